@@ -42,13 +42,13 @@ def build(
 ) -> Path:
     """Create the directory with `rail-bind` and `show`. `reads`: its path on the node."""
     reads = reads or root
-    for place, bus in enumerate(gpus):
+    for index, bus in enumerate(gpus):
         pci = f"0000:{bus}:00.0"
         write(root / f"proc/driver/nvidia/gpus/{pci}/information", "Model: NVIDIA B300\n")
-        numa = place * 2 // len(gpus)
+        numa = index * 2 // len(gpus)
         write(root / f"sys/bus/pci/devices/{pci}/numa_node", f"{numa}\n")
         # The order of rails is reversed: the GPU determines the binding.
-        write(root / f"sys/class/net/rail{place}/device/numa_node", f"{1 - numa}\n")
+        write(root / f"sys/class/net/rail{index}/device/numa_node", f"{1 - numa}\n")
     for numa, cpus in enumerate(CPUS):
         write(root / f"sys/devices/system/node/node{numa}/cpulist", f"{cpus}\n")
     for cpu in range(4 * CORES):
@@ -58,8 +58,8 @@ def build(
     write(root / "proc/status", f"Name:\torted\nCpus_allowed_list:\t{allowed}\n")
     script = (TOP / "roles/mpi_stack/files/rail-bind").read_text(encoding="utf-8")
     script = script.replace("/proc/$PPID/status", f"{reads}/proc/status")
-    for place in ("/sys/", "/proc/driver/"):
-        script = script.replace(place, f"{reads}{place}")
+    for prefix in ("/sys/", "/proc/driver/"):
+        script = script.replace(prefix, f"{reads}{prefix}")
     programs = {"rail-bind": script, "show": SHOW, "taskset": TASKSET}
     for name, text in programs.items():
         write(root / name, text.replace("@ROOT@", str(reads)))

@@ -1,6 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A fabric of virtual switches, one of each system, as tests see it: looked at and changed by hand,
-past the code under test.
+"""A fabric of virtual switches, one per system. Tests read and change them without the code under
+test.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tests.nodes import TOP, Cluster, Nodes, Run
 LOG = "/var/log/virtual-switch.log"
 FAULTS = "/etc/virtual-switch/faults.json"
 NAME = "BAREMETAL_MPI_ROCE"
-"""Of rows and profiles that are the collection's."""
+"""Name of the collection's rows and profiles."""
 MTU = 9198
-"""Of ports, with room for what a fabric adds to the 9000 bytes of a rail."""
+"""MTU of ports, above the 9000 bytes of a rail."""
 
 MODEL = """\
 plugin: baremetal.mpi_roce.cluster
@@ -46,12 +46,12 @@ spines: {count: 1, ports: 64, management_first: 172.30.239.121, system: sonic, a
 launcher: {name: launcher01, management: 172.30.239.10}
 """
 UP = ["node01", "node02", "leaf01", "leaf02", "leaf03", "spine01"]
-"""No launcher: nothing is launched."""
+"""Without the launcher, since nothing is launched."""
 CONFIRM = f"--extra-vars=switch_qos_confirm_s={waiting.deadline(10):.0f}"
 
 
 class VirtualFabric(Cluster):
-    """The switches, and two nodes for the other ends of their links."""
+    """The switches, and two nodes at the other ends of their links."""
 
     words = ("--tags=rails,fabric,links", CONFIRM)
 
@@ -70,14 +70,14 @@ FABRIC = VirtualFabric(TOP / "build/test/fabric")
 
 
 def failed_links(done: Run) -> dict[str, list[str]]:
-    """By host, the links that it failed for."""
+    """Failed links by host."""
     hosts = done.report["layers"]["links"]["hosts"]
     found = {host: [check["subject"] for check in done.failed("links", host)] for host in hosts}
     return {host: subjects for host, subjects in found.items() if subjects}
 
 
 class VirtualSwitch(ABC):
-    """What is the same for all systems."""
+    """Common to all systems."""
 
     def __init__(self, nodes: Nodes, name: str) -> None:
         self.nodes = nodes
@@ -98,35 +98,36 @@ class VirtualSwitch(ABC):
         self.shell(f"rm -f {FAULTS}")
 
     def log(self) -> list[str]:
-        """What was ever done to it."""
+        """Log of all changes."""
         return self.shell(f"cat {LOG}").splitlines()
 
     @abstractmethod
     def state(self) -> Any:
-        """What is in force and what is saved."""
+        """The running and the saved configuration."""
 
     @abstractmethod
     def keeps_the_contract(self) -> None:
-        """That both states have DSCP 26 and 48, PFC on 3 and the MTU, in the system's own words."""
+        """Assert that both states have DSCP 26 and 48, PFC on 3 and the MTU, in the system's
+        syntax."""
 
     @abstractmethod
     def operate(self) -> None:
-        """What an operator has besides, some of it alike to what is ours."""
+        """Add configuration of an operator, some of it similar to ours."""
 
     @abstractmethod
     def operators(self) -> Any:
-        """The same, as it is now."""
+        """The operator's configuration as it is now."""
 
     @abstractmethod
     def waits(self) -> bool:
-        """Whether a change is in force that it undoes by itself unless it is confirmed."""
+        """Whether an unconfirmed change is in force."""
 
     FAULTS: ClassVar[tuple[tuple[str, str, Any], ...]]
-    """Each with the check that finds it, and what `put` takes."""
+    """Drift: name, the check that finds it, and the input of `put`."""
 
     @abstractmethod
     def put(self, change: Any) -> None:
-        """Change what is in force by hand."""
+        """Change the running configuration by hand."""
 
     def drift(self) -> None:
         for _name, _check, change in self.FAULTS:

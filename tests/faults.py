@@ -392,7 +392,7 @@ NODE_FAULTS = [
         "ssh",
         "ssh_client",
         FIRST,
-        f"printf 'Host *\\n StrictHostKeyChecking no\\n' >{SSH_CLIENT}",  # the fault to be found
+        f"printf 'Host *\\n StrictHostKeyChecking no\\n' >{SSH_CLIENT}",  # the fault
         undo=f"rm {SSH_CLIENT}",
     ),
     Fault(
@@ -421,7 +421,7 @@ NODE_FAULTS = [
         undo="rm -r ~mpi/.ssh",
         subject="port",
     ),
-    # sshd is not told to read these: Ansible logs in as well.
+    # sshd is not reloaded, as Ansible logs in, too.
     Fault(
         "sshd admits only groups that the MPI user is not in",
         "ssh",
@@ -557,7 +557,7 @@ def inject(nodes: Nodes, faults: Iterable[Fault] = NODE_FAULTS) -> None:
 
 
 def missed(run: Run, faults: Iterable[Fault] = NODE_FAULTS) -> list[str]:
-    """Faults that verify did not find by their check on their host."""
+    """Faults without the expected failed check on their host."""
     return [
         f"{fault.host}, {fault.layer}: {fault.name}"
         for fault in faults
@@ -586,7 +586,7 @@ def surplus(run: Run, faults: Sequence[Fault] = NODE_FAULTS) -> list[Mapping[str
 
 
 def _wrongly_blamed(check: Mapping[str, Any], host: str, faults: Iterable[Fault]) -> bool:
-    """Whether a failed login names a host without a fault, or none although a server has one.
+    """Whether a failed login is attributed to a host without a fault.
 
     A fault of the server is attributed to it; faults of names, rails or the client are not.
     """

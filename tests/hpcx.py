@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A stand-in archive of HPC-X: Debian's own Open MPI and UCX in the layout of HPC-X.
+"""A stand-in archive of HPC-X: Debian's Open MPI and UCX in the layout of HPC-X.
 
-Layout and variables as in NVIDIA's manual (docs.nvidia.com/networking/display/hpcx222, "Installing
-and Loading HPC-X") and hpccm/building_blocks/hpcx.py of NVIDIA/hpc-container-maker at 64c0ccb.
-Debian's Open MPI has its directories compiled in one by one: a wrapper gives those of the prefix,
-where HPC-X needs OPAL_PREFIX alone.
+Layout and variables follow NVIDIA's manual (docs.nvidia.com/networking/display/hpcx222, "Installing
+and Loading HPC-X") and hpccm/building_blocks/hpcx.py of NVIDIA/hpc-container-maker at 64c0ccb. The
+directories of Debian's Open MPI are compiled in, so a wrapper sets those of the prefix; HPC-X needs
+only OPAL_PREFIX.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ rm -rf "$PWD"
 
 
 def publish(nodes: Nodes, folder: Path) -> str:
-    """Build it on a node that has Debian's packages, have it on every node; return its SHA-256."""
+    """Build it on a node with Debian's packages, and copy it to every node; return its SHA-256."""
     builder, *others = nodes.group("compute", "launcher")
     nodes.on(builder).check_output(BUILD.replace("@NAME@", NAME).replace("@PLACE@", PLACE))
     ssh, archive = ["ssh", "-F", str(nodes.ssh_config)], folder / "hpcx.tgz"

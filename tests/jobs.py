@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Jobs of docs/examples that tests watch and end: one process, ranks of this machine, or nodes."""
+"""Jobs of docs/examples that tests watch and stop: one process, ranks of this machine, or nodes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ END = re.compile(
 
 
 class Job:
-    """mpirun of the example. Its output goes to a file: it never waits until it is read."""
+    """mpirun of the example. Its output goes to a file, so it never blocks."""
 
     def __init__(self, command: Sequence[str], environment: Optional[Mapping[str, str]] = None):
         self._file = tempfile.NamedTemporaryFile()  # noqa: SIM115  (as long as the job)
@@ -48,19 +48,19 @@ class Job:
 
     @property
     def output(self) -> str:
-        """Without the rank that playbooks/run.yml has mpirun put before each line."""
+        """Output without the rank that mpirun adds to each line."""
         return TAG.sub("", Path(self._file.name).read_text(errors="replace"))
 
     def until_step(self, step: int) -> None:
         def there() -> bool:
             if self.process.poll() is not None:
-                pytest.fail(f"ended before step {step}:\n{self.output}")
+                pytest.fail(f"exited before step {step}:\n{self.output}")
             return f"\nstep {step} " in self.output
 
         waiting.until(there, f"step {step}", 120, every=0.01)
 
     def end(self, good: bool = True) -> str:
-        """What it printed, once it has ended, well or not."""
+        """Output of the process after its exit, with any status."""
         try:
             self.process.wait(waiting.deadline(180))
         finally:
@@ -70,13 +70,13 @@ class Job:
 
 
 def falls(output: str) -> bool:
-    """Whether the loss of the last step is below that of the first."""
+    """Whether the last step has a lower loss than the first."""
     losses = [float(loss) for loss in LOSS.findall(output)]
     return losses[-1] < 0.95 * losses[0]
 
 
 def load(name: str) -> Any:
-    """An example as a module, which one loaded later may import."""
+    """Load an example as a module, which later ones may import."""
     spec = importlib.util.spec_from_file_location(Path(name).stem, EXAMPLES / name)
     assert spec and spec.loader
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
@@ -112,7 +112,7 @@ class Alone:
 
 
 class AtStep7(list[int]):
-    """Signals of the process, of which there is one at step 7."""
+    """Signals for the process, with one at step 7."""
 
     asked = 0
 
@@ -139,7 +139,7 @@ def start(ranks: int, folder: Path, *words: str, program: Path = EXAMPLES / "tra
 
 
 def goes_on(job: Job, number: signal.Signals, more: Callable[[], Job], whole: str) -> None:
-    """Stop a rank of three at any step; `more` ends with the weights `whole`."""
+    """Stop a rank of three at any step; `more` must finish with the weights `whole`."""
     job.until_step(random.randrange(8, 50))
     ranks = ranks_of(job)
     assert len(ranks) == 3
@@ -157,7 +157,7 @@ def goes_on(job: Job, number: signal.Signals, more: Callable[[], Job], whole: st
 
 
 def ranks_of(job: Job) -> list[int]:
-    """Processes of the program itself, not of what starts it."""
+    """Processes of the program, without its launcher."""
     program = os.fsencode(sys.executable)
     return [
         pid

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Stand-in archives of UCX and Open MPI, and a stand-in `make`: nothing is compiled.
+"""Stand-in archives of UCX and Open MPI, and a fake `make`: nothing is compiled.
 
-As a release archive they have one directory with `configure`. It takes the options of Autoconf, and
-`make install DESTDIR=` installs below the prefix what `files` of the archive has, with the options
-in a file beside it.
+Like a release, an archive has one directory with `configure`, which accepts the options of
+Autoconf. `make install DESTDIR=` installs the archive's `files` below the prefix, and a file with
+the options.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ cp -a OPTIONS "$root$prefix"
 
 
 def stand_in(path: Path, name: str, files: Optional[Mapping[str, tuple[str, int]]] = None) -> None:
-    """An archive; `files` have their text and mode by path below the prefix."""
+    """Write an archive; `files` have text and mode by path below the prefix."""
     top = f"{name}-1.0"
     every = {"configure": (CONFIGURE.replace("@NAME@", name), 0o755)}
     every.update({f"files/{key}": value for key, value in (files or {}).items()})
@@ -69,7 +69,7 @@ def make(path: Path) -> None:
 
 
 def archives(hpcx: Path, folder: Path) -> dict[str, str]:
-    """Of the parts of a stand-in of HPC-X (tests/hpcx.py): the SHA-256 by name."""
+    """Archives of the parts of a stand-in of HPC-X (tests/hpcx.py); returns SHA-256 by name."""
     found = {}
     for name, part in (("ucx", "ucx"), ("openmpi", "ompi")):
         path = folder / f"{name}-1.0.tar.gz"
@@ -106,14 +106,14 @@ DEBIAN_SOURCES = {
         "ddaee7dbdb01eb4fab1fda5b5e03e8bbff026711806c095c1f39bb410f99f263",
     ),
 }
-"""Debian 12's source packages: address and SHA-256."""
+"""Source packages of Debian 12: URL and SHA-256."""
 LACKING = ("compat", "copyright", "ucx.prerm", "ucx.postinst")
 TEMPLATES = ("rules.in", "control.in", "changelog.in")
-"""Of UCX's own debian/, which Debian left out and UCX's configure wants."""
+"""Files of UCX's debian/ that Debian removed and UCX's configure needs."""
 
 
 def debian_sources(folder: Path) -> dict[str, Path]:
-    """Debian's archives by name; UCX's with empty files for those that it lacks."""
+    """Debian's archives by name; UCX's with empty files for the missing ones."""
     found = {}
     for name, (url, digest) in DEBIAN_SOURCES.items():
         with urllib.request.urlopen(url, timeout=60) as answer:
@@ -139,12 +139,12 @@ apt-get -q update && apt-get -q -y --no-install-recommends --download-only \\
 
 
 def compilers(nodes: Nodes, host: str) -> list[str]:
-    """Install what a build needs: the packages' names."""
+    """Install the build dependencies; returns the names of packages."""
     return of_debian(nodes, host, DEBIAN.mpi.build)
 
 
 def of_debian(nodes: Nodes, host: str, packages: Sequence[str]) -> list[str]:
-    """Install what the repository of the nodes lacks, with its dependencies: their names."""
+    """Install packages that the nodes' repository lacks, with dependencies; returns their names."""
     listed = ["podman", "images", "--format", "{{.Repository}}:{{.Tag}}"]
     images = subprocess.run(listed, check=True, capture_output=True, text=True).stdout.split()
     base = next(name for name in images if "virtual-node-base:" in name)

@@ -27,7 +27,7 @@ BIN = Path(sys.executable).parent
 INVENTORY = TOP / os.environ.get("NODES_INVENTORY", "inventories/virtual-mixed")
 """Inventory of the nodes. With another one, tests can run in parallel to those of the default."""
 MACHINES = TOP / os.environ.get("MACHINES_INVENTORY", "inventories/virtual-rdma")
-"""Inventory of the machines with kernels."""
+"""Inventory of the virtual machines."""
 
 RECAP = re.compile(r"^(\S+)\s+: ((?:\w+=\d+\s*)+)$", re.MULTILINE)
 REPORT = re.compile(r"^report: (.+\.json)$", re.MULTILINE)

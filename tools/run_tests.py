@@ -2,7 +2,7 @@
 """Run the stages of ./test, each with its time and result, and print one table at the end.
 
 Stages with virtual nodes run one after the other on the same nodes, and often wait. Stages without
-nodes run in parallel, at a lower priority. Machines with kernels come after these; they are
+nodes run in parallel, at a lower priority. Virtual machines come after these; they are
 separate nodes. Once the first queue is empty, the second one runs two stages at a time. Every stage
 runs, whether or not earlier ones passed, so that one run shows all failures.
 
@@ -248,7 +248,7 @@ def molecule(name: str, *, minutes: float, needs: str) -> Stage:
 
 
 def machine_stages(same_bed: bool) -> list[Stage]:
-    """Return the stages on machines with kernels."""
+    """Return the stages on virtual machines."""
     images = "machine images"
     return [
         Stage(

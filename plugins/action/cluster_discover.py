@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""From what rdma_facts read on the hosts of a play to a draft of their model, or to differences."""
+"""Draft a model from the results of rdma_facts, or compare them with the model."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ..module_utils.core.text import counted, some
 from ..plugin_utils.actions import NodeAction
 from ..plugin_utils.answers import AnswerError
 from ..plugin_utils.discover import differences
-from ..plugin_utils.discover.differences import Difference
+from ..plugin_utils.discover.differences import MachineDifference
 from ..plugin_utils.discover.draft import Draft
-from ..plugin_utils.discover.machines import Machine, read
+from ..plugin_utils.discover.machines import DiscoveredMachine, read
 from ..plugin_utils.discover.plan import NoDraftError
 from ..plugin_utils.model import ModelError
 from ..plugin_utils.model.cluster import DIGEST
@@ -42,10 +42,10 @@ class ActionModule(NodeAction):
             try:
                 machines.append(read(host, facts, str(hostvars[host].get("ansible_host", host))))
             except AnswerError as error:
-                display.warning(f"discover: {host}: {error}: look who has changed it")
+                display.warning(f"discover: {host}: {error}: find out who changed it")
                 lost.append(host)
         if lost:
-            display.warning(f"discover: not read, and left out: {some(lost)}")
+            display.warning(f"discover: not read, and skipped: {some(lost)}")
         raw = {machine.host: hostvars.raw_get(machine.host) for machine in machines}
         if any(DIGEST in variables for variables in raw.values()):
             found = against_model(machines, raw)
@@ -55,7 +55,7 @@ class ActionModule(NodeAction):
             path = Path(given["path"]).absolute()
             if path.exists():
                 raise AnsibleActionFail(
-                    f"{path} exists, and is not overwritten: move it away, or name another file "
+                    f"{path} exists and is not overwritten: move it, or name another file "
                     "by --extra-vars discover_file=PATH"
                 )
             try:
@@ -76,17 +76,19 @@ class ActionModule(NodeAction):
             part = path.with_name(f".{path.name}.part")
             try:
                 part.write_text(text, encoding="utf-8")
-                path.hardlink_to(part)  # not over a file that is there by now
+                path.hardlink_to(part)  # fails if the file exists by now
                 part.unlink()
             except OSError as error:
                 part.unlink(missing_ok=True)
                 raise AnsibleActionFail(f"the draft was not written: {error}") from error
-            display.display(f"discover: draft in {path}; complete what says CHECK")
+            display.display(f"discover: draft in {path}; complete the lines with CHECK")
         shown = {"before": "", "after": text, "before_header": "", "after_header": str(path)}
         return {"changed": True, "path": str(path), "diff": [shown]}
 
-    def _show(self, found: Sequence[Difference], machines: Sequence[Machine], what: str) -> None:
-        hosts = {each.host for each in found}
+    def _show(
+        self, found: Sequence[MachineDifference], machines: Sequence[DiscoveredMachine], what: str
+    ) -> None:
+        hosts = {item.host for item in found}
         read_of = counted(len(machines), "node")
         display.display(f"discover: {read_of} read, {len(hosts)} differ from {what}")
         for line in differences.lines(found) if found else ():
@@ -94,10 +96,10 @@ class ActionModule(NodeAction):
 
 
 def against_model(
-    machines: Sequence[Machine], variables: Mapping[str, Mapping[str, Any]]
-) -> list[Difference]:
-    """Compute nodes against the variables that the model compiled."""
-    nodes = [one for one in machines if variables[one.host].get("cluster_role") == "compute"]
+    machines: Sequence[DiscoveredMachine], variables: Mapping[str, Mapping[str, Any]]
+) -> list[MachineDifference]:
+    """Compare compute nodes with the variables that the model compiled."""
+    nodes = [item for item in machines if variables[item.host].get("cluster_role") == "compute"]
     gpus = {
         node.host: [gpu["pci"] for gpu in variables[node.host]["cluster_gpus"] if gpu["pci"]]
         for node in nodes
@@ -110,7 +112,7 @@ def against_model(
     ]
 
 
-def against_most(draft: Draft) -> list[Difference]:
+def against_most(draft: Draft) -> list[MachineDifference]:
     nodes, shape = draft.nodes, draft.shape
     wanted = differences.by_majority(nodes, shape, draft.addressed())
     return [

@@ -21,7 +21,7 @@ from ..plugin_utils.terminal import display
 
 MODULE = "baremetal.mpi_roce.cluster_preflight"
 REACH = "ssh HOST with user and key of the inventory, and its host key among the known ones"
-SHOWN = 400
+MAX_ERROR_CHARACTERS = 400
 """Last characters of an error that are shown."""
 RUN = "ansible HOST -b -m ping: sudo without a password (or -K), Python 3.9 or later"
 
@@ -45,7 +45,7 @@ class ActionModule(NodeAction):
         except AnsibleError as error:
             text = str(error)
             why = no_prompt(text) or why
-        text = " | ".join(text.strip().splitlines())[-SHOWN:]
+        text = " | ".join(text.strip().splitlines())[-MAX_ERROR_CHARACTERS:]
         return as_dicts([Check(name, "an answer", text, FAILED, reason=why)])
 
     def _report(self, read: str, task_vars: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ..module_utils.core.checks import FAILED, NOT_APPLICABLE, PENDING, Check, failures
 from ..module_utils.core.text import columns
 from ..plugin_utils.answers import AnswerError
-from ..plugin_utils.fabric.cabling import Node, Switch
+from ..plugin_utils.fabric.cabling import NodeEntry, SwitchEntry
 from ..plugin_utils.fabric.compare import node_state
 from ..plugin_utils.fabric.links import Group, Links, check_links
 from ..plugin_utils.fabric.results import RAILS, SwitchResult, failure_of
@@ -37,9 +37,9 @@ class ActionModule(SteppedAction):
     MODULE = MODULE
 
     def steps(self) -> dict[str, Step]:
-        return {"judge": self._judge, "verdict": self._verdict}
+        return {"judge": self._compare, "verdict": self._verdict}
 
-    def _judge(self, task_vars: Any) -> dict[str, Any]:
+    def _compare(self, task_vars: Any) -> dict[str, Any]:
         arguments = self._task.args
         contract = contract_of(arguments["qos"])
         groups, hostvars = task_vars["groups"], task_vars["hostvars"]
@@ -67,8 +67,8 @@ class ActionModule(SteppedAction):
         return result
 
     def _verdict(self, task_vars: Any) -> dict[str, Any]:
-        judged = task_vars.get(self._task.args.get("judged")) or {}
-        checks = (judged.get("by_host") or {}).get(task_vars["inventory_hostname"]) or []
+        result = task_vars.get(self._task.args.get("judged")) or {}
+        checks = (result.get("by_host") or {}).get(task_vars["inventory_hostname"]) or []
         wrong = [f"  {check.line()}" for check in failures(Check(**each) for each in checks)]
         result = {"changed": False, "layer": LAYER, "checks": list(checks)}
         if not wrong:
@@ -86,11 +86,11 @@ def _of_one_that_dropped_out(check: Check, host: str) -> Check:
     return replace(check, status=NOT_APPLICABLE, reason=reason)
 
 
-def _switches(groups: Any, hostvars: Any) -> Iterator[Switch]:
+def _switches(groups: Any, hostvars: Any) -> Iterator[SwitchEntry]:
     for name in (*groups.get("leaf", []), *groups.get("spine", [])):
         variables = hostvars[name]
         result = SwitchResult.of(variables)
-        yield Switch(
+        yield SwitchEntry(
             name=name,
             ports=variables.get("cluster_ports") or [],
             system=str(variables.get("cluster_system") or ""),
@@ -100,17 +100,17 @@ def _switches(groups: Any, hostvars: Any) -> Iterator[Switch]:
         )
 
 
-def _nodes(groups: Any, hostvars: Any) -> Iterator[Node]:
+def _nodes(groups: Any, hostvars: Any) -> Iterator[NodeEntry]:
     for name in groups.get("compute", []):
         # Untemplated, because there are many nodes.
         state = hostvars.raw_get(name).get(RAILS) or {}
         if "rails" not in state:
-            yield Node(name=name, reason=failure_of(state))
+            yield NodeEntry(name=name, reason=failure_of(state))
             continue
         try:
-            yield Node(name=name, state=node_state(state))
+            yield NodeEntry(name=name, state=node_state(state))
         except AnswerError as error:
-            yield Node(name=name, reason=str(error))
+            yield NodeEntry(name=name, reason=str(error))
 
 
 def _save(directory: Path, links: Links) -> str:

@@ -127,10 +127,10 @@ class ActionModule(DetachedAction):
             terminal.write(f"{text}\n")
 
     def more(self, progress: str) -> str:
-        place = shlex.quote(self._place)
+        directory = shlex.quote(self._place)
         return (
-            f"touch -c {place}/lease; tail -n +2 {progress} 2>/dev/null; echo {MARK}; "
-            f"tail -c +{self._offset + 1} {place}/output.log 2>/dev/null | "
+            f"touch -c {directory}/lease; tail -n +2 {progress} 2>/dev/null; echo {MARK}; "
+            f"tail -c +{self._offset + 1} {directory}/output.log 2>/dev/null | "
             f"head -c {LOOK_BYTES} | base64"
         )
 

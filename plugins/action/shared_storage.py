@@ -1,9 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The controller's part of shared storage: addresses of clients, and the packages of Lustre.
+"""Prepare the arguments of shared_storage on the controller, and install the packages of Lustre.
 
-A host that serves gets the addresses of its clients; all others get nothing of the cluster, so that
-work grows linearly with hosts. A client of Lustre gets its packages from a module of its own first,
-which has the code of package managers.
+Only a host that serves receives the addresses of its clients, so that work is linear in the number
+of hosts. A separate module, which contains the code of package managers, installs Lustre packages.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class ActionModule(NodeAction):
         try:
             filesystems = [of_variable(entry) for entry in arguments.get("filesystems") or []]
             if "clients" not in arguments:
-                further = partial(_further, task_vars["hostvars"])
+                further = partial(_further_addresses, task_vars["hostvars"])
                 arguments["clients"] = clients_of(
                     host, filesystems, directory, task_vars["groups"], further
                 )
@@ -70,19 +69,19 @@ class ActionModule(NodeAction):
             first = self._execute_module(PACKAGES, module_args=given, task_vars=task_vars)
             if first.get("failed"):
                 return first
-        found: dict[str, Any] = self._execute_module(
+        result: dict[str, Any] = self._execute_module(
             MODULE, module_args=arguments, task_vars=task_vars
         )
         if first:
-            found["changed"] = first["changed"] or found.get("changed", False)
+            result["changed"] = first["changed"] or result.get("changed", False)
             for name in ("diff", "checks"):
-                found[name] = [*first.get(name, []), *found.get(name, [])]
-        return found
+                result[name] = [*first.get(name, []), *result.get(name, [])]
+        return result
 
 
-def _further(hostvars: Any, host: str) -> Sequence[str]:
-    """Without templating: of ten thousand hosts hardly one has any."""
+def _further_addresses(hostvars: Any, host: str) -> Sequence[str]:
+    """Addresses set on a host. Variables are templated only for hosts that have any."""
     if ADDRESSES not in hostvars.raw_get(host):
         return ()
-    found = hostvars[host][ADDRESSES]
-    return [found] if isinstance(found, str) else list(found)
+    addresses = hostvars[host][ADDRESSES]
+    return [addresses] if isinstance(addresses, str) else list(addresses)

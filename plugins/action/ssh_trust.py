@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -149,7 +149,7 @@ class SigningSession:
         self._record(signed=bool(sign))
         return result
 
-    def _sign(self, sign: dict[str, str], public_keys: dict[str, Any]) -> dict[str, Issued]:
+    def _sign(self, sign: Mapping[str, str], public_keys: Mapping[str, Any]) -> dict[str, Issued]:
         certificates, records = issue(
             self.journal,
             self.name,
@@ -172,7 +172,7 @@ class SigningSession:
         )
         return records
 
-    def _install(self, sign: dict[str, str], before: list[Any]) -> dict[str, Any]:
+    def _install(self, sign: Mapping[str, str], before: Sequence[Any]) -> dict[str, Any]:
         result = self.execute(self.arguments)
         result["changed"] = True
         result["diff"] = [*before, *sequence(result.get("diff"))]

@@ -29,9 +29,9 @@ from ..plugin_utils.fabric.system import (
     SPINE,
     Completed,
     Difference,
-    Login,
     SwitchError,
     SwitchIntent,
+    SwitchLogin,
     SwitchReport,
     batches,
     compile_switch,
@@ -44,8 +44,8 @@ from ..plugin_utils.terminal import display
 
 LAYER = "fabric"
 MODULE = "baremetal.mpi_roce.switch_qos"
-for system in SYSTEMS.values():
-    system.driver  # noqa: B018  (loaded before Ansible forks a worker for each switch)
+DRIVERS = {name: system.driver for name, system in SYSTEMS.items()}
+"""Loaded before Ansible forks a worker for each switch."""
 CONFIRM_S = 300
 PAUSE_S = 3
 PROBE_S = 30
@@ -75,7 +75,7 @@ class ActionModule(SteppedAction):
             return _untouched("no port of this switch is in the model")
         intent = _intent(variables)
         up_before = SwitchResult.of(task_vars).ports_up()
-        outcome = session.Outcome()
+        outcome = session.SessionOutcome()
 
         def settled() -> bool:
             nonlocal outcome
@@ -158,14 +158,13 @@ class ActionModule(SteppedAction):
 
     def _session(
         self, variables: _Variables, intent: SwitchIntent, *, apply: bool
-    ) -> session.Outcome:
-        system = SYSTEMS[intent.system]
-        arguments = self._task.args
+    ) -> session.SessionOutcome:
+        driver, arguments = DRIVERS[intent.system], self._task.args
+        over_ssh = SYSTEMS[intent.system].transport == SSH
+        access = AnsibleShell(self, intent.name) if over_ssh else variables.login()
         return session.run(
-            system.driver,
-            system.driver.connect(
-                AnsibleShell(self, intent.name) if system.transport == SSH else variables.login()
-            ),
+            driver,
+            driver.connect(access),
             intent,
             apply=apply,
             confirm_s=int(arguments.get("confirm_s", CONFIRM_S)),
@@ -203,15 +202,15 @@ class _Variables:
     def text(self, name: str) -> str:
         return str(self.value(name, ""))
 
-    def login(self) -> Login:
-        return Login(
+    def login(self) -> SwitchLogin:
+        return SwitchLogin(
             address=self.text("ansible_host") or self.text("inventory_hostname"),
             port=int(self.value("switch_qos_port", 0) or 0) or None,
             user=self.text("switch_qos_user"),
             password=self.text("switch_qos_password"),
             token=self.text("switch_qos_token"),
             ca_file=self.text("switch_qos_ca_file"),
-            timeout_s=int(self.value("switch_qos_timeout_s", 0)) or Login.timeout_s,
+            timeout_s=int(self.value("switch_qos_timeout_s", 0)) or SwitchLogin.timeout_s,
         )
 
 

@@ -9,23 +9,23 @@ author: Baremetal MPI RoCE founders (@baremetal)
 description:
   - Compiles a cluster model, one YAML file that describes nodes, rails, addresses, leaves, spines,
     storage and launcher, into the groups V(compute), V(launcher), V(storage), V(leaf), V(spine) and
-    one V(rack_NAME) per rack, with all host variables the layers of this collection read.
-  - A model that cannot be built is refused with every reason at once, each with its line, the key,
-    the value and the way out.
-  - Every key of the model is described in C(docs/cluster-model.md), which is generated from the
-    schema that validates it.
+    one V(rack_NAME) per rack, with all host variables that the layers of this collection read.
+  - An invalid model is rejected with a list of all errors. Each error has line, key, value and
+    remedy.
+  - C(docs/cluster-model.md) describes every key. It is generated from the schema that validates
+    models.
 notes:
-  - A refused model ends the run, whatever the setting C(any_unparsed_is_failed) says. Set it to
-    true in C(ansible.cfg), section C(inventory), all the same. A file that is not YAML, or names
-    another plugin, never gets as far as this one, and Ansible goes on with an empty inventory; then
-    M(baremetal.mpi_roce.cluster_directory) stops the run.
-  - An inventory has one model. A second file with this C(plugin) is refused; Ansible passes over
-    names that end in C(.bak) or C(~).
-  - What differs on one node goes under C(nodes.overrides) of the model. Variables of roles may be
-    set in C(host_vars) beside the model, as with any inventory.
+  - An invalid model ends the run, whatever the value of C(any_unparsed_is_failed). Set that option
+    in section C(inventory) of C(ansible.cfg) anyway. If a file is not YAML or names another plugin,
+    this plugin is not called and Ansible continues with an empty inventory;
+    M(baremetal.mpi_roce.cluster_directory) then stops the run.
+  - An inventory has one model. A second file with this C(plugin) is rejected. Ansible ignores names
+    that end in C(.bak) or C(~).
+  - Values of a single node belong under C(nodes.overrides) of the model. Role variables may be set
+    in C(host_vars) next to the model, as in any inventory.
 options:
   plugin:
-    description: Marks the file as a model for this plugin.
+    description: Identifies the file as a model for this plugin.
     type: str
     required: true
     choices: [baremetal.mpi_roce.cluster]

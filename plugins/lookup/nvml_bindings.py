@@ -3,13 +3,13 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: nvml_bindings
-short_description: The Python bindings of NVML that the controller has
+short_description: The Python bindings of NVML on the controller
 version_added: "1.0.0"
 author: Baremetal MPI RoCE founders (@baremetal)
 description:
-  - Reads C(pynvml.py) of the package nvidia-ml-py, which the controller has installed, and packs it
-    for the module P(baremetal.mpi_roce.nvidia_gpu#module).
-  - Takes no terms. The answer is text, compressed and in base64.
+  - Reads C(pynvml.py) of the package nvidia-ml-py on the controller, and compresses it for the
+    module P(baremetal.mpi_roce.nvidia_gpu#module).
+  - Takes no terms. Returns compressed text in base64.
 options: {}
 """
 
@@ -22,7 +22,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _list:
-  description: One text, C(pynvml.py) compressed and in base64.
+  description: C(pynvml.py), compressed and in base64.
   type: list
   elements: str
 """
@@ -45,7 +45,7 @@ class LookupModule(LookupBase):
         found = find_spec("pynvml")
         if found is None or not found.origin:
             raise AnsibleError(
-                "nvml_bindings: the Python of ansible-playbook has no nvidia-ml-py, with which "
-                "nodes ask NVML about their GPUs: pip install -r requirements/controller.txt"
+                "nvml_bindings: the Python of ansible-playbook lacks nvidia-ml-py, which nodes "
+                "need to query NVML: pip install -r requirements/controller.txt"
             )
         return [packed(Path(found.origin).read_text(encoding="utf-8"))]

@@ -7,22 +7,22 @@ short_description: Public keys of the package repositories of a software set
 version_added: "1.0.0"
 author: Baremetal MPI RoCE founders (@baremetal)
 description:
-  - Reads the keys that a layer needs of the set's repositories, files on the controller, and
-    compares each with its checksum.
-  - Fails with one line per key that is missing or another one, with where to get it and how
-    to check it.
-  - The answer is one dictionary, of names of repositories to the keys in base64, as the modules of
-    the layers take them. It is empty where the layer needs no repository.
+  - Reads the public keys of the repositories that a layer needs from files on the controller, and
+    verifies their checksums.
+  - Fails with one line per missing or different key. Each line says where to get the key and how to
+    verify it.
+  - Returns one dictionary from repository names to base64-encoded keys, as modules of the layers
+    accept it. It is empty if the layer needs no repository.
 options:
   _terms:
     description: The layer, V(rdma) or V(gpu).
     required: true
   software:
-    description: The set, variable C(cluster_software).
+    description: The software set, variable C(cluster_software).
     type: dict
     required: true
   directory:
-    description: Where relative names of files begin, variable C(inventory_dir).
+    description: Directory to which file names are relative, variable C(inventory_dir).
     type: str
     required: true
 """
@@ -37,7 +37,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _list:
-  description: One dictionary, of names of repositories to keys in base64.
+  description: One dictionary from repository names to base64-encoded keys.
   type: list
   elements: dict
 """

@@ -80,7 +80,7 @@ def main() -> None:
         names = Names(module.params["name"], table, module.params["own"])
         outcome = settle([names], node)
         returned = {
-            "names": sum(len(each) - 1 for each in table),
+            "names": sum(len(item) - 1 for item in table),
             "removed": names.removed,
             "ansible_facts": distribution_facts(),
             # Ansible would send the whole table back as part of the arguments.

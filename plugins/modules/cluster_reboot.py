@@ -136,7 +136,7 @@ def main() -> None:
     step = params["step"]
     if step not in REMOTE:
         module.fail_json(msg=f"step {step} runs on the controller, in the action plugin")
-    here = node.Here(run=run)
+    here = node.RebootNode(run=run)
     try:
         if step == "read":
             module.exit_json(changed=False, found=node.read(here, params["commands"]))

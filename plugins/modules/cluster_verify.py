@@ -11,12 +11,11 @@ description:
 options:
   step:
     description:
-      - V(reach) runs a command on a node, the launcher or a storage server by SSH and sudo. A host
-        on which it fails is unreachable, with the cause in the message, and Ansible leaves it out
-        of later plays. Other hosts are skipped.
-      - V(verdict) fails if, in the plays of this run with E(BAREMETAL_MPI_ROCE_VERIFY) in their
-        environment, a task failed or would change something, or a host was not verified. It needs
-        the callback P(baremetal.mpi_roce.summary#callback), which counts them.
+      - V(reach) runs a command by SSH and sudo on compute nodes, launcher and storage hosts. If it
+        fails, the host is unreachable for the reason in the message, and later plays skip it.
+      - V(verdict) fails unless the callback P(baremetal.mpi_roce.summary#callback) is enabled. The
+        callback evaluates the run and ends it with exit status 2 if a task of a play with
+        E(BAREMETAL_MPI_ROCE_VERIFY) failed or would change something, or a host was not verified.
     type: str
     required: true
     choices: [reach, verdict]
@@ -27,15 +26,10 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Fail if anything failed, would change or was not verified
+- name: Require the callback that evaluates the run
   baremetal.mpi_roce.cluster_verify:
     step: verdict
   run_once: true
 """
 
-RETURN = r"""
-verdict:
-  description: Hosts that failed or were not verified, by layer.
-  type: dict
-  returned: by V(verdict)
-"""
+RETURN = r""" # """

@@ -127,7 +127,7 @@ LAYER = Layer("hostfile", command_s=60.0, simulates=False)
 
 
 class Hostfile:
-    """Hostfile, rankfile and rankmap; every name resolves to its address on this host."""
+    """Hostfile, rankfile and rankmap; every name must resolve to its address on this host."""
 
     def __init__(self, arguments: dict[str, Any]) -> None:
         self.arguments = arguments
@@ -157,14 +157,14 @@ class Hostfile:
         )
 
     def _optional(self, node: Node, path: str, text: str | None) -> list[FilePlan]:
-        """A file that is not wanted is removed when it has our header."""
+        """Remove a file that is no longer configured, if it has the collection's header."""
         ours = (node.read(path) or "").startswith(f"# {HEADER}")
         return [node.record(path, text)] if text is not None or ours else []
 
     def verify(self, node: Node) -> Verdict:
         wanted = self.membership.addresses()
         source = resolve.source_check(node.root)
-        if source.by_hand:  # each name may cost the time that a server takes not to answer
+        if source.by_hand:  # a server that does not respond may delay each name
             return Verdict([source])
         table = names.addresses(node.read(names.HOSTS) or "")
         found = resolve.find_addresses(list(wanted), table)
@@ -206,7 +206,7 @@ def main() -> None:
             "hosts": [member.host for member in members.members],
             "slots": members.slots,
             "drained": list(members.drained),
-            # Ansible would send the whole directory back as part of the arguments.
+            # Ansible would return the whole directory as part of the arguments.
             "invocation": {"module_args": {**arguments, "directory": size}},
         }
         return Settled(outcome, returned=returned)

@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Run a program over MPI on the nodes of the hostfile, and leave nothing of it behind."""
+"""Run a program over MPI on the nodes of the hostfile, and clean up after it."""
 
 from __future__ import annotations
 
@@ -175,8 +175,8 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec=ARGUMENTS,
         supports_check_mode=True,
-        # The environment is neither logged nor returned. As an option with no_log, each of its
-        # values, 8 as well, would be masked in all that is returned.
+        # The environment is neither logged nor returned. With no_log on the option, each of its
+        # values, even 8, would be masked in the whole result.
         no_log=True,
     )
     given = dict(module.params)

@@ -157,6 +157,7 @@ rdma: {type: list, elements: dict, returned: for V(rc), description: RDMA port a
 """
 
 import ipaddress
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -172,17 +173,28 @@ from ..module_utils.qos import HostSettings
 from ..module_utils.storage.file_system import CHECKPOINTS, DATASETS, of_variable
 
 STORAGE_VARIABLES = {CHECKPOINTS: "CLUSTER_CHECKPOINT_DIR", DATASETS: "CLUSTER_DATASETS_DIR"}
-"""Variables by the purpose of a file system. Homes and software are found by their paths."""
+"""Variables by purpose of a file system. Home directories and software are found by their paths."""
 LAYOUT_VARIABLES = {
     "bin_directory": "MPI_ROCE_BIN",
     "library_directory": "MPI_ROCE_LIB",
     "python_directory": "MPI_ROCE_PYTHON",
 }
+OF_STACK = (
+    "mca_file",
+    "ucx_file",
+    "nccl_file",
+    "profile",
+    "programs",
+    "python",
+    "gpus",
+    "numa_cores",
+)
+"""Options with the name of a field of Stack."""
 LAYER = Layer("mpi", command_s=60.0, refusals=(SurveyError, ValueError), simulates=False)
 
 
-def wanted(params: dict) -> environment.MpiSettings:
-    """The module's arguments as settings, before anything is known of this host's devices."""
+def wanted(params: dict[str, Any]) -> environment.MpiSettings:
+    """Settings from the arguments, before the devices of this host are known."""
     management = params["management"]
     network = ipaddress.ip_interface(f"{management['address']}/{management['prefix']}").network
     return environment.MpiSettings(
@@ -203,21 +215,21 @@ def wanted(params: dict) -> environment.MpiSettings:
     )
 
 
-def layout(params: dict) -> dict[str, str]:
-    """Where this MPI is, off the default paths, and what else it needs."""
+def layout(params: dict[str, Any]) -> dict[str, str]:
+    """Directories of this MPI outside the default paths, and its other variables."""
     found = {name: params[key] for key, name in LAYOUT_VARIABLES.items() if params[key]}
     return {**found, **params["variables"]}
 
 
-def modulefiles(params: dict) -> Modulefiles:
+def modulefiles(params: dict[str, Any]) -> Modulefiles:
     settings = wanted(params)
     variables = {**layout(params), **environment.of_launcher(settings)}
     given = (params["modulefiles"], params["keep_former"])
     return Modulefiles(params["prefix"], variables, settings.launcher, *given)
 
 
-def storage_directories(params: dict) -> dict[str, str]:
-    """Where this host has shared file systems, by variable: the first one of each purpose."""
+def storage_directories(params: dict[str, Any]) -> dict[str, str]:
+    """Shared file systems of this host by variable: the first one of each purpose."""
     here = [
         fs
         for fs in map(of_variable, params["filesystems"])
@@ -276,9 +288,7 @@ def main() -> None:
     params = module.params
 
     def converge(node: Node) -> Settled:
-        given = ("mca_file", "ucx_file", "nccl_file", "profile", "programs", "python", "gpus")
-        given += ("numa_cores",)
-        stack = Stack(wanted(params), **{name: params[name] for name in given})
+        stack = Stack(wanted(params), **{name: params[name] for name in OF_STACK})
         directory = params["bin_directory"].partition(":")[0] or "/usr/bin"
         former = Former(params["prefix"], params["keep_former"])
         outcome = settle([stack, Paths(directory), former, modulefiles(params)], node)

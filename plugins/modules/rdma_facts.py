@@ -102,8 +102,15 @@ from ..module_utils.hardware.host import read_host
 from ..module_utils.hardware.inventory import RAIL
 
 MODULES = (
-    *("ib_core", "ib_umad", "ib_uverbs", "mlx5_core", "mlx5_ib", "nvidia", "nvidia_peermem"),
-    *("rdma_cm", "rdma_rxe"),
+    "ib_core",
+    "ib_umad",
+    "ib_uverbs",
+    "mlx5_core",
+    "mlx5_ib",
+    "nvidia",
+    "nvidia_peermem",
+    "rdma_cm",
+    "rdma_rxe",
 )
 """Packages that determine the RDMA features of a node."""
 KEYS = {"name": "device", "netdev": "interface", "port_state": "state", "link": "pcie"}

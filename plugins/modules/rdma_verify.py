@@ -309,7 +309,7 @@ ARGUMENTS = {
 
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
-    # Without its action plugin `part` is missing, and Python refuses the other steps.
+    # Without its action plugin `part` is missing, and other steps raise KeyError.
     try:
         STEPS[module.params["step"]](module, request_of(module.params))
     except (SurveyError, ends.ServingError, commands.CommandError, OSError) as error:

@@ -256,7 +256,7 @@ NIC = {
 
 
 def converged(given: dict[str, Any], node: Node) -> Settled:
-    """Settle the rails under the lock of this host, then the boot unit, which takes the lock too."""
+    """Settle the rails under the lock of this host, then the boot unit, which takes it too."""
     plan = plan_rails(
         given["rails"],
         routing=given["routing"],

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What a host answered, parsed to a type: words of a closed set of characters, numbers in bounds.
+"""Parse answers of hosts: words of a limited character set, numbers within limits.
 
-A host may be in the hands of an attacker. So nothing of its answer becomes a path, an argument, a
-name of a file, or text of another program's language (sftp's batch, YAML, a template) before it was
-parsed here, or by a parser of its subject. SECURITY.md lists the places.
+A host may be compromised. No part of its answer becomes a path, an argument, a file name or text in
+another language (sftp batch, YAML, template) before it is parsed here or by a specific parser.
+SECURITY.md lists the uses.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from typing import Any, Optional
 from ..module_utils.core.checks import FAILED, SELDOM, STATUSES, Check, as_dicts
 from ..module_utils.core.text import one_line, printable, shortened
 
-SHOWN = 80
-"""Characters of a value that was refused."""
-MOST_CHECKS = 20_000
-"""Of one answer: 8 rails of a thousand nodes, each with a check of the host that looks at them."""
+MAX_SHOWN_CHARACTERS = 80
+"""For a rejected value in a message."""
+MAX_CHECKS = 20_000
+"""In one answer: a host may check 8 rails of a thousand nodes."""
 MOST_TEXT = 4000
-"""Characters of a text of a check."""
+"""For a text of a check."""
 
 
 class AnswerError(ValueError):
-    """A host answered in another form than expected: where, and the value in printable text."""
+    """An answer has an unexpected form; the message has position and value in printable text."""
 
 
 class Form:
-    """A word of a closed set of characters. Each excludes quotes, blanks, braces and controls."""
+    """A word of a limited character set, without quotes, blanks, braces and controls."""
 
     def __init__(self, what: str, pattern: str) -> None:
         self.what = what
@@ -41,13 +41,13 @@ class Form:
         return isinstance(value, str) and self._pattern.fullmatch(value) is not None
 
     def of(self, value: Any, where: str) -> str:
-        """The value as plain text. Raises AnswerError with `where` it stood."""
+        """The value as plain text. Raises AnswerError, naming its position (`where`)."""
         if not self.fits(value):
             raise AnswerError(f"{where} is {shown(value)}, not {self.what}")
         return str(value)
 
     def known(self, value: Any) -> str:
-        """The value, or empty for one of another form, which counts as not answered."""
+        """The value, or empty if it has another form."""
         return str(value) if self.fits(value) else ""
 
 
@@ -64,24 +64,24 @@ PATH = Form(
 
 
 def whole(value: Any, where: str, most: int, least: int = 0) -> int:
-    """A whole number in bounds: JSON has them without end, and Python counts truths as numbers."""
+    """An integer within limits; JSON allows any size, and Python accepts booleans."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise AnswerError(f"{where} is {shown(value)}, not a whole number from {least} to {most}")
+        raise AnswerError(f"{where} is {shown(value)}, not an integer from {least} to {most}")
     return int(value)
 
 
 def amount(value: Any, most: float) -> Optional[float]:
-    """A number from 0 to `most`; None for anything else, which counts as not answered."""
+    """A number from 0 to `most`; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
         return None
     return value
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """Its entries with a name; none where it is no mapping."""
+    """Its entries with text keys; empty if it is not a mapping."""
     if not isinstance(value, Mapping):
         return {}
-    return {key: each for key, each in value.items() if isinstance(key, str)}
+    return {key: item for key, item in value.items() if isinstance(key, str)}
 
 
 def sequence(value: Any) -> Sequence[Any]:
@@ -89,32 +89,32 @@ def sequence(value: Any) -> Sequence[Any]:
 
 
 def sentence(value: Any, most: int = 120) -> str:
-    """For people, where nothing reads it: one line of ASCII, without marks of templates."""
+    """One line of ASCII for display, without braces of templates."""
     text = re.sub(r"[{}]", " ", value) if isinstance(value, str) else ""
     plain = "".join(
-        each for each in " ".join(text.split()) if each.isascii() and each.isprintable()
+        item for item in " ".join(text.split()) if item.isascii() and item.isprintable()
     )
     return plain[:most]
 
 
 def checks(value: Any) -> list[dict[str, Any]]:
-    """The checks that a module returned, as `Check` has them, in bounds.
+    """The checks that a module returned, in the form of `Check`, within limits.
 
-    Those of another form are replaced by one failed check: a failure of that host only, and one
-    that is not passed over.
+    Invalid ones are replaced by one failed check, so that they affect only that host and are not
+    overlooked.
     """
     given = list(value) if isinstance(value, (list, tuple)) else [value]
-    read = [(each, _check(each)) for each in given[:MOST_CHECKS]]
-    strange = [shown(each) for each, check in read if check is None]
-    if len(given) > MOST_CHECKS:
+    read = [(item, _check(item)) for item in given[:MAX_CHECKS]]
+    strange = [shown(item) for item, check in read if check is None]
+    if len(given) > MAX_CHECKS:
         strange.append(f"{len(given)} checks")
     found = [check for _each, check in read if check is not None]
     if strange:
-        why = (
-            f"{len(strange)} of its checks have another form than its module gives them: look who"
-            " has changed its Python, before it is used again"
+        reason = (
+            f"{len(strange)} of its checks have an invalid form: find out who changed its Python"
+            " before you use the host again"
         )
-        found += as_dicts([Check("answer", "checks", strange[0], FAILED, reason=why)])
+        found += as_dicts([Check("answer", "checks", strange[0], FAILED, reason=reason)])
     return found
 
 
@@ -136,7 +136,7 @@ def _check(value: Any) -> Optional[dict[str, Any]]:
 
 
 def _value(value: Any) -> Any:
-    """What was wanted or found: any JSON in bounds, else the beginning of its text."""
+    """A wanted or found value: JSON within limits, else the start of its text."""
     if value is None or isinstance(value, (bool, int)):
         return value
     text = value if isinstance(value, str) else json.dumps(value, default=str)
@@ -144,33 +144,32 @@ def _value(value: Any) -> Any:
 
 
 def finite(value: Any) -> Any:
-    """As JSON, which has no NaN and no infinity: other programs refuse a whole report for one."""
+    """A JSON value without NaN and infinity, which other programs reject."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Mapping):
-        return {key: finite(each) for key, each in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [finite(each) for each in value]
+        return [finite(item) for item in value]
     return value
 
 
 @contextlib.contextmanager
 def form_of(what: str) -> Iterator[None]:
-    """Around what reads an answer of many parts, of one host: what raises for a part of another
-    type raises AnswerError, with `what` it is."""
+    """Convert exceptions of code that parses an answer to AnswerError. `what` names the answer."""
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise AnswerError(
-            f"{what} has another form than its module gives it ({sentence(repr(error))}): look who"
-            " has changed its Python, before it is used again"
+            f"{what} has an invalid form ({sentence(repr(error))}): find out who changed the host's"
+            " Python before you use it again"
         ) from error
 
 
 def shown(value: Any) -> str:
-    """A value that was refused, so that it only prints; of a structure only its kind."""
+    """A rejected value as printable text; for a structure, its type."""
     if isinstance(value, (dict, list, tuple)):
         return f"a {type(value).__name__}"
     if isinstance(value, int) and abs(value) >= 10**18:
         return "a number of more than 18 digits"
-    return shortened(repr(printable(value)), SHOWN)
+    return shortened(repr(printable(value)), MAX_SHOWN_CHARACTERS)

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Which layers --tags and --limit ask a run of the collection's playbooks for."""
+"""Layers that --tags and --limit select in the collection's playbooks."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from ..module_utils.core.text import nearest
 
 PLAYBOOKS = Path(__file__).resolve().parents[2] / "playbooks"
 SPECIAL = frozenset(["all", "always", "never", "tagged", "untagged"])
-"""Tags that Ansible itself gives a meaning."""
+"""Tags with a meaning in Ansible."""
 CLOSE = 0.75
-"""How near a tag to skip must be to one of the playbook for it to be a misspelt one.
+"""Similarity from which an unknown tag in --skip-tags counts as misspelt.
 
-Tools that skip their own in every playbook, such as Molecule, make no mistake.
+Tools such as Molecule skip their tags in every playbook.
 """
 
 
 def of_collection(play: Any) -> bool:
     """Whether a play is in a playbook of this collection."""
-    path = play.get_path()  # and the line; empty for a play of a program
+    path = play.get_path()  # with line number; empty for a play of a program
     return bool(path) and Path(path).parent.resolve() == PLAYBOOKS
 
 
 def tag_of(play: Any) -> str:
-    """The first tag in the play's own text: an import adds those that it has, in any order."""
+    """The first tag in the text of the play; imports add further tags in any order."""
     tags = play.get_ds().get("tags") or [""]
     return str(tags.split(",")[0] if isinstance(tags, str) else tags[0]).strip()
 
 
 def layer_of(play: Any) -> str:
-    """The layer of a play of this collection; empty for another play."""
+    """The layer of a play of this collection; empty for other plays."""
     tag = tag_of(play)
     return tag if of_collection(play) and tag not in SPECIAL else ""
 
@@ -49,7 +49,7 @@ def is_asked(play: Any) -> bool:
 
 
 def left_out(play: Any, inventory: Any) -> Optional[list[str]]:
-    """The hosts of a play all of whose hosts --limit excludes; None for any other play."""
+    """The hosts of a play if --limit excludes all of them; otherwise None."""
     if inventory.get_hosts(play.hosts):
         return None
     hosts = inventory.get_hosts(play.hosts, ignore_limits=True, ignore_restrictions=True)
@@ -57,13 +57,13 @@ def left_out(play: Any, inventory: Any) -> Optional[list[str]]:
 
 
 def misspelt(plays: Iterable[Any]) -> list[str]:
-    """The faults of --tags and --skip-tags, a line each.
+    """Errors in --tags and --skip-tags, one line each.
 
-    Nothing where a tag may be one that can only be known when the run comes to it.
+    Empty if some tags are only known at run time.
     """
     plays = list(plays)
-    named = [each for each in context.CLIARGS.get("tags") or () if each not in SPECIAL]
-    skipped = [each for each in context.CLIARGS.get("skip_tags") or () if each not in SPECIAL]
+    named = [item for item in context.CLIARGS.get("tags") or () if item not in SPECIAL]
+    skipped = [item for item in context.CLIARGS.get("skip_tags") or () if item not in SPECIAL]
     if not (named or skipped) or not any(map(of_collection, plays)):
         return []
     known: dict[str, None] = {}
@@ -82,7 +82,7 @@ def misspelt(plays: Iterable[Any]) -> list[str]:
         if tag not in known and difflib.get_close_matches(tag, names, n=1, cutoff=CLOSE):
             wrong.append(("--skip-tags", tag))
     return [
-        f"{option} {tag}: nothing in this playbook has this tag, and no host was touched. "
+        f"{option} {tag}: no task of this playbook has this tag; no host was changed. "
         f"{nearest(tag, names)}"
         for option, tag in wrong
     ]

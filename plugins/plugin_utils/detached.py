@@ -114,12 +114,12 @@ class DetachedAction(NodeAction):
                 continue
             seen = now
             self.seen(text)
-        why = {
+        reason = {
             "died": "the module was killed on the launcher",
             "unseen": f"the launcher did not answer for {now - seen:.0f} s: {text}",
         }.get(state, f"the module has not finished within {limit:.0f} s")
         raise AnsibleActionFail(
-            f"{self.LAYER}: the {self.WHAT} was given up: {why}\n"
+            f"{self.LAYER}: the {self.WHAT} was given up: {reason}\n"
             f"  last seen: {self._shown or 'nothing'}; job on the launcher: {job}\n"
             f"  its processes end within the time limit; to end them now, on every node: pkill -f "
             f"{arguments['run_id']}"

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What a host gets from the controller: its clients' addresses, and the key of Lustre."""
+"""Arguments of shared_storage from the controller: client addresses, and the key of Lustre."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .model.lustre import SETTINGS, VARIABLE
 from .schema.findings import Findings, RefusedError
 
 ADDRESSES = "shared_storage_client_addresses"
-"""Variable of a host: addresses beside those of the model that its requests may come from."""
+"""Host variable: further addresses from which its requests may come."""
 _LUSTRE_KEY = "shared_storage_lustre.packages.repository.key"
 
 
 class ClientError(ValueError):
-    """Not the address of a client; the text has which, and why."""
+    """A client has no usable address; the message has the reason."""
 
 
 def clients_of(
@@ -31,10 +31,9 @@ def clients_of(
     groups: Mapping[str, Collection[str]],
     further: Callable[[str], Sequence[str]] = lambda host: (),
 ) -> dict[str, list[str]]:
-    """By name of a file system that `host` serves: addresses of all other hosts that mount it.
+    """File systems that `host` serves -> sorted addresses of all other hosts that mount them.
 
-    Of the whole inventory, whatever the play is limited to: an export follows from the model. Each
-    once, in the order of addresses. Raises ClientError.
+    Independent of --limit, because exports follow from the model. Raises ClientError.
     """
     found: dict[str, list[str]] = {}
     for fs in filesystems:
@@ -77,7 +76,7 @@ class LustreError(RefusedError):
 def lustre_settings(
     value: Optional[Mapping[str, Any]], filesystems: Sequence[FileSystem], groups: Collection[str]
 ) -> dict[str, Any]:
-    """`shared_storage_lustre` with its defaults; empty for a host without Lustre.
+    """`shared_storage_lustre` with defaults; empty for a host without Lustre.
 
     Raises LustreError.
     """
@@ -91,13 +90,13 @@ def lustre_settings(
 
 
 def o2ib(settings: Mapping[str, Any], filesystems: Sequence[FileSystem]) -> bool:
-    """Whether LNet of a host has a network over RDMA."""
+    """Whether a host has an LNet network over RDMA."""
     networks = read_settings(settings, (), filesystems).networks
     return any(kind(each.net) == O2IB for each in networks)
 
 
 def lustre_key(settings: Mapping[str, Any], directory: Path) -> bytes:
-    """The public key of the repository of Lustre; empty where this host needs none.
+    """The public key of the Lustre repository; empty if this host needs none.
 
     Raises KeyFileError.
     """

@@ -111,12 +111,12 @@ class Results:
             figures.update(_figures(mapping(self._result(step, host).get("measured")).get(name)))
         return figures
 
-    def _link(self, host: str, figures: Mapping[str, Any]) -> Optional[table.Link]:
+    def _link(self, host: str, figures: Mapping[str, Any]) -> Optional[table.ServerLink]:
         """The rail over which the host reaches the server, by its own address there."""
         for rail in self.hostvars[host].get("cluster_rails") or []:
             if rail.get("address") and rail["address"] == figures.get("own_address"):
                 speed = float(rail.get("speed_gbps") or 0)
-                return table.Link(rail["interface"], speed) if speed else None
+                return table.ServerLink(rail["interface"], speed) if speed else None
         return None
 
 

@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def fresh_machines() -> Iterator[Nodes]:
-    """Machines with kernels and Soft-RoCE, running, in the state of the disk image."""
+    """Virtual machines with Soft-RoCE, running, in the state of the disk image."""
     nodes = Nodes(MACHINES)
     nodes.state(present=False)
     nodes.state(present=True)

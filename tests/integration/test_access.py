@@ -109,11 +109,11 @@ def typed(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch, password: str, playbook: str, *words: str
 ) -> tuple[int, str]:
     """Return the exit status of a run at a terminal, and its output there."""
-    shown = bytearray()
+    output = bytearray()
 
     def read(terminal: int) -> bytes:
         data = os.read(terminal, 65536)
-        shown.extend(data)
+        output.extend(data)
         if b"BECOME password: " in data:
             os.write(terminal, f"{password}\n".encode())
         return data
@@ -123,7 +123,7 @@ def typed(
     monkeypatch.chdir(TOP)
     command = nodes.command(f"playbooks/{playbook}.yml", "-K", way(nodes, Path.home()), *words)
     status = os.waitstatus_to_exitcode(pty.spawn(command, read, lambda _: b""))
-    text = shown.decode(errors="replace")
+    text = output.decode(errors="replace")
     assert password not in text
     reports = (TOP / "reports").rglob("*.json")
     assert not [path for path in reports if password in path.read_text(encoding="utf-8")]
@@ -138,16 +138,16 @@ def test_a_password_that_is_typed(
 ) -> None:
     variables = {"discover_file": str(tmp_path / "draft.yml"), **SHORT.get(playbook, {})}
     words = [f"--extra-vars={json.dumps(variables)}", "-vvv", *WORDS.get(playbook, [])]
-    status, shown = typed(guarded, monkeypatch, PASSWORD, playbook, *words)
-    assert status == 0, shown
+    status, output = typed(guarded, monkeypatch, PASSWORD, playbook, *words)
+    assert status == 0, output
 
 
 @pytest.mark.parametrize(("playbook", "wanted"), [("smoke", 2), ("preflight", 2), ("verify", 4)])
 def test_a_wrong_password_is_named(
     playbook: str, wanted: int, guarded: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    status, shown = typed(guarded, monkeypatch, "another one", playbook)
-    assert (status, "Incorrect sudo password" in shown) == (wanted, True), shown
+    status, output = typed(guarded, monkeypatch, "another one", playbook)
+    assert (status, "Incorrect sudo password" in output) == (wanted, True), output
 
 
 def test_a_user_whom_sudo_refuses_is_named(guarded: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,11 +155,15 @@ def test_a_user_whom_sudo_refuses_is_named(guarded: Nodes, monkeypatch: pytest.M
     host, rule = guarded.on("node03"), f"/etc/sudoers.d/{LOGIN}"
     host.check_output(f"mv {rule} /root/{LOGIN}")
     try:
-        status, shown = typed(guarded, monkeypatch, PASSWORD, "names")
+        status, output = typed(guarded, monkeypatch, PASSWORD, "names")
     finally:
         host.check_output(f"mv /root/{LOGIN} {rule}")
-    (why,) = re.findall(r"^failed: (.*)\r?$", shown.partition("SUMMARY")[2], re.MULTILINE)
-    assert status == 2 and why.startswith("node03: ") and f"{LOGIN} is not in the sudoers" in why
+    (failure,) = re.findall(r"^failed: (.*)\r?$", output.partition("SUMMARY")[2], re.MULTILINE)
+    assert (
+        status == 2
+        and failure.startswith("node03: ")
+        and f"{LOGIN} is not in the sudoers" in failure
+    )
 
 
 def test_site_by_a_user_without_root(guarded: Nodes) -> None:
@@ -208,6 +212,6 @@ def test_a_build_with_a_password_that_is_typed(
     guarded: Nodes, with_source: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last test here: afterwards the nodes differ in their MPI."""
-    status, shown = typed(with_source, monkeypatch, PASSWORD, "mpi", "--limit=node04")
-    assert status == 0, shown
+    status, output = typed(with_source, monkeypatch, PASSWORD, "mpi", "--limit=node04")
+    assert status == 0, output
     assert any(name.startswith("source-") for name in left(with_source, "node04"))

@@ -97,10 +97,10 @@ def test_a_missing_rail_and_another_mtu_are_named(nodes: Nodes, machines: Nodes)
 def cabled(nodes: Nodes) -> Iterator[list[str]]:
     """Compute nodes that hear their leaves; on the second node two of them are swapped."""
     names = nodes.group("compute")
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         rails = nodes.of(name)["cluster_rails"]
         heard = {rail["interface"]: (rail["leaf"], rail["leaf_port"]) for rail in rails}
-        if place == 1:
+        if index == 1:
             heard["rail0"], heard["rail1"] = heard["rail1"], heard["rail0"]
         # The format is that of lldpd: tests/unit/test_hardware_host.py.
         interfaces = [

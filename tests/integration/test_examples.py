@@ -145,9 +145,9 @@ def a_rank(nodes: Nodes, ranks: int) -> tuple[str, str]:
     hosts = nodes.group("compute")
     host = random.choice(hosts)
     user = nodes.of(host)["cluster_mpi_user"]
-    there = nodes.on(host).check_output(f"pgrep -u {user} -f {PLACE}/train").split()
-    assert len(there) == ranks // len(hosts), f"{host}: {there}"
-    return host, f"kill -KILL {random.choice(there)}"
+    pids = nodes.on(host).check_output(f"pgrep -u {user} -f {PLACE}/train").split()
+    assert len(pids) == ranks // len(hosts), f"{host}: {pids}"
+    return host, f"kill -KILL {random.choice(pids)}"
 
 
 def mpirun(nodes: Nodes, ranks: int) -> tuple[str, str]:

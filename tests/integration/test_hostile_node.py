@@ -78,13 +78,13 @@ class Attacker:
 
 @pytest.fixture(scope="module")
 def attacker(nodes: Nodes) -> Iterator[Attacker]:
-    one = Attacker(nodes)
-    for name in one.others:
+    intruder = Attacker(nodes)
+    for name in intruder.others:
         nodes.on(name).check_output("touch /run/before-attack")
-    before = one.reached()
-    yield one
-    one.restore()
-    assert one.reached() == before
+    before = intruder.reached()
+    yield intruder
+    intruder.restore()
+    assert intruder.reached() == before
     assert nodes.play("playbooks/ssh.yml").total("failed") == 0
 
 
@@ -136,7 +136,9 @@ def test_no_answer_does_more_than_fail_its_host(
 ) -> None:
     attacker.answers(attack)
     run = attacker.play("playbooks/names.yml", "-v", "--diff", named=named)
-    assert not {each for each in run.output if not each.isprintable() and each != "\n"}
+    assert not {
+        character for character in run.output if not character.isprintable() and character != "\n"
+    }
     assert len(run.output) < 4_000_000
 
 

@@ -55,7 +55,9 @@ USUALLY = ("roce_rails", "mpi_stack", "ssh_trust")
 
 
 def case(kill: Kill) -> pytest.ParameterSet:
-    usual = kill == next(each for each in KILLS if each.role == kill.role) and kill.role in USUALLY
+    usual = (
+        kill == next(other for other in KILLS if other.role == kill.role) and kill.role in USUALLY
+    )
     marks = () if usual else pytest.mark.long
     return pytest.param(kill, marks=marks, id=f"{kill.role}-{kill.after_s:g}s")
 

@@ -108,8 +108,8 @@ def test_a_job_uses_it_and_a_failed_rank_is_named(with_impi: Nodes, tmp_path: Pa
     slots = [int(with_impi.of(host)["cluster_slots"]) for host in with_impi.group("compute")]
     output = job(with_impi, tmp_path)
     total = sum(range(sum(slots)))
-    said = re.findall(rf"\[(\d+)\] rank (\d+) sum {total} two words", output)
-    assert sorted(int(rank) for rank, again in said if rank == again) == list(range(sum(slots)))
+    ranks = re.findall(rf"\[(\d+)\] rank (\d+) sum {total} two words", output)
+    assert sorted(int(rank) for rank, again in ranks if rank == again) == list(range(sum(slots)))
     output = job(with_impi, tmp_path, "5", expect=2)
     assert "rank 5 failed first" in output and "[5] enough of it" in output
     hosts = with_impi.group("compute", "launcher")

@@ -105,8 +105,10 @@ def test_a_change_of_one_rail_leaves_traffic_on_the_others_alone(nodes: Nodes, n
     assert after.pop("rail1")["mtu"] == 8000
     assert before.pop("rail1")["mtu"] == 9000
     assert after == before
-    said = until(lambda: re.search("[^ ]+% packet loss", on.check_output("cat /tmp/ping")), "ping")
-    assert said[0] == "0% packet loss"
+    output = until(
+        lambda: re.search("[^ ]+% packet loss", on.check_output("cat /tmp/ping")), "ping"
+    )
+    assert output[0] == "0% packet loss"
 
 
 def test_a_rail_that_leaves_the_model_is_bare_again(nodes: Nodes, node: str) -> None:

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""MPI over RDMA on machines with kernels: it uses RDMA, and a run without RDMA is reported."""
+"""MPI over RDMA on virtual machines: it uses RDMA, and a run without RDMA is reported."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_an_allreduce_over_rc_uses_every_rail_by_rdma(machines: Nodes) -> None:
     assert found["transport"]["reason"] == "rc_verbs"
     assert found["rails_tcp"]["status"] == "ok"
     rails = {rail["interface"] for rail in machines.of("node01")["cluster_rails"]}
-    assert {one["rail"] for one in report["figures"]["rails"]} == rails
+    assert {entry["rail"] for entry in report["figures"]["rails"]} == rails
     for node in report["traffic"]:
         for rail, moved in node["rails"].items():
             assert moved["packets"] > 100, f"{node['node']} {rail}: {moved}"

@@ -43,7 +43,7 @@ def dcb(machines: Nodes, name: str, kind: str, rail: str) -> dict[str, Any]:
 def pfc(machines: Nodes, name: str, rail: str) -> list[int]:
     """Return the lossless priorities."""
     found = dcb(machines, name, "pfc", rail)["prio_pfc"]
-    return [place for place, on in enumerate(found) if on]
+    return [priority for priority, on in enumerate(found) if on]
 
 
 def cm_tos(device: str, command: str) -> str:
@@ -76,8 +76,8 @@ def test_the_contract_is_on_every_rail(machines: Nodes) -> None:
             assert sorted(app) == [list(pair) for pair in sorted(wanted.dscp_to_priority.items())]
             ets = dcb(machines, name, "ets", interface)
             assert ets["prio_tc"] == list(wanted.priority_to_tc)
-            assert ets["tc_tsa"] == [each.tsa for each in wanted.ets]
-            assert ets["tc_bw"] == [each.percent for each in wanted.ets]
+            assert ets["tc_tsa"] == [traffic_class.tsa for traffic_class in wanted.ets]
+            assert ets["tc_bw"] == [traffic_class.percent for traffic_class in wanted.ets]
             device = f"rxe{rail['rail']}"
             tos = machines.on(name).check_output("sh -c %s", cm_tos(device, "cat {file}"))
             assert int(tos) == wanted.traffic_class

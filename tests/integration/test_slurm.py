@@ -108,8 +108,8 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     try:
         waiting.until(lambda: on.run(STATE).stdout.strip() == "idle", "Slurm's node to be idle")
     except AssertionError as error:
-        said = on.run("journalctl --lines=40 --unit='test-slurm*'").stdout
-        raise AssertionError(f"{error}\n{said}") from None
+        log = on.run("journalctl --lines=40 --unit='test-slurm*'").stdout
+        raise AssertionError(f"{error}\n{log}") from None
     on.check_output(FOREVER)
     boot = on.check_output("cat /proc/sys/kernel/random/boot_id").strip()
     reason = {"subject": "test", "wanted": "1", "running": "0", "reason": WHY, "boot_id": boot}
@@ -129,12 +129,12 @@ def users(nodes: Nodes, folder: Path) -> list[str]:
     """Return the processes that prevent the layer gpu from changing a driver."""
     found = json.loads(nodes.on(NODE).check_output(PROCESSES))
     for pid, files in found.items():
-        place = folder / "proc" / pid
-        place.mkdir(parents=True)
+        process_folder = folder / "proc" / pid
+        process_folder.mkdir(parents=True)
         for name, text in files.items():
-            (place / name).write_bytes(base64.b64decode(text))
-    assert any("slurmstepd" in each.read_text(errors="replace") for each in folder.rglob("comm"))
-    return [each.command for each in shared.users(folder)]
+            (process_folder / name).write_bytes(base64.b64decode(text))
+    assert any("slurmstepd" in comm.read_text(errors="replace") for comm in folder.rglob("comm"))
+    return [process.command for process in shared.users(folder)]
 
 
 def test_an_idle_node_of_slurm_is_rebooted_and_its_driver_changed(
@@ -157,7 +157,7 @@ def test_a_job_of_slurm_keeps_both_back_until_it_ends(nodes: Nodes, tmp_path: Pa
         assert f"slurmstepd: [{job}.batch] (pid " in shown and "infinity" not in shown
         found = users(nodes, tmp_path)
         assert {f"slurmstepd: [{job}.batch]", "sleep 3600"} <= {*found}
-        assert not [each for each in found if each.endswith("infinity")]
+        assert not [line for line in found if line.endswith("infinity")]
     finally:
         on.check_output("scancel %s", job)
     waiting.until(lambda: on.run(STATE).stdout.strip() == "idle", "the job to end")

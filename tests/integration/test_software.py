@@ -35,7 +35,7 @@ OWN_MPI = {
 AS_ROOT = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"
 FAULTS = {
     "node02": ("ecc", "gpu_ecc", "gpu3", "failed", "dcgmi diag"),
-    "node04": ("remap-pending", "gpu_row_remap", "gpu4", "reboot", "which a reboot makes"),
+    "node04": ("remap-pending", "gpu_row_remap", "gpu4", "reboot", "takes effect at a reset"),
 }
 """A state of tests/hardware/gpu_states.py for a node: its one finding, and words of the remedy."""
 MISMATCH = ("gpu_driver_version", "", "reboot")
@@ -85,12 +85,12 @@ def upgrade(nodes: Nodes) -> str:
 
 def bad(run: Run, name: str) -> list[dict[str, Any]]:
     """Return the failed checks of every layer that ran."""
-    found = [each for layer in run.report["layers"] for each in run.checks(layer, name)]
-    return [each for each in found if each["status"] not in ("ok", "not_applicable")]
+    found = [check for layer in run.report["layers"] for check in run.checks(layer, name)]
+    return [check for check in found if check["status"] not in ("ok", "not_applicable")]
 
 
 def failed(run: Run, name: str) -> list[str]:
-    return [each["name"] for each in bad(run, name) if each["status"] == "failed"]
+    return [check["name"] for check in bad(run, name) if check["status"] == "failed"]
 
 
 def version(nodes: Nodes, name: str, package: str) -> str:
@@ -130,7 +130,9 @@ def test_an_interrupted_installation_is_repaired_by_running_again(
     for name in nodes.group("compute"):
         assert failed(installed, name) == []
         assert nodes.on(name).package("doca-ofed").is_installed
-        rails = [one for one in installed.checks("rdma", name) if one["name"] == "rdma_device"]
+        rails = [
+            check for check in installed.checks("rdma", name) if check["name"] == "rdma_device"
+        ]
         assert [rail["status"] for rail in rails] == ["ok"] * 8
     left = nodes.on(FIRSTS["ubuntu"]).check_output(
         "dpkg --audit; dpkg -l | grep '^[hi][^i]' || true"
@@ -192,9 +194,11 @@ def test_an_upgrade_to_the_next_branch_waits_for_the_reboot(nodes: Nodes, upgrad
         messages = nodes.on(name).run("nvidia-smi")
         order = installed_order(nodes, name)
         assert order.index("nvidia-fabricmanager") < order.index("cuda-toolkit-13-1")
-        found = [(each["name"], each["subject"], each["status"]) for each in bad(upgraded, name)]
+        found = [
+            (check["name"], check["subject"], check["status"]) for check in bad(upgraded, name)
+        ]
         # DOCA's driver has waited for its reboot since its installation.
-        assert [each for each in found if each[0] != "rdma_driver_running"] == [MISMATCH]
+        assert [check for check in found if check[0] != "rdma_driver_running"] == [MISMATCH]
         assert (messages.rc, "Driver/library version mismatch" in messages.stdout) == (18, True)
         assert nodes.on(name).file(RECORD).exists
     for name in SECONDS.values():
@@ -211,7 +215,7 @@ def installed_order(nodes: Nodes, name: str) -> list[str]:
         lines = nodes.on(name).check_output("rpm -qa --qf '%{DBINSTANCE} %{NAME}\\n'")
         numbered = sorted((int(line.split()[0]), line.split()[1]) for line in lines.splitlines())
         words = [word for _number, word in numbered]
-    last = {word: place for place, word in enumerate(words)}
+    last = {word: index for index, word in enumerate(words)}
     return sorted(last, key=lambda word: last[word])
 
 

@@ -84,7 +84,7 @@ def mounted(machines: Nodes, name: str, point: str) -> dict[str, str]:
     """Return the kernel's mount below any automount point; empty if there is none."""
     shown = machines.on(name).run("findmnt --json --kernel --mountpoint %s", point).stdout
     found = list(json.loads(shown)["filesystems"]) if shown.strip() else []
-    return next((each for each in reversed(found) if each["fstype"] != "autofs"), {})
+    return next((entry for entry in reversed(found) if entry["fstype"] != "autofs"), {})
 
 
 def served_directory(fs: dict[str, Any]) -> str:
@@ -99,9 +99,9 @@ def as_user(machines: Nodes, name: str, command: str) -> str:
 def checks(run: Run, name: str) -> dict[tuple[str, str], dict[str, Any]]:
     """Return the failed checks of one host, by name and subject."""
     return {
-        (each["name"], each["subject"]): each
-        for each in run.checks("storage", name)
-        if each["status"] in ("failed", "pending")
+        (entry["name"], entry["subject"]): entry
+        for entry in run.checks("storage", name)
+        if entry["status"] in ("failed", "pending")
     }
 
 
@@ -164,21 +164,21 @@ def test_what_one_node_writes_another_reads(
     client: str,
     transport: str,
 ) -> None:
-    there = f"{systems[transport]['mount']}/across"
+    target = f"{systems[transport]['mount']}/across"
     for writer, reader in ((client, server), (server, client)):
         sums = as_user(
             machines,
             writer,
-            f"dd if=/dev/urandom bs=1M count=4 conv=fsync status=none of={there}.new && "
-            f"mv {there}.new {there} && sha256sum <{there}",
+            f"dd if=/dev/urandom bs=1M count=4 conv=fsync status=none of={target}.new && "
+            f"mv {target}.new {target} && sha256sum <{target}",
         )
-        assert as_user(machines, reader, f"sha256sum <{there}") == sums
+        assert as_user(machines, reader, f"sha256sum <{target}") == sums
         user = machines.of(reader)["cluster_mpi_user"]
-        assert as_user(machines, reader, f"stat -c %U {there}") == user
+        assert as_user(machines, reader, f"stat -c %U {target}") == user
     # Root of a client has no privileges.
     refused = machines.on(client).run(f"touch {systems[transport]['mount']}/of-root")
     assert refused.rc != 0 and "Permission denied" in refused.stderr
-    as_user(machines, client, f"rm {there}")
+    as_user(machines, client, f"rm {target}")
 
 
 # The server is down

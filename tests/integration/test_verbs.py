@@ -59,14 +59,14 @@ def test_every_rail_both_ways_and_the_contract_on_every_packet(machines: Nodes) 
             for exchange in ("write_bw", "write_lat", "send_bw", "ucx"):
                 for kind, way in (("wire_sent", "->"), ("wire_arrived", "<-")):
                     (check,) = [
-                        one
-                        for one in named(run, kind, name)
-                        if one["subject"] == f"{rail} {way} {peer} {exchange}"
+                        entry
+                        for entry in named(run, kind, name)
+                        if entry["subject"] == f"{rail} {way} {peer} {exchange}"
                     ]
                     assert check["status"] == "ok"
                     assert f"TOS {settings.traffic_class} " in check["wanted"]
             (mtu,) = [
-                one for one in named(run, "roce_mtu", name) if one["subject"].startswith(rail)
+                entry for entry in named(run, "roce_mtu", name) if entry["subject"].startswith(rail)
             ]
             assert mtu["found"] == settings.roce_mtu
     # Thresholds of a NIC are shown, but not applied to a software device.
@@ -92,9 +92,9 @@ def test_every_rail_both_ways_and_the_contract_on_every_packet(machines: Nodes) 
     for pair in latest["pairs"]:
         # Every sent packet was received: both kernels counted each of them.
         arrived = latest["arrived"][pair["peer"]][pair["rail"]]["exchanges"]
-        sent = [one for one in pair["exchanges"].values() if "skipped" not in one]
-        left = sum(one["wire"]["out"]["packets"] for one in sent)
-        assert left == sum(one["wire"]["in"]["packets"] for one in arrived.values()) > 0
+        sent = [entry for entry in pair["exchanges"].values() if "skipped" not in entry]
+        left = sum(entry["wire"]["out"]["packets"] for entry in sent)
+        assert left == sum(entry["wire"]["in"]["packets"] for entry in arrived.values()) > 0
 
 
 def test_mpi_without_the_contract_is_detected_on_the_wire(machines: Nodes, tmp_path: Path) -> None:
@@ -138,9 +138,9 @@ def test_a_removed_mark_is_reported_for_its_rail_only(machines: Nodes, rewriting
     }
     assert others
     (check,) = [
-        one
-        for one in named(run, "wire_sent", rewriting)
-        if one["subject"] == f"{first} -> {peer} write_lat"
+        entry
+        for entry in named(run, "wire_sent", rewriting)
+        if entry["subject"] == f"{first} -> {peer} write_lat"
     ]
     assert "seen: TOS 0 (DSCP 0, Not-ECT)" in check["found"]
     assert "a rule on" in check["reason"]
@@ -165,7 +165,7 @@ def test_a_blocked_rail_is_named_and_the_others_measured(machines: Nodes, deaf: 
         f"{first} -> {deaf}",
         f"{first} -> {peer}",
     }
-    (check,) = [one for one in named(run, "write_lat", peer) if one["status"] == "failed"]
+    (check,) = [entry for entry in named(run, "write_lat", peer) if entry["status"] == "failed"]
     assert check["subject"] == f"{first} -> {deaf}"
     assert f"ping -I {first} " in check["reason"]
     for rail in others:

@@ -142,17 +142,36 @@ class Workshop:
         work.mkdir()
         (work / "a.spec").write_text(package.specification())
         run(
-            *("rpmbuild", "-bb", "--quiet", "--target", f"{ARCHITECTURE}-linux"),
-            *("--define", f"_topdir {work}", "--define", f"_rpmdir {work}"),
-            *("--define", "_rpmfilename built.rpm", "--define", "__os_install_post %{nil}"),
-            *("--define", "_build_id_links none", "--define", "debug_package %{nil}"),
+            "rpmbuild",
+            "-bb",
+            "--quiet",
+            "--target",
+            f"{ARCHITECTURE}-linux",
+            "--define",
+            f"_topdir {work}",
+            "--define",
+            f"_rpmdir {work}",
+            "--define",
+            "_rpmfilename built.rpm",
+            "--define",
+            "__os_install_post %{nil}",
+            "--define",
+            "_build_id_links none",
+            "--define",
+            "debug_package %{nil}",
             work / "a.spec",
         )
         if package.key:
             run(
-                *("rpmsign", "--addsign", "--define", f"_gpg_name {package.key}"),
-                *("--define", f"_gpg_path {self._homes[package.key]}"),
-                *("--define", "__gpg /usr/bin/gpg", work / "built.rpm"),
+                "rpmsign",
+                "--addsign",
+                "--define",
+                f"_gpg_name {package.key}",
+                "--define",
+                f"_gpg_path {self._homes[package.key]}",
+                "--define",
+                "__gpg /usr/bin/gpg",
+                work / "built.rpm",
             )
         (work / "built.rpm").rename(path)
         shutil.rmtree(work)
@@ -160,8 +179,17 @@ class Workshop:
     def sign(self, path: Path, name: str = "ours") -> None:
         with self._alone():
             run(
-                *("gpg", "--homedir", self._homes[name], "--batch", "--quiet", "--yes"),
-                *("--local-user", name, "--armor", "--detach-sign", path),
+                "gpg",
+                "--homedir",
+                self._homes[name],
+                "--batch",
+                "--quiet",
+                "--yes",
+                "--local-user",
+                name,
+                "--armor",
+                "--detach-sign",
+                path,
             )
 
     def end(self) -> None:

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Switches with EOS to try things on."""
+"""Intents of EOS switches for tests."""
 
 from __future__ import annotations
 

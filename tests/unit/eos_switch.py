@@ -54,7 +54,7 @@ WITH_VALUE = (
 )
 
 Tree = dict[str, Any]
-"""Lines and what is below them. The maps of the switch stand at the top under two keys."""
+"""Lines with nested lines. The maps of the switch are at the top, under two keys."""
 
 DSCPS, CLASSES = "dscps", "classes"
 DEFAULT_DSCPS = [1] * 8 + [0] * 8 + [place // 8 for place in range(16, 64)]
@@ -73,7 +73,7 @@ def key_of(line: str) -> str:
 
 
 class Mode:
-    """Where one types: the configuration itself, or blocks within blocks."""
+    """The mode of the command line: the configuration, or nested blocks."""
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
@@ -135,7 +135,7 @@ class Mode:
 
 
 def show(tree: Tree, grouped: bool = True, defaults: bool = False) -> str:
-    """As `show running-config` has it: what is a default is left out, unless `defaults`."""
+    """As `show running-config` prints it: without defaults, unless `defaults`."""
     lines = ["! Command: show running-config", "! device: leaf01 (DCS-7060X6-64PE)", "!"]
     together: dict[str, list[int]] = {}
     for dscp, target in enumerate(tree[DSCPS]):
@@ -164,7 +164,7 @@ def _shown(tree: Tree, indent: str, defaults: bool) -> list[str]:
 
 
 def typed(tree: Tree, lines: list[str]) -> Tree:
-    """What a configuration is after these lines."""
+    """The configuration after typing these lines."""
     after = copy.deepcopy(tree)
     mode = Mode(after)
     for line in lines:
@@ -173,7 +173,7 @@ def typed(tree: Tree, lines: list[str]) -> Tree:
 
 
 class FakeEos:
-    """eAPI of one switch. `faults`: what it shall do wrong."""
+    """eAPI of one switch, with faults on request."""
 
     def __init__(self, running: Optional[Tree] = None, ports: int = 2, old: bool = False) -> None:
         self.running = running if running is not None else empty()
@@ -182,13 +182,13 @@ class FakeEos:
         self.candidates: dict[str, Tree] = {}
         self.timer: Optional[tuple[str, Tree]] = None
         self.old = old
-        """Before 4.32 a session says itself that its timer runs."""
+        """Before 4.32 the session itself shows that its timer runs."""
         self.ports = [f"Ethernet{number}/1" for number in range(1, ports + 1)]
         self.calls: list[list[str]] = []
         self.faults: set[str] = set()
         self.queue = "tx-queue"
         self.lies: dict[str, Any] = {}
-        """What is answered to a command instead."""
+        """Replacement answers by command."""
 
     @property
     def transport(self) -> httpx.MockTransport:
@@ -201,7 +201,7 @@ class FakeEos:
             self.timer = None
 
     def typed(self, prefix: str) -> list[str]:
-        """Commands of all calls that begin so."""
+        """Commands of all calls with this prefix."""
         return [line for call in self.calls for line in call if line.startswith(prefix)]
 
     def _answer(self, request: httpx.Request) -> httpx.Response:

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A switch of no system: settings as a dictionary, a timer, and faults on request."""
+"""A switch without a system: settings as a dictionary, a timer, and faults on request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import WantedError
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.session import Clock
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.session import SessionClock
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     Change,
     Difference,
@@ -21,18 +21,18 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system i
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import Finding
 
 Fault = Callable[["FakeSwitch"], None]
-"""Called where a step of the real thing would go wrong; raises, or spoils the switch."""
+"""Called where a real step could fail; raises, or changes the switch."""
 
 
 @dataclass
 class Time:
-    """Time that passes only by sleeping, and by what a switch takes."""
+    """Time that passes only during sleeps and operations of the switch."""
 
     now_s: float = 1000.0
 
     @property
-    def clock(self) -> Clock:
-        return Clock(lambda: self.now_s, self.sleep)
+    def clock(self) -> SessionClock:
+        return SessionClock(lambda: self.now_s, self.sleep)
 
     def sleep(self, seconds: float) -> None:
         assert seconds >= 0
@@ -40,7 +40,7 @@ class Time:
 
 
 class FakeSystem:
-    """Wants `wanted`; whatever else the switch has is the operator's."""
+    """Desired settings are `wanted`; others belong to the operator."""
 
     name = "fake"
 
@@ -75,16 +75,16 @@ class FakeSwitch:
     state: dict[str, Any]
     time: Time
     faults: dict[str, list[Optional[Fault]]] = field(default_factory=dict)
-    """By step (read, apply, confirm, rollback): what goes wrong at each call; None: nothing."""
+    """Faults by step (read, apply, confirm, rollback), one per call; None: no fault."""
     calls: list[str] = field(default_factory=list)
     former: Optional[dict[str, Any]] = None
     undo_at: Optional[float] = None
     unreachable_until: float = 0.0
     undone_within_s: int = 0
     links_take_s: float = 0.0
-    """How long its links are down after a change; one of its two never was up."""
+    """Time that links are down after a change; one of the two was never up."""
     further_links: int = 0
-    """That never go down."""
+    """Links that never go down."""
     _up_at: float = 0.0
 
     def _step(self, name: str) -> None:
@@ -99,7 +99,7 @@ class FakeSwitch:
             fault(self)
 
     def tick(self) -> None:
-        """Its own timer, which runs whether or not anybody can reach it."""
+        """The timer of the switch, which runs even if the switch is unreachable."""
         if self.undo_at is not None and self.time.now_s >= self.undo_at:
             self.undo()
 

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A fabric in which every end says what the contract says, for tests to take something from."""
+"""A fabric whose ends all comply with the contract, for tests to change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.nics import providers
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.port_settings import Ethtool
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import RailNic
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.cabling import Node, Switch
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.cabling import (
+    NodeEntry,
+    SwitchEntry,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.links import (
     Links,
     check_links,
@@ -52,7 +55,7 @@ SPINES = """\
 spines: {count: 2, ports: 128, management_first: 10.0.24.1, system: %(system)s, asic: %(asic)s}
 """
 XOFF = 10**6
-"""More than any port here needs."""
+"""More than any port of the tests needs."""
 
 
 class Fabric:
@@ -75,8 +78,8 @@ class Fabric:
         inventory = inventory_of(compile_model(read("cluster.yml", MODEL % values)))
         self.contract = read_contract(qos)
         self.variables = {host.name: host.variables for host in inventory.hosts}
-        self.switches: dict[str, Switch] = {}
-        self.nodes: dict[str, Node] = {}
+        self.switches: dict[str, SwitchEntry] = {}
+        self.nodes: dict[str, NodeEntry] = {}
         names = [host.name for host in inventory.hosts if host.groups[0] in ("leaf", "spine")]
         rails_of = {
             host.name: host.variables["cluster_rails"]
@@ -84,10 +87,10 @@ class Fabric:
             if host.groups[0] == "compute"
         }
         for name, its_rails in rails_of.items():
-            self.nodes[name] = Node(name, self._state(name, its_rails))
+            self.nodes[name] = NodeEntry(name, self._state(name, its_rails))
         for name in names:
             ports = self.variables[name]["cluster_ports"]
-            self.switches[name] = Switch(name, ports, system, asic, self._report(name, ports))
+            self.switches[name] = SwitchEntry(name, ports, system, asic, self._report(name, ports))
 
     # As everybody says it
 
@@ -171,7 +174,7 @@ class Fabric:
         return [check for check in self.check(**options).checks if check.status == "failed"]
 
     def one(self, **options: Any) -> Check:
-        """The one thing that is wrong."""
+        """The only failed check."""
         failed = self.failed(**options)
         assert len(failed) == 1, [check.line() for check in failed]
         return failed[0]
@@ -186,7 +189,7 @@ def mac(host: str, interface: str) -> str:
 
 
 def nic_settings(contract: Any) -> dict[str, Any]:
-    """As the module returns them for a rail on which all holds, in its own providers' formats."""
+    """Settings of a compliant rail, as the module returns them."""
     rail = RailNic("rail0", "rail0", "mlx5_core", "0000:5d:00.0", RdmaDevice("rail", "mlx5_0"))
     host = HostNode("rails", Path("/"), lambda *_args, **_more: None, None, "")
     given = {"qos": host_settings(contract).as_variable(), "nic": {"max_read_request_bytes": None}}

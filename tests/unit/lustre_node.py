@@ -2,7 +2,7 @@
 """A node on which the tools of a Lustre client have effect: the stand-in, in a directory.
 
 systemd is played as far as lnet.service and mount units need it: an ordering of programs, and the
-condition with which lnet.service leaves a loaded LNet alone.
+condition with which lnet.service does not touch a loaded LNet.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def settings_of(
     rails: Sequence[Mapping[str, Any]] = tuple(RAILS),
     filesystems: Sequence[FileSystem] = (LUSTRE,),
 ) -> LustreSettings:
-    """As the action checks them and the module reads them."""
+    """Settings as validated by the action and read by the module."""
     groups = [group for fs in filesystems for group in fs.hosts]
     return read_settings(lustre_settings(value, filesystems, groups), rails, filesystems)
 

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Switches that keep the contract until a test spoils them, read by each system's own code."""
+"""Compliant switches for tests to change, read by the code of each system."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.unit.link_fabric import Fabric, mac
 from tests.unit.sonic_switch import after, new_switch
 
 _MADE: dict[str, tuple[Fabric, Any]] = {}
-"""Each made once, and copied for each test."""
+"""Created once and copied for each test."""
 
 ASICS = {"sonic": "spectrum4", "nvue": "spectrum4", "eos": "tomahawk5"}
 LEAF = "leaf01"
@@ -46,7 +46,7 @@ def intent_of(fabric: Fabric, **changes: Any) -> SwitchIntent:
 
 
 def on_switch(system: str, spoil: Callable[[Any], Any]) -> tuple[Fabric, Any]:
-    """A fabric whose first leaf is a switch of this system, and what is read of that leaf.
+    """A fabric whose first leaf runs this system, and the state of that leaf.
 
     `spoil` changes what was read, in place, or gives something else instead.
     """
@@ -59,7 +59,7 @@ def on_switch(system: str, spoil: Callable[[Any], Any]) -> tuple[Fabric, Any]:
 
 
 def judged(system: str, spoil: Callable[[Any], Any]) -> Fabric:
-    """The fabric with the first leaf as its own system reports it."""
+    """The fabric with the report of the first leaf made by its system."""
     fabric, present = on_switch(system, spoil)
     report = SYSTEMS[system].driver.report(intent_of(fabric), present).as_dict()
     fabric.change_switch(LEAF, report=json.loads(json.dumps(report)))

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A host with RoCE NICs: `dcb`, `mlxreg`, configfs, sysfs and PCI space keep state.
+"""A simulated host with RoCE NICs: `dcb`, `mlxreg`, configfs, sysfs and PCI space have state.
 
 The programs print what the real ones print (iproute2 6.1, MFT), and refuse what mlx5 refuses:
 deleting a DSCP entry whose place another one took, and shares that are not 100 %.
@@ -29,13 +29,13 @@ PCI = "0000:{:02x}:00.0"
 
 
 def options():
-    """Those of the module that matter here."""
+    """Options of the module for NICs."""
     nothing = {"nic": {}, "firmware_parameters": {}, "remove_vfs_in_use": False}
     return {"qos": compiled(), "firmware": True, **nothing}
 
 
 def port(interface):
-    """As a ConnectX comes up: nothing trusted, nothing paused, all strict."""
+    """DCB of a new ConnectX: nothing trusted, no PFC, all classes strict."""
     return {
         "dcbx": {"host": True, "cee": True, "ieee": True},
         "app": set(),
@@ -59,7 +59,7 @@ The sizes are a guess at a ConnectX-8: those that a site set on its ConnectX-7.
 
 
 def converge(rails, providers, *, check_mode=False):
-    """The settings of these rails in one go."""
+    """Settle the settings of these rails."""
     nics = nics_module.Nics(None, None)
     nics.read(rails, providers)
     diff = nics.diff
@@ -114,7 +114,7 @@ class FakeEthtool:
 
 
 class FakeNode:
-    """`tools` are the programs that are installed; `doca` makes the files of DOCA-OFED's driver."""
+    """`tools`: installed programs; `doca`: whether the driver is that of DOCA-OFED."""
 
     def __init__(
         self, root: Path, count=2, *, tools=("dcb",), doca=False, driver="mlx5_core", rdma_cm=True
@@ -126,13 +126,13 @@ class FakeNode:
         self.ethtool = FakeEthtool()
         self.ports = {}
         self.objects = {"dcbx", "pfc", "ets", "app", "buffer"}
-        """What the driver's DCB knows."""
+        """DCB objects of the driver."""
         self.registers = {}
         self.commands = []
         self.broken = {}
-        """Words of a command, and what it then prints on standard error."""
+        """Words of a failing command to its standard error."""
         self.deaf = set()
-        """Words of commands that are taken and change nothing."""
+        """Words of commands that succeed without effect."""
         self.rails = [self._add(number) for number in range(count)]
         self.has_rdma_cm = rdma_cm
         if rdma_cm:
@@ -189,10 +189,10 @@ class FakeNode:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
-    # What tests do with it
+    # For tests
 
     def nics(self, model=(), check_mode=False, **given):
-        """What reads and sets them."""
+        """Return the NICs of this host."""
         owner = {"uid": os.getuid(), "gid": os.getgid()}
         node = Node("rails", self.root, self.run, None, "", check_mode, **owner)
         asked = {**options(), "firmware": False, **given}
@@ -210,7 +210,7 @@ class FakeNode:
         return converge(self.rails, providers, check_mode=check_mode)
 
     def snapshot(self, name=None):
-        """All state there is, of one rail if named."""
+        """Return the whole state, or that of one rail."""
         number = None if name is None else int(name[-1])
         files = {
             str(path.relative_to(self.root)): path.read_bytes()
@@ -218,7 +218,10 @@ class FakeNode:
             if path.is_file()
             and (
                 number is None
-                or any(word in str(path) for word in (name, f"_{number}", PCI.format(16 + number)))
+                or any(
+                    word in str(path.relative_to(self.root))
+                    for word in (name, f"_{number}", PCI.format(16 + number))
+                )
             )
         }
         keep = lambda values: {  # noqa: E731
@@ -231,7 +234,7 @@ class FakeNode:
         return json.dumps([ports, keep(self.ethtool.ring), keep(self.ethtool.paused)]), files
 
     def writes(self):
-        """Commands that change something."""
+        """Return the commands that change something."""
         reading = lambda argv: "show" in argv or "--get" in argv  # noqa: E731
         return [argv for argv in self.commands if not reading(argv)]
 
@@ -349,7 +352,7 @@ class FakeNode:
 
 
 def kernel_writes(monkeypatch):
-    """`traffic_class` shows what is written to it in its own words."""
+    """Make `traffic_class` return a written value in the kernel's form."""
     plain = Path.write_text
 
     def write_text(path, text, **more):

@@ -21,8 +21,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.tre
     uniform,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
-    Login,
     SwitchIntent,
+    SwitchLogin,
     compile_switch,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import read_contract
@@ -66,7 +66,7 @@ def intent(
 
 
 def merged(tree: Tree, patch: Mapping[str, Any]) -> Tree:
-    """As NVUE merges a PATCH: null takes away, and nothing is left of what is empty by that."""
+    """Merge a PATCH as NVUE does: null removes a key, and empty objects disappear."""
     result = dict(tree)
     for key, value in patch.items():
         if value is None:
@@ -109,7 +109,7 @@ def factory_qos(new: bool = False) -> Tree:
 
 
 def interfaces(ports: int, config: Tree | None = None) -> Tree:
-    """What they do, with their configured MTUs."""
+    """Operational state of the ports, with their configured MTUs."""
     listed = (config or {}).get("interface", {})
     return {
         f"swp{number}": {
@@ -135,7 +135,7 @@ def interfaces(ports: int, config: Tree | None = None) -> Tree:
 
 
 def present(config: Tree, ports: int = 4, release: str = "5.12.0", new: bool = False) -> Present:
-    """As a switch with this configuration is read."""
+    """The state that is read from a switch with this configuration."""
     return Present(
         version=f"Cumulus Linux {release}",
         explicit={
@@ -154,7 +154,7 @@ class Problem(Exception):
 
 
 class FakeNvue:
-    """Answers requests. An apply takes a state each time that somebody looks at the revision."""
+    """Answers requests. Each read of a revision advances its apply by one state."""
 
     def __init__(self, ports: int = 4, config: Tree | None = None, auto_save: bool = True) -> None:
         self.ports = ports
@@ -167,31 +167,31 @@ class FakeNvue:
         self.before = "1"
         self.asked: list[tuple[str, str, Any]] = []
         self.ends: str = ""
-        """State in which the next apply ends instead; `ays` asks first."""
+        """End state of the next apply; `ays` asks first."""
         self.silent: list[str] = []
-        """`METHOD path` of requests that get no answer, each once."""
+        """`METHOD path` of requests without an answer, each once."""
         self.deaf: list[str] = []
-        """The same, without the request being heard either."""
+        """The same, but the request does not arrive either."""
         self.refuses: dict[str, int] = {}
         """Status by `METHOD path`, each once."""
         self.refuses_operational = False
-        """What is refused is only what is asked of no revision."""
+        """Refused requests; only those without a revision."""
         self.lies: dict[str, tuple[tuple[str, ...], Any]] = {}
-        """By `METHOD path [revision]` a place in the answer and what it says there."""
+        """By `METHOD path [revision]`: a path in the answer, and its value."""
         self.shows_startup = True
         self.waits = "confirm"
-        """State in which a change that is in force waits to be kept."""
+        """State of a change that waits for confirmation."""
         self.slow = 2
-        """Looks at a revision until it has got on."""
+        """Reads of a revision until it advances."""
         self.now = 0.0
         self._left: dict[str, int] = {}
         self._confirm: dict[str, int] = {}
 
-    def login(self, **more: Any) -> Login:
-        return Login("192.0.2.7", user="ops", password=PASSWORD, timeout_s=2, **more)
+    def login(self, **more: Any) -> SwitchLogin:
+        return SwitchLogin("192.0.2.7", user="ops", password=PASSWORD, timeout_s=2, **more)
 
     def switch(self) -> NvueSwitch:
-        """Time passes for it by its own pauses alone."""
+        """Time passes only during its pauses."""
         transport = httpx.MockTransport(self._handle)
         return NvueSwitch(self.login(), transport, self._sleep, lambda: self.now)
 
@@ -204,11 +204,11 @@ class FakeNvue:
 
     @property
     def made(self) -> list[str]:
-        """Revisions that were asked for."""
+        """Requested revisions."""
         return [path for method, path, _body in self.asked if method == "POST"]
 
     def time_out(self) -> None:
-        """The timer of whatever waits to be confirmed is over."""
+        """The timer of an unconfirmed change expires."""
         for name, state in self.states.items():
             if state == self.waits:
                 self._undo(name)

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A host with rails that lives in memory and a folder, as `ip`, networkd and sysfs show it.
+"""A simulated host with rails: `ip`, networkd and sysfs, in memory and in a directory.
 
-networkd is simulated as far as the code under test relies on it: `reload` takes over files that
-changed and leaves the other links alone, `reconfigure` sets a link up anew.
+networkd is simulated as far as the code under test relies on it: `reload` activates files that
+changed and touches no other link, `reconfigure` sets up a link from scratch.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def rail(number, **more):
 
 
 class NoNics:
-    """No NIC on which anything could be set."""
+    """NICs without settings."""
 
     given, with_rdma, diff, rolled_back, in_other_mode = None, (), (), (), ()
 
@@ -83,7 +83,7 @@ class FakeHost(Host):
         self.deaf = set()
         self.silent_gateways = set()
         self.fragments = {}
-        """Gateway -> bytes of the fragments that it answers in, or what the probe fails with."""
+        """Gateway to the size of the fragments of its reply, or the error of the probe."""
         self.commands = []
         self.touched = []
         self.now = 0.0
@@ -113,7 +113,7 @@ class FakeHost(Host):
         device.mkdir(parents=True, exist_ok=True)
         (self.root / "sys/class/net" / name / "device").symlink_to(device)
 
-    # What the code under test sees
+    # For the code under test
 
     def sleep(self, seconds):
         self.now += seconds
@@ -296,10 +296,10 @@ class FakeHost(Host):
             text += f"    State: routable ({'configured' if path else 'unmanaged'})\n\n"
         return text
 
-    # What tests ask
+    # For tests
 
     def changing_commands(self):
-        """Commands that change something, in order."""
+        """Return the commands that change something, in order."""
         reading = ("ping", "systemctl")
         return [
             command
@@ -317,7 +317,7 @@ class FakeHost(Host):
         self.touched.clear()
 
     def reboot(self):
-        """Interfaces come back bare, files stay, networkd takes them over."""
+        """Reset the interfaces and let networkd activate its files."""
         shutil.rmtree(self.root / "run", ignore_errors=True)
         self.routes, self.rules, self.loaded = [], [], {}
         for link in self.links.values():

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Machines as rdma_facts reads them: recorded ones, and those that a model describes."""
+"""Results of rdma_facts: recorded ones, and those of modelled machines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from ansible_collections.baremetal.mpi_roce.plugins.modules.rdma_facts import as_facts
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.discover.machines import (
-    Machine,
+    DiscoveredMachine,
     read,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import Inventory
@@ -39,7 +39,7 @@ def neighbour(system: str, port: str, address: str = "") -> dict[str, str]:
 
 
 def host(name: str, address: str, **more: Any) -> Facts:
-    """`rdma_host` of a machine with a management interface alone."""
+    """`rdma_host` of a machine with only a management interface."""
     return {
         "name": name,
         "distribution": "ubuntu 24.04",
@@ -59,7 +59,7 @@ def host(name: str, address: str, **more: Any) -> Facts:
 
 
 def recorded(tree: str, number: int) -> Facts:
-    """A recorded machine as node01, node02, ...; rail k hears leaf k+1."""
+    """A recorded machine as node01, node02, ...; rail k receives LLDP from leaf k+1."""
     facts: Facts = {
         "rdma_hardware": copy.deepcopy(as_facts(machine(tree))),
         "rdma_host": host(f"node{number:02d}", f"10.10.1.{number}/22"),
@@ -89,7 +89,7 @@ def without_rails(name: str, address: str) -> Facts:
 
 
 def of_model(inventory: Inventory) -> dict[str, Facts]:
-    """What rdma_facts returns on the hosts of a model, were they as it has them."""
+    """Results of rdma_facts for hosts that match their model."""
     found = {}
     for each in inventory.hosts:
         of = inventory.merged(each)
@@ -140,6 +140,6 @@ def _add_rails(facts: Facts, of: dict[str, Any]) -> None:
         }
 
 
-def machines(facts: dict[str, Facts]) -> list[Machine]:
-    """By the names or addresses that an inventory has for them."""
+def machines(facts: dict[str, Facts]) -> list[DiscoveredMachine]:
+    """By their names or addresses in the inventory."""
     return [read(name, each, "") for name, each in facts.items()]

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A small cluster model for tests, what becomes of one, and what its directory says."""
+"""A small cluster model for tests, and what it compiles to."""
 
 from __future__ import annotations
 
@@ -37,30 +37,29 @@ def compiled(text: str) -> Inventory:
 def edited(edits: str, text: str = MODEL) -> str:
     """The model with other values: `rails.mtu: 576; leaves.ports; vars: {all: {x: 1}}`.
 
-    A key that is there already is written anew, `leaves.ports` alone leaves it out, and a section
-    that is not there comes last: every section keeps its line.
+    A key without a value is removed. New sections are appended, so that lines do not change.
     """
     lines = dict(line.split(": ", 1) for line in text.splitlines())
     for edit in edits.split("; "):
-        place, _colon, value = edit.partition(": ")
-        section, _dot, key = place.partition(".")
+        path, _colon, value = edit.partition(": ")
+        section, _dot, key = path.partition(".")
         if not key:
             lines[section] = value
             continue
         keys = dict(entry.split(": ", 1) for entry in lines[section][1:-1].split(", ") if entry)
         keys[key] = value
-        written = ", ".join(f"{name}: {each}" for name, each in keys.items() if each)
+        written = ", ".join(f"{name}: {text}" for name, text in keys.items() if text)
         lines[section] = f"{{{written}}}"
     return "".join(f"{section}: {value}\n" for section, value in lines.items() if value)
 
 
 def doubts(text: str) -> list[str]:
-    """What the model is warned of, in short; it compiles."""
+    """Warnings about a valid model, in brief."""
     return brief(compile_model(read("cluster.yml", text)).doubts)
 
 
 def refused(text: str) -> list[str]:
-    """What is found in the model, in short."""
+    """Errors of the model, in brief."""
     with pytest.raises(ModelError) as caught:
         compiled(text)
     return brief(caught.value.findings)

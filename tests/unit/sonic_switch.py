@@ -1,8 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A SONiC switch for unit tests: what a new one holds, what its patches may do, and a shell on it.
-
-The shell runs the driver's commands in a real sh, with small programs in place of SONiC's.
-"""
+"""A SONiC switch for unit tests: a new configuration, rules for patches, and a shell. The shell
+runs the driver's commands in a real sh, with small programs in place of SONiC's."""
 
 from __future__ import annotations
 
@@ -44,7 +42,7 @@ Config = dict[str, dict[str, dict[str, str]]]
 def intents(
     inventory: str = "b300", nodes: int = 4, qos: Optional[dict[str, Any]] = None
 ) -> dict[str, SwitchIntent]:
-    """Every switch of the reference cluster with so many nodes; 48 of them use every port.
+    """Every switch of the reference cluster with this many nodes; 48 use every port.
 
     Its storage host is not plugged in, as the 33rd node needs its port, and serves nothing.
     """
@@ -159,7 +157,7 @@ def new_switch(ports: int = 64, model: str = "dynamic") -> Config:
 
 
 def broadcom(ports: int = 64) -> Config:
-    """A Tomahawk 5, whose pool has the room after XOFF: sonic-net/sonic-buildimage 086b03bd,
+    """A Tomahawk 5, whose pool contains the headroom: sonic-net/sonic-buildimage 086b03bd,
     device/dell/x86_64-dell_z9864f-r0/Dell-Z9864f-O64/buffers_defaults_t1.j2."""
     config = new_switch(ports, model="traditional")
     config["DEVICE_METADATA"]["localhost"] |= {
@@ -178,7 +176,7 @@ def present(config: Config, **further: Any) -> Present:
 
 
 def patch(config: Config, operation: dict[str, Any]) -> None:
-    """One operation of RFC 6902, in place. Raises where it has nothing to act upon."""
+    """Apply one operation of RFC 6902 in place. Raises if its target is missing."""
     parts = operation["path"].split("/")[1:]
     *way, last = [part.replace("~1", "/").replace("~0", "~") for part in parts]
     place: Any = config
@@ -226,7 +224,7 @@ def after(config: Config, steps: Iterable[Any]) -> Config:
 
 
 def dangling(config: Config) -> list[str]:
-    """References to objects that are not there."""
+    """References to missing objects."""
     return [
         f"{table}|{key} {field}: {target}|{name}"
         for table, key, field, target, name in tables.references(config)
@@ -235,7 +233,8 @@ def dangling(config: Config) -> list[str]:
 
 
 def refusal(config: Config, operations: list[dict[str, Any]]) -> Optional[str]:
-    """What `config apply-patch` would not do, of the rules in docs/fabric.md."""
+    """Why `config apply-patch` would refuse a patch, by the rules in docs/fabric.md; None if it
+    would not."""
     for operation in operations:
         table, *rest = operation["path"].split("/")[1:]
         op = operation["op"]
@@ -315,7 +314,8 @@ _PROGRAMS = {
 
 
 class FakeShell:
-    """Runs commands in sh over a directory that is the switch. `fail` makes a program fail."""
+    """Runs commands in sh over a directory that represents the switch. `fail` makes a program
+    fail."""
 
     def __init__(self, root: Path, config: Config) -> None:
         self.root = root
@@ -324,7 +324,7 @@ class FakeShell:
         self.said: list[str] = []
         self.reconnects = 0
         self.cut_at = ""
-        """The connection is lost at the command that holds this, which still runs to its end."""
+        """The connection is lost during a command with this text, which still runs to its end."""
         self.full_at = ""
         """The disk is full when this checkpoint (`001`) is written."""
         for name in ("bin", "fail", "units", "who", "checkpoints", "etc/sonic", "tmp"):
@@ -380,12 +380,12 @@ class FakeShell:
         return sorted(path.stem for path in (self.root / "checkpoints").iterdir())
 
     def programs(self) -> list[str]:
-        """What was called on the switch, in order."""
+        """Programs called on the switch, in order."""
         path = self.root / "log"
         return path.read_text().splitlines() if path.exists() else []
 
     def fire(self, unit: str) -> None:
-        """The timer runs out."""
+        """Let a timer expire."""
         path = self.root / "units" / unit
         self._sh(path.read_text().replace(f"{self.root}/etc", "/etc"), "")
         path.unlink()

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Hosts below a directory of their own, whose programs have effect.
+"""Hosts below temporary directories, whose simulated programs have effect.
 
 `StorageNode`: systemd and the kernel keep state. `systemctl start X.mount` mounts what the unit
 that systemd has loaded names, and mountinfo shows it as Linux does for NFS and bind mounts. Servers
@@ -72,7 +72,7 @@ class StorageNode(StorageHost):
         self.active: set[str] = set()
         self.dead: set[str] = set()
         self.busy: set[str] = set()
-        """Units of devices that something keeps which no process is, as the kernel's server."""
+        """Units of devices in use by the kernel, as its NFS server does."""
         self.journal = ""
         self.reloads_fail = False
         self.number = 100
@@ -123,16 +123,24 @@ class StorageNode(StorageHost):
         root: str = "/",
         device: str = "",
     ) -> None:
-        """As mount(2): on top of what is there."""
+        """Mount like mount(2), on top of existing mounts."""
         table = mounted.read(self.root)
         under = [each for each in table if each.point == point]
         parent = under[-1].identity if under else 20
         self.number += 1
         line = " ".join(
             [
-                *(str(self.number), str(parent), device or f"0:{self.number}"),
-                *(escape(root), escape(point), flags, "shared:7", "-"),
-                *(kind, escape(source), options),
+                str(self.number),
+                str(parent),
+                device or f"0:{self.number}",
+                escape(root),
+                escape(point),
+                flags,
+                "shared:7",
+                "-",
+                kind,
+                escape(source),
+                options,
             ]
         )
         self.write("proc/self/mountinfo", f"{self.read('proc/self/mountinfo')}{line}\n")
@@ -143,7 +151,7 @@ class StorageNode(StorageHost):
         self.write("proc/self/mountinfo", "".join(lines[:last] + lines[last + 1 :]))
 
     def reboot(self) -> None:
-        """What is enabled starts: automount points, and no mount that has one."""
+        """Start enabled units: automount points, but not their mounts."""
         self.write("proc/self/mountinfo", ROOT_MOUNT)
         self.loaded, self.active = {}, set()
         for link in sorted((self.root / "etc/systemd/system").glob("*.wants/*")):
@@ -153,7 +161,7 @@ class StorageNode(StorageHost):
         return mounted.on(mounted.read(self.root), point)
 
     def changing(self) -> list[list[str]]:
-        """Calls that change something; a mount that is started is as if it were used."""
+        """Calls that change something; a started mount counts as accessed."""
         looking = (["systemctl", "show"], ["systemctl", "start"])
         programs = ("realpath", "find", "grep", "journalctl", "dpkg-query", "rpm")
         return [call for call in self.calls if call[:2] not in looking and call[0] not in programs]
@@ -170,7 +178,7 @@ class StorageNode(StorageHost):
         return 0, self.journal
 
     def remount(self, point: str, *flags: str) -> None:
-        """By hand: the flags of this mount become these."""
+        """Change the flags of a mount, as by hand."""
         lines = self.read("proc/self/mountinfo").splitlines()
         last = max(number for number, line in enumerate(lines) if line.split()[4] == point)
         fields = lines[last].split(" ")
@@ -180,7 +188,7 @@ class StorageNode(StorageHost):
 
     def _daemon_reload(self, words: list[str]) -> tuple[int, str]:
         if self.reloads_fail:
-            return 1, "Failed to reload daemon: no room"
+            return 1, "Failed to reload daemon: no space"
         self.loaded = {
             path.name: path.read_text()
             for path in (self.root / "etc/systemd/system").glob("*mount")
@@ -189,7 +197,7 @@ class StorageNode(StorageHost):
         return 0, ""
 
     def _text(self, unit: str) -> Optional[str]:
-        """What systemd has loaded; what it never heard of it reads now."""
+        """A unit as loaded by systemd, which reads unknown units on demand."""
         if unit not in self.loaded:
             path = self.root / "etc/systemd/system" / unit
             if path.is_file():
@@ -214,7 +222,7 @@ class StorageNode(StorageHost):
         return 0, "".join(f"{key}={values[key]}\n" for key in keys)
 
     def _drop_ins(self, unit: str) -> str:
-        """systemd quotes what has a backslash."""
+        """systemd quotes names with a backslash."""
         paths = sorted((self.root / "etc/systemd/system" / f"{unit}.d").glob("*.conf"))
         names = [f"/{path.relative_to(self.root)}" for path in paths]
         escaped = [name.replace("\\", "\\\\") for name in names]
@@ -281,7 +289,7 @@ class StorageNode(StorageHost):
             table = mounted.read(self.root)
             device, inside = mounted.place(table, what) or ("", "")
             below = mounted.holding(table, what)
-            if not flags and below is not None:  # mount(2) copies what is below, flags and all
+            if not flags and below is not None:  # mount(2) copies the lower mount with its flags
                 own = ",".join(below.flags)
             self.mount(where, "/dev/sda1", "ext4", "rw", flags=own, root=inside, device=device)
         else:
@@ -300,7 +308,7 @@ class StorageNode(StorageHost):
                 continue
             where = _value(text, "Where")
             if unit.endswith(".automount"):
-                assert self.running(where) is None, "systemd would detach what is mounted"
+                assert self.running(where) is None, "systemd would detach the mount"
                 if unit in self.active:
                     self.active.remove(unit)
                     self.unmount(where)
@@ -310,24 +318,33 @@ class StorageNode(StorageHost):
 
 
 def escape(text: str) -> str:
-    """As the kernel, and fstab, write it."""
+    """Escape a path like the kernel and fstab."""
     raw = text.encode("utf-8", "surrogateescape")
     words = (b"\\%03o" % byte if byte in b" \t\n\\#" else bytes([byte]) for byte in raw)
     return b"".join(words).decode("utf-8", "surrogateescape")
 
 
 def shown_of(words: Sequence[str]) -> str:
-    """What Linux shows of an NFS mount with these options."""
+    """The options that Linux shows for an NFS mount."""
     asked = dict(word.partition("=")[::2] for word in words)
     version = asked.get("vers", "4.2")
     port = asked.get("port", "2049")
     shown = [
-        *("ro" if "ro" in asked else "rw", f"vers={version}"),
-        *("rsize=1048576", "wsize=1048576", "namlen=255", "hard", f"proto={asked['proto']}"),
+        "ro" if "ro" in asked else "rw",
+        f"vers={version}",
+        "rsize=1048576",
+        "wsize=1048576",
+        "namlen=255",
+        "hard",
+        f"proto={asked['proto']}",
         *([f"nconnect={asked['nconnect']}"] if "nconnect" in asked else []),
         *([f"port={port}"] if port != "2049" or version == "3" else []),
-        *(f"timeo={asked['timeo']}", f"retrans={asked['retrans']}", "sec=sys"),
-        *("clientaddr=10.0.0.11", "local_lock=none", f"addr={ADDRESS}"),
+        f"timeo={asked['timeo']}",
+        f"retrans={asked['retrans']}",
+        "sec=sys",
+        "clientaddr=10.0.0.11",
+        "local_lock=none",
+        f"addr={ADDRESS}",
     ]
     return ",".join(shown)
 
@@ -346,7 +363,7 @@ def found(outcome: Outcome, name: str) -> dict[str, Check]:
 
 
 def wrong(outcome: Outcome) -> list[str]:
-    """Every error, and every check that is not well, one line each."""
+    """Every error and failed check, one line each."""
     return [
         *outcome.errors,
         *(

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """A host that serves file systems, on which the programs of a server have their real effect.
 
-exportfs reads the files of exports and keeps its table, nfs-server reads nfs.conf when it starts
+exportfs reads files of exports and maintains its table, nfs-server reads nfs.conf when it starts
 and writes the kernel's files, mkfs writes on a device (a file), mounting one needs its unit.
 """
 
@@ -112,7 +112,7 @@ class ServerHost(StorageHost):
     # The programs.
 
     def _files(self) -> dict[tuple[str, str], str]:
-        """What exportfs reads, as lines of its table by directory and client."""
+        """Exports in files, as table lines by directory and client."""
         found = {}
         for path in [self.root / "etc/exports", *sorted(self.root.glob("etc/exports.d/*.exports"))]:
             for each in EXPORT.finditer(path.read_text()):
@@ -179,7 +179,7 @@ class ServerHost(StorageHost):
         return 0, ""
 
     def serve(self, *, restart: bool = True) -> None:
-        """The kernel's server starts with the settings that are in force."""
+        """Start the kernel's server with the current settings."""
         if (self.root / "proc/fs/nfsd/threads").exists() and not restart:
             return
         known: dict[str, str] = {}
@@ -233,7 +233,7 @@ class ServerHost(StorageHost):
 
 
 def _table(path: str, client: str, options: Sequence[str]) -> str:
-    """As exportfs prints an export: its defaults too."""
+    """An export as printed by exportfs, with defaults."""
     shown = {"sync", "wdelay", "hide", "no_subtree_check", "sec=sys", "no_all_squash"}
     given = set(options)
     shown.add("ro" if "ro" in given else "rw")

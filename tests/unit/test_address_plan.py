@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The address plan as an algebra: unique, inside the pool, never a gateway."""
+"""Properties of address plans: unique, in the pool, never a gateway."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import ad
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.addresses import (
     AddressPlan,
     Exhausted,
-    Network,
     PointToPoint,
+    Subnet,
     SubnetPerRail,
 )
 from hypothesis import assume, given, settings
@@ -22,11 +22,11 @@ quick = settings(max_examples=60)
 
 @st.composite
 def subnet_plans(draw: st.DrawFn) -> tuple[AddressPlan, int]:
-    """A plan and a number of nodes that it has room for."""
+    """A plan and a number of nodes that it can hold."""
     prefix = draw(st.integers(20, 30))
     pool_prefix = draw(st.integers(8, prefix))
     plan = SubnetPerRail(
-        pool=Network(ipv4("10.0.0.0"), pool_prefix),
+        pool=Subnet(ipv4("10.0.0.0"), pool_prefix),
         lanes=draw(st.integers(1, 16)),
         nodes_per_set=draw(st.integers(1, 80)),
         prefix=prefix,
@@ -37,7 +37,7 @@ def subnet_plans(draw: st.DrawFn) -> tuple[AddressPlan, int]:
 
 @st.composite
 def point_to_point_plans(draw: st.DrawFn) -> tuple[AddressPlan, int]:
-    pool = Network(ipv4("10.0.0.0"), draw(st.integers(8, 30)))
+    pool = Subnet(ipv4("10.0.0.0"), draw(st.integers(8, 30)))
     plan = PointToPoint(pool=pool, lanes=draw(st.integers(1, 16)))
     return plan, fitting(draw, plan)
 
@@ -45,7 +45,7 @@ def point_to_point_plans(draw: st.DrawFn) -> tuple[AddressPlan, int]:
 def fitting(draw: st.DrawFn, plan: AddressPlan) -> int:
     nodes = draw(st.integers(1, 150))
     try:
-        plan.require_room(nodes)
+        plan.require_capacity(nodes)
     except Exhausted:
         assume(False)
     return nodes
@@ -64,7 +64,7 @@ def every(plan: AddressPlan, nodes: int) -> list[tuple[int, int]]:
 
 @quick
 @given(plans)
-def test_no_address_is_given_twice_and_none_is_a_gateway(case: tuple[AddressPlan, int]) -> None:
+def test_addresses_are_unique(case: tuple[AddressPlan, int]) -> None:
     plan, nodes = case
     hosts = [plan.address(*place) for place in every(plan, nodes)]
     gateways = {plan.gateway(*place) for place in every(plan, nodes)}
@@ -76,7 +76,7 @@ def test_no_address_is_given_twice_and_none_is_a_gateway(case: tuple[AddressPlan
 
 @quick
 @given(plans)
-def test_address_and_gateway_are_host_addresses_of_the_network(
+def test_addresses_are_in_the_network(
     case: tuple[AddressPlan, int],
 ) -> None:
     plan, nodes = case
@@ -92,7 +92,7 @@ def test_address_and_gateway_are_host_addresses_of_the_network(
 
 @quick
 @given(plans)
-def test_networks_are_equal_or_apart_and_inside_the_pool(case: tuple[AddressPlan, int]) -> None:
+def test_networks_are_in_the_pool(case: tuple[AddressPlan, int]) -> None:
     plan, nodes = case
     networks = sorted({plan.network(*place) for place in every(plan, nodes)}, key=lambda n: n.first)
     assert all(not one.overlaps(other) for one, other in zip(networks, networks[1:]))
@@ -103,22 +103,20 @@ def test_networks_are_equal_or_apart_and_inside_the_pool(case: tuple[AddressPlan
 @pytest.mark.parametrize(
     ("plan", "nodes"),
     [
-        (SubnetPerRail(Network(ipv4("10.0.0.0"), 21), 8, 64, 24, 11), 64),
-        (SubnetPerRail(Network(ipv4("10.0.0.0"), 16), 8, 512, 24, 11), 244),
-        (PointToPoint(Network(ipv4("10.0.0.0"), 24), 8), 16),
+        (SubnetPerRail(Subnet(ipv4("10.0.0.0"), 21), 8, 64, 24, 11), 64),
+        (SubnetPerRail(Subnet(ipv4("10.0.0.0"), 16), 8, 512, 24, 11), 244),
+        (PointToPoint(Subnet(ipv4("10.0.0.0"), 24), 8), 16),
     ],
 )
-def test_the_last_node_that_fits_fits_and_the_next_does_not(plan: AddressPlan, nodes: int) -> None:
-    plan.require_room(nodes)
+def test_the_capacity_of_a_pool(plan: AddressPlan, nodes: int) -> None:
+    plan.require_capacity(nodes)
     with pytest.raises(Exhausted):
-        plan.require_room(nodes + 1)
+        plan.require_capacity(nodes + 1)
 
 
 def test_the_reference_addresses() -> None:
-    plan = SubnetPerRail(Network(ipv4("10.100.0.0"), 16), 8, 48, 24, 11)
+    plan = SubnetPerRail(Subnet(ipv4("10.100.0.0"), 16), 8, 48, 24, 11)
     assert addresses.text(plan.address(0, 0)) == "10.100.0.11"
     assert addresses.text(plan.address(3, 7)) == "10.100.7.14"
     assert addresses.text(plan.gateway(3, 7)) == "10.100.7.1"
-    assert str(plan.network(48, 0)) == "10.100.8.0/24", (
-        "a second set of leaves has subnets of its own"
-    )
+    assert str(plan.network(48, 0)) == "10.100.8.0/24", "a second leaf set has separate subnets"

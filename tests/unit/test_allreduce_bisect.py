@@ -42,7 +42,7 @@ def test_a_node_that_fails_alone_is_found(count: int, data: st.DataObject) -> No
 
 @given(st.integers(3, 60), st.data())
 def test_a_node_that_fails_with_everybody_is_found(count: int, data: st.DataObject) -> None:
-    """Its links are down: alone it passes, as everything stays inside."""
+    """A node whose links are down passes without others."""
     names = names_of(count)
     bad = data.draw(st.sampled_from(names))
     found = search(names, lambda part: bad in part and len(part) > 1)
@@ -79,7 +79,7 @@ def test_of_two_bad_nodes_both_are_found(count: int, data: st.DataObject) -> Non
 
 @given(counts)
 def test_what_fails_everywhere_is_nobodys_fault(count: int) -> None:
-    """As when the time limit of short runs is too small for the machine."""
+    """The time limit of short runs is too small for the machine."""
     found = search(names_of(count), lambda part: True)
     assert found.kind == bisect.COMMON
 
@@ -111,7 +111,7 @@ def test_the_budget_holds_and_the_culprit_stays_suspect(
     assert bad in found.nodes
 
 
-def test_a_fault_that_comes_and_goes_is_not_pinned_on_anyone() -> None:
+def test_an_intermittent_fault_names_no_node() -> None:
     found = search(names_of(4), lambda part: False)
     assert (found.kind, found.nodes, found.runs) == (bisect.NOT_REPRODUCED, (), 1)
 

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""GPU memory: what is run and read, and what is not applicable, by name."""
+"""GPU memory: runs, parsed output, and checks that are not applicable."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ LARGEST = 1 << 26
 
 
 def composed(operation: str, how: str, two_rows: bool = False) -> str:
-    """A table by UCX's source: data/gpu/README.md says which."""
+    """A table of UCX; data/gpu/README.md names the source."""
     head = [f"| mpi inter-node cfg#3 | {operation} |"]
     if two_rows:
         head = ["| mpi inter-node cfg#3 |", f"| {operation} |", "| Range | Description | Config |"]
@@ -82,7 +82,7 @@ FETCH = composed(
 SEND = composed("tagged message by ucp_tag_send* from cuda/GPU3", "(?) rendezvous zero-copy read")
 
 
-# What the ranks read of UCX
+# Parsing UCX's tables
 
 
 def test_ucx_is_read_from_real_tables() -> None:
@@ -117,7 +117,7 @@ def test_a_head_has_one_row_or_two(two_rows: bool) -> None:
     assert found == [[operation, "zero-copy fenced write", "rc_mlx5/mlx5_3:1/path0"]]
 
 
-def test_ucx_is_asked_for_its_tables_in_a_run_on_gpu_memory_alone(
+def test_ucx_prints_its_tables_for_gpu_memory_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("UCX_LOG_LEVEL", "UCX_LOG_FILE", "UCX_PROTO_INFO"):
@@ -128,11 +128,11 @@ def test_ucx_is_asked_for_its_tables_in_a_run_on_gpu_memory_alone(
     assert program.os.environ["UCX_PROTO_INFO"] == "y"
 
 
-# The ranks, with a GPU that is none
+# Ranks with a fake GPU
 
 
 class FakeCuda:
-    """CUDA's driver, as far as the program uses it, with the memory of this process."""
+    """Fake CUDA driver, with the memory of this process."""
 
     def __init__(self) -> None:
         self.held: dict[int, Any] = {}
@@ -168,7 +168,7 @@ class FakeCuda:
 
 
 def array_of(buffer: Any) -> Any:
-    """A buffer as mpi4py takes it; the GPU's is in this process."""
+    """A buffer as mpi4py accepts it; that of the GPU is in this process."""
     found = getattr(buffer, "__cuda_array_interface__", None)
     if found is None:
         return buffer
@@ -177,7 +177,7 @@ def array_of(buffer: Any) -> Any:
 
 
 class World:
-    """A communicator of mpi4py with one rank, as far as the program uses it."""
+    """A communicator with one rank."""
 
     sends = True
 
@@ -238,7 +238,10 @@ def test_a_buffer_is_on_the_ranks_gpu_and_freed(cuda: FakeCuda) -> None:
     memory = program.GpuMemory(numpy, 3)
     asked = dict(cuda.asked)
     assert [name for name, _arguments in cuda.asked] == [
-        *("cuInit", "cuDeviceGet", "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent")
+        "cuInit",
+        "cuDeviceGet",
+        "cuDevicePrimaryCtxRetain",
+        "cuCtxSetCurrent",
     ]
     assert asked["cuDeviceGet"][1].value == 3
     assert program.os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
@@ -250,7 +253,7 @@ def test_a_buffer_is_on_the_ranks_gpu_and_freed(cuda: FakeCuda) -> None:
     del buffer
     assert cuda.held == {}
     cuda.fails["cuDeviceGet"] = 101
-    with pytest.raises(RuntimeError, match="cuDeviceGet ended with CUDA error 101"):
+    with pytest.raises(RuntimeError, match="cuDeviceGet failed with CUDA error 101"):
         program.GpuMemory(numpy, 9)
 
 
@@ -263,7 +266,7 @@ def judged(log: str) -> list[Check]:
     return gpu.judge_mpi(plan, RunResult(0, False, 1.0, records), 60)
 
 
-def test_the_allreduce_is_right_to_the_bit_on_gpu_memory(cuda: FakeCuda, world: World) -> None:
+def test_the_allreduce_is_exact_on_gpu_memory(cuda: FakeCuda, world: World) -> None:
     exact, direct = judged(f"{SEND}\n{FETCH}")
     assert (exact.name, exact.status) == ("gpu_allreduce", OK)
     assert "best busbw" in exact.found
@@ -286,10 +289,10 @@ def test_what_ucx_alone_moves_is_compared_too(cuda: FakeCuda, world: World) -> N
     assert "SENDRECV" in exact.reason
 
 
-# What is run
+# Runs
 
 
-def test_the_program_gets_gpu_memory_and_nothing_else_changes() -> None:
+def test_gpu_memory_changes_only_the_buffers() -> None:
     host, device = (command(plan, "h", "r", 9) for plan in (PLAN, gpu.on_gpus(PLAN)))
     assert '"gpu":true' in device[-1]
     assert "gpu" not in host[-1]
@@ -297,19 +300,38 @@ def test_the_program_gets_gpu_memory_and_nothing_else_changes() -> None:
     assert gpu.on_gpus(PLAN).sizes[-1] == LARGEST
 
 
-def test_nccl_tests_run_over_all_ranks_with_the_environment_of_the_nodes() -> None:
+def test_nccl_tests_run_over_all_ranks() -> None:
     wanted = gpu.GpuOptions(nccl_tests="/opt/nccl-tests/all_reduce_perf")
     argv = command(gpu.by_nccl(PLAN, wanted), "hosts", "run7", 9)
     assert argv == [
-        *("mpirun", "--mca", "baremetal_run_id", "run7", "--hostfile", "hosts", "-np", "16"),
-        *("--map-by", "slot", "--bind-to", "none", "env", "CUDA_DEVICE_ORDER=PCI_BUS_ID"),
-        *("/opt/nccl-tests/all_reduce_perf", "-b", "1073741824", "-e", "17179869184"),
-        *("-f", "2", "-g", "1"),
+        "mpirun",
+        "--mca",
+        "baremetal_run_id",
+        "run7",
+        "--hostfile",
+        "hosts",
+        "-np",
+        "16",
+        "--map-by",
+        "slot",
+        "--bind-to",
+        "none",
+        "env",
+        "CUDA_DEVICE_ORDER=PCI_BUS_ID",
+        "/opt/nccl-tests/all_reduce_perf",
+        "-b",
+        "1073741824",
+        "-e",
+        "17179869184",
+        "-f",
+        "2",
+        "-g",
+        "1",
     ]
     assert not [word for word in argv if "NCCL_" in word or "UCX_" in word]
 
 
-def test_a_node_reports_its_gpus_and_what_can_use_them(
+def test_a_node_reports_gpus_and_their_software(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, body in (
@@ -358,7 +380,7 @@ def test_a_node_reports_its_gpus_and_what_can_use_them(
     assert (here.gpus, here.cuda, here.nccl_tests) == (0, (), False)
 
 
-# What is judged
+# Evaluation
 
 
 def proved(plan: RunPlan, **outcomes: RunResult) -> tuple[list[Check], list[str]]:
@@ -419,7 +441,7 @@ def test_all_three_hold() -> None:
         ([way("zero-copy", ranks=range(8))], "on node02"),
     ],
 )
-def test_a_way_by_the_host_or_an_unknown_one_fails(rows: list[dict[str, Any]], words: str) -> None:
+def test_a_staged_or_unknown_path_fails(rows: list[dict[str, Any]], words: str) -> None:
     exact, direct = gpu.judge_mpi(gpu.on_gpus(PLAN), by_mpi(rows), 60)
     assert (exact.status, direct.status) == (OK, FAILED)
     assert words in direct.reason
@@ -513,25 +535,25 @@ NONE = tuple(replace(node, gpus=0, cuda=(), nccl_tests=False) for node in NODES)
         ),
     ],
 )
-def test_what_cannot_be_proved_is_not_applicable_by_name(
+def test_missing_requirements_are_not_applicable(
     nodes: tuple[LaunchNode, ...], more: dict[str, Any], mpi: str, nccl: Optional[str]
 ) -> None:
     checks, ran = proved(replace(PLAN, nodes=nodes, **more))
     assert ran == []
     assert [check.name for check in checks] == ["gpu_allreduce", "gpu_zero_copy", "nccl_allreduce"]
     assert {(check.status, check.reason) for check in checks[:2]} == {(NOT_APPLICABLE, mpi)}
-    if nccl is None:  # one node lacks what another has
+    if nccl is None:  # the nodes lack different parts
         assert checks[2].status == FAILED
         assert "all_reduce_perf not found on node02" in checks[2].reason
     else:
         assert (checks[2].status, checks[2].reason) == (NOT_APPLICABLE, nccl)
 
 
-# The whole test
+# The complete test
 
 
 class Cluster:
-    """Two nodes with GPUs; `broken` ends the first run."""
+    """Two nodes with GPUs; `broken` fails the first run."""
 
     def __init__(self, gpus: int = 8) -> None:
         self.gpus, self.broken = gpus, False
@@ -540,7 +562,7 @@ class Cluster:
     def ssh(
         self, argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None
     ) -> Result:
-        # To READY and to SWEEP alike: each takes its own lines.
+        # For READY and SWEEP: each parser reads its own lines.
         lines = ["killed 0 left 0", "program abc", "daemon yes", f"gpus {self.gpus}"]
         lines += [f"device mlx5_{rail}:1 rail{rail}" for rail in range(8)]
         lines += [f"port mlx5_{rail}:1 ACTIVE" for rail in range(8)]
@@ -594,7 +616,7 @@ def test_the_smoke_test_proves_gpu_memory_after_host_memory(tmp_path: Path) -> N
     ]
 
 
-def test_on_nodes_without_gpus_each_proof_is_not_applicable_by_name(tmp_path: Path) -> None:
+def test_without_gpus_checks_are_not_applicable(tmp_path: Path) -> None:
     cluster = Cluster(gpus=0)
     result = smoke(cluster, tmp_path)
     assert [run_id for run_id, _limit in cluster.runs] == ["run7"]

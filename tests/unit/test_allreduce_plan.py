@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What is run: sizes, command line, and the hostfile against the model."""
+"""Plan of a run: sizes, command line, and deviations of the hostfile."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_sizes_go_from_four_bytes_to_the_largest(largest: int, step: int) -> Non
     assert all(size % 4 == 0 for size in found)
 
 
-def test_the_command_names_everything_and_carries_the_run_id() -> None:
+def test_the_command_has_all_options_and_the_run_id() -> None:
     plan = RunPlan(NODES, "tcp", parameters=(("btl_base_verbose", "10"),))
     argv = command(plan, "/etc/hosts.mpi", "abc123", 60)
     text = " ".join(argv)
@@ -49,7 +49,7 @@ def test_the_command_names_everything_and_carries_the_run_id() -> None:
 @pytest.mark.parametrize(
     ("gpus", "wanted"), [(4, (0, None, 1, None)), (0, (0, 1, 0))], ids=["by GPU", "by rail"]
 )
-def test_the_numa_node_of_a_rank_is_that_of_its_gpu_or_rail(
+def test_a_rank_has_the_numa_node_of_its_gpu_or_rail(
     gpus: int, wanted: tuple[int | None, ...]
 ) -> None:
     rails = [
@@ -79,7 +79,7 @@ def test_rankfile_and_unbound_rails() -> None:
     assert "rail-bind --keep-cpus /usr/bin/python3" in text
 
 
-def test_a_subset_is_the_same_run_on_fewer_nodes_and_short() -> None:
+def test_a_subset_is_a_short_run() -> None:
     plan = RunPlan(NODES, "tcp", max_bytes=1 << 20, rankfile="/etc/rankfile")
     part = plan.subset(["node02"])
     assert [node.name for node in part.nodes] == ["node02"]
@@ -142,7 +142,7 @@ def test_a_rank_without_a_peer_proves_no_rail() -> None:
     ],
     ids=["a rail a rank", "planes", "routed", "routed over RDMA"],
 )
-def test_short_runs_are_added_only_where_a_rank_has_a_choice(
+def test_short_runs_are_for_ranks_with_a_choice(
     by_rank: tuple[tuple[str, ...], ...], network: str, transport: str, runs: list[int]
 ) -> None:
     nodes = (shaped(*by_rank), shaped(*by_rank, name="node02", network=network))
@@ -166,8 +166,8 @@ PLANES = LaunchNode(
 )
 
 
-def test_planes_that_share_a_device_are_one_rail_of_their_rates() -> None:
-    """By hardware: Mellanox/nic-configuration-operator 632f1295."""
+def test_planes_with_one_device_are_one_rail() -> None:
+    """Balanced in hardware: Mellanox/nic-configuration-operator 632f1295."""
     first = [("mlx5_0:1", "rail0p0"), ("mlx5_1:1", "rail1p0")]
     one = PLANES.of_devices(first)
     assert (one.rails, one.speeds) == (("rail0p0", "rail1p0"), (800.0, 800.0))
@@ -185,7 +185,7 @@ def test_planes_that_share_a_device_are_one_rail_of_their_rates() -> None:
         (),
     ],
 )
-def test_planes_of_which_one_has_a_device_are_rails_each(interfaces: tuple[str, ...]) -> None:
+def test_separate_planes_are_separate_rails(interfaces: tuple[str, ...]) -> None:
     devices = [(f"mlx5_{number}:1", name) for number, name in enumerate(interfaces)]
     assert PLANES.of_devices(devices).rails == PLANES.rails
     single = dataclasses.replace(PLANES, numbers=(0, 1, 2, 3))

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The program every rank runs: its data is exact, and it sees every wrong bit."""
+"""The program of every rank: its data is exact, and it detects every wrong byte."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def expected(kind: str, operation: str, ranks: int, count: int) -> numpy.ndarray
     st.randoms(use_true_random=False),
 )
 def test_any_order_of_combining_gives_the_same_bits(case, ranks, count, random) -> None:
-    """As MPI's algorithms do: rank by rank, in trees, in any order, in the type itself."""
+    """Like algorithms of MPI: by rank, in trees, in any order, in the type."""
     kind, operation = case
     parts = buffers(kind, operation, ranks, count)
     while len(parts) > 1:
@@ -64,7 +64,7 @@ def test_any_order_of_combining_gives_the_same_bits(case, ranks, count, random) 
 
 @pytest.mark.parametrize(("kind", "operation"), CASES)
 def test_exact_with_a_very_large_world(kind: str, operation: str) -> None:
-    """The partial sums of 20,000 ranks stay within the integers the type holds exactly."""
+    """Partial sums of 20,000 ranks stay within the exact integers of the type."""
     ranks = 20_000
     assert program.period(kind, ranks) % 2 == 1
     largest = program.period(kind, ranks) * ranks
@@ -92,7 +92,7 @@ def test_every_flipped_bit_is_seen(case, ranks, count, data) -> None:
 
 
 @pytest.mark.parametrize("kind", program.TYPES)
-def test_a_missing_rank_a_doubled_rank_and_a_shift_are_seen(kind: str) -> None:
+def test_missing_and_doubled_ranks_are_detected(kind: str) -> None:
     ranks, count = 32, 4096
     parts = buffers(kind, "SUM", ranks, count)
     wanted = expected(kind, "SUM", ranks, count)
@@ -132,7 +132,7 @@ def test_counters_of_interfaces_and_of_rdma_ports(tmp_path: Path) -> None:
     }
 
 
-def test_soft_roce_counts_packets_and_its_interface_counts_them_too(tmp_path: Path) -> None:
+def test_soft_roce_counters_are_parsed(tmp_path: Path) -> None:
     statistics = tmp_path / "class/net/rail1/statistics"
     statistics.mkdir(parents=True)
     for name, value in (("tx_packets", 40), ("rx_packets", 50)):
@@ -241,7 +241,7 @@ def test_the_report_is_by_host_and_by_lane() -> None:
     assert by_kind["host"][0]["cpus"] == ["0-3", "0-3"]
     assert by_kind["host"][0]["topology"] == {"numa": {}}
     assert by_kind["host"][0]["counters"] == {"rail0": [5, 6]}
-    # Of three ranks, at both ends; of an end that no rank has, nothing.
+    # Both ends of three ranks; ends that belong to no rank are omitted.
     assert [one["resent"] for one in by_kind["host"]] == [{"rail0": [9, 120]}] * 2
     assert [(one["name"], one["counters"]) for one in by_kind["rails"]] == [
         ("node01", {"rail0": [5, 6]}),

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The smoke test from end to end, over a fake cluster that can be broken."""
+"""The complete smoke test, over a fake cluster with faults."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RAILS = ("rail0", "rail1")
 
 
 class Cluster:
-    """Answers as ssh and mpirun would. `fails` decides on which nodes a run fails, and how."""
+    """Fake ssh and mpirun. `fails` selects the nodes on which a run fails, and how."""
 
     def __init__(self) -> None:
         self.fails: Callable[[set[str]], str] = lambda names: ""
@@ -41,7 +41,7 @@ class Cluster:
         host = next((name for name in NAMES if name in argv), "")
         if host in self.silent:
             return Result(tuple(argv), 255, "", "Host key verification failed.")
-        # To READY and to SWEEP alike: each takes its own lines.
+        # For READY and SWEEP: each parser reads its own lines.
         killed = self.left_behind if host else 0
         lines = [f"program {self.sha256}", "daemon yes", "end", f"killed {killed} left 0"]
         return Result(tuple(argv), 0, "".join(f"mpi-ready {line}\n" for line in lines), "")
@@ -158,15 +158,13 @@ def test_a_sound_cluster(cluster: Cluster, tmp_path: Path) -> None:
     assert result["command"].startswith("mpirun ")
 
 
-def test_what_a_run_leaves_behind_is_killed_and_counted(cluster: Cluster, tmp_path: Path) -> None:
+def test_remaining_processes_are_killed_and_counted(cluster: Cluster, tmp_path: Path) -> None:
     cluster.left_behind = 2
     check = by_name(play(cluster, tmp_path)[0])["no_orphans"]
     assert (check["status"], check["reason"].partition(":")[0]) == ("ok", "16 killed")
 
 
-def test_a_node_that_is_not_ready_any_more_spares_the_search(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_an_unready_node_replaces_the_search(cluster: Cluster, tmp_path: Path) -> None:
     def fails(_names: set[str]) -> str:
         cluster.silent = {"node05"}
         return "hang"
@@ -204,8 +202,8 @@ def test_a_node_at_fault_is_named(cluster: Cluster, tmp_path: Path) -> None:
     assert all(run_id.startswith("run7-") for run_id in others)
 
 
-def test_the_time_limit_named_is_the_one_that_was_set(cluster: Cluster, tmp_path: Path) -> None:
-    """Not what was left of it after asking the nodes."""
+def test_the_message_has_the_configured_limit(cluster: Cluster, tmp_path: Path) -> None:
+    """Not the remaining time after the readiness check."""
     ssh = cluster.ssh
 
     def slow(argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None) -> Result:
@@ -233,16 +231,14 @@ def test_an_end_without_its_sizes_is_no_end(cluster: Cluster, tmp_path: Path) ->
     assert "sizes are missing" in result["message"]
 
 
-def test_what_the_launcher_printed_is_passed_on(cluster: Cluster, tmp_path: Path) -> None:
+def test_output_of_the_launcher_is_shown(cluster: Cluster, tmp_path: Path) -> None:
     cluster.fails = lambda names: "crash"
     result, _shown = play(cluster, tmp_path)
     assert "status 139" in result["message"]
     assert "exited on signal 11" in result["message"]
 
 
-def test_nodes_that_do_not_answer_are_named_and_nothing_is_launched(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_silent_nodes_prevent_a_launch(cluster: Cluster, tmp_path: Path) -> None:
     cluster.silent = {"node03", "node06"}
     result, _shown = play(cluster, tmp_path)
     assert cluster.runs == []

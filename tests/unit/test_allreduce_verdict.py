@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A sound run passes every check; each fault fails its own, and names who."""
+"""A sound run passes every check; each fault fails its own check and names the node."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def judged(
     plan: RunPlan = PLAN,
     tolerances: traffic.Tolerances = traffic.Tolerances(),  # noqa: B008, RUF100
 ) -> dict[str, Any]:
-    """The checks by name after `change`; of several of a name the failed one."""
+    """Checks by name after `change`; of several checks with a name, the failed one."""
     records = copy.deepcopy(SOUND)
     change(records)
     found: dict[str, Any] = {}
@@ -136,13 +136,13 @@ def test_each_fault_fails_its_own_check(
     change: Callable[[Records], object], check: str, reason: str
 ) -> None:
     found = judged(change)
-    # Which rails a rank may use, and whose counters are there, follow from where it belongs.
+    # Traffic and rails of a rank follow from its node.
     also = {"transport", "management_traffic"} if check == "placement" else set()
     assert {check} <= failed(found) <= {check} | also
     assert reason in found[check].reason
 
 
-def test_asked_for_rc_and_got_tcp_is_a_failure() -> None:
+def test_tcp_instead_of_rc_fails() -> None:
     found = judged(plan=RunPlan(PLAN.nodes, "rc"))
     assert failed(found) == {"transport", "rails_traffic"}
     assert found["transport"].wanted == "rc"
@@ -154,12 +154,12 @@ RDMA = RunPlan(tuple(replace(node, devices=DEVICES) for node in PLAN.nodes), "rc
 
 
 def counting(records: Records) -> Records:
-    """What nodes counted: in the run, and in the allreduce of each rail."""
+    """Counters of nodes: in the run, and in the allreduce of each rail."""
     return [records[index] for index in (HOST1, HOST2, OWN1, OWN2)]
 
 
 def over_rdma(second: str = "mlx5_1:1") -> Callable[[Records], object]:
-    """A run over real adapters: their ports count, and the kernel's interfaces see nothing."""
+    """A run over NICs: their ports count, and kernel interfaces do not."""
 
     def change(records: Records) -> None:
         records[LANE0]["text"] = "x inter-node cfg#2 tag(rc_mlx5/mlx5_0:1)"
@@ -183,7 +183,7 @@ SOFT = RunPlan(
 
 
 def over_soft_roce(records: Records) -> None:
-    """A run over Soft-RoCE: it counts packets, and the kernel's interfaces count them as well."""
+    """A run over Soft-RoCE, which counts packets; kernel interfaces count them too."""
     records[LANE0]["text"] = "  ep_cfg[2]: tag(rc_verbs/rxe0:1)"
     records[LANE1]["text"] = "  ep_cfg[2]: tag(rc_verbs/rxe1:1)"
     for host in counting(records):
@@ -208,13 +208,13 @@ def then(
     return change
 
 
-def test_rc_over_a_device_that_is_no_rail_is_a_failure() -> None:
+def test_rc_over_another_device_than_a_rail_fails() -> None:
     found = judged(over_rdma("mlx5_8:1"), plan=RDMA)
     assert failed(found) == {"transport"}
     assert found["transport"].reason == "mlx5_8:1 (storage0) is not a rail of ranks [1, 3]"
 
 
-def test_an_nvidia_nic_that_is_driven_by_rc_verbs_is_a_failure() -> None:
+def test_rc_verbs_on_an_nvidia_nic_fails() -> None:
     hardware = replace(SOFT, nodes=tuple(replace(node, software=False) for node in SOFT.nodes))
     assert failed(judged(over_soft_roce, plan=SOFT)) == set()
     found = judged(over_soft_roce, plan=hardware)
@@ -222,7 +222,7 @@ def test_an_nvidia_nic_that_is_driven_by_rc_verbs_is_a_failure() -> None:
     assert found["transport"].reason.startswith("rc_verbs/rxe0:1 on ranks")
 
 
-def test_rdma_bytes_of_what_is_no_rail_count_as_elsewhere() -> None:
+def test_rdma_bytes_of_other_devices_count_elsewhere() -> None:
     def change(records: Records) -> None:
         over_rdma()(records)
         records[HOST1]["rdma"]["mlx5_8:1"]["bytes"] = [2 * VOLUME, 2 * VOLUME]
@@ -239,8 +239,8 @@ def of_node01(**changes: Any) -> Callable[[Records], object]:
     return change
 
 
-def test_with_rc_bytes_of_the_kernels_interface_are_no_rdma() -> None:
-    """All of it went over TCP, whatever UCX reported of its endpoints: both sides of it show."""
+def test_with_rc_bytes_of_interfaces_do_not_count() -> None:
+    """All traffic used TCP, in spite of UCX's report."""
 
     def change(records: Records) -> None:
         for host in counting(records):
@@ -256,9 +256,9 @@ def test_with_rc_bytes_of_the_kernels_interface_are_no_rdma() -> None:
 
 @pytest.mark.parametrize("packets", [(0, 4096), (10, 20)])
 def test_tcp_over_a_soft_roce_rail_is_seen(packets: tuple[int, int]) -> None:
-    """Soft-RoCE packets pass the kernel's interface as well: its bytes alone prove nothing.
+    """Packets of Soft-RoCE pass through the interface too, so its bytes prove nothing.
 
-    Those of TCP may be many or, as a network card cuts them, few and large.
+    TCP may send many packets, or few large ones with segmentation offload.
     """
     own, every = packets
 
@@ -308,7 +308,7 @@ def test_no_endpoint_between_the_nodes_is_a_failure() -> None:
         del records[LANE0 : LANE1 + 1]
 
     assert "node01 reported no endpoint between nodes" in judged(change)["transport"].reason
-    # One rank of each node is enough: endpoints are made when they are first used.
+    # One rank of each node suffices: endpoints are created at first use.
     assert failed(judged(set_(LANE1, "ranks", [3]))) == set()
     found = judged(lambda records: (records[LANE0].update(ranks=[0]), records.pop(LANE1)))
     assert found["transport"].reason == "node02 reported no endpoint between nodes"
@@ -322,7 +322,7 @@ def without(*names: str) -> Callable[[Records], object]:
     return change
 
 
-def test_management_that_was_not_counted_fails() -> None:
+def test_uncounted_management_fails() -> None:
     found = judged(without("mgmt0"))
     assert failed(found) == {"management_traffic"}
     assert found["management_traffic"].reason.startswith("node02: management")
@@ -359,7 +359,7 @@ def test_wrong_results_without_a_description_still_fail() -> None:
     assert failed(judged(set_(END, "wrong_results", 2))) == {"exactness"}
 
 
-def test_bytes_that_went_over_management_are_found_on_both_sides() -> None:
+def test_bytes_on_management_fail_both_checks() -> None:
     def change(records: Records) -> None:
         for index in (HOST1, HOST2):
             records[index]["counters"] = {
@@ -377,8 +377,8 @@ def over(records: Records, index: int, **sent: int) -> None:
     records[index]["counters"].update({rail: [count, count] for rail, count in sent.items()})
 
 
-def test_a_rail_is_judged_by_its_own_allreduce_alone() -> None:
-    """What the ranks of all nodes sent over it says nothing: algorithms have it as they like."""
+def test_a_rail_is_proved_by_its_own_allreduce() -> None:
+    """Traffic of all ranks over a rail proves nothing, because algorithms differ."""
 
     def folded(records: Records) -> None:
         over(records, HOST2, rail0=VOLUME, rail1=0)
@@ -422,7 +422,7 @@ def test_one_node_alone_has_nothing_to_show() -> None:
     assert failed(found) == set()
 
 
-def test_a_rail_that_no_rank_can_prove_is_not_applicable_by_name() -> None:
+def test_unprovable_rails_are_not_applicable() -> None:
     nodes = (replace(PLAN.nodes[0], slots=1, by_rank=BY_RANK[:1]), PLAN.nodes[1])
     _held, *others = traffic.rails_traffic(RunPlan(nodes, "tcp"), SOUND)
     assert [(check.status, check.subject, check.reason) for check in others] == [
@@ -433,7 +433,7 @@ def test_a_rail_that_no_rank_can_prove_is_not_applicable_by_name() -> None:
     assert (other.status, other.subject) == ("not_applicable", "each rail")
 
 
-def test_a_rankfile_may_place_ranks_otherwise_but_not_more_of_them() -> None:
+def test_a_rankfile_may_change_placement_only() -> None:
     def change(records: Records) -> None:
         records[HOST1]["ranks"], records[HOST2]["ranks"] = [0, 2], [1, 3]
         records[LANE0]["ranks"], records[LANE1]["ranks"] = [0, 1], [2, 3]
@@ -453,7 +453,7 @@ NUMA = replace(PLAN, nodes=tuple(replace(node, numa=(0, 1), gpus=2) for node in 
 
 
 def bindings(plan: RunPlan, cpus: tuple[str, ...], **changes: Any) -> list[Any]:
-    """The checks, where node02 is right and node01 has these CPUs and changes."""
+    """Checks if node02 is correct, and node01 has these CPUs and changes."""
     records = copy.deepcopy(SOUND)
     records[HOST1].update(cpus=list(cpus), topology={**TOPOLOGY, **changes})
     records[HOST2].update(cpus=["0-55,112-167", "56-111,168-223"], topology=TOPOLOGY)
@@ -477,7 +477,7 @@ UNKNOWN = {"gpus": [], "interfaces": {"rail0": -1}}
         (RIGHT, {"numa": None}, ("cannot be parsed",)),
     ],
 )
-def test_ranks_away_from_their_gpu_are_found(
+def test_misbound_ranks_are_reported(
     cpus: tuple[str, ...], changes: dict[str, Any], wrong: tuple[str, ...]
 ) -> None:
     *failed, held = bindings(NUMA, cpus, **changes)
@@ -491,7 +491,7 @@ def test_ranks_away_from_their_gpu_are_found(
     assert all(word in failed[0].reason for word in wrong)
 
 
-def test_what_the_model_leaves_open_the_node_knows() -> None:
+def test_the_node_supplies_unknown_numa_nodes() -> None:
     by_node = replace(PLAN, nodes=tuple(replace(node, gpus=2) for node in PLAN.nodes))
     for changes in ({}, {"gpus": []}):
         [wrong, _held] = bindings(by_node, ("56", RIGHT[1]), **changes)
@@ -541,9 +541,9 @@ def test_orphans() -> None:
             "ep_cfg[1]: tag(rc_verbs/rxe0:1 rc_verbs/rxe1:1);",
             (UcxLane("rc_verbs", "rxe0:1"), UcxLane("rc_verbs", "rxe1:1")),
         ),
-        # Recorded from UCX 1.13.1 over Soft-RoCE, ranks that have both rails: inside a node too.
+        # Recorded from UCX 1.13.1 over Soft-RoCE, with ranks that have both rails.
         ("ep_cfg[0]: tag(self/memory0 cma/memory rc_verbs/rxe0:1)", ()),
-        # As 1.18 and later print it: one or more uses, and a lane that only asks for signs of life.
+        # As 1.18 and later print it: several uses, and a keepalive lane.
         (
             "ucp_context_0 inter-node cfg#2 tag(rc_verbs/rxe1:1) ka(ud_verbs/rxe1:1)",
             (UcxLane("rc_verbs", "rxe1:1"),),
@@ -571,7 +571,7 @@ def test_lanes_that_leave_the_node(text: str, wanted: tuple[UcxLane, ...]) -> No
     assert verdict.lanes_between_nodes(text) == wanted
 
 
-def test_rc_is_rc_with_any_driver_and_nothing_else_is() -> None:
+def test_rc_includes_its_drivers() -> None:
     assert verdict.is_transport(UcxLane("rc_mlx5", "mlx5_0:1"), "rc")
     assert verdict.is_transport(UcxLane("rc_verbs", "rxe0:1"), "rc")
     assert verdict.is_transport(UcxLane("tcp", "rail0"), "tcp")
@@ -604,7 +604,7 @@ def test_quantiles_are_measured_and_ordered(times: list[float]) -> None:
 
 
 def retries(of_node: dict[str, tuple[int, int]], plan: RunPlan, rdma: bool = False) -> list[Check]:
-    """The checks where each node counted these retries among these packets on rail1."""
+    """Checks if each node counted these retries among these packets on rail1."""
     records: Records = []
     for name, (again, sent) in of_node.items():
         host: dict[str, Any] = {"kind": "host", "name": name, "ranks": [0], "counters": {}}
@@ -620,7 +620,7 @@ def retries(of_node: dict[str, tuple[int, int]], plan: RunPlan, rdma: bool = Fal
 THREE = replace(PLAN, nodes=tuple(replace(PLAN.nodes[0], name=f"node0{n}") for n in (1, 2, 3)))
 
 
-def test_the_rail_that_loses_packets_is_named_and_not_its_peers() -> None:
+def test_only_the_rail_that_loses_packets_is_named() -> None:
     found = retries({"node01": (17, 1300), "node02": (33, 1306), "node03": (16, 1300)}, THREE)
     assert [(check.subject, check.at, check.status) for check in found] == [
         ("node02 rail1", "node02", "failed")

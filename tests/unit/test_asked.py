@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A run that ends with 0 has done all that --tags and --limit asked for, or says what not."""
+"""A run with exit status 0 did everything that --tags and --limit requested."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.small_model import MODEL
 pytestmark = pytest.mark.slow
 
 IDLE = "nothing was done: "
-# Of an operator, who has our playbooks among plays that are not ours.
+# A playbook of an operator that imports playbooks of this collection.
 THEIRS: list[dict[str, Any]] = [
     {"import_playbook": str(ROOT / "playbooks/model.yml")},
     {"import_playbook": str(ROOT / "playbooks/hostfile.yml"), "tags": ["nightly"]},
@@ -73,12 +73,12 @@ def test_a_misspelt_tag_is_refused_before_any_play(
         (
             "site.yml",
             ["--tags=hostfile", "--limit=node01"],
-            ["not done: hostfile: its hosts (launcher01) are left out by --limit node01"],
+            ["not done: hostfile: its hosts (launcher01) are excluded by --limit node01"],
         ),
         (
             "playbooks/hostfile.yml",
             ["--limit=node01"],
-            ["not done, as --limit node01 asks: hostfile"],
+            ["not done because of --limit node01: hostfile"],
         ),
         ("site.yml", ["--start-at-task=None"], []),
     ],
@@ -92,7 +92,7 @@ def test_a_run_that_does_nothing_fails(
     assert report.get("left_out", {}) == ({"hostfile": ["launcher01"]} if lines else {})
 
 
-def test_a_look_at_the_model_and_tags_of_other_tools_are_no_mistake(tmp_path: Path) -> None:
+def test_tags_of_other_tools_are_accepted(tmp_path: Path) -> None:
     rc, text, _report = run(tmp_path, "site.yml", "--tags=always", "--skip-tags=notest")
     assert rc == 0 and IDLE not in text, text
 
@@ -108,7 +108,7 @@ def test_tags_of_plays_around_those_of_the_collection(tmp_path: Path) -> None:
     assert rc == 2 and "Did you mean 'nightly'?" in text and "PLAY [" not in text
 
 
-def test_a_tag_may_be_in_a_file_that_is_included_later(tmp_path: Path) -> None:
+def test_a_tag_in_a_file_included_later(tmp_path: Path) -> None:
     tagged = [{"ansible.builtin.debug": {"msg": "deep"}, "tags": ["deep"]}]
     (tmp_path / "more.yml").write_text(yaml.safe_dump(tagged), encoding="utf-8")
     include = {"ansible.builtin.include_tasks": str(tmp_path / "more.yml"), "tags": ["always"]}

@@ -153,7 +153,7 @@ def test_a_single_rank_has_no_pair() -> None:
 # Output.
 
 
-def test_output_of_osu_is_read_in_old_and_new_releases() -> None:
+def test_output_of_osu_is_parsed() -> None:
     bw, bibw, latency, alltoall = bench.parse((DATA / "osu/v7.5.txt").read_text(), "x", ranks=8)
     found = [sweep.benchmark for sweep in (bw, bibw, latency, alltoall)]
     assert found == ["bw", "bibw", "latency", "alltoall"]
@@ -166,7 +166,7 @@ def test_output_of_osu_is_read_in_old_and_new_releases() -> None:
     assert old.best == 19.09527 and old.where == "x"
 
 
-def test_output_of_nccl_tests_is_read_out_of_place() -> None:
+def test_output_of_nccl_tests_is_parsed() -> None:
     sweep = bench.parse_nccl((DATA / "gpu/nccl_h100.txt").read_text(), "allreduce")
     assert (sweep.where, sweep.ranks) == ("16 GPUs", 16)
     assert sweep.rows[-1] == (8589934592, 47535, 338.82)

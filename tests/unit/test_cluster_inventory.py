@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The inventory plugin as Ansible's own programs see it."""
+"""The inventory plugin in Ansible's programs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_values_are_plain(listed: Any) -> None:
     assert "__ansible_unsafe" not in json.dumps(listed)
 
 
-def test_variables_of_the_site_may_be_templates_and_are_overridden_beside_the_model(
+def test_site_variables_may_be_templates(
     tmp_path: Path,
 ) -> None:
     model = (ROOT / "inventories/b300/cluster.yml").read_text(encoding="utf-8")
@@ -96,12 +96,12 @@ def test_variables_of_the_site_may_be_templates_and_are_overridden_beside_the_mo
 @pytest.mark.parametrize(
     "name", ["cluster-old.yml", "rooms/cluster.yml", "cluster.yml~", "cluster.yml.bak"]
 )
-def test_a_second_model_is_refused_and_both_are_named(tmp_path: Path, name: str) -> None:
+def test_a_second_model_is_an_error(tmp_path: Path, name: str) -> None:
     for path in (tmp_path / name, tmp_path / "cluster.yml"):
         path.parent.mkdir(exist_ok=True)
         path.write_text((ROOT / "inventories/b300/cluster.yml").read_text(encoding="utf-8"))
     done = inventory(tmp_path)
-    if name.endswith(("~", ".bak")):  # Ansible passes over these
+    if name.endswith(("~", ".bak")):  # Ansible ignores these
         assert done.returncode == 0
     else:
         assert done.returncode == 4
@@ -125,16 +125,14 @@ def inventory(path: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("text", "last"),
     [
-        ("plugin: baremetal.mpi_roce.cluster\nname: [\n", "Correct the syntax there."),
+        ("plugin: baremetal.mpi_roce.cluster\nname: [\n", "Correct the syntax."),
         ("plugin: baremetal.mpi_roce.cluster\nname: UP\n", "Write one such as b300."),
         ("# later\n---\n", "the file is empty. Describe a cluster in it."),
         ("- rails\n", "Write keys below it."),
         ("plugn: baremetal.mpi_roce.cluster\nname: UP\n", "Add it: baremetal.mpi_roce.cluster."),
     ],
 )
-def test_a_refused_model_is_told_once_and_nothing_follows(
-    tmp_path: Path, text: str, last: str
-) -> None:
+def test_an_invalid_model_is_reported_once(tmp_path: Path, text: str, last: str) -> None:
     (tmp_path / "cluster.yml").write_text(text, encoding="utf-8")
     done = inventory(tmp_path)
     assert done.returncode == 4

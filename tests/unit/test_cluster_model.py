@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What a model compiles to: the reference in full, then one property after the other."""
+"""Compilation of models: the reference inventory, then single properties."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def reference() -> Cluster:
 
 
 def variables(inventory: Inventory, name: str) -> dict[str, Any]:
-    """All variables of a host, as Ansible merges them."""
+    """All variables of a host, merged as by Ansible."""
     host = next(host for host in inventory.hosts if host.name == name)
     merged = dict(inventory.group_variables["all"])
     for group in host.groups:
@@ -92,7 +92,7 @@ def test_the_reference_compiles_to_the_golden_file() -> None:
     assert json.loads(text) == json.loads(GOLDEN.read_text(encoding="utf-8"))
 
 
-def test_the_reference_is_the_cluster_the_project_is_about() -> None:
+def test_the_reference_inventory() -> None:
     cluster = reference()
     assert len(cluster.nodes) == 4
     assert {len(node.rails) for node in cluster.nodes} == {8}
@@ -121,7 +121,7 @@ def test_the_virtual_clusters_can_be_up_together() -> None:
     assert not addresses[0] & addresses[1]
 
 
-def test_hosts_have_the_variables_of_the_contract_and_no_others() -> None:
+def test_hosts_have_exactly_the_documented_variables() -> None:
     contract = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
     inventory = inventory_of(reference())
     rows = re.findall(r"^\| `(\w+)` \| ([\w, ]+) \|", contract, re.M)
@@ -158,7 +158,7 @@ def test_what_is_equal_for_all_stands_in_groups() -> None:
     assert set(hosts["launcher01"]) == {"ansible_host", "cluster_management"}
 
 
-def test_what_differs_on_one_node_stands_with_the_node() -> None:
+def test_values_of_one_node_are_host_variables() -> None:
     inventory = inventory_of(
         small(
             nodes="count: 3, drained: [node02], overrides: {node03: {slots: 1, rack: B-7.1, "
@@ -187,13 +187,13 @@ def test_listed_nodes_are_themselves() -> None:
     assert (little.slots, little.drained, little.management.address) == (2, False, "10.0.0.77")
 
 
-def test_an_unquoted_pci_address_is_not_a_number_to_base_60() -> None:
+def test_an_unquoted_pci_address_is_text() -> None:
     assert read("m", "a: 0000:11:00.0").data == {"a": 660.0}, "YAML's own opinion"
     cluster = small(nodes="list: [{name: a, pci: [0000:11:00.0, 0000:46:00.0]}]")
     assert [rail.pci for rail in cluster.nodes[0].rails] == ["0000:11:00.0", "0000:46:00.0"]
 
 
-def test_pci_addresses_are_written_as_the_kernel_writes_them() -> None:
+def test_pci_addresses_are_normalized() -> None:
     cluster = small(nodes="list: [{name: a, pci: ['0000:C2:00.0', 0000:dA:00.0]}]")
     assert [rail.pci for rail in cluster.nodes[0].rails] == ["0000:c2:00.0", "0000:da:00.0"]
 
@@ -222,14 +222,14 @@ def test_rails_may_share_a_leaf() -> None:
     ]
 
 
-def test_a_second_set_of_leaves_has_subnets_and_gateways_of_its_own() -> None:
+def test_a_second_leaf_set_has_separate_subnets() -> None:
     cluster = small(leaves=4, leaf_keys=", nodes_per_set: 2")
     first, third = cluster.nodes[0].rails[0], cluster.nodes[2].rails[0]
     assert (first.leaf, first.leaf_port, first.gateway) == ("leaf01", "Ethernet0", "10.128.0.1")
     assert (third.leaf, third.leaf_port, third.gateway) == ("leaf03", "Ethernet0", "10.128.8.1")
 
 
-def test_point_to_point_has_the_other_end_of_the_cable_as_gateway() -> None:
+def test_point_to_point_gateways() -> None:
     cluster = small(plan="point_to_point")
     rail = cluster.nodes[1].rails[1]
     assert (rail.address, rail.prefix, rail.network) == ("10.128.0.7", 31, "10.128.0.6/31")
@@ -239,14 +239,14 @@ def test_point_to_point_has_the_other_end_of_the_cable_as_gateway() -> None:
     assert ports.address is None
 
 
-def test_the_pool_is_told_where_a_rail_sees_only_its_leaf() -> None:
-    """A /31 leads nowhere by itself: rails route the whole pool through their gateways."""
+def test_point_to_point_hosts_know_the_pool() -> None:
+    """With /31 links, rails route the whole pool through their gateways."""
     everybody = inventory_of(small(plan="point_to_point")).group_variables["all"]
     assert everybody["cluster_rail_networks"] == ["10.128.0.0/9"]
     assert "cluster_rail_networks" not in inventory_of(small()).group_variables["all"]
 
 
-def test_the_gpu_and_numa_node_of_a_rail_can_be_said() -> None:
+def test_gpu_and_numa_node_of_a_rail() -> None:
     said = MODEL % {
         "nodes": "count: 1",
         "gpus": 4,
@@ -308,7 +308,7 @@ def test_another_node_changes_nothing_of_the_others(shape: dict[str, Any]) -> No
 
 @settings(max_examples=30)
 @given(shapes)
-def test_both_ends_of_every_cable_agree_and_no_port_is_used_twice(shape: dict[str, Any]) -> None:
+def test_both_ends_of_every_cable_agree(shape: dict[str, Any]) -> None:
     cluster = shaped(shape, shape["nodes"])
     ends = {}
     for switch in (*cluster.leaves, *cluster.spines):
@@ -357,7 +357,7 @@ def test_doubts_are_told_and_refuse_nothing(edits: str, doubts: list[str]) -> No
     st.sampled_from(["", "example.net", ".".join(["b" * 60] * 4)]),
 )
 @example("a" * 57 + "{}", "{rail}", "login", ".".join(["b" * 60] * 4))
-def test_names_of_a_model_are_refused_by_no_layer(
+def test_every_layer_accepts_names_of_a_model(
     node: str, interface: str, launcher: str, domain: str
 ) -> None:
     text = edited(

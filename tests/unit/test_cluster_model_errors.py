@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Every way to get a model wrong: what is reported, and in which line. Words: findings.txt."""
+"""Invalid models: code, line and value of every error. Sentences: golden/findings.txt."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
     load,
     read,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import SHOWN
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import MAX_LISTED
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -131,7 +131,7 @@ domain: .example -> 10 model.wrong_form domain '.example'
 plugin: baremetal.mpi_roce.clusters -> 1 model.not_a_choice plugin 'baremetal.mpi_roce.clusters'
 nodes.cuont: 2; nodes.count; nodes.management_first: 10.0.0 -> 4 model.unknown_key nodes.cuont | 4 model.address nodes.management_first '10.0.0'
 """  # noqa: E501
-"""Edits of the model (small_model.edited), and what is found: line, code, place, value."""
+"""Edits of the model (small_model.edited), and errors: line, code, path, value."""
 BOMB = "".join(
     f"  {name}: &{name} [{', '.join([f'*{of}'] * 99)}]\n" for of, name in ("ab", "bc", "cd")
 )
@@ -170,7 +170,7 @@ def test_a_text_is_refused(text: str, wanted: str) -> None:
     assert refused(text) == [wanted]
 
 
-def test_all_findings_are_reported_at_once_in_the_order_of_the_file() -> None:
+def test_findings_are_in_the_order_of_the_file() -> None:
     edits = "leaves.ports: many; rails.speed_gbps: 0; rails.mtu: 1; "
     assert refused(edited(f"{edits}nodes.cuont: 2; management.subnet: 10.0.0.0/33")) == [
         "3 model.network management.subnet '10.0.0.0/33'",
@@ -186,8 +186,8 @@ def test_all_findings_are_reported_at_once_in_the_order_of_the_file() -> None:
     ]
 
 
-def test_very_many_findings_are_counted_and_not_all_shown() -> None:
-    listed = "\n".join(f"    - {{name: Bad_{number}}}" for number in range(SHOWN + 7))
+def test_the_number_of_findings_is_bounded() -> None:
+    listed = "\n".join(f"    - {{name: Bad_{number}}}" for number in range(MAX_LISTED + 7))
     text = BASE.replace(
         "nodes: {count: 2, management_first: 10.0.0.11}",
         f"nodes:\n  management_first: 10.0.0.11\n  list:\n{listed}",
@@ -195,12 +195,12 @@ def test_very_many_findings_are_counted_and_not_all_shown() -> None:
     with pytest.raises(ModelError) as refusal:
         compile_model(read("cluster.yml", text))
     lines = str(refusal.value).splitlines()
-    assert len(refusal.value.findings) == SHOWN + 7
-    assert len(lines) == 1 + SHOWN + 1
+    assert len(refusal.value.findings) == MAX_LISTED + 7
+    assert len(lines) == 1 + MAX_LISTED + 1
     assert lines[-1] == "  ... and 7 more."
 
 
-def test_a_pattern_that_fails_for_every_node_is_reported_once() -> None:
+def test_a_wrong_pattern_is_reported_once() -> None:
     text = BASE.replace("count: 2, management", 'count: 100, name: "node{}", management')
     text = text.replace("ports: 64", 'ports: 256, name: "node{}"')
     assert refused(text)[0] == "8 model.name_taken leaves.name 'node1'"
@@ -214,7 +214,7 @@ FULL["vars"] = {"all": {"x": 1}}
 
 
 def places(data: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Every place in a structure."""
+    """Every path in a structure."""
     items: list[tuple[Any, Any]] = []
     if isinstance(data, dict):
         items = list(data.items())
@@ -253,7 +253,7 @@ def test_whatever_stands_anywhere_is_compiled_or_refused(
                 inner = inner[key]
             inner[path[-1]] = value
         except (TypeError, KeyError, IndexError):
-            continue  # an earlier change has taken the place away
+            continue  # an earlier change removed the path
     with contextlib.suppress(ModelError):
         compile_model(read("cluster.yml", yaml.safe_dump(data)))
 
@@ -266,7 +266,7 @@ def unreadable(path: Path) -> list[str]:
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    # As a FIFO, the device has no end that is waited for.
+    # Reading a device, like a FIFO, would block.
     for path in (tmp_path, tmp_path / "cluster.yml", Path("/dev/null")):
         assert unreadable(path) == ["model.cannot_be_read"]
 
@@ -309,7 +309,7 @@ MEANT = (
 
 
 @pytest.mark.parametrize(("name", "content", "meant"), MEANT)
-def test_what_is_meant_to_be_a_model_is_read_as_one(
+def test_files_meant_as_models_are_recognized(
     tmp_path: Path, name: str, content: Any, meant: bool
 ) -> None:
     (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
@@ -337,7 +337,7 @@ def test_very_many_unknown_keys_are_told_at_once(
     assert time.process_time() - began < waiting.deadline(seconds)
 
 
-def test_hints_say_which_key_is_meant_and_which_character_is_not() -> None:
+def test_hints_for_keys_and_characters() -> None:
     text = edited("nodes.count: \uff14; roce_qos: {cpn: {}}")
     with pytest.raises(ModelError) as refusal:
         compile_model(read("cluster.yml", text))

@@ -128,7 +128,7 @@ def play(*batches: list[str], here: str = "", outcomes: Any = (), left: Any = ()
 # Batches
 
 
-def test_a_batch_follows_one_that_came_back_or_was_left():
+def test_a_batch_follows_a_successful_one():
     outcomes = {"a": table.VERIFIED, "b": table.LEFT}
     found = Action().step("turn", play(["a", "b"], ["c"], here="c", outcomes=outcomes))
     assert found["stopped"] is False
@@ -169,7 +169,7 @@ def test_the_boot_id_decides_after_a_lost_connection():
     assert found["failed"] and "did not reboot" in found["msg"]
 
 
-def test_a_host_that_stays_away_fails_with_the_last_error():
+def test_a_host_that_stays_away_fails():
     found = Action({"leave": {}}, (LOST,), timeout_s=10).step("reboot", play(["a"], here="a"))
     assert found["failed"] and found["changed"]
     assert "within 10 s: " in found["msg"] and found["msg"].endswith("Connection refused")
@@ -257,7 +257,7 @@ def test_a_host_that_needs_another_reboot_fails():
 # Reading and planning
 
 
-def test_the_plan_covers_every_host_and_takes_the_lock(tmp_path, monkeypatch):
+def test_the_plan_takes_the_lock(tmp_path, monkeypatch):
     names = ["node01", "node02", "storage01", "login01"]
     found = {
         "boot_id": "now",

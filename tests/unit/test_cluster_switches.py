@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Switches of a model: systems and chips, the names of their ports, cables to storage hosts."""
+"""Switches of a model: systems, chips, port names, and cables to storage hosts."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def small(*args: str, **changes: str) -> Cluster:
 
 
 def ends(cluster: Cluster) -> dict[tuple[str, str], tuple[str, str, str]]:
-    """Every port of every switch: its kind, and what is at the other end."""
+    """Every port of every switch: its kind, and its peer."""
     found: dict[tuple[str, str], tuple[str, str, str]] = {}
     for switch in (*cluster.leaves, *cluster.spines):
         for group in switch.ports:
@@ -81,7 +81,7 @@ def assert_both_ends_agree(cluster: Cluster) -> None:
         assert {kind, other} == {"uplink", "downlink"}
 
 
-def test_spectrum_x_has_switches_of_nvue_or_without_a_system() -> None:
+def test_systems_of_spectrum_x() -> None:
     mode = "roce_qos: {fabric_mode: spectrum_x}\n"
     assert refused(model(MIXED["leaves"], MIXED["spines"], more=mode)) == [
         "8 model.spectrum_x_system leaves.system 'eos'",
@@ -93,7 +93,7 @@ def test_spectrum_x_has_switches_of_nvue_or_without_a_system() -> None:
     assert {switch.system for switch in (*nvue.leaves, *nvue.spines)} == {"nvue", ""}
 
 
-def test_without_a_system_nothing_is_other_than_before_there_were_any() -> None:
+def test_models_without_systems() -> None:
     cluster = small()
     assert [rail.leaf_port for rail in cluster.nodes[2].rails] == ["Ethernet2"] * 3
     assert {switch.system + switch.asic for switch in cluster.leaves} == {""}
@@ -109,7 +109,7 @@ def test_without_a_system_nothing_is_other_than_before_there_were_any() -> None:
     ]
 
 
-def test_each_switch_has_the_names_of_its_own_system() -> None:
+def test_port_names_follow_the_system() -> None:
     cluster = small(**MIXED)
     assert [rail.leaf_port for rail in cluster.nodes[1].rails] == [
         *("Ethernet8", "swp2", "Ethernet2/1"),
@@ -122,7 +122,7 @@ def test_each_switch_has_the_names_of_its_own_system() -> None:
     assert_both_ends_agree(cluster)
 
 
-def test_hosts_have_system_and_chip_and_the_group_what_is_said_of_chips() -> None:
+def test_variables_for_systems_and_chips() -> None:
     row = "{speed_gbps: 400, cable_metres: 50, size_bytes: 9, xon_bytes: 2, xoff_bytes: 7}"
     more = f"asics: {{tomahawk5: {{eos_queue: uc-tx-queue, headroom: [{row}]}}}}\n"
     inventory = inventory_of(small(**MIXED, more=more))
@@ -152,7 +152,7 @@ def test_hosts_have_system_and_chip_and_the_group_what_is_said_of_chips() -> Non
 
 
 @pytest.mark.parametrize("size", [9, 2])
-def test_headroom_alone_is_enough_of_a_chip_also_where_ports_share_it(size: int) -> None:
+def test_a_chip_needs_only_headroom(size: int) -> None:
     row = f"speed_gbps: 400, cable_metres: 50, size_bytes: {size}, xon_bytes: 2, xoff_bytes: 7"
     more = f"asics: {{mine: {{headroom: [{{{row}}}]}}}}\n"
     inventory = inventory_of(small("system: eos, asic: mine", more=more))
@@ -175,11 +175,11 @@ def test_headroom_alone_is_enough_of_a_chip_also_where_ports_share_it(size: int)
         ("system: nvue, port: 'swp{}s0'", ["swp1s0", "swp2s0"]),
         ("system: eos", ["Ethernet1/1", "Ethernet2/1"]),
         ("system: eos, port: 'Ethernet{}', port_start: 5", ["Ethernet5", "Ethernet6"]),
-        # Cages of 800G broken out to two ports of 400G, as operators type it for Cumulus Linux
-        # (nv set interface swp1-64 link breakout 2x) and as EOS counts lanes.
+        # Ports of 800G split into two of 400G, in the notation of Cumulus Linux
+        # (nv set interface swp1-64 link breakout 2x) and in the lane numbers of EOS.
         ("system: nvue, port: ['swp{1..32}s{0..1}']", ["swp1s0", "swp1s1", "swp2s0"]),
         ("system: eos, port: ['Ethernet{1..32}/{1,5}']", ["Ethernet1/1", "Ethernet1/5"]),
-        # As sonic-buildimage has it for 32 x 800G and 64 x 400G, of which 32 are named here
+        # From sonic-buildimage for 32 x 800G and 64 x 400G; 32 of the latter are listed here
         # (device/arista/x86_64-arista_7060x6_64pe/Arista-7060X6-64PE-P32O64/port_config.ini).
         (
             "system: sonic, port: ['Ethernet{0..248..8}', 'Ethernet{256..380..4}']",
@@ -189,9 +189,7 @@ def test_headroom_alone_is_enough_of_a_chip_also_where_ports_share_it(size: int)
         ("port_step: 8", ["Ethernet0", "Ethernet8"]),
     ],
 )
-def test_what_is_written_comes_before_what_the_system_would_say(
-    keys: str, names: list[str]
-) -> None:
+def test_keys_override_port_names_of_the_system(keys: str, names: list[str]) -> None:
     peers = list(small(leaves=keys).leaves[0].ports[0].peers)
     assert peers[: len(names)] == names[: len(peers)]
 
@@ -233,7 +231,7 @@ def test_braces_are_names_as_a_shell_makes_them(text: str, names: list[str]) -> 
         ("spectrum4", 96, 400, 4),  # of 128
         ("spectrum4", 126, 400, 4),  # of 128
         ("tomahawk5", 128, 400, 4),  # Arista-7060X6-64PE-O128S2
-        ("mine", 64, 800, 8),  # a guess, which the switch is asked about
+        ("mine", 64, 800, 8),  # a guess, verified on the switch
     ],
 )
 def test_names_count_the_lanes_of_the_chip(chip: str, ports: int, speed: int, step: int) -> None:
@@ -265,7 +263,7 @@ def test_every_shape_of_published_headroom_is_taken(row: Row, chip: str) -> None
     )
 
 
-def test_a_storage_host_is_plugged_into_the_ports_that_it_says() -> None:
+def test_ports_of_storage_hosts() -> None:
     links = (
         "{leaf: leaf02, port: swp10, interface: ens1f0np0, speed_gbps: 200}, "
         "{leaf: leaf03, port: Ethernet60/1, interface: ens1f1np1}"
@@ -292,7 +290,7 @@ def test_a_storage_host_is_plugged_into_the_ports_that_it_says() -> None:
     assert cluster.leaves[0].ports[-1].kind == "uplink"
 
 
-def test_the_place_of_an_absent_node_is_not_free() -> None:
+def test_ports_of_absent_nodes_are_reserved() -> None:
     link = "{leaf: leaf01, port: Ethernet1, interface: ens1}"
     text = model(storage=link).replace(
         "count: 3, management", "count: 3, absent: [node02], management"
@@ -300,7 +298,7 @@ def test_the_place_of_an_absent_node_is_not_free() -> None:
     assert refused(text) == ["11 model.port_taken storage[0].links[0].port ('Ethernet1', 3, 60)"]
 
 
-def test_nodes_that_share_a_leaf_by_three_rails_have_three_ports_each_there() -> None:
+def test_three_rails_on_one_leaf() -> None:
     link = "{leaf: leaf02, port: Ethernet8, interface: ens1}"
     compile_model(
         read("cluster.yml", model("rail_to_leaf: [0, 0, 0], nodes_per_set: 2", storage=link))
@@ -318,7 +316,7 @@ systems = st.sampled_from(["sonic", "nvue", "eos"])
     leaves=st.lists(systems, min_size=3, max_size=3),
     spines=st.lists(systems, min_size=2, max_size=2),
 )
-def test_both_ends_of_every_cable_agree_in_any_mixture(leaves: Any, spines: Any) -> None:
+def test_both_ends_agree_in_mixed_fabrics(leaves: Any, spines: Any) -> None:
     cluster = small(
         f"system: [{', '.join(leaves)}], asic: spectrum4",
         f"system: [{', '.join(spines)}], asic: spectrum4",
@@ -342,7 +340,7 @@ PORTS = "8 model.port_names leaves.port"
 CASES: tuple[tuple[str, ...], ...] = (
     (model("port: ['swp{1..64}s{0..1}']"), "8 model.port_count leaves.port (128, 64)"),
     (model("port: ['swp{1..64}', 'swp{}']"), f"{PORTS}[1] 'swp{{}}'"),
-    (model("port: ['swp{01..64}']"), f"{PORTS}[0] 'swp{{01..64}}'"),  # 01, in a shell
+    (model("port: ['swp{01..64}']"), f"{PORTS}[0] 'swp{{01..64}}'"),  # 01 in a shell
     (
         model("port: ['a{1..64}-{1..64}', 'b{1..64}-{1..64}', 'c{1..9}']"),
         "8 model.port_count leaves.port (8192, 64)",
@@ -421,7 +419,7 @@ CASES: tuple[tuple[str, ...], ...] = (
 
 
 @pytest.mark.parametrize("port", ["Ethernet3", "Ethernet59"])
-def test_the_first_and_the_last_free_port_are_free(port: str) -> None:
+def test_the_range_of_free_ports(port: str) -> None:
     compile_model(read("cluster.yml", cable("leaf02", port)))
 
 

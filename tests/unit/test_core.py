@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What all layers share on a node: checks, files, programs, locks, reasons to reboot."""
+"""The helpers of all layers on a node: checks, files, programs, locks, reasons for a reboot."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_text_of_any_language_stays():
 
 
 @pytest.mark.parametrize("sign", ["\x1b", "\r", "\x9b", "\u202e", "\u2028", "\udc80"])
-def test_what_moves_the_cursor_or_turns_the_text_is_written_out(sign):
+def test_control_characters_are_escaped(sign):
     assert text.printable(f"leaf{sign}01") == f"leaf{sign.encode('unicode_escape').decode()}01"
     check = checks.Check("lldp", "a", "b", checks.FAILED, f"{sign}swp1", f"one\n{sign}two")
     assert check.line().isprintable()
@@ -74,7 +74,7 @@ def test_a_check_takes_a_bounded_part_of_the_terminal(part):
     assert len(line) < 4100 and re.search(r"x \.\.\. and 99960\d\d characters more$", line)
 
 
-def test_an_answer_without_end_is_cut_and_the_content_of_a_file_is_not():
+def test_depth_is_limited_but_not_file_content():
     deep = answer = []
     for _level in range(3000):
         deep.append([])
@@ -118,7 +118,7 @@ def test_not_applicable_needs_a_reason():
         checks.Check("mtu", 9000, None, "passed")
 
 
-def test_the_failure_message_names_each_failed_promise_and_the_way_out():
+def test_the_failure_message_has_each_check_and_the_remedy():
     found = [
         checks.compare("rail_mtu", 9000, 1500, subject="rail3", reason="the driver refused it"),
         checks.compare("rail_mtu", 9000, 9000, subject="rail4"),
@@ -149,7 +149,7 @@ def test_a_program_that_fails_hangs_or_is_missing_says_so():
 
 
 def test_an_error_has_the_end_of_both_outputs_errors_first():
-    """A script of a package prints its cause on one, and dpkg its heading on the other."""
+    """A package script prints the cause on one output, and dpkg a heading on the other."""
     with pytest.raises(CommandError, match=r"exit status 3: heading\nthe cause$"):
         run(["sh", "-c", "echo heading >&2; echo the cause; exit 3"])
     long = Result((), 1, "".join(f"o{at}\n" for at in range(999)), "e\n" * 999 + "last")
@@ -160,7 +160,7 @@ def test_an_error_has_the_end_of_both_outputs_errors_first():
     assert output(Result((), 1, "", ""), 300) == ""
 
 
-def test_what_goes_to_a_program_and_comes_back_is_longer_than_a_pipe_holds():
+def test_input_and_output_exceed_a_pipe():
     long = "é\n" * 500_000
     both = run(["sh", "-c", "tee /dev/stderr"], stdin=long)
     assert (both.stdout, both.stderr) == (long, long)
@@ -168,7 +168,7 @@ def test_what_goes_to_a_program_and_comes_back_is_longer_than_a_pipe_holds():
     assert run(["printf", r"a\r\nb\rc\377"]).stdout == "a\nb\nc\ufffd"
 
 
-def test_a_program_that_prints_without_end_is_ended(tmp_path, monkeypatch):
+def test_a_program_that_prints_without_end_is_killed(tmp_path, monkeypatch):
     monkeypatch.setattr(commands, "MAX_OUTPUT_BYTES", 1 << 20)
     child = tmp_path / "child"
     with pytest.raises(CommandError, match=r"yes >&2.*: killed.* 1 MiB"):
@@ -205,7 +205,7 @@ def runs(stat):
 def test_programs_of_the_administrator_are_found_without_its_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As over SSH by an unprivileged login: PATH has no sbin, and mlnx_qos or ip are there."""
+    """PATH of an unprivileged SSH login lacks sbin, which has mlnx_qos and ip."""
     tool = tmp_path / "sbin/hidden-tool"
     tool.parent.mkdir()
     tool.write_text("#!/bin/sh\necho $PATH\n")
@@ -218,7 +218,7 @@ def test_programs_of_the_administrator_are_found_without_its_path(
 
 
 def test_a_program_that_cannot_be_killed_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In uninterruptible sleep nothing ends a program: as if the signal had never been sent."""
+    """No signal terminates a program in uninterruptible sleep."""
     asked: list[int] = []
     started: list[subprocess.Popen[str]] = []
     real = subprocess.Popen
@@ -260,7 +260,7 @@ def test_a_missing_file_is_written_with_its_mode(tmp_path):
     assert not plan(path, "text\n", mode=0o600).changed
 
 
-def test_a_wrong_mode_alone_is_a_change_and_shows_as_one(tmp_path):
+def test_a_wrong_mode_is_a_change(tmp_path):
     path = tmp_path / "file"
     path.write_text("same\n")
     path.chmod(0o666)
@@ -312,7 +312,7 @@ def test_a_symlink_stays_one_and_its_target_changes(tmp_path):
 
 @given(st.lists(LINE), st.lists(LINE, min_size=1), st.lists(LINE, min_size=1))
 def test_a_block_changes_nothing_but_itself(own, first, second):
-    """Put in, changed and taken out again, the operator's lines are what they were."""
+    """A block that is added, changed and removed leaves the operator's lines unchanged."""
     text = "".join(f"{line}\n" for line in own)
     one = files.replace_block(text, first, "hosts")
     assert files.replace_block(one, first, "hosts") == one
@@ -389,7 +389,7 @@ def test_a_holder_that_wrote_nothing_is_named_by_the_kernel(tmp_path: Path) -> N
 
 
 def test_no_other_user_can_open_a_lock(tmp_path: Path) -> None:
-    """Whoever can read the file can hold its lock as long as he likes."""
+    """A user who can read the file can hold its lock indefinitely."""
     old = tmp_path / "own/old.lock"
     old.parent.mkdir(mode=0o755)
     old.touch(mode=0o644)
@@ -441,7 +441,7 @@ def test_the_lock_of_another_s_directory_or_link_is_not_taken(tmp_path: Path) ->
         (0o2777, 0, None, "any user"),
     ],
 )
-def test_a_directory_of_locks_is_ones_own_or_that_of_a_group(
+def test_who_may_own_the_directory_of_locks(
     mode: int, owner: int, link: int | None, refused: str, tmp_path: Path
 ) -> None:
     directory = tmp_path / "locks"
@@ -465,7 +465,7 @@ def test_a_directory_of_locks_is_ones_own_or_that_of_a_group(
 def test_a_directory_of_locks_may_be_roots(
     owner: int, taken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who is no root has root's directory, or one that is his."""
+    """An unprivileged user may use a directory of root or of this user."""
     monkeypatch.setattr(locks.os, "geteuid", lambda: 1000)
     found = os.stat_result((0o40700, 0, 0, 1, owner, owner, 0, 0, 0, 0))
     monkeypatch.setattr(Path, "lstat", lambda _path: found)
@@ -476,7 +476,7 @@ def test_a_directory_of_locks_may_be_roots(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
 def test_the_mode_of_anothers_lock_is_left(tmp_path: Path) -> None:
-    """Of operators who share a directory: only its owner may change it."""
+    """Operators share a directory, and only the owner of a file may change its mode."""
     path = tmp_path / "x.lock"
     path.touch()
     path.chmod(0o664)

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Work that may never end: its parent waits for a limited time, and it holds nothing of that."""
+"""Work that may never finish: the parent waits for a limited time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Work:
-    """Work that hangs, and whose time is up when it does."""
+    """Work that hangs; its time is up immediately afterwards."""
     there = tmp_path / "hangs"
     listen = bounded._listen
 
@@ -49,7 +49,7 @@ def hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Work:
 
 @pytest.fixture
 def immortal() -> Iterator[Callable[[int, int], None]]:
-    """As a process in uninterruptible sleep: no signal ends it."""
+    """Behave as a process in uninterruptible sleep, which no signal terminates."""
     left: list[int] = []
     yield lambda pid, _number: left.append(pid)
     for pid in left:
@@ -57,7 +57,7 @@ def immortal() -> Iterator[Callable[[int, int], None]]:
         os.waitpid(pid, 0)
 
 
-def test_what_was_reported_comes_back() -> None:
+def test_reports_are_returned() -> None:
     def work(report: Report) -> None:
         report({"step": "one"})
         report({"a": 1})
@@ -69,18 +69,18 @@ def test_what_was_reported_comes_back() -> None:
     assert (found.found["a"], len(found.found["b"]), found.step) == (1, 200_000, "two")
 
 
-def test_it_returns_within_the_limit_with_the_step_that_hung(hangs: Work) -> None:
+def test_the_limit_and_the_hanging_step(hangs: Work) -> None:
     found = bounded.within(SHORT_S, hangs)
     assert not found.answered
     assert found.step == "writing node01.data"
     assert found.found == {"line": "what was found before"}
-    assert found.left_behind == 0  # it could be ended
+    assert found.left_behind == 0  # it was killed
 
 
-def test_what_cannot_be_ended_holds_no_pipe_and_no_directory_of_its_parent(
+def test_an_unkillable_child_holds_nothing_of_its_parent(
     monkeypatch: pytest.MonkeyPatch, hangs: Work, immortal: Any
 ) -> None:
-    """Otherwise the end of the module's output would wait for the dead server."""
+    """Otherwise readers of the module's output would wait for the dead server."""
     monkeypatch.setattr(bounded, "REAP_S", 0.0)
     reading, writing = os.pipe()
     try:
@@ -94,7 +94,7 @@ def test_what_cannot_be_ended_holds_no_pipe_and_no_directory_of_its_parent(
     assert {str((proc / f"fd/{n}").readlink()) for n in (0, 1, 2)} == {"/dev/null"}
 
 
-def test_rights_are_given_up_before_anything_is_done() -> None:
+def test_privileges_are_dropped_first() -> None:
     order: list[str] = []
 
     def become() -> None:
@@ -106,7 +106,7 @@ def test_rights_are_given_up_before_anything_is_done() -> None:
     assert bounded.within(LONG_S, work, become=become).found["order"] == ["become", "work"]
 
 
-def test_without_the_rights_of_the_user_nothing_is_done() -> None:
+def test_nothing_runs_without_dropping_privileges() -> None:
     def become() -> None:
         raise PermissionError(1, "not allowed")
 

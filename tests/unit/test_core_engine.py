@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Settling parts, and what every layer's module does alike: refusals, failures, results."""
+"""The loop that settles parts, and the entry point of modules: refusals, failures, results."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ BROKEN = "it does not work"
 
 @dataclass
 class Recorded:
-    """A part whose steps write down that they were done."""
+    """A part that records its steps."""
 
     done: list[str]
     steps: list[tuple[str, dict[str, bool]]] = field(default_factory=list)
@@ -74,7 +74,7 @@ def node(root: Any, layer: str = "gpu") -> Node:
     return Node(layer, root, run, None, "boot-1", uid=os.getuid(), gid=os.getgid())
 
 
-def test_each_layer_keeps_a_record_of_its_own(tmp_path):
+def test_each_layer_has_a_separate_record(tmp_path):
     reason = reboots.Reason("driver", "580", "570", "the kernel has the old one")
     settle([Recorded([], reasons=[reason])], node(tmp_path, "gpu"))
     settle([Recorded([])], node(tmp_path, "os"))
@@ -94,11 +94,20 @@ def test_after_an_essential_step_only_what_restores_is_tried(tmp_path, essential
     assert seen == done
     assert outcome.errors == [f"packages: {BROKEN}"]
     assert (tmp_path / "etc/later.conf").exists() is not essential
-    assert [each.status for each in outcome.checks] == ["not_applicable" if essential else "ok"]
+    assert [check.status for check in outcome.checks] == ["not_applicable" if essential else "ok"]
 
 
-def test_a_file_that_cannot_be_written_ends_the_changes_and_not_the_run(tmp_path, monkeypatch):
-    """What was stopped starts again, all is read back, and the reboot is recorded."""
+def test_a_restoring_step_that_fails_does_not_let_later_steps_run(tmp_path):
+    seen: list[str] = []
+    broken = [("packages", {"essential": True}), ("start", {"restores": True})]
+    parts = [Recorded(seen, broken[:1], "packages"), Recorded(seen, broken[1:], "start")]
+    parts.append(Recorded(seen, [("later", {})]))
+    outcome = settle(parts, node(tmp_path))
+    assert seen == [] and len(outcome.errors) == 2
+
+
+def test_an_unwritable_file_ends_only_the_changes(tmp_path, monkeypatch):
+    """Stopped services start again, everything is read back, and the reboot is recorded."""
     write = files.write_atomically
 
     def full(path: Path, *more: Any) -> None:
@@ -118,7 +127,7 @@ def test_a_file_that_cannot_be_written_ends_the_changes_and_not_the_run(tmp_path
     assert seen == ["stop", "start"]
     [error] = outcome.errors
     assert "etc/full.conf" in error and "No space left" in error
-    messages = {each.subject: (each.status, each.reason) for each in outcome.checks}
+    messages = {check.subject: (check.status, check.reason) for check in outcome.checks}
     assert messages["/etc/early.conf"] == ("ok", "")
     assert (
         messages["/etc/full.conf"][0] == "failed"
@@ -131,7 +140,7 @@ def test_a_file_that_cannot_be_written_ends_the_changes_and_not_the_run(tmp_path
     assert reboots.recorded("gpu", tmp_path) == outcome.reasons != []
 
 
-def test_a_record_that_cannot_be_written_is_told_with_all_the_rest(tmp_path, monkeypatch):
+def test_an_unwritable_record_is_reported(tmp_path, monkeypatch):
     def full(path: Path, *_more: Any) -> None:
         raise OSError(28, "No space left on device", str(path))
 
@@ -147,7 +156,7 @@ def test_a_record_that_cannot_be_written_is_told_with_all_the_rest(tmp_path, mon
 
 @dataclass
 class Failing:
-    """A part that cannot even look: `where` it fails, and how."""
+    """A part that fails in `where` with `error`."""
 
     where: str
     error: Exception
@@ -166,7 +175,7 @@ class Failing:
 @pytest.mark.parametrize(
     "error", [CommandError("dkms: no"), OSError(5, "I/O error"), PlanError("x")]
 )
-def test_a_part_that_cannot_plan_hides_nobody_elses_findings(tmp_path, error):
+def test_findings_of_all_parts_are_reported(tmp_path, error):
     seen: list[str] = []
     parts = [Failing("plan", error), Recorded(seen, [("step", {})], file="etc/one.conf")]
     check = Check("set", "right", "wrong", "failed")
@@ -179,7 +188,7 @@ def test_a_part_that_cannot_plan_hides_nobody_elses_findings(tmp_path, error):
 
 
 @pytest.mark.parametrize("error", [CommandError("dkms: no"), OSError(5, "I/O error")])
-def test_what_cannot_be_read_back_stays_recorded(tmp_path, error):
+def test_an_unread_part_keeps_its_record(tmp_path, error):
     reason = reboots.Reason("driver", "580", "570", "the kernel has the old one")
     other = reboots.Reason("kernel", "6.8", "6.5", "it runs")
     settle([Recorded([], reasons=[reason])], node(tmp_path))
@@ -325,11 +334,11 @@ def test_a_unit_takes_effect_as_a_whole_or_is_restored(tmp_path, fails, values, 
 
 
 class Refused(Exception):
-    """What only this layer refuses."""
+    """A refusal specific to this layer."""
 
 
 class Broken(Exception):
-    """What only this layer fails with."""
+    """A failure specific to this layer."""
 
 
 RDMA = Layer("rdma", command_s=600.0, look_s=60.0, refusals=(Refused,), failures=(Broken,))
@@ -375,7 +384,7 @@ def test_the_node_is_this_one(monkeypatch: pytest.MonkeyPatch, check_mode: bool)
     assert node.rebooted_for == (replace(REASON, subject="rdma"),)
 
 
-def test_all_that_came_of_it_is_returned() -> None:
+def test_the_whole_outcome_is_returned() -> None:
     diff = [{"before": "", "after": "x"}]
     outcome = Outcome(True, diff, [HOLDS], [REASON])
     done = ended(Settled(outcome, ["sys"], {"source": "inbox"}))
@@ -393,7 +402,7 @@ def test_all_that_came_of_it_is_returned() -> None:
     }
 
 
-def test_a_broken_promise_and_a_step_that_failed_say_how_to_go_on() -> None:
+def test_failures_have_a_remedy() -> None:
     broken = Check("rdma_source", "inbox", "doca", "failed")
     done = ended(Settled(Outcome(checks=[broken], errors=["disk full"])))
     assert done.failed
@@ -420,7 +429,7 @@ def test_a_refusal_returns_its_checks() -> None:
 
 
 @pytest.mark.parametrize("error", [CommandError("x"), OSError("x"), Broken("x")])
-def test_a_failure_does_not_say_so(error: Exception) -> None:
+def test_a_failure_does_not_claim_that_nothing_changed(error: Exception) -> None:
     done = ended(error)
     assert done.failed
     assert done.result["msg"] == "rdma: x"

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A draft of a model from machines, and the machines that differ from most, or from their model."""
+"""Drafts of models from machines, and differences from the majority or a model."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ HOSTS = ("10.10.1.1", "10.10.1.2", "10.10.1.3", "10.10.1.4")
 
 
 def four(*others: tuple[int, str]) -> dict[str, Facts]:
-    """Four recorded machines by their addresses, some of another recording."""
+    """Four recorded machines by address, from two recordings."""
     trees = dict(others)
     return {
         address: recorded(trees.get(number, B300), number)
@@ -76,7 +76,7 @@ def found(draft: Draft) -> list[tuple[str, ...]]:
     return [tuple(each) for each in against_most(draft)]
 
 
-def test_the_draft_of_recorded_machines_is_the_reference_model() -> None:
+def test_recorded_machines_give_the_reference() -> None:
     facts = {**four(), "10.10.0.10": without_rails("launcher01", "10.10.0.10/22")}
     draft = drafted(facts)
     reference = inventory_of(load(str(ROOT / "inventories/b300/cluster.yml")))
@@ -103,14 +103,14 @@ def test_a_value_that_no_machine_showed_is_marked() -> None:
     assert found(drafted(facts)) == []
 
 
-def test_a_missing_nic_is_named_and_its_node_gets_the_rails_of_most() -> None:
+def test_a_missing_nic() -> None:
     draft = drafted(four((2, MISSING)))
     assert ("10.10.1.2", "rail3", "NIC", "missing", RAIL3) in found(draft)
     assert draft.cluster.nodes[1].rails[3].pci == RAIL3
     assert {host for host, *_rest in found(draft)} == {"10.10.1.2"}
 
 
-def test_another_mtu_and_firmware_are_named_with_what_most_have() -> None:
+def test_another_mtu_and_firmware() -> None:
     facts = four()
     facts["10.10.1.3"]["rdma_host"]["interfaces"]["rail5"]["mtu"] = 1500
     nics = facts["10.10.1.4"]["rdma_hardware"]["nics"]
@@ -119,7 +119,7 @@ def test_another_mtu_and_firmware_are_named_with_what_most_have() -> None:
     draft = drafted(facts)
     assert ("10.10.1.3", "rail5", "MTU", "1500", "9000 (3 of 4)") in found(draft)
     shown = [line.split("  ") for line in lines(against_most(draft)) if "firmware" in line]
-    assert len(shown) == 1, "the eight rails of one node are one line"
+    assert len(shown) == 1, "eight rails, one line"
     assert "rail0, rail1, rail2" in shown[0][1]
 
 
@@ -164,7 +164,7 @@ def test_cables_swapped_between_nodes_are_named_by_port() -> None:
     assert heard == "leaf07 Ethernet8, swapped with 10.10.1.2 rail6"
 
 
-def test_nodes_of_two_sets_of_leaves_do_not_differ() -> None:
+def test_nodes_of_two_leaf_sets() -> None:
     facts = four()
     for address in HOSTS[2:]:
         for of in facts[address]["rdma_host"]["neighbours"].values():
@@ -177,25 +177,25 @@ def test_nodes_of_two_sets_of_leaves_do_not_differ() -> None:
     assert draft.cluster.nodes[1].rails[7].leaf == "leaf08"
 
 
-def test_sets_of_leaves_that_take_turns_are_left_to_the_operator() -> None:
+def test_alternating_leaf_sets_are_not_drafted() -> None:
     facts = four()
     for address in HOSTS[1::2]:
         for of in facts[address]["rdma_host"]["neighbours"].values():
             of["system"] = of["system"].replace("leaf0", "leaf1")
     draft = drafted(facts)
     assert found(draft) == []
-    assert "count: 8 # CHECK: one for each rail" in draft.text
+    assert "count: 8 # CHECK: " in draft.text
 
 
-def test_management_networks_of_racks_are_held_by_one() -> None:
+def test_one_network_contains_those_of_all_racks() -> None:
     facts = four()
     facts["10.10.4.9"] = without_rails("launcher01", "10.10.4.9/24")
     draft = drafted(facts)
-    assert "subnet: 10.10.0.0/21 # CHECK: holds the networks of all machines" in draft.text
+    assert "subnet: 10.10.0.0/21 # CHECK: " in draft.text
     assert draft.cluster.launcher.management.address == "10.10.4.9"
 
 
-def test_names_of_an_inventory_are_kept_and_a_gap_is_absent() -> None:
+def test_gaps_in_inventory_names() -> None:
     facts = four()
     draft = drafted({f"gpu{7 + place:03d}": facts[HOSTS[place]] for place in (0, 1, 3)})
     assert "name: gpu{:03d}\n  start: 7\n" in draft.text
@@ -203,7 +203,7 @@ def test_names_of_an_inventory_are_kept_and_a_gap_is_absent() -> None:
     assert [node.name for node in draft.cluster.nodes] == ["gpu007", "gpu008", "gpu010"]
 
 
-def test_machines_without_names_of_their_own_get_them_in_the_order_of_their_addresses() -> None:
+def test_new_names_follow_addresses() -> None:
     facts = four()
     for each in facts.values():
         each["rdma_host"]["name"] = "localhost"
@@ -224,7 +224,7 @@ def test_groups_of_the_inventory_decide_who_launches() -> None:
     assert [each.name for each in draft.cluster.storage] == ["store"]
 
 
-def test_text_that_a_switch_sends_stays_in_its_comment() -> None:
+def test_text_of_a_switch_stays_in_a_comment() -> None:
     facts = four()
     for each in facts.values():
         for of in each["rdma_host"]["neighbours"].values():
@@ -240,23 +240,23 @@ def test_text_that_a_switch_sends_stays_in_its_comment() -> None:
         ({"10.0.0.1": without_rails("a", "10.0.0.1/24")}, "no rails were found"),
         (
             {**four(), "192.0.2.9": without_rails("launcher01", "192.0.2.9/24")},
-            "no network of their own in common",
+            "no common network",
         ),
     ],
 )
-def test_what_no_draft_can_be_made_of_is_refused(facts: dict[str, Facts], words: str) -> None:
+def test_machines_that_allow_no_draft(facts: dict[str, Facts], words: str) -> None:
     with pytest.raises(NoDraftError, match=words):
         drafted(facts)
 
 
-# A model, its machines, and the draft of these
+# Drafts of modelled machines
 
 
 @pytest.mark.parametrize("name", ["b300", "virtual", "virtual-mixed", "virtual-rdma"])
-def test_the_draft_of_the_machines_of_an_inventory_has_its_rails(name: str) -> None:
+def test_machines_of_an_inventory(name: str) -> None:
     inventory = inventory_of(load(str(ROOT / f"inventories/{name}/cluster.yml")))
     draft = drafted(of_model(inventory), launcher=["launcher01"], storage=["storage01"])
-    # Ports follow from the switches' system; GPUs that are not there are of the model alone.
+    # The system determines port names; missing GPUs are only in the model.
     unseen = ("leaf_port", *(() if name == "b300" else ("gpu", "numa")))
     assert rails(inventory_of(draft.cluster), *unseen) == rails(inventory, *unseen)
     assert found(draft) == []
@@ -286,7 +286,7 @@ launcher: {{name: head, management: 10.0.0.10}}
     mtu=st.sampled_from([4200, 9000]),
     width=st.integers(2, 4),
 )
-def test_the_draft_of_machines_made_from_a_model_has_the_same_rails(
+def test_a_draft_of_modelled_machines(
     nodes: int,
     per_set: int,
     rail_count: int,
@@ -323,7 +323,7 @@ def test_the_draft_of_machines_made_from_a_model_has_the_same_rails(
     assert found(draft) == []
 
 
-def test_a_node_with_its_rails_elsewhere_is_named_and_keeps_them() -> None:
+def test_a_node_with_other_pci_addresses() -> None:
     text = (ROOT / "inventories/b300/cluster.yml").read_text(encoding="utf-8")
     pci = [f"0000:{number:02x}:00.0" for number in range(0xE0, 0xE8)]
     other = f"  overrides: {{node03: {{pci: {pci}}}}}\n"
@@ -360,7 +360,7 @@ DAMAGE = {
         max_size=5,
     )
 )
-def test_whatever_one_rail_at_least_was_found_on_gets_a_draft_that_compiles(
+def test_any_machines_with_rails_give_a_valid_draft(
     kinds: list[tuple[str, set[str]]],
 ) -> None:
     facts = {}
@@ -378,7 +378,7 @@ def test_whatever_one_rail_at_least_was_found_on_gets_a_draft_that_compiles(
         assert lines(against_most(draft))
 
 
-# Against a model
+# Differences from a model
 
 
 def compared(facts: dict[str, Facts]) -> list[tuple[str, ...]]:
@@ -398,11 +398,11 @@ def as_modelled() -> dict[str, Facts]:
     return facts
 
 
-def test_machines_that_are_as_their_model_do_not_differ() -> None:
+def test_machines_like_their_model() -> None:
     assert compared(as_modelled()) == []
 
 
-def test_what_differs_from_the_model_is_named_even_where_all_have_it() -> None:
+def test_common_differences_from_the_model() -> None:
     facts = as_modelled()
     for each in facts.values():
         each["rdma_host"]["kernel"] = "6.8.0-50-generic"
@@ -411,7 +411,7 @@ def test_what_differs_from_the_model_is_named_even_where_all_have_it() -> None:
     node["interfaces"]["rail4"].update(addresses=["10.9.9.9/24"], mtu=1500)
     swap(facts["node04"], "rail0", "rail7")
     facts["node03"]["rdma_host"]["interfaces"]["rail4"]["addresses"] = []
-    # A SONiC switch sends its alias; only the switch of a cable can be compared then.
+    # A SONiC switch sends aliases, so that only the switch of a cable is comparable.
     facts["node01"]["rdma_host"]["neighbours"]["rail1"] = neighbour("leaf02", "etp1")
     differing = compared(facts)
     assert ("node02", "rail4", "MTU", "1500", "9000 (model)") in differing
@@ -423,12 +423,12 @@ def test_what_differs_from_the_model_is_named_even_where_all_have_it() -> None:
     assert [row[:2] for row in differing if row[2] == "cable"] == [("node04", "rail0")]
 
 
-def test_a_nic_that_the_model_has_and_the_machine_has_not() -> None:
+def test_a_nic_missing_from_the_machine() -> None:
     facts = {**as_modelled(), "node03": recorded(MISSING, 3)}
     assert ("node03", "rail3", "NIC", "missing", RAIL3) in compared(facts)
 
 
-def test_the_address_that_ssh_arrives_at_is_the_management_address() -> None:
+def test_the_management_address_is_that_of_ssh() -> None:
     facts = {"node01": {**without_rails("node01", "10.10.1.1/22")}}
     system = host("node01", "10.10.1.1/22")
     system["interfaces"]["eno2"] = {**system["interfaces"]["mgmt0"], "addresses": ["10.20.0.1/24"]}
@@ -459,7 +459,7 @@ HOSTILE = (
 
 
 def everywhere(value: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Every place of what a machine answers, with its keys."""
+    """Every path in the answer of a machine."""
     inner = dict(enumerate(value)) if isinstance(value, list) else value
     if not isinstance(inner, dict):
         return [place]
@@ -503,11 +503,11 @@ def test_whatever_machines_answer_a_draft_has_its_own_keys_and_no_template(
     assert len(text) < 20_000
 
 
-def test_a_machine_whose_places_are_none_is_named() -> None:
+def test_a_machine_with_invalid_positions_is_named() -> None:
     facts = four()
     evil = "vars:\n  all:\n    x: \"{{ lookup('ansible.builtin.pipe', 'id') }}\""
     facts[HOSTS[0]]["rdma_hardware"]["model"]["gpus"]["pci"][-1] += '"\n' + evil
-    with pytest.raises(AnswerError, match="the place of a GPU is"):
+    with pytest.raises(AnswerError, match="position of a GPU"):
         machines(facts)
 
 

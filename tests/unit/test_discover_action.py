@@ -54,12 +54,12 @@ def test_a_draft_is_written_once_and_never_in_check_mode(tmp_path: Path) -> None
     assert [node.name for node in load(str(draft)).nodes] == ["node01", "node02"]
     assert "discover: 2 nodes read, 1 differ from most of them" in output
     assert "10.10.1.2  rail1  MTU   1500   9000 (1 of 2)" in output
-    assert "not read, and left out: 10.10.1.3" in output
+    assert "not read, and skipped: 10.10.1.3" in output
 
     before = draft.read_text(encoding="utf-8")
     status, output = play(tmp_path, inventory)
     assert status != 0
-    assert f"{draft} exists, and is not overwritten" in output
+    assert f"{draft} exists and is not overwritten" in output
     assert draft.read_text(encoding="utf-8") == before
 
 

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Any JSON in any place of what a switch answers: a result or an error that names the switch."""
+"""Any JSON in place of a switch's answer gives a result or an error that names the switch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import (
     session,
     sonic,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.base import Driver
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.base import SystemDriver
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.switch import (
     EosSwitch,
 )
@@ -30,7 +30,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.sw
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     Completed,
-    Switch,
+    SwitchConnection,
     SwitchIntent,
 )
 from hypothesis import given
@@ -76,7 +76,7 @@ def changed(value: Any, place: tuple[Any, ...], junk: Any) -> Any:
 
 
 def spoiled(value: Any, number: int, junk: Any) -> Any:
-    """With something else in one of its places, or something more."""
+    """Replace or add a value."""
     every = list(places(value))
     place = every[number % len(every)]
     there = value
@@ -89,7 +89,7 @@ def spoiled(value: Any, number: int, junk: Any) -> Any:
 def transport(
     answer: Callable[[httpx.Request], httpx.Response], turn: int, number: int, junk: Any
 ) -> httpx.MockTransport:
-    """The switch tells the truth but for one answer."""
+    """Only one answer of the switch is wrong."""
     left = [turn]
 
     def handle(request: httpx.Request) -> httpx.Response:
@@ -103,8 +103,10 @@ def transport(
     return httpx.MockTransport(handle)
 
 
-def ended(driver: Driver, switch: Switch, intent: SwitchIntent, time: Time, apply: bool) -> str:
-    """The error, which no program's error is."""
+def ended(
+    driver: SystemDriver, switch: SwitchConnection, intent: SwitchIntent, time: Time, apply: bool
+) -> str:
+    """The error, which must not be an exception of the program."""
     found = session.run(driver, switch, intent, apply=apply, confirm_s=60, clock=time.clock)
     assert "of this collection" not in found.error, found.error
     if found.error:
@@ -118,7 +120,7 @@ TURN = st.integers(0, 40)
 
 
 def nvue_config() -> dict[str, Any]:
-    """Of a switch with the contract, and with keys that name several."""
+    """Answers of a compliant switch, with keys that name several objects."""
     fake = FakeNvue()
     assert not ended(nvue.SYSTEM.driver, fake.switch(), nvue_switch.intent(), Time(), True)
     return {
@@ -156,7 +158,7 @@ def test_eos(turn: int, number: int, junk: Any, apply: bool, configured: bool) -
 
 
 class Told:
-    """A shell whose switch answers a read with these parts, and nothing else."""
+    """A shell that answers a read with these parts."""
 
     def __init__(self, parts: dict[str, str]) -> None:
         self.text = "".join(f"{text}\n{MARK} {name} 0\n" for name, text in parts.items())

@@ -74,7 +74,7 @@ def leaf(contract: Contract = CONTRACT, **changes: Any) -> SwitchIntent:
 
 
 def cluster_switches(text: str | None = None, name: str = "b300") -> list[SwitchIntent]:
-    """All switches of a model, through the variables that Ansible has of them."""
+    """Intents of all switches of a model, compiled from Ansible variables."""
     cluster = (
         load(str(ROOT / f"inventories/{name}/cluster.yml"))
         if text is None
@@ -96,7 +96,7 @@ def cluster_switches(text: str | None = None, name: str = "b300") -> list[Switch
     ]
 
 
-def test_ports_are_in_the_order_of_the_switch_with_the_cables_of_their_kind() -> None:
+def test_ports_are_in_the_order_of_the_switch() -> None:
     contract = read_contract({"cable_metres": {"to_nodes": 7, "between_switches": 70}})
     switch = leaf(contract)
     assert [port.name for port in switch.ports] == [
@@ -150,9 +150,7 @@ def test_the_virtual_fabric_has_every_system_and_both_ends_of_each_link() -> Non
         ("Ethernet80", "storage", "leave the link out"),
     ],
 )
-def test_a_port_in_a_bundle_is_refused_by_the_kind_of_its_link(
-    port: str, kind: str, remedy: str
-) -> None:
+def test_a_port_in_a_bundle_is_refused(port: str, kind: str, remedy: str) -> None:
     intent = leaf()
     names = [each.name for each in intent.ports]
     words = f"{port} .{kind} link, .*member of bond7.*{remedy}"
@@ -191,7 +189,7 @@ def test_spines_alone_then_leaves_that_no_node_needs_both_of(
     assert batches(PLANES, at_once) == [["spine01"], ["spine02"], *leaves]
 
 
-def test_leaves_of_other_nodes_are_no_pair_and_those_of_one_storage_host_are() -> None:
+def test_leaves_with_a_common_peer_are_in_different_batches() -> None:
     storage = ports("storage", None, "storage01")
     others = [
         ("leaf01", "leaf", [ports("host", 0, "a")]),

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What differs on an EOS switch: found whatever it looks like, and nothing of the operator's."""
+"""Differences of an EOS switch, in any form of its configuration."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ SWITCH_LINES = st.sampled_from(
 
 @st.composite
 def configurations(draw: st.DrawFn) -> Tree:
-    """What operators and former contracts leave on a switch, typed line by line."""
+    """Lines of operators and earlier contracts, typed one by one."""
     lines = draw(st.lists(SWITCH_LINES, max_size=6))
     for _map in range(draw(st.integers(0, 4))):
         dscps = draw(st.lists(st.integers(0, 63), min_size=1, max_size=9, unique=True))
@@ -138,7 +138,7 @@ def _queues(draw: st.DrawFn) -> list[str]:
 
 
 def operators(tree: Tree, classes: set[int]) -> Tree:
-    """What nobody but the operator may change, by a description of its own."""
+    """Settings that only the operator may change, by description."""
     rest = copy.deepcopy(tree)
     del rest[DSCPS]
     rest[CLASSES] = [queue for number, queue in enumerate(tree[CLASSES]) if number not in classes]
@@ -307,7 +307,7 @@ def test_what_says_the_same_is_no_difference(lines: list[str]) -> None:
     assert not drifted(*lines)
 
 
-def test_the_word_that_the_switch_shows_for_a_queue_comes_before_the_model_s() -> None:
+def test_the_switch_s_queue_keyword_overrides_the_model() -> None:
     intent = leaf()
     assert intent.asic.options["eos_queue"] == "tx-queue"
     found = replace(present(empty()), queue="uc-tx-queue")
@@ -315,7 +315,7 @@ def test_the_word_that_the_switch_shows_for_a_queue_comes_before_the_model_s() -
     assert "uc-tx-queue 3" in lines and "tx-queue 3" not in lines
 
 
-def test_a_port_that_left_the_model_gives_back_its_profile_and_the_contract_s_mtu() -> None:
+def test_a_port_that_left_the_model_loses_profile_and_mtu() -> None:
     port = ["interface Ethernet3/1", "service-profile BAREMETAL_MPI_ROCE"]
     left = drifted(*port, "mtu 9198")
     assert list(left.steps) == [port[0], f"no {port[1]}", "no mtu 9198", "exit"]
@@ -324,7 +324,7 @@ def test_a_port_that_left_the_model_gives_back_its_profile_and_the_contract_s_mt
 
 
 def test_a_bundle_set_by_hand_with_our_profile_stays() -> None:
-    """As a refusal of a storage link in a port channel says: outside of the model, by hand."""
+    """The remedy for a storage link in a port channel: outside the model, by hand."""
     profile = "service-profile BAREMETAL_MPI_ROCE"
     assert not drifted("interface Port-Channel5", profile, "mtu 9198")
     assert not drifted("interface Ethernet3/1", profile, "channel-group 5 mode active")
@@ -357,7 +357,7 @@ def test_objects_come_before_their_users_and_go_after_them() -> None:
 
 
 def test_a_new_profile_is_typed_in_full() -> None:
-    """A chip whose defaults are others than the documented ones gets the contract all the same."""
+    """A chip with other defaults than documented gets the contract too."""
     lines = difference({}, empty()).steps
     assert "priority strict" in lines
     assert "qos map traffic-class 0 to tx-queue 0" in lines
@@ -508,7 +508,7 @@ def test_a_published_configuration_is_brought_to_the_contract_on_the_simulated_s
     assert "segments" not in switch.text
 
 
-def test_a_port_with_the_contract_s_mtu_from_the_defaults_of_interfaces_is_no_difference() -> None:
+def test_an_mtu_from_interface_defaults_is_no_difference() -> None:
     switch = Simulated("interface defaults\n   mtu 9214\n")
     switch.converge(leaf(OTHER))
     assert leaf(OTHER).fabric.mtu_ip == 9214 and "   mtu 9214\n" in switch.text

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The configuration that an EOS switch shall have."""
+"""Desired configuration of an EOS switch."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_every_reason_is_told_at_once() -> None:
 @example({})
 @example({"pfc": {"watchdog": {"enabled": False}}})
 def test_the_schema_of_pyavd_takes_each_contract_that_eos_can_keep(value: dict[str, Any]) -> None:
-    """As it is: a run renders it without asking the schema."""
+    """Without validation, as in a run."""
     for intent in (leaf(value), spine(value), leaf(value, asic=replace(TOMAHAWK5, values=ROWS))):
         with contextlib.suppress(WantedError):
             DRIVER.wanted(intent)

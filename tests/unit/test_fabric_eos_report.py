@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What an EOS switch says it does, in the terms of the contract."""
+"""The report of an EOS switch in terms of the contract."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ UP = {"linkStatus": "connected", "bandwidth": 400 * 10**9}
 
 
 def reported(contract: dict[str, Any], *lines: str, **more: Any) -> PortReport:
-    """Port 1 of a switch that keeps the contract, after these lines."""
+    """Port 1 of a switch that complies with the contract, after these lines."""
     intent = leaf(contract)
     wanted = DRIVER.wanted(intent)
     interfaces = {"Ethernet1/1": UP, "Ethernet2/1": {**UP, "linkStatus": "notconnect"}}
@@ -97,7 +97,7 @@ def test_a_time_that_is_no_number_of_milliseconds_is_none(time: str) -> None:
     assert (watchdog.enabled, watchdog.detection_ms) == (False, 0)
 
 
-def test_thresholds_in_segments_mark_at_a_length_that_is_not_known_in_bytes() -> None:
+def test_thresholds_in_segments_are_unknown_in_bytes() -> None:
     port = reported(
         {}, "interface Ethernet1/1", "tx-queue 3",
         "random-detect ecn minimum-threshold 2000 segments maximum-threshold 10000 segments "
@@ -175,7 +175,7 @@ ACCESS = ("interface Ethernet1/1", "switchport access vlan 100", "exit")
         ((*VLAN, *ACCESS[:2], "switchport mode trunk", "exit"), 9214, ""),
     ],
 )
-def test_the_mtu_of_a_switched_port_is_also_that_of_the_gateways_interface(
+def test_the_gateway_limits_the_mtu_of_a_switched_port(
     lines: tuple[str, ...], mtu: int, of: str
 ) -> None:
     """A VLAN's interface has 1500 bytes unless set, or those of `interface defaults`.
@@ -190,7 +190,7 @@ def test_the_mtu_of_a_switched_port_is_also_that_of_the_gateways_interface(
 def test_the_layer_fabric_leaves_the_mtu_of_a_routed_interface_to_links(
     lines: tuple[str, ...], judged: set[str]
 ) -> None:
-    """9000 are enough for rails of 9000, and no line of the port's is wrong."""
+    """9000 bytes are enough for rails of 9000, and no line of the port is wrong."""
     intent = leaf(ports=1)
     port = reported({}, *VLAN[:2], "mtu 9000", "exit", *lines)
     found = SwitchReport("leaf01", "eos", "x", (port,), lldp=True)

@@ -20,8 +20,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.swit
     DRIVER,
     Eapi,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.session import Outcome
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import Login
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.session import (
+    SessionOutcome,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import SwitchLogin
 
 from tests.bed.simulators.process import PASSWORD, USER, VirtualSwitch
 from tests.unit.eos_intents import OTHER, QUIET, leaf
@@ -40,7 +42,7 @@ PORTS = [
     for number in (1, 2, 3)
 ]
 LONG_S = 3600
-"""Longer than any test: a timer that does not end in it."""
+"""Longer than any test: the timer does not expire."""
 OPERATORS = [
     "qos profile OPS", "qos cos 5", "exit",
     "interface Ethernet3/1", "description spare", "service-profile OPS", "exit",
@@ -68,8 +70,8 @@ def virtual(release: str, tmp_path: Path, authority: Authority) -> Iterator[Virt
     switch.stop()
 
 
-def login(virtual: VirtualSwitch, authority: Authority) -> Login:
-    return Login(LOOPBACK, virtual.port, USER, PASSWORD, "", str(authority.ca_file), LONG_S)
+def login(virtual: VirtualSwitch, authority: Authority) -> SwitchLogin:
+    return SwitchLogin(LOOPBACK, virtual.port, USER, PASSWORD, "", str(authority.ca_file), LONG_S)
 
 
 def typed(virtual: VirtualSwitch, authority: Authority, *lines: str) -> None:
@@ -84,7 +86,7 @@ def running(virtual: VirtualSwitch, authority: Authority) -> str:
 
 def run(
     virtual: VirtualSwitch, authority: Authority, contract: Any = None, confirm_s: int = LONG_S
-) -> Outcome:
+) -> SessionOutcome:
     return session.run(
         DRIVER,
         DRIVER.connect(login(virtual, authority)),
@@ -162,7 +164,7 @@ def test_a_confirmation_that_is_lost_is_repeated(
     assert not run(virtual, authority).changed
 
 
-def test_a_run_that_was_killed_is_told_of_and_repaired_when_its_change_is_undone(
+def test_a_killed_run_is_reported_until_its_change_is_undone(
     virtual: VirtualSwitch, authority: Authority
 ) -> None:
     killed = DRIVER.connect(login(virtual, authority))

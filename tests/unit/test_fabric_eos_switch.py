@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Changing an EOS switch: whatever happens on the way, it keeps the whole change or none of it."""
+"""Changing an EOS switch: after any fault it has the whole change or none of it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.swit
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     Difference,
-    Login,
     SwitchError,
+    SwitchLogin,
 )
 
 from tests.unit.eos_intents import leaf
 from tests.unit.eos_switch import FakeEos, empty, typed
 
-LOGIN = Login("192.0.2.1", user="ops", password="horse-staple", timeout_s=1)
+LOGIN = SwitchLogin("192.0.2.1", user="ops", password="horse-staple", timeout_s=1)
 
 
 class Time:
@@ -166,7 +166,7 @@ def test_a_switch_that_stays_away_is_asked_for_a_while(fake: FakeEos) -> None:
     assert 60 < when.now < 200
 
 
-def test_a_full_disk_leaves_what_is_proved_in_force_to_be_saved_later(fake: FakeEos) -> None:
+def test_a_full_disk_leaves_the_change_in_force_unsaved(fake: FakeEos) -> None:
     one = switch(fake)
     startup = copy.deepcopy(fake.startup)
     applied = one.apply(difference(one), 300)
@@ -210,7 +210,7 @@ def test_what_its_timer_has_undone_is_not_confirmed(fake: FakeEos) -> None:
 
 
 def test_a_timer_that_ends_at_the_confirmation_is_seen(fake: FakeEos) -> None:
-    """Whatever EOS answers to a commit of a session that is over."""
+    """For any answer of EOS to a commit of a finished session."""
     before = copy.deepcopy(fake.running)
     one = switch(fake)
     applied = one.apply(difference(one), 300)

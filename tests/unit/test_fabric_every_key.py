@@ -113,14 +113,14 @@ NOT_OF_SWITCHES = {
     "leaves.management_first", "spines.management_first", "leaves.rail_to_leaf",
     "leaves.nodes_per_set",
 }  # fmt: skip
-"""They say which switches there are and how links run: every model has them."""
+"""Keys that every model needs."""
 THE_SAME = {f"spines.{key}" for key in ("port", "port_start", "port_step", "asic")}
-"""Read by the same code as those of leaves."""
+"""Read by the same code as keys of leaves."""
 ALONE = {
     "roce_qos.congestion_control.notification_point": "reaction_point",
     "roce_qos.congestion_control.reaction_point": "notification_point",
 }
-"""Keys that are only both off."""
+"""Keys that must be disabled together."""
 REFUSED = {
     ("nvue", "roce_qos.pfc.watchdog.action"): "nvue.watchdog_action",
     ("sonic", "roce_qos.roce.traffic_class"): "sonic.lossless_class",
@@ -133,7 +133,7 @@ PORTS = {
     "nvue": ["swp{1..32}s{0..1}"],
     "eos": ["Ethernet{1..32}/{1,5}"],
 }
-"""Names, which depend on the system: two ports to a cage."""
+"""Port names by system: two ports per cage."""
 
 
 def keys(section: Section, place: str) -> Iterator[str]:

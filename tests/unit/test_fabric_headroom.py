@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Headroom: to the byte where something is published, growing everywhere, never a guess."""
+"""Headroom: exact where published, monotonic, and never a guess."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 
 ROOT = Path(__file__).resolve().parents[2]
 FRAME = 9216
-"""Bytes of the largest Ethernet frame that the published figures are for."""
+"""Largest Ethernet frame of the published figures, in bytes."""
 PUBLISHED = {
     **{(10, 5): 45056, (25, 5): 48128, (40, 5): 57344, (50, 5): 63488, (100, 5): 113664},
     **{(200, 5): 131072, (400, 5): 231424, (800, 5): 257024},
@@ -46,9 +46,9 @@ SIZES = {
     (800, 40): 410624,
     (800, 300): 1198080,
 }
-"""Likewise. Two of 800G are one KiB less than the formula of today makes of them."""
+"""Likewise. Two rows at 800G are one KiB below the present formula."""
 FROM_TABLES = Traffic(4096, 50)
-"""What the tables of newer SKUs are made for."""
+"""Frame size of the tables of newer SKUs."""
 SPECTRUM5_ROWS = {
     **{(10, 5): 20480, (25, 5): 21504, (50, 5): 26624, (100, 5): 44032, (200, 5): 50176},
     **{(400, 5): 86016, (25, 30): 22528, (50, 30): 27648, (200, 30): 57344, (400, 30): 99328},

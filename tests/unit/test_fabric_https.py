@@ -19,14 +19,14 @@ import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import https
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.https import (
     Https,
+    HttpsService,
     Lost,
     Refused,
-    Service,
     text_of,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
-    Login,
     SwitchError,
+    SwitchLogin,
 )
 
 from tests.unit.https_server import LOOPBACK, Authority, Served, misbehaving, serving
@@ -35,7 +35,7 @@ from tests.waiting import deadline
 
 PASSWORD = "correct-horse-7"
 TOKEN = "eyJhbGciOi.tok-9"
-SERVICE = Service("NVUE REST API", 8765, "nv show system.")
+SERVICE = HttpsService("NVUE REST API", 8765, "nv show system.")
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def issued(authority: Authority) -> tuple[Path, Path]:
     return authority.issue()
 
 
-def login(port: int, authority: Authority | None, **more: object) -> Login:
+def login(port: int, authority: Authority | None, **more: object) -> SwitchLogin:
     values: dict[str, object] = {
         "address": LOOPBACK,
         "port": port,
@@ -58,16 +58,16 @@ def login(port: int, authority: Authority | None, **more: object) -> Login:
         "timeout_s": deadline(60),
     }
     values.update(more)
-    return Login(**values)  # type: ignore[arg-type]
+    return SwitchLogin(**values)  # type: ignore[arg-type]
 
 
-def ask(given: Login, method: str = "GET", path: str = "/nvue_v1/system") -> object:
+def ask(given: SwitchLogin, method: str = "GET", path: str = "/nvue_v1/system") -> object:
     with Https(given, SERVICE) as switch:
         return switch.request(method, path, body={"x": 1} if method != "GET" else None)
 
 
-def failing(given: Login, kind: type[SwitchError] = SwitchError) -> str:
-    """The message; nothing that hangs on the exception shows a secret."""
+def failing(given: SwitchLogin, kind: type[SwitchError] = SwitchError) -> str:
+    """Return the message, and check that no chained exception shows a secret."""
     with pytest.raises(kind) as caught:
         ask(given)
     error: BaseException | None = caught.value
@@ -109,7 +109,7 @@ def test_a_stranger_s_certificate_is_refused(
         assert "not accepted" in message and str(other.ca_file) in message
         assert "switch_qos_ca_file" in message and f"127.0.0.1 port {port}" in message
         message = failing(login(port, None), Lost)
-        assert "authorities: the" in message
+        assert "authorities: those of" in message
     assert served.seen == [], "credentials were sent"
 
 
@@ -210,10 +210,10 @@ def test_what_is_no_answer_ends_with_the_switch_s_address(
 
 
 @pytest.mark.parametrize("begin", [b"", b"HTTP/1.1 200 OK\r\nX: ", HEAD + b"100000\r\n\r\n"])
-def test_an_answer_that_comes_bit_by_bit_is_left_when_its_time_is_over(
+def test_a_slow_answer_is_abandoned_at_the_limit(
     begin: bytes, authority: Authority, issued: tuple[Path, Path]
 ) -> None:
-    """In its headers as well, which no client's own time limit ends."""
+    """Slow headers too, which the timeout of httpx does not limit."""
 
     def drip(line: ssl.SSLSocket) -> None:
         line.sendall(begin or b"H")
@@ -225,7 +225,7 @@ def test_an_answer_that_comes_bit_by_bit_is_left_when_its_time_is_over(
     with misbehaving(*issued, drip) as port:
         message = failing(login(port, authority, timeout_s=0.3), Lost)
     assert time.monotonic() - began < deadline(10)
-    assert f"127.0.0.1 port {port}:" in message and "in 0.9 s" in message
+    assert f"127.0.0.1 port {port}:" in message and "after 0.9 s" in message
 
 
 def bomb(times: int, mebibytes: int) -> bytes:
@@ -257,7 +257,7 @@ def test_what_is_compressed_is_refused_unread(encoding: str, status: int) -> Non
 
 
 def test_a_small_answer_fills_no_memory(authority: Authority, issued: tuple[Path, Path]) -> None:
-    """Neither packed twice, nor as JSON that is an object in memory for every other byte."""
+    """Neither compressed twice, nor as JSON with an object in memory for every other byte."""
     packed = (("Content-Encoding", "gzip, gzip"),)
     many = b"[" + b"[]," * (3 << 20) + b"[]]"
     for served, named in (

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Every link end to end: agreement is one line, each mismatch is one, and says who is wrong."""
+"""Every link: agreement is one line, and each mismatch names the wrong end."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import json
 import re
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.cabling import Switch
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.cabling import SwitchEntry
 
 from tests.unit.link_fabric import Fabric, mac
 
 
-def test_a_fabric_that_keeps_the_contract_is_one_line_for_each_kind_of_link() -> None:
+def test_a_compliant_fabric_has_one_line_per_kind_of_link() -> None:
     fabric = Fabric()
     links = fabric.check()
     assert {check.status for check in links.checks} == {"ok"}
@@ -125,7 +125,7 @@ def test_what_a_system_never_says_is_not_applicable_once() -> None:
     assert check.subject.startswith("leaf01 Ethernet0, Ethernet8, Ethernet16")
 
 
-def test_what_a_system_says_of_other_ports_it_has_to_say_of_all() -> None:
+def test_a_value_missing_on_one_port_is_a_fault() -> None:
     fabric = Fabric()
     fabric.port("leaf01", "Ethernet8")["cable_metres"] = None
     check = fabric.one()
@@ -142,7 +142,7 @@ def test_what_a_system_says_of_other_ports_it_has_to_say_of_all() -> None:
         ("nvue", 172032, 1500000, False),
     ],
 )
-def test_thresholds_may_be_rounded_to_the_next_step_of_the_chip_where_it_reports_that(
+def test_thresholds_may_be_rounded_by_the_chip(
     system: str, minimum: int, maximum: int, right: bool
 ) -> None:
     fabric = Fabric(system=system, asic="tomahawk5" if system == "eos" else "spectrum4")
@@ -182,7 +182,7 @@ def test_more_headroom_is_no_mistake() -> None:
     assert (check.name, check.found) == ("link_headroom", "leaf01 Ethernet8: 299007 bytes")
 
 
-def test_a_system_with_one_cable_length_may_have_the_longest_and_no_other() -> None:
+def test_a_system_with_one_cable_length_has_the_longest() -> None:
     fabric = Fabric()
     port = fabric.port("leaf01", "Ethernet8")
     port["cable_metres"] = 100
@@ -241,9 +241,7 @@ def test_a_port_and_a_rail_that_are_not_there() -> None:
     assert "no such rail" in failed["leaf02 Ethernet0 - node01 rail1"].found
 
 
-def test_a_switch_and_a_node_without_a_report_fail_by_name_and_their_links_are_half_judged() -> (
-    None
-):
+def test_hosts_without_a_report_fail_and_their_links_are_half_checked() -> None:
     fabric = Fabric()
     fabric.change_switch("leaf01", report=None, reason="leaf01: Connection refused")
     fabric.change_node("node03", state=None)
@@ -322,7 +320,7 @@ def test_a_domain_that_the_inventory_has_and_lldp_has_not(output: str) -> None:
     assert "spine01.dc2" in fabric.one().found
 
 
-def test_a_short_name_that_two_hosts_have_is_the_expected_one_and_no_other() -> None:
+def test_a_short_name_of_two_hosts_means_the_expected_one() -> None:
     fabric = renamed({"spine01": "spine.dc1", "spine02": "spine.dc2"})
     ups = [p for p in fabric.switches["leaf01"].report["ports"] if p["cable_metres"] > 50]
     for up in ups:
@@ -333,19 +331,19 @@ def test_a_short_name_that_two_hosts_have_is_the_expected_one_and_no_other() -> 
 
 
 def renamed(names: dict[str, str]) -> Fabric:
-    """Hosts that the inventory has by other names, and that call themselves so."""
+    """Hosts with other names in the inventory and in LLDP."""
     fabric = Fabric()
     text = json.dumps([[s.name, s.ports, s.report] for s in fabric.switches.values()])
     for old, new in names.items():
         text = text.replace(f'"{old}"', f'"{new}"')
     fabric.switches = {
-        name: Switch(name, ports, "sonic", "spectrum4", report)
+        name: SwitchEntry(name, ports, "sonic", "spectrum4", report)
         for name, ports, report in json.loads(text)
     }
     return fabric
 
 
-def test_a_node_whose_rails_were_not_read_is_recognised_as_far_as_it_says() -> None:
+def test_an_unread_node_is_recognised_by_its_name() -> None:
     fabric = Fabric()
     fabric.change_node("node01", state=None)
     for leaf in ("leaf01", "leaf02"):
@@ -381,9 +379,7 @@ def test_silence_between_switches_fails_and_at_a_node_says_what_to_install() -> 
 
 
 @pytest.mark.parametrize(("mtu", "wrong"), [(1500, True), (8999, True), (9000, False)])
-def test_the_mtu_of_a_routed_interface_is_set_by_hand_and_has_to_fit_the_rails(
-    mtu: int, wrong: bool
-) -> None:
+def test_the_mtu_of_a_routed_interface_must_fit_the_rails(mtu: int, wrong: bool) -> None:
     fabric = Fabric(system="eos", asic="tomahawk5")
     for port in fabric.switches["leaf01"].report["ports"]:
         if port["neighbour"]["system"] == "":

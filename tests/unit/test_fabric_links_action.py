@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The controller's side: whose findings go where, and what is in the report."""
+"""The action fabric_links: which host gets which findings, and the report."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class HostVars(dict[str, Any]):
 
 
 class Run:
-    """The action within a play, without Ansible's machinery around it."""
+    """The action in a play, without Ansible."""
 
     def __init__(self, fabric: Fabric, monkeypatch: pytest.MonkeyPatch) -> None:
         self.lines: list[str] = []
@@ -50,7 +50,7 @@ class Run:
         }
         self.all = list(self.here)
 
-    def judge(self, check_mode: bool = False, **arguments: Any) -> dict[str, Any]:
+    def compare(self, check_mode: bool = False, **arguments: Any) -> dict[str, Any]:
         task_vars = {
             "groups": self.groups,
             "hostvars": self.hostvars,
@@ -60,7 +60,7 @@ class Run:
         }
         arguments = {"qos": read_contract({}).as_variable(), **arguments}
         this = SimpleNamespace(_task=SimpleNamespace(args=arguments, check_mode=check_mode))
-        found: dict[str, Any] = action.ActionModule._judge(this, task_vars)
+        found: dict[str, Any] = action.ActionModule._compare(this, task_vars)
         return found
 
     def verdict(self, host: str, judged: dict[str, Any]) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class Run:
 
 def test_all_that_holds_is_told_to_the_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(Fabric(), monkeypatch)
-    judged = run.judge()
+    judged = run.compare()
     assert set(judged["by_host"]) == {"leaf01", "leaf02"}
     assert "report" not in judged
     verdict = run.verdict("leaf01", judged)
@@ -90,7 +90,7 @@ def test_the_host_whose_end_is_wrong_fails(monkeypatch: pytest.MonkeyPatch) -> N
     fabric = Fabric()
     fabric.setting("node02", "rail0", "pfc")["found"] = []
     run = Run(fabric, monkeypatch)
-    judged = run.judge()
+    judged = run.compare()
     verdict = run.verdict("node02", judged)
     assert verdict["failed"]
     assert verdict["msg"].startswith("links: 1 ") and "\n  link_pfc leaf01" in verdict["msg"]
@@ -98,14 +98,14 @@ def test_the_host_whose_end_is_wrong_fails(monkeypatch: pytest.MonkeyPatch) -> N
     assert any(line.startswith("  link_pfc leaf01 Ethernet8 - node02 rail0:") for line in run.lines)
 
 
-def test_in_check_mode_what_a_run_would_set_right_is_pending_and_nothing_else(
+def test_in_check_mode_repairable_mismatches_are_pending(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fabric = Fabric()
     fabric.setting("node02", "rail0", "pfc")["found"] = []
     fabric.port("leaf02", "Ethernet8")["speed_gbps"] = 200
     run = Run(fabric, monkeypatch)
-    judged = run.judge(check_mode=True)
+    judged = run.compare(check_mode=True)
     assert [check["status"] for check in run.verdict("node02", judged)["checks"]] == ["pending"]
     assert "failed" not in run.verdict("node02", judged)
     assert run.verdict("leaf02", judged)["failed"]
@@ -116,8 +116,8 @@ def test_to_verify_nothing_is_pending(monkeypatch: pytest.MonkeyPatch) -> None:
     fabric = Fabric()
     fabric.setting("node02", "rail0", "pfc")["found"] = []
     run = Run(fabric, monkeypatch)
-    assert run.verdict("node02", run.judge(check_mode=True, strict=True))["failed"]
-    assert "failed" not in run.verdict("node02", run.judge(check_mode=True, strict="false"))
+    assert run.verdict("node02", run.compare(check_mode=True, strict=True))["failed"]
+    assert "failed" not in run.verdict("node02", run.compare(check_mode=True, strict="false"))
 
 
 def test_nobody_fails_for_the_sake_of_a_host_that_dropped_out(
@@ -128,7 +128,7 @@ def test_nobody_fails_for_the_sake_of_a_host_that_dropped_out(
     fabric.change_node("node03", state=None, reason="rails: `ip` could not be run")
     run = Run(fabric, monkeypatch)
     run.here = [name for name in run.here if name not in ("node02", "node03")]
-    judged = run.judge()
+    judged = run.compare()
     wrong = judged["by_host"]["leaf01"][0]
     assert (wrong["name"], wrong["status"]) == ("link_pfc", "not_applicable")
     assert wrong["reason"].startswith("node02 has failed earlier")
@@ -151,7 +151,7 @@ def test_of_two_ends_that_are_wrong_the_one_that_is_left_fails(
     for gone, left in (("node02", "leaf01"), ("leaf01", "node02")):
         run = Run(fabric, monkeypatch)
         run.here = [name for name in run.here if name != gone]
-        assert run.verdict(left, run.judge())["failed"]
+        assert run.verdict(left, run.compare())["failed"]
 
 
 def test_the_report_has_everything(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_the_report_has_everything(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     for node in fabric.nodes:
         fabric.setting(node, "rail0", "pfc")["found"] = []
     run = Run(fabric, monkeypatch)
-    judged = run.judge(report_directory=str(tmp_path / "reports"))
+    judged = run.compare(report_directory=str(tmp_path / "reports"))
     report = json.loads((tmp_path / "reports/links-latest.json").read_text())
     assert judged["report"].startswith(str(tmp_path / "reports/links-"))
     assert len([check for check in report["checks"] if check["status"] == "failed"]) == 60
@@ -174,7 +174,7 @@ def test_a_report_that_cannot_be_saved_takes_nothing_away(
 ) -> None:
     (tmp_path / "file").write_text("")
     run = Run(Fabric(), monkeypatch)
-    judged = run.judge(report_directory=str(tmp_path / "file"))
+    judged = run.compare(report_directory=str(tmp_path / "file"))
     assert judged["report"] == ""
     assert judged["by_host"]
     assert "fabric_links_report_directory" in run.lines[-1]
@@ -188,7 +188,7 @@ def test_whatever_a_node_answers_the_links_of_the_others_are_compared(said: Any)
     with pytest.MonkeyPatch.context() as patch:
         run = Run(FABRIC, patch)
         run.hostvars["node02"] = {"roce_rails_state": said if isinstance(said, dict) else {}}
-        judged = run.judge()
+        judged = run.compare()
         failed = [
             check
             for host, checks in judged["by_host"].items()
@@ -207,7 +207,7 @@ def test_the_address_of_another_node_is_not_taken_from_it(monkeypatch: pytest.Mo
         for name, rail in said["rails"].items():
             rail["mac"] = theirs["rails"][name]["mac"]
     run = Run(fabric, monkeypatch)
-    judged = run.judge()
+    judged = run.compare()
     wrong = [
         check["found"]
         for checks in judged["by_host"].values()

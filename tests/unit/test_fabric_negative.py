@@ -1,10 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The ways in which a fabric goes wrong, through the code that says it: switches, NICs and cables.
-
-What the field gets wrong comes first: the mistakes that a contract on both ends is there to find.
-What contracts, models and compilers refuse is in test_qos_rules, test_cluster_model_errors,
-test_cluster_switches and test_fabric_compiler. A switch's own tables are named in its own words.
-"""
+"""Mistakes in switches, NICs and cables, and how they are reported. The most frequent ones in
+practice come first: those that a contract on both ends is meant to find."""
 
 from __future__ import annotations
 
@@ -19,7 +15,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics im
     Headroom,
     WantedError,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.cabling import Finding
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.cabling import LinkFinding
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
     parsed,
 )
@@ -44,7 +40,7 @@ def listed(whole: Fabric) -> list[str]:
     return [_told(each) for each in whole.check().findings if each.check.status == "failed"]
 
 
-def _told(finding: Finding) -> str:
+def _told(finding: LinkFinding) -> str:
     check, at_fault = finding.check, "+".join(finding.hosts[: finding.at_fault])
     found, wanted = check.found, check.wanted
     if found is not None and check.name != "link_neighbour":
@@ -58,7 +54,7 @@ Messages = Callable[[], list[str]]
 
 
 def refused(run: Callable[[], Any]) -> Messages:
-    """By a compiler or a system, before anything is changed."""
+    """Messages of a compiler or a system, before anything is changed."""
 
     def messages() -> list[str]:
         with pytest.raises((WantedError, SwitchError)) as error:
@@ -80,7 +76,7 @@ def wanted(system: str, qos: dict[str, Any] | None = None, **changes: Any) -> Me
 
 
 def sonic(edit: Callable[[dict[str, Any]], Any]) -> Messages:
-    """CONFIG_DB of a leaf that keeps the contract, after somebody changed it."""
+    """CONFIG_DB of a compliant leaf after a change."""
 
     def spoil(present: Any) -> None:
         edit(present.config)
@@ -89,7 +85,7 @@ def sonic(edit: Callable[[dict[str, Any]], Any]) -> Messages:
 
 
 def unplannable(edit: Callable[[dict[str, Any]], Any]) -> Messages:
-    """CONFIG_DB of a leaf that cannot have what it shall."""
+    """CONFIG_DB of a leaf that cannot have the contract."""
 
     def spoil(present: Any) -> None:
         edit(present.config)
@@ -102,7 +98,7 @@ def sonic_answers(stdout: str) -> Messages:
 
 
 def eos(old: str, new: str) -> Messages:
-    """The running-config of a leaf that keeps the contract, with one line changed."""
+    """The running-config of a compliant leaf with one line changed."""
 
     def spoil(present: Any) -> Any:
         assert old in present.running
@@ -116,7 +112,7 @@ def nvue(edit: Callable[[Any], Any]) -> Messages:
 
 
 def fabric(edit: Callable[[Fabric], Any]) -> Messages:
-    """A fabric that keeps the contract, after something was taken from it."""
+    """A compliant fabric with something removed."""
 
     def messages() -> list[str]:
         whole = copy.deepcopy(WHOLE)
@@ -126,7 +122,7 @@ def fabric(edit: Callable[[Fabric], Any]) -> Messages:
     return messages
 
 
-# What is done to them
+# The mistakes
 
 DEFAULT_OF_SONIC = {
     str(dscp): {3: "3", 4: "4", 46: "5", 48: "6"}.get(dscp, "0" if dscp == 8 else "1")
@@ -227,7 +223,7 @@ ROWS: tuple[tuple[str, Messages, str], ...] = (
         "fabric.headroom_unknown leaf01 (400, 50)",
     ),
     (
-        "nobody says which chip it is",
+        "no chip in the model",
         refused(lambda: planned("sonic", lambda present: None, asic="")),
         "fabric.headroom_of_no_chip leaf01 (400, 50)",
     ),
@@ -367,7 +363,7 @@ ROWS: tuple[tuple[str, Messages, str], ...] = (
         "link_pfc leaf01: PFC off, not PFC on 3",
     ),
     (
-        "RoCE data strict beside CNP on NVUE",
+        "RoCE data strict in addition to CNP on NVUE",
         nvue(
             lambda p: p.filled_qos["egress-scheduler"]["default-global"]["traffic-class"][
                 "3"

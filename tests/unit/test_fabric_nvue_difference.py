@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What is changed on an NVUE switch, and what is left alone."""
+"""Changes of an NVUE switch, and settings that stay."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def converged(config: Tree | None = None, **read: Any) -> Tree:
 
 
 def listed(config: Tree, *path: Any) -> Tree:
-    """With one value changed: the last of the path."""
+    """The tree with one value changed, the last of the path."""
     result = copy.deepcopy(config)
     put(result, tuple(path[:-1]), path[-1])
     return result
@@ -72,7 +72,7 @@ def test_a_new_switch_gets_everything_once() -> None:
 
 
 def test_only_the_leaf_that_differs_is_sent() -> None:
-    """Hand-made drift: one value, one change, one line each way."""
+    """One changed value is one change, with one line before and after."""
     drifted = listed(converged(), "interface", "swp2", "link", "mtu", 1500)
     difference = plan(drifted)
     assert difference.steps == {"interface": {"swp2": {"link": {"mtu": 9198}}}}
@@ -149,7 +149,7 @@ def test_pools_that_nvue_would_refuse_are_refused_with_what_to_unset(
         plan({"qos": {"traffic-pool": pools}}, one)
 
 
-def test_a_pool_s_name_is_one_word_of_the_command_that_an_operator_may_paste() -> None:
+def test_a_pool_name_is_quoted_in_the_remedy() -> None:
     many = {f"x; reboot {number}": {"memory-percent": 90} for number in range(50)}
     with pytest.raises(SwitchError) as refused:
         plan({"qos": {"traffic-pool": many}})
@@ -163,7 +163,7 @@ def marking(config: Tree) -> dict[str, str]:
 
 
 def test_a_queue_that_was_the_contract_s_no_longer_marks() -> None:
-    """The priority of RoCE moves, there and back: nothing of the former one stays."""
+    """The priority of RoCE changes and returns: nothing of the other one remains."""
     there = intent({"roce": {"priority": 4}, "cnp": {"priority": 7}})
     moved = merged(done := converged(), plan(done, there).steps)
     assert marking(done) == {"0": "disable", "3": "enable", "6": "disable"}
@@ -174,7 +174,7 @@ def test_a_queue_that_was_the_contract_s_no_longer_marks() -> None:
 
 
 def test_a_share_for_a_queue_that_nothing_leads_to_goes() -> None:
-    """It would make the shares more than 100, and NVUE refuses that."""
+    """The shares would exceed 100, which NVUE refuses."""
     share = {"mode": "dwrr", "bw-percent": 20}
     drifted = listed(
         converged(), "qos", "egress-scheduler", "default-global", "traffic-class", "5", share
@@ -262,7 +262,7 @@ def test_a_release_with_the_new_words_is_spoken_to_in_them() -> None:
     marked = difference.steps["qos"]["congestion-control"]["default-global"]["traffic-class"]
     assert marked["3"]["ecn"] == "enabled" and marked["0"]["ecn"] == "disabled"
     watchdog = difference.steps["interface"]["swp1"]["qos"]["pfc-watchdog"]
-    assert watchdog == {"state": "enable"}, "published configurations have it beside the new words"
+    assert watchdog == {"state": "enable"}, "published configurations mix both spellings"
     assert "nv set qos roce state enabled\n" in difference.after
     done = converged(release="5.16.1", new=True)
     drifted = listed(done, "qos", "roce", "state", "disabled")
@@ -285,7 +285,7 @@ def test_each_key_is_spelt_as_the_switch_shows_that_key() -> None:
     assert steps["qos"]["roce"]["enable"] == "on"
 
 
-def test_a_cable_length_that_a_switch_does_not_show_beside_roce_is_not_sent() -> None:
+def test_a_cable_length_that_roce_does_not_show_is_not_sent() -> None:
     on = listed(listed({}, "qos", "roce", "enable", "on"), "qos", "roce", "mode", "lossless")
     assert "cable-length" in plan({}).steps["qos"]["roce"]
     steps = plan(on).steps["qos"]
@@ -300,7 +300,7 @@ def test_a_port_of_a_bond_is_refused() -> None:
     assert not plan(listed(converged(), "interface", "bond7", "bond", "member", "swp9", {}))
 
 
-def test_a_port_that_left_the_model_gives_back_mtu_and_watchdog_once_its_link_is_down() -> None:
+def test_a_port_that_left_loses_mtu_and_watchdog_when_down() -> None:
     done = converged()
     left = merged(done, {"interface": {"swp5": done["interface"]["swp4"]}})
     read = present(left, ports=5)
@@ -346,7 +346,7 @@ def test_each_chip_has_its_own_step(asic: str, low: int, high: int) -> None:
     """The figures of NVIDIA's documentation: 156 KB and 153.00 KB, 1.43 MB."""
     chip = ASICS[asic]
     assert rounded(chip, 150000, low) and rounded(chip, 1500000, high)
-    assert rounded(Asic(""), 150000, low), "of a chip that nobody named, any Spectrum's will do"
+    assert rounded(Asic(""), 150000, low), "an unnamed chip may be any Spectrum"
     assert not rounded(chip, 150000, low + 64) and not rounded(chip, low, 150000)
     assert rounded(chip, low, low)
 
@@ -382,7 +382,7 @@ def test_ranges_stand_for_their_names(key: str, expected: list[str]) -> None:
 
 
 def test_keys_without_end_are_not_taken_apart_for_long() -> None:
-    """A part with more names than a collection may have is made into none of them."""
+    """A part with too many names is not expanded."""
     part = "s".join(["x1-4000", *["1-4000"] * 8])
     assert len(part) <= 64
     before = time.process_time()
@@ -404,7 +404,7 @@ def test_what_is_printed_together_is_taken_apart_again(several: set[str]) -> Non
 
 
 def test_ranges_of_ports_are_read_as_their_ports() -> None:
-    """Newer releases answer with ranges: the same switch is converged all the same."""
+    """Answers with ranges, as of newer releases, are no difference."""
     done = converged()
     ports = done.pop("interface")
     with_ranges = {"swp1-4": ports["swp1"], "swp2": {"description": "x"}}
@@ -416,7 +416,7 @@ def test_ranges_of_ports_are_read_as_their_ports() -> None:
 
 
 def running(done: Tree, *path: Any) -> Difference:
-    """A switch whose chip does otherwise in one value than is written."""
+    """A switch whose chip differs from its configuration in one value."""
     one, read = intent(), present(done)
     doing = {"qos": copy.deepcopy(done["qos"]), "interface": copy.deepcopy(read.ports)}
     put(doing, tuple(path[:-1]), path[-1])
@@ -501,7 +501,7 @@ _EDITS = st.lists(
 def test_one_apply_is_enough_whatever_was_there(
     edits: list[tuple[int, Any]], contract: dict[str, Any], new: bool
 ) -> None:
-    """Any drift, any contract: merged once, the difference is empty, and others' words stand."""
+    """For any drift and contract the merged difference is complete, and other settings stay."""
     contract.setdefault("pfc", {}).setdefault("watchdog", {})["action"] = "drop"
     contract.setdefault("mtu", {})["fabric_layer"] = "frame"
     contract["mtu"]["fabric"] = min(contract["mtu"].get("fabric", 9216), 9234)

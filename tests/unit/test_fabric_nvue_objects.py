@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The contract as NVUE's objects, and contracts that NVUE cannot keep."""
+"""The contract as NVUE objects, and contracts that NVUE refuses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GOLDEN = Path(__file__).parent / "golden/fabric/nvue"
 
 
 def compact(value: Any) -> str:
-    """JSON with what fits into a line in one line: the body of a PATCH, to be read by people."""
+    """Compact JSON for people."""
     text = json.dumps(value, indent=1) + "\n"
 
     def short(match: re.Match[str]) -> str:
@@ -45,7 +45,7 @@ def compact(value: Any) -> str:
 
 @pytest.mark.parametrize("role", ["leaf", "spine"])
 def test_the_objects_of_an_sn5600_are_these(role: str) -> None:
-    """64 ports of 800G. To write the files anew: delete them and run this test twice."""
+    """64 ports of 800G. To update the files: delete them and run this test twice."""
     path = GOLDEN / f"{role}.json"
     wanted = DRIVER.wanted(intent(ports=64, role=role))
     text = compact(wanted)
@@ -65,7 +65,7 @@ def profiles(contract: dict[str, Any] | None = None) -> dict[str, Any]:
 
 
 def test_another_contract_is_rendered_in_full() -> None:
-    """Its own DSCPs, priorities, queues, shares, thresholds: nothing comes from RoCE's defaults."""
+    """DSCPs, priorities, queues, shares and thresholds are all explicit."""
     contract = {**STORAGE, "pfc": {**STORAGE["pfc"], "watchdog": {"action": "drop"}}}
     qos = profiles(contract)
     assert qos["pfc"]["switch-priority"] == {"4": {}}
@@ -98,7 +98,7 @@ def pools(contract: dict[str, Any]) -> dict[str, Any]:
     return {name: pool.get("memory-percent") for name, pool in pools.items()}
 
 
-def test_buffers_are_divided_as_the_contract_says_and_else_as_the_switch_has_it() -> None:
+def test_pools_follow_the_contract_or_the_switch() -> None:
     """Spectrum-X: 90 and 10, NVIDIA/nv-config-manager 50d4d776, template of a SuperPOD, qos.j2."""
     assert pools({}) == {"roce-lossless": None, "default-lossy": None}
     assert pools({"fabric_mode": "spectrum_x"}) == {"roce-lossless": 90, "default-lossy": 10}

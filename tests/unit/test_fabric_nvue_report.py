@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What an NVUE switch's answers mean in the terms of the contract."""
+"""The report of an NVUE switch in terms of the contract."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def port(config: Tree, **changes: Any) -> PortReport:
 
 
 def operational(*path: Any) -> PortReport:
-    """swp1 when one value of what it does is another."""
+    """swp1 with one other operational value."""
     ports = copy.deepcopy(present({}).ports)
     put(ports["swp1"], tuple(path[:-1]), path[-1])
     return port(converged(), ports=ports)
@@ -68,7 +68,7 @@ def test_a_converged_switch_keeps_the_contract() -> None:
     json.dumps(whole.as_dict())
 
 
-def test_in_spectrum_x_it_sorts_dscp_24_marks_nothing_and_adaptive_routing_is_said() -> None:
+def test_spectrum_x_uses_dscp_24_without_marking() -> None:
     one = intent({"fabric_mode": "spectrum_x"})
     config = merged({}, DRIVER.wanted(one))
     first, *_more = DRIVER.report(one, present(config)).ports
@@ -102,7 +102,7 @@ BUFFER: Tree = {"qos": {"pfc": {"default-global": {"xon-threshold": 75000}}}}
         (600000, None, 50, 600000, "ok"),
     ],
 )
-def test_a_buffer_of_a_fixed_size_is_compared_and_cable_lengths_are_not(
+def test_a_fixed_buffer_replaces_cable_lengths(
     size: Any, xoff: Any, metres: int, room: int, status: str
 ) -> None:
     """NVIDIA's figure for 800G is enough for 40 m, by NVIDIA's formula too: 362496."""

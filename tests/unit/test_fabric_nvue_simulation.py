@@ -18,10 +18,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.swi
     NvueSwitch,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.session import (
-    Clock,
-    Outcome,
+    SessionClock,
+    SessionOutcome,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import Login
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import SwitchLogin
 
 from tests.bed.simulators.process import PASSWORD, USER, VirtualSwitch
 from tests.unit.https_server import LOOPBACK, Authority
@@ -58,7 +58,7 @@ OTHER: dict[str, Any] = {
 QUIET: dict[str, Any] = {"pfc": {"watchdog": {"enabled": False}}}
 STEP_S = 0.004
 LONG_S = 3600
-"""Longer than any test: a timer that does not end in it."""
+"""Longer than any test: the timer does not expire."""
 
 
 @pytest.fixture(scope="module")
@@ -93,12 +93,12 @@ def virtual(
     switch.stop()
 
 
-def login(virtual: VirtualSwitch, authority: Authority) -> Login:
-    return Login(LOOPBACK, virtual.port, USER, PASSWORD, "", str(authority.ca_file), LONG_S)
+def login(virtual: VirtualSwitch, authority: Authority) -> SwitchLogin:
+    return SwitchLogin(LOOPBACK, virtual.port, USER, PASSWORD, "", str(authority.ca_file), LONG_S)
 
 
 def soon(seconds: float) -> None:
-    """Looks again sooner than it would at a real switch."""
+    """Read again sooner than on a real switch."""
     time.sleep(seconds / 50)
 
 
@@ -113,7 +113,7 @@ def rolled_back(virtual: VirtualSwitch) -> bool:
 
 
 def typed(virtual: VirtualSwitch, patch: dict[str, Any]) -> None:
-    """What an operator does by hand."""
+    """Configure the switch as an operator would."""
     with virtual.client() as client:
         (number,) = client.post("/nvue_v1/revision").json()
         answer = client.patch("/nvue_v1/", params={"rev": number}, json=patch)
@@ -135,14 +135,14 @@ def run(
     contract: Any = None,
     confirm_s: int = LONG_S,
     sleep: Callable[[float], None] = soon,
-) -> Outcome:
+) -> SessionOutcome:
     return session.run(
         DRIVER,
         connect(virtual, authority, sleep),
         intent(contract),
         apply=True,
         confirm_s=confirm_s,
-        clock=Clock(sleep=lambda _seconds: None),
+        clock=SessionClock(sleep=lambda _seconds: None),
     )
 
 
@@ -208,7 +208,7 @@ def test_each_fault_leaves_the_former_state(
 def test_a_connection_that_is_cut_is_waited_for(
     virtual: VirtualSwitch, authority: Authority
 ) -> None:
-    """Shorter than the timer: the switch is reached again, and the change is proved and kept."""
+    """Shorter than the timer: the switch is reached again, and the change is verified and kept."""
     virtual.fault(apply="cut", seconds=0.3, times=1)
     outcome = run(virtual, authority)
     assert outcome.error == ""
@@ -218,12 +218,12 @@ def test_a_connection_that_is_cut_is_waited_for(
 def test_a_connection_that_stays_cut_is_undone_by_the_switch(
     virtual: VirtualSwitch, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "CONFIRM_S", (1, 60))  # so that nobody waits for it
+    monkeypatch.setattr(session, "CONFIRM_S", (1, 60))  # so that the test does not wait
     before = applied(virtual)
     virtual.fault(apply="cut", seconds=1.3, times=1)
 
     def undone(seconds: float) -> None:
-        """After the cut nobody looks before the switch has undone it."""
+        """After the cut the switch is not read before it has undone the change."""
         soon(seconds)
         if "fault apply=cut" in virtual.log:
             until(lambda: rolled_back(virtual), "the switch to take it back", every=0.02)

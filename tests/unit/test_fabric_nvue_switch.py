@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Revisions of an NVUE switch: applied under its timer, kept, taken back, and every way to fail."""
+"""Revisions of an NVUE switch: applied under a timer, kept, undone, and every way to fail."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_it_is_saved_where_the_switch_does_not_save_by_itself(fake: FakeNvue) ->
 
 
 def killed_before_it_was_saved(fake: FakeNvue) -> NvueSwitch:
-    """Kept, not saved: what a run leaves that is killed in between."""
+    """A change that was confirmed and not saved, because the run was killed."""
     fake.auto_save = False
     _switch, change = applied(fake)
     change._keep()  # type: ignore[attr-defined]
@@ -89,7 +89,7 @@ def killed_before_it_was_saved(fake: FakeNvue) -> NvueSwitch:
 
 
 def test_what_is_in_force_and_not_saved_differs_until_it_is_saved(fake: FakeNvue) -> None:
-    """It costs nothing, and is seen by whoever only looks."""
+    """It has no impact, and verify reports it."""
     switch = killed_before_it_was_saved(fake)
     difference = planned(switch)
     assert [(c.path, c.found, c.wanted) for c in difference.changes] == [
@@ -128,7 +128,7 @@ def test_a_release_that_does_not_show_what_is_saved(fake: FakeNvue) -> None:
 def test_somebody_else_s_change_that_waits_is_respected_between_plan_and_apply(
     fake: FakeNvue,
 ) -> None:
-    """To save what the switch has, as it would be advised otherwise, would keep an unproved one."""
+    """Saving, which another message would advise, would keep an unverified change."""
     late = fake.switch()
     difference = planned(late)
     applied(fake)
@@ -200,10 +200,10 @@ def test_a_question_on_the_way_is_answered(fake: FakeNvue) -> None:
 
 @pytest.mark.parametrize("asks_before", [False, True])
 @pytest.mark.parametrize("kept", [True, False])
-def test_the_same_question_after_the_change_is_not_answered_before_it_is_proved(
+def test_ays_after_the_change_waits_for_the_verification(
     fake: FakeNvue, kept: bool, asks_before: bool
 ) -> None:
-    """As NVIDIA's own client expects it: `ays` means that the change waits to be kept."""
+    """NVIDIA's client treats `ays` as a change that waits for confirmation."""
     fake.waits, fake.ends = "ays", "ays" if asks_before else ""
     switch, change = applied(fake)
     assert fake.states["2"] == "ays", "the switch undoes it"
@@ -283,8 +283,8 @@ def test_a_switch_that_comes_back_after_its_timer(fake: FakeNvue) -> None:
     assert fake.config == OPERATORS
 
 
-def test_a_change_of_an_earlier_run_that_waits_is_no_state_to_read(fake: FakeNvue) -> None:
-    """Killed between apply and confirm: the wanted state is there, and minutes later it is gone."""
+def test_a_waiting_change_of_another_run_is_refused(fake: FakeNvue) -> None:
+    """Killed between apply and confirm: the change is in force until the timer expires."""
     switch, _change = applied(fake)
     switch.read()
     with pytest.raises(SwitchError, match=r"revision 2 .*Run again"):
@@ -294,7 +294,7 @@ def test_a_change_of_an_earlier_run_that_waits_is_no_state_to_read(fake: FakeNvu
 
 
 def test_the_revision_to_go_back_to_is_the_one_that_is_applied(fake: FakeNvue) -> None:
-    """The highest number can be one that was itself taken back."""
+    """The highest revision may have been undone."""
     fake.configs["2"], fake.states["2"] = {"qos": {"roce": {"enable": "off"}}}, "applied"
     _switch, change = applied(fake)
     change.confirm()
@@ -307,7 +307,7 @@ def test_without_anything_to_go_back_to_nothing_is_begun(fake: FakeNvue) -> None
     fake.states["1"] = "inactive"
     fake.startup = {}
     message = failing(fake)
-    assert "nothing to go" in message and "nv config save" in message
+    assert "could not be undone" in message and "nv config save" in message
     assert fake.made == []
 
 
@@ -341,7 +341,7 @@ def test_an_answer_that_is_no_object_is_an_error(fake: FakeNvue, asked: str) -> 
         fake.switch().read()
 
 
-def test_a_revision_s_name_is_one_word_of_the_command_that_an_operator_may_paste(
+def test_a_revision_name_is_quoted_in_the_remedy(
     fake: FakeNvue,
 ) -> None:
     name = "1; reboot"

@@ -1,8 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What a run does to a fabric: which switches it touches, in which order, and where it stops.
-
-The switches are files (fabric_run/sonic.py); everything else is the real thing.
-"""
+"""Which switches a run changes, in which order, and where it stops. The switches are files
+(fabric_run/sonic.py); everything else is real."""
 
 from __future__ import annotations
 
@@ -213,7 +211,7 @@ def test_after_a_failure_no_further_switch_is_touched(fabric: Fabric) -> None:
     assert f"{failing}: the change was" in ran.output
     assert "(read back)." in ran.output
     assert failing in ran.report["failed"]
-    # What is done stays done, and the next run does the rest.
+    # Completed changes stay, and the next run continues.
     assert fabric.run().rc == 0
     assert all(fabric.applied(name) for name in SWITCHES)
 
@@ -240,7 +238,7 @@ def test_a_fabric_without_a_system_is_said_once_and_not_touched(fabric: Fabric) 
 
 
 @pytest.mark.slow
-def test_a_limit_chooses_the_switches_and_verify_says_what_is_wrong_with_the_others(
+def test_verify_reports_switches_outside_an_earlier_limit(
     fabric: Fabric,
 ) -> None:
     assert fabric.run("--limit=leaf03").rc == 0
@@ -264,8 +262,8 @@ def test_a_limit_chooses_the_switches_and_verify_says_what_is_wrong_with_the_oth
     assert set(ran.report["failed"]) == set(SWITCHES) - {"leaf03"}
 
 
-def test_a_switch_is_not_begun_before_those_that_come_before_it_are_done() -> None:
-    """Whatever the strategy of the play and its handling of errors."""
+def test_a_switch_waits_for_earlier_batches() -> None:
+    """For any strategy and error handling of the play."""
     turns = {"turns": {"spine01": 0, "leaf01": 1, "leaf02": 1, "leaf03": 2}}
     done = {"switch_qos_state": {"applied": True}}
     hostvars: dict[str, Any] = {"spine01": done, "leaf01": done, "leaf02": done, "leaf03": {}}
@@ -280,14 +278,14 @@ def test_a_switch_is_not_begun_before_those_that_come_before_it_are_done() -> No
 
 @pytest.mark.slow
 def test_links_are_judged_though_a_port_was_dark_before_and_after(fabric: Fabric) -> None:
-    """A node that is switched off: neither waited for nor a failure of its switch."""
+    """A node without power: not waited for, and not a failure of its switch."""
     for name in LEAVES:
         fabric.write(name, {**fabric.state(name), "dark": ["Ethernet0"]})
     ran = fabric.run("--tags=fabric,links", "--limit=leaf:spine", playbook="site.yml")
     for name in SWITCHES:
         assert fabric.applied(name)
         assert ran.checks(name)["configuration"]["status"] == "ok"
-        # Once more for the links, at once: waited for, it would be read again and again.
+        # Once more for the links, without waiting, which would need more reads.
         assert fabric.calls(name) == ["read", "read", "apply", "read", "confirm", "read"]
     judged = ran.report["layers"]["links"]["hosts"]
     found = [check for host in judged.values() for check in host["checks"]]
@@ -295,14 +293,14 @@ def test_links_are_judged_though_a_port_was_dark_before_and_after(fabric: Fabric
     assert len(down) == 4 and all("Ethernet0" in check["subject"] for check in down)
 
 
-def test_a_layer_asked_for_beyond_the_limit_fails_when_the_others_are_done(fabric: Fabric) -> None:
-    beyond = "not done: hostfile: its hosts (launcher01) are left out by --limit leaf:spine"
+def test_a_layer_beyond_the_limit_fails_last(fabric: Fabric) -> None:
+    beyond = "not done: hostfile: its hosts (launcher01) are excluded by --limit leaf:spine"
     ran = fabric.run("--tags=fabric,hostfile", "--limit=leaf:spine", playbook="site.yml")
     assert ran.rc == 2 and beyond in ran.output and "nothing was done" not in ran.output
     assert all(map(fabric.applied, SWITCHES)) and ran.report["failed"] == {}
     ran = fabric.run("--skip-tags=links", "--limit=leaf:spine", playbook="site.yml")
     assert ran.rc == 0 and "not done: " not in ran.output
-    (line,) = re.findall("^not done, as --limit leaf:spine asks: (.+)$", ran.output, re.MULTILINE)
+    (line,) = re.findall("^not done because of --limit leaf:spine: (.+)$", ran.output, re.MULTILINE)
     assert (
         "names" in line and "hostfile" in line and not {"fabric", "links"} & set(line.split(", "))
     )
@@ -333,9 +331,7 @@ SETTLED = """\
 
 @pytest.mark.slow
 @pytest.mark.parametrize("comes_up", [True, False])
-def test_a_port_that_a_change_took_down_is_waited_for_and_fails_nobody(
-    fabric: Fabric, comes_up: bool
-) -> None:
+def test_links_wait_for_a_port_that_a_change_took_down(fabric: Fabric, comes_up: bool) -> None:
     fabric.write("leaf01", {**fabric.state("leaf01"), "dark": ["Ethernet8"]})
     playbook = fabric.folder / "settled.yml"
     playbook.write_text(SETTLED.replace("SECONDS", "36000" if comes_up else "0"))
@@ -356,7 +352,7 @@ def test_a_run_that_is_ended_undoes_what_it_applied(fabric: Fabric) -> None:
     running = fabric.start("playbooks/fabric.yml")
     until(lambda: fabric.calls("spine01")[-2:] == ["apply", "read"], "a change to undo", 300)
     assert fabric.applied("spine01")
-    # Not whatever else of the run is there: a worker that ends while it returns its result keeps
+    # Only that process: a worker that exits while it returns its result holds
     # the lock of Ansible's queue.
     worker = int(fabric.file("spine01", "pid").read_text())
     for _time in range(2):

@@ -65,10 +65,8 @@ def run(folder: Path, port: int, ca_file: Path) -> subprocess.CompletedProcess[s
 
 
 @pytest.mark.parametrize("served", [401, 200])
-def test_secrets_of_a_vault_reach_the_switch_and_no_output_at_any_verbosity(
-    tmp_path: Path, served: int
-) -> None:
-    """The switch is rude: it sends back what it was sent."""
+def test_secrets_of_a_vault_reach_only_the_switch(tmp_path: Path, served: int) -> None:
+    """The switch sends back its input."""
     authority = Authority(tmp_path / "ca")
     body = f'{{"detail": "not {BASIC} {PASSWORD}"}}'.encode()
     answer = Served(status=served, body=body, seen=[])
@@ -86,7 +84,7 @@ def test_secrets_of_a_vault_reach_the_switch_and_no_output_at_any_verbosity(
 
 
 def test_what_a_switch_over_ssh_says_of_its_configuration_is_not_shown(tmp_path: Path) -> None:
-    """CONFIG_DB holds secrets of the operator's: nothing of it is printed, not even at -vvvv."""
+    """CONFIG_DB contains secrets of the operator, which must not appear even at -vvvv."""
     ssh = tmp_path / "ssh"
     answer = json.dumps({"TACPLUS": {"global": {"passkey": PASSWORD}}})
     ssh.write_text(f"#!/bin/sh\ncat >/dev/null\necho '{answer}'\n")
@@ -96,8 +94,8 @@ def test_what_a_switch_over_ssh_says_of_its_configuration_is_not_shown(tmp_path:
     assert PASSWORD not in ran.stdout + ran.stderr
 
 
-def test_a_command_on_a_switch_is_not_run_again_and_why_it_failed_is_said(tmp_path: Path) -> None:
-    """However often a site has Ansible retry: a patch may have been applied already."""
+def test_a_failed_command_is_not_repeated(tmp_path: Path) -> None:
+    """Even if a site configures retries: a patch may have been applied."""
     ssh = tmp_path / "ssh"
     ssh.write_text(
         f"#!/bin/sh\ncat >/dev/null\n"

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""One switch, every fault: afterwards it is what it was, or the message says that it is not."""
+"""One switch and every fault: the former state is back, or the message says that it is not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import s
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import Asic
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.session import (
     Interrupted,
-    Outcome,
+    SessionOutcome,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     SwitchError,
@@ -37,7 +37,7 @@ CONFIRM_S = 300
 
 
 def refused(switch: FakeSwitch) -> None:
-    """Says no, and nothing of it is in force."""
+    """Refuse, with nothing in force."""
     raise SwitchError("10.0.0.1: it says no")
 
 
@@ -47,7 +47,7 @@ def refused_disarmed(switch: FakeSwitch) -> None:
 
 
 def partly(switch: FakeSwitch) -> None:
-    """Fails half-way; its timer undoes it."""
+    """Fail with half of the change in force; the timer undoes it."""
     switch.state["Ethernet0"] = "ours"
     raise SwitchError("10.0.0.1: Ethernet8: disk full")
 
@@ -58,7 +58,7 @@ def partly_for_good(switch: FakeSwitch) -> None:
 
 
 def cut(switch: FakeSwitch) -> None:
-    """The step is done, its answer is lost, and so is everything for a while."""
+    """Act, and lose the answer and the connection for a while."""
     switch.unreachable_until = switch.time.now_s + 60
     raise SwitchError("10.0.0.1: connection lost")
 
@@ -74,7 +74,7 @@ def applied_then_cut(switch: FakeSwitch) -> None:
 
 
 def kept_then_cut(switch: FakeSwitch) -> None:
-    """It was kept, and the answer was lost."""
+    """Keep the change, and lose the answer."""
     switch.undo_at = None
     cut(switch)
 
@@ -94,7 +94,7 @@ def expired_and_refused(switch: FakeSwitch) -> None:
 
 
 def wrong(switch: FakeSwitch) -> None:
-    """Has another value than the one that it accepted."""
+    """Have another value than the accepted one."""
     switch.state["ecn"] = "half"
 
 
@@ -108,7 +108,7 @@ def undone_but_not_really(switch: FakeSwitch) -> None:
 
 
 def bug(switch: FakeSwitch) -> None:
-    raise KeyError("what nobody expected")
+    raise KeyError("unexpected")
 
 
 def interrupt(switch: FakeSwitch) -> None:
@@ -119,7 +119,9 @@ def fake(**faults: list[Optional[Fault]]) -> FakeSwitch:
     return FakeSwitch(dict(FORMER), Time(), dict(faults))
 
 
-def run(switch: FakeSwitch, *, output: Optional[list[str]] = None, **options: Any) -> Outcome:
+def run(
+    switch: FakeSwitch, *, output: Optional[list[str]] = None, **options: Any
+) -> SessionOutcome:
     lines: list[str] = [] if output is None else output
     system = FakeSystem(options.pop("wanted", WANTED), options.pop("findings", ()))
     return session.run(
@@ -135,7 +137,7 @@ def run(switch: FakeSwitch, *, output: Optional[list[str]] = None, **options: An
 
 
 def settle(switch: FakeSwitch) -> dict[str, Any]:
-    """What it has when all its timers have run out."""
+    """The state when all timers have expired."""
     switch.time.now_s += 10 * CONFIRM_S
     switch.tick()
     return switch.state
@@ -154,7 +156,7 @@ def test_a_switch_that_has_it_all_is_only_read() -> None:
     switch = FakeSwitch(dict(AFTER), Time())
     outcome = run(switch)
     assert switch.calls == ["read"]
-    assert outcome == Outcome(outcome.difference, outcome.difference, outcome.report)
+    assert outcome == SessionOutcome(outcome.difference, outcome.difference, outcome.report)
     assert not outcome.difference
 
 
@@ -176,7 +178,7 @@ def test_links_that_stay_down_undo_the_change_that_took_them_down() -> None:
     assert "confirm" not in switch.calls
 
 
-def test_one_link_of_many_that_stays_down_is_said_and_nothing_is_undone() -> None:
+def test_one_dark_link_of_many_is_reported_and_kept() -> None:
     switch, output = fake(), []
     switch.further_links = 9
     switch.links_take_s = 10 * session.LINKS_S
@@ -229,8 +231,8 @@ def test_an_error_of_ours_is_told_and_not_raised(step: str, monkeypatch: Any) ->
 
 
 @pytest.mark.parametrize("fault", [cut_for_good, partly_for_good])
-def test_a_switch_is_waited_for_as_long_as_it_may_take_to_undo_a_change(fault: Fault) -> None:
-    """An hour was less than a rollback could take, and its end was never seen."""
+def test_the_run_waits_as_long_as_undoing_may_take(fault: Fault) -> None:
+    """A rollback may take longer than an hour."""
     switch = fake(apply=[fault])
     switch.undone_within_s = 20000
     began = switch.time.now_s
@@ -240,8 +242,8 @@ def test_a_switch_is_waited_for_as_long_as_it_may_take_to_undo_a_change(fault: F
     assert "By now the" in outcome.error
 
 
-def test_a_switch_that_undoes_port_by_port_is_waited_for_until_it_has() -> None:
-    """Its timer ends after 300 s, and undoing takes it 20 minutes more."""
+def test_the_run_waits_for_a_slow_undo() -> None:
+    """The timer expires after 300 s, and undoing takes 20 minutes more."""
 
     def begun(switch: FakeSwitch) -> None:
         switch.undo_at = switch.time.now_s + 1200
@@ -300,7 +302,7 @@ FAULTS: dict[str, dict[str, list[Optional[Fault]]]] = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_after_a_fault_the_former_state_is_back_and_the_message_says_so(name: str) -> None:
+def test_after_a_fault_the_former_state_is_back(name: str) -> None:
     switch = fake(**{step: list(faults) for step, faults in FAULTS[name].items()})
     outcome = run(switch)
     if name == "kept, answer lost":
@@ -315,7 +317,7 @@ def test_after_a_fault_the_former_state_is_back_and_the_message_says_so(name: st
     assert outcome.remaining.changes == outcome.difference.changes
 
 
-def test_what_takes_longer_than_the_timer_to_be_read_back_is_not_kept() -> None:
+def test_a_read_slower_than_the_timer_undoes_the_change() -> None:
     switch = fake(read=[None, expired])
     outcome = run(switch)
     assert "confirm" not in switch.calls
@@ -352,7 +354,7 @@ def test_what_cannot_be_undone_is_said_loudly_with_what_is_in_force(
         assert word in outcome.error
 
 
-def test_a_switch_that_stays_away_is_waited_for_as_long_as_its_timer_runs() -> None:
+def test_the_run_waits_for_the_timer_of_a_lost_switch() -> None:
     switch, output = fake(read=[None, cut_for_good]), []
     began = switch.time.now_s
     outcome = run(switch, output=output)

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The shell on a switch over Ansible: what is sent, how long, how often, and what is shown."""
+"""The shell on a switch over Ansible: commands, time limits, retries, output."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from ansible.errors import AnsibleConnectionFailure
 from ansible_collections.baremetal.mpi_roce.plugins.action import switch_qos
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import deadline as deadline_module
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.deadline import TimeIsUpError
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     Completed,
     SwitchError,
@@ -39,7 +40,7 @@ class Connection:
 
 
 class Action:
-    """What of an action plugin the shell uses; `do` is the switch."""
+    """The part of an action plugin that the shell uses; `do` is the switch."""
 
     def __init__(self, do: Callable[[str, bytes], tuple[int, str, str]]) -> None:
         self._connection = Connection()
@@ -67,7 +68,7 @@ def shell_on(
     return switch_qos.AnsibleShell(action), action  # type: ignore[arg-type]
 
 
-def test_a_command_is_run_once_without_a_terminal_and_its_answer_not_shown() -> None:
+def test_a_command_runs_once_without_a_terminal() -> None:
     shell, action = shell_on(lambda _command, _stdin: (3, "out", "err"))
     assert shell.run("config 'save' -y") == Completed(3, "out", "err")
     ((command, sent, no_log, retries),) = action.seen
@@ -94,7 +95,7 @@ def test_a_lost_connection_names_the_switch_and_the_reason_in_one_line() -> None
     assert len(action.seen) == 1
 
 
-def test_a_reason_that_may_not_be_shown_is_asked_for_with_a_harmless_command() -> None:
+def test_a_censored_reason_is_probed_by_a_harmless_command() -> None:
     def lost(command: str, _stdin: bytes) -> tuple[int, str, str]:
         if command != "exit 0":
             raise AnsibleConnectionFailure("<error censored due to no log>")
@@ -107,7 +108,7 @@ def test_a_reason_that_may_not_be_shown_is_asked_for_with_a_harmless_command() -
     assert len(action.seen) == 2
 
 
-def test_a_switch_that_does_not_answer_is_given_up_when_time_is_over() -> None:
+def test_a_silent_switch_is_abandoned_at_the_limit() -> None:
     def hang(_command: str, _stdin: bytes) -> tuple[int, str, str]:
         threading.Event().wait(deadline(60))
         return 0, "", ""
@@ -128,6 +129,21 @@ def test_a_time_limit_around_it_goes_on_counting(monkeypatch: pytest.MonkeyPatch
         assert 0 < signal.alarm(0) <= 9_970
     finally:
         signal.alarm(0)
+        signal.signal(signal.SIGALRM, former)
+
+
+@pytest.mark.parametrize(("outer_s", "raised"), [(0.05, InterruptedError), (60, TimeIsUpError)])
+def test_the_shorter_of_two_time_limits_holds(outer_s: float, raised: type[BaseException]) -> None:
+    def expire(_number: int, _frame: Any) -> None:
+        raise InterruptedError
+
+    former = signal.signal(signal.SIGALRM, expire)
+    signal.setitimer(signal.ITIMER_REAL, outer_s)
+    try:
+        with pytest.raises(raised), deadline_module.time_limit(0.2):
+            threading.Event().wait(deadline(60))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, former)
 
 

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""SONiC's CONFIG_DB: what is wanted, what differs, the patches for it, and what they cost."""
+"""SONiC's CONFIG_DB: desired tables, differences, patches, and their impact."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class TestWanted:
 
 
 class TestDifference:
-    def test_a_new_switch_takes_objects_the_interval_and_four_calls_for_each_group(self) -> None:
+    def test_a_new_switch_takes_four_calls_per_group(self) -> None:
         objects, interval, *ports = plan(new_switch(2)).steps
         assert {op["path"].split("/")[1] for op in objects.operations} <= {*tables.OBJECTS}
         assert interval == PollInterval("100")
@@ -175,7 +175,7 @@ class TestDifference:
         assert [patch.unordered for patch in ports[:4]] == [False, True, True, False]
 
     def test_a_port_without_admin_status_is_down_and_does_not_bounce(self, done: Config) -> None:
-        """sonic-utilities patch_sorter.py and sonic-swss buffermgr.cpp take it for down."""
+        """Down for sonic-utilities patch_sorter.py and sonic-swss buffermgr.cpp."""
         for status, down in ((None, ()), ("down", ()), ("up", ("Ethernet0",))):
             drifted = changed(done, "PORT_QOS_MAP|Ethernet0 pfc_enable", "3,4")
             drifted = changed(drifted, "PORT|Ethernet0 admin_status", status)
@@ -238,7 +238,7 @@ class TestDifference:
         losses = plan(changed(done, "PORT|Ethernet0 pfc_asym", "on")).impact.losses
         assert [loss.startswith("1 port no longer") for loss in losses] == [True]
 
-    def test_a_member_of_a_port_channel_is_refused_if_the_model_has_it(self, done: Config) -> None:
+    def test_a_port_channel_member_of_the_model_is_refused(self, done: Config) -> None:
         assert not plan(changed(done, "PORTCHANNEL_MEMBER|PortChannel7|Ethernet24", {}))
         bundled = copy.deepcopy(done)
         bundled["PORTCHANNEL_MEMBER"] = {"PortChannel7|Ethernet8": {}}
@@ -281,9 +281,7 @@ class TestDifference:
         mtu, polling = plan(drifted).impact.losses
         assert "MTU of 1 port" in mtu and "every port" in polling
 
-    def test_an_object_that_cannot_be_changed_gets_a_second_name_and_goes_last(
-        self, done: Config
-    ) -> None:
+    def test_an_immutable_object_gets_a_second_name(self, done: Config) -> None:
         drifted = changed(done, f"BUFFER_PROFILE|{PROFILE} xon", "1")
         add, *bind, clear = plan(drifted).steps
         assert [op["path"] for op in add.operations] == [f"/BUFFER_PROFILE/{PROFILE}.2"]
@@ -312,9 +310,7 @@ class TestDifference:
         assert "Ethernet0|3" not in final["BUFFER_PG"]
         assert final["PORT_QOS_MAP"]["Ethernet0"]["pfc_enable"] == "4"
 
-    def test_a_port_that_left_the_model_loses_what_is_ours_and_keeps_the_rest(
-        self, done: Config
-    ) -> None:
+    def test_a_port_that_left_loses_only_our_settings(self, done: Config) -> None:
         mixed = changed(done, "PORT_QOS_MAP|Ethernet8 dot1p_to_tc_map", "AZURE")
         mixed = changed(mixed, "DOT1P_TO_TC_MAP|AZURE", {"0": "0"})
         mixed = changed(mixed, "QUEUE|Ethernet8|5", {"scheduler": "scheduler.0"})
@@ -399,7 +395,7 @@ def test_where_ports_share_headroom_a_profile_is_as_large_as_xon(how: str) -> No
     assert (profile["size"], profile["xon"], profile["xoff"]) == ("38912", "38912", "393216")
 
 
-def test_headroom_of_the_model_that_ports_share_needs_a_switch_where_they_do() -> None:
+def test_shared_headroom_of_the_model_needs_a_shared_pool() -> None:
     chip = Asic("mine", values={(800, 50): Headroom(9, xon_bytes=9, xoff_bytes=60000)})
     intent = replace(small(), asic=chip)
     with pytest.raises(SwitchError, match=r"60000 .* BUFFER_POOL"):
@@ -505,7 +501,7 @@ class TestReport:
 
 
 def test_a_watchdog_never_detects_faster_than_it_polls(done: Config) -> None:
-    """The first change of the interval is right for ports that are not changed yet."""
+    """The first change of the interval fits ports that are not changed yet."""
     slow = small({"pfc": {"watchdog": {"detection_ms": 800, "restoration_ms": 900}}})
     for start, intent in ((done, slow), (converged(done, slow), small())):
         for state in stepped(start, plan(start, intent).steps):
@@ -543,8 +539,8 @@ def test_how_long_it_takes_goes_by_the_release(version: str, least: int, most: i
     )
 
 
-def test_ports_with_a_link_go_first_and_half_of_the_uplinks_stay_up() -> None:
-    """Only a link can show a fault, and a leaf without uplinks carries nothing."""
+def test_linked_ports_go_first_and_half_of_the_uplinks_stay() -> None:
+    """Only a link reveals a fault, and a leaf needs uplinks."""
     intent = intents(nodes=48)["leaf01"]
     hosts = [port for port in intent.ports if port.kind == "host"][:28]
     uplinks = [port for port in intent.ports if port.kind == "uplink"][:4]
@@ -560,7 +556,7 @@ def test_ports_with_a_link_go_first_and_half_of_the_uplinks_stay_up() -> None:
 
 
 def test_ports_that_leave_and_ports_that_come_are_in_different_groups() -> None:
-    """A row of PFC_WD that goes and one that comes are a move to jsonpatch, which is refused."""
+    """jsonpatch turns a removed and an added row of PFC_WD into a move, which is refused."""
     whole = intents(nodes=48)["leaf01"]
     early, late = (replace(whole, ports=whole.ports[part]) for part in (slice(8), slice(4, 12)))
     start = converged(new_switch(12), early)
@@ -573,7 +569,7 @@ def test_ports_that_leave_and_ports_that_come_are_in_different_groups() -> None:
 
 @pytest.mark.parametrize("qos", [{"roce": {"priority": 4}}, {"roce": {"priority": 5, "dscp": 40}}])
 def test_another_priority_reaches_each_port_whole(done: Config, qos: dict[str, Any]) -> None:
-    """At no moment is a port up with the maps of one priority and the buffer of the other."""
+    """A port is never up with the maps of one priority and the buffer of another."""
 
     def contract(config: Config, port: str) -> Any:
         rows: list[Any] = []
@@ -613,7 +609,7 @@ def test_a_dscp_alone_is_changed_in_place(done: Config) -> None:
 
 
 def test_a_further_priority_of_a_port_keeps_the_names_of_maps(done: Config) -> None:
-    """RoCE data is lossless there meanwhile, so no other port goes down for it."""
+    """RoCE data stays lossless meanwhile, so no other port goes down."""
     drifted = changed(done, "PORT_QOS_MAP|Ethernet0 pfc_enable", "3,4")
     drifted = changed(drifted, f"DSCP_TO_TC_MAP|{NAME} 26", "0")
     assert converged(drifted) == done
@@ -675,7 +671,7 @@ GOLDEN = Path(__file__).parent / "golden" / "fabric" / "sonic"
 
 @pytest.mark.parametrize(("name", "ports"), [("leaf01", 64), ("spine01", 32)])
 def test_config_db_is_the_golden_one(name: str, ports: int) -> None:
-    """Of the reference cluster, every port in use."""
+    """The reference cluster with every port in use."""
     intent = intents(nodes=48)[name]
     assert len(intent.ports) == ports
     config = new_switch()

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Lossless buffers of SONiC switches: of any vendor's figures, of the right chip and release."""
+"""Lossless buffers of SONiC switches: values of any vendor, checks of chip and release."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class TestRows:
         final = converged(config, intent, asic_type="broadcom", lookup=lookup)
         return final["BUFFER_PROFILE"][PROFILE]
 
-    def test_what_a_row_leaves_out_is_what_all_rows_of_the_platform_have(self) -> None:
+    def test_missing_columns_come_from_the_platform(self) -> None:
         room, other = Headroom(18796, 0, 835406), Headroom(18796, 0, 700000, -2, 3556)
         assert self.plan(room).items() >= {"dynamic_th": "0"}.items()
         assert "xon_offset" not in self.plan(room)
@@ -125,7 +125,7 @@ class TestRows:
 
     @pytest.mark.parametrize("lanes", ["", "1,2,3,4", None])
     def test_a_port_has_no_fewer_lanes_than_its_speed_needs(self, lanes: str | None) -> None:
-        """Else one such row would halve XON for every port of its kind."""
+        """Otherwise one such row would halve XON for every port of its kind."""
         config = changed(new_switch(2), "PORT|Ethernet0 lanes", lanes)
         assert converged(config)["BUFFER_PROFILE"][PROFILE]["xon"] == "38912"
 
@@ -228,7 +228,7 @@ class TestChips:
 
 
 class TestWayOut:
-    def test_the_queue_of_roce_data_may_not_be_served_from_a_lossy_pool(self) -> None:
+    def test_a_lossy_pool_for_the_roce_queue_is_refused(self) -> None:
         drifted = changed(new_switch(2), "BUFFER_QUEUE|Ethernet8|3", {"profile": LOSSY})
         for port in ("Ethernet0", "Ethernet8"):
             drifted["BUFFER_QUEUE"][f"{port}|4"] = drifted["BUFFER_QUEUE"].pop(f"{port}|3-4")

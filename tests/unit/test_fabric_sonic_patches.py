@@ -21,7 +21,7 @@ from tests.unit.sonic_switch import Config, dangling, new_switch, present, small
 
 NAME = "BAREMETAL_MPI_ROCE"
 PORTS = ("Ethernet0", "Ethernet8", "Ethernet16")
-"""The first two are the model's, the third is the operator's."""
+"""The first two belong to the model, the third to the operator."""
 
 CONTRACTS: tuple[dict[str, Any], ...] = (
     {},
@@ -60,7 +60,8 @@ OPERATORS: dict[str, tuple[str, dict[str, str]]] = {
 
 @st.composite
 def switches(draw: st.DrawFn) -> Config:
-    """New, or once of another contract; drifted, tables missing, objects of the operator."""
+    """A new switch, or one with another contract; drift, missing tables, objects of the
+    operator."""
     config = new_switch(len(PORTS))
     if draw(st.booleans()):
         config = final(config, draw(st.integers(0, len(CONTRACTS) - 1)))[0]
@@ -81,7 +82,7 @@ def switches(draw: st.DrawFn) -> Config:
 
 
 def _drift(draw: st.DrawFn, config: Config) -> None:
-    """One field, row or object of ours, or of a port of the model, is not what it was."""
+    """Change one field, row or object that we own."""
     table = draw(st.sampled_from([t for t in tables.CHANGED if config.get(t)]))
     keys = [
         key
@@ -140,7 +141,7 @@ def _is_the_operators_as_it_was(before: Config, reached: Config) -> None:
 
 
 def _impact_is_exact(before: Config, reached: Config, difference: Any) -> None:
-    """By the rule of docs/fabric.md, from the states and not from the changes."""
+    """Ports that go down by the rule of docs/fabric.md, from the states only."""
     bounced = {
         tables.port_of(key)
         for table in BOUNCING

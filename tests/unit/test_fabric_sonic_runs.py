@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Runs on a SONiC switch that meet others, or are cut off: what is saved, who goes first."""
+"""Concurrent and interrupted runs on a SONiC switch."""
 
 from __future__ import annotations
 
@@ -56,12 +56,10 @@ def done() -> Config:
 
 
 class TestSaved:
-    """Killed between in force and saved, or kept by hand: a restart would lose it."""
+    """Killed before saving, or changed by hand: a restart would lose it."""
 
     @pytest.mark.parametrize("saved", [json.dumps(new_switch(2)), '{"PORT": {', "[]", "{}"])
-    def test_what_is_in_force_and_not_saved_is_found_and_saved_at_no_cost(
-        self, shell: FakeShell, saved: str
-    ) -> None:
+    def test_an_unsaved_contract_is_found_and_saved(self, shell: FakeShell, saved: str) -> None:
         shell.state = done()
         save(shell, saved)
         found = run(shell, apply=False)
@@ -122,7 +120,7 @@ class TestSaved:
 
 
 def at(shell: FakeShell, words: str, act: Callable[[], None], *, before: bool = True) -> None:
-    """Once, when a command with these words is run."""
+    """Act once, when a command contains these words."""
     ran = shell.run
     acted: list[str] = []
 
@@ -148,7 +146,7 @@ class TestTwoControllers:
     def test_the_second_is_refused_wherever_the_first_is(
         self, shell: FakeShell, words: str
     ) -> None:
-        """And the checkpoint that the first goes back to stays."""
+        """The checkpoint of the first run stays."""
         first, second = DRIVER.connect(shell), DRIVER.connect(shell)
         second.owner = "run of eve on ctl02"
         first.owner = "run of adam on ctl01"
@@ -189,7 +187,7 @@ class TestTwoControllers:
 
 
 def test_a_controller_lost_when_it_had_saved_leaves_nothing_for_long(shell: FakeShell) -> None:
-    """Its checkpoint goes with the next change."""
+    """The next change removes its checkpoints."""
 
     def killed() -> None:
         raise session.Interrupted
@@ -208,7 +206,7 @@ def test_a_controller_lost_when_it_had_saved_leaves_nothing_for_long(shell: Fake
 
 
 class TestInterrupted:
-    """Ctrl-C while `apply-patch` runs, which is minutes."""
+    """Ctrl-C during `apply-patch`, which takes minutes."""
 
     def test_the_switch_undoes_it_at_once_and_alone(self, shell: FakeShell) -> None:
         before = shell.state

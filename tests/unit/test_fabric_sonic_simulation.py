@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The driver's patches on the simulated switch, which others wrote from the same sources."""
+"""The driver's patches on the simulated switch, which was written independently."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Said = pytest.CaptureFixture[str]
 
 
 TOMAHAWK5 = Asic("tomahawk5", values={(400, 50): Headroom(1248, 2288, 337000, 0, 2288)})
-"""Between the 40 and the 300 m that the platform has rows for."""
+"""Between 40 and 300 m, for which the platform has rows."""
 
 
 def intent(qos: Optional[dict[str, Any]] = None, broadcom: bool = False) -> SwitchIntent:
@@ -57,7 +57,7 @@ def intent(qos: Optional[dict[str, Any]] = None, broadcom: bool = False) -> Swit
 
 
 def read(leaf: Switch, output: Said) -> Present:
-    """As over SSH: what the commands print."""
+    """Output of the commands, as over SSH."""
     output.readouterr()
     parts = {}
     for name, run, words in (
@@ -114,7 +114,7 @@ QOS: dict[str, dict[str, Any]] = {
 
 
 def test_a_group_is_right_where_buffermgrd_binds_its_own_again(leaf: Switch, capsys: Said) -> None:
-    """It does so when a port comes up, wherever the platform has the row (sonic-swss e6b0c5b5)."""
+    """It acts when a port comes up, if the platform has the row (sonic-swss e6b0c5b5)."""
     (leaf.folder / "other").mkdir()
     broadcom = Switch(leaf.folder / "other", "tomahawk5")
     for metres in (5, 40, 300):
@@ -149,7 +149,7 @@ def test_from_the_factory_over_any_contract_and_back(
 
 
 def test_a_link_is_moved_to_another_port_in_one_run_and_back(leaf: Switch, capsys: Said) -> None:
-    """Both in one patch were a move of a PFC_WD row, which is refused; so it is in a rollback."""
+    """Together they would be a move of a PFC_WD row, which is refused, also in a rollback."""
     apply(leaf, plan(leaf, capsys), capsys)
     before, here = leaf.config, intent()
     moved = replace(here, ports=(here.ports[0], replace(here.ports[1], name=UNUSED)))
@@ -165,7 +165,7 @@ def test_a_link_is_moved_to_another_port_in_one_run_and_back(leaf: Switch, capsy
 
 
 def test_no_patch_and_no_way_back_changes_a_port_that_is_up(switch: Switch, capsys: Said) -> None:
-    """`-i` leaves it to us that ports are down, and each goes down once."""
+    """With `-i` the driver takes ports down, each once."""
     rows = ("PORT_QOS_MAP", "QUEUE", "BUFFER_PG")
 
     def up(one: Any, other: Any) -> list[str]:

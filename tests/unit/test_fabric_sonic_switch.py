@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A SONiC switch over its shell: every way in which a change can fail, and what is left then."""
+"""A SONiC switch over its shell: every way in which a change can fail, and its end state."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.unit.sonic_switch import Config, FakeShell, after, new_switch, presen
 
 CONFIRM_S = 300
 cost: Any = sonic_updater.cost
-"""What a patch from one state to another takes upstream, as the simulated switch charges it."""
+"""Duration of a patch upstream, as the simulated switch computes it."""
 
 
 def plan(config: Config) -> Difference:
@@ -174,7 +174,7 @@ class TestApply:
         assert shell.state == shell.saved == before
         assert (shell.units, shell.checkpoints) == ([], [])
 
-    def test_what_is_left_over_by_a_lost_answer_at_the_end_is_no_failure(
+    def test_leftovers_after_a_lost_last_answer_are_no_failure(
         self, switch: SonicSwitch, shell: FakeShell
     ) -> None:
         applied = apply(switch, shell)
@@ -215,7 +215,7 @@ class TestFailures:
         assert list((shell.root / "tmp").iterdir()) == []
 
     def test_the_last_patch_is_refused(self, switch: SonicSwitch, shell: FakeShell) -> None:
-        """In part is not at all."""
+        """A partial change is undone."""
         difference = rebinding(shell)
         before = shell.state
         ran = shell.run
@@ -236,7 +236,7 @@ class TestFailures:
     def test_a_connection_that_comes_back_undoes_what_its_loss_left(
         self, switch: SonicSwitch, shell: FakeShell, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Not only its timer, which ends much later."""
+        """The run undoes it, before the timer."""
         monkeypatch.setattr(driver, "RETRY_S", 0)
         ran, before, lost = shell.run, shell.state, []
 
@@ -255,7 +255,7 @@ class TestFailures:
     def test_the_connection_is_lost_for_good(
         self, switch: SonicSwitch, shell: FakeShell, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """What was begun ends on the switch, and its own timer undoes it."""
+        """The command finishes on the switch, and the timer undoes it."""
         monkeypatch.setattr(driver, "LOST_S", 0)
         before = shell.state
         ran, lost = shell.run, []
@@ -280,7 +280,7 @@ class TestFailures:
         assert shell.state == before
 
     @pytest.mark.parametrize("program", ["save", "json"])
-    def test_what_cannot_be_saved_is_undone_and_the_saved_file_is_as_before(
+    def test_an_unsaved_change_is_undone(
         self, switch: SonicSwitch, shell: FakeShell, program: str
     ) -> None:
         before = shell.state
@@ -309,7 +309,7 @@ class TestFailures:
         shell.fire(unit)
         assert (shell.state, shell.units, shell.checkpoints) == (before, [], [])
 
-    def test_a_checkpoint_that_a_full_disk_cut_short_is_not_gone_back_to(
+    def test_a_truncated_checkpoint_is_not_restored(
         self, switch: SonicSwitch, shell: FakeShell
     ) -> None:
         before, shell.full_at = shell.state, "002"
@@ -320,13 +320,13 @@ class TestFailures:
     def test_undoing_goes_on_where_nobody_reads_what_it_prints(
         self, switch: SonicSwitch, shell: FakeShell
     ) -> None:
-        """The connection was lost: nothing can be printed any more."""
+        """The connection is lost, so nothing can be printed."""
         before = shell.state
         shell.run(f"exec >&-; {apply(switch, shell).going_back()}")
         assert (shell.state, shell.units, shell.checkpoints) == (before, [], [])
 
     def test_no_patch_while_a_timer_undoes(self, switch: SonicSwitch, shell: FakeShell) -> None:
-        """A controller that slept: systemd calls the timer active until its service has ended."""
+        """systemd reports a timer as active until its service has finished."""
         ran, before = shell.run, shell.state
 
         def run(command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
@@ -440,13 +440,13 @@ def test_the_patch_is_on_no_command_line(switch: SonicSwitch, shell: FakeShell) 
 
 
 class TestPace:
-    """What a switch takes is measured by its dry run, and limits follow."""
+    """Limits follow from the duration of a dry run."""
 
     @pytest.fixture
     def slow(
         self, switch: SonicSwitch, shell: FakeShell, monkeypatch: pytest.MonkeyPatch
     ) -> dict[str, float]:
-        """Seconds of a start of `config`, and of sorting in the dry run; how many changes."""
+        """Seconds to start `config` and to sort in the dry run; number of changes."""
         ran, now = shell.run, [0.0]
         monkeypatch.setattr(driver.time, "monotonic", lambda: now[0])
         takes = {"start": 2.0, "sort": 60.0, "changes": 40.0}
@@ -478,7 +478,7 @@ class TestPace:
         applied_s = min(changes, operations) * driver.APPLY_S
         assert pace.change_s == pytest.approx((sort + applied_s) / operations)
 
-    def test_a_slow_switch_gets_longer_limits_for_a_patch_and_for_undoing_it(
+    def test_a_slow_switch_gets_longer_limits(
         self, switch: SonicSwitch, shell: FakeShell, slow: dict[str, float]
     ) -> None:
         """No fixed 120 s: on 202511 a port was sorted for 40 s, on a core that may be faster."""
@@ -496,7 +496,7 @@ class TestPace:
     def test_the_trial_is_the_objects_and_the_largest_group_going_down(
         self, shell: FakeShell
     ) -> None:
-        """It counts in neither what needs the objects nor the interval, which are not there yet."""
+        """It excludes steps that need the objects or the interval, which do not exist yet."""
         planned = plan(shell.state).steps
         trial = steps.trial_of(planned)
         ports = [op for op in planned[2].operations if op["path"].startswith("/PORT/")]
@@ -521,11 +521,11 @@ def test_tables_of_ports_go_through_i_and_come_back_so(
 
 @pytest.mark.slow
 class TestManyPorts:
-    """In one group a mistake would take every link; one by one upstream's sorter takes an hour."""
+    """One group would lose every link to a mistake; single ports would take an hour."""
 
     @pytest.fixture
     def impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Links that are down are not waited for."""
+        """Do not wait for links."""
         monkeypatch.setattr(driver, "LINKS_S", 0)
 
     @pytest.fixture
@@ -571,7 +571,7 @@ class TestManyPorts:
         difference: Difference,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """It never strikes while its batch is applied, and the next is armed before it goes."""
+        """It never expires during its batch, and the next is armed before it stops."""
         monkeypatch.setattr(SonicSwitch, "_measured", lambda _switch, _steps: steps.IN_BULK)
         switch.apply(difference, CONFIRM_S)
         assert [line.partition(", about")[0] for line in shell.said] == [
@@ -592,7 +592,7 @@ class TestManyPorts:
                 assert armed >= CONFIRM_S
 
     def stays_down(self, shell: FakeShell, *ports: str) -> None:
-        """Their links do not come back from their first bounce."""
+        """Their links stay down after the first bounce."""
         ran = shell.run
 
         def run(command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
@@ -632,7 +632,7 @@ class TestManyPorts:
     def test_a_controller_that_is_lost_leaves_no_port_of_its_group_down(
         self, switch: SonicSwitch, shell: FakeShell, difference: Difference
     ) -> None:
-        """What a group is told is one command line, which ends on the switch."""
+        """A group is one command line, which finishes on the switch."""
         ran = shell.run
 
         def run(command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
@@ -708,7 +708,7 @@ SECRETS: Config = {
 
 
 class Overheard(FakeShell):
-    """Remembers all answers."""
+    """Records all answers."""
 
     output = ""
 
@@ -724,7 +724,7 @@ def overheard(tmp_path: Path) -> Overheard:
 
 
 def test_passwords_of_other_tables_stay_on_the_switch(overheard: Overheard) -> None:
-    """Ansible shows at -vvv whatever comes over SSH."""
+    """At -vvv Ansible shows all output over SSH."""
     switch, intent = DRIVER.connect(overheard), small()
     read = switch.read()
     assert read.config == new_switch(2)

@@ -80,7 +80,7 @@ def test_a_gpu_that_cannot_be_opened_is_named(healthy: str, line: str, address: 
         assert smi.parse(255, text).unreachable == {address: line}
 
 
-def test_nvml_is_asked_in_a_process_of_its_own(tmp_path: Path) -> None:
+def test_nvml_runs_in_a_separate_process(tmp_path: Path) -> None:
     path = tmp_path / "pynvml.py"
     path.write_text(FAKE_PYNVML, encoding="utf-8")
     answer = reading.ask_nvml(commands.run, path)

@@ -81,7 +81,7 @@ def test_a_fresh_node_is_installed_and_verified_once(node):
     assert node.snapshot() == before
 
 
-def test_check_mode_on_a_fresh_node_shows_all_and_does_nothing(node):
+def test_check_mode_on_a_fresh_node(node):
     before = node.snapshot()
     shown = node.converge(check_mode=True)
     assert node.snapshot() == before
@@ -95,7 +95,7 @@ def test_check_mode_on_a_fresh_node_shows_all_and_does_nothing(node):
 
 
 @pytest.mark.parametrize("options", [{"gpus": []}, {"driver": ""}])
-def test_without_gpus_or_driver_there_is_one_check_and_no_change(node, options):
+def test_not_applicable_without_gpus_or_driver(node, options):
     before = node.snapshot()
     result = node.converge(**options)
     assert [check.status for check in result.outcome.checks] == ["not_applicable"]
@@ -178,7 +178,7 @@ JOBS = [
 
 
 @pytest.mark.parametrize(("name", "how"), JOBS)
-def test_the_driver_is_not_changed_under_a_job_which_is_named(node, name, how):
+def test_driver_change_is_refused_under_a_job(node, name, how):
     node.converge()
     node.process(4242, name, **how)
     before = node.snapshot()
@@ -192,7 +192,7 @@ def test_the_driver_is_not_changed_under_a_job_which_is_named(node, name, how):
     assert failed(node.converge(NEW, change_under_jobs=True)) == []
 
 
-def test_a_job_that_comes_after_the_plan_keeps_its_driver(node, monkeypatch):
+def test_job_started_after_the_plan(node, monkeypatch):
     """Read again directly before services stop."""
     node.converge()
     node.calls.clear()
@@ -232,7 +232,7 @@ def test_only_open_gpus_block_a_driver_change(node):
         ("0::/user.slice/user-9.slice/user@9.service/app.slice/x.service\n", ""),
     ],
 )
-def test_a_service_that_stays_on_a_drained_node_is_named(node, groups, unit):
+def test_remaining_service_is_named(node, groups, unit):
     node.converge()
     node.process(4242, "dcgm-exporter", opens="/dev/nvidiactl")
     node.write("proc/4242/cgroup", groups)
@@ -255,7 +255,7 @@ def test_the_services_of_the_set_are_no_job(node, name):
         node.converge(NEW)
 
 
-def test_an_interrupted_installation_is_not_finished_under_a_job(node):
+def test_repair_is_refused_under_a_job(node):
     node.converge()
     node.interrupted = "nvidia-open-580 is half installed"
     node.process(4242, "python3", opens="/dev/nvidia-uvm")
@@ -282,7 +282,7 @@ def test_unsolved_plan_counts_as_a_driver_change(node, monkeypatch):
 
 
 @pytest.mark.parametrize("start", ["fresh", "upgrade"])
-def test_a_run_killed_before_any_change_is_made_up_for(tmp_path, monkeypatch, start):
+def test_killed_run_is_completed_by_the_next(tmp_path, monkeypatch, start):
     """A run that was killed before any file, program or package is completed by the next."""
 
     def prepared(name):
@@ -321,7 +321,7 @@ def test_a_run_killed_before_any_change_is_made_up_for(tmp_path, monkeypatch, st
     pytest.fail("never ran to its end")
 
 
-def test_services_run_again_when_the_packages_could_not_be_had(node):
+def test_services_restart_after_a_failed_download(node):
     node.converge()
     result = node.converge(NEW, fails="before")
     assert any("repository does not answer" in error for error in result.outcome.errors)
@@ -329,7 +329,7 @@ def test_services_run_again_when_the_packages_could_not_be_had(node):
     assert node.converge(OLD).outcome.changed is False
 
 
-def test_half_a_transaction_starts_nothing_that_does_not_fit(node):
+def test_partial_transaction_starts_no_mismatched_service(node):
     node.converge()
     node.installed[DRIVER[2]] = f"{NEW}-0ubuntu1"
     result = node.converge(NEW, fails="between")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import reboots
@@ -125,13 +126,13 @@ DIFF = "WARNING! Diff between built and installed module!"
         ),
     ],
 )
-def test_dkms_is_asked_for_this_version_and_this_kernel(node, monkeypatch, text, state):
+def test_dkms_status(node, monkeypatch, text, state):
     other = "mlnx-ofed-kernel/25.10.OFED, 6.8.0-1-generic, x86_64: installed"
     monkeypatch.setattr(GpuNode, "_dkms", lambda self, words: (0, f"{other}\n{text}\n"))
     assert MODULE.status(node.node(), KERNEL)[0] == state
 
 
-def test_other_modules_than_dkms_built_are_a_finding_and_stay(node, monkeypatch):
+def test_modules_that_differ_from_the_build_stay(node, monkeypatch):
     """They may be intentional, and signed. GPUs are checked nevertheless."""
     node.converge()
     node.calls.clear()
@@ -173,7 +174,7 @@ def test_failed_build_reports_errors_of_its_log(node):
 # nouveau.
 
 
-def test_nouveau_goes_by_a_reboot_and_never_by_force(node):
+def test_nouveau_needs_a_reboot(node):
     node.load("nouveau")
     result = node.converge()
     assert found(result, "gpu_driver") == {"": "reboot"}
@@ -185,7 +186,7 @@ def test_nouveau_goes_by_a_reboot_and_never_by_force(node):
     assert reboots.required(node.root) == {}
 
 
-def test_the_blacklist_is_in_the_initramfs_also_after_an_interruption(node):
+def test_interrupted_initramfs_is_rebuilt(node):
     node.converge()
     assert "blacklist nouveau" in node.read(f"boot/initrd.img-{KERNEL}")
     node.write(f"boot/initrd.img-{KERNEL}", "old")
@@ -198,7 +199,7 @@ def test_the_blacklist_is_in_the_initramfs_also_after_an_interruption(node):
 
 
 @pytest.mark.parametrize("image", [f"boot/initrd.img-{KERNEL}", f"boot/initramfs-{KERNEL}.img"])
-def test_dracut_makes_the_image_that_the_node_boots_from(node, image):
+def test_dracut_image(node, image):
     """Ubuntu 26.04 has dracut instead of initramfs-tools (packages.ubuntu.com/resolute-updates/
     linux-initramfs-tool), as EL; their images have different names."""
     (node.root / "usr/sbin/update-initramfs").unlink()
@@ -282,7 +283,7 @@ class PeerMemory:
 AGAIN = ["dkms build -m nvidia", "dkms install -m nvidia"]
 
 
-def test_peermem_is_built_again_when_the_rdma_core_changed_under_it(node, monkeypatch):
+def test_peermem_is_rebuilt_after_an_rdma_change(node, monkeypatch):
     """In the run that finds it, so that the next boot loads it; NVIDIA/gpu-operator 2868."""
     peer = PeerMemory(node, monkeypatch)
     node.converge(gpudirect="peermem")
@@ -298,7 +299,7 @@ def test_peermem_is_built_again_when_the_rdma_core_changed_under_it(node, monkey
     assert not node.converge(gpudirect="peermem").outcome.changed
 
 
-def test_peermem_that_the_kernel_refuses_is_built_again(node, monkeypatch):
+def test_rejected_peermem_is_rebuilt(node, monkeypatch):
     """File times are not conclusive."""
     peer = PeerMemory(node, monkeypatch)
     peer.fits = False
@@ -316,7 +317,7 @@ def test_peermem_that_stays_refused_says_so(node, monkeypatch):
     assert peer.ERROR in error and "rebuild by DKMS" in error and "reboot" in error
 
 
-def test_peermem_over_the_kernels_own_rdma_core_is_not_built_again(node, monkeypatch):
+def test_peermem_with_inbox_rdma_is_not_rebuilt(node, monkeypatch):
     peer = PeerMemory(node, monkeypatch)
     peer.fits = False
     peer.at(f"lib/modules/{KERNEL}/kernel/drivers/infiniband/core/ib_core.ko.zst", 10)
@@ -360,7 +361,7 @@ DGX_OS = {
 
 
 @pytest.mark.parametrize("check_mode", [False, True])
-def test_a_driver_that_others_installed_is_verified_and_nothing_is_touched(node, check_mode):
+def test_unmanaged_driver_is_only_verified(node, check_mode):
     """Packages of Ubuntu and DGX OS, and files of NVIDIA's .run installer, are no refusal."""
     node.installed.update(DGX_OS)
     node.write("usr/bin/nvidia-uninstall", "")
@@ -375,7 +376,7 @@ def test_a_driver_that_others_installed_is_verified_and_nothing_is_touched(node,
     assert result.outcome.reasons == []
 
 
-def test_the_toolkit_of_others_is_compared_and_not_chosen(node):
+def test_unmanaged_toolkit_is_only_compared(node):
     node.converge()
     (node.root / "etc/profile.d/baremetal-mpi-roce-cuda.sh").unlink()
     files = [path for path in node.snapshot() if "cuda" in path]
@@ -387,7 +388,7 @@ def test_the_toolkit_of_others_is_compared_and_not_chosen(node):
     assert [path for path in node.snapshot() if "cuda" in path] == files
 
 
-def test_the_module_asks_no_package_manager_for_a_driver_of_others(node, monkeypatch):
+def test_unmanaged_driver_needs_no_package_manager(node, monkeypatch):
     for name in ("read_distribution", "manager_of", "gpu_packages"):
         monkeypatch.setattr(nvidia_gpu, name, None)
     options = {**OPTIONS, "hardware_root": str(node.root)}
@@ -400,14 +401,14 @@ def test_the_module_asks_no_package_manager_for_a_driver_of_others(node, monkeyp
 # The fabric manager.
 
 
-def test_a_fabric_manager_that_came_too_early_starts_once_more(node):
+def test_early_fabric_manager_is_started_again(node):
     node.races = 1
     result = node.converge()
     assert (result.outcome.errors, statuses(result)) == ([], {"ok"})
     assert ["systemctl", "restart", "nvidia-fabricmanager.service"] in node.calls
 
 
-def test_a_fabric_manager_that_does_not_start_twice_says_why(node):
+def test_failing_fabric_manager_reports_its_log(node):
     node.races = 2
     result = node.converge()
     [error] = result.outcome.errors
@@ -417,7 +418,7 @@ def test_a_fabric_manager_that_does_not_start_twice_says_why(node):
     assert statuses(node.converge()) == {"ok"}
 
 
-def test_a_masked_unit_is_named_with_the_way_to_unmask_it(node):
+def test_masked_unit_names_the_remedy(node):
     """NVIDIA/gpu-operator issue 356, NVIDIA/ansible-role-nvidia-driver issue 79."""
     node.converge()
     node.units["nvidia-fabricmanager.service"] = ["masked", "inactive"]
@@ -448,19 +449,18 @@ def test_nvml_bindings_are_installed_once(node):
     assert node.read(name) == "# pynvml\n"
 
 
-def _health(node, wait_s, slept):
+def _health(node, wait_s):
     wanted = stack.wanted(OPTIONS, read_software(software()).driver)
-    shared = Shared(GpuKernel(node.root, node.root), OLD)
-    return Health(shared, wanted, wait_s, clock=lambda: sum(slept), sleep=slept.append)
+    return Health(Shared(GpuKernel(node.root, node.root), OLD), wanted, wait_s)
 
 
 @pytest.mark.parametrize("check_mode", [False, True])
-def test_the_fabric_gets_its_time_and_no_more(node, check_mode):
+def test_fabric_wait(node, check_mode):
     """In check mode too, as a node that has just booted is verified that way."""
     node.converge()
     slept = []
-    waiting = _health(node, 30.0, slept)
-    on = node.node(check_mode)
+    waiting = _health(node, 30.0)
+    on = replace(node.node(check_mode), clock=lambda: sum(slept), sleep=slept.append)
     node.fabric = ["In Progress", "In Progress", "In Progress", "Completed"]
     assert [check.status for check in waiting.verify(on).checks] == ["ok"]
     assert slept == [5.0, 5.0]

@@ -91,7 +91,7 @@ def test_a_state_gives_its_one_finding(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_every_check_is_made_or_names_what_hindered_it(name: str) -> None:
+def test_every_check_is_reported(name: str) -> None:
     result = verdict(name)
     checks = result.checks
     assert {check.name for check in checks} == set(NAMES)
@@ -104,7 +104,7 @@ def test_every_check_is_made_or_names_what_hindered_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WELL)
-def test_a_node_that_is_well_passes_every_check_on_every_gpu(name: str) -> None:
+def test_healthy_node(name: str) -> None:
     result = verdict(name)
     assert {check.status for check in result.checks} == {OK}
     for each in (*EACH, "gpu_present", "gpu_xid"):
@@ -113,7 +113,7 @@ def test_a_node_that_is_well_passes_every_check_on_every_gpu(name: str) -> None:
     assert not result.settling
 
 
-def test_an_upgrade_without_a_reboot_is_one_reason_to_reboot() -> None:
+def test_upgrade_is_one_reason_to_reboot() -> None:
     result = verdict("mismatch", driver=UPGRADED)
     [found] = findings(result)
     assert (found.name, found.status) == ("gpu_driver_version", REBOOT)
@@ -138,7 +138,7 @@ def test_what_a_reboot_did_not_cure_has_failed(name: str, driver: str) -> None:
     assert [each.wanted for each in later.reasons] == [reason.wanted]
 
 
-def test_a_module_that_was_not_built_is_no_reason_to_reboot() -> None:
+def test_missing_module_is_no_reason_to_reboot() -> None:
     seen = look("mismatch")
     seen = replace(seen, driver=replace(seen.driver, on_disk=gpu_states.VERSION))
     result = evaluate(seen, wanted(driver=UPGRADED), node(unused))
@@ -159,8 +159,11 @@ def test_check_mode_is_pending_only_for_repairable_faults() -> None:
         if {check.status for check in findings(verdict(name, check_mode=True))} == {PENDING}
     }
     assert pending == {
-        *("fabric-manager-stopped", "fabric-manager-other", "persistence-off"),
-        *("proprietary", "not-loaded"),
+        "fabric-manager-stopped",
+        "fabric-manager-other",
+        "persistence-off",
+        "proprietary",
+        "not-loaded",
     }
 
 
@@ -199,7 +202,7 @@ def test_module_on_disk_must_match(on_disk: str) -> None:
     assert (found.name, found.status) == ("gpu_driver_version", FAILED)
 
 
-def test_masked_services_are_named_with_the_way_to_unmask_them() -> None:
+def test_masked_services_name_the_remedy() -> None:
     changed = state("fabric-manager-stopped")
     changed.services[gpu_states.FABRIC_MANAGER] = Service("masked", "inactive", "masked")
     [found] = findings(verdict(changed))
@@ -210,7 +213,7 @@ def test_masked_services_are_named_with_the_way_to_unmask_them() -> None:
     assert "systemctl unmask nvidia-persistenced" in found.reason
 
 
-def test_gpus_behind_each_others_switch_are_a_finding_each() -> None:
+def test_swapped_gpus() -> None:
     found = [(check.name, check.subject, check.found) for check in findings(verdict("swapped"))]
     assert found == [("gpu_rail", "gpu0", "0000:2f:00.0"), ("gpu_rail", "gpu1", "0000:11:00.0")]
 
@@ -226,7 +229,7 @@ def test_xid_of_a_faulty_gpu_is_no_second_finding() -> None:
     assert "Xid 48" in xid.reason and "gpu_pcie" in xid.reason and "13" not in xid.reason
 
 
-def test_ecc_that_waits_for_a_boot_explains_no_xid() -> None:
+def test_pending_ecc_does_not_explain_an_xid() -> None:
     changed = state("ecc-off")
     changed.put("ecc_mode/pending_ecc", "Enabled", 3)
     changed.xid(79, 3, "GPU has fallen off the bus")
@@ -234,7 +237,7 @@ def test_ecc_that_waits_for_a_boot_explains_no_xid() -> None:
     assert found == [("gpu_ecc_mode", REBOOT), ("gpu_xid", FAILED)]
 
 
-def test_an_idle_gpu_may_slow_its_link_and_not_narrow_it() -> None:
+def test_idle_gpu_may_reduce_only_its_link_speed() -> None:
     changed = state("link-gen5")
     for unknown in ("N/A", "ERR!"):
         changed.put("performance_state", unknown, 1)
@@ -293,7 +296,7 @@ def test_an_unknown_value_is_never_fine(path: str, check: str, how: str | None) 
     assert len(found) == 1 or (check == "gpu_ecc_mode" and names == {check}), found
 
 
-def test_what_no_gpu_of_the_node_knows_is_no_fault() -> None:
+def test_value_missing_on_all_gpus_is_no_fault() -> None:
     """Blackwell repairs memory; a driver before R565 has flags instead of the action."""
     changed = state("healthy")
     for path in ("ecc_errors/tpc_repair_pending", "ecc_errors/unrepairable_memory"):
@@ -325,7 +328,7 @@ def test_error_of_one_gpu_does_not_affect_others(error: str) -> None:
     assert found == {("gpu_row_remap", "gpu6")}
 
 
-def test_a_summary_of_one_gpu_alone_is_an_error() -> None:
+def test_value_on_one_gpu_only_is_an_error() -> None:
     changed = state("healthy")
     changed.put("fabric/health/summary", "N/A")
     changed.put("fabric/health/summary", "[Unknown Error]", 6)
@@ -349,7 +352,7 @@ def test_a_process_may_have_any_name() -> None:
 
 
 @pytest.mark.parametrize("where", ["smi", "nvml"])
-def test_a_gpu_that_requires_a_reset_elsewhere_is_that_finding_too(where: str) -> None:
+def test_reset_request_in_other_elements(where: str) -> None:
     """nvidia-smi cannot open it; or the kubelet's event: failed to get nvlink state."""
     seen = look("healthy")
     if where == "smi":
@@ -394,7 +397,7 @@ def test_more_gpus_than_the_model_has_are_counted() -> None:
     assert found.name == "gpu_count" and GPUS[7] in found.reason
 
 
-def test_a_model_in_another_order_than_the_driver_is_a_finding() -> None:
+def test_order_of_the_model() -> None:
     turned = [{**entry, "index": 7 - entry["index"]} for entry in reversed(MODEL_GPUS)]
     found = findings(verdict("healthy", gpus=turned, rails=()))
     assert [check.name for check in found] == ["gpu_order"]

@@ -208,7 +208,7 @@ def test_reset_of_all_gpus_clears_sxids() -> None:
     assert [check.found for check in findings(verdict(changed))] == [[20034]]
 
 
-def test_application_errors_fail_no_node_and_an_unknown_one_does() -> None:
+def test_unknown_xid_is_a_finding() -> None:
     changed = state("healthy")
     for number in CATALOGUE[HARMLESS]:
         changed.xid(number, 1, "pid=4242, name=python3, some text")
@@ -229,7 +229,7 @@ def test_the_operators_list_has_the_last_word() -> None:
     assert (check.subject, check.found) == ("gpu2", [43])
 
 
-def test_an_error_that_only_its_cleanup_names_is_known_too() -> None:
+def test_cause_named_by_xid_45() -> None:
     """NVIDIA/open-gpu-kernel-modules issue 1150: the log has Xid 45 without its cause."""
     changed = state("healthy")
     changed.xid(45, 3, "pid=1818990, name=python3, Ch 00000001 caused by previous Xid 13")
@@ -317,7 +317,7 @@ BEFORE = [
         (["GPU reset executed: allocation"], True),
     ],
 )
-def test_a_reset_that_succeeded_ends_what_was_before_it(after: list[str], left: bool) -> None:
+def test_successful_reset_clears_errors(after: list[str], left: bool) -> None:
     changed = state("healthy")
     changed.kernel_log += [*BEFORE, *after]
     assert [check.name for check in findings(verdict(changed))] == ["gpu_xid"] * left
@@ -338,7 +338,7 @@ def test_journal_query() -> None:
     assert terms == ("_TRANSPORT=kernel", "+", "SYSLOG_IDENTIFIER=nvsentinel-gpu-reset", "_UID=0")
 
 
-def test_xids_given_in_order_are_judged_as_a_log_is() -> None:
+def test_xids_in_order() -> None:
     lines = [line(140, "ECC Unrecovered error"), line(154, ASKED), line(64, "Row Remapper")]
     found = [xid for xid in map(reading.xid_of, lines) if xid]
     seen = replace(look("healthy"), xids=found)

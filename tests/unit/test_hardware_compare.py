@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Every way in which a machine can differ from the model, each with its remedy."""
+"""Differences between a machine and the model, each with its remedy."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def only(found: Machine, model: list[dict[str, Any]], **more: Any) -> Check:
 
 
 def test_the_reference_machine_is_as_the_reference_model_says() -> None:
-    """The inventory that is delivered and the machine that is recorded agree."""
+    """The delivered inventory agrees with the recorded machine."""
     node = json.loads(GOLDEN.read_text(encoding="utf-8"))["variables"]["node01"]
     checks = compare_with_model(machine(B300), node["cluster_rails"], node["cluster_gpus"])
     assert [check for check in checks if check.status != "ok"] == []
@@ -116,7 +116,7 @@ def test_a_missing_nic() -> None:
         ("b300-vfs", "0000:2f:00.1", "virtual 15b3:101e"),
     ],
 )
-def test_an_address_of_what_is_no_rail(name: str, pci: str, found: str) -> None:
+def test_an_address_of_another_device(name: str, pci: str, found: str) -> None:
     check = next(each for each in wrong(machine(name), moved(pci)) if each.subject == "rail3")
     assert (check.name, check.wanted, check.found) == ("rail_nic", pci, found)
     assert "in the model: 0000:5d:00.0 (rail3)" in check.reason
@@ -134,7 +134,7 @@ def no_driver(tree: Directory) -> None:
 
 
 def balanced_by_hardware(*kept: str) -> Machine:
-    """Two functions on each card, and no RDMA device on the second ones but on those `kept`.
+    """Two functions on each card; of the second ones only those `kept` have an RDMA device.
 
     Mellanox/nic-configuration-operator 632f1295: "non-first PFs share PF0's RDMA device".
     """
@@ -145,7 +145,7 @@ def balanced_by_hardware(*kept: str) -> Machine:
     return surveyed(tree)
 
 
-def test_planes_balanced_by_hardware_share_the_rdma_device_of_the_first_function() -> None:
+def test_planes_balanced_by_hardware_share_a_device() -> None:
     checks = compare_with_model(balanced_by_hardware(), planes(), GPU_MODEL)
     assert [check for check in checks if check.status != "ok"] == []
     found = {check.subject: check.found for check in checks if check.name == "rail_rdma"}
@@ -153,7 +153,7 @@ def test_planes_balanced_by_hardware_share_the_rdma_device_of_the_first_function
     assert len(found) == 16
 
 
-def test_a_second_function_without_rdma_is_no_plane_where_others_have_it() -> None:
+def test_a_second_function_without_rdma_is_no_plane() -> None:
     model = planes()
     (*failed,) = wrong(balanced_by_hardware(model[3]["pci"]), model)
     assert {check.name for check in failed} == {"rail_rdma"}
@@ -241,7 +241,7 @@ def test_two_planes_share_the_link_of_their_card() -> None:
     ]
 
 
-def test_a_link_to_the_leaf_that_is_down_and_an_interface_that_is() -> None:
+def test_a_link_down_and_an_interface_down() -> None:
     tree = recording(B300, BOARD, RAIL0)
     nic = function(tree, "0000:11:00.0")
     net = nic.at("net/rail0")

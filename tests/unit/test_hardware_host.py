@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What a machine's operating system has, by the programs that rdma_facts asks."""
+"""Facts of the operating system, from the programs that rdma_facts runs."""
 
 from __future__ import annotations
 

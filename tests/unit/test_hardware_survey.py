@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What the survey makes of each recorded machine, and of odd ones."""
+"""The survey of each recorded machine, and of unusual ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tools.record_hardware import Directory
 B300 = "b300-8x800g"
 NICS = tuple(f"0000:{bus}:00.0" for bus in ("11", "2f", "46", "5d", "8b", "aa", "c2", "da"))
 RAIL0 = "pci0000:07"
-"""The PCI root below which rail 0 is, its GPU and the storage NIC."""
+"""The PCI root of rail 0, its GPU and the storage NIC."""
 BRIDGES = "pci0000:e0"
 BOARD = "pci0000:00"
 GPUS = tuple(f"0000:{bus}:00.0" for bus in ("14", "32", "49", "60", "8e", "ad", "c5", "dd"))
@@ -67,7 +67,7 @@ def test_rail_k_belongs_to_gpu_k() -> None:
     assert [port.numa for port in found.of_kind(RAIL)] == [0] * 4 + [1] * 4
 
 
-def test_a_storage_nic_does_not_take_the_place_of_a_missing_rail() -> None:
+def test_a_storage_nic_does_not_replace_a_rail() -> None:
     tree = recording(B300)
     del function(tree, "0000:10:00.0")["0000:11:00.0"]
     found = surveyed(tree)
@@ -100,7 +100,7 @@ def test_everything_about_one_rail() -> None:
     assert {"mlx5_core", "mlx5_ib"} <= found.modules
 
 
-def test_no_name_is_relied_on() -> None:
+def test_names_do_not_matter() -> None:
     tree = recording(B300, RAIL0)
     device = function(tree, "0000:11:00.0").at("infiniband")
     device["bond_7"] = device.pop("mlx5_1")
@@ -114,7 +114,7 @@ def test_no_name_is_relied_on() -> None:
 
 
 def gid_table(used: int, unused: int, last: bool) -> Directory:
-    """Rail 0 with so many unused entries after the used ones, and perhaps a last used one."""
+    """Rail 0 with this many unused entries after the used ones, and optionally a last used one."""
     tree = recording(B300, RAIL0)
     port = function(tree, "0000:11:00.0").at("infiniband/mlx5_1/ports/1")
     for name in ("gids", "gid_attrs/types", "gid_attrs/ndevs"):
@@ -142,7 +142,7 @@ def test_hundreds_of_unused_gids_are_not_read(monkeypatch: pytest.MonkeyPatch) -
 # The other machines
 
 
-def test_virtual_functions_are_ports_of_their_own() -> None:
+def test_virtual_functions_are_separate_ports() -> None:
     found = machine("b300-vfs")
     rail = found.at("0000:2f:00.0")
     assert rail is not None

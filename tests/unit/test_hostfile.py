@@ -1,4 +1,4 @@
-"""The hostfile: what it says, in each syntax, whatever the cluster."""
+"""The hostfile: content and syntax for any cluster."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 def node(name: str, index: int = 0, **changes: Any) -> dict[str, Any]:
-    """One compute node of the directory: two rails, eight GPUs, racks of two nodes."""
+    """A compute node of the directory: two rails, eight GPUs, two nodes per rack."""
     return {
         "name": name,
         "role": "compute",
@@ -111,7 +111,7 @@ def test_what_is_written_is_what_is_read(
 
 
 @given(directories(), st.sampled_from(["rack", "rail_group"]))
-def test_a_group_stays_together_and_keeps_the_order_of_the_model(
+def test_groups_stay_together_in_the_models_order(
     directory: list[dict[str, Any]], order: str
 ) -> None:
     def key(each: dict[str, Any]) -> str:
@@ -130,12 +130,12 @@ def test_golden_file(form: str) -> None:
     assert text == (GOLDEN / f"hostfile.{form}").read_text(encoding="utf-8")
 
 
-def test_names_of_a_rail_come_with_the_addresses_of_that_rail() -> None:
+def test_names_of_a_rail_have_its_addresses() -> None:
     membership = compile_membership(cluster({}, {}), names="rail1")
     assert membership.addresses() == {"node01-rail1": "10.20.1.11", "node02-rail1": "10.20.1.12"}
 
 
-def test_racks_come_in_the_order_of_the_model_and_not_of_their_names() -> None:
+def test_racks_follow_the_model() -> None:
     racks = [{"rack": rack} for rack in ("r2", "r10", "r2", "r1")]
     members = compile_membership(cluster(*racks), order="rack").members
     assert [member.host for member in members] == ["node01", "node03", "node02", "node04"]
@@ -327,7 +327,7 @@ def test_a_node_compares_cores_with_its_own(
     assert inside.status == "not_applicable"
 
 
-def test_all_cores_of_the_numa_node_when_they_are_shared() -> None:
+def test_shared_ranks_get_all_cores() -> None:
     bindings = bind(membership(1), NUMA, divided=False)
     assert {binding.cores for binding in bindings[:4]} == {tuple(range(56))}
 
@@ -347,7 +347,7 @@ def test_all_cores_of_the_numa_node_when_they_are_shared() -> None:
         ({"0": "0-x"}, {}, "cluster_numa_cores: '0-x' is not a list of cores"),
     ],
 )
-def test_what_is_not_known_is_refused_with_what_to_set(
+def test_missing_values_are_refused_with_the_option(
     numa: dict[str, str], changes: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(PlanError, match=reason):

@@ -1,4 +1,4 @@
-"""The files that the module plans."""
+"""Files that the module plans."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_rank_placement_is_written_when_asked_for(tmp_path: Path) -> None:
     assert (both["rankmap"] or "").endswith("0 node01 0 0 rail0\n")
 
 
-def test_a_stale_rankfile_of_ours_goes_and_an_operators_stays(tmp_path: Path) -> None:
+def test_only_own_stale_rankfiles_are_removed(tmp_path: Path) -> None:
     (tmp_path / "rankfile").write_text(f"# {HEADER}\nrank 0=node09 slot=0\n")
     (tmp_path / "rankmap").write_text("mine\n")
     plans = planned(tmp_path)

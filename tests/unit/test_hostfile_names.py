@@ -1,4 +1,4 @@
-"""Whether the names in a hostfile resolve, and what is reported when they do not."""
+"""Resolution of the names in a hostfile, and reports of failures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks imp
 
 
 class Resolver:
-    """A resolver that knows `table` and counts what it is asked."""
+    """A resolver that knows `table` and counts its queries."""
 
     def __init__(self, table: dict[str, str]) -> None:
         self.table = table
@@ -29,7 +29,7 @@ def simulated(count: int) -> dict[str, str]:
     return {f"node{index}": f"10.0.{index // 250}.{index % 250 + 1}" for index in range(count)}
 
 
-def test_every_name_is_asked_for_when_there_is_no_table() -> None:
+def test_without_a_table_every_name_is_resolved() -> None:
     wanted = simulated(600)
     resolver = Resolver(wanted)
     found = resolve.find_addresses(list(wanted), {}, resolver)
@@ -47,17 +47,17 @@ def test_of_a_table_a_spread_is_asked_for() -> None:
     assert [check.status for check in resolve.name_checks(wanted, found)] == [OK]
 
 
-def test_the_resolver_has_the_last_word_over_the_table() -> None:
+def test_the_resolver_overrides_the_table() -> None:
     found = resolve.find_addresses(["a"], {"a": {"10.0.0.1"}}, Resolver({"a": "10.0.0.9"}))
     assert found == {"a": ("10.0.0.9",)}
 
 
-def test_a_name_missing_in_the_table_is_asked_for() -> None:
+def test_a_name_missing_in_the_table_is_resolved() -> None:
     found = resolve.find_addresses(["a"], {"b": {"10.0.0.2"}}, Resolver({"a": "10.0.0.1"}))
     assert found == {"a": ("10.0.0.1",)}
 
 
-def test_it_gives_up_on_a_dead_resolver_and_says_so() -> None:
+def test_a_dead_resolver_is_reported() -> None:
     wanted = simulated(1000)
     resolver = Resolver({})
     found = resolve.find_addresses(list(wanted), {}, resolver)
@@ -115,7 +115,7 @@ def test_whether_the_file_is_the_first_source(
         assert check.subject in check.by_hand
 
 
-def test_a_slow_lookup_is_found_and_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_lookup_stops_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, 0.1, 1.0, 6.0, 7.0, 11.5])
     monkeypatch.setattr(resolve.time, "monotonic", lambda: next(clock))
     asked: list[str] = []
@@ -129,7 +129,7 @@ def test_a_slow_lookup_is_found_and_ends_the_others(monkeypatch: pytest.MonkeyPa
     assert (check.subject, check.found, check.status) == ("b", "4.5 s", "failed")
 
 
-def test_one_that_is_quick_the_second_time_was_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_is_fast_at_a_second_look_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, 3.0, 3.0, 3.1])
     monkeypatch.setattr(resolve.time, "monotonic", lambda: next(clock))
     found, check = resolve.timed(["a"], lambda name: ("10.0.0.1",))

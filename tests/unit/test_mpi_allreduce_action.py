@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The controller's side of the smoke test: what it sends, what it makes of the answer, reports."""
+"""Controller side of the smoke test: arguments, watching the module, result and report."""
 
 from __future__ import annotations
 
@@ -93,13 +93,13 @@ def test_each_rank_has_the_rails_of_its_gpu() -> None:
 
 
 def test_the_checksum_is_that_of_the_installed_program() -> None:
-    """As the file lookup (it strips) and the module (it ends in one line feed) write it."""
+    """As the lookup `file` strips it, and the module writes it with one line feed."""
     source = (ROOT / "roles/mpi_stack/files/allreduce.py").read_text(encoding="utf-8")
     installed = hashlib.sha256((source.rstrip() + "\n").encode()).hexdigest()
     assert action._installed_sha256(action.PROGRAM) == installed
 
 
-def test_an_answer_that_is_none_is_a_failure_with_what_came() -> None:
+def test_a_malformed_answer_is_a_failure() -> None:
     found = detached.result_of("smoke", "Traceback (most recent call last):\nMemoryError\n")
     assert found["failed"]
     assert "MemoryError" in found["msg"]
@@ -111,8 +111,8 @@ def test_an_answer_that_is_none_is_a_failure_with_what_came() -> None:
     assert detached.result_of("smoke", str(detached.printable(json.dumps(long)))) == long
 
 
-def test_a_record_of_a_host_adds_no_host_group_or_variable() -> None:
-    """Ansible takes these out of what modules answer; a record is read past that."""
+def test_a_record_adds_no_host_group_or_variable() -> None:
+    """Ansible removes these from results of modules, but not from a record."""
     node = {"host_name": "launcher01", "host_vars": {"ansible_connection": "local"}}
     answer = {
         "add_host": node,
@@ -139,7 +139,7 @@ def test_a_record_is_at_a_plain_path(record: Any, monkeypatch: pytest.MonkeyPatc
         one.run_detached({"run_id": "0"}, {}, 1, 1)
 
 
-def test_a_result_is_printable_and_may_be_as_large_as_a_cluster(
+def test_results_are_printable_and_may_be_large(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     nodes = {f"node{number:05d}": {"packets": [number] * 20} for number in range(10_000)}
@@ -149,7 +149,7 @@ def test_a_result_is_printable_and_may_be_as_large_as_a_cluster(
     assert watched.run() == {"nodes": nodes, "msg": "\\x1b[2J"}
 
 
-def test_a_record_of_an_earlier_run_is_not_that_of_one_that_starts(
+def test_the_record_of_an_earlier_run_is_ignored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     watched = Watched(monkeypatch, [DONE])
@@ -164,7 +164,7 @@ def test_a_record_of_an_earlier_run_is_not_that_of_one_that_starts(
     assert watched.plugin.record == ""
 
 
-def test_the_report_has_the_result_without_the_arguments(tmp_path: Path) -> None:
+def test_the_report_omits_the_arguments(tmp_path: Path) -> None:
     found = {"figures": {"ranks": 4}, "invocation": {"module_args": {}}, "layer": "smoke"}
     result: dict[str, str] = {}
     action.ActionModule._report(None, tmp_path, found, result)
@@ -201,7 +201,7 @@ Answer = Union[str, Exception, dict[str, Any]]
 
 
 class Watched:
-    """The action plugin before a launcher that answers its looks one after the other."""
+    """The action, with a launcher that gives a sequence of answers."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, looks: Sequence[Answer]) -> None:
         self.now = 0.0
@@ -239,10 +239,10 @@ class Watched:
         return self.plugin._run_detached(arguments, {})
 
 
-def test_a_look_that_is_slow_or_fails_is_followed_by_another(
+def test_slow_and_failed_looks_are_repeated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """56 ranks on two cores: the launcher takes longer than ssh waits, and the ranks go on."""
+    """56 ranks on two cores: the launcher responds later than ssh waits, and the ranks continue."""
     running = "running\nallreduce: 2 of 7 sizes, 8 s"
     watched = Watched(monkeypatch, [SLOW, running, REFUSED, SLOW, running, DONE, SLOW])
     assert watched.run() == {"changed": False}
@@ -254,7 +254,7 @@ def test_a_look_that_is_slow_or_fails_is_followed_by_another(
 
 
 def test_a_worker_whose_ansible_playbook_was_killed_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or it waits for hours, and holds what it inherited open."""
+    """Otherwise it would wait for hours, with inherited files open."""
     watched = Watched(monkeypatch, [SLOW])
     monkeypatch.setattr(detached.os, "getppid", lambda: 1 if watched.now > 30 else 2)
     with pytest.raises(KeyboardInterrupt):
@@ -262,7 +262,7 @@ def test_a_worker_whose_ansible_playbook_was_killed_ends(monkeypatch: pytest.Mon
     assert watched.now < 60
 
 
-def test_the_result_is_found_after_what_sudo_prints_on_a_terminal(
+def test_the_result_is_found_after_output_of_sudo(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     watched = Watched(monkeypatch, ["running\r\nallreduce: 2 of 7 sizes, 8 s\r\n", DONE])
@@ -292,7 +292,7 @@ def test_a_launcher_that_stays_silent_is_given_up(
         (["running\n"], "not finished within"),
     ],
 )
-def test_a_module_that_was_killed_or_never_ends_is_given_up(
+def test_killed_and_hanging_modules_fail(
     monkeypatch: pytest.MonkeyPatch, looks: list[Answer], why: str
 ) -> None:
     with pytest.raises(AnsibleActionFail, match=why):

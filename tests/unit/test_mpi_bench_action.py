@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The controller's side of the sweeps: jobs, one after another, and their report."""
+"""Controller side of benchmarks: jobs in sequence, and their report."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OUTPUT = """\
 
 
 class Launcher:
-    """The action plugin before a launcher on which each job prints the same."""
+    """The action, with a launcher on which each job prints the same output."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **of_job: Any) -> None:
         self.jobs: list[dict[str, Any]] = []
@@ -90,7 +90,7 @@ def test_a_program_without_a_table_fails(monkeypatch: pytest.MonkeyPatch) -> Non
         launcher.run()
 
 
-def test_a_table_that_the_end_of_the_output_lacks_is_not_passed_over(
+def test_a_missing_table_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     launcher = Launcher(monkeypatch)
@@ -113,7 +113,7 @@ def test_a_pair_that_is_none_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     assert launcher.jobs == []
 
 
-def test_figures_come_as_a_table_and_the_rest_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figures_are_shown_as_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     launcher = Launcher(monkeypatch)
     for line in [*OUTPUT.splitlines(), "[1,3]<stderr>: sweep: node02: no rank", "", "[0] 8  1.2"]:
         launcher.plugin.show(line)
@@ -132,7 +132,7 @@ def test_figures_come_as_a_table_and_the_rest_as_it_is(monkeypatch: pytest.Monke
         max_size=6,
     )
 )
-def test_what_ranks_print_is_a_figure_of_the_plan_or_fails_the_launcher(printed: list[str]) -> None:
+def test_malformed_figures_fail_the_launcher(printed: list[str]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         launcher = Launcher(patch)
         launcher.plugin._output = lambda _directory: OUTPUT + "\n".join(printed)

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The CPUs that `rail-bind` gives to ranks, with the variables of each MPI."""
+"""CPUs that `rail-bind` gives to ranks, with the variables of each MPI."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def bound(
     names: tuple[str, str] = OPEN_MPI,
     rails: str = "",
 ) -> str:
-    """The CPUs of a rank as a list of ranges, or `unbound`."""
+    """CPUs of a rank as a list of ranges, or `unbound`."""
     local = dict(zip(names, (str(rank), str(ranks))))
     done = subprocess.run(
         ["sh", str(root / "rail-bind"), *words, str(root / "show"), str(rank)],
@@ -75,7 +75,7 @@ def test_fewer_cores_than_ranks_are_shared(tmp_path: Path) -> None:
     assert [bound(root, rank, 8) for rank in (0, 3)] == ["0-2", "0-2"]
 
 
-def test_without_gpus_it_is_the_numa_node_of_the_rail(tmp_path: Path) -> None:
+def test_without_gpus_the_rails_numa_node_counts(tmp_path: Path) -> None:
     root = chassis.build(tmp_path, ())
     numa = {"infiniband/mlx5_0": 1, "net/rail0": 0, "net/rail1": -1}
     for name, number in numa.items():
@@ -86,7 +86,7 @@ def test_without_gpus_it_is_the_numa_node_of_the_rail(tmp_path: Path) -> None:
     assert [bound(root, rank, 4) for rank in range(4)] == ["unbound"] * 4
 
 
-def test_a_rank_that_is_not_to_be_bound_is_left_as_it_is(tmp_path: Path) -> None:
+def test_unbound_ranks_are_unchanged(tmp_path: Path) -> None:
     root = chassis.build(tmp_path)
     assert bound(root, 0, 8, "--keep-cpus") == bound(root, 0, 8, "--only", "0", "--keep-cpus")
     assert bound(root, 0, 8, "--keep-cpus") == "unbound"
@@ -95,7 +95,7 @@ def test_a_rank_that_is_not_to_be_bound_is_left_as_it_is(tmp_path: Path) -> None
 
 
 def test_it_is_the_program_that_is_bound(tmp_path: Path) -> None:
-    """By the real taskset, to CPUs of this machine."""
+    """With the real taskset, on CPUs of this machine."""
     here = sorted(os.sched_getaffinity(0))[:2]
     root = chassis.build(tmp_path, allowed=ranges(here))
     numa = root / "sys/devices/system/node/node0"
@@ -115,7 +115,7 @@ def test_it_is_the_program_that_is_bound(tmp_path: Path) -> None:
     assert found == [str(cpu) for cpu in here]
 
 
-def test_a_kernel_that_refuses_is_told_and_the_program_starts(tmp_path: Path) -> None:
+def test_a_refused_binding_is_reported(tmp_path: Path) -> None:
     root = chassis.build(tmp_path)
     (root / "taskset").write_text("#!/bin/sh\necho refused >&2; exit 1\n", encoding="utf-8")
     variables = dict(zip(OPEN_MPI, "08"))

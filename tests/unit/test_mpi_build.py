@@ -81,7 +81,10 @@ def test_a_build_is_packed_with_its_options(wanted: build.Build) -> None:
     assert f"--prefix={wanted.prefix}/ompi" in text and "--x" in text
     assert f"--with-ucx={wanted.work}/root{wanted.prefix}/ucx" in text
     assert sorted(each.name for each in wanted.work.iterdir()) == [
-        *(build.ARCHIVES, build.SCRIPT, build.LOG, build.PACK)
+        build.ARCHIVES,
+        build.SCRIPT,
+        build.LOG,
+        build.PACK,
     ]
     assert run(wanted)[1] == [], "built once"
 

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Of all that a failed run prints, the cause comes first, whole, and noise not at all."""
+"""The cause of a failed run comes first and complete, and noise is dropped."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ ABORT = "Abort(1615247) on node 3 (rank 3 in comm 0): Fatal error in internal_In
 
 @pytest.mark.parametrize("dashes", ["", DASHES], ids=["bare", "with dashes"])
 @pytest.mark.parametrize("text", [BOTH, EXCLUSIVE, SHM, BINDING, FILLED])
-def test_a_block_of_open_mpi_is_kept_whole_and_first(text: str, dashes: str) -> None:
+def test_blocks_of_open_mpi_stay_complete(text: str, dashes: str) -> None:
     printed = SETPGID + dashes + text + dashes + HELP + DASHES + PRIMARY + DASHES + NOTICED
     found = causes.causes(printed)
     whole = " ".join(found).split()
@@ -97,13 +97,13 @@ def test_a_block_of_open_mpi_is_kept_whole_and_first(text: str, dashes: str) -> 
 
 @pytest.mark.parametrize("line", [RETRY, WARN, NCCL, ABORT])
 @pytest.mark.parametrize("tag", ["", "[1,3]<stderr>:", "[1,13]<stdout>:"])
-def test_a_line_of_a_tool_comes_first_whatever_surrounds_it(line: str, tag: str) -> None:
+def test_lines_of_tools_come_first(line: str, tag: str) -> None:
     printed = SETPGID + DASHES + PRIMARY + DASHES + NOTICED + tag + line + BACKTRACE
     assert causes.causes(printed) == [line.strip(), NOTICED.strip()]
     assert causes.causes(printed, known=True) == [line.strip()]
 
 
-def test_a_line_within_a_block_is_taken_out_of_it() -> None:
+def test_log_lines_are_removed_from_blocks() -> None:
     torn = DASHES + PRIMARY.replace("returned\n", f"returned\n{NCCL}") + DASHES
     assert causes.causes(torn) == [NCCL.strip()]
     torn = DASHES + BOTH.replace("lo,docker0\n", f"lo,docker0\n{RETRY}") + DASHES
@@ -111,13 +111,13 @@ def test_a_line_within_a_block_is_taken_out_of_it() -> None:
     assert RETRY.strip() in found and "Exclude: lo,docker0" in found
 
 
-def test_the_abort_of_ucx_has_all_its_lines_and_no_backtrace() -> None:
-    """As users of openucx/ucx report it."""
+def test_an_abort_of_ucx_is_complete_without_backtrace() -> None:
+    """Reported by users of openucx/ucx."""
     found = causes.causes(RETRY + QP + BACKTRACE + DASHES + NOTICED + DASHES)
     assert found == [RETRY.strip(), QP.strip(), NOTICED.strip()]
 
 
-def test_the_same_of_many_processes_is_one_and_each_device_is_told() -> None:
+def test_messages_of_many_processes_are_merged() -> None:
     other = RETRY.replace("node01:31:0:31", "node07:99:0:99")
     assert causes.causes(RETRY + other) == [RETRY.strip()]
     device = RETRY.replace("mlx5_0", "mlx5_3")
@@ -144,9 +144,7 @@ TOOLS = [
     st.sampled_from(TOOLS),
     st.integers(0, 14),
 )
-def test_no_line_of_ucx_or_nccl_is_dropped_for_noise(
-    pieces: list[str], line: str, place: int
-) -> None:
+def test_lines_of_ucx_and_nccl_are_never_noise(pieces: list[str], line: str, place: int) -> None:
     printed = "".join([*pieces[:place], line, *pieces[place:]])
     found = causes.causes(printed, 100)
     assert [each for each in found if line.strip() in each]
@@ -172,16 +170,21 @@ def test_the_cause_is_the_first_of_the_launchers_lines(name: str, first: str) ->
     assert len(lines) <= causes.MAX_LINES
 
 
-def test_the_output_of_a_program_is_not_searched_for_words() -> None:
+def test_output_of_programs_is_matched_with_the_table_only() -> None:
     printed = "error: 0.25\nno such luck\nrank 3 lost\n"
     assert causes.causes(printed, known=True) == []
     assert len(causes.causes(printed)) == 3
 
 
-def test_what_says_nothing_known_ends_with_its_last_lines() -> None:
+def test_unknown_output_shows_its_last_lines() -> None:
     assert causes.causes("a\nb\n") == []
     assert causes.last_lines("".join(f"{number}\n\n" for number in range(20))) == [
-        *("14", "15", "16", "17", "18", "19")
+        "14",
+        "15",
+        "16",
+        "17",
+        "18",
+        "19",
     ]
 
 
@@ -191,7 +194,7 @@ def test_any_output_is_read_in_a_bounded_way(unit: str) -> None:
     assert len(found) <= causes.MAX_LINES and all(len(line) <= causes.MAX_LINE for line in found)
 
 
-def test_a_build_shows_what_failed_first_and_not_warnings() -> None:
+def test_a_build_shows_its_first_error() -> None:
     log = """\
 checking for x... no
 ucp_ep.c:10:2: warning: error is unused
@@ -204,5 +207,5 @@ configure: error: later
     assert [line.split(":")[0] for line in found] == ["ucp_ep.c", "/usr/bin/ld", "make[2]"]
 
 
-def test_every_row_of_the_table_names_where_it_comes_from() -> None:
+def test_every_row_names_its_source() -> None:
     assert not [known.pattern for known in causes.TABLE if not known.source]

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What MPI gets on a host: the environment file, Open MPI's parameters, rails by rank."""
+"""MPI settings of a host: environment file, parameters of Open MPI, and rails by rank."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RAILS = tuple(MpiRail(f"rail{number}", number) for number in range(8))
 NODE = MpiSettings("10.10.0.0/22", rails=RAILS, slots=8)
 
 DEBIAN_MCA_FILE = "mtl = ^ofi\nbtl = ^uct,openib,ofi\npml = ^ucx\nosc = ^ucx,pt2pt"
-"""What Debian 12 ships, without a line feed at its end."""
+"""File of Debian 12, without a line feed at its end."""
 
 
 def test_a_node_gets_every_device_by_name() -> None:
@@ -46,7 +46,7 @@ def test_a_node_gets_every_device_by_name() -> None:
 
 
 def rdma_rails(indexes: Sequence[int], planes: int = 1) -> tuple[MpiRail, ...]:
-    """Rails over RDMA with their addresses at these places, rail by rail, plane by plane."""
+    """Rails with RDMA whose addresses have these GID indexes, rail by rail and plane by plane."""
     return tuple(
         MpiRail(f"rail{k}", k // planes, rdma=RdmaPort(f"mlx5_{k}", 1, index, f"rail{k}"))
         for k, index in enumerate(indexes)
@@ -76,7 +76,7 @@ def test_rc_is_marked_as_the_contract_says() -> None:
     assert "UCX_IB_TRAFFIC_CLASS" not in environment(NODE), "TCP is not marked by UCX"
 
 
-def test_rails_with_other_gid_indexes_are_named_rank_by_rank() -> None:
+def test_gid_indexes_are_listed_by_rank() -> None:
     found = over_rdma(rdma_rails([3, 5]), 4)
     assert found["UCX_IB_GID_INDEX"] == "auto"
     assert found["MPI_ROCE_GID_INDEXES_BY_RANK"] == "3 5 3 5"
@@ -84,7 +84,7 @@ def test_rails_with_other_gid_indexes_are_named_rank_by_rank() -> None:
     assert alone["MPI_ROCE_GID_INDEXES_BY_RANK"] == "3", "rail 1 has no rank, and still differs"
 
 
-def test_planes_of_one_rank_with_other_gid_indexes_are_refused() -> None:
+def test_planes_with_different_gid_indexes_are_refused() -> None:
     with pytest.raises(PlanError, match=r"local rank 1 .* \(3 on rail2, 5 on rail3\)"):
         over_rdma(rdma_rails([3, 3, 3, 5], planes=2), 2)
 
@@ -103,7 +103,7 @@ def test_launching_is_on_management_and_data_on_rails() -> None:
     assert "mpi_yield_when_idle" not in found
 
 
-def test_ranks_that_share_cores_yield_and_are_not_bound() -> None:
+def test_oversubscribed_ranks_yield() -> None:
     found = parameters(MpiSettings("10.10.0.0/22", oversubscribe=True))
     assert found["mpi_yield_when_idle"] == "1"
     assert found["hwloc_base_binding_policy"] == "none"
@@ -149,7 +149,7 @@ def test_a_rank_gets_the_rail_of_its_gpu() -> None:
 
 
 @given(st.integers(1, 20), st.integers(1, 40), st.booleans())
-def test_every_rail_is_used_and_no_rank_is_without(rails: int, slots: int, gpus: bool) -> None:
+def test_every_rank_has_a_rail_and_every_rail_a_rank(rails: int, slots: int, gpus: bool) -> None:
     found = names_by_rank([MpiRail(f"r{k}", k if gpus else None) for k in range(rails)], slots)
     assert len(found) == slots
     assert all(found)
@@ -167,7 +167,8 @@ def test_every_rail_is_used_and_no_rank_is_without(rails: int, slots: int, gpus:
     st.data(),
 )
 def test_every_rank_sends_from_the_address_of_its_rail(indexes, planes, slots, data) -> None:
-    """Rank to rails to environment: bound or not, what a rank gets fits each of its devices."""
+    """From rank to rails to environment: the settings of each rank fit its devices, bound or
+    not."""
     rails = rdma_rails([index for index in indexes for _plane in range(planes)], planes)
     found = over_rdma(rails, slots)
     ports = {rail.ucx_device: rail.rdma for rail in rails}
@@ -179,13 +180,13 @@ def test_every_rank_sends_from_the_address_of_its_rail(indexes, planes, slots, d
     gpus = {rails[list(ports).index(device)].gpu for device in devices}
     assert gpus == {rank % len(indexes)}
     assert len(devices) == planes, "all planes of the rail"
-    # And one that is not bound: one index for all rails, or UCX's own choice for each.
+    # Unbound programs get one index for all rails, or UCX's choice for each.
     alike = len(set(indexes)) == 1
     assert found["UCX_IB_GID_INDEX"] == (str(indexes[0]) if alike else "auto")
 
 
 def rail_bind(values: dict[str, str], rank: int) -> dict[str, str]:
-    """What a rank started through rail-bind has in its environment."""
+    """Environment of a rank that rail-bind started."""
     own = {
         "UCX_NET_DEVICES": values.get("MPI_ROCE_RAILS_BY_RANK", "").split(),
         "UCX_IB_GID_INDEX": values.get("MPI_ROCE_GID_INDEXES_BY_RANK", "").split(),
@@ -216,7 +217,7 @@ def sh(script: str, **variables: str) -> str:
 
 
 def profile(tmp_path: Path, values: dict[str, str]) -> str:
-    """The profile, reading an environment file of ours."""
+    """Environment of a shell that reads the profile."""
     path = tmp_path / "mpi.env"
     path.write_text(environment_text(values))
     text = (ROLE_FILES / "profile.sh").read_text()
@@ -236,7 +237,7 @@ def test_the_profile_puts_directories_first_and_once(tmp_path: Path) -> None:
 
 
 def bound(rank: int, values: dict[str, str], *words: str) -> dict[str, str]:
-    """The variables of a program that the installed rail-bind has started."""
+    """Variables of a program that the installed rail-bind started."""
     found = subprocess.run(
         ["/bin/sh", str(ROLE_FILES / "rail-bind"), *words, "env"],
         env={"PATH": "/usr/bin:/bin", "OMPI_COMM_WORLD_LOCAL_RANK": str(rank), **values},
@@ -263,15 +264,14 @@ def test_rail_bind_gives_a_rank_its_own_rails(rank: int, wanted: str) -> None:
     ("given", "wanted"),
     [
         ({"SLURM_LOCALID": "2"}, "rail2"),
-        # mpirun's daemon in a Slurm job is the only task of its node, and its ranks inherit that.
+        # The daemon of mpirun is the only task of its node in a Slurm job, and its ranks inherit
+        # that.
         ({"SLURM_LOCALID": "0", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}, "rail1"),
         ({"SLURM_LOCALID": "0", "MPI_LOCALRANKID": "3"}, "rail3"),
         ({}, "rail0"),
     ],
 )
-def test_rail_bind_takes_the_number_of_whoever_started_the_rank(
-    given: dict[str, str], wanted: str
-) -> None:
+def test_rail_bind_reads_the_rank_of_any_launcher(given: dict[str, str], wanted: str) -> None:
     found = subprocess.run(
         ["/bin/sh", str(ROLE_FILES / "rail-bind"), "printenv", "UCX_NET_DEVICES"],
         env={
@@ -287,7 +287,7 @@ def test_rail_bind_takes_the_number_of_whoever_started_the_rank(
 
 
 @pytest.mark.parametrize(("only", "wanted"), [(0, "rail1"), (1, "rail2"), (2, "rail1")])
-def test_rail_bind_gives_a_rank_one_of_its_rails_alone(only: int, wanted: str) -> None:
+def test_rail_bind_can_select_one_rail(only: int, wanted: str) -> None:
     values = {"MPI_ROCE_RAILS_BY_RANK": "rail0 rail1,rail2"}
     found = bound(1, values, "--only", str(only))
     assert found == {"UCX_NET_DEVICES": wanted, "UCX_MAX_RNDV_RAILS": "1"}
@@ -295,7 +295,7 @@ def test_rail_bind_gives_a_rank_one_of_its_rails_alone(only: int, wanted: str) -
     assert own == {**found, "OMPI_MCA_pml": "ob1", "OMPI_MCA_btl_tcp_if_include": wanted}
 
 
-def test_rail_bind_gives_a_rank_the_gid_index_of_its_rail() -> None:
+def test_rail_bind_sets_the_gid_index_of_the_rail() -> None:
     values = over_rdma(rdma_rails([3, 5, 5, 3]), 4)
     for rank in range(6):
         found = bound(rank, values)

@@ -230,6 +230,39 @@ def test_a_job_without_its_directory_is_stopped(
     assert stopped == ["stop", one.unit] and str(one.directory) in end.stopped
 
 
+@pytest.mark.parametrize(
+    ("age_s", "quiet_s", "lost", "stopped"),
+    [
+        (0, 60, "", ""),
+        (90, 60, "", "lost this host for 60 s"),
+        (0, -1, "node02", "node02 no longer responds: no route"),
+        (0, 60, "node02", ""),
+    ],
+)
+def test_a_job_is_stopped_when_its_lease_expires_or_a_node_is_lost(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    age_s: float,
+    quiet_s: float,
+    lost: str,
+    stopped: str,
+) -> None:
+    one = a_job(tmp_path, lease_s=60)
+    one.directory.mkdir(parents=True)
+    (one.directory / plan.OUTPUT).write_text("step 1\n")
+    (one.directory / plan.LEASE).touch()
+    os.utime(one.directory / plan.LEASE, (time.time() - age_s,) * 2)
+    states = iter([None, None, 0, 0])
+    process = Slept(0)
+    process.poll = lambda: next(states)  # type: ignore[method-assign]
+    monkeypatch.setattr(watch, "_POLL_S", 0)
+    monkeypatch.setattr(watch, "_QUIET_S", quiet_s)
+    monkeypatch.setattr(watch.hosts, "lost", lambda *_given: {lost: "no route"} if lost else {})
+    end = watch.watch(one, NODES, process, Nodes(), lambda: False)
+    assert stopped in end.stopped and bool(end.stopped) == bool(stopped)
+    assert end.first_output_s is not None
+
+
 def test_a_variable_without_a_value_is_no_text() -> None:
     assert plan.texts({"N": 8, "E": ""}, "x") == {"N": "8", "E": ""}
     with pytest.raises(PlanError, match="mpi_job_environment: A, B: no value"):
@@ -356,7 +389,7 @@ def test_invalid_jobs_are_refused(tmp_path: Path, given: dict[str, Any]) -> None
         a_job(tmp_path, **given)
 
 
-# As Open MPI 4.1 prints them with --tag-output.
+# Output of Open MPI 4.1 with --tag-output.
 SIGNAL = """\
 [1,0]<stdout>:step 10
 [1,3]<stderr>:out of memory
@@ -429,7 +462,7 @@ def test_a_node_reports_what_it_lacks_and_running_jobs(tmp_path: Path) -> None:
 KINDS = ("nccl-aB3", "torch_12_3", "sem.mp-x1", "cuda.shm.0.1", "psm2_shm.1", "a b", "-rf")
 OTHERS = ("two\nlines", "m\u00fcll", "copied-with-its-time", "renamed")
 SESSION = f"ompi.node01.{os.getuid()}"
-"""Open MPI 4's name; PRRTE's has the tool, the node and a process."""
+"""Name of Open MPI 4; PRRTE's contains tool, node and process."""
 
 
 def shared(folder: Path) -> tuple[Path, Path]:
@@ -609,7 +642,7 @@ def test_the_newest_checkpoint_is_reported(tmp_path: Path) -> None:
 def test_options_of_a_wrong_type_are_refused_on_the_controller(
     given: dict[str, Any], words: str
 ) -> None:
-    plugin = action.ActionModule.__new__(action.ActionModule)  # any call of a host would fail
+    plugin = action.ActionModule.__new__(action.ActionModule)  # no call of a host succeeds
     with pytest.raises(action.AnsibleActionFail, match=words):
         plugin.job(given, {})
 
@@ -672,7 +705,7 @@ PLACES = {
     " drwxr-xr-x mpi mpi home": "mpi home",
     " lrwxrwxrwx mpi mpi run -> /etc": "mpi run",
     " drwxrwxr-x root mpi shared": "root shared",
-    " drwxrwxr-x root root acl": "root acl",  # what namei shows of an access control list
+    " drwxrwxr-x root root acl": "root acl",  # namei shows an access control list this way
     " drwxr-xrwx root root open": "root open",
     " drwxrwxr-t root mpi kept": "",
     "                      ddp.py - No such file or directory": "",

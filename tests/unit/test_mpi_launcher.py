@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Intel MPI's launcher: its command line, its hostfile, and which rank failed first."""
+"""Intel MPI: command line, hostfile, and the rank that failed first."""
 
 from __future__ import annotations
 
@@ -45,12 +45,25 @@ def test_the_provider_decides_the_launcher() -> None:
     assert {of_provider(name) for name in ("distribution", "hpcx", "source")} == {OPEN_MPI}
 
 
-def test_the_smoke_test_starts_ranks_with_the_environment_of_their_own_node() -> None:
+def test_ranks_of_the_smoke_test_get_their_nodes_environment() -> None:
     plan = RunPlan(NODES, "tcp", launcher=HYDRA, parameters=(("I_MPI_DEBUG", "3"),))
     argv = command(plan, "hosts", "run7", 9)
     assert argv[: argv.index("/usr/bin/python3")] == [
-        *("env", "BAREMETAL_RUN_ID=run7", "mpirun", "-genv", "I_MPI_DEBUG", "3"),
-        *("-machinefile", "hosts", "-n", "5", "-genvnone", "-genv", "I_MPI_PIN", "0", RAIL_BIND),
+        "env",
+        "BAREMETAL_RUN_ID=run7",
+        "mpirun",
+        "-genv",
+        "I_MPI_DEBUG",
+        "3",
+        "-machinefile",
+        "hosts",
+        "-n",
+        "5",
+        "-genvnone",
+        "-genv",
+        "I_MPI_PIN",
+        "0",
+        RAIL_BIND,
     ]
     assert plan.hostfile() == "node01:2\nnode02:3\n"
     by_rail = command(plan.rail_runs[0], "hosts", "run7", 9)
@@ -84,14 +97,24 @@ def test_a_job_is_mapped_by_options_or_by_its_hostfile(
             "-machinefile",
             f"{tmp_path}/1/hostfile",
         ),
-        *("-n", "5", "-prepend-rank", "-print-all-exitcodes", *options, "-wdir", "/w"),
-        *("-genvlist", "A,B", *([RAIL_BIND] if mapping == "gpu" else []), "train", "x y"),
+        "-n",
+        "5",
+        "-prepend-rank",
+        "-print-all-exitcodes",
+        *options,
+        "-wdir",
+        "/w",
+        "-genvlist",
+        "A,B",
+        *([RAIL_BIND] if mapping == "gpu" else []),
+        "train",
+        "x y",
     ]
     prepare(one, NODES, os.getuid(), os.getgid())
     assert (tmp_path / "1/hostfile").read_text(encoding="utf-8") == hosts
 
 
-def test_the_hostfile_has_to_be_in_the_syntax_of_the_launcher() -> None:
+def test_the_hostfile_must_have_the_launchers_syntax() -> None:
     members = hostfile.Membership(
         tuple(hostfile.HostfileNode(node.name, "", {"slots": node.slots}) for node in NODES), ()
     )
@@ -139,8 +162,8 @@ ABORTED = """\
     ],
 )
 def test_the_rank_that_failed_first_speaks(output: str, mapping: str, rank: int, line: str) -> None:
-    """Hydra's message names ranks that it killed itself, if another one failed; after MPI_Abort all
-    ranks of the node have its status."""
+    """Hydra's message names ranks that Hydra killed; after MPI_Abort all ranks of a node have the
+    same status."""
     found, lines = last_lines(wanted(Path("/jobs"), mapping=mapping), NODES, output, 255)
     assert found == rank and (not line or lines[0] == line)
     named = [each for each in lines if "RUNNING AT" in each]
@@ -152,7 +175,7 @@ printf '%s\\n' "$@"
 """
 
 
-def test_what_hydra_starts_on_a_node_reads_the_profile_there(tmp_path: Path) -> None:
+def test_programs_of_hydra_read_the_profile(tmp_path: Path) -> None:
     (tmp_path / "ssh").write_text(SSH, encoding="utf-8")
     (tmp_path / "ssh").chmod(0o755)
     path = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "BAREMETAL_RUN_ID": "run7"}

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Modulefiles of unpacked MPIs: written, kept with their directories, removed, and nothing else."""
+"""Modulefiles of unpacked MPIs are written, retained with their directories, and removed."""
 
 from __future__ import annotations
 
@@ -70,7 +70,8 @@ def test_switched_off_nothing_stays_but_what_others_wrote(node: Node) -> None:
     assert settle([part(NOW, wanted=False)], node).changed
     assert there(node) == there(node, modulefiles.OWN) == there(node, LMOD) == set()
     assert sorted(each.name for each in node.path(f"{PLACE}/mpi").iterdir()) == [
-        *("openmpi-x86_64", "own")
+        "openmpi-x86_64",
+        "own",
     ]
 
 
@@ -95,16 +96,14 @@ def test_both_languages_have_the_same_values(node: Node) -> None:
 
 
 def test_a_module_of_intel_mpi_has_no_launch_agent(node: Node) -> None:
-    """`hydra-ssh` hands the name of its file on."""
+    """`hydra-ssh` passes on the name of the variable file."""
     settle([replace(part(NOW), launcher=HYDRA)], node)
     for place in (f"{PLACE}/mpi/{NOW}", f"{LMOD}/{NOW}.lua"):
         text = node.path(place).read_text(encoding="utf-8")
         assert "OMPI_MCA" not in text and "/etc/baremetal-mpi-roce/modules" in text
 
 
-def test_the_launch_agent_gives_its_file_to_the_profile_of_each_node(
-    node: Node, tmp_path: Path
-) -> None:
+def test_the_launch_agent_passes_on_the_variable_file(node: Node, tmp_path: Path) -> None:
     settle([part(NOW)], node)
     text = node.path(f"{PLACE}/mpi/{NOW}").read_text(encoding="utf-8")
     assert text.startswith("#%Module1.0\n")
@@ -124,5 +123,7 @@ def test_the_launch_agent_gives_its_file_to_the_profile_of_each_node(
     ).stdout
     prefix = f"/{PREFIXES}/{NOW}"
     assert shown.split() == [
-        *(f"{prefix}/ompi/bin:{prefix}/ucx/bin:/usr/bin:/bin", f"{prefix}/ompi", "rc")
+        f"{prefix}/ompi/bin:{prefix}/ucx/bin:/usr/bin:/bin",
+        f"{prefix}/ompi",
+        "rc",
     ]

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The RDMA device of each rail: found, named to UCX, and every way it can be missing or wrong."""
+"""The RDMA device of each rail, and every way in which it can be missing or wrong."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ RAILS = [MpiRail("rail0", 0, "10.100.0.11"), MpiRail("rail1", 1, "10.100.1.11")]
 
 
 def gids(netdev: str, *addresses: str, first: int = 0) -> tuple[Gid, ...]:
-    """A table as mlx5 fills it: each address as RoCE v1, then as RoCE v2."""
+    """A GID table of mlx5: each address as RoCE v1, then as RoCE v2."""
     return tuple(
         Gid(first + 2 * place + number, address, kind, netdev)
         for place, address in enumerate(addresses)
@@ -57,7 +57,7 @@ def statuses(checks: Sequence[Check]) -> dict[tuple[str, str], str]:
     return {(check.name, check.subject): check.status for check in checks}
 
 
-def test_each_rail_gets_its_device_and_the_place_of_its_own_address() -> None:
+def test_each_rail_gets_its_device_and_gid() -> None:
     rails, lacking = with_ports(RAILS, MACHINE)
     assert lacking == []
     assert [(rail.ucx_device, rail.rdma.gid_index) for rail in rails if rail.rdma] == [
@@ -66,9 +66,9 @@ def test_each_rail_gets_its_device_and_the_place_of_its_own_address() -> None:
     ]
 
 
-def test_only_roce_v2_with_the_rails_own_address_will_do() -> None:
+def test_only_roce_v2_with_the_rails_address_is_accepted() -> None:
     table = (
-        *gids("rail0", "::ffff:10.100.0.11")[:1],  # version 1 of it
+        *gids("rail0", "::ffff:10.100.0.11")[:1],  # RoCE v1
         Gid(4, "::ffff:192.0.2.1", "RoCE v2", "rail0"),
         Gid(9, "::ffff:10.100.0.11", "RoCE v2", "rail0"),
     )
@@ -88,7 +88,7 @@ def test_only_roce_v2_with_the_rails_own_address_will_do() -> None:
     "machine",
     [Machine((device(0),)), Machine((device(0), RdmaDevice("rail", netdev="rail1")))],
 )
-def test_a_rail_without_an_rdma_device_is_named_with_the_ways_out(machine: Machine) -> None:
+def test_a_rail_without_an_rdma_device_is_reported(machine: Machine) -> None:
     rails, lacking = with_ports(RAILS, machine)
     assert [rail.interface for rail in rails] == ["rail0"]
     assert statuses(lacking) == {("rdma_device", "rail1"): "failed"}
@@ -130,15 +130,15 @@ def test_a_port_that_is_down_fails() -> None:
     assert found["rdma_port", "mlx5_0:1"].status == "ok"
 
 
-def test_an_index_of_somebody_elses_fails_with_what_stands_there() -> None:
+def test_an_index_of_another_gid_fails() -> None:
     wrong = read(UCX_IB_GID_INDEX="1")["rdma_gid", "mlx5_0:1"]
     assert (wrong.status, wrong.found) == ("failed", "RoCE v2 fe80::1")
     assert "by index 1" in wrong.reason
     assert read(UCX_IB_GID_INDEX="77")["rdma_gid", "mlx5_1:1"].found == "no entry"
 
 
-def test_where_rails_differ_bound_ranks_and_all_others_are_looked_at() -> None:
-    # The second address stands before the rail's own on rail 1: UCX left alone would take it.
+def test_indexes_of_bound_and_unbound_ranks_are_checked() -> None:
+    # On rail 1 the second address precedes the rail's, so UCX would use it by default.
     second = Machine((device(0), device(1, "::ffff:192.0.2.7")))
     values = variables(second)
     assert values["MPI_ROCE_GID_INDEXES_BY_RANK"] == "3 5"
@@ -147,13 +147,13 @@ def test_where_rails_differ_bound_ranks_and_all_others_are_looked_at() -> None:
     assert found["rdma_gid", "mlx5_1:1"].status == "failed"
     assert found["rdma_gid", "mlx5_1:1"].found == "RoCE v2 192.0.2.7"
     assert found["rdma_gid", "mlx5_1:1"].reason.startswith("by UCX's own choice:")
-    # An IPv6 address makes the tables differ as well, and does no harm.
+    # An IPv6 address changes the table without harm.
     ipv6 = read(Machine((device(0), device(1, "fd00::7"))))
     assert {check.status for check in ipv6.values()} == {"ok"}
     assert ipv6["rdma_gid", "mlx5_1:1"].reason == "UCX's own choice, index 5 of rail-bind"
 
 
-def test_ucx_left_alone_takes_the_first_ipv4_entry_of_version_2() -> None:
+def test_ucx_selects_the_first_roce_v2_gid_by_default() -> None:
     assert automatic_gid(device(0)) == device(0).gids[3]
     assert automatic_gid(replace(device(0), gids=gids("rail0", "fe80::1"))) is None
 
@@ -181,7 +181,7 @@ def test_the_contract_is_compared_with_what_ucx_itself_reads() -> None:
     assert {"UCX_IB_TRAFFIC_CLASS", "UCX_IB_SL", "NCCL_IB_TC", "NCCL_IB_HCA"} <= set(found)
 
 
-def test_a_setting_that_wins_over_the_contract_is_found() -> None:
+def test_an_override_of_the_contract_fails() -> None:
     found = contract(settings={"UCX_RC_VERBS_TRAFFIC_CLASS": "0"})
     check = found["UCX_IB_TRAFFIC_CLASS"]
     assert check.status == "failed"
@@ -207,8 +207,8 @@ def test_ways_to_gpu_memory() -> None:
     assert cuda_check(8, None, check_mode=True)[0].status == "pending"
 
 
-def test_planes_that_share_a_device_are_named_to_ucx_once() -> None:
-    """By hardware: Mellanox/nic-configuration-operator 632f1295."""
+def test_planes_with_one_device_appear_once() -> None:
+    """Balanced in hardware: Mellanox/nic-configuration-operator 632f1295."""
     rails = [MpiRail(f"rail0p{n}", 0, f"10.100.{n}.11", number=0) for n in range(2)]
     pci, driver = "0000:11:00.0", "mlx5_core"
     first = replace(device(0), netdev="rail0p0", pci=pci, driver=driver)

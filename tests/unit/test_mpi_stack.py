@@ -140,7 +140,7 @@ LINKS = [
         ("10.10.1.2", "", (None, None), [("10.10.1.2", "on no interface", "failed")]),
     ],
 )
-def test_ranks_meet_on_the_interface_of_the_management_address(
+def test_ranks_connect_on_the_management_interface(
     tmp_path: Path, address: str, named: str, found: tuple[Any, Any], checks: list[Any]
 ) -> None:
     def answers(argv: Sequence[str], **_given: Any) -> Result:
@@ -180,7 +180,7 @@ def test_a_rail_without_rdma_is_refused_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("host")
-def test_jobs_without_a_login_shell_get_the_same_values(tmp_path: Path) -> None:
+def test_files_of_ucx_and_nccl_have_equal_values(tmp_path: Path) -> None:
     packaged = tmp_path / "etc/ucx/ucx.conf"
     packaged.parent.mkdir(parents=True)
     packaged.write_text("[Grace Hopper]\nUCX_X=1\n")
@@ -223,7 +223,7 @@ MAIN = "etc/openmpi-mca-params.conf"
 def test_parameters_of_others_are_named_with_their_line(
     tmp_path: Path, file: str, before: str, after: str, subject: str, line: int
 ) -> None:
-    """A line above the block on one of its parameters decides nothing; tuning is the operator's."""
+    """A line above the block has no effect on its parameters; other tuning is the operator's."""
     (tmp_path / "etc").mkdir()
     (tmp_path / MAIN).write_text(BLOCK)
     (tmp_path / file).write_text(before + (BLOCK if file == MAIN else "") + after)
@@ -300,7 +300,7 @@ def test_lines_that_ucx_truncates_are_omitted(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("host")
-def test_check_mode_on_a_fresh_host_waits_for_devices_and_shows_the_rest(tmp_path: Path) -> None:
+def test_check_mode_on_a_fresh_host_shows_the_files(tmp_path: Path) -> None:
     given = params(tmp_path, rails=[{"interface": "rail7", "address": "10.100.7.11"}])
     _found, names = planned(given, tmp_path, check_mode=True)
     assert environment.PROFILE_FILE in names
@@ -329,10 +329,10 @@ def test_programs_find_checkpoints_and_datasets_where_they_are_mounted(tmp_path:
     assert "CLUSTER_DATASETS_DIR" not in found
     own = {**given, "environment": {"CLUSTER_CHECKPOINT_DIR": "/mnt/other"}}
     found = planned(own, tmp_path)[0]
-    assert found["CLUSTER_CHECKPOINT_DIR"] == "/mnt/other"  # the operator's setting is the last
+    assert found["CLUSTER_CHECKPOINT_DIR"] == "/mnt/other"  # the operator's setting comes last
 
 
-# What is installed.
+# Installed software.
 
 PYTHON = "/usr/bin/python3"
 UCX_INFO = """\

@@ -79,7 +79,7 @@ def test_every_host_and_rail_has_its_name() -> None:
     }
 
 
-def test_a_domain_makes_the_full_name_the_canonical_one() -> None:
+def test_canonical_names_with_a_domain() -> None:
     assert entries(CLUSTER, "hpc.example")[0] == ("10.10.0.11", "node01.hpc.example", "node01")
 
 
@@ -233,7 +233,7 @@ def test_the_host_name_is_set(node: Node, monkeypatch: pytest.MonkeyPatch) -> No
     assert names.removed == ["line 2: 127.0.1.1\tnode01.example node01"]
     status = {check.name: check.status for check in outcome.checks}
     assert status["names_in_table"] == status["file"] == "ok"
-    assert status["host_name"] == "failed", "this machine has another one"
+    assert status["host_name"] == "failed", "this machine has another name"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Firmware that is compared: Spectrum-X or not, and planes. None of it is ever set."""
+"""Firmware that is compared but never set: mode of the fabric, and planes."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ NEW = {
     "NUM_OF_PLANES_P1": 0,
     "LOAD_BALANCE_MODE_P1": 0,
 }
-"""Names: see nic/fabric_mode.py. That a new ConnectX-8 has 0 in all of them is a guess; DOCA's
-documentation has USER_PROGRAMMABLE_CC off until it is set (docs.nvidia.com/doca/sdk/doca-pcc)."""
+"""Names: nic/mlx5/fabric_mode.py. A new ConnectX-8 is assumed to have 0 in all of them; DOCA's
+documentation has USER_PROGRAMMABLE_CC off by default (docs.nvidia.com/doca/sdk/doca-pcc)."""
 RA2_0 = {
     "ROCE_ADAPTIVE_ROUTING_EN": 1,
     "USER_PROGRAMMABLE_CC": 1,
@@ -63,7 +63,7 @@ MODES = {
 
 
 class Nic:
-    """One rail with these firmware values and one running setting, and what a run makes of it."""
+    """Settle one rail with these firmware values and one run-time setting."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ def failed(checks):
 @pytest.mark.parametrize(
     ("mode", "values"), [("roce", {}), ("spectrum_x", RA2_0), ("spectrum_x", RA2_2)]
 )
-def test_a_nic_in_the_mode_of_the_model_is_asked_once_and_set(machine, mode, values):
+def test_a_nic_in_the_right_mode_is_queried_once(machine, mode, values):
     nic = Nic(machine, mode, values)
     outcome = nic.run()
     assert outcome.written == ["rail0"] and not failed({c.name: c for c in outcome.checks})
@@ -145,11 +145,11 @@ def test_a_nic_in_the_other_mode_keeps_all_of_its_settings(machine, mode, values
 
 
 @pytest.mark.parametrize("on", ["ROCE_ADAPTIVE_ROUTING_EN", "USER_PROGRAMMABLE_CC"])
-def test_one_of_both_alone_goes_with_dcqcn(machine, on):
+def test_one_of_both_is_compatible_with_dcqcn(machine, on):
     assert not failed(Nic(machine, "roce", {on: 1}).checks())
 
 
-def test_all_that_differs_is_one_finding_with_its_values(machine):
+def test_differences_are_one_finding(machine):
     checks = Nic(machine, "spectrum_x", {"ROCE_CC_STEERING_EXT": 2}).checks()
     first = next(check for check in checks.values() if check.status == "failed")
     assert first.wanted == {
@@ -160,7 +160,7 @@ def test_all_that_differs_is_one_finding_with_its_values(machine):
     assert set(first.found.values()) == {0}
 
 
-def test_a_nic_that_cannot_do_spectrum_x_fails_there_and_is_a_note_otherwise(machine):
+def test_a_nic_without_spectrum_x(machine):
     nic = Nic(machine, "spectrum_x", factory=CONNECTX_4_LX, lanes=None)
     outcome = nic.run()
     reason = next(check.reason for check in outcome.checks if check.status == "failed")
@@ -238,7 +238,7 @@ def test_planes_of_the_firmware_are_those_of_the_model(machine, lanes, values, w
     ("values", "wrong"),
     [(planes(2, 2), set()), (planes(2, 2, 2), set()), (planes(2), {"num_of_planes"})],
 )
-def test_a_plane_without_an_rdma_device_is_right_by_hardware_alone(machine, values, wrong):
+def test_a_plane_without_rdma_needs_hardware_balancing(machine, values, wrong):
     checks = Nic(machine, values=values, lanes=(2, 1), rail="rail1", shared=True).checks()
     failed = [check for check in checks.values() if check.status == "failed"]
     assert {check.name.removeprefix("rail_firmware_") for check in failed} == wrong
@@ -307,7 +307,7 @@ def test_the_remedy_for_planes_has_all_that_splits_a_port(machine, device_id, co
     }
 
 
-def test_lanes_of_a_card_with_two_cages_or_unknown_ones_are_not_guessed(machine):
+def test_lanes_of_unknown_cards_are_not_guessed(machine):
     arrays, factory = {SPLIT: 16, "MODULE_SPLIT_M1": 16}, {**NEW, LAG: 0}
     args = {"factory": factory, "arrays": arrays, "lanes": (2, 1), "device_id": "1023"}
     check = Nic(machine, values=planes(2), **args).checks()["rail_firmware_module_split_m0_0_15"]
@@ -327,7 +327,7 @@ def test_lanes_that_the_operator_names_are_the_operators(machine):
     assert checks["rail_firmware_module_split_m0_3"].status == "ok"
 
 
-def test_what_dcqcn_of_old_hides_is_no_reason_to_update_firmware(machine):
+def test_parameters_hidden_by_dcqcn_need_no_update(machine):
     """USER_PROGRAMMABLE_CC is shown while ROCE_CC_LEGACY_DCQCN is 0: mlxconfig_host.db."""
     hidden = ("USER_PROGRAMMABLE_CC", "ROCE_CC_STEERING_EXT")
     factory = {name: value for name, value in NEW.items() if name not in hidden}

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Firmware settings: asked once, set in one call, waiting for a reset that is not done here."""
+"""Firmware parameters: queried once, set in one call, waiting for a reset."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ CONNECTX_4_LX = {
     "ROCE_CC_PRIO_MASK_P1": 255,
     "PCI_WR_ORDERING": 0,
 }
-"""What a real one shows of our list: no ATS_ENABLED and no LINK_TYPE.
+"""Parameters of our list that a real NIC has: no ATS_ENABLED and no LINK_TYPE.
 
 k8snetworkplumbingwg/sriov-network-operator a443a832, pkg/vendors/mellanox/mellanox_test.go
 (getMstconfigOutput, MCX422A-ACAA).
@@ -100,14 +100,14 @@ class FakeMlxconfig:
         self.firmwares = Firmwares("mlxconfig", self)
 
     def reset(self) -> None:
-        """What the operator does, and the collection never: the next values become current."""
+        """Make the next values current, as a reset by the operator does."""
         for function in (*self.cards.values(), *self.functions.values()):
             for values in function.values():
                 values[1] = values[2]
         self.firmwares = Firmwares("mlxconfig", self)
 
     def parameters(self, pci):
-        """Those of one function, the hidden ones too."""
+        """Parameters of one function, including hidden ones."""
         card = self.cards[pci.rpartition(".")[0]]
         if pci not in self.functions:
             self.functions[pci] = {name: list(card[name]) for name in self.own}
@@ -127,7 +127,7 @@ class FakeMlxconfig:
         if self.broken:
             return Result(argv, 3, "", f"-E- Failed to open device: {pci}. Cannot open {pci}\n")
         if "q" in argv:
-            asked = [each for word in argv[argv.index("q") + 1 :] for each in elements(word)]
+            asked = [element for word in argv[argv.index("q") + 1 :] for element in elements(word)]
             shown = {
                 name: values
                 for name, values in parameters.items()
@@ -159,7 +159,7 @@ class FakeMlxconfig:
         return HEAD + "".join(f"{row}\n" for row in rows) + FOOT
 
     def counts(self):
-        """How often it was asked, and how often set."""
+        """Number of queries and of calls that set values."""
         sets = sum("set" in call for call in self.calls)
         return len(self.calls) - sets, sets
 
@@ -178,7 +178,7 @@ WANTED = firmware.wanted_parameters(HOST)
 
 @pytest.fixture
 def machine(tmp_path):
-    """A folder with sysfs; `add` gives it one interface."""
+    """A directory with sysfs; `add` creates an interface."""
 
     def add(name, pci, *, sriov=True):
         function = tmp_path / "sys/devices/pci0000:00" / pci
@@ -257,9 +257,7 @@ def test_an_unknown_parameter_is_named_and_may_be_fulfilled_otherwise(
     ("named", "ats", "others"),
     [((), "not_applicable", "reboot"), (("ATS_ENABLED",), "failed", "failed")],
 )
-def test_what_a_connectx_4_lx_does_not_know_keeps_no_running_setting_off(
-    machine, named, ats, others
-):
+def test_firmware_faults_do_not_affect_runtime_settings(machine, named, ats, others):
     tool, store = FakeMlxconfig(factory=CONNECTX_4_LX), Store(dials=("pfc",))
     wanted = firmware.wanted_parameters(HOST, dict.fromkeys(named, 0))
     args = (tool.firmwares, wanted, named, machine.root)
@@ -274,7 +272,7 @@ def test_what_a_connectx_4_lx_does_not_know_keeps_no_running_setting_off(
     assert [check.name for check in failed][:1] == ["rail_firmware_ats_enabled"] * len(named)
 
 
-def test_without_a_tool_or_where_it_fails_the_reason_has_the_way_out(machine):
+def test_a_missing_or_failing_tool_has_a_remedy(machine):
     tool, rail = FakeMlxconfig(), machine("rail0", f"{CARD}.0")
     found = settings(tool, machine, rail, Firmwares(None, None))
     assert "mstflint" in found["firmware_sriov_en"].read().reason
@@ -319,7 +317,7 @@ def test_a_value_of_each_function_is_read_and_set_on_each(machine):
         ("PHY_RATE_MASK_OVERRIDE", "PHY_RATE_MASK"),
     ],
 )
-def test_what_a_reset_brings_into_view_waits_for_it_and_the_rest_is_set(machine, gate, hidden):
+def test_hidden_parameters_wait_for_a_reset(machine, gate, hidden):
     """Which hide which: Mellanox/mstflint b9d9e844, mlxconfig_host.db, column `dependency`.
 
     NVIDIA's operator skips them as well (nic-configuration-operator cfaaaa32, PartiallyApplied).
@@ -357,7 +355,7 @@ def test_what_a_reset_brings_into_view_waits_for_it_and_the_rest_is_set(machine,
     assert {state["status"] for state in found.values()} == {"ok"} and not last.changed
 
 
-def test_what_no_reset_brings_into_view_fails(machine):
+def test_a_parameter_that_stays_hidden_fails(machine):
     """Contract values that wait for a reset hide nothing."""
     tool = FakeMlxconfig(factory={**FACTORY, "CNP_DSCP_P2": 0})
     found = settings(tool, machine, machine("rail0", f"{CARD}.0"), named=["PCI_NONSENSE"])
@@ -392,7 +390,7 @@ def test_elements_of_an_array_are_read_and_set(machine):
     assert tool.cards[CARD][f"{owner}[4]"][2] == 15
 
 
-def test_an_element_that_the_array_has_not_is_named_with_those_it_has(machine):
+def test_a_missing_array_element_is_reported_with_bounds(machine):
     tool = FakeMlxconfig(arrays={"PCI_DOWNSTREAM_PORT_OWNER": 16})
     named = {"PCI_DOWNSTREAM_PORT_OWNER[16]": 1, "ATS_ENABLED": 1}
     found = settings(tool, machine, machine("rail0", f"{CARD}.0"), named=named)
@@ -457,7 +455,7 @@ PORT_2 = {"LINK_TYPE_P2": 1, "CNP_DSCP_P2": 0, "CNP_802P_PRIO_P2": 7, "ROCE_CC_P
 
 
 def recorded(name, root, factory=FACTORY):
-    """The rails of a recorded node, their cards, and what sets them."""
+    """The rails of a recorded node, their cards, and the tool."""
     build_sys(name, root / "sys")
     ports = survey(root / "sys").of_kind(RAIL)
     rails = [RailNic(port.netdev, port.netdev, port.driver, port.pci, port) for port in ports]
@@ -501,7 +499,7 @@ def test_a_node_as_delivered_is_asked_and_set_per_rail(tmp_path, name, factory, 
     assert (after.resets, after.changed, cards.counts()) == ([], False, (asked, 0))
 
 
-def test_a_node_with_virtual_functions_shows_each_and_does_the_other_rails(tmp_path):
+def test_virtual_functions_are_listed(tmp_path):
     cards, run = recorded("b300-vfs", tmp_path)
     outcome = run()
 
@@ -520,8 +518,8 @@ def test_a_node_with_virtual_functions_shows_each_and_does_the_other_rails(tmp_p
     assert not any("0000:2f:00.0" in call for call in cards.calls if "set" in call)
 
 
-def test_an_array_that_the_tool_does_not_show_is_asked_for_once():
-    """The planes of a card ask for its lanes again and again."""
+def test_a_hidden_array_is_queried_once():
+    """Every plane of a card needs its lanes."""
     tool = FakeMlxconfig(arrays={"MODULE_SPLIT_M0": 16})
 
     def old(argv, *, check=True):

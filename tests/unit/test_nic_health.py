@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Physical health of a rail: what its port counts between two looks, and what its module measures.
+"""Physical health of a rail: growth of counters between two readings, and its module.
 
 Names of counters are those of Linux' mlx5/counters.rst; their numbers are made up.
 """
@@ -135,7 +135,7 @@ def test_drops_of_another_class_and_pauses_of_pfc_are_none(grown, lost):
     assert {name: count for name, (count, _remedy) in found.items()} == lost
 
 
-def test_pause_frames_that_no_counter_of_a_priority_has_may_be_those_of_another_one():
+def test_pause_frames_without_a_priority_counter():
     """The NIC has counters of priorities with PFC only (mlx5e_query_pfc_combined)."""
     found = losses.findings({"rx_pause_ctrl_phy": 9, "rx_global_pause": 9}, (3,))
     assert "link_pfc" in found["rx_pause_ctrl_phy"][1]
@@ -152,7 +152,7 @@ def test_pause_frames_that_no_counter_of_a_priority_has_may_be_those_of_another_
         ({"rx_corrected_bits_phy": 960 * GOOD}, "failed", "raw_ber 0.0006"),
     ],
 )
-def test_what_grows_between_two_looks_is_judged_and_the_rest_is_shown(grown, status, words):
+def test_growth_of_counters_is_evaluated(grown, status, words):
     check = judge(grown)
     assert (check.name, check.subject, check.status) == ("rail_health", "rail0", status)
     assert words in check.reason
@@ -173,7 +173,7 @@ def test_what_grows_between_two_looks_is_judged_and_the_rest_is_shown(grown, sta
         (PortReading(), ""),
     ],
 )
-def test_a_module_is_judged_by_its_own_limits(link, words):
+def test_a_module_is_evaluated_by_its_limits(link, words):
     check = judge({}, link)
     assert (check.status == "failed") is bool(words)
     assert words in check.reason
@@ -189,7 +189,7 @@ def test_limits_may_be_raised_or_left_out():
     assert hot.status == "failed" and hot.wanted["module_celsius"] == 55.0
 
 
-def test_a_ratio_is_judged_where_it_allows_an_error_in_that_time():
+def test_a_ratio_needs_time_for_one_error():
     """One error at 800 Gb/s is 1e-15 of the bits of 1250 s."""
     one, lenient = {"rx_pcs_symbol_err_phy": 1}, {**LIMITS, "new_errors": 5}
     assert judge(one, limits=lenient, seconds=600).status == "ok"
@@ -198,12 +198,12 @@ def test_a_ratio_is_judged_where_it_allows_an_error_in_that_time():
     assert three.status == "failed" and "effective_ber 2.9e-15" in three.reason
 
 
-def test_without_a_first_look_nothing_is_judged():
+def test_without_a_first_reading_nothing_is_evaluated():
     check = judge({"link_down_events_phy": 1}, before={})
     assert check.status == "not_applicable" and "at first" in check.reason
 
 
-def test_errors_while_links_come_up_are_no_finding_but_a_hot_module_is():
+def test_link_errors_during_setup_are_no_finding():
     check = judge({"link_down_events_phy": 1}, quiet=False)
     assert check.status == "not_applicable" and check.found["new"] == {"link_down_events_phy": 1}
     assert judge({}, replace(LINK, celsius=71.0), quiet=False).status == "failed"
@@ -237,7 +237,7 @@ def test_figures_are_taken_as_the_tool_prints_them(tmp_path):
 
 
 @pytest.mark.parametrize("module", [NO_MODULE, COPPER])
-def test_what_measures_nothing_is_not_judged(tmp_path, module):
+def test_a_cable_without_sensors_is_not_evaluated(tmp_path, module):
     link = link_of(tmp_path, (0, mlxlink({**MEASURED, "Module Info": module}), ""))
     assert link.celsius is None and judge({}, link).status == "ok"
 
@@ -264,7 +264,7 @@ def test_a_tool_without_an_answer_is_no_fault_of_the_rail(tmp_path, answer, reas
 
 
 def sensors(root, pci):
-    """As mlx5 shows them (Linux, mlx5/core/hwmon.c).
+    """Labels of mlx5 (Linux, mlx5/core/hwmon.c).
 
     Labels and degrees: my.mbuzztech.com/portal/en/kb/articles/
     how-to-collect-infiniband-transceiver-temperature-non-root-method. The limits are a guess.

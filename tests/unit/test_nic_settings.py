@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The contract on simulated NICs: each tool, each setting, drift, and what a NIC cannot do."""
+"""The contract on simulated NICs: tools, settings, drift, and missing support."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def file(node, pattern, text):
 
 
 @pytest.mark.parametrize("name", DRIFT)
-def test_drift_of_one_setting_is_shown_alone_and_repaired_alone(doca, name):
+def test_drift_of_one_setting_repairs_only_it(doca, name):
     doca.converge()
     settled, other = doca.snapshot("rail1"), doca.snapshot("rail0")
     DRIFT[name](doca)
@@ -191,7 +191,7 @@ def test_a_rail_on_which_a_program_fails_is_as_before(inbox, broken, culprit):
     assert failed(inbox.converge()) == {}
 
 
-def test_cable_length_is_shown_beside_the_buffer_and_fails_alone(inbox):
+def test_cable_length_is_shown_with_the_buffer(inbox):
     for name, text in (("speed", "800000\n"), ("mtu", "9198\n")):
         for rail in ("rail0", "rail1"):
             inbox._write(f"sys/class/net/{rail}/{name}", text)
@@ -212,7 +212,7 @@ def test_a_nic_that_shows_no_buffers_has_no_cable_length(inbox):
     assert status(inbox.converge())["cable_length"] == "not_applicable"
 
 
-def test_a_setting_that_is_taken_without_effect_is_not_believed(doca):
+def test_a_setting_without_effect_is_restored(doca):
     before = doca.snapshot("rail0")
     doca.deaf.add("pfc set rail0 3:on")
     outcome = doca.converge()
@@ -229,7 +229,7 @@ def test_without_a_tool_a_nic_fails_and_the_packages_are_named(tmp_path):
     assert node.snapshot() == before
 
 
-def test_a_tool_that_an_earlier_layer_installs_is_pending_in_check_mode(tmp_path):
+def test_a_missing_tool_is_pending_in_check_mode(tmp_path):
     node = FakeNode(tmp_path, 1)
     asked = {"nic": {"adaptive_routing": True}}
     checked = status(node.converge(check_mode=True, **asked))
@@ -237,7 +237,7 @@ def test_a_tool_that_an_earlier_layer_installs_is_pending_in_check_mode(tmp_path
     assert status(node.converge(**asked))["accelerations"] == "failed"
 
 
-def test_what_failed_for_one_reason_is_one_check(tmp_path):
+def test_one_reason_gives_one_check(tmp_path):
     outcome = FakeNode(tmp_path, 1, tools=()).converge()
     missing, others = [check for check in outcome.checks if check.status == "failed"]
     assert (missing.name, missing.subject) == ("rail_dcbx", "rail0")
@@ -249,7 +249,7 @@ def test_what_failed_for_one_reason_is_one_check(tmp_path):
     assert "link_pause" in others.wanted
 
 
-def test_rdma_cm_is_loaded_where_it_is_not(tmp_path):
+def test_rdma_cm_is_loaded(tmp_path):
     node = FakeNode(tmp_path, rdma_cm=False)
     shown = node.converge(check_mode=True)
     assert status(shown)["cma_roce_tos"] == "pending"
@@ -259,7 +259,7 @@ def test_rdma_cm_is_loaded_where_it_is_not(tmp_path):
     assert status(outcome)["cma_roce_tos"] == "ok"
 
 
-def test_with_the_in_tree_driver_something_else_keeps_the_promise(inbox):
+def test_the_in_tree_driver_fulfils_promises_otherwise(inbox):
     outcome = inbox.converge()
     reasons = {name: entry["reason"] for name, entry in outcome.settings["rail0"].items()}
     assert "cma_roce_tos" in reasons["traffic_class"]
@@ -309,7 +309,7 @@ def test_options_are_set_where_they_are_asked_for(doca):
     assert not doca.converge(nic=nic).changed
 
 
-def test_kernel_lockdown_keeps_no_setting_of_the_contract_off(doca, monkeypatch):
+def test_kernel_lockdown_prevents_no_setting_of_the_contract(doca, monkeypatch):
     def locked(_setting, _value):
         raise PermissionError(errno.EPERM, "Operation not permitted", "config")
 
@@ -339,7 +339,7 @@ def test_an_option_with_a_default_may_be_null():
         ({"congestion_control": {"roce_rp": {"nonsense": 1}}}, "nonsense is missing"),
     ],
 )
-def test_an_option_that_the_nic_cannot_have_fails_and_touches_nothing(doca, nic, words):
+def test_an_unsupported_option_changes_nothing(doca, nic, words):
     before = doca.snapshot()
     outcome = doca.converge(nic=nic)
     assert any(words in reason for reason in failed(outcome).values())

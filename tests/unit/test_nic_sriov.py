@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Virtual functions of a rail: shown, refused while in use, removed when idle."""
+"""Virtual functions of a rail: listed, refused while in use, removed if idle."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ USES = {
 
 
 @pytest.mark.parametrize("why", USES)
-def test_one_in_use_refuses_all_unless_the_variable_allows_it(tmp_path, why):
+def test_a_function_in_use_needs_permission(tmp_path, why):
     nic = Nic(tmp_path, 4)
     USES[why](nic)
     reading = nic.setting().read()
@@ -169,7 +169,7 @@ def test_one_in_use_refuses_all_unless_the_variable_allows_it(tmp_path, why):
     assert not reading.found[1].endswith(": idle")
 
 
-def test_one_held_open_by_a_guest_is_never_removed(tmp_path):
+def test_a_function_open_in_a_guest_is_never_removed(tmp_path):
     nic = Nic(tmp_path, 2)
     nic.bind(nic.vfs[1], "vfio-pci")
     group = tmp_path / "sys/kernel/iommu_groups/41"
@@ -181,7 +181,7 @@ def test_one_held_open_by_a_guest_is_never_removed(tmp_path):
     assert "held open by qemu-system-x86 (process 99)" in refused
 
 
-def test_the_one_this_host_is_reached_by_is_never_removed(tmp_path):
+def test_the_function_of_the_login_is_never_removed(tmp_path):
     nic = Nic(tmp_path, 2)
     keep = {"eth1": "carries 10.0.0.1"}
     refused = nic.setting(remove_in_use=True, keep=keep).read().refused

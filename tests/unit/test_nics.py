@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""All of a rail or nothing, no rail at another's cost; alone, and within a run of the rails."""
+"""The settings of a rail as a unit: without and within a run of the rails, and by vendor."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def statuses(outcome, rail):
     return {name: state["status"] for name, state in outcome.settings[rail].items()}
 
 
-def test_what_differs_is_set_and_read_back():
+def test_differences_are_set_and_read_back():
     store = Store()
     store.values["rail0", "b"] = 1
     outcome = store.converge()
@@ -121,7 +121,7 @@ def test_check_mode_writes_nothing_and_shows_exactly_what_differs():
     assert [check.status for check in outcome.checks] == ["ok"] * 4 + ["pending", "ok"]
 
 
-def test_a_failure_in_the_middle_puts_the_rail_back_and_the_others_go_on():
+def test_a_failure_restores_only_its_rail():
     store = Store()
     store.values["rail0", "a"] = 7
     store.failing.add(("rail0", "b"))
@@ -152,7 +152,7 @@ def test_a_failure_in_the_middle_puts_the_rail_back_and_the_others_go_on():
         Reading(5, refused="in use"),
     ],
 )
-def test_a_nic_that_cannot_keep_one_promise_is_not_touched(value):
+def test_a_nic_with_a_fault_is_not_changed(value):
     store = Store()
     store.values["rail0", "b"] = value
     outcome = store.converge()
@@ -170,7 +170,7 @@ def test_a_nic_that_cannot_keep_one_promise_is_not_touched(value):
         (NIC, Reading.fulfilled_otherwise("firmware has it")),
     ],
 )
-def test_what_soft_roce_has_not_or_something_else_keeps_is_no_failure(device, reading):
+def test_unsupported_settings_that_are_no_failure(device, reading):
     store = Store(device=device, rails=1)
     store.values["rail0", "b"] = reading
     outcome = store.converge()
@@ -196,7 +196,7 @@ def test_firmware_waits_for_its_reset():
     assert store.converge().resets == []
 
 
-def test_running_settings_and_firmware_fail_apart():
+def test_runtime_and_firmware_settings_fail_separately():
     store = Store(rails=2, dials=("a", "b"), firmware=("f", "g"))
     store.values["rail0", "f"] = Reading.unsupported("not in this firmware")
     store.failing.add(("rail1", "a"))
@@ -214,7 +214,7 @@ def test_running_settings_and_firmware_fail_apart():
     assert store.pending == {}
 
 
-def test_a_value_that_would_go_away_at_the_next_reset_is_written():
+def test_a_value_lost_at_the_next_reset_is_written():
     store = Store(rails=1, dials=(), firmware=("f",))
     store.values["rail0", "f"], store.pending["rail0", "f"] = 1, 3
     outcome = store.converge()
@@ -260,7 +260,7 @@ RAILS = [rail(0), rail(1)]
 
 
 class Recorder(NoNics):
-    """Stands in for the NIC settings; notes what is asked of it, and when."""
+    """A fake of the NICs that records its calls."""
 
     def __init__(self, host, *, differs=(), after=None):
         self.host, self.differs, self.after = host, list(differs), after
@@ -300,9 +300,11 @@ def test_settings_are_read_first_and_set_before_the_network_service_acts(tmp_pat
         ("act", []),
         ("checks", {}, False, False),
     ]
+    again = host.converge(RAILS, nics=Recorder(host, differs=["rail1"]), check_mode=True)
+    assert [diff["before_header"] for diff in again.diff] == ["rail1"]
 
 
-def test_a_rail_that_is_named_at_the_next_boot_waits_for_it(tmp_path):
+def test_a_rail_named_at_the_next_boot_waits(tmp_path):
     host = FakeHost(tmp_path, names=())
     host.add_link("ens5f0", PCI.format(16))
     host.links["ens5f0"].update(up=True, addresses=["192.0.2.7/24"])
@@ -313,7 +315,7 @@ def test_a_rail_that_is_named_at_the_next_boot_waits_for_it(tmp_path):
 
 
 def test_a_link_that_goes_down_for_a_moment_is_waited_for(tmp_path):
-    """PFC takes a ConnectX's link down and up."""
+    """Setting PFC takes the link of a ConnectX down for a moment."""
     host = FakeHost(tmp_path)
     host.converge(RAILS)
     since = host.now
@@ -333,7 +335,7 @@ def test_a_link_that_goes_down_for_a_moment_is_waited_for(tmp_path):
 
 
 def machine(monkeypatch, names):
-    """The RDMA devices that sysfs has, of interfaces by their PCI address."""
+    """Replace the survey by RDMA devices of interfaces by PCI address."""
 
     def survey(sys):
         ports = [
@@ -348,9 +350,7 @@ def machine(monkeypatch, names):
     monkeypatch.setattr(nics_module, "compare_with_model", lambda *_given, **_more: [])
 
 
-def test_a_run_sets_rails_and_nics_and_a_nic_that_fails_keeps_no_rail_from_its_address(
-    tmp_path, monkeypatch
-):
+def test_a_nic_that_fails_does_not_affect_addresses(tmp_path, monkeypatch):
     kernel_writes(monkeypatch)
     node, host = FakeNode(tmp_path), FakeHost(tmp_path, names=("rail0", "rail1"))
     machine(monkeypatch, {PCI.format(16 + n): [f"rail{n}"] for n in range(2)})
@@ -387,7 +387,7 @@ def test_settings_go_to_the_rail_under_its_new_name(tmp_path, monkeypatch):
     assert nics.settings(check_mode=False)["rail0"]["pfc"]["status"] == "ok"
 
 
-def test_veth_rails_cost_no_program(tmp_path, monkeypatch):
+def test_veth_rails_run_no_program(tmp_path, monkeypatch):
     host, node = FakeHost(tmp_path, names=("rail0", "rail1")), FakeNode(tmp_path, 0)
     node.ethtool.drivers = {"rail0": "veth", "rail1": "veth"}
     machine(monkeypatch, {})
@@ -401,7 +401,7 @@ def test_veth_rails_cost_no_program(tmp_path, monkeypatch):
 def test_a_plane_takes_the_rdma_device_of_the_first_function(
     tmp_path, monkeypatch, numbers, shared
 ):
-    """Of its card and rail; DCQCN is set with the first (nic-configuration-operator 632f1295)."""
+    """The first function of its card and rail has DCQCN (nic-configuration-operator 632f1295)."""
     node, pci = FakeNode(tmp_path, count=1), PCI.format(16)
     first = RdmaDevice("rail", "mlx5_0", netdev="rail0p0", pci=pci, driver="mlx5_core")
     second = replace(first, name="", netdev="rail0p1", pci=f"{pci[:-1]}1")
@@ -429,8 +429,8 @@ def test_a_plane_takes_the_rdma_device_of_the_first_function(
 
 
 @pytest.mark.parametrize("driver", ["ice", "bnxt_en"])
-def test_a_nic_without_a_vendor_fails_what_the_kernel_does_not_offer(tmp_path, driver):
-    """No tool and no file of mlx5 is used for it."""
+def test_a_nic_without_a_vendor_fails(tmp_path, driver):
+    """Neither tools nor files of mlx5 are used for it."""
     node = FakeNode(tmp_path, tools=("dcb", "mlxconfig", "mlxreg"))
     node.rails = [replace(rail, driver=driver) for rail in node.rails]
     nic = {"adaptive_routing": True, "congestion_control": {"roce_rp": {"rpg_ai_rate": 9}}}
@@ -442,6 +442,8 @@ def test_a_nic_without_a_vendor_fails_what_the_kernel_does_not_offer(tmp_path, d
     assert driver in reason and "only mlx5_core is supported" in reason
     assert not [name for name in outcome.settings["rail0"] if name.startswith("firmware")]
     assert node.writes() == []
+    node.rails = [replace(rail, shared=True) for rail in node.rails]
+    assert not ecn & statuses(node.converge(), "rail0").keys()
 
 
 class Thor:

@@ -193,7 +193,9 @@ def ufw(added: str, **more: str) -> dict[str, Optional[str]]:
     [
         (
             firewalld("trusted\n  sources: 10.9.0.0/16\n"),
-            *("firewalld, zone public of mgmt0", "firewalld, zone public of rail0", filters.STEP),
+            "firewalld, zone public of mgmt0",
+            "firewalld, zone public of rail0",
+            filters.STEP,
         ),
         (
             firewalld(f"trusted\n  sources: 10.231.0.0/16 10.131.0.0/16\n{ZONES}", "trusted"),
@@ -286,7 +288,7 @@ BANS = [
 ]
 
 
-def test_a_policy_is_named_first_and_each_table_gets_its_command() -> None:
+def test_policies_come_first() -> None:
     """A packet passes every table: one may drop what another accepts."""
     ruleset = nft(*BANS, chain("inet filter", "input", "input", "drop"))
     found, step = filters.filters(Programs({"nft -j list ruleset": ruleset}), [MGMT])
@@ -317,7 +319,7 @@ def test_a_map_that_drops_is_named(named: bool) -> None:
     assert step.startswith("run nft 'insert rule inet site in ip saddr")
 
 
-def test_what_nft_could_not_list_is_not_taken_for_no_rule() -> None:
+def test_failed_nft_is_reported() -> None:
     found, step = filters.filters(Programs({"nft -j list ruleset": None}), [MGMT])
     assert "nft list ruleset failed" in found[MGMT] and "nft list ruleset" in step
 
@@ -331,13 +333,13 @@ def test_what_nft_could_not_list_is_not_taken_for_no_rule() -> None:
         ("ufw limit from 10.0.0.0/8\n", "after ufw limit from 10.0.0.0/8"),
     ],
 )
-def test_ufw_is_named_where_a_rule_concerns_the_network(rules: str, named: Optional[str]) -> None:
+def test_ufw_rule_for_the_network(rules: str, named: Optional[str]) -> None:
     answers = ufw(f"{rules}ufw allow from 10.0.0.0/8\n", rules=UFW_S + BY_HAND)
     found, _step = filters.filters(Programs(answers), [MGMT])
     assert (named or BY_HAND.strip()) in found[MGMT]
 
 
-def test_the_older_iptables_is_asked_only_where_it_is_in_use() -> None:
+def test_legacy_iptables() -> None:
     programs = Programs({"cat /proc/net/ip_tables_names": ""})
     filters.filters(programs, [MGMT])
     assert not [words for words in programs.asked if words.startswith(("iptables ", "iptables-l"))]
@@ -354,7 +356,7 @@ def test_a_service_is_not_blamed_for_the_loopback(service: str) -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", "no json", "{}", "[5]", '[{"addr_info": [5]}]'])
-def test_no_command_admits_an_address_that_is_not_of_this_host(text: Optional[str]) -> None:
+def test_foreign_addresses_are_not_admitted(text: Optional[str]) -> None:
     """A node reports the addresses that it calls."""
     programs = Programs({**firewalld(""), "ip -j -4 address show": text})
     what = {MGMT: f"{MGMT} is no address of this host"}
@@ -364,7 +366,12 @@ def test_no_command_admits_an_address_that_is_not_of_this_host(text: Optional[st
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "no json", "[]", "null", '{"nftables": 5}', '{"nftables": [5, {"rule": []}]}'),
+        "",
+        "no json",
+        "[]",
+        "null",
+        '{"nftables": 5}',
+        '{"nftables": [5, {"rule": []}]}',
         '{"nftables": [{"chain": {"family": "inet"}}, {"rule": {"family": "ip", "expr": 5}}]}',
         "[" * 100_000,
     ],
@@ -472,7 +479,7 @@ def test_what_the_operator_admitted_stays(filtered: Filtered) -> None:
     assert all(each == {OPERATOR} for each in places(filtered))
 
 
-def test_what_could_not_be_taken_back_stays_in_the_record(filtered: Filtered) -> None:
+def test_failed_removal_stays_recorded(filtered: Filtered) -> None:
     filtered.settle(RAIL)
     filtered.stuck = True
     assert filtered.settle().errors
@@ -492,7 +499,7 @@ def test_refusing_zone_is_reported_before_any_change(source: str, tmp_path: Path
     assert places(filtered) == [{OPERATOR}, {OPERATOR}]
 
 
-def test_what_a_zone_of_the_operator_admits_is_not_admitted_again(tmp_path: Path) -> None:
+def test_networks_of_an_operator_s_zone(tmp_path: Path) -> None:
     filtered = Filtered(tmp_path, "firewalld")
     filtered.zones = f"cluster\n  sources: {RAIL} 10.7.7.7\n"
     done = filtered.settle(MANAGEMENT, RAIL)

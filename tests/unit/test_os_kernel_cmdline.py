@@ -50,7 +50,7 @@ def judged(tree, *arguments, **more):
     return {key: check.status for key, check in found(outcome, "kernel_argument").items()}
 
 
-def test_an_argument_is_configured_now_and_runs_after_the_reboot(tree):
+def test_argument_is_in_effect_after_the_reboot(tree):
     assert judged(tree, "iommu=pt") == {"iommu=pt": "reboot"}
     assert "iommu=pt" in configured(tree)
     assert reboots.recorded("os", tree.root)[0].wanted == "iommu=pt"
@@ -59,7 +59,7 @@ def test_an_argument_is_configured_now_and_runs_after_the_reboot(tree):
     assert reboots.recorded("os", tree.root) == []
 
 
-def test_ours_come_last_and_not_into_the_recovery_entry(ubuntu):
+def test_recovery_entry_is_unchanged(ubuntu):
     judged(ubuntu, "iommu=pt", "amd_iommu=on")
     assert configured(ubuntu).endswith("ro quiet splash iommu=pt amd_iommu=on")
     recovery = [
@@ -68,7 +68,7 @@ def test_ours_come_last_and_not_into_the_recovery_entry(ubuntu):
     assert "iommu" not in recovery[0]
 
 
-def test_check_mode_says_pending_and_runs_no_boot_loader(tree):
+def test_check_mode_is_pending(tree):
     assert judged(tree, "iommu=pt", check_mode=True) == {"iommu=pt": "pending"}
     assert not tree.ran("update-grub")
     assert not tree.ran("grubby", "--update-kernel=ALL")
@@ -85,7 +85,7 @@ def test_ineffective_reboot_is_a_failure(tree):
     assert "boot-1" in check.reason
 
 
-def test_an_argument_no_longer_wanted_leaves_with_the_next_reboot(tree):
+def test_dropped_argument_awaits_a_reboot(tree):
     judged(tree, "iommu=pt", "nosmt")
     tree.reboot()
     judged(tree, "iommu=pt", "nosmt")
@@ -99,7 +99,7 @@ def test_an_argument_no_longer_wanted_leaves_with_the_next_reboot(tree):
     assert not tree.settle(kernel_arguments=["iommu=pt"]).changed
 
 
-def test_an_argument_given_up_before_it_ever_ran_leaves_nothing(tree):
+def test_argument_dropped_before_the_reboot(tree):
     judged(tree, "iommu=pt", "nosmt")
     assert judged(tree) == {}
     assert "nosmt" not in configured(tree)
@@ -108,7 +108,7 @@ def test_an_argument_given_up_before_it_ever_ran_leaves_nothing(tree):
     assert not tree.settle(kernel_arguments=[]).changed
 
 
-def test_what_the_operator_configured_is_never_removed(rocky):
+def test_operator_s_arguments_stay(rocky):
     rocky.write("boot/entry", "ro crashkernel=1G-4G:192M iommu=pt")
     judged(rocky, "iommu=pt", "nosmt")
     assert json.loads(rocky.read(OWNED)) == {"owned": {"os": ["nosmt"]}}
@@ -116,7 +116,7 @@ def test_what_the_operator_configured_is_never_removed(rocky):
     assert configured(rocky) == "ro crashkernel=1G-4G:192M iommu=pt"
 
 
-def test_another_value_that_comes_later_wins_and_fails_by_name(tree):
+def test_later_value_wins_and_fails(tree):
     tree.write("proc/cmdline", "ro iommu=pt quiet iommu=off\n")
     outcome = tree.settle(kernel_arguments=["iommu=pt"])
     check = found(outcome, "kernel_argument")["iommu=pt"]
@@ -124,7 +124,7 @@ def test_another_value_that_comes_later_wins_and_fails_by_name(tree):
     assert "iommu=off comes later" in check.reason
 
 
-def test_without_a_boot_loader_the_running_command_line_decides(ubuntu):
+def test_no_boot_loader(ubuntu):
     (ubuntu.root / "usr/sbin/update-grub").unlink()
     assert judged(ubuntu, "quiet") == {"quiet": "ok"}
     outcome = ubuntu.settle(kernel_arguments=["iommu=pt"])
@@ -134,7 +134,7 @@ def test_without_a_boot_loader_the_running_command_line_decides(ubuntu):
     assert not outcome.changed
 
 
-def test_a_drop_in_newer_than_the_menu_is_made_up_for(ubuntu):
+def test_stale_menu_is_regenerated(ubuntu):
     judged(ubuntu, "iommu=pt")
     menu = ubuntu.root / "boot/grub/grub.cfg"
     os.utime(menu, (1, 1))
@@ -156,7 +156,7 @@ def owners(tree: Tree) -> dict[str, list[str]]:
     return json.loads(tree.read(OWNED))["owned"] if (tree.root / OWNED).exists() else {}
 
 
-def test_a_layer_gives_up_its_own_alone(tree: Tree) -> None:
+def test_layer_removes_only_its_arguments(tree: Tree) -> None:
     run(tree, "os", "nosmt")
     run(tree, "rdma", "iommu=pt")
     tree.reboot()
@@ -172,7 +172,7 @@ def test_a_layer_gives_up_its_own_alone(tree: Tree) -> None:
     assert reboots.recorded("rdma", tree.root) == []
 
 
-def test_what_two_layers_want_stays_until_neither_wants_it(tree: Tree) -> None:
+def test_shared_argument_stays_while_needed(tree: Tree) -> None:
     run(tree, "os", "iommu=pt")
     run(tree, "rdma", "iommu=pt")
     run(tree, "os")
@@ -183,7 +183,7 @@ def test_what_two_layers_want_stays_until_neither_wants_it(tree: Tree) -> None:
     assert owners(tree) == {}
 
 
-def test_another_value_of_another_layer_is_refused_and_nothing_changes(tree: Tree) -> None:
+def test_conflicting_layers_are_refused(tree: Tree) -> None:
     run(tree, "os", "iommu=off")
     before = tree.snapshot()
     with pytest.raises(PlanError, match="layer os has iommu=off"):

@@ -65,18 +65,18 @@ def test_of_two_later_files_the_last_counts(tree):
     assert found(tree.settle(sysctls={NUMA: 0}), "sysctl_at_boot")[""].status == "ok"
 
 
-def test_a_file_in_etc_hides_its_namesake_in_usr_lib(tree):
+def test_etc_overrides_usr_lib(tree):
     tree.write("usr/lib/sysctl.d/95-a.conf", "kernel.numa_balancing=1\n")
     tree.write("etc/sysctl.d/95-a.conf", "# nothing\n")
     assert found(tree.settle(sysctls={NUMA: 0}), "sysctl_at_boot")[""].status == "ok"
 
 
-def test_a_link_to_nowhere_is_passed_over_as_the_boot_does(tree):
+def test_dangling_link_is_skipped(tree):
     (tree.root / "etc/sysctl.conf").unlink()
     assert found(tree.settle(sysctls={NUMA: 0}), "sysctl_at_boot")[""].status == "ok"
 
 
-def test_an_unknown_key_fails_before_anything_unless_it_is_optional(tree):
+def test_unknown_key_is_refused_unless_optional(tree):
     with pytest.raises(PlanError, match=r"vm\.no_such"):
         tree.settle(sysctls={NUMA: 0, "vm.no_such": 1})
     assert tree.read("proc/sys/kernel/numa_balancing").strip() == "1"
@@ -85,7 +85,7 @@ def test_an_unknown_key_fails_before_anything_unless_it_is_optional(tree):
     assert "\n# vm.no_such = 1: this kernel has no such key" in tree.read(FILE)
 
 
-def test_in_a_container_values_of_the_hosts_namespace_are_excused(tmp_path):
+def test_host_s_namespace_in_a_container(tmp_path):
     tree = Tree("container", tmp_path)
     wanted = {
         "net.core.rmem_max": 67108864,
@@ -119,7 +119,7 @@ def test_every_cpu_gets_the_governor_now_and_at_boot(tree):
     assert tree.ran("systemctl", "enable", "baremetal-mpi-roce-sysfs.service")
 
 
-def test_one_cpu_that_differs_is_told_by_its_path(tree):
+def test_differing_cpu_is_named(tree):
     tree.settle(governor="performance")
     tree.write(GOVERNOR.format(1), "powersave\n")
     check = found(tree.settle(check_mode=True, governor="performance"), "cpu_governor")[""]
@@ -192,7 +192,7 @@ def test_hugepages_in_fragmented_memory_await_a_reboot(tmp_path):
         assert "although the node was rebooted" in check.reason
 
 
-def test_nothing_wanted_any_more_takes_file_and_unit_away(tree):
+def test_empty_settings_remove_file_and_unit(tree):
     tree.settle(governor="performance")
     assert tree.settle().changed
     assert not (tree.root / TMPFILES).exists()

@@ -28,7 +28,7 @@ def limit(name, value):
         ("stack", 8192, "8388608", "8388608"),
     ],
 )
-def test_kib_for_pam_are_bytes_for_kernel_and_systemd(name, value, kernel, systemd):
+def test_units_of_limits(name, value, kernel, systemd):
     wanted = limit(name, value)
     assert (wanted.kernel, wanted.systemd) == (kernel, systemd)
 
@@ -39,12 +39,12 @@ def test_values_that_are_no_limit_are_refused(value):
         limits.from_options({"memlock": value})
 
 
-def test_a_service_limit_has_to_be_among_the_limits(tree):
+def test_service_limit_must_be_a_limit(tree):
     with pytest.raises(PlanError, match="stack"):
         tree.settle(limits={"memlock": 64}, service_limits=["stack"])
 
 
-def test_files_written_but_not_loaded_are_loaded_by_the_next_run(tree):
+def test_unloaded_files_are_loaded_by_the_next_run(tree):
     wanted = {"limits": {"memlock": "unlimited"}, "service_limits": ["memlock"]}
     tree.settle(**wanted)
     tree.loaded["DefaultLimitMEMLOCK"] = "8388608"
@@ -58,7 +58,7 @@ def test_overriding_limit_fails_with_the_session_s_value(tree):
     assert (check.status, check.found) == ("failed", "65536")
 
 
-def test_the_mpi_user_proves_it_once_there_is_one(tree):
+def test_mpi_user_verifies_limits(tree):
     tree.settle(limits={"memlock": 64})
     assert tree.ran("runuser", "-u", "nobody")
     tree.users.add("mpi")
@@ -67,12 +67,12 @@ def test_the_mpi_user_proves_it_once_there_is_one(tree):
     assert tree.ran("runuser", "-u", "mpi")
 
 
-def test_more_files_than_the_kernel_allows_would_lock_everybody_out(tree):
+def test_nofile_above_nr_open_is_refused(tree):
     with pytest.raises(PlanError, match="refuse every login"):
         tree.settle(limits={"nofile": 1048577})
 
 
-def test_limits_given_up_leave_no_file_and_are_loaded(tree):
+def test_dropped_limits_are_removed(tree):
     tree.settle(limits={"memlock": 64}, service_limits=["memlock"])
     tree.calls.clear()
     assert tree.settle().changed

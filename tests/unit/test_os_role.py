@@ -57,7 +57,11 @@ def looked(tmp_path: Path, active: str, *options: str) -> tuple[int, str]:
     program.chmod(0o755)
     (tmp_path / "play.yml").write_text(PLAY, encoding="utf-8")
     done = ansible(
-        *("ansible-playbook", "-i", "localhost,", *options, "play.yml"),
+        "ansible-playbook",
+        "-i",
+        "localhost,",
+        *options,
+        "play.yml",
         cwd=tmp_path,
         PATH=f"{tmp_path}:{os.environ['PATH']}",
         ACTIVE=active,
@@ -66,7 +70,7 @@ def looked(tmp_path: Path, active: str, *options: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_a_node_with_the_distribution_s_time_service_passes(tmp_path: Path) -> None:
+def test_distribution_s_time_service_is_accepted(tmp_path: Path) -> None:
     status, output = looked(tmp_path, "chrony.service systemd-timesyncd.service", "--check")
     assert status == 0, output
 
@@ -80,9 +84,7 @@ def test_another_time_service_is_refused_by_name(tmp_path: Path, rival: str) -> 
 
 
 @pytest.mark.parametrize("roles", [["os_baseline", "mpi_stack"], ["mpi_stack"], ["rdma_verify"]])
-def test_facts_of_a_node_s_former_system_are_read_anew_once(
-    roles: list[str], tmp_path: Path
-) -> None:
+def test_stale_facts_are_read_again_once(roles: list[str], tmp_path: Path) -> None:
     facts = ("ansible_distribution", "ansible_os_family", "ansible_pkg_mgr")
     former = {"cacheable": True, **dict.fromkeys(facts, "former")}
     plays: dict[str, list[dict[str, Any]]] = {"poison": [{"ansible.builtin.set_fact": former}]}
@@ -93,7 +95,12 @@ def test_facts_of_a_node_s_former_system_are_read_anew_once(
         play["vars"] = {"__rdma_verify_served": {"missing": ["perftest"]}}
         (tmp_path / f"{name}.yml").write_text(yaml.safe_dump([play]), encoding="utf-8")
         done = ansible(
-            *("ansible-playbook", "-i", "localhost,", "-c", "local", f"{name}.yml"),
+            "ansible-playbook",
+            "-i",
+            "localhost,",
+            "-c",
+            "local",
+            f"{name}.yml",
             cwd=tmp_path,
             ANSIBLE_CACHE_PLUGIN="jsonfile",
             ANSIBLE_CACHE_PLUGIN_CONNECTION=str(tmp_path / "facts"),

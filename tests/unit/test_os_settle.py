@@ -22,7 +22,7 @@ def container(tmp_path):
     return Tree("container", tmp_path)
 
 
-def test_a_fresh_node_is_settled_and_only_the_reboot_is_left(tree):
+def test_fresh_node_awaits_only_the_reboot(tree):
     outcome = tree.settle(**FULL)
     assert outcome.changed
     assert not outcome.errors
@@ -32,7 +32,7 @@ def test_a_fresh_node_is_settled_and_only_the_reboot_is_left(tree):
     assert [each.wanted for each in outcome.reasons] == ["iommu=pt"]
 
 
-def test_a_second_run_changes_nothing_and_calls_nothing_that_would(tree):
+def test_second_run_is_idle(tree):
     tree.settle(**FULL)
     before = tree.snapshot()
     tree.calls.clear()
@@ -43,7 +43,7 @@ def test_a_second_run_changes_nothing_and_calls_nothing_that_would(tree):
     assert {call[1] if call[0] == "systemctl" else call[0] for call in tree.calls} <= quiet
 
 
-def test_after_the_reboot_everything_is_ok_and_the_record_is_gone(tree):
+def test_everything_is_ok_after_the_reboot(tree):
     tree.settle(**FULL)
     assert "os" in reboots.required(tree.root)
     tree.reboot()
@@ -57,7 +57,7 @@ def test_after_the_reboot_everything_is_ok_and_the_record_is_gone(tree):
     assert not tree.settle(**FULL).changed
 
 
-def test_check_mode_on_a_fresh_node_tells_all_and_does_nothing(tree):
+def test_check_mode_on_a_fresh_node(tree):
     before = tree.snapshot()
     outcome = tree.settle(check_mode=True, **FULL)
     assert tree.snapshot() == before
@@ -106,7 +106,7 @@ def test_drift_is_seen_and_repaired(tree, name, text, check):
 LOOKING = ("id", "runuser", "chronyc")
 
 
-def test_a_run_killed_before_any_change_is_made_up_for(tree, tmp_path, monkeypatch):
+def test_killed_run_is_completed_by_the_next(tree, tmp_path, monkeypatch):
     """Killed before the first, second, ... file or program, a run is completed by the next."""
     tree.settle(**FULL)
     goal = tree.snapshot()
@@ -178,7 +178,7 @@ def test_container(container):
     assert not container.settle(**FULL).changed
 
 
-def test_in_a_container_no_line_that_would_make_pam_refuse_logins(container):
+def test_container_gets_no_limit_above_its_own(container):
     name = "etc/security/limits.d/90-baremetal-mpi-roce.conf"
     container.settle(**FULL)
     assert all(line.startswith("#") for line in container.read(name).splitlines())

@@ -144,7 +144,7 @@ def test_first_installation_is_exact_pinned_and_held(site):
     assert {check.status for check in checks} == {"ok"}
 
 
-def test_a_second_run_changes_nothing_fetches_nothing_and_asks_no_solver(site):
+def test_second_run_is_idle(site):
     site.run(site.set())
     before = site.root.snapshot()
     plan, _checks = site.run(site.set())
@@ -293,7 +293,7 @@ def broken(site, wanted, words):
 VERIFIED = "repository cuda .*could not be fetched and verified by the key of the set"
 
 
-def test_a_repository_signed_by_another_key_is_named_with_the_key(site):
+def test_wrongly_signed_repository_is_refused(site):
     site.run(site.set())
     site.cuda.publish(site.stranger)
     digest = site.cuda.repository().key_sha256
@@ -315,7 +315,7 @@ def test_an_unsigned_repository_is_refused_whatever_apt_conf_says(site):
     broken(site, site.set(), VERIFIED)
 
 
-def test_a_broken_repository_of_the_operator_does_not_stop_us(site):
+def test_broken_foreign_repository_is_tolerated(site):
     site.archive()  # never published
     site.run(site.set())
     assert site.root.installed() == FIRST
@@ -343,7 +343,7 @@ def test_dropped_packages_are_released_unless_another_layer_needs_them(site):
 
 
 @pytest.mark.parametrize("preferred", ["cuda", "doca"])
-def test_a_package_of_two_repositories_comes_from_the_preferred_one(site, preferred):
+def test_preferred_repository(site, preferred):
     doca = AptRepository("doca", site.where / "doca", site.stranger)
     doca.add("mft-tools", "4.32")
     doca.publish()
@@ -365,7 +365,7 @@ def test_a_package_of_two_repositories_comes_from_the_preferred_one(site, prefer
     assert not site.run(wanted)[0].changed  # as in an image without package lists
 
 
-def test_a_package_of_another_layers_repository_waits_for_that_layer(site):
+def test_repository_of_another_layer_must_be_defined(site):
     doca = AptRepository("doca", site.where / "doca", site.stranger)
     doca.add("mft", "4.32")
     doca.publish()
@@ -398,7 +398,7 @@ def test_a_conflict_is_named(site):
     assert "picky : Depends: tool (>= 9)" in str(refused.values["error"])
 
 
-def test_plans_are_made_by_the_solver_that_they_were_tried_with(site):
+def test_classic_solver(site):
     """Ubuntu 26.04's apt defaults to solver 3.0, which this apt does not have."""
     (site.root.root / "etc/apt/apt.conf.d/solver").write_text('APT::Solver "3.0";\n')
     site.run(site.set())
@@ -419,7 +419,7 @@ def test_the_operators_packages_are_not_removed(site):
     assert site.root.installed() == FIRST
 
 
-def test_a_package_without_a_version_follows_the_release_of_its_repository(site):
+def test_following_package(site):
     def wanted(release):
         repository = AptRepository(f"doca{release}", site.where / release, site.vendor)
         repository.add("profile", f"{release}-1")
@@ -532,7 +532,7 @@ def test_incomplete_optional_component_is_left_out(site):
     assert not site.run(copies())[0].changed
 
 
-def test_what_must_be_absent_goes_also_when_nothing_else_changes(site):
+def test_absent_packages_are_removed(site):
     archive = site.archive()
     archive.add("inbox-tool", "1")
     archive.add("needs-inbox", "1", Depends="inbox-tool")
@@ -550,7 +550,7 @@ def test_what_must_be_absent_goes_also_when_nothing_else_changes(site):
     assert not site.run(wanted)[0].changed
 
 
-def test_the_kernel_is_held_and_no_dependency_may_move_it(site):
+def test_kernel_is_held_against_dependencies(site):
     archive = site.archive()
     archive.add("linux-image", "6.8.0-1")
     archive.publish()
@@ -602,7 +602,7 @@ def kernel(archive, image, metas):
         ("amd64", ["linux-image-amd64"]),
     ],
 )
-def test_no_upgrade_brings_another_kernel_whatever_depends_on_it(site, flavour, metas):
+def test_no_upgrade_brings_another_kernel(site, flavour, metas):
     archive = site.archive()
     kernel(archive, IMAGE.format(flavour), metas)
     archive.add("linux-modules-nvidia-580-6.8.0-79", "1", Depends=IMAGE.format(flavour))
@@ -730,7 +730,7 @@ def test_running_apt_is_waited_for(site):
     assert "driver-lib" in site.run(site.set())[0].repairs
 
 
-def test_what_others_left_half_done_is_named_and_no_failure(site):
+def test_unfinished_foreign_packages_are_reported(site):
     archive = site.archive()
     archive.add("stranger", "1")
     archive.publish()
@@ -757,7 +757,7 @@ def killer(site):
 
 
 @pytest.mark.parametrize("script", ["preinst", "postinst"])
-def test_dpkg_killed_at_the_first_installation_is_repaired_by_running_again(site, script):
+def test_first_installation_after_a_killed_dpkg(site, script):
     flag, body = killer(site)
     site.cuda.add("late", "1", scripts={script: body}, Depends="tool")
     site.cuda.publish()
@@ -781,7 +781,7 @@ def test_dpkg_killed_at_the_first_installation_is_repaired_by_running_again(site
 
 
 @pytest.mark.parametrize("script", ["preinst", "postrm"])
-def test_dpkg_killed_in_an_upgrade_is_repaired_by_running_again(site, script):
+def test_upgrade_after_a_killed_dpkg(site, script):
     flag, body = killer(site)
     flag.unlink()
     for version in ("580.300.01-1", "580.300.02-1"):
@@ -801,7 +801,7 @@ def test_dpkg_killed_in_an_upgrade_is_repaired_by_running_again(site, script):
     assert not site.run(wanted)[0].changed
 
 
-def test_an_upgrade_that_was_killed_can_be_given_up(site):
+def test_killed_upgrade_can_be_abandoned(site):
     """Broken at the version that the set wants, which apt does not consider an upgrade."""
     site.run(site.set())
     flag, body = killer(site)
@@ -824,7 +824,7 @@ def test_a_repair_that_cannot_succeed_is_an_error(site):
             site.run(wanted)
 
 
-def test_a_package_that_cannot_be_fetched_leaves_everything_as_it_was(site):
+def test_failed_download_changes_nothing(site):
     site.run(site.set())
     before = site.root.snapshot()
     deb = site.cuda.where / "driver-lib_580.105.08-0ubuntu1_amd64.deb"

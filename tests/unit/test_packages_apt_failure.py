@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.apt_failure import (
-    MOST,
+    MAX_CHARACTERS,
     refusal,
 )
 
@@ -185,9 +185,7 @@ CASES = (
 
 
 @pytest.mark.parametrize(("printed", "begins", "has"), CASES)
-def test_the_cause_comes_first_and_its_remedy_with_it(
-    printed: tuple[str, str], begins: str, has: list[str]
-) -> None:
+def test_cause_and_remedy_come_first(printed: tuple[str, str], begins: str, has: list[str]) -> None:
     text = " ".join(said(*printed).split())
     assert text.startswith(begins)
     for word in has:
@@ -195,7 +193,7 @@ def test_the_cause_comes_first_and_its_remedy_with_it(
 
 
 @pytest.mark.parametrize("printed", [(DKMS_OUT + DKMS_ERROR, ""), (DKMS_OUT, DKMS_ERROR)])
-def test_what_only_waits_for_another_package_is_no_cause(printed: tuple[str, str]) -> None:
+def test_dependent_packages_are_no_cause(printed: tuple[str, str]) -> None:
     text = said(*printed)
     assert "doca-ofed" not in text
     assert SUMMARY not in text
@@ -209,18 +207,18 @@ def test_the_log_that_dkms_names_is_read(tmp_path: Path) -> None:
     log.write_text("CC [M] main.o\nKilled\n")
     assert "make.log: CC [M] main.o; Killed" in said(DKMS_OUT, DKMS_ERROR, tmp_path)
     log.write_text(f"{'x' * 99999}\nmain.c:7:2: error: {'y' * 99999}\n")
-    assert len(said(DKMS_OUT, DKMS_ERROR, tmp_path)) < 2 * MOST
+    assert len(said(DKMS_OUT, DKMS_ERROR, tmp_path)) < 2 * MAX_CHARACTERS
     outside = DKMS_ERROR.replace("mlnx-ofed-kernel/25.10.OFED.25.10.1.7.1.1", "../dkms")
     (tmp_path / "var/lib/dkms/build").mkdir()
     (tmp_path / "var/lib/dkms/build/make.log").write_text("of another folder\n")
     assert "make.log: " not in said(DKMS_OUT, outside, tmp_path)
 
 
-def test_nothing_that_a_script_prints_leaves_its_line_or_grows() -> None:
+def test_script_output_is_bounded() -> None:
     long = "".join(f"failed {at} \x1b[2J\n" for at in range(9999))
     text = said(f"Setting up evil (1) ...\n{long}", f"{HEADING} evil (--configure):\n x\x1b\n")
     assert "\x1b" not in text
-    assert len(text) < 2 * MOST
+    assert len(text) < 2 * MAX_CHARACTERS
     assert "failed 9998" in text
     for path, owner in (
         ("/a" * 99999, "pmix"),
@@ -229,7 +227,7 @@ def test_nothing_that_a_script_prints_leaves_its_line_or_grows() -> None:
         ("/a", "--purge"),
     ):
         text = said("", f"{HEADING} evil (--unpack):\n{_overwrites(path, owner)}\n{SUMMARY}\n")
-        assert len(text) < 2 * MOST
+        assert len(text) < 2 * MAX_CHARACTERS
         assert "apt-get remove" not in text
 
 

@@ -197,7 +197,7 @@ def test_headless_packages_without_a_branch_make_way(site):
     assert not site.run(wanted)[0].changed
 
 
-def test_ubuntus_fabric_manager_of_the_same_branch_makes_way(site):
+def test_ubuntu_s_fabric_manager_is_replaced(site):
     """The same file in packages with different names: packages.ubuntu.com, fabric-manager-580."""
     archive = site.archive()
     archive.add("nvidia-fabricmanager-580", "580.126.20-0ubuntu1", files={FABRIC_MANAGER: "u"})
@@ -210,7 +210,7 @@ def test_ubuntus_fabric_manager_of_the_same_branch_makes_way(site):
     assert not site.run(wanted)[0].changed
 
 
-def test_dcgm_3_makes_way_for_4_with_its_profiling(site):
+def test_dcgm_4_replaces_dcgm_3(site):
     """NVIDIA/deepops, pull request 1394."""
     repository = vendors(site)
     before(site, repository, "datacenter-gpu-manager")
@@ -249,7 +249,7 @@ DEB822 = "Types: deb\nURIs: {url}\nSuites: /\nEnabled: yes\nSigned-By: {key}\n"
         ("sources.list.d/cuda.sources", DEB822),
     ],
 )
-def test_the_vendors_own_definition_is_turned_off_and_kept(site, name, text):
+def test_vendor_s_definition_is_disabled(site, name, text):
     path = keyring(site, name, text)
     written = path.read_text()
     plan, _checks = site.run(site.set(), check_mode=True)

@@ -108,7 +108,7 @@ def test_layers_and_operators_keep_their_locks(
         assert locks.text() == THEIRS
 
 
-def test_the_solver_sees_every_lock_but_those_of_the_layer_itself(tmp_path: Path) -> None:
+def test_solver_sees_locks_of_others(tmp_path: Path) -> None:
     gpu, rdma = {"nvidia-open": {"3:580.95.05-1.el9"}}, {"mft": {"4.33.0-1.el9"}}
     locks = with_locks(tmp_path, THEIRS, gpu=gpu, rdma=rdma)
 
@@ -148,7 +148,7 @@ def test_a_definition_checks_every_signature(tmp_path: Path) -> None:
     assert "module_hotfixes=1" in str(definition.after).splitlines()
 
 
-def test_what_an_older_set_defined_goes_and_the_other_layer_stays(tmp_path: Path) -> None:
+def test_definitions_of_a_former_set_are_removed(tmp_path: Path) -> None:
     folder = tmp_path / "etc/yum.repos.d"
     folder.mkdir(parents=True)
     for name in ("gpu-old", "rdma-doca", "gpu-cuda"):
@@ -193,7 +193,7 @@ def test_versions_in_order(lower: str, higher: str) -> None:
         ("", {"kernel-devel": "5.14.0-611.el9"}),
     ],
 )
-def test_of_several_versions_the_one_that_is_wanted_counts(
+def test_set_s_version_counts_among_several(
     node: Path, version: str, found: dict[str, str]
 ) -> None:
     builds = ("570", "611")
@@ -213,7 +213,7 @@ def test_of_several_versions_the_one_that_is_wanted_counts(
     assert manager.pinned("gpu") == (found or {"kernel-devel": "5.14.0-611.el9"})
 
 
-def test_of_an_interrupted_downgrade_the_lower_version_is_kept() -> None:
+def test_interrupted_downgrade() -> None:
     rows = [
         row("a", "0:1.0-1", time=7, number=20),
         row("a", "0:2.0-1", time=7, number=10),
@@ -226,7 +226,7 @@ def test_of_an_interrupted_downgrade_the_lower_version_is_kept() -> None:
     assert (kept.evr, old.evr) == ("1.0-1", "2.0-1")
 
 
-def test_what_a_package_needs_is_followed_to_the_end() -> None:
+def test_transitive_requirements() -> None:
     ask = r"rpm -q --qf [@%{REQUIRENAME}\n] "
     whose = r"rpm -q --qf @%{NAME}\n --whatprovides "
     run = Recorded(
@@ -323,7 +323,7 @@ def test_locks_of_another_layer_are_never_lifted(node: Path) -> None:
     assert (place / "plugins/versionlock.list").read_text() == "mft-0:1.0-1.*\n"
 
 
-def test_what_scripts_print_later_does_not_push_the_cause_out() -> None:
+def test_later_output_does_not_displace_the_cause() -> None:
     dkms = "Error! Bad return status for module build on kernel: 5.14.0-611.el9.x86_64"
     later = [f"dracut: *** Including module {at} ***" for at in range(100)]
     text = dnf_program.cause(["Error in POSTIN scriptlet"], ["Building module", dkms, *later])

@@ -21,7 +21,7 @@ URL = "https://mirror.example.org/cuda/ubuntu2404/x86_64"
 SET = PackageSet(repositories=[Repository("cuda", URL, KEY, "0" * 64)])
 
 
-def test_a_pin_makes_one_version_the_candidate_and_every_other_none():
+def test_pins_leave_one_candidate():
     pins, preferred = {"nvidia-open-580": "580.95.05-0ubuntu1"}, {"mft*": "release l=d"}
     text = dpkg.render_pins(pins, preferred)
     assert (dpkg.pins_of(text), dpkg.preferred_of(text)) == (pins, preferred)
@@ -33,7 +33,7 @@ def test_a_pin_makes_one_version_the_candidate_and_every_other_none():
     )
 
 
-def test_a_definition_is_signed_by_its_key_and_never_trusted(tmp_path):
+def test_definition_names_its_key(tmp_path):
     key, definition = Apt(SET, "gpu", root=tmp_path).repository_files()
     assert key.path == tmp_path / "etc/apt/keyrings/baremetal-mpi-roce-cuda.asc"
     assert key.after == KEY.decode()
@@ -134,7 +134,7 @@ def test_options_of_a_transaction(root):
     assert not [word for word in forbidden if word in call]
 
 
-def test_a_removal_takes_nothing_with_it_that_was_not_named(root):
+def test_removal_takes_only_named_packages(root):
     solved = "Remv old [1]\nRemv mine [2]\n"
     run = Recorded({("apt-get", "-s"): solved})
     with pytest.raises(PackageError, match="also remove mine"):
@@ -165,7 +165,7 @@ def interrupted(root, answers=None):
     return Apt(PackageSet(), "gpu", Recorded(answers or {}), root=root).interrupted()
 
 
-def test_a_database_that_was_being_written_is_an_interruption(root):
+def test_unfinished_database_is_an_interruption(root):
     assert interrupted(root) == {}
     (root / "var/lib/dpkg/updates/0001").touch()
     assert list(interrupted(root)) == [""]

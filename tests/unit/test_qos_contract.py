@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""One contract, and the same value of it for every consumer."""
+"""One contract, with the same value for every consumer."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def contract(**roce: Any) -> Contract:
 
 @pytest.mark.parametrize("nothing", [None, {}])
 def test_nothing_said_is_the_contract_of_the_field(nothing: Any) -> None:
-    """Golden: a change of a default is a change on every cluster that said nothing."""
+    """A changed default changes every cluster that relies on it."""
     value = read_contract(nothing).as_variable()
     assert value == json.loads(GOLDEN.read_text(encoding="utf-8"))
     assert json.loads(json.dumps(value)) == value
@@ -59,7 +59,7 @@ def test_a_site_may_say_everything() -> None:
 
 
 def test_the_example_differs_from_every_default() -> None:
-    """Otherwise a value that is never read would pass the tests that use it."""
+    """Otherwise tests would pass for a value that is never read."""
     usual, other = (flat(read_contract(value).as_variable()) for value in (None, STORAGE))
     assert [key for key in usual if usual[key] == other[key]] == [
         "fabric_mode",

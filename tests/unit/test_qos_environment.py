@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What UCX and NCCL are told of the contract."""
+"""Environment variables of UCX and NCCL by the contract."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_without_rdma_devices_nothing_is_said() -> None:
 
 
 def test_devices_are_matched_by_their_whole_name() -> None:
-    """mlx5_1 without `=` would take mlx5_10 along, where a node has 16 devices."""
+    """Without `=`, mlx5_1 would include mlx5_10 on a node with 16 devices."""
     value = mpi_environment(DEFAULT, ports(*[3] * 16))["NCCL_IB_HCA"]
     assert value.startswith("=mlx5_0:1,mlx5_1:1,")
     assert value.endswith(",mlx5_15:1")

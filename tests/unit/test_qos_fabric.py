@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What switches have to do, in terms of no switch."""
+"""The contract compiled for switches."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_every_packet_is_in_one_queue(value: dict[str, Any]) -> None:
 
 @given(contracts())
 def test_the_lossless_queue_has_all_that_lossless_needs(value: dict[str, Any]) -> None:
-    """PFC without a priority group of its own would pause packets that nobody holds room for."""
+    """PFC without a separate priority group would pause packets without a buffer for them."""
     intent = fabric_intent(read_contract(value))
     lossless = [queue for queue in intent.queues if queue.lossless]
     assert [queue.name for queue in lossless] == ["roce"]
@@ -120,7 +120,7 @@ def lossless(sender: Contract, switch: Contract, receiver: Contract) -> bool:
 
 
 def test_no_state_of_a_change_of_dscp_lacks_its_lossless_class() -> None:
-    """Whichever hosts and switches have the next contract already, and in whatever order."""
+    """For hosts and switches that have the next contract in any order."""
     for former, following in pairwise(ANOTHER_DSCP):
         states = list(product((former, following), repeat=3))
         assert all(lossless(*state) for state in states)

@@ -27,7 +27,7 @@ def test_a_model_that_says_nothing_has_the_default_contract() -> None:
 
 
 def test_what_the_reference_says_is_the_default() -> None:
-    """Its comment promises so, and readers learn the keys from it."""
+    """Its comment says so, and readers learn the keys from it."""
     text = B300.read_text(encoding="utf-8")
     assert "\nroce_qos:\n" in text
     everywhere = inventory_of(load(str(B300))).group_variables["all"]
@@ -62,7 +62,7 @@ def test_a_path_mtu_that_the_rails_do_not_carry() -> None:
 
 
 def test_rails_above_the_fabric() -> None:
-    """9216 on both sides is the mistake: one counts the frame, the other the packet in it."""
+    """9216 on both sides is wrong: one counts the frame, the other the IP packet."""
     assert refused(edited("rails.mtu: 9216")) == ["6 qos.rail_mtu rails.mtu (9216, 9198)"]
     fabric = "rails.mtu: 9216; roce_qos: {mtu: {fabric: %d, fabric_layer: ip}}"
     assert refused(edited(fabric % 9214)) == ["6 qos.rail_mtu rails.mtu (9216, 9214)"]

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What no contract can say: codes, places below roce_qos, and values."""
+"""Refused contracts: codes, paths below roce_qos, and values."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_what_no_contract_can_say_is_refused(case: tuple[Any, ...]) -> None:
 
 
 def test_every_rule_is_broken_by_some_case(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whichever rule goes, a case above is refused as something else or not at all."""
+    """Without any one rule, a case above is refused differently or not at all."""
     rules = rules_module._RULES
     for number in range(len(rules)):
         without = rules[:number] + rules[number + 1 :]
@@ -227,7 +227,7 @@ _KEYS = st.sampled_from(["roce", "cnp", "classes", "dscp", "dscps", "ecn", "mtu"
 
 @given(st.recursive(_SCALARS, lambda below: st.lists(below) | st.dictionaries(_KEYS, below)))
 def test_whatever_is_written_is_read_or_refused(value: Any) -> None:
-    """Never an exception that the operator would have to understand."""
+    """Never another exception."""
     try:
         read_contract(value)
     except ContractError as error:

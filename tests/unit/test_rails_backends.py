@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What each network service is given, file by file, and which other files claim a rail."""
+"""The files of each network service, and files of the operator that claim a rail."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def blocks(each, rails):
 
 
 def compare(text, path):
-    """With the recorded file; `GOLDEN=1 pytest` records anew."""
+    """Compare with a recorded file, which `GOLDEN=1 pytest` updates."""
     if os.environ.get("GOLDEN"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -76,7 +76,7 @@ def test_files_are_as_recorded(name, scheme, tmp_path):
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_what_was_written_is_read_back_and_a_rail_that_is_gone_loses_its_file(name, tmp_path):
+def test_files_are_read_back_and_stale_ones_removed(name, tmp_path):
     each = backend(name, tmp_path)
     wanted = blocks(each, SOURCE)
     for plan in each.files(wanted):
@@ -96,7 +96,7 @@ def test_what_was_written_is_read_back_and_a_rail_that_is_gone_loses_its_file(na
     assert left == ["20-storage.network"]
 
 
-def test_link_files_name_by_pci_address_and_stay_where_a_rail_must_not_be_touched(tmp_path):
+def test_link_files_use_pci_addresses(tmp_path):
     (plan,) = naming.plan_link_files(SOURCE, (), node(tmp_path))
     assert plan.path.name == "10-baremetal-mpi-roce-rail3.link"
     compare(plan.after, GOLDEN / "link/10-baremetal-mpi-roce-rail3.link")
@@ -186,7 +186,7 @@ def test_a_system_without_any_service_fails(tmp_path):
         backend(AUTO, tmp_path, run)
 
 
-def test_networkmanager_loads_and_raises_the_changed_rails_alone(tmp_path):
+def test_networkmanager_activates_only_changed_rails(tmp_path):
     commands = []
 
     def run(argv, **more):

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The boot unit: whole or not used, isolated, run again when it has to be, and able to fail."""
+"""The boot unit: complete or unused, isolated, repeated after changes, failing if rails fail."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ HOLD = {"rail0": {"pfc": state("ok")}}
 
 
 class Nics(NoNics):
-    """NICs of which only what was read of them matters."""
+    """NICs with given readings."""
 
     def __init__(self, given, with_rdma, settings):
         self.given, self.with_rdma, self._settings = given, with_rdma, settings
@@ -74,7 +74,7 @@ class Nics(NoNics):
 
 
 class Node:
-    """One rail, rail0, with SR-IOV and without an RDMA device, and a systemd."""
+    """A node with rail0, which has SR-IOV but no RDMA device, and a systemd."""
 
     def __init__(self, root, count=0) -> None:
         self.root = root
@@ -83,7 +83,7 @@ class Node:
         self.slept = []
 
     def systemctl(self, argv, *, check=True, stdin=None):
-        """A start runs what the program would, in this process."""
+        """Run the program in this process when the unit is started."""
         argv = tuple(argv)
         self.calls.append(argv)
         rc = 0
@@ -96,7 +96,7 @@ class Node:
         return Result(tuple(argv), rc, "", "")
 
     def converge(self, **more):
-        """What the module does, given what it found of the rails; `settings` of each rail."""
+        """Settle the boot unit as the module does, with the checks and `settings` of the rails."""
         self.calls.clear()
         given = {
             **options(),
@@ -153,7 +153,7 @@ def failing(status, name="rail_pfc"):
     return (Check(name, 1, 0, status, "rail0"),)
 
 
-# What is installed
+# Installation
 
 
 def test_first_run_installs_enables_and_runs_it(node):
@@ -194,7 +194,7 @@ def test_check_mode_shows_all_of_it_and_writes_nothing(node):
 
 
 @pytest.mark.parametrize("damage", ["edited", "mode", "missing", "disabled"])
-def test_damage_is_found_without_a_program_and_repaired(node, damage):
+def test_damaged_files_are_repaired(node, damage):
     node.converge()
     whole = node.files()
     if damage == "edited":
@@ -215,7 +215,7 @@ def test_damage_is_found_without_a_program_and_repaired(node, damage):
     assert not node.converge()[1]
 
 
-def test_what_is_wanted_anew_runs_again_after_a_kill_as_well(node):
+def test_a_killed_change_runs_again(node):
     node.converge()
     anew = {"request": {"nic": {"rings": {"rx": 8192}}}}
     diff, _changed, _check = node.converge(check_mode=True, **anew)
@@ -295,7 +295,7 @@ def test_firmware_that_failed_does_not_keep_it_from_starting(node):
 
 
 @pytest.mark.parametrize("name", ["rail_name", "rail_settings"])
-def test_it_waits_with_rails_that_get_their_names_at_the_next_boot(node, name):
+def test_the_unit_waits_for_renamed_rails(node, name):
     late = {"settings": {}, "checks": failing(REBOOT, name)}
     _diff, changed, check = node.converge(**late)
     assert changed and node.calls == [RELOAD, ENABLE]
@@ -317,19 +317,19 @@ def test_it_waits_with_rails_that_get_their_names_at_the_next_boot(node, name):
         ({"pfc": state("failed")}, True),
     ],
 )
-def test_there_is_one_where_a_reboot_forgets_something(node, settings, wanted):
+def test_a_unit_exists_if_a_reboot_clears_a_setting(node, settings, wanted):
     _diff, changed, check = node.converge(settings={"rail0": settings}, check_mode=True)
     assert changed is wanted and (check.status == NOT_APPLICABLE) is not wanted
 
 
-def test_a_rail_in_another_mode_is_left_alone_at_boot_too(node, monkeypatch):
+def test_a_rail_in_another_mode_is_not_set_at_boot(node, monkeypatch):
     monkeypatch.setattr(Nics, "in_other_mode", ("rail1",))
     node.converge(interfaces=("rail0", "rail1"))
     assert json.loads((node.root / STATE).read_text())["rails"] == ["rail0"]
 
 
 @pytest.mark.parametrize("settings", [{}, {"rail0": {}}])
-def test_one_is_never_removed_because_rails_are_gone(node, settings):
+def test_the_unit_stays_if_rails_are_missing(node, settings):
     node.converge()
     before = node.files()
     diff, changed, check = node.converge(interfaces=("rail0", "rail1"), settings=settings)
@@ -362,7 +362,7 @@ def test_check_shows_every_setting_and_its_exit_status_is_the_verdict(tmp_path, 
     assert json.loads(capsys.readouterr().out)["wrong"] == []
 
 
-def test_what_holds_late_holds_and_the_journal_knows_what_it_waited_for(tmp_path, capsys):
+def test_the_boot_waits_and_logs_the_reason(tmp_path, capsys):
     node = Node(tmp_path, count=1)
     install(node)
 
@@ -394,8 +394,8 @@ def test_virtual_functions_in_use_are_not_taken_away_at_boot(tmp_path, capsys):
     assert node.nic.numvfs == "1"
 
 
-def test_tools_of_the_firmware_run_only_for_an_operator(node):
-    """They are slow and may hang, and a reboot forgets nothing of it."""
+def test_firmware_tools_do_not_run_at_boot(node):
+    """They are slow and may hang, and a reboot clears no firmware parameter."""
     asked = []
     install(node)
     node.program("--apply", which=asked.append)
@@ -407,7 +407,7 @@ def test_tools_of_the_firmware_run_only_for_an_operator(node):
 @pytest.mark.parametrize(
     ("text", "why"), [(None, STATE), ("{", "JSONDecodeError"), ("{}", "KeyError")]
 )
-def test_what_cannot_be_read_is_neither_good_nor_bad(node, capsys, text, why):
+def test_unreadable_counters_have_no_status(node, capsys, text, why):
     install(node)
     path = node.root / STATE
     path.unlink() if text is None else path.write_text(text)
@@ -415,12 +415,12 @@ def test_what_cannot_be_read_is_neither_good_nor_bad(node, capsys, text, why):
     assert why in capsys.readouterr().err
 
 
-# The installed program on its own
+# The installed program
 
 
 @pytest.mark.skipif(not shutil.which("/usr/bin/python3"), reason="needs /usr/bin/python3")
-def test_it_runs_alone_as_built_from_ansibles_zip(node, tmp_path):
-    """The module on a node reads its sources from the zip that it runs from."""
+def test_the_program_runs_from_ansibles_zip(node, tmp_path):
+    """The module reads its sources from the zip that Ansible made."""
     install(node)
     archive, program = tmp_path / "payload.zip", tmp_path / "program"
     with zipfile.ZipFile(archive, "w") as payload:
@@ -457,7 +457,7 @@ def test_it_runs_alone_as_built_from_ansibles_zip(node, tmp_path):
 # The unit
 
 
-def test_the_unit_waits_for_links_jobs_wait_for_it_and_a_nic_that_comes_back_starts_it():
+def test_order_of_the_unit_and_its_udev_rule():
     text = boot_unit.unit_text(("rail0", "rail-1"), WAIT_S, BEFORE)
     device = "sys-subsystem-net-devices-rail0.device sys-subsystem-net-devices-rail\\x2d1.device"
     assert f"Wants={device}\nAfter={device}\n" in text

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Runs on a simulated host: only what differs is touched, and what was promised is read back."""
+"""Runs on a simulated host: only differences are changed, and promises are read back."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextlib
 import json
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import CommandError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.files import FilePlan
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import arp
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.converge import (
@@ -113,12 +114,12 @@ def test_drift_is_shown_repaired_and_touches_no_other_rail(settled, drift, check
         lambda host: host.routes.append({"dst": "10.100.1.128/25", "dev": "mgmt0"}),
     ],
 )
-def test_what_is_too_much_goes_without_setting_the_rail_up_anew(settled, drift):
+def test_surplus_objects_are_removed_without_a_setup(settled, drift):
     settled.routes.append({"dst": "default", "dev": "mgmt0", "gateway": "10.10.0.1"})
     settled.neighbours.append({"dst": "10.10.0.1", "dev": "mgmt0", "lladdr": "02:01"})
     drift(settled)
     shown = settled.converge(RAILS, check_mode=True)
-    assert {each.subject for each in shown.checks if each.status == "pending"} == {"rail1"}
+    assert {check.subject for check in shown.checks if check.status == "pending"} == {"rail1"}
     outcome = settled.converge(RAILS)
     assert outcome.changed
     assert outcome.reconfigured == []
@@ -143,13 +144,13 @@ def test_arp_settings_are_repaired_without_the_network_service(settled):
     assert settled.changing_commands() == []
 
 
-def test_what_an_operator_did_with_a_former_rail_stays(settled):
+def test_a_former_rail_keeps_the_operators_addresses(settled):
     settled.links["rail2"]["addresses"].append("192.168.7.1/24")
     settled.converge(RAILS[:2])
     assert settled.links["rail2"]["addresses"] == ["192.168.7.1/24"]
 
 
-def test_a_rail_that_does_not_come_up_gets_its_former_configuration_back(settled):
+def test_a_rail_that_stays_down_is_restored(settled):
     settled.max_mtu["rail1"] = 9000
     wanted = [rail(0, mtu=9100), rail(1, mtu=9100), rail(2)]
     before = {path: path.read_text() for path in settled.root.glob("etc/systemd/network/*rail1*")}
@@ -165,7 +166,42 @@ def test_a_rail_that_does_not_come_up_gets_its_former_configuration_back(settled
     assert settled.now >= 30
 
 
-def test_a_dead_cable_fails_its_rail_and_keeps_its_configuration(host):
+def test_a_rail_that_the_service_missed_is_set_up_once_more(host):
+    host.deaf.add("rail1")
+
+    def sleep(seconds):
+        host.now += seconds
+        if host.now > 4:
+            host.deaf.clear()
+
+    host.sleep = sleep
+    outcome = host.converge(RAILS)
+    assert statuses(outcome) == {"ok", "not_applicable"} and outcome.rolled_back == []
+    assert [name for name in host.touched if name == "rail1"] == ["rail1"] * 2
+    assert 5 <= host.now < 10
+
+
+def test_rails_are_read_twice_after_a_change(host):
+    host.converge(RAILS)
+    assert host.now > 0
+
+
+def test_rails_that_cannot_be_read_are_left_to_the_next_run(settled):
+    real = settled.run
+
+    def run(argv, **more):
+        if settled.touched and argv[:2] == ("ip", "-N"):
+            raise CommandError("ip: no answer")
+        return real(argv, **more)
+
+    settled.run = run
+    settled.max_mtu["rail1"] = 9000
+    outcome = settled.converge([rail(0), rail(1, mtu=9100), rail(2)])
+    assert outcome.errors[0] == "rails: ip: no answer" and outcome.rolled_back == []
+    assert unfinished(settled.root) == ["rail1"]
+
+
+def test_a_dead_cable_does_not_change_the_configuration(host):
     host.links["rail1"]["carrier"] = False
     outcome = host.converge(RAILS, wait_s=3)
     assert outcome.rolled_back == []
@@ -179,7 +215,7 @@ def test_a_dead_cable_fails_its_rail_and_keeps_its_configuration(host):
     assert "failed" in statuses(host.converge(RAILS, check_mode=True))
 
 
-def test_a_gateway_that_does_not_answer_fails_with_the_command_to_repeat(settled):
+def test_a_silent_gateway_fails_with_the_command(settled):
     settled.silent_gateways.add("10.100.2.1")
     outcome = settled.converge(RAILS)
     failed = [check for check in outcome.checks if check.status == "failed"]
@@ -188,7 +224,7 @@ def test_a_gateway_that_does_not_answer_fails_with_the_command_to_repeat(settled
     assert not outcome.changed
 
 
-def test_a_gateway_that_answers_in_fragments_fails_with_the_mtu_of_the_leafs_interface(settled):
+def test_a_fragmented_reply_fails_with_the_mtu_of_the_leaf(settled):
     """EOS gives a VLAN's interface 1500 bytes, whatever its ports carry."""
     settled.fragments["10.100.1.1"] = 1500
     outcome = settled.converge(RAILS)
@@ -199,7 +235,7 @@ def test_a_gateway_that_answers_in_fragments_fails_with_the_mtu_of_the_leafs_int
     assert not outcome.changed
 
 
-def test_an_answer_that_was_not_looked_at_is_not_taken_for_whole(settled):
+def test_an_unread_reply_is_not_whole(settled):
     settled.fragments["10.100.1.1"] = TimeoutError("no answer from 10.100.1.1 within 1 s")
     outcome = settled.converge(RAILS)
     failed = [check for check in outcome.checks if check.status == "failed"]
@@ -314,7 +350,7 @@ def test_a_nic_in_use_waits_for_the_reboot_which_is_recorded(tmp_path):
     assert not record.exists()
 
 
-def test_a_missing_nic_fails_its_rail_alone_and_writes_nothing_for_it(host):
+def test_a_missing_nic_fails_only_its_rail(host):
     outcome = host.converge([rail(0), rail(1, pci="0000:aa:00.0", interface="railx"), rail(2)])
     (failed,) = [check for check in outcome.checks if check.status == "failed"]
     assert (failed.name, failed.subject) == ("rail_name", "railx")
@@ -327,7 +363,7 @@ def test_a_missing_nic_fails_its_rail_alone_and_writes_nothing_for_it(host):
 
 
 class Killed(BaseException):
-    """As good as kill -9: nothing of the run gets to tidy up."""
+    """Like kill -9: no handler of the run is executed."""
 
 
 def commands_of_a_first_run(tmp_path):
@@ -336,7 +372,7 @@ def commands_of_a_first_run(tmp_path):
     return len(host.commands)
 
 
-def test_a_run_that_is_killed_anywhere_is_repaired_by_the_next(tmp_path):
+def test_a_killed_run_is_repaired_by_the_next(tmp_path):
     total = commands_of_a_first_run(tmp_path)
     for stop in range(1, total + 1):
         host = FakeHost(tmp_path / f"killed{stop}")
@@ -358,7 +394,7 @@ def test_a_run_that_is_killed_anywhere_is_repaired_by_the_next(tmp_path):
         assert unfinished(host.root) == []
 
 
-def test_a_file_that_cannot_be_written_stops_the_run_and_the_next_goes_on(settled, monkeypatch):
+def test_an_unwritable_file_stops_the_run(settled, monkeypatch):
     wanted = [rail(0, mtu=8000), rail(1, mtu=8000), rail(2)]
     real = FilePlan.apply
 
@@ -376,7 +412,7 @@ def test_a_file_that_cannot_be_written_stops_the_run_and_the_next_goes_on(settle
     assert settled.links["rail0"]["mtu"] == settled.links["rail1"]["mtu"] == 8000
 
 
-def test_in_a_container_that_may_not_set_arp_it_is_not_applicable(host, monkeypatch):
+def test_arp_is_not_applicable_in_a_container(host, monkeypatch):
     (host.root / "run/systemd").mkdir(parents=True)
     (host.root / "run/systemd/container").write_text("podman\n")
     monkeypatch.setattr(arp, "arp_writable", lambda interface, root: False)
@@ -390,7 +426,7 @@ def test_in_a_container_that_may_not_set_arp_it_is_not_applicable(host, monkeypa
 @given(st.data())
 @settings(max_examples=30, suppress_health_check=list(HealthCheck))
 def test_from_any_state_to_any_plan_in_one_run(tmp_path_factory, data):
-    """Whatever a host was before, one run makes it the plan, and the next finds nothing to do."""
+    """From any state, one run reaches the plan, and the next changes nothing."""
     host = FakeHost(tmp_path_factory.mktemp("host"))
 
     def some_rails():
@@ -422,7 +458,7 @@ def test_from_any_state_to_any_plan_in_one_run(tmp_path_factory, data):
 
 
 def test_each_rail_is_returned_as_the_kernel_has_it(settled):
-    """What the ports at the other end of its cable are compared with."""
+    """The layer links compares these values with the ports of the leaf."""
     (settled.root / "sys/class/net/rail1/speed").write_text("400000\n")
     (settled.root / "sys/class/net/rail2/speed").write_text("-1\n")
     settled.links["rail0"]["carrier"] = False
@@ -435,7 +471,7 @@ def test_each_rail_is_returned_as_the_kernel_has_it(settled):
     assert [each["interface"] for each in rails.values()] == ["rail0", "rail1", "rail2"]
 
 
-def test_a_file_that_claims_a_rail_by_its_mac_is_seen_before_the_rail_has_its_name(tmp_path):
+def test_a_claim_by_mac_is_found_before_renaming(tmp_path):
     host = FakeHost(tmp_path, names=())
     host.add_link("ens9", pci="0000:5d:00.0")
     claim = "network: {ethernets: {a: {match: {macaddress: '02:00:00:00:00:02'}}}}\n"

@@ -65,7 +65,7 @@ def test_a_name_that_is_the_management_interface_is_refused(
     assert not host.converge(wanted, management=guard).changed
 
 
-def test_the_pci_address_of_the_management_nic_is_refused_and_nothing_is_written(tmp_path):
+def test_the_management_nic_is_refused(tmp_path):
     host = FakeHost(tmp_path, names=("rail0",))
     host.add_pci("mgmt0", PCI)
     wanted = [rail(0), rail(1, pci=PCI)]
@@ -91,7 +91,7 @@ def test_a_rail_with_an_address_of_the_management_network_is_refused(tmp_path, a
 
 
 def test_a_management_address_that_comes_to_a_rail_is_not_removed(tmp_path):
-    """It may be put there while the run is going on."""
+    """It may be added while the run is in progress."""
     host = FakeHost(tmp_path)
     host.converge([rail(0)])
     host.links["rail0"]["mtu"] = 1500

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The module roce_rails: the plan of its rails, and what a fault hides nothing of."""
+"""The module roce_rails: the plan of its rails, and faults of the boot unit."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import errno
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import boot_unit, path
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.plan import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.iproute import (
     MAIN_TABLE,
     Route,
-    Rule,
-    plan_rails,
+    SourceRule,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import boot_unit, path
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.plan import plan_rails
 from ansible_collections.baremetal.mpi_roce.plugins.modules import roce_rails
 
 from tests.unit.qos_contracts import compiled
@@ -64,7 +64,7 @@ def test_a_boot_unit_that_cannot_be_read_is_one_failed_check(host, monkeypatch):
 def test_the_interface_of_the_own_connection_is_no_rail(host):
     given = {**GIVEN, "rails": [rail(0), rail(1)]}
     settled = roce_rails.converged(given, host.node())
-    (failed,) = [each for each in settled.outcome.checks if each.status == "failed"]
+    (failed,) = [check for check in settled.outcome.checks if check.status == "failed"]
     assert (failed.name, failed.subject) == ("rail_name", "rail1")
     assert "10.0.0.9" in failed.reason
     assert host.links["rail1"]["addresses"] == ["10.0.0.9/24"]
@@ -76,8 +76,8 @@ def test_the_interface_of_the_own_connection_is_no_rail(host):
 def test_numbers_of_tables_and_rules_are_the_operators_to_choose():
     plans = plan_rails([rail(0), rail(1, plane=1)], table_base=5000, priority_base=20000)
     assert [plan.rule for plan in plans] == [
-        Rule(20000, "10.100.0.11", 5000),
-        Rule(20011, "10.100.1.11", 5011),
+        SourceRule(20000, "10.100.0.11", 5000),
+        SourceRule(20011, "10.100.1.11", 5011),
     ]
 
 
@@ -92,7 +92,7 @@ def test_numbers_of_tables_and_rules_are_the_operators_to_choose():
         ({"routing": "arp"}, "roce_rails_routing"),
     ],
 )
-def test_what_would_change_the_kernels_own_or_not_be_used_is_refused(given, words):
+def test_reserved_tables_and_unused_gateways_are_refused(given, words):
     with pytest.raises(PlanError, match=words):
         plan_rails([rail(0)], **given)
 

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The packet to a rail's gateway and its answer, over sockets of this machine."""
+"""The packet to a rail's gateway and its reply, over sockets of this machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RAIL = RailPlan("lo", None, "127.0.0.1", 8, "127.0.0.2", 9000, (), None)
 
 
 class Echo:
-    """A raw socket that hears `answers`, each with its ancillary data; it keeps what was sent."""
+    """A raw socket that receives `answers` with ancillary data and records the sent packet."""
 
     sent = b""
 
@@ -67,7 +67,7 @@ def of_another(answer):
 
 
 FRAGMENT = [(socket.IPPROTO_IP, 25, struct.pack("i", 1500))]
-"""IP_RECVFRAGSIZE is 25 (linux/in.h); it comes only with what arrived in fragments."""
+"""IP_RECVFRAGSIZE is 25 (linux/in.h); only fragmented packets have it."""
 
 
 def test_the_packet_is_full_whole_and_valid(monkeypatch):
@@ -116,7 +116,7 @@ print(path.largest_fragment(rail))
 
 
 def namespaces():
-    """Whether this user may have them."""
+    """Return whether this user may create network namespaces."""
     if not all(map(shutil.which, ("unshare", "ip", "ping"))):
         return False
     asked = (*NAMESPACES, "ip", "link", "add", "br0", "type", "bridge")
@@ -125,7 +125,7 @@ def namespaces():
 
 @pytest.mark.skipif(not namespaces(), reason="no network namespaces for this user")
 @pytest.mark.parametrize(("mtu", "largest"), [(9000, "None"), (1500, "1500"), (4000, "3996")])
-def test_the_kernel_tells_the_mtu_of_a_gateway_behind_a_port_with_a_larger_one(mtu, largest):
+def test_the_kernel_reports_the_largest_fragment(mtu, largest):
     paths = [each for each in sys.path if each]
     script = LEAF.format(mtu=mtu, python=sys.executable, program=PROGRAM.format(paths=paths))
     done = subprocess.run(

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What a host has: `ip -j` and networkctl as recorded, and interfaces by their PCI address."""
+"""The kernel's network from recorded output of `ip -j` and networkctl, and rails by PCI address."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.iprout
     IpLink,
     NetworkState,
     Route,
-    Rule,
+    SourceRule,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import backends, naming
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.plan import plan_rails
@@ -84,14 +84,14 @@ def test_metrics_matter_in_the_main_table_only():
     }
 
 
-def test_rules_that_do_not_choose_by_source_are_not_ours_to_judge():
+def test_rules_without_a_source_are_ignored():
     rules = iproute.parse_rules(
         [
             {"priority": 1000, "src": "all", "table": "255"},
             {"priority": 5, "src": "10.0.0.0", "srclen": 8, "table": "7"},
         ]
     )
-    assert rules == (Rule(5, "10.0.0.0/8", 7),)
+    assert rules == (SourceRule(5, "10.0.0.0/8", 7),)
 
 
 def test_what_a_vlan_or_a_route_uses_is_in_use():
@@ -111,7 +111,7 @@ PCI = "0000:5d:00.0"
 
 
 def add(root, name, *steps, port=None):
-    """An interface in sysfs, below the given steps of its way from the root complex."""
+    """Create an interface in sysfs, below the given PCI path from the root complex."""
     device_path = root.joinpath("sys/devices/pci0000:50", *steps)
     device_path.mkdir(parents=True, exist_ok=True)
     net = root / "sys/class/net" / name
@@ -147,7 +147,7 @@ def test_representors_are_no_ports(tmp_path, port):
     assert naming.interfaces_by_pci(tmp_path) == {}
 
 
-def test_without_pci_address_the_name_has_to_be_there():
+def test_without_a_pci_address_the_name_must_exist():
     assert name_of([link("rail3")], {}, pci=None).action == naming.NAMED
     missing = name_of([link("lo"), link("eth0")], {}, pci=None)
     assert missing.action == naming.REFUSED
@@ -176,7 +176,7 @@ def test_an_interface_in_use_waits_for_the_reboot(links, routes, why):
     assert "becomes rail3" in found.reason
 
 
-def test_the_name_at_another_place_is_refused_naming_both():
+def test_a_name_at_another_address_is_refused():
     found = name_of([link("rail3"), link("ens5f0")], {"0000:aa:00.0": ["rail3"], PCI: ["ens5f0"]})
     assert found.action == naming.REFUSED
     for part in ("rail3 is at 0000:aa:00.0", f"the model has {PCI}", "ens5f0"):

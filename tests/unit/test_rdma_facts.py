@@ -31,7 +31,7 @@ def test_facts_are_json_with_exactly_the_documented_keys(name: str) -> None:
         assert set(gpu) == set(documented["gpus"]["sample"][0])
 
 
-def test_the_model_read_off_the_reference_machine_is_the_reference_model() -> None:
+def test_model_of_the_reference_machine() -> None:
     inventory = yaml.safe_load((REPOSITORY / "inventories/b300/cluster.yml").read_text())
     model = as_facts(machine(B300))["model"]
     for key, value in model["gpus"].items():
@@ -46,5 +46,5 @@ def test_the_model_read_off_split_ports_has_planes() -> None:
     assert rails["pci"][0] == ["0000:11:00.0", "0000:11:00.1"]
 
 
-def test_there_is_no_model_where_a_nic_is_missing() -> None:
+def test_no_model_without_a_nic() -> None:
     assert as_facts(machine("b300-missing-nic"))["model"] == {}

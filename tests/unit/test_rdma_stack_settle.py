@@ -50,9 +50,7 @@ def made(
 
 
 @pytest.mark.parametrize("software", [None, DOCA_SET], ids=["inbox", "doca"])
-def test_a_fresh_node_is_converged_and_a_second_run_changes_nothing(
-    node: RdmaNode, software: Optional[Mapping[str, Any]]
-) -> None:
+def test_fresh_node_converges(node: RdmaNode, software: Optional[Mapping[str, Any]]) -> None:
     if software:
         node.install_doca_drivers()
     outcome = node.settle(software)
@@ -78,9 +76,7 @@ def test_nfs_over_rdma_adds_its_module(node: RdmaNode) -> None:
 
 
 @pytest.mark.parametrize("software", [None, DOCA_SET], ids=["inbox", "doca"])
-def test_check_mode_shows_what_is_pending_and_touches_nothing(
-    node: RdmaNode, software: Optional[Mapping[str, Any]]
-) -> None:
+def test_check_mode(node: RdmaNode, software: Optional[Mapping[str, Any]]) -> None:
     node.unable = {"ibv_devinfo", "ib_write_bw", "mstconfig", "mlxconfig"}
     before, control = node.tree.snapshot(), node.control(node.bridges()[-1])
     outcome = node.settle(software, check_mode=True)

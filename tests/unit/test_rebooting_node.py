@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What a node says of itself, how it leaves for its reboot, and what is struck off afterwards."""
+"""The steps of a reboot on the node: state, drain and reboot, removal of records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.reboot import g
 BOOT, BEFORE = "1" * 8 + "-0000-0000-0000-" + "1" * 12, "boot-before"
 ME = pwd.getpwuid(os.getuid()).pw_name
 NOW = 2_000_000.0
-# Recorded: scontrol of Slurm 23.11, one line a node; the middle of it is left out.
+# Recorded from scontrol of Slurm 23.11, one line per node, shortened.
 SHOWN = (
     "NodeName=node01 Arch=x86_64 CoresPerSocket=56 CPUAlloc=0 RealMemory=2000000 Sockets=2 "
     "State={state} ThreadsPerCore=2 Owner=N/A MCS_label=N/A Partitions=gpu "
@@ -44,7 +44,7 @@ def process(
 # MPI processes
 
 
-def test_no_process_of_mpi_is_missed_and_no_other_is_taken_for_one(tmp_path):
+def test_mpi_processes_are_recognized(tmp_path):
     process(tmp_path, 10, "orted", "/opt/bin/orted", "-mca", "ess", "env")
     process(tmp_path, 11, "mpirun", "/bin/sh", "/opt/intel/mpirun", "-np", "4")
     process(tmp_path, 12, "python3", "/usr/bin/python3", "/usr/bin/mpiexec")
@@ -65,7 +65,7 @@ def test_no_process_of_mpi_is_missed_and_no_other_is_taken_for_one(tmp_path):
     process(tmp_path, 29, "mpirun.openmpi", "/usr/bin/mpirun.openmpi")
     process(tmp_path, 30, "trainer", "/opt/trainer")
     process(tmp_path, 31, "prted", "prted", "--prtemca", "ess_base_nspace", "prterun-n01-9@0")
-    (tmp_path / "proc/24").mkdir()  # ended while it was looked at
+    (tmp_path / "proc/24").mkdir()  # terminated meanwhile
     (tmp_path / "proc/sys").mkdir()
     found = busy.processes(tmp_path, ["trainer"])
     assert [each.pid for each in found] == [10, 11, 12, 13, 14, 15, 16, 17, 18, 29, 30, 31]
@@ -73,13 +73,13 @@ def test_no_process_of_mpi_is_missed_and_no_other_is_taken_for_one(tmp_path):
 
 
 PRTED = ("--prtemca", "ess_base_nspace")
-"""Before the name space of its DVM or its job: openpmix/prrte plm_base_launch_support.c."""
+"""Precedes the name space of a DVM or job: openpmix/prrte plm_base_launch_support.c."""
 
 
 @pytest.mark.parametrize(
     ("comm", "argv", "environment"),
     [
-        # slurm.schedmd.com/cgroup_v2.html; as ps shows it on a node of CCR Buffalo.
+        # slurm.schedmd.com/cgroup_v2.html; from ps on a node of CCR Buffalo.
         ("slurmstepd", ["/usr/sbin/slurmstepd", "infinity"], {}),
         ("slurmstepd", ["/opt/slurm/24.05/sbin/slurmstepd", "infinity"], {"SLURM_JOB_ID": "76"}),
         ("prte", ["/usr/bin/prte", "--daemonize"], {}),
@@ -102,7 +102,7 @@ def test_what_waits_for_jobs_is_no_job(tmp_path, comm, argv, environment):
 
 
 @pytest.mark.parametrize("step", ["0", "batch", "extern", "interactive", "4+1"])
-def test_a_step_of_slurm_and_what_belongs_to_its_job_are_a_job(tmp_path, step):
+def test_slurm_steps_and_their_processes(tmp_path, step):
     process(tmp_path, 1361, "slurmstepd", "/usr/sbin/slurmstepd", "infinity")
     process(tmp_path, 1400, "slurmstepd", f"slurmstepd: [614.{step}]")
     process(tmp_path, 1401, "bash", "/usr/bin/bash", SLURM_JOB_ID="614")
@@ -115,12 +115,12 @@ def test_a_step_of_slurm_and_what_belongs_to_its_job_are_a_job(tmp_path, step):
     [
         ["/usr/sbin/slurmstepd"],  # has no title yet
         ["/usr/sbin/slurmstepd", "spank", "prolog"],
-        ["/usr/sbin/slurmstepd", "ns_infinity", "614"],  # keeps the name space of a job
+        ["/usr/sbin/slurmstepd", "ns_infinity", "614"],  # has the name space of a job
         ["slurmstepd: [infinity]"],
         ["slurmstepd-wlm: [614.0]"],
     ],
 )
-def test_a_slurmstepd_that_is_not_known_to_wait_is_a_job(tmp_path, argv):
+def test_other_slurmstepd_processes_are_jobs(tmp_path, argv):
     process(tmp_path, 10, argv[0].partition(":")[0].rpartition("/")[2], *argv)
     assert [each.pid for each in busy.processes(tmp_path)] == [10]
 
@@ -135,7 +135,7 @@ def test_prte_with_a_program_is_a_launcher(tmp_path, argv):
 
 
 def test_no_command_line_takes_long_to_be_read(tmp_path):
-    """Linux takes 128 KiB for a word, and more where a process writes over its own."""
+    """Linux allows 128 KiB per argument, and more if a process overwrites its own."""
     process(tmp_path, 10, "x", "slurmstepd" * 30_000)
     process(tmp_path, 11, "slurmstepd", "slurmstepd: [77.0]", *["x" * 1000] * 100)
     process(tmp_path, 12, "prte", "prte", *["--mca", "-a", "-mcamca"] * 20_000, "x", "y")
@@ -181,10 +181,10 @@ def test_who_drained_is_told_by_the_reason(reason, ours):
     found = slurm.parse("node01", text)
     assert found.reason == reason and found.ours is ours
     back = slurm.parse("node01", text.replace("+DRAIN", ""))
-    assert not back.ours, "somebody has resumed it"
+    assert not back.ours, "resumed by others"
 
 
-def test_a_node_that_slurm_calls_otherwise_is_found_by_its_host():
+def test_a_node_with_another_name_in_slurm():
     def scontrol(argv, *, check=True, stdin=None):
         if argv[-1] == "node01":
             return Result(tuple(argv), 1, "", "Node node01 not found")
@@ -194,15 +194,17 @@ def test_a_node_that_slurm_calls_otherwise_is_found_by_its_host():
         ]
         return Result(tuple(argv), 0, "".join(lines), "")
 
-    assert slurm.read(scontrol, "node01", "scontrol") == slurm.Node("gpu-1", "IDLE+DRAIN", "x y")
+    assert slurm.read(scontrol, "node01", "scontrol") == slurm.SlurmNode(
+        "gpu-1", "IDLE+DRAIN", "x y"
+    )
 
 
 GONE = "slurm_load_node error: Unable to contact slurm controller (connect failure)"
 
 
 @pytest.mark.parametrize(("rc", "stdout", "stderr"), [(1, "", GONE), (0, "", GONE), (0, "", "")])
-def test_a_controller_that_goes_in_between_is_an_error(rc, stdout, stderr):
-    """Not a host without Slurm: that one would be rebooted undrained."""
+def test_a_lost_slurm_controller_is_an_error(rc, stdout, stderr):
+    """Otherwise the host would be rebooted without draining."""
 
     def scontrol(argv, *, check=True, stdin=None):
         if argv[-1] == "node01":
@@ -220,19 +222,19 @@ def test_a_controller_that_goes_in_between_is_an_error(rc, stdout, stderr):
     ("ago_h", "refused"),
     [
         ([], ""),
-        ([1], ""),  # the first boot that anybody remembers is no reboot
+        ([1], ""),  # the first known boot is not a reboot
         ([100, 13], ""),
-        ([100, 11], "twice within 12 h"),
+        ([100, 11], "less than 12 h"),
         ([100, 23, 20, 13], "3 times in 24 h"),
         ([100, 25, 20, 13], ""),
     ],
 )
 def test_the_guard(ago_h, refused):
-    why = planning.too_often([NOW - hours * 3600 for hours in ago_h], NOW, 12, 3)
-    assert refused in why if refused else why == ""
+    reason = planning.too_often([NOW - hours * 3600 for hours in ago_h], NOW, 12, 3)
+    assert refused in reason if refused else reason == ""
 
 
-def test_the_record_forgets_what_is_old_and_is_named_when_damaged(root):
+def test_the_record_of_boots(root):
     path = root / node.RECORD
     (root / "proc/stat").write_text(f"btime {int(NOW) - 5000}\n")
     node.record(here(root, Programs()), "old").apply()
@@ -240,7 +242,7 @@ def test_the_record_forgets_what_is_old_and_is_named_when_damaged(root):
     late = here(root, Programs(), now=NOW + 8 * 86400)
     node.record(late, "new").apply()
     assert list(node.recorded_boots(root)) == ["new"]
-    assert node.read(late)["boots"] == [node.began(root)] * 2, "that of the record and this one"
+    assert node.read(late)["boots"] == [node.began(root)] * 2, "the recorded and the current boot"
     path.write_text("[]")
     with pytest.raises(node.HistoryError, match="remove it"):
         node.recorded_boots(root)
@@ -251,7 +253,7 @@ def test_the_record_forgets_what_is_old_and_is_named_when_damaged(root):
 
 @dataclass
 class Programs:
-    """Slurm and systemd, as far as they are asked here."""
+    """Fake scontrol and systemd programs."""
 
     state: str = ""
     reason: str = ""
@@ -300,9 +302,9 @@ def asks(root: Path, record: str, boot_id: str) -> None:
     reboots.plan(record, [reboots.Reason("x", "1", "0", "why")], boot_id, **me).apply()
 
 
-def here(root: Path, programs: Programs, now: float = NOW) -> node.Here:
+def here(root: Path, programs: Programs, now: float = NOW) -> node.RebootNode:
     clock = iter(range(int(now), int(now) + 10_000))
-    return node.Here(
+    return node.RebootNode(
         run=programs,
         root=root,
         uid=os.getuid(),
@@ -314,7 +316,7 @@ def here(root: Path, programs: Programs, now: float = NOW) -> node.Here:
     )
 
 
-def test_a_node_says_everything_at_once_and_nothing_changes(root):
+def test_reading_changes_nothing(root):
     process(root, 50, "orted", "orted")
     before = sorted(root.rglob("*"))
     found = node.read(here(root, Programs("IDLE")))
@@ -335,12 +337,12 @@ def test_what_cannot_be_read_is_said(root):
     assert "Unable to contact slurm controller" in messages
 
 
-def test_a_host_that_slurm_does_not_know_is_without_slurm(root):
+def test_a_host_outside_slurm(root):
     found = node.read(here(root, Programs(broken="Node node01 not found")))
     assert found["slurm"] is None and found["problems"] == []
 
 
-def test_it_drains_looks_again_notes_the_boot_and_reboots(root):
+def test_leave_drains_records_and_reboots(root):
     programs = Programs("IDLE")
     node.leave(here(root, programs), BOOT, ["os: iommu=pt"], 0)
     assert programs.state == "IDLE+DRAIN" and programs.reason.startswith(slurm.REASON)
@@ -349,7 +351,7 @@ def test_it_drains_looks_again_notes_the_boot_and_reboots(root):
 
 
 @pytest.mark.parametrize("state", ["IDLE", f"IDLE+DRAIN ({slurm.REASON})"])
-def test_a_job_that_does_not_end_keeps_the_host_and_gives_it_back(root, state):
+def test_a_running_job_cancels_the_reboot(root, state):
     process(root, 50, "orted", "orted")
     state, _, reason = state.partition(" ")
     programs = Programs(state, reason.strip("()"))
@@ -374,12 +376,12 @@ def test_it_waits_for_the_jobs_of_slurm(root):
     assert programs.state == "ALLOCATED" and not programs.did("systemctl reboot")
 
 
-def test_it_does_not_reboot_for_what_is_gone(root):
+def test_it_does_not_reboot_for_removed_reasons(root):
     programs = Programs("IDLE")
     with pytest.raises(node.LeaveError, match="since the plan"):
         node.leave(here(root, programs), BEFORE, ["os"], 0)
     (root / reboots.DIRECTORY / "os.json").unlink()
-    with pytest.raises(node.LeaveError, match="are gone"):
+    with pytest.raises(node.LeaveError, match="reasons"):
         node.leave(here(root, programs), BOOT, ["os"], 0)
     assert not programs.did("systemctl reboot") and not programs.did("state=drain")
 
@@ -391,7 +393,7 @@ def test_two_runs_do_not_leave_at_once(root):
     assert not programs.did("systemctl reboot")
 
 
-def test_reasons_are_struck_off_and_slurm_has_its_node_again(root):
+def test_finish_clears_reasons_and_resumes(root):
     asks(root, "rails", BEFORE)
     (root / reboots.DIRECTORY / "os.json").unlink()
     asks(root, "os", BEFORE)
@@ -401,7 +403,7 @@ def test_reasons_are_struck_off_and_slurm_has_its_node_again(root):
     assert reboots.required(root) == {} and programs.state == "IDLE"
 
 
-def test_a_reason_of_this_boot_is_not_struck_off(root):
+def test_reasons_of_this_boot_remain(root):
     done = node.finish(here(root, Programs("IDLE")), ["os"], BOOT)
     assert done["left"] == {"os": ["why"]} and done["struck"] == []
 
@@ -422,5 +424,5 @@ def test_the_lock_is_of_a_process_that_lives(tmp_path):
     guards.take(state, 71, tmp_path)
     (tmp_path / "proc/71/stat").unlink()  # killed
     guards.take(state, 70, tmp_path)
-    (state / guards.NAME).write_text("[7")  # killed while it wrote
+    (state / guards.NAME).write_text("[7")  # killed while writing
     guards.take(state, 70, tmp_path)

@@ -61,7 +61,7 @@ BATCH = st.one_of(st.integers(1, 12), st.integers(1, 100).map(lambda share: f"{s
 
 
 @given(st.lists(st.tuples(GROUPS, ACTIONS), max_size=40), BATCH)
-def test_every_host_has_one_turn_and_no_batch_mixes(hosts, size):
+def test_every_host_has_one_turn(hosts, size):
     turns = [
         planning.Turn(f"host{number}", group, action, ("os",), ("os",), ("os: x",))
         for number, (group, action) in enumerate(hosts)
@@ -101,7 +101,7 @@ def test_only_a_host_with_a_reason_has_a_turn():
     assert (turn.layers, turn.boot_id) == (("os",), BOOT)
 
 
-def test_a_record_with_a_suffix_belongs_to_its_layer():
+def test_records_with_a_suffix():
     turn = decide(reasons={"rails-firmware": [reason()], "rails": [reason()]})
     assert turn.layers == ("rails",) and turn.records == ("rails", "rails-firmware")
 
@@ -150,7 +150,7 @@ def test_storage_is_left_unless_requested():
     )
 
 
-def test_a_busy_host_is_left_unless_jobs_are_waited_for():
+def test_a_busy_host_is_left():
     process = {"pid": 7, "user": "ann", "command": "orted -mca x"}
     waits = planning.RebootSettings(wait_s=60)
     assert left(decide(processes=[process])).endswith("orted -mca x (pid 7, user ann)")

@@ -150,14 +150,29 @@ def test_only_other_branches_are_absent_on_ubuntu(
 # What nodes had before: packages.ubuntu.com, NVIDIA/gpu-driver-container ubuntu26.04/install.sh at
 # bd20cb2, images of AWS and Azure. `{}` is a branch.
 FABRIC_ONCE = (
-    *("nvidia-fabricmanager-{}", "nvidia-fabricmanager-dev-{}", "cuda-drivers-fabricmanager-{}"),
-    *("libnvidia-nscq-{}", "libnvsdm-{}", "nvidia-imex-{}"),
+    "nvidia-fabricmanager-{}",
+    "nvidia-fabricmanager-dev-{}",
+    "cuda-drivers-fabricmanager-{}",
+    "libnvidia-nscq-{}",
+    "libnvsdm-{}",
+    "nvidia-imex-{}",
 )
 ONCE = (
-    *("nvidia-driver-{}-open", "nvidia-driver-{}", "nvidia-dkms-{}-open", "libnvidia-compute-{}"),
-    *("nvidia-utils-{}", "nvidia-compute-utils-{}", "nvidia-kernel-common-{}", "cuda-drivers-{}"),
-    *("nvidia-headless-{}-open", "nvidia-headless-no-dkms-{}", "xserver-xorg-video-nvidia-{}"),
-    *("nvidia-firmware-{}-{}.71.05", "nvidia-open-{}", "nvlink5-{}", *FABRIC_ONCE),
+    "nvidia-driver-{}-open",
+    "nvidia-driver-{}",
+    "nvidia-dkms-{}-open",
+    "libnvidia-compute-{}",
+    "nvidia-utils-{}",
+    "nvidia-compute-utils-{}",
+    "nvidia-kernel-common-{}",
+    "cuda-drivers-{}",
+    "nvidia-headless-{}-open",
+    "nvidia-headless-no-dkms-{}",
+    "xserver-xorg-video-nvidia-{}",
+    "nvidia-firmware-{}-{}.71.05",
+    "nvidia-open-{}",
+    "nvlink5-{}",
+    *FABRIC_ONCE,
 )
 BRANCHES = ("450", "535", "550", "560", "565", "570", "575", "580", "590", "595", "610", "615")
 BY_UBUNTU = (
@@ -167,10 +182,19 @@ BY_UBUNTU = (
     "libnvidia-compute",
 )
 KEPT = (
-    *("nvidia-settings", "nvidia-modprobe", "nvidia-persistenced", "nvidia-container-toolkit"),
-    *("linux-modules-nvidia-fs-6.8.0-1019-nvidia", "nvidia-fs-dkms", "nvidia-gds-13-0"),
-    *("libnvidia-container1", "libnvidia-egl-wayland1", "nvidia-driver-assistant"),
-    *("cuda-toolkit-12-4", "nvidia-cuda-toolkit", "datacenter-gpu-manager-exporter"),
+    "nvidia-settings",
+    "nvidia-modprobe",
+    "nvidia-persistenced",
+    "nvidia-container-toolkit",
+    "linux-modules-nvidia-fs-6.8.0-1019-nvidia",
+    "nvidia-fs-dkms",
+    "nvidia-gds-13-0",
+    "libnvidia-container1",
+    "libnvidia-egl-wayland1",
+    "nvidia-driver-assistant",
+    "cuda-toolkit-12-4",
+    "nvidia-cuda-toolkit",
+    "datacenter-gpu-manager-exporter",
 )
 
 
@@ -241,7 +265,7 @@ def test_dcgm_goes_by_the_driver(
     assert not [name for name in found if any_matches(name, wanted.absent)]
 
 
-def test_another_major_of_dcgm_leaves_and_another_cuda_may() -> None:
+def test_other_dcgm_versions_are_removed() -> None:
     wanted = gpu_packages(software(), UBUNTU, "6.8.0-60-generic", KEYS)
     (stage,) = [each for each in wanted.stages if each.name == "DCGM"]
     for name in ("", "-config", "-5-core", "-5-cuda13"):
@@ -300,7 +324,7 @@ def test_inbox_drivers_need_extra_modules_on_ubuntu(release: str) -> None:
             assert not any("modules-extra" in each.name for each in other.packages)
 
 
-def test_nfs_over_rdma_is_installed_with_the_drivers_of_doca() -> None:
+def test_nfs_over_rdma_with_doca() -> None:
     found = software()
     found = replace(found, rdma=replace(found.rdma, nfs=True))
     for distribution, kernel in NODES:
@@ -315,7 +339,7 @@ def test_nfs_over_rdma_is_installed_with_the_drivers_of_doca() -> None:
         assert "mlnx-nfsrdma-dkms" not in names
 
 
-def test_the_ucx_of_doca_takes_the_place_of_ubuntus() -> None:
+def test_doca_ucx_replaces_ubuntu_s() -> None:
     (ucx,) = [
         one for one in table.repositories("ubuntu")["first"]["doca/3.2.1"] if one.name == "ucx"
     ]
@@ -343,7 +367,7 @@ def test_other_mpi_replaces_ubuntu_s(
     ("profile", "claims"),
     [("doca-ofed", {"/etc/pmix-mca-params.conf": "openmpi"}), ("doca-roce", {})],
 )
-def test_the_openmpi_of_doca_has_a_file_of_pmix(profile: str, claims: dict[str, str]) -> None:
+def test_doca_openmpi_claims_a_file_of_pmix(profile: str, claims: dict[str, str]) -> None:
     found = software(rdma__profile=profile)
     assert rdma_packages(found, UBUNTU, KEYS).claims == claims
     assert rdma_packages(software(rdma={"source": "inbox"}), UBUNTU, KEYS).claims == {}
@@ -511,5 +535,5 @@ def test_other_systems_are_refused_by_name(name: str, version: str, architecture
         ("4.4.1", "", True),
     ],
 )
-def test_a_version_of_the_set_fits_where_a_number_ends(full: str, wanted: str, means: bool) -> None:
+def test_version_prefixes_match_whole_numbers(full: str, wanted: str, means: bool) -> None:
     assert matches(wanted, full) is means

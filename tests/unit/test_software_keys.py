@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.key_files import (
-    MOST,
+    MAX_KEY_BYTES,
     KeyFileError,
     armour,
     read_keys,
@@ -41,7 +41,7 @@ def test_a_key_of_the_right_checksum_is_read(tmp_path: Path) -> None:
     assert read_keys(found, "gpu", tmp_path) == {"cuda": KEY}
 
 
-def test_a_long_key_is_armoured_in_lines_of_64_characters() -> None:
+def test_armour_has_lines_of_64_characters() -> None:
     key = bytes(range(256))
     lines = armour(key).decode().splitlines()[2:-2]
     assert base64.b64decode("".join(lines)) == key
@@ -57,7 +57,7 @@ def test_a_binary_key_is_armoured_as_gpg_does(tmp_path: Path) -> None:
     assert armour(found) == found
 
 
-def test_a_missing_key_is_named_with_where_to_get_it(tmp_path: Path) -> None:
+def test_missing_key_names_its_source(tmp_path: Path) -> None:
     text = refused(tmp_path)
     assert text.startswith(
         "cluster_software.repositories.cuda: the layer gpu needs the key "
@@ -82,7 +82,7 @@ def test_an_unchecked_key_is_not_used(tmp_path: Path) -> None:
     ("content", "why"),
     [
         (b"", "which is empty"),
-        (b"x" * (MOST + 1), "not a public key"),
+        (b"x" * (MAX_KEY_BYTES + 1), "not a public key"),
         (b"-----BEGIN PGP PRIVATE KEY BLOCK-----", "which is a private key"),
     ],
 )

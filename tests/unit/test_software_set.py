@@ -79,7 +79,7 @@ PARTS = {
 
 
 @given(st.fixed_dictionaries({}, optional=PARTS))
-def test_what_it_is_compiled_to_is_read_as_the_same(parts: dict[str, Any]) -> None:
+def test_variable_round_trip(parts: dict[str, Any]) -> None:
     if "driver" not in parts:
         parts = {key: item for key, item in parts.items() if key in ("kernel", "rdma")}
     found = read_software({**parts, "repositories": WHOLE["repositories"]})
@@ -148,7 +148,7 @@ BAD: tuple[tuple[Any, ...], ...] = (
 )
 
 
-def test_a_driver_of_others_needs_no_version_and_no_repository() -> None:
+def test_unmanaged_driver_needs_no_version() -> None:
     found = read_software({"driver": {"manage": False}, "cuda": "13.0"})
     assert found.driver is not None
     assert (found.driver.manage, found.driver.version, found.driver.branch) == (False, "", 0)
@@ -180,7 +180,7 @@ def test_one_wrong_key_hides_no_other() -> None:
     ]
 
 
-def test_plain_http_and_unchecked_metadata_are_refused_with_both_remedies() -> None:
+def test_plain_http_with_unsigned_metadata_is_refused() -> None:
     wrong = value(
         repositories__cuda__url="http://mirror/cuda",
         repositories__cuda__signed_metadata=False,
@@ -206,7 +206,7 @@ def test_no_url_is_a_template(tail: str) -> None:
     assert "{{" not in url and "{%" not in url and "{#" not in url
 
 
-# Rules about versions
+# Rules for versions
 
 
 def unjudged(**changes: Any) -> SoftwareSet:
@@ -282,7 +282,7 @@ def test_every_rule_has_a_combination_and_a_key() -> None:
             place = place.get(part, {})
 
 
-def test_what_is_refused_comes_first_and_names_key_and_value() -> None:
+def test_refusals_come_first() -> None:
     software = unjudged(driver__modules="proprietary", kernel="6.17.0-1014-nvidia")
     found = evaluate(software)
     statuses = [rule.status for rule in found]
@@ -303,7 +303,7 @@ def test_numbers_are_not_text(one: str, other: str) -> None:
 # The set of a model
 
 
-def test_a_model_without_a_set_has_inbox_and_no_driver() -> None:
+def test_default_set() -> None:
     everywhere = compiled(MODEL).group_variables["all"]
     assert everywhere["cluster_software"] == read_software(None).as_variable()
     assert everywhere["cluster_software"]["driver"] is None
@@ -341,7 +341,7 @@ def test_versions_are_read_as_they_are_written() -> None:
     assert compiled(text).group_variables["all"]["cluster_software"]["cuda"] == "13.10"
 
 
-def test_every_finding_has_its_line_in_the_order_of_the_file() -> None:
+def test_findings_are_in_file_order() -> None:
     text = MODEL + "software:\n  rdma: {source: ofed}\n  driver:\n    version: 580.95.05\n"
     text += "    fabric_manager: 580.95.05\n  cuda: thirteen\n"
     assert small_model.refused(text) == [
@@ -351,7 +351,7 @@ def test_every_finding_has_its_line_in_the_order_of_the_file() -> None:
     ]
 
 
-def test_versions_that_do_not_go_together_have_their_line() -> None:
+def test_incompatible_versions_name_their_line() -> None:
     text = MODEL + "software:\n  driver:\n    version: 570.124.06\n  cuda: 13.0\n"
     text += '  repositories:\n    cuda: {key: keys/cuda.asc, key_sha256: ""}\n'
     assert small_model.refused(text) == ["13 software.cuda_driver software.cuda"]
@@ -374,7 +374,7 @@ def test_example_of_the_docs() -> None:
     assert yaml.safe_load(text)["software"] == example
 
 
-def test_the_page_and_the_message_name_the_same_keys() -> None:
+def test_page_and_message_name_the_same_keys() -> None:
     for text in FROM.values():
         for word in re.findall(r"[0-9A-F]{40}|\w+\.pub", text):
             assert word in PAGE

@@ -98,6 +98,8 @@ def test_only_missing_certificates_are_signed(tmp_path: Path) -> None:
     host.run(prepared(tmp_path))
     assert list(host.calls[1]["certificates"]) == ["host"]
     assert host.kept["user"] == user
+    del host.kept["user"]
+    assert list(host.run(prepared(tmp_path))["sign"]) == ["user"]
 
 
 def test_a_changed_host_key_causes_a_warning(tmp_path: Path) -> None:

@@ -23,7 +23,12 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal imp
     Member,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.publishing import published
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.rotation import expiring
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.rotation import (
+    Rotation,
+    advance,
+    expiring,
+    revocations,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.signing import issue
 
 from tests.unit.ssh_cluster import DAY, NOW, keypair, refused, ssh_keygen
@@ -387,6 +392,19 @@ def test_without_overlap_the_old_authority_is_dropped(cluster: Cluster) -> None:
     cluster.prepare(generation=2, overlap=False)
     assert cluster.believed() == ["generation-2"]
     assert not (cluster.store.directory / "generation-1").exists()
+
+
+def test_a_waiting_rotation_can_be_forced() -> None:
+    nodes = {"node01": Member(trusts=["generation-1"])}
+    waiting = Rotation("generation-1", next="generation-2")
+    assert advance(waiting, "generation-2", nodes, overlap=True)[0] == waiting
+    assert advance(waiting, "generation-2", nodes, overlap=False)[0] == Rotation("generation-2")
+
+
+def test_certificates_that_expired_at_the_last_departure_are_omitted() -> None:
+    certificates = [Issued("user", serial, "a", 1000 + serial) for serial in (1, 2)]
+    listed = revocations({"node01": Member(revoked=certificates, revoked_at=1001)})
+    assert listed.serials == {("a", "user"): [2]}
 
 
 def test_a_rotation_can_be_cancelled(cluster: Cluster) -> None:

@@ -223,6 +223,8 @@ def test_the_refusing_host_is_blamed() -> None:
     rail = {**one, "target": "node02-rail0"}
     assert blame([one, rail]) == ["node02", "node02"]
     assert blame([{**tried("node02"), **fine}, rail]) == ["", ""], "its sshd works: the rail"
+    target = [{**each, "side": "target"} for each in (rail, {**tried("node02"), **fine})]
+    assert blame(target) == ["node02", ""], "sshd there refuses this name"
 
 
 def test_an_unresolved_name_points_to_the_resolver() -> None:
@@ -241,6 +243,9 @@ def test_a_manual_remedy_is_for_the_target(status: str, at: str) -> None:
     assert (check.status, check.at, check.by_hand) == (status, at, "rm /etc/nologin")
     (lost,) = probe.Verdicts("node01", ["node02"]).checks([each])
     assert (lost.status, lost.at, lost.by_hand) == ("not_applicable", "", "")
+    each.update(rail="rail0", by_hand=False)
+    (rail,) = probe.Verdicts("node01").checks([each])
+    assert "--tags rails,links" in rail.reason, "no remedy of ssh"
 
 
 def test_the_host_that_loses_packets_is_blamed() -> None:

@@ -98,10 +98,13 @@ def test_each_rail_is_probed_towards_the_next_node() -> None:
         if "rail" in probe
     ]
     assert tried == [
-        *("node00 rail0 node01 node02-rail0", "node00 rail1 node02 node03-rail1"),
+        "node00 rail0 node01 node02-rail0",
+        "node00 rail1 node02 node03-rail1",
         "node01 rail0 node02 node03-rail0",
-        *("node02 rail0 node03 node00-rail0", "node02 rail1 node03 node00-rail1"),
-        *("node03 rail0 node00 node01-rail0", "node03 rail1 node00 node02-rail1"),
+        "node02 rail0 node03 node00-rail0",
+        "node02 rail1 node03 node00-rail1",
+        "node03 rail0 node00 node01-rail0",
+        "node03 rail1 node00 node02-rail1",
     ]
 
 

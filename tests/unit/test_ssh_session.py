@@ -173,7 +173,9 @@ def test_lowered_limits_are_reported() -> None:
     }
     (check,) = session.limits(found, Path("/none"), str)
     assert (check.subject, check.found, check.by_hand) == (
-        *("memlock", "65536", "remove memlock from /etc/profile.d/zz.sh:2"),
+        "memlock",
+        "65536",
+        "remove memlock from /etc/profile.d/zz.sh:2",
     )
     core = "Max core file size        {0}            unlimited            bytes\n".format
     views = {"ssh": limits() + core("unlimited"), "login": limits() + core("0")}
@@ -244,9 +246,21 @@ JSON = st.recursive(
 )
 KEYS = st.sampled_from(
     (
-        *("limits", "variables", "programs", "modules", "parameters", "preload", "space"),
+        "limits",
+        "variables",
+        "programs",
+        "modules",
+        "parameters",
+        "preload",
+        "space",
         "libraries",
-        *("umask", "ulimit", "limit_files", "kind", "name", "value", "at"),
+        "umask",
+        "ulimit",
+        "limit_files",
+        "kind",
+        "name",
+        "value",
+        "at",
     )
 )
 

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Which addresses may mount what a host serves, the key of Lustre's packages, and the role."""
+"""Clients of a server, the key of Lustre's packages, and the role."""
 
 from __future__ import annotations
 
@@ -40,20 +40,24 @@ DIRECTORY = [
 ]
 
 
-def test_every_host_that_mounts_by_every_address_and_no_other():
+def test_clients_are_all_addresses_of_mounting_hosts():
     assert clients_of("storage01", [served()], DIRECTORY, GROUPS) == {
         "checkpoints": [
-            *("10.0.0.11", "10.0.0.12"),
-            *("10.1.0.11", "10.1.0.12", "10.1.1.11", "10.1.1.12"),
+            "10.0.0.11",
+            "10.0.0.12",
+            "10.1.0.11",
+            "10.1.0.12",
+            "10.1.1.11",
+            "10.1.1.12",
         ]
     }
 
 
-def test_a_host_that_serves_nothing_gets_no_addresses():
+def test_a_host_that_serves_nothing_gets_no_clients():
     assert clients_of("node01", [served(), filesystem("datasets")], DIRECTORY, GROUPS) == {}
 
 
-def test_a_node_that_serves_is_no_client_of_itself():
+def test_a_server_is_not_its_own_client():
     found = clients_of("node01", [served(host="node01")], DIRECTORY, GROUPS)
     assert found["checkpoints"] == ["10.0.0.9", "10.0.0.12", "10.1.0.12", "10.1.1.12"]
 
@@ -64,14 +68,14 @@ def further(*addresses: str) -> list[str]:
     return found["checkpoints"]
 
 
-def test_further_addresses_of_a_host():
+def test_additional_addresses_of_a_host():
     assert further("10.9.9.9", "FD00::1")[-2:] == ["10.9.9.9", "fd00::1"]
 
 
 @pytest.mark.parametrize(
     "address", ["10.0.0.0/24", "*", "node01", "0.0.0.0", "127.0.0.1", "224.0.0.1"]
 )
-def test_nothing_but_addresses_of_single_hosts_is_let_in(address):
+def test_only_single_addresses_are_accepted(address):
     with pytest.raises(ClientError) as error:
         further(address)
     assert "node02" in str(error.value) and repr(address) in str(error.value)
@@ -81,7 +85,7 @@ def settings(path: str, digest: str) -> dict[str, Any]:
     return {"packages": {"repository": {"url": "file:///srv", "key": path, "key_sha256": digest}}}
 
 
-def test_a_key_is_read_where_one_is_named_and_refused_when_it_is_another(tmp_path: Path):
+def test_the_key_of_lustre_packages_is_verified(tmp_path: Path):
     key = b"-----BEGIN PGP PUBLIC KEY BLOCK-----"
     (tmp_path / "l.asc").write_bytes(key)
     good = settings("l.asc", hashlib.sha256(key).hexdigest())
@@ -95,9 +99,7 @@ def test_a_key_is_read_where_one_is_named_and_refused_when_it_is_another(tmp_pat
     ("failed", "names"),
     [(False, ["lustre_packages", "shared_storage"]), (True, ["lustre_packages"])],
 )
-def test_packages_of_lustre_come_first_and_in_one_result(
-    tmp_path: Path, failed: bool, names: list[str]
-):
+def test_packages_of_lustre_are_installed_first(tmp_path: Path, failed: bool, names: list[str]):
     (tmp_path / "l.asc").write_bytes(b"public")
     digest = hashlib.sha256(b"public").hexdigest()
     repository = {"url": "file:///srv", "key": "l.asc", "key_sha256": digest}
@@ -141,22 +143,22 @@ OPTIONS = yaml.safe_load(module.DOCUMENTATION)["options"]
 
 
 @pytest.mark.parametrize("name", DEFAULTS)
-def test_every_default_is_described_with_its_value(name):
+def test_defaults_match_the_argument_spec(name):
     if name != "shared_storage_report_directory":
         assert SPECS[name]["default"] == DEFAULTS[name]
 
 
-def test_every_variable_that_is_described_has_a_default():
+def test_every_specified_variable_has_a_default():
     assert {name for name in SPECS if name.startswith("shared_storage_")} == set(DEFAULTS)
 
 
-def test_servers_settle_before_the_others_and_all_write_before_any_reads():
+def test_order_of_the_tasks():
     settle, use = TASKS[1]["block"], TASKS[2]["block"]
     assert settle[0]["when"] == "inventory_hostname in __shared_storage_servers"
     assert settle[1]["when"] == "inventory_hostname not in __shared_storage_servers"
     given = TASKS[1]["module_defaults"]["baremetal.mpi_roce.shared_storage"]
     assert set(given) <= set(OPTIONS)
-    # Made anew for each host: of ten thousand for ten thousand it would be a day's work.
+    # Built for each host: for ten thousand hosts it would be a day's work.
     assert "directory" not in given
     arguments = [task["baremetal.mpi_roce.shared_storage"] or {} for task in settle]
     assert ["directory" in each for each in arguments] == [True, False]
@@ -168,5 +170,9 @@ def test_servers_settle_before_the_others_and_all_write_before_any_reads():
     assert registered == [*(f"__shared_storage_{each}" for each in rounds[:-1]), None]
     # A verdict that runs once would end the play for all hosts.
     assert [task.get("run_once", False) for task in [*use, *after]] == [
-        *(True, False, False, True, False),
+        True,
+        False,
+        False,
+        True,
+        False,
     ]

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The device below a served directory: never formatted when there is anything on it."""
+"""The device of a served directory, which is never formatted if it contains data."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def made(host: ServerHost) -> int:
 
 
 def refused(host: ServerHost, wanted: object) -> str:
-    """Why; and nothing was touched."""
+    """The refusal; nothing was changed."""
     before = host.snapshot()
     with pytest.raises(PlanError) as error:
         host.settle(wanted)  # type: ignore[arg-type]
@@ -42,7 +42,7 @@ def refused(host: ServerHost, wanted: object) -> str:
 
 
 @pytest.mark.parametrize("kind", ["xfs", "ext4"])
-def test_a_blank_one_is_formatted_once_and_mounted(host: ServerHost, kind: str) -> None:
+def test_a_blank_device_is_formatted_once(host: ServerHost, kind: str) -> None:
     disk = host.disk()
     wanted = system(device=DISK, format=kind)
     outcome = host.settle(wanted)
@@ -58,7 +58,7 @@ def test_a_blank_one_is_formatted_once_and_mounted(host: ServerHost, kind: str) 
     assert made(host) == 1 and disk.read_bytes() == before
 
 
-def test_a_drop_in_of_its_unit_is_found(host: ServerHost) -> None:
+def test_a_drop_in_of_the_device_unit_is_reported(host: ServerHost) -> None:
     host.disk()
     host.settle(BLANK)
     host.drop_ins = "/run/systemd/system/srv-checkpoints.mount.d/x.conf"
@@ -67,7 +67,7 @@ def test_a_drop_in_of_its_unit_is_found(host: ServerHost) -> None:
     assert (check.status, check.found) == ("failed", [f"{host.drop_ins}: Options=noatime"])
 
 
-def test_check_mode_shows_what_the_run_does(host: ServerHost) -> None:
+def test_check_mode_shows_the_plan(host: ServerHost) -> None:
     disk = host.disk()
     checked = host.settle(BLANK, check_mode=True)
     assert made(host) == 0 and not any(disk.read_bytes())
@@ -76,7 +76,7 @@ def test_check_mode_shows_what_the_run_does(host: ServerHost) -> None:
     assert [each["after"] for each in checked.diff] == [each["after"] for each in done.diff]
 
 
-def test_the_unit_is_as_it_was() -> None:
+def test_the_unit_matches_the_golden_file() -> None:
     device = Device("checkpoints", DISK, "xfs", "/srv/checkpoints")
     assert device.unit_text("xfs") == (GOLDEN / "srv-checkpoints.mount").read_text()
 
@@ -144,7 +144,7 @@ def byte_at(offset: int) -> Callable[[ServerHost, Path], None]:
         (byte_at(7 * MIB), "its last MiB is not all zero"),
     ],
 )
-def test_one_that_has_anything_on_it_is_refused(
+def test_a_device_with_data_is_refused(
     host: ServerHost, put: Callable[[ServerHost, Path], None], part: str
 ) -> None:
     put(host, host.disk())
@@ -152,7 +152,7 @@ def test_one_that_has_anything_on_it_is_refused(
     assert part in why and DISK in why
 
 
-def test_what_comes_on_it_between_the_plan_and_the_act_is_kept(host: ServerHost) -> None:
+def test_data_written_after_planning_is_kept(host: ServerHost) -> None:
     disk = host.disk()
     parted: list[str] = []
     run = host.run
@@ -178,7 +178,7 @@ def test_a_failed_blkid_is_not_a_blank_device(host: ServerHost, answer: tuple[in
     assert f"blkid cannot read it (exit status {answer[0]})" in refused(host, BLANK)
 
 
-def test_a_device_that_is_not_there(host: ServerHost) -> None:
+def test_a_missing_device(host: ServerHost) -> None:
     assert "device not found" in refused(host, BLANK)
 
 
@@ -188,7 +188,7 @@ def test_a_device_without_a_medium(host: ServerHost) -> None:
 
 
 @pytest.mark.parametrize("kind", ["xfs", "ext4"])
-def test_one_that_is_to_be_used_as_it_is(host: ServerHost, kind: str) -> None:
+def test_an_existing_file_system_is_used(host: ServerHost, kind: str) -> None:
     disk = host.disk()
     disk.write_bytes(f"FS {kind} data\n".encode() + disk.read_bytes())
     before = disk.read_bytes()
@@ -204,7 +204,7 @@ def test_one_that_is_to_be_used_as_it_is(host: ServerHost, kind: str) -> None:
         (lambda host, disk: None, "it is blank"),
     ],
 )
-def test_one_that_cannot_be_used_as_it_is(
+def test_an_unusable_file_system_is_refused(
     host: ServerHost, put: Callable[[ServerHost, Path], None], part: str
 ) -> None:
     put(host, host.disk())
@@ -219,7 +219,7 @@ def test_one_that_cannot_be_used_as_it_is(
         (partitions, "cannot be served: it has partitions: nvme1n1p1"),
     ],
 )
-def test_one_that_is_in_use_is_not_used(
+def test_a_device_in_use_is_refused(
     host: ServerHost, put: Callable[[ServerHost, Path], None], part: str
 ) -> None:
     host.disk()
@@ -228,30 +228,30 @@ def test_one_that_is_in_use_is_not_used(
     assert part in refused(host, AS_IT_IS)
 
 
-def test_one_that_was_made_here_is_used_again(host: ServerHost, tmp_path: Path) -> None:
+def test_a_file_system_of_this_role_is_recognised(host: ServerHost, tmp_path: Path) -> None:
     disk = host.disk()
     host.settle(BLANK)
     (tmp_path / "again").mkdir()
-    again = ServerHost(tmp_path / "again")  # the host was installed anew
+    again = ServerHost(tmp_path / "again")  # the host was reinstalled
     again.disk().write_bytes(disk.read_bytes())
     assert wrong(again.settle(BLANK)) == []
     assert made(again) == 0
 
 
-def test_the_directory_below_has_to_be_empty(host: ServerHost) -> None:
+def test_the_mount_point_must_be_empty(host: ServerHost) -> None:
     host.disk()
     host.write("srv/checkpoints/step-1", "weights")
     why = refused(host, BLANK)
     assert "/srv/checkpoints is not empty" in why and "step-1" in why
 
 
-def test_another_one_mounted_there_is_not_unmounted(host: ServerHost) -> None:
+def test_another_mounted_device_is_not_unmounted(host: ServerHost) -> None:
     host.disk()
     host.mount("/srv/checkpoints", "8:16", "/dev/sdb")
     assert "/dev/sdb is mounted there" in refused(host, BLANK)
 
 
-def test_one_that_is_not_mounted_any_more_is_mounted_again(host: ServerHost) -> None:
+def test_an_unmounted_device_is_mounted_again(host: ServerHost) -> None:
     host.disk()
     host.settle(BLANK)
     host.unmount("/srv/checkpoints")
@@ -274,7 +274,7 @@ def test_a_container_has_no_devices(tmp_path: Path) -> None:
 
 
 def hangs(host: ServerHost, program: str, after: int = 0) -> None:
-    """After so many answers."""
+    """The device fails after this many answers."""
     run, calls = host.run, []
 
     def answers(argv: Any, **given: Any) -> Any:
@@ -288,9 +288,7 @@ def hangs(host: ServerHost, program: str, after: int = 0) -> None:
 
 
 @pytest.mark.parametrize("program", ["blkid", "cmp"])
-def test_one_that_does_not_answer_is_named_and_never_formatted(
-    host: ServerHost, program: str
-) -> None:
+def test_an_unresponsive_device_is_reported(host: ServerHost, program: str) -> None:
     host.disk()
     hangs(host, program)
     with pytest.raises(PlanError) as error:
@@ -299,7 +297,7 @@ def test_one_that_does_not_answer_is_named_and_never_formatted(
     assert not host.ran("mkfs.xfs") and host.etab == []
 
 
-def test_one_that_cannot_be_read_is_not_blank(host: ServerHost) -> None:
+def test_an_unreadable_device_is_not_blank(host: ServerHost) -> None:
     disk = host.disk()
     host.blkid = (2, "")
     disk.unlink()
@@ -309,7 +307,7 @@ def test_one_that_cannot_be_read_is_not_blank(host: ServerHost) -> None:
     assert not host.ran("mkfs.xfs")
 
 
-def test_one_that_dies_right_before_it_is_formatted(host: ServerHost) -> None:
+def test_a_device_that_fails_before_mkfs(host: ServerHost) -> None:
     host.disk()
     hangs(host, "cmp", after=2)
     outcome = host.settle(BLANK)
@@ -318,7 +316,7 @@ def test_one_that_dies_right_before_it_is_formatted(host: ServerHost) -> None:
     assert found(outcome, "nfs_device")["/srv/checkpoints"].status == "failed"
 
 
-def test_one_that_is_mounted_is_not_read(host: ServerHost) -> None:
+def test_a_mounted_device_is_not_read(host: ServerHost) -> None:
     host.disk()
     assert wrong(host.settle(BLANK)) == []
     host.calls.clear()

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What a host serves: exports in file and in force, others that have access, the directory."""
+"""Exports in files and in the kernel, foreign access, and the served directory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def host(tmp_path: Path) -> ServerHost:
     return ServerHost(tmp_path)
 
 
-def test_the_file_is_as_it_was(host: ServerHost) -> None:
+def test_the_file_matches_the_golden_file(host: ServerHost) -> None:
     host.disk()
     host.settle(
         system(device=DISK, format="xfs"),
@@ -37,7 +37,7 @@ def test_the_file_is_as_it_was(host: ServerHost) -> None:
     assert host.read(OURS) == (GOLDEN / "served.exports").read_text()
 
 
-def test_a_fresh_host_exports_to_the_nodes_alone(host: ServerHost) -> None:
+def test_a_new_host_exports_to_nodes_only(host: ServerHost) -> None:
     outcome = host.settle(system())
     assert wrong(outcome) == []
     exported = {(each.path, each.client) for each in read_exports("\n".join(host.etab))}
@@ -52,7 +52,7 @@ def test_a_fresh_host_exports_to_the_nodes_alone(host: ServerHost) -> None:
     assert outcome.changed and wrong(outcome) == [] and len(host.etab) == 4
 
 
-def test_check_mode_shows_it_and_writes_nothing(host: ServerHost) -> None:
+def test_check_mode_writes_nothing(host: ServerHost) -> None:
     host.gone.add("exportfs")  # the packages are not there yet
     before = host.snapshot()
     outcome = host.settle(system(), check_mode=True)
@@ -61,7 +61,7 @@ def test_check_mode_shows_it_and_writes_nothing(host: ServerHost) -> None:
     assert found(outcome, "nfs_exports")["/srv/checkpoints"].status == "pending"
 
 
-def test_a_client_that_is_gone_is_gone(host: ServerHost) -> None:
+def test_a_removed_client_loses_access(host: ServerHost) -> None:
     host.settle(system())
     outcome = host.settle(system(), clients=NODES[::2])
     assert wrong(outcome) == [] and outcome.changed
@@ -70,7 +70,7 @@ def test_a_client_that_is_gone_is_gone(host: ServerHost) -> None:
     assert host.ran("systemctl", "restart", "nfs-server.service") == 1  # of the first run
 
 
-def test_exports_of_the_operator_stay(host: ServerHost) -> None:
+def test_the_operator_s_exports_remain(host: ServerHost) -> None:
     host.write("etc/exports", "/export/home 10.9.0.0/16(rw,no_root_squash)\n")
     host.write("etc/exports.d/site.exports", "/export/iso *(ro)\n")
     by_hand = "/export/ha  10.9.9.9(sync,rw,root_squash,no_subtree_check,sec=sys)"
@@ -83,7 +83,7 @@ def test_exports_of_the_operator_stay(host: ServerHost) -> None:
     assert by_hand in host.etab
 
 
-def test_exports_of_the_operator_are_not_ended_by_each_run(host: ServerHost) -> None:
+def test_runs_do_not_remove_the_operator_s_exports(host: ServerHost) -> None:
     host.settle(system())
     lines = "/srv/checkpoints 10.9.9.8(ro)\n/srv/checkpoints 10.9.9.9(rw)\n"
     host.write("etc/exports.d/site.exports", lines)
@@ -94,14 +94,14 @@ def test_exports_of_the_operator_are_not_ended_by_each_run(host: ServerHost) -> 
     assert "10.9.9.9" in found(outcome, "nfs_exports")["/srv/checkpoints"].reason
 
 
-def test_a_wide_export_that_is_not_in_force_yet_is_found(host: ServerHost) -> None:
+def test_an_inactive_wide_export_is_reported(host: ServerHost) -> None:
     host.settle(system())
     host.write("etc/exports", "# old\n/srv 10.9.9.8(ro) *(rw,no_root_squash)\n")
     check = found(host.settle(system()), "nfs_exports")["/srv/checkpoints"]
     assert check.status == "failed" and "/srv *" in check.found
 
 
-def test_a_client_that_was_added_by_hand_is_removed(host: ServerHost) -> None:
+def test_a_client_added_by_hand_is_removed(host: ServerHost) -> None:
     host.settle(system())
     host.etab.append("/srv/checkpoints  10.9.9.9(sync,rw,root_squash,no_subtree_check,sec=sys)")
     checked = host.settle(system(), check_mode=True)
@@ -122,7 +122,7 @@ def test_a_client_that_was_added_by_hand_is_removed(host: ServerHost) -> None:
         ("/srv2 10.9.9.9(rw)", "ok"),
     ],
 )
-def test_further_access_is_found(host: ServerHost, line: str, status: str) -> None:
+def test_additional_access_is_reported(host: ServerHost, line: str, status: str) -> None:
     host.write("etc/exports", f"{line}\n")
     check = found(host.settle(system()), "nfs_exports")["/srv/checkpoints"]
     assert check.status == status
@@ -131,14 +131,14 @@ def test_further_access_is_found(host: ServerHost, line: str, status: str) -> No
     assert host.read("etc/exports") == f"{line}\n"
 
 
-def test_many_exports_are_ended_by_few_commands(host: ServerHost) -> None:
+def test_exports_are_removed_in_batches(host: ServerHost) -> None:
     clients = [f"10.0.{one // 250}.{one % 250 + 1}" for one in range(2500)]
     host.settle(system(), clients=clients)
     assert wrong(host.settle(clients=clients, absent=["/srv/checkpoints"])) == []
     assert host.etab == [] and host.ran("exportfs", "-u") == 3
 
 
-def test_what_is_no_longer_served_is_exported_until_it_is_declared_absent(host: ServerHost) -> None:
+def test_former_exports_remain_until_declared_absent(host: ServerHost) -> None:
     host.settle(system(), system("datasets"))
     outcome = host.settle(system("datasets"))
     check = found(outcome, "nfs_exports_left")["/srv/checkpoints"]
@@ -153,7 +153,7 @@ def test_what_is_no_longer_served_is_exported_until_it_is_declared_absent(host: 
     assert not host.settle(absent=["/srv/datasets"]).changed
 
 
-def test_an_end_that_was_interrupted_is_ended(host: ServerHost) -> None:
+def test_an_interrupted_removal_is_completed(host: ServerHost) -> None:
     host.settle(system())
     run = host.run
 
@@ -169,12 +169,12 @@ def test_an_end_that_was_interrupted_is_ended(host: ServerHost) -> None:
     assert wrong(host.settle(absent=["/srv/checkpoints"])) == [] and host.etab == []
 
 
-def test_a_file_system_that_no_host_mounts_is_refused(host: ServerHost) -> None:
+def test_a_file_system_without_clients_is_refused(host: ServerHost) -> None:
     with pytest.raises(PlanError, match="checkpoints: no other host"):
         host.settle(system(), clients=[])
 
 
-def test_in_a_container_the_file_is_written_and_nothing_more(tmp_path: Path) -> None:
+def test_a_container_only_gets_the_file(tmp_path: Path) -> None:
     host = ServerHost(tmp_path, container="podman")
     outcome = host.settle(system())
     check = found(outcome, "nfs_exports")["/srv/checkpoints"]
@@ -182,7 +182,7 @@ def test_in_a_container_the_file_is_written_and_nothing_more(tmp_path: Path) -> 
     assert host.ran("exportfs") == 0 and "10.240.0.11" in host.read(OURS)
 
 
-def test_a_host_that_serves_nothing_is_left_alone(host: ServerHost) -> None:
+def test_a_host_that_serves_nothing_is_not_changed(host: ServerHost) -> None:
     before = host.snapshot()
     outcome = host.settle()
     assert not outcome.changed and outcome.checks == [] and host.snapshot() == before
@@ -207,7 +207,7 @@ def plan_text(host: ServerHost, **changed: Any) -> str:
 
 
 @pytest.mark.parametrize("bits", ["0770", "2770", "1777", "0755"])
-def test_it_is_made(host: ServerHost, bits: str) -> None:
+def test_the_directory_is_created(host: ServerHost, bits: str) -> None:
     path = host.root / "srv/one/checkpoints"
     before = os.umask(0o077)
     try:
@@ -219,7 +219,7 @@ def test_it_is_made(host: ServerHost, bits: str) -> None:
     assert not host.settle(system(mode=bits, path="/srv/one/checkpoints")).changed
 
 
-def test_one_that_is_otherwise_is_shown_and_changed(host: ServerHost) -> None:
+def test_owner_and_mode_are_repaired(host: ServerHost) -> None:
     path = host.root / "srv/checkpoints"
     path.mkdir(mode=0o755)
     path.chmod(0o755)
@@ -234,7 +234,7 @@ def test_one_that_is_otherwise_is_shown_and_changed(host: ServerHost) -> None:
 
 
 @pytest.mark.parametrize("part", ["srv", "srv/checkpoints", "srv/a"])
-def test_a_link_on_the_way_is_refused(host: ServerHost, part: str) -> None:
+def test_a_link_in_the_path_is_refused(host: ServerHost, part: str) -> None:
     elsewhere = host.root / "elsewhere"
     elsewhere.mkdir()
     place = host.root / part
@@ -248,7 +248,7 @@ def test_a_link_on_the_way_is_refused(host: ServerHost, part: str) -> None:
     assert host.snapshot() == before
 
 
-def test_a_link_that_comes_between_is_not_followed(host: ServerHost) -> None:
+def test_a_link_created_after_planning_is_not_followed(host: ServerHost) -> None:
     elsewhere = host.root / "elsewhere"
     elsewhere.mkdir()
     elsewhere.chmod(0o700)
@@ -260,7 +260,7 @@ def test_a_link_that_comes_between_is_not_followed(host: ServerHost) -> None:
     assert mode(elsewhere) == 0o700
 
 
-def test_the_owner_is_the_mpi_user_or_who_the_model_names(host: ServerHost) -> None:
+def test_owner_and_group(host: ServerHost) -> None:
     assert plan_text(host) == "owner 2000, group 2000, mode 0770", "the account is not needed"
     host.accounts["passwd"] = {
         "mpi": "mpi:x:2000:3000::/:/bin/sh",
@@ -281,7 +281,7 @@ def test_the_owner_is_the_mpi_user_or_who_the_model_names(host: ServerHost) -> N
         ({"user": User("mpi", 2001)}, "uid 2000 on this host"),
     ],
 )
-def test_accounts_that_differ_or_are_missing_are_refused(
+def test_unknown_or_differing_accounts_are_refused(
     host: ServerHost, changed: dict[str, Any], why: str
 ) -> None:
     host.accounts["passwd"]["mpi"] = "mpi:x:2000:2000::/:/bin/sh"
@@ -289,10 +289,10 @@ def test_accounts_that_differ_or_are_missing_are_refused(
         plan_text(host, **changed)
 
 
-def test_on_a_device_it_is_done_after_mounting(host: ServerHost) -> None:
+def test_a_directory_on_a_device_follows_its_mount(host: ServerHost) -> None:
     host.disk()
     (host.root / "srv/checkpoints").mkdir()
-    (host.root / "srv/checkpoints").chmod(0o770)  # of what is below
+    (host.root / "srv/checkpoints").chmod(0o770)  # of the directory below
     outcome = host.settle(system(device=DISK, format="xfs"))
     assert wrong(outcome) == [] and mode(host.root / "srv/checkpoints") == 0o770
     headers = [each["before_header"] for each in outcome.diff]

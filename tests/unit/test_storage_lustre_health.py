@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Whether servers and targets of Lustre are there: each look is bounded."""
+"""Servers and targets of Lustre; each command has a time limit."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def calls(node, *words):
 
 
 class TestTargets:
-    def test_all_are_well(self, mounted):
+    def test_healthy_connections(self, mounted):
         mounted.target("OST0001", state="IDLE")
         outcome = mounted.settle()
         assert wrong(outcome) == []
@@ -49,7 +49,7 @@ class TestTargets:
             ({"inactive": True}, "inactive"),
         ],
     )
-    def test_one_that_is_not_is_named(self, mounted, changes, state):
+    def test_an_unhealthy_target_is_named(self, mounted, changes, state):
         mounted.target("OST0001", **changes)
         outcome = mounted.settle()
         assert len(wrong(outcome)) == 1
@@ -57,39 +57,39 @@ class TestTargets:
         assert check.found == [f"lustre-OST0001 {state} (10.9.0.5@o2ib)"]
         assert calls(mounted, "lfs") == [], "nothing is asked that may wait for it"
 
-    def test_two_mounts_of_one_file_system_report_it_once(self, mounted):
+    def test_a_file_system_mounted_twice_is_reported_once(self, mounted):
         other = replace(LUSTRE, name="data", mount="/data", source=f"{LUSTRE.source}/data")
         mounted.mount(other)
         mounted.target("OST0001", state="DISCONN")
         assert len(wrong(mounted.settle({}, [LUSTRE, other]))) == 1
 
-    def test_a_kernel_that_cannot_be_asked_fails(self, mounted):
+    def test_an_unreadable_kernel_state_fails(self, mounted):
         mounted.gone.add("lctl")
         check = found(mounted.settle(), "lustre_targets")["/lustre"]
         assert (check.status, check.found) == (FAILED, "unknown")
         assert "lctl: not installed" in check.reason
 
-    def test_what_is_not_mounted_has_no_targets(self, node):
+    def test_an_unmounted_file_system_has_no_targets(self, node):
         outcome = node.settle()
         assert found(outcome, "lustre_targets")["/lustre"].status == NOT_APPLICABLE
         assert calls(node, "lctl") == []
 
 
 class TestManagement:
-    def test_one_of_two_servers_is_enough(self, node):
+    def test_one_of_two_servers_suffices(self, node):
         node.change(silent=["10.9.0.1@o2ib"])
         check = found(node.settle(), "lustre_mgs")["10.9.0.1@o2ib:10.9.0.2@o2ib"]
         assert check.status == OK
         assert "without an answer: 10.9.0.1@o2ib: failed to ping" in check.reason
 
-    def test_a_ping_that_hangs_is_ended(self, node):
+    def test_a_hanging_ping_is_terminated(self, node):
         node.change(hang=["lnetctl ping"])
         check = found(node.settle(), "lustre_mgs")["10.9.0.1@o2ib:10.9.0.2@o2ib"]
         assert "no answer within 30 s" in check.reason
 
 
 class TestTwoFileSystems:
-    """Each has its management service, and every one is called MGS."""
+    """Each has a management service, which is always called MGS."""
 
     SECOND = replace(LUSTRE, name="two", mount="/two", source="10.8.0.1@o2ib:10.8.0.2@o2ib:/second")
 
@@ -106,13 +106,13 @@ class TestTwoFileSystems:
         ("manager", "bad", "good"),
         [("10.9.0.1@o2ib", "/lustre", "/two"), ("10.8.0.1@o2ib", "/two", "/lustre")],
     )
-    def test_the_one_without_its_management_service_is_named(self, two, manager, bad, good):
+    def test_a_lost_management_service_is_named(self, two, manager, bad, good):
         two.change(managers={manager: "DISCONN"})
         checks = found(two.settle({}, [LUSTRE, self.SECOND]), "lustre_targets")
         assert checks[bad].found == [f"MGC{manager} DISCONN ({manager})"]
         assert checks[good].status == OK
 
-    def test_of_one_name_both_are_checked(self, mounted):
+    def test_file_systems_with_the_same_name(self, mounted):
         """By default mkfs.lustre calls every file system lustre."""
         other = replace(self.SECOND, source="10.8.0.1@o2ib:/lustre")
         mounted.mount(other)
@@ -120,8 +120,8 @@ class TestTwoFileSystems:
         checks = found(mounted.settle({}, [LUSTRE, other]), "lustre_targets")
         assert {at: each.status for at, each in checks.items()} == {"/lustre": FAILED, "/two": OK}
 
-    def test_a_management_service_of_no_known_name_is_anybodys(self, two):
-        """Its server has other NIDs than the source: behind a router, for example."""
+    def test_an_unknown_management_service_counts_for_all(self, two):
+        """Its server may have other NIDs than the source, for example behind a router."""
         two.change(managers={"10.9.0.1@o2ib": "DISCONN"})
         renamed = replace(LUSTRE, source="10.7.0.1@o2ib:/lustre")
         checks = found(two.settle({}, [renamed, self.SECOND]), "lustre_targets")
@@ -129,8 +129,8 @@ class TestTwoFileSystems:
 
 
 class TestReading:
-    def test_of_two_mounts_of_a_target_none_hides_the_other(self, mounted, monkeypatch):
-        """As lctl prints them: one object client for each mount."""
+    def test_each_mount_of_a_target_counts(self, mounted, monkeypatch):
+        """lctl prints one object client per mount."""
         lines = "".join(
             f"osc.lustre-OST0001-osc-ffff{at}.import=\nimport:\n    target: lustre-OST0001_UUID\n"
             f"    state: {state}\n    connection:\n       current_connection: 10.9.0.5@o2ib\n"
@@ -141,7 +141,7 @@ class TestReading:
         assert check.found == ["lustre-OST0001 DISCONN (10.9.0.5@o2ib)"]
 
     def test_two_management_services(self):
-        """A capture of a client with two file systems, without the lines that matter not."""
+        """A shortened capture of a client with two file systems."""
         capture = "".join(
             f"mgc.MGC{nid}.import=\nimport:\n    target: MGS\n    state: {state}\n"
             f"    connection:\n       current_connection: {nid}\n"

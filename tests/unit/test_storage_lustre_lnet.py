@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""LNet: files to the letter, what runs, and a change under a mounted file system."""
+"""LNet: files, running values, and changes while a file system is mounted."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ class TestFiles:
         ):
             assert text == (GOLDEN / f"lustre-{name}.{kind}").read_text()
 
-    def test_the_service_comes_after_the_rails(self, node):
+    def test_the_service_follows_the_rails(self, node):
         node.settle()
         text = node.read("etc/systemd/system/lnet.service.d/baremetal-mpi-roce.conf")
         assert text.endswith("[Unit]\nAfter=baremetal-mpi-roce-rails.service\n")
 
 
 class TestReading:
-    def test_other_indents_and_things_that_are_no_yaml(self, node):
+    def test_output_that_is_not_yaml(self, node):
         node.stand_in.run("modprobe", ["lnet"])
         shown = {
             "net": "---\nnet:\n-     net type: tcp0\n      local NI(s):\n"
@@ -80,7 +80,7 @@ class TestReading:
 
 
 class TestConverging:
-    def test_a_fresh_node_and_a_second_run(self, node):
+    def test_a_new_node_and_a_second_run(self, node):
         first = node.settle(FULL_ON_NODE)
         assert (first.errors, wrong(first)) == ([], [])
         assert node.enabled
@@ -91,7 +91,7 @@ class TestConverging:
         assert set(found(second, "lustre_lnet_network")) == {"o2ib"}
         assert not [call for call in node.calls if call[0] == "lustre_rmmod"]
 
-    def test_check_mode_writes_nothing_and_shows_it_all(self, node):
+    def test_check_mode_shows_the_plan(self, node):
         planned = node.settle(check_mode=True)
         assert not (node.root / "etc/lnet.conf").exists()
         assert not node.active
@@ -101,27 +101,27 @@ class TestConverging:
         ]
         assert found(planned, "lustre_lnet_network")["o2ib"].status == PENDING
 
-    def test_a_change_is_made_by_loading_it_again(self, node):
+    def test_a_change_reloads_lnet(self, node):
         node.settle()
         changed = node.settle({"networks": [{"net": "o2ib", "interfaces": ["rail1"]}]})
         assert (changed.errors, wrong(changed)) == ([], [])
         assert node.stand_in.state["nets"] == {"o2ib": ["rail1"]}
         assert "lustre_lnet_network o2ib: rail0, rail1" in changed.diff[-1]["before"]
 
-    def test_a_network_that_is_not_wanted_is_removed(self, node):
+    def test_an_unwanted_network_is_removed(self, node):
         node.settle()
         node.change(nets={"o2ib": ["rail0", "rail1"], "tcp": ["eth0"]})
         assert found(node.settle(check_mode=True), "lustre_lnet_network")["tcp"].wanted == []
         node.settle()
         assert node.stand_in.state["nets"] == {"o2ib": ["rail0", "rail1"]}
 
-    def test_what_a_mount_loaded_without_the_service_is_loaded_again(self, node):
-        """lnet.service does not start over loaded modules, and would import nothing."""
+    def test_modules_loaded_by_a_mount_are_reloaded(self, node):
+        """lnet.service does not start with loaded modules, and would import nothing."""
         node.stand_in.run("modprobe", ["lnet"])
         assert wrong(node.settle()) == []
         assert node.stand_in.state["nets"] == {"o2ib": ["rail0", "rail1"]}
 
-    def test_every_router_of_a_network_is_wanted(self, node):
+    def test_every_router_is_required(self, node):
         routers = ["10.9.0.8@o2ib", "10.9.0.9@o2ib"]
         value = {"routes": [{"net": "tcp7", "gateway": each} for each in routers]}
         assert wrong(node.settle(value)) == []
@@ -133,14 +133,14 @@ class TestConverging:
             routers[1],
         )
 
-    def test_an_interface_that_is_down_fails(self, node):
+    def test_an_interface_down_fails(self, node):
         node.settle()
         node.change(down=["rail1"])
         check = found(node.settle(), "lustre_lnet_network")["o2ib"]
         assert (check.status, check.found) == (FAILED, ["rail0", "rail1 (down)"])
         assert "ip -br link show rail1" in check.reason
 
-    def test_an_lnet_that_hangs_is_reported_and_left(self, node):
+    def test_a_hanging_lnet_is_reported(self, node):
         node.settle()
         node.change(hang=["lnetctl net"])
         with pytest.raises(PlanError, match="no answer within 30 s"):
@@ -155,7 +155,7 @@ FULL_ON_NODE = {
 
 
 class TestUnderMounts:
-    def test_a_change_is_refused_and_names_the_mounts(self, node):
+    def test_a_change_names_the_mounts(self, node):
         node.settle()
         node.mount()
         before = node.read("etc/lnet.conf")
@@ -168,14 +168,14 @@ class TestUnderMounts:
         assert node.read("etc/lnet.conf") == before
         assert node.stand_in.state["nets"] == {"o2ib": ["rail0", "rail1"]}
 
-    def test_what_cannot_is_refused(self, node):
+    def test_an_impossible_change_is_refused(self, node):
         node.settle()
         node.mount()
         with pytest.raises(PlanError, match="lustre_module_option ko2iblnd peer_credits: 32"):
             node.settle({"modprobe": {"ko2iblnd": {"peer_credits": "32"}}})
 
-    def test_what_runs_as_wanted_is_taken_over_under_mounts(self, node):
-        """Configured by hand until now: files and the next boot, and nothing of what runs."""
+    def test_a_correct_configuration_is_taken_over(self, node):
+        """Files and the next boot are configured; the running LNet is not changed."""
         node.settle()
         node.mount()
         node.enabled = node.active = False
@@ -183,11 +183,14 @@ class TestUnderMounts:
         assert (outcome.errors, wrong(outcome)) == ([], [])
         assert node.enabled
         assert node.stand_in.state["mounts"]
-        assert "while Lustre is mounted" in found(outcome, "lustre_lnet_service")["lnet.service"].reason
+        assert (
+            "while Lustre is mounted"
+            in found(outcome, "lustre_lnet_service")["lnet.service"].reason
+        )
 
 
 class TestModules:
-    def test_newer_ones_on_disk_are_loaded(self, node):
+    def test_newer_modules_are_loaded(self, node):
         node.settle()
         node.change(installed="2.15.8", version="2.15.8")
         changed = node.settle()
@@ -209,8 +212,8 @@ class TestRefused:
         with pytest.raises(PlanError, match="stor0 has no RDMA device"):
             node.settle({"networks": [{"net": "o2ib", "interfaces": ["stor0"]}]})
 
-    def test_check_mode_waits_for_rails_that_earlier_layers_make(self, node):
-        """Of a fresh node: `site.yml --check` begins with this one."""
+    def test_check_mode_permits_missing_rails(self, node):
+        """On a new node `site.yml --check` finds no rails."""
         for rail in ("rail0", "rail1"):
             shutil.rmtree(node.root / "sys/class/net" / rail)
         shutil.rmtree(node.root / "sys/class/infiniband")
@@ -219,13 +222,13 @@ class TestRefused:
         with pytest.raises(PlanError, match="rail0 is not an interface"):
             node.settle()
 
-    def test_a_client_that_the_site_has_not_installed(self, node):
+    def test_a_client_missing_at_the_site(self, node):
         (node.root / "usr/sbin/lfs").unlink()
         with pytest.raises(PlanError, match="the Lustre client is not installed: no lfs"):
             node.settle()
 
 
-def test_in_a_container_the_files_are_real_and_the_rest_is_reported(node):
+def test_a_container_only_gets_files(node):
     (node.root / "usr/sbin/lfs").unlink()
     outcome = node.settle(container="podman")
     assert outcome.errors == []

@@ -67,11 +67,19 @@ def wanted(where, method, version="2.15.7", rdma="inbox", **more):
         (UBUNTU, "dkms", "2.15.7", "doca", "linux-headers-{}", f"{MODULES}-dkms {UTILS}"),
         (UBUNTU, "prebuilt", "2.15.7", "doca", "", f"{MODULES}-{{}} {UTILS}"),
         (
-            *(UBUNTU, "prebuilt", "2.16.1", "inbox", ""),
+            UBUNTU,
+            "prebuilt",
+            "2.16.1",
+            "inbox",
+            "",
             f"{MODULES}-{{}} {UTILS} {LND}-socklnd-{{}} {LND}-in-kernel-o2iblnd-{{}}",
         ),
         (
-            *(UBUNTU, "prebuilt", "2.17.0", "doca", ""),
+            UBUNTU,
+            "prebuilt",
+            "2.17.0",
+            "doca",
+            "",
             f"{MODULES}-{{}} {UTILS} {LND}-socklnd-{{}} {LND}-o2iblnd-{{}}",
         ),
     ],
@@ -85,26 +93,26 @@ def test_names_and_versions(where, method, version, rdma, before, names):
     assert found.get("kernel-devel", "") in ("", "5.14.0-570.12.1.el9_6")
 
 
-def test_the_repository_is_filled_in_with_its_key():
+def test_the_repository_and_its_key():
     (repository,) = wanted(EL, "dkms")[0].repositories
     assert repository.url == "file:///srv/lustre/2.15.7/el9.6/client"
     assert (repository.key, repository.key_sha256) == (b"key", "0" * 64)
     assert wanted(UBUNTU, "dkms")[0].repositories[0].url.split("/")[-2] == "ubuntu2404"
 
 
-def test_the_other_method_goes_away():
+def test_packages_of_the_other_method_are_removed():
     assert set(wanted(EL, "dkms")[0].absent) == {"kmod-lustre-client"}
     assert set(wanted(EL, "prebuilt")[0].absent) == {"lustre-client-dkms"}
     assert set(wanted(UBUNTU, "prebuilt")[0].absent) == {"lustre-client-modules-dkms"}
 
 
-def test_what_is_not_published_is_refused():
+def test_unpublished_packages_are_refused():
     with pytest.raises(PlanError, match="debian 12: Lustre publishes"):
         client_packages(settings(), distribution_of("debian", "12"), "6.1.0-1-amd64", b"key")
 
 
 class Engine:
-    """Replaces the installer."""
+    """Replace the package engine."""
 
     def __init__(self, changes=(), solved=True):
         self.changes, self.solved = list(changes), solved
@@ -146,7 +154,7 @@ NEWER = [PackageChange(UPGRADE, "lustre-client", "2.15.6-1.el9", "2.15.7-1.el9")
 
 
 class TestPart:
-    def test_they_are_installed_and_read_back(self, node, monkeypatch):
+    def test_installation_and_read_back(self, node, monkeypatch):
         engine = Engine(FRESH)
         done = outcome(node, monkeypatch, engine)
         assert (engine.acted, done.errors, wrong(done)) == (1, [], [])
@@ -154,7 +162,7 @@ class TestPart:
         assert not outcome(node, monkeypatch, engine).changed
 
     @pytest.mark.parametrize("engine", [Engine(NEWER), Engine(FRESH, solved=False)])
-    def test_modules_are_not_exchanged_under_a_mount(self, node, monkeypatch, engine):
+    def test_modules_are_not_replaced_while_mounted(self, node, monkeypatch, engine):
         node.settle()
         node.mount()
         with pytest.raises(PlanError, match=r"Lustre is mounted at /lustre\. Drain the node"):
@@ -164,13 +172,13 @@ class TestPart:
         node.unmount()
         assert outcome(node, monkeypatch, engine).errors == []
 
-    def test_programs_that_did_not_come_fail(self, node, monkeypatch):
+    def test_missing_programs_fail(self, node, monkeypatch):
         (node.root / "usr/sbin/lctl").unlink()
         done = outcome(node, monkeypatch, Engine())
         (check,) = [each for each in done.checks if each.name == "lustre_client"]
         assert (check.status, check.found) == (FAILED, "no lctl")
 
-    def test_secure_boot_is_seen_before_dkms_builds(self, node, monkeypatch):
+    def test_secure_boot_refuses_dkms(self, node, monkeypatch):
         monkeypatch.setattr(client.secure_boot, "refusal", lambda node, root: "Secure Boot is on")
         with pytest.raises(PlanError, match="Lustre client: Secure Boot is on"):
             outcome(node, monkeypatch, Engine(FRESH))

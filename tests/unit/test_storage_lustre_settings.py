@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Settings of Lustre's client, and sources of its mounts."""
+"""Settings of the Lustre client, and sources of mounts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def findings(value):
 
 
 class TestDefaults:
-    def test_all_rails_are_in_the_network_that_the_source_names(self):
+    def test_all_rails_are_in_the_network_of_the_source(self):
         settings = settings_of(None, RAILS, [lustre("10.9.0.1@tcp2:/lustre")])
         assert settings.networks == (LnetNetwork("tcp2", ("rail0", "rail1")),)
         assert settings.discovery
@@ -59,12 +59,12 @@ class TestDefaults:
         ],
     )
     def test_two_file_systems_may_have_two_networks(self, routes, nets):
-        """One of them may lie behind a router, whose network is this host's."""
+        """One of them may be behind a router in a network of this host."""
         both = [lustre("10.9.0.1@o2ib:/lustre"), lustre("10.8.0.1@tcp2:/second")]
         settings = settings_of({"routes": routes}, RAILS, both)
         assert [each.net for each in settings.networks] == nets
 
-    def test_a_host_without_lustre_needs_none(self):
+    def test_a_host_without_lustre_has_no_networks(self):
         nfs = FileSystem("home", "nfs", "s:/home", "/home", "home")
         assert lustre_settings({"lnet": []}, [nfs], ["compute"]) == {}
         assert read_settings({}).networks == ()
@@ -109,7 +109,7 @@ def test_wrong_settings_are_refused(case):
     ("text", "net"),
     [("o2ib", "o2ib"), ("o2ib0", "o2ib"), ("o2ib00", "o2ib"), ("tcp12", "tcp12")],
 )
-def test_networks_are_spelled_as_lnet_does(text, net):
+def test_spelling_of_networks(text, net):
     assert read_net(text) == net
 
 
@@ -134,16 +134,16 @@ SOURCES = st.builds(
 
 class TestSource:
     @given(SOURCES)
-    def test_what_is_written_is_read_again(self, source):
+    def test_sources_round_trip(self, source):
         assert read_source(str(source)) == source
 
     @given(SOURCES)
-    def test_the_number_0_and_slashes_at_the_end_mean_nothing(self, source):
+    def test_network_0_and_trailing_slashes(self, source):
         text = str(source).replace("@tcp:", "@tcp0:").replace("@o2ib,", "@o2ib0,") + "/"
         assert read_source(text) == source
 
     @given(st.text(max_size=60))
-    def test_whatever_the_kernel_shows_is_read(self, text):
+    def test_any_source_can_be_parsed(self, text):
         assert read_source("10.9.0.1@o2ib:/lustre-x") != read_source(text)
 
 

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""File systems as operators write them: read with every default, or refused by code and place."""
+"""File systems in the model: read with all defaults, or refused with code and position."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ UNKNOWN_HERE = ["noattime", "nolruresize", "network=o2ib1", "rsize", "foreign_sy
         ],
     ],
 )
-def test_valid_ones_are_read(value: list[dict[str, Any]]) -> None:
+def test_valid_file_systems(value: list[dict[str, Any]]) -> None:
     read_filesystems(value)
 
 
@@ -170,17 +170,30 @@ BAD: tuple[tuple[Any, ...], ...] = (
     *(
         (one(source=source), f"storage.source [0].source {source!r}")
         for source in (
-            *("storage01", "storage01:srv", "/srv", "nfs://storage01/srv", ":/srv"),
-            *("ops@storage01:/srv", "fd00::21:/srv", "stor_age:/srv", "storage01:/my data"),
-            *("10.0.0.300:/srv", "10.0.0:/srv", "\uff110.0.0.1:/srv"),
+            "storage01",
+            "storage01:srv",
+            "/srv",
+            "nfs://storage01/srv",
+            ":/srv",
+            "ops@storage01:/srv",
+            "fd00::21:/srv",
+            "stor_age:/srv",
+            "storage01:/my data",
+            "10.0.0.300:/srv",
+            "10.0.0:/srv",
+            "\uff110.0.0.1:/srv",
         )
     ),
     *(
         (lustre(source=source), f"storage.source [0].source {source!r}")
         for source in (
-            *("10.0.0.31:/scratch", "10.0.0.31@ib0:/scratch", "10.0.0.31@o2ib:scratch"),
-            *("10.0.0.31@o2ib:/scratch-of-all", "mgs1@o2ib:/scratch"),
-            *("10.0.0.300@o2ib:/scratch", "\uff110.0.0.1@o2ib:/scratch"),
+            "10.0.0.31:/scratch",
+            "10.0.0.31@ib0:/scratch",
+            "10.0.0.31@o2ib:scratch",
+            "10.0.0.31@o2ib:/scratch-of-all",
+            "mgs1@o2ib:/scratch",
+            "10.0.0.300@o2ib:/scratch",
+            "\uff110.0.0.1@o2ib:/scratch",
         )
     ),
     # sections of types
@@ -194,7 +207,7 @@ BAD: tuple[tuple[Any, ...], ...] = (
     (one(hosts=[]), "model.not_a_list [0].hosts list"),
     (one(hosts=["compute", "computers"]), "storage.unknown_group [0].hosts[1] 'computers'"),
     (one(hosts=["all"]), "storage.unknown_group [0].hosts[0] 'all'"),
-    # options; the value of a wrong one may be a password
+    # options; an invalid one may contain a password
     *(
         (one(options=[option]), "model.wrong_form [0].options[0] 'a secret'")
         for option in (
@@ -227,13 +240,19 @@ BAD: tuple[tuple[Any, ...], ...] = (
     *(
         (served(serve__device=path), f"model.wrong_form [0].serve.device {path!r}")
         for path in (
-            *("sdb", "/srv/disk.img", "/dev/sdb", "/dev/nvme0n1p1", "/dev/../etc/passwd"),
-            *("/dev/md127", "/dev/dm-0", "/dev/disk/by-diskseq/9"),
+            "sdb",
+            "/srv/disk.img",
+            "/dev/sdb",
+            "/dev/nvme0n1p1",
+            "/dev/../etc/passwd",
+            "/dev/md127",
+            "/dev/dm-0",
+            "/dev/disk/by-diskseq/9",
         )
     ),
     (served(serve__format="xfs"), "storage.format_without_device [0].serve.format 'xfs'"),
     (lustre(serve={"host": "storage01"}), "storage.lustre_not_served [0].serve"),
-    # beside each other
+    # next to each other
     *(
         (two(mount=mount), f"storage.mounts_overlap [1].mount ({mount!r}, '/mnt/checkpoints')")
         for mount in ("/mnt/checkpoints", "/mnt/checkpoints/old", "/mnt")
@@ -267,7 +286,7 @@ BAD: tuple[tuple[Any, ...], ...] = (
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_wrong_ones_are_refused(case: tuple[Any, ...]) -> None:
+def test_invalid_file_systems(case: tuple[Any, ...]) -> None:
     wrong, *wanted = case
     assert refused(wrong) == wanted
 
@@ -319,7 +338,7 @@ def lists() -> st.SearchStrategy[list[dict[str, Any]]]:
 
 
 @given(lists())
-def test_the_compiled_variable_is_read_as_the_same(value: list[dict[str, Any]]) -> None:
+def test_the_compiled_variable_round_trips(value: list[dict[str, Any]]) -> None:
     found = read_filesystems(value)
     variable = [entry.as_variable() for entry in found]
     assert json.loads(json.dumps(variable)) == variable, "Ansible passes it on as JSON"
@@ -346,12 +365,12 @@ filesystems:
 
 
 def model(*entries: dict[str, Any]) -> str:
-    """A list in block style: one line for each entry."""
+    """A list in block style, one line per entry."""
     return MODEL + "".join(f"  - {json.dumps(entry)}\n" for entry in entries)
 
 
-def test_text_is_read_as_it_is_written() -> None:
-    """YAML makes 504 of 0770 and a number of 4.10; a model has the file."""
+def test_yaml_scalars_are_read_as_written() -> None:
+    """YAML reads 0770 as 504 and 4.10 as a number; the model reads the file."""
     text = MODEL
     text += "  - {name: a, type: nfs, source: s:/a, mount: /mnt/a, purpose: home, mode: 0770"
     text += ", nfs: {version: 4.2}}\n"
@@ -410,12 +429,12 @@ of two storage01: 10.1.0.21 10.0.0.21
 of two storage01 not: 10.1.0.0 10.1.0.1 10.1.0.6
 of two node02: 10.1.0.5 10.1.0.7
 """
-"""Plan and server (`nas` is none of the model), and addresses that it has or has `not`, or may have
-in a network that the model does not know."""
+"""Address plan and server (`nas` is not in the model), with its addresses, others (`not`), and
+possible ones in unknown networks."""
 
 
 @pytest.mark.parametrize("case", ADDRESSES.strip().splitlines())
-def test_a_source_has_an_address_of_its_server(case: str) -> None:
+def test_the_source_must_have_an_address_of_its_server(case: str) -> None:
     of, _colon, addresses = case.partition(": ")
     plan, server = of.removesuffix(" not").removesuffix(" doubt").rsplit(" ", 1)
     for address in addresses.split():
@@ -432,7 +451,7 @@ def test_a_source_has_an_address_of_its_server(case: str) -> None:
             assert doubts(text) == (found if of.endswith(" doubt") else [])
 
 
-def test_every_nid_is_looked_at_and_rdma_needs_a_link() -> None:
+def test_nids_are_validated() -> None:
     assert refused_model(
         model(changed(LUSTRE, source="10.9.0.1@o2ib,10.1.1.1@o2ib1:/scratch"))
     ) == ["13 storage.source_address filesystems[0].source '10.1.1.1'"]
@@ -443,7 +462,7 @@ def test_every_nid_is_looked_at_and_rdma_needs_a_link() -> None:
     assert doubts(PLANS["linked"] + f"  - {json.dumps(rdma)}\n") == []
 
 
-def test_the_inventories_have_checkpoints_that_all_their_hosts_agree_on() -> None:
+def test_the_inventories_have_one_checkpoint_file_system() -> None:
     for name in ("b300", "virtual", "virtual-rdma"):
         inventory = inventory_of(load(str(ROOT / f"inventories/{name}/cluster.yml")))
         variable = inventory.group_variables["all"]["cluster_filesystems"]

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""From the options of the module to the parts, and their order."""
+"""Options of the module, and the order of the parts."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def only(parts: Sequence[Any], kind: type) -> Any:
     return found
 
 
-def test_exports_end_before_the_mounts_below_them(parts: Sequence[Any]) -> None:
+def test_exports_are_removed_before_their_mounts(parts: Sequence[Any]) -> None:
     exports, mounts = only(parts, Exports), only(parts, Mounts)
     assert (exports.absent, mounts.absent) == ({"/mnt/old", "/srv/old"}, ABSENT)
     assert parts.index(exports) < parts.index(mounts)
@@ -87,7 +87,7 @@ def test_no_server_is_installed_in_a_container(
 
 
 class Machine(StorageHost):
-    """dpkg and rpm as they answer, apt-get and dnf that install."""
+    """Simulated dpkg, rpm, apt-get and dnf."""
 
     def __init__(self, root: Path, release: str, *installed: str) -> None:
         super().__init__(root)
@@ -131,7 +131,7 @@ class Machine(StorageHost):
 
 
 @pytest.mark.parametrize("release", [DEBIAN, REDHAT])
-def test_what_is_missing_is_installed_once(tmp_path, release):
+def test_missing_packages_are_installed_once(tmp_path, release):
     machine = Machine(tmp_path, release, "xfsprogs")
     shown = machine.settle("nfs", "xfsprogs", check_mode=True)
     assert shown.changed and {check.status for check in shown.checks} == {OK, PENDING}
@@ -139,21 +139,21 @@ def test_what_is_missing_is_installed_once(tmp_path, release):
     first = machine.settle("nfs", "xfsprogs")
     assert first.changed and not first.errors
     assert {check.status for check in first.checks} == {OK}
-    # What is there is not asked for: it would be upgraded.
+    # Installed packages are not requested, which would upgrade them.
     assert machine.changed()[-1][-2:] == ["install", "nfs"]
     done = len(machine.changed())
     second = machine.settle("nfs", "xfsprogs")
     assert not second.changed and len(machine.changed()) == done
 
 
-def test_what_was_removed_and_left_its_settings_is_missing(tmp_path):
+def test_a_removed_package_with_settings_is_missing(tmp_path):
     machine = Machine(tmp_path, DEBIAN)
     machine.removed = {"nfs-common"}
     assert machine.settle("nfs-common").changed and "nfs-common" in machine.installed
     assert "--no-remove" in machine.changed()[-1]
 
 
-def test_the_message_of_the_package_manager_is_passed_on(tmp_path):
+def test_errors_of_the_package_manager_are_shown(tmp_path):
     machine = Machine(tmp_path, REDHAT)
     machine.unable = "No match for argument: nfs-utils"
     assert machine.unable in machine.settle("nfs-utils").errors[0]

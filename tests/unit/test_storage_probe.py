@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What a node does on a shared file system: whole files, right to the byte, and nothing left."""
+"""The probe on a shared file system: complete files, and no leftovers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SIZE = 3 * probe.BLOCK + 77
 
 
 class Reported:
-    """Everything that the probe reports; `steps` in order."""
+    """All reports of the probe, with `steps` in order."""
 
     def __init__(self) -> None:
         self.found: dict[str, Any] = {}
@@ -65,10 +65,10 @@ def reading(mount: Path, **changes: Any) -> Reported:
     return done(task(mount, "node01", "read", **{"neighbour": "node02", **changes}))
 
 
-def test_a_directory_that_is_there_is_not_made_again(
+def test_an_existing_directory_is_not_created(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a directory of others NFS refuses that, instead of reporting that it exists."""
+    """In a foreign directory NFS refuses mkdir even if the directory exists."""
     ours(tmp_path).mkdir(parents=True)
 
     def refuse(*_rest: Any, **_more: Any) -> None:
@@ -80,7 +80,7 @@ def test_a_directory_that_is_there_is_not_made_again(
     assert done(task(tmp_path, "node01")).found["error"]["number"] == errno.EACCES
 
 
-def test_two_nodes_read_what_the_other_wrote_and_leave_little(tmp_path: Path) -> None:
+def test_two_nodes_read_each_other_s_files(tmp_path: Path) -> None:
     for run in ("run1", "run2"):
         for name in ("node01", "node02"):
             found = done(task(tmp_path, name, token=run)).found
@@ -108,7 +108,7 @@ def test_data_of_an_earlier_run_is_stale(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("at", [0, 40, probe.BLOCK + 3, SIZE - 1])
-def test_one_flipped_bit_is_found_with_its_place(tmp_path: Path, at: int) -> None:
+def test_a_flipped_bit_is_located(tmp_path: Path, at: int) -> None:
     both(tmp_path)
     large = ours(tmp_path) / "node02.data"
     data = bytearray(large.read_bytes())
@@ -120,7 +120,7 @@ def test_one_flipped_bit_is_found_with_its_place(tmp_path: Path, at: int) -> Non
     assert large.exists()  # evidence
 
 
-def test_a_file_cut_short_and_one_of_another_node_are_found(tmp_path: Path) -> None:
+def test_truncated_and_foreign_files(tmp_path: Path) -> None:
     both(tmp_path)
     large = ours(tmp_path) / "node02.data"
     whole = large.read_bytes()
@@ -137,9 +137,7 @@ def test_a_file_cut_short_and_one_of_another_node_are_found(tmp_path: Path) -> N
         assert text in reading(tmp_path).found["wrong"]["text"]
 
 
-def test_a_server_that_does_not_rename_over_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_rename_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     both(tmp_path)
     real = os.rename
 
@@ -151,9 +149,7 @@ def test_a_server_that_does_not_rename_over_is_found(
     assert done(task(tmp_path, "node01", token="run2")).found["wrong"]["about"] == probe.RENAME
 
 
-def test_a_write_that_fails_leaves_no_half_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def write(handle: int, data: Any) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -164,13 +160,13 @@ def test_a_write_that_fails_leaves_no_half_file(
     assert list(ours(tmp_path).iterdir()) == []
 
 
-def test_what_is_not_the_right_file_system_is_not_written_to(tmp_path: Path) -> None:
+def test_another_file_system_is_not_written(tmp_path: Path) -> None:
     assert "line" in done(task(tmp_path, "node01"), go=False).found
     assert list(tmp_path.iterdir()) == []
     assert done(task(tmp_path / "no mount point", "node01")).found == {"line": ""}
 
 
-def test_a_link_in_the_place_of_the_directory_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_as_directory_is_not_followed(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (tmp_path / probe.DIRECTORY).symlink_to(elsewhere)
@@ -179,7 +175,7 @@ def test_a_link_in_the_place_of_the_directory_is_not_followed(tmp_path: Path) ->
     assert list(elsewhere.iterdir()) == []
 
 
-def test_the_file_is_made_small_where_little_is_free(tmp_path: Path) -> None:
+def test_the_size_depends_on_free_space(tmp_path: Path) -> None:
     assert done(task(tmp_path, "node01", share=1e-15)).found["wrote"]["bytes"] < SIZE
 
 
@@ -198,8 +194,8 @@ print(json.dumps(reported))
 """
 
 
-def test_nothing_is_imported_after_rights_were_given_up(tmp_path: Path) -> None:
-    """A codec too is a file of the interpreter's, which may lie in a directory of root's."""
+def test_nothing_is_imported_after_start(tmp_path: Path) -> None:
+    """The user may not be able to read Python's files, codecs included."""
     tasks = [task(tmp_path, "node01"), task(tmp_path, "node01", "read", neighbour="node01")]
     argv = [sys.executable, "-I", "-c", WITHOUT_IMPORTS, str(probe.__file__), json.dumps(tasks)]
     done = subprocess.run(argv, check=True, capture_output=True, text=True)

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Both rounds on one host: what is written to, what is judged, and each fault once."""
+"""Both rounds on one host: writes, checks, and each fault once."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def target(fs: FileSystem = FS, host: str = "node01", **changes: Any) -> Target:
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The probe reports `found`; returns what it was asked for."""
+    """Have the probe report `found`; returns its arguments."""
 
     def put(found: Any) -> list[str]:
         asked: list[str] = []
@@ -117,7 +117,7 @@ def failed(done: Proof) -> list[Check]:
 
 
 def one_fault(done: Proof) -> Check:
-    """One failure with a remedy, to which all that depends on it refers."""
+    """The only failure, with a remedy; dependent checks refer to it."""
     (check,) = failed(done)
     assert check.subject == MOUNT
     assert len(check.reason) > 20
@@ -130,7 +130,7 @@ def one_fault(done: Proof) -> Check:
 # Both rounds
 
 
-def test_all_is_well(answers: Any) -> None:
+def test_a_healthy_file_system(answers: Any) -> None:
     assert answers(WRITTEN) == []
     wrote = proof.write(target())
     assert statuses(wrote) == {
@@ -145,14 +145,16 @@ def test_all_is_well(answers: Any) -> None:
     assert read.figures["read"] == TIMES
 
 
-def test_check_mode_looks_and_writes_nothing(answers: Any) -> None:
+def test_check_mode_writes_nothing(answers: Any) -> None:
     asked = answers(LOOKED)
     done = proof.write(target(check_mode=True))
     assert asked == ["look"] and not failed(done)
     assert set(done.checks) == set(proof.PROMISES)
     found = statuses(done)
     assert (found["answers"], found["write"], found["neighbour"]) == (
-        *(OK, NOT_APPLICABLE, NOT_APPLICABLE),
+        OK,
+        NOT_APPLICABLE,
+        NOT_APPLICABLE,
     )
 
 
@@ -161,7 +163,7 @@ def test_check_mode_looks_and_writes_nothing(answers: Any) -> None:
     [({}, FAILED), ({"check_mode": True}, PENDING), ({"container": "podman"}, NOT_APPLICABLE)],
 )
 @pytest.mark.parametrize("line", ["", TRAP, "28 1 8:1 / / rw - ext4 /dev/sda1 rw"])
-def test_where_nothing_is_mounted_nothing_is_written(
+def test_nothing_is_written_without_mount(
     writing: Any, line: str, changes: dict[str, Any], status: str
 ) -> None:
     done = writing({"line": line, "right": False}, target(**changes))
@@ -172,14 +174,14 @@ def test_where_nothing_is_mounted_nothing_is_written(
         assert "mnt-checkpoints.mount" in one_fault(done).reason
 
 
-def test_another_server_is_not_written_to(writing: Any) -> None:
+def test_another_server_is_not_written(writing: Any) -> None:
     check = one_fault(writing({**LOOKED, "line": OTHER, "right": False}))
     assert (check.name, check.wanted) == ("storage_mounted", "10.10.2.1:/export/a")
     assert str(check.found).startswith("10.10.2.9:/export/a")
 
 
-def test_the_open_directory_decides_and_not_the_mount_point(tmp_path: Path) -> None:
-    """It was unmounted: the directory that the real probe opens is one of this node."""
+def test_the_opened_directory_decides(tmp_path: Path) -> None:
+    """After an unmount the real probe opens a local directory."""
     given = target(replace(FS, mount=str(tmp_path)), limit_s=deadline(60))
     (check,) = failed(proof.write(given))
     assert (check.name, check.found) == ("storage_mounted", "not mounted")
@@ -187,10 +189,10 @@ def test_the_open_directory_decides_and_not_the_mount_point(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("line", [LINE, OTHER, LINE.replace("nfs4", "ext4")])
-def test_the_rounds_with_a_real_probe(
+def test_both_rounds_with_the_real_probe(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
 ) -> None:
-    """Two hosts and a directory in the place of the mount; the rest of the probe is real."""
+    """Two hosts, and a directory instead of a mount."""
     fs = replace(FS, mount=str(tmp_path))
     monkeypatch.setattr(probe, "mount_line", lambda handle: line.replace(MOUNT, str(tmp_path)))
 
@@ -223,7 +225,7 @@ HOMES = replace(FS, purpose="home")
 @pytest.mark.parametrize(
     "fs", [replace(FS, owner="root", mode="0755"), HOMES, replace(FS, purpose="software")]
 )
-def test_what_belongs_to_others_is_only_looked_at(writing: Any, fs: FileSystem) -> None:
+def test_directories_of_others_are_not_written(writing: Any, fs: FileSystem) -> None:
     done = writing(NOT_ALLOWED, target(fs))
     assert not failed(done)
     found = statuses(done)
@@ -244,7 +246,7 @@ def test_what_belongs_to_others_is_only_looked_at(writing: Any, fs: FileSystem) 
         replace(HOMES, serve=Serve("store01")),  # ours: without an owner it is the MPI user's
     ],
 )
-def test_what_is_for_the_mpi_user_has_to_take_what_it_writes(writing: Any, fs: FileSystem) -> None:
+def test_the_mpi_user_must_be_able_to_write(writing: Any, fs: FileSystem) -> None:
     assert one_fault(writing(NOT_ALLOWED, target(fs))).name == "storage_write"
     elsewhere = replace(NOT_ALLOWED, step="writing node01.data")
     assert one_fault(writing(elsewhere, target(HOMES))).name == "storage_write"
@@ -274,7 +276,7 @@ def test_an_error_is_one_finding(writing: Any, number: int, step: str, name: str
     assert step in str(check.found) and errno.errorcode[number] in str(check.found)
 
 
-def test_a_hung_server_is_reported_with_its_step_and_process(writing: Any) -> None:
+def test_a_hung_server_is_reported(writing: Any) -> None:
     check = one_fault(writing(bounded.WorkResult({}, "opening /mnt/checkpoints", False, 4711)))
     assert check.name == "storage_answers"
     assert "within 7 s while opening /mnt/checkpoints" in str(check.found)
@@ -282,7 +284,7 @@ def test_a_hung_server_is_reported_with_its_step_and_process(writing: Any) -> No
     assert "10.10.2.1" in check.reason and "umount -f -l /mnt/checkpoints" in check.reason
 
 
-def test_read_only_by_the_kernel_and_on_purpose(writing: Any, answers: Any) -> None:
+def test_read_only_mounts(writing: Any, answers: Any) -> None:
     check = one_fault(writing({**LOOKED, "read_only": True}))
     assert (check.name, check.found) == ("storage_read_only", "read-only")
     asked = answers({**LOOKED, "read_only": True})
@@ -292,18 +294,18 @@ def test_read_only_by_the_kernel_and_on_purpose(writing: Any, answers: Any) -> N
 
 
 @pytest.mark.parametrize("uid", [65534, 4294967294, 1001])
-def test_a_file_that_belongs_to_another(writing: Any, reading: Any, uid: int) -> None:
+def test_a_wrong_owner_is_reported(writing: Any, reading: Any, uid: int) -> None:
     for check in (
         one_fault(writing({**WRITTEN, "owner": uid})),
         one_fault(reading({**HAS_READ, "owner": uid})),
     ):
         assert check.name == "storage_owner"
         assert str(uid) in str(check.found)
-        assert ("nobody" in str(check.found)) == (uid != 1001)
+        assert ("`nobody`" in str(check.found)) == (uid != 1001)
     assert "file of node02" in str(check.found)
 
 
-def test_space_and_inodes_are_judged_and_the_rest_goes_on(writing: Any) -> None:
+def test_low_space_does_not_prevent_other_checks(writing: Any) -> None:
     done = writing(WRITTEN, target(replace(FS, space_gib=200, files=5000)))
     assert {check.name for check in failed(done)} == {"storage_space", "storage_files"}
     assert statuses(done)["write"] == OK
@@ -313,9 +315,9 @@ def test_space_and_inodes_are_judged_and_the_rest_goes_on(writing: Any) -> None:
     assert statuses(writing(none, enough))["files"] == NOT_APPLICABLE
 
 
-def test_a_probe_that_was_killed_has_failed(writing: Any, reading: Any) -> None:
+def test_a_killed_probe_fails(writing: Any, reading: Any) -> None:
     for done in (writing({}), writing(LOOKED), reading(LOOKED)):
-        assert one_fault(done).found == "its process ended early"
+        assert one_fault(done).found == "its process exited early"
 
 
 # ContentError answers
@@ -330,14 +332,14 @@ def test_a_probe_that_was_killed_has_failed(writing: Any, reading: Any) -> None:
         (probe.CONTENT, "storage_neighbour"),
     ],
 )
-def test_a_server_that_answers_wrongly(writing: Any, reading: Any, about: str, name: str) -> None:
+def test_wrong_contents_are_reported(writing: Any, reading: Any, about: str, name: str) -> None:
     found = {**LOOKED, "wrong": {"about": about, "text": "differs at 7"}}
     done = writing(found) if name == "storage_write" else reading(found)
     check = one_fault(done)
     assert (check.name, check.found) == (name, "differs at 7")
 
 
-def test_the_neighbours_file_is_not_there(reading: Any) -> None:
+def test_a_missing_file_of_the_neighbour(reading: Any) -> None:
     error = {"number": errno.ENOENT, "text": "No such file or directory"}
     check = one_fault(
         reading(bounded.WorkResult({**LOOKED, "error": error}, "reading node02.probe", True))
@@ -345,7 +347,7 @@ def test_the_neighbours_file_is_not_there(reading: Any) -> None:
     assert check.name == "storage_neighbour" and "same export" in check.reason
 
 
-def test_one_host_alone_has_no_neighbour(reading: Any) -> None:
+def test_a_single_host_has_no_neighbour(reading: Any) -> None:
     done = reading({**LOOKED, "owner": None}, target(neighbour="", writers=1))
     assert statuses(done) == {"neighbour": NOT_APPLICABLE, "read_rate": NOT_APPLICABLE}
 
@@ -353,12 +355,12 @@ def test_one_host_alone_has_no_neighbour(reading: Any) -> None:
 @pytest.mark.parametrize(
     ("changes", "status"),
     [
-        ({}, NOT_APPLICABLE),  # beside others
+        ({}, NOT_APPLICABLE),  # together with others
         ({"alone": True}, FAILED),
         ({"writers": 1}, FAILED),
     ],
 )
-def test_one_nodes_rate_is_judged_where_it_was_alone(
+def test_rates_are_compared_only_without_concurrency(
     writing: Any, reading: Any, changes: dict[str, Any], status: str
 ) -> None:
     given = target(replace(FS, expect=Expectation(write_gb_s=1.0, read_gb_s=0.001)), **changes)

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The kernel's server: its settings, what it listens on, and when it is restarted."""
+"""The kernel's NFS server: settings, listeners, restarts."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def restarts(host: ServerHost) -> int:
         ("nfs_v3.conf", [system(version="3", port=2050)]),
     ],
 )
-def test_the_settings_are_as_they_were(host: ServerHost, name: str, systems: list) -> None:
+def test_settings_match_the_golden_files(host: ServerHost, name: str, systems: list) -> None:
     assert wrong(host.settle(*systems)) == []
     assert host.read(CONF) == f"# {HEADER}\n{(GOLDEN / name).read_text()}"
 
 
-def test_a_fresh_host_serves(host: ServerHost) -> None:
+def test_a_new_host_serves(host: ServerHost) -> None:
     outcome = host.settle(TCP, RDMA, threads=32)
     assert wrong(outcome) == []
     assert host.units[UNIT] == "enabled, active"
@@ -61,7 +61,7 @@ def test_a_fresh_host_serves(host: ServerHost) -> None:
     assert host.ran("tee") == 0 and restarts(host) == 0
 
 
-def test_check_mode_shows_it_and_writes_nothing(host: ServerHost) -> None:
+def test_check_mode_writes_nothing(host: ServerHost) -> None:
     before = host.snapshot()
     outcome = host.settle(TCP, RDMA, check_mode=True)
     assert host.snapshot() == before
@@ -69,8 +69,8 @@ def test_check_mode_shows_it_and_writes_nothing(host: ServerHost) -> None:
     assert found(outcome, "nfs_service")[UNIT].status == "pending"
 
 
-def test_a_server_that_its_package_started_gets_our_settings(host: ServerHost) -> None:
-    """The package is installed after the plan was made."""
+def test_a_server_started_by_its_package_is_restarted(host: ServerHost) -> None:
+    """The package is installed after planning."""
     run = host.run
 
     def installing(argv, **given):  # type: ignore[no-untyped-def]
@@ -85,7 +85,7 @@ def test_a_server_that_its_package_started_gets_our_settings(host: ServerHost) -
     assert host.read("proc/fs/nfsd/threads") == "64\n"
 
 
-def test_threads_change_under_clients_without_a_restart(host: ServerHost) -> None:
+def test_threads_change_without_a_restart(host: ServerHost) -> None:
     host.settle(TCP)
     host.connected("10.240.0.11")
     before = restarts(host)
@@ -96,7 +96,7 @@ def test_threads_change_under_clients_without_a_restart(host: ServerHost) -> Non
     assert (shown["before"], shown["after"]) == ("64\n", "16\n")
 
 
-def test_a_port_for_rdma_comes_under_clients_without_a_restart(host: ServerHost) -> None:
+def test_an_rdma_port_needs_no_restart(host: ServerHost) -> None:
     host.settle(TCP)
     host.connected("10.240.0.11")
     before = restarts(host)
@@ -113,9 +113,7 @@ def test_a_port_for_rdma_comes_under_clients_without_a_restart(host: ServerHost)
         ([system(version="3")], "version 3 is off"),
     ],
 )
-def test_a_restart_under_clients_has_to_be_allowed(
-    host: ServerHost, systems: list, why: str
-) -> None:
+def test_a_restart_with_clients_needs_permission(host: ServerHost, systems: list, why: str) -> None:
     host.write("etc/nfs.conf", "[nfsd]\nvers3=n\n")
     host.settle(TCP)
     host.connected("10.240.0.11", "10.240.0.12")
@@ -132,7 +130,7 @@ def test_a_restart_under_clients_has_to_be_allowed(
     assert any("grace period" in each["after"] for each in outcome.diff)
 
 
-def test_one_that_does_not_start_is_one_fault(host: ServerHost) -> None:
+def test_a_failed_start_is_one_fault(host: ServerHost) -> None:
     run = host.run
 
     def failing(argv, **given):  # type: ignore[no-untyped-def]
@@ -149,7 +147,7 @@ def test_one_that_does_not_start_is_one_fault(host: ServerHost) -> None:
     ]
 
 
-def test_one_without_threads_is_started_whatever_its_unit_shows(host: ServerHost) -> None:
+def test_a_server_without_threads_is_started(host: ServerHost) -> None:
     host.settle(TCP)
     (host.root / "proc/fs/nfsd/threads").write_text("0\n")  # rpc.nfsd 0
     assert host.units[UNIT] == "enabled, active"
@@ -160,7 +158,7 @@ def test_one_without_threads_is_started_whatever_its_unit_shows(host: ServerHost
 
 
 @pytest.mark.parametrize("fresh", [True, False])
-def test_a_module_that_does_not_load_is_one_failure(host: ServerHost, fresh: bool) -> None:
+def test_a_missing_module_is_one_failure(host: ServerHost, fresh: bool) -> None:
     if not fresh:
         host.settle(TCP)
     host._modprobe = lambda words: (1, "modprobe: Invalid argument")  # type: ignore
@@ -179,7 +177,7 @@ def test_a_module_that_does_not_load_is_one_failure(host: ServerHost, fresh: boo
         assert host.ran("tee") == 0, "a kernel without it is not asked for a listener"
 
 
-def test_a_module_that_loads_later_is_used_by_the_running_server(host: ServerHost) -> None:
+def test_a_module_loaded_later_is_used(host: ServerHost) -> None:
     loads = host._modprobe
     host._modprobe = lambda words: (1, "modprobe: Invalid argument")  # type: ignore
     host.settle(TCP, RDMA)
@@ -189,7 +187,7 @@ def test_a_module_that_loads_later_is_used_by_the_running_server(host: ServerHos
     assert host.read("proc/fs/nfsd/portlist") == "tcp 2049\nrdma 20049\n"
 
 
-def test_a_listener_that_the_kernel_refused_is_found(host: ServerHost) -> None:
+def test_a_refused_listener_is_reported(host: ServerHost) -> None:
     host.settle(TCP, RDMA)
     host.write("proc/fs/nfsd/portlist", "tcp 2049\n")
     host._tee = lambda words: (1, "tee: Protocol not supported")  # type: ignore[assignment]
@@ -206,12 +204,12 @@ def test_a_listener_that_the_kernel_refused_is_found(host: ServerHost) -> None:
         ([RDMA, system("b", port=20050, transport="rdma")], "ports 20049, 20050 for RDMA"),
     ],
 )
-def test_ports_that_one_server_cannot_have(host: ServerHost, systems: list, part: str) -> None:
+def test_conflicting_ports_are_refused(host: ServerHost, systems: list, part: str) -> None:
     with pytest.raises(PlanError, match=part):
         host.settle(*systems)
 
 
-def test_what_is_left_keeps_its_settings(host: ServerHost) -> None:
+def test_settings_remain_with_remaining_exports(host: ServerHost) -> None:
     host.settle(RDMA)
     outcome = host.settle()
     assert not outcome.changed and (host.root / MODULES).exists() and (host.root / CONF).exists()
@@ -220,7 +218,7 @@ def test_what_is_left_keeps_its_settings(host: ServerHost) -> None:
     assert host.units[UNIT] == "enabled, active"  # it may serve others
 
 
-def test_in_a_container_nothing_of_it_runs(tmp_path: Path) -> None:
+def test_a_container_runs_no_server(tmp_path: Path) -> None:
     host = ServerHost(tmp_path, container="podman")
     outcome = host.settle(TCP, RDMA)
     assert wrong(outcome) == [] and host.ran("systemctl") == 0 and host.ran("modprobe") == 0
@@ -228,7 +226,7 @@ def test_in_a_container_nothing_of_it_runs(tmp_path: Path) -> None:
     assert "threads=64" in host.read(CONF)
 
 
-def test_what_a_later_file_sets_is_named_and_no_restart(host: ServerHost) -> None:
+def test_an_overriding_file_causes_no_restart(host: ServerHost) -> None:
     host.write("etc/nfs.conf.d/site.conf", "[nfsd]\nvers3=n\nport=2055\n")
     three = system(version="3", port=2050)
     host.settle(three)

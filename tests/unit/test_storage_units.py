@@ -81,16 +81,26 @@ def words(timeout_s: int = 600, **given) -> tuple[str, ...]:
     return only.options
 
 
-def test_options_of_the_operator_take_the_place_of_defaults():
+def test_the_operator_s_options_replace_defaults():
     given = words(options=("timeo=100", "nosuid"))
     assert "timeo=600" not in given and given[-2:] == ("timeo=100", "nosuid")
     assert "retry=3" in words(180) and "retry=1" in words(5)
     lustre = {"type": "lustre", "source": "10.0.0.1@o2ib:/x"}
     assert words(**lustre) == (
-        *("noatime", "nosuid", "nodev", "user_xattr", "lazystatfs", "flock"),
+        "noatime",
+        "nosuid",
+        "nodev",
+        "user_xattr",
+        "lazystatfs",
+        "flock",
     )
     assert words(**lustre, options=("relatime", "nolazystatfs", "suid")) == (
-        *("nodev", "user_xattr", "flock", "relatime", "nolazystatfs", "suid"),
+        "nodev",
+        "user_xattr",
+        "flock",
+        "relatime",
+        "nolazystatfs",
+        "suid",
     )
     assert words(**lustre, lustre=Lustre(flock=False))[-1] == "noflock"
 
@@ -110,7 +120,7 @@ not a line
 ALL = mounted.parse(TABLE)
 
 
-def test_every_line_that_is_one():
+def test_lines_of_mountinfo():
     assert [each.identity for each in ALL] == [22, 25, 30, 41, 42, 43, 44, 50, 60]
     nfs = ALL[4]
     assert (nfs.parent, nfs.device, nfs.kind, nfs.source) == (41, "0:51", "nfs4", "s:/a")
@@ -118,7 +128,7 @@ def test_every_line_that_is_one():
     assert ALL[6].point == "/mnt/a/in side"
 
 
-def test_what_is_on_a_point_and_what_waits_there():
+def test_mounts_and_automount_points():
     assert mounted.on(ALL, "/mnt/a").source == "s:/a"
     assert mounted.trap(ALL, "/mnt/a").identity == 41
     assert mounted.on(ALL, "/mnt/b") is None and mounted.trap(ALL, "/mnt/b").identity == 43
@@ -126,7 +136,7 @@ def test_what_is_on_a_point_and_what_waits_there():
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_of_two_mounts_the_upper_one_is_seen_in_any_order(order):
+def test_the_upper_mount_is_visible(order):
     lines = [
         "70 22 0:70 / /mnt/d rw - nfs4 old:/d rw",
         "71 70 0:71 / /mnt/d rw - nfs4 new:/d rw",
@@ -145,11 +155,11 @@ def test_of_two_mounts_the_upper_one_is_seen_in_any_order(order):
         ("/mnt/c/run", "8:17", "/jobs/run"),
     ],
 )
-def test_a_directory_as_a_place_on_a_device(path, device, inside):
+def test_a_directory_as_path_on_a_device(path, device, inside):
     assert mounted.place(ALL, path) == (device, inside)
 
 
-def test_below_is_by_whole_names():
+def test_below_compares_whole_names():
     assert [each.point for each in mounted.below(ALL, "/mnt/a")] == ["/mnt/a/in side"]
     within = mounted.within
     assert within("/a/b", "/a") and within("/a", "/a") and within("/a", "/")
@@ -157,7 +167,7 @@ def test_below_is_by_whole_names():
 
 
 @given(st.binary(max_size=60).filter(lambda raw: b"\0" not in raw))
-def test_octal_escapes_are_undone(raw):
+def test_octal_escapes(raw):
     text = raw.decode("utf-8", "surrogateescape")
     escaped = escape(text)
     assert not set(escaped) & set(" \t\n#")

@@ -160,7 +160,9 @@ def test_the_report_covers_all_hosts(shown: list[str], tmp_path: Path) -> None:
         both = measured(own_address=f"10.100.0.{number + 1}")
         run.has(name, "write", {**both, "virtual": number == 0})
         run.has(name, "read", {"measured": {"checkpoints": {"read": WROTE}}})
+    run.has("launch01", "read", {"measured": {"checkpoints": {"read": WROTE}}})
     found = run.task("report", report_directory=str(tmp_path))
+    assert "launch01" not in found["figures"]["checkpoints"]["by_host"], "it did not write"
     assert "failed" not in found
     figures = found["figures"]["checkpoints"]
     assert (figures["hosts"], figures["write"]["bytes"]) == (4, 3 << 20)
@@ -269,8 +271,8 @@ def used(**changes: Any) -> table.Used:
         host: {"wrote": took(0.05 + n / 100, 10.1), "read": took(0.02 + n / 100, 20.1)}
         for n, host in enumerate(hosts)
     }
-    links = {host: table.Link("rail0", 800.0) for host in hosts[:3]}
-    links["node02"] = table.Link("rail3", 400.0)
+    links = {host: table.ServerLink("rail0", 800.0) for host in hosts[:3]}
+    links["node02"] = table.ServerLink("rail3", 400.0)
     base = table.Used(FS, hosts, found, {**links, "launch01": None})
     return replace(base, **changes)
 

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The summary of a run: every check counted once, every host that needs the operator named."""
+"""The summary of a run: counts of checks, and hosts that need the operator."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def check(status: str, name: str = "mtu", subject: str = "", reason: str = "") -
     return checks.Check(name, 9000, 9000, status, subject, reason)
 
 
-def test_the_table_counts_every_status_of_every_layer():
+def test_the_table_counts_statuses_by_layer():
     run = summary()
     for host in ("node01", "node02"):
         run.add_result(host, result("os", check(checks.OK), check(checks.OK, "swap")))
@@ -47,7 +47,7 @@ def test_the_table_counts_every_status_of_every_layer():
     ]
 
 
-def test_a_check_made_again_replaces_the_earlier_one():
+def test_a_repeated_check_replaces_the_earlier_one():
     run = summary()
     run.add_result("node01", result("rails", check(checks.PENDING, subject="rail0")))
     run.add_result("node01", result("rails", check(checks.OK, subject="rail0")))
@@ -55,7 +55,7 @@ def test_a_check_made_again_replaces_the_earlier_one():
     assert run.counts("rails") == {checks.OK: 2}
 
 
-def test_not_applicable_is_said_aloud_with_its_reason_and_count():
+def test_reasons_of_not_applicable_checks():
     run = summary()
     for host in ("node01", "node02"):
         excuse = "not applicable in a container"
@@ -75,7 +75,7 @@ def test_not_applicable_is_said_aloud_with_its_reason_and_count():
     ]
 
 
-def test_hosts_that_need_the_operator_are_named():
+def test_hosts_that_need_the_operator():
     why = "Configure the rails: no carrier"
     run = summary(failed={"node01": why, "node02": why}, unreachable={"login01": "Ping"})
     run.add_result("node01", result("os", check(checks.REBOOT, "cmdline", reason="iommu=pt")))
@@ -85,7 +85,7 @@ def test_hosts_that_need_the_operator_are_named():
     assert "reboot needed: node01 (os: iommu=pt)" in lines
 
 
-def test_remote_executions_are_those_of_the_busiest_compute_node():
+def test_remote_executions_of_the_busiest_node():
     run = summary()
     run.executions.update({"login01": 80, "node01": 12, "node02": 14})
     assert run.busiest() == ("node02", 14)
@@ -95,14 +95,14 @@ def test_remote_executions_are_those_of_the_busiest_compute_node():
     assert run.lines(1, 13)[-1].endswith("limit 13, OVER THE LIMIT")
 
 
-def test_what_speaks_for_no_layer_is_left_alone():
+def test_results_without_a_layer_are_ignored():
     run = summary()
     for other in ({}, {"layer": "os"}, {"layer": 3, "checks": []}, {"layer": "root", "checks": []}):
         run.add_result("node01", other)
     assert not run.any
 
 
-def test_a_module_s_layer_is_one_that_there_is():
+def test_layers_of_modules_are_known():
     plugins = Path(__file__).parents[2] / "plugins"
     text = "\n".join(path.read_text(encoding="utf-8") for path in plugins.rglob("*.py"))
     named = re.findall(r'(?:LAYER = |Layer\(\s*|[("]layer"?[=:] ?)"([a-z]+)"', text)
@@ -122,7 +122,7 @@ RESULT = {
 
 @given(st.lists(spoilt(RESULT), max_size=3))
 def test_whatever_a_host_answers_counts_for_it_and_for_no_other(said):
-    """The summary of the others is the same, and it is there."""
+    """The summary of other hosts is complete and unchanged."""
 
     def add(run: RunSummary, of: str, result: dict) -> None:
         run.add_result(of, result)
@@ -156,7 +156,7 @@ def test_a_step_for_another_host_says_whose_word_it_is():
     assert "by hand: login01 (says node01): run x" in run.lines(1, 60)
 
 
-def test_what_one_host_says_without_end_leaves_room_for_the_others():
+def test_a_long_answer_of_one_host_is_bounded():
     run = summary()
     many = [
         check(checks.NOT_APPLICABLE, "x", str(number), f"reason {number}\n" + "y" * 9000)
@@ -168,7 +168,7 @@ def test_what_one_host_says_without_end_leaves_room_for_the_others():
     assert "not applicable: for 460 more reasons, see the report" in lines
 
 
-def test_the_report_holds_every_check_and_the_figures():
+def test_the_report_has_checks_and_figures():
     run = summary()
     figures = [{"bytes": 4, "median_us": 31.0}]
     run.add_result(
@@ -199,25 +199,23 @@ def waiting(**fields) -> RunSummary:
     return run
 
 
-def test_the_end_of_a_run_names_who_needs_a_reboot_why_and_how():
+def test_hosts_that_need_a_reboot():
     run = waiting(inventories=("inventories/b300", "a b"))
     assert run.lines(1, 60)[-2:] == [
         "reboot needed: node01 (os: iommu=pt; gpu: 580.95.05)",
         "reboot them with: ansible-playbook playbooks/reboot.yml -i inventories/b300 -i 'a b' "
-        "(--check shows the plan, and every host that an earlier run left waiting)",
+        "(--check shows the plan and hosts waiting from earlier runs)",
     ]
     assert not [line for line in summary().lines(1, 60) if "reboot.yml" in line]
 
 
-def test_what_was_simulated_is_said_aloud():
+def test_simulated_items_are_shown():
     run = summary()
     for host in ("node01", "node02", "node01"):
-        run.add_result(host, result("gpu", check(checks.OK), simulated=["nvidia-smi (stand-in)"]))
+        run.add_result(host, result("gpu", check(checks.OK), simulated=["nvidia-smi"]))
     run.add_result("login01", result("gpu", check(checks.OK), simulated=[]))
-    assert "SIMULATED: nvidia-smi (stand-in): node01, node02" in run.lines(1, 60)
-    assert run.report("now", 1, 60, False)["simulated"] == {
-        "nvidia-smi (stand-in)": ["node01", "node02"]
-    }
+    assert "SIMULATED: nvidia-smi: node01, node02" in run.lines(1, 60)
+    assert run.report("now", 1, 60, False)["simulated"] == {"nvidia-smi": ["node01", "node02"]}
 
 
 def rebooting(check_mode: bool) -> RunSummary:
@@ -232,9 +230,9 @@ def rebooting(check_mode: bool) -> RunSummary:
     return run
 
 
-def test_after_reboots_the_table_says_what_came_of_each_host():
+def test_the_table_after_reboots():
     run = rebooting(check_mode=False)
-    run.unreachable["node01"] = "Verify"  # it says nothing any more
+    run.unreachable["node01"] = "Verify"  # no further result
     assert run.lines(1, 60)[-4:] == [
         "host     reason        batch  seconds  outcome",
         "node01   os: iommu=pt  1      -        lost while its batch ran",
@@ -250,13 +248,13 @@ def test_after_reboots_the_table_says_what_came_of_each_host():
     assert report["rebooted"]["node01"]["seconds"] == 241.4
 
 
-def test_in_check_mode_the_table_is_the_plan():
+def test_the_plan_in_check_mode():
     messages = "\n".join(rebooting(check_mode=True).lines(1, 60))
     assert messages.count("would be rebooted") == 2 and "reboot needed" not in messages
 
 
-def test_a_task_that_would_change_a_verified_host_is_a_failed_check() -> None:
-    """Not one that notes or forgets a reason to reboot, which has a check of its own."""
+def test_a_task_that_would_change_a_host_fails() -> None:
+    """Except one that only changes the record of a reason to reboot, which has a check."""
     run = summary(expected={"rdma": {"node01": "", "node02": ""}})
     record = "/var/lib/baremetal-mpi-roce/reboot-required.d/rdma.json"
     for host, headers in (("node01", [record]), ("node02", [record, "/etc/fstab"])):
@@ -268,7 +266,7 @@ def test_a_task_that_would_change_a_verified_host_is_a_failed_check() -> None:
     assert "repair: ansible-playbook site.yml --tags rdma --limit node01,node02" in run.lines(1, 60)
 
 
-def test_steps_by_hand_and_the_host_that_differs_replace_the_repair_of_who_looked():
+def test_repairs_of_other_hosts_and_manual_steps():
     run = summary(expected={"ssh": {"login01": "", "node01": ""}, "mpi": {"node01": ""}})
 
     def refused(at: str) -> checks.Check:
@@ -286,7 +284,7 @@ def test_steps_by_hand_and_the_host_that_differs_replace_the_repair_of_who_looke
     ]
 
 
-def test_a_host_that_found_its_own_fault_is_not_repaired_for_what_others_saw_of_it():
+def test_a_manual_step_replaces_the_repair():
     run = summary(expected={"ssh": {"login01": "", "node01": ""}})
     step = "rm /etc/nologin"
     own = checks.Check("nologin", "no file", "back at nine", checks.FAILED, by_hand=step)

@@ -56,8 +56,7 @@ def run(tmp_path_factory):
 def test_modules_executed_on_nodes_are_counted(run):
     _printed, report = run
     assert report["remote_module_executions"]["hosts"] == {
-        "login01": 3
-        + 1,  # speak three times (one answer is too deep), and the ping that node01 delegated
+        "login01": 3 + 1,  # three of speak, and the ping that node01 delegated
         "node01": 1,
         "node02": 1 + 2 + 1,  # speak, two pings of a loop, the command that failed
     }
@@ -104,7 +103,7 @@ def test_nothing_replaces_methods_of_ansible():
     assert after == before and {method.__module__.split(".")[0] for method in after} == {"ansible"}
 
 
-def test_a_failure_without_a_message_is_named_by_its_task():
+def test_a_failure_without_a_message():
     plugin = summary.CallbackModule()
     named = {"action": "ansible.builtin.user", "loop": None}
     task = argparse.Namespace(get_name=lambda: "Set the password", diff=False, **named)
@@ -140,7 +139,7 @@ def test_an_answer_is_never_templated(run):
     assert printed.count("{{ 1000 + 37 }}") >= 2 and "1037" not in printed
 
 
-def test_the_reason_of_a_failure_is_printable_and_short():
+def test_the_reason_of_a_failure_is_bounded():
     assert summary._first_line({"msg": "banner \x9b2J\nmore"}) == "banner \\x9b2J"
     assert summary._first_line({"msg": "x" * 1007}).endswith("xx ... and 7 characters more")
 

@@ -21,9 +21,14 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.distributi
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import doca_kernels
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.catalog import (
+    gpu_packages,
+    rdma_packages,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.key_files import FROM
 
 from tests.unit.action_plays import ROOT, run_play
+from tests.unit.software_sets import KEYS, software
 
 EL = "RHEL, Rocky and AlmaLinux"
 NODES = [(FACTS[name], system.release) for system in SYSTEMS for name in system.ids]
@@ -93,6 +98,22 @@ def test_almalinux_is_treated_as_rocky(release: str) -> None:
     assert alma.cuda_folder == alma.doca_folder == f"rhel{alma.major}"
     assert alma.mpi == rocky.mpi
     assert {**alma.facts, "distribution": "Rocky"} == rocky.facts
+
+
+@pytest.mark.parametrize(
+    ("release", "kernel"),
+    [("9.6", "5.14.0-570.12.1.el9_6.x86_64"), ("10.1", "6.12.0-124.8.1.el10_1.x86_64")],
+)
+def test_almalinux_and_rhel_get_the_packages_of_rocky(release: str, kernel: str) -> None:
+    wanted = software()
+    sets = [
+        (
+            rdma_packages(wanted, node, KEYS, kernel),
+            gpu_packages(wanted, node, kernel, KEYS),
+        )
+        for node in (distribution_of(name, release) for name in ("Rocky", "AlmaLinux", "RedHat"))
+    ]
+    assert sets[0] == sets[1] == sets[2]
 
 
 @pytest.mark.parametrize(

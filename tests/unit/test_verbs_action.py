@@ -186,9 +186,9 @@ def test_malformed_figures_fail_only_their_pair(reported: Any) -> None:
 
 
 def test_a_pair_must_be_planned_and_counts_once() -> None:
-    assert pairs_of([PAIR, PAIR]) == [PAIR]
+    assert pairs_of([PAIR, {**PAIR, "device": "mlx5_9"}]) == [PAIR]
     assert pairs_of({**PAIR, "host": "node09"}) == [PAIR]
     assert pairs_of([{**PAIR, "peer": "node03"}, {**PAIR, "rail": ["rail0"]}]) == []
     (odd,) = pairs_of({**PAIR, "line_rate_gbits_s": "fast"})
-    assert "another form" in odd["problem"]
+    assert "invalid form" in odd["problem"]
     assert "FAILED" in verify_run.table.lines([odd], "")[2]

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Both ends: the program of a serving node, run by itself with fake servers; and the clients."""
+"""Both ends: the program of a serving node with fake servers, and the clients."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from tests.unit.loopback import held_port, own_address
 from tests.waiting import deadline, until
 
 PYTHON = (sys.executable, "-I", "-S")
-"""Listens as soon as it can."""
+"""Listen immediately."""
 SERVER = """
 import socket, sys
 one = socket.create_server(("127.0.0.1", int(sys.argv[1])))
@@ -62,7 +62,7 @@ Ports = Callable[[int], list[int]]
 
 @pytest.fixture
 def free_ports() -> Iterator[Ports]:
-    """Ports for servers of the test, and nobody else's."""
+    """Unused ports for servers of the test."""
     held: list[socket.socket] = []
 
     def some(count: int) -> list[int]:
@@ -98,7 +98,7 @@ def plan(ports: Sequence[int], argv: Optional[list[str]] = None) -> dict[str, An
 
 
 class Program:
-    """The program as systemd runs it."""
+    """Run the program like systemd."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -115,7 +115,7 @@ class Program:
         return state
 
     def children(self) -> list[int]:
-        """Its servers, but for those whose end it has seen."""
+        """Children of the program, except those whose exit it has seen."""
         assert self.process is not None
         listed = subprocess.run(
             ["ps", "-o", "pid=", "--ppid", str(self.process.pid)], capture_output=True, check=False
@@ -126,11 +126,11 @@ class Program:
         until(lambda: len(self.children()) <= left, f"all servers but {left} to end")
 
     def wait_for_counts(self) -> None:
-        """Until it has taken every packet that its sockets hold."""
+        """Wait until the program has read every packet of its sockets."""
         until(lambda: self.unread() == 0, "the packets to be counted", every=0.02)
 
     def unread(self) -> int:
-        """Bytes that wait in its packet sockets."""
+        """Bytes in its packet sockets."""
         assert self.process is not None
         mine = set()
         for handle in Path(f"/proc/{self.process.pid}/fd").iterdir():
@@ -157,9 +157,7 @@ def program(tmp_path: Path) -> Iterator[Program]:
         one.process.wait()
 
 
-def test_servers_listen_before_it_reports_and_each_outcome_is_reported(
-    program: Program, free_ports: Ports
-) -> None:
+def test_the_report_follows_the_servers(program: Program, free_ports: Ports) -> None:
     ports = free_ports(3)
     assert program.start(plan(ports)) == {"run_id": "run1", "problem": ""}
     for port in ports:
@@ -171,7 +169,7 @@ def test_servers_listen_before_it_reports_and_each_outcome_is_reported(
     assert result["rails"]["rail0"]["peer"] == "node01"
 
 
-def test_the_log_of_a_server_that_fails_is_kept(program: Program, free_ports: Ports) -> None:
+def test_the_log_of_a_failed_server_is_reported(program: Program, free_ports: Ports) -> None:
     (port,) = free_ports(1)
     source = SERVER + "sys.exit('completion with error')"
     program.start(plan([port], [*PYTHON, "-c", source, str(port)]))
@@ -181,7 +179,7 @@ def test_the_log_of_a_server_that_fails_is_kept(program: Program, free_ports: Po
     assert "completion with error" in found["log"]
 
 
-def test_when_stopped_it_ends_its_servers_and_reports_what_it_saw(
+def test_sigterm_stops_the_servers_and_writes_the_report(
     program: Program, free_ports: Ports
 ) -> None:
     ports = free_ports(2)
@@ -195,7 +193,7 @@ def test_when_stopped_it_ends_its_servers_and_reports_what_it_saw(
         socket.create_connection(("127.0.0.1", ports[1]), timeout=deadline(60))
 
 
-def test_a_port_that_is_taken_is_a_problem(program: Program, free_ports: Ports) -> None:
+def test_a_port_in_use_is_reported(program: Program, free_ports: Ports) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         state = program.start(plan([*free_ports(1), port]))
@@ -217,7 +215,7 @@ def test_a_server_that_does_not_start_is_a_problem(
 
 @pytest.fixture
 def seen() -> Iterator[wire.Witness]:
-    """Sees every packet after the program did: the kernel shows them to the latest one first."""
+    """Receives every packet after the program: the kernel serves the latest socket first."""
     try:
         first = wire.Witness("lo", wire.PacketContract(PEER, 106, 48))
     except PermissionError:
@@ -227,7 +225,7 @@ def seen() -> Iterator[wire.Witness]:
 
 
 def send(tos: int, operation: int, count: int, seen: wire.Witness) -> None:
-    """Returns when all of them have arrived."""
+    """Return when all of them have arrived."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
         one.bind((PEER, 0))
         one.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
@@ -254,7 +252,7 @@ def test_packets_are_counted_with_the_server_they_came_with(
         send((106, 98)[place], 0x0A, 10 + place, seen)
         assert program.unread() > 0
         socket.create_connection(("127.0.0.1", port), timeout=deadline(60)).close()
-        if place == 0:  # after the last one it ends
+        if place == 0:  # exits after the last one
             program.wait_for_counts()
     found = program.end()["rails"]["rail0"]["exchanges"]
     first, second = found["exchange0"]["wire"]["in"], found["exchange1"]["wire"]["in"]
@@ -263,10 +261,10 @@ def test_packets_are_counted_with_the_server_they_came_with(
     assert "TOS 98 (DSCP 24, ECT(0))" in second["first_wrong"]
 
 
-def test_what_came_before_a_node_is_served_is_forgotten(
+def test_earlier_packets_do_not_count(
     program: Program, free_ports: Ports, seen: wire.Witness
 ) -> None:
-    """Answers to its own clients come from the same peer as what is sent to its servers."""
+    """Answers to its clients come from the same peer as requests to its servers."""
     (port,) = free_ports(1)
     given = plan([port])
     given["rails"][0]["watch"]["kernel"] = True
@@ -282,7 +280,7 @@ def test_what_came_before_a_node_is_served_is_forgotten(
     assert found["wire"]["in"]["packets"] == 3
 
 
-def test_only_servers_of_a_peer_both_ways_get_the_signal_to_forget(tmp_path: Path) -> None:
+def test_only_mutual_peers_get_the_forget_signal(tmp_path: Path) -> None:
     asked = request(tmp_path)
     run = Recorded()
     ends.forget(asked, run)
@@ -301,7 +299,7 @@ def test_listeners_are_read_from_the_kernels_table() -> None:
     assert wire.listening(text) == {0x4853}
 
 
-# What a host serves
+# Serving
 
 
 def machine(*gids: Gid, kind: str = "rail", state: str = "ACTIVE") -> Machine:
@@ -314,13 +312,13 @@ V2 = Gid(3, "::ffff:10.3.0.2", "RoCE v2", "rail3")
 OTHER = Gid(1, "fe80::1", "RoCE v2", "rail3")
 
 
-def test_the_gid_is_the_one_of_roce_v2_with_the_rails_address() -> None:
+def test_the_gid_has_the_rails_address() -> None:
     found = endpoint(machine(OTHER, V1, V2), "rail3", "10.3.0.2")
     assert (found.device, found.port, found.gid_index, found.software) == ("mlx5_3", 1, 3, False)
     assert endpoint(machine(V2, kind="software"), "rail3", "10.3.0.2").software
 
 
-def test_a_plane_that_shares_a_device_is_measured_by_the_first(tmp_path: Path) -> None:
+def test_a_plane_without_a_device_is_measured_by_the_first(tmp_path: Path) -> None:
     first = RdmaDevice("rail", "mlx5_3", netdev="rail2", pci="0000:5d:00.0", driver="mlx5_core")
     plane = replace(first, name="", netdev="rail3", pci="0000:5d:00.1")
     found = Machine(ports=(first, plane))
@@ -349,7 +347,7 @@ def test_a_rail_without_endpoint_has_its_reason(found: Machine, reason: str) -> 
 
 
 class Recorded:
-    """Programs with canned output."""
+    """Fake programs with canned output."""
 
     def __init__(self, **printed: str) -> None:
         self.printed = printed
@@ -387,7 +385,7 @@ def test_the_plan_of_the_program(tmp_path: Path) -> None:
     assert (found, list(problems)) == ({}, ["rail3"])
 
 
-def test_servers_that_were_killed_or_are_of_another_run_are_not_taken_for_ours(
+def test_servers_of_another_run_are_refused(
     tmp_path: Path,
 ) -> None:
     with pytest.raises(ends.ServingError, match="time limit of 600 s"):
@@ -399,7 +397,7 @@ def test_servers_that_were_killed_or_are_of_another_run_are_not_taken_for_ours(
 
 
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: Machine, after: str) -> Any:
-    """What was collected where `ethtool -S` printed COUNTED before, and `after` at the end."""
+    """Collected results if `ethtool -S` printed COUNTED before, and `after` at the end."""
     monkeypatch.setattr(ends, "wait", lambda _path: {"run_id": "run1", "problem": ""})
     asked = replace(request(tmp_path), sys=tmp_path / "sys", health=LIMITS)
     directory = tmp_path / "run"
@@ -420,7 +418,7 @@ COUNTED = """NIC statistics:
 """
 
 
-def test_a_port_is_judged_by_what_it_counted_under_load(
+def test_port_health_is_measured_under_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worse = COUNTED.replace("386", "390").replace("rx_prio3_bytes: 5", "rx_prio3_bytes: 9")
@@ -436,9 +434,7 @@ def test_a_port_is_judged_by_what_it_counted_under_load(
     assert check.status == FAILED and "dmesg" in check.reason
 
 
-def test_soft_roce_has_no_port_whose_health_could_be_judged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_soft_roce_has_no_port_health(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen, checks = served(tmp_path, monkeypatch, machine(V2, kind="software"), "")
     assert "port" not in seen["rail3"] and checks == []
 
@@ -446,7 +442,7 @@ def test_soft_roce_has_no_port_whose_health_could_be_judged(
 def test_servers_that_do_not_start_are_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing collects them."""
+    """They are not collected."""
     problem = {"run_id": "run1", "problem": "TCP port 18515 is in use by another program"}
     for state in (problem, None):
         monkeypatch.setattr(ends, "wait", lambda _path, state=state: state)
@@ -457,7 +453,7 @@ def test_servers_that_do_not_start_are_stopped(
         assert run.seen[-1][:2] == ("systemctl", "stop")
 
 
-def test_ethtool_is_needed_where_a_rail_is_a_real_nic(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_nic_requires_ethtool(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchanges, "find_program", lambda name: name != "ethtool" or None)
     assert exchanges.missing(EXCHANGES, physical=True) == ["ethtool"]
     assert exchanges.missing(EXCHANGES, physical=False) == []
@@ -465,7 +461,7 @@ def test_ethtool_is_needed_where_a_rail_is_a_real_nic(monkeypatch: pytest.Monkey
     assert exchanges.packages(["ucx_perftest"]) == [], "not a package"
 
 
-# What a host drives
+# Driving
 
 DATA = Path(__file__).parent / "data/verbs"
 HELP = "--out_json_file=<file> --source_ip"
@@ -516,7 +512,7 @@ class Watch:
 
 
 class Fake:
-    """perftest and UCX as seen from here; `bad` has what becomes of the program of a port."""
+    """Fake perftest and UCX; `bad` is the outcome of the program of a port."""
 
     def __init__(self, bad: Optional[dict[str, Result]] = None) -> None:
         self.bad = bad or {}
@@ -543,7 +539,7 @@ def drive(asked: VerifyRequest, fake: Fake, machine: Machine = SOFT) -> list[dic
     return ends.drive(asked, machine, helps, client=fake, watching=fake.watch)
 
 
-def test_rails_take_turns_and_each_exchange_has_its_figures_and_packets(tmp_path: Path) -> None:
+def test_exchanges_have_figures_and_packets(tmp_path: Path) -> None:
     fake = Fake()
     found = drive(driven(tmp_path), fake)
     assert fake.ran == [
@@ -568,7 +564,7 @@ def test_rails_take_turns_and_each_exchange_has_its_figures_and_packets(tmp_path
     assert all(one.closed for one in fake.watches)
 
 
-def test_after_a_hang_the_rail_is_left_and_the_next_is_tried(tmp_path: Path) -> None:
+def test_after_a_hang_the_next_rail_is_measured(tmp_path: Path) -> None:
     fake = Fake({"18516": Result((), 124, "", "")})
     found = drive(driven(tmp_path), fake)
     assert [port for _program, port in fake.ran] == [
@@ -584,7 +580,7 @@ def test_after_a_hang_the_rail_is_left_and_the_next_is_tried(tmp_path: Path) -> 
     assert len(found[1]["exchanges"]) == len(EXCHANGES)
 
 
-def test_peers_that_are_gone_or_cannot_serve_are_not_waited_for(tmp_path: Path) -> None:
+def test_lost_peers_are_skipped(tmp_path: Path) -> None:
     fake = Fake()
     asked = driven(tmp_path)
     found = drive(replace(asked, lost=("node02",)), fake)
@@ -595,7 +591,7 @@ def test_peers_that_are_gone_or_cannot_serve_are_not_waited_for(tmp_path: Path) 
     assert {port for _program, port in fake.ran} == {"18515", "18516", "18517", "18518"}
 
 
-def test_a_rail_without_gid_is_named_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_rail_without_a_gid_is_reported(tmp_path: Path) -> None:
     bare = RdmaDevice("software", "rxe0", 1, "rail0")
     found = drive(driven(tmp_path), Fake(), Machine(ports=(bare, soft_rail(1))))
     assert "no RoCE v2 GID with 10.0.0.1" in found[0]["problem"]

@@ -70,7 +70,7 @@ def of(found: list[Check], name: str, subject: Optional[str] = None) -> Check:
     return one
 
 
-def test_a_rail_that_does_what_it_should() -> None:
+def test_a_sound_rail_passes() -> None:
     counted = {"growth": {f"tx_prio{PRIORITY}_bytes": 10**12}}
     found = evaluation.driven(REQUEST, [pair(write_bw=counted)])
     assert {check.status for check in found if check.name != "send_bw"} == {OK}
@@ -80,7 +80,7 @@ def test_a_rail_that_does_what_it_should() -> None:
     assert check.found == "781.2 Gb/s (97.7% of 800 Gb/s)"
     sent = [check for check in found if check.name == "wire_sent"]
     assert [check.subject for check in sent] == [f"rail3 -> node02 {name}" for name in EXCHANGES]
-    # Nothing was expected of sends, and that stands beside what was found.
+    # Without a threshold for sends, the figure is still reported.
     assert of(found, "send_bw").status == NOT_APPLICABLE
     assert of(found, "send_bw").found == "781.2 Gb/s (97.7% of 800 Gb/s)"
     assert of(found, "send_bw").reason == "no threshold set"
@@ -95,7 +95,7 @@ def test_a_slow_rail_fails(gbits_s: float, status: str) -> None:
 
 
 @pytest.mark.parametrize(("mtu", "status"), [(SETTINGS.roce_mtu, OK), (1024, FAILED)])
-def test_both_ends_have_to_agree_on_the_contracts_mtu(mtu: int, status: str) -> None:
+def test_both_ends_must_have_the_contracts_mtu(mtu: int, status: str) -> None:
     check = of(evaluation.driven(REQUEST, [pair(write_bw={"path_mtu": mtu})]), "roce_mtu")
     assert (check.status, check.wanted, check.found) == (status, SETTINGS.roce_mtu, mtu)
 
@@ -108,19 +108,19 @@ def test_latency_has_a_greatest_value(median: float, status: str) -> None:
     assert check.found == f"median {median:g} us, p99 4.2 us"
 
 
-def test_figures_of_soft_roce_are_shown_and_not_judged() -> None:
+def test_soft_roce_has_no_thresholds() -> None:
     found = evaluation.driven(REQUEST, [pair(software=True, write_bw={"gbits_s": 0.3})])
     check = of(found, "write_bw")
     assert check.status == NOT_APPLICABLE
     assert check.found == "300 Mb/s (0.0% of 800 Gb/s)"
     assert "Soft-RoCE" in check.reason
-    # What it proves is judged all the same.
+    # Its packets are evaluated all the same.
     assert of(found, "ucx").status == OK
     assert of(found, "wire_sent", "rail3 -> node02 ucx").status == OK
 
 
 @pytest.mark.parametrize(("software", "status"), [(True, NOT_APPLICABLE), (False, FAILED)])
-def test_a_figure_that_is_none_passes_nowhere(software: bool, status: str) -> None:
+def test_a_missing_figure_does_not_pass(software: bool, status: str) -> None:
     found = evaluation.driven(
         REQUEST,
         [pair(software, write_bw={"gbits_s": None}, write_lat={"median_us": None, "p99_us": None})],
@@ -150,14 +150,14 @@ def test_a_wrong_mark_fails_and_names_its_sender() -> None:
     assert of(found, "wire_sent", "rail3 -> node02 send_bw").status == OK
 
 
-def test_no_packet_is_no_proof() -> None:
+def test_missing_packets_fail() -> None:
     found = evaluation.driven(REQUEST, [pair(ucx={"wire": wire(0)})])
     check = of(found, "wire_sent", "rail3 -> node02 ucx")
     assert check.status == FAILED
     assert "another path" in check.reason
 
 
-def test_a_nic_whose_packets_cannot_be_seen_is_judged_by_its_counters() -> None:
+def test_counters_prove_the_class_of_a_nic() -> None:
     payload = 65536 * 100000
     right = {f"tx_prio{PRIORITY}_bytes": payload, "tx_prio0_bytes": 5000}
     found = evaluation.driven(REQUEST, [pair(write_bw={"wire": None, "growth": right})])
@@ -179,20 +179,20 @@ def test_the_class_of_ucx_is_proved_by_counters_too(number: int, status: str) ->
     assert ("--tags mpi --limit node01" in check.reason) is (status == FAILED)
 
 
-def test_what_nothing_can_prove_fails() -> None:
+def test_unproved_classes_fail() -> None:
     found = evaluation.driven(REQUEST, [pair(write_bw={"wire": None})])
     assert of(found, "class_sent").status == FAILED
     assert "class" in of(found, "class_sent").reason
 
 
-def test_a_peer_that_hangs_is_named_with_the_rail_and_what_to_do() -> None:
+def test_a_peer_that_hangs_is_reported() -> None:
     hung = pair(write_lat={"problem": "not finished within 30 s"})
     del hung["exchanges"]["send_bw"], hung["exchanges"]["ucx"]
     found = evaluation.driven(REQUEST, [hung])
     check = of(found, "write_lat")
     assert (check.status, check.subject) == (FAILED, "rail3 -> node02")
     assert "ping -I rail3 10.3.0.2" in check.reason
-    # What was not tried is not passed.
+    # Skipped exchanges do not pass.
     assert of(found, "send_bw").status == of(found, "ucx").status == FAILED
     assert of(found, "write_bw").status == OK
 
@@ -208,7 +208,7 @@ def arrived(**changed: Any) -> dict[str, Any]:
     }
 
 
-def test_what_arrived_and_what_was_answered() -> None:
+def test_arrived_packets_are_checked() -> None:
     found = evaluation.served(REQUEST, arrived())
     assert {check.status for check in found} == {OK}
     assert [check.name for check in found].count("wire_arrived") == len(EXCHANGES)
@@ -221,7 +221,7 @@ def test_what_arrived_and_what_was_answered() -> None:
     assert "a switch" in bad.reason
 
 
-def test_a_server_that_ended_badly_or_was_never_used() -> None:
+def test_failed_and_unused_servers_are_reported() -> None:
     gone = {"rc": 1, "log": "noise\nCouldn't listen to port 18515\nnoise"}
     found = evaluation.served(REQUEST, arrived(ucx=gone))
     (bad,) = [check for check in found if check.status == FAILED]
@@ -245,7 +245,7 @@ def test_a_receiver_counts_the_class_that_arrived(growth: dict[str, int], status
     assert of(found, "class_arrived").status == status
 
 
-def test_counters_of_trouble_are_shown_where_there_was_any() -> None:
+def test_grown_error_counters_are_shown() -> None:
     growth = {"rp_cnp_handled": 3, "rx_prio3_pause": 7, "rx_prio3_bytes": 9}
     assert endpoints.events(growth) == {"rp_cnp_handled": 3, "rx_prio3_pause": 7}
     errors = {"link_down_events_phy": 1, "rx_corrected_bits_phy": 9}
@@ -273,7 +273,7 @@ def test_statistics_are_read_from_ethtool() -> None:
     assert endpoints.grown({"a": 1, "b": 2, "d": 3}, {"a": 5, "c": 9, "d": 3}) == {"a": 4}
 
 
-def test_the_table_has_the_slowest_first_and_marks_what_is_nominal() -> None:
+def test_the_table_starts_with_the_slowest_pair() -> None:
     slow = {**pair(software=True, write_bw={"gbits_s": 0.19}), "rail": "rail0"}
     lost = {"host": "node02", "rail": "rail1", "peer": "node01", "exchanges": {}, "lost": True}
     fast = pair(gpu_write_bw={"gbits_s": 731.5})
@@ -304,10 +304,8 @@ def test_in_spectrum_x_the_class_is_proved_by_dscp_24() -> None:
 @pytest.mark.parametrize(
     ("again", "status"), [({}, OK), ({"out_of_sequence": 9}, OK), ({"packet_seq_err": 90}, FAILED)]
 )
-def test_packets_that_were_sent_again_are_named_at_both_ends(
-    again: dict[str, int], status: str
-) -> None:
-    """Of 6 million packets 60 may be, and congestion without loss is no finding."""
+def test_retransmissions_are_reported_at_both_ends(again: dict[str, int], status: str) -> None:
+    """60 of 6 million packets are tolerated, and congestion without loss is no fault."""
     many = {f"tx_prio{PRIORITY}_packets": 4_000_000, f"rx_prio{PRIORITY}_packets": 2_000_000}
     growth = {**many, **again, "np_cnp_sent": 9000}
     found = evaluation.driven(REQUEST, [pair(write_bw={"wire": None, "growth": growth})])
@@ -331,9 +329,7 @@ def test_packets_that_were_sent_again_are_named_at_both_ends(
         (4_000_000, 41, FAILED),
     ],
 )
-def test_retries_are_a_share_of_the_packets_and_a_few_are_no_finding(
-    packets: int, again: int, status: str
-) -> None:
+def test_few_retries_are_tolerated(packets: int, again: int, status: str) -> None:
     growth = {"tx_prio3_packets": packets, "local_ack_timeout_err": again}
     check = evaluation.retries(REQUEST, "rail3 <- node02", "rail3", growth)
     assert (check.name, check.status) == ("rail_retries", status)
@@ -341,7 +337,7 @@ def test_retries_are_a_share_of_the_packets_and_a_few_are_no_finding(
 
 
 @pytest.mark.parametrize("name", endpoints.RETRIES)
-def test_the_end_where_packets_arrive_counts_them_as_well(name: str) -> None:
+def test_packets_are_counted_on_arrival(name: str) -> None:
     seen = with_port(arrived(growth={f"rx_prio{PRIORITY}_packets": 1000, name: 50}))
     request = replace(REQUEST, health=dict.fromkeys(health.LIMITS))
     check = of(evaluation.served(request, seen), "rail_retries")
@@ -363,7 +359,7 @@ def test_the_end_where_packets_arrive_counts_them_as_well(name: str) -> None:
         ({"tx_pause_storm_error_events": 1}, 0, FAILED),
     ],
 )
-def test_lost_packets_of_the_lossless_class_are_judged_at_both_ends(
+def test_losses_are_checked_at_both_ends(
     growth: dict[str, int], limit: Optional[int], status: str
 ) -> None:
     request = replace(REQUEST, health={**dict.fromkeys(health.LIMITS), "new_errors": limit})
@@ -381,8 +377,8 @@ def test_lost_packets_of_the_lossless_class_are_judged_at_both_ends(
     assert "rail_losses" not in {check.name for check in software}
 
 
-def test_losses_that_no_counter_shows_are_not_called_none() -> None:
-    """ethtool failed, or the driver has no counters by priority."""
+def test_losses_without_counters_are_not_applicable() -> None:
+    """ethtool failed, or the driver has no per-priority counters."""
     request = replace(REQUEST, health={**dict.fromkeys(health.LIMITS), "new_errors": 0})
     near = evaluation.driven(request, [pair(write_bw={"wire": None, "growth": {}})])
     far = evaluation.served(request, with_port(arrived(growth={"rx_corrected_bits_phy": 5})))

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The programs of both ends: what they are given, and what they print."""
+"""Programs of both ends: arguments, and parsers of their output."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def server(name: str, **options: int) -> exchanges.Command:
 
 
 @pytest.mark.parametrize("name", exchanges.PERFTEST)
-def test_both_ends_get_the_same_and_nothing_is_left_to_choose(name: str) -> None:
+def test_both_ends_get_equal_arguments(name: str) -> None:
     near, far = client(name).argv, server(name).argv
     given = ["-d", "mlx5_3", "-i", "1", "-x", "5", f"--tclass={SETTINGS.traffic_class}"]
     start = near.index("-d")
@@ -65,7 +65,7 @@ def test_every_program_ends_by_itself(name: str) -> None:
     assert server(name).argv[:3] == ("timeout", "--kill-after=5", "600")
 
 
-def test_ucx_gets_the_environment_of_the_node_and_one_rail_of_it() -> None:
+def test_ucx_gets_the_nodes_environment_and_one_rail() -> None:
     for command in (client("ucx"), server("ucx")):
         assert command.env == {"UCX_TLS": "rc,ud,sm,self", "UCX_NET_DEVICES": "mlx5_3:1"}
         assert not any("tclass" in word for word in command.argv)
@@ -81,7 +81,7 @@ def test_ucx_gets_the_environment_of_the_node_and_one_rail_of_it() -> None:
         ("-d, --ib-dev=<dev>", ""),
     ],
 )
-def test_what_perftest_can_do_is_read_from_its_help(text: str, wanted: str) -> None:
+def test_capabilities_of_perftest_come_from_its_help(text: str, wanted: str) -> None:
     def run(argv: Sequence[str], **_options: object) -> Result:
         return Result(tuple(argv), 0, text, "")
 
@@ -126,7 +126,7 @@ HEADING = " #bytes  #iterations  BW peak[Gb/sec]  BW average[Gb/sec]  MsgRate[Mp
         HEADING + " 65536 5 2 fast 1\n",
     ],
 )
-def test_a_table_without_its_figure_is_an_error_and_never_zero(printed: str) -> None:
+def test_a_table_without_figures_is_an_error(printed: str) -> None:
     with pytest.raises(OutputError, match="ib_write_bw"):
         figures("write_bw", printed)
 
@@ -146,7 +146,7 @@ def test_ucx_prints_its_figures_separated_by_commas() -> None:
         figures("ucx", "Failed to connect")
 
 
-def test_of_all_that_was_printed_the_error_lines_are_shown() -> None:
+def test_error_lines_are_selected() -> None:
     shown = exchanges.error_lines(text("ucx-abort.txt"))
     assert "unhandled timeout" in shown
     assert "libc.so" not in shown

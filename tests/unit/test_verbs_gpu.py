@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""GPU memory over each rail: `gpu_write_bw`, or why it is not measured."""
+"""GPU memory over each rail: `gpu_write_bw`, or the reason why it is not measured."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ WITH = replace(
 
 
 def perftest(tmp_path: Path, text: str = HELP) -> str:
-    """A program that has this help."""
+    """A fake program with this help."""
     program = tmp_path / "ib_write_bw"
     program.write_text(f"#!/bin/sh\ncat <<'EOT'\n{text}EOT\n")
     program.chmod(0o755)
@@ -80,7 +80,7 @@ def request(program: str, gpu: Optional[int] = 5, **options: Any) -> VerifyReque
 
 
 class Program:
-    """perftest as seen from here."""
+    """Fake perftest."""
 
     def __init__(self, printed: str = "gpu_write_bw.txt", rc: int = 0) -> None:
         self.printed, self.rc = (DATA / printed).read_text(), rc
@@ -111,7 +111,7 @@ def drive(
         client=program,
         watching=lambda _how: Unwatched(),  # type: ignore[arg-type, return-value]
     )
-    for pair in pairs:  # what a NIC counts is judged elsewhere
+    for pair in pairs:  # test_verbs_evaluation tests counters of a NIC
         for result in pair["exchanges"].values():
             result["iterations"] = 0
     (check,) = [one for one in evaluation.driven(asked, pairs) if one.name == GPU]
@@ -121,25 +121,44 @@ def drive(
 def served(
     asked: VerifyRequest, machine: Machine = WITH
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """The servers of the rail, and why exchanges have none."""
+    """Servers of the rail, and the reasons for missing ones."""
     found, problems = ends.endpoints_of(asked, machine)
     (rail,) = ends.plan_of(asked, found, problems, machine, commands.run)["rails"]
     return rail["servers"], problems
 
 
-def test_the_rails_gpu_is_named_and_its_memory_comes_by_dmabuf(tmp_path: Path) -> None:
+def test_the_rails_gpu_is_used_by_dmabuf(tmp_path: Path) -> None:
     path, program = perftest(tmp_path), Program()
     drive(request(path), program)
     ((argv, env),) = program.ran
     assert argv[argv.index(path) :] == (
-        *(path, "-d", "mlx5_3", "-i", "1", "-x", "3", "--tclass=106", "-p", "18515", "-F"),
-        *("-s", "65536", "-q", "4", "-D", "2", "--report_gbits"),
-        *("--use_cuda=5", "--use_cuda_dmabuf", "--bind_source_ip=10.3.0.1", "10.3.0.2"),
+        path,
+        "-d",
+        "mlx5_3",
+        "-i",
+        "1",
+        "-x",
+        "3",
+        "--tclass=106",
+        "-p",
+        "18515",
+        "-F",
+        "-s",
+        "65536",
+        "-q",
+        "4",
+        "-D",
+        "2",
+        "--report_gbits",
+        "--use_cuda=5",
+        "--use_cuda_dmabuf",
+        "--bind_source_ip=10.3.0.1",
+        "10.3.0.2",
     )
     assert env == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
-def test_where_nvidia_peermem_gives_the_memory_no_dmabuf_is_asked_for(tmp_path: Path) -> None:
+def test_nvidia_peermem_needs_no_dmabuf(tmp_path: Path) -> None:
     path, program = perftest(tmp_path, "--use_cuda=<cuda device id>\n"), Program()
     drive(request(path, cuda_dmabuf=False), program)
     ((argv, _env),) = program.ran
@@ -182,7 +201,7 @@ def test_without_a_gpu_it_is_not_applicable(
 ) -> None:
     program = Program()
     asked = request("/nowhere/ib_write_bw", gpu)
-    # The peer lacks one as well: no second cause.
+    # The peer lacks one as well, which adds no second reason.
     check = drive(asked, program, machine, "node02 has no GPU")
     assert (check.name, check.status, check.reason) == ("gpu_write_bw", NOT_APPLICABLE, reason)
     assert check.subject == "rail3 -> node02"
@@ -200,7 +219,7 @@ def test_without_a_gpu_it_is_not_applicable(
         ("  --use_cuda=<cuda device id>\n", "without dma-buf"),
     ],
 )
-def test_a_perftest_that_cannot_is_a_finding_with_a_remedy(
+def test_a_perftest_without_cuda_fails_with_a_remedy(
     tmp_path: Path, text: Optional[str], problem: str
 ) -> None:
     program = Program()
@@ -218,7 +237,7 @@ def test_a_perftest_that_cannot_is_a_finding_with_a_remedy(
     assert there.reason == f"node02 cannot serve it: {problems[f'rail3 {GPU}']}"
 
 
-def test_without_a_named_perftest_with_cuda_it_is_a_note(
+def test_an_unconfigured_perftest_with_cuda_is_not_applicable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     perftest(tmp_path, "  --bind_source_ip Source IP\n")

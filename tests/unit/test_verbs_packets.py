@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Packets: what is read from them, and that the kernel's filters judge them by the contract."""
+"""Packets: parsing, and kernel filters for the contract."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def ipv6(tos: int, operation: int, port: int = wire.PORT) -> bytes:
     destination=addresses,
     options=st.integers(0, 10),
 )
-def test_what_was_put_into_a_packet_is_read_from_it(
+def test_packets_are_parsed(
     tos: int, operation: int, source: str, destination: str, options: int
 ) -> None:
     data = ipv4(tos, operation, source, destination, options=options)
@@ -72,7 +72,7 @@ def test_ipv6_has_its_traffic_class_elsewhere(tos: int, operation: int) -> None:
 
 
 class Machine:
-    """What the kernel does with a classic BPF program, for the instructions in use."""
+    """Interpreter for the instructions of classic BPF that are used."""
 
     def __init__(self, code: list[tuple[int, int, int, int]]) -> None:
         self.code = code
@@ -111,7 +111,7 @@ class Machine:
 
 
 def passed(data: bytes, ethertype: int, outgoing: bool) -> list[tuple[str, bool]]:
-    """The filters that let a packet through, by direction and whether they are for right ones."""
+    """Filters that accept a packet: direction, and whether they are for right ones."""
     return [
         (way, kind)
         for way in (wire.OUT, wire.IN)
@@ -130,7 +130,7 @@ def passed(data: bytes, ethertype: int, outgoing: bool) -> list[tuple[str, bool]
 def test_the_kernel_judges_by_the_contract(
     tos: int, operation: int, arrives: bool, options: int, near: bool
 ) -> None:
-    # Half of the time close to the contract, where mistakes would hide.
+    # Half of the examples are close to the contract, where mistakes are likely.
     tos = ((48 << 2 if operation == wire.CNP else 106 & ~3) | tos & 3) if near else tos
     source, destination = (PEER, HERE) if arrives else (HERE, PEER)
     data = ipv4(tos, operation, source, destination, options=options)
@@ -142,7 +142,7 @@ def test_the_kernel_judges_by_the_contract(
 
 
 @pytest.mark.parametrize(("contract", "right"), [(106, True), (96, False)])
-def test_a_mark_is_right_on_what_is_ecn_capable_alone(contract: int, right: bool) -> None:
+def test_only_ecn_capable_packets_may_be_marked(contract: int, right: bool) -> None:
     wanted = wire.PacketContract(PEER, contract, 48)
     data = ipv4(contract | wire.CE, 0x0A, PEER, HERE)
     assert bool(Machine(wire.program(wanted, wire.IN, True)).run(data, wire.IPV4, False)) is right
@@ -162,7 +162,7 @@ def test_packets_of_others_are_not_counted() -> None:
     assert passed(bytes(60), 0x0806, True) == []
 
 
-def test_another_family_or_version_is_wrong_from_any_sender() -> None:
+def test_other_protocols_never_comply() -> None:
     for data, ethertype in ((ipv6(106, 0x0A), wire.IPV6), (bytes(60), wire.ROCE_V1)):
         assert passed(data, ethertype, True) == [(wire.OUT, False)]
 
@@ -183,14 +183,14 @@ def test_the_kernel_counts_every_packet_that_passes_loopback() -> None:
         first: dict[str, str] = {}
 
         def arrived() -> bool:
-            """Each take has what came since the one before."""
+            """Each `take` returns the count since the previous one."""
             for way, part in seen.take().items():
                 found[way].update({key: part[key] for key in ("packets", "wrong")})
                 if part["first_wrong"]:
                     first.setdefault(way, part["first_wrong"])
             return [found[way] for way in ("in", "out")] == [
                 {"packets": 510, "wrong": 3},
-                # A sender must not mark congestion itself.
+                # A sender must not set congestion experienced.
                 {"packets": 510, "wrong": 6},
             ]
 

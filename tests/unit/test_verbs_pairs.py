@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Who measures against whom: every rail both sends and receives, whatever hosts are in the run."""
+"""Pairs of rails: every rail sends and receives, for any hosts of a run."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_every_rail_sends_once_and_receives_once(
     assert sorted((name, half.rail) for name, half in drives) == wanted
     assert sorted((name, half.rail) for name, half in serves) == wanted
 
-    # The two halves of a pair agree with each other, and with nobody else.
+    # The two halves of a pair match each other only.
     there = {(half.peer, half.rail): (name, half) for name, half in serves}
     for name, half in drives:
         assert half.peer != name
@@ -73,12 +73,12 @@ def test_every_rail_sends_once_and_receives_once(
         assert (mirror.address, mirror.peer_address) == (half.peer_address, half.address)
         assert mirror.port == half.port
 
-    # No port is used twice on a node, counting all exchanges of each pair.
+    # Ports of a node are unique, including all exchanges of each pair.
     for part in found.values():
         ports = [half.port + place for half in part.serves for place in range(len(EXCHANGES))]
         assert len(ports) == len(set(ports))
 
-    # Whatever is not measured is reported.
+    # Every rail that is not measured is reported.
     for one in directory:
         if one["name"] not in here:
             continue
@@ -103,7 +103,7 @@ def test_hosts_drive_together_but_two_alone_take_turns() -> None:
     assert schedule(many(2), **limits).at_once == 1
 
 
-def test_a_limit_of_one_host_has_nothing_to_measure() -> None:
+def test_a_single_host_has_no_pairs() -> None:
     directory = [entry(1, [0, 1]), entry(2, [0, 1])]
     found = parts(directory, ["node02"], 18515)
     assert found["node02"].drives == found["node02"].serves == []

@@ -28,18 +28,18 @@ def test_every_slot_had_a_rank(smoke, nodes):
 def test_figures_add_up(smoke):
     figures = smoke["measured"]["figures"]
     ranks = figures["ranks"]
-    sizes = [one["bytes"] for one in figures["by_size"]]
+    sizes = [entry["bytes"] for entry in figures["by_size"]]
     assert sizes[0] == 4 and sizes == sorted(set(sizes))
-    for one in figures["by_size"]:
-        assert 0 < one["min_us"] <= one["median_us"] <= one["p99_us"]
-        busbw = one["bytes"] / one["median_us"] / 1000 * 2 * (ranks - 1) / ranks
-        assert one["busbw_gbytes_s"] == pytest.approx(busbw, rel=0.02, abs=1e-6)
+    for entry in figures["by_size"]:
+        assert 0 < entry["min_us"] <= entry["median_us"] <= entry["p99_us"]
+        busbw = entry["bytes"] / entry["median_us"] / 1000 * 2 * (ranks - 1) / ranks
+        assert entry["busbw_gbytes_s"] == pytest.approx(busbw, rel=0.02, abs=1e-6)
 
 
 def test_traffic_went_over_the_rails(smoke):
-    for one in smoke["measured"]["traffic"]:
-        rails = sum(moved["sent_bytes"] for moved in one["rails"].values())
-        assert rails > 10 * sum(one["elsewhere"].values()), one
+    for entry in smoke["measured"]["traffic"]:
+        rails = sum(moved["sent_bytes"] for moved in entry["rails"].values())
+        assert rails > 10 * sum(entry["elsewhere"].values()), entry
 
 
 def test_no_process_of_it_stays(node):

@@ -15,7 +15,7 @@ def test_check_mode_is_silent(nodes, converge):
         idle.add("fabric")
     # Without a driver in the software set there are no checks of GPUs.
     sets = [nodes.of(name).get("cluster_software", {}) for name in nodes.group("compute")]
-    if not any(each.get("driver") for each in sets):
+    if not any(software.get("driver") for software in sets):
         idle.add("gpu")
     for layer, found in run.report["layers"].items():
         counts = found["counts"]

@@ -29,8 +29,8 @@ def test_units_are_ours_and_one_of_them_starts_at_boot(node):
 def test_systemd_takes_the_units_as_they_are_written(node, nodes):
     address = nodes.of(SERVER)["ansible_host"]
     shown = node.check_output(f"systemctl show -p What -p Where -p Type {MOUNT}").splitlines()
-    what = "/srv/checkpoints" if serves(node) else f"{address}:/srv/checkpoints"
-    assert f"Where={POINT}" in shown and f"What={what}" in shown
+    source = "/srv/checkpoints" if serves(node) else f"{address}:/srv/checkpoints"
+    assert f"Where={POINT}" in shown and f"What={source}" in shown
 
 
 def test_fstab_has_no_entry_of_it(node):

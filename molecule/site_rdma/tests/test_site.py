@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The whole site on machines with kernels, after a reboot: what containers cannot show.
+"""The whole site on virtual machines, after a reboot: what containers cannot show.
 
 Every run takes minutes there: one run to configure, one reboot, one run to verify.
 """

@@ -84,24 +84,24 @@ def unescape(text: str) -> str:
 
 def on(mounts: Iterable[Mount], point: str) -> Optional[Mount]:
     """Return the uppermost mount at a mount point, automount points excluded."""
-    return _uppermost([each for each in mounts if each.point == point and each.kind != AUTOFS])
+    return _uppermost([mount for mount in mounts if mount.point == point and mount.kind != AUTOFS])
 
 
 def trap(mounts: Iterable[Mount], point: str) -> Optional[Mount]:
     """Return the automount point at `point`, even if a file system is mounted over it."""
-    return _uppermost([each for each in mounts if each.point == point and each.kind == AUTOFS])
+    return _uppermost([mount for mount in mounts if mount.point == point and mount.kind == AUTOFS])
 
 
 def _uppermost(stack: Sequence[Mount]) -> Optional[Mount]:
     """Return the mount that is the parent of no other."""
-    parents = {each.parent for each in stack}
+    parents = {mount.parent for mount in stack}
     tops = [each for each in stack if each.identity not in parents]
     return tops[-1] if tops else None
 
 
 def holding(mounts: Iterable[Mount], path: str) -> Optional[Mount]:
     """Return the mount that contains a path, or that is mounted at it."""
-    found = [each for each in mounts if within(path, each.point) and each.kind != AUTOFS]
+    found = [mount for mount in mounts if within(path, mount.point) and mount.kind != AUTOFS]
     if not found:
         return None
     longest = max(len(each.point) for each in found)
@@ -110,7 +110,7 @@ def holding(mounts: Iterable[Mount], path: str) -> Optional[Mount]:
 
 def below(mounts: Iterable[Mount], point: str) -> list[Mount]:
     """Return the mounts below a directory."""
-    return [each for each in mounts if each.point != point and within(each.point, point)]
+    return [mount for mount in mounts if mount.point != point and within(mount.point, point)]
 
 
 def place(mounts: Iterable[Mount], directory: str) -> Optional[tuple[str, str]]:

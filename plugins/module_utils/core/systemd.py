@@ -27,8 +27,8 @@ def installed(node: Node, units: Sequence[str]) -> Optional[str]:
 
 def show(node: Node, unit: Optional[str], keys: Sequence[str]) -> dict[str, str]:
     """Return properties of a unit, or of the manager if `unit` is None."""
-    words = [word for key in keys for word in ("-p", key)]
-    text = node.look(["systemctl", "show", *([unit] if unit else []), *words]).stdout
+    properties = [word for key in keys for word in ("-p", key)]
+    text = node.look(["systemctl", "show", *([unit] if unit else []), *properties]).stdout
     return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
 
 
@@ -60,12 +60,14 @@ def link(node: Node, unit: str, wanted: bool) -> None:
         control(node, "enable", unit)
 
 
-def control(node: Node, *words: str) -> None:
+def control(node: Node, *arguments: str) -> None:
     """Run systemctl, for example with `enable --now UNIT`. Raises CommandError."""
     try:
-        node.run(["systemctl", *words])
+        node.run(["systemctl", *arguments])
     except CommandError as error:
         if "is masked" not in str(error):
             raise
-        remedy = f"If it was not masked on purpose: systemctl unmask {words[-1]}, then run again"
+        remedy = (
+            f"If it was not masked on purpose: systemctl unmask {arguments[-1]}, then run again"
+        )
         raise CommandError(f"{error}. {remedy}") from error

@@ -20,11 +20,11 @@ from .findings import (
     PEERMEM,
     GpuFindings,
     GpuResult,
+    GpuSlot,
     GpuTarget,
-    Place,
     aside,
     bad,
-    places,
+    slots_of,
 )
 from .gpu_checks import FABRIC, FAULTS, PRESENT, XID
 from .reading import ACTIVE, DMABUF_KERNEL, FABRIC_MANAGER, Gpus, Xid, kernel_version
@@ -42,8 +42,19 @@ COUNT = "gpu_count"
 ORDER = "gpu_order"
 EACH = (*gpu_checks.RULES, gpu_checks.RECOVERY)
 NAMES = (
-    *(DRIVER, VERSION, OPEN, WARNINGS, DIRECT, FM_VERSION, FM, NVML),
-    *(PRESENT, COUNT, ORDER, *EACH, XID),
+    DRIVER,
+    VERSION,
+    OPEN,
+    WARNINGS,
+    DIRECT,
+    FM_VERSION,
+    FM,
+    NVML,
+    PRESENT,
+    COUNT,
+    ORDER,
+    *EACH,
+    XID,
 )
 """Every check; each is reported, or names the finding that prevented it."""
 MASKED = "masked"
@@ -62,21 +73,21 @@ def evaluate(gpus: Gpus, wanted: GpuTarget, node: Node) -> GpuFindings:
     _gpudirect(findings)
     findings.without_fabric = _fabric_manager(findings)
     _nvml(findings)
-    known = places(gpus, wanted)
+    known = slots_of(gpus, wanted)
     _presence(findings, known)
     skipped = _skipped(findings)
     for name, (rule, remedy) in gpu_checks.RULES.items():
         if skipped.get(name):
             findings.skip(name, None, skipped[name])
         else:
-            results = [(place, rule(findings, place)) for place in findings.there]
+            results = [(slot, rule(findings, slot)) for slot in findings.responding]
             findings.each(name, results, remedy)
-    recovery = [(place, gpu_checks.recovery(findings, place)) for place in findings.there]
+    recovery = [(slot, gpu_checks.recovery(findings, slot)) for slot in findings.responding]
     findings.each(gpu_checks.RECOVERY, recovery)
     _kernel_log(findings, known)
-    for place in known:
-        if place not in findings.there:
-            findings.unread(EACH, PRESENT, place.name)
+    for slot in known:
+        if slot not in findings.responding:
+            findings.unread(EACH, PRESENT, slot.name)
     findings.settling = _settling(findings)
     return findings
 
@@ -279,32 +290,32 @@ def _settling(findings: GpuFindings) -> bool:
     failed = {check.name for check in findings.checks if check.status in (FAILED, PENDING)}
     if failed != {FABRIC} or findings.missing_modules():
         return False
-    waiting = [p for p in findings.there if FABRIC in findings.blamed.get(p.name, [])]
+    waiting = [p for p in findings.responding if FABRIC in findings.blamed.get(p.name, [])]
     return all(p.gpu.text("fabric/state") in gpu_checks.UNSETTLED for p in waiting)
 
 
-def _presence(findings: GpuFindings, known: Sequence[Place]) -> None:
+def _presence(findings: GpuFindings, known: Sequence[GpuSlot]) -> None:
     """Check that the expected GPUs are present, respond, and are in order."""
-    results = [(place, _present(findings.found, place)) for place in known]
+    results = [(slot, _present(findings.found, slot)) for slot in known]
     findings.each(PRESENT, results)
-    findings.there = [
-        place for place, result in results if result.status == OK and not result.reason
+    findings.responding = [
+        slot for slot, result in results if result.status == OK and not result.reason
     ]
-    missing = len(findings.there) < len(known)
-    goal, seen = len(findings.wanted.gpus), len(findings.there)
+    missing = len(findings.responding) < len(known)
+    goal, seen = len(findings.wanted.gpus), len(findings.responding)
     if missing:
         findings.skip(COUNT, goal, f"{seen} respond: see {PRESENT}")
     elif seen == goal:
         findings.ok(COUNT, goal, seen)
     else:
-        extra = ", ".join(place.pci for place in known if not place.entry) or "none"
+        extra = ", ".join(slot.pci for slot in known if not slot.entry) or "none"
         reason = f"not in the model: {extra}. See lspci -d 10de:, or correct gpus in the model"
         findings.fail(COUNT, goal, seen, reason)
 
     # GPU k of the model must be GPU k of nvidia-smi and, in PCI order, of CUDA.
-    modelled = [place for place in known if place.entry]
-    wanted = [place.pci for place in modelled]
-    order = [place.pci for place in sorted(modelled, key=lambda place: place.gpu.index)]
+    modelled = [slot for slot in known if slot.entry]
+    wanted = [slot.pci for slot in modelled]
+    order = [slot.pci for slot in sorted(modelled, key=lambda slot: slot.gpu.index)]
     if not findings.wanted.by_address:
         findings.skip(
             ORDER, None, "the model has no PCI addresses of GPUs: the driver's order applies"
@@ -318,23 +329,23 @@ def _presence(findings: GpuFindings, known: Sequence[Place]) -> None:
         findings.fail(ORDER, wanted, order, reason)
 
 
-def _present(found: Gpus, place: Place) -> GpuResult:
-    goal, function, smi = "answers", place.function, found.smi
+def _present(found: Gpus, slot: GpuSlot) -> GpuResult:
+    goal, function, smi = "answers", slot.function, found.smi
     said = (
-        place.gpu.lost,
-        smi.unreachable.get(place.pci, ""),
-        found.nvml.errors.get(place.pci, ""),
+        slot.gpu.lost,
+        smi.unreachable.get(slot.pci, ""),
+        found.nvml.errors.get(slot.pci, ""),
     )
     if any(NEEDS_RESET.lower() in each.lower() for each in said):
         text = (
-            f"{place.where}: the driver requires a reset of it, and no job can use it before. "
+            f"{slot.where}: the driver requires a reset of it, and no job can use it before. "
             "Stop its jobs and reset it (docs/gpu.md), or reboot the node; if it happens again, "
             "have the GPU replaced."
         )
-        reason = Reason(f"{place.name} {place.pci} reset", goal, NEEDS_RESET, text)
+        reason = Reason(f"{slot.name} {slot.pci} reset", goal, NEEDS_RESET, text)
         return GpuResult(goal, NEEDS_RESET, reason=reason)
-    lost = place.gpu.lost
-    if place.listed and not lost:
+    lost = slot.gpu.lost
+    if slot.listed and not lost:
         return GpuResult(goal, goal)
     fell_off = (
         "See dmesg (Xid 79, RmInitAdapter), drain the node and reboot it, or power it off and on; "
@@ -343,16 +354,16 @@ def _present(found: Gpus, place: Place) -> GpuResult:
     if lost:
         return bad(goal, lost, f"the driver lost it ({lost})", fell_off)
     if function is None:
-        others = ", ".join(each.pci for each in found.machine.gpus) or "none"
+        others = ", ".join(gpu.pci for gpu in found.machine.gpus) or "none"
         remedy = (
             f"Power the node off and on, reseat or replace the GPU. GPUs on the bus: {others}. If "
             "the machine is right, correct gpus.pci in the model."
         )
         return bad(goal, "not on the bus", "no GPU at this address of the PCI bus", remedy)
-    if smi.error and place.pci not in smi.unreachable:
+    if smi.error and slot.pci not in smi.unreachable:
         others = ", ".join(smi.unreachable)
         return aside(goal, f"nvidia-smi failed at another GPU: see {PRESENT} of {others}")
-    words = smi.unreachable.get(place.pci) or "it does not list it"
+    words = smi.unreachable.get(slot.pci) or "it does not list it"
     if function.driver not in ("", None, "nvidia"):
         words = f"it is bound to {function.driver}"
     what = f"it is on the PCI bus, but the driver does not reach it ({words})"
@@ -380,31 +391,31 @@ OF_SWITCH = (
 )
 
 
-def _kernel_log(findings: GpuFindings, known: Sequence[Place]) -> None:
+def _kernel_log(findings: GpuFindings, known: Sequence[GpuSlot]) -> None:
     if findings.found.xid_error:
-        why = "the kernel log cannot be read: journalctl -k -b"
-        findings.fail(XID, "none", findings.found.xid_error, why)
+        reason = "the kernel log cannot be read: journalctl -k -b"
+        findings.fail(XID, "none", findings.found.xid_error, reason)
         return
     found, results = findings.found.xids, []
     there = {xid.number for xid in found}
-    for place in known:
-        own = [xid for xid in found if xid.pci == place.pci and not xid.switch]
-        own = [*xids.standing(own, place.gpu.recovery)]
+    for slot in known:
+        own = [xid for xid in found if xid.pci == slot.pci and not xid.switch]
+        own = [*xids.standing(own, slot.gpu.recovery)]
         own += xids.causes(own, there)
-        blamed = [name for name in findings.blamed.get(place.name, []) if name in FAULTS]
-        results.append((place, _xids(findings.wanted, own, blamed)))
+        blamed = [name for name in findings.blamed.get(slot.name, []) if name in FAULTS]
+        results.append((slot, _xids(findings.wanted, own, blamed)))
     findings.each(XID, results)
     # Errors of an NVSwitch, or of a GPU that is gone and that the model does not name.
-    places = {place.pci for place in known}
-    others = [xid for xid in found if xid.switch or xid.pci not in places]
+    slots = {slot.pci for slot in known}
+    others = [xid for xid in found if xid.switch or xid.pci not in slots]
     for pci, switch in sorted({(xid.pci, xid.switch) for xid in others}):
         own = [xid for xid in others if (xid.pci, xid.switch) == (pci, switch)]
         result = _xids(findings.wanted, xids.standing(own, ""), ())
         if result.status == FAILED:
             subject = f"NVSwitch {pci}" if switch else pci
             fatal = switch and result.remedy == REMEDIES[xids.RESET]
-            why = f"{result.what}. {OF_SWITCH if fatal else result.remedy}"
-            findings.fail(XID, result.wanted, result.found, why, subject)
+            reason = f"{result.what}. {OF_SWITCH if fatal else result.remedy}"
+            findings.fail(XID, result.wanted, result.found, reason, subject)
 
 
 def _asks(wanted: GpuTarget, xid: Xid) -> str:

@@ -77,7 +77,7 @@ class GpuTarget:
 
 
 @dataclass(frozen=True)
-class Place:
+class GpuSlot:
     """One GPU: its entry in the model, its PCI function, and its state in nvidia-smi."""
 
     index: int
@@ -103,7 +103,7 @@ class Place:
         return f"GPU {self.index} at {self.pci}" + (f" ({shown})" if shown else "")
 
 
-def places(found: Gpus, wanted: GpuTarget) -> list[Place]:
+def slots_of(found: Gpus, wanted: GpuTarget) -> list[GpuSlot]:
     """Match the GPUs of model, PCI bus and driver by PCI address.
 
     GPUs of the model come first, in its order. If the model has no addresses, use those found.
@@ -120,7 +120,7 @@ def places(found: Gpus, wanted: GpuTarget) -> list[Place]:
     else:
         at = dict(enumerate(addresses))
     return [
-        Place(
+        GpuSlot(
             index,
             pci,
             entries.get(index, {}),
@@ -152,9 +152,9 @@ def bad(wanted: Any, found: Any, what: str, remedy: str = "") -> GpuResult:
     return GpuResult(wanted, found, what, remedy, FAILED)
 
 
-def unknown(place: Place, wanted: Any, path: str) -> GpuResult:
+def unknown(slot: GpuSlot, wanted: Any, path: str) -> GpuResult:
     """Result for an element of nvidia-smi without a value."""
-    raw = place.gpu.raw(path)
+    raw = slot.gpu.raw(path)
     what = f"nvidia-smi gives no {path}" + (f" ({raw})" if raw else "")
     return bad(wanted, None, what, "See nvidia-smi -q.")
 
@@ -175,7 +175,7 @@ class GpuFindings:
     reasons: list[Reason] = field(default_factory=list)
     blamed: dict[str, list[str]] = field(default_factory=dict)
     """Subject of a GPU to the checks that failed for it."""
-    there: Sequence[Place] = ()
+    responding: Sequence[GpuSlot] = ()
     """GPUs that respond."""
     without_fabric: str = ""
     """The finding of the node that excludes all GPUs from the fabric."""
@@ -235,27 +235,29 @@ class GpuFindings:
         status, why = self.node.reboot_due(reason, reason.reason)
         self.checks.append(Check(name, wanted, found, status, subject, why))
 
-    def each(self, name: str, results: Sequence[tuple[Place, GpuResult]], remedy: str = "") -> None:
+    def each(
+        self, name: str, results: Sequence[tuple[GpuSlot, GpuResult]], remedy: str = ""
+    ) -> None:
         """Add one check per GPU; a fault that all GPUs have is one check."""
         faults = [each for each in results if each[1].status in (FAILED, PENDING)]
-        for place, _result in faults:
-            self.blamed.setdefault(place.name, []).append(name)
+        for slot, _result in faults:
+            self.blamed.setdefault(slot.name, []).append(name)
         alike = len({repr(each) for _place, each in results}) == 1
         if faults and alike and len(results) > 1:
             subject = f"all {len(results)} GPUs"
             self.checks.append(_check(name, subject, subject, results[0][1], remedy))
             return
-        for place, result in results:
+        for slot, result in results:
             if result.status == NOT_APPLICABLE:
-                self.skip(name, result.wanted, result.what, place.name)
+                self.skip(name, result.wanted, result.what, slot.name)
             elif result.reason:
-                self.reboot(name, result.wanted, result.found, result.reason, place.name)
+                self.reboot(name, result.wanted, result.found, result.reason, slot.name)
             else:
-                self.checks.append(_check(name, place.name, place.where, result, remedy))
+                self.checks.append(_check(name, slot.name, slot.where, result, remedy))
 
 
 def _check(name: str, subject: str, where: str, result: GpuResult, remedy: str) -> Check:
-    why = result.what
+    reason = result.what
     if result.status != OK:
-        why = f"{where}: {result.what}. {result.remedy or remedy}"
-    return Check(name, result.wanted, result.found, result.status, subject, why)
+        reason = f"{where}: {result.what}. {result.remedy or remedy}"
+    return Check(name, result.wanted, result.found, result.status, subject, reason)

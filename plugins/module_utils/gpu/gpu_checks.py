@@ -15,7 +15,7 @@ from ..core.checks import differs
 from ..core.reboots import Reason
 from ..hardware import PcieLink
 from ..hardware.inventory import best, describe
-from .findings import GpuFindings, GpuResult, Place, aside, bad, unknown
+from .findings import GpuFindings, GpuResult, GpuSlot, aside, bad, unknown
 from .reading import FABRIC_MANAGER, PERSISTENCED, SIMULATED
 from .smi import GpuReading
 
@@ -63,7 +63,7 @@ SLOWDOWNS: Mapping[str, str] = {
 
 def expected(
     findings: GpuFindings,
-    place: Place,
+    slot: GpuSlot,
     path: str,
     value: Callable[[GpuReading, str], object] = GpuReading.text,
 ) -> bool:
@@ -71,36 +71,36 @@ def expected(
 
     If no GPU of the node has it, this product or driver does not report it.
     """
-    known = (value(each.gpu, path) not in ("", None) for each in findings.there)
-    return place.gpu.has(path) or any(known)
+    known = (value(each.gpu, path) not in ("", None) for each in findings.responding)
+    return slot.gpu.has(path) or any(known)
 
 
-def unread(findings: GpuFindings, place: Place, *paths: str) -> str:
+def unread(findings: GpuFindings, slot: GpuSlot, *paths: str) -> str:
     """The first of these elements that should have a value and has none."""
-    lacking = (path for path in paths if place.gpu.flag(path) is None)
-    return next((path for path in lacking if expected(findings, place, path, GpuReading.flag)), "")
+    lacking = (path for path in paths if slot.gpu.flag(path) is None)
+    return next((path for path in lacking if expected(findings, slot, path, GpuReading.flag)), "")
 
 
-def _alike(path: str, findings: GpuFindings, place: Place) -> GpuResult:
+def _alike(path: str, findings: GpuFindings, slot: GpuSlot) -> GpuResult:
     """The same value on every GPU: the desired one, otherwise that of most GPUs."""
-    values = [each.gpu.text(path).removesuffix(SIMULATED).strip() for each in findings.there]
+    values = [each.gpu.text(path).removesuffix(SIMULATED).strip() for each in findings.responding]
     known = Counter(filter(None, values))
     wanted = findings.wanted.product if path == "product_name" else findings.wanted.vbios
     goal = wanted or (known.most_common(1)[0][0] if known else "known")
-    seen = place.gpu.text(path).removesuffix(SIMULATED).strip()
+    seen = slot.gpu.text(path).removesuffix(SIMULATED).strip()
     if not seen:
-        return unknown(place, goal, path)
+        return unknown(slot, goal, path)
     if seen == goal:
         return GpuResult(goal, seen)
     return bad(goal, seen, f"it has {seen}, {'wanted is' if wanted else 'the others have'} {goal}")
 
 
-def mig(findings: GpuFindings, place: Place) -> GpuResult:
+def mig(findings: GpuFindings, slot: GpuSlot) -> GpuResult:
     """A partitioned GPU gives a rank only a part of it, without NVLink."""
     path, later = "mig_mode/current_mig", "mig_mode/pending_mig"
-    on, pending = place.gpu.flag(path), place.gpu.flag(later)
-    if on is None or unread(findings, place, later):
-        return unknown(place, "disabled", path if on is None else later)
+    on, pending = slot.gpu.flag(path), slot.gpu.flag(later)
+    if on is None or unread(findings, slot, later):
+        return unknown(slot, "disabled", path if on is None else later)
     seen = "enabled" if on else "disabled"
     if pending is not None and pending != on:
         seen += f", pending {'enabled' if pending else 'disabled'}"
@@ -109,10 +109,10 @@ def mig(findings: GpuFindings, place: Place) -> GpuResult:
     return bad("disabled", seen, f"MIG is {seen}, and an MPI rank needs a whole GPU")
 
 
-def persistence(findings: GpuFindings, place: Place) -> GpuResult:
-    on = place.gpu.persistence
+def persistence(findings: GpuFindings, slot: GpuSlot) -> GpuResult:
+    on = slot.gpu.persistence
     if on is None:
-        return unknown(place, "enabled", "persistence_mode")
+        return unknown(slot, "enabled", "persistence_mode")
     if on:
         return GpuResult("enabled", "enabled")
     what = "persistence mode is disabled"
@@ -122,76 +122,76 @@ def persistence(findings: GpuFindings, place: Place) -> GpuResult:
     return GpuResult("enabled", "disabled", what, remedy, status)
 
 
-def ecc_mode(findings: GpuFindings, place: Place) -> GpuResult:
+def ecc_mode(findings: GpuFindings, slot: GpuSlot) -> GpuResult:
     path = "ecc_mode/current_ecc"
-    on = place.gpu.flag(path)
+    on = slot.gpu.flag(path)
     if on is None:
-        return unknown(place, "enabled", path)
+        return unknown(slot, "enabled", path)
     if on:
         return GpuResult("enabled", "enabled")
-    if place.gpu.flag("ecc_mode/pending_ecc"):
-        text = f"{place.where}: ECC is off and will be on after the next boot."
-        reason = Reason(f"{place.name} {place.pci} ECC", "enabled", "disabled", text)
+    if slot.gpu.flag("ecc_mode/pending_ecc"):
+        text = f"{slot.where}: ECC is off and will be on after the next boot."
+        reason = Reason(f"{slot.name} {slot.pci} ECC", "enabled", "disabled", text)
         return GpuResult("enabled", "disabled, pending enabled", reason=reason)
     return bad("enabled", "disabled", "ECC is disabled: memory errors corrupt results unnoticed")
 
 
-def row_remap(findings: GpuFindings, place: Place) -> GpuResult:
+def row_remap(findings: GpuFindings, slot: GpuSlot) -> GpuResult:
     """Memory repairs that await a reset, failed, or are too many."""
-    most, gpu = findings.wanted.remapped_rows, place.gpu
+    most, gpu = findings.wanted.remapped_rows, slot.gpu
     limit = f"at most {most} rows, none pending, no failure"
     base = "remapped_rows/remapped_row_"
     rows = [gpu.number(f"{base}corr"), gpu.number(f"{base}unc")]
     failure = gpu.flag(f"{base}failure")
     if None in rows or failure is None or gpu.flag(f"{base}pending") is None:
-        return unknown(place, limit, "remapped_rows")
+        return unknown(slot, limit, "remapped_rows")
     count = sum(each or 0 for each in rows)
-    lacking = unread(findings, place, *REPAIRS.values())
+    lacking = unread(findings, slot, *REPAIRS.values())
     if failure:
         return bad(limit, f"{count} rows, failure", "a row of its memory could not be remapped")
     if count > most:
         return bad(limit, f"{count} rows", f"{count} rows of its memory are remapped")
     kinds = " and ".join(kind for kind, path in REPAIRS.items() if gpu.flag(path))
     if not kinds:
-        return unknown(place, limit, lacking) if lacking else GpuResult(limit, f"{count} rows")
+        return unknown(slot, limit, lacking) if lacking else GpuResult(limit, f"{count} rows")
     text = (
-        f"{place.where}: a {kinds} repair of its memory takes effect at a reset of the GPU, which "
+        f"{slot.where}: a {kinds} repair of its memory takes effect at a reset of the GPU, which "
         "a reboot includes. If it is still pending afterwards, replace the GPU."
     )
-    reason = Reason(f"{place.name} {place.pci} memory repair", "done", kinds, text)
+    reason = Reason(f"{slot.name} {slot.pci} memory repair", "done", kinds, text)
     return GpuResult(limit, f"{count} rows, {kinds} pending", reason=reason)
 
 
-def ecc(findings: GpuFindings, place: Place) -> GpuResult:
+def ecc(findings: GpuFindings, slot: GpuSlot) -> GpuResult:
     """Uncorrectable errors since the driver was loaded, and over the GPU's lifetime."""
-    most, blamed = findings.wanted.volatile_uncorrectable, findings.blamed.get(place.name, [])
+    most, blamed = findings.wanted.volatile_uncorrectable, findings.blamed.get(slot.name, [])
     goal = f"at most {most} uncorrectable since the driver was loaded"
     for path, what in BEYOND_REPAIR.items():
-        if place.gpu.flag(path):
+        if slot.gpu.flag(path):
             return bad(goal, what, what)
     if ECC_MODE in blamed:
         return aside(goal, f"not read: see {ECC_MODE}")
-    lacking = unread(findings, place, *BEYOND_REPAIR)
+    lacking = unread(findings, slot, *BEYOND_REPAIR)
     if lacking:
-        return unknown(place, goal, lacking)
-    errors = [place.gpu.number(f"ecc_errors/volatile/{name}") for name in UNCORRECTABLE]
+        return unknown(slot, goal, lacking)
+    errors = [slot.gpu.number(f"ecc_errors/volatile/{name}") for name in UNCORRECTABLE]
     if None in errors:
-        return unknown(place, goal, "ecc_errors/volatile")
-    count = sum(each or 0 for each in errors)
+        return unknown(slot, goal, "ecc_errors/volatile")
+    count = sum(error or 0 for error in errors)
     if count > most:
         if ROW_REMAP in blamed:
             text = f"{count} uncorrectable: see {ROW_REMAP}, which is about the same memory"
             return aside(goal, text)
         what = f"uncorrectable errors of its memory since the driver was loaded: {count}"
         return bad(goal, count, what)
-    ever = [place.gpu.number(f"ecc_errors/aggregate/{name}") or 0 for name in UNCORRECTABLE]
+    ever = [slot.gpu.number(f"ecc_errors/aggregate/{name}") or 0 for name in UNCORRECTABLE]
     note = f"{sum(ever)} uncorrectable errors over its lifetime" if sum(ever) else ""
     return GpuResult(goal, count, note)
 
 
-def pcie(findings: GpuFindings, place: Place) -> GpuResult:
+def pcie(findings: GpuFindings, slot: GpuSlot) -> GpuResult:
     """Width in any case; speed unless the GPU is idle, when it may reduce its link speed."""
-    wanted, function = findings.wanted, place.function
+    wanted, function = findings.wanted, slot.function
     link = function.link if function else PcieLink()
     bridges = function.bridges if function else ()
     above = findings.found.machine.functions.get(bridges[-1]) if bridges else None
@@ -204,7 +204,7 @@ def pcie(findings: GpuFindings, place: Place) -> GpuResult:
     if link.width >= wanted.pcie_width:
         if link.speed_gts >= speed:
             return GpuResult(goal, seen)
-        state = place.gpu.text("performance_state")
+        state = slot.gpu.text("performance_state")
         if re.fullmatch(r"P\d+", state) and state not in AWAKE:
             text = f"in {state} a GPU may reduce its PCIe speed ({seen}): measure it under load"
             return aside(goal, text)
@@ -212,9 +212,9 @@ def pcie(findings: GpuFindings, place: Place) -> GpuResult:
     return bad(goal, seen, f"its PCIe link is {seen}, wanted {goal}; its ends support {most}")
 
 
-def numa(findings: GpuFindings, place: Place) -> GpuResult:
-    goal = place.entry.get("numa")
-    seen = place.function.numa if place.function else None
+def numa(findings: GpuFindings, slot: GpuSlot) -> GpuResult:
+    goal = slot.entry.get("numa")
+    seen = slot.function.numa if slot.function else None
     if goal is None:
         return aside(None, "the model gives no NUMA node")
     if seen == goal:
@@ -222,22 +222,22 @@ def numa(findings: GpuFindings, place: Place) -> GpuResult:
     return bad(goal, seen, f"it is on NUMA node {seen}, the model has {goal}")
 
 
-def rail(findings: GpuFindings, place: Place) -> GpuResult:
+def rail(findings: GpuFindings, slot: GpuSlot) -> GpuResult:
     """GPU k and the NIC of its rail must share a PCIe switch, by PCI topology."""
     machine = findings.found.machine
     nics = {
         str(entry["pci"]): str(entry.get("interface") or f"rail{entry.get('rail')}")
         for entry in findings.wanted.rails
-        if entry.get("gpu") == place.index and entry.get("pci")
+        if entry.get("gpu") == slot.index and entry.get("pci")
     }
-    if not nics or not place.function:
+    if not nics or not slot.function:
         return aside(None, "the model pairs no rail with a PCI address with it")
     goal = ", ".join(f"{name} at {pci}" for pci, name in nics.items())
     gone = [name for pci, name in nics.items() if machine.at(pci) is None]
     if gone:
         where = "see rail_nic of the layer rails"
         return aside(goal, f"the NIC of {', '.join(gone)} is missing: {where}")
-    beside = [port.pci or "" for port in machine.ports if place.pci in port.gpus]
+    beside = [port.pci or "" for port in machine.ports if slot.pci in port.gpus]
     seen = ", ".join(beside) or "no NIC"
     if all(pci in beside for pci in nics):
         return GpuResult(goal, seen)
@@ -245,81 +245,81 @@ def rail(findings: GpuFindings, place: Place) -> GpuResult:
     return bad(goal, seen, what)
 
 
-def fabric(findings: GpuFindings, place: Place) -> GpuResult:
+def fabric(findings: GpuFindings, slot: GpuSlot) -> GpuResult:
     """State Completed and status Success."""
     goal = "Completed, Success"
-    state = place.gpu.text("fabric/state")
-    status = place.gpu.raw("fabric/status")  # an error text is its value
+    state = slot.gpu.text("fabric/state")
+    status = slot.gpu.raw("fabric/status")  # an error text is its value
     seen = ", ".join(each for each in (state, status) if each not in ("", "N/A"))
     if seen == goal:
-        values = {name: place.gpu.text(f"fabric/health/{name}") for name in HEALTHY}
+        values = {name: slot.gpu.text(f"fabric/health/{name}") for name in HEALTHY}
         odd = [name for name, value in values.items() if value.lower() != HEALTHY[name]]
         faults = ", ".join(f"{name} {values[name]}" for name in odd if values[name])
         if "summary" not in odd or not faults:
             path = "fabric/health/summary"
-            if not values["summary"] and expected(findings, place, path):
-                return unknown(place, goal, path)
+            if not values["summary"] and expected(findings, slot, path):
+                return unknown(slot, goal, path)
             return GpuResult(goal, seen)
         what = f"its fabric is not healthy: {faults}"
         return bad(goal, f"{seen}, {faults}", what)
     if findings.without_fabric:
         return aside(goal, f"{seen or 'unknown'}: see {findings.without_fabric}")
     if not state:
-        return unknown(place, goal, "fabric/state")
+        return unknown(slot, goal, "fabric/state")
     if state in UNSETTLED:
         what = f"its fabric is {seen}: until it is completed, CUDA fails with error 802"
         return bad(goal, seen, what, findings.missing_modules().strip())
     return bad(goal, seen, f"its fabric is {seen}: it did not join the NVLink fabric")
 
 
-def nvlinks(findings: GpuFindings, place: Place) -> GpuResult:
+def nvlinks(findings: GpuFindings, slot: GpuSlot) -> GpuResult:
     """The expected number of NVLinks, all active."""
     goal, answer = findings.wanted.nvlinks, findings.found.nvml
-    links = answer.links.get(place.pci)
+    links = answer.links.get(slot.pci)
     if links is None:
-        error = answer.errors.get(place.pci, "it does not list this GPU")
+        error = answer.errors.get(slot.pci, "it does not list this GPU")
         return bad(goal, None, f"NVML reports none of its NVLinks: {error}")
     active = sum(links)
     if active >= goal:
         return GpuResult(goal, active)
-    if FABRIC in findings.blamed.get(place.name, []) or findings.without_fabric:
+    if FABRIC in findings.blamed.get(slot.name, []) or findings.without_fabric:
         return aside(goal, f"{active} active: see {findings.without_fabric or FABRIC}")
     down = ", ".join(str(number) for number, link in enumerate(links) if not link)
     return bad(goal, active, f"{active} of {len(links)} NVLinks are active, down: {down or 'none'}")
 
 
-def slowdown(findings: GpuFindings, place: Place) -> GpuResult:
+def slowdown(findings: GpuFindings, slot: GpuSlot) -> GpuResult:
     base = "clocks_event_reasons/clocks_event_reason_"
-    flag, whole = place.gpu.flag, f"{base}hw_slowdown"
+    flag, whole = slot.gpu.flag, f"{base}hw_slowdown"
     causes = ", ".join(cause for name, cause in SLOWDOWNS.items() if flag(base + name))
     if causes or flag(whole):
         causes = causes or "unknown cause"
         return bad("none", causes, f"hardware reduces its clocks: {causes}")
-    lacking = unread(findings, place, *(base + name for name in SLOWDOWNS))
+    lacking = unread(findings, slot, *(base + name for name in SLOWDOWNS))
     if flag(whole) is None or lacking:
-        return unknown(place, "none", lacking or whole)
+        return unknown(slot, "none", lacking or whole)
     return GpuResult("none", "none")
 
 
-def recovery(findings: GpuFindings, place: Place) -> GpuResult:
+def recovery(findings: GpuFindings, slot: GpuSlot) -> GpuResult:
     """The action that the driver requests, if no other finding explains it."""
-    action = place.gpu.recovery
+    action = slot.gpu.recovery
     if not action:
-        return unknown(place, "None", "gpu_recovery_action")
+        return unknown(slot, "None", "gpu_recovery_action")
     if action == "None":
         return GpuResult("None", action)
-    causes = [name for name in findings.blamed.get(place.name, []) if name in FAULTS]
+    causes = [name for name in findings.blamed.get(slot.name, []) if name in FAULTS]
     if causes:
         return aside("None", f"the driver requests {action}: see {', '.join(causes)}")
     text = (
-        f"{place.where}: the driver requests {action} (gpu_recovery_action), which a reboot "
+        f"{slot.where}: the driver requests {action} (gpu_recovery_action), which a reboot "
         f"includes. For the cause see {XID} and dmesg (Xid 154 and earlier ones)."
     )
-    reason = Reason(f"{place.name} {place.pci} recovery", "None", action, text)
+    reason = Reason(f"{slot.name} {slot.pci} recovery", "None", action, text)
     return GpuResult("None", action, reason=reason)
 
 
-RULES: Mapping[str, tuple[Callable[[GpuFindings, Place], GpuResult], str]] = {
+RULES: Mapping[str, tuple[Callable[[GpuFindings, GpuSlot], GpuResult], str]] = {
     PRODUCT: (
         partial(_alike, "product_name"),
         "Install the model of GPU that the others have, or correct the cluster model.",

@@ -146,12 +146,14 @@ class DriverModules:
         if hidden:
             return self.shared.without_driver.hides("dkms", INSTALLED, subject)
         state, name = module.status(node, release)
-        why = f"for kernel {release}; look into /{LOG.format(name, module.version)}"
+        reason = f"for kernel {release}; look into /{LOG.format(name, module.version)}"
         if state.startswith(DIFFERENT):
             words = " ".join(_words(module, name, release))
-            why = f"unless this is intentional: dkms install {words} --force, reboot"
+            reason = f"unless this is intentional: dkms install {words} --force, reboot"
         check_mode = node.check_mode
-        return compare("dkms", INSTALLED, state, subject=subject, check_mode=check_mode, reason=why)
+        return compare(
+            "dkms", INSTALLED, state, subject=subject, check_mode=check_mode, reason=reason
+        )
 
     def _loading(self, node: Node) -> list[Step]:
         runs, what = self.shared.kernel.driver, "kernel module nvidia"
@@ -263,11 +265,11 @@ class BootModules:
 
     def _check(self, node: Node, module: str) -> Check:
         found = "loaded" if self.shared.kernel.loaded(module) else "not loaded"
-        why = f"see the output of modprobe {module}, and dmesg"
+        reason = f"see the output of modprobe {module}, and dmesg"
         if module == PEER_MEMORY and self._outdated(node):
             found = f"built before {RDMA_CORE} changed"
-            why = "the next boot cannot load it: DKMS did not rebuild its driver"
-        return self.shared.check(node, "kernel_module", module, "loaded", found, why)
+            reason = "the next boot cannot load it: DKMS did not rebuild its driver"
+        return self.shared.check(node, "kernel_module", module, "loaded", found, reason)
 
     def _load(self, node: Node, module: str) -> None:
         kernel = self.shared.kernel
@@ -367,8 +369,8 @@ class Services:
     def verify(self, node: Node) -> Verdict:
         """Check DCGM only; the checks of the GPUs cover the other services."""
         found = systemd.state(node, DCGM) if DCGM in self.wanted else ""
-        why = f"see journalctl -u {DCGM}"
-        check = self.shared.check(node, "service", DCGM, "enabled, active", found, why)
+        reason = f"see journalctl -u {DCGM}"
+        check = self.shared.check(node, "service", DCGM, "enabled, active", found, reason)
         return Verdict([check] if found else [])
 
     def _stale(self, node: Node) -> bool:

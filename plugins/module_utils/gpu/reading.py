@@ -35,8 +35,18 @@ _VERSION = re.compile(r"\d{3}\.\d+(?:\.\d+)?")
 RESET_TAG = "nvsentinel-gpu-reset"
 """Tag of messages of NVSentinel's reset job (NVIDIA/NVSentinel pull 1240 and 1475): _RESET."""
 JOURNAL = (
-    *("journalctl", "-b", "-o", "json", "--no-pager", "--output-fields=MESSAGE", "--quiet"),
-    *("--lines=50000", "_TRANSPORT=kernel", "+", f"SYSLOG_IDENTIFIER={RESET_TAG}", "_UID=0"),
+    "journalctl",
+    "-b",
+    "-o",
+    "json",
+    "--no-pager",
+    "--output-fields=MESSAGE",
+    "--quiet",
+    "--lines=50000",
+    "_TRANSPORT=kernel",
+    "+",
+    f"SYSLOG_IDENTIFIER={RESET_TAG}",
+    "_UID=0",
 )
 """The kernel's messages, and root's about resets."""
 RECORDED = "var/log/kernel.json"

@@ -141,20 +141,20 @@ def users(root: Path) -> list[Process]:
     That is every process with an open device of the driver, and every MPI process, which may open
     one later. Jobs in containers are included.
     """
-    found = {each.pid: each for each in busy.processes(root)}
+    found = {process.pid: process for process in busy.processes(root)}
     own = {name[: processes.COMM_LENGTH] for name in OWN}
-    for each in processes.openers(root, lambda path: path.startswith(DEVICES)):
+    for opener in processes.openers(root, lambda path: path.startswith(DEVICES)):
         # A process of that name in a login session is no service of the set.
-        if each.name not in own or each.service == "":
-            of = f", {each.service}" if each.service else ""
-            found[each.pid] = Process(each.pid, "", each.name, f"has {each.file} open{of}")
+        if opener.name not in own or opener.service == "":
+            of = f", {opener.service}" if opener.service else ""
+            found[opener.pid] = Process(opener.pid, "", opener.name, f"has {opener.file} open{of}")
     for pid in _ourselves(root):
         found.pop(pid, None)
     return [found[pid] for pid in sorted(found)]
 
 
 def listed(jobs: Sequence[Process]) -> str:
-    return some([f"{each.command} (PID {each.pid}: {each.why})" for each in jobs], MAX_LISTED_JOBS)
+    return some([f"{job.command} (PID {job.pid}: {job.why})" for job in jobs], MAX_LISTED_JOBS)
 
 
 def _ourselves(root: Path) -> Iterator[int]:
@@ -219,7 +219,7 @@ class GpuPackages:
         self._look(PackagePlan())
 
     def _look(self, planned: PackagePlan) -> None:
-        names = {*self.installer.manager.installed(), *(each.name for each in planned.changes)}
+        names = {*self.installer.manager.installed(), *(change.name for change in planned.changes)}
         self.shared.gdrcopy = bool(names & GDRDRV)
 
     def verify(self, node: Node) -> Verdict:
@@ -233,7 +233,7 @@ class GpuPackages:
 
 
 def _refusal(planned: PackagePlan, jobs: Sequence[Process]) -> str:
-    changes = [each for each in planned.changes if DRIVER_PACKAGES.fullmatch(each.name)]
+    changes = [change for change in planned.changes if DRIVER_PACKAGES.fullmatch(change.name)]
     if changes:
         first = f"{changes[0].name} {changes[0].before or 'absent'} -> {changes[0].after}"
         what = f"{len(changes)} packages of the driver would change ({first})"
@@ -242,7 +242,7 @@ def _refusal(planned: PackagePlan, jobs: Sequence[Process]) -> str:
     else:
         what = f"{planned.changes[0].name} would change, with dependencies that are not known yet"
     # MPS' server outlives its clients, also on a drained node.
-    mps = any(each.command.startswith(busy.MPS) for each in jobs)
+    mps = any(job.command.startswith(busy.MPS) for job in jobs)
     end = " and end MPS (echo quit | nvidia-cuda-mps-control)" if mps else ""
     return (
         f"{what}, and the GPUs are in use: {listed(jobs)}. Drain the node{end}, stop services that "
@@ -260,4 +260,4 @@ def fitting(installed: Mapping[str, str], driver: str) -> bool:
 def touches(planned: PackagePlan, names: re.Pattern[str]) -> bool:
     """Whether such packages change, or may change in a repair or as unknown dependencies."""
     unknown = planned.repairs or (planned.changes and not planned.solved)
-    return bool(unknown) or any(names.fullmatch(each.name) for each in planned.changes)
+    return bool(unknown) or any(names.fullmatch(change.name) for change in planned.changes)

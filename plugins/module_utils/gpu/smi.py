@@ -26,8 +26,14 @@ NO_SUCH_THING = ("", "n/a", "not supported", "requested functionality has been d
 """Texts for features that the driver or the GPU lacks. Any other text is an error."""
 NO_VALUE = frozenset(
     [
-        *(*NO_SUCH_THING, *LOST, "unknown error", "err!"),
-        *("insufficient permissions", "insufficient resources", "timeout", "in use"),
+        *NO_SUCH_THING,
+        *LOST,
+        "unknown error",
+        "err!",
+        "insufficient permissions",
+        "insufficient resources",
+        "timeout",
+        "in use",
     ]
 )
 FLAGS: Mapping[str, bool] = {

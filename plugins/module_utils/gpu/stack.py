@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import base64
 import re
-import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,6 +19,7 @@ from ..core.commands import CommandError
 from ..core.engine import Settled, settle
 from ..core.machine import IN_CONTAINER
 from ..core.part import NAME, Node, Part, Plan, PlanError, Step, Verdict
+from ..core.waiting import until
 from ..hardware import SurveyError
 from ..packages.installer import Installer
 from ..software.software_set import DriverSpec, SoftwareSet
@@ -136,12 +136,18 @@ class Cuda:
         if cause.name:
             return Verdict([cause.hides("cuda_toolkit", version)])
         found = _release(node)
-        why = f"update-alternatives --set cuda /{HOME}-{version} chooses between several toolkits"
-        checks = [compare("cuda_toolkit", version, found, check_mode=check_mode, reason=why)]
+        reason = (
+            f"update-alternatives --set cuda /{HOME}-{version} chooses between several toolkits"
+        )
+        checks = [compare("cuda_toolkit", version, found, check_mode=check_mode, reason=reason)]
         if found == version:  # otherwise the library differs too
             known = self.library if self._known(node) else "not known to the linker"
-            why = "ldconfig -p does not list it: run ldconfig, and look for it in /usr/local/cuda"
-            linker = compare("cuda_linker", self.library, known, check_mode=check_mode, reason=why)
+            reason = (
+                "ldconfig -p does not list it: run ldconfig, and look for it in /usr/local/cuda"
+            )
+            linker = compare(
+                "cuda_linker", self.library, known, check_mode=check_mode, reason=reason
+            )
             checks.append(linker)
         return Verdict(checks)
 
@@ -209,8 +215,6 @@ class Health:
     shared: Shared
     wanted: gpu.GpuTarget
     wait_s: float = 0.0
-    clock: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
     simulated: list[str] = field(default_factory=list)
 
     def plan(self, node: Node) -> Plan:
@@ -223,15 +227,17 @@ class Health:
         goal = len(self.wanted.gpus)
         if self.shared.without_driver.name:
             return Verdict([self.shared.without_driver.hides("gpus", goal)])
-        until = self.clock() + self.wait_s
+        readings: list[gpu.GpuFindings] = []
+
+        def settled() -> bool:
+            readings[:] = [self._evaluate(node)]
+            return not readings[0].settling
+
         try:
-            findings = self._evaluate(node)
-            while findings.settling and self.clock() < until:
-                self.sleep(min(PAUSE_S, max(0.0, until - self.clock())))
-                findings = self._evaluate(node)
+            until(settled, self.wait_s, PAUSE_S, clock=node.clock, sleep=node.sleep)
         except SurveyError as error:
             return Verdict([Check("gpus", goal, "unknown", FAILED, "", str(error))])
-        return Verdict(findings.checks, findings.reasons)
+        return Verdict(readings[0].checks, readings[0].reasons)
 
     def _evaluate(self, node: Node) -> gpu.GpuFindings:
         found = gpu.read(node, self.shared.kernel.root, node.path(str(PYNVML)))

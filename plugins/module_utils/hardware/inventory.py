@@ -187,7 +187,7 @@ class Machine:
         if port.name or port not in rails or any(e.name and _further(e) for e in rails):
             return None
         card = card_of(port.pci or "")
-        return next((e for e in rails if e.name and card_of(e.pci or "") == card), None)
+        return next((rail for rail in rails if rail.name and card_of(rail.pci or "") == card), None)
 
     def at(self, pci: str) -> Optional[RdmaDevice]:
         """Return the port of a PCI function."""
@@ -255,6 +255,6 @@ def describe(speed_gts: Optional[float], width: Optional[int]) -> str:
 def best(device: PcieLink, port: Optional[PcieLink]) -> PcieLink:
     """Return the best link that both the device and the port above it support."""
     ends = [device, port or PcieLink()]
-    speeds = [each.max_speed_gts for each in ends if each.max_speed_gts is not None]
+    speeds = [end.max_speed_gts for end in ends if end.max_speed_gts is not None]
     widths = [each.max_width for each in ends if each.max_width is not None]
     return PcieLink(min(speeds, default=None), min(widths, default=None))

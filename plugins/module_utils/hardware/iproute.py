@@ -44,7 +44,7 @@ class Route:
 
 
 @dataclass(frozen=True, order=True)
-class Rule:
+class SourceRule:
     """A rule of source routing: packets from `source` use `table`."""
 
     priority: int
@@ -80,7 +80,7 @@ class NetworkState:
     routes: Mapping[str, tuple[Route, ...]] = field(default_factory=dict)
     """Routes by interface, without those that the kernel derives from addresses; discarding routes
     are under NOWHERE."""
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[SourceRule, ...] = ()
     """Rules that select a table by IPv4 source."""
 
     @property
@@ -110,8 +110,8 @@ class NetworkState:
 def read_state(run: Runner) -> NetworkState:
     """Read the network by three calls of `ip`. Raises CommandError."""
 
-    def ask(*words: str) -> list[dict[str, Any]]:
-        answer: list[dict[str, Any]] = json.loads(run(("ip", *words)).stdout or "[]")
+    def ask(*arguments: str) -> list[dict[str, Any]]:
+        answer: list[dict[str, Any]] = json.loads(run(("ip", *arguments)).stdout or "[]")
         return answer
 
     return NetworkState(
@@ -190,7 +190,7 @@ def _destination(text: str) -> str:
     return f"{text}/32"
 
 
-def parse_rules(answer: list[dict[str, Any]]) -> tuple[Rule, ...]:
+def parse_rules(answer: list[dict[str, Any]]) -> tuple[SourceRule, ...]:
     """Parse `ip -4 -N -j rule show` into the rules that select by source."""
     rules = []
     for entry in answer:
@@ -198,5 +198,5 @@ def parse_rules(answer: list[dict[str, Any]]) -> tuple[Rule, ...]:
         if source != "all" and table.isdigit():
             length = entry.get("srclen", 32)
             source = source if length == 32 else f"{source}/{length}"
-            rules.append(Rule(entry["priority"], source, int(table)))
+            rules.append(SourceRule(entry["priority"], source, int(table)))
     return tuple(sorted(rules))

@@ -116,7 +116,7 @@ def interface_speed(entry: Path) -> Optional[float]:
 
 
 @dataclass(frozen=True)
-class RdmaPort:
+class SysfsPort:
     """A port in /sys/class/infiniband; `found` lacks the properties of its PCI function."""
 
     path: Optional[Path]
@@ -124,7 +124,7 @@ class RdmaPort:
     found: RdmaDevice
 
 
-def rdma_ports(root: Path) -> Iterator[RdmaPort]:
+def rdma_ports(root: Path) -> Iterator[SysfsPort]:
     """Yield the ports of all RDMA devices, by device."""
     directory = root / "class/infiniband"
     for name in tree.names(directory):
@@ -149,7 +149,7 @@ def rdma_ports(root: Path) -> Iterator[RdmaPort]:
                 firmware=tree.text(device / "fw_ver"),
                 board_id=tree.text(device / "board_id"),
             )
-            yield RdmaPort(path, found)
+            yield SysfsPort(path, found)
 
 
 def _gids(port: Path) -> Iterator[Gid]:
@@ -293,8 +293,12 @@ class _Survey:
             "sriov_numvfs": tree.number(path / "sriov_numvfs") or 0,
             "physfn": function.physfn,
         }
-        candidates = [each for each in self.interfaces if each.pci == function.pci]
-        candidates = [each for each in candidates if not each.representor and not each.subfunction]
+        candidates = [interface for interface in self.interfaces if interface.pci == function.pci]
+        candidates = [
+            candidate
+            for candidate in candidates
+            if not candidate.representor and not candidate.subfunction
+        ]
         own = [each.found for each in self.rdma if each.path == path]
         if own:
             return [
@@ -316,7 +320,7 @@ class _Survey:
             with suppress(OSError):
                 if SWITCH_MANAGEMENT in (path / "vpd").read_bytes():
                     return NVSWITCH_BRIDGE
-        layers = {each.found.link_layer for each in self.rdma if each.path == path}
+        layers = {port.found.link_layer for port in self.rdma if port.path == path}
         ethernet = function.class_code.startswith("0200") and INFINIBAND not in layers
         return RAIL if ethernet and gpus else OTHER
 
@@ -337,7 +341,7 @@ def _interface_of(port: RdmaDevice, candidates: Sequence[Interface]) -> Optional
     """Return the interface of the same port, by the links of sysfs."""
     if len(candidates) > 1:
         candidates = [each for each in candidates if each.port == port.port] or candidates
-    named = [each for each in candidates if each.name == port.netdev]
+    named = [candidate for candidate in candidates if candidate.name == port.netdev]
     return next(iter(named or candidates), None)
 
 

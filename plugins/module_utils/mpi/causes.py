@@ -157,10 +157,10 @@ def _pieces(text: str) -> Iterator[tuple[list[str], bool]]:
     A block without its dashed lines is recognized by its first line.
     """
     lines = [_TAG.sub("", line[:MAX_READ].rstrip()) for line in text.splitlines()]
-    place = 0
-    while place < len(lines):
-        line = lines[place]
-        place += 1
+    index = 0
+    while index < len(lines):
+        line = lines[index]
+        index += 1
         inside = bool(_DASHES.match(line.strip()))
         if not inside and not _explains(line):
             if line.strip():
@@ -168,17 +168,17 @@ def _pieces(text: str) -> Iterator[tuple[list[str], bool]]:
             continue
         block = [] if inside else [line]
         most = MAX_BLOCK if inside else 2 * MAX_LINES
-        while place < len(lines) and not _DASHES.match(lines[place].strip()):
-            if _APART.search(lines[place]) and inside:
-                yield [lines[place].strip()], False
-            elif _APART.search(lines[place]):
+        while index < len(lines) and not _DASHES.match(lines[index].strip()):
+            if _APART.search(lines[index]) and inside:
+                yield [lines[index].strip()], False
+            elif _APART.search(lines[index]):
                 break
             elif len(block) < most:
-                block.append(lines[place])
+                block.append(lines[index])
             elif not inside:
                 break
-            place += 1
-        place += inside
+            index += 1
+        index += inside
         if any(map(str.strip, block)):
             yield _paragraphs(block), True
 

@@ -3,7 +3,7 @@
 
 They are in two files. Every process of Open MPI reads its parameter file. The environment file
 contains variables of UCX and the loader; login shells source it, and so does the `orted` that
-mpirun starts on each node as the parent of ranks. Each rank therefore uses the devices of its own
+mpirun starts on each node as the parent of ranks. Each rank therefore uses the devices of its
 node, from any launcher and shell.
 """
 
@@ -235,8 +235,8 @@ def parse_environment(text: str) -> dict[str, str]:
     for line in text.splitlines():
         if line.strip() and not line.lstrip().startswith("#"):
             key, _separator, value = line.partition("=")
-            words = shlex.split(value)
-            values[key.strip()] = words[0] if words else ""
+            parts = shlex.split(value)
+            values[key.strip()] = parts[0] if parts else ""
     return values
 
 
@@ -258,15 +258,15 @@ class Set:
 def settings_in(text: str) -> list[Set]:
     """MpiSettings of a file of `name = value` lines, in order. Sections of UCX's file apply to some
     processors only."""
-    found, place, section = [], "before", False
+    found, position, section = [], "before", False
     for number, raw in enumerate(text.splitlines(), 1):
         if raw in (BEGIN, END):
-            place = "inside" if raw == BEGIN else "after"
+            position = "inside" if raw == BEGIN else "after"
         line = raw.split("#", 1)[0].strip()
         section = section or line.startswith("[")
         name, separator, value = line.partition("=")
         if separator and not section:
-            found.append(Set(number, name.strip(), value.strip(), place))
+            found.append(Set(number, name.strip(), value.strip(), position))
     return found
 
 
@@ -288,21 +288,21 @@ def foreign_parameters(text: str, ours: Mapping[str, str]) -> list[Set]:
     A line above the block has no effect if the block sets the same parameter.
     """
     return [
-        each
-        for each in settings_in(text)
-        if each.place != "inside"
-        and each.name not in ours
-        and DECISIVE.fullmatch(each.name)
-        and (each.name, each.value) not in OF_VENDORS
+        setting
+        for setting in settings_in(text)
+        if setting.place != "inside"
+        and setting.name not in ours
+        and DECISIVE.fullmatch(setting.name)
+        and (setting.name, setting.value) not in OF_VENDORS
     ]
 
 
 def conflicts_with(name: str, ours: Mapping[str, str]) -> str:
     """Managed parameter that excludes this one: Open MPI accepts either an include or an exclude
     list."""
-    for one, other in (("_if_exclude", "_if_include"), ("_if_include", "_if_exclude")):
-        opposite = name.removesuffix(one) + other
-        if name.endswith(one) and opposite in ours:
+    for suffix, other in (("_if_exclude", "_if_include"), ("_if_include", "_if_exclude")):
+        opposite = name.removesuffix(suffix) + other
+        if name.endswith(suffix) and opposite in ours:
             return opposite
     return ""
 
@@ -311,7 +311,10 @@ def rails_from_model(entries: Sequence[Mapping[str, Any]]) -> list[MpiRail]:
     """Convert `cluster_rails` of the model to rails."""
     return [
         MpiRail(
-            each["interface"], each.get("gpu"), str(each.get("address") or ""), each.get("rail")
+            setting["interface"],
+            setting.get("gpu"),
+            str(setting.get("address") or ""),
+            setting.get("rail"),
         )
-        for each in entries
+        for setting in entries
     ]

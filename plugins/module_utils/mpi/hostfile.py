@@ -234,7 +234,7 @@ def bind(
         numas = [_rails_of(member, local)[0]["numa"] for local in range(member.slots)]
         for local, numa in enumerate(numas):
             placement = next(placements)
-            neighbours = [other for other, there in enumerate(numas) if there == numa]
+            neighbours = [other for other, node_of_gpu in enumerate(numas) if node_of_gpu == numa]
             cores = cores_of.get(numa)
             if numa is None:
                 findings.setdefault(

@@ -53,33 +53,35 @@ class Modulefiles:
         name = Path(self.prefix).name
         if self.wanted and name:
             files.append(node.file(f"{OWN}/{name}", _assignments(self.variables)))
-            for place, lua in self._places(node):
+            for directory, lua in self._places(node):
                 text = _modulefile(name, self.variables, self.launcher, lua)
-                files.append(node.record(f"{place}/mpi/{name}{LUA_NAME if lua else ''}", text))
+                files.append(node.record(f"{directory}/mpi/{name}{LUA_NAME if lua else ''}", text))
         return Plan([*files, *self._stale(node, name)])
 
     def _stale(self, node: Node, name: str) -> list[FilePlan]:
         found = []
-        for place in dict.fromkeys([OWN, *(f"{each}/mpi" for each, _lua in self._places(node))]):
-            for path in sorted(node.path(place).glob("*")):
+        for directory in dict.fromkeys(
+            [OWN, *(f"{each}/mpi" for each, _lua in self._places(node))]
+        ):
+            for path in sorted(node.path(directory).glob("*")):
                 own = path.name.removesuffix(LUA_NAME)
-                there = self.keep_former and node.path(f"{PREFIXES}/{own}").is_dir()
-                if self.wanted and (own == name or there):
+                retained = self.keep_former and node.path(f"{PREFIXES}/{own}").is_dir()
+                if self.wanted and (own == name or retained):
                     continue
-                if HEADER in (node.read(f"{place}/{path.name}") or ""):
-                    found.append(node.file(f"{place}/{path.name}", None))
+                if HEADER in (node.read(f"{directory}/{path.name}") or ""):
+                    found.append(node.file(f"{directory}/{path.name}", None))
         return found
 
     def _places(self, node: Node) -> list[tuple[str, bool]]:
-        return [each for each in PLACES if node.path(each[0]).is_dir()]
+        return [path for path in PLACES if node.path(path[0]).is_dir()]
 
     def verify(self, node: Node) -> Verdict:
         if not self.wanted:
             return Verdict([])
-        places = ", ".join(dict.fromkeys(f"/{each}" for each, _lua in self._places(node)))
-        why = "" if places else "install environment-modules or lmod, then run again"
+        places = ", ".join(dict.fromkeys(f"/{path}" for path, _lua in self._places(node)))
+        reason = "" if places else "install environment-modules or lmod, then run again"
         status = OK if places else differs(node.check_mode)
-        return Verdict([Check("mpi_modules", "a directory", places or "none", status, "", why)])
+        return Verdict([Check("mpi_modules", "a directory", places or "none", status, "", reason)])
 
 
 def _assignments(variables: Mapping[str, str]) -> str:

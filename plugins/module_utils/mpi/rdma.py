@@ -60,7 +60,9 @@ def with_ports(
             continue
         gid = device.roce_gid(rail.address)
         if gid is None:
-            there = ", ".join(f"{one.index}: {gid_text(one)}" for one in device.gids) or "no GID"
+            there = (
+                ", ".join(f"{entry.index}: {gid_text(entry)}" for entry in device.gids) or "no GID"
+            )
             reason = (
                 f"{device.name} has {there}; check that the address is on the interface "
                 "and its link is up (--tags rails)"
@@ -76,7 +78,8 @@ def _shares(device: RdmaDevice, rail: MpiRail, rails: Sequence[MpiRail], machine
     """Whether a rail uses the RDMA device of another of its planes."""
     first = machine.first_of(device)
     return first is not None and any(
-        first.netdev == each.interface and each.number == rail.number is not None for each in rails
+        first.netdev == other.interface and other.number == rail.number is not None
+        for other in rails
     )
 
 
@@ -111,8 +114,8 @@ def readback(
         used = {f"index {index}": table.get(int(index)) if index.isdigit() else None}
         if not index.isdigit():
             used = {"UCX's own choice": automatic_gid(device)}
-        words = environment.get(PER_RANK, "").split()
-        for of_rank, word in zip(rails_by_rank(rails, slots), words):
+        indexes = environment.get(PER_RANK, "").split()
+        for of_rank, word in zip(rails_by_rank(rails, slots), indexes):
             if rail in of_rank:
                 used[f"index {word} of rail-bind"] = table.get(int(word))
         wanted = wanted_gid(rail)
@@ -144,7 +147,7 @@ def cuda_check(
             "only, and programs must copy GPU buffers"
         )
         return [not_applicable(name, wanted, reason)]
-    missing = [one for one in CUDA_TRANSPORTS if one not in offered]
+    missing = [gid for gid in CUDA_TRANSPORTS if gid not in offered]
     reason = f"this UCX does not offer {', '.join(missing)}" if missing else ""
     return [Check(name, wanted, ", ".join(offered), OK, "", reason)]
 

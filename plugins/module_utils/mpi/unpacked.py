@@ -47,12 +47,12 @@ class Paths:
         wanted = f"{self.directory}/{MPIRUN}"
         if found == wanted or (not found and shell != LOGIN):
             return Check("mpi_path", wanted, found or "none", OK, shell)
-        why = (
+        reason = (
             "it precedes the expected one on the path: remove it, or the line of a "
             "profile that adds it"
         )
         status = differs(node.check_mode)
-        return Check("mpi_path", wanted, found or "none", status, shell, why if found else "")
+        return Check("mpi_path", wanted, found or "none", status, shell, reason if found else "")
 
 
 @dataclass(frozen=True)
@@ -77,18 +77,18 @@ class Former:
         for path in self._others(node):
             using = _users(node, path)
             if using:
-                why = f"process {using[0]} uses it: run again after the process has exited"
-                checks.append(not_applicable("mpi_former", "absent", why, subject=str(path)))
+                reason = f"process {using[0]} uses it: run again after the process has exited"
+                checks.append(not_applicable("mpi_former", "absent", reason, subject=str(path)))
             else:
                 status = differs(node.check_mode)
                 checks.append(Check("mpi_former", "absent", "unpacked", status, str(path)))
         return Verdict(checks)
 
     def _others(self, node: Node) -> list[Path]:
-        found = sorted(each for kind in KINDS for each in node.path(PREFIXES).glob(kind))
+        paths = sorted(path for kind in KINDS for path in node.path(PREFIXES).glob(kind))
         if self.kept:
-            found = [path for path in found if path.suffix in (".build", ".part")]
-        return [path for path in found if path != node.path(self.prefix.lstrip("/"))]
+            paths = [path for path in paths if path.suffix in (".build", ".part")]
+        return [path for path in paths if path != node.path(self.prefix.lstrip("/"))]
 
 
 def _users(node: Node, directory: Path) -> list[int]:

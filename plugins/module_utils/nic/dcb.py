@@ -157,17 +157,17 @@ class Dcb:
 
     def put_ets(self, interface: str, state: DcbState) -> None:
         """Set mapping and shares together: the kernel validates them as one object."""
-        words = ("tc-tsa", *_numbered(state.tsa), "tc-bw", *_numbered(state.shares))
-        self._set("ets", interface, *words, "prio-tc", *_numbered(state.priority_to_tc))
+        shares = ("tc-tsa", *_numbered(state.tsa), "tc-bw", *_numbered(state.shares))
+        self._set("ets", interface, *shares, "prio-tc", *_numbered(state.priority_to_tc))
 
-    def _set(self, name: str, interface: str, *words: str) -> None:
+    def _set(self, name: str, interface: str, *arguments: str) -> None:
         self.forget(interface)
-        self._run((PROGRAM, name, "set", "dev", interface, *words))
+        self._run((PROGRAM, name, "set", "dev", interface, *arguments))
 
     def _set_app(self, verb: str, interface: str, pairs: Collection[tuple[int, int]]) -> None:
         self.forget(interface)
-        words = (f"{dscp}:{priority}" for dscp, priority in sorted(pairs))
-        self._run((PROGRAM, "app", verb, "dev", interface, "dscp-prio", *words))
+        entries = (f"{dscp}:{priority}" for dscp, priority in sorted(pairs))
+        self._run((PROGRAM, "app", verb, "dev", interface, "dscp-prio", *entries))
 
 
 def _numbered(values: Iterable[object]) -> list[str]:

@@ -339,7 +339,10 @@ class Nics:
         return [
             name
             for name, rail in self._rails.items()
-            if any(each.reading.refused and each.persistence == FIRMWARE for each in rail.settings)
+            if any(
+                setting.reading.refused and setting.persistence == FIRMWARE
+                for setting in rail.settings
+            )
         ]
 
     @property

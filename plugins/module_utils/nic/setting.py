@@ -134,7 +134,7 @@ class NicSetting(ABC):
         self.set(self.before.to_come)
 
     def missing(self) -> str:
-        if not self.error and (self.holds or self.waits):
+        if self.holds or self.waits:
             return ""
         return f"was set and read back as {self.error or shown(self.reading.found)}"
 

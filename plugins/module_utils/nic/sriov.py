@@ -91,7 +91,9 @@ class NoVirtualFunctions(NicSetting):
                 f"physical function. Correct pci of {self.rail} in the model.",
             )
         functions = self._functions()
-        return Reading([each.line() for each in functions], refused=self._refusal(functions))
+        return Reading(
+            [function.line() for function in functions], refused=self._refusal(functions)
+        )
 
     def set(self, value: Any) -> None:
         """Set the number of functions in `value`; their former use is not restored."""
@@ -146,7 +148,7 @@ class NoVirtualFunctions(NicSetting):
                 yield f"{name} carries the RDMA device {device.parent.name}"
 
     def _refusal(self, functions: list[VirtualFunction]) -> str:
-        held = [each for each in functions if each.holders]
+        held = [function for function in functions if function.holders]
         used = [each for each in functions if each.users]
         if held:
             uses = "; ".join(f"{each.pci}: {', '.join(each.holders)}" for each in held)

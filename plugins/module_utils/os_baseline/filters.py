@@ -30,9 +30,9 @@ MORE = {
 }
 ELSEWHERE = "look at what filters the other host's output, and at switches between them"
 TRANSLATED = "look for address translation (NAT) between this host and the other one"
-SHOWN = 3
+MAX_LISTED_RULES = 3
 ACCEPT = "ACCEPT"
-MOST = 200
+MAX_RULE_CHARACTERS = 200
 """Characters of a rule."""
 INCOMING = ("ingress", "prerouting", "input")
 """nftables hooks that packets to this host pass."""
@@ -93,7 +93,10 @@ def _places_of(run: Runner, addresses: Iterable[str]) -> dict[str, tuple[str, st
             for each in link.get("addr_info", []):
                 if each.get("local") in wanted:
                     network = IPv4Network(f"{each['local']}/{each['prefixlen']}", strict=False)
-                    places[each["local"]] = (one_line(link["ifname"])[:MOST], str(network))
+                    places[each["local"]] = (
+                        one_line(link["ifname"])[:MAX_RULE_CHARACTERS],
+                        str(network),
+                    )
     except (AttributeError, KeyError, TypeError, ValueError):
         pass
     return places
@@ -108,7 +111,7 @@ def zones(run: Runner, kind: str) -> list[tuple[str, str]]:
     text = answer(run, "firewall-cmd", "--get-active-zones")
     found = []
     for block in sorted(re.split(r"\n(?=\S)", text)):
-        zone = one_line(block.split(" ")[0].split("\n")[0])[:MOST]
+        zone = one_line(block.split(" ")[0].split("\n")[0])[:MAX_RULE_CHARACTERS]
         for values in re.findall(rf"^  {kind}: (.+)$", block, re.MULTILINE):
             found += [(zone, value) for value in values.split()]
     return found
@@ -133,7 +136,7 @@ def _by_zone(run: Runner, places: Mapping[str, tuple[str, str]]) -> dict[str, tu
     """By address that firewalld does not admit, what refuses it and the remedy."""
     of_interfaces = {value: zone for zone, value in zones(run, "interfaces")}
     sources = zones(run, "sources")
-    default = one_line(answer(run, "firewall-cmd", "--get-default-zone"))[:MOST]
+    default = one_line(answer(run, "firewall-cmd", "--get-default-zone"))[:MAX_RULE_CHARACTERS]
     accepting = functools.cache(functools.partial(accepts, run))
     refused = {}
     for address, (interface, network) in places.items():
@@ -163,7 +166,7 @@ def _by_ufw(run: Runner, places: Mapping[str, tuple[str, str]]) -> dict[str, tup
         admits = [number for number, rule in enumerate(rules) if _ufw_admits(rule, network)]
         before = rules[: admits[0]] if admits else rules
         denying = [rule for rule in before if _ufw_denies(rule, network)]
-        after = f" after {some(denying, SHOWN)}" if denying else ""
+        after = f" after {some(denying, MAX_LISTED_RULES)}" if denying else ""
         if admits and denying:
             later[address] = f"ufw admits {network}{after}"
         elif denying or not (admits or default == "allow"):
@@ -193,7 +196,11 @@ def _ufw_denies(rule: str, network: str) -> bool:
 
 def ufw_rules(text: str) -> list[str]:
     """Rules in the output of `ufw show added`, in order, without comments."""
-    lines = (one_line(line)[:MOST] for line in text.splitlines() if line.startswith("ufw "))
+    lines = (
+        one_line(line)[:MAX_RULE_CHARACTERS]
+        for line in text.splitlines()
+        if line.startswith("ufw ")
+    )
     return [line.partition(" comment ")[0] for line in lines]
 
 
@@ -220,7 +227,7 @@ def _by_rules(run: Runner, kept_by: str, networks: Sequence[str]) -> tuple[str, 
         return f"{who} here, and {NONE}", MORE.get(kept_by, "") + ELSEWHERE
     rules.sort(key=lambda rule: not rule.is_policy)
     commands = dict.fromkeys(rule.admit(networks) for rule in rules)
-    what = some([rule.text for rule in rules], SHOWN)
+    what = some([rule.text for rule in rules], MAX_LISTED_RULES)
     return (
         f"{who} here, but {what}" if kept_by else what,
         f"run {' && '.join(commands)}, and add the same where these rules are kept",
@@ -232,8 +239,8 @@ def _ruleset(run: Runner) -> tuple[str, str]:
     try:
         done = run(("nft", "-j", "list", "ruleset"), check=False)
     except CommandError as error:
-        return "", one_line(str(error))[:MOST] if find_program("nft") else ""
-    said = one_line((done.stderr.strip().splitlines() or [""])[-1])[:MOST]
+        return "", one_line(str(error))[:MAX_RULE_CHARACTERS] if find_program("nft") else ""
+    said = one_line((done.stderr.strip().splitlines() or [""])[-1])[:MAX_RULE_CHARACTERS]
     return (done.stdout, "") if done.rc == 0 else ("", f"nft list ruleset failed: {said}")
 
 
@@ -295,7 +302,7 @@ def nftables(text: str) -> Iterator[FilterRule]:
     for kind, each in pairs:
         name = each.get("chain" if kind == "rule" else "name")
         words = (each["family"], each.get("table"), f"@{name}" if kind == "map" else name)
-        chain = tuple(one_line(str(word))[:MOST] for word in words)
+        chain = tuple(one_line(str(word))[:MAX_RULE_CHARACTERS] for word in words)
         if kind == "chain" and each.get("hook") in INCOMING:
             begin.add(chain)
             if each.get("policy") == "drop":
@@ -327,9 +334,9 @@ def _refuses(rule: dict[str, Any]) -> bool:
     found = rule.get("expr")
     expressions = found if isinstance(found, list) else []
     plain = any(
-        isinstance(each, dict)
-        and ("drop" in each or "reject" in each or each.get("xt") == XT_REJECT)
-        for each in expressions
+        isinstance(expression, dict)
+        and ("drop" in expression or "reject" in expression or expression.get("xt") == XT_REJECT)
+        for expression in expressions
     )
     return plain or any(_drops(vmap.get("data")) for vmap in _vmaps(expressions))
 
@@ -337,8 +344,8 @@ def _refuses(rule: dict[str, Any]) -> bool:
 def _vmaps(expressions: Sequence[Any]) -> Iterator[dict[str, Any]]:
     """Verdict maps of a rule, except those keyed by connection state, as every host drops invalid
     packets."""
-    for each in expressions:
-        vmap = each.get("vmap") if isinstance(each, dict) else None
+    for expression in expressions:
+        vmap = expression.get("vmap") if isinstance(expression, dict) else None
         if isinstance(vmap, dict) and vmap.get("key") != {"ct": {"key": "state"}}:
             yield vmap
 
@@ -397,9 +404,9 @@ def iptables(text: str, program: str) -> Iterator[FilterRule]:
     jumps = []
     for line in text.splitlines():
         rule = re.match(r"-A (\S+) (?:.* )?-[jg] (\S+)", line)
-        chain = (program, one_line(rule[1] if rule else "INPUT")[:MOST])
+        chain = (program, one_line(rule[1] if rule else "INPUT")[:MAX_RULE_CHARACTERS])
         if line.rstrip() == "-P INPUT DROP" or (rule and rule[2] in ("DROP", "REJECT")):
-            found.append(FilterRule(chain, one_line(line)[:MOST]))
+            found.append(FilterRule(chain, one_line(line)[:MAX_RULE_CHARACTERS]))
         elif rule:
             jumps.append((chain, (program, rule[2])))
     yield from _with_base(found, [(program, "INPUT")], jumps)

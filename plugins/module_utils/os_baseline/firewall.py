@@ -65,8 +65,8 @@ class Admitted:
             return Verdict()
         kept_by = manager(node.look)
         if not kept_by:
-            why = "neither firewalld nor ufw runs here"
-            return Verdict([not_applicable("firewall", wanted, why)])
+            reason = "neither firewalld nor ufw runs here"
+            return Verdict([not_applicable("firewall", wanted, reason)])
         wanted = _needed(node, kept_by, wanted)
         checks = []
         for place in _places(kept_by):
@@ -81,7 +81,7 @@ class Admitted:
     def _wanted(self) -> list[str]:
         """The networks without duplicates, as firewalld and ufw write them."""
         try:
-            networks = [str(IPv4Network(each, strict=False)) for each in self.networks]
+            networks = [str(IPv4Network(network, strict=False)) for network in self.networks]
         except ValueError as error:
             raise PlanError(f"firewall: {error}. Write networks as 10.0.0.0/16") from error
         return list(dict.fromkeys(networks))

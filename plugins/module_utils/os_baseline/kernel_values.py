@@ -25,8 +25,12 @@ SYSCTL_FILE = f"etc/sysctl.d/90-{NAME}.conf"
 SEARCH = ("etc/sysctl.d", "run/sysctl.d", "usr/local/lib/sysctl.d", "usr/lib/sysctl.d")
 """Directories of systemd-sysctl; of files with the same name, the first directory's applies."""
 INITIAL_NAMESPACE_ONLY = (
-    *("net/core/*", "net/ipv4/neigh/default/gc_*", "net/ipv6/neigh/default/gc_*"),
-    *("net/ipv4/tcp_mem", "net/ipv4/udp_mem", "net/ipv4/route/*"),
+    "net/core/*",
+    "net/ipv4/neigh/default/gc_*",
+    "net/ipv6/neigh/default/gc_*",
+    "net/ipv4/tcp_mem",
+    "net/ipv4/udp_mem",
+    "net/ipv4/route/*",
 )
 """Keys of net.* that, on some kernels, only the host's own network namespace has."""
 TMPFILES = f"etc/tmpfiles.d/{NAME}.conf"
@@ -138,13 +142,13 @@ class Sysctls:
             checks.append(compare("sysctl", value, found, subject=key, check_mode=node.check_mode))
         others = overridden(node.root, own)
         found_later = [
-            f"{each.key.replace('/', '.')} = {each.value} ({each.where})" for each in others
+            f"{other.key.replace('/', '.')} = {other.value} ({other.where})" for other in others
         ]
-        why = (
+        reason = (
             f"read after /{SYSCTL_FILE} at boot, so they win: remove these lines or change the"
             " variable"
         )
-        checks.append(compare("sysctl_at_boot", [], found_later, reason=why))
+        checks.append(compare("sysctl_at_boot", [], found_later, reason=reason))
         return Verdict(checks)
 
     def _wanted(self) -> list[tuple[str, str]]:
@@ -255,18 +259,18 @@ class SysfsValues:
     governor: str = KEEP
 
     def plan(self, node: Node) -> Plan:
-        writes = [each for each in self._values(node) if isinstance(each, Write)]
+        writes = [value for value in self._values(node) if isinstance(value, Write)]
         lines = "".join(f"w /{each.pattern} - - - - {each.value}\n" for each in writes)
         files = [
             node.file(TMPFILES, lines or None),
             node.file(UNIT_FILE, UNIT_BODY if writes else None),
         ]
         steps = []
-        for each in writes:
-            if each.differing(node) and not each.waits_for_reboot(node):
-                what = f"{each.check} {each.subject}".strip()
-                act = partial(each.apply, node)
-                steps.append(Step(what, each.summary(node) or "", each.value, act))
+        for write in writes:
+            if write.differing(node) and not write.waits_for_reboot(node):
+                what = f"{write.check} {write.subject}".strip()
+                act = partial(write.apply, node)
+                steps.append(Step(what, write.summary(node) or "", write.value, act))
         enabled = systemd.linked(node, UNIT)
         if writes and not enabled:
             steps.append(
@@ -278,11 +282,11 @@ class SysfsValues:
 
     def verify(self, node: Node) -> Verdict:
         verdict, writes = Verdict(), False
-        for each in self._values(node):
-            if isinstance(each, Check):
-                verdict.checks.append(each)
+        for value in self._values(node):
+            if isinstance(value, Check):
+                verdict.checks.append(value)
             else:
-                each.evaluate(node, verdict)
+                value.evaluate(node, verdict)
                 writes = True
         if writes:
             found = "enabled" if systemd.linked(node, UNIT) else "disabled"
@@ -307,11 +311,11 @@ def _pool(node: Node, size: str, count: str, numa: Optional[int]) -> Union[Write
     subject = size if numa is None else f"{size} on NUMA node {numa}"
     name = "hugepages"
     if node.container is not None:
-        why = node.not_here("hugepages are the host kernel's")
-        return not_applicable(name, count, why, subject=subject)
+        reason = node.not_here("hugepages are the host kernel's")
+        return not_applicable(name, count, reason, subject=subject)
     if not node.path(directory).is_dir():
-        why = f"/{directory} not found: no such NUMA node, or no such page size"
-        return Check(name, count, None, FAILED, subject, why)
+        reason = f"/{directory} not found: no such NUMA node, or no such page size"
+        return Check(name, count, None, FAILED, subject, reason)
     return Write(name, f"{directory}/nr_hugepages", count, subject, boot_helps=True)
 
 
@@ -330,13 +334,13 @@ def _governor(node: Node, governor: str) -> Union[Write, Check]:
         return not_applicable(name, governor, node.not_here("the CPUs are the host's"))
     policies = sorted(node.root.glob(POLICIES))
     if not policies:
-        why = "no cpufreq: firmware or hypervisor controls the frequency"
-        return not_applicable(name, governor, why)
+        reason = "no cpufreq: firmware or hypervisor controls the frequency"
+        return not_applicable(name, governor, reason)
     for policy in policies:
         offered = node.read(str(policy.relative_to(node.root) / "scaling_available_governors"))
         if offered is not None and governor not in offered.split():
-            why = f"{policy.name} offers {', '.join(offered.split())}"
-            return Check(name, governor, None, FAILED, "", why)
+            reason = f"{policy.name} offers {', '.join(offered.split())}"
+            return Check(name, governor, None, FAILED, "", reason)
     return Write(name, f"{POLICIES}/scaling_governor", governor)
 
 

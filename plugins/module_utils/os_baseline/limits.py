@@ -125,9 +125,9 @@ class SessionLimits:
                     f"limit nofile: {limit.pam} is above fs.nr_open = {ceiling}, and PAM would"
                     " refuse every login: raise the sysctl fs.nr_open first, or lower the limit"
                 )
-            why = excuse(node, limit)
-            if why:
-                lines.append(f"# {limit.name} {limit.pam}: {why}\n")
+            reason = excuse(node, limit)
+            if reason:
+                lines.append(f"# {limit.name} {limit.pam}: {reason}\n")
             else:
                 lines += [f"{domain} - {limit.name} {limit.pam}\n" for domain in DOMAINS]
         return Plan([node.file(FILE, "".join(lines) or None)])
@@ -140,16 +140,18 @@ class SessionLimits:
         applied = parse_proc(node.run([*inside, "cat", "/proc/self/limits"]).stdout)
         checks = []
         for limit in self.limits:
-            why = excuse(node, limit)
-            if why:
-                checks.append(not_applicable("session_limit", limit.pam, why, subject=limit.name))
+            reason = excuse(node, limit)
+            if reason:
+                checks.append(
+                    not_applicable("session_limit", limit.pam, reason, subject=limit.name)
+                )
                 continue
-            why = (
+            reason = (
                 "a later or more specific line in /etc/security/limits.d wins, or the session's "
                 "PAM stack has no pam_limits"
             )
             found = shown(applied.get(limit.name))
-            checks.append(_compare("session_limit", limit.kernel, found, limit, node, why))
+            checks.append(_compare("session_limit", limit.kernel, found, limit, node, reason))
         return Verdict(checks)
 
 
@@ -186,13 +188,15 @@ class ServiceLimits:
         loaded = _loaded(node, self.limits)
         checks: list[Check] = []
         for limit in self.limits:
-            why = excuse(node, limit)
-            if why:
-                checks.append(not_applicable("service_limit", limit.pam, why, subject=limit.name))
+            reason = excuse(node, limit)
+            if reason:
+                checks.append(
+                    not_applicable("service_limit", limit.pam, reason, subject=limit.name)
+                )
                 continue
-            why = "another drop-in sets it: see systemctl show"
+            reason = "another drop-in sets it: see systemctl show"
             found = loaded.get(limit.key)
-            checks.append(_compare("service_limit", limit.systemd, found, limit, node, why))
+            checks.append(_compare("service_limit", limit.systemd, found, limit, node, reason))
         return Verdict(checks)
 
 

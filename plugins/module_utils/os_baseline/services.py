@@ -32,7 +32,7 @@ UBUNTU_POOLS, SOURCES = "usr/share/chrony/ubuntu-ntp-pools.sources", "/etc/chron
 (packages.ubuntu.com/resolute/chrony/filelist); their chrony.conf names none."""
 BLOCK = "time servers"
 RUNNING = "enabled, active"
-SHOWN = 5
+MAX_LISTED_PACKAGES = 5
 """Packages named in a check."""
 
 
@@ -47,7 +47,7 @@ def with_servers(text: str, servers: Sequence[str], folder: str = "") -> str:
         also = rf"|sourcedir\s+{re.escape(folder)}/?" if folder else ""
         source = re.compile(rf"\s*(server|pool|peer{also})(\s|$)")
         lines = [MARKER + line if source.match(line) else line for line in lines]
-    return replace_block("\n".join(lines), [f"server {each} iburst" for each in servers], BLOCK)
+    return replace_block("\n".join(lines), [f"server {server} iburst" for server in servers], BLOCK)
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ class ChronyClock:
     def verify(self, node: Node) -> Verdict:
         wanted = {"synchronised": True, "max_offset_s": self.max_offset_s}
         if node.container is not None:
-            why = node.not_here("the clock is the host's, and no container may set it")
-            return Verdict([not_applicable("time_sync", wanted, why)])
+            reason = node.not_here("the clock is the host's, and no container may set it")
+            return Verdict([not_applicable("time_sync", wanted, reason)])
         unit = systemd.installed(node, CHRONY)
         state = "not installed" if unit is None else systemd.state(node, unit)
         service = compare("time_service", RUNNING, state, check_mode=node.check_mode)
@@ -91,9 +91,9 @@ class ChronyClock:
             node.run(wait, check=False)
             found = _tracking(node)
         good = found and found["synchronised"] and found["offset_s"] <= self.max_offset_s
-        why = "" if good else "see chronyc sources: name servers that this node can reach"
+        reason = "" if good else "see chronyc sources: name servers that this node can reach"
         status = OK if good else FAILED
-        return Verdict([service, Check("time_sync", wanted, found, status, "", why)])
+        return Verdict([service, Check("time_sync", wanted, found, status, "", reason)])
 
     def _config(self, node: Node) -> Optional[FilePlan]:
         """chrony.conf with the servers, or None if it needs no change."""
@@ -156,8 +156,8 @@ class Irqbalance:
 
     def verify(self, node: Node) -> Verdict:
         if node.container is not None:
-            why = node.not_here("interrupts are the host's")
-            return Verdict([not_applicable("irqbalance", self.wanted, why)])
+            reason = node.not_here("interrupts are the host's")
+            return Verdict([not_applicable("irqbalance", self.wanted, reason)])
         found = _irqbalance(node)
         status = OK if self._satisfied(found) else differs(node.check_mode)
         return Verdict([Check("irqbalance", self.wanted, found, status)])
@@ -224,14 +224,14 @@ class SwapOff:
 
     def verify(self, node: Node) -> Verdict:
         if node.container is not None:
-            why = node.not_here("swap is the host kernel's")
-            return Verdict([not_applicable("swap", [], why)])
+            reason = node.not_here("swap is the host kernel's")
+            return Verdict([not_applicable("swap", [], reason)])
         lines = [line.strip() for line in (node.read(FSTAB) or "").splitlines() if is_swap(line)]
         at_boot = [f"/etc/fstab: {line}" for line in lines] + _units(node)
-        why = "" if node.check_mode else "see systemctl list-units -t swap"
+        reason = "" if node.check_mode else "see systemctl list-units -t swap"
         return Verdict(
             [
-                compare(name, [], found, check_mode=node.check_mode, reason=why)
+                compare(name, [], found, check_mode=node.check_mode, reason=reason)
                 for name, found in (("swap", list(swaps(node))), ("swap_at_boot", at_boot))
             ]
         )
@@ -278,9 +278,11 @@ class Dpkg:
         half, sets = dpkg.unfinished(database), dpkg.pinned(node.root)
         left = [f"{name} ({state})" for name, state in half.items() if name not in sets]
         if not left:
-            why = f"left to its layer: {some(list(half), SHOWN)}" if half else ""
-            return Verdict([Check("packages_interrupted", "", "", OK, reason=why)])
-        why = "apt refuses every change until they are configured"
+            reason = f"left to its layer: {some(list(half), MAX_LISTED_PACKAGES)}" if half else ""
+            return Verdict([Check("packages_interrupted", "", "", OK, reason=reason)])
+        reason = "apt refuses every change until they are configured"
         step = "dpkg --configure -a"
-        found = some(left, SHOWN)
-        return Verdict([Check("packages_interrupted", "", found, FAILED, reason=why, by_hand=step)])
+        found = some(left, MAX_LISTED_PACKAGES)
+        return Verdict(
+            [Check("packages_interrupted", "", found, FAILED, reason=reason, by_hand=step)]
+        )

@@ -157,7 +157,9 @@ class Apt(Manager):
         found: dict[str, list[str]] = {name: [] for name in names}
         if not names:
             return found
-        sites = None if repositories is None else {shown_url(each) for each in repositories}
+        sites = (
+            None if repositories is None else {shown_url(repository) for repository in repositories}
+        )
         for line in self.run(["apt-cache", *self._words(), "madison", *names]).stdout.splitlines():
             name, version, source = (word.strip() for word in line.split("|"))
             site, _blank, index = source.partition(" ")
@@ -206,7 +208,7 @@ class Apt(Manager):
                 yield from (self.root / KEYRINGS).glob(f"{path.stem}.*")
 
     def rivals(self) -> list[FilePlan]:
-        mine = {shown_url(each) for each in self.wanted.repositories}
+        mine = {shown_url(repository) for repository in self.wanted.repositories}
         return [*apt_sources.rivals(self.root, mine)]
 
     def defined(self, name: str) -> bool:
@@ -222,7 +224,7 @@ class Apt(Manager):
         if listed.rc != 0:
             raise PackageError(f"{apt_sources.twice(self.rivals())}{_refusal(listed)}")
         bases = re.findall(r"^'(.+/)InRelease' ", listed.stdout, re.MULTILINE)
-        bases += [f"{each.url.rstrip('/')}/" for each in self.wanted.repositories]
+        bases += [f"{repository.url.rstrip('/')}/" for repository in self.wanted.repositories]
         dump = self.run(["apt-config", "dump", "Acquire"]).stdout
         words = {key.lower(): value for key, value in _ACQUIRE.findall(dump)}
         return [_location(base, words) for base in bases]
@@ -363,7 +365,7 @@ class Apt(Manager):
         """
         path = self._pins_path(self.layer)
         known = dpkg.preferred_of(path.read_text(encoding="utf-8") if path.exists() else "")
-        sites = {each.name: shown_url(each) for each in self.wanted.repositories}
+        sites = {repository.name: shown_url(repository) for repository in self.wanted.repositories}
         mine = {x: name for x, name in self.wanted.preferred.items() if name in sites}
         terms = self._terms() if mine else {}
         found = {
@@ -414,18 +416,19 @@ class Apt(Manager):
         """
         self.forget()
         first = self.run(["dpkg", *KEEP_CONFFILES, "--configure", "-a"], check=False)
-        why = ""
+        reason = ""
         try:
             self._transaction(["install", "-f", "--no-remove"])
         except PackageError as error:
-            why = str(error)
+            reason = str(error)
         self.forget()
-        self._unrepaired = why
+        self._unrepaired = reason
         left = self._state().unfinished.keys() - self.pinned().keys()
-        if left or (why and not self._state().unfinished):
+        if left or (reason and not self._state().unfinished):
             raise PackageError(
                 f"neither dpkg --configure -a nor apt-get -f install could finish "
-                f"{', '.join(sorted(left)) or 'the installation'}: {why or output(first, 1500)}\n"
+                f"{', '.join(sorted(left)) or 'the installation'}: "
+                f"{reason or output(first, 1500)}\n"
                 "dpkg --remove --force-remove-reinstreq NAME removes a package that cannot be "
                 "finished; then run again"
             )

@@ -23,8 +23,11 @@ BEGINS = re.compile(
 ARCHIVE = re.compile(r"(?:\d+-)?([^_]+)_[^_]+_[^_]+\.deb")
 """apt numbers the archives of a large transaction."""
 NOISE = (
-    *("Selecting previously ", "(Reading database "),
-    *("debconf: ", "ERROR (dkms apport)", "ERROR: Cannot create report"),
+    "Selecting previously ",
+    "(Reading database ",
+    "debconf: ",
+    "ERROR (dkms apport)",
+    "ERROR: Cannot create report",
 )
 """Progress, a missing terminal, and Ubuntu's crash reporter."""
 REMOVED = re.compile(r"will be REMOVED:\n((?: .*\n)+)")
@@ -47,7 +50,7 @@ TELLS = re.compile(
 )
 UNMET = re.compile(r"unmet dependencies|Unsatisfied dependencies")
 """As apt 2 and apt 3 write it."""
-LAST, MOST_LINES, MOST = 3, 10, 2500
+LAST_LINES, MAX_LINES, MAX_CHARACTERS = 3, 10, 2500
 """Lines kept of a failed script, lines kept per package, and characters in total."""
 MAKE_LOG = re.compile(r"(var/lib/dkms/\w[\w.+~-]*/\w[\w.+~-]*/(?:build|log)/make\.log)")
 BUILD_ERROR = re.compile(r"\berror:|\bfatal|\*\*\*", re.IGNORECASE)
@@ -92,8 +95,8 @@ class Failed:
         """dpkg's lines about it. `elsewhere`: lines of its script on the other stream."""
         said = list(dict.fromkeys([*elsewhere, *self.said]))
         telling = [line for line in said if TELLS.search(line)]
-        rest = [line for line in said[-LAST:] if line not in telling]
-        scripts = [*telling[-MOST_LINES:], *rest]
+        rest = [line for line in said[-LAST_LINES:] if line not in telling]
+        scripts = [*telling[-MAX_LINES:], *rest]
         by_script = any(SCRIPT in line for line in self.found)
         return [*scripts, *self.found] if by_script else [*self.found, *scripts]
 
@@ -118,7 +121,7 @@ def refusal(result: Result, root: Path = Path("/")) -> str:
     if not found:
         return f"exit status {result.rc}: {one_line(output(result, 1500)) or 'no output'}"
     # Each section is bounded, so that none displaces another.
-    return ". ".join([shortened(found, MOST), *_logs(text, root), *_remedies(text)])
+    return ". ".join([shortened(found, MAX_CHARACTERS), *_logs(text, root), *_remedies(text)])
 
 
 def unmet(text: str) -> list[str]:
@@ -171,13 +174,13 @@ def _logs(text: str, root: Path) -> Iterator[str]:
         with path.open("rb") as stream:
             stream.seek(max(0, path.stat().st_size - READ))
             lines = stream.read(READ).decode("utf-8", "replace").splitlines()
-        yield shortened(f"make.log: {'; '.join(build_errors(lines))}", MOST // 4)
+        yield shortened(f"make.log: {'; '.join(build_errors(lines))}", MAX_CHARACTERS // 4)
 
 
 def build_errors(log: Sequence[str]) -> list[str]:
     """The first errors of a build, otherwise its last lines; a log ends with lines of make."""
-    errors = [line for line in log if BUILD_ERROR.search(line)] or log[-LAST:]
-    return [one_line(line) for line in errors[:LAST]]
+    errors = [line for line in log if BUILD_ERROR.search(line)] or log[-LAST_LINES:]
+    return [one_line(line) for line in errors[:LAST_LINES]]
 
 
 def _remedies(text: str) -> Iterator[str]:

@@ -33,7 +33,7 @@ def address(url: str) -> str:
 def rivals(root: Path, addresses: Collection[str]) -> Iterator[FilePlan]:
     """Files that define the same repositories, with their new content."""
     parts = sorted((root / PARTS).glob("*")) if addresses else []
-    for path in (root / MAIN, *(each for each in parts if each.suffix in (".list", ".sources"))):
+    for path in (root / MAIN, *(part for part in parts if part.suffix in (".list", ".sources"))):
         if not path.is_file() or path.name.startswith(OURS):
             continue
         text = path.read_text(encoding="utf-8", errors="surrogateescape")

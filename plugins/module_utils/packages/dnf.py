@@ -145,7 +145,7 @@ class DnfManager(Manager):
         return any((self.root / DEFINITIONS).glob(f"{OURS}*-{name}.repo"))
 
     def locations(self) -> list[Location]:
-        request = {"urls": [each.url for each in self.wanted.repositories]}
+        request = {"urls": [repository.url for repository in self.wanted.repositories]}
         found = self._ask("locations", request, READ_TIMEOUT_S)["locations"]
         return [Location(**each) for each in found]
 
@@ -201,7 +201,9 @@ class DnfManager(Manager):
             self._lock_list("")  # locks hide versions
             answer = self._ask("available", {"names": unknown}, SOLVE_TIMEOUT_S)["versions"]
             self._known.update(answer)
-        ids = None if repositories is None else {self._id(each) for each in repositories}
+        ids = (
+            None if repositories is None else {self._id(repository) for repository in repositories}
+        )
         found = {name: self._known[name] for name in names}
         return {
             name: list(dict.fromkeys(at for at, origin in versions if ids is None or origin in ids))
@@ -226,13 +228,13 @@ class DnfManager(Manager):
         now = enabled_streams(self.root) if self.wanted.streams else {}
         return [
             PackageChange(
-                UPGRADE if now.get(one.module) else INSTALL,
-                f"module {one.module}",
-                now.get(one.module, ""),
-                one.stream,
+                UPGRADE if now.get(stream.module) else INSTALL,
+                f"module {stream.module}",
+                now.get(stream.module, ""),
+                stream.stream,
             )
-            for one in self.wanted.streams
-            if now.get(one.module) != one.stream
+            for stream in self.wanted.streams
+            if now.get(stream.module) != stream.stream
         ]
 
     def switch_streams(self) -> None:
@@ -334,7 +336,7 @@ class DnfManager(Manager):
             "action": action,
             "root": str(self.root),
             "comment": f"baremetal.mpi_roce: layer {self.layer}",
-            "streams": {one.module: one.stream for one in self.wanted.streams},
+            "streams": {stream.module: stream.stream for stream in self.wanted.streams},
             # Modules reach a node in an archive, so the program has no file name.
             "program": (pkgutil.get_data(str(__package__), "dnf_program.py") or b"").decode(),
             **more,

@@ -247,7 +247,9 @@ class Errors(logging.Handler):
 
 def cause(errors: list[str], lines: list[str]) -> str:
     """Errors with relevant script output; later scripts (dracut) may print more."""
-    telling = [x for x in lines if re.search("error|fail|fatal|no space|not found", x, re.I)]
+    telling = [
+        line for line in lines if re.search("error|fail|fatal|no space|not found", line, re.I)
+    ]
     return "; ".join(dict.fromkeys([*errors, *telling[-10:], *lines[-10:]]))
 
 
@@ -298,7 +300,9 @@ def location(conf: Any, bases: list[str]) -> dict[str, Any]:
     mirrors = getattr(conf, "metalink", "") or getattr(conf, "mirrorlist", "")
     login = ":".join(quote(word or "") for word in (conf.proxy_username, conf.proxy_password))
     return {
-        "urls": [mirrors] if mirrors else [f"{x.rstrip('/')}/repodata/repomd.xml" for x in bases],
+        "urls": [mirrors]
+        if mirrors
+        else [f"{base.rstrip('/')}/repodata/repomd.xml" for base in bases],
         "proxy": (conf.proxy or "").replace("://", f"://{login}@" if login != ":" else "://", 1),
         "ca": conf.sslcacert or "",
         "client": [each for each in (conf.sslclientcert, conf.sslclientkey) if each],

@@ -105,7 +105,7 @@ class Rpm:
         rpm records a package before %post runs, so only dnf's history shows this. The history is
         copied first: the original may have a journal that only a writer can replay.
         """
-        there = {(one.name, one.evr, one.arch) for one in self.packages()}
+        there = {(package.name, package.evr, package.arch) for package in self.packages()}
         path = self._root / HISTORY
         with tempfile.TemporaryDirectory() as folder, suppress(sqlite3.DatabaseError):
             for one in path.parent.glob(f"{path.name}*"):
@@ -117,7 +117,7 @@ class Rpm:
                 InstalledRpm(name, f"{epoch}:{evr}" if epoch else evr, arch)
                 for name, epoch, evr, arch in rows
             ]
-            return [each for each in items if (each.name, each.evr, each.arch) in there]
+            return [item for item in items if (item.name, item.evr, item.arch) in there]
         return []  # no history, or an unknown format; duplicates are still found
 
     def parallel(self, package: InstalledRpm) -> bool:

@@ -42,7 +42,7 @@ class VersionLock:
 
     def with_pins(self, pins: Mapping[str, Collection[str]], layer: str) -> str:
         """The list with exactly `pins` in the block of `layer`."""
-        lines = [lock(name, one) for name in sorted(pins) for one in sorted(pins[name])]
+        lines = [lock(name, pin) for name in sorted(pins) for pin in sorted(pins[name])]
         try:
             return replace_block(self.text(), lines, layer)
         except ValueError as error:

@@ -105,7 +105,7 @@ class Preflight:
                 sets[layer] = packages_of()
             except PlanError as error:
                 yield _refusal(layer, str(error))
-        repositories = [each for one in sets.values() for each in one.repositories]
+        repositories = [repository for one in sets.values() for repository in one.repositories]
         node = manager_of(system, PackageSet(repositories), "preflight")
         answered = answers.checks([*node.locations(), *self._hpcx(system)])
         yield from answered
@@ -115,7 +115,11 @@ class Preflight:
         for layer, wanted in sets.items():
             manager = manager_of(system, wanted, layer)
             there = manager.installed()
-            away = [x for x in wanted.packages if not satisfied(x, there.get(x.name, ""))]
+            away = [
+                package
+                for package in wanted.packages
+                if not satisfied(package, there.get(package.name, ""))
+            ]
             # An optional package may be in no repository.
             self.coming |= {each.component for each in away if not each.optional}
             if layer == RDMA and software.rdma.source == DOCA and RDMA in self.coming:
@@ -123,35 +127,35 @@ class Preflight:
             if not any(each.status == FAILED for each in answered):
                 yield from _headers(layer, [x for x in away if x.component == "kernel"], manager)
             for planned in manager.rivals():
-                why = "defines a repository of the set too, with another key: will be disabled"
-                yield Check("repository_twice", "once", "twice", OK, str(planned.path), why)
+                reason = "defines a repository of the set too, with another key: will be disabled"
+                yield Check("repository_twice", "once", "twice", OK, str(planned.path), reason)
             if not there.keys() & {*wanted.claims.values()}:
-                yield from (_refusal(layer, why) for why in claimed(wanted, manager).values())
+                yield from (_refusal(layer, reason) for reason in claimed(wanted, manager).values())
             replaced = [each for stage in wanted.stages for each in stage.replaced]
             gone = {*unwanted(wanted, there), *(x for x in there if any_matches(x, replaced))}
             if gone:
-                why = "packages of the set may replace them: end what uses them"
-                yield Check("packages_replaced", [], sorted(gone), OK, layer, why)
+                reason = "packages of the set may replace them: end what uses them"
+                yield Check("packages_replaced", [], sorted(gone), OK, layer, reason)
             part: Part = drivers.SecureBoot(self.hardware, software.rdma.source)
             if layer == GPU:
                 kernel = GpuKernel(self.hardware.root, self.node.root)
                 if release != self.release:
-                    why = "the layer rdma installs it: run reboot.yml before the layer gpu"
-                    yield Check("kernel_release", release, self.release, OK, layer, why)
+                    reason = "the layer rdma installs it: run reboot.yml before the layer gpu"
+                    yield Check("kernel_release", release, self.release, OK, layer, reason)
                     software = replace(software, kernel="")
                 part = Suitable(software, kernel, len(self.given["gpus"]), there)
             try:
                 part.plan(self.node)
             except PlanError as error:
-                yield from (_refusal(layer, why) for why in str(error).splitlines())
+                yield from (_refusal(layer, reason) for reason in str(error).splitlines())
 
     def _mpi(self, manager: Manager, name: str) -> Iterator[Check]:
         if self.software.mpi.provider != DISTRIBUTION:
             return
         has = manager.installed().get(name) or next(iter(manager.available([name])[name]), "")
-        why = too_new(has)
-        if why:
-            yield _refusal("mpi", why)
+        reason = too_new(has)
+        if reason:
+            yield _refusal("mpi", reason)
 
     def _hpcx(self, system: Distribution) -> list[Location]:
         """Location of HPC-X, for nodes with rails that do not have it yet."""
@@ -199,34 +203,36 @@ class Preflight:
                 FULL + sum(needs[x] for x in places),
             )
             free = found.f_bavail * found.f_frsize
-            why = "" if free >= need else "the layers would fill it: free space"
+            reason = "" if free >= need else "the layers would fill it: free space"
             words = (f"{bytes_text(need)} free", f"{bytes_text(free)} free")
-            yield Check("disk_space", *words, FAILED if why else OK, ", ".join(places), why)
+            yield Check("disk_space", *words, FAILED if reason else OK, ", ".join(places), reason)
 
     def clock(self) -> Iterator[Check]:
         if self.node.container is not None:
             return
         right = -BEHIND_S <= self.off <= AHEAD_S
-        why = "" if right else "set it: metadata and certificates have dates"
-        yield Check("clock", "in step", f"{self.off:.0f} s off", OK if right else FAILED, "", why)
+        reason = "" if right else "set it: metadata and certificates have dates"
+        yield Check(
+            "clock", "in step", f"{self.off:.0f} s off", OK if right else FAILED, "", reason
+        )
         argv = ["timedatectl", "show", "-p", "NTPSynchronized", "--value"]
         found = self.node.look(argv, check=False).stdout.strip()
-        why = "" if found == "yes" else "see os_baseline_time_servers, which the node must reach"
-        yield Check("time_sync", "yes", found, OK, "", why)
+        reason = "" if found == "yes" else "see os_baseline_time_servers, which the node must reach"
+        yield Check("time_sync", "yes", found, OK, "", reason)
 
     def use(self) -> Iterator[Check]:
         root = self.node.root
-        jobs = [*(each.text() for each in busy.processes(root)), *drivers.users(root)]
-        why = "they delay a change of drivers and a reboot" if jobs else ""
-        yield Check("node_busy", "none", some(jobs, busy.SHOWN), OK, "", why)
+        jobs = [*(process.text() for process in busy.processes(root)), *drivers.users(root)]
+        reason = "they delay a change of drivers and a reboot" if jobs else ""
+        yield Check("node_busy", "none", some(jobs, busy.SHOWN), OK, "", reason)
         if self.node.container is None and not self.node.path("dev/ipmi0").exists():
-            why = "no BMC responds here: know a way to power the node on if a reboot fails"
-            yield Check("remote_power", "/dev/ipmi0", "missing", OK, "", why)
+            reason = "no BMC responds here: know a way to power the node on if a reboot fails"
+            yield Check("remote_power", "/dev/ipmi0", "missing", OK, "", reason)
 
     def ssh(self) -> Iterator[Check]:
-        why = refused_by_fips(self.node)
-        if why:
-            yield _refusal("ssh", why)
+        reason = refused_by_fips(self.node)
+        if reason:
+            yield _refusal("ssh", reason)
 
     def python(self, here: int = sys.version_info[1]) -> Iterator[Check]:
         core = re.match(r"2\.(\d{1,3})\.", self.given["ansible_core"])
@@ -234,8 +240,8 @@ class Preflight:
         newest = NEWEST_PYTHON.get(min(minor, max(NEWEST_PYTHON)), here)
         if here > newest:
             later = [f"update to 2.{at}" for at, most in NEWEST_PYTHON.items() if most >= here]
-            why = f"ansible-core 2.{minor} is not known to work with it: {[*later, MATRIX][0]}"
-            yield Check("node_python", f"3.{newest} or older", f"3.{here}", OK, "", why)
+            reason = f"ansible-core 2.{minor} is not known to work with it: {[*later, MATRIX][0]}"
+            yield Check("node_python", f"3.{newest} or older", f"3.{here}", OK, "", reason)
 
 
 def _refusal(what: str, why: str) -> Check:
@@ -249,17 +255,17 @@ def _interrupted(manager: Manager, family: Family) -> Check:
     others = [name for name in half if name.partition(":")[0] not in sets]
     found = "; ".join(half.values())
     status = FAILED if others and family is not REDHAT else OK
-    why = "the package manager refuses other changes until it is finished" if found else ""
+    reason = "the package manager refuses other changes until it is finished" if found else ""
     step = "dpkg --configure -a && apt-get -f install" if status == FAILED else ""
-    return Check("packages_interrupted", "", found, status, reason=why, by_hand=step)
+    return Check("packages_interrupted", "", found, status, reason=reason, by_hand=step)
 
 
 def _build(doca: str, release: str) -> Iterator[Check]:
     """Check DOCA with the kernel that must run, also if the set names none."""
-    found, why = doca_kernels.verdict(doca, release), doca_kernels.doubt(doca, release)
+    found, reason = doca_kernels.verdict(doca, release), doca_kernels.doubt(doca, release)
     if found:
         status = FAILED if found == doca_kernels.FAILS else OK
-        yield Check("doca_kernel", "known to build", release, status, "", why)
+        yield Check("doca_kernel", "known to build", release, status, "", reason)
 
 
 def _headers(layer: str, away: Sequence[WantedPackage], manager: Manager) -> Iterator[Check]:
@@ -267,5 +273,7 @@ def _headers(layer: str, away: Sequence[WantedPackage], manager: Manager) -> Ite
     lacking = [each.name for each in away if not any(satisfied(each, at) for at in has[each.name])]
     # Without package lists, dpkg and rpm are unknown too.
     if lacking and (has["dpkg"] or has["rpm"]):
-        why = "DKMS builds for this kernel: add a repository that has them, or boot another kernel"
-        yield Check("kernel_headers", "in a repository", lacking, FAILED, layer, why)
+        reason = (
+            "DKMS builds for this kernel: add a repository that has them, or boot another kernel"
+        )
+        yield Check("kernel_headers", "in a repository", lacking, FAILED, layer, reason)

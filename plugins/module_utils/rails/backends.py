@@ -140,8 +140,8 @@ class Networkd(Backend):
         return parse_status(self.node.run(argv, check=False).stdout)
 
     def apply(self, written: Sequence[str], again: Sequence[str]) -> dict[str, str]:
-        # A reload touches only links whose file is new or changed. Links in `again` have drifted from
-        # a file that networkd knows.
+        # A reload touches only links whose file is new or changed; those in `again` have drifted
+        # from a file that networkd knows.
         self.node.run(("networkctl", "reload"))
         if again:
             self.node.run(("networkctl", "reconfigure", *again))
@@ -149,7 +149,7 @@ class Networkd(Backend):
 
 
 def parse_status(text: str) -> dict[str, str]:
-    """Parse `networkctl status` into network files by interface, with the state if not configured."""
+    """Parse `networkctl status` into network files by interface."""
     files: dict[str, str] = {}
     interface = path = ""
     for line in text.splitlines():
@@ -220,7 +220,7 @@ class NetworkManager(Backend):
         return _text(lines)
 
     def owner(self, interface: str) -> str:
-        """Return a UUID, which is the same on every host and in every run: a profile exists once."""
+        """Return a UUID that is constant, so that a profile never exists twice."""
         return str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{interface}.rails.{NAME}"))
 
     def owners(self, interfaces: Sequence[str]) -> dict[str, str]:

@@ -129,6 +129,8 @@ def _once(
     errors: list[str] = []
     if not node.check_mode:
         act([Plan(steps=nics.steps())], node, errors)
+    if errors:
+        raise OSError("; ".join(errors))
     kept = [name for name in nics.written if name not in nics.rolled_back]
     if kept:
         _print(f"set on {', '.join(kept)}")

@@ -54,7 +54,7 @@ class BootUnit:
 
     interfaces: tuple[str, ...]
     nics: Nics
-    rails: Sequence[Check]
+    rail_checks: Sequence[Check]
     """The checks of the rails after this run."""
     wait_s: int = 60
     """Time limit for devices to appear and settings to hold at boot, in seconds."""
@@ -82,8 +82,8 @@ class BootUnit:
 
     def _install(self, node: Node, files: Sequence[FilePlan], starts: bool) -> None:
         node.path(RESULT).unlink(missing_ok=True)
-        for each in files:
-            each.apply()
+        for planned in files:
+            planned.apply()
         systemd.link(node, BOOT_UNIT, not self._needless)
         if starts:
             # Its result is in RESULT and in the journal.
@@ -141,12 +141,14 @@ class BootUnit:
         states = [each for of_rail in settings for each in of_rail.items()]
         running = {f"rail_{name}" for name, state in states if state["persistence"] == RUNTIME}
         names = {*running, WHOLE, NAME}
-        return not any(each.name in names and each.status == FAILED for each in self.rails)
+        return not any(check.name in names and check.status == FAILED for check in self.rail_checks)
 
     @property
     def _named(self) -> bool:
         """Whether no rail waits for the next boot to be named."""
-        return not any(each.name in (WHOLE, NAME) and each.status == REBOOT for each in self.rails)
+        return not any(
+            check.name in (WHOLE, NAME) and check.status == REBOOT for check in self.rail_checks
+        )
 
     def _left_alone(self, node: Node) -> Optional[Check]:
         """Return the check of a unit that is not touched: NICs are unreadable, or it is masked."""

@@ -22,7 +22,7 @@ from ..core.commands import CommandError
 from ..core.files import FilePlan, diffs, write_atomically
 from ..core.part import Node, Plan, Step, Verdict
 from ..core.text import some
-from ..hardware.iproute import Rule
+from ..hardware.iproute import SourceRule
 from ..hardware.survey import interface_speed
 from ..nic.nics import Nics
 from . import arp, naming, survey
@@ -277,7 +277,7 @@ class Rails:
                 ours = address in self.survey.old_blocks[name]
                 if ours and not self.request.management.holds(address):
                     source = address.split("/")[0]
-                    rules = [each for each in self.survey.state.rules if each.source == source]
+                    rules = [rule for rule in self.survey.state.rules if rule.source == source]
                     command = ("ip", "address", "del", address, "dev", name)
                     self._try([command, *map(_del, rules)])
 
@@ -352,6 +352,6 @@ def _explained(checks: list[Check], reason: str) -> list[Check]:
     return checks
 
 
-def _del(rule: Rule) -> tuple[str, ...]:
+def _del(rule: SourceRule) -> tuple[str, ...]:
     numbers = ("priority", str(rule.priority), "from", rule.source, "table", str(rule.table))
     return ("ip", "rule", "del", *numbers)

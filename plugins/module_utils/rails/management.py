@@ -67,7 +67,9 @@ class ManagementNetwork:
             name
             for name, routes in state.routes.items()
             if name
-            and any(each.table == MAIN_TABLE and each.destination == "default" for each in routes)
+            and any(
+                route.table == MAIN_TABLE and route.destination == "default" for route in routes
+            )
         }
         for name in sorted(outward - ours or outward):
             found.setdefault(name, "has this host's default route")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from ..core.part import PlanError
-from ..hardware.iproute import MAIN_TABLE, Route, Rule
+from ..hardware.iproute import MAIN_TABLE, Route, SourceRule
 
 SOURCE = "source"
 """Each rail has a routing table, looked up by source address."""
@@ -36,7 +36,7 @@ class RailPlan:
     gateway: Optional[str]
     mtu: int
     routes: tuple[Route, ...]
-    rule: Optional[Rule]
+    rule: Optional[SourceRule]
 
     @property
     def cidr(self) -> str:
@@ -102,5 +102,5 @@ def _plan(
         gateway=gateway,
         mtu=rail["mtu"],
         routes=tuple(routes),
-        rule=Rule(priority, address, table) if routing == SOURCE else None,
+        rule=SourceRule(priority, address, table) if routing == SOURCE else None,
     )

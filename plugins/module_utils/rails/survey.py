@@ -20,7 +20,7 @@ from ..core.machine import IN_CONTAINER
 from ..core.part import NAME as OURS
 from ..core.part import Node
 from ..core.reboots import Reason
-from ..hardware.iproute import MAIN_TABLE, IpLink, Route, Rule, read_neighbours, read_state
+from ..hardware.iproute import MAIN_TABLE, IpLink, Route, SourceRule, read_neighbours, read_state
 from . import arp, naming
 from .backends import BACKENDS, FORMER, Backend
 from .management import ManagementNetwork
@@ -171,7 +171,7 @@ class Survey:
             or (route.table == MAIN_TABLE and route.destination == "default")
         ]
 
-    def rules(self, rail: RailPlan) -> list[Rule]:
+    def rules(self, rail: RailPlan) -> list[SourceRule]:
         """Return the rules with the address, priority or table of a rail."""
         own = rail.rule
         return [

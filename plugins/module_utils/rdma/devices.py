@@ -49,8 +49,8 @@ class Devices:
     def verify(self, node: Node) -> Verdict:
         missing = self.hardware.missing(node, "its rails have no separate NIC")
         if missing or not self.rails:
-            why = missing or "the model gives this host no rails"
-            return Verdict([not_applicable(DEVICE, WANTED, why)])
+            reason = missing or "the model gives this host no rails"
+            return Verdict([not_applicable(DEVICE, WANTED, reason)])
         try:
             machine = self.hardware.again()
         except SurveyError as error:

@@ -311,8 +311,8 @@ class BootModules:
 
     def _check(self, node: Node, name: str, missing: str) -> Check:
         if missing or self._pointless(name):
-            why = missing or "no NIC of this machine has that driver"
-            return not_applicable(MODULE, LOADED, why, subject=name)
-        why = f"modprobe {name}; see dmesg, the kernel's extra modules, dkms status"
+            reason = missing or "no NIC of this machine has that driver"
+            return not_applicable(MODULE, LOADED, reason, subject=name)
+        reason = f"modprobe {name}; see dmesg, the kernel's extra modules, dkms status"
         found, check_mode = self._state(name), node.check_mode
-        return compare(MODULE, LOADED, found, subject=name, check_mode=check_mode, reason=why)
+        return compare(MODULE, LOADED, found, subject=name, check_mode=check_mode, reason=reason)

@@ -55,7 +55,7 @@ class RdmaPackages:
         self.hardware.changing = bool(plan.changes)
         if not plan.changed:
             return Plan()
-        disturbing = [each for each in plan.changes if each.kind != INSTALL]
+        disturbing = [change for change in plan.changes if change.kind != INSTALL]
         # Unknown dependencies of an unsolved plan may replace drivers.
         clear = not disturbing and (plan.solved or not plan.changes)
         if before == NO_RDMA or (before == self.rdma.source and clear):
@@ -77,8 +77,8 @@ class RdmaPackages:
 
     def verify(self, node: Node) -> Verdict:
         if self.rdma.source == NO_RDMA:
-            why = "software.rdma.source is none: this layer installs nothing"
-            return Verdict([not_applicable(SOURCE, NO_RDMA, why)])
+            reason = "software.rdma.source is none: this layer installs nothing"
+            return Verdict([not_applicable(SOURCE, NO_RDMA, reason)])
         found = source_of(self.manager.installed())
         of_packages = Installer(self.wanted, self.manager, node.layer).verify(node.check_mode)
         source = compare(SOURCE, self.rdma.source, found, check_mode=node.check_mode)

@@ -172,9 +172,9 @@ class Acs:
                 return Verdict([Check(ACS, DIRECT, "cannot be read", FAILED, reason=str(error))])
             missing = "the recorded machine has no configuration spaces"
         if not bridges:
-            why = missing or "no GPU and NIC of this machine share a PCIe switch"
-            return Verdict([not_applicable(ACS, DIRECT, why)])
-        checks = [self._check(node, each) for each in bridges]
+            reason = missing or "no GPU and NIC of this machine share a PCIe switch"
+            return Verdict([not_applicable(ACS, DIRECT, reason)])
+        checks = [self._check(node, bridge) for bridge in bridges]
         if self.setting == DISABLE and node.container is None:
             found, check_mode = _enabled(systemd.linked(node, UNIT)), node.check_mode
             checks.append(compare(ACS_BOOT, "enabled", found, subject=UNIT, check_mode=check_mode))

@@ -1,10 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""MPI processes of any user, found in /proc: as long as there is one, the host is not rebooted.
+"""MPI processes of all users in /proc, which prevent a reboot.
 
-A launcher or a launcher's daemon is known by its name, and a daemon that waits for jobs by its
-arguments. A rank has any name; what it inherits from the daemon that started it identifies it: its
-rank, or the job of Slurm, as long as Slurm has a step of that job here. What profiles set for every
-login (UCX_*, OMPI_MCA_*) does not count.
+Launchers and their daemons are recognized by name, idle daemons by their arguments. Ranks are
+recognized by inherited variables: a rank number, or a Slurm job that has a step on this host.
+Variables that profiles set for every login (UCX_*, OMPI_MCA_*) do not count.
 """
 
 from __future__ import annotations
@@ -27,37 +26,36 @@ NAMES = frozenset(
         *("slurmstepd",),
     ]
 )
-"""Also with an implementation's suffix: mpirun.openmpi, mpiexec.hydra, mpirun.mpich, ..."""
+"""Also with the suffix of an implementation: mpirun.openmpi, mpiexec.hydra, ..."""
 IDLE = {
-    # What keeps the scope of Slurm's steps alive until the host goes down; slurmd starts it:
+    # Started by slurmd to hold the scope of steps until shutdown:
     # slurm.schedmd.com/cgroup_v2.html, SchedMD/slurm src/plugins/cgroup/v2/cgroup_v2.c.
     "slurmstepd": re.compile(r"\S+ infinity"),
-    # prte offers a virtual machine (DVM) to jobs, of which prun and the ranks count; with a program
-    # it launches that one: openpmix/prrte f70ebc5c, src/tools/prte/prte.1.md. Here it has options,
-    # with a value each, or two with --prtemca.
+    # prte offers a virtual machine (DVM) to jobs; with a program, it launches that program:
+    # openpmix/prrte f70ebc5c, src/tools/prte/prte.1.md. This matches options with one value, or
+    # two after --prtemca.
     "prte": re.compile(r"\S+(?: -\S*mca \S+ \S+| -(?!\S*mca )\S+(?: [^-\s]\S*)?)*"),
-    # A DVM's daemon on its other nodes. Its name space begins with the program that started it,
-    # which is prterun or mpirun for one job: openpmix/prrte plm_base_jobid.c. Without a launcher
-    # every node starts one at its boot: docs of openpmix/prrte, bootstrap.
+    # A daemon of a DVM. Its name space starts with the program that launched it, prterun or
+    # mpirun for a single job: openpmix/prrte plm_base_jobid.c. With --bootstrap, every node
+    # starts one at boot: docs of openpmix/prrte.
     "prted": re.compile(r".* (ess_base_nspace prte-.*|--bootstrap\b.*)"),
 }
-"""Command lines with which these wait for jobs."""
+"""Command lines of daemons that wait for jobs."""
 STEP = re.compile(r"\S{0,150}slurmstepd\S{0,50}: \[(\d+)\b.*")
-"""The title of a step: `[77.0]`, `[77.batch]`, `[77.extern]`, `[77.interactive]`; after the name of
-the program, which slurmd may be given (Debian's is slurmstepd-wlm). Bounded, as anybody may start
-a program with a name of 128 KiB."""
+"""The title of a step: `[77.0]`, `[77.batch]`, `[77.extern]`, `[77.interactive]`, after the program
+name, which is configurable (slurmstepd-wlm on Debian). Bounded, because any user can start a
+program with a title of 128 KiB."""
 RANK = frozenset(
     [
         *("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMIX_NAMESPACE", "PMI_RANK", "MPI_LOCALRANKID"),
         *("MV2_COMM_WORLD_RANK", "MVP_COMM_WORLD_RANK", "MPIRUN_RANK"),
     ]
 )
-"""Variables that only a process of a job has."""
+"""Variables of job processes only."""
 SLURM_JOB = ("SLURM_JOB_ID", "SLURM_JOBID")
-"""Also in whatever a prolog of Slurm started, which stays when the job has ended."""
+"""Also set in daemons that a Slurm prolog started, which outlive the job."""
 MPS = "nvidia-cuda-mps"
-"""CUDA's control daemon and server, whatever the job that started them. Their clients have the GPUs
-open."""
+"""CUDA's control daemon and server, which do not count; their clients have the GPUs open."""
 INTERPRETERS = ("python", "bash", "dash", "sh", "perl")
 COMMAND_SHOWN = 80
 SHOWN = 5
@@ -75,32 +73,32 @@ class Process:
 
 
 def processes(root: Path = Path("/"), more: Sequence[str] = ()) -> list[Process]:
-    """Every one of them, by pid. `more` are further names that keep a host from its reboot."""
+    """MPI processes by pid. `more` are names of further programs to include."""
     folders = [root / f"proc/{pid}" for pid in pids(root)]
     jobs = {job for folder in folders for job in _jobs(folder)}
     found = (_look(folder, frozenset(more), jobs) for folder in folders)
-    return [each for each in found if each is not None]
+    return [item for item in found if item is not None]
 
 
 def listed(found: Sequence[Process]) -> str:
-    return some([each.text() for each in found], SHOWN)
+    return some([item.text() for item in found], SHOWN)
 
 
 def _jobs(folder: Path) -> list[str]:
-    """The job of Slurm whose step this is, if it is one."""
+    """The Slurm job of this step, if it is one."""
     try:
         step = STEP.fullmatch(" ".join(_words(folder / "cmdline")))
     except OSError:
-        return []  # ended meanwhile
+        return []  # terminated meanwhile
     return [step[1]] if step else []
 
 
 def _look(folder: Path, more: frozenset[str], jobs: Collection[str]) -> Optional[Process]:
-    """None for one that is not an MPI process, or that has ended meanwhile."""
+    """None if it is not an MPI process, or has terminated meanwhile."""
     try:
         stat = (folder / "stat").read_text(encoding="utf-8", errors="replace")
         if stat.rpartition(")")[2].split()[:1] == ["Z"]:
-            return None  # a zombie keeps its name until it is waited for, and runs nothing
+            return None  # a zombie still has its name, but does not run
         comm = (folder / "comm").read_text(encoding="utf-8", errors="replace").strip()
         argv = _words(folder / "cmdline")
         known = (
@@ -124,9 +122,9 @@ def _look(folder: Path, more: frozenset[str], jobs: Collection[str]) -> Optional
 
 
 def _is_known(comm: str, argv: Sequence[str], names: frozenset[str]) -> bool:
-    """By its name, with or without an implementation's suffix."""
+    """Compare names, with or without the suffix of an implementation."""
     called = Path(argv[0]).name if argv else ""
-    # A launcher may be a script: then the first word is its interpreter.
+    # If the launcher is a script, the first word is its interpreter.
     if called.startswith(INTERPRETERS):
         called = next((Path(word).name for word in argv[1:] if not word.startswith("-")), "")
     cut = {name[:COMM_LENGTH] for name in names}
@@ -134,7 +132,7 @@ def _is_known(comm: str, argv: Sequence[str], names: frozenset[str]) -> bool:
 
 
 def _waits(argv: Sequence[str]) -> bool:
-    """Whether it is a daemon that waits for jobs."""
+    """Whether it is an idle daemon."""
     waiting = IDLE.get(Path(argv[0]).name) if argv else None
     return waiting is not None and waiting.fullmatch(" ".join(argv)) is not None
 

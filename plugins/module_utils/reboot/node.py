@@ -1,13 +1,13 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The steps of a reboot on the node.
 
-    read     returns everything that the plan needs, and changes nothing
-    leave    drains, looks for jobs once more, records the boot that ends, and has systemd reboot
-    arrive   waits until the system is up
-    finish   resumes the node in Slurm and clears the reboot reasons that a verification disproved
+    read     return the input of the plan, without changes
+    leave    drain, check for jobs again, record the current boot, and reboot by systemd
+    arrive   wait until the system is up
+    finish   resume the node in Slurm and clear reboot reasons disproved by verification
 
-Each may be killed at any point and done again. Boots that ended by such a reboot are recorded, so
-that no host is rebooted in a loop.
+Each can be interrupted and repeated. Boots before such reboots are recorded, to prevent reboot
+loops.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from . import busy, slurm
 
 POLL_S = 2.0
 LOCK = Path("run/baremetal-mpi-roce/locks/reboot.lock")
-"""Under the root: `leave` of a run that was killed may still wait for jobs to end."""
+"""Below the root. `leave` of an interrupted run may still wait for jobs."""
 RECORD = Path("var/lib/baremetal-mpi-roce/reboots.json")
-"""Under the root, too: boot ids and when each boot began."""
+"""Below the root: boot ids and start times."""
 KEPT_S = 7 * 86400
 DELAY_S = 1
-"""Between the answer of `leave` and the reboot: the answer has to get through."""
+"""Delay of the reboot, so that the answer of `leave` arrives."""
 
 
 class LeaveError(Exception):
-    """The node stays as it is; the text has the reason."""
+    """The node is not rebooted; the message has the reason."""
 
 
 class HistoryError(Exception):
-    """The record is damaged; the text has the file and the remedy."""
+    """The record is damaged; the message has the file and the remedy."""
 
 
 @dataclass(frozen=True)
-class Here:
-    """The node, a way to run programs on it, and the time."""
+class RebootNode:
+    """The node, a way to run programs on it, and its clock."""
 
     run: Runner
     root: Path = Path("/")
@@ -64,27 +64,27 @@ class Here:
 
     @property
     def node_name(self) -> str:
-        """The name of the node in Slurm by default."""
+        """The default name of the node in Slurm."""
         return self.host_name.partition(".")[0]
 
 
-def read(here: Here, more: Sequence[str] = ()) -> dict[str, Any]:
-    """Everything that the plan needs. What cannot be read is in `problems`."""
+def read(here: RebootNode, more: Sequence[str] = ()) -> dict[str, Any]:
+    """Read the input of the plan. `problems` lists what cannot be read."""
     problems: list[str] = []
     boot_id = machine.boot_id(here.root)
     container = machine.container(here.root)
     reasons: dict[str, list[dict[str, str]]] = {}
     boots: list[float] = []
-    node: Optional[slurm.Node] = None
+    node: Optional[slurm.SlurmNode] = None
     try:
         reasons = {
-            record: [asdict(each) for each in found]
+            record: [asdict(item) for item in found]
             for record, found in reboots.required(here.root).items()
         }
     except (reboots.RecordError, OSError) as error:
         problems.append(str(error))
     try:
-        # A date after this boot is that of a clock that was wrong.
+        # A start time after this boot comes from a wrong clock.
         latest = began(here.root)
         known = {**recorded_boots(here.root), boot_id: latest}
         boots = sorted(min(when, latest) for when in known.values())
@@ -102,18 +102,18 @@ def read(here: Here, more: Sequence[str] = ()) -> dict[str, Any]:
         "reasons": reasons,
         "boots": [round(when, 1) for when in boots],
         "now": round(here.clock(), 1),
-        "processes": [asdict(each) for each in busy.processes(here.root, more)],
+        "processes": [asdict(item) for item in busy.processes(here.root, more)],
         "slurm": node.as_dict() if node else None,
         "problems": problems,
     }
 
 
 def leave(
-    here: Here, boot_id: str, reasons: Sequence[str], wait_s: float, more: Sequence[str] = ()
+    here: RebootNode, boot_id: str, reasons: Sequence[str], wait_s: float, more: Sequence[str] = ()
 ) -> str:
-    """Drain, look again, and reboot in a moment. Returns the boot that ends.
+    """Drain, check again, and schedule the reboot. Return the id of the current boot.
 
-    Raises LeaveError with everything as it was: what was drained here is resumed.
+    Raises LeaveError after restoring the former state: a node drained here is resumed.
     """
     try:
         with alone(here.root / LOCK, 0):
@@ -123,24 +123,24 @@ def leave(
 
 
 def _leave(
-    here: Here, boot_id: str, reasons: Sequence[str], wait_s: float, more: Sequence[str]
+    here: RebootNode, boot_id: str, reasons: Sequence[str], wait_s: float, more: Sequence[str]
 ) -> str:
     if machine.boot_id(here.root) != boot_id:
-        raise LeaveError("it rebooted since the plan was made; run again")
+        raise LeaveError("it has rebooted since the plan was made; run again")
     if not reboots.required(here.root):
-        raise LeaveError("the reasons that it had are gone since the plan was made")
-    why = ", ".join(reasons)
+        raise LeaveError("its reasons have been removed since the plan was made")
+    reason = ", ".join(reasons)
     drained, node = False, None
     try:
         node = _slurm(here)
         if node is not None and not node.drained:
-            slurm.drain(here.run, node.name, why, here.find("scontrol") or "scontrol")
+            slurm.drain(here.run, node.name, reason, here.find("scontrol") or "scontrol")
         drained = node is not None and (node.ours or not node.drained)
         still = _wait(here, wait_s, more)
         if still:
             raise LeaveError(still)
         record(here, boot_id).apply()
-        _reboot(here, why)
+        _reboot(here, reason)
     except (slurm.SlurmError, CommandError, OSError, LeaveError) as error:
         message = str(error)
         if drained and node is not None:
@@ -152,8 +152,8 @@ def _leave(
     return boot_id
 
 
-def arrive(here: Here, wait_s: float) -> dict[str, Any]:
-    """Wait until systemd has started what it starts at boot. Returns its state."""
+def arrive(here: RebootNode, wait_s: float) -> dict[str, Any]:
+    """Wait until systemd has finished booting. Return its state."""
     until = here.clock() + wait_s
     while True:
         done = here.run(["systemctl", "is-system-running"], check=False)
@@ -164,13 +164,13 @@ def arrive(here: Here, wait_s: float) -> dict[str, Any]:
     return {"boot_id": machine.boot_id(here.root), "system": state}
 
 
-def finish(here: Here, records: Iterable[str], boot_id: str) -> dict[str, Any]:
-    """Resume in Slurm what we drained, then clear the reasons of `records` that are older.
+def finish(here: RebootNode, records: Iterable[str], boot_id: str) -> dict[str, Any]:
+    """Resume the node in Slurm if drained here, then clear older reasons of `records`.
 
-    In this order: a run that is killed in between finds the reasons, and does it again.
+    In this order, an interrupted run finds the reasons and repeats both.
     """
     if machine.boot_id(here.root) != boot_id:
-        raise LeaveError("it rebooted again while it was verified")
+        raise LeaveError("it rebooted again during verification")
     resumed = False
     try:
         node = _slurm(here)
@@ -178,11 +178,11 @@ def finish(here: Here, records: Iterable[str], boot_id: str) -> dict[str, Any]:
             slurm.resume(here.run, node.name, here.find("scontrol") or "scontrol")
             resumed = True
     except slurm.SlurmError as error:
-        raise LeaveError(f"it is verified, and Slurm does not take it back: {error}") from error
+        raise LeaveError(f"it is verified, but Slurm does not resume it: {error}") from error
     struck = []
     for record in sorted(set(records)):
         known = reboots.recorded(record, here.root)
-        left = [each for each in known if each.boot_id == boot_id]
+        left = [item for item in known if item.boot_id == boot_id]
         plan = reboots.plan(record, left, boot_id, root=here.root, uid=here.uid, gid=here.gid)
         if plan.changed:
             plan.apply()
@@ -192,26 +192,26 @@ def finish(here: Here, records: Iterable[str], boot_id: str) -> dict[str, Any]:
         "resumed": resumed,
         "struck": struck,
         "left": {
-            record: [each.reason or each.subject for each in found]
+            record: [item.reason or item.subject for item in found]
             for record, found in rest.items()
         },
     }
 
 
 def recorded_boots(root: Path = Path("/")) -> dict[str, float]:
-    """By boot id, when it began."""
+    """Start times by boot id."""
     path = root / RECORD
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        return {str(each["boot_id"]): float(each["began"]) for each in found["boots"]}
+        return {str(item["boot_id"]): float(item["began"]) for item in found["boots"]}
     except FileNotFoundError:
         return {}
     except (ValueError, KeyError, TypeError) as error:
         raise HistoryError(f"{path}: not a record of reboots ({error}); remove it") from error
 
 
-def record(here: Here, boot_id: str) -> FilePlan:
-    """The record with the boot that runs, and without those of last week."""
+def record(here: RebootNode, boot_id: str) -> FilePlan:
+    """The record including the current boot, without boots older than a week."""
     since = here.clock() - KEPT_S
     boots = {key: when for key, when in recorded_boots(here.root).items() if when > since}
     boots[boot_id] = began(here.root)
@@ -222,7 +222,7 @@ def record(here: Here, boot_id: str) -> FilePlan:
 
 
 def began(root: Path = Path("/")) -> float:
-    """When this boot began, in seconds since the epoch: the start of PID 1, also in containers."""
+    """Start of this boot in seconds since the epoch: the start of PID 1, also in containers."""
     stat = (root / "proc/stat").read_text(encoding="ascii")
     kernel = next(int(line.split()[1]) for line in stat.splitlines() if line.startswith("btime "))
     first = (root / "proc/1/stat").read_text(encoding="utf-8", errors="replace")
@@ -236,13 +236,13 @@ def machine_id(root: Path = Path("/")) -> str:
         return ""
 
 
-def _slurm(here: Here) -> Optional[slurm.Node]:
+def _slurm(here: RebootNode) -> Optional[slurm.SlurmNode]:
     program = here.find("scontrol")
     return slurm.read(here.run, here.node_name, program) if program else None
 
 
-def _wait(here: Here, wait_s: float, more: Sequence[str]) -> str:
-    """What still runs after `wait_s`, or nothing."""
+def _wait(here: RebootNode, wait_s: float, more: Sequence[str]) -> str:
+    """What still runs after `wait_s`; empty if nothing does."""
     until = here.clock() + wait_s
     while True:
         still = _occupied(here, more)
@@ -251,7 +251,7 @@ def _wait(here: Here, wait_s: float, more: Sequence[str]) -> str:
         here.sleep(POLL_S)
 
 
-def _occupied(here: Here, more: Sequence[str]) -> str:
+def _occupied(here: RebootNode, more: Sequence[str]) -> str:
     found = busy.processes(here.root, more)
     if found:
         return f"MPI runs on it: {busy.listed(found)}"
@@ -259,8 +259,8 @@ def _occupied(here: Here, more: Sequence[str]) -> str:
     return slurm.shown(node.as_dict()) if node is not None and node.busy else ""
 
 
-def _reboot(here: Here, why: str) -> None:
-    """systemd does it, so that it neither waits for this session nor ends with it."""
+def _reboot(here: RebootNode, why: str) -> None:
+    """Reboot by systemd, independent of this session."""
     here.run(
         [
             *("systemd-run", "--quiet", "--collect", f"--on-active={DELAY_S}"),

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The host as a node of Slurm: drained before its reboot, resumed after it where we drained it.
+"""The host as a node of Slurm: drained before its reboot, and resumed afterwards if drained here.
 
-The reason that Slurm keeps marks our drains, so a run that was killed is continued by the next
-one, on any machine.
+The reason of a drain identifies ours, so that another run, on any machine, can continue an
+interrupted one.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from typing import Any, Optional
 from ..core.commands import CommandError, Runner
 
 REASON = "baremetal.mpi_roce reboot"
-"""How the reason of every drain of ours begins."""
+"""Prefix of the reason of our drains."""
 NO_NODES = "no nodes in the system"
 QUIET = frozenset(["IDLE", "DOWN"])
 MARKS = "*~#!%$@^-"
-"""What Slurm appends to a state: silent, powered down, ..."""
+"""Suffixes of a state: not responding, powered down, ..."""
 BUSY_FLAGS = frozenset(["COMPLETING", "ALLOCATED", "MIXED"])
 
 _UNKNOWN = re.compile(r"^\s*node \S+ not found\s*$", re.IGNORECASE | re.MULTILINE)
-"""Answer of scontrol for a host that is not a node of its cluster; not of a missing file."""
+"""Output of scontrol for a host that is not a node; not for a missing file."""
 _STATE = re.compile(r"(?:^|\s)State=(\S+)")
 _REASON = re.compile(r"(?:^|\s)Reason=(.*?)(?:\s+\[[^\]]*\])?(?:\s+(?:Comment|Extra)=.*)?$")
 
 
 class SlurmError(Exception):
-    """Slurm did not answer or refused; the text has its message."""
+    """Slurm did not respond or refused; the message has its output."""
 
 
 @dataclass(frozen=True)
-class Node:
+class SlurmNode:
     name: str
     state: str
-    """`IDLE`, `ALLOCATED+DRAIN`, ... as Slurm writes it, without its marks."""
+    """`IDLE`, `ALLOCATED+DRAIN`, ... without suffixes."""
     reason: str = ""
 
     @property
@@ -57,7 +57,7 @@ class Node:
         return {**asdict(self), "drained": self.drained, "ours": self.ours, "busy": self.busy}
 
 
-def parse(name: str, text: str) -> Node:
+def parse(name: str, text: str) -> SlurmNode:
     """Parse `scontrol --oneliner show node`."""
     line = text.strip().splitlines()[0] if text.strip() else ""
     state = _STATE.search(line)
@@ -65,11 +65,11 @@ def parse(name: str, text: str) -> Node:
         raise SlurmError(f"scontrol show node {name}: no State= in its output: {line[:200]!r}")
     reason = _REASON.search(line)
     words = [word.rstrip(MARKS) for word in state[1].split("+")]
-    return Node(name, "+".join(words), reason[1].strip() if reason else "")
+    return SlurmNode(name, "+".join(words), reason[1].strip() if reason else "")
 
 
-def read(run: Runner, name: str, program: str) -> Optional[Node]:
-    """This host in Slurm; None where the host is not one of its nodes."""
+def read(run: Runner, name: str, program: str) -> Optional[SlurmNode]:
+    """This host in Slurm; None if it is not a node."""
     done = _scontrol(run, program, "--oneliner", "show", "node", name)
     text = f"{done[1]}\n{done[2]}".strip()
     if done[0] != 0 or "State=" not in done[1]:
@@ -79,8 +79,8 @@ def read(run: Runner, name: str, program: str) -> Optional[Node]:
     return parse(name, done[1])
 
 
-def _by_host_name(run: Runner, program: str, host: str) -> Optional[Node]:
-    """A node may have another name in Slurm than its host has."""
+def _by_host_name(run: Runner, program: str, host: str) -> Optional[SlurmNode]:
+    """Find the node by its host name, which may differ from its name in Slurm."""
     rc, stdout, stderr = _scontrol(run, program, "--oneliner", "show", "node")
     text = f"{stdout}\n{stderr}".strip()
     if rc != 0 or ("NodeName=" not in stdout and NO_NODES not in text.lower()):
@@ -93,7 +93,7 @@ def _by_host_name(run: Runner, program: str, host: str) -> Optional[Node]:
 
 
 def drain(run: Runner, name: str, why: str, program: str = "scontrol") -> None:
-    """Jobs that run go on, and none begins."""
+    """Let running jobs continue, but start no new ones."""
     _update(run, program, name, "state=drain", f"reason={REASON}: {why}"[:200])
 
 

@@ -30,14 +30,22 @@ BRANCH_OF_13 = 580
 ANY_BRANCH = ("[0-9][0-9][0-9]",)
 """Branches in package names, as patterns."""
 SUFFIXED = (
-    *("nvidia-*-{}", "nvidia-*-{}-open", "nvidia-firmware-{}-*", "libnvidia-*-{}", "libnvsdm-{}"),
-    *("cuda-drivers-{}", "cuda-drivers-fabricmanager-{}", "nvlink5-{}"),
+    "nvidia-*-{}",
+    "nvidia-*-{}-open",
+    "nvidia-firmware-{}-*",
+    "libnvidia-*-{}",
+    "libnvsdm-{}",
+    "cuda-drivers-{}",
+    "cuda-drivers-fabricmanager-{}",
+    "nvlink5-{}",
     "xserver-xorg-video-nvidia-{}",
 )
 """Patterns of Ubuntu's packages with the branch in their names."""
 FABRIC_LIBRARIES = ("libnvidia-nscq", "libnvsdm", "nvidia-imex")
 FABRIC = (
-    *("nvidia-fabricmanager", "nvidia-fabricmanager-dev", "cuda-drivers-fabricmanager"),
+    "nvidia-fabricmanager",
+    "nvidia-fabricmanager-dev",
+    "cuda-drivers-fabricmanager",
     *FABRIC_LIBRARIES,
 )
 """Names on Ubuntu."""
@@ -46,14 +54,33 @@ METAS_REDHAT = ("nvlink5", "cuda-drivers-fabricmanager", "nvidia-fabricmanager")
 PRECOMPILED = "kmod-nvidia-[0-9]*"
 """For one EL kernel; conflicts with DKMS (NVIDIA/yum-packaging-precompiled-kmod issue 50)."""
 UNSUFFIXED = (
-    *("nvidia-open", "cuda-drivers", "cuda-drivers-fabricmanager", "nvlink5"),
-    *("nvidia-driver", "nvidia-driver-open", "nvidia-dkms", "nvidia-dkms-open"),
-    *("nvidia-headless", "nvidia-headless-open"),
-    *("nvidia-headless-no-dkms", "nvidia-headless-no-dkms-open"),
-    *("nvidia-kernel-source", "nvidia-kernel-source-open", "nvidia-kernel-common"),
-    *("nvidia-compute-utils", "nvidia-utils", "nvidia-firmware", "libnvidia-common"),
-    *("libnvidia-cfg1", "libnvidia-compute", "libnvidia-decode", "libnvidia-encode"),
-    *("libnvidia-extra", "libnvidia-fbc1", "libnvidia-gl", "libnvidia-gpucomp"),
+    "nvidia-open",
+    "cuda-drivers",
+    "cuda-drivers-fabricmanager",
+    "nvlink5",
+    "nvidia-driver",
+    "nvidia-driver-open",
+    "nvidia-dkms",
+    "nvidia-dkms-open",
+    "nvidia-headless",
+    "nvidia-headless-open",
+    "nvidia-headless-no-dkms",
+    "nvidia-headless-no-dkms-open",
+    "nvidia-kernel-source",
+    "nvidia-kernel-source-open",
+    "nvidia-kernel-common",
+    "nvidia-compute-utils",
+    "nvidia-utils",
+    "nvidia-firmware",
+    "libnvidia-common",
+    "libnvidia-cfg1",
+    "libnvidia-compute",
+    "libnvidia-decode",
+    "libnvidia-encode",
+    "libnvidia-extra",
+    "libnvidia-fbc1",
+    "libnvidia-gl",
+    "libnvidia-gpucomp",
     "xserver-xorg-video-nvidia",
 )
 """The same packages in later branches."""

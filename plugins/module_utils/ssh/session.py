@@ -128,12 +128,12 @@ def answer(printed: str) -> dict[str, Any]:
     if not lines:
         raise AnswerError(NOT_RUN)
     try:
-        found = json.loads(lines[-1][len(program.MARK) :][:MAX_ANSWER])
+        output = json.loads(lines[-1][len(program.MARK) :][:MAX_ANSWER])
     except (ValueError, RecursionError) as error:
         raise AnswerError("the output is truncated") from error
-    if not isinstance(found, dict):
+    if not isinstance(output, dict):
         raise AnswerError("the output has another form")
-    return found
+    return output
 
 
 def text(value: Any) -> str:
@@ -144,14 +144,14 @@ def texts(value: Any) -> list[str]:
     return [text(item) for item in value[:MAX_ITEMS]] if isinstance(value, list) else []
 
 
-def rows(found: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    value = found.get(key)
+def rows(output: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    value = output.get(key)
     listed = value[:MAX_ITEMS] if isinstance(value, list) else []
     return [row for row in listed if isinstance(row, dict)]
 
 
-def mapping(found: Mapping[str, Any], key: str) -> dict[str, Any]:
-    value = found.get(key)
+def mapping(output: Mapping[str, Any], key: str) -> dict[str, Any]:
+    value = output.get(key)
     return dict(list(value.items())[:MAX_ITEMS]) if isinstance(value, dict) else {}
 
 
@@ -182,16 +182,16 @@ def look(
     if done.rc == 255 and not any(word in said for word in FORK):  # an error of ssh itself
         return [_refused(said or "ssh: exit status 255", user, check_mode)]
     try:
-        found = answer(done.stdout)
+        output = answer(done.stdout)
     except AnswerError as error:
         return [_closed(str(error), said, user, limit_s)]
-    problem = text(found.get("problem"))
+    problem = text(output.get("problem"))
     if problem:
         return [
-            _finding("session", "opens", problem, "a login shell", texts(found.get("waits"))),
-            *evaluate(found, root, use_pam),
+            _finding("session", "opens", problem, "a login shell", texts(output.get("waits"))),
+            *evaluate(output, root, use_pam),
         ]
-    return [Check("session", "opens", "opens", OK, here), *evaluate(found, root, use_pam)]
+    return [Check("session", "opens", "opens", OK, here), *evaluate(output, root, use_pam)]
 
 
 def _run(
@@ -200,15 +200,15 @@ def _run(
     return run(argv, check=False, stdin=stdin, timeout_s=limit_s, popen=as_user(user))
 
 
-def _refused(why: str, user: pwd.struct_passwd, check_mode: bool) -> Check:
+def _refused(actual: str, user: pwd.struct_passwd, check_mode: bool) -> Check:
     """The login failed; in check mode, the layer may be about to configure it."""
     if check_mode:
-        return Check("session", "opens", why, PENDING, user.pw_name)
+        return Check("session", "opens", actual, PENDING, user.pw_name)
     reason = f"{user.pw_name} cannot log in to this host from itself: see sshd's message"
-    return Check("session", "opens", why, FAILED, user.pw_name, reason)
+    return Check("session", "opens", actual, FAILED, user.pw_name, reason)
 
 
-def _closed(why: str, said: str, user: pwd.struct_passwd, limit_s: float) -> Check:
+def _closed(actual: str, said: str, user: pwd.struct_passwd, limit_s: float) -> Check:
     """The shell did not run the command: find the login files that may prevent it."""
     # The same program without a login, which reads the files as their owner.
     try:
@@ -220,35 +220,35 @@ def _closed(why: str, said: str, user: pwd.struct_passwd, limit_s: float) -> Che
         at = texts(mapping(files, "limit_files").get("nproc"))
         where = _where(at, "no limits file sets it")
         reason, step = f"{said}: the limit nproc is reached: {where}", f"raise nproc in {where}"
-        return Check("session", "opens", why, FAILED, user.pw_name, reason, by_hand=step)
-    why = f"{why}: {said}" if said else why
-    return _finding("session", "opens", why, user.pw_name, texts(files.get("waits")))
+        return Check("session", "opens", actual, FAILED, user.pw_name, reason, by_hand=step)
+    actual = f"{actual}: {said}" if said else actual
+    return _finding("session", "opens", actual, user.pw_name, texts(files.get("waits")))
 
 
-def _finding(name: str, wanted: str, found: str, subject: str, at: Sequence[str]) -> Check:
+def _finding(name: str, wanted: str, actual: str, subject: str, at: Sequence[str]) -> Check:
     """A failed check for a login file that waits or replaces the shell."""
     if not at:
         reason = (
             "no login file has a line that waits: check the load of this host, PAM, and ssh -v as"
             f" {subject}; ssh_trust_probe_timeout_s gives it more time"
         )
-        return Check(name, wanted, found, FAILED, subject, reason)
+        return Check(name, wanted, actual, FAILED, subject, reason)
     reason = f"a login file waits for input or replaces the shell: {some(list(at))}"
     step = f"edit {some(list(at))}: without a terminal it must neither wait nor replace the shell"
-    return Check(name, wanted, found, FAILED, subject, reason, by_hand=step)
+    return Check(name, wanted, actual, FAILED, subject, reason, by_hand=step)
 
 
 def evaluate(
-    found: Mapping[str, Any], root: Path = Path("/"), use_pam: Callable[[], str] = str
+    output: Mapping[str, Any], root: Path = Path("/"), use_pam: Callable[[], str] = str
 ) -> list[Check]:
     """Turn the program's output into checks; one per kind of fault if there is none."""
     kinds = {
-        "session_limit": ("as configured", limits(found, root, use_pam)),
-        "session_variable": ("none of others", variables(found)),
-        "session_parameter": ("none of others", parameters(found)),
-        "session_program": ("those of this cluster's MPI", programs(found)),
-        "session_space": ("free space for ranks", spaces(found)),
-        "session_umask": ("files for their owner", umask(found)),
+        "session_limit": ("as configured", limits(output, root, use_pam)),
+        "session_variable": ("none of others", variables(output)),
+        "session_parameter": ("none of others", parameters(output)),
+        "session_program": ("those of this cluster's MPI", programs(output)),
+        "session_space": ("free space for ranks", spaces(output)),
+        "session_umask": ("files for their owner", umask(output)),
     }
     checks: list[Check] = []
     for name, (wanted, wrong) in kinds.items():
@@ -260,10 +260,10 @@ def _where(at: Sequence[str], otherwise: str) -> str:
     return some(list(at), 3) if at else otherwise
 
 
-def limits(found: Mapping[str, Any], root: Path, use_pam: Callable[[], str]) -> list[Check]:
+def limits(output: Mapping[str, Any], root: Path, use_pam: Callable[[], str]) -> list[Check]:
     views = {
         kind: parse_proc(value)
-        for kind, value in mapping(found, "limits").items()
+        for kind, value in mapping(output, "limits").items()
         if kind in KINDS and isinstance(value, str)
     }
     checks = []
@@ -277,8 +277,8 @@ def limits(found: Mapping[str, Any], root: Path, use_pam: Callable[[], str]) -> 
         if not low:
             continue
         # Login files lower it if only the login shell is affected; otherwise PAM, or both.
-        ulimit = texts(mapping(found, "ulimit").get(item))
-        files = texts(mapping(found, "limit_files").get(item))
+        ulimit = texts(mapping(output, "ulimit").get(item))
+        files = texts(mapping(output, "limit_files").get(item))
         at = ulimit if set(low) == {"login"} else [*files, *ulimit]
         pam = "" if at else use_pam()
         where = _where(at, pam or "no limits file sets it: check sshd's PAM stack and unit")
@@ -343,11 +343,11 @@ def _read(path: Path) -> str:
         return ""
 
 
-def variables(found: Mapping[str, Any]) -> list[Check]:
+def variables(output: Mapping[str, Any]) -> list[Check]:
     """One check per variable, whichever sessions have it."""
     by_name: dict[str, dict[str, Any]] = {}
     kinds: dict[str, list[str]] = {}
-    for row in rows(found, "variables"):
+    for row in rows(output, "variables"):
         by_name.setdefault(text(row.get("name")), row)
         kinds.setdefault(text(row.get("name")), []).append(KINDS.get(text(row.get("kind")), ""))
     checks = []
@@ -361,9 +361,9 @@ def variables(found: Mapping[str, Any]) -> list[Check]:
     return checks
 
 
-def parameters(found: Mapping[str, Any]) -> list[Check]:
+def parameters(output: Mapping[str, Any]) -> list[Check]:
     checks = []
-    for row in rows(found, "parameters"):
+    for row in rows(output, "parameters"):
         name, at = text(row.get("name")), text(row.get("at"))
         step = f"remove {name} from {at}; declare it with mpi_stack_parameters if ranks need it"
         pair = "not set", text(row.get("value"))
@@ -371,10 +371,10 @@ def parameters(found: Mapping[str, Any]) -> list[Check]:
     return checks
 
 
-def programs(found: Mapping[str, Any]) -> list[Check]:
+def programs(output: Mapping[str, Any]) -> list[Check]:
     checks = []
     seen: set[tuple[str, str]] = set()
-    for row in rows(found, "programs"):
+    for row in rows(output, "programs"):
         name, value = text(row.get("name")), text(row.get("value"))
         if (name, value) in seen:
             continue
@@ -388,7 +388,7 @@ def programs(found: Mapping[str, Any]) -> list[Check]:
         checks.append(
             Check("session_program", *pair, FAILED, name, f"PATH {kind}: {where}", by_hand=step)
         )
-    for row in rows(found, "modules"):
+    for row in rows(output, "modules"):
         python, origin = text(row.get("python")), text(row.get("origin"))
         error = text(row.get("error")) or "it cannot be imported"
         source = origin or python
@@ -401,14 +401,14 @@ def programs(found: Mapping[str, Any]) -> list[Check]:
         name = "numpy" if "/numpy/" in origin else "mpi4py"
         pair = "imports", error
         checks.append(Check("session_program", *pair, FAILED, name, reason, by_hand=step))
-    for row in rows(found, "libraries"):
+    for row in rows(output, "libraries"):
         name, value = text(row.get("name")), text(row.get("value"))
         where = _where(texts(row.get("at")), str(Path(value).parent))
         reason = f"the loader prefers it to the package's library: {where}"
         step = f"remove {value}, or its directory from {where}, and run ldconfig"
         pair = "of a package", value
         checks.append(Check("session_program", *pair, FAILED, name, reason, by_hand=step))
-    for row in rows(found, "preload"):
+    for row in rows(output, "preload"):
         at, path = text(row.get("at")), text(row.get("path"))
         step = f"remove it from {at}, or install {path}"
         pair = "present", "missing"
@@ -416,9 +416,9 @@ def programs(found: Mapping[str, Any]) -> list[Check]:
     return checks
 
 
-def spaces(found: Mapping[str, Any]) -> list[Check]:
+def spaces(output: Mapping[str, Any]) -> list[Check]:
     checks = []
-    for path, row in mapping(found, "space").items():
+    for path, row in mapping(output, "space").items():
         row = row if isinstance(row, dict) else {}
         free, files, error = number(row.get("bytes")), number(row.get("files")), row.get("error")
         if free >= MIN_FREE_BYTES and files >= MIN_FREE_FILES and not error:
@@ -434,8 +434,8 @@ def spaces(found: Mapping[str, Any]) -> list[Check]:
     return checks
 
 
-def umask(found: Mapping[str, Any]) -> list[Check]:
-    mask = number(found.get("umask"))
+def umask(output: Mapping[str, Any]) -> list[Check]:
+    mask = number(output.get("umask"))
     if not mask & 0o700:
         return []
     return [

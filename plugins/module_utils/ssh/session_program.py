@@ -122,19 +122,19 @@ def text_of(path: str) -> str:
 
 def files_in(paths: Sequence[str]) -> list[str]:
     """The files, with directories replaced by their sorted contents."""
-    found: list[str] = []
+    result: list[str] = []
     for path in paths:
         try:
-            found += sorted(map(str, Path(path).iterdir()))
+            result += sorted(map(str, Path(path).iterdir()))
         except OSError:
-            found.append(path)
-    return found[: MAX_FILES * 2]
+            result.append(path)
+    return result[: MAX_FILES * 2]
 
 
 def lines_of(home: str, shell: str) -> list[Line]:
     """The lines of all files that set up a session, and of files that they source."""
     paths = files_in([*ROOT_FILES, *(f"{home}/{name}" for name in HOME_FILES)])
-    found: list[Line] = []
+    result: list[Line] = []
     seen: set[str] = set()
     while paths and len(seen) < MAX_FILES:
         path = paths.pop(0)
@@ -144,12 +144,12 @@ def lines_of(home: str, shell: str) -> list[Line]:
         for number, line in enumerate(text_of(path).splitlines(), 1):
             if line.lstrip().startswith("#"):
                 continue
-            found.append((path, number, line))
+            result.append((path, number, line))
             for name in SOURCED.findall(line):
                 name = re.sub(r"^(~|\$\{?HOME\}?)(?=/)", lambda _match: home, name)
                 if name.startswith("/") and "$" not in name:
                     paths.append(name)
-    return found
+    return result
 
 
 def places(lines: Sequence[Line], pattern: re.Pattern[str]) -> list[str]:
@@ -177,11 +177,11 @@ def printed(argv: Sequence[str], limit_s: float, **given: Any) -> str:
             os.killpg(process.pid, signal.SIGKILL)  # with processes that its login files started
             raise
     text: str = stdout.decode("utf-8", "replace")
-    found = text.rpartition(MARK)
-    if not found[1]:
+    result = text.rpartition(MARK)
+    if not result[1]:
         said = stderr.decode("utf-8", "replace").strip().splitlines()
         raise ValueError((said or [f"exit status {process.returncode}"])[-1][:MAX_VALUE])
-    return found[2]
+    return result[2]
 
 
 SHOW = f"echo '{MARK}'; exec /bin/cat /proc/self/environ /proc/self/limits"
@@ -190,7 +190,7 @@ SHOW = f"echo '{MARK}'; exec /bin/cat /proc/self/environ /proc/self/limits"
 def view(argv: Sequence[str], limit_s: float, **given: Any) -> tuple[dict[str, str], str]:
     """Environment and limits of a process that this command starts."""
     environ, _end, limits = printed(argv, limit_s, **given).rpartition("\0")
-    pairs = (each.partition("=") for each in environ.lstrip("\n").split("\0"))
+    pairs = (pair.partition("=") for pair in environ.lstrip("\n").split("\0"))
     return {name: value for name, _equal, value in pairs}, limits
 
 
@@ -236,15 +236,15 @@ def imports(values: Values, ours: Values, limit_s: float) -> Optional[dict[str, 
     loader = any(name.startswith("LD_") for name, _value in foreign(values, ours))
     if usual and not strange and not loader:
         return None
-    found = {"python": python, "origin": (strange or [""])[0], "error": ""}
+    result = {"python": python, "origin": (strange or [""])[0], "error": ""}
     try:
         library = printed([python, "-c", PROBE], limit_s, env=given, cwd="/").strip()
         wanted = printed([PYTHON, "-s", "-c", PROBE], limit_s, env=dict(ours), cwd="/").strip()
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        return {**found, "error": str(error)[-MAX_VALUE:]}
+        return {**result, "error": str(error)[-MAX_VALUE:]}
     if library == wanted:
         return None
-    return {**found, "error": f"mpi4py is linked with {library}, but mpirun is {wanted}"}
+    return {**result, "error": f"mpi4py is linked with {library}, but mpirun is {wanted}"}
 
 
 def space(path: str) -> dict[str, Any]:
@@ -335,19 +335,20 @@ def session(home: str, shell: str, limit_s: float) -> dict[str, Any]:
     for kind, (values, _text) in views.items():
         for name, value in foreign(values, ours):
             at = places(lines, setting(name))
-            each = {"kind": kind, "name": name, "value": value[:MAX_VALUE], "at": at}
-            variables.append({**each, "wanted": ours.get(name, "")[:MAX_VALUE]})
+            entry = {"kind": kind, "name": name, "value": value[:MAX_VALUE], "at": at}
+            variables.append({**entry, "wanted": ours.get(name, "")[:MAX_VALUE]})
         if kind == "ssh":
             continue
         path = values.get("PATH", "")
         for name in PROGRAMS:
-            there = find(name, path)
-            if wanted[name] and os.path.realpath(there) != os.path.realpath(wanted[name]):
+            executable = find(name, path)
+            if wanted[name] and os.path.realpath(executable) != os.path.realpath(wanted[name]):
                 at = places(
-                    lines, re.compile(re.escape(str(Path(there).parent) if there else "PATH="))
+                    lines,
+                    re.compile(re.escape(str(Path(executable).parent) if executable else "PATH=")),
                 )
-                each = {"kind": kind, "name": name, "value": there, "at": at}
-                programs.append({**each, "wanted": wanted[name]})
+                entry = {"kind": kind, "name": name, "value": executable, "at": at}
+                programs.append({**entry, "wanted": wanted[name]})
         of_python = {
             name: value
             for name, value in values.items()
@@ -382,15 +383,15 @@ def session(home: str, shell: str, limit_s: float) -> dict[str, Any]:
 
 def limit_files() -> dict[str, list[str]]:
     """Lines that set limits in files other than the collection's, by limit."""
-    found: dict[str, list[str]] = {}
+    result: dict[str, list[str]] = {}
     for path in files_in(LIMITS):
         if OWN in path:
             continue
         for number, line in enumerate(text_of(path).splitlines(), 1):
             match = LIMIT_LINE.match(line)
             if match:
-                found.setdefault(match[1], []).append(f"{path}:{number}")
-    return {name: at[-3:] for name, at in found.items()}
+                result.setdefault(match[1], []).append(f"{path}:{number}")
+    return {name: at[-3:] for name, at in result.items()}
 
 
 def waits(lines: Sequence[Line], home: str) -> list[str]:
@@ -404,10 +405,10 @@ def main() -> None:
     entry = pwd.getpwuid(os.getuid())
     if sys.argv[1] == "files":
         lines = lines_of(entry.pw_dir, entry.pw_shell)
-        found: dict[str, Any] = {"waits": waits(lines, entry.pw_dir), "limit_files": limit_files()}
+        result: dict[str, Any] = {"waits": waits(lines, entry.pw_dir), "limit_files": limit_files()}
     else:
-        found = session(entry.pw_dir, entry.pw_shell or "/bin/sh", float(sys.argv[1]))
-    print("\n" + MARK + json.dumps(found), flush=True)
+        result = session(entry.pw_dir, entry.pw_shell or "/bin/sh", float(sys.argv[1]))
+    print("\n" + MARK + json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":

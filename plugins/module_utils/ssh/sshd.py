@@ -56,8 +56,8 @@ class SshdSettings:
 
     def foreign(self, keyword: str) -> str:
         """`file:line` if another file than the collection's sets it, else empty."""
-        place = self.places.get(keyword, "")
-        return "" if f"/{DROP_IN}:" in place else place
+        position = self.places.get(keyword, "")
+        return "" if f"/{DROP_IN}:" in position else position
 
 
 def places_of(log: str) -> dict[str, str]:
@@ -166,17 +166,17 @@ def login_checks(
 
 
 def _check(
-    settings: SshdSettings, keyword: str, wanted: str, found: str, right: bool, step: str
+    settings: SshdSettings, keyword: str, wanted: str, actual: str, right: bool, step: str
 ) -> Check:
-    name, found = f"sshd_{keyword}", shortened(one_line(found), MAX_SHOWN)
+    name, actual = f"sshd_{keyword}", shortened(one_line(actual), MAX_SHOWN)
     if right:
-        return Check(name, wanted, found, OK)
-    place = settings.places.get(keyword)
-    where = f"in {place}" if place else "in sshd's configuration, which uses the default"
-    if place and place.startswith(POLICIES):
-        where = f"with update-crypto-policies --set, which writes {place}"
+        return Check(name, wanted, actual, OK)
+    position = settings.places.get(keyword)
+    where = f"in {position}" if position else "in sshd's configuration, which uses the default"
+    if position and position.startswith(POLICIES):
+        where = f"with update-crypto-policies --set, which writes {position}"
     by_hand = f"{step} {where}, then systemctl reload {' or '.join(unit[:-8] for unit in UNITS)}"
-    return Check(name, wanted, found, FAILED, "", by_hand, by_hand=by_hand)
+    return Check(name, wanted, actual, FAILED, "", by_hand, by_hand=by_hand)
 
 
 def _lists(settings: SshdSettings, login: MpiLogin) -> Iterator[Check]:
@@ -256,9 +256,9 @@ def _values(settings: SshdSettings, login: MpiLogin, strict: bool) -> Iterator[C
     yield has("hostkeyalgorithms", [CERTIFICATE_TYPE])
     keywords = {"usepam": "yes", "forcecommand": "none", "chrootdirectory": "none"}
     for keyword, wanted in keywords.items():
-        found = settings.first(keyword) or wanted
+        actual = settings.first(keyword) or wanted
         step = f"set {keyword} to {wanted} for {login.user}"
-        yield _check(settings, keyword, wanted, found, found == wanted, step)
+        yield _check(settings, keyword, wanted, actual, actual == wanted, step)
     if not strict:  # otherwise the drop-in sets it
         methods = settings.first("authenticationmethods") or "any"
         right = bool({"any", "publickey"}.intersection(methods.split()))

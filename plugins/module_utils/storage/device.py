@@ -264,9 +264,9 @@ class Device:
             )
         if contents.kind in KINDS:
             return False
-        reasons = "; ".join(contents.findings()) or "it is blank"
+        listed = "; ".join(contents.findings()) or "it is blank"
         raise PlanError(
-            f"{self.device} has no {' or '.join(KINDS)} file system to serve: {reasons}. "
+            f"{self.device} has no {' or '.join(KINDS)} file system to serve: {listed}. "
             "Name another device, or set `format` for a blank one"
         )
 

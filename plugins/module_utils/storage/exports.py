@@ -173,8 +173,8 @@ class ServedDirectory:
 def _entry(node: Node, database: str, name: str) -> Optional[list[str]]:
     """An entry of the name service (files, LDAP, SSSD)."""
     result = node.look(["getent", database, name], check=False)
-    words = result.stdout.strip().split(":")
-    return words if result.rc == 0 and len(words) > 2 else None
+    fields = result.stdout.strip().split(":")
+    return fields if result.rc == 0 and len(fields) > 2 else None
 
 
 @dataclass(frozen=True)
@@ -261,14 +261,14 @@ def _in_force(node: Node) -> set[Export]:
 
 def _blocks(text: str) -> dict[str, list[str]]:
     """Parse the collection's file: directory to its lines."""
-    found: dict[str, list[str]] = {}
+    blocks: dict[str, list[str]] = {}
     heading = ""
     for line in text.split("\n"):
         if line.startswith("#"):
             heading = line
         elif line:
-            found.setdefault(line.split()[0], [heading]).append(line)
-    return found
+            blocks.setdefault(line.split()[0], [heading]).append(line)
+    return blocks
 
 
 @dataclass
@@ -280,10 +280,10 @@ class Exports:
     absent: Collection[str] = ()
 
     def plan(self, node: Node) -> Plan:
-        blocks = {**self.left(node), **{each.path: each.lines(node) for each in self.served}}
+        blocks = {**self.left(node), **{share.path: share.lines(node) for share in self.served}}
         if not blocks and not self.absent and not node.path(FILE).exists():
             return Plan()
-        unused = [each.fs.name for each in self.served if not each.addresses]
+        unused = [share.fs.name for share in self.served if not share.addresses]
         if unused:
             raise PlanError(
                 f"{', '.join(unused)}: no other host mounts it. Correct `hosts` of the file "
@@ -298,12 +298,12 @@ class Exports:
         if node.container:
             return Plan(files)
         wanted = read_exports(text)
-        there = set()
+        active = set()
         with contextlib.suppress(CommandError):  # not installed yet on a new host
-            there = self._ours(node, wanted, {*blocks, *self.absent})
-        if there == wanted and not any(each.changed for each in files):
+            active = self._ours(node, wanted, {*blocks, *self.absent})
+        if active == wanted and not any(file.changed for file in files):
             return Plan(files)
-        before = f"{len(there & wanted)} as wanted, {len(there - wanted)} others"
+        before = f"{len(active & wanted)} as wanted, {len(active - wanted)} others"
         step = Step(
             "exports in force",
             before,
@@ -314,12 +314,12 @@ class Exports:
         return Plan(files, [step])
 
     def verify(self, node: Node) -> Verdict:
-        checks = [self._check(node, each) for each in self.served]
+        checks = [self._check(node, share) for share in self.served]
         return Verdict([*checks, *map(_left, self.left(node))])
 
     def left(self, node: Node) -> dict[str, list[str]]:
         """Exports of formerly served file systems that are not declared absent."""
-        keep = {*(each.path for each in self.served), *self.absent}
+        keep = {*(share.path for share in self.served), *self.absent}
         blocks = _blocks(node.read(FILE) or "")
         return {path: lines for path, lines in blocks.items() if path not in keep}
 
@@ -334,48 +334,48 @@ class Exports:
 
         Arguments are batched, because exportfs rewrites its table at each call.
         """
-        keys = {each.key for each in wanted}
-        words = [
+        keys = {export.key for export in wanted}
+        arguments = [
             f"[{x.client}]:{x.path}" if ":" in x.client else f"{x.client}:{x.path}"
             for x in self._ours(node, wanted, paths)
             if x.key not in keys
         ]
-        for start in range(0, len(words), MAX_ARGUMENTS):
-            node.run(["exportfs", "-u", *words[start : start + MAX_ARGUMENTS]])
+        for start in range(0, len(arguments), MAX_ARGUMENTS):
+            node.run(["exportfs", "-u", *arguments[start : start + MAX_ARGUMENTS]])
         if wanted:
             node.run(["exportfs", "-a"])
 
-    def _check(self, node: Node, each: Served) -> Check:
-        promise = f"{len(each.addresses)} addresses"
+    def _check(self, node: Node, share: Served) -> Check:
+        promise = f"{len(share.addresses)} addresses"
         if node.container:
             reason = node.not_here("the kernel's NFS server is the host's")
-            return not_applicable(CHECK, promise, reason, subject=each.path)
+            return not_applicable(CHECK, promise, reason, subject=share.path)
         try:
             active = _in_force(node)
         except CommandError as error:
             status = differs(node.check_mode)
-            return Check(CHECK, promise, "unknown", status, each.path, str(error))
+            return Check(CHECK, promise, "unknown", status, share.path, str(error))
         known = {export.key for export in active}
         active |= {export for export in _of_operator(node) if export.key not in known}
-        others = sorted(export.text for export in active if export.reaches(each))
+        others = sorted(export.text for export in active if export.reaches(share))
         if others:
             reason = (
                 "other exports give access to it: remove them from /etc/exports and /etc/exports.d "
                 "and run exportfs -ra, or serve a directory on a separate file system"
             )
-            return Check(CHECK, promise, some(others, MAX_LISTED), FAILED, each.path, reason)
-        there = {export for export in active if export.path == each.path}
-        right = read_exports("\n".join(each.lines(node)))
-        missing = sorted(export.client for export in right - there)
-        more = sorted(export.text for export in there - right)
+            return Check(CHECK, promise, some(others, MAX_LISTED), FAILED, share.path, reason)
+        actual = {export for export in active if export.path == share.path}
+        right = read_exports("\n".join(share.lines(node)))
+        missing = sorted(export.client for export in right - actual)
+        more = sorted(export.text for export in actual - right)
         result = [f"missing or with other options: {some(missing, MAX_LISTED)}"] if missing else []
         result += [f"also: {some(more, MAX_LISTED)}"] if more else []
-        count = f"{len(there & right)} of them" if result else promise
+        count = f"{len(actual & right)} of them" if result else promise
         return compare(
             CHECK,
             promise,
             count,
-            subject=each.path,
+            subject=share.path,
             check_mode=node.check_mode,
             reason="; ".join(result),
         )

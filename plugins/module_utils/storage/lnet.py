@@ -101,12 +101,12 @@ def modprobe_conf(settings: LustreSettings) -> str:
 
 
 def wanted_values(settings: LustreSettings) -> Values:
-    found: Values = {(NETWORK, each.net): sorted(each.interfaces) for each in settings.networks}
-    found[DISCOVERY, ""] = "on" if settings.discovery else "off"
+    values: Values = {(NETWORK, x.net): sorted(x.interfaces) for x in settings.networks}
+    values[DISCOVERY, ""] = "on" if settings.discovery else "off"
     for net, _router in settings.routes:
         routers = [router for other, router in settings.routes if other == net]
-        found[ROUTE, net] = ", ".join(dict.fromkeys(routers))
-    return found
+        values[ROUTE, net] = ", ".join(dict.fromkeys(routers))
+    return values
 
 
 def running_values(kernel: LustreKernel, wanted: Values) -> tuple[Values, set[str]]:
@@ -114,21 +114,21 @@ def running_values(kernel: LustreKernel, wanted: Values) -> tuple[Values, set[st
 
     Call it only if LNet is loaded: lnetctl would load it. Raises CommandError.
     """
-    found: Values = {}
+    current: Values = {}
     down: set[str] = set()
     net = status = ""
     for key, value in _shown(kernel, "net"):
         if key == "net type":
             net = read_net(value)
             if net != "lo":
-                found[NETWORK, net] = []
+                current[NETWORK, net] = []
         elif key in ("nid", "status"):
             status = value if key == "status" else "up"
-        elif key.isdigit() and (NETWORK, net) in found:  # below `interfaces`
-            found[NETWORK, net] = sorted([*found[NETWORK, net], value])
+        elif key.isdigit() and (NETWORK, net) in current:  # below `interfaces`
+            current[NETWORK, net] = sorted([*current[NETWORK, net], value])
             down |= {value} if status not in ("up", "") else set()
     discovery = dict(_shown(kernel, "global")).get("discovery", "not shown")
-    found[DISCOVERY, ""] = {"1": "on", "0": "off"}.get(discovery, discovery)
+    current[DISCOVERY, ""] = {"1": "on", "0": "off"}.get(discovery, discovery)
     wanted_routes = {key: value for key, value in wanted.items() if key[0] == ROUTE}
     routes: dict[str, list[str]] = {}
     for key, value in _shown(kernel, "route") if wanted_routes else ():
@@ -139,8 +139,8 @@ def running_values(kernel: LustreKernel, wanted: Values) -> tuple[Values, set[st
     for route, gateway in wanted_routes.items():
         gateways = routes.get(route[1], [])
         same = set(gateway.split(", ")) <= set(gateways)
-        found[route] = gateway if same else ", ".join(gateways) or "none"
-    return found, down
+        current[route] = gateway if same else ", ".join(gateways) or "none"
+    return current, down
 
 
 def pairs(text: str) -> Iterator[tuple[str, str]]:
@@ -212,11 +212,11 @@ class LnetPart:
         loaded, points = self.kernel.has_lnet, self.kernel.points()
         changes = []
         if loaded:
-            wanted, found, _down = self._values(node)
+            wanted, current, _down = self._values(node)
             changes = [
-                (" ".join(key).strip(), found.get(key), value)
+                (" ".join(key).strip(), current.get(key), value)
                 for key, value in wanted.items()
-                if found.get(key) != value
+                if current.get(key) != value
             ]
         if loaded and not changes and (active == "active" or points):
             return steps  # while mounted, only the next boot needs the service
@@ -252,8 +252,8 @@ class LnetPart:
     def _values(self, node: Node) -> tuple[Values, Values, set[str]]:
         """Desired and running values of a loaded LNet, and the interfaces that are down."""
         wanted = wanted_values(self.settings)
-        found, down = running_values(self.kernel, wanted)
-        wanted = {**{key: [] for key in found if key[0] == NETWORK}, **wanted}
+        current, down = running_values(self.kernel, wanted)
+        wanted = {**{key: [] for key in current if key[0] == NETWORK}, **wanted}
         for module, options in module_options(self.settings).items():
             for option, value in options.items():
                 actual = read_text(self.kernel.module(module) / "parameters" / option)
@@ -263,25 +263,25 @@ class LnetPart:
                 flags = {"1": "Y", "0": "N", "y": "Y", "n": "N"}
                 same = flags.get(value, value) == flags.get(actual, actual)
                 wanted[OPTION, f"{module} {option}"] = value
-                found[OPTION, f"{module} {option}"] = value if same else actual
+                current[OPTION, f"{module} {option}"] = value if same else actual
         running = read_text(self.kernel.module("lnet") / "version")
         try:
             installed = node.look(["modinfo", "-F", "version", "lnet"], check=False)
         except CommandError:
-            return wanted, found, down
+            return wanted, current, down
         if running and installed.rc == 0 and installed.stdout.strip():
-            wanted[VERSION, ""], found[VERSION, ""] = installed.stdout.strip(), running
-        return wanted, found, down
+            wanted[VERSION, ""], current[VERSION, ""] = installed.stdout.strip(), running
+        return wanted, current, down
 
     def verify(self, node: Node) -> Verdict:
         missing = self.kernel.missing(node)
         checks = [self._service_check(node, missing)]
         if missing or not self.kernel.has_lnet:
             status = NOT_APPLICABLE if missing else differs(node.check_mode)
-            found = None if missing else "not loaded"
+            current = None if missing else "not loaded"
             reason = missing or next(self.kernel.lacking(self.settings), "LNet is not loaded")
             checks += [
-                Check(name, value, found, status, subject, reason)
+                Check(name, value, current, status, subject, reason)
                 for (name, subject), value in wanted_values(self.settings).items()
             ]
             return Verdict(checks)
@@ -291,20 +291,20 @@ class LnetPart:
         return Verdict(checks)
 
     def _check(
-        self, node: Node, key: tuple[str, str], wanted: Any, found: Any, down: set[str]
+        self, node: Node, key: tuple[str, str], wanted: Any, current: Any, down: set[str]
     ) -> Check:
         name, subject = key
-        if name == NETWORK and found == wanted and down.intersection(found):
+        if name == NETWORK and current == wanted and down.intersection(current):
             # The link or its peer is down, which reloading LNet does not repair.
-            shown = [f"{port} (down)" if port in down else port for port in found]
+            shown = [f"{port} (down)" if port in down else port for port in current]
             first = sorted(down)[0]
             reason = f"see ip -br link show {first}, lnetctl net show -v 3, and the layer rails"
             return Check(name, wanted, shown, FAILED, subject, reason)
         reason, points = _REASONS[name], self.kernel.points()
         if node.check_mode and points:
             reason = f"refused until Lustre is unmounted, which is mounted at {some(points)}"
-        found, check_mode = [] if found is None else found, node.check_mode
-        return compare(name, wanted, found, subject=subject, check_mode=check_mode, reason=reason)
+        current, check_mode = [] if current is None else current, node.check_mode
+        return compare(name, wanted, current, subject=subject, check_mode=check_mode, reason=reason)
 
     def _service_check(self, node: Node, missing: str) -> Check:
         if missing:

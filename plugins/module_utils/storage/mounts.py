@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The mounts of one host: planned without touching them, changed only where nothing uses them.
+"""The mounts of a host: planned without accessing them, and changed only if nothing uses them.
 
-Mounting itself is not a step: the first access of an armed automount point mounts it, and so does
-the read-back. Planned are the units, and what must go before them. A running mount is compared by
-its source, version, protocol, `hard` and `ro`; all other options by the unit on disk, by which it
-was mounted. A difference is applied by unmounting it; its next use mounts it.
+Mounting is not a step: the first access to an automount point mounts, and so does the read-back.
+Planned are the units, and the removal of conflicting mounts. Source, version, protocol, `hard` and
+`ro` are compared with the running mount, other options with the unit on disk by which it was
+mounted. A mount that differs is unmounted, and mounted by its next access.
 """
 
 from __future__ import annotations
@@ -36,17 +36,19 @@ UNIT, AUTO, MOUNTED, OPTIONS, LEFT, ABSENT, DROP_IN = (
 )  # fmt: skip
 NOTHING = "not mounted"
 FSTAB = "etc/fstab"
-SHOWN = 8
+MAX_LISTED = 8
 _JOURNAL_LINES = 3
 _MOUNTING = ("[Mount]", "[Automount]")
 
 
 @dataclass
 class Mounts:
-    """`absent`: mount points, and directories of devices that this host no longer serves, whose
-    units are removed; exports of these end before. What is wanted as well stays. `wait` runs what
-    may have to wait for a server, and is given up after `wait_s`. `devices`: directories that have
-    a device, which another part mounts."""
+    """The mounts of this host.
+
+    `absent`: mount points, and directories of devices, whose units are removed unless they are
+    wanted as well. `wait` runs commands that may wait for a server, for at most `wait_s`.
+    `devices`: directories with a device, which another part mounts.
+    """
 
     wanted: Sequence[WantedMount]
     absent: Sequence[str]
@@ -63,25 +65,25 @@ class Mounts:
         late: list[FilePlan] = []
         away: list[Step] = []
         moves: set[str] = set()
-        for each in self.wanted:
+        for desired in self.wanted:
             try:
-                refuse(node, each, mounts)
-                own = self._files(node, each)
-                runs = None if node.container else table.on(mounts, each.point)
-                if each.is_bind:
-                    # What was mounted from elsewhere, and is served here now, had one.
-                    away += self._take_away(node, each.point, [AUTOMOUNT], runs)
-                why = "" if runs is None else _why_unmounted(node, each, runs, mounts)
-                if runs is not None and why:
-                    _refuse_busy(node, each.point, f"{runs.text}: {why}", mounts)
-                    moves.add(each.point)
+                refuse(node, desired, mounts)
+                own = self._files(node, desired)
+                runs = None if node.container else table.on(mounts, desired.point)
+                if desired.is_bind:
+                    # A file system that was formerly mounted from another host had one.
+                    away += self._take_away(node, desired.point, [AUTOMOUNT], runs)
+                reason = "" if runs is None else _why_unmounted(node, desired, runs, mounts)
+                if runs is not None and reason:
+                    _refuse_busy(node, desired.point, f"{runs.text}: {reason}", mounts)
+                    moves.add(desired.point)
                     late += own
-                    away.append(self._unmount(node, each, runs, own))
+                    away.append(self._unmount(node, desired, runs, own))
                     continue
                 files += own
-                # What is under an automount point was read before it was put there.
-                if not node.container and not runs and not table.trap(mounts, each.point):
-                    refuse_hidden(node, each.point, self.wait)
+                # The directory below an automount point was checked before that was created.
+                if not node.container and not runs and not table.trap(mounts, desired.point):
+                    refuse_hidden(node, desired.point, self.wait)
             except PlanError as error:
                 findings.append(str(error))
         for point in self._absent():
@@ -98,98 +100,106 @@ class Mounts:
         reload = self._reload(node, [*files, *late])
         return Plan(files, [*away, *reload, *self._arm(node, moves)])
 
-    def _files(self, node: Node, each: WantedMount) -> list[FilePlan]:
-        return [node.file(units.path_of(name), text) for name, text in each.texts().items()]
+    def _files(self, node: Node, desired: WantedMount) -> list[FilePlan]:
+        return [node.file(units.path_of(name), text) for name, text in desired.texts().items()]
 
     def _absent(self) -> list[str]:
-        wanted = {*(each.point for each in self.wanted), *self.devices}
+        wanted = {*(desired.point for desired in self.wanted), *self.devices}
         return [x for x in map(posixpath.normpath, self.absent) if x not in wanted]
 
     def _unmount(
-        self, node: Node, each: WantedMount, runs: Mount, files: Sequence[FilePlan]
+        self, node: Node, desired: WantedMount, runs: Mount, files: Sequence[FilePlan]
     ) -> Step:
-        """The units are written after it: they describe what runs until then, and options that are
-        no longer wanted are found again where this is interrupted."""
+        """Unmount, then write the units. Until then they describe the mount, so that an interrupted
+        run finds the differing options again."""
 
         def act() -> None:
-            self._stop(each.point, MOUNT)
+            self._stop(desired.point, MOUNT)
             for planned in files:
                 planned.apply()
-            # At once: an access in between would mount by the unit as it was.
+            # Immediately, or an access would mount by the old unit.
             systemd.control(node, "daemon-reload")
 
-        after = f"{each.source} {','.join(each.options)} (unmounted, then as its unit has it)"
-        step = Step(each.point, runs.text, after, act)
+        after = (
+            f"{desired.source} {','.join(desired.options)} (unmounted, then mounted by its unit)"
+        )
+        step = Step(desired.point, runs.text, after, act)
         return replace(step, shown=[*diffs(files), step.diff()])
 
     def _take_away(
         self, node: Node, point: str, kinds: Sequence[str], runs: Optional[Mount]
     ) -> list[Step]:
-        """The files go after systemd has let go of the units: it disables none that it cannot read.
-        The mount goes before its automount point, with whose end systemd would detach it, busy or
-        not."""
+        """Remove units, their files last, as systemd disables only units that it can read.
+
+        The mount is stopped before its automount point, because stopping that detaches the mount
+        even if it is busy.
+        """
         names = [units.unit_name(point, kind) for kind in kinds]
-        there = [name for name in names if is_ours(node.read(units.path_of(name)))]
-        if not there:
+        present = [name for name in names if is_ours(node.read(units.path_of(name)))]
+        if not present:
             return []
-        gone = [node.file(units.path_of(name), None) for name in there]
+        removed = [node.file(units.path_of(name), None) for name in present]
 
         def act() -> None:
             if not node.container:
-                # nfs-server requires the devices of its exports as they were when systemd last
-                # loaded its units, and would be stopped with this one.
+                # Otherwise nfs-server, which required this device when its unit was loaded, would
+                # be stopped as well.
                 systemd.control(node, "daemon-reload")
                 self._stop(point, MOUNT)
-                if units.unit_name(point, AUTOMOUNT) in there:
+                if units.unit_name(point, AUTOMOUNT) in present:
                     self._stop(point, AUTOMOUNT)
-            node.run(["systemctl", "disable", *there])
-            for planned in gone:
+            node.run(["systemctl", "disable", *present])
+            for planned in removed:
                 planned.apply()
             systemd.control(node, "daemon-reload")
 
         step = Step(point, runs.text if runs else "", NOTHING, act)
-        return [replace(step, shown=[*diffs(gone), *([step.diff()] if runs else [])])]
+        return [replace(step, shown=[*diffs(removed), *([step.diff()] if runs else [])])]
 
     def _stop(self, point: str, kind: str) -> None:
-        """Raises StepError. Never by force: what has open files stays."""
+        """Stop a unit, never by force. Raises StepError if the mount is busy."""
         unit = units.unit_name(point, kind)
         try:
             self.wait(["systemctl", "stop", unit])
         except NoAnswerError as error:
             raise StepError(
                 f"{error}. systemd continues (systemctl list-jobs) for TimeoutSec= of the unit: "
-                "run again when the server answers, or reboot the node"
+                "run again when the server responds, or reboot the node"
             ) from error
         except CommandError as error:
-            raise StepError(f"{error}. It stays mounted; see journalctl -u '{unit}'") from error
+            raise StepError(f"{error}. It remains mounted; see journalctl -u '{unit}'") from error
 
     def _reload(self, node: Node, files: Sequence[FilePlan]) -> list[Step]:
         changed = [planned.path.name for planned in files if planned.changed]
-        known = sorted({unit for each in self.wanted for unit in each.texts()})
+        known = sorted({unit for desired in self.wanted for unit in desired.texts()})
         names = [*changed, *(unit for unit in known if _needs_reload(node, unit))]
         if not names:
             return []
         after = "\n".join(dict.fromkeys(names))
         reload = partial(systemd.control, node, "daemon-reload")
-        return [Step("units that systemd has loaded", "", after, reload, essential=True)]
+        return [Step("units reloaded by systemd", "", after, reload, essential=True)]
 
     def _arm(self, node: Node, unmounted: Collection[str]) -> list[Step]:
-        """Automount points, and bind mounts themselves: now and at every boot."""
-        found = []
-        for each in self.wanted:
-            enabled, active = systemd.state(node, each.at_boot).split(", ")
-            if each.is_bind and each.point in unmounted:
+        """Enable and start automount points and bind mounts."""
+        steps = []
+        for desired in self.wanted:
+            enabled, active = systemd.state(node, desired.at_boot).split(", ")
+            if desired.is_bind and desired.point in unmounted:
                 active = "inactive"
             wanted = "enabled" if node.container else ENABLED
             runs = enabled if node.container else f"{enabled}, {active}"
             if runs != wanted:
-                act = partial(self._enable, node, each.at_boot)
-                found.append(Step(each.at_boot, runs, wanted, act))
-            if not each.is_bind and systemd.state(node, each.mount_unit).startswith("enabled,"):
-                # What was a bind mount, and comes from elsewhere now, would hold up the boot.
-                disable = node.doing("systemctl", "disable", each.mount_unit)
-                found.append(Step(each.mount_unit, "enabled", "mounted at its first use", disable))
-        return found
+                act = partial(self._enable, node, desired.at_boot)
+                steps.append(Step(desired.at_boot, runs, wanted, act))
+            if not desired.is_bind and systemd.state(node, desired.mount_unit).startswith(
+                "enabled,"
+            ):
+                # A former bind mount, now from another host, would delay the boot.
+                disable = node.doing("systemctl", "disable", desired.mount_unit)
+                steps.append(
+                    Step(desired.mount_unit, "enabled", "mounted at first access", disable)
+                )
+        return steps
 
     def _enable(self, node: Node, unit: str) -> None:
         now = [] if node.container else ["--now"]
@@ -201,143 +211,144 @@ class Mounts:
     # Reading back
 
     def verify(self, node: Node) -> Verdict:
-        why = {} if node.container else self._mount_what_is_armed(node)
+        errors = {} if node.container else self._trigger_mounts(node)
         mounts = table.read(node.root)
         checks = []
-        for each in self.wanted:
-            checks.append(_at_boot(node, each))
-            checks += drop_ins(node, each.point, each.texts())
-            checks += _running(node, each, mounts, why.get(each.point, ""))
+        for desired in self.wanted:
+            checks.append(_at_boot(node, desired))
+            checks += drop_ins(node, desired.point, desired.texts())
+            checks += _running(node, desired, mounts, errors.get(desired.point, ""))
         absent = self._absent()
         checks += [_gone(node, point, mounts) for point in absent]
-        known = {*(each.point for each in self.wanted), *absent, *self.devices}
+        known = {*(desired.point for desired in self.wanted), *absent, *self.devices}
         return Verdict([*checks, *_leftovers(node, known)])
 
-    def _mount_what_is_armed(self, node: Node) -> dict[str, str]:
-        """As its first use would; point -> why it could not be. All at once.
+    def _trigger_mounts(self, node: Node) -> dict[str, str]:
+        """Mount everything that is armed, in parallel; returns errors by mount point.
 
-        Not where the units are not as wanted: check mode mounts nothing that a run would change.
+        Mounts with outdated units are left out: check mode mounts nothing that a run would change.
         """
         due = [
-            each
-            for each in _not_mounted(self.wanted, node)
-            if not any(planned.changed for planned in self._files(node, each))
-            and not _needs_reload(node, each.mount_unit)
+            desired
+            for desired in _not_mounted(self.wanted, node)
+            if not any(planned.changed for planned in self._files(node, desired))
+            and not _needs_reload(node, desired.mount_unit)
         ]
         if not due:
             return {}
         try:
-            self.wait(["systemctl", "start", *(each.mount_unit for each in due)])
+            self.wait(["systemctl", "start", *(desired.mount_unit for desired in due)])
         except NoAnswerError:
-            why = f"its server did not answer within {self.wait_s} s"
+            reason = f"its server did not respond within {self.wait_s} s"
         except CommandError as error:
-            why = str(error)
+            reason = str(error)
         else:
             return {}
         return {
-            each.point: f"{why}{_journal(node, each.mount_unit)}"
-            for each in _not_mounted(due, node)
+            desired.point: f"{reason}{_journal(node, desired.mount_unit)}"
+            for desired in _not_mounted(due, node)
         }
 
 
-def _why_unmounted(node: Node, each: WantedMount, runs: Mount, mounts: Sequence[Mount]) -> str:
-    """Why what runs has to be unmounted; empty where it may stay."""
-    if not each.is_source(runs, mounts):
-        return f"wanted is {each.source}"
-    found = differences(node, each, runs)
-    if found:
-        return f"wanted is {', '.join(found)}"
-    armed = each.is_bind or systemd.state(node, each.at_boot).endswith(", active")
+def _why_unmounted(node: Node, desired: WantedMount, runs: Mount, mounts: Sequence[Mount]) -> str:
+    """Why a mount must be replaced; empty if it may remain."""
+    if not desired.is_source(runs, mounts):
+        return f"wanted is {desired.source}"
+    listed = differences(node, desired, runs)
+    if listed:
+        return f"wanted is {', '.join(listed)}"
+    armed = desired.is_bind or systemd.state(node, desired.at_boot).endswith(", active")
     return "" if armed else "mounted by hand, and its automount point cannot be armed"
 
 
-def differences(node: Node, each: WantedMount, runs: Mount) -> list[str]:
-    """Options that run, or that the unit on disk has, otherwise than wanted: `ro (runs: rw)`."""
-    asked = dict(word.partition("=")[::2] for word in each.options)
+def differences(node: Node, desired: WantedMount, runs: Mount) -> list[str]:
+    """Options that differ in the mount or the unit on disk, such as `ro (runs: rw)`."""
+    asked = dict(word.partition("=")[::2] for word in desired.options)
     running = dict(word.partition("=")[::2] for word in runs.options)
     pairs = [("ro" if "ro" in asked else "rw", "ro" if "ro" in runs.flags else "rw")]
-    if "ro" in running and each.kind == NFS:  # of a disk, the kernel made it so: no mount helps
+    if "ro" in running and desired.kind == NFS:  # on a disk the kernel set it: no mount helps
         pairs = [(pairs[0][0], "ro")]
-    if each.kind == NFS:
-        # tcp6 and rdma6 are the same over IPv6.
+    if desired.kind == NFS:
+        # tcp6 and rdma6 are tcp and rdma over IPv6.
         pairs += [
             (f"{key}={asked[key]}", f"{key}={running.get(key, 'not set').rstrip('6')}")
             for key in ("vers", "proto")
         ]
         soft = next((word for word in ("soft", "softerr") if word in running), "hard")
         pairs.append(("hard", soft))
-    found = [f"{wanted} (runs: {runs_now})" for wanted, runs_now in pairs if wanted != runs_now]
-    before = _options_of(node.read(units.path_of(each.mount_unit)) or "", each.kind)
-    now = _options_of(units.mount_text(each), each.kind)
-    if before is not None and now is not None and set(before) != set(now):
-        words = [word for word in now if word not in before]
-        words += [f"no {word}" for word in before if word not in now]
-        found.append(f"{', '.join(words)} (mounted by: {','.join(before)})")
-    return found
+    listed = [f"{wanted} (runs: {actual})" for wanted, actual in pairs if wanted != actual]
+    before = _options_of(node.read(units.path_of(desired.mount_unit)) or "", desired.kind)
+    after = _options_of(units.mount_text(desired), desired.kind)
+    if before is not None and after is not None and set(before) != set(after):
+        options = [option for option in after if option not in before]
+        options += [f"no {option}" for option in before if option not in after]
+        listed.append(f"{', '.join(options)} (mounted by: {','.join(before)})")
+    return listed
 
 
 def _options_of(text: str, kind: str) -> Optional[list[str]]:
-    """Of a unit of this kind. Without `retry`, which is how long mount.nfs tries."""
+    """Options in a unit of this kind, without `retry`, which is a limit of mount.nfs only."""
     if units.value_of(text, "Type") != kind:
         return None
-    words = units.value_of(text, "Options").split(",")
-    return [word for word in words if not word.startswith("retry=")]
+    options = units.value_of(text, "Options").split(",")
+    return [word for word in options if not word.startswith("retry=")]
 
 
-def _running(node: Node, each: WantedMount, mounts: Sequence[Mount], why: str) -> list[Check]:
-    """`why` it could not be mounted."""
-    options = ",".join(each.options)
+def _running(node: Node, desired: WantedMount, mounts: Sequence[Mount], error: str) -> list[Check]:
+    """Check source and options of a mount. `error`: why it could not be mounted."""
+    options = ",".join(desired.options)
     if node.container:
         reason = node.not_here(NO_MOUNTS)
         return [
-            not_applicable(MOUNTED, each.source, reason, subject=each.point),
-            not_applicable(OPTIONS, options, reason, subject=each.point),
+            not_applicable(MOUNTED, desired.source, reason, subject=desired.point),
+            not_applicable(OPTIONS, options, reason, subject=desired.point),
         ]
     status = differs(node.check_mode)
-    runs = table.on(mounts, each.point)
+    runs = table.on(mounts, desired.point)
     if runs is None:
-        # That it cannot be mounted is true whatever a run would change.
-        return [Check(MOUNTED, each.source, NOTHING, FAILED if why else status, each.point, why)]
-    same = each.is_source(runs, mounts)
-    found = each.source if same else runs.text
-    checks = [Check(MOUNTED, each.source, found, OK if same else status, each.point)]
-    wrong = differences(node, each, runs)
+        # An error is a failure even in check mode.
+        status = FAILED if error else status
+        return [Check(MOUNTED, desired.source, NOTHING, status, desired.point, error)]
+    same = desired.is_source(runs, mounts)
+    actual = desired.source if same else runs.text
+    checks = [Check(MOUNTED, desired.source, actual, OK if same else status, desired.point)]
+    wrong = differences(node, desired, runs)
     if not wrong:
-        return [*checks, Check(OPTIONS, options, options, OK, each.point)]
+        return [*checks, Check(OPTIONS, options, options, OK, desired.point)]
     reason = ""
     if any(word.startswith("proto=") for word in wrong):
         reason = (
             "is the same server mounted by another address or transport? From version 4.1 on the "
-            "kernel takes the connections it has: write another nfs.version for one"
+            "kernel reuses existing connections: set another nfs.version for one of them"
         )
-    return [*checks, Check(OPTIONS, options, ", ".join(wrong), status, each.point, reason)]
+    return [*checks, Check(OPTIONS, options, ", ".join(wrong), status, desired.point, reason)]
 
 
 def _gone(node: Node, point: str, mounts: Sequence[Mount]) -> Check:
-    """A mount point that must have no mount of ours."""
+    """Check that a mount point has no mount or unit of this layer."""
     paths = [units.path_of(units.unit_name(point, kind)) for kind in (AUTOMOUNT, MOUNT)]
     left = [path for path in paths if is_ours(node.read(path))]
     runs = None if node.container else table.on(mounts, point)
     if left:
         return Check(ABSENT, "absent", f"/{left[0]}", differs(node.check_mode), point)
     if runs is not None and HEADER not in (node.read(paths[1]) or ""):
-        reason = "it was not mounted by this collection, which leaves it alone"
+        reason = "it was not mounted by this collection, and is not changed"
         return Check(ABSENT, "absent", runs.text, FAILED, point, reason)
     return Check(ABSENT, "absent", "absent", OK, point)
 
 
-def _at_boot(node: Node, each: WantedMount) -> Check:
-    """Its automount point, or the bind mount itself."""
-    name = UNIT if each.is_bind else AUTO
-    wanted, found = ENABLED, systemd.state(node, each.at_boot)
-    if node.container:  # where it is enabled, and starts nothing
-        wanted, found = wanted.split(", ")[0], found.split(", ")[0]
-    return compare(name, wanted, found, subject=each.point, check_mode=node.check_mode)
+def _at_boot(node: Node, desired: WantedMount) -> Check:
+    """Check the automount point, or the bind mount."""
+    name = UNIT if desired.is_bind else AUTO
+    wanted, actual = ENABLED, systemd.state(node, desired.at_boot)
+    if node.container:  # where it is enabled, but not started
+        wanted, actual = wanted.split(", ")[0], actual.split(", ")[0]
+    return compare(name, wanted, actual, subject=desired.point, check_mode=node.check_mode)
 
 
 def drop_ins(node: Node, point: str, names: Collection[str]) -> list[Check]:
-    """Lines of other files by which systemd mounts otherwise than these units of ours have it."""
-    key, found = "DropInPaths", []
+    """Lines of drop-ins that change how systemd mounts these units."""
+    key, listed = "DropInPaths", []
     text = node.look(["systemctl", "show", "-p", key, "--", *names]).stdout
     # systemd quotes names with a backslash.
     for path in dict.fromkeys(shlex.split(text.replace(f"{key}=", " "))):
@@ -345,32 +356,32 @@ def drop_ins(node: Node, point: str, names: Collection[str]) -> list[Check]:
         for line in map(str.strip, (node.read(path) or "").split("\n")):
             section = line if line.startswith("[") else section
             if section in _MOUNTING and "=" in line and not line.startswith(("#", ";")):
-                found.append(f"{path}: {line}")
+                listed.append(f"{path}: {line}")
     reason = f"remove them, systemctl daemon-reload, and umount {point} when it is not in use"
-    return [Check(DROP_IN, [], found, FAILED, point, reason)] if found else []
+    return [Check(DROP_IN, [], listed, FAILED, point, reason)] if listed else []
 
 
 def _leftovers(node: Node, known: Collection[str]) -> list[Check]:
-    """Mounts of ours that are not wanted: they stay until they are declared absent."""
-    found = []
+    """Mounts of this layer that are no longer wanted, and not declared absent."""
+    checks = []
     for path in sorted(node.path(units.DIRECTORY).glob(f"*.{MOUNT}")):
         name = str(path.relative_to(node.root))
         text = node.read(name) or ""
         point = units.value_of(text, "Where")
         if is_ours(text) and point not in known:
             reason = (
-                "its file system left cluster_filesystems, or this host its list of hosts. Put it "
-                f'back, or unmount it with -e \'{{"shared_storage_absent": ["{point}"]}}\' and '
+                "its file system left cluster_filesystems, or this host left its hosts. Restore "
+                f'it, or unmount it with -e \'{{"shared_storage_absent": ["{point}"]}}\' and '
                 "--limit to these hosts"
             )
-            found.append(
+            checks.append(
                 Check(LEFT, "a file system of this host", f"/{name}", FAILED, point, reason)
             )
-    return found
+    return checks
 
 
 def _not_mounted(wanted: Sequence[WantedMount], node: Node) -> list[WantedMount]:
-    """Those whose automount point is armed, and waits."""
+    """Mounts whose automount point is armed and not triggered."""
     mounts = table.read(node.root)
     return [x for x in wanted if table.trap(mounts, x.point) and not table.on(mounts, x.point)]
 
@@ -380,20 +391,20 @@ def _needs_reload(node: Node, unit: str) -> bool:
 
 
 def _journal(node: Node, unit: str) -> str:
-    """What the mount program printed, which systemctl does not show."""
-    words = ["journalctl", "-q", "-o", "cat", "--no-pager", "-n", str(_JOURNAL_LINES), "-u", unit]
+    """Output of the mount program, which systemctl does not show."""
+    argv = ["journalctl", "-q", "-o", "cat", "--no-pager", "-n", str(_JOURNAL_LINES), "-u", unit]
     try:
-        lines = node.look(words, check=False).stdout.strip().splitlines()
+        lines = node.look(argv, check=False).stdout.strip().splitlines()
     except CommandError:
         return ""
     return f"; its journal: {' | '.join(lines)}" if lines else ""
 
 
-# What stands in the way of a mount
+# Conflicts with a mount
 
 
 def in_fstab(node: Node, point: str) -> str:
-    """The line of /etc/fstab that mounts something there, with its number; or empty."""
+    """The line of /etc/fstab for a mount point, with its number; empty if there is none."""
     for number, line in enumerate((node.read(FSTAB) or "").split("\n"), start=1):
         fields = line.split()
         if len(fields) < 2 or fields[0].startswith("#"):
@@ -404,81 +415,82 @@ def in_fstab(node: Node, point: str) -> str:
 
 
 def is_ours(text: Optional[str], *marks: str) -> bool:
-    """Whether a unit file is a mount of this layer, of one of these kinds; by default any."""
+    """Whether a unit file is a mount of this layer, of one of these kinds (default: any)."""
     known = text is not None and text.split("\n", 1)[0].endswith(HEADER)
     return known and any(mark in str(text) for mark in marks or (OF_CLIENT, OF_DEVICE))
 
 
-def refuse(node: Node, each: WantedMount, mounts: Sequence[Mount]) -> None:
-    """Raises PlanError where something else has the mount point."""
-    line = in_fstab(node, each.point)
+def refuse(node: Node, desired: WantedMount, mounts: Sequence[Mount]) -> None:
+    """Raises PlanError if something else uses the mount point."""
+    point = desired.point
+    line = in_fstab(node, point)
     if line:
         raise PlanError(
-            f"{each.point}: {line}: two cannot mount one directory. Remove the line; what is "
-            "mounted by it is taken over"
+            f"{point}: {line}: both would mount this directory. Remove the line; its mount is "
+            "taken over"
         )
-    for unit in (each.mount_unit, units.unit_name(each.point, AUTOMOUNT)):
+    for unit in (desired.mount_unit, units.unit_name(point, AUTOMOUNT)):
         path = units.path_of(unit)
         text = node.read(path)
-        there = text is not None or node.path(path).is_symlink()
-        if there and not is_ours(text, OF_CLIENT):
+        present = text is not None or node.path(path).is_symlink()
+        if present and not is_ours(text, OF_CLIENT):
             raise PlanError(
-                f"{each.point}: /{path} is another unit for it. Remove it (systemctl disable --now "
-                f"'{unit}' first), or mount {each.fs.name} elsewhere"
+                f"{point}: /{path} is another unit for it. Remove it (systemctl disable --now "
+                f"'{unit}' first), or mount {desired.fs.name} elsewhere"
             )
-    runs = None if node.container else table.on(mounts, each.point)
-    known = is_ours(node.read(units.path_of(each.mount_unit)))
-    if runs is not None and not known and not each.of_this_kind(runs):
+    runs = None if node.container else table.on(mounts, point)
+    known = is_ours(node.read(units.path_of(desired.mount_unit)))
+    if runs is not None and not known and not desired.of_this_kind(runs):
         raise PlanError(
-            f"{each.point}: {runs.text} is mounted there, and not by this collection. Unmount it, "
-            f"or mount {each.fs.name} elsewhere"
+            f"{point}: {runs.text} is mounted there, not by this collection. Unmount it, or "
+            f"mount {desired.fs.name} elsewhere"
         )
 
 
 def refuse_hidden(node: Node, point: str, wait: Runner) -> None:
-    """Raises PlanError unless the directory is a plain, empty one, or not there yet.
+    """Raises PlanError unless the directory is empty or does not exist.
 
-    Read by a program with a time limit: a parent directory may lie on a server that is dead. Not
-    for a point that is mounted or an automount point already.
+    A program with a time limit reads it, as a parent directory may be on a dead server. Not for
+    mounted directories and automount points.
     """
-    words = ["find", str(node.path(point)), "-maxdepth", "1", "-printf", "%y %P\\n"]
+    argv = ["find", str(node.path(point)), "-maxdepth", "1", "-printf", "%y %P\\n"]
     try:
-        found = wait(words, check=False)
+        listed = wait(argv, check=False)
     except CommandError as error:
         raise PlanError(f"{point}: the directory cannot be read: {error}") from error
-    rows = [line.split(" ", 1) for line in found.stdout.split("\n") if " " in line]
+    rows = [line.split(" ", 1) for line in listed.stdout.split("\n") if " " in line]
     if rows and rows[0][0] != "d":
         raise PlanError(f"{point}: not a directory. Move it away")
     names = sorted(row[1] for row in rows[1:])
     if names:
         raise PlanError(
-            f"{point}: nothing is mounted there, and the directory is not empty: it holds "
-            f"{some(names, SHOWN)}. A mount would hide that. Move it away, or mount elsewhere"
+            f"{point}: not mounted, and the directory is not empty: it contains "
+            f"{some(names, MAX_LISTED)}, which a mount would hide. Move it, or mount elsewhere"
         )
 
 
-def _refuse_busy(node: Node, point: str, what: str, mounts: Sequence[Mount]) -> None:
-    """Raises PlanError, except in check mode, which shows the plan."""
-    keeps = "" if node.check_mode else in_use(node, point, mounts)
-    if keeps:
+def _refuse_busy(node: Node, point: str, change: str, mounts: Sequence[Mount]) -> None:
+    """Raises PlanError for a busy mount, except in check mode, which shows the plan."""
+    users = "" if node.check_mode else in_use(node, point, mounts)
+    if users:
         raise PlanError(
-            f"{point}: {what}. It was not unmounted, because of {keeps}. End them, or drain "
+            f"{point}: {change}. It was not unmounted, because of {users}. Stop them, or drain "
             "the node, then run again"
         )
 
 
 def in_use(node: Node, point: str, mounts: Sequence[Mount]) -> str:
-    """What keeps a mount from being unmounted; empty where nothing is found.
+    """The users of a mount, which prevent unmounting; empty if none are found.
 
-    Processes are found by the links of /proc alone, which the kernel answers from memory: fuser and
-    lsof query the file system itself, and wait with it where its server is dead. A file that is
-    only mapped, as a shared library is, is not among them: there unmounting itself fails.
+    Processes are found by links in /proc, which the kernel answers from memory. fuser and lsof
+    access the file system, and hang if its server is dead. Files that are only mapped, such as
+    shared libraries, are not found: then unmounting fails.
     """
-    inner = sorted({each.point for each in table.below(mounts, point)})
+    inner = sorted({mount.point for mount in table.below(mounts, point)})
     if inner:
         return f"mounts in it: {', '.join(inner)}"
     held = list(_holders(node, point))
-    return f"processes that use it: {some(held, SHOWN)}" if held else ""
+    return f"processes that use it: {some(held, MAX_LISTED)}" if held else ""
 
 
 def _holders(node: Node, point: str) -> Iterator[str]:
@@ -494,7 +506,7 @@ def _user(node: Node, pid: int) -> str:
     try:
         uid = node.path(f"proc/{pid}").stat().st_uid
         return pwd.getpwuid(uid).pw_name
-    except OSError:  # ended meanwhile
+    except OSError:  # the process exited
         return "?"
     except KeyError:
         return f"uid {uid}"

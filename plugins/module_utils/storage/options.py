@@ -75,11 +75,11 @@ class SystemPackages:
 
     def verify(self, node: Node) -> Verdict:
         missing = self._missing(node)
-        found = {x: "not installed" if x in missing else "installed" for x in self.names}
+        states = {x: "not installed" if x in missing else "installed" for x in self.names}
         return Verdict(
             [
                 compare(CHECK, "installed", state, subject=name, check_mode=node.check_mode)
-                for name, state in found.items()
+                for name, state in states.items()
             ]
         )
 
@@ -93,7 +93,7 @@ class SystemPackages:
         return [name for name in self.names if name not in installed]
 
     def _install(self, missing: Sequence[str]) -> None:
-        words = [word for setting in APT for word in ("-o", setting)]
+        options = [word for setting in APT for word in ("-o", setting)]
         try:
             if not self.debian:
                 self.install(
@@ -101,8 +101,8 @@ class SystemPackages:
                 )
                 return
             # The node's package lists may be outdated or missing.
-            self.install(["apt-get", "-q", *words, "update"], check=False)
-            self.install(["apt-get", "-y", "-q", *words, "--no-remove", "install", *missing])
+            self.install(["apt-get", "-q", *options, "update"], check=False)
+            self.install(["apt-get", "-y", "-q", *options, "--no-remove", "install", *missing])
         except CommandError as error:
             raise StepError(str(error)) from error
 
@@ -173,7 +173,7 @@ def server_parts(
 
 @dataclass(frozen=True)
 class ServesNothing:
-    """Remove the server's settings with the last export. The server keeps running."""
+    """Remove the server's settings with the last export. The server continues to run."""
 
     exports: Exports
 

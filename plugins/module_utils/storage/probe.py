@@ -62,14 +62,14 @@ def perform(task: dict[str, Any], report: Report, go: Callable[[dict[str, Any]],
         except FileNotFoundError:  # no mount point: nothing is mounted
             report({"line": ""})
             return
-        found = look(handle, report)
-        if not go(found) or task["do"] == "look":
+        result = look(handle, report)
+        if not go(result) or task["do"] == "look":
             return
-        place = directory(handle, task["cluster"], report, make=task["do"] == "write")
+        folder = directory(handle, task["cluster"], report, make=task["do"] == "write")
         if task["do"] == "write":
-            write(place, task, found["free_bytes"], report)
+            write(folder, task, result["free_bytes"], report)
         else:
-            read(place, task, report)
+            read(folder, task, report)
     except ContentError as error:
         report({"wrong": {"about": error.about, "text": str(error)}})
     except OSError as error:
@@ -108,7 +108,7 @@ def look(handle: int, report: Report) -> dict[str, Any]:
     report({"step": "asking for space and inodes"})
     status = os.statvfs(handle)
     server = re.search(r"[ ,]addr=([0-9a-fA-F.:]+)", line)
-    found = {
+    result = {
         "line": line,
         "free_bytes": status.f_bavail * status.f_frsize,
         "free_files": status.f_favail,
@@ -116,8 +116,8 @@ def look(handle: int, report: Report) -> dict[str, Any]:
         "read_only": bool(status.f_flag & os.ST_RDONLY),
         "own_address": address_towards(server[1]) if server else "",
     }
-    report(found)
-    return found
+    report(result)
+    return result
 
 
 def address_towards(server: str) -> str:
@@ -187,9 +187,9 @@ def read_note(data: bytes, name: str, about: str) -> dict[str, Any]:
     """Parse a small file. Raises ContentError if it is foreign or truncated."""
     if len(data) == SMALL and data.startswith(MAGIC):
         with suppress(ValueError, TypeError, RecursionError):
-            found = dict(json.loads(data[len(MAGIC) :]))
-            if {"token", "sequence", "bytes"} <= found.keys():
-                return found
+            result = dict(json.loads(data[len(MAGIC) :]))
+            if {"token", "sequence", "bytes"} <= result.keys():
+                return result
     raise ContentError(about, f"{name} has {len(data)} bytes of other content than was written")
 
 
@@ -197,13 +197,13 @@ def read_note(data: bytes, name: str, about: str) -> dict[str, Any]:
 
 
 def put(
-    place: int, name: str, blocks: Sequence[bytes] | Iterator[memoryview], report: Report
+    folder: int, name: str, blocks: Sequence[bytes] | Iterator[memoryview], report: Report
 ) -> None:
     """Write a new file, fsync, rename it over the older one, and fsync the directory."""
     new = f".{name}.new"
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     report({"step": f"writing {name}"})
-    handle = os.open(new, flags, MODE_FILE, dir_fd=place)
+    handle = os.open(new, flags, MODE_FILE, dir_fd=folder)
     try:
         try:
             for block in blocks:
@@ -217,20 +217,20 @@ def put(
         finally:
             os.close(handle)
         report({"step": f"renaming {name} over the older one"})
-        os.rename(new, name, src_dir_fd=place, dst_dir_fd=place)
+        os.rename(new, name, src_dir_fd=folder, dst_dir_fd=folder)
     except OSError:
         # Free the space on a full file system.
         with suppress(OSError):
-            os.unlink(new, dir_fd=place)
+            os.unlink(new, dir_fd=folder)
         raise
     report({"step": f"fsync of the directory of {name}"})
-    os.fsync(place)
+    os.fsync(folder)
 
 
-def get(place: int, name: str, report: Report) -> tuple[bytes, int]:
+def get(folder: int, name: str, report: Report) -> tuple[bytes, int]:
     """Content and owner of a small file, from the server if the node can force that."""
     report({"step": f"reading {name}"})
-    handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place)
+    handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
         return os.read(handle, SMALL + 1), os.fstat(handle).st_uid
@@ -238,23 +238,23 @@ def get(place: int, name: str, report: Report) -> tuple[bytes, int]:
         os.close(handle)
 
 
-def write(place: int, task: dict[str, Any], free: int, report: Report) -> None:
+def write(folder: int, task: dict[str, Any], free: int, report: Report) -> None:
     """Write the large file and measure it, then the small file twice, the second over the first."""
     size = max(0, min(task["bytes"], int(free * task["share"])))
     large, small = f"{task['name']}.{DATA}", f"{task['name']}.{NOTE}"
     blocks = content(task["token"], task["name"], size)
     clock = time.monotonic()
-    put(place, large, blocks, report)
+    put(folder, large, blocks, report)
     seconds = time.monotonic() - clock
     report({"wrote": {"bytes": size, "seconds": seconds, "ended": time.time()}})
     for sequence in (1, 2):
-        put(place, small, [note(task, sequence, size)], report)
-    data, owner = get(place, small, report)
-    found = read_note(data, small, OWN)
-    if found["token"] != task["token"] or found["sequence"] != 2:
+        put(folder, small, [note(task, sequence, size)], report)
+    data, owner = get(folder, small, report)
+    result = read_note(data, small, OWN)
+    if result["token"] != task["token"] or result["sequence"] != 2:
         raise ContentError(RENAME, f"{small} still has its content from before the rename")
     report({"step": "listing the directory"})
-    if f".{small}.new" in os.listdir(place):
+    if f".{small}.new" in os.listdir(folder):
         raise ContentError(RENAME, f".{small}.new is still there after it was renamed")
     report({"owner": owner})
 
@@ -262,34 +262,34 @@ def write(place: int, task: dict[str, Any], free: int, report: Report) -> None:
 # ---- reading
 
 
-def read(place: int, task: dict[str, Any], report: Report) -> None:
+def read(folder: int, task: dict[str, Any], report: Report) -> None:
     """Compare the neighbour's files: node, run, and every byte."""
     name, size = task["neighbour"], task["neighbour_bytes"]
     owner = None
     if name:
-        data, owner = get(place, f"{name}.{NOTE}", report)
-        found = read_note(data, f"{name}.{NOTE}", CONTENT)
-        if found["token"] != task["token"]:
-            text = f"stale: {name}.{NOTE} is from another run ({found['token']})"
+        data, owner = get(folder, f"{name}.{NOTE}", report)
+        result = read_note(data, f"{name}.{NOTE}", CONTENT)
+        if result["token"] != task["token"]:
+            text = f"stale: {name}.{NOTE} is from another run ({result['token']})"
             raise ContentError(TOKEN, text)
-        if found["bytes"] != size:
+        if result["bytes"] != size:
             raise ContentError(
-                CONTENT, f"{name}.{NOTE} has {found['bytes']} bytes; {size} were written"
+                CONTENT, f"{name}.{NOTE} has {result['bytes']} bytes; {size} were written"
             )
-        read_large(place, task["token"], name, size, report)
+        read_large(folder, task["token"], name, size, report)
     with suppress(FileNotFoundError):
         report({"step": "removing the large file"})
-        os.unlink(f"{name or task['name']}.{DATA}", dir_fd=place)
+        os.unlink(f"{name or task['name']}.{DATA}", dir_fd=folder)
     report({"owner": owner})
 
 
-def read_large(place: int, token: str, name: str, size: int, report: Report) -> None:
+def read_large(folder: int, token: str, name: str, size: int, report: Report) -> None:
     large = f"{name}.{DATA}"
     report({"step": f"reading {large}"})
     buffer = memoryview(bytearray(BLOCK))
     blocks = content(token, name, size)
     clock = time.monotonic()
-    handle = os.open(large, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place)
+    handle = os.open(large, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_SEQUENTIAL)

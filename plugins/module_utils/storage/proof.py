@@ -1,9 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Shared file systems proved by use: each host writes, then reads what another host wrote.
+"""The write and read test: each host writes, then reads files that another host wrote.
 
-There are two rounds, so that a reader waits for nothing. A host on which the first one failed has
-no second one, and its files are not read. A fault is reported once; what depends on it refers to
-it.
+The two rounds make sure that no reader waits. A host whose first round failed has no second one,
+and its files are not read. A fault is reported once; dependent checks refer to it.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from .file_system import HOME, SOFTWARE, FileSystem
 from .units import WantedMount
 
 FREE_SHARE = 0.05
-"""Of what is free, all writers together take at most this much."""
+"""Share of the free space that all writers together may use."""
 GIB = 1 << 30
-NOBODY = (65534, 4294967294)
-"""The user nobody's ids as NFS servers give them: in 16 bits, and -2 as 32 bits read it."""
+ANONYMOUS = (65534, 4294967294)
+"""Uids of the anonymous user of NFS servers: 16 bits, and -2 in 32 bits."""
 
 MOUNTED, ANSWERS, READ_ONLY, SPACE, FILES, WRITE, OWNER, WRITE_RATE, NEIGHBOUR, READ_RATE = (
     "storage_mounted", "storage_answers", "storage_read_only", "storage_space", "storage_files",
@@ -34,21 +33,21 @@ MOUNTED, ANSWERS, READ_ONLY, SPACE, FILES, WRITE, OWNER, WRITE_RATE, NEIGHBOUR, 
 )  # fmt: skip
 PROMISES = {
     MOUNTED: "mounted from its source",
-    ANSWERS: "answers in time",
+    ANSWERS: "responds in time",
     READ_ONLY: "writable",
     SPACE: "enough free",
     FILES: "enough free",
     WRITE: "written, fsynced, renamed over an older one and read back",
     OWNER: "the MPI user",
     WRITE_RATE: "as expected",
-    NEIGHBOUR: "the neighbour's file, right to the byte",
+    NEIGHBOUR: "the neighbour's file, byte for byte",
     READ_RATE: "as expected",
 }
 OF_READING = (NEIGHBOUR, READ_RATE)
 
 _CORRUPT = (
-    "what was written is not what is read: do not trust this file system before the cause is found "
-    "(network without checksums, a server's disk or memory, a cache between)"
+    "data read differs from data written: do not use this file system until the cause is found "
+    "(network without checksums, a server's disk or memory, a cache)"
 )
 _RIGHTS = (
     "{user} must be allowed to make a directory in the top directory: its owner and mode (keys "
@@ -57,12 +56,12 @@ _RIGHTS = (
 BY_ERROR = {
     errno.ESTALE: (
         MOUNTED,
-        "the server exports another directory under this path than when it was mounted. End what "
-        "uses the mount, then: systemctl restart {unit}",
+        "the server exports another directory under this path than when it was mounted. Stop all "
+        "users of the mount, then: systemctl restart {unit}",
     ),
     errno.EROFS: (READ_ONLY, "see exportfs -v and dmesg on the server, and dmesg here"),
     errno.EDQUOT: (SPACE, "raise the quota of {user} there"),
-    errno.ENOSPC: (SPACE, "no space, or no inodes, are left (df, df -i): remove old checkpoints"),
+    errno.ENOSPC: (SPACE, "no space or no inodes are left (df, df -i): remove old checkpoints"),
     errno.EACCES: (WRITE, _RIGHTS),
     errno.EPERM: (WRITE, _RIGHTS),
 }
@@ -71,19 +70,19 @@ BY_ANSWER = {
     probe.RENAME: (WRITE, "the server does not rename atomically: which server is it?"),
     probe.TOKEN: (
         NEIGHBOUR,
-        "a cache keeps old data (mount options such as nocto or a long actimeo), or it is another "
+        "a cache holds old data (mount options such as nocto or a long actimeo), or it is another "
         "export",
     ),
     probe.CONTENT: (NEIGHBOUR, _CORRUPT),
 }
-"""The check of what goes wrong, and the remedy."""
+"""Check and remedy for an error."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """One file system on this host, and the place of this host among those that use it.
+    """One file system on this host, and the role of this host among its users.
 
-    `user` is the MPI user, `uid` its number; `become` takes its rights.
+    `user` and `uid` are the MPI user, and `become` switches to it.
     """
 
     wanted: WantedMount
@@ -93,15 +92,15 @@ class Target:
     user: str
     uid: int
     size: int
-    """Bytes of the large file."""
+    """Size of the large file in bytes."""
     limit_s: float
     writers: int = 1
-    """Hosts that write at the same time."""
+    """Number of hosts that write concurrently."""
     neighbour: str = ""
-    """Whose files are read; empty where no other host wrote."""
+    """The host whose files are read; empty if no other host wrote."""
     neighbour_bytes: int = 0
     alone: bool = False
-    """No other host of the run measures at the same time."""
+    """Whether the hosts measure one after another."""
     check_mode: bool = False
     container: Optional[str] = None
     become: Optional[Callable[[], None]] = None
@@ -116,27 +115,26 @@ class Target:
 
     @property
     def read_only(self) -> bool:
-        """Read-only on purpose."""
+        """Whether the mount is intentionally read-only."""
         return "ro" in self.fs.options
 
     @property
     def of_others(self) -> bool:
-        """Whether the top directory belongs to others, as the model has it. Homes and software of
-        an external server do where no owner is given."""
+        """Whether the MPI user does not own the top directory. By default this holds for homes and
+        software of an external server."""
         if self.fs.owner:
             return self.fs.owner not in (self.user, str(self.uid))
         return self.fs.serve is None and self.fs.purpose in (HOME, SOFTWARE)
 
     def mounted(self, line: str) -> Optional[mounts.Mount]:
-        """What is mounted at the mount point, by the line of the directory that was opened: what
-        the mount table had before may have changed since."""
+        """The mount of the opened directory, from its line in the mount table."""
         running = next(iter(mounts.parse(line)), None)
         if running is None or running.point != self.mount or running.kind == mounts.AUTOFS:
             return None
         return running
 
     def task(self, do: str) -> dict[str, Any]:
-        """For the probe."""
+        """Arguments of the probe."""
         return {
             "do": do,
             "mount": self.mount,
@@ -152,37 +150,39 @@ class Target:
 
 @dataclass
 class Proof:
-    """The checks of one round on one file system, each under its name once, and its figures."""
+    """The checks, by name, and figures of one round on one file system."""
 
     target: Target
     figures: dict[str, Any] = field(default_factory=dict)
     checks: dict[str, Check] = field(default_factory=dict)
     failed: str = ""
-    """The check whose failure kept the others from being made."""
+    """The failed check that prevented others."""
 
     @property
     def unit(self) -> str:
         return self.target.wanted.mount_unit
 
-    def add(self, name: str, found: Any, status: str, reason: str = "", wanted: Any = None) -> None:
+    def add(
+        self, name: str, actual: Any, status: str, reason: str = "", wanted: Any = None
+    ) -> None:
         wanted = self.target.wanted.source if name == MOUNTED else wanted or PROMISES[name]
-        found = wanted if found is None and status == OK else found
-        self.checks[name] = Check(name, wanted, found, status, self.target.mount, reason)
+        actual = wanted if actual is None and status == OK else actual
+        self.checks[name] = Check(name, wanted, actual, status, self.target.mount, reason)
 
-    def ok(self, name: str, found: Any = None, wanted: Any = None) -> None:
-        self.add(name, found, OK, wanted=wanted)
+    def ok(self, name: str, actual: Any = None, wanted: Any = None) -> None:
+        self.add(name, actual, OK, wanted=wanted)
 
-    def fail(self, name: str, found: Any, reason: str, wanted: Any = None) -> None:
-        """Nothing is tried after it that would only fail for the same reason."""
+    def fail(self, name: str, actual: Any, reason: str, wanted: Any = None) -> None:
+        """Add a failure because of which the remaining checks are skipped."""
         self.failed = name
-        self.add(name, found, FAILED, reason, wanted)
+        self.add(name, actual, FAILED, reason, wanted)
 
     def rest(self, reason: str, names: Sequence[str] = tuple(PROMISES)) -> Proof:
-        """Those of `names` without a result; what failed is the reason, where something did."""
+        """Mark the checks of `names` without a result as not applicable."""
         for name in names:
             if name not in self.checks:
-                why = f"not read: see {self.failed}" if self.failed else reason
-                self.add(name, None, NOT_APPLICABLE, why)
+                skipped = f"not read: see {self.failed}" if self.failed else reason
+                self.add(name, None, NOT_APPLICABLE, skipped)
         return self
 
 
@@ -190,58 +190,58 @@ class Proof:
 
 
 def write(target: Target) -> Proof:
-    """Judges the mount and writes; what is read is judged here only where nothing will be read."""
+    """Check the mount, and write. Raises nothing; errors are checks."""
     answer = _ask(target, "look" if target.check_mode or target.read_only else "write")
-    proof, found = Proof(target, _figures(target, answer)), answer.found
-    refused = found.get("error", {}).get("number") in (errno.EACCES, errno.EPERM)
+    proof, reported = Proof(target, _figures(target, answer)), answer.found
+    refused = reported.get("error", {}).get("number") in (errno.EACCES, errno.EPERM)
     if refused and answer.step.startswith("opening ") and target.of_others:
-        if "line" in found:
-            seen = {key: value for key, value in found.items() if key != "error"}
-            _judge(proof, replace(answer, found=seen), WRITE)
+        if "line" in reported:
+            seen = {key: value for key, value in reported.items() if key != "error"}
+            _evaluate(proof, replace(answer, found=seen), WRITE)
         return proof.rest(
-            f"it belongs to {target.fs.owner or 'others'} (owner), and {target.user} writes "
-            f"nothing there; for a proof make {probe.DIRECTORY} there, {target.user}'s"
+            f"it belongs to {target.fs.owner or 'another user'} (owner), so {target.user} cannot "
+            f"write there; for a test create {probe.DIRECTORY} there, owned by {target.user}"
         )
-    _judge(proof, answer, WRITE)
-    if proof.failed or not found.get("right"):
+    _evaluate(proof, answer, WRITE)
+    if proof.failed or not reported.get("right"):
         here = f"{IN_CONTAINER} ({target.container}): {NO_MOUNTS}"
         return proof.rest(here if target.container else "not mounted yet")
     if target.check_mode or target.read_only:
-        why = "read-only on purpose (its options have ro)" if target.read_only else ""
-        return proof.rest(why or "check mode writes nothing")
-    if "owner" not in found:
-        proof.fail(WRITE, *_ENDED)
+        read_only = "intentionally read-only (option ro)" if target.read_only else ""
+        return proof.rest(read_only or "check mode writes nothing")
+    if "owner" not in reported:
+        proof.fail(WRITE, *_EXITED)
         return proof.rest("")
     proof.ok(WRITE)
-    _owner(proof, found["owner"])
-    _rate(proof, WRITE_RATE, found["wrote"], target.fs.expect.write_gb_s)
+    _owner(proof, reported["owner"])
+    _rate(proof, WRITE_RATE, reported["wrote"], target.fs.expect.write_gb_s)
     return proof.rest("") if proof.failed else proof
 
 
 def read(target: Target) -> Proof:
-    """Judges what is read; of the mount only what is wrong by now."""
+    """Read the neighbour's file. The mount is reported only if it fails now."""
     answer = _ask(target, "read")
     proof = Proof(target, _figures(target, answer))
-    _judge(proof, answer, NEIGHBOUR)
+    _evaluate(proof, answer, NEIGHBOUR)
     if not proof.failed:
         proof.checks.clear()
-        found = answer.found
-        if "owner" not in found:
-            proof.fail(NEIGHBOUR, *_ENDED)
+        reported = answer.found
+        if "owner" not in reported:
+            proof.fail(NEIGHBOUR, *_EXITED)
         elif target.neighbour:
             proof.ok(NEIGHBOUR)
-            _owner(proof, found["owner"], f" on the file of {target.neighbour}")
-            _rate(proof, READ_RATE, found["read"], target.fs.expect.read_gb_s)
+            _owner(proof, reported["owner"], f" on the file of {target.neighbour}")
+            _rate(proof, READ_RATE, reported["read"], target.fs.expect.read_gb_s)
     return proof.rest("no other host of this run writes to it", OF_READING)
 
 
 def _ask(target: Target, do: str) -> WorkResult:
     def work(report: Report) -> None:
-        def go(found: dict[str, Any]) -> bool:
-            running = target.mounted(found["line"])
+        def go(reported: dict[str, Any]) -> bool:
+            running = target.mounted(reported["line"])
             right = running is not None and target.wanted.is_source(running, mounts.read())
             report({"right": right})
-            return right and (do == "look" or not found["read_only"])
+            return right and (do == "look" or not reported["read_only"])
 
         probe.perform(target.task(do), report, go)
 
@@ -250,35 +250,35 @@ def _ask(target: Target, do: str) -> WorkResult:
 
 def _figures(target: Target, answer: WorkResult) -> dict[str, Any]:
     names = ("wrote", "read", "own_address")
-    found = {key: answer.found[key] for key in names if answer.found.get(key)}
-    return {**found, "served_here": target.wanted.is_bind} if found else {}
+    reported = {key: answer.found[key] for key in names if answer.found.get(key)}
+    return {**reported, "served_here": target.wanted.is_bind} if reported else {}
 
 
-# What was found, as checks
+# Results as checks
 
-_ENDED = ("its process ended early", "was it killed for want of memory? See dmesg")
+_EXITED = ("its process exited early", "was it killed for lack of memory? See dmesg")
 
 
-def _judge(proof: Proof, answer: WorkResult, does: str) -> None:
-    """Mounted, from the right server, answering, writable, roomy; and any error on the way.
+def _evaluate(proof: Proof, answer: WorkResult, does: str) -> None:
+    """Check the mount, response, mode and free space, and report any error.
 
-    `does`: the check of what the round does.
+    `does`: the check to which other errors belong.
     """
-    found = answer.found
-    if "line" in found and not _mounted(proof, found):
+    reported = answer.found
+    if "line" in reported and not _mounted(proof, reported):
         return
     if not answer.answered:
         _hung(proof, answer)
         return
-    if "line" in found:
+    if "line" in reported:
         proof.ok(ANSWERS)
-        _room(proof, found)
-    error, wrong = found.get("error"), found.get("wrong")
+        _space(proof, reported)
+    error, wrong = reported.get("error"), reported.get("wrong")
     if error is not None:
         number, step = int(error["number"]), answer.step
         code = errno.errorcode.get(number, f"error {number}")
         name, remedy = BY_ERROR.get(number, (does, "see the server's log, and dmesg here"))
-        if "line" not in found and number not in BY_ERROR:
+        if "line" not in reported and number not in BY_ERROR:
             name, remedy = MOUNTED, "see systemctl status {unit}: the server, and its export"
         elif does == NEIGHBOUR and number == errno.ENOENT:
             remedy = "do both mount the same export of the same server?"
@@ -287,29 +287,31 @@ def _judge(proof: Proof, answer: WorkResult, does: str) -> None:
     elif wrong is not None:
         name, remedy = BY_ANSWER[wrong["about"]]
         proof.fail(name, wrong["text"], remedy)
-    elif "line" not in found:
-        proof.fail(ANSWERS, *_ENDED)
+    elif "line" not in reported:
+        proof.fail(ANSWERS, *_EXITED)
     else:
-        _read_only(proof, bool(found["read_only"]))
+        _read_only(proof, bool(reported["read_only"]))
 
 
-def _mounted(proof: Proof, found: Mapping[str, Any]) -> bool:
+def _mounted(proof: Proof, reported: Mapping[str, Any]) -> bool:
     target = proof.target
-    running = target.mounted(found["line"])
-    if found.get("right"):
+    running = target.mounted(reported["line"])
+    if reported.get("right"):
         proof.ok(MOUNTED)
         return True
     if running is not None:
         proof.fail(
-            *(MOUNTED, f"{running.source} ({running.kind})"),
-            "another file system is mounted there, and nothing was written to it: end what uses "
-            f"it, then run --tags storage, or systemctl restart {proof.unit}",
+            MOUNTED,
+            f"{running.source} ({running.kind})",
+            "another file system is mounted there, and nothing was written to it: stop its users, "
+            f"then run --tags storage, or systemctl restart {proof.unit}",
         )
     elif target.check_mode and not target.container:
         proof.add(MOUNTED, "not mounted", PENDING)
     elif not target.container:
         proof.fail(
-            *(MOUNTED, "not mounted"),
+            MOUNTED,
+            "not mounted",
             f"nothing was written: run --tags storage, or systemctl start {proof.unit}",
         )
     return False
@@ -317,63 +319,65 @@ def _mounted(proof: Proof, found: Mapping[str, Any]) -> bool:
 
 def _hung(proof: Proof, answer: WorkResult) -> None:
     target = proof.target
-    found = f"no answer within {target.limit_s:g} s while {answer.step or 'starting'}"
+    actual = f"no answer within {target.limit_s:g} s while {answer.step or 'starting'}"
     if answer.left_behind:
-        found += f"; process {answer.left_behind} cannot be ended and waits on"
+        actual += f"; process {answer.left_behind} cannot be killed and still waits"
     proof.fail(
-        *(ANSWERS, found),
-        f"is {target.wanted.source} up, and its service? What uses this mount continues when it "
-        f"answers. If it is gone for good: umount -f -l {target.mount}, and change the model",
+        ANSWERS,
+        actual,
+        f"is {target.wanted.source} up, and its service? Users of this mount continue when it "
+        f"responds. If it will not return: umount -f -l {target.mount}, and change the model",
     )
 
 
-def _read_only(proof: Proof, found: bool) -> None:
-    wanted, now = ("read-only" if each else "writable" for each in (proof.target.read_only, found))
-    if now == wanted:
-        proof.ok(READ_ONLY, now, wanted)
+def _read_only(proof: Proof, reported: bool) -> None:
+    modes = {True: "read-only", False: "writable"}
+    wanted, actual = modes[proof.target.read_only], modes[reported]
+    if actual == wanted:
+        proof.ok(READ_ONLY, actual, wanted)
         return
     flag = "ro" if proof.target.read_only else "rw"
-    why = f"see dmesg: mount -o remount,{flag} {proof.target.mount}, or run --tags storage"
-    proof.fail(READ_ONLY, now, why, wanted)
+    remedy = f"see dmesg: mount -o remount,{flag} {proof.target.mount}, or run --tags storage"
+    proof.fail(READ_ONLY, actual, remedy, wanted)
 
 
-def _room(proof: Proof, found: Mapping[str, Any]) -> None:
-    """Too little room keeps nothing else from being tried."""
+def _space(proof: Proof, reported: Mapping[str, Any]) -> None:
+    """Check the free space. A failure does not prevent other checks."""
     fs = proof.target.fs
-    free = int(found["free_bytes"]) / GIB
-    files = int(found["free_files"]) if found["all_files"] else None
-    for name, now, shown, wanted, promise in (
+    free = int(reported["free_bytes"]) / GIB
+    files = int(reported["free_files"]) if reported["all_files"] else None
+    for name, actual, shown, wanted, promise in (
         (SPACE, free, f"{free:.1f} GiB free", fs.space_gib, f"{fs.space_gib} GiB free"),
         (FILES, files, files, fs.files, fs.files),
     ):
-        if not wanted or now is None:
-            reason = "nothing is asked for (space_gib, files), or it has no fixed number of inodes"
+        if not wanted or actual is None:
+            reason = "nothing is required (space_gib, files), or the number of inodes is not fixed"
             proof.add(name, shown, NOT_APPLICABLE, reason)
-        elif now >= wanted:
+        elif actual >= wanted:
             proof.ok(name, shown, promise)
         else:
-            reason = "remove old checkpoints, or change what is asked for"
+            reason = "remove old checkpoints, or require less"
             proof.add(name, shown, FAILED, reason, promise)
 
 
 def _owner(proof: Proof, uid: int, where: str = "") -> None:
-    """Of a file that the MPI user has just written; it is the last that the probe reports."""
+    """Check the owner of a file that the MPI user wrote."""
     user, wanted = proof.target.user, f"uid {proof.target.uid}"
     if uid == proof.target.uid:
         proof.ok(OWNER, wanted, wanted)
-    elif uid in NOBODY:
-        why = (
-            f"the server does not know {user}: all_squash in the export, or idmapd maps names to "
-            "nobody (one domain in /etc/idmapd.conf, or nfs4_disable_idmapping=Y on both sides)"
+    elif uid in ANONYMOUS:
+        remedy = (
+            f"the server does not know {user}: all_squash in the export, or idmapd maps unknown "
+            "names (use one domain in /etc/idmapd.conf, or nfs4_disable_idmapping=Y on both sides)"
         )
-        proof.fail(OWNER, f"nobody ({uid}){where}", why, wanted)
+        proof.fail(OWNER, f"`nobody` ({uid}){where}", remedy, wanted)
     else:
-        why = f"{user} has another number there, or the export has anonuid: cluster_mpi_uid for all"
-        proof.fail(OWNER, f"uid {uid}{where}", why, wanted)
+        remedy = f"{user} has another uid there, or the export has anonuid: use cluster_mpi_uid"
+        proof.fail(OWNER, f"uid {uid}{where}", remedy, wanted)
 
 
 def _rate(proof: Proof, name: str, measured: Optional[Mapping[str, Any]], expected: float) -> None:
-    """One node's rate is judged where it was alone: beside others it has a share of the server."""
+    """Compare a host's rate with the expectation, unless it shared the server with others."""
     rate = None
     if measured and measured["bytes"] and measured["seconds"] > 0:
         rate = float(measured["bytes"]) / float(measured["seconds"]) / 1e9
@@ -382,12 +386,12 @@ def _rate(proof: Proof, name: str, measured: Optional[Mapping[str, Any]], expect
     if not expected:
         proof.add(name, shown, NOT_APPLICABLE, "no expectation is set (expect)")
     elif rate is None:
-        proof.add(name, shown, NOT_APPLICABLE, "too little is free to measure anything")
+        proof.add(name, shown, NOT_APPLICABLE, "too little free space to measure")
     elif others and not proof.target.alone:
-        why = f"measured beside {others} others; judged with shared_storage_use_alone"
-        proof.add(name, shown, NOT_APPLICABLE, why)
+        reason = f"measured together with {others} others; see shared_storage_use_alone"
+        proof.add(name, shown, NOT_APPLICABLE, reason)
     elif rate >= expected:
         proof.ok(name, shown, f"{expected:g} GB/s")
     else:
-        why = "slower than expected: nconnect, the rail's MTU and counters, the server's threads"
-        proof.add(name, shown, FAILED, why, f"{expected:g} GB/s")
+        remedy = "slower than expected: check nconnect, the rail's MTU, the server's threads"
+        proof.add(name, shown, FAILED, remedy, f"{expected:g} GB/s")

@@ -126,8 +126,8 @@ def wanted_mounts(
         if not mounts(fs, host, groups):
             continue
         if serves(fs, host):
-            words = ("bind", NOFAIL, *(word for word in fs.options if word in _OF_BIND))
-            wanted.append(WantedMount(fs, fs.path, BIND, words, timeout_s))
+            options = ("bind", NOFAIL, *(word for word in fs.options if word in _OF_BIND))
+            wanted.append(WantedMount(fs, fs.path, BIND, options, timeout_s))
         elif fs.type == LUSTRE:
             source = str(read_source(fs.source))
             wanted.append(WantedMount(fs, source, LUSTRE, _options(fs, timeout_s), timeout_s))
@@ -163,10 +163,10 @@ def subject(word: str) -> str:
 def _options(fs: FileSystem, timeout_s: int) -> tuple[str, ...]:
     """Default options that the file system does not replace, then its options, in order."""
     if fs.type == LUSTRE:  # its client has no time limit
-        words = [*LUSTRE_DEFAULTS, "flock" if fs.lustre.flock else "noflock"]
+        options = [*LUSTRE_DEFAULTS, "flock" if fs.lustre.flock else "noflock"]
     else:
         nfs = fs.nfs
-        words = [
+        options = [
             "hard",
             f"vers={nfs.version}",
             f"proto={nfs.transport}",
@@ -178,7 +178,7 @@ def _options(fs: FileSystem, timeout_s: int) -> tuple[str, ...]:
             f"retry={max(1, timeout_s // 60)}",
         ]
     own = {subject(word) for word in fs.options}
-    return (*(word for word in words if subject(word) not in own), *fs.options)
+    return (*(word for word in options if subject(word) not in own), *fs.options)
 
 
 # Names and texts

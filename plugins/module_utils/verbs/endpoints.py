@@ -20,16 +20,35 @@ from ..hardware.inventory import SOFTWARE
 from ..nic.mlx5 import health, losses
 
 EVENTS = (
-    *("np_cnp_sent", "np_ecn_marked_roce_packets", "rp_cnp_handled", "rp_cnp_ignored"),
-    *("out_of_sequence", "packet_seq_err", "implied_nak_seq_err", "local_ack_timeout_err"),
-    *("out_of_buffer", "duplicate_request", "rnr_nak_retry_err", "roce_adp_retrans"),
-    *("out_of_seq_request", "rcvd_seq_err", "completer_retry_err", "retry_exceeded_err"),
-    *("send_rnr_err", "rcvd_rnr_err", "retry_rnr_exceeded_err", "link_downed", "send_err"),
+    "np_cnp_sent",
+    "np_ecn_marked_roce_packets",
+    "rp_cnp_handled",
+    "rp_cnp_ignored",
+    "out_of_sequence",
+    "packet_seq_err",
+    "implied_nak_seq_err",
+    "local_ack_timeout_err",
+    "out_of_buffer",
+    "duplicate_request",
+    "rnr_nak_retry_err",
+    "roce_adp_retrans",
+    "out_of_seq_request",
+    "rcvd_seq_err",
+    "completer_retry_err",
+    "retry_exceeded_err",
+    "send_rnr_err",
+    "rcvd_rnr_err",
+    "retry_rnr_exceeded_err",
+    "link_downed",
+    "send_err",
     "rx_icrc_encapsulated",
 )
 """Errors and congestion in hw_counters, by the names of mlx5 and Soft-RoCE."""
 RETRIES = (
-    *("out_of_sequence", "packet_seq_err", "implied_nak_seq_err", "local_ack_timeout_err"),
+    "out_of_sequence",
+    "packet_seq_err",
+    "implied_nak_seq_err",
+    "local_ack_timeout_err",
     "rx_icrc_encapsulated",
 )
 """Counters that grow at either end after a packet is lost or corrupted."""

@@ -67,11 +67,16 @@ def start(
     (directory / COUNTERS).write_text(json.dumps(before), encoding="utf-8")
     run(
         [
-            *("systemd-run", "--quiet", "--collect", f"--unit={UNIT}"),
+            "systemd-run",
+            "--quiet",
+            "--collect",
+            f"--unit={UNIT}",
             f"--description=Verification of rails {request.run_id} (baremetal.mpi_roce)",
             f"--property=RuntimeMaxSec={request.limit_s:g}",
-            *("--property=TimeoutStopSec=10", "--property=KillMode=mixed"),
-            *("--property=LimitMEMLOCK=infinity", f"--setenv=PATH={search_path()}"),
+            "--property=TimeoutStopSec=10",
+            "--property=KillMode=mixed",
+            "--property=LimitMEMLOCK=infinity",
+            f"--setenv=PATH={search_path()}",
             *(sys.executable, str(directory / "serve.py"), str(directory)),
         ]
     )
@@ -131,7 +136,7 @@ def plan_of(
                 "peer": half.peer,
                 "watch": request.watch(half, here),
                 "servers": [
-                    server(half, here, name, half.port + place) for place, name in served(half)
+                    server(half, here, name, half.port + index) for index, name in served(half)
                 ],
             }
         )
@@ -246,10 +251,10 @@ def drive(
         seen = watching(request.watch(half, here))
         pair = _Pair(Programs(request, half, here, perftest), problem, run, client)
         try:
-            for place, exchange in enumerate(request.exchanges):
+            for index, exchange in enumerate(request.exchanges):
                 if exchange in one["exchanges"]:
                     continue
-                result = pair.exchange(exchange, half.port + place)
+                result = pair.exchange(exchange, half.port + index)
                 one["exchanges"][exchange] = {**result, "wire": seen.take()}
                 if "problem" in result:
                     break  # the remaining exchanges are skipped

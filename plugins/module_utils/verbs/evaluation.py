@@ -154,24 +154,24 @@ def sent(
     if name == UCX:
         value = (result.get("environment") or {}).get("UCX_IB_TRAFFIC_CLASS")
         has = "no UCX_IB_TRAFFIC_CLASS" if value is None else f"UCX_IB_TRAFFIC_CLASS={value}"
-        why = (
+        reason = (
             f"MPI sends this: {request.environment_file} has {has}, the contract (roce_qos) asks "
             f"for {request.settings.traffic_class}; run --tags mpi --limit {request.host}"
         )
     else:
-        why = (
+        reason = (
             f"perftest set it on {pair['device']}: the device or a rule on {request.host} "
             "rewrites it; --tags rails"
         )
     wire = result.get("wire")
     if wire is not None:
-        yield marks(request, "wire_sent", where, wire["out"], why)
+        yield marks(request, "wire_sent", where, wire["out"], reason)
         return
     yield unseen(request, "wire_sent", where, str(pair["device"]))
     growth = endpoints.bytes_by_priority(result.get("growth") or {}, "tx")
     payload = int(result["bytes"]) * int(result["iterations"])
     if payload > 1 << 20:
-        yield priority(request, "class_sent", where, growth, payload * CLASS_SHARE, why)
+        yield priority(request, "class_sent", where, growth, payload * CLASS_SHARE, reason)
 
 
 def _arrivals(request: VerifyRequest, rail: str, seen: Mapping[str, Any]) -> Iterator[Check]:
@@ -224,11 +224,11 @@ def retries(request: VerifyRequest, where: str, rail: str, growth: Mapping[str, 
     if count < LEAST_RETRIES or count <= packets * MOST_RETRIES:
         return Check("rail_retries", wanted, found, OK, where)
     named = ", ".join(f"{name} {number}" for name, number in again.items())
-    why = (
+    reason = (
         f"{named}; check cable, transceiver and leaf port of {rail} on {request.host}: "
         f"ethtool -S {rail} (errors, discards, out of buffer) and the counters of the port"
     )
-    return Check("rail_retries", wanted, found, FAILED, where, why)
+    return Check("rail_retries", wanted, found, FAILED, where, reason)
 
 
 def lost(request: VerifyRequest, where: str, rail: str, growth: Mapping[str, int]) -> Check:

@@ -54,7 +54,7 @@ class Options:
     message_bytes: int = 65536
     queue_pairs: int = 4
     iterations: int = 1000
-    """Messages of 2 bytes in the latency exchange, and with `duration_s` 0 in bandwidth exchanges."""
+    """Messages in the latency exchange (2 bytes); with `duration_s` 0 also in bandwidth tests."""
     messages: int = 200
     """Messages of the UCX exchange."""
     time_limit_s: int = 30
@@ -232,7 +232,13 @@ def error_lines(printed: str) -> str:
 
 BANDWIDTH_COLUMNS = ("bytes", "iterations", "peak_gbits_s", "gbits_s", "messages_s")
 LATENCY_COLUMNS = (
-    *("bytes", "iterations", "min_us", "max_us", "median_us", "average_us", "deviation_us"),
+    "bytes",
+    "iterations",
+    "min_us",
+    "max_us",
+    "median_us",
+    "average_us",
+    "deviation_us",
     "p99_us",
 )
 

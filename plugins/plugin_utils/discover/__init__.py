@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""From machines that were read by rdma_facts to a draft of their model, and to what differs.
+"""Draft a model from machines read by rdma_facts, or compare them with a model.
 
-machines      one machine as it was read, and what most of them have in common
-differences   each machine against the others, or against its model
-plan          what a draft says: names, places, addresses
-draft         its text, with a comment where no machine could tell
+machines      one machine as read, and the majority of all machines
+differences   each machine compared with the majority, or with its model
+plan          names, positions and addresses of a draft
+draft         its text, with a comment on every value that no machine reported
 """

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Each machine against most of the others, or against its model: what differs, a line each."""
+"""Differences between each machine and the majority, or its model, one line each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Optional
 
 from ...module_utils.core.text import columns, some
-from .machines import Lane, Machine, Nic, Shape, majority
+from .machines import DiscoveredMachine, Lane, Nic, Shape, majority
 
 HEADINGS = ("machine", "where", "what", "found", "expected")
 MISSING = "missing"
@@ -17,7 +17,7 @@ MODEL = "model"
 NO_NEIGHBOUR = "no neighbour"
 
 
-class Difference(NamedTuple):
+class MachineDifference(NamedTuple):
     host: str
     where: str
     what: str
@@ -26,30 +26,30 @@ class Difference(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What one lane of one machine is compared with. `source`: the model, or what share has it."""
+class ExpectedLane:
+    """Expected values of one lane of one machine. `source`: the model, or the share of machines."""
 
     label: str
     place: str
     """PCI address or interface."""
     values: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
-    """By what it is: the value and its source."""
+    """By property: the value and its source."""
     leaf: str = ""
     port: str = ""
-    """Empty where only the leaf is compared."""
+    """Empty if only the leaf is compared."""
     source: str = MODEL
 
 
-Wanteds = Mapping[str, Mapping[Lane, Wanted]]
+Wanteds = Mapping[str, Mapping[Lane, ExpectedLane]]
 """By host and lane."""
 
 
-def lines(differences: Sequence[Difference]) -> list[str]:
-    """A table. Lanes of one machine that differ alike are one line."""
+def lines(differences: Sequence[MachineDifference]) -> list[str]:
+    """The table as lines. Equal differences of several lanes are one line."""
     rows: dict[tuple[str, ...], list[str]] = {}
-    for each in differences:
-        key = (each.host, each.what, each.found, each.expected)
-        rows.setdefault(key, []).append(each.where)
+    for item in differences:
+        key = (item.host, item.what, item.found, item.expected)
+        rows.setdefault(key, []).append(item.where)
     shown = [
         (host, some(where, 8) if any(where) else "-", what, found, expected)
         for (host, what, found, expected), where in rows.items()
@@ -57,22 +57,22 @@ def lines(differences: Sequence[Difference]) -> list[str]:
     return columns([HEADINGS, *shown], left=range(len(HEADINGS)))
 
 
-# What is expected
+# Expected values
 
 
 def by_majority(
-    machines: Sequence[Machine], shape: Shape, addresses: Mapping[str, Mapping[Lane, str]]
-) -> dict[str, dict[Lane, Wanted]]:
-    """What most machines have at each lane. Leaves are compared within a set of them."""
+    machines: Sequence[DiscoveredMachine], shape: Shape, addresses: Mapping[str, Mapping[Lane, str]]
+) -> dict[str, dict[Lane, ExpectedLane]]:
+    """Values of most machines per lane. Leaves are compared within a leaf set."""
     common = _common(machines, {machine.host: shape.own(machine) for machine in machines})
     sets = leaf_sets(machines, shape)
-    wanted: dict[str, dict[Lane, Wanted]] = {}
+    wanted: dict[str, dict[Lane, ExpectedLane]] = {}
     for machine in machines:
         leaves = own_set(machine, shape, sets)
         port = _own_port(machine, shape, leaves)
         own = addresses.get(machine.host, {})
         wanted[machine.host] = {
-            lane: Wanted(
+            lane: ExpectedLane(
                 shape.label(lane),
                 place,
                 {**common[lane], "address": (own.get(lane), "plan of most")},
@@ -86,9 +86,9 @@ def by_majority(
 
 
 def by_model(
-    machines: Sequence[Machine], variables: Mapping[str, Mapping[str, Any]]
-) -> dict[str, dict[Lane, Wanted]]:
-    """The rails of `cluster_rails`; what a model does not have is that of most machines."""
+    machines: Sequence[DiscoveredMachine], variables: Mapping[str, Mapping[str, Any]]
+) -> dict[str, dict[Lane, ExpectedLane]]:
+    """Values of `cluster_rails`; values that the model lacks come from the majority."""
     rails = {
         machine.host: {
             (rail["rail"], rail["plane"]): rail for rail in variables[machine.host]["cluster_rails"]
@@ -102,7 +102,7 @@ def by_model(
     common = _common(machines, places)
     return {
         host: {
-            lane: Wanted(
+            lane: ExpectedLane(
                 rail["interface"],
                 places[host][lane],
                 {
@@ -121,7 +121,7 @@ def by_model(
 
 
 def _common(
-    machines: Sequence[Machine], places: Mapping[str, Mapping[Lane, str]]
+    machines: Sequence[DiscoveredMachine], places: Mapping[str, Mapping[Lane, str]]
 ) -> dict[Lane, dict[str, tuple[Any, str]]]:
     lanes = list(dict.fromkeys(lane for of in places.values() for lane in of))
     found: dict[Lane, dict[str, tuple[Any, str]]] = {}
@@ -137,35 +137,35 @@ def _common(
     return found
 
 
-def leaf_sets(machines: Sequence[Machine], shape: Shape) -> list[dict[Lane, str]]:
-    """The leaf of each lane by LLDP, of each set of leaves: sets have no leaf in common."""
+def leaf_sets(machines: Sequence[DiscoveredMachine], shape: Shape) -> list[dict[Lane, str]]:
+    """The leaf of each lane by LLDP, per leaf set; sets have no common leaves."""
     heard = Counter(
         tuple(_heard(machine, shape)[lane] for lane in shape.lanes) for machine in machines
     )
     sets: list[dict[Lane, str]] = []
     for leaves, _times in heard.most_common():
-        known = {leaf for each in sets for leaf in each.values()}
+        known = {leaf for item in sets for leaf in item.values()}
         if any(leaves) and not known.intersection(leaves):
             sets.append({lane: leaf for lane, leaf in zip(shape.lanes, leaves) if leaf})
     return sets
 
 
 def own_set(
-    machine: Machine, shape: Shape, sets: Sequence[Mapping[Lane, str]]
+    machine: DiscoveredMachine, shape: Shape, sets: Sequence[Mapping[Lane, str]]
 ) -> Mapping[Lane, str]:
-    """The set that most lanes are plugged into; none where a machine hears none of several."""
+    """The leaf set of most lanes; None if a machine receives LLDP from none of several."""
     heard = set(_heard(machine, shape).values())
     own = max(sets, key=lambda each: len(heard.intersection(each.values())), default={})
     return own if len(sets) == 1 or heard.intersection(own.values()) else {}
 
 
-def _heard(machine: Machine, shape: Shape) -> dict[Lane, str]:
+def _heard(machine: DiscoveredMachine, shape: Shape) -> dict[Lane, str]:
     nics = {lane: machine.at(place) for lane, place in shape.own(machine).items()}
     return {lane: nic.leaf if nic else "" for lane, nic in nics.items()}
 
 
-def _own_port(machine: Machine, shape: Shape, leaves: Mapping[Lane, str]) -> str:
-    """The port that more than half of the lanes have, each on a leaf of its own; else nothing."""
+def _own_port(machine: DiscoveredMachine, shape: Shape, leaves: Mapping[Lane, str]) -> str:
+    """The port of more than half of the lanes, each on another leaf; otherwise None."""
     if len(set(leaves.values())) < len(shape.lanes):
         return ""
     nics = [machine.at(place) for place in shape.own(machine).values()]
@@ -174,43 +174,43 @@ def _own_port(machine: Machine, shape: Shape, leaves: Mapping[Lane, str]) -> str
     return port if 2 * times > len(shape.lanes) else ""
 
 
-# What differs
+# Differences
 
 
 def of_rails(
-    machines: Sequence[Machine], wanted: Wanteds, shape: Optional[Shape] = None
-) -> list[Difference]:
-    """Differences of NICs and their cables. `shape`: that of the majority, where that decides."""
-    found: list[Difference] = []
+    machines: Sequence[DiscoveredMachine], wanted: Wanteds, shape: Optional[Shape] = None
+) -> list[MachineDifference]:
+    """Differences of NICs and cables. `shape`: the majority, if there is no model."""
+    found: list[MachineDifference] = []
     for machine in machines:
         own = shape.own(machine) if shape else {}
         lanes = wanted[machine.host]
-        for lane, each in lanes.items():
-            nic = machine.at(own.get(lane, each.place))
-            place = _place(nic, each)
-            if place != each.place:
-                # A name that another device carries says where it went.
-                named = machine.at(each.label) if nic is None else nic
+        for lane, item in lanes.items():
+            nic = machine.at(own.get(lane, item.place))
+            place = _place(nic, item)
+            if place != item.place:
+                # If another device now has this name, report which one.
+                named = machine.at(item.label) if nic is None else nic
                 place = named.pci if named and named.pci else MISSING
-                found.append(Difference(machine.host, each.label, "NIC", place, each.place))
+                found.append(MachineDifference(machine.host, item.label, "NIC", place, item.place))
             if nic is not None:
-                found += _of_nic(machine.host, nic, each)
-        taken = {*own.values(), *(each.place for each in lanes.values())}
+                found += _of_nic(machine.host, nic, item)
+        taken = {*own.values(), *(item.place for item in lanes.values())}
         found += [
-            Difference(machine.host, "", "NIC", str(nic.pci), "none")
+            MachineDifference(machine.host, "", "NIC", str(nic.pci), "none")
             for nic in machine.nics
             if nic.rail and nic.pci not in taken
         ]
     return [*found, *_of_cables(machines, wanted, shape)]
 
 
-def _place(nic: Optional[Nic], wanted: Wanted) -> Optional[str]:
+def _place(nic: Optional[Nic], wanted: ExpectedLane) -> Optional[str]:
     if nic is None:
         return None
     return nic.pci if nic.pci and ":" in wanted.place else nic.interface
 
 
-def _of_nic(host: str, nic: Nic, wanted: Wanted) -> Iterator[Difference]:
+def _of_nic(host: str, nic: Nic, wanted: ExpectedLane) -> Iterator[MachineDifference]:
     found = {
         "firmware": nic.firmware or None,
         "PCIe": nic.pcie or None,
@@ -225,10 +225,10 @@ def _of_nic(host: str, nic: Nic, wanted: Wanted) -> Iterator[Difference]:
         expected = f"{_text(value)} ({source})"
         if what == "address":
             here = value if value in texts else some(texts)
-            # Before a first run no rail has one: a line for all of them.
+            # Before the first run no rail has one: report all in one line.
             expected = expected if texts else f"its own ({source})"
         if here != value:
-            yield Difference(host, wanted.label, what, _text(here), expected)
+            yield MachineDifference(host, wanted.label, what, _text(here), expected)
 
 
 def _text(value: Any) -> str:
@@ -241,44 +241,46 @@ class _End(NamedTuple):
 
 
 def _of_cables(
-    machines: Sequence[Machine], wanted: Wanteds, shape: Optional[Shape]
-) -> list[Difference]:
-    """What LLDP hears on another leaf or port than is expected; two that changed places as one."""
+    machines: Sequence[DiscoveredMachine], wanted: Wanteds, shape: Optional[Shape]
+) -> list[MachineDifference]:
+    """Cables at another leaf or port than expected; two swapped cables are one difference."""
     known: dict[str, set[str]] = {}
     if shape is None:
         for of in wanted.values():
-            for each in of.values():
-                known.setdefault(each.leaf, set()).add(each.port)
+            for item in of.values():
+                known.setdefault(item.leaf, set()).add(item.port)
     heard: dict[_End, tuple[str, str]] = {}
-    found: list[Difference] = []
+    found: list[MachineDifference] = []
     for machine in machines:
         own = shape.own(machine) if shape else {}
-        for lane, each in wanted[machine.host].items():
-            nic = machine.at(own.get(lane, each.place))
-            if nic is None or machine.system["neighbours"] is None or not each.leaf:
+        for lane, item in wanted[machine.host].items():
+            nic = machine.at(own.get(lane, item.place))
+            if nic is None or machine.system["neighbours"] is None or not item.leaf:
                 continue
             if not nic.leaf:
-                expected = _shown(each.leaf, each.port, each.source)
-                found.append(Difference(machine.host, each.label, "cable", NO_NEIGHBOUR, expected))
-            elif not _fits(end := (nic.leaf, _port(nic, known.get(nic.leaf, set()), shape)), each):
+                expected = _shown(item.leaf, item.port, item.source)
+                found.append(
+                    MachineDifference(machine.host, item.label, "cable", NO_NEIGHBOUR, expected)
+                )
+            elif not _fits(end := (nic.leaf, _port(nic, known.get(nic.leaf, set()), shape)), item):
                 heard[_End(machine.host, lane)] = end
     return [*found, *_wrong(heard, wanted)]
 
 
 def _port(nic: Nic, known: set[str], shape: Optional[Shape]) -> str:
-    """Of a model only names of ports that it has count: a SONiC switch may send an alias."""
+    """Compare only port names of the model: a SONiC switch may send an alias."""
     if shape is not None or not nic.neighbour:
         return nic.port
     sent = (nic.neighbour["port"], nic.neighbour["port_description"])
     return next((port for port in sent if port in known), "")
 
 
-def _fits(heard: tuple[str, str], wanted: Wanted) -> bool:
+def _fits(heard: tuple[str, str], wanted: ExpectedLane) -> bool:
     leaf, port = heard
     return leaf == wanted.leaf and (not port or not wanted.port or port == wanted.port)
 
 
-def _wrong(heard: Mapping[_End, tuple[str, str]], wanted: Wanteds) -> Iterator[Difference]:
+def _wrong(heard: Mapping[_End, tuple[str, str]], wanted: Wanteds) -> Iterator[MachineDifference]:
     at_port: dict[tuple[str, str], _End] = {}
     on_leaf: dict[tuple[str, str], _End] = {}
     for end in heard:
@@ -292,33 +294,37 @@ def _wrong(heard: Mapping[_End, tuple[str, str]], wanted: Wanteds) -> Iterator[D
             on_leaf.get((end.host, leaf)),
             at_port.get((leaf, port)),
         )
-        other = next((each for each in others if each and _fits(heard[each], here)), None)
+        other = next((item for item in others if item and _fits(heard[item], here)), None)
         if other is None or other == end:
-            yield Difference(end.host, here.label, "cable", f"{leaf} {port}".strip(), expected)
+            yield MachineDifference(
+                end.host, here.label, "cable", f"{leaf} {port}".strip(), expected
+            )
         elif end not in done:
             done.update((end, other))
             there = wanted[other.host][other.lane]
             label = there.label if other.host == end.host else f"{other.host} {there.label}"
             swapped = f"{leaf} {port}".strip() + f", swapped with {label}"
-            yield Difference(end.host, here.label, "cable", swapped, expected)
+            yield MachineDifference(end.host, here.label, "cable", swapped, expected)
 
 
 def _shown(leaf: str, port: str, source: str) -> str:
     return f"{leaf} {port}".strip() + f" ({source})"
 
 
-def of_gpus(machines: Sequence[Machine], wanted: Mapping[str, Sequence[str]]) -> list[Difference]:
-    """By PCI address; without expected ones nothing is compared."""
+def of_gpus(
+    machines: Sequence[DiscoveredMachine], wanted: Mapping[str, Sequence[str]]
+) -> list[MachineDifference]:
+    """Compare PCI addresses, if any are expected."""
     found = []
     for machine in machines:
         expected = wanted[machine.host]
         found += [
-            Difference(machine.host, f"GPU {index}", "GPU", MISSING, pci)
+            MachineDifference(machine.host, f"GPU {index}", "GPU", MISSING, pci)
             for index, pci in enumerate(expected)
             if pci not in machine.gpus
         ]
         found += [
-            Difference(machine.host, "", "GPU", pci, "none")
+            MachineDifference(machine.host, "", "GPU", pci, "none")
             for pci in machine.gpus
             if expected and pci not in expected
         ]
@@ -326,9 +332,9 @@ def of_gpus(machines: Sequence[Machine], wanted: Mapping[str, Sequence[str]]) ->
 
 
 def of_systems(
-    machines: Sequence[Machine], model: Optional[Mapping[str, Mapping[str, str]]] = None
-) -> list[Difference]:
-    """What their operating systems differ in. `model`: by host what a model wants of it."""
+    machines: Sequence[DiscoveredMachine], model: Optional[Mapping[str, Mapping[str, str]]] = None
+) -> list[MachineDifference]:
+    """Differences of operating systems. `model`: expected values of a model, by host."""
     seen = {machine.host: _system(machine) for machine in machines}
     found = []
     for what in next(iter(seen.values()), {}):
@@ -338,12 +344,14 @@ def of_systems(
             own = (model or {}).get(host, {}).get(what)
             wanted, source = (own, MODEL) if own else most
             if wanted is not None and of[what] != wanted:
-                found.append(Difference(host, "", what, of[what] or "none", f"{wanted} ({source})"))
+                found.append(
+                    MachineDifference(host, "", what, of[what] or "none", f"{wanted} ({source})")
+                )
     return found
 
 
-def wanted_by_model(machine: Machine, variables: Mapping[str, Any]) -> dict[str, str]:
-    """What a model wants of the operating system of a host; empty where it leaves it open."""
+def wanted_by_model(machine: DiscoveredMachine, variables: Mapping[str, Any]) -> dict[str, str]:
+    """Expected values of the operating system of a host; empty if the model has none."""
     software, management = variables["cluster_software"], variables["cluster_management"]
     rdma, driver = software["rdma"]["version"], software["driver"]
     gpus = variables["cluster_gpus"] if machine.gpus else ()
@@ -359,11 +367,11 @@ def wanted_by_model(machine: Machine, variables: Mapping[str, Any]) -> dict[str,
 
 
 def _numa(nodes: Sequence[Optional[int]]) -> str:
-    """Empty where one is not known."""
+    """Empty if one is unknown."""
     return "" if None in nodes else " ".join(map(str, nodes))
 
 
-def _system(machine: Machine) -> dict[str, str]:
+def _system(machine: DiscoveredMachine) -> dict[str, str]:
     system = machine.system
     return {
         "host name": system["name"].split(".")[0],

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The text of a draft: a cluster.yml of what most machines are, which compiles as it is."""
+"""The text of a draft: a valid cluster.yml for the majority of machines."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from ..model.schema import HOST_NAME
 from ..model.source import DRAFT
 from ..qos.contract import needed_ip_mtu
 from .differences import leaf_sets, own_set
-from .machines import Lane, Machine, Shape, majority, shape_of
+from .machines import DiscoveredMachine, Lane, Shape, majority, shape_of
 from .plan import (
-    Addresses,
-    Names,
+    DraftAddresses,
+    DraftNames,
     NoDraftError,
     Spare,
     addressed,
@@ -34,9 +34,9 @@ from .plan import (
 )
 
 CHECK = "# CHECK:"
-"""Begins every comment on a value that no machine showed."""
+"""Prefix of comments on values that no machine reported."""
 SPEED_GBPS, LEAF_PORTS, LARGEST_PATH_MTU = 800, 64, 4096
-"""Of a rail whose link is down everywhere, and of a leaf."""
+"""Default for rails without a link, and for leaves."""
 SECTIONS = {
     *("plugin", "name", "management", "nodes", "gpus", "rails", "addresses", "leaves"),
     *("launcher", "storage"),
@@ -44,9 +44,11 @@ SECTIONS = {
 
 
 class Draft:
-    """Of machines that were read. Raises NoDraftError, and ModelError should it not compile."""
+    """A draft from machines. Raises NoDraftError, or ModelError if it does not compile."""
 
-    def __init__(self, machines: Sequence[Machine], groups: Mapping[str, Sequence[str]]) -> None:
+    def __init__(
+        self, machines: Sequence[DiscoveredMachine], groups: Mapping[str, Sequence[str]]
+    ) -> None:
         shape = shape_of(machines)
         if shape is None:
             raise NoDraftError(
@@ -57,37 +59,37 @@ class Draft:
         self.shape = shape
         self.nodes = _nodes(machines, shape, groups)
         if not self.nodes:
-            raise NoDraftError("no compute node was read: name more hosts, or leave out --limit")
+            raise NoDraftError("no compute node was read: name more hosts, or omit --limit")
         compute = {node.host for node in self.nodes}
         self.others = [machine for machine in machines if machine.host not in compute]
         self._launchers = set(groups.get("launcher", ()))
-        self.names: Names = names_of(self.nodes)
+        self.names: DraftNames = names_of(self.nodes)
         self.subnet = subnet_of(machines)
-        self._networks = {each.address.network for each in machines if each.address}
+        self._networks = {item.address.network for item in machines if item.address}
         taken = [int(machine.address.ip) for machine in machines if machine.address]
         self._spare = Spare(self.subnet, taken)
         sets = self._leaf_sets()
         self._sets, self._firsts = list(sets.values()), list(sets)
         self._ports, self._nodes_per_set = self._set_size()
-        self.addresses: Addresses = addresses_of(
+        self.addresses: DraftAddresses = addresses_of(
             self.nodes, self.names.places, shape, self._nodes_per_set, self.subnet
         )
         self.text = "\n".join([*map(_plain, self._lines()), ""])
         if set(yaml.safe_load(self.text)) - SECTIONS:
-            raise NoDraftError("a value of a machine became a key of the draft")
+            raise NoDraftError("a value from a machine became a key of the draft")
         self.cluster: Cluster = compile_model(read_model("the draft", self.text))
 
     def _leaf_sets(self) -> dict[int, dict[Lane, str]]:
-        """Sets of leaves by the place of their first node, as far as a model can have them.
+        """Leaf sets by the index of their first node, if a model can express them.
 
-        LLDP shows each whole, and nodes fill one after the other.
+        LLDP must report each set completely, and nodes must fill one set after another.
         """
         sets, places = leaf_sets(self.nodes, self.shape), self.names.places
-        taken = {*self.names.by_host.values(), *(each.name for each in self.others)}
-        names = [leaf for each in sets for leaf in each.values()]
+        taken = {*self.names.by_host.values(), *(item.name for item in self.others)}
+        names = [leaf for item in sets for leaf in item.values()]
         if any(not re.fullmatch(HOST_NAME.form, name) or name in taken for name in names):
             return {}
-        if any(len(each) < len(self.shape.lanes) for each in sets):
+        if any(len(item) < len(self.shape.lanes) for item in sets):
             return {}
         by_place: dict[int, dict[Lane, str]] = {}
         of_nodes = {places[node.host]: dict(own_set(node, self.shape, sets)) for node in self.nodes}
@@ -103,25 +105,25 @@ class Draft:
         return by_place if regular and filled else {}
 
     def _set_size(self) -> tuple[int, int]:
-        """Ports of a leaf, and nodes of a set."""
+        """Number of ports per leaf, and of nodes per set."""
         mapping, ports = self._rail_to_leaf(), LEAF_PORTS
         per_leaf = max(map(mapping.count, mapping))
         places = max(self.names.places.values()) + 1
-        # The second set begins where the first is full.
+        # The second set starts when the first is full.
         size = next(iter(self._firsts[1:]), places if self._firsts else 1)
         while ports < size * per_leaf:
             ports *= 2
         return ports, size if len(self._sets) > 1 else ports // per_leaf
 
     def _rail_to_leaf(self) -> list[int]:
-        """Which leaf of a set each lane goes to: each its own, unless LLDP shows otherwise."""
+        """The leaf of each lane within a set: one each, unless LLDP reports otherwise."""
         if not self._sets:
             return list(range(len(self.shape.lanes)))
         order = list(dict.fromkeys(self._sets[0].values()))
         return [order.index(leaf) for leaf in self._sets[0].values()]
 
     def addressed(self) -> dict[str, dict[Lane, str]]:
-        """By host the addresses of its rails, where the machines have addresses of one plan."""
+        """Rail addresses by host, if the machines follow an address plan."""
         if not self.addresses.found:
             return {}
         rails = {node.name: node.rails for node in self.cluster.nodes}
@@ -134,7 +136,7 @@ class Draft:
         return [
             f"{DRAFT}, read off {counted(len(self.nodes), 'node')} and "
             f"{counted(len(self.others), 'other machine')} by playbooks/discover.yml.",
-            f"# Lines with {CHECK[2:-1]} have values that no machine showed.",
+            f"# Lines with {CHECK[2:-1]} have values that no machine reported.",
             "# Every key: docs/cluster-model.md.",
             f"plugin: {PLUGIN}",
             f"name: cluster {CHECK} names reports and state",
@@ -152,7 +154,9 @@ class Draft:
         interface, share = majority(machine.interface for machine in [*self.nodes, *self.others])
         here = {machine.interface for machine in [*self.nodes, *self.others]}
         wide = (
-            "" if self.subnet in self._networks else f" {CHECK} holds the networks of all machines"
+            ""
+            if self.subnet in self._networks
+            else f" {CHECK} contains the networks of all machines"
         )
         lines = ["", "management:", f"  subnet: {self.subnet}{wide}"]
         if len(here) == 1 and interface:
@@ -162,7 +166,7 @@ class Draft:
     def _nodes_section(self) -> list[str]:
         names, lines = self.names, ["", "nodes:"]
         if names.made:
-            lines.append(f"  {CHECK} no set of host names was found: site.yml gives these")
+            lines.append(f"  {CHECK} host names follow no pattern: site.yml sets these")
         overrides = self._overrides()
         if names.pattern:
             first, moved = addressed(names, self.nodes)
@@ -186,10 +190,10 @@ class Draft:
             for name, values in overrides.items():
                 lines.append(f"    {_flow(name)}:")
                 lines += [f"      {key}: {_flow(value)}" for key, value in values.items()]
-        return [*lines, f"  # nodes_per_rack: 4 {CHECK} racks; left out, all nodes are in one"]
+        return [*lines, f"  # nodes_per_rack: 4 {CHECK} racks; by default one for all nodes"]
 
     def _overrides(self) -> dict[str, dict[str, Any]]:
-        """PCI addresses of nodes that have all their rails or GPUs elsewhere than most."""
+        """PCI addresses of nodes all of whose rails or GPUs differ from the majority."""
         found: dict[str, dict[str, Any]] = {}
         for node in self.nodes:
             name = self.names.by_host[node.host]
@@ -223,30 +227,28 @@ class Draft:
             lines.append(f"  speed_gbps: {speed:g}")
         else:
             guess = SPEED_GBPS // shape.planes
-            lines.append(f"  speed_gbps: {guess} {CHECK} no rail showed a speed")
+            lines.append(f"  speed_gbps: {guess} {CHECK} no rail reported a speed")
         if mtu and mtu >= needed_ip_mtu(LARGEST_PATH_MTU):
             lines.append(f"  mtu: {mtu}")
         else:
-            lines.append(f"  # mtu: found {mtu}, too little for RoCE packets of 4096 bytes")
+            lines.append(f"  # mtu: found {mtu}, too small for RoCE packets of 4096 bytes")
         if shape.interfaces not in ("", "rail"):
             lines.append(f"  interface: {_flow(shape.interfaces + '{rail}')}")
         if shape.by_pci:
             lines.append("  pci:")
-            lines += [f"    - {_flow(each)}" for each in _per_rail(shape.lanes, shape)]
+            lines += [f"    - {_flow(item)}" for item in _per_rail(shape.lanes, shape)]
         else:
-            lines.append(
-                "  # pci: the interfaces have no PCI device, and already carry these names"
-            )
+            lines.append("  # pci: the interfaces have no PCI device, and already have these names")
         return lines
 
     def _addresses(self) -> list[str]:
-        plan, why = self.addresses.plan, ""
+        plan, reason = self.addresses.plan, ""
         if not self.addresses.found:
-            why = f" {CHECK} the rails have no addresses, or none of one plan"
+            reason = f" {CHECK} the rails have no addresses, or follow no plan"
         lines = ["", "addresses:"]
         if not isinstance(plan, SubnetPerRail):
             return [*lines, "  plan: point_to_point", f"  pool: {plan.pool}"]
-        lines += [f"  pool: {plan.pool}{why}", f"  prefix: {plan.prefix}"]
+        lines += [f"  pool: {plan.pool}{reason}", f"  prefix: {plan.prefix}"]
         return [*lines, f"  first_host: {plan.first_host}"]
 
     def _leaves(self) -> list[str]:
@@ -254,7 +256,7 @@ class Draft:
         places = max(self.names.places.values()) + 1
         sets = max(sets, -(-places // self._nodes_per_set))
         count = sets * (max(mapping) + 1)
-        names = [name for each in self._sets for name in dict.fromkeys(each.values())]
+        names = [name for item in self._sets for name in dict.fromkeys(item.values())]
         known = len(names) == count
         lines = [
             "",
@@ -278,11 +280,12 @@ class Draft:
             )
         heard = sorted({text for node in self.nodes for text in _described(node)})
         lines += [f"  # LLDP heard: {sentence(text)}" for text in heard[:4]]
-        lines.append(f"  # system: {' or '.join(SYSTEMS)} {CHECK} with asic; else they are skipped")
-        return [*lines, f"# spines: {CHECK} no machine sees them"]
+        systems = " or ".join(SYSTEMS)
+        lines.append(f"  # system: {systems} {CHECK} with asic; unset, the switch is skipped")
+        return [*lines, f"# spines: {CHECK} not visible to machines"]
 
     def _leaf_addresses(self, names: Sequence[str]) -> Optional[ipaddress.IPv4Address]:
-        """Where the leaves' management addresses follow one another in this network: the first."""
+        """The first management address of leaves, if they are consecutive in this network."""
         found: dict[str, str] = {}
         for node in self.nodes:
             for nic in node.nics:
@@ -290,13 +293,13 @@ class Draft:
                     found[nic.leaf] = nic.neighbour["address"]
         texts = [found.get(name) for name in names]
         addresses = [ipaddress.IPv4Address(text) for text in texts if text]
-        if len(addresses) < len(names) or any(each not in self.subnet for each in addresses):
+        if len(addresses) < len(names) or any(item not in self.subnet for item in addresses):
             return None
-        follow = all(each == addresses[0] + place for place, each in enumerate(addresses))
+        follow = all(item == addresses[0] + place for place, item in enumerate(addresses))
         return addresses[0] if follow else None
 
     def _hosts(self) -> list[str]:
-        others = sorted(self.others, key=lambda each: each.host not in self._launchers)
+        others = sorted(self.others, key=lambda item: item.host not in self._launchers)
         lines = ["", "launcher:"]
         if others:
             first, *others = others
@@ -309,13 +312,13 @@ class Draft:
             lines += [f"  management: {address} {CHECK} a free address"]
         if others:
             lines += ["", "storage:"]
-            for each in others:
-                name, management = _host(each, "")
+            for item in others:
+                name, management = _host(item, "")
                 lines.append(f"  - {{{name}, {management}}}")
         return [*lines, f"# filesystems: {CHECK} shared file systems"]
 
     def _software(self) -> list[str]:
-        """What is installed, as a comment: the set to have is a decision."""
+        """Installed software, as a comment: the software set is a decision."""
         kernel, _share = majority(node.system["kernel"] for node in self.nodes)
         rdma, _share = majority(node.software for node in self.nodes)
         driver, _share = majority(node.system["gpu_driver"] for node in self.nodes)
@@ -324,53 +327,53 @@ class Draft:
 
 
 def _nodes(
-    machines: Sequence[Machine], shape: Shape, groups: Mapping[str, Sequence[str]]
-) -> list[Machine]:
-    """Those with a rail or a GPU, or of the group compute, or named like the ones with rails."""
+    machines: Sequence[DiscoveredMachine], shape: Shape, groups: Mapping[str, Sequence[str]]
+) -> list[DiscoveredMachine]:
+    """Machines with a rail or GPU, of the group compute, or named like those with rails."""
 
-    def has_rails(machine: Machine) -> bool:
-        return bool(machine.gpus) or any(machine.at(each) for each in shape.own(machine).values())
+    def has_rails(machine: DiscoveredMachine) -> bool:
+        return bool(machine.gpus) or any(machine.at(item) for item in shape.own(machine).values())
 
     beside = {host for group in ("launcher", "storage") for host in groups.get(group, ())}
 
-    def stem(machine: Machine) -> str:
+    def stem(machine: DiscoveredMachine) -> str:
         return machine.name.rstrip("0123456789")
 
-    rails = {each.host for each in machines if has_rails(each)}
-    stems = {stem(each) for each in machines if each.host in rails - beside}
+    rails = {item.host for item in machines if has_rails(item)}
+    stems = {stem(item) for item in machines if item.host in rails - beside}
     compute = set(groups.get("compute", ())) | rails
     return [
-        each
-        for each in machines
-        if each.host not in beside and (each.host in compute or stem(each) in stems)
+        item
+        for item in machines
+        if item.host not in beside and (item.host in compute or stem(item) in stems)
     ]
 
 
 def _per_rail(lanes: Mapping[Lane, str], shape: Shape) -> list[Any]:
-    """The key `pci`: an address for each rail, or a list of those of its planes."""
+    """The key `pci`: one address per rail, or a list with one per plane."""
     rails: list[Any] = [
         [lanes[rail, plane] for plane in range(shape.planes)] for rail in range(shape.rails)
     ]
-    return rails if shape.planes > 1 else [each[0] for each in rails]
+    return rails if shape.planes > 1 else [item[0] for item in rails]
 
 
-def _host(machine: Machine, indent: str) -> list[str]:
+def _host(machine: DiscoveredMachine, indent: str) -> list[str]:
     address = machine.address.ip if machine.address else ""
     return [f"{indent}name: {_flow(machine.name)}", f"{indent}management: {address}"]
 
 
-def _described(node: Machine) -> Iterable[str]:
+def _described(node: DiscoveredMachine) -> Iterable[str]:
     return (nic.neighbour["description"] for nic in node.nics if nic.neighbour)
 
 
 def _flow(value: Any) -> str:
-    """A value in one line, by YAML's own emitter. NoDraftError where it could be a template."""
+    """A value in one line of YAML. Raises NoDraftError if it could be a template."""
     text = str(yaml.safe_dump(value, default_flow_style=True, width=math.inf, sort_keys=False))
     return _plain(text.removesuffix("...\n").removesuffix("\n"))
 
 
 def _plain(text: str) -> str:
-    """Never more than a line, nor a template: the draft becomes variables of Ansible."""
+    """One line and never a template, as the draft becomes Ansible variables."""
     if not text.isprintable() or re.search(r"{[{%#]", text):
-        raise NoDraftError(f"{shown(text)} is no value of a model: look where it comes from")
+        raise NoDraftError(f"{shown(text)} is not a valid value: find out where it comes from")
     return text

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""One machine as the module rdma_facts read it, and what most machines have in common."""
+"""One machine as read by the module rdma_facts, and the majority of machines."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Nic:
-    """A NIC with its interface, or one of both alone."""
+    """A NIC with its interface, or only one of them."""
 
     pci: Optional[str]
     interface: str
     rail: bool = False
-    """Whether it sits beside a GPU."""
+    """Whether it shares a PCIe switch with a GPU."""
     gpu: Optional[str] = None
     firmware: str = ""
     pcie: str = ""
-    """Its link as it is, `64 GT/s x16`."""
+    """Its current PCIe link, `64 GT/s x16`."""
     speed_gbps: Optional[float] = None
     mtu: Optional[int] = None
     addresses: tuple[ipaddress.IPv4Interface, ...] = ()
@@ -52,12 +52,12 @@ class Nic:
 
     @property
     def leaf(self) -> str:
-        """The switch that LLDP hears, without its domain; empty where it hears none."""
+        """The switch according to LLDP, without its domain; empty if there is none."""
         return self.neighbour["system"].split(".")[0].lower() if self.neighbour else ""
 
     @property
     def port(self) -> str:
-        """The port of that switch; its description where the port is a MAC address."""
+        """The port of that switch; its description if the port is a MAC address."""
         if not self.neighbour:
             return ""
         port = self.neighbour["port"]
@@ -65,39 +65,39 @@ class Nic:
 
 
 @dataclass(frozen=True)
-class Machine:
+class DiscoveredMachine:
     host: str
-    """Its name in the inventory; may be an address."""
+    """Its inventory name, possibly an address."""
     name: str
     address: Optional[ipaddress.IPv4Interface]
-    """Management address, with the prefix length that its interface has."""
+    """Management address with prefix length."""
     interface: str
-    """The one with that address."""
+    """Its interface."""
     nics: tuple[Nic, ...]
     gpus: tuple[str, ...] = ()
     numa: tuple[Optional[int], ...] = ()
     """The NUMA node of each GPU."""
     model: Mapping[str, Any] = field(default_factory=dict)
-    """The keys `gpus` and `rails` that rdma_facts reads off it; empty where a NIC is missing."""
+    """The keys `gpus` and `rails` that rdma_facts derives; empty if a NIC is missing."""
     system: Mapping[str, Any] = field(default_factory=dict)
-    """`rdma_host` as it is."""
+    """`rdma_host`, unchanged."""
 
     def at(self, place: str) -> Optional[Nic]:
-        """The NIC at a PCI address, or of an interface."""
+        """The NIC at a PCI address or with an interface."""
         return next((nic for nic in self.nics if place in (nic.pci, nic.interface)), None)
 
     @property
     def software(self) -> str:
-        """The RDMA drivers by their package, `doca-ofed 3.2.1`; rdma-core where it is alone."""
+        """The package of the RDMA drivers, `doca-ofed 3.2.1`, or else rdma-core."""
         found: Mapping[str, str] = self.system["packages"]
         own = [name for name in found if name != "rdma-core"] or list(found)
         return f"{own[0]} {found[own[0]].split('-')[0]}" if own else "none"
 
 
-def read(host: str, facts: Mapping[str, Any], known_address: str) -> Machine:
-    """From the facts of rdma_facts. `known_address`: the one that Ansible connects to.
+def read(host: str, facts: Mapping[str, Any], known_address: str) -> DiscoveredMachine:
+    """Parse the facts of rdma_facts. `known_address`: the one that Ansible connects to.
 
-    Raises AnswerError where a place or a number in them cannot be one: a draft would have it.
+    Raises AnswerError for positions and numbers that are invalid in a draft.
     """
     hardware, system = _hardware(facts.get("rdma_hardware")), _system(facts.get("rdma_host"))
     interfaces = system["interfaces"]
@@ -113,7 +113,7 @@ def read(host: str, facts: Mapping[str, Any], known_address: str) -> Machine:
     ]
     found += [("", nic) for nic in hardware["nics"] if nic["kind"] == RAIL and not nic["interface"]]
     address, interface = _management(system, known_address)
-    return Machine(
+    return DiscoveredMachine(
         host=host,
         name=(system["name"] if _is_address(host) else host).split(".")[0].lower(),
         address=address,
@@ -127,29 +127,29 @@ def read(host: str, facts: Mapping[str, Any], known_address: str) -> Machine:
 
 
 MOST_NUMBER = 1 << 20
-"""Of NUMA nodes, bytes of a packet, lanes, Gb/s: far above what there is."""
+"""For NUMA nodes, bytes of a packet, lanes and Gb/s; far above real values."""
 MOST_ENTRIES = 4096
-"""Of interfaces or NICs of a machine."""
+"""For interfaces or NICs of a machine."""
 
 
 def _entries(value: Any, what: str) -> list[Mapping[str, Any]]:
     if len(sequence(value)) > MOST_ENTRIES:
         raise AnswerError(f"{what} are {len(value)}, more than {MOST_ENTRIES}")
-    return [mapping(each) for each in sequence(value)]
+    return [mapping(item) for item in sequence(value)]
 
 
 def _maybe(form: Form, value: Any, where: str) -> str:
-    """Empty where the machine has none."""
+    """Empty if the machine has none."""
     return form.of(value, where) if value not in (None, "") else ""
 
 
 def _number(value: Any, where: str) -> Optional[int]:
-    """None where the machine shows none: the kernel writes -1 for no NUMA node."""
+    """None if the machine reports none; the kernel writes -1 for no NUMA node."""
     return None if value is None or value == -1 else whole(value, where, MOST_NUMBER)
 
 
 def _hardware(given: Any) -> dict[str, Any]:
-    """`rdma_hardware`, as far as it is looked at, by type only."""
+    """The used parts of `rdma_hardware`, checked only for their types."""
     found = mapping(given)
     nics = []
     for nic in _entries(found.get("nics"), "NICs"):
@@ -157,9 +157,11 @@ def _hardware(given: Any) -> dict[str, Any]:
         nics.append(
             {
                 "kind": next((kind for kind in (RAIL, VIRTUAL) if nic.get("kind") == kind), ""),
-                "pci": _maybe(PCI, nic.get("pci"), "the place of a NIC") or None,
+                "pci": _maybe(PCI, nic.get("pci"), "the position of a NIC") or None,
                 "interface": _maybe(INTERFACE, nic.get("interface"), "an interface") or None,
-                "gpus": [PCI.of(each, "the place of a GPU") for each in sequence(nic.get("gpus"))],
+                "gpus": [
+                    PCI.of(item, "the position of a GPU") for item in sequence(nic.get("gpus"))
+                ],
                 "firmware": VERSION.known(nic.get("firmware")),
                 "speed_gbps": amount(nic.get("speed_gbps"), MOST_NUMBER),
                 "pcie": {
@@ -170,7 +172,7 @@ def _hardware(given: Any) -> dict[str, Any]:
         )
     gpus = [
         {
-            "pci": PCI.of(gpu.get("pci"), "the place of a GPU"),
+            "pci": PCI.of(gpu.get("pci"), "the position of a GPU"),
             "numa": _number(gpu.get("numa"), "a NUMA node"),
         }
         for gpu in _entries(found.get("gpus"), "GPUs")
@@ -183,35 +185,35 @@ def _model(given: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     gpus, rails = mapping(given.get("gpus")), mapping(given.get("rails"))
     lanes: list[Any] = []
-    for each in sequence(rails.get("pci")):
-        planes = [PCI.of(one, "the place of a rail") for one in sequence(each) or [each]]
-        lanes.append(planes if isinstance(each, list) else planes[0])
+    for item in sequence(rails.get("pci")):
+        planes = [PCI.of(one, "the position of a rail") for one in sequence(item) or [item]]
+        lanes.append(planes if isinstance(item, list) else planes[0])
     return {
         "gpus": {
             "count": len(sequence(gpus.get("pci"))),
-            "numa": [_number(each, "a NUMA node") for each in sequence(gpus.get("numa"))],
-            "pci": [PCI.of(each, "the place of a GPU") for each in sequence(gpus.get("pci"))],
+            "numa": [_number(item, "a NUMA node") for item in sequence(gpus.get("numa"))],
+            "pci": [PCI.of(item, "the position of a GPU") for item in sequence(gpus.get("pci"))],
         },
         "rails": {"pci": lanes},
     }
 
 
 def _system(given: Any) -> dict[str, Any]:
-    """`rdma_host`. Names and addresses must be valid; those only shown may be left out."""
+    """`rdma_host`. Names and addresses must be valid; displayed values are optional."""
     found = mapping(given)
     interfaces = {}
-    for name, each in list(mapping(found.get("interfaces")).items())[:MOST_ENTRIES]:
-        own = mapping(each)
+    for name, item in list(mapping(found.get("interfaces")).items())[:MOST_ENTRIES]:
+        own = mapping(item)
         interfaces[INTERFACE.of(name, "an interface")] = {
             "mtu": _number(own.get("mtu"), f"the MTU of {name}"),
             "speed_gbps": amount(own.get("speed_gbps"), MOST_NUMBER),
-            "addresses": [each for each in sequence(own.get("addresses")) if _is_interface(each)],
+            "addresses": [item for item in sequence(own.get("addresses")) if _is_interface(item)],
             "plain": bool(own.get("plain")),
         }
     neighbours = None
     if isinstance(found.get("neighbours"), Mapping):
         neighbours = {
-            name: _neighbour(mapping(each)) for name, each in mapping(found["neighbours"]).items()
+            name: _neighbour(mapping(item)) for name, item in mapping(found["neighbours"]).items()
         }
     versions = mapping(found.get("packages"))
     return {
@@ -220,20 +222,20 @@ def _system(given: Any) -> dict[str, Any]:
         "kernel": VERSION.known(found.get("kernel")),
         "gpu_driver": VERSION.known(found.get("gpu_driver")),
         "packages": {
-            name: str(each)
-            for name, each in versions.items()
-            if VERSION.fits(name) and VERSION.fits(each)
+            name: str(item)
+            for name, item in versions.items()
+            if VERSION.fits(name) and VERSION.fits(item)
         },
         "interfaces": interfaces,
         "default_interface": INTERFACE.known(found.get("default_interface")),
         "login": str(found["login"]) if _is_address(found.get("login")) else "",
-        "network": [sentence(each) for each in list(mapping(found.get("network")))[:20]],
+        "network": [sentence(item) for item in list(mapping(found.get("network")))[:20]],
         "neighbours": neighbours,
     }
 
 
 def _neighbour(heard: Mapping[str, Any]) -> dict[str, str]:
-    """What a cable's other end sends, which may be anything."""
+    """What the other end of a cable sends; possibly anything."""
     address = heard.get("address")
     return {
         "system": NAME.known(heard.get("system")),
@@ -285,7 +287,7 @@ def _is_interface(text: Any) -> bool:
 def _management(
     system: Mapping[str, Any], known: str
 ) -> tuple[Optional[ipaddress.IPv4Interface], str]:
-    """Where SSH arrives; else the address that Ansible has, or that beside the default route."""
+    """The address that SSH reached, Ansible's address, or that of the default route."""
     there = [
         (address, name)
         for name, interface in system["interfaces"].items()
@@ -299,11 +301,11 @@ def _management(
     return next(beside, None), system["default_interface"]
 
 
-# What most machines have
+# The majority
 
 
 def majority(values: Iterable[Optional[Value]]) -> tuple[Optional[Value], str]:
-    """The most frequent of the known ones, and `3 of 4`. Of two equally frequent the first."""
+    """The most frequent known value and its share (`3 of 4`); the first of equals."""
     counted = Counter(value for value in values if value not in (None, ""))
     if not counted:
         return None, ""
@@ -313,13 +315,13 @@ def majority(values: Iterable[Optional[Value]]) -> tuple[Optional[Value], str]:
 
 @dataclass(frozen=True)
 class Shape:
-    """The rails of most machines: where they are, and the GPUs beside them."""
+    """Rails of most machines, and the GPUs closest to them."""
 
     lanes: Mapping[Lane, str]
-    """PCI address of each plane of each rail; the interface where there are no PCI addresses."""
+    """PCI address of each plane of each rail; the interface if it has none."""
     by_pci: bool
     interfaces: str
-    """What names of interfaces have before their number; empty where rails are found by GPU."""
+    """Prefix of numbered interface names; empty if GPUs identify the rails."""
     gpus: tuple[str, ...] = ()
     numa: tuple[int, ...] = ()
 
@@ -335,8 +337,8 @@ class Shape:
         rail, plane = lane
         return f"rail{rail}" if self.planes == 1 else f"rail{rail}p{plane}"
 
-    def own(self, machine: Machine) -> Mapping[Lane, str]:
-        """The places of one machine: its own where it has as many rails, all found by their GPU."""
+    def own(self, machine: DiscoveredMachine) -> Mapping[Lane, str]:
+        """The positions in one machine: its own if GPUs identify as many rails."""
         if machine.model:
             lanes = lanes_of(machine.model["rails"]["pci"])
             if lanes.keys() == self.lanes.keys():
@@ -346,7 +348,7 @@ class Shape:
 
 def lanes_of(pci: Sequence[Any]) -> dict[Lane, str]:
     """The key `rails.pci` of a model, by lane."""
-    planes = [each if isinstance(each, list) else [each] for each in pci]
+    planes = [item if isinstance(item, list) else [item] for item in pci]
     return {
         (rail, plane): place
         for rail, places in enumerate(planes)
@@ -354,8 +356,8 @@ def lanes_of(pci: Sequence[Any]) -> dict[Lane, str]:
     }
 
 
-def shape_of(machines: Sequence[Machine]) -> Optional[Shape]:
-    """None where no machine has a NIC beside a GPU, or interfaces that are numbered from 0."""
+def shape_of(machines: Sequence[DiscoveredMachine]) -> Optional[Shape]:
+    """None if no machine has a NIC close to a GPU, or interfaces numbered from 0."""
     models = [machine.model for machine in machines if machine.model]
     if models:
         keys = [json.dumps([of["gpus"], of["rails"]["pci"]], sort_keys=True) for of in models]
@@ -372,11 +374,11 @@ def shape_of(machines: Sequence[Machine]) -> Optional[Shape]:
     pci = [majority(nic.pci for nic in of if nic)[0] for of in nics]
     if None in pci or len(set(pci)) < count:
         return Shape(lanes, False, prefix)
-    return Shape({(number, 0): str(each) for number, each in enumerate(pci)}, True, prefix)
+    return Shape({(number, 0): str(item) for number, item in enumerate(pci)}, True, prefix)
 
 
-def _numbered(machine: Machine) -> Optional[tuple[str, int]]:
-    """Interfaces in a row, `rail0`, `rail1`, ..., or the longest other: prefix and length."""
+def _numbered(machine: DiscoveredMachine) -> Optional[tuple[str, int]]:
+    """Prefix and number of consecutive interfaces `rail0`, `rail1`, ..., or the longest others."""
     names = {nic.interface for nic in machine.nics}
     matches = [match for name in names if (match := NUMBERED.fullmatch(name))]
     rows = []

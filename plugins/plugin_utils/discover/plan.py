@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What a draft says of names, places and addresses, as far as the machines show it."""
+"""Names, positions and addresses of a draft, derived from machines."""
 
 from __future__ import annotations
 
@@ -11,55 +11,55 @@ from functools import cached_property
 from typing import Optional
 
 from ...module_utils.core.text import some
-from ..model.addresses import AddressPlan, Network, PointToPoint, SubnetPerRail
+from ..model.addresses import AddressPlan, PointToPoint, Subnet, SubnetPerRail
 from ..model.schema import HOST_NAME
-from .machines import NUMBERED, Lane, Machine, Shape, majority
+from .machines import NUMBERED, DiscoveredMachine, Lane, Shape, majority
 
 PATTERN = "node{:02d}"
 WIDEST = 9
-"""Prefix length of a management network: all of 10.0.0.0/8 would leave rails no addresses."""
+"""Prefix length of a management network: 10.0.0.0/8 would leave no addresses for rails."""
 POOLS = (("10.100.0.0", 16), ("10.96.0.0", 12), ("172.16.0.0", 12))
-"""For rails that have no addresses yet: the first that is large enough and free."""
+"""For rails without addresses: the first one that is large enough and free."""
 
 
 class NoDraftError(Exception):
-    """The machines do not show enough for a draft; the text has what is missing and the remedy."""
+    """The machines do not suffice for a draft; the message has the reason and the remedy."""
 
 
 @dataclass(frozen=True)
-class Names:
-    """Of compute nodes: by a pattern, or each by itself."""
+class DraftNames:
+    """Names of compute nodes: a pattern or a list."""
 
     by_host: Mapping[str, str]
-    """Inventory name to the name in the model, in the order of the model."""
+    """Inventory name to model name, in the order of the model."""
     pattern: str = ""
     start: int = 1
     count: int = 0
     absent: tuple[str, ...] = ()
     made: bool = False
-    """Made here: what the machines are called is no set of host names."""
+    """Whether they were made up, because the names of the machines are unusable."""
 
     @cached_property
     def places(self) -> dict[str, int]:
-        """Inventory name to its place in the model."""
+        """Inventory name to index in the model."""
         if not self.pattern:
             return {host: place for place, host in enumerate(self.by_host)}
         at = {self.pattern.format(self.start + place): place for place in range(self.count)}
         return {host: at[name] for host, name in self.by_host.items()}
 
 
-def names_of(nodes: Sequence[Machine]) -> Names:
-    """Those of the inventory, or the host names that the machines have."""
+def names_of(nodes: Sequence[DiscoveredMachine]) -> DraftNames:
+    """Names of the inventory, or host names of the machines."""
     found = [node.name for node in nodes]
     valid = all(re.fullmatch(HOST_NAME.form, name) and name != "localhost" for name in found)
     if not valid or len(set(found)) < len(found):
         ordered = sorted(nodes, key=lambda node: int(node.address.ip) if node.address else 0)
         by_host = {node.host: PATTERN.format(at) for at, node in enumerate(ordered, 1)}
-        return Names(by_host, PATTERN, 1, len(by_host), made=True)
+        return DraftNames(by_host, PATTERN, 1, len(by_host), made=True)
     matches = [match for name in found if (match := NUMBERED.fullmatch(name))]
     prefixes = {match.group(1) for match in matches}
     if len(matches) < len(found) or len(prefixes) > 1:
-        return Names({node.host: node.name for node in nodes})
+        return DraftNames({node.host: node.name for node in nodes})
     numbers = sorted(int(match.group(2)) for match in matches)
     width = min(len(match.group(2)) for match in matches)
     (prefix,) = prefixes
@@ -68,18 +68,18 @@ def names_of(nodes: Sequence[Machine]) -> Names:
         node.host: node.name for node in sorted(nodes, key=lambda node: (len(node.name), node.name))
     }
     first, count = numbers[0], numbers[-1] - numbers[0] + 1
-    if count > 2 * len(found) or width > 9:  # wide gaps are better listed
-        return Names(by_number)
+    if count > 2 * len(found) or width > 9:  # a list is better for wide gaps
+        return DraftNames(by_number)
     every = [pattern.format(number) for number in range(first, first + count)]
     there = set(found)
     if not there <= set(every):
-        return Names(by_number)
+        return DraftNames(by_number)
     absent = tuple(name for name in every if name not in there)
-    return Names(by_number, pattern, first, count, absent)
+    return DraftNames(by_number, pattern, first, count, absent)
 
 
-def subnet_of(machines: Sequence[Machine]) -> ipaddress.IPv4Network:
-    """The smallest network with the management networks of all machines."""
+def subnet_of(machines: Sequence[DiscoveredMachine]) -> ipaddress.IPv4Network:
+    """The smallest network that contains the management networks of all machines."""
     lost = [machine.host for machine in machines if machine.address is None]
     if lost:
         raise NoDraftError(f"{some(lost)}: no IPv4 management address was found")
@@ -89,49 +89,49 @@ def subnet_of(machines: Sequence[Machine]) -> ipaddress.IPv4Network:
         subnet = subnet.supernet()
     if subnet.prefixlen < WIDEST:
         raise NoDraftError(
-            f"the management addresses {some(sorted(map(str, networks)))} have no network of their "
-            "own in common. Leave machines that are of another cluster out with --limit"
+            f"the management addresses {some(sorted(map(str, networks)))} have no common "
+            "network. Exclude machines of other clusters with --limit"
         )
     return subnet
 
 
 class Spare:
-    """Addresses of the management network that no machine has, for what was not read."""
+    """Free addresses of the management network, for hosts that were not read."""
 
     def __init__(self, subnet: ipaddress.IPv4Network, taken: Sequence[int]) -> None:
         self._first, self._last = int(subnet.network_address) + 1, int(subnet.broadcast_address) - 1
         self._taken = set(taken)
 
     def take(self, count: int) -> ipaddress.IPv4Address:
-        """The first of so many in a row, from the end of the network."""
+        """The first of a number of consecutive addresses, from the end of the network."""
         for first in range(self._last - count + 1, self._first - 1, -1):
             row = range(first, first + count)
             if self._taken.isdisjoint(row):
                 self._taken.update(row)
                 return ipaddress.IPv4Address(first)
         raise NoDraftError(
-            f"the management network has no {count} free addresses in a row for leaves and "
+            f"the management network has no {count} consecutive free addresses for leaves and "
             "launcher. Check the prefix length of the machines' management addresses"
         )
 
 
 @dataclass(frozen=True)
-class Addresses:
+class DraftAddresses:
     """Section `addresses`."""
 
     plan: AddressPlan
     found: bool
-    """Whether the machines have these addresses."""
+    """Whether these are addresses of the machines."""
 
 
 def addresses_of(
-    nodes: Sequence[Machine],
+    nodes: Sequence[DiscoveredMachine],
     places: Mapping[str, int],
     shape: Shape,
     nodes_per_set: int,
     management: ipaddress.IPv4Network,
-) -> Addresses:
-    """The plan that the addresses of most rails follow; one of our own where they have none."""
+) -> DraftAddresses:
+    """The plan of most rail addresses; a new one if they have none."""
     lanes = list(shape.lanes)
     seen: dict[tuple[int, Lane], ipaddress.IPv4Interface] = {}
     for node in nodes:
@@ -147,14 +147,14 @@ def addresses_of(
             for (place, lane), address in seen.items()
         ]
         if 2 * sum(fits) > len(fits):
-            return Addresses(plan, True)
+            return DraftAddresses(plan, True)
     prefix = min(24, 32 - (nodes_per_set + 3).bit_length())
-    own = Network(int(management.network_address), management.prefixlen)
+    own = Subnet(int(management.network_address), management.prefixlen)
     needed = (max(places.values()) // nodes_per_set + 1) * len(lanes) << (32 - prefix)
     for first, length in POOLS:
-        pool = Network(int(ipaddress.IPv4Address(first)), length)
+        pool = Subnet(int(ipaddress.IPv4Address(first)), length)
         if pool.size >= needed and not pool.overlaps(own):
-            return Addresses(SubnetPerRail(pool, len(lanes), nodes_per_set, prefix), False)
+            return DraftAddresses(SubnetPerRail(pool, len(lanes), nodes_per_set, prefix), False)
     raise NoDraftError(f"the rails need {needed} addresses, more than {POOLS[-1]} has")
 
 
@@ -180,7 +180,7 @@ def _plan(
     base, first_host = majority(bases)[0], majority(hosts)[0]
     subnets = count * (nodes if links else -(-nodes // nodes_per_set))
     for length in range(16, prefix + 1):
-        pool = Network(base or 0, length)
+        pool = Subnet(base or 0, length)
         held = ipaddress.IPv4Network((base or 0, length), strict=False)
         if base == int(held.network_address) and not held.overlaps(management):
             if pool.size < subnets * size:
@@ -192,9 +192,9 @@ def _plan(
 
 
 def addressed(
-    names: Names, nodes: Sequence[Machine]
+    names: DraftNames, nodes: Sequence[DiscoveredMachine]
 ) -> tuple[ipaddress.IPv4Address, dict[str, ipaddress.IPv4Address]]:
-    """The first management address, and by name those that do not follow it."""
+    """The first management address, and those out of order by name."""
     places = names.places
     by_place = {
         places[node.host]: (node.address.ip, names.by_host[node.host])

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Optional
 from ..schema.kinds import Key
 
 if TYPE_CHECKING:
-    from .system import Difference, Switch, SwitchIntent, SwitchReport
+    from .system import Difference, SwitchConnection, SwitchIntent, SwitchReport
 
 SSH, HTTPS = "ssh", "https"
 
 
 @dataclass(frozen=True)
-class Naming:
+class PortNaming:
     """How a system names the ports of a switch."""
 
     pattern: str
@@ -32,12 +32,12 @@ class Naming:
     """From one port's number to the next. None: the system counts lanes."""
 
 
-UNNAMED = Naming("Ethernet{}", start=0, step=1)
+UNNAMED = PortNaming("Ethernet{}", start=0, step=1)
 """Of a switch whose system the model does not name."""
 
 
 @dataclass(frozen=True)
-class Driver:
+class SystemDriver:
     """Everything that a system does. Only `connect` needs a switch."""
 
     wanted: Callable[[SwitchIntent], Any]
@@ -49,8 +49,8 @@ class Driver:
     switch cannot carry the desired configuration."""
     report: Callable[[SwitchIntent, Any], SwitchReport]
     """The state of every port of the intent, in terms of the contract."""
-    connect: Callable[[Any], Switch]
-    """Takes a `Shell` if the transport is SSH, a `Login` if it is HTTPS."""
+    connect: Callable[[Any], SwitchConnection]
+    """Takes a `Shell` if the transport is SSH, a `SwitchLogin` if it is HTTPS."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ class System:
     """`__name__` of the package. Its last part names the system in the model."""
     title: str
     """As the vendor writes it."""
-    naming: Naming
+    naming: PortNaming
     largest_mtu: int
     """Largest IP packet of a port, in bytes, without Ethernet header and checksum."""
     transport: str
@@ -82,6 +82,6 @@ class System:
         return self.package.rpartition(".")[2]
 
     @cached_property
-    def driver(self) -> Driver:
-        driver: Driver = import_module(f"{self.package}.switch").DRIVER
+    def driver(self) -> SystemDriver:
+        driver: SystemDriver = import_module(f"{self.package}.switch").DRIVER
         return driver

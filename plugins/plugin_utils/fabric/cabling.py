@@ -24,7 +24,7 @@ class End(NamedTuple):
         return f"{self.host} {self.interface}"
 
 
-class Link(NamedTuple):
+class Cable(NamedTuple):
     """One cable. `first` is a port of a switch, and of a leaf if one end is a leaf."""
 
     first: End
@@ -40,7 +40,7 @@ class Link(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Switch:
+class SwitchEntry:
     """A switch of the inventory with its report."""
 
     name: str
@@ -54,7 +54,7 @@ class Switch:
 
 
 @dataclass(frozen=True)
-class Node:
+class NodeEntry:
     """A compute node of the inventory with the state of its rails."""
 
     name: str
@@ -65,12 +65,12 @@ class Node:
 
 @dataclass
 class Cabling:
-    links: list[Link] = field(default_factory=list)
+    links: list[Cable] = field(default_factory=list)
     peers: dict[End, End] = field(default_factory=dict)
     """The opposite end, for each end."""
 
 
-def cabling_of(switches: Iterable[Switch]) -> Cabling:
+def cabling_of(switches: Iterable[SwitchEntry]) -> Cabling:
     """Return every link once; links between leaf and spine start at the leaf."""
     cabling = Cabling()
     for switch in switches:
@@ -79,14 +79,14 @@ def cabling_of(switches: Iterable[Switch]) -> Cabling:
                 continue
             for port, peer in group["peers"].items():
                 here, opposite = End(switch.name, port), End(peer, group["peer_interface"])
-                link = Link(here, opposite, group["kind"], group["speed_gbps"], group["mtu"])
+                link = Cable(here, opposite, group["kind"], group["speed_gbps"], group["mtu"])
                 cabling.links.append(link)
                 cabling.peers[here] = opposite
                 cabling.peers[opposite] = here
     return cabling
 
 
-class Finding(NamedTuple):
+class LinkFinding(NamedTuple):
     check: Check
     hosts: tuple[str, ...]
     """Hosts concerned, those at fault first."""
@@ -111,7 +111,7 @@ class Neighbours:
     """Compares LLDP neighbours with the cables of the model."""
 
     def __init__(
-        self, cabling: Cabling, switches: Mapping[str, Switch], nodes: Mapping[str, Node]
+        self, cabling: Cabling, switches: Mapping[str, SwitchEntry], nodes: Mapping[str, NodeEntry]
     ) -> None:
         self._peers = cabling.peers
         self._switches = switches
@@ -133,12 +133,12 @@ class Neighbours:
         self.proven = 0
         """Number of cables confirmed by a neighbour of at least one end."""
 
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[LinkFinding]:
         wrong: dict[End, Heard] = {}
         proven: set[frozenset[End]] = set()
         silent: list[End] = []
         unread: dict[str, int] = {}
-        findings: list[Finding] = []
+        findings: list[LinkFinding] = []
         for switch in self._switches.values():
             if switch.report is None:
                 continue
@@ -213,7 +213,7 @@ class Neighbours:
             return self._nodes[peer.host].state is None
         return peer.host in self._switches and self._switches[peer.host].report is None
 
-    def _silent(self, silent: Iterable[End]) -> list[Finding]:
+    def _silent(self, silent: Iterable[End]) -> list[LinkFinding]:
         findings = []
         nodes: dict[str, int] = {}
         for here in silent:
@@ -232,7 +232,7 @@ class Neighbours:
             findings.append(_finding(wanted, None, subject, reason, (host,), NOT_APPLICABLE))
         return findings
 
-    def _wrong(self, heard: Mapping[End, Heard]) -> list[Finding]:
+    def _wrong(self, heard: Mapping[End, Heard]) -> list[LinkFinding]:
         findings = []
         done: set[frozenset[End]] = set()
         for here, found in heard.items():
@@ -273,7 +273,7 @@ def _labels(name: str) -> list[str]:
     return name.lower().split(".")
 
 
-def _deaf(switch: Switch) -> Finding:
+def _deaf(switch: SwitchEntry) -> LinkFinding:
     between = any(group["kind"] in (UPLINK, DOWNLINK) for group in switch.ports)
     reason = "without LLDP neighbours swapped cables are not detected: enable LLDP on the switch"
     status = FAILED if between else NOT_APPLICABLE
@@ -288,5 +288,5 @@ def _finding(
     reason: str,
     hosts: tuple[str, ...],
     status: str = FAILED,
-) -> Finding:
-    return Finding(Check(NAME, wanted, found, status, subject, reason), hosts)
+) -> LinkFinding:
+    return LinkFinding(Check(NAME, wanted, found, status, subject, reason), hosts)

@@ -199,9 +199,9 @@ class SwitchEnds:
             return wanted[:1]
         found = [mark["minimum_bytes"], mark["maximum_bytes"], mark["probability_percent"]]
         if self._system and self._system.reports_rounded_thresholds and len(wanted) > 1:
-            for place, asked in enumerate(wanted[1:3]):
-                if rounded(self._asic, asked, found[place]):
-                    found[place] = asked
+            for index, asked in enumerate(wanted[1:3]):
+                if rounded(self._asic, asked, found[index]):
+                    found[index] = asked
         return (wanted[0], *found)
 
     def _watchdog(self, value: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -19,7 +19,7 @@ from typing import Any, Optional
 
 from ...module_utils.core.text import bytes_text, one_line, printable, shortened
 from ..deadline import TimeIsUpError, time_limit
-from .system import Login, SwitchError
+from .system import SwitchError, SwitchLogin
 
 try:
     import httpx
@@ -54,7 +54,7 @@ class Refused(SwitchError):
 
 
 @dataclass(frozen=True)
-class Service:
+class HttpsService:
     """One JSON interface of a switch system."""
 
     name: str
@@ -64,7 +64,7 @@ class Service:
     """Commands on the switch that enable it, or show whether it is enabled."""
 
 
-def where(login: Login, service: Service) -> str:
+def where(login: SwitchLogin, service: HttpsService) -> str:
     """Address and port, for messages."""
     return f"{login.address} port {login.port or service.port}"
 
@@ -77,7 +77,10 @@ class Https:
     """
 
     def __init__(
-        self, login: Login, service: Service, transport: Optional[httpx.BaseTransport] = None
+        self,
+        login: SwitchLogin,
+        service: HttpsService,
+        transport: Optional[httpx.BaseTransport] = None,
     ) -> None:
         if HTTPX_MISSING is not None:
             raise SwitchError(
@@ -208,7 +211,7 @@ def _packed(answer: httpx.Response) -> str:
     )
 
 
-def _secrets(login: Login) -> tuple[str, ...]:
+def _secrets(login: SwitchLogin) -> tuple[str, ...]:
     """Every form in which an answer could contain the credentials."""
     basic = base64.b64encode(f"{login.user}:{login.password}".encode()).decode()
     known = (login.token.strip(), login.password, basic if login.password else "")
@@ -223,7 +226,7 @@ def _authorities(ca_file: str) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=str(Path(ca_file).expanduser()))
 
 
-def _tls(login: Login) -> ssl.SSLContext:
+def _tls(login: SwitchLogin) -> ssl.SSLContext:
     try:
         return _authorities(login.ca_file)
     except OSError as error:  # of which SSLError is one

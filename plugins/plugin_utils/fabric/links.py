@@ -13,7 +13,7 @@ from ..qos import Contract, fabric_intent
 from . import aspects
 from .asics import Asic, asic_named
 from .aspects import Reading, Unread
-from .cabling import End, Finding, Link, Neighbours, Node, Switch, cabling_of
+from .cabling import Cable, End, LinkFinding, Neighbours, NodeEntry, SwitchEntry, cabling_of
 from .compare import SwitchEnds, nic_end
 from .system import HOST, STORAGE, UPLINK
 from .systems import SYSTEMS
@@ -110,7 +110,7 @@ class Group:
 class Links:
     """The result for all links."""
 
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[LinkFinding] = field(default_factory=list)
     groups: list[Group] = field(default_factory=list)
     neighbours: int = 0
     """Number of cables confirmed by LLDP."""
@@ -122,8 +122,8 @@ class Links:
 
 def check_links(
     contract: Contract,
-    switches: Mapping[str, Switch],
-    nodes: Mapping[str, Node],
+    switches: Mapping[str, SwitchEntry],
+    nodes: Mapping[str, NodeEntry],
     *,
     asics: Optional[Mapping[str, Mapping[str, Any]]] = None,
     inside: Optional[Collection[str]] = None,
@@ -141,8 +141,8 @@ class _Check:
     def __init__(
         self,
         contract: Contract,
-        switches: Mapping[str, Switch],
-        nodes: Mapping[str, Node],
+        switches: Mapping[str, SwitchEntry],
+        nodes: Mapping[str, NodeEntry],
         asics: Mapping[str, Mapping[str, Any]],
         inside: Optional[Collection[str]],
         check_mode: bool,
@@ -190,7 +190,7 @@ class _Check:
         return self.inside is None or host in self.inside
 
     def _add(self, check: Check, *hosts: str, at_fault: int = 1) -> None:
-        self.result.findings.append(Finding(check, hosts, at_fault))
+        self.result.findings.append(LinkFinding(check, hosts, at_fault))
 
     def _without_report(self) -> None:
         switches = [
@@ -224,7 +224,7 @@ class _Check:
 
     # One link
 
-    def _check_link(self, link: Link) -> None:
+    def _check_link(self, link: Cable) -> None:
         key = (link.first.host, link.kind)
         if key not in self.groups:
             to = {HOST: "nodes", STORAGE: "storage", UPLINK: "spines"}[link.kind]
@@ -253,14 +253,14 @@ class _Check:
                     if aspect in _FIGURES and not isinstance(value, Unread):
                         group.figures.setdefault(aspect, show(aspect, value))
 
-    def _sides(self, link: Link) -> tuple[Side, Side]:
+    def _sides(self, link: Cable) -> tuple[Side, Side]:
         if link.kind == STORAGE:
             self.storage += 1
         elif not all(self._within(end.host) for end in (link.first, link.second)):
             self.beyond += 1
         return self._side(link.first, link), self._side(link.second, link)
 
-    def _side(self, end: End, link: Link) -> Side:
+    def _side(self, end: End, link: Cable) -> Side:
         switch, node = self.switches.get(end.host), self.nodes.get(end.host)
         if switch is not None and switch.report is not None:
             ports = self.switch_ends[end.host]
@@ -292,7 +292,7 @@ class _Check:
         return wrong
 
     def _mismatch(
-        self, link: Link, aspect: str, wrong: list[Side], sides: tuple[Side, Side]
+        self, link: Cable, aspect: str, wrong: list[Side], sides: tuple[Side, Side]
     ) -> Check:
         shown = [side for side in sides if side.found is not None and aspect in side.wanted]
         wanted = [show(aspect, side.wanted[aspect]) for side in shown]

@@ -18,8 +18,8 @@ from typing import Any, Optional
 from ...module_utils.core.text import some
 from ...module_utils.core.waiting import until
 from .asics import WantedError
-from .base import Driver
-from .system import Applied, Difference, Switch, SwitchError, SwitchIntent, SwitchReport
+from .base import SystemDriver
+from .system import Applied, Difference, SwitchConnection, SwitchError, SwitchIntent, SwitchReport
 
 IMPACTS = ("none", "loss", "bounce")
 """Impacts of a difference, in rising order."""
@@ -36,7 +36,7 @@ DARK_SHARE = 0.1
 """A guess: a change is undone if more than this share of the links that it took down stay down.
 Fewer can be explained by a node that reboots, which is no reason to take all links down again."""
 CONFIRM_S = (10, 86400)
-"""Limits of the timer, in seconds. Without a timer a switch would keep an unproved change."""
+"""Limits of the timer, in seconds. Without a timer a switch would keep an unverified change."""
 MAX_LISTED_VALUES = 3
 
 
@@ -49,13 +49,13 @@ class Interrupted(BaseException):
 
 
 @dataclass
-class Clock:
+class SessionClock:
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SessionOutcome:
     """The result for one switch."""
 
     difference: Optional[Difference] = None
@@ -78,38 +78,38 @@ class Seen:
 
 
 def run(
-    driver: Driver,
-    switch: Switch,
+    driver: SystemDriver,
+    switch: SwitchConnection,
     intent: SwitchIntent,
     *,
     apply: bool,
     confirm_s: int,
     allowed: str = "bounce",
     display: Callable[[str], None] = lambda line: None,
-    clock: Optional[Clock] = None,
-) -> Outcome:
+    clock: Optional[SessionClock] = None,
+) -> SessionOutcome:
     """Plan a switch, and with `apply` apply the plan. Faults are returned in the outcome.
 
     Raises only `Interrupted` and the like, after undoing the change.
     """
     least, most = CONFIRM_S
     if not least <= confirm_s <= most:
-        return Outcome(
+        return SessionOutcome(
             error=f"{intent.name}: switch_qos_confirm_s is {confirm_s}; it must be from {least} to "
             f"{most} seconds. Nothing was done."
         )
-    session = _Session(driver, switch, intent, confirm_s, display, clock or Clock())
+    session = _Session(driver, switch, intent, confirm_s, display, clock or SessionClock())
     return session.run(apply, allowed)
 
 
 @dataclass
 class _Session:
-    driver: Driver
-    switch: Switch
+    driver: SystemDriver
+    switch: SwitchConnection
     intent: SwitchIntent
     confirm_s: int
     display: Callable[[str], None]
-    clock: Clock
+    clock: SessionClock
     wanted: Any = None
     deadline: float = 0.0
     """By then the switch has undone an unconfirmed change."""
@@ -118,16 +118,16 @@ class _Session:
     def name(self) -> str:
         return self.intent.name
 
-    def run(self, apply: bool, allowed: str) -> Outcome:
+    def run(self, apply: bool, allowed: str) -> SessionOutcome:
         try:
             self.wanted = self.driver.wanted(self.intent)
             first = self._look()
         except WantedError as error:
-            return Outcome(error=str(error))
+            return SessionOutcome(error=str(error))
         except Exception as error:
             text = _reason(error).removeprefix(f"{self.name}: ")
-            return Outcome(error=f"{self.name} cannot be planned: {text}.")
-        plan = Outcome(first.difference, first.difference, first.report)
+            return SessionOutcome(error=f"{self.name} cannot be planned: {text}.")
+        plan = SessionOutcome(first.difference, first.difference, first.report)
         level = first.difference.impact.level
         if first.difference and IMPACTS.index(level) > IMPACTS.index(allowed):
             return replace(
@@ -144,7 +144,7 @@ class _Session:
             self.driver.report(self.intent, present),
         )
 
-    def _apply(self, first: Seen) -> Outcome:
+    def _apply(self, first: Seen) -> SessionOutcome:
         began = self.clock.now()
         try:
             applied = self.switch.apply(first.difference, self.confirm_s)
@@ -176,7 +176,7 @@ class _Session:
         except BaseException:
             self._print(self._undo(applied, first, "interrupted before the change was kept").error)
             raise
-        return Outcome(first.difference, kept.difference, kept.report, changed=True)
+        return SessionOutcome(first.difference, kept.difference, kept.report, changed=True)
 
     def _undone_by(self, began: float) -> float:
         """When the switch has undone the change without further commands."""
@@ -222,7 +222,7 @@ class _Session:
             )
         return seen
 
-    def _undo(self, applied: Applied, first: Seen, problem: str) -> Outcome:
+    def _undo(self, applied: Applied, first: Seen, problem: str) -> SessionOutcome:
         try:
             applied.rollback()
         except Exception as error:
@@ -233,11 +233,11 @@ class _Session:
 
     def _verdict(
         self, first: Seen, problem: str, read_until: float, undone: bool = False
-    ) -> Outcome:
+    ) -> SessionOutcome:
         """Read until the former state is back or the time for it has passed."""
         seen, unread = self._look_for(first.difference, read_until, undone)
         if seen is not None and _same(seen.difference, first.difference):
-            return Outcome(
+            return SessionOutcome(
                 first.difference,
                 seen.difference,
                 seen.report,
@@ -269,7 +269,7 @@ class _Session:
                 f"{_some(seen.difference)}.{timer} Run again to complete it, or restore on the "
                 "switch the configuration it had"
             )
-        return Outcome(
+        return SessionOutcome(
             first.difference,
             seen.difference if seen else None,
             seen.report if seen else None,

@@ -2,7 +2,7 @@
 """What all switch systems share: the intent, the report, and the protocol of a switch.
 
 Rendering, comparing and reporting are pure functions, so that a plan of a whole fabric needs no
-switch. Only `Switch` connects to one.
+switch. Only `SwitchConnection` connects to one.
 """
 
 from __future__ import annotations
@@ -317,7 +317,7 @@ class Saved:
         return
 
 
-class Switch(Protocol):
+class SwitchConnection(Protocol):
     """One switch, over its connection."""
 
     undone_within_s: int
@@ -339,7 +339,7 @@ class Switch(Protocol):
 
 
 @dataclass(frozen=True)
-class Login:
+class SwitchLogin:
     """Access to a switch over HTTPS. Its repr hides the secrets."""
 
     address: str

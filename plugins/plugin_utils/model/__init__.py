@@ -12,7 +12,7 @@ from .compiler import compile_model
 from .digest import seal
 from .loading import is_model, load, read
 from .schema import PLUGIN
-from .source import ModelError, Source
+from .source import ModelError, ModelSource
 
 __all__ = [
     "PLUGIN",
@@ -20,7 +20,7 @@ __all__ = [
     "Finding",
     "Inventory",
     "ModelError",
-    "Source",
+    "ModelSource",
     "compile_model",
     "inventory_of",
     "is_model",

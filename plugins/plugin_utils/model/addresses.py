@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""IPv4 networks, and the address plan: which address every rail of every node has.
+"""IPv4 networks, and the address plan for the rails of all nodes.
 
-A lane is one plane of one rail, counted rail by rail. Both plans are pure arithmetic on (node,
-lane): no table is kept, and adding a node at the end changes no other address. Addresses are whole
-numbers: a cluster of 10,000 nodes has some 250,000 of them.
+A lane is one plane of one rail, numbered rail by rail. Both plans compute addresses from (node,
+lane), so adding a node at the end changes no other address. Addresses are integers, as a cluster of
+10,000 nodes has some 250,000.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...module_utils.core.text import counted, some
 
 
 @dataclass(frozen=True)
-class Network:
+class Subnet:
     """A network by its first address and prefix length."""
 
     first: int
@@ -32,12 +32,12 @@ class Network:
     def size(self) -> int:
         return 1 << (32 - self.prefix)
 
-    def overlaps(self, other: Network) -> bool:
+    def overlaps(self, other: Subnet) -> bool:
         return self.first <= other.last and other.first <= self.last
 
     @property
     def no_hosts(self) -> str:
-        """The range without hosts that it lies in, in whole or in part; empty where in none."""
+        """The range without host addresses that it overlaps; empty if there is none."""
         found = (f"{what} ({net})" for net, what in _NO_HOSTS.items() if net.overlaps(self))
         return next(found, "")
 
@@ -46,13 +46,13 @@ class Network:
 
 
 _NO_HOSTS = {
-    Network(0, 8): "unspecified",
-    Network(127 << 24, 8): "loopback",
-    Network((169 << 8 | 254) << 16, 16): "link-local",
-    Network(224 << 24, 4): "multicast",
-    Network(240 << 24, 4): "reserved",
+    Subnet(0, 8): "unspecified",
+    Subnet(127 << 24, 8): "loopback",
+    Subnet((169 << 8 | 254) << 16, 16): "link-local",
+    Subnet(224 << 24, 4): "multicast",
+    Subnet(240 << 24, 4): "reserved",
 }
-"""Ranges in which hosts have no address for others (RFC 6890, section 2.2.2; RFC 5771)."""
+"""Ranges without routable host addresses (RFC 6890, section 2.2.2; RFC 5771)."""
 
 
 def text(address: int) -> str:
@@ -61,9 +61,9 @@ def text(address: int) -> str:
 
 
 class Exhausted(ValueError):
-    """The pool does not hold what the cluster needs; the text describes what is missing.
+    """The pool is too small; the message has the required size.
 
-    `value`: what is needed, and what there is.
+    `value`: required and available numbers.
     """
 
     def __init__(self, code: str, value: tuple[int, int], problem: str) -> None:
@@ -74,17 +74,17 @@ class Exhausted(ValueError):
 
 @dataclass(frozen=True)
 class SubnetPerRail:
-    """A subnet per lane and set of leaves: its first address is the gateway on the leaf."""
+    """One subnet per lane and leaf set; its first address is the gateway on the leaf."""
 
-    pool: Network
+    pool: Subnet
     lanes: int
     nodes_per_set: int
     prefix: int
     first_host: int = 2
 
-    def network(self, node: int, lane: int) -> Network:
+    def network(self, node: int, lane: int) -> Subnet:
         number = (node // self.nodes_per_set) * self.lanes + lane
-        return Network(self.pool.first + (number << (32 - self.prefix)), self.prefix)
+        return Subnet(self.pool.first + (number << (32 - self.prefix)), self.prefix)
 
     def address(self, node: int, lane: int) -> int:
         return self.network(node, lane).first + self.first_host + node % self.nodes_per_set
@@ -93,7 +93,7 @@ class SubnetPerRail:
         return self.network(node, lane).first + 1
 
     def holder(self, address: int, nodes: int) -> Union[str, tuple[int, int]]:
-        """Of an address of the pool: what it is, or the node and lane that have it; else empty."""
+        """The role of an address in the pool, or its node and lane; otherwise empty."""
         number, place = divmod(address - self.pool.first, 1 << (32 - self.prefix))
         leaf_set, lane = divmod(number, self.lanes)
         if leaf_set * self.nodes_per_set >= nodes:
@@ -106,8 +106,8 @@ class SubnetPerRail:
         fits = 0 <= of_set < self.nodes_per_set
         return (leaf_set * self.nodes_per_set + of_set, lane) if fits else ""
 
-    def require_room(self, nodes: int) -> None:
-        """Raise Exhausted unless every rail of `nodes` nodes gets an address."""
+    def require_capacity(self, nodes: int) -> None:
+        """Raise Exhausted unless the pool has an address for every rail of `nodes` nodes."""
         size = 1 << (32 - self.prefix)
         sets = -(-nodes // self.nodes_per_set)
         wanted, there = sets * self.lanes, self.pool.size // size
@@ -126,20 +126,20 @@ class SubnetPerRail:
                 "model.subnet_without_addresses",
                 (in_one_set, room),
                 f"{in_one_set} nodes need an address in each subnet, a /{self.prefix} "
-                f"has room for {room} from place {self.first_host} on",
+                f"holds only {room} from place {self.first_host} on",
             )
 
 
 @dataclass(frozen=True)
 class PointToPoint:
-    """A /31 per lane and node: the even address is the leaf's, the odd one the node's."""
+    """One /31 per lane and node: the leaf has the even address, the node the odd one."""
 
-    pool: Network
+    pool: Subnet
     lanes: int
     prefix: int = 31
 
-    def network(self, node: int, lane: int) -> Network:
-        return Network(self.pool.first + 2 * (node * self.lanes + lane), 31)
+    def network(self, node: int, lane: int) -> Subnet:
+        return Subnet(self.pool.first + 2 * (node * self.lanes + lane), 31)
 
     def address(self, node: int, lane: int) -> int:
         return self.network(node, lane).first + 1
@@ -148,15 +148,15 @@ class PointToPoint:
         return self.network(node, lane).first
 
     def holder(self, address: int, nodes: int) -> Union[str, tuple[int, int]]:
-        """As that of SubnetPerRail."""
+        """See SubnetPerRail.holder."""
         number, odd = divmod(address - self.pool.first, 2)
         if number >= nodes * self.lanes:
             return ""
         node, lane = divmod(number, self.lanes)
         return (node, lane) if odd else f"the leaf's address of {self.network(node, lane)}"
 
-    def require_room(self, nodes: int) -> None:
-        """Raise Exhausted unless every rail of `nodes` nodes gets a link."""
+    def require_capacity(self, nodes: int) -> None:
+        """Raise Exhausted unless the pool has a link for every rail of `nodes` nodes."""
         wanted, there = nodes * self.lanes, self.pool.size // 2
         if wanted > there:
             raise Exhausted(
@@ -171,27 +171,27 @@ AddressPlan = Union[SubnetPerRail, PointToPoint]
 
 
 @dataclass(frozen=True)
-class Addresses:
-    """Which host has which address, for addresses that an operator wrote."""
+class HostAddresses:
+    """Addresses of all hosts, to check those that an operator wrote."""
 
-    management: Network
+    management: Subnet
     plan: AddressPlan
     nodes: Mapping[int, str]
-    """By place in the plan."""
+    """By index in the plan."""
     hosts: Mapping[str, int]
-    """Nodes, launcher and storage hosts: their management address."""
-    links: Mapping[str, Sequence[Network]]
-    """Storage hosts: the networks of the leaves that they have cables to."""
+    """Management addresses of nodes, launcher and storage hosts."""
+    links: Mapping[str, Sequence[Subnet]]
+    """Networks of the leaves to which each storage host is connected."""
 
     def problem(self, address: int, server: str) -> str:
-        """Why no host has the address, or, where that is a host, why `server` has not."""
-        here = Network(address, 32)
+        """Why no host, or not the host `server`, has the address; empty if it may."""
+        here = Subnet(address, 32)
         what, owner = (
             here.no_hosts,
             next((n for n, own in self.hosts.items() if own == address), ""),
         )
         if address in (self.management.first, self.management.last):
-            what = f"an end of the management network {self.management}"
+            what = f"the first or last address of the management network {self.management}"
         if self.plan.pool.overlaps(here):
             holder = self.plan.holder(address, max(self.nodes) + 1)
             if isinstance(holder, str):
@@ -199,7 +199,7 @@ class Addresses:
             else:
                 owner = self.nodes.get(holder[0], "")
         if what:
-            return f"is {what}: no server has it"
+            return f"is {what}, which no server has"
         if server not in self.hosts or owner == server:
             return ""
         if owner:
@@ -207,16 +207,16 @@ class Addresses:
         return self._elsewhere(here, server) if self.plan.pool.overlaps(here) else ""
 
     def doubt(self, address: int, server: str) -> str:
-        """Why `server` has the address in no network of the model, where it is in none of them."""
-        here = Network(address, 32)
+        """Why the address, outside all networks of the model, is probably wrong for `server`."""
+        here = Subnet(address, 32)
         known = self.plan.pool.overlaps(here) or server not in self.hosts
         return "" if known else self._elsewhere(here, server)
 
-    def _elsewhere(self, here: Network, server: str) -> str:
-        """Why the server has the address in no network of the model; empty if it may have."""
+    def _elsewhere(self, here: Subnet, server: str) -> str:
+        """Why the server cannot have the address in a known network; empty if it may."""
         links = self.links.get(server, ())
         if any(map(here.overlaps, (self.management, *links))):
-            return ""  # a further address, which the model does not know
+            return ""  # possibly another address, unknown to the model
         rails = "those of its rails" if server in self.nodes.values() else "no link to a leaf"
         more = f"one in {some(links)}" if links else rails
         return f"is no address of {server}, which has {text(self.hosts[server])} and {more}"

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The compiled model: every host with what the layers need of it, and its Ansible variables.
+"""The compiled model: every host with its attributes, and its Ansible variables.
 
-Field names are those of the host variables in docs/architecture.md. What is equal for all stands in
-a group, a host has what differs.
+Fields have the names of the host variables in docs/architecture.md. Values common to all hosts are
+group variables.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ HOST_ROLES = ("compute", "launcher", "storage")
 
 
 @dataclass
-class Management:
+class ManagementAddress:
     address: str
     prefix: int
     interface: str
 
 
 @dataclass
-class Gpu:
+class ClusterGpu:
     index: int
     pci: Optional[str]
     numa: Optional[int]
 
 
 @dataclass
-class Rail:
+class RailPlane:
     """One plane of one rail of one node."""
 
     rail: int
@@ -59,14 +59,14 @@ class Rail:
 
 @dataclass
 class PortGroup:
-    """Ports of one switch that differ in their peer alone.
+    """Ports of one switch that differ only in their peer.
 
-    All cables of one rail, or one link to each spine, have the same interface at their other end.
-    So a port costs one line, not ten, of an inventory that has 100,000 of them at 10,000 nodes.
+    All cables of a rail, and all first links to spines, end at the same interface name. Groups
+    limit the size of the inventory: 10,000 nodes have 100,000 ports.
     """
 
     kind: str
-    """`host` to a node, `storage` to a storage host, `uplink` to a spine, `downlink` to a leaf."""
+    """`host` (to a node), `storage` (to a storage host), `uplink` (to a spine) or `downlink`."""
     peer_interface: str
     speed_gbps: int
     mtu: int
@@ -74,39 +74,38 @@ class PortGroup:
     plane: Optional[int] = None
     prefix: Optional[int] = None
     address: Optional[str] = None
-    """The gateway that these ports share, with `subnet_per_rail`."""
+    """The gateway shared by these ports, with `subnet_per_rail`."""
     peers: dict[str, str] = field(default_factory=dict)
     """Port to peer."""
     addresses: dict[str, str] = field(default_factory=dict)
-    """Port to its own address, with `point_to_point`."""
+    """Port to address, with `point_to_point`."""
 
 
 @dataclass
-class Host:
+class ClusterHost:
     name: str
     role: str
-    management: Management
+    management: ManagementAddress
     vars: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
-class Node(Host):
+class ComputeNode(ClusterHost):
     index: int = 0
     rack: str = ""
     slots: int = 0
     drained: bool = False
-    gpus: list[Gpu] = field(default_factory=list)
-    rails: list[Rail] = field(default_factory=list)
+    gpus: list[ClusterGpu] = field(default_factory=list)
+    rails: list[RailPlane] = field(default_factory=list)
 
 
 @dataclass
-class Switch(Host):
+class ClusterSwitch(ClusterHost):
     system: str = ""
     """Name of a switch system (`fabric.systems`); empty if the model names none."""
     asic: str = ""
     port_step: int = 0
-    """From one of its ports to the next, where names were computed from the lanes of the chip; 0:
-    they were not."""
+    """Increment of port numbers computed from the lanes of the chip; 0: not computed."""
     ports: list[PortGroup] = field(default_factory=list)
 
 
@@ -118,28 +117,28 @@ class Cluster:
     mpi_uid: int
     addressing: str
     rail_networks: list[str]
-    """Networks that hold every rail, where a rail's own does not: links of two addresses."""
+    """Networks that contain all rails, if rails have links of two addresses."""
     roce_qos: Contract
     software: SoftwareSet
     filesystems: tuple[FileSystem, ...]
     slots: int
-    """Of nodes without slots of their own."""
-    gpus: list[Gpu]
-    """Of nodes without GPUs of their own."""
-    nodes: list[Node]
-    launcher: Host
-    storage: list[Host]
-    leaves: list[Switch]
-    spines: list[Switch]
+    """Default for nodes."""
+    gpus: list[ClusterGpu]
+    """Default for nodes."""
+    nodes: list[ComputeNode]
+    launcher: ClusterHost
+    storage: list[ClusterHost]
+    leaves: list[ClusterSwitch]
+    spines: list[ClusterSwitch]
     asics: dict[str, dict[str, Any]]
-    """By chip, as the model has it."""
+    """By chip, as in the model."""
     group_vars: dict[str, dict[str, Any]]
     doubts: tuple[Finding, ...] = ()
-    """What can be and is hardly meant."""
+    """Valid settings that are probably mistakes."""
 
 
 def rack_group(rack: str) -> str:
-    """The Ansible group of a rack: what no group name may have becomes an underscore."""
+    """The Ansible group of a rack; invalid characters become underscores."""
     return "rack_" + re.sub(r"[^A-Za-z0-9_]", "_", rack)
 
 
@@ -151,7 +150,7 @@ NAMES = (
     *("cluster_index", "cluster_rack", "cluster_slots", "cluster_drained", "cluster_gpus"),
     *("cluster_rails", "cluster_system", "cluster_asic", "cluster_ports", "cluster_port_step"),
 )
-"""The variables of the model that no inventory may set beside it. `ansible_host` is not one."""
+"""Variables of the model that the inventory must not override; not `ansible_host`."""
 
 
 @dataclass
@@ -159,9 +158,9 @@ class InventoryHost:
     name: str
     groups: tuple[str, ...]
     variables: dict[str, Any]
-    """Computed by the model: data, never templates."""
+    """Computed by the model; never templates."""
     site_variables: dict[str, Any]
-    """Written by the operator: may be templates."""
+    """Written by the operator; may be templates."""
 
 
 @dataclass
@@ -171,7 +170,7 @@ class Inventory:
     hosts: list[InventoryHost] = field(default_factory=list)
 
     def merged(self, host: InventoryHost) -> dict[str, Any]:
-        """The model's variables of a host, as Ansible merges them."""
+        """The model's variables of a host, merged as by Ansible."""
         merged = dict(self.group_variables["all"])
         for group in host.groups:
             merged.update(self.group_variables[group])
@@ -222,11 +221,11 @@ def _hosts(cluster: Cluster) -> Iterator[InventoryHost]:
         yield InventoryHost(switch.name, (switch.role,), _of_switch(switch), switch.vars)
 
 
-def _of_host(host: Host) -> dict[str, Any]:
+def _of_host(host: ClusterHost) -> dict[str, Any]:
     return {"ansible_host": host.management.address, "cluster_management": vars(host.management)}
 
 
-def _of_node(node: Node, cluster: Cluster) -> dict[str, Any]:
+def _of_node(node: ComputeNode, cluster: Cluster) -> dict[str, Any]:
     variables: dict[str, Any] = {"cluster_index": node.index, "cluster_rails": _plain(node.rails)}
     if node.slots != cluster.slots:
         variables["cluster_slots"] = node.slots
@@ -237,7 +236,7 @@ def _of_node(node: Node, cluster: Cluster) -> dict[str, Any]:
     return variables
 
 
-def _of_switch(switch: Switch) -> dict[str, Any]:
+def _of_switch(switch: ClusterSwitch) -> dict[str, Any]:
     variables = {
         **_of_host(switch),
         "cluster_system": switch.system,
@@ -250,5 +249,5 @@ def _of_switch(switch: Switch) -> dict[str, Any]:
 
 
 def _plain(records: Iterable[Any]) -> list[dict[str, Any]]:
-    """Dataclasses as the dictionaries they hold anyway: no copy of a million values."""
+    """Convert dataclasses to their dictionaries without copying a million values."""
     return [vars(record) for record in records]

@@ -14,14 +14,23 @@ from ..qos.rules import check_rail
 from ..qos.rules import finish as read_contract
 from ..schema.findings import Finding, Findings
 from . import rules
-from .addresses import Addresses, AddressPlan, Network, text
-from .cluster import Cluster, Gpu, Host, Management, Node, PortGroup, Rail, Switch
+from .addresses import AddressPlan, HostAddresses, Subnet, text
+from .cluster import (
+    Cluster,
+    ClusterGpu,
+    ClusterHost,
+    ClusterSwitch,
+    ComputeNode,
+    ManagementAddress,
+    PortGroup,
+    RailPlane,
+)
 from .layout import Lane, Topology, interface_name, lay_out, plan_addresses
 from .nodes import NodeSpec, specify
 from .schema import MODEL, POINT_TO_POINT, SUBNET_PER_RAIL
 from .software import KEY as SOFTWARE
 from .software import finish as read_software
-from .source import ModelError, Source
+from .source import ModelError, ModelSource
 from .storage import Site, read_filesystems
 from .storage_keys import KEY as FILE_SYSTEMS
 from .switches import SwitchKind, port_names, read_switches
@@ -45,12 +54,12 @@ class CheckedModel:
     doubts: tuple[Finding, ...]
 
 
-def compile_model(source: Source) -> Cluster:
+def compile_model(source: ModelSource) -> Cluster:
     """The cluster that `source` describes. Raises ModelError, listing every error."""
     return build(check(source))
 
 
-def check(source: Source) -> CheckedModel:
+def check(source: ModelSource) -> CheckedModel:
     """Check a model. Raises ModelError, listing every error.
 
     Errors of keys and types come first; rules need complete values.
@@ -136,21 +145,21 @@ def build(checked: CheckedModel) -> Cluster:
     )
 
 
-def _management(model: dict[str, Any], address: int) -> Management:
+def _management(model: dict[str, Any], address: int) -> ManagementAddress:
     management = model["management"]
-    return Management(text(address), management["subnet"].prefix, management["interface"])
+    return ManagementAddress(text(address), management["subnet"].prefix, management["interface"])
 
 
-def _host(model: dict[str, Any], entry: dict[str, Any], role: str) -> Host:
-    return Host(entry["name"], role, _management(model, entry["management"]), entry["vars"])
+def _host(model: dict[str, Any], entry: dict[str, Any], role: str) -> ClusterHost:
+    return ClusterHost(entry["name"], role, _management(model, entry["management"]), entry["vars"])
 
 
-def _switches(checked: CheckedModel, section: str, role: str) -> list[Switch]:
+def _switches(checked: CheckedModel, section: str, role: str) -> list[ClusterSwitch]:
     model = checked.model
     first = model[section]["management_first"] if model[section] else 0
     names, kinds = checked.switch_names[section], checked.switch_kinds[section]
     return [
-        Switch(
+        ClusterSwitch(
             name,
             role,
             _management(model, first + index),
@@ -162,10 +171,10 @@ def _switches(checked: CheckedModel, section: str, role: str) -> list[Switch]:
     ]
 
 
-def _nodes(checked: CheckedModel, common_gpus: list[Gpu]) -> list[Node]:
+def _nodes(checked: CheckedModel, common_gpus: list[ClusterGpu]) -> list[ComputeNode]:
     gpus = checked.model["gpus"]
     return [
-        Node(
+        ComputeNode(
             name=spec.name,
             role="compute",
             management=_management(checked.model, spec.management or 0),
@@ -186,12 +195,12 @@ def _addresses(
     topology: Topology,
     plan: AddressPlan,
     leaves: list[str],
-) -> Addresses:
+) -> HostAddresses:
     """The addresses of all hosts that the model determines."""
 
-    def networks(leaf: str) -> list[Network]:
+    def networks(leaf: str) -> list[Subnet]:
         if leaf not in leaves or model["addresses"]["plan"] == POINT_TO_POINT:
-            return [Network(0, 0)]  # any: the plan has no addresses for links of storage
+            return [Subnet(0, 0)]  # any: the plan has no addresses for links of storage
         leaf_set, of_set = divmod(leaves.index(leaf), topology.leaves_per_set)
         first, lanes = leaf_set * topology.nodes_per_set, topology.lanes
         return [plan.network(first, at) for at, lane in enumerate(lanes) if lane.leaf == of_set]
@@ -204,20 +213,22 @@ def _addresses(
         for host in model["storage"]
     }
     nodes = {spec.index: spec.name for spec in specs}
-    return Addresses(model["management"]["subnet"], plan, nodes, hosts, links)
+    return HostAddresses(model["management"]["subnet"], plan, nodes, hosts, links)
 
 
-def _gpus(gpus: dict[str, Any], pci: Optional[list[str]]) -> list[Gpu]:
+def _gpus(gpus: dict[str, Any], pci: Optional[list[str]]) -> list[ClusterGpu]:
     return [
-        Gpu(index, pci[index] if pci else None, gpus["numa"][index] if gpus["numa"] else None)
+        ClusterGpu(
+            index, pci[index] if pci else None, gpus["numa"][index] if gpus["numa"] else None
+        )
         for index in range(gpus["count"])
     ]
 
 
 def _plug_nodes(
     checked: CheckedModel,
-    nodes: list[Node],
-    leaves: list[Switch],
+    nodes: list[ComputeNode],
+    leaves: list[ClusterSwitch],
     leaf_ports: list[list[str]],
 ) -> None:
     """Assign the address of every lane of every node, and the ports at both ends of its cable."""
@@ -252,7 +263,7 @@ def _plug_nodes(
                     gateway = group.addresses[port] = text(plan.gateway(node.index, number))
                 device = spec.pci[lane.rail] if spec.pci else None
                 node.rails.append(
-                    Rail(
+                    RailPlane(
                         rail=lane.rail,
                         plane=lane.plane,
                         interface=interface,
@@ -286,9 +297,9 @@ def _locality(
 
 def _plug_spines(
     model: dict[str, Any],
-    leaves: list[Switch],
+    leaves: list[ClusterSwitch],
     leaf_ports: list[list[str]],
-    spines: list[Switch],
+    spines: list[ClusterSwitch],
     spine_ports: list[list[str]],
     topology: Topology,
 ) -> None:
@@ -299,7 +310,9 @@ def _plug_spines(
     speed = model["spines"]["speed_gbps"] or model["rails"]["speed_gbps"]
     mtu = model["rails"]["mtu"]
 
-    def group(switch: Switch, kind: str, peer_port: str, known: dict[Any, PortGroup]) -> PortGroup:
+    def group(
+        switch: ClusterSwitch, kind: str, peer_port: str, known: dict[Any, PortGroup]
+    ) -> PortGroup:
         key = (switch.name, peer_port)
         if key not in known:
             known[key] = PortGroup(kind, peer_port, speed, mtu)
@@ -317,7 +330,7 @@ def _plug_spines(
                 group(spine, "downlink", up, groups).peers[down] = leaf.name
 
 
-def _plug_storage(model: dict[str, Any], leaves: list[Switch]) -> None:
+def _plug_storage(model: dict[str, Any], leaves: list[ClusterSwitch]) -> None:
     """Assign leaf ports of storage hosts; the model does not have their addresses."""
     rails = model["rails"]
     by_name = {leaf.name: leaf for leaf in leaves}

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Keys of repositories, files that the operator brings: read and checked on the controller.
+"""Public keys of package repositories: files of the operator, verified on the controller.
 
-An inventory can be read without them: a layer that needs one fails without it.
+The inventory works without them; only a layer that needs a missing key fails.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...module_utils.core.distribution import (
 from ...module_utils.software.software_set import SoftwareSet
 from .software import VARIABLE
 
-MOST = 1 << 20
+MAX_KEY_BYTES = 1 << 20
 """Bytes: a public key has a few thousand."""
 
 CUDA_REPOS = "https://developer.download.nvidia.com/compute/cuda/repos/"
@@ -51,17 +51,17 @@ FROM = {
     "doca": "https://linux.mellanox.com/public/repo/doca/public_keys/ (since January 2026: "
     "nvidia-doca-debian-gpg-public-key.gpg for Ubuntu, reported as "
     "70454E6BF5D9C2D3B78709E8DC726C5E41B9CC50, nvidia-doca-rpm-gpg-public-key.asc for EL), and "
-    "https://linux.mellanox.com/public/repo/doca/GPG-KEY-Mellanox.pub for what was signed before; "
-    "both in one file serve both (in armour, one after the other)",
+    "https://linux.mellanox.com/public/repo/doca/GPG-KEY-Mellanox.pub for older packages; "
+    "one file may contain both (armoured, one after the other)",
 }
-"""Where vendors have them. Mirrors may sign with a key of their own."""
+"""Where vendors publish them. Mirrors may sign with another key."""
 
 
 ARMOUR = "-----BEGIN PGP PUBLIC KEY BLOCK-----"
 
 
 class KeyFileError(ValueError):
-    """A key that is needed cannot be used; one line per key, with what to do."""
+    """A required key is unusable; one line per key, with the remedy."""
 
     def __init__(self, findings: list[str]) -> None:
         self.findings = findings
@@ -71,7 +71,7 @@ class KeyFileError(ValueError):
 def read_keys(software: SoftwareSet, layer: str, directory: Path) -> dict[str, bytes]:
     """The keys that the layer needs: repository to armoured content. Raises KeyFileError.
 
-    `directory` is that of the inventory, where relative names of files begin.
+    `directory` is that of the inventory, to which file names are relative.
     """
     found: dict[str, bytes] = {}
     findings = []
@@ -84,7 +84,7 @@ def read_keys(software: SoftwareSet, layer: str, directory: Path) -> dict[str, b
             findings.append(
                 f"{VARIABLE}.repositories.{name}: the layer {layer} needs the key {path}, {problem}"
                 f". Get it from {FROM[name]}, or the key of your mirror; compare the fingerprint "
-                f"that `gpg --show-keys FILE` prints with the one that its owner publishes; then "
+                f"that `gpg --show-keys FILE` prints with the published one; then "
                 f"write what `sha256sum FILE` prints into repositories.{name}.key_sha256"
             )
     if findings:
@@ -93,28 +93,28 @@ def read_keys(software: SoftwareSet, layer: str, directory: Path) -> dict[str, b
 
 
 def read_key(path: Path, sha256: str) -> tuple[bytes, str]:
-    """The key in armour; or nothing, and what is wrong with the file."""
+    """The armoured key, or an empty one and the problem of the file."""
     try:
         with path.open("rb") as file:
-            content = file.read(MOST + 1)
+            content = file.read(MAX_KEY_BYTES + 1)
     except OSError as error:
         return b"", f"which cannot be read: {error.strerror}"
     if not content:
         return b"", "which is empty"
-    if len(content) > MOST:
-        return b"", f"which has more than {MOST} bytes: not a public key"
+    if len(content) > MAX_KEY_BYTES:
+        return b"", f"which has more than {MAX_KEY_BYTES} bytes: not a public key"
     if b"PRIVATE KEY" in content:
-        return b"", "which is a private key: do not hand it out"
+        return b"", "which is a private key: do not publish it"
     digest = hashlib.sha256(content).hexdigest()
     if not sha256:
-        return b"", "and key_sha256 is empty: the file is not checked yet"
+        return b"", "and key_sha256 is empty: the file is not verified yet"
     if digest != sha256:
         return b"", f"whose SHA-256 is {digest}, not {sha256}"
     return armour(content), ""
 
 
 def armour(key: bytes) -> bytes:
-    """The one form that both apt and rpm take; a key that has it already is returned as it is."""
+    """ASCII armour, which both apt and rpm accept; an armoured key is returned unchanged."""
     if ARMOUR.encode() in key:
         return key
     body = base64.b64encode(key).decode("ascii")
@@ -125,7 +125,7 @@ def armour(key: bytes) -> bytes:
 
 
 def _crc24(data: bytes) -> int:
-    """RFC 4880, 6.1: rpm reads no armour without it."""
+    """CRC-24 of RFC 4880, 6.1, which rpm requires."""
     value = 0xB704CE
     for byte in data:
         value ^= byte << 16

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The layout of the network: leaves for rails, ports for cables, addresses for both."""
+"""Network layout: leaves and ports for rails, and their addresses."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from .schema import SUBNET_PER_RAIL
 
 @dataclass(frozen=True)
 class Lane:
-    """One plane of one rail, and its place on a leaf of the set."""
+    """One plane of one rail, and its position on a leaf of the set."""
 
     rail: int
     plane: int
     leaf: int
     place: int
-    """Among the lanes of a node that share this leaf."""
+    """Index among the lanes of a node on this leaf."""
 
 
 @dataclass
 class Topology:
-    """Which lane of which node has which port of which leaf, and how leaves reach the spines."""
+    """Leaf ports of the lanes of all nodes, and links between leaves and spines."""
 
     lanes: tuple[Lane, ...]
     leaves: int
@@ -40,24 +40,24 @@ class Topology:
 
     @property
     def uplinks(self) -> int:
-        """Ports of a leaf that go to spines: its last ones."""
+        """Number of ports of a leaf to spines, which are its last ones."""
         return self.spines * self.links_per_leaf
 
     def lanes_on(self, leaf: int) -> int:
-        """Lanes of one node on this leaf of the set."""
+        """Number of lanes of one node on this leaf of the set."""
         return sum(lane.leaf == leaf for lane in self.lanes)
 
     def uplink_port(self, spine: int, link: int) -> int:
-        """The port of every leaf that carries this link to this spine."""
+        """Port index of this link on every leaf."""
         return self.leaf_ports - self.uplinks + spine * self.links_per_leaf + link
 
     def spine_port(self, leaf: int, link: int) -> int:
-        """The port of every spine that carries this link to this leaf."""
+        """Port index of this link on every spine."""
         return leaf * self.links_per_leaf + link
 
 
 def lay_out(model: dict[str, Any], specs: list[NodeSpec], findings: Findings) -> Optional[Topology]:
-    """The topology; None where lanes have no leaf."""
+    """The topology; None if lanes have no leaf."""
     rails, leaves, spines = model["rails"], model["leaves"], model["spines"]
     wanted = rails["count"] * rails["planes"]
     what = "rail" if rails["planes"] == 1 else "plane"
@@ -81,7 +81,7 @@ def lay_out(model: dict[str, Any], specs: list[NodeSpec], findings: Findings) ->
             ("leaves", "rail_to_leaf"),
             f"{counted(len(mapping), 'number')} for {counted(wanted, what)}, or a leaf of the set "
             "without a rail",
-            f"Write {counted(wanted, 'number')}, one per rail and plane, and use all from 0 on",
+            f"Write {counted(wanted, 'number')}, one per rail and plane, using all numbers from 0",
             (len(mapping), wanted),
         )
         return None
@@ -89,9 +89,9 @@ def lay_out(model: dict[str, Any], specs: list[NodeSpec], findings: Findings) ->
         findings.add(
             "model.leaves_no_whole_sets",
             ("leaves", "count"),
-            f"{leaves['count']} leaves do not make whole sets of {per_set}: rails of the last set "
+            f"{leaves['count']} leaves do not form sets of {per_set}: rails of the last set "
             "have no leaf",
-            f"Have a multiple of {per_set}",
+            f"Use a multiple of {per_set}",
             (leaves["count"], per_set),
         )
         return None
@@ -103,26 +103,26 @@ def lay_out(model: dict[str, Any], specs: list[NodeSpec], findings: Findings) ->
         spines=spines["count"] if spines else 0,
         links_per_leaf=spines["links_per_leaf"] if spines else 0,
     )
-    return topology if _take_room(model, topology, specs, findings) else None
+    return topology if _check_capacity(model, topology, specs, findings) else None
 
 
-def _take_room(
+def _check_capacity(
     model: dict[str, Any], topology: Topology, specs: list[NodeSpec], findings: Findings
 ) -> bool:
-    """Set the nodes of a set of leaves; whether all cables have a port."""
+    """Set the number of nodes per leaf set; return whether all cables have a port."""
     leaves, spines = model["leaves"], model["spines"]
     before = len(findings.found)
     most_lanes = max(topology.lanes_on(leaf) for leaf in range(topology.leaves_per_set))
-    room = (leaves["ports"] - topology.uplinks) // most_lanes
-    per_set = leaves["nodes_per_set"] or room
-    if room < 1 or per_set > room:
+    capacity = (leaves["ports"] - topology.uplinks) // most_lanes
+    per_set = leaves["nodes_per_set"] or capacity
+    if capacity < 1 or per_set > capacity:
         findings.add(
             "model.leaf_ports",
-            ("leaves", "ports" if room < 1 else "nodes_per_set"),
+            ("leaves", "ports" if capacity < 1 else "nodes_per_set"),
             f"leaves with {counted(leaves['ports'], 'port')}, {topology.uplinks} of them uplinks, "
-            f"have room for {max(room, 0)} nodes at {counted(most_lanes, 'port')} each",
-            "Have more ports, fewer links to spines, or fewer nodes_per_set",
-            (per_set, room),
+            f"hold only {max(capacity, 0)} nodes at {counted(most_lanes, 'port')} each",
+            "Use more ports, fewer links to spines, or fewer nodes_per_set",
+            (per_set, capacity),
         )
         return False
     topology.nodes_per_set = per_set
@@ -133,27 +133,27 @@ def _take_room(
             ("spines", "ports"),
             f"{counted(topology.leaves, 'leaf', 'leaves')} with "
             f"{counted(topology.links_per_leaf, 'link')} each need {counted(links, 'port')} on "
-            f"every spine, it has {spines['ports']}",
-            "Have more ports, or fewer links_per_leaf",
+            f"every spine, which has {spines['ports']}",
+            "Use more ports, or fewer links_per_leaf",
             (links, spines["ports"]),
         )
     sets = topology.leaves // topology.leaves_per_set
-    places = specs[-1].index + 1 if specs else 0
-    if places > sets * per_set:
+    positions = specs[-1].index + 1 if specs else 0
+    if positions > sets * per_set:
         findings.add(
             "model.more_nodes_than_ports",
             ("leaves", "count"),
-            f"{counted(places, 'node')}, but the leaves have ports for {sets * per_set} "
+            f"{counted(positions, 'node')}, but the leaves have ports for {sets * per_set} "
             f"({counted(sets, 'set')} for {per_set} each)",
-            f"Have {-(-places // per_set) * topology.leaves_per_set} leaves, leaves with more "
+            f"Use {-(-positions // per_set) * topology.leaves_per_set} leaves, leaves with more "
             "ports, or fewer nodes",
-            (places, sets * per_set),
+            (positions, sets * per_set),
         )
     return len(findings.found) == before
 
 
 def lay_lanes(planes: int, rail_to_leaf: Sequence[int]) -> tuple[Lane, ...]:
-    """The lanes of a node in order, each with its leaf and its place there."""
+    """The lanes of a node in order, with leaf and position."""
     return tuple(
         Lane(*divmod(number, planes), leaf, rail_to_leaf[:number].count(leaf))
         for number, leaf in enumerate(rail_to_leaf)
@@ -171,7 +171,7 @@ def interface_name(rails: dict[str, Any], rail: int, plane: int) -> str:
 
 
 def interface_names(rails: dict[str, Any]) -> list[str]:
-    """Of every lane of a node, in order."""
+    """The leaf of every lane of a node, in order."""
     lanes = (divmod(lane, rails["planes"]) for lane in range(rails["count"] * rails["planes"]))
     return [interface_name(rails, *lane) for lane in lanes]
 
@@ -179,7 +179,7 @@ def interface_names(rails: dict[str, Any]) -> list[str]:
 def plan_addresses(
     model: dict[str, Any], specs: list[NodeSpec], topology: Optional[Topology], findings: Findings
 ) -> Optional[AddressPlan]:
-    """The plan; None where no topology is known."""
+    """The address plan; None without a topology."""
     addresses, management = model["addresses"], model["management"]["subnet"]
     pool, path = addresses["pool"], ("addresses", "pool")
     if pool.overlaps(management):
@@ -187,7 +187,7 @@ def plan_addresses(
             "model.pool_in_management",
             path,
             f"{pool} overlaps the management subnet {management}",
-            "Give rails and management networks of their own",
+            "Use separate networks for rails and management",
             str(pool),
         )
     if topology is None or not specs:
@@ -201,8 +201,8 @@ def plan_addresses(
     else:
         plan = PointToPoint(pool, lanes)
     try:
-        plan.require_room(specs[-1].index + 1)
+        plan.require_capacity(specs[-1].index + 1)
     except Exhausted as exhausted:
-        remedy = "Take a larger pool, or another addresses.prefix"
+        remedy = "Use a larger pool, or another addresses.prefix"
         findings.add(exhausted.code, path, str(exhausted), remedy, exhausted.value)
     return plan

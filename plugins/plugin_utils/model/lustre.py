@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Every key of `shared_storage_lustre`. Validation, messages and docs/lustre.md come from here."""
+"""Every key of `shared_storage_lustre`: source of validation, messages and docs/lustre.md."""
 
 from __future__ import annotations
 

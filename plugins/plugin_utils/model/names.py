@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Every name of the cluster with its address, rendered once for all hosts.
+"""Names and addresses of the cluster, rendered once for all hosts.
 
-A host is sent the table as one string: a structure would be templated and copied again for each
-host, which is quadratic in their number.
+The module receives the table as one string. Ansible would template and copy a structure again for
+each host, which takes quadratic time.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from ...module_utils.names import is_host_name, rail_name
 from ..schema.findings import Findings
 
 Line = tuple[str, ...]
-"""An address, then its names, the canonical one first."""
+"""An address and its names, the canonical one first."""
 
 
 def lines(
     directory: Iterable[Mapping[str, Any]], domain: str, findings: Findings
 ) -> dict[str, list[Line]]:
-    """By host: its own line and one for each of its rails, in the order of the model.
+    """By host: its line and one line per rail, in the order of the model.
 
-    With a domain a host's canonical name is its full one; rails have short names only.
+    With a domain, the canonical name of a host is the full one. Rails have only short names.
     """
     found: dict[str, list[Line]] = {}
     owner: dict[str, str] = {}
@@ -35,14 +35,14 @@ def lines(
             for rail in host["rails"]
         ]
         for address, *names in mine:
-            for each in names:
-                _check(each, address, owner, findings)
+            for item in names:
+                _check(item, address, owner, findings)
         found.setdefault(name, []).extend(mine)
     return found
 
 
 def rendered(of_hosts: Mapping[str, Sequence[Line]]) -> dict[str, Any]:
-    """As the module cluster_hosts takes it: `table`, and by host its `own` names."""
+    """Arguments of the module cluster_hosts: `table`, and `own` names by host."""
     return {
         "table": "".join(f"{' '.join(line)}\n" for mine in of_hosts.values() for line in mine),
         "own": {

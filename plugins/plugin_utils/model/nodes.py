@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The compute nodes a model names, counted or listed, before they get rails."""
+"""Compute nodes of a model, counted or listed, without rails."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..schema.findings import Findings, Path
 
 @dataclass
 class NodeSpec:
-    """A node as the model states it. Paths are the places of its values."""
+    """A node as written in the model. Paths are the positions of its values."""
 
     name: str
     index: int
@@ -30,15 +30,15 @@ class NodeSpec:
 
 
 def specify(model: dict[str, Any], findings: Findings) -> list[NodeSpec]:
-    """Every node in order; none when it is not clear which there are."""
+    """Every node in order; empty if the model is ambiguous."""
     nodes = model["nodes"]
     counted, listed = nodes["count"], nodes["list"]
     if (counted is None) == (listed is None):
         findings.add(
             "model.counted_or_listed",
             ("nodes",),
-            "nodes are either counted or listed",
-            "Write one of count and list",
+            "nodes must be either counted or listed",
+            "Write count or list",
             (counted, listed),
         )
         return []
@@ -62,8 +62,8 @@ def specify(model: dict[str, Any], findings: Findings) -> list[NodeSpec]:
         findings.add(
             "model.no_nodes",
             ("nodes",),
-            "the cluster is empty: it has no node, or every node is absent",
-            "Keep at least one",
+            "the cluster has no node, or every node is absent",
+            "Use at least one",
         )
     _require_basics(specs, findings)
     return specs
@@ -100,7 +100,7 @@ def _specs(
 
 
 def _refine(spec: NodeSpec, entry: dict[str, Any], path: Path) -> None:
-    """Take over what an entry of one node sets, with its place."""
+    """Apply the values of a node's entry, with their paths."""
     for key in ("management", "pci", "gpu_pci"):
         if entry[key] is not None:
             setattr(spec, key, entry[key])
@@ -120,7 +120,7 @@ def _require_basics(specs: list[NodeSpec], findings: Findings) -> None:
             "model.no_management_address",
             ("nodes", "management_first"),
             f"{without[0]}{more} no management address",
-            "Give the first node's here, or each its own management",
+            "Set `management_first` here, or `management` on every node",
             (without[0], len(without)),
         )
     if any(spec.slots == 0 for spec in specs):
@@ -128,5 +128,5 @@ def _require_basics(specs: list[NodeSpec], findings: Findings) -> None:
             "model.no_slots",
             ("nodes", "slots"),
             "nodes without GPUs (gpus.count is 0) have no MPI slots",
-            "Write the slots of a node, or how many GPUs it has",
+            "Write the slots per node, or the number of GPUs",
         )

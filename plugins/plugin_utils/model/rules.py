@@ -11,7 +11,7 @@ from typing import Any
 from ...module_utils.core.text import counted, nearest, some
 from ...module_utils.names import is_host_name, rail_name
 from ..schema.findings import Finding, Findings, Path
-from .addresses import Network, text
+from .addresses import Subnet, text
 from .cluster import ROLES, rack_group
 from .layout import Topology, interface_names
 from .nodes import NodeSpec
@@ -131,7 +131,7 @@ def check_management(
     model: dict[str, Any], specs: list[NodeSpec], switches: dict[str, list[str]], findings: Findings
 ) -> None:
     """Each management address is in the subnet and unique."""
-    subnet: Network = model["management"]["subnet"]
+    subnet: Subnet = model["management"]["subnet"]
     owner: dict[int, str] = {}
     outside: dict[Path, list[tuple[str, int]]] = {}
     taken: dict[Path, list[tuple[str, int]]] = {}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 from ...module_utils.qos import IP_MTU_LIMITS
-from ..fabric.base import UNNAMED, Naming
+from ..fabric.base import UNNAMED, PortNaming
 from ..fabric.chip_keys import CHIP_NAME, CHIPS
 from ..fabric.systems import SYSTEMS
 from ..qos.contract import CONTRACT, VARIABLE
@@ -32,7 +32,7 @@ from ..schema.kinds import (
     is_mapping,
     shown,
 )
-from .addresses import Network
+from .addresses import Subnet
 from .software import KEY as SOFTWARE_KEY
 from .software import SOFTWARE
 from .storage_keys import FILE_SYSTEMS
@@ -99,7 +99,7 @@ PRIVATE = "10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16"
 class _Subnet(Kind):
     reads_text = True
 
-    def convert(self, value: Any) -> Network:
+    def convert(self, value: Any) -> Subnet:
         try:
             if not re.search(r"/\d{1,2}$", str(value)):
                 raise ValueError("no prefix length")
@@ -107,7 +107,7 @@ class _Subnet(Kind):
         except ValueError as error:
             problem = f"{shown(value)} is not an IPv4 network ({error})"
             raise Invalid("model.network", problem, "Write one such as 10.0.0.0/24") from error
-        found = Network(int(network.network_address), network.prefixlen)
+        found = Subnet(int(network.network_address), network.prefixlen)
         if found.no_hosts:
             problem = f"{found} overlaps {found.no_hosts}, which has no host addresses"
             raise Invalid("model.network_without_hosts", problem, f"Choose one in {PRIVATE}")
@@ -366,7 +366,7 @@ _PORT_NAMES = Text(
 )
 
 
-def _by_system(text: Callable[[Naming], str]) -> str:
+def _by_system(text: Callable[[PortNaming], str]) -> str:
     """The default of a switch without a system, then the systems that differ from it."""
     usual = text(UNNAMED)
     others: dict[str, list[str]] = {}

@@ -392,7 +392,7 @@ def finish(value: dict[str, Any], findings: Findings, path: Path) -> SoftwareSet
     _check_keys(value, findings, path)
     rdma = value["rdma"]
     profile = rdma["profile"] or (DOCA_PROFILE if rdma["source"] == DOCA else "")
-    archives = [{**each, "prefix": _prefix(**each)} for each in value["mpi"]["archives"]]
+    archives = [{**item, "prefix": _prefix(**item)} for item in value["mpi"]["archives"]]
     mpi = value["mpi"]
     wheel = mpi["impi"]
     if wheel:
@@ -421,7 +421,8 @@ def _built(value: dict[str, Any]) -> dict[str, Any]:
                 options += [f"--with-cuda-libdir={CUDA}/lib64/stubs", CUDA_MODULES]
         builds.append({**given, "name": name, "options": [*options, *given["options"]]})
     known = {**value["rdma"], "cuda": value["cuda"]}
-    text = json.dumps([known, [[one["sha256"], one["options"]] for one in builds]], sort_keys=True)
+    inputs = [[build["sha256"], build["options"]] for build in builds]
+    text = json.dumps([known, inputs], sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     return {"prefix": f"{PREFIXES}/source-{digest}", "cuda": bool(value["cuda"]), "builds": builds}
 
@@ -488,7 +489,7 @@ def _check_keys(value: dict[str, Any], findings: Findings, path: Path) -> None:
                 f"{dotted((*path, 'mpi', 'provider'))} is {mpi['provider']}",
                 "Write it" if not mpi[key] else f"Remove it, or write provider: {of}",
             )
-    for name, needed, why in (
+    for name, needed, reason in (
         ("cuda", bool(driver and driver["manage"]), "it provides the driver"),
         ("doca", rdma["source"] == DOCA, "rdma.source is doca"),
     ):
@@ -496,6 +497,6 @@ def _check_keys(value: dict[str, Any], findings: Findings, path: Path) -> None:
             findings.add(
                 "software.no_repository",
                 (*path, "repositories", name),
-                f"is missing, but {why}",
+                f"is missing, but {reason}",
                 "Add it with key and key_sha256",
             )

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Which versions of a software set are known not to go together, from published bounds.
+"""Incompatible versions in a software set, from published limits.
 
-docs/software-set.md is written from here. A version without a package has no rule: its layer stops
-before it changes anything. To add what was learnt, add a rule with its source.
+docs/software-set.md is generated from these rules. A version without packages needs no rule: its
+layer stops before it changes anything. Each rule cites its source.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ REFUSED, WARNED, UNKNOWN = "refused", "warned", "unknown"
 STATUSES = (REFUSED, WARNED, UNKNOWN)
 
 BLACKWELL_MINIMUM = 570
-"""Branch of the first fabric manager for HGX B200 and B300."""
+"""First branch of fabric manager for HGX B200 and B300."""
 DATED = "2026-11-28"
-"""The day on which the tables here were compared with their sources."""
+"""Date of the last comparison with the sources."""
 CUDA_MINIMUM = {"12": "525.60.13", "13": "580.65.06"}
-"""Oldest driver that runs programs of a CUDA major, by minor version compatibility."""
+"""Oldest driver for a CUDA major version, by minor version compatibility."""
 CUDA_DRIVER = {
     "12.8": "570.26",
     "12.9": "575.51.03",
@@ -39,26 +39,26 @@ CUDA_DRIVER = {
     "13.3": "610.43.02",
     "13.4": "615.71.09",
 }
-"""The driver that each toolkit was published with: from it on nothing of the toolkit is missing.
+"""The driver published with each toolkit, which supports all of its features.
 
-Since 13.4 toolkits come without a driver: there it is the first one of which nvidia-smi reports
-this CUDA version."""
+Toolkits since 13.4 include no driver: here, the first one whose nvidia-smi reports this CUDA
+version."""
 OPEN_ONLY_BRANCH = 615
 """The first branch without packages of proprietary modules."""
 HANGS = ("570.133.20", "580.105.08")
-"""Drivers with which nvidia-smi hung on HGX B200 after some 66 days. Drivers between them were not
-reported in either way."""
+"""Drivers with which nvidia-smi hung on HGX B200 after about 66 days. There are no reports about
+the drivers between them."""
 DMA_BUF_KERNEL = "5.12"
 DMA_BUF = "docs.nvidia.com/datacenter/cloud-native/gpu-operator/latest/gpu-operator-rdma.html"
 PEERMEM = "GPUDirect RDMA has no dma-buf there and needs nvidia_peermem"
 
 
 @dataclass(frozen=True)
-class Rule:
+class VersionRule:
     name: str
     status: str
     key: str
-    """The key below `software` that it is about."""
+    """The key below `software` that it concerns."""
     when: str
     """The combination."""
     reason: str
@@ -76,14 +76,14 @@ class Rule:
         return f"{self.status}: software.{self.key}: {self.problem(software)}. {self.remedy}."
 
 
-def evaluate(software: SoftwareSet) -> list[Rule]:
-    """The rules that hold for the set, what is refused first."""
+def evaluate(software: SoftwareSet) -> list[VersionRule]:
+    """The rules that apply to the set, refusals first."""
     found = [rule for rule in RULES if rule.holds(software)]
     return sorted(found, key=lambda rule: STATUSES.index(rule.status))
 
 
 def older(one: str, other: str) -> bool:
-    """By numbers: `580.95.05` is older than `580.105.08`, and `13` is `13.0`."""
+    """Compare numerically: `580.95.05` is older than `580.105.08`, and `13` equals `13.0`."""
     return _number(one) < _number(other)
 
 
@@ -100,7 +100,7 @@ def _kernel(software: SoftwareSet) -> str:
 
 
 def _doca_kernel(software: SoftwareSet) -> str:
-    """The verdict about the kernel that the set names. Nodes check the one that runs."""
+    """VersionRule for the kernel in the set. Nodes check the running one."""
     if software.rdma.source != DOCA or not software.kernel:
         return ""
     return doca_kernels.verdict(software.rdma.version, software.kernel)
@@ -128,23 +128,23 @@ def _cuda_newer(software: SoftwareSet) -> bool:
 
 
 def _cuda_unknown(software: SoftwareSet) -> bool:
-    """Whether the toolkit is past the table. Older ones need no current driver."""
+    """Whether the toolkit is newer than the table. Older ones work with current drivers."""
     past = software.cuda not in CUDA_DRIVER and older(next(iter(CUDA_DRIVER)), software.cuda)
     return bool(software.driver) and past and not _cuda_too_new(software)
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
+RULES: tuple[VersionRule, ...] = (
+    VersionRule(
         "blackwell_proprietary",
         REFUSED,
         "driver.modules",
         "proprietary modules for B300 or B200",
-        "Blackwell runs with the open modules alone",
-        "Write modules: open, or leave it out",
+        "Blackwell requires the open modules",
+        "Write modules: open, or remove it",
         "developer.nvidia.com/blog/nvidia-transitions-fully-towards-open-source-gpu-kernel-modules",
         _of_driver(lambda d: d.gpu in NVLINK5 and d.modules == PROPRIETARY),
     ),
-    Rule(
+    VersionRule(
         "proprietary_branch",
         REFUSED,
         "driver.modules",
@@ -156,17 +156,17 @@ RULES: tuple[Rule, ...] = (
             lambda d: d.manage and d.branch >= OPEN_ONLY_BRANCH and d.modules == PROPRIETARY
         ),
     ),
-    Rule(
+    VersionRule(
         "blackwell_branch",
         REFUSED,
         "driver.version",
         f"a branch below {BLACKWELL_MINIMUM} for B300 or B200",
-        f"their fabric manager begins with branch {BLACKWELL_MINIMUM}",
-        f"Choose branch {BRANCH_OF_13} or later, which CUDA 13 needs too",
+        f"their first fabric manager is of branch {BLACKWELL_MINIMUM}",
+        f"Choose branch {BRANCH_OF_13} or later, which CUDA 13 also needs",
         "HGX B200 from 570.133.20 on: github.com/NVIDIA/cloud-native-docs/pull/184",
         _of_driver(lambda d: d.gpu in NVLINK5 and 0 < d.branch < BLACKWELL_MINIMUM),
     ),
-    Rule(
+    VersionRule(
         "cuda_driver",
         REFUSED,
         "cuda",
@@ -177,7 +177,7 @@ RULES: tuple[Rule, ...] = (
         "docs.nvidia.com/cuda/cuda-toolkit-release-notes",
         _cuda_too_new,
     ),
-    Rule(
+    VersionRule(
         "cuda_minor",
         WARNED,
         "cuda",
@@ -189,17 +189,17 @@ RULES: tuple[Rule, ...] = (
         "docs.nvidia.com/cuda/cuda-toolkit-release-notes",
         _cuda_newer,
     ),
-    Rule(
+    VersionRule(
         "cuda_unknown",
         UNKNOWN,
         "cuda",
-        f"a toolkit past the table of {DATED}, which ends with {[*CUDA_DRIVER][-1]}",
-        "which driver it needs is not known here",
+        f"a toolkit newer than the table of {DATED}, which ends with {[*CUDA_DRIVER][-1]}",
+        "the required driver is unknown here",
         "Read its release notes; nvidia-smi of the driver reports this CUDA version or a later one",
         "docs.nvidia.com/cuda/cuda-toolkit-release-notes",
         _cuda_unknown,
     ),
-    Rule(
+    VersionRule(
         "driver_hangs",
         WARNED,
         "driver.version",
@@ -209,18 +209,18 @@ RULES: tuple[Rule, ...] = (
         "github.com/NVIDIA/open-gpu-kernel-modules/issues/971",
         _of_driver(lambda d: d.gpu in NVLINK5 and d.version in HANGS),
     ),
-    Rule(
+    VersionRule(
         "nvlink_rdma",
         REFUSED,
         "rdma.source",
         "rdma.source none with B300 or B200",
         "NVLSM needs ib_umad and mlx5_ib, which the layer rdma loads; without it CUDA fails with "
-        "error 802 while nvidia-smi looks well",
+        "error 802 although nvidia-smi reports no error",
         "Write doca or inbox",
         "github.com/NVIDIA/gpu-operator/issues/2781",
         lambda s: bool(s.driver and s.driver.gpu in NVLINK5 and s.rdma.source == NO_RDMA),
     ),
-    Rule(
+    VersionRule(
         "dma_buf_modules",
         WARNED,
         "driver.modules",
@@ -230,29 +230,29 @@ RULES: tuple[Rule, ...] = (
         DMA_BUF,
         _of_driver(lambda d: d.gpu not in NVLINK5 and d.modules == PROPRIETARY),
     ),
-    Rule(
+    VersionRule(
         "unknown_kernel",
         UNKNOWN,
         "kernel",
         "DOCA with other kernels than those of EL up to 9.7 and 10.1, with DOCA 3.2.3 also of 9.8 "
         "and 10.2; Ubuntu's 5.15 and 6.8, from DOCA 3.4 on also 7.0",
-        "whether its drivers build for this kernel is not known",
-        "Try one node first: the layer rdma checks what DKMS made",
+        "it is unknown whether its drivers build for this kernel",
+        "Try one node first: the layer rdma checks the DKMS modules",
         "docs.nvidia.com/doca/archive/3-2-1/general-support; Ubuntu's are a guess",
         lambda s: _doca_kernel(s) == doca_kernels.UNKNOWN,
     ),
-    Rule(
+    VersionRule(
         "doca_kernel",
         WARNED,
         "kernel",
         "DOCA before 3.2.3 with the kernel of EL 9.8 or 10.2",
-        "its drivers do not build, and no NVIDIA NIC has one after the next boot",
+        "its drivers do not build, so NVIDIA NICs have no driver after the next boot",
         "Choose DOCA 3.2.3, or the kernel of an older minor release",
         "github.com/Azure/azhpc-images/pull/567, "
         "github.com/stackhpc/stackhpc-kayobe-config/pull/2430",
         lambda s: _doca_kernel(s) == doca_kernels.FAILS,
     ),
-    Rule(
+    VersionRule(
         "dma_buf_kernel",
         WARNED,
         "kernel",
@@ -267,24 +267,24 @@ RULES: tuple[Rule, ...] = (
 BY_CONSTRUCTION = (
     (
         "fabric manager, NSCQ, IMEX or persistenced of another version than the driver",
-        "there is no key for their versions, and they are installed in one transaction with it",
+        "their versions have no key, and one transaction installs them with the driver",
     ),
     (
         "`mft` from two sources",
-        "DOCA's is installed where the set has DOCA, else that of the CUDA repository; the other "
-        "one is never offered",
+        "DOCA's is installed if the set has DOCA, else that of the CUDA repository; the other "
+        "one is hidden",
     ),
     (
-        "the vendor's pinning package beside the pins of this collection",
+        "the vendor's pinning package in addition to the pins of this collection",
         "`nvidia-driver-pinning-*` of the set's driver is removed",
     ),
     (
         "open and proprietary modules, or packages of two branches, side by side",
-        "the other ones are removed in the same plan",
+        "the other ones are removed in the same transaction",
     ),
     (
         "NCCL built for another CUDA major than the toolkit's, or DCGM than the driver's",
         "NCCL's revision follows from `cuda`, the name of DCGM's package from `driver.version`",
     ),
 )
-"""Invalid combinations that cannot be written."""
+"""Invalid combinations that no model can express."""

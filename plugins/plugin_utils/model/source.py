@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A YAML file with its line numbers: plain values for the schema, places for the messages."""
+"""A YAML file as plain values, with line numbers for messages."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from ..schema.findings import Finding, Findings, Path, listed
 
 _TOP_KEY = re.compile(r"^\w+\s*:", re.M)
 _MOST_KEYS = 1000
-"""Keys at the top that are read: unknown or double ones are among them, and found in time."""
+"""Limit for top-level keys, so that errors are found in bounded time."""
 _DEEPEST = 50
-"""Levels below which nothing is read; Ansible's own code ends at some 200."""
+"""Maximum depth; Ansible's code fails at about 200."""
 YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 DRAFT = "# Draft of a cluster model"
-"""Begins the first line of what playbooks/discover.yml writes of machines' answers."""
+"""Start of the first line of files that playbooks/discover.yml writes."""
 
 
 class ModelError(Exception):
-    """The model cannot be compiled. `findings` has every reason, in the order of the file."""
+    """The model is invalid. `findings` has every error, in the order of the file."""
 
     def __init__(self, source: str, findings: Iterable[Finding]) -> None:
         self.source = source
@@ -33,26 +33,26 @@ class ModelError(Exception):
         super().__init__(listed(f"{source}: this cluster model has", self.findings))
 
 
-class Source:
-    """One model file: its name, its content as Python values, and where each value stands."""
+class ModelSource:
+    """One model file: its name, its content as Python values, and their positions."""
 
     def __init__(self, name: str, data: Any, root: Any = None) -> None:
         self.name = name
         self.data = data
         self._root = root
         self._below: dict[int, dict[Any, tuple[int, Any]]] = {}
-        """Line and value of each key, of mappings that were asked for, by their nodes' ids."""
+        """Line and value of each key, by the id of the mapping's node."""
 
     def line(self, path: Path) -> Optional[int]:
-        """The 1-based line of the value at `path`, or of the nearest thing around it."""
+        """The line of the value at `path`, counted from 1, or of the closest parent."""
         _node, line = self._walk(path)
         return line
 
     def text(self, path: Path) -> Optional[str]:
-        """The scalar at `path` as it is written in the file.
+        """The scalar at `path` as written in the file.
 
-        YAML reads the PCI address `0000:11:00.0` as a number to base 60 and `07` as an octal one;
-        keys that are text take what the operator wrote.
+        YAML reads the PCI address `0000:11:00.0` as a number of base 60, and `07` as octal. Text
+        keys use the original.
         """
         node, _line = self._walk(path)
         return node.value if isinstance(node, yaml.ScalarNode) else None
@@ -78,8 +78,8 @@ class Source:
         return node, line
 
 
-def read(name: str, text: str) -> Source:
-    """Parse `text`. Raises ModelError when it is not YAML or writes a key twice."""
+def read(name: str, text: str) -> ModelSource:
+    """Parse `text`. Raises ModelError if it is not YAML or has duplicate keys."""
     findings = Findings()
     beyond = next(islice(_TOP_KEY.finditer(text), _MOST_KEYS, None), None)
     loader = YamlLoader(text[: beyond.start()] if beyond else text)
@@ -98,24 +98,24 @@ def read(name: str, text: str) -> Source:
         problem = "not YAML: " + (getattr(error, "problem", None) or str(error))
         if isinstance(error, RecursionError) or "nesting depth" in problem:
             problem = f"nested too deeply, more than {_DEEPEST} levels"
-        finding = Finding("model.not_yaml", (), problem, "Correct the syntax there", line)
+        finding = Finding("model.not_yaml", (), problem, "Correct the syntax", line)
         raise ModelError(name, [finding]) from error
     finally:
         loader.dispose()
     if findings:
         raise ModelError(name, findings.found)
-    return Source(name, data, root)
+    return ModelSource(name, data, root)
 
 
 def _find_templates(node: Any, path: Path, findings: Findings) -> None:
-    """The values of a draft come from machines: no template in them may run on the controller."""
+    """Reject templates in a draft, whose values come from machines."""
     if isinstance(node, yaml.ScalarNode):
         if re.search(r"{[{%#]", node.value):
             finding = Finding(
                 "model.draft_template",
                 path,
-                "is a template, in a file that its first line calls a draft of machines' answers",
-                "Look where it comes from. If you wrote it, remove the first line of the file",
+                "is a template, but the first line of the file marks it as a draft from machines",
+                "Find out where it comes from. If you wrote it, remove the first line of the file",
                 node.start_mark.line + 1,
                 node.value,
             )
@@ -130,13 +130,13 @@ def _find_templates(node: Any, path: Path, findings: Findings) -> None:
 
 
 _MOST = 10_000_000
-"""Values in a model, aliases written out: a hundred for each of 100,000 nodes."""
+"""Limit for values with expanded aliases: a hundred for each of 100,000 nodes."""
 
 
 def _find_repeated(node: Any, path: Path, findings: Findings, sizes: dict[int, int]) -> int:
-    """Keys written twice, of which YAML would silently take the last, and aliases without end.
+    """Report duplicate keys, of which YAML silently takes the last, and recursive aliases.
 
-    Returns how many values the node has with its aliases written out; `sizes` has those known.
+    Returns the number of values of the node with expanded aliases; `sizes` caches it.
     """
     if isinstance(node, yaml.ScalarNode):
         return 1
@@ -144,7 +144,7 @@ def _find_repeated(node: Any, path: Path, findings: Findings, sizes: dict[int, i
         return sizes[id(node)]
     if len(path) > _DEEPEST:
         raise yaml.MarkedYAMLError(None, None, "nesting depth", node.start_mark)
-    sizes[id(node)] = _MOST  # what an alias in it to itself has
+    sizes[id(node)] = _MOST  # for an alias to itself
     size = 1
     if isinstance(node, yaml.MappingNode):
         first: dict[str, int] = {}
@@ -153,7 +153,9 @@ def _find_repeated(node: Any, path: Path, findings: Findings, sizes: dict[int, i
             if key.value in first:
                 problem = f"is written twice, first in line {first[key.value]}"
                 findings.found.append(
-                    Finding("model.key_twice", place, problem, "Keep one of them", line, key.value)
+                    Finding(
+                        "model.key_twice", place, problem, "Remove one of them", line, key.value
+                    )
                 )
             first.setdefault(key.value, line)
             size += _find_repeated(value, place, findings, sizes)
@@ -162,8 +164,8 @@ def _find_repeated(node: Any, path: Path, findings: Findings, sizes: dict[int, i
             size += _find_repeated(value, (*path, index), findings, sizes)
     if size > _MOST:
         at = node.start_mark.line + 1
-        problem = "aliases (*name) repeat themselves: written out, it has no end or is far too long"
-        remedy = "Write what it has to be"
+        problem = "aliases (*name) are recursive, or expand to too many values"
+        remedy = "Write the value instead"
         findings.found.append(Finding("model.aliases", path, problem, remedy, at))
         size = 1
     sizes[id(node)] = size

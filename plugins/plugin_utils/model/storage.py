@@ -24,7 +24,7 @@ from ...module_utils.storage.file_system import (
     of_variable,
 )
 from ..schema.findings import Findings, Path, dotted
-from .addresses import Addresses
+from .addresses import HostAddresses
 from .storage_keys import PLAIN_PATH
 
 _WITHOUT_MOUNTS = ("all", "leaf", "spine", "ungrouped")
@@ -91,7 +91,7 @@ class Site:
     groups: tuple[str, ...]
     hosts: Collection[str]
     """Nodes, launcher and storage hosts, by name."""
-    addresses: Optional[Addresses] = None
+    addresses: Optional[HostAddresses] = None
     doubts: Optional[Findings] = None
     """Receives problems that a network outside the model may solve."""
 
@@ -156,7 +156,7 @@ def _check_one(entry: Value, findings: Findings, at: Path, site: Optional[Site])
 
 
 def _check_addresses(
-    entry: Value, findings: Findings, doubts: Findings, at: Path, addresses: Addresses
+    entry: Value, findings: Findings, doubts: Findings, at: Path, addresses: HostAddresses
 ) -> None:
     host = (entry["serve"] or {}).get("host", "")
     for written in re.finditer(_ADDRESS, entry["source"].rpartition(":/")[0]):

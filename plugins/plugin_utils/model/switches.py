@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What each leaf and spine is: its system, its chip, and the names of its ports."""
+"""System, chip and port names of every leaf and spine."""
 
 from __future__ import annotations
 
@@ -19,40 +19,41 @@ from ..fabric.systems import SYSTEMS
 from ..schema.findings import Findings, Path
 
 _USUAL_LANES = {800: 8}
-"""By speed, of a chip that is not known: lanes of 100G. Where they are of 200G, the layer fabric
-refuses the names, which pass over ports of the switch."""
+"""By speed, for an unknown chip with lanes of 100G. If the lanes have 200G, the names skip ports of
+the switch, and the layer fabric refuses them."""
 
 
 @dataclass(frozen=True)
 class Ports:
-    """How the ports of a switch are named."""
+    """Names of the ports of a switch."""
 
     count: int
     pattern: str
     start: int
     step: int
     computed: bool = False
-    """`step` is neither written nor the system's: it is how many lanes a port of the chip has."""
+    """`step` is computed from the lanes of a port of the chip."""
     listed: tuple[str, ...] = ()
-    """Instead of a pattern: those of a model that names them, broken out or of several speeds."""
+    """Names listed in the model, in place of a pattern: breakouts, or several speeds."""
 
     def names(self) -> list[str]:
-        places = range(self.count)
-        by_number = (self.pattern.format(self.start + at * self.step) for at in places)
+        by_number = (
+            self.pattern.format(self.start + index * self.step) for index in range(self.count)
+        )
         return [*self.listed] or [*by_number]
 
 
 @dataclass(frozen=True)
 class SwitchKind:
     system: str
-    """Empty where the model has none."""
+    """Empty if the model names none."""
     asic: str
     """Likewise."""
     ports: Ports
 
 
 def read_switches(model: dict[str, Any], findings: Findings) -> dict[str, list[SwitchKind]]:
-    """Every leaf and spine in order; fewer where something was found."""
+    """Every leaf and spine in order; fewer if there are findings."""
     check_asics(model["asics"], findings, ("asics",))
     found = {
         section: _kinds(model, section, findings) if model[section] else []
@@ -70,16 +71,16 @@ def _check_spectrum_x(found: dict[str, list[SwitchKind]], findings: Findings) ->
             findings.add(
                 "model.spectrum_x_system",
                 (section, "system"),
-                f"{system} is not configured in roce_qos.fabric_mode {SPECTRUM_X}: switches of "
-                f"Spectrum-X are known here as {', '.join(capable)}",
-                "Leave it out, and write leaves.port and spines.port where ports have names of "
-                "that system: the layers fabric and links then leave these switches alone",
+                f"{system} is not supported in roce_qos.fabric_mode {SPECTRUM_X}, which requires "
+                f"{', '.join(capable)}",
+                "Leave it out, and write leaves.port and spines.port if the ports have names of "
+                "that system: the layers fabric and links then skip these switches",
                 system,
             )
 
 
 def port_names(kinds: Iterable[SwitchKind]) -> list[list[str]]:
-    """Names of all ports of each switch. Like switches share one list."""
+    """Port names of each switch. Equal switches share one list."""
     made: dict[Ports, list[str]] = {}
     return [made.setdefault(kind.ports, kind.ports.names()) for kind in kinds]
 
@@ -88,7 +89,10 @@ def _kinds(model: dict[str, Any], section: str, findings: Findings) -> list[Swit
     switch, asics = model[section], model["asics"]
     speed: int = switch.get("speed_gbps") or model["rails"]["speed_gbps"]
     pairs = list(
-        zip(_each(section, "system", switch, findings), _each(section, "asic", switch, findings))
+        zip(
+            _per_switch(section, "system", switch, findings),
+            _per_switch(section, "asic", switch, findings),
+        )
     )
     made: dict[tuple[str, str], Optional[SwitchKind]] = {}
     for index, (system, name) in enumerate(pairs):
@@ -120,8 +124,8 @@ def _kinds(model: dict[str, Any], section: str, findings: Findings) -> list[Swit
     return [kind for kind in map(made.get, pairs) if kind is not None]
 
 
-def _each(section: str, key: str, switch: dict[str, Any], findings: Findings) -> list[str]:
-    """One word for every switch, whether the model has one for all or a list."""
+def _per_switch(section: str, key: str, switch: dict[str, Any], findings: Findings) -> list[str]:
+    """One value per switch, from a list or from one value for all."""
     value = switch[key]
     if not isinstance(value, list):
         return [value or ""] * switch["count"]
@@ -130,7 +134,7 @@ def _each(section: str, key: str, switch: dict[str, Any], findings: Findings) ->
             "model.words_for_switches",
             (section, key),
             f"{counted(len(value), 'entry', 'entries')} for {switch['count']} {section}",
-            "Write as many as there are switches, or one word for all",
+            "Write as many as there are switches, or one for all",
             len(value),
         )
         return []
@@ -176,27 +180,27 @@ def _kind(
     return SwitchKind(system, chip.name, ports)
 
 
-_MOST_NAMES = 4096
-"""Of one switch."""
+_MAX_NAMES = 4096
+"""Ports of one switch."""
 _NUMBER = r"(0|[1-9][0-9]{0,4})"
 _BRACES = re.compile(rf"\{{{_NUMBER}\.\.{_NUMBER}(?:\.\.([1-9][0-9]?))?\}}|\{{(\w+(?:,\w+)+)\}}")
 
 
 def expanded(text: str) -> list[str]:
-    """Names as a shell makes them of braces: `swp{1..64}s{0..1}`, `Ethernet{0..504..8}`,
-    `Ethernet{1..64}/{1,5}`. Empty where there is a brace of another kind, or no end of names."""
+    """Expand braces as a shell does: `swp{1..64}s{0..1}`, `Ethernet{0..504..8}`,
+    `Ethernet{1..64}/{1,5}`. Empty for other braces and for too many names."""
     choices: list[Sequence[object]] = []
     end = 0
     for match in _BRACES.finditer(text):
-        first, last, step, words = match.groups()
-        several = words.split(",") if words else range(int(first), int(last) + 1, int(step or 1))
+        first, last, step, listed = match.groups()
+        several = listed.split(",") if listed else range(int(first), int(last) + 1, int(step or 1))
         choices += [(text[end : match.start()],), several]
         end = match.end()
     choices.append((text[end:],))
     literal = "".join(map(str, chain.from_iterable(choices[::2])))
-    if re.search(r"[{},]", literal) or prod(map(len, choices)) > _MOST_NAMES:
+    if re.search(r"[{},]", literal) or prod(map(len, choices)) > _MAX_NAMES:
         return []
-    return ["".join(map(str, one)) for one in product(*choices)]
+    return ["".join(map(str, parts)) for parts in product(*choices)]
 
 
 def _listed(switch: dict[str, Any], section: str, findings: Findings) -> tuple[str, ...]:
@@ -207,13 +211,13 @@ def _listed(switch: dict[str, Any], section: str, findings: Findings) -> tuple[s
             findings.add(
                 "model.port_names",
                 (section, "port", index),
-                f"{text!r} names no ports, or some that are named already",
+                f"{text!r} names no ports, or ports that are already listed",
                 "Write names, or ranges such as swp{1..64}s{0..1}, Ethernet{1..64}/{1,5} and "
                 "Ethernet{0..504..8}",
                 text,
             )
         found.update(dict.fromkeys(names))
-        if len(found) > _MOST_NAMES:
+        if len(found) > _MAX_NAMES:
             break
     if not findings and len(found) != switch["ports"]:
         findings.add(

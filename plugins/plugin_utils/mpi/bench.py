@@ -98,7 +98,7 @@ def pairs_of(ranks: Sequence[Rank], names: Sequence[str]) -> list[Pair]:
         named = []
         for name in names:
             places = [part.strip() for part in name.split(" - ")]
-            unknown = [place for place in places if place not in by_place]
+            unknown = [name for name in places if name not in by_place]
             if len(places) != 2 or unknown or places[0] == places[1]:
                 raise PlanError(
                     f"mpi_bench_pairs: {name!r} is not a pair of ranks such as "
@@ -213,14 +213,14 @@ def parse(output: str, where: str = "", ranks: int = 2) -> list[Sweep]:
     """Sweeps in the output of OSU's programs or of sweep.py, with or without mpirun's prefixes."""
     sweeps: list[Sweep] = []
     for line in _lines(output):
-        title, place = TITLE.match(line), WHERE.match(line)
+        title, heading = TITLE.match(line), WHERE.match(line)
         row = ROW.match(line)
         if title and title[1] in TITLES:
             benchmark = TITLES[title[1]]
             sweeps.append(Sweep(benchmark, where, 2 if benchmark in PAIRWISE else ranks))
-        elif place and sweeps:
-            sweeps[-1].where = place[1] or f"{place[2]} ranks"
-            sweeps[-1].ranks = int(place[2] or 2)
+        elif heading and sweeps:
+            sweeps[-1].where = heading[1] or f"{heading[2]} ranks"
+            sweeps[-1].ranks = int(heading[2] or 2)
         elif row and sweeps:
             sweeps[-1].add(int(row[1]), float(row[2]))
     return sweeps

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What the contract means for switch ports and for NICs, in no vendor's terms."""
+"""The contract compiled for switch ports and NICs, independent of vendors."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ LOSSY_PRIORITY_GROUP = 0
 
 @dataclass(frozen=True)
 class Queue:
-    """One class as a switch serves it."""
+    """A class of the contract as an egress queue."""
 
     name: str
-    """`roce`, `cnp`, `best_effort`, or that of a further class."""
+    """`roce`, `cnp`, `best_effort`, or the name of a further class."""
     traffic_class: int
     """Also the number of its egress queue."""
     priority: int
-    """What a PFC frame names it by; VLAN tags as well, where there are any."""
+    """802.1p priority, used by PFC frames and VLAN tags."""
     priority_group: int
-    """Its buffer on the way in. A lossless class has its own, of the number of its priority."""
+    """Ingress buffer. A lossless class has a separate one, numbered as its priority."""
     dscps: tuple[int, ...]
     lossless: bool
     strict: bool
     weight_percent: int
-    """0 for a strict one."""
+    """0 for a strict queue."""
     ecn: Optional[Ecn]
 
 
@@ -47,7 +47,7 @@ class Queue:
 class PfcWatchdog:
     enabled: bool
     poll_ms: int
-    """Twice within `detection_ms`: less often is refused by EOS."""
+    """Half of `detection_ms`: some systems refuse longer intervals."""
     detection_ms: int
     restoration_ms: int
     action: str
@@ -57,21 +57,21 @@ class PfcWatchdog:
 class FabricIntent:
     fabric_mode: str
     trust: str
-    """`dscp`, on every port, towards nodes and between switches."""
+    """`dscp`, on every port."""
     queues: tuple[Queue, ...]
-    """Every class once, in the order of traffic classes."""
+    """All classes, by traffic class."""
     dscp_to_traffic_class: tuple[int, ...]
-    """Place = DSCP, all 64: a switch's own default map is never relied on."""
+    """Indexed by DSCP, all 64: defaults of switches are never relied on."""
     pfc_priorities: tuple[int, ...]
     xoff_bytes: Optional[int]
-    """None: the switch decides from its free buffer."""
+    """None: the switch decides by its free buffer."""
     pool_percent: Optional[int]
-    """Share of the buffer for lossless traffic. None: the switch's own."""
+    """Share of the buffer for lossless traffic. None: the default of the switch."""
     watchdog: PfcWatchdog
     mtu_ip: int
-    """The largest IP packet."""
+    """Largest IP packet, in bytes."""
     mtu_frame: int
-    """The same as an Ethernet frame, with header and checksum and without VLAN tag."""
+    """Largest Ethernet frame in bytes, with header and checksum, without VLAN tag."""
     cable_metres: Cables
 
     def queue(self, name: str) -> Queue:
@@ -98,12 +98,12 @@ def fabric_intent(contract: Contract) -> FabricIntent:
 
 
 def _queues(contract: Contract) -> tuple[Queue, ...]:
-    """Every class, in the order of traffic classes, as NICs and switches sort packets."""
+    """All classes by traffic class, the same for NICs and switches."""
     roce, cnp, further = contract.roce, contract.cnp, contract.classes
     ecn = contract.ecn if contract.dcqcn else None
     marked = {*contract.roce_dscps, cnp.dscp, *(dscp for entry in further for dscp in entry.dscps)}
     unmarked = tuple(dscp for dscp in range(DSCPS) if dscp not in marked)
-    found = [
+    queues = [
         _queue("roce", roce, contract.roce_dscps, roce.bandwidth_percent, lossless=True, ecn=ecn),
         _queue("cnp", cnp, (cnp.dscp,), 0),
         _queue(
@@ -111,7 +111,7 @@ def _queues(contract: Contract) -> tuple[Queue, ...]:
         ),
         *(_queue(each.name, each, each.dscps, each.bandwidth_percent) for each in further),
     ]
-    return tuple(sorted(found, key=lambda queue: queue.traffic_class))
+    return tuple(sorted(queues, key=lambda queue: queue.traffic_class))
 
 
 def _queue(
@@ -139,7 +139,7 @@ def _queue(
 
 def host_settings(contract: Contract) -> HostSettings:
     dscp_to_priority = {}
-    # Priorities that no class has, which only a VLAN tag could name, are best effort.
+    # Priorities without a class, which only a VLAN tag can carry, are best effort.
     priority_to_tc = [contract.best_effort.traffic_class] * PRIORITIES
     ets = [TrafficClass("ets", 0)] * PRIORITIES
     for queue in _queues(contract):

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The QoS contract that both ends of every link keep: how packets are marked, which are lossless.
+"""The QoS contract of both ends of every link: how packets are marked, and which are lossless.
 
 Fields are the keys of `roce_qos`: their kinds, defaults and help serve validation, messages and the
-docs. The defaults are the contract of a site that writes none, and stand only here.
+docs. The defaults apply to a site without `roce_qos`, and are defined only here.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from ..schema.kinds import Boolean, Integer, ListOf, OneOf, OrNull, Text, build,
 VARIABLE = "roce_qos"
 
 ECT0 = 0b10
-"""ECN-capable transport: without it switches drop a packet where they would have marked it."""
+"""ECN-capable transport: without it, switches drop packets instead of marking them."""
 
 ROCE_DSCP = {ROCE: 26, SPECTRUM_X: 24}
 """By mode. Spectrum-X: TOS 96, DSCP 24 without ECT, as NVIDIA's operator set it for RA2.0
 (Mellanox/nic-configuration-operator 7df40d52, 2025-10-31, bindata/spectrum-x/RA2.0.yaml)."""
 
 LOSSLESS_POOL_PERCENT = {SPECTRUM_X: 90}
-"""By mode, as NVIDIA's template for a SuperPOD with Spectrum-X and Cumulus Linux 5.16.1 has it:
-roce-lossless 90, default-lossy 10 (NVIDIA/nv-config-manager 50d4d776, qos.j2). Without a setting
-`qos roce` divides the buffer by half."""
+"""By mode, as in NVIDIA's template for a SuperPOD with Spectrum-X and Cumulus Linux 5.16.1:
+roce-lossless 90, default-lossy 10 (NVIDIA/nv-config-manager 50d4d776, qos.j2). By default `qos
+roce` divides the buffer into halves."""
 
 TRUST = "dscp"
-"""What NICs and switches sort packets by: routed links have no VLAN tag that carries a priority."""
+"""How NICs and switches classify packets: routed links have no VLAN tag with a priority."""
 
 PRIORITIES = 8
 DSCPS = 64
@@ -39,9 +39,9 @@ FRAME_OVERHEAD = 18
 """Ethernet header (14) and checksum (4) around an IP packet; routed links carry no VLAN tag."""
 
 ROCE_OVERHEAD = 96
-"""What the kernel reserves in an IP packet around RoCE payload, whatever the packet: IPv6 (40), UDP
-(8), base transport (12), XRC (4) and atomic (28) headers, checksum (4). So a netdev has the path
-MTU 4096 from 4192 bytes on."""
+"""Bytes that the kernel reserves around RoCE payload in every IP packet: IPv6 (40), UDP (8), base
+transport (12), XRC (4) and atomic (28) headers, checksum (4). A path MTU of 4096 therefore requires
+an MTU of 4192 bytes."""
 
 PATH_MTUS = (256, 512, 1024, 2048, 4096)
 
@@ -62,80 +62,86 @@ def _traffic_class() -> Any:
 
 @dataclass(frozen=True)
 class RoceClass:
-    """RoCE data: lossless, marked by ECN. The only class with PFC."""
+    """RoCE data: lossless, with ECN marking. The only class with PFC."""
 
     dscp: int = key(
         _DSCP,
-        "Its DSCP.",
+        "DSCP of RoCE data.",
         default_text=f"`{ROCE_DSCP[ROCE]}`, Spectrum-X `{ROCE_DSCP[SPECTRUM_X]}`",
     )
     also_dscps: tuple[int, ...] = key(
         ListOf(_DSCP, "DSCPs"),
-        "DSCPs that switches and NICs put into the same class, and that nothing is sent with: the "
-        "former or the next one while it [changes](qos-contract.md#another-dscp).",
+        "Further DSCPs of the same class, with which nothing is sent: the previous or the next one "
+        "during a [change](qos-contract.md#another-dscp).",
         [],
     )
-    priority: int = key(_PRIORITY, "Its priority; PFC is on here.", 3)
+    priority: int = key(_PRIORITY, "802.1p priority of RoCE; PFC is enabled on it.", 3)
     traffic_class: int = _traffic_class()
-    bandwidth_percent: int = key(_SHARE, "Its share of a full port.", 50)
+    bandwidth_percent: int = key(_SHARE, "Share of a congested port.", 50)
 
 
 @dataclass(frozen=True)
 class CnpClass:
     """Congestion notification packets, which slow senders down: lossy, and strict, so that they
-    never wait behind the queue that they are about."""
+    never wait behind the queue that they report."""
 
-    dscp: int = key(_DSCP, "Their DSCP.", 48)
-    priority: int = key(_PRIORITY, "Their priority.", 6)
+    dscp: int = key(_DSCP, "DSCP of CNP.", 48)
+    priority: int = key(_PRIORITY, "802.1p priority of CNP.", 6)
     traffic_class: int = _traffic_class()
 
 
 @dataclass(frozen=True)
 class BestEffort:
-    """Every packet whose DSCP no class names, and what has no DSCP."""
+    """Packets with a DSCP of no class, and packets without a DSCP."""
 
-    priority: int = key(_PRIORITY, "Its priority.", 0)
+    priority: int = key(_PRIORITY, "802.1p priority of best effort.", 0)
     traffic_class: int = _traffic_class()
-    bandwidth_percent: int = key(_SHARE, "Its share.", default_text="what the others leave")
+    bandwidth_percent: int = key(_SHARE, "Share of a congested port.", default_text="the remainder")
 
 
 @dataclass(frozen=True)
 class FurtherClass:
-    """One further class, for storage for example. Lossy, as everything but RoCE data is."""
+    """A further class, for example for storage. Lossy, like all classes except RoCE data."""
 
     name: str = key(
         Text(r"[a-z][a-z0-9_-]*", "a name of a to z, 0 to 9, - and _", "storage", 20),
-        "Its name.",
+        "Name of the class.",
         required=True,
     )
-    dscps: tuple[int, ...] = key(ListOf(_DSCP, "DSCPs", least=1), "Its DSCPs.", required=True)
-    priority: int = key(_PRIORITY, "Its priority.", required=True)
+    dscps: tuple[int, ...] = key(
+        ListOf(_DSCP, "DSCPs", least=1), "DSCPs of the class.", required=True
+    )
+    priority: int = key(_PRIORITY, "802.1p priority of the class.", required=True)
     traffic_class: int = _traffic_class()
-    bandwidth_percent: int = key(_SHARE, "Its share of a full port.", required=True)
+    bandwidth_percent: int = key(_SHARE, "Share of a congested port.", required=True)
 
 
 @dataclass(frozen=True)
 class Ecn:
-    """Where switches mark RoCE data: queue lengths, and how many packets at the upper one."""
+    """ECN marking of RoCE data: queue lengths, and the share of packets at the upper one."""
 
-    # What Cumulus Linux sets for lossless RoCE. No vendor has published a rule for 800G.
-    minimum_bytes: int = key(_BYTES, "Marking begins.", 150_000)
+    # Defaults of Cumulus Linux for lossless RoCE. No vendor has published a rule for 800G.
+    minimum_bytes: int = key(_BYTES, "Queue length at which marking begins.", 150_000)
     maximum_bytes: int = key(
-        _BYTES, "From here on every packet is marked. Below the PFC point.", 1_500_000
+        _BYTES,
+        "Queue length from which every packet is marked. Must be below the PFC point.",
+        1_500_000,
     )
     probability_percent: int = key(_SHARE, "Share of packets marked just below the maximum.", 100)
 
 
 @dataclass(frozen=True)
 class Watchdog:
-    """What a switch does about a queue that pause frames hold for too long."""
+    """Action of a switch for a queue that pause frames block for too long."""
 
-    enabled: bool = key(Boolean(), "Whether it watches.", True)
+    enabled: bool = key(Boolean(), "Whether the watchdog is enabled.", True)
     detection_ms: int = key(
-        Integer(200, 5000, "milliseconds"), "Held for so long, a queue is taken for stuck.", 200
+        Integer(200, 5000, "milliseconds"), "Time after which a blocked queue counts as stuck.", 200
     )
     restoration_ms: int = key(
-        Integer(200, 60_000, "milliseconds"), "Not held for so long, it is served again.", 400
+        Integer(200, 60_000, "milliseconds"),
+        "Time without pauses after which a stuck queue is served again.",
+        400,
     )
     action: str = key(
         OneOf(("drop", "forward", "alert")),
@@ -146,17 +152,17 @@ class Watchdog:
 
 @dataclass(frozen=True)
 class Pfc:
-    """Pauses of the RoCE class, the last resort when marking was not enough."""
+    """Pauses of the RoCE class, the last resort if marking is not enough."""
 
     xoff_bytes: Optional[int] = key(
         OrNull(_BYTES),
-        "Queue length at which a switch sends a pause; ECN is checked against it. Null where the "
-        "switch decides from its free buffer.",
+        "Queue length at which a switch sends a pause; ECN thresholds must be lower. Null: the "
+        "switch decides by its free buffer.",
     )
     pool_percent: Optional[int] = key(
         OrNull(Integer(1, 99, "percent")),
         "Share of the buffer for RoCE data, on switches that divide it into pools; other traffic "
-        "gets the rest. Null: what the switch has.",
+        "gets the rest. Null: the default of the switch.",
         default_text=f"null; Spectrum-X `{LOSSLESS_POOL_PERCENT[SPECTRUM_X]}`",
     )
     watchdog: Watchdog = key(section_of(Watchdog, "roce_qos.pfc.watchdog"), "Stuck queues.")
@@ -164,11 +170,11 @@ class Pfc:
 
 @dataclass(frozen=True)
 class Mtu:
-    """How large packets are. The layer defines what the fabric's number counts."""
+    """Sizes of packets. The layer defines what the fabric's MTU counts."""
 
     fabric: int = key(
         Integer(IP_MTU_LIMITS[0] + FRAME_OVERHEAD, 10_240, "bytes"),
-        "What every switch port carries.",
+        "MTU of every switch port.",
         9216,
     )
     fabric_layer: str = key(
@@ -185,27 +191,27 @@ class Mtu:
 
     @property
     def fabric_ip(self) -> int:
-        """The largest IP packet that the fabric carries."""
+        """Largest IP packet that the fabric carries, in bytes."""
         return self.fabric if self.fabric_layer == IP else self.fabric - FRAME_OVERHEAD
 
     @property
     def fabric_frame(self) -> int:
-        """The same packet as an Ethernet frame."""
+        """The same as an Ethernet frame."""
         return self.fabric_ip + FRAME_OVERHEAD
 
 
 @dataclass(frozen=True)
 class Cables:
-    """The longest cables: packets under way on them need buffer after a pause."""
+    """The longest cables, which determine the buffer for packets in flight after a pause."""
 
-    # A guess: too long a cable costs buffer, too short a one loses packets, so rather long.
+    # A guess on the long side: too long a value costs buffer, too short a value loses packets.
     to_nodes: int = key(_METRES, "From a leaf to a node.", 50)
     between_switches: int = key(_METRES, "From a leaf to a spine.", 100)
 
 
 @dataclass(frozen=True)
 class CongestionControl:
-    """DCQCN in the NICs, on the RoCE priority. Both on, or both off where another one runs."""
+    """DCQCN in the NICs, on the RoCE priority. Set both to false if another algorithm runs."""
 
     notification_point: bool = key(
         Boolean(), "The receiver answers a marked packet with a CNP.", True
@@ -241,7 +247,7 @@ class Contract:
     )
 
     def as_variable(self) -> dict[str, Any]:
-        """The value of `roce_qos` with nothing left out; reading it gives this contract again."""
+        """The complete value of `roce_qos`, from which `contract_of` rebuilds the contract."""
         value = asdict(self)
         value["roce"]["also_dscps"] = list(self.roce.also_dscps)
         value["classes"] = [{**entry, "dscps": list(entry["dscps"])} for entry in value["classes"]]
@@ -249,8 +255,7 @@ class Contract:
 
     @property
     def roce_dscps(self) -> tuple[int, ...]:
-        """All that lead to the class of RoCE data. The same however it is written: while its DSCP
-        changes, nothing changes on switches."""
+        """All DSCPs of RoCE data, sorted: moving between DSCPs changes nothing on switches."""
         return tuple(sorted({self.roce.dscp, *self.roce.also_dscps}))
 
     @property
@@ -260,7 +265,7 @@ class Contract:
 
     @property
     def traffic_class_byte(self) -> int:
-        """The byte of the IP header (TOS) of RoCE data: ECN-capable where switches mark."""
+        """TOS byte of RoCE data, ECN-capable if switches mark."""
         return self.roce.dscp << 2 | (ECT0 if self.dcqcn else 0)
 
 
@@ -268,13 +273,13 @@ CONTRACT = section_of(Contract, VARIABLE)
 
 
 def contract_of(value: Mapping[str, Any]) -> Contract:
-    """The contract of a complete value, such as the compiled variable `roce_qos`: trusted."""
+    """The contract of a complete, trusted value, such as the compiled variable `roce_qos`."""
     contract: Contract = build(CONTRACT, value)
     return contract
 
 
 def needed_ip_mtu(path_mtu: int) -> int:
-    """The smallest IP MTU that carries RoCE packets of this path MTU."""
+    """Smallest IP MTU for RoCE packets of this path MTU."""
     return path_mtu + ROCE_OVERHEAD
 
 

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""From the value of `roce_qos` to a contract, or to every reason why it cannot be kept."""
+"""Validate the value of `roce_qos`, and turn it into a contract."""
 
 from __future__ import annotations
 
@@ -31,35 +31,35 @@ _PATH: Path = (VARIABLE,)
 
 
 class _Class(NamedTuple):
-    """A class with its place, as the rules over all of them see it."""
+    """A class with its path, for rules that compare all classes."""
 
-    place: Path
+    path: Path
     entry: Union[RoceClass, CnpClass, BestEffort, FurtherClass]
     dscps: tuple[tuple[Path, int], ...]
 
 
 def _classes(contract: Contract) -> Iterator[_Class]:
     for name in ("roce", "cnp"):
-        entry, place = getattr(contract, name), (*_PATH, name)
+        entry, path = getattr(contract, name), (*_PATH, name)
         also = enumerate(getattr(entry, "also_dscps", ()))
-        more = [((*place, "also_dscps", number), dscp) for number, dscp in also]
-        yield _Class(place, entry, (((*place, "dscp"), entry.dscp), *more))
+        more = [((*path, "also_dscps", number), dscp) for number, dscp in also]
+        yield _Class(path, entry, (((*path, "dscp"), entry.dscp), *more))
     yield _Class((*_PATH, "best_effort"), contract.best_effort, ())
     for index, further in enumerate(contract.classes):
-        place = (*_PATH, "classes", index)
-        dscps = ((*place, "dscps", number) for number in range(len(further.dscps)))
-        yield _Class(place, further, tuple(zip(dscps, further.dscps)))
+        path = (*_PATH, "classes", index)
+        dscps = ((*path, "dscps", number) for number in range(len(further.dscps)))
+        yield _Class(path, further, tuple(zip(dscps, further.dscps)))
 
 
 def _names(contract: Contract, findings: Findings) -> None:
     first: dict[str, Path] = {name: (*_PATH, name) for name in ("roce", "cnp", "best_effort")}
     for index, entry in enumerate(contract.classes):
-        place: Path = (*_PATH, "classes", index)
-        other = first.setdefault(entry.name, place)
-        if other != place:
+        path: Path = (*_PATH, "classes", index)
+        other = first.setdefault(entry.name, path)
+        if other != path:
             findings.add(
                 "qos.class_twice",
-                (*place, "name"),
+                (*path, "name"),
                 f"{entry.name!r} is also the name of {dotted(other)}",
                 "Rename one of them",
                 entry.name,
@@ -67,32 +67,33 @@ def _names(contract: Contract, findings: Findings) -> None:
 
 
 def _one_class_each(contract: Contract, findings: Findings) -> None:
-    """CNP in the lossless class among others: the mistake that deadlocks a fabric."""
-    for key, what, why in (
+    """Each class needs a separate priority and queue: CNP in the lossless class deadlock a
+    fabric."""
+    for key, noun, reason in (
         ("priority", "priority", "a pause stops a priority as a whole"),
         ("traffic_class", "traffic class", "one queue has one scheduler and one ECN profile"),
     ):
         first: dict[int, Path] = {}
-        for place, entry, _dscps in _classes(contract):
+        for path, entry, _dscps in _classes(contract):
             number = getattr(entry, key)
-            other = first.setdefault(number, place)
-            if other != place:
+            other = first.setdefault(number, path)
+            if other != path:
                 findings.add(
                     "qos.number_twice",
-                    (*place, key),
-                    f"{number} is also the {what} of {dotted(other)}: {why}",
-                    f"Give each class a {what} of its own",
+                    (*path, key),
+                    f"{number} is also the {noun} of {dotted(other)}: {reason}",
+                    f"Give each class a separate {noun}",
                     (number, dotted(other)),
                 )
 
 
 def _priority_zero(contract: Contract, findings: Findings) -> None:
-    for place, entry, _dscps in _classes(contract):
+    for path, entry, _dscps in _classes(contract):
         if entry.priority == 0 and not isinstance(entry, BestEffort):
             findings.add(
                 "qos.priority_zero",
-                (*place, "priority"),
-                "0 is the priority of packets that have no DSCP, such as ARP and LLDP",
+                (*path, "priority"),
+                "0 is the priority of packets without a DSCP, such as ARP and LLDP",
                 "Write one from 1 to 7",
             )
 
@@ -100,13 +101,13 @@ def _priority_zero(contract: Contract, findings: Findings) -> None:
 def _dscps(contract: Contract, findings: Findings) -> None:
     first: dict[int, Path] = {}
     for entry in _classes(contract):
-        for place, dscp in entry.dscps:
-            other = first.setdefault(dscp, place)
-            if other != place:
+        for path, dscp in entry.dscps:
+            other = first.setdefault(dscp, path)
+            if other != path:
                 findings.add(
                     "qos.dscp_twice",
-                    place,
-                    f"{dscp} is mapped already, by {dotted(other)}: a DSCP leads to one class",
+                    path,
+                    f"{dscp} is already mapped by {dotted(other)}: a DSCP belongs to one class",
                     "Give one of them another DSCP",
                     (dscp, dotted(other)),
                 )
@@ -115,7 +116,7 @@ def _dscps(contract: Contract, findings: Findings) -> None:
 def _shares(contract: Contract, findings: Findings) -> None:
     """Best effort carries SSH, BGP and TCP: without a share they starve."""
     shares = {
-        dotted((*entry.place, "bandwidth_percent")): entry.entry.bandwidth_percent
+        dotted((*entry.path, "bandwidth_percent")): entry.entry.bandwidth_percent
         for entry in _classes(contract)
         if not isinstance(entry.entry, CnpClass)
     }
@@ -124,9 +125,9 @@ def _shares(contract: Contract, findings: Findings) -> None:
             "qos.shares",
             (*_PATH, "best_effort", "bandwidth_percent"),
             "the shares of a port are "
-            + " + ".join(f"{percent} ({place})" for place, percent in shares.items()),
-            "Make it 100 percent with at least 1 for best effort, which takes what the others "
-            "leave where its key is left out",
+            + " + ".join(f"{percent} ({key})" for key, percent in shares.items()),
+            "Make them 100 percent, with at least 1 for best effort, which gets the remainder if "
+            "its key is left out",
             tuple(shares.values()),
         )
 
@@ -157,12 +158,12 @@ def _ecn(contract: Contract, findings: Findings) -> None:
 
 
 def _spectrum_x(contract: Contract, findings: Findings) -> None:
-    """What is written and would have no effect. Written as the defaults are, it harms nothing."""
+    """Refuse values without effect, unless they are the defaults."""
     if contract.roce.dscp != ROCE_DSCP[SPECTRUM_X]:
         findings.add(
             "qos.spectrum_x_dscp",
             (*_PATH, "roce", "dscp"),
-            f"{contract.roce.dscp}: NVIDIA's tools set up NICs and switches of Spectrum-X for DSCP "
+            f"{contract.roce.dscp}: NVIDIA's tools configure Spectrum-X with DSCP "
             f"{ROCE_DSCP[SPECTRUM_X]}",
             f"Leave it out, or write {ROCE_DSCP[SPECTRUM_X]}",
             contract.roce.dscp,
@@ -173,8 +174,8 @@ def _spectrum_x(contract: Contract, findings: Findings) -> None:
             findings.add(
                 "qos.not_in_spectrum_x",
                 (*_PATH, name),
-                "has no effect with fabric_mode spectrum_x: switches do not mark, and congestion "
-                "control is Spectrum-X's own",
+                "has no effect with fabric_mode spectrum_x: switches do not mark, and Spectrum-X "
+                "has a different congestion control",
                 "Leave it out",
             )
 
@@ -219,7 +220,7 @@ def _path_mtu(contract: Contract, findings: Findings) -> None:
 
 
 def _fabric(mtu: Mtu) -> str:
-    """What the fabric carries, with its key and the layer that this counts."""
+    """The MTU of the fabric, with its key and layer."""
     counts = (
         "layer ip" if mtu.fabric_layer == IP else f"{mtu.fabric} with {FRAME_OVERHEAD} of frame"
     )
@@ -228,14 +229,19 @@ def _fabric(mtu: Mtu) -> str:
 
 _Rules = tuple[Callable[[Contract, Findings], None], ...]
 _RULES: _Rules = (
-    *(_names, _one_class_each, _priority_zero, _dscps, _shares),
-    *(_watchdog, _path_mtu),
+    _names,
+    _one_class_each,
+    _priority_zero,
+    _dscps,
+    _shares,
+    _watchdog,
+    _path_mtu,
 )
 _OF_DCQCN: _Rules = (_ecn, _congestion_control)
 
 
 def check_rail(contract: Contract, mtu: int, findings: Findings, rail: Path) -> None:
-    """A rail's MTU (IP packets) lies between what RoCE needs and what the fabric carries."""
+    """Check that a rail's IP MTU is enough for RoCE and not above the fabric's."""
     if mtu > contract.mtu.fabric_ip:
         findings.add(
             "qos.rail_mtu",
@@ -259,13 +265,13 @@ def check_rail(contract: Contract, mtu: int, findings: Findings, rail: Path) -> 
 class ContractError(RefusedError):
     """The contract is refused."""
 
-    what = f"{VARIABLE} cannot be kept"
+    what = f"{VARIABLE} is not valid"
 
 
 def read_contract(value: Optional[Mapping[str, Any]], rail_mtu: Optional[int] = None) -> Contract:
-    """The contract that `value` describes; None and {} are the defaults. Raises ContractError.
+    """The contract of a value; None and {} are the defaults. Raises ContractError.
 
-    `rail_mtu`: the MTU of the rails, where that is known.
+    `rail_mtu`: MTU of the rails, if known.
     """
     findings = Findings()
     checked = CONTRACT.check({} if value is None else value, findings, _PATH)
@@ -276,7 +282,7 @@ def read_contract(value: Optional[Mapping[str, Any]], rail_mtu: Optional[int] = 
 
 
 def finish(checked: Mapping[str, Any], findings: Findings, rail_mtu: Optional[int]) -> Contract:
-    """The contract of a value in which CONTRACT.check found nothing."""
+    """The contract of a value that CONTRACT.check has accepted."""
     contract = contract_of(_complete(copy.deepcopy(dict(checked)), rail_mtu))
     for rule in (*_RULES, *(_OF_DCQCN if contract.dcqcn else (_spectrum_x,))):
         rule(contract, findings)
@@ -284,7 +290,7 @@ def finish(checked: Mapping[str, Any], findings: Findings, rail_mtu: Optional[in
 
 
 def _complete(value: dict[str, Any], rail_mtu: Optional[int]) -> dict[str, Any]:
-    """Fill in what depends on other keys."""
+    """Fill in defaults that depend on other keys."""
     if value["roce"]["dscp"] is None:
         value["roce"]["dscp"] = ROCE_DSCP[value["fabric_mode"]]
     if value["pfc"]["pool_percent"] is None:

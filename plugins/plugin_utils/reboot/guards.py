@@ -68,13 +68,13 @@ def _stat(path: Path) -> list[str]:
     return ["Z", "0"]
 
 
-class NoAnswerError(Exception):
+class StepTimeoutError(Exception):
     """A step exceeded its time limit and was terminated with the programs it had started."""
 
 
 @contextlib.contextmanager
 def bounded(seconds: float) -> Iterator[None]:
-    """Raise NoAnswerError after `seconds`, unless a time limit of Ansible expires first.
+    """Raise StepTimeoutError after `seconds`, unless a time limit of Ansible expires first.
 
     The timeout of ssh covers only the login. A host with a dead disk accepts the login and then
     hangs, while its kernel still answers keep-alive packets.
@@ -87,7 +87,7 @@ def bounded(seconds: float) -> Iterator[None]:
         for child in _children() - before:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGTERM)
-        raise NoAnswerError(f"connected, but no answer within {seconds:g} s") from None
+        raise StepTimeoutError(f"connected, but no answer within {seconds:g} s") from None
 
 
 def _children() -> set[int]:

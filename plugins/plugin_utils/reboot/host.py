@@ -47,7 +47,7 @@ class RebootingHost:
                 result: dict[str, Any] = self._action._execute_module(
                     MODULE, module_args=arguments, task_vars=self._task_vars
                 )
-        except (AnsibleConnectionFailure, guards.NoAnswerError) as error:
+        except (AnsibleConnectionFailure, guards.StepTimeoutError) as error:
             return {"failed": True, "lost": True, "msg": str(error)}
         if result.get("unreachable"):
             return {"failed": True, "lost": True, "msg": str(result.get("msg"))}
@@ -87,7 +87,7 @@ class RebootingHost:
             with guards.bounded(BOOT_ID_LIMIT_S):
                 self._reconnect()
                 done = self._action._low_level_execute_command(question(BOOT_ID), sudoable=False)
-        except (AnsibleError, OSError, guards.NoAnswerError) as error:
+        except (AnsibleError, OSError, guards.StepTimeoutError) as error:
             return "", shortened(error)
         if done["rc"] != 0:
             return "", f"exit status {done['rc']}: {shortened(done.get('stderr', ''))}"

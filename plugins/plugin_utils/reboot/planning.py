@@ -93,31 +93,31 @@ def typed(answer: Any) -> dict[str, Any]:
         found["reasons"] = {
             sentence(record): [
                 {
-                    "subject": sentence(each["subject"]),
-                    "reason": sentence(each.get("reason"), 300),
-                    "boot_id": sentence(each["boot_id"]),
+                    "subject": sentence(item["subject"]),
+                    "reason": sentence(item.get("reason"), 300),
+                    "boot_id": sentence(item["boot_id"]),
                 }
-                for each in every[:MAX_ENTRIES]
+                for item in every[:MAX_ENTRIES]
             ]
             for record, every in list(answer["reasons"].items())[:MAX_ENTRIES]
         }
-        found["boots"] = [float(each) for each in answer["boots"][:MAX_ENTRIES]]
+        found["boots"] = [float(item) for item in answer["boots"][:MAX_ENTRIES]]
         found["now"] = float(answer["now"])
         if not all(map(math.isfinite, (found["now"], *found["boots"]))):
             raise ValueError("a time is not finite")
         found["processes"] = [
             {
-                "pid": int(each["pid"]),
-                **{key: sentence(each[key]) for key in ("user", "command", "why")},
+                "pid": int(item["pid"]),
+                **{key: sentence(item[key]) for key in ("user", "command", "why")},
             }
-            for each in answer["processes"][:MAX_ENTRIES]
+            for item in answer["processes"][:MAX_ENTRIES]
         ]
         node = answer["slurm"]
         found["slurm"] = node and {
             **{key: sentence(node[key]) for key in ("name", "state", "reason")},
             **{key: bool(node[key]) for key in ("drained", "ours", "busy")},
         }
-        found["problems"] = [sentence(each, 600) for each in sequence(answer["problems"])]
+        found["problems"] = [sentence(item, 600) for item in sequence(answer["problems"])]
     return found
 
 
@@ -137,11 +137,11 @@ def decide(
     if found.get("lost"):
         return Left(name, f"it was not reached: {found['lost']}")
     reasons = {record: list(every) for record, every in found["reasons"].items() if every}
-    why = _why(reasons)
+    reason = _why(reasons)
     records = tuple(sorted(reasons))
     node = found.get("slurm")
     if found["problems"] and (reasons or _records_unread(found)):
-        return Left(name, "; ".join(found["problems"]), why)
+        return Left(name, "; ".join(found["problems"]), reason)
     if not reasons and not (node and node["ours"]):
         return None
     asked = {record: layer_of(record, roles) for record in records}
@@ -151,15 +151,15 @@ def decide(
             name,
             f"playbooks/verify.yml verifies no layer of the records {', '.join(unknown)}: see "
             "/var/lib/baremetal-mpi-roce/reboot-required.d on the host",
-            why,
+            reason,
         )
     wanted = tuple(sorted({layer for layer in asked.values() if layer is not None}))
     if not due(reasons, found["boot_id"]):
-        return Turn(name, group, VERIFY, records, wanted, why, found["boot_id"])
+        return Turn(name, group, VERIFY, records, wanted, reason, found["boot_id"])
     refused = _refused(group, found, settings, controller)
     if refused is not None:
-        return Left(name, refused[0], why, policy=refused[1])
-    return Turn(name, group, REBOOT, records, wanted, why, found["boot_id"])
+        return Left(name, refused[0], reason, policy=refused[1])
+    return Turn(name, group, REBOOT, records, wanted, reason, found["boot_id"])
 
 
 def layer_of(record: str, layers: Iterable[str]) -> Optional[str]:
@@ -170,7 +170,7 @@ def layer_of(record: str, layers: Iterable[str]) -> Optional[str]:
 
 def due(reasons: Mapping[str, Sequence[Mapping[str, str]]], boot_id: str) -> bool:
     """Whether a reason was recorded in the current boot; earlier ones had their reboot."""
-    return any(each["boot_id"] in ("", boot_id) for every in reasons.values() for each in every)
+    return any(item["boot_id"] in ("", boot_id) for every in reasons.values() for item in every)
 
 
 def is_controller(found: Mapping[str, Any], controller: Controller) -> bool:
@@ -230,7 +230,7 @@ def _refused(
         return guarded, False
     if settings.wait_s > 0:
         return None
-    running = [busy.Process(**each) for each in found["processes"]]
+    running = [busy.Process(**item) for item in found["processes"]]
     if running:
         return f"MPI runs on it: {busy.listed(running)}", False
     node = found.get("slurm")
@@ -263,9 +263,9 @@ def _records_unread(found: Mapping[str, Any]) -> bool:
 
 def _why(reasons: Mapping[str, Sequence[Mapping[str, str]]]) -> tuple[str, ...]:
     return tuple(
-        f"{record}: {each.get('reason') or each['subject']}"
+        f"{record}: {item.get('reason') or item['subject']}"
         for record, every in sorted(reasons.items())
-        for each in every
+        for item in every
     )
 
 

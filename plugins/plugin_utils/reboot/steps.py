@@ -97,7 +97,7 @@ class Read(RebootStep):
         return {"changed": False, "found": {**found, "local": self.host.is_local}}
 
 
-class Plan(RebootStep):
+class PlanBatches(RebootStep):
     """Decide which hosts reboot, and in which batches. Takes the lock, except in check mode."""
 
     def result(self) -> dict[str, Any]:
@@ -225,7 +225,8 @@ class Finish(RebootStep):
         if done.get("failed"):
             return {"failed": True, "msg": done.get("msg")}
         if done["left"]:
-            reasons = "; ".join(f"{key}: {', '.join(why)}" for key, why in done["left"].items())
+            left = done["left"].items()
+            reasons = "; ".join(f"{record}: {', '.join(texts)}" for record, texts in left)
             return {"failed": True, "msg": f"it needs another reboot right after one: {reasons}"}
         verified = "verified" if rebooted["changed"] else "had rebooted, verified"
         text = f"{verified}: {', '.join(turn['layers']) or 'resumed in Slurm'}"
@@ -244,7 +245,7 @@ class RecordFailure(RebootStep):
         return {"changed": bool(rebooted.get("changed")), "reboot_outcome": outcome}
 
 
-class Verdict(RebootStep):
+class ReportVerdict(RebootStep):
     """Return the outcome of the host as a check; fail if it still waits for a reboot."""
 
     def result(self) -> dict[str, Any]:
@@ -280,12 +281,12 @@ class Verdict(RebootStep):
 
 STEPS: dict[str, type[RebootStep]] = {
     "read": Read,
-    "plan": Plan,
+    "plan": PlanBatches,
     "turn": CheckTurn,
     "reboot": Reboot,
     "finish": Finish,
     "failed": RecordFailure,
-    "verdict": Verdict,
+    "verdict": ReportVerdict,
 }
 
 

@@ -79,7 +79,7 @@ def plan_lines(plan: Mapping[str, Any]) -> list[str]:
         names = ", ".join(turn["name"] for turn in batch["turns"])
         verb = "reboot" if batch["action"] == "reboot" else "verify (already rebooted)"
         lines.append(f"batch {number}: {verb} {names}")
-    lines += [f"left: {each['name']}: {each['why']}" for each in plan["left"]]
+    lines += [f"left: {item['name']}: {item['why']}" for item in plan["left"]]
     return lines or ["no host has recorded a reason to reboot"]
 
 

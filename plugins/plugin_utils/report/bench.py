@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Sweeps as tables, and drawn beside line rate and threshold where matplotlib is installed."""
+"""Sweeps as tables, and as plots with line rate and threshold if matplotlib is installed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..mpi.bench import SMALL, Sweep
 from .reports import save
 from .units import rate_text, time_text
 
-NOMINAL = "nominal: these nodes are virtual, only the definitions count"
+NOMINAL = "nominal: on virtual nodes, only the definitions are meaningful"
 WITHOUT = (
     "bench: not drawn: matplotlib is not installed. Into the Python that runs ansible-playbook: "
     "pip install matplotlib"
@@ -30,7 +30,7 @@ def by_benchmark(sweeps: Sequence[Sweep]) -> dict[str, list[Sweep]]:
 
 
 def lines(program: str, sweeps: Sequence[Sweep], virtual: bool) -> list[str]:
-    """A table for each benchmark, a column for each pair, and what each is held against."""
+    """One table per benchmark, with a column per pair, and the reference values."""
     shown = [f"bench: by {program}"]
     for benchmark, found in by_benchmark(sweeps).items():
         sizes = sorted({row[0] for sweep in found for row in sweep.rows})
@@ -59,7 +59,7 @@ def _time(microseconds: float) -> str:
 
 
 def against(sweep: Sweep, virtual: bool) -> str:
-    """The best figure beside the line rate and the threshold."""
+    """The best figure, with line rate and threshold."""
     best, rate = sweep.best, sweep.line_rate_gbytes_s
     if best is None:
         return "no figure"
@@ -78,14 +78,14 @@ def against(sweep: Sweep, virtual: bool) -> str:
 
 
 def draw(directory: Path, stem: str, sweeps: Sequence[Sweep], virtual: bool) -> Optional[list[str]]:
-    """One SVG for each benchmark; their paths, or None without matplotlib."""
+    """Write one SVG per benchmark; return their paths, or None without matplotlib."""
     try:
         matplotlib = importlib.import_module("matplotlib")
         make_figure = importlib.import_module("matplotlib.figure").Figure
     except ImportError:
         return None
     paths = []
-    # Text as text, and the same file of the same figures.
+    # Text stays text, and equal figures give equal files.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": stem}):
         for benchmark, found in by_benchmark(sweeps).items():
             figure = make_figure(figsize=(8, 5), layout="constrained")
@@ -111,7 +111,7 @@ def _curves(axes: Any, benchmark: str, sweeps: Sequence[Sweep], virtual: bool) -
     for rate in rates:
         label = f"line rate {rate:g} GB/s" + (" (nominal: virtual nodes)" if virtual else "")
         if late:
-            # From where it begins to count: below, the curve would only stretch the axis.
+            # Omit the start of the curve, which would only stretch the axis.
             drawn = [size for size in sizes if size / rate / 1e3 > least / 2] or sizes[-1:]
             times = [size / rate / 1e3 for size in drawn]
             axes.plot(drawn, times, color="0.4", linestyle="--", label=label)

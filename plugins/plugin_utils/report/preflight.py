@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Findings of all hosts before a first run: each once, with the hosts that have it."""
+"""Preflight findings of all hosts, each listed once with its hosts."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from ...module_utils.core.checks import FAILED
 from ...module_utils.core.text import counted, some
 
 Findings = dict[tuple[bool, str, str, str, tuple[tuple[str, str], ...]], list[str]]
-"""Whether it stops a run, name, wanted, reason, and what was found by host, to where it is."""
+"""(blocks a run, name, wanted, reason, found values by host) -> subjects."""
 
 
 def findings(checks: Mapping[str, Iterable[Mapping[str, Any]]]) -> Findings:
-    """What failed, then what has only a reason. What the same hosts have alike is one."""
+    """Failures first, then warnings. Equal findings of the same hosts are one."""
     seen: dict[tuple[bool, str, str, str, str], dict[str, str]] = {}
     for host, of_host in checks.items():
         for check in of_host:
-            stops, name, why = check["status"] == FAILED, check["name"], check["reason"]
-            if stops or why:
-                key = (stops, name, str(check["wanted"]), why, check["subject"])
+            stops, name, reason = check["status"] == FAILED, check["name"], check["reason"]
+            if stops or reason:
+                key = (stops, name, str(check["wanted"]), reason, check["subject"])
                 seen.setdefault(key, {})[host] = str(check["found"])
     merged: Findings = {}
-    for (stops, name, wanted, why, subject), of_hosts in seen.items():
-        same = (stops, name, wanted, why, tuple(of_hosts.items()))
+    for (stops, name, wanted, reason, subject), of_hosts in seen.items():
+        same = (stops, name, wanted, reason, tuple(of_hosts.items()))
         merged.setdefault(same, []).append(subject)
     return dict(sorted(merged.items(), key=lambda each: not each[0][0]))
 
@@ -34,11 +34,11 @@ def lines(findings: Findings, hosts: int) -> list[str]:
     stopping = sum(stops for stops, *_rest in findings)
     what = f"preflight: {counted(hosts, 'host')}, {stopping or 'nothing'} of what was found stops"
     shown = [f"{what} the first run"]
-    for (stops, name, wanted, why, of_hosts), places in findings.items():
+    for (stops, name, wanted, reason, of_hosts), places in findings.items():
         of, values = dict(of_hosts), dict.fromkeys(value for _host, value in of_hosts)
         where = f"{name} {some(places)}" if any(places) else name
         shown.append(f"  {'STOPS' if stops else 'note'}  {where}: {ranges(of)}")
-        shown += [f"    found {some([*values], 3)}; wanted {wanted}", f"    {why}"]
+        shown += [f"    found {some([*values], 3)}; wanted {wanted}", f"    {reason}"]
     return shown
 
 
@@ -53,6 +53,6 @@ def ranges(hosts: Iterable[str]) -> str:
         ordered = enumerate(sorted(of_name))
         runs = [list(run) for _key, run in groupby(ordered, lambda x: int(x[1] or 0) - x[0])]
         ends = [dict.fromkeys((run[0][1], run[-1][1])) for run in runs]
-        text = ",".join("-".join(each) for each in ends)
+        text = ",".join("-".join(item) for item in ends)
         shown.append(f"{name}[{text}]" if len(of_name) > 1 else name + text)
     return ", ".join(shown)

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Reports on the controller: what a layer measured or judged, as JSON under the time of it."""
+"""Reports on the controller: results of a layer as JSON, named after their time."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ..answers import finite
 
 
 def save(path: Path, text: str) -> None:
-    """For the operator and the group of the directory: addresses and faults are in it.
+    """Write a report, readable by the operator and the group of the directory.
 
-    A group of which the operator is no member (in /tmp, say) cannot get it.
+    If the operator is not in that group (in /tmp, for example), the operator's group is used.
     """
     make_directories(path.parent, 0o750)
     if path.is_symlink():
-        path.unlink()  # never through it
+        path.unlink()  # do not write through the link
     try:
         write_atomically(path, text, 0o640, os.getuid(), path.parent.stat().st_gid)
     except PermissionError:
@@ -29,10 +29,10 @@ def save(path: Path, text: str) -> None:
 
 
 def keep(directory: Path, layer: str, found: Mapping[str, Any], display: Any, setting: str) -> str:
-    """Save the report of a layer and show its path; empty with a warning where that fails.
+    """Save the report of a layer and display its path; return "" with a warning on failure.
 
-    `<layer>-<UTC time>.json`, and the same as `<layer>-latest.json`. `display` is Ansible's,
-    `setting` the variable that names the directory.
+    Writes `<layer>-<UTC time>.json` and `<layer>-latest.json`. `setting` is the variable that
+    names the directory.
     """
     directory = directory.absolute()
     stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
@@ -42,7 +42,7 @@ def keep(directory: Path, layer: str, found: Mapping[str, Any], display: Any, se
         for target in (path, directory / f"{layer}-latest.json"):
             save(target, text)
     except OSError as error:
-        # What was found holds, whether or not it can be written down.
+        # The results are valid even if they cannot be saved.
         display.warning(
             f"{layer}: the report was not saved: {error}. Make the directory writable, or set "
             f"{setting}"

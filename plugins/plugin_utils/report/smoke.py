@@ -12,13 +12,13 @@ from .units import rate_text, time_text
 
 
 def lines(result: Mapping[str, Any]) -> list[str]:
-    """The figures as a table, with what they are measured against, and the verdict."""
+    """The figures as a table, with reference values and the verdict."""
     figures = result["figures"]
     rows: list[Sequence[str]] = [("size", "runs", "min", "median", "p99", "algbw", "busbw")]
-    for one in figures["by_size"]:
-        times = (time_text(one[key]) for key in ("min_us", "median_us", "p99_us"))
-        rates = (rate_text(one[key]) for key in ("algbw_gbytes_s", "busbw_gbytes_s"))
-        rows.append((bytes_text(one["bytes"]), str(one["iterations"]), *times, *rates))
+    for item in figures["by_size"]:
+        times = (time_text(item[key]) for key in ("min_us", "median_us", "p99_us"))
+        rates = (rate_text(item[key]) for key in ("algbw_gbytes_s", "busbw_gbytes_s"))
+        rows.append((bytes_text(item["bytes"]), str(item["iterations"]), *times, *rates))
     shown = []
     if figures["by_size"]:
         shown += [*columns(rows), against(figures), *rail_lines(figures), *gpu_lines(figures)]
@@ -32,27 +32,27 @@ def lines(result: Mapping[str, Any]) -> list[str]:
 
 
 def rail_lines(figures: Mapping[str, Any]) -> list[str]:
-    """Each rail: what the node that sent least sent over it, beside what it could have carried.
+    """Per rail: the least that a node sent over it, and its line rate.
 
-    The mean is over the whole run, pauses and checks included: it shows that a rail was used, and
-    the bandwidths above how well.
+    The mean covers the entire run including pauses and checks. It shows that a rail was used; the
+    bandwidths above show how well.
     """
     rails = figures.get("rails") or []
     if not rails:
         return []
     rdma = figures["transport"] == "rc"
     head = ["rail", "sent by RDMA" if rdma else "sent", "mean", "line rate", "own allreduce"]
-    rows = [[*head, "beside RDMA"] if rdma else head]
-    for one in rails:
+    rows = [[*head, "sent by TCP"] if rdma else head]
+    for item in rails:
         row = [
-            one["rail"],
-            bytes_text(one["sent_bytes"]),
-            "-" if one["gbps"] is None else bits_text(one["gbps"]),
-            bits_text(one["speed_gbps"]) if one["speed_gbps"] else "not known",
-            own_text(one, figures["nodes"]),
+            item["rail"],
+            bytes_text(item["sent_bytes"]),
+            "-" if item["gbps"] is None else bits_text(item["gbps"]),
+            bits_text(item["speed_gbps"]) if item["speed_gbps"] else "not known",
+            own_text(item, figures["nodes"]),
         ]
-        beside = "not counted" if one["tcp_bytes"] is None else bytes_text(one["tcp_bytes"])
-        rows.append([*row, beside] if rdma else row)
+        other = "not counted" if item["tcp_bytes"] is None else bytes_text(item["tcp_bytes"])
+        rows.append([*row, other] if rdma else row)
     sent = bytes_text(figures["sent_bytes_per_node"])
     least = bytes_text(figures["least_bytes_per_node"])
     nodes = rails[0]["nodes"]
@@ -63,7 +63,7 @@ def rail_lines(figures: Mapping[str, Any]) -> list[str]:
 
 
 def own_text(rail: Mapping[str, Any], nodes: int) -> str:
-    """The least that a node sent in the rail's own allreduce, and how many of them it has."""
+    """The least that a node sent in the allreduce over this rail, and the number of nodes."""
     if not rail["own_nodes"]:
         return "none"
     of = "" if rail["own_nodes"] == nodes else f" ({rail['own_nodes']} of {nodes} nodes)"
@@ -71,14 +71,14 @@ def own_text(rail: Mapping[str, Any], nodes: int) -> str:
 
 
 def gpu_lines(figures: Mapping[str, Any]) -> list[str]:
-    """What GPU memory reached, by MPI and by NCCL, beside the line rate."""
+    """Bandwidth of GPU memory by MPI and NCCL, with the line rate."""
     found = []
     best = (figures.get("gpu") or {}).get("best")
     if best:
         found.append(("MPI best busbw", best["busbw_gbytes_s"], bytes_text(best["bytes"])))
     nccl = (figures.get("nccl") or {}).get("busbw_gbytes_s")
     if nccl:
-        sizes = [bytes_text(one["bytes"]) for one in figures["nccl"]["by_size"]]
+        sizes = [bytes_text(item["bytes"]) for item in figures["nccl"]["by_size"]]
         found.append(("NCCL average busbw", nccl, f"{sizes[0]} to {sizes[-1]}"))
     rate = figures["line_rate_gbytes_s"]
     return [
@@ -89,13 +89,13 @@ def gpu_lines(figures: Mapping[str, Any]) -> list[str]:
 
 
 def against(figures: Mapping[str, Any]) -> str:
-    """The best figure beside the line rate and the threshold."""
+    """The best figure, with line rate and threshold."""
     best = figures["best_busbw_gbytes_s"]
     rate = figures["line_rate_gbytes_s"]
     wanted = figures["threshold_gbytes_s"]
     text = f"best busbw {rate_text(best)}; line rate {rate:g} GB/s a node"
     if figures["virtual"]:
-        text += " is nominal: these nodes are virtual, only correctness counts"
+        text += " is nominal: on virtual nodes, only correctness is meaningful"
     elif rate:
         text += f" ({100 * best / rate:.1f} %)"
     return text + ("; no threshold set" if wanted is None else f"; threshold {wanted:g} GB/s")

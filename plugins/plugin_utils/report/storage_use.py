@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""From the times of all hosts to the figures of one file system, as data and as a table."""
+"""Figures of one file system from the times of all hosts, as data and as a table."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from .units import rate_text
 def neighbour(
     ring: Sequence[str], host: str, wrote: Callable[[str], Optional[int]]
 ) -> tuple[str, int]:
-    """Whose file a host reads, and its bytes: the next one in the ring that wrote, so that work
-    grows linearly with hosts. ("", 0) where no other one did.
+    """The host whose file a host reads, and its size: the next writer in the ring.
 
-    `wrote`: the bytes that a host of the ring wrote, else None. It is called until there is one.
+    Work therefore grows linearly with hosts. ("", 0) if no other host wrote. `wrote` returns the
+    bytes that a host wrote, or None.
     """
     place = ring.index(host)
     for other in chain(islice(ring, place + 1, None), islice(ring, place)):
@@ -36,7 +36,7 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class Figure:
-    """10^9 bytes per second. Slowest and fastest with the host's name."""
+    """In 10^9 bytes per second; slowest and fastest with their host."""
 
     slowest: float
     slowest_host: str
@@ -45,16 +45,16 @@ class Figure:
     fastest_host: str
     together: float
     nodes: int
-    """Hosts that measured something: one that serves the file system is not among them."""
+    """Number of hosts that measured, without the server of the file system."""
     at_once: int
-    """Hosts that measured at the same time, at most."""
+    """Maximum number of hosts that measured simultaneously."""
     seconds: float
-    """During which at least one host measured."""
+    """Time during which at least one host measured."""
     bytes: int
 
 
 def busy_seconds(intervals: Iterable[Interval]) -> float:
-    """How long at least one of them lasted: gaps do not count."""
+    """Total length of the union of intervals, in seconds."""
     total, until = 0.0, float("-inf")
     for begin, end in sorted(intervals):
         total += max(0.0, end - max(begin, until))
@@ -63,7 +63,7 @@ def busy_seconds(intervals: Iterable[Interval]) -> float:
 
 
 def most_at_once(intervals: Sequence[Interval]) -> int:
-    """One that begins as another ends is not beside it."""
+    """Intervals that only touch do not overlap."""
     moments = [(begin, 1) for begin, _end in intervals] + [(end, -1) for _begin, end in intervals]
     now = most = 0
     for _moment, change in sorted(moments):
@@ -73,16 +73,16 @@ def most_at_once(intervals: Sequence[Interval]) -> int:
 
 
 def figure(measured: Mapping[str, Mapping[str, Any]]) -> Optional[Figure]:
-    """Of what each host measured. None where nothing was measured.
+    """The rates of one direction from the measurements of all hosts; None without measurements.
 
-    `together` is all bytes over the time in which any host was active, by the hosts' wall clocks,
-    which the layer os keeps together. It is never more than what all of them had by themselves:
-    clocks that differ would otherwise make it so.
+    `together` is all bytes divided by the time during which any host was active, by the wall
+    clocks that the layer os synchronizes. It is limited to the sum of individual rates, which
+    deviating clocks could exceed.
     """
     rates = {
-        host: each["bytes"] / each["seconds"] / 1e9
-        for host, each in measured.items()
-        if each["bytes"] and each["seconds"] > 0
+        host: item["bytes"] / item["seconds"] / 1e9
+        for host, item in measured.items()
+        if item["bytes"] and item["seconds"] > 0
     }
     if not rates:
         return None
@@ -108,8 +108,8 @@ def figure(measured: Mapping[str, Mapping[str, Any]]) -> Optional[Figure]:
 
 
 @dataclass(frozen=True)
-class Link:
-    """The way of one host to the server."""
+class ServerLink:
+    """The link of one host to the server."""
 
     interface: str
     gbps: float
@@ -117,20 +117,20 @@ class Link:
 
 @dataclass(frozen=True)
 class Used:
-    """One file system, as all hosts of the run have used it."""
+    """Use of one file system by all hosts of the run."""
 
     fs: FileSystem
     hosts: tuple[str, ...]
-    """Those that were to use it, in the order of the ring."""
+    """Hosts that should use it, in the order of the ring."""
     figures: Mapping[str, Mapping[str, Any]]
-    """By host what it measured: `wrote`, `read`."""
-    links: Mapping[str, Optional[Link]] = field(default_factory=dict)
-    """By host its link to the server; None where it is not a rail."""
+    """Measurements by host: `wrote`, `read`."""
+    links: Mapping[str, Optional[ServerLink]] = field(default_factory=dict)
+    """Link to the server by host; None if it is not a rail."""
     virtual: bool = False
     alone: bool = False
 
     def of(self, what: str) -> Optional[Figure]:
-        """A host that serves the file system measures its own disk, and is left out."""
+        """The server is excluded, because it measures its local disk."""
         return figure(
             {
                 host: found[what]
@@ -143,7 +143,7 @@ class Used:
     def served_here(self) -> list[str]:
         return [host for host in self.hosts if self.figures.get(host, {}).get("served_here")]
 
-    def slowest_link(self) -> Optional[tuple[str, Link]]:
+    def slowest_link(self) -> Optional[tuple[str, ServerLink]]:
         known = [(host, link) for host, link in self.links.items() if link is not None]
         return min(known, key=lambda each: each[1].gbps, default=None)
 
@@ -167,9 +167,9 @@ def lines(used: Used) -> list[str]:
     fs, figures = used.fs, used.figures.values()
     sizes = sorted({int(found["wrote"]["bytes"]) for found in figures if found.get("wrote")})
     shown = " to ".join(bytes_text(size) for size in dict.fromkeys([*sizes[:1], *sizes[-1:]]))
-    each = f", {shown} each" if sizes else ""
+    item = f", {shown} each" if sizes else ""
     head = (
-        f"storage: {fs.name}: {fs.source} on {fs.mount}, {counted(len(used.hosts), 'node')}{each}"
+        f"storage: {fs.name}: {fs.source} on {fs.mount}, {counted(len(used.hosts), 'node')}{item}"
     )
     rows = _figures(used)
     below = [*rows, *_notes(used)] if rows else ["nothing was measured"]
@@ -177,10 +177,10 @@ def lines(used: Used) -> list[str]:
 
 
 def _figures(used: Used) -> list[str]:
-    """Writing and reading beside what is expected; none where neither was measured."""
+    """Write and read rates with expected values; empty without measurements."""
     expect = used.fs.expect
     rows: list[tuple[str, ...]] = [
-        ("", "slowest", "", "median", "fastest", "", "together", "expected alone, together")
+        ("", "slowest", "", "median", "fastest", "", "together", "expected single, total")
     ]
     for head, found, *expected in (
         ("write", used.of("wrote"), expect.write_gb_s, expect.together_write_gb_s),
@@ -204,30 +204,30 @@ def _notes(used: Used) -> list[str]:
     found = used.of("wrote") or used.of("read")
     notes = []
     if used.alone:
-        notes.append("each node alone, one after another; all together were not measured")
+        notes.append("individual nodes, one after another; not measured simultaneously")
     elif found is not None and found.nodes == 1:
         notes.append("one node was measured")
     elif found is not None:
         notes.append(
-            f"at most {found.at_once} of {found.nodes} nodes at the same moment (forks, -f), "
-            "by their own clocks"
+            f"at most {found.at_once} of {found.nodes} nodes simultaneously (forks, -f), "
+            "by their clocks"
         )
-        notes.append("a node alone was not measured (shared_storage_use_alone)")
+        notes.append("individual nodes were not measured (shared_storage_use_alone)")
     link = used.slowest_link()
-    rate = "line rate not known: no rail of the model leads to the server"
+    rate = "line rate unknown: no rail of the model leads to the server"
     if link is not None:
         host, by = link
         rate = f"line rate of the slowest link {by.gbps / 8:g} GB/s ({by.interface} of {host})"
     if used.virtual:
-        rate += "; nominal: these nodes are virtual, only correctness counts"
+        rate += "; nominal: on virtual nodes, only correctness is meaningful"
     notes.append(rate)
     if used.served_here:
-        notes.append(f"{', '.join(used.served_here)} serves it and is not in the figures")
+        notes.append(f"{', '.join(used.served_here)} serves it and is excluded")
     return notes
 
 
 def together(used: Used) -> list[Check]:
-    """All nodes at once against what is expected of the file system."""
+    """Compare the total of all nodes with the expected value."""
     expect = used.fs.expect
     return [
         _together(used, "storage_together_write", used.of("wrote"), expect.together_write_gb_s),
@@ -238,17 +238,17 @@ def together(used: Used) -> list[Check]:
 def _together(used: Used, name: str, measured: Optional[Figure], wanted: float) -> Check:
     subject, promise = used.fs.mount, f"{wanted:g} GB/s" if wanted else None
     shown = None if measured is None else f"{measured.together:.3g} GB/s"
-    why = "no expectation is set (expect)" if not wanted else ""
-    why = why or ("nothing was measured" if measured is None else "")
-    why = why or ("each node was measured alone" if used.alone else "")
-    if why or measured is None:
-        return Check(name, promise, shown, NOT_APPLICABLE, subject, why)
+    reason = "no expectation is set (expect)" if not wanted else ""
+    reason = reason or ("nothing was measured" if measured is None else "")
+    reason = reason or ("nodes were measured one after another" if used.alone else "")
+    if reason or measured is None:
+        return Check(name, promise, shown, NOT_APPLICABLE, subject, reason)
     if measured.together >= wanted:
         return Check(name, promise, shown, OK, subject)
-    why = "all nodes at once: the server's links, disks and threads"
+    reason = "total of all nodes: check links, disks and threads of the server"
     if measured.at_once < measured.nodes:
-        why = (
-            f"{measured.at_once} of {measured.nodes} nodes measured at the same moment: run with "
+        reason = (
+            f"{measured.at_once} of {measured.nodes} nodes measured simultaneously: run with "
             f"-f {len(used.hosts)} before blaming the server"
         )
-    return Check(name, promise, shown, FAILED, subject, why)
+    return Check(name, promise, shown, FAILED, subject, reason)

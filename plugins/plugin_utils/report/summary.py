@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What a whole run verified: the checks of all layers and hosts, as a table and as JSON."""
+"""Summary of a run: the checks of all layers and hosts, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -41,24 +41,24 @@ BOOKKEEPING = frozenset(
         *("deprecations", "exception", "remote_executions", "simulated", "warnings"),
     ]
 )
-"""Keys of a result that are no measurement."""
+"""Keys of a result other than measurements."""
 NOT_REACHED = "the run stopped before it"
-NAMES_SHOWN = 12
-"""Host names in one line; the rest are counted."""
-LINES_SHOWN = 40
-"""Of one kind, such as reasons; the rest are in the report."""
-MOST_OF_LINE = 1000
-"""Characters of what a host says in one."""
-MOST_SIMULATED = 20
-"""Things that one module says that it simulated."""
+MAX_NAMES = 12
+"""Host names or groups of lines; the rest are counted."""
+MAX_LINES = 40
+"""Lines of one kind, such as reasons; the rest are in the report."""
+MAX_LINE_CHARACTERS = 1000
+"""For text of a host in one line."""
+MAX_SIMULATED = 20
+"""Simulated items of one result."""
 
 
 @dataclass
 class LayerOnHost:
-    """What one layer found on one host. A check made again replaces the earlier one.
+    """Checks of one layer on one host. A repeated check replaces the earlier one.
 
-    Checks are kept as packed JSON, a fraction of the memory that objects take: each of Ansible's
-    forks costs the more the larger the process is.
+    Checks are stored as compressed JSON: Ansible forks often, and the cost of a fork grows with
+    the memory of the process.
     """
 
     packed: bytes = zlib.compress(b"[]")
@@ -70,51 +70,50 @@ class LayerOnHost:
         return found
 
     def add(self, checks: Iterable[Mapping[str, Any]]) -> None:
-        """Of the form that answers.checks gives them."""
-        found = {(each["name"], each["subject"]): each for each in (*self.checks, *checks)}
-        kept = list(found.values())[-answers.MOST_CHECKS :]
+        """Add checks in the form that answers.checks returns."""
+        found = {(item["name"], item["subject"]): item for item in (*self.checks, *checks)}
+        kept = list(found.values())[-answers.MAX_CHECKS :]
         self.packed = zlib.compress(json.dumps(kept, default=str).encode())
 
 
 @dataclass
 class RunSummary:
-    """Collects results while a run goes on, for `lines` and `report` at its end."""
+    """Collects results during a run, for `lines` and `report` at its end."""
 
     playbook: str = "site.yml"
     cluster: str = ""
     roles: dict[str, str] = field(default_factory=dict)
-    """Every host of the inventory and its role."""
+    """Role of every host in the inventory."""
     layers: dict[str, dict[str, LayerOnHost]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
-    """Host, and the task that failed on it with the first line of its message."""
+    """Host -> name of the failed task and the first line of its message."""
     unreachable: dict[str, str] = field(default_factory=dict)
-    """Host, and why."""
+    """Host -> reason."""
     changed: Counter[str] = field(default_factory=Counter)
     executions: Counter[str] = field(default_factory=Counter)
-    """Modules executed on each host, over its connection."""
+    """Number of modules executed on each host over its connection."""
     simulated: dict[str, list[str]] = field(default_factory=dict)
-    """What was simulated, and on which hosts."""
+    """Simulated items, and their hosts."""
     reboot_plan: Optional[Mapping[str, Any]] = None
-    """What playbooks/reboot.yml set out to do, and below what came of each host."""
+    """The plan of playbooks/reboot.yml; below, the outcome of each host."""
     reboot_outcomes: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     inventories: tuple[str, ...] = ()
-    """As they were given on the command line."""
+    """Inventories as given on the command line."""
     expected: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Of playbooks/verify.yml: every layer of the run, its hosts, and of each why it was not
-    verified, empty if it was."""
+    """For playbooks/verify.yml: layer -> host -> why it was not verified, empty if it was."""
 
     verifies: bool = False
     """Whether the playbook has plays of playbooks/verify.yml, selected or not."""
     left_out: dict[str, list[str]] = field(default_factory=dict)
-    """Layers asked for without a host in this run: their hosts, which --limit leaves out."""
+    """Requested layers without hosts in this run -> their hosts, which --limit excludes."""
     named: set[str] = field(default_factory=set)
-    """Those of them that --tags names."""
+    """The layers among them that --tags names."""
     limit: str = ""
     idle: bool = False
-    """Whether no layer had anything to do, in a playbook of layers."""
+    """Whether no task of a layer ran, in a playbook of layers."""
 
     def add_result(self, host: str, result: Mapping[str, Any]) -> None:
-        """Take in a module's result of a layer. It may be any JSON, and counts for `host`."""
+        """Add a result of a layer, which may be any JSON, for `host`."""
         layer = result.get("layer")
         if not isinstance(layer, str) or layer not in TAGS or "checks" not in result:
             return
@@ -122,47 +121,49 @@ class RunSummary:
         entry.add(answers.checks(result["checks"]))
         if result.get("figures"):
             entry.measured.update(measurement(result))
-        for each in answers.sequence(result.get("simulated"))[:MOST_SIMULATED]:
-            hosts = self.simulated.setdefault(_line(str(each)), [])
+        for item in answers.sequence(result.get("simulated"))[:MAX_SIMULATED]:
+            hosts = self.simulated.setdefault(_line(str(item)), [])
             if host not in hosts:
                 hosts.append(host)
 
     def add_reboots(self, host: str, result: Mapping[str, Any]) -> None:
-        """Take in what the steps of playbooks/reboot.yml return on the controller. Of no module: a
-        host that answered a plan would stand for all."""
+        """Add results of the steps of playbooks/reboot.yml, computed on the controller.
+
+        Never a module's answer: one host could then report a plan for all.
+        """
         if isinstance(result.get("reboot_plan"), Mapping):
             self.reboot_plan = result["reboot_plan"]
         if isinstance(result.get("reboot_outcome"), Mapping):
             self.reboot_outcomes[host] = result["reboot_outcome"]
 
     def would_change(self, layer: str, host: str, task: str, result: Mapping[str, Any]) -> None:
-        """Take in a task that would change a host which is only verified.
+        """Record a task that would change a host during verification.
 
-        Not what notes or forgets a reason to reboot: checks have the reason itself.
+        Changes of reboot records are ignored, as checks report the reason.
         """
         diffs = result.get("diff")
         if isinstance(diffs, list) and diffs:
-            headers = [str(answers.mapping(each).get("after_header")) for each in diffs]
+            headers = [str(answers.mapping(item).get("after_header")) for item in diffs]
             if all(str(RECORDS) in header for header in headers):
                 return
-        why = f"see what with --check --diff --tags {layer} --limit {host}"
-        found = Check("unchanged", True, False, FAILED, task, why)
+        reason = f"show it with --check --diff --tags {layer} --limit {host}"
+        found = Check("unchanged", True, False, FAILED, task, reason)
         entry = self.layers.setdefault(layer, {}).setdefault(host, LayerOnHost())
         entry.add(as_dicts([found]))
 
     def unverified(self) -> dict[str, dict[str, list[str]]]:
-        """By layer of playbooks/verify.yml and reason, the hosts that it did not verify."""
+        """Layer -> reason -> hosts that playbooks/verify.yml did not verify."""
         found: dict[str, dict[str, list[str]]] = {}
         for layer, hosts in self.expected.items():
             failed = {host for _layer, host, _check in self._checks(FAILED, layer)}
-            for host, why in hosts.items():
-                if why and host not in failed:  # or its checks have what failed
-                    why = self.unreachable.get(host, why)
-                    found.setdefault(layer, {}).setdefault(why, []).append(host)
+            for host, reason in hosts.items():
+                if reason and host not in failed:  # otherwise its checks report the failure
+                    reason = self.unreachable.get(host, reason)
+                    found.setdefault(layer, {}).setdefault(reason, []).append(host)
         return found
 
     def wrong(self) -> dict[str, list[str]]:
-        """By layer of playbooks/verify.yml, the hosts that are not as wanted or not verified."""
+        """Layer -> hosts that failed verification or were not verified."""
         unverified = self.unverified()
         found = {}
         for layer in self.expected:
@@ -173,12 +174,12 @@ class RunSummary:
         return found
 
     def counts(self, layer: str) -> Counter[str]:
-        """How many checks of a layer, over all hosts, have each status."""
+        """Number of checks of a layer per status, over all hosts."""
         entries = self.layers.get(layer, {}).values()
         return Counter(check["status"] for entry in entries for check in entry.checks)
 
     def reasons(self) -> list[tuple[int, str, Counter[str]]]:
-        """Why checks were not applicable: how often, the reason, and the checks it stopped."""
+        """Why checks were not applicable: count, reason, and affected checks."""
         found: dict[str, Counter[str]] = {}
         for layer, _host, check in self._checks(NOT_APPLICABLE):
             reason = str(check.get("reason", ""))
@@ -187,29 +188,29 @@ class RunSummary:
         return [(sum(names.values()), reason, names) for reason, names in ordered]
 
     def reboots(self) -> dict[str, list[str]]:
-        """Every host that needs a reboot, and why."""
+        """Hosts that need a reboot, with reasons."""
         found: dict[str, list[str]] = {}
         for layer, host, check in self._checks(REBOOT):
-            why = str(check.get("reason") or check["name"])
-            found.setdefault(host, []).append(f"{layer}: {_line(why)}")
+            reason = str(check.get("reason") or check["name"])
+            found.setdefault(host, []).append(f"{layer}: {_line(reason)}")
         return found
 
     def rebooted(self) -> dict[str, dict[str, Any]]:
-        """What came of every host that playbooks/reboot.yml had to do with."""
+        """Outcome of every host in the plan of playbooks/reboot.yml."""
         if self.reboot_plan is None:
             return {}
         check_mode = bool(self.reboot_plan.get("check_mode"))
         return table.outcomes(self.reboot_plan, self.reboot_outcomes, check_mode)
 
     def busiest(self, role: str = "compute") -> Optional[tuple[str, int]]:
-        """The host of a role on which most modules were executed, and how many."""
+        """The host of a role with most module executions, and their number."""
         counts = {host: self.executions[host] for host, its in self.roles.items() if its == role}
         most = max(counts.values(), default=0)
         return next(((host, many) for host, many in counts.items() if many == most > 0), None)
 
     @property
     def any(self) -> bool:
-        """Whether there is anything to show: a layer has checks, or a host failed."""
+        """Whether there is anything to show, such as checks or failed hosts."""
         shown = self.layers or self.expected or self.failed or self.unreachable
         return bool(
             shown or self.reboot_plan or self.left_out or self.idle or self._verified_nothing
@@ -226,19 +227,19 @@ class RunSummary:
         return self.verifies and not self.expected
 
     def lines(self, seconds: float, limit: int) -> list[str]:
-        """The summary as text, without the line with the report's path."""
+        """The summary as text, without the path of the report."""
         of = f" on {self.cluster}" if self.cluster else ""
         lines = [f"{self.playbook}{of}: {seconds:.1f} s"]
         if self.layers or self.expected:
             lines += self._table()
         reasons = self.reasons()
-        for count, reason, names in reasons[:LINES_SHOWN]:
-            what = some([f"{name} {many}" for name, many in sorted(names.items())], LINES_SHOWN)
+        for count, reason, names in reasons[:MAX_LINES]:
+            what = some([f"{name} {many}" for name, many in sorted(names.items())], MAX_LINES)
             if not reason.startswith("not applicable"):
                 reason = f"not applicable, {reason}"
             lines.append(f"{count} {_line(reason)}: {what}")
-        if len(reasons) > LINES_SHOWN:
-            more = len(reasons) - LINES_SHOWN
+        if len(reasons) > MAX_LINES:
+            more = len(reasons) - MAX_LINES
             lines.append(f"not applicable: for {more} more reasons, see the report")
         for layer, by_reason in self.unverified().items():
             for why, hosts in by_reason.items():
@@ -247,16 +248,16 @@ class RunSummary:
         failed: dict[str, list[str]] = {}
         for host, why in self.failed.items():
             failed.setdefault(why, []).append(host)
-        for why, hosts in list(failed.items())[:NAMES_SHOWN]:
+        for why, hosts in list(failed.items())[:MAX_NAMES]:
             lines.append(f"failed: {_listed(hosts)}: {why}")
-        if len(failed) > NAMES_SHOWN:
-            lines.append(f"failed: for {len(failed) - NAMES_SHOWN} more reasons, see the report")
+        if len(failed) > MAX_NAMES:
+            lines.append(f"failed: for {len(failed) - MAX_NAMES} more reasons, see the report")
         if self.unreachable:
             lines.append(f"unreachable: {_listed(self.unreachable)}")
-        for line, hosts in list(self.simulated.items())[:LINES_SHOWN]:
+        for line, hosts in list(self.simulated.items())[:MAX_LINES]:
             lines.append(f"SIMULATED: {line}: {_listed(hosts)}")
-        if len(self.simulated) > LINES_SHOWN:
-            lines.append(f"SIMULATED: {len(self.simulated) - LINES_SHOWN} more, see the report")
+        if len(self.simulated) > MAX_LINES:
+            lines.append(f"SIMULATED: {len(self.simulated) - MAX_LINES} more, see the report")
         lines += self._repairs() + self._reboot_lines()
         busiest = self.busiest()
         if busiest:
@@ -269,7 +270,7 @@ class RunSummary:
         return lines
 
     def report(self, started: str, seconds: float, limit: int, check_mode: bool) -> dict[str, Any]:
-        """The same for a machine, with every check."""
+        """The summary as data, with every check."""
         busiest = self.busiest()
         return {
             "format": 1,
@@ -310,14 +311,14 @@ class RunSummary:
         lines = []
         for layer in [layer for layer in self.left_out if layer in self.named]:
             hosts = self.left_out[layer]
-            why = "the inventory has no host for it"
+            reason = "the inventory has no host for it"
             if hosts:
-                why = f"its hosts ({_listed(hosts)}) are left out by --limit {self.limit}"
-            lines.append(f"not done: {layer}: {why}")
+                reason = f"its hosts ({_listed(hosts)}) are excluded by --limit {self.limit}"
+            lines.append(f"not done: {layer}: {reason}")
         others = [layer for layer, hosts in self.left_out.items() if hosts]
         others = [layer for layer in others if layer not in self.named]
         if others:
-            lines.append(f"not done, as --limit {self.limit} asks: {', '.join(others)}")
+            lines.append(f"not done because of --limit {self.limit}: {', '.join(others)}")
         if self.idle or self._verified_nothing:
             verb = "verified" if self.verifies else "done"
             lines.append(
@@ -327,13 +328,15 @@ class RunSummary:
         return lines
 
     def _command(self, playbook: str) -> str:
-        given = [word for each in self.inventories for word in ("-i", shlex.quote(each))]
+        given = [word for item in self.inventories for word in ("-i", shlex.quote(item))]
         return " ".join(["ansible-playbook", playbook, *given])
 
     def repairs(self) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-        """What repairs what playbooks/verify.yml found: by step that the operator must take first,
-        its hosts; and by layer, the hosts on which to run it. A host that needs steps only is in no
-        layer, and a host that looked at another one is not repaired for it."""
+        """Repairs for playbooks/verify.yml: manual step -> hosts, and layer -> hosts to run it on.
+
+        A host that needs only manual steps is in no layer. A failed check of another host is
+        repaired there.
+        """
         steps: dict[str, list[str]] = {}
         layers: dict[str, list[str]] = {}
         unverified = self.unverified()
@@ -343,14 +346,14 @@ class RunSummary:
                 host for _layer, host, check in self._checks(FAILED, layer) if not check.get("at")
             }
             for _layer, host, check in self._checks(FAILED, layer):
-                # A host names others: only those of the inventory.
+                # A host may name only hosts of the inventory.
                 named = check.get("at")
                 at = str(named) if named in self.roles else host
                 if at != host and at in differ:
-                    continue  # it has named its own fault, and the remedy
+                    continue  # it reports the fault and the remedy itself
                 step = check.get("by_hand")
                 if step:
-                    # Whose word it is: a host in other hands would have the operator run a command.
+                    # Say who claims it: a compromised host could suggest any command.
                     where = at if at == host else f"{at} (says {host})"
                     if where not in steps.setdefault(step, []):
                         steps[step].append(where)
@@ -364,17 +367,17 @@ class RunSummary:
     def _repairs(self) -> list[str]:
         steps, layers = self.repairs()
         site = self._command("site.yml")
-        shown = list(steps.items())[:NAMES_SHOWN]
+        shown = list(steps.items())[:MAX_NAMES]
         lines = [f"by hand: {_listed(hosts)}: {_line(step)}" for step, hosts in shown]
-        if len(steps) > NAMES_SHOWN:
-            lines.append(f"by hand: {len(steps) - NAMES_SHOWN} more steps, see the report")
+        if len(steps) > MAX_NAMES:
+            lines.append(f"by hand: {len(steps) - MAX_NAMES} more steps, see the report")
         return lines + [
             f"repair: {site} --tags {layer} --limit {','.join(hosts)}"
             for layer, hosts in layers.items()
         ]
 
     def _reboot_lines(self) -> list[str]:
-        """After playbooks/reboot.yml its table; after other runs the hosts that need a reboot."""
+        """The table of playbooks/reboot.yml; after other runs, hosts that need a reboot."""
         if self.reboot_plan is not None:
             found = self.rebooted()
             return table.lines(found) if found else ["no host waits for a reboot"]
@@ -383,13 +386,13 @@ class RunSummary:
             return []
         lines = [
             f"reboot needed: {host} ({_line('; '.join(reasons))})"
-            for host, reasons in list(waiting.items())[:NAMES_SHOWN]
+            for host, reasons in list(waiting.items())[:MAX_NAMES]
         ]
-        if len(waiting) > NAMES_SHOWN:
-            lines.append(f"reboot needed: {len(waiting) - NAMES_SHOWN} more, see the report")
+        if len(waiting) > MAX_NAMES:
+            lines.append(f"reboot needed: {len(waiting) - MAX_NAMES} more, see the report")
         lines.append(
-            f"reboot them with: {self._command('playbooks/reboot.yml')} (--check shows the plan, "
-            "and every host that an earlier run left waiting)"
+            f"reboot them with: {self._command('playbooks/reboot.yml')} (--check shows the plan "
+            "and hosts waiting from earlier runs)"
         )
         return lines
 
@@ -401,9 +404,9 @@ class RunSummary:
                         yield layer, host, check
 
     def _verified_hosts(self, layer: str) -> str:
-        """`4 compute, 1 launcher`; `3 of 4 compute` when some were not reached or not asked."""
+        """`4 compute, 1 launcher`; `3 of 4 compute` if some were not reached or not selected."""
         total = Counter(self.roles.values())
-        verified = {host for host, why in self.expected.get(layer, {}).items() if not why}
+        verified = {host for host, reason in self.expected.get(layer, {}).items() if not reason}
         verified.update(self.layers.get(layer, {}))
         here = Counter(self.roles.get(host, "other") for host in verified)
         order = [role for role in (*ROLES, "other") if here[role]]
@@ -424,7 +427,7 @@ class RunSummary:
 
 
 def measurement(result: Mapping[str, Any]) -> dict[str, Any]:
-    """What a module measured, besides its checks."""
+    """Measurements of a module: its result without bookkeeping."""
     return {
         key: value
         for key, value in result.items()
@@ -433,8 +436,8 @@ def measurement(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _line(text: str) -> str:
-    return shortened(one_line(text), MOST_OF_LINE)
+    return shortened(one_line(text), MAX_LINE_CHARACTERS)
 
 
 def _listed(names: Iterable[str]) -> str:
-    return some(list(names), NAMES_SHOWN)
+    return some(list(names), MAX_NAMES)

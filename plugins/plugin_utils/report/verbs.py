@@ -12,7 +12,7 @@ from ...module_utils.verbs import endpoints
 from .units import time_text
 
 SHOWN = 40
-"""So many pairs stand in the table; the report has all of them."""
+"""Pairs in the table; the report has all of them."""
 HEADINGS = (
     *("pair", "write_bw", "of line", "write_lat", "p99", "send_bw", "ucx", "gpu_write_bw"),
     "on the wire",
@@ -45,15 +45,15 @@ def _shown(key: str, value: Any) -> str:
 
 
 def _wire(pair: Mapping[str, Any]) -> str:
-    """What was seen of the packets that left."""
+    """Captured properties of outgoing packets."""
     results = list(pair.get("exchanges", {}).values())
     if any(result.get("problem") for result in results):
         return "FAILED"
     seen = [result["wire"]["out"] for result in results if result.get("wire")]
     if not seen:
         return "not seen"
-    packets, wrong = sum(one["packets"] for one in seen), sum(one["wrong"] for one in seen)
-    values = sorted({value for one in seen for value in one["tos_seen"]})
+    packets, wrong = sum(item["packets"] for item in seen), sum(item["wrong"] for item in seen)
+    values = sorted({value for item in seen for value in item["tos_seen"]})
     return f"{packets} packets, TOS {' '.join(map(str, values))}" + (
         f", {wrong} WRONG" if wrong else ""
     )
@@ -62,9 +62,9 @@ def _wire(pair: Mapping[str, Any]) -> str:
 def lines(
     pairs: Sequence[Mapping[str, Any]], contract: str, planned: Optional[int] = None
 ) -> list[str]:
-    """The table, what it is held against, and what the NICs counted of trouble."""
+    """The table, reference values, and error counters of NICs."""
     count = f"{len(pairs)} of {planned}" if planned not in (None, len(pairs)) else f"{len(pairs)}"
-    # The slowest first: that is the one to look at.
+    # The slowest first.
     ordered = sorted(pairs, key=lambda pair: _figure(pair, "write_bw", "gbits_s") or 0.0)
     shown = columns([HEADINGS, *map(_row, ordered[:SHOWN])], left=(0, len(HEADINGS) - 1))
     if len(pairs) > SHOWN:
@@ -73,7 +73,10 @@ def lines(
     nominal = any(pair.get("software") for pair in pairs)
     if rates:
         text = f"line rate {', '.join(f'{rate:g}' for rate in rates)} Gb/s a rail"
-        shown.append(text + (" is nominal: Soft-RoCE, only correctness counts" if nominal else ""))
+        shown.append(
+            text
+            + (" is nominal: with Soft-RoCE, only correctness is meaningful" if nominal else "")
+        )
     counted: Counter[str] = Counter()
     for pair in pairs:
         for result in pair.get("exchanges", {}).values():

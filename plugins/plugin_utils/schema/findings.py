@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What is wrong with what an operator wrote: collected first, then reported all at once."""
+"""Errors in what an operator wrote: collected first, then reported together."""
 
 from __future__ import annotations
 
@@ -10,45 +10,45 @@ from typing import Any, Callable, Optional, Union
 from ...module_utils.core.text import counted
 
 Path = tuple[Union[str, int], ...]
-"""Where a value stands: `("nodes", "list", 2, "pci")`."""
+"""Position of a value: `("nodes", "list", 2, "pci")`."""
 
-SHOWN = 100
-"""Findings printed at once: more of them have one cause, and the first hundred show it."""
+MAX_LISTED = 100
+"""Findings in one message; if there are more, they have a common cause."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong: where, which value, what about it, and what to do."""
+    """One error: its position, its value, the problem and the remedy."""
 
     code: str
-    """Identifies what is wrong, for programs and tests: `qos.rail_mtu`."""
+    """Identifier for programs and tests: `qos.rail_mtu`."""
     path: Path
     problem: str
     remedy: str
     line: Optional[int] = None
     value: Any = field(default=None, repr=False, hash=False)
-    """What is wrong there, or values that exclude each other. No secret that the problem hides."""
+    """The wrong value, or values that exclude each other; never a secret."""
 
     def text(self) -> str:
-        place = f"line {self.line}: " if self.line is not None else ""
+        line = f"line {self.line}: " if self.line is not None else ""
         key = f"{dotted(self.path)}: " if self.path else ""
         remedy = f" {self.remedy}." if self.remedy else ""
-        return f"{place}{key}{self.problem}.{remedy}"
+        return f"{line}{key}{self.problem}.{remedy}"
 
 
 def listed(head: str, findings: Sequence[Finding]) -> str:
-    """`HEAD 2 errors:` and a line for each finding, up to SHOWN."""
-    lines = [finding.text() for finding in findings[:SHOWN]]
-    if len(findings) > SHOWN:
-        lines.append(f"... and {len(findings) - SHOWN} more.")
+    """`HEAD 2 errors:` and a line for each finding, up to MAX_LISTED."""
+    lines = [finding.text() for finding in findings[:MAX_LISTED]]
+    if len(findings) > MAX_LISTED:
+        lines.append(f"... and {len(findings) - MAX_LISTED} more.")
     return "\n  ".join([f"{head} {counted(len(findings), 'error')}:", *lines])
 
 
 class RefusedError(ValueError):
-    """A variable is refused. `findings` has every reason."""
+    """A variable is invalid. `findings` has every reason."""
 
     what = ""
-    """The variable, and what cannot be done with it."""
+    """The variable, and what it prevents."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
         self.findings = tuple(findings)
@@ -56,9 +56,9 @@ class RefusedError(ValueError):
 
 
 class Findings:
-    """A growing list of findings that looks up the line of each.
+    """A list of findings that looks up the line of each.
 
-    `written` gives a scalar as it stands in the file, whatever YAML made of it.
+    `written` returns a scalar as written in the file, before YAML converted it.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Findings:
         self.found.append(Finding(code, path, problem, remedy, self._line_of(path), value))
 
     def place(self, path: Path) -> str:
-        """`nodes.name (line 12)`: another place, as a message names it."""
+        """`nodes.name (line 12)`: another position, for a message."""
         line = self._line_of(path)
         return dotted(path) if line is None else f"{dotted(path)} (line {line})"
 
@@ -83,7 +83,7 @@ class Findings:
 
 
 def dotted(path: Path) -> str:
-    """`nodes.list[2].pci`: a path in one word."""
+    """A path as text: `nodes.list[2].pci`."""
     text = ""
     for part in path:
         if isinstance(part, int):

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What a key may hold. One description serves validation, messages and the docs.
+"""Kinds of values of keys. One description serves validation, messages and the docs.
 
-`Kind.check` turns a YAML value into a checked Python value and collects what is wrong with it.
-Scalars raise Invalid; sections, lists and tables check what they hold.
+`Kind.check` converts a YAML value to a checked Python value and collects errors. Scalars raise
+Invalid; sections, lists and tables check their content.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .findings import Findings, Path
 
 
 class Invalid(Exception):
-    """What is wrong with a value. `value` replaces the value itself in the finding."""
+    """A value is invalid. `value` replaces the value itself in the finding."""
 
     def __init__(self, code: str, problem: str, remedy: str, value: Any = None) -> None:
         super().__init__(problem)
@@ -28,7 +28,7 @@ class Invalid(Exception):
 
 
 class Kind(ABC):
-    """A scalar. `reads_text` kinds take the scalar as written, whatever YAML made of it."""
+    """A scalar. Kinds with `reads_text` use it as written, before YAML converted it."""
 
     reads_text = False
 
@@ -37,7 +37,7 @@ class Kind(ABC):
         return value
 
     def check(self, value: Any, findings: Findings, path: Path = ()) -> Any:
-        """The checked value with defaults filled in; None where something was found."""
+        """The checked value with defaults; None if it has errors."""
         if self.reads_text and value is not None and not isinstance(value, (str, list, dict)):
             written = findings.written(path)
             value = value if written is None else written
@@ -58,13 +58,13 @@ class Kind(ABC):
 
 
 def _foreign(value: Any) -> str:
-    """A hint at what looks right and is another character, such as a full-width digit."""
+    """A hint about a lookalike character, such as a full-width digit."""
     other = next((char for char in str(value) if not char.isascii()), "")
     return f". {other!r} (U+{ord(other):04X}) is not an ASCII character" if other else ""
 
 
 def shown(value: Any) -> str:
-    """The value as a message shows it: short, and as YAML writes it."""
+    """The value for a message: shortened, in YAML notation."""
     for kind, words in ((dict, "a mapping"), (list, "a list"), (type(None), "an empty value")):
         if isinstance(value, kind):
             return words
@@ -91,7 +91,7 @@ class Integer(Kind):
         if isinstance(value, bool) or not isinstance(value, self.types):
             problem = f"{shown(value)} is not a number (type {self.name})"
             raise Invalid("model.not_a_number", problem, remedy)
-        if not self.low <= value <= self.high:  # NaN is outside as well
+        if not self.low <= value <= self.high:  # also excludes NaN
             limits = (value, self.low, self.high)
             raise Invalid("model.out_of_range", f"{value} is out of range", remedy, limits)
         return value
@@ -102,7 +102,7 @@ class Integer(Kind):
 
 @dataclass(frozen=True)
 class Number(Integer):
-    """A number that may have a fraction."""
+    """A number, with or without a fraction."""
 
     types = (int, float)
     name = "number"
@@ -144,7 +144,7 @@ class OneOf(Kind):
 
 @dataclass(frozen=True)
 class Text(Kind):
-    """Text of a form: `form` matches all of it, `wanted` describes it."""
+    """Text that matches `form` entirely; `wanted` describes it."""
 
     form: str
     wanted: str
@@ -152,7 +152,7 @@ class Text(Kind):
     most: int = 253
     empty: bool = False
     secret: bool = False
-    """A wrong value is not shown: a password may be part of it."""
+    """Do not show an invalid value, which may contain a password."""
     reads_text = True
 
     def convert(self, value: Any) -> str:
@@ -174,7 +174,7 @@ class Text(Kind):
 
 @dataclass(frozen=True)
 class OrNull(Kind):
-    """The kind, or nothing at all."""
+    """The kind, or null."""
 
     kind: Kind
 
@@ -221,7 +221,7 @@ class OneOrList(Kind):
 class Key:
     """One key of a section.
 
-    Left out and without a default, a section has the defaults of its keys, anything else is null.
+    If it is unset and has no default, a section has the defaults of its keys; others are null.
     """
 
     name: str
@@ -232,7 +232,7 @@ class Key:
     default_text: str = ""
 
     def left_out(self) -> Any:
-        """The value of a key that is not written."""
+        """The value of a key that is not set."""
         if isinstance(self.kind, Section) and not self.required:
             return {key.name: key.left_out() for key in self.kind.keys}
         return self.default
@@ -244,7 +244,7 @@ class Section(Kind):
     help: str
     keys: tuple[Key, ...] = ()
     made: Optional[type] = None
-    """The dataclass that has the keys as fields."""
+    """The dataclass whose fields are the keys."""
 
     def check(self, value: Any, findings: Findings, path: Path = ()) -> Any:
         if not is_mapping(value, path, findings):
@@ -275,7 +275,7 @@ class Section(Kind):
 
 @dataclass(frozen=True)
 class Table(Kind):
-    """Names (free to choose) to values of one kind."""
+    """A mapping from any name to values of one kind."""
 
     kind: Kind
     of: str
@@ -293,7 +293,7 @@ class Table(Kind):
 
 
 def section_in(kind: Kind) -> Optional[Section]:
-    """The section that a kind is, or is a list or table of, or may be."""
+    """The section within a kind: itself, its elements, or its optional value."""
     if isinstance(kind, (ListOf, Table, OrNull)):
         return section_in(kind.kind)
     return kind if isinstance(kind, Section) else None
@@ -313,18 +313,18 @@ def is_mapping(value: Any, path: Path, findings: Findings) -> bool:
 def key(
     kind: Kind, text: str, default: Any = None, *, required: bool = False, default_text: str = ""
 ) -> Any:
-    """A field of a dataclass that is also a key of its section; `text` is its help."""
+    """A field of a dataclass that is a key of its section; `text` is its help."""
     return field(metadata={"key": (kind, text, required, default, default_text)})
 
 
 def section_of(made: type, name: str) -> Section:
     """The section whose keys are the fields of a dataclass, and whose help is its docstring."""
-    keys = tuple(Key(each.name, *each.metadata["key"]) for each in fields(made))
+    keys = tuple(Key(item.name, *item.metadata["key"]) for item in fields(made))
     return Section(name, " ".join((made.__doc__ or "").split()), keys, made)
 
 
 def build(kind: Kind, value: Any) -> Any:
-    """The dataclasses of a complete value, of its sections and of those in lists."""
+    """Build the dataclasses of a complete value, its sections and its lists."""
     if isinstance(kind, Section) and kind.made is not None:
         return kind.made(**{key.name: build(key.kind, value[key.name]) for key in kind.keys})
     if isinstance(kind, ListOf):

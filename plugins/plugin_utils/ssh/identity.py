@@ -48,10 +48,10 @@ def read(journal: Journal) -> Identity:
     """Read the identity; a new state has an empty one. Raises AuthorityError if it is damaged."""
     path = journal.directory / NAME
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        members = {str(name): str(address) for name, address in found["members"].items()}
-        history = [{**each, "time": int(each["time"])} for each in found["history"]]
-        return Identity(str(uuid.UUID(found["id"])), members, history)
+        content = json.loads(path.read_text(encoding="utf-8"))
+        members = {str(name): str(address) for name, address in content["members"].items()}
+        history = [{**change, "time": int(change["time"])} for change in content["history"]]
+        return Identity(str(uuid.UUID(content["id"])), members, history)
     except FileNotFoundError:
         return Identity()
     except (ValueError, TypeError, KeyError, AttributeError) as error:

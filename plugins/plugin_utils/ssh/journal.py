@@ -68,23 +68,27 @@ class Member:
 
     def latest(self) -> dict[str, Issued]:
         """The certificates that the node must have: the last one issued of each kind."""
-        return {each.kind: each for each in self.issued}
+        return {certificate.kind: certificate for certificate in self.issued}
 
     @property
     def launcher(self) -> bool:
         """Whether it was admitted as a launcher."""
         user = self.latest().get("user")
-        return bool(user and any(each.endswith("/launcher") for each in user.principals))
+        return bool(user and any(principal.endswith("/launcher") for principal in user.principals))
 
     @property
     def keys(self) -> list[str]:
         """Public keys that were signed and not refused."""
-        ever = dict.fromkeys(each.key for each in [*self.revoked, *self.issued])
+        ever = dict.fromkeys(certificate.key for certificate in [*self.revoked, *self.issued])
         return [key for key in ever if key and key not in self.refused_keys]
 
     def known(self) -> dict[str, Any]:
         """The data that the action ssh_trust needs."""
-        issued = {kind: asdict(each) for kind, each in self.latest().items() if each.key}
+        issued = {
+            kind: asdict(certificate)
+            for kind, certificate in self.latest().items()
+            if certificate.key
+        }
         return {
             "issued": issued,
             "trusts": self.trusts,
@@ -117,8 +121,8 @@ class Member:
 
     def _superseded(self, serials: Sequence[int], now: int) -> None:
         """The node installed these certificates: older ones of the same kind are revoked."""
-        for last in [each for each in self.issued if each.serial in serials]:
-            same = [each for each in self.issued if each.kind == last.kind]
+        for last in [certificate for certificate in self.issued if certificate.serial in serials]:
+            same = [certificate for certificate in self.issued if certificate.kind == last.kind]
             for old in same[: same.index(last)]:
                 self.issued.remove(old)
                 self.revoked.append(old)
@@ -216,17 +220,17 @@ class Journal:
         An invalid line was cut off by a kill or a full disk; its certificate had not left the
         controller yet.
         """
-        found: dict[str, Member] = {}
+        nodes: dict[str, Member] = {}
         text = ""
         with contextlib.suppress(FileNotFoundError):
             text = self.path.read_text(encoding="utf-8", errors="replace")
         for line in text.split("\n"):
             try:
                 record = json.loads(line)
-                found.setdefault(record.pop("node"), Member()).take(record)
+                nodes.setdefault(record.pop("node"), Member()).take(record)
             except (ValueError, KeyError, TypeError, AttributeError):
                 continue
-        return found
+        return nodes
 
     def _append(self, records: Sequence[dict[str, Any]]) -> None:
         """Append lines and flush them to disk. A leading newline ends a line that was cut off."""

@@ -267,7 +267,7 @@ def _generation(name: str) -> int:
 
 def _signed_by(node: Member, authority: str) -> bool:
     """Whether all certificates that the node may still use are from this authority."""
-    return {(each.kind, each.authority) for each in node.issued} == {
+    return {(certificate.kind, certificate.authority) for certificate in node.issued} == {
         (kind, authority) for kind in KINDS
     }
 

@@ -176,8 +176,8 @@ def _checked(text: str, asked: Issued, key_id: str) -> tuple[str, Issued]:
         }
     except (ValueError, UnsupportedAlgorithm, InvalidSignature) as error:
         shown = one_line(text)[:200] or "nothing"
-        why = one_line(str(error)) or "its signature is wrong"
-        raise SigningError(f"no certificate of one line ({why}): {shown}") from error
+        reason = one_line(str(error)) or "its signature is wrong"
+        raise SigningError(f"no certificate of one line ({reason}): {shown}") from error
     begin, end = certificate.valid_after, certificate.valid_before
     wrong = [
         f"{field}: wanted {desired}, found {actual}"

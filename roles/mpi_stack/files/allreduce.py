@@ -1,12 +1,14 @@
 #!/usr/bin/python3
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Allreduce over every rank: right to the bit, measured, and what it travelled on.
+"""Allreduce over every rank: verify every result exactly, measure it, and report the path of the
+data.
 
-Started by mpirun, one process per rank. Rank 0 prints one JSON object per line on standard output;
-nothing else goes there. Errors of any rank go to standard error, with the rank and the host.
+mpirun starts one process per rank. Rank 0 prints one JSON object per line on standard output, and
+no other output goes there. Errors of any rank go to standard error, with rank and host.
 
-The data is chosen so that every partial result is exact in its type, in whatever order an algorithm
-combines it. Every rank can then compute the whole result by itself, without MPI, and compare bytes.
+Inputs are chosen so that every partial result is exact in its type, in any order of reduction. Each
+rank can therefore compute the complete result without MPI and compare bytes (`verify`). The
+collection evaluates the report in plugins/module_utils/mpi/allreduce/verdict.py.
 """
 
 from __future__ import annotations
@@ -24,26 +26,29 @@ import sys
 import time
 
 MARK = "allreduce-record "
-"""Starts every line that belongs to the report; a login script may print others."""
+"""Prefix of each line of the report; login scripts may print other lines."""
 RETRIES = (
-    *("out_of_sequence", "packet_seq_err", "implied_nak_seq_err", "local_ack_timeout_err"),
+    "out_of_sequence",
+    "packet_seq_err",
+    "implied_nak_seq_err",
+    "local_ack_timeout_err",
     "rx_icrc_encapsulated",
 )
-"""Of hw_counters (the kernel's ABI/stable/sysfs-class-infiniband): what follows a packet that is
-lost, late or damaged. Those of a receiver that is not ready are not about the rail."""
+"""Counters in hw_counters (the kernel's ABI/stable/sysfs-class-infiniband) of lost, late and
+damaged packets. Counters of receivers that are not ready do not concern the rail."""
 TOTAL_RETRANS, DATA_SEGS_OUT, DSACK_DUPS, TCP_INFO_LENGTH = 100, 156, 216, 224
-"""Offsets in struct tcp_info (linux/tcp.h), of 32 bits each."""
+"""Offsets in struct tcp_info (linux/tcp.h), 32 bits each."""
 WRONG_SHOWN = 3
-"""Wrong results that one rank describes in full; further ones are counted."""
+"""Wrong results that a rank reports in full; the rest are counted."""
 
 OPERATIONS = ("SUM", "MAX", "MIN", "PROD")
 TYPES = ("float32", "float64", "int32", "int64", "complex128")
 EXACT_INTEGERS = {"float32": 24, "float64": 53, "int32": 31, "int64": 63, "complex128": 53}
-"""Bits within which every integer is exact: the mantissa of a float, the range of an integer."""
+"""Bits in which every integer is exact: mantissa of a float, range of an integer."""
 
 
 def combinations():
-    """Every (type, operation, placement) in a fixed order; complex numbers have no order to MAX."""
+    """Every (type, operation, placement) in a fixed order; MAX is undefined for complex numbers."""
     return [
         (kind, operation, placement)
         for placement in ("out_of_place", "in_place")
@@ -54,7 +59,7 @@ def combinations():
 
 
 def period(kind, ranks):
-    """Input values repeat after this many elements: odd, so that no power-of-two shift hides."""
+    """Period of input values: odd, so that an offset of a power of two does not go unnoticed."""
     limit = (1 << EXACT_INTEGERS[kind]) // max(ranks, 1) - 1
     odd = min(997, limit)
     return max(3, odd - 1 + odd % 2)
@@ -62,10 +67,10 @@ def period(kind, ranks):
 
 @functools.cache
 def inputs_by_phase(numpy, kind, operation, ranks, of_rank):
-    """What `of_rank` contributes to an element of each phase, as exact Python-sized integers."""
+    """Contribution of rank `of_rank` to each element of a period, as Python integers."""
     phase = numpy.arange(period(kind, ranks), dtype=numpy.int64)
     if operation == "PROD":
-        # Twenty ranks bring a factor of two at most, the others a sign: exact everywhere.
+        # Twenty ranks contribute at most a factor of two, the others a sign: exact in every type.
         if of_rank < 20:
             return numpy.where((phase + of_rank) % 2 == 0, 2, 1)
         return numpy.where((phase + of_rank) % 3 == 0, -1, 1)
@@ -74,7 +79,7 @@ def inputs_by_phase(numpy, kind, operation, ranks, of_rank):
 
 @functools.cache
 def expected_by_phase(numpy, kind, operation, ranks):
-    """The reduced value of each phase, computed here from every rank's input, without MPI."""
+    """Expected result of each element of a period, computed from every rank's input without MPI."""
     combine = {
         "SUM": numpy.add,
         "MAX": numpy.maximum,
@@ -89,7 +94,7 @@ def expected_by_phase(numpy, kind, operation, ranks):
 
 
 def spread(numpy, by_phase, kind, count):
-    """A buffer of `count` elements of `kind` out of the values of one period."""
+    """A buffer of `count` elements of `kind`, repeating the values of one period."""
     values = by_phase.astype(kind)
     if kind == "complex128":
         values = values - 1j * by_phase[::-1]
@@ -98,7 +103,8 @@ def spread(numpy, by_phase, kind, count):
 
 
 def verify(numpy, found, wanted):
-    """None when both are the same to the bit, else (wrong elements, first, wanted, found)."""
+    """None if both buffers are equal byte by byte, else (number of wrong elements, first index,
+    wanted, found)."""
     width = wanted.dtype.itemsize
     left = numpy.ascontiguousarray(found).view(numpy.uint8).reshape(-1, width)
     right = numpy.ascontiguousarray(wanted).view(numpy.uint8).reshape(-1, width)
@@ -112,13 +118,12 @@ def verify(numpy, found, wanted):
 
 
 class Counted:
-    """What one node has sent and received so far, wherever it is counted.
+    """Traffic counters of this node.
 
-    `interfaces`: bytes of every interface but loopback, as [sent, received].
-    `rdma`: for each RDMA device and port the interface it belongs to and what the device counts
-    itself: bytes where it can (a real adapter, whose RoCE frames pass the interface's counters by),
-    else packets (Soft-RoCE, whose packets the interface counts as well), then with the interface's
-    own packets beside them.
+    `interfaces`: bytes of every interface except loopback, as [sent, received]. `rdma`: for each
+    RDMA device and port, its interface and its own counters. These are bytes on a NIC, whose RoCE
+    frames bypass the interface's counters, and packets with Soft-RoCE, whose packets the interface
+    counts as well; then the interface's packets are included.
     """
 
     def __init__(self, root="/sys"):
@@ -126,7 +131,7 @@ class Counted:
         self.rdma = rdma_counters(root)
 
     def since(self, before):
-        """What was added since `before`."""
+        """Growth since `before`."""
         interfaces = {
             name: minus(now, before.interfaces[name])
             for name, now in self.interfaces.items()
@@ -148,7 +153,7 @@ def minus(now, then):
 
 
 def interface_counters(root="/sys", what="bytes"):
-    """[sent, received] of every interface but loopback."""
+    """[sent, received] of every interface except loopback."""
     counters = {}
     for interface in sorted(pathlib.Path(root, "class/net").iterdir()):
         statistics = interface / "statistics"
@@ -164,7 +169,7 @@ def interface_counters(root="/sys", what="bytes"):
 
 
 def rdma_counters(root="/sys"):
-    """What each RDMA port counts itself: words of four bytes, or with Soft-RoCE packets."""
+    """Counters of each RDMA port: words of four bytes, or packets with Soft-RoCE."""
     counters = {}
     packets = interface_counters(root, "packets")
     for port in sorted(pathlib.Path(root, "class/infiniband").glob("*/ports/*")):
@@ -183,7 +188,7 @@ def rdma_counters(root="/sys"):
                     number(port / "hw_counters/rcvd_pkts"),
                 ]
             except OSError:
-                continue  # it counts nothing
+                continue  # the port has no counters
             if name in packets:
                 entry["interface_packets"] = packets[name]
         counters[f"{port.parents[1].name}:{port.name}"] = entry
@@ -191,8 +196,8 @@ def rdma_counters(root="/sys"):
 
 
 def resent(descriptors="/proc/self/fd"):
-    """Of this process's TCP connections, by own and peer's address: [segments sent again as they
-    were lost, segments with data]. What the peer then had twice (DSACK) was late, and not lost."""
+    """Retransmissions of this process's TCP connections, by own and peer's address: [lost segments,
+    segments with data]. A segment that the peer received twice (DSACK) was late, not lost."""
     found = {}
     for entry in list(pathlib.Path(descriptors).iterdir()):
         try:
@@ -202,7 +207,7 @@ def resent(descriptors="/proc/self/fd"):
                 ends = f"{one.getsockname()[0]} {one.getpeername()[0]}"
                 info = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_LENGTH)
         except (OSError, ValueError):
-            continue  # no socket, one that listens, or closed by now
+            continue  # not a socket, a listening one, or closed
         if len(info) < TCP_INFO_LENGTH:
             continue  # before Linux 5.0
         again, sent, late = (
@@ -216,8 +221,8 @@ def resent(descriptors="/proc/self/fd"):
 
 
 def by_end(everyone):
-    """By host and interface what was sent again between it and any other: who loses packets has
-    the largest share, whichever direction it loses. Connections inside a host are left out."""
+    """Retransmissions between each interface and all others, by host: the one that loses packets
+    has the largest share, in either direction. Connections inside a host are excluded."""
     places = {}
     for one in everyone:
         places.update({address: (one["host"], name) for name, address in one["addresses"].items()})
@@ -235,7 +240,7 @@ def by_end(everyone):
 
 
 def addresses():
-    """The IPv4 address of each interface."""
+    """IPv4 address of each interface."""
     import fcntl
 
     found = {}
@@ -245,14 +250,14 @@ def addresses():
             try:
                 answer = fcntl.ioctl(one, 0x8915, request)  # SIOCGIFADDR
             except OSError:
-                continue  # it has none
+                continue  # it has no address
             found[name] = socket.inet_ntoa(answer[20:24])
     found.pop("lo", None)
     return found
 
 
 def retries(port):
-    """[packets sent, and each of RETRIES] of an RDMA port; of a port that lacks one, 0."""
+    """[packets sent, and each counter of RETRIES] of an RDMA port; 0 for a missing counter."""
     found = []
     for name in ("counters/port_xmit_packets", *(f"hw_counters/{name}" for name in RETRIES)):
         try:
@@ -263,7 +268,7 @@ def retries(port):
 
 
 def interface_behind(port):
-    """The interface of an RDMA port: one GID at least has it, and unused ones read as an error."""
+    """Interface of an RDMA port, from its GIDs; unused GIDs return an error."""
     for entry in sorted((port / "gid_attrs/ndevs").glob("*"), key=lambda path: int(path.name)):
         try:
             return entry.read_text(encoding="ascii").strip()
@@ -277,8 +282,8 @@ def number(path):
 
 
 def topology(root="/"):
-    """The node's CPUs by NUMA node, those that mpirun's daemon may use, and the NUMA node of each
-    GPU in the order of the PCI bus, and of each interface, where the kernel knows it."""
+    """CPUs of the node by NUMA node, CPUs that mpirun's daemon may use, and the NUMA node of each
+    GPU in PCI order and of each interface, as far as the kernel knows them."""
     top = pathlib.Path(root)
 
     def numa(device):
@@ -308,7 +313,7 @@ def topology(root="/"):
 
 
 def cpus():
-    """The CPUs of this rank, as the kernel writes lists: `0-13,112-125`."""
+    """CPUs of this rank in the kernel's list format: `0-13,112-125`."""
     ranges = []
     for cpu in sorted(os.sched_getaffinity(0)):
         if ranges and cpu == ranges[-1][1] + 1:
@@ -319,7 +324,7 @@ def cpus():
 
 
 def lanes(log):
-    """UCX's own report of what its endpoints run over, each distinct line once."""
+    """UCX's report of the lanes of its endpoints, without duplicate lines."""
     found = []
     for line in log.splitlines():
         for sign in ("ep_cfg[", "cfg#"):
@@ -335,17 +340,17 @@ UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def length(text):
-    """`8246`, `256K`, `inf` of UCX's tables."""
+    """Parse a size of UCX's tables: `8246`, `256K`, `inf`."""
     if text == "inf":
         return float("inf")
     return int(text.rstrip("KMG")) * UNITS.get(text[-1], 1)
 
 
 def protocols(log, size):
-    """How UCX moves `size` bytes of GPU memory between nodes, from its tables (UCX_PROTO_INFO).
+    """How UCX transfers `size` bytes of GPU memory between nodes, from its tables (UCX_PROTO_INFO).
 
-    Each distinct way once, as operation, description and devices. A table's head has its endpoint
-    (`inter-node cfg#2`) and its operation, in one row or in two.
+    Returns operation, description and devices without duplicates. The heading of a table names the
+    endpoint (`inter-node cfg#2`) and the operation, in one row or in two.
     """
     found = []
     between, operation = False, ""
@@ -365,7 +370,7 @@ def protocols(log, size):
 
 
 class HostMemory:
-    """Buffers as they are."""
+    """Buffers in host memory."""
 
     def put(self, array):
         return array
@@ -375,13 +380,13 @@ class HostMemory:
 
 
 class GpuMemory:
-    """Buffers on the GPU of this rank, by CUDA's driver alone: nothing has to be installed."""
+    """Buffers on the GPU of this rank. Uses the CUDA driver only, so no package is required."""
 
     def __init__(self, numpy, number):
         import ctypes
 
         self.numpy, self.ctypes = numpy, ctypes
-        # GPU k is the k-th on the PCI bus, as for nvidia-smi and the model.
+        # GPU k is the k-th on the PCI bus, as in nvidia-smi and in the model.
         os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         self.cuda = ctypes.CDLL("libcuda.so.1")
         device, context = ctypes.c_int(), ctypes.c_void_p()
@@ -394,7 +399,7 @@ class GpuMemory:
     def call(self, name, *arguments):
         code = getattr(self.cuda, name)(*arguments)
         if code:
-            raise RuntimeError(f"{name} ended with CUDA error {code}")
+            raise RuntimeError(f"{name} failed with CUDA error {code}")
 
     def put(self, array):
         address = self.ctypes.c_uint64()
@@ -413,7 +418,7 @@ class GpuMemory:
 
 
 class GpuBuffer:
-    """What mpi4py takes for an array: version 3 of CUDA's array interface."""
+    """Array interface of CUDA, version 3, which mpi4py accepts."""
 
     def __init__(self, memory, address, like):
         self.memory, self.address = memory, address
@@ -431,7 +436,7 @@ class GpuBuffer:
 
 
 class UcxLog:
-    """UCX writes its log to an unnamed file in memory: nothing to clean up, whatever happens."""
+    """UCX writes its log to an unnamed file in memory, which needs no clean-up."""
 
     def __init__(self, tables=False):
         self.handle = os.memfd_create("ucx-log", 0)
@@ -449,7 +454,7 @@ class UcxLog:
 
 
 class Report:
-    """Rank 0's line to the launcher. Standard output of every rank is otherwise closed to it."""
+    """Standard output of rank 0. The standard output of the other ranks is closed."""
 
     def __init__(self):
         self.stream = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -461,7 +466,7 @@ class Report:
 
 
 def variable(*names):
-    """The first that is set: of Open MPI, or of Intel MPI."""
+    """The first variable that is set, of Open MPI or of Intel MPI."""
     return next((os.environ[name] for name in names if name in os.environ), "?")
 
 
@@ -473,7 +478,7 @@ def run(spec, report, ucx_log):
     import numpy
 
     memory = HostMemory()
-    if spec.get("gpu"):  # before MPI starts, which looks for a GPU in use
+    if spec.get("gpu"):  # before MPI starts, which checks for a GPU context
         memory = GpuMemory(numpy, int(variable("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")))
     import mpi4py
     from mpi4py import MPI
@@ -481,7 +486,7 @@ def run(spec, report, ucx_log):
     world = MPI.COMM_WORLD
     rank, ranks, host = world.Get_rank(), world.Get_size(), host_name()
     local = world.Split_type(MPI.COMM_TYPE_SHARED)
-    # One rank of each node: whatever the algorithm, each has to send, and from its own rail.
+    # One rank of each node: each must send, over its own rail, with any algorithm.
     alike = world.Split(local.Get_rank(), rank)
     operations = {name: getattr(MPI, name) for name in OPERATIONS}
 
@@ -512,7 +517,7 @@ def run(spec, report, ucx_log):
             wrong_here.append({**where, **what, "rank": rank, "host": host})
 
     def exact(kind, operation, placement, count, among=world):
-        """One allreduce, compared to the bit; the send buffer must come out as it went in."""
+        """Run one allreduce and compare it byte by byte. The send buffer must be unchanged."""
         size, place = among.Get_size(), among.Get_rank()
         mine = spread(numpy, inputs_by_phase(numpy, kind, operation, size, place), kind, count)
         wanted = spread(numpy, expected_by_phase(numpy, kind, operation, size), kind, count)
@@ -535,8 +540,8 @@ def run(spec, report, ucx_log):
         return int(mine.nbytes)
 
     def pass_on(count, among):
-        """Each rank's buffer to the next: from GPU memory UCX alone moves it, whereas MPI may copy
-        the buffers of an allreduce to the host by itself."""
+        """Send the buffer of each rank to the next one: UCX transfers GPU memory here, whereas MPI
+        may stage the buffers of an allreduce through the host."""
         size, place = among.Get_size(), among.Get_rank()
 
         def buffer(of_rank):
@@ -549,7 +554,7 @@ def run(spec, report, ucx_log):
         where = {"type": "float32", "operation": "SENDRECV", "placement": "out_of_place"}
         check(memory.get(result), buffer(source), bytes=4 * count, **where)
 
-    # Connect first: the counters and times below are about moving data, not about meeting.
+    # Connect first, so that counters and times below do not include connection setup.
     exact("float32", "SUM", "out_of_place", 1)
     exact("float32", "SUM", "in_place", max(1, max(spec["sizes"], default=4) // 4))
     world.Barrier()
@@ -566,7 +571,7 @@ def run(spec, report, ucx_log):
             place += 1
             count = max(1, size // numpy.dtype(kind).itemsize)
             if placement == "in_place" and count > 8:
-                count -= 1  # an odd count: segments of uneven length
+                count -= 1  # an odd count: segments of different lengths
             volume += exact(kind, operation, placement, count)
             tested.append([kind, operation, placement])
 
@@ -584,7 +589,7 @@ def run(spec, report, ucx_log):
             begin = time.perf_counter()
             world.Allreduce(sent, result, MPI.SUM)
             times[number] = time.perf_counter() - begin
-        world.Barrier()  # or the checks of quick ranks slow the last iteration of the others
+        world.Barrier()  # otherwise the checks of fast ranks slow down the last iteration of others
         volume += int(mine.nbytes) * (iterations + spec["warmup"])
         wanted = spread(numpy, expected_by_phase(numpy, "float32", "SUM", ranks), "float32", count)
         check(
@@ -595,7 +600,7 @@ def run(spec, report, ucx_log):
             placement="timed",
             bytes=int(mine.nbytes),
         )
-        # An allreduce is over when its last rank has the result.
+        # An allreduce is complete when its last rank has the result.
         world.Allreduce(MPI.IN_PLACE, times, MPI.MAX)
         show(
             "size",
@@ -628,7 +633,7 @@ def run(spec, report, ucx_log):
         "rails": rails,
         "resent": resent(),
         "addresses": addresses() if local.Get_rank() == 0 else {},
-        "cpus": cpus(),  # now: an MPI may bind when it starts
+        "cpus": cpus(),  # now, because an MPI may bind ranks when it starts
         "topology": topology() if local.Get_rank() == 0 else None,
         "wrong": wrong_here,
         "wrong_count": wrong_count,
@@ -640,7 +645,8 @@ def run(spec, report, ucx_log):
 
 
 def summarise(everyone, volume, window_s, report):
-    """Rank by rank to host by host and line by line, so that the report grows with the nodes."""
+    """Group the reports of ranks by host and line, so that the report grows with the number of
+    nodes."""
     hosts = {}
     texts = {}
     ways = {}
@@ -685,7 +691,7 @@ def main():
     parser.add_argument("--run-id", required=True, help="by which this run's processes are known")
     parser.add_argument("--spec", required=True, type=json.loads, help="what to do, as JSON")
     arguments = parser.parse_args()
-    # The default action of SIGALRM ends the process wherever it is, inside MPI as well.
+    # The default action of SIGALRM terminates the process anywhere, also inside MPI.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(int(arguments.spec["time_limit_s"]))
     report = Report()
@@ -695,7 +701,7 @@ def main():
         rank = variable("OMPI_COMM_WORLD_RANK", "PMI_RANK")
         text = str(error) or type(error).__name__
         print(f"allreduce: rank {rank} on {host_name()}: {text}", file=sys.stderr, flush=True)
-        os._exit(1)  # not sys.exit: finalising MPI would wait for the ranks that go on
+        os._exit(1)  # not sys.exit: MPI_Finalize would wait for the other ranks
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-# MPI for every login shell, for the orted of each node, and so for every rank.
+# Environment of MPI, for login shells, and for the orted of each node and its ranks.
 # shellcheck shell=sh
 if [ -r /etc/baremetal-mpi-roce/mpi.env ]; then
   set -a
   . /etc/baremetal-mpi-roce/mpi.env
-  # Of a modulefile, which `module load` chose here or on the host of mpirun.
+  # Variables of the modulefile that is loaded here or on the host of mpirun.
   # shellcheck source=/dev/null
   [ ! -r "${MPI_ROCE_MODULE:-}" ] || . "$MPI_ROCE_MODULE"
   if [ -n "${MPI_ROCE_BIN:-}" ]; then

@@ -1,17 +1,17 @@
 #!/usr/bin/python3
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Latency and bandwidth of MPI by mpi4py, with the definitions of the OSU micro-benchmarks.
+"""Latency and bandwidth of MPI by mpi4py, as defined by the OSU micro-benchmarks.
 
-Started by mpirun, one process per rank. Definitions (OSU 7.4, c/mpi/pt2pt/standard and
-c/mpi/collective/blocking): messages of 1, 2, 4, ... bytes; a window of 64 messages, answered by
-one byte, for bandwidth; MB/s are 10^6 bytes per second; a collective's latency is the mean of all
-ranks, each of which waits for the others between two of its calls. Allreduce is of MPI_FLOAT.
+mpirun starts one process per rank. Definitions (OSU 7.4, c/mpi/pt2pt/standard and
+c/mpi/collective/blocking): messages of 1, 2, 4, ... bytes; bandwidth over a window of 64 messages,
+answered by one byte; MB/s are 10^6 bytes per second; the latency of a collective is the mean over
+all ranks, which wait for each other between calls. Allreduce uses MPI_FLOAT.
 
-A window is of persistent requests, which one call starts: by 64 calls of Isend the interpreter
-would be in the figures (tests/bench/osu.py compares with Isend in C).
+A window consists of persistent requests, which one call starts: with 64 calls of Isend the figures
+would include the interpreter (tests/bench/osu.py compares with Isend in C).
 
-The output is OSU's as well, a table for each benchmark and pair, the pair in a line of its own.
-Ranks that are not of a pair sleep meanwhile.
+The output has OSU's format, a table for each benchmark and pair, with the pair on a separate line.
+Other ranks sleep meanwhile.
 """
 
 import argparse
@@ -32,10 +32,10 @@ LOOPS = {"latency": (10000, 100, 1000, 10), "bw": (100, 10, 20, 2), "bibw": (100
 """Timed and untimed iterations of small messages, and of large ones."""
 COLLECTIVE_LOOPS = (1000, 100, 100, 10)
 LARGE = 8192
-"""Messages above are large."""
+"""Bytes above which messages are large."""
 WINDOW = 64
 MEMORY = 512 << 20
-"""Most that a buffer of a rank takes: larger messages of alltoall are left out."""
+"""Maximum buffer size of a rank: larger messages of alltoall are omitted."""
 NAP_S = 0.002
 
 
@@ -51,8 +51,9 @@ def loops(benchmark, size, given):
     return (given, max(1, given // 10)) if given else counts
 
 
-# The loops. Each returns this rank's seconds of `count` iterations that follow `skip` untimed ones.
-# What is the same in all iterations is made before: what Python does beside MPI is in the figures.
+# Loops. Each returns this rank's seconds for `count` iterations after `skip` untimed ones. Work
+# that is common to all iterations is done before the loop, because Python's time counts in the
+# figures.
 
 
 def latency(MPI, pair, out, back, count, skip):
@@ -128,7 +129,7 @@ def collective(MPI, world, call, count, skip):
 
 
 def messages(MPI, numpy, benchmark, among, size):
-    """What a rank sends, where it receives, and what has to be there in the end."""
+    """Send buffer and receive buffer of a rank, and the expected result."""
     here, ranks = among.Get_rank(), among.Get_size()
     if benchmark == "allreduce":
         out, back = numpy.ones(size // 4, "f"), numpy.zeros(size // 4, "f")
@@ -142,14 +143,14 @@ def messages(MPI, numpy, benchmark, among, size):
 
 
 def figure(benchmark, size, seconds, count):
-    """Microseconds of a message or of a collective, or MB/s."""
+    """Microseconds of a message or collective, or MB/s."""
     if benchmark not in ("bw", "bibw"):
         return seconds * 1e6 / count / (2 if benchmark == "latency" else 1)
     return size / 1e6 * count * WINDOW * (2 if benchmark == "bibw" else 1) / seconds
 
 
 def measure(MPI, numpy, benchmark, among, size, iterations):
-    """The figure of one size: of the first rank, or the mean of all ranks of a collective."""
+    """Figure of one size: of the first rank, or the mean over all ranks of a collective."""
     out, back, wanted = messages(MPI, numpy, benchmark, among, size)
     count, skip = loops(benchmark, size, iterations)
     among.Barrier()
@@ -164,19 +165,19 @@ RUN = {each.__name__: each for each in (latency, bw, bibw, allreduce, alltoall)}
 
 
 def say(line):
-    """In one write: mpirun tags each piece that it reads, also in the middle of a line."""
+    """In a single write: mpirun prefixes each piece that it reads, even in the middle of a line."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
 def wait(request):
-    """Until a nonblocking barrier is over, asleep: a rank that waits by MPI keeps its core busy."""
+    """Sleep until a nonblocking barrier completes: ranks that wait in MPI occupy their cores."""
     while not request.Test():
         time.sleep(NAP_S)
 
 
 def ranks_by_place(world):
-    """Rank by `node01:0`: the host's name and its rank there."""
+    """Rank by `node01:0`, the name of its host and its local rank."""
     host = socket.gethostname().split(".")[0]
     hosts, found = {}, {}
     for rank, name in enumerate(world.allgather(host)):
@@ -239,7 +240,7 @@ def main():
     except Exception as error:
         text = str(error) or type(error).__name__
         print(f"sweep: {socket.gethostname()}: {text}", file=sys.stderr, flush=True)
-        os._exit(1)  # not sys.exit: finalising MPI would wait for the ranks that go on
+        os._exit(1)  # not sys.exit: MPI_Finalize would wait for the other ranks
 
 
 if __name__ == "__main__":

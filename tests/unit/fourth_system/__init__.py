@@ -3,6 +3,6 @@
 
 from __future__ import annotations
 
-from ..base import SSH, Naming, System
+from ..base import SSH, PortNaming, System
 
-SYSTEM = System(__name__, "Tiny OS", Naming("port{}", 1, 2), largest_mtu=9100, transport=SSH)
+SYSTEM = System(__name__, "Tiny OS", PortNaming("port{}", 1, 2), largest_mtu=9100, transport=SSH)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...schema.findings import Findings
 from ..asics import WantedError
-from ..base import Driver
+from ..base import SystemDriver
 from ..system import (
     Change,
     Difference,
@@ -66,4 +66,4 @@ class TinySwitch:
         return Saved()
 
 
-DRIVER = Driver(wanted, difference, report, TinySwitch)
+DRIVER = SystemDriver(wanted, difference, report, TinySwitch)

@@ -60,13 +60,13 @@ def prove(
         checks = judge_mpi(device, outcome, wanted.gpu_limit_s)
         by_size = verdict.figures(outcome.records, plan.ranks)
         figures["gpu"] = {"by_size": by_size, "best": verdict.best_busbw(by_size)}
-    lacking = [node for node in plan.nodes if not node.nccl_tests]
-    if not reason and len(lacking) == len(plan.nodes):
+    missing = [node for node in plan.nodes if not node.nccl_tests]
+    if not reason and len(missing) == len(plan.nodes):
         reason = f"{wanted.nccl_tests} not found"
     if reason:
         return [*checks, *_skipped(reason, NCCL)], figures
-    if lacking:
-        why = f"{wanted.nccl_tests} not found on {_names(lacking)}: install it as on the others"
+    if missing:
+        why = f"{wanted.nccl_tests} not found on {_names(missing)}: install it as on the others"
         return [*checks, Check(NCCL, "on every node", "not", FAILED, "", why)], figures
     outcome = start(by_nccl(plan, wanted), "nccl")
     figures["nccl"] = read_nccl(outcome.complaints)
@@ -94,11 +94,11 @@ def without_gpus(plan: RunPlan) -> str:
 
 def without_cuda(plan: RunPlan) -> str:
     """Why MPI cannot use GPU memory."""
-    for what in ("UCX", "Open MPI"):
-        lacking = [node for node in plan.nodes if what not in node.cuda]
-        if lacking:
-            has = "software.mpi.provider: hpcx includes it"
-            return f"{what} was built without CUDA on {_names(lacking)}; {has}"
+    for software in ("UCX", "Open MPI"):
+        missing = [node for node in plan.nodes if software not in node.cuda]
+        if missing:
+            remedy = "software.mpi.provider: hpcx includes it"
+            return f"{software} was built without CUDA on {_names(missing)}; {remedy}"
     return ""
 
 
@@ -132,16 +132,16 @@ def _broken(outcome: RunResult, limit_s: float) -> str:
 
 
 def judge_mpi(plan: RunPlan, outcome: RunResult, limit_s: float) -> list[Check]:
-    why = _broken(outcome, limit_s) or ("" if outcome.complete else "the ranks did not report")
-    if why:
-        checks = [Check(ALLREDUCE, "all sizes", "not", FAILED, "", why)]
+    reason = _broken(outcome, limit_s) or ("" if outcome.complete else "the ranks did not report")
+    if reason:
+        checks = [Check(ALLREDUCE, "all sizes", "not", FAILED, "", reason)]
         return [*checks, not_applicable(ZERO_COPY, "zero-copy", "see gpu_allreduce")]
     exact = verdict.exactness(outcome.records)
     wrong = failures(exact)
     wanted = f"{len(exact)} types and operations bit-exact"
     if wrong:
-        why = "; ".join(check.line() for check in wrong[:MAX_ITEMS])
-        checks = [Check(ALLREDUCE, wanted, f"{len(wrong)} not", FAILED, "", why)]
+        reason = "; ".join(check.line() for check in wrong[:MAX_ITEMS])
+        checks = [Check(ALLREDUCE, wanted, f"{len(wrong)} not", FAILED, "", reason)]
     else:
         best = verdict.best_busbw(verdict.figures(outcome.records, plan.ranks))
         rate = best["busbw_gbytes_s"] if best else 0
@@ -170,19 +170,19 @@ def zero_copy(plan: RunPlan, records: Records) -> Check:
             ways.add(row["how"])
     wanted = f"zero-copy over rc, {bytes_text(plan.sizes[-1])}"
     if staged:
-        why = (
+        reason = (
             f"{'; '.join(staged[:MAX_ITEMS])}: staged through host memory, because the NIC "
             "cannot access GPU memory by dma-buf or nvidia_peermem; see gpu_write_bw "
             "(--tags verbs) and --tags gpu"
         )
-        return Check(ZERO_COPY, wanted, "through the host", FAILED, "", why)
+        return Check(ZERO_COPY, wanted, "through the host", FAILED, "", reason)
     silent = [node.name for node in plan.nodes if node.name not in proved]
     if silent:
-        why = (
+        reason = (
             f"UCX reported no path between GPUs on {some(silent)}: its protocols are "
             "disabled (UCX_PROTO_ENABLE), it is older than 1.16, or pml is not ucx"
         )
-        return Check(ZERO_COPY, wanted, "no report", FAILED, "", why)
+        return Check(ZERO_COPY, wanted, "no report", FAILED, "", reason)
     return Check(ZERO_COPY, wanted, "; ".join(sorted(ways)), OK)
 
 
@@ -219,22 +219,22 @@ def judge_nccl(
     share = wanted.min_nccl_share or 0
     asked = f"at least {share * rate:g} GB/s ({share:.2%} of {rate:g})" if share and rate else ""
     busbw, ranks = figures["busbw_gbytes_s"], figures["ranks"]
-    why = _broken(outcome, wanted.gpu_limit_s)
-    if not why and ranks != plan.ranks:
-        why = f"it counts {ranks} ranks of {plan.ranks}: build nccl-tests with MPI=1"
-    elif not why and figures["wrong"]:
-        why = f"{figures['wrong']} wrong values: a GPU, its memory or a link corrupts data"
-    elif not why and busbw is None:
-        why = "it printed no average bus bandwidth"
-    if why:
-        return Check(NCCL, asked or "measured", "not", FAILED, "", why)
+    reason = _broken(outcome, wanted.gpu_limit_s)
+    if not reason and ranks != plan.ranks:
+        reason = f"it counts {ranks} ranks of {plan.ranks}: build nccl-tests with MPI=1"
+    elif not reason and figures["wrong"]:
+        reason = f"{figures['wrong']} wrong values: a GPU, its memory or a link corrupts data"
+    elif not reason and busbw is None:
+        reason = "it printed no average bus bandwidth"
+    if reason:
+        return Check(NCCL, asked or "measured", "not", FAILED, "", reason)
     found = f"{busbw:g} GB/s" + (f" ({busbw / rate:.1%} of {rate:g})" if rate else "")
     if not asked:
         return Check(NCCL, "measured", found, NOT_APPLICABLE, "", "no threshold set")
     if busbw >= share * rate:
         return Check(NCCL, asked, found, OK)
-    why = (
+    reason = (
         "average bus bandwidth: check gpu_write_bw of every rail (--tags verbs), and "
         "NCCL_* in mpi.env"
     )
-    return Check(NCCL, asked, found, FAILED, "", why)
+    return Check(NCCL, asked, found, FAILED, "", reason)

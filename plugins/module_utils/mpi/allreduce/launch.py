@@ -48,7 +48,7 @@ class RunResult:
     @property
     def complete(self) -> bool:
         """The program completed and reported."""
-        return any(one["kind"] == "end" for one in self.records)
+        return any(record["kind"] == "end" for record in self.records)
 
 
 def launch(
@@ -160,12 +160,12 @@ def record(line: str) -> Optional[dict[str, Any]]:
 
 
 def of_kind(records: Records, kind: str) -> list[Mapping[str, Any]]:
-    return [one for one in records if one["kind"] == kind]
+    return [record for record in records if record["kind"] == kind]
 
 
 def of_the_end(records: Records, key: str, default: Any) -> Any:
     """A value of the last record; `default` if the run did not complete."""
-    return next((one[key] for one in of_kind(records, "end") if key in one), default)
+    return next((record[key] for record in of_kind(records, "end") if key in record), default)
 
 
 def node_of(host: str, nodes: Mapping[str, LaunchNode]) -> Optional[LaunchNode]:

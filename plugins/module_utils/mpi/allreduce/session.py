@@ -115,8 +115,8 @@ class Session:
         )
         plan = replace(request.plan, nodes=nodes)
         if differences:
-            why = f"{some(differences, traffic.MAX_ITEMS)}; run --tags hostfile"
-            return self.result(plan, [Check("hostfile", "as the model", "not", FAILED, "", why)])
+            reason = f"{some(differences, traffic.MAX_ITEMS)}; run --tags hostfile"
+            return self.result(plan, [Check("hostfile", "as the model", "not", FAILED, "", reason)])
         plan, checks = self.ready(plan)
         if failures(checks):
             return self.result(plan, checks)
@@ -150,7 +150,7 @@ class Session:
         if outcome.complete:
             judged = verdict.judge(plan, outcome.records, request.tolerances)
             # One reason for all rails replaces a report for each rail.
-            checks += [one for one in judged if not unproved or one.name != unproved[0].name]
+            checks += [check for check in judged if not unproved or check.name != unproved[0].name]
             checks += unproved
         checks += on_gpus
         checks.append(verdict.no_orphans(swept))
@@ -159,7 +159,7 @@ class Session:
         # search.
         if lost:
             unready = _not_ready(
-                {host: f"lost during the run: {why}" for host, why in lost.items()}
+                {host: f"lost during the run: {reason}" for host, reason in lost.items()}
             )
         else:
             unready = [] if ended else failures(self.ready(plan)[1])
@@ -189,14 +189,14 @@ class Session:
         self.printed = outcome.complaints
         self.lines = causes(self.printed)
         if lost:
-            why = f"stopped after {outcome.seconds:.0f} s: {some(list(lost))} no longer answers"
+            reason = f"stopped after {outcome.seconds:.0f} s: {some(list(lost))} no longer answers"
         elif outcome.timed_out:
-            why = f"stopped after {self.request.time_limit_s:g} s (mpi_smoke_time_limit_s)"
+            reason = f"stopped after {self.request.time_limit_s:g} s (mpi_smoke_time_limit_s)"
         elif outcome.rc == 0:
-            why = "mpirun exited successfully, but sizes are missing from its report"
+            reason = "mpirun exited successfully, but sizes are missing from its report"
         else:
-            why = f"mpirun exited with status {outcome.rc}"
-        return Check("finished", "all sizes", f"{done} of {total} sizes", FAILED, "", why)
+            reason = f"mpirun exited with status {outcome.rc}"
+        return Check("finished", "all sizes", f"{done} of {total} sizes", FAILED, "", reason)
 
     def prove_rails(self, plan: RunPlan, outcome: RunResult) -> list[Check]:
         """Run each rail separately. Adds the reports to those of the run; returns a failed check if
@@ -208,10 +208,10 @@ class Session:
             limit = max(5.0, self.left())
             found = self.start(part, self.request.hostfile, run_id, limit, _ignore)
             if not found.complete or found.rc != 0:
-                why = self.finished(found, 0, 0).reason
-                return [Check("rails_traffic", "its end", "none", FAILED, subject, why)]
+                reason = self.finished(found, 0, 0).reason
+                return [Check("rails_traffic", "its end", "none", FAILED, subject, reason)]
             kinds = ("rails", "wrong")
-            outcome.records += [one for one in found.records if one["kind"] in kinds]
+            outcome.records += [record for record in found.records if record["kind"] in kinds]
         return []
 
     def prove_gpus(self, plan: RunPlan, failed: str) -> list[Check]:
@@ -246,7 +246,7 @@ class Session:
             limit = min(request.bisect_limit_s, self.left())
             with _hostfile(part) as path:
                 outcome = self.start(part, path, f"{request.run_id}-{number}", limit, _ignore)
-            ends = [one for one in outcome.records if one["kind"] == "end"]
+            ends = [record for record in outcome.records if record["kind"] == "end"]
             failed = outcome.rc != 0 or not ends or bool(ends[0]["wrong_results"])
             if failed:
                 self.sweep(part)
@@ -274,8 +274,8 @@ class Session:
             "figures": self.figures(plan, records),
             "nodes": [node.name for node in plan.nodes],
             "lanes": [
-                {"text": one["text"], "ranks": len(one["ranks"])}
-                for one in of_kind(records, "lane")
+                {"text": record["text"], "ranks": len(record["ranks"])}
+                for record in of_kind(records, "lane")
             ],
             "traffic": traffic.traffic(plan, records),
             "versions": {key: start[key] for key in ("library", "mpi4py", "numpy") if key in start},
@@ -326,7 +326,9 @@ class Session:
 
 def _not_ready(problems: Mapping[str, str]) -> list[Check]:
     listed = readiness.by_reason(problems)
-    return [Check("ready", "ready", "not", FAILED, names, why) for names, why in listed.items()]
+    return [
+        Check("ready", "ready", "not", FAILED, names, reason) for names, reason in listed.items()
+    ]
 
 
 def _read(path: Path) -> str:

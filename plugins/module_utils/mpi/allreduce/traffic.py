@@ -19,7 +19,10 @@ SOFT_BYTES = 2 << 20
 """Tolerated bytes of other traffic with Soft-RoCE, which does not count RDMA bytes: neighbour
 discovery and similar."""
 RETRIES = (
-    *("out_of_sequence", "packet_seq_err", "implied_nak_seq_err", "local_ack_timeout_err"),
+    "out_of_sequence",
+    "packet_seq_err",
+    "implied_nak_seq_err",
+    "local_ack_timeout_err",
     "rx_icrc_encapsulated",
 )
 """Names of the program's counters, after the number of packets sent."""
@@ -134,14 +137,22 @@ def by_rail(plan: RunPlan, records: Records) -> list[dict[str, Any]]:
     window_s = float(of_the_end(records, "window_s", 0.0))
     speeds = {rail: speed for node in plan.nodes for rail, speed in zip(node.rails, node.speeds)}
     rails: dict[str, list[Mapping[str, Any]]] = {}
-    for one in traffic(plan, records):
-        for rail, moved in one["rails"].items():
+    for traffic_of_node in traffic(plan, records):
+        for rail, moved in traffic_of_node["rails"].items():
             rails.setdefault(rail, []).append(moved)
     found = []
     for rail, moved in rails.items():
-        sent = min(one["sent_bytes"] for one in moved)
-        beside = [one["tcp_bytes"] for one in moved if one["tcp_bytes"] is not None]
-        own = [one["own_bytes"] for one in moved if one["own_bytes"] is not None]
+        sent = min(traffic_of_node["sent_bytes"] for traffic_of_node in moved)
+        other_bytes = [
+            traffic_of_node["tcp_bytes"]
+            for traffic_of_node in moved
+            if traffic_of_node["tcp_bytes"] is not None
+        ]
+        own = [
+            traffic_of_node["own_bytes"]
+            for traffic_of_node in moved
+            if traffic_of_node["own_bytes"] is not None
+        ]
         found.append(
             {
                 "rail": rail,
@@ -149,7 +160,7 @@ def by_rail(plan: RunPlan, records: Records) -> list[dict[str, Any]]:
                 "sent_bytes": sent,
                 "own_bytes": min(own, default=None),
                 "own_nodes": len(own),
-                "tcp_bytes": max(beside, default=None),
+                "tcp_bytes": max(other_bytes, default=None),
                 "gbps": round(sent * 8 / window_s / 1e9, 6) if window_s else None,
                 "speed_gbps": speeds.get(rail),
             }
@@ -189,9 +200,9 @@ def rails_traffic(plan: RunPlan, records: Records) -> list[Check]:
     nodes = {node.name: node for node in plan.nodes}
     totals: list[int] = []
     wrong: list[str] = []
-    for one in traffic(plan, records):
-        node, moved = nodes[one["node"]], one["rails"]
-        totals.append(sent_over_rails(one))
+    for traffic_of_node in traffic(plan, records):
+        node, moved = nodes[traffic_of_node["node"]], traffic_of_node["rails"]
+        totals.append(sent_over_rails(traffic_of_node))
         if plan.transport == "rc":
             silent = [rail for rail in node.given if not moved[rail]["device"]]
             wrong += [f"{node.name}: no RDMA device counted for {rail}" for rail in silent]
@@ -210,18 +221,18 @@ def rails_traffic(plan: RunPlan, records: Records) -> list[Check]:
 def _not_proved(plan: RunPlan, name: str) -> list[Check]:
     """Rails that no rank can prove, with the reason."""
     if not plan.bind_rails:
-        why = "ranks are not bound to rails (mpi_smoke_bind_rails): UCX selects them"
-        return [not_applicable(name, None, why, subject="each rail")]
+        reason = "ranks are not bound to rails (mpi_smoke_bind_rails): UCX selects them"
+        return [not_applicable(name, None, reason, subject="each rail")]
     reasons: dict[str, list[str]] = {}
     for node in plan.nodes:
         given, provable = node.given, plan.provable(node)
         for rail in (rail for rail in node.rails if rail not in provable):
             alone = "no other node has a rank of the same number"
-            why = alone if rail in given else "assigned to no rank"
-            reasons.setdefault(why, []).append(f"{node.name} {rail}")
+            reason = alone if rail in given else "assigned to no rank"
+            reasons.setdefault(reason, []).append(f"{node.name} {rail}")
     return [
-        not_applicable(name, None, why, subject=some(rails, MAX_ITEMS))
-        for why, rails in reasons.items()
+        not_applicable(name, None, reason, subject=some(rails, MAX_ITEMS))
+        for reason, rails in reasons.items()
     ]
 
 
@@ -232,9 +243,9 @@ def rails_tcp(plan: RunPlan, records: Records, tolerances: Tolerances) -> list[C
     allowed = tolerances.allowed(least_bytes_per_node(plan, records))
     most = 0
     wrong = []
-    for one in traffic(plan, records):
-        for rail, moved in one["rails"].items():
-            where = f"{one['node']} {rail}"
+    for traffic_of_node in traffic(plan, records):
+        for rail, moved in traffic_of_node["rails"].items():
+            where = f"{traffic_of_node['node']} {rail}"
             if not moved["device"]:
                 continue  # reported by rails_traffic
             most = max(most, moved["tcp_bytes"])
@@ -261,40 +272,40 @@ def rail_retries(plan: RunPlan, records: Records, tolerances: Tolerances) -> lis
     most = 0.0
     for node, host in of_nodes(plan, records):
         for rail in node.rails:
-            again, sent, what = _rdma_retries(rail, host) if rdma else _tcp_retries(rail, host)
-            share = again / sent if sent else 0.0
-            most = max(most, share if again >= LEAST_RETRIES else 0.0)
-            if again >= LEAST_RETRIES and share > allowed:
-                by_rail.setdefault(rail, {})[node.name] = share, what
+            retried, sent, text = _rdma_retries(rail, host) if rdma else _tcp_retries(rail, host)
+            share = retried / sent if sent else 0.0
+            most = max(most, share if retried >= LEAST_RETRIES else 0.0)
+            if retried >= LEAST_RETRIES and share > allowed:
+                by_rail.setdefault(rail, {})[node.name] = share, text
     wanted = f"at most {allowed:.4%} retransmitted"
     found = []
     for rail, nodes in by_rail.items():
         worst = max(share for share, _what in nodes.values())
-        for node_name, (share, what) in nodes.items():
+        for node_name, (share, text) in nodes.items():
             if share < worst * NEAR:
                 continue
-            why = (
-                f"{what}; check cable, transceiver and leaf port of {rail} on {node_name}: "
+            reason = (
+                f"{text}; check cable, transceiver and leaf port of {rail} on {node_name}: "
                 f"ethtool -S {rail} (errors, discards, out of buffer) and the counters of "
                 "the port"
             )
             subject = f"{node_name} {rail}"
-            found.append(Check(name, wanted, f"{share:.2%}", FAILED, subject, why, at=node_name))
+            found.append(Check(name, wanted, f"{share:.2%}", FAILED, subject, reason, at=node_name))
     return found or [Check(name, wanted, f"{most:.4%}", OK)]
 
 
 def _tcp_retries(rail: str, host: Mapping[str, Any]) -> tuple[int, int, str]:
-    again, sent = host.get("resent", {}).get(rail, (0, 0))
-    return again, sent, f"{again} of {sent} TCP segments on it were lost"
+    retried, sent = host.get("resent", {}).get(rail, (0, 0))
+    return retried, sent, f"{retried} of {sent} TCP segments on it were lost"
 
 
 def _rdma_retries(rail: str, host: Mapping[str, Any]) -> tuple[int, int, str]:
     sent, counted = 0, Counter[str]()
     for device in host.get("rdma", {}).values():
         if device["interface"] == rail and "retries" in device:
-            packets, *each = device["retries"]
+            packets, *counts = device["retries"]
             sent += packets
-            counted.update(dict(zip(RETRIES, each)))
+            counted.update(dict(zip(RETRIES, counts)))
     grown = [f"{event} {count}" for event, count in counted.items() if count > 0]
     return sum(counted.values()), sent, f"{', '.join(grown)} of {sent} packets"
 
@@ -304,12 +315,12 @@ def management_traffic(plan: RunPlan, records: Records, tolerances: Tolerances) 
     allowed = tolerances.allowed(least_bytes_per_node(plan, records))
     wrong = []
     most = 0
-    for one in traffic(plan, records):
-        if not one["elsewhere"]:
-            wrong.append(f"{one['node']}: management traffic was not counted")
-        for interface, moved in one["elsewhere"].items():
+    for traffic_of_node in traffic(plan, records):
+        if not traffic_of_node["elsewhere"]:
+            wrong.append(f"{traffic_of_node['node']}: management traffic was not counted")
+        for interface, moved in traffic_of_node["elsewhere"].items():
             most = max(most, moved)
             if moved > allowed:
-                wrong.append(f"{one['node']} {interface}: {bytes_text(moved)}")
+                wrong.append(f"{traffic_of_node['node']} {interface}: {bytes_text(moved)}")
     wanted = f"at most {bytes_text(allowed)} on any interface other than rails"
     return verdict("management_traffic", wanted, bytes_text(most), wrong)

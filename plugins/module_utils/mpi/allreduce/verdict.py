@@ -50,7 +50,7 @@ def judge(plan: RunPlan, records: Records, tolerances: Tolerances) -> list[Check
 
 
 def world_size(plan: RunPlan, records: Records) -> Check:
-    found = next((one["ranks"] for one in of_kind(records, "start")), None)
+    found = next((record["ranks"] for record in of_kind(records, "start")), None)
     return compare("world_size", plan.ranks, found, reason="ranks are missing, or too many started")
 
 
@@ -95,11 +95,11 @@ def rank_binding(plan: RunPlan, records: Records) -> list[Check]:
         here = host.get("topology") or {}
         numas = [_numa(node, here, local) for local in range(len(host["ranks"]))]
         if here.get("container"):
-            why = f"{IN_CONTAINER}: its CPUs are those of its host"
-            unknown.setdefault(why, []).append(node.name)
+            reason = f"{IN_CONTAINER}: its CPUs are those of its host"
+            unknown.setdefault(reason, []).append(node.name)
         elif not any(numa >= 0 for numa in numas):
-            why = "the NUMA node of GPUs and rails is unknown to the model and the node"
-            unknown.setdefault(why, []).append(node.name)
+            reason = "the NUMA node of GPUs and rails is unknown to the model and the node"
+            unknown.setdefault(reason, []).append(node.name)
         else:
             try:
                 found = _misbound(node, host, here, numas)
@@ -107,14 +107,14 @@ def rank_binding(plan: RunPlan, records: Records) -> list[Check]:
                 found = [f"its report cannot be parsed: {error}"]
             right += not found
             if found:
-                why = some(found, MAX_ITEMS)
-                wrong.append(Check(name, wanted, f"{len(found)} not", FAILED, node.name, why,
+                reason = some(found, MAX_ITEMS)
+                wrong.append(Check(name, wanted, f"{len(found)} not", FAILED, node.name, reason,
                                    at=node.name))  # fmt: skip
     if right:
         wrong.append(Check(name, wanted, f"as expected on {counted(right, 'node')}", OK))
     return wrong + [
-        not_applicable(name, wanted, why, subject=some(names, MAX_ITEMS))
-        for why, names in unknown.items()
+        not_applicable(name, wanted, reason, subject=some(names, MAX_ITEMS))
+        for reason, names in unknown.items()
     ]
 
 
@@ -158,18 +158,18 @@ def _misbound(
 def exactness(records: Records) -> list[Check]:
     """One check for each type and operation, over all sizes, placements and ranks."""
     tested: dict[tuple[str, str], int] = {}
-    for one in of_kind(records, "size"):
-        for kind, operation, _placement in one["tested"]:
+    for record in of_kind(records, "size"):
+        for kind, operation, _placement in record["tested"]:
             tested[kind, operation] = tested.get((kind, operation), 0) + 1
     if any(of_kind(records, "size")):
         timed = tested.get(("float32", "SUM"), 0)
         tested["float32", "SUM"] = timed + len(of_kind(records, "size"))
     wrong: dict[tuple[str, str], list[str]] = {}
-    for one in of_kind(records, "wrong"):
-        wrong.setdefault((one["type"], one["operation"]), []).append(
-            f"rank {one['rank']} on {one['host']}: {one['elements']} element(s) of "
-            f"{one['bytes']} bytes {one['placement']}, first at {one['first']}: "
-            f"wanted {one['wanted']}, found {one['found']}"
+    for record in of_kind(records, "wrong"):
+        wrong.setdefault((record["type"], record["operation"]), []).append(
+            f"rank {record['rank']} on {record['host']}: {record['elements']} element(s) of "
+            f"{record['bytes']} bytes {record['placement']}, first at {record['first']}: "
+            f"wanted {record['wanted']}, found {record['found']}"
         )
     checks = []
     for key in sorted({*tested, *wrong}):
@@ -177,14 +177,21 @@ def exactness(records: Records) -> list[Check]:
         checks.append(verdict("exactness", text, text, wrong.get(key, []), f"{key[0]} {key[1]}"))
     total = of_the_end(records, "wrong_results", None)
     if total is None or (total and not wrong):
-        why = "ranks did not report the errors"
-        checks.append(Check("exactness", 0, total, FAILED, "", why))
+        reason = "ranks did not report the errors"
+        checks.append(Check("exactness", 0, total, FAILED, "", reason))
     return checks
 
 
 INSIDE_A_NODE = (
-    *("self", "sysv", "posix", "cma", "knem", "xpmem"),
-    *("cuda_ipc", "cuda_copy", "gdr_copy"),
+    "self",
+    "sysv",
+    "posix",
+    "cma",
+    "knem",
+    "xpmem",
+    "cuda_ipc",
+    "cuda_copy",
+    "gdr_copy",
 )
 KEEPALIVE = "ka"
 """Lane by which UCX checks whether the peer is alive; it carries no data."""
@@ -232,26 +239,26 @@ def transport(plan: RunPlan, records: Records) -> Check:
         )
     silent: Sequence[int] = of_the_end(records, "silent_ranks", [])
     if silent:
-        why = f"UCX reported no lanes on ranks {silent[:8]}: they did not use UCX (is pml ucx?)"
-        return Check(name, asked, "no report", FAILED, "", why)
+        reason = f"UCX reported no lanes on ranks {silent[:8]}: they did not use UCX (is pml ucx?)"
+        return Check(name, asked, "no report", FAILED, "", reason)
     by_rank = {rank: node for node, host in of_nodes(plan, records) for rank in host["ranks"]}
     # Soft-RoCE has rc_verbs only; an NVIDIA NIC is slow with it.
     soft = any(node.software for node in plan.nodes)
     used: set[str] = set()
     wrong = []
     connected: set[int] = set()
-    for one in of_kind(records, "lane"):
-        found = lanes_between_nodes(one["text"])
+    for record in of_kind(records, "lane"):
+        found = lanes_between_nodes(record["text"])
         if not found:
             continue
-        connected.update(one["ranks"])
+        connected.update(record["ranks"])
         used.update(lane.transport for lane in found)
         for lane in found:
             if not is_transport(lane, asked) or (lane.transport == "rc_verbs" and not soft):
-                wrong.append(f"{lane.transport}/{lane.device} on ranks {one['ranks'][:8]}")
+                wrong.append(f"{lane.transport}/{lane.device} on ranks {record['ranks'][:8]}")
                 continue
-            for why, ranks in _strays(lane.device, asked, one["ranks"], by_rank).items():
-                wrong.append(f"{lane.device} {why} ranks {ranks[:8]}")
+            for reason, ranks in _strays(lane.device, asked, record["ranks"], by_rank).items():
+                wrong.append(f"{lane.device} {reason} ranks {ranks[:8]}")
     reached = {by_rank[rank].name for rank in connected if rank in by_rank}
     wrong += [
         f"{node.name} reported no endpoint between nodes"
@@ -277,13 +284,13 @@ def _strays(
             devices = node.devices if node is not None else ()
             behind = {interface for name, interface in devices if name == device}
         if not behind:
-            why = "has no interface that the node knows, so it is not a rail of"
+            reason = "has no interface that the node knows, so it is not a rail of"
         elif behind.isdisjoint(rails):
             shown = "" if behind == {device} else f"({', '.join(sorted(behind))}) "
-            why = f"{shown}is not a rail of"
+            reason = f"{shown}is not a rail of"
         else:
             continue
-        found.setdefault(why, []).append(rank)
+        found.setdefault(reason, []).append(rank)
     return found
 
 
@@ -295,15 +302,15 @@ def threshold(plan: RunPlan, records: Records, tolerances: Tolerances) -> Check:
         return Check("threshold", None, found, NOT_APPLICABLE, "", "no threshold set")
     if found is not None and found >= wanted:
         return Check("threshold", f"at least {wanted:g} GB/s", found, OK)
-    why = "best bus bandwidth of any size, in GB/s; compare rails and cores of the slow node"
-    return Check("threshold", f"at least {wanted:g} GB/s", found, FAILED, "", why)
+    reason = "best bus bandwidth of any size, in GB/s; compare rails and cores of the slow node"
+    return Check("threshold", f"at least {wanted:g} GB/s", found, FAILED, "", reason)
 
 
 def no_orphans(swept: Swept) -> Check:
     """No process of the run is left on any node after the clean-up."""
     killed = sum(swept.killed.values())
     wrong = [f"{host}: {count} left" for host, count in swept.left.items()]
-    wrong += [f"{host}: unknown ({why})" for host, why in swept.unknown.items()]
+    wrong += [f"{host}: unknown ({reason})" for host, reason in swept.unknown.items()]
     if wrong:
         left = sum(swept.left.values()) or f"unknown on {counted(len(swept.unknown), 'node')}"
         return Check("no_orphans", 0, left, FAILED, "", some(wrong, MAX_ITEMS))
@@ -344,4 +351,4 @@ def figures(records: Iterable[Mapping[str, Any]], ranks: int) -> list[dict[str, 
 
 def best_busbw(found: Iterable[Mapping[str, Any]]) -> Optional[Mapping[str, Any]]:
     """The size with the highest bus bandwidth, to which a threshold applies."""
-    return max(found, key=lambda one: float(one["busbw_gbytes_s"]), default=None)
+    return max(found, key=lambda record: float(record["busbw_gbytes_s"]), default=None)

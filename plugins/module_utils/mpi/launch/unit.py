@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Optional
 
 GRACE_S = 5.0
-"""Seconds that the launcher has to stop its ranks after SIGTERM."""
+"""Seconds after SIGTERM within which the launcher must stop its ranks."""
 
 
 def as_user(user: str, argv: Sequence[str]) -> list[str]:

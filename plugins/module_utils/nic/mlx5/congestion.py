@@ -40,7 +40,7 @@ def congestion_settings(options: NicOptions, rail: RailNic) -> list[NicSetting]:
     if rail.device is None or rail.shared:
         return []
     contract, root = options.contract, options.node.root
-    settings: list[NicSetting] = [TrafficClass(rail, contract.traffic_class, root)]
+    settings: list[NicSetting] = [ForcedTrafficClass(rail, contract.traffic_class, root)]
     if contract.fabric_mode == SPECTRUM_X:
         return settings
     parameters = {
@@ -88,7 +88,7 @@ class _FileSetting(NicSetting):
         self.path.write_text(f"{value}\n", encoding="ascii")
 
 
-class TrafficClass(_FileSetting):
+class ForcedTrafficClass(_FileSetting):
     """The traffic class forced on every connection, whatever its application requests."""
 
     _GLOBAL = re.compile(r"^Global tclass=(\d+)", re.M)

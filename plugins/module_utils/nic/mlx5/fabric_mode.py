@@ -22,7 +22,7 @@ from typing import Optional
 from ...hardware.survey import pci_address
 from ...qos import SPECTRUM_X, HostSettings
 from ..setting import NicSetting, RailNic, Reading
-from .firmware import VARIABLE, Firmwares, FirmwareSetting, Value, parts, words
+from .firmware import VARIABLE, Firmwares, FirmwareSetting, Value, assignments, split_name
 
 Profile = Mapping[str, Value]
 """Parameter to value, by the names of the first port of a card."""
@@ -73,15 +73,15 @@ def compared_settings(
         profiles = _of_planes(planes, rails, LANES.get(rail.device.device_id))
         if rail.shared:
             # With planes balanced by software, each has an RDMA device.
-            profiles = [each for each in profiles if each[BY_HARDWARE]]
+            profiles = [profile for profile in profiles if profile[BY_HARDWARE]]
         verdict = partial(_other_planes, planes, rails, rail.shared)
         asked.append((tuple(profiles[0]), profiles, verdict))
-    theirs = {parts(name)[0] for name in named}
+    theirs = {split_name(name)[0] for name in named}
     return [
         Compared(name, profiles, verdict, firmwares, pci, rail.shared)
         for names, profiles, verdict in asked
         for name in names
-        if parts(name)[0] not in theirs
+        if split_name(name)[0] not in theirs
     ]
 
 
@@ -160,7 +160,7 @@ def _other_planes(
         reason = "right for a card with more ports; a split port needs rails.planes"
         return replace(reading, supported=False, excused=True, reason=reason)
     if name == FUNCTIONS and planes > 1 and SPLIT.partition("[")[0] not in remedy:
-        example = " ".join(words(SPLIT, _split(LANES["1023"], planes)))
+        example = " ".join(assignments(SPLIT, _split(LANES["1023"], planes)))
         remedy += (
             ". More functions do not split a port: also set its lanes as in the manual of the card "
             f"(one cage of a ConnectX-8: LAG_RESOURCE_ALLOCATION=0 {example})"
@@ -191,22 +191,22 @@ class Compared(FirmwareSetting):
         self._profiles = profiles
         self._verdict = verdict
 
-    def judge(self, reading: Reading) -> Reading:
+    def evaluate(self, reading: Reading) -> Reading:
         if self._two_cages and self._first_port_parameter == SPLIT:
             return Reading.fulfilled_otherwise("it has a second cage, whose lanes are not compared")
-        nearest = min(self._profiles, key=lambda profile: len(self._apart(profile)))
+        nearest = min(self._profiles, key=lambda profile: len(self._missing_from(profile)))
         self.wanted = nearest[self._first_port_parameter]
         if reading.to_come == self.wanted:
             return reading
         if reading.found == self.wanted:
             reading = replace(reading, found=f"{reading.found}, and {reading.pending} to come")
-        return self._verdict(reading, self.parameter, self._remedy(self._apart(nearest)))
+        return self._verdict(reading, self.parameter, self._remedy(self._missing_from(nearest)))
 
     @property
     def _two_cages(self) -> bool:
         return SECOND_CAGE in self._firmwares.arrays(self._pci)
 
-    def _apart(self, profile: Profile) -> dict[str, Value]:
+    def _missing_from(self, profile: Profile) -> dict[str, Value]:
         """Return the values of the profile that the card lacks, by the names of this port."""
         named = {self.of_port(name): name for name in profile}
         if self._two_cages:
@@ -218,11 +218,16 @@ class Compared(FirmwareSetting):
             if each is None or each.next_boot != profile[named[own]]
         }
 
-    def _remedy(self, apart: Profile) -> str:
+    def _remedy(self, missing_values: Profile) -> str:
         known = self._firmwares.parameters(self._pci)
-        here = {name: self._firmwares.parameter(self._pci, name) for name in apart}
-        command = [word for name in apart if here[name] for word in words(name, apart[name])]
-        missing = [name for name in apart if here[name] is None]
+        here = {name: self._firmwares.parameter(self._pci, name) for name in missing_values}
+        command = [
+            word
+            for name in missing_values
+            if here[name]
+            for word in assignments(name, missing_values[name])
+        ]
+        missing = [name for name in missing_values if here[name] is None]
         by = {_HIDDEN[name] for name in missing if name in _HIDDEN}
         hiding = [name for name in by if name in known and known[name].next_boot]
         update = [f"update its firmware, which has no {', '.join(missing)}"] if missing else []

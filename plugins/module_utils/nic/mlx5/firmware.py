@@ -123,14 +123,14 @@ class Firmwares:
 
     def parameter(self, pci: str, name: str) -> Optional[FirmwareParameter]:
         """Return a parameter, an element of an array or a range of elements; None if not shown."""
-        answer, (base, indexes) = self._answer(pci), parts(name)
+        answer, (base, indexes) = self._answer(pci), split_name(name)
         first, last = answer.arrays.get(base, (0, -1))
         if indexes is None or last < first:
             return answer.known.get(name)
         known = self._answer(pci, f"{base}[{first}..{last}]").known
         if name in known:
             return known[name]
-        found = [known[each] for each in elements(name) if each in known]
+        found = [known[element] for element in elements(name) if element in known]
         if len(found) <= indexes[1] - indexes[0]:
             return None
         current = [each.current for each in found if isinstance(each.current, int)]
@@ -142,7 +142,7 @@ class Firmwares:
         read = {name: self.parameter(pci, name) for name in sorted(values)}
         differing = [n for n, each in read.items() if each and each.next_boot != values[n]]
         if differing:
-            words = [_word(name, values[name]) for name in differing]
+            words = [_assignment(name, values[name]) for name in differing]
             card = card_of(pci)
             self._answers = {at: of for at, of in self._answers.items() if card_of(at[0]) != card}
             self._run((self.tool or "", "-y", "-d", pci, "set", *words))
@@ -186,7 +186,7 @@ def _stem(name: str) -> str:
     return re.sub(r"_P\d+$", "", name)
 
 
-def parts(name: str) -> Parts:
+def split_name(name: str) -> Parts:
     """Split `A[4]` into A, (4, 4) and `A[0..3]` into A, (0, 3); other names have no indexes."""
     match = _NAME.fullmatch(name)
     if match is None or match[2] is None:
@@ -194,20 +194,20 @@ def parts(name: str) -> Parts:
     return match[1], (int(match[2]), int(match[3] or match[2]))
 
 
-def _word(name: str, value: int) -> str:
+def _assignment(name: str, value: int) -> str:
     """Write elements in hexadecimal: those of MODULE_SPLIT_M0 are parsed so, even without 0x."""
-    return f"{name}={value:#x}" if parts(name)[1] else f"{name}={value}"
+    return f"{name}={value:#x}" if split_name(name)[1] else f"{name}={value}"
 
 
-def words(name: str, value: Value) -> list[str]:
+def assignments(name: str, value: Value) -> list[str]:
     """Return the arguments of `set` for a value; equal elements of an array share one."""
-    base, indexes = parts(name)
+    base, indexes = split_name(name)
     if isinstance(value, int) or indexes is None:
-        return [_word(name, value)] if isinstance(value, int) else []
+        return [_assignment(name, value)] if isinstance(value, int) else []
     found, start = [], indexes[0]
     for each, alike in groupby(value):
         last = start + len(list(alike)) - 1
-        found.append(_word(f"{base}[{start}..{last}]", each))
+        found.append(_assignment(f"{base}[{start}..{last}]", each))
         start = last + 1
     return found
 
@@ -259,7 +259,7 @@ def wanted_parameters(
     if given:
         raise PlanError(f"{VARIABLE}: remove {', '.join(given)}: given by the model and the rails")
     for name in further:
-        first, last = parts(name)[1] or (0, 0)
+        first, last = split_name(name)[1] or (0, 0)
         if not _NAME.fullmatch(name) or not 0 <= last - first < MAX_ELEMENTS:
             raise PlanError(
                 f"{VARIABLE}: {name!r} is no parameter: write it as mlxconfig does, an element "
@@ -278,16 +278,16 @@ def wanted_parameters(
         **further,
     }
     return {
-        each: number(f"{VARIABLE}: {name}", value)
+        element: number(f"{VARIABLE}: {name}", value)
         for name, value in wanted.items()
         if value is not None
-        for each in elements(name)
+        for element in elements(name)
     }
 
 
 def elements(name: str) -> list[str]:
     """Expand `A[0..3]` to A[0], A[1], A[2] and A[3]; return any other name unchanged."""
-    base, indexes = parts(name)
+    base, indexes = split_name(name)
     if indexes is None:
         return [name]
     return [f"{base}[{index}]" for index in range(indexes[0], indexes[1] + 1)]
@@ -315,7 +315,7 @@ def firmware_settings(
         fulfilled_by.update(dict.fromkeys(SRIOV, "it supports no virtual functions"))
     if (root / "sys/class/net" / rail.interface / "ecn").is_dir():
         fulfilled_by.update(dict.fromkeys((*CNP, PRIORITY_MASK), "the driver of DOCA-OFED sets it"))
-    asked = {each for name in named for each in elements(name)}
+    asked = {element for name in named for element in elements(name)}
     settings: list[FirmwareSetting] = []
     for name, value in parameters.items():
         otherwise = "" if name in asked else fulfilled_by.get(name, "")
@@ -341,9 +341,9 @@ class FirmwareSetting(NicSetting):
         firmwares: Firmwares,
         pci: str,
         fulfilled_by: str,
-        rails: Sequence[FirmwareSetting],
+        siblings: Sequence[FirmwareSetting],
     ) -> None:
-        """`rails` are all parameters of this rail."""
+        """`siblings`: all parameters of this rail."""
         # The name has no port; an element of an array is ..._4.
         stem = re.sub(r"\W+", "_", re.sub(r"_P1$", "", first_port_parameter)).strip("_")
         self.name = f"firmware_{stem.lower()}"
@@ -352,7 +352,7 @@ class FirmwareSetting(NicSetting):
         self._firmwares = firmwares
         self._pci = pci
         self._fulfilled_by = fulfilled_by
-        self._rails = rails
+        self._siblings = siblings
 
     @property
     def parameter(self) -> str:
@@ -368,9 +368,9 @@ class FirmwareSetting(NicSetting):
             parameter = self._firmwares.parameter(self._pci, self.parameter)
         except CommandError as error:
             return Reading.unsupported(f"its firmware settings cannot be read: {error}. {UNREAD}")
-        return self.judge(Reading(None) if parameter is None else parameter.reading)
+        return self.evaluate(Reading(None) if parameter is None else parameter.reading)
 
-    def judge(self, reading: Reading) -> Reading:
+    def evaluate(self, reading: Reading) -> Reading:
         """Evaluate a reading, in which nothing was found if the firmware lacks the parameter."""
         if reading.found is not None:
             return reading
@@ -378,7 +378,7 @@ class FirmwareSetting(NicSetting):
         if self._fulfilled_by:
             # One wording for every card, as the summary counts equal reasons.
             return Reading.fulfilled_otherwise(f"its firmware {unknown}; {self._fulfilled_by}")
-        known, (base, indexes) = self._firmwares.parameters(self._pci), parts(self.parameter)
+        known, (base, indexes) = self._firmwares.parameters(self._pci), split_name(self.parameter)
         bounds = self._firmwares.arrays(self._pci).get(base) if indexes else None
         if self.named and not bounds and (waits := self._shown_later()):
             # A parameter can be hidden until another one takes effect: set the known ones.
@@ -403,8 +403,8 @@ class FirmwareSetting(NicSetting):
 
         Parameters of the contract never hide others.
         """
-        asked = {each.parameter: each.wanted for each in self._rails if each.named}
-        own = {_stem(each.parameter) for each in self._rails if not each.named}
+        asked = {each.parameter: each.wanted for each in self._siblings if each.named}
+        own = {_stem(each.parameter) for each in self._siblings if not each.named}
         return [
             name
             for name, each in self._firmwares.parameters(self._pci).items()
@@ -414,7 +414,7 @@ class FirmwareSetting(NicSetting):
 
     def apply(self) -> None:
         """Set all known parameters of this rail."""
-        self._firmwares.set(self._pci, {each.parameter: each.wanted for each in self._rails})
+        self._firmwares.set(self._pci, {each.parameter: each.wanted for each in self._siblings})
 
     def set(self, value: Any) -> None:
         self._firmwares.set(self._pci, {self.parameter: value})

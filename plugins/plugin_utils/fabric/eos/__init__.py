@@ -7,7 +7,7 @@ docs/fabric.md lists the sources of every line.
 from __future__ import annotations
 
 from ...schema.kinds import Boolean, Key, OneOf
-from ..base import HTTPS, Naming, System
+from ..base import HTTPS, PortNaming, System
 
 QUEUE, ECN_COUNT = "eos_queue", "eos_ecn_count"
 """Keys of a chip in the model (`asics`)."""
@@ -17,7 +17,7 @@ QUEUES = ("tx-queue", "uc-tx-queue")
 SYSTEM = System(
     __name__,
     "EOS",
-    Naming("Ethernet{}/1", start=1, step=1),
+    PortNaming("Ethernet{}/1", start=1, step=1),
     largest_mtu=9214,  # of the 7060X class
     transport=HTTPS,
     chip_keys=(

@@ -32,7 +32,7 @@ from ..system import (
 from . import QUEUE as QUEUE_KEY
 from . import QUEUES
 from .reading import Present
-from .render import Wanted, with_queue
+from .render import EosConfiguration, with_queue
 from .settings import (
     CHANNEL_GROUP,
     DEFAULTS_MTU,
@@ -85,7 +85,7 @@ class Item:
     wanted: Optional[str]
 
 
-def compare(wanted: Wanted, found: Settings) -> list[Item]:
+def compare(wanted: EosConfiguration, found: Settings) -> list[Item]:
     """Differences in a stable order: as in the desired configuration, then removals."""
     new = {path[0] for path in wanted.settings if is_object(path) and path not in found}
     items = [
@@ -109,7 +109,7 @@ def compare(wanted: Wanted, found: Settings) -> list[Item]:
     return items
 
 
-def _left(wanted: Wanted, found: Settings) -> set[Path]:
+def _left(wanted: EosConfiguration, found: Settings) -> set[Path]:
     """MTU lines of ports that left the model, if they have the contract's value and our profile."""
     set_here = {line for path, line in wanted.settings.items() if is_mtu(path)}
     bound = {
@@ -137,7 +137,7 @@ def is_object(path: Path) -> bool:
     return len(path) == 1 and path[0].startswith((PROFILE, MMU_PROFILE)) and path != MMU_APPLIED
 
 
-def _is_ours(path: Path, line: str, wanted: Wanted) -> bool:
+def _is_ours(path: Path, line: str, wanted: EosConfiguration) -> bool:
     block = path[0]
     if block in SWITCH_WIDE:
         return True
@@ -161,7 +161,7 @@ def _overrides(path: Path) -> bool:
     return any(path[1] == word or path[1].startswith(f"{word} ") for word in OVERRIDING)
 
 
-def _repeats(path: Path, line: str, wanted: Wanted) -> bool:
+def _repeats(path: Path, line: str, wanted: EosConfiguration) -> bool:
     """Whether the line repeats the profile, which is harmless."""
     of_profile = (f"{PROFILE}{OWNED}", *path[1:])
     desired = wanted.settings.get(of_profile)
@@ -196,7 +196,7 @@ def commands(items: Sequence[Item]) -> list[str]:
 def _top(items: Sequence[Item]) -> Iterator[str]:
     for item in items:
         if item.path == (WATCHDOG_POLLING,) and item.found:
-            # EOS caps it at half of the detection and restoration times, which this change may shorten.
+            # EOS caps it at half of the other times, which this change may shorten.
             yield undo(item.found)
     # A map is reset by typing its default, which can be grouped, unlike `no`.
     yield from grouped(
@@ -266,7 +266,7 @@ def as_text(items: Sequence[Item], side: str) -> str:
 MAX_LISTED_PORTS = 8
 
 
-def difference(intent: SwitchIntent, wanted: Wanted, present: Present) -> Difference:
+def difference(intent: SwitchIntent, wanted: EosConfiguration, present: Present) -> Difference:
     found = read_settings(present.running)
     groups = {
         port_of(path): " ".join(line.split()[:2])
@@ -285,7 +285,7 @@ def difference(intent: SwitchIntent, wanted: Wanted, present: Present) -> Differ
     if not word:
         chip = intent.asic.name or "<chip>"
         raise SwitchError(
-            f"{intent.name}: `show running-config all | include tx-queue` does not show the name of "
+            f"{intent.name}: `show running-config all | include tx-queue` shows no name of "
             f"unicast queues. Write asics: {{{chip}: {{{QUEUE_KEY}: "
             f"{' or '.join(QUEUES)}}}}}, as `qos map traffic-class 0 to ?` has it on the switch"
         )
@@ -301,7 +301,7 @@ def difference(intent: SwitchIntent, wanted: Wanted, present: Present) -> Differ
     return Difference(changes, _impact(items, wanted), before, after, tuple(commands(items)))
 
 
-def _with_mtu(wanted: Wanted, found: Settings) -> Settings:
+def _with_mtu(wanted: EosConfiguration, found: Settings) -> Settings:
     """Add the MTU that ports inherit from `interface defaults`."""
     if DEFAULTS_MTU not in found:
         return found
@@ -309,7 +309,7 @@ def _with_mtu(wanted: Wanted, found: Settings) -> Settings:
     return {**{(f"{INTERFACE}{port}", MTU): line for port in wanted.ports}, **found}
 
 
-def _with_operators_buffers(wanted: Wanted, found: Settings) -> Wanted:
+def _with_operators_buffers(wanted: EosConfiguration, found: Settings) -> EosConfiguration:
     """Respect a buffer profile that the operator has applied, since a switch has only one.
 
     A profile with at least the contract's headroom stays applied. Otherwise our profile takes over
@@ -360,7 +360,7 @@ def _part_of(path: Path) -> str:
     return next((part for start, part in _PARTS.items() if line.startswith(start)), "")
 
 
-def _impact(items: Sequence[Item], wanted: Wanted) -> Impact:
+def _impact(items: Sequence[Item], wanted: EosConfiguration) -> Impact:
     """Impact by rule: Arista documents the duration of none of these changes."""
     losses = []
     blocks = {item.path[0] for item in items}

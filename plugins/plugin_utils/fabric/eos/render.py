@@ -39,7 +39,7 @@ _ANY_PORT = "Ethernet1/1"
 
 
 @dataclass(frozen=True)
-class Wanted:
+class EosConfiguration:
     text: str
     """As EOS would show it, for golden files."""
     settings: Settings
@@ -47,7 +47,7 @@ class Wanted:
     """Interfaces in the model."""
 
 
-def wanted(intent: SwitchIntent) -> Wanted:
+def wanted(intent: SwitchIntent) -> EosConfiguration:
     """The intent as configuration. Raises WantedError, listing every setting that EOS cannot
     represent."""
     findings = _findings(intent)
@@ -56,7 +56,7 @@ def wanted(intent: SwitchIntent) -> Wanted:
     return with_queue(intent, intent.asic.options.get(QUEUE) or QUEUES[0])
 
 
-def with_queue(intent: SwitchIntent, word: str, mapped: str = "") -> Wanted:
+def with_queue(intent: SwitchIntent, word: str, mapped: str = "") -> EosConfiguration:
     """The configuration with the switch's keyword for queues.
 
     `mapped`: the keyword in the map of traffic classes; empty: the same.
@@ -65,7 +65,7 @@ def with_queue(intent: SwitchIntent, word: str, mapped: str = "") -> Wanted:
     top, interface = _rendered(intent.fabric, words, _headroom_bytes(intent), counts)
     blocks = [interface.replace(_ANY_PORT, port.name) for port in intent.ports]
     text = top.replace(interface, "!\n".join(blocks))
-    return Wanted(text, read_settings(text), tuple(port.name for port in intent.ports))
+    return EosConfiguration(text, read_settings(text), tuple(port.name for port in intent.ports))
 
 
 def _findings(intent: SwitchIntent) -> Findings:

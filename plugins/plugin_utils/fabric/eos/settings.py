@@ -177,8 +177,8 @@ def ecn_of(text: str) -> Optional[Threshold]:
     if match is None:
         return None
     low, high = (
-        int(match[place]) * UNITS[match[place + 1]] if match[place + 1] in UNITS else None
-        for place in (1, 3)
+        int(match[group]) * UNITS[match[group + 1]] if match[group + 1] in UNITS else None
+        for group in (1, 3)
     )
     return Threshold(low, high, int(match[5] or 100), int(match[6] or 0))
 

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """One EOS switch over eAPI (JSON-RPC over HTTPS), changed in a configuration session.
 
-`commit timer` puts a session in force, and a second `commit` keeps it. Otherwise EOS undoes it when
-the timer expires; `abort` does so immediately. Neither changes startup-config, which is saved
+`commit timer` puts a session in force, and a second `commit` confirms it. Otherwise EOS undoes it
+when the timer expires; `abort` does so immediately. Neither changes startup-config, which is saved
 separately: if saving fails, the next run saves.
 """
 
@@ -18,9 +18,9 @@ from typing import Any, Optional
 from ....module_utils.core.text import one_line
 from ....module_utils.core.waiting import until
 from ...answers import mapping, sequence
-from ..base import Driver
-from ..https import Https, Lost, Service, text_of
-from ..system import OWNED, Applied, Difference, Login, Saved, SwitchError
+from ..base import SystemDriver
+from ..https import Https, HttpsService, Lost, text_of
+from ..system import OWNED, Applied, Difference, Saved, SwitchError, SwitchLogin
 from .difference import difference
 from .reading import (
     SESSION_PREFIX,
@@ -33,7 +33,7 @@ from .reading import (
 from .render import wanted
 from .settings import PROFILE, Settings, read_settings
 
-SERVICE = Service(
+SERVICE = HttpsService(
     "EOS eAPI", 443, "`management api http-commands`, `no shutdown` on the switch turns it on."
 )
 PATH = "/command-api"
@@ -49,7 +49,7 @@ class CommandError(SwitchError):
 class Eapi:
     """One connection, open while in use as a context manager. `transport` is for tests."""
 
-    def __init__(self, login: Login, transport: Any = None) -> None:
+    def __init__(self, login: SwitchLogin, transport: Any = None) -> None:
         self._https = Https(login, SERVICE, transport)
         self.where = self._https.where
 
@@ -124,7 +124,7 @@ class EosSwitch:
 
     def __init__(
         self,
-        login: Login,
+        login: SwitchLogin,
         transport: Any = None,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
@@ -308,9 +308,9 @@ def _saved(eapi: Eapi) -> str:
     return startup
 
 
-# The platform's keyword for a unicast queue. The map of traffic classes may use another one than the
-# blocks: guides for EOS 4.36 have `uc-tx-queue 3` below a port and
-# `qos map traffic-class 3 to tx-queue 3` on one switch.
+# The platform's keyword for a unicast queue. The map of traffic classes may use another one: guides
+# for EOS 4.36 have `uc-tx-queue 3` below a port and `qos map traffic-class 3 to tx-queue 3` on one
+# switch.
 
 _BLOCK = re.compile(r"^[ \t]*((?:uc-)?tx-queue) [0-9]+[ \t\r]*$", re.MULTILINE)
 _MAP = re.compile(r"^qos map traffic-class [0-9, -]+ to ((?:uc-)?tx-queue) [0-9]", re.MULTILINE)
@@ -342,4 +342,4 @@ def _neighbours(eapi: Eapi) -> Optional[tuple[Mapping[str, Any], ...]]:
     return tuple(map(mapping, sequence(answer.get("lldpNeighbors"))))
 
 
-DRIVER = Driver(wanted, difference, report, EosSwitch)
+DRIVER = SystemDriver(wanted, difference, report, EosSwitch)

@@ -7,12 +7,12 @@ docs/fabric.md lists the sources of every key.
 from __future__ import annotations
 
 from ..aspects import HEADROOM
-from ..base import HTTPS, Naming, System
+from ..base import HTTPS, PortNaming, System
 
 SYSTEM = System(
     __name__,
     "NVUE",
-    Naming("swp{}", start=1, step=1),
+    PortNaming("swp{}", start=1, step=1),
     largest_mtu=9216,  # NVUE Reference: nv set interface <interface-id> link mtu
     transport=HTTPS,
     # NVUE Reference, Set and Unset Commands, Adaptive Routing

@@ -386,7 +386,7 @@ def _left(wanted: Tree, explicit: Tree, running: Tree) -> Iterator[Path]:
 
     NVUE does not mark ports as ours. A port counts as one that left if both settings have the
     contract's values, its link is down, and it is in no bond: ports that an operator configured the
-    same way are left alone while in use.
+    same way are unchanged while in use.
     """
     ours, bonds = wanted["interface"], bonds_of(explicit)
     kept: Tree = next(iter(ours.values()), {})

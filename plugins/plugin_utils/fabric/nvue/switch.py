@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Optional
 from urllib.parse import quote
 
-from ..base import Driver
-from ..https import Https, Lost, Refused, Service, where
-from ..system import Applied, Difference, Login, Saved, SwitchError
+from ..base import SystemDriver
+from ..https import Https, HttpsService, Lost, Refused, where
+from ..system import Applied, Difference, Saved, SwitchError, SwitchLogin
 from .objects import difference, wanted
 from .reading import ROOT, Present, read, report
 from .tree import Tree, at, objects_at
@@ -27,7 +27,7 @@ from .tree import Tree, at, objects_at
 if TYPE_CHECKING:
     import httpx
 
-SERVICE = Service(
+SERVICE = HttpsService(
     "NVUE REST API",
     8765,
     "On the switch, nv show system api shows whether it is on and where it listens.",
@@ -65,14 +65,14 @@ def failed(state: str) -> bool:
 
 
 class NvueSwitch:
-    """See `fabric.system.Switch`. Every call opens a connection, since an apply can restart the web
-    server."""
+    """See `fabric.system.SwitchConnection`. Every call opens a connection, since an apply can
+    restart the web server."""
 
     undone_within_s = 0
 
     def __init__(
         self,
-        login: Login,
+        login: SwitchLogin,
         transport: Optional[httpx.BaseTransport] = None,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
@@ -352,7 +352,7 @@ class NvueApplied:
             raise SwitchError(
                 f"{self._switch.where}: revision {', '.join(newer)} was applied after "
                 f"{self._revision}, and would be undone with it. Nothing was undone. On the "
-                f"switch: {self._by_hand}, then again what the other one sets."
+                f"switch: {self._by_hand}, then apply the later change again."
             )
 
     def go_back(self) -> None:
@@ -388,4 +388,4 @@ def _issues(revision: Any) -> str:
     return "; ".join(text for text in (str(text or "").strip() for text in texts) if text)
 
 
-DRIVER = Driver(wanted, difference, report, NvueSwitch)
+DRIVER = SystemDriver(wanted, difference, report, NvueSwitch)

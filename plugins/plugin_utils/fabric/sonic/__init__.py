@@ -1,17 +1,17 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """SONiC: objects of CONFIG_DB, changed by patches (RFC 6902) that the switch itself validates.
 
-docs/fabric.md describes what is configured, what it costs, what is left alone, and the sources.
+docs/fabric.md lists the settings, their impact, and the sources.
 """
 
 from __future__ import annotations
 
-from ..base import SSH, Naming, System
+from ..base import SSH, PortNaming, System
 
 SYSTEM = System(
     __name__,
     "SONiC",
-    Naming("Ethernet{}", start=0, step=None),
+    PortNaming("Ethernet{}", start=0, step=None),
     largest_mtu=9216,  # PORT mtu: sonic-buildimage, sonic-port.yang
     transport=SSH,
 )

@@ -130,9 +130,9 @@ def _needed(intent: SwitchIntent, port: PortIntent, lanes: int, present: Present
     if needed.xoff_bytes < least:
         source = "pg_profile_lookup.ini of the platform" if given is None else "the model (asics)"
         raise SwitchError(
-            f"{port.name}: {source} has {needed.xoff_bytes} bytes after XOFF for {metres} m of cable "
-            f"at {speed}G, which hold {least} bytes: packets are lost at every pause. Correct that "
-            "row, or the length in roce_qos.cable_metres"
+            f"{port.name}: {source} has {needed.xoff_bytes} bytes after XOFF for {metres} m of "
+            f"cable at {speed}G, which hold {least} bytes: packets are lost on every pause. "
+            "Correct that row, or the length in roce_qos.cable_metres"
         )
     return needed
 
@@ -342,6 +342,6 @@ def check_release(present: Present) -> None:
         raise SwitchError(
             f"SONiC {present.version} is release {release}, and its `config apply-patch` refuses "
             "new objects of WRED_PROFILE and BUFFER_PROFILE. Install 202511 (of January 2026) or "
-            "later, or configure the switch by hand and remove its system from the model (leaves.system, "
-            "spines.system)"
+            "later, or configure the switch by hand and remove its system from the model "
+            "(leaves.system, spines.system)"
         )

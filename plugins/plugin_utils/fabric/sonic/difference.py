@@ -25,14 +25,24 @@ from ..system import (
 )
 from . import tables
 from .reading import SAVED_FILE, Present
-from .steps import LOOK_S, UNORDERED, Look, Operation, Patch, PollInterval, Save, Step, pace_of
-from .tables import Config, Row, Wanted, port_of
+from .steps import (
+    LOOK_S,
+    UNORDERED,
+    Operation,
+    Patch,
+    PollInterval,
+    PortsCheck,
+    Save,
+    Step,
+    pace_of,
+)
+from .tables import Config, ContractTables, Row, port_of
 from .target import target
 
 # Patches (RFC 6902) from one state of CONFIG_DB to another, as `config apply-patch` takes them.
 #
-# A missing table is added as a whole, because no path leads into it; a table that loses its last row
-# is removed as a whole, because an empty one is refused.
+# A missing table is added as a whole, because no path leads into it; a table that loses its last
+# row is removed as a whole, because an empty one is refused.
 
 Value = TypeVar("Value")
 
@@ -67,8 +77,8 @@ def _escaped(part: str) -> str:
 
 # Traffic impact of a change of CONFIG_DB.
 #
-# A port goes down and up only for changes of its rows in these tables, as in the order that the patch
-# sorter of `config apply-patch` would choose.
+# A port goes down and up only for changes of its rows in these tables, as the patch sorter of
+# `config apply-patch` does.
 
 BOUNCING = ("PORT_QOS_MAP", "QUEUE", "BUFFER_PG", "BUFFER_QUEUE")
 
@@ -139,7 +149,7 @@ _UNSAID = (
 )
 
 
-def difference(intent: SwitchIntent, wanted: Wanted, present: Present) -> Difference:
+def difference(intent: SwitchIntent, wanted: ContractTables, present: Present) -> Difference:
     try:
         bound, final = target(intent, wanted, present)
     except SwitchError as error:
@@ -174,7 +184,7 @@ def difference(intent: SwitchIntent, wanted: Wanted, present: Present) -> Differ
 
 
 def _lost_by_a_restart(
-    intent: SwitchIntent, wanted: Wanted, present: Present
+    intent: SwitchIntent, wanted: ContractTables, present: Present
 ) -> tuple[Change, ...]:
     """Differences from the contract after a restart with the saved configuration."""
     if present.saved is None or present.saved == present.config:
@@ -279,7 +289,7 @@ def _of_group(
             table: {key: row for key, row in after.get(table, {}).items() if port_of(key) in ports}
             for table in UNORDERED
         }
-        yield Patch(_admin(down, "up"), ports, Look(rows, links))
+        yield Patch(_admin(down, "up"), ports, PortsCheck(rows, links))
 
 
 def _admin(ports: list[str], status: str) -> list[Operation]:

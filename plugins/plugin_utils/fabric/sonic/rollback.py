@@ -42,8 +42,8 @@ UNSAVED_S = 30
 GUARDS = ("applying", "applying-next")
 """Timers of batches, in turn: the next is armed before the previous one is stopped."""
 SCRIPT = Path(__file__).parent / "files/rollback.sh"
-_CONTINUES = ("{", "(", "do", "then", "else", "in", ";;", "&&", "||", "|", ";")
-"""Line endings after which the shell expects no separator."""
+_CONTINUES = ("{", "do", "then", "else", "in", ";;", "&&", "||", "|")
+"""Words at the end of a line after which the shell expects no separator."""
 
 
 @lru_cache(maxsize=1)
@@ -55,7 +55,7 @@ def functions() -> str:
     text = SCRIPT.read_text(encoding="utf-8").replace("\\\n", "")
     lines = (line.strip() for line in text.splitlines())
     code = (line.partition(" # ")[0].rstrip() for line in lines if line and line[0] != "#")
-    return " ".join(line if line.endswith(_CONTINUES) else f"{line};" for line in code)
+    return " ".join(line if line.split()[-1] in _CONTINUES else f"{line};" for line in code)
 
 
 def calling(calls: str, **settings: object) -> str:

@@ -59,7 +59,7 @@ def pace_of(version: str) -> Pace:
 
 
 @dataclass(frozen=True)
-class Look:
+class PortsCheck:
     """Conditions after a step, before the next group of ports goes down."""
 
     rows: Config
@@ -86,7 +86,7 @@ class Patch:
     operations: list[Operation]
     ports: tuple[str, ...] = ()
     """Ports that it changes; empty for objects that ports share."""
-    look: Optional[Look] = None
+    look: Optional[PortsCheck] = None
 
     @property
     def unordered(self) -> bool:

@@ -21,7 +21,7 @@ from shlex import quote
 
 from ....module_utils.core.text import some
 from ....module_utils.core.waiting import until
-from ..base import Driver
+from ..base import SystemDriver
 from ..session import LINKS_S, too_dark
 from ..system import Applied, Completed, Difference, Saved, Shell, SwitchError
 from .difference import difference
@@ -40,9 +40,9 @@ from .steps import (
     CALL_S,
     ONE_BY_ONE,
     READ_S,
-    Look,
     Pace,
     PollInterval,
+    PortsCheck,
     Save,
     Step,
     announced,
@@ -218,7 +218,7 @@ class SonicSwitch:
     def _units(self) -> tuple[str, ...]:
         return tuple(self.done(LIST_UNITS, "nothing was changed").stdout.splitlines())
 
-    def _look(self, look: Look, links: list[str]) -> None:
+    def _look(self, look: PortsCheck, links: list[str]) -> None:
         """Wait until the group has its settings, and enough links of all groups are up again."""
         differing: list[str] = []
         up: set[str] = set()
@@ -308,4 +308,4 @@ def _owner(line: str) -> str:
     return words[3] if len(words) > 3 else "owner unknown"
 
 
-DRIVER = Driver(wanted, difference, report, SonicSwitch)
+DRIVER = SystemDriver(wanted, difference, report, SonicSwitch)

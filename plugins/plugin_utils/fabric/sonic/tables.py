@@ -141,7 +141,7 @@ MOST_POLL_MS = 1000
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ContractTables:
     objects: Config
     """Our objects, except buffer profiles, which differ between switches."""
     qos: Fields
@@ -152,7 +152,7 @@ class Wanted:
     poll_ms: int
 
 
-def wanted(intent: SwitchIntent) -> Wanted:
+def wanted(intent: SwitchIntent) -> ContractTables:
     fabric, watchdog = intent.fabric, intent.fabric.watchdog
     found = Findings()
     check_mtu(intent, found)
@@ -162,7 +162,7 @@ def wanted(intent: SwitchIntent) -> Wanted:
     if found:
         raise WantedError(found.found)
     paused = ",".join(str(priority) for priority in fabric.pfc_priorities)
-    return Wanted(
+    return ContractTables(
         objects=_objects(fabric),
         qos={
             "dscp_to_tc_map": OWNED,

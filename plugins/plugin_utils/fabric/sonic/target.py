@@ -12,7 +12,7 @@ from ....module_utils.core.text import natural
 from ..system import OWNED, PortIntent, SwitchError, SwitchIntent, check_names, check_ports
 from . import buffers, tables
 from .reading import Present
-from .tables import Config, Fields, Row, Table, Wanted, owned, port_of
+from .tables import Config, ContractTables, Fields, Row, Table, owned, port_of
 
 IN_PLACE = {"BUFFER_PROFILE": {"dynamic_th"}, "SCHEDULER": {"weight"}}
 """Fields that a switch allows to be replaced, in tables where it does not allow all. (It allows
@@ -35,10 +35,10 @@ HAS_PFC_TO_PG = ("mellanox", "barefoot")
 
 CHASSIS = ("voq", "chassis-packet", "fabric")
 
-_TABLE_OF = {place[1]: table for place, table in tables.REFERENCES.items()}
+_TABLE_OF = {field: table for (_table, field), table in tables.REFERENCES.items()}
 
 
-def target(intent: SwitchIntent, wanted: Wanted, present: Present) -> tuple[Config, Config]:
+def target(intent: SwitchIntent, wanted: ContractTables, present: Present) -> tuple[Config, Config]:
     """Return the desired tables with our unused objects, and without them.
 
     Raises SwitchError if the switch cannot carry the contract.
@@ -132,7 +132,7 @@ def _placed(
 
 
 def _in_place(
-    intent: SwitchIntent, wanted: Wanted, present: Present
+    intent: SwitchIntent, wanted: ContractTables, present: Present
 ) -> Mapping[str, Collection[str]]:
     moving = any(_moves(wanted, present.config, port.name) for port in intent.ports)
     fixed = list(MAPS.values()) if moving else []
@@ -140,7 +140,7 @@ def _in_place(
     return {**IN_PLACE, **dict.fromkeys(fixed, ())}
 
 
-def _moves(wanted: Wanted, config: Config, port: str) -> bool:
+def _moves(wanted: ContractTables, config: Config, port: str) -> bool:
     """Whether a port with our maps gets other lossless priorities, or another queue for them."""
     row, queues = config.get("PORT_QOS_MAP", {}).get(port, {}), config.get("QUEUE", {})
     wants, has = ({*(each.get("pfc_enable") or "").split(",")} for each in (wanted.qos, row))
@@ -266,7 +266,7 @@ def _bind(
     rows.update(bound)
 
 
-def _watchdog(intent: SwitchIntent, wanted: Wanted, rows: Table) -> None:
+def _watchdog(intent: SwitchIntent, wanted: ContractTables, rows: Table) -> None:
     ours = {port.name for port in intent.ports}
     for port in intent.ports:
         if wanted.watchdog is None:
@@ -320,7 +320,7 @@ def _check_watchdog(rows: Table, present: Present) -> None:
     )
 
 
-def _leave_ports(intent: SwitchIntent, wanted: Wanted, config: Config) -> None:
+def _leave_ports(intent: SwitchIntent, wanted: ContractTables, config: Config) -> None:
     """Remove references to our objects from ports that left the model."""
     ours = {port.name for port in intent.ports}
     was_ours = {

@@ -80,7 +80,7 @@ class VirtualNode:
     interface: str
     rails: tuple[RailCable, ...]
     machine: bool = False
-    """Whether the node is a machine with a kernel, cabled with taps, and not a container."""
+    """Whether the node is a virtual machine, cabled with taps, and not a container."""
 
 
 def controller_address(nodes: Sequence[VirtualNode]) -> str:

@@ -23,6 +23,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from io import BufferedRWPair
 from pathlib import Path
 from typing import Any, Callable, Optional
@@ -36,6 +37,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
     run as run_program,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.files import write_atomically
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.waiting import until
 
 from .image import one_builder
 from .inventory import VirtualError, fabric_namespace
@@ -188,7 +190,6 @@ class GuestAgent:
         Raises CommandError while the agent does not respond: the machine is off, or still booting.
         """
         words = {"path": argv[0], "arg": list(argv[1:]), "capture-output": True}
-        deadline = time.monotonic() + timeout_s
         try:
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.settimeout(self._timeout_s)
@@ -196,12 +197,11 @@ class GuestAgent:
                 stream = connection.makefile("rwb")
                 _synchronize(stream)
                 pid = _ask(stream, "guest-exec", words)["pid"]
-                while not (status := _ask(stream, "guest-exec-status", {"pid": pid}))["exited"]:
-                    if time.monotonic() > deadline:
-                        raise CommandError(f"{' '.join(argv)}: no result within {timeout_s:g} s")
-                    time.sleep(POLL_S)
+                status = until(partial(_exited, stream, pid), timeout_s, POLL_S)
         except (OSError, ValueError, KeyError) as error:
             raise CommandError(f"guest agent at {self._path}: {error}") from error
+        if status is None:
+            raise CommandError(f"{' '.join(argv)}: no result within {timeout_s:g} s")
         out, err = (_text(status.get(name)) for name in ("out-data", "err-data"))
         return Result(tuple(argv), status.get("exitcode", -1), out, err)
 
@@ -222,6 +222,12 @@ def _ask(stream: BufferedRWPair, command: str, arguments: dict[str, Any]) -> Any
     if "error" in response:
         raise CommandError(f"guest agent: {command}: {response['error'].get('desc')}")
     return response["return"]
+
+
+def _exited(stream: BufferedRWPair, pid: int) -> Optional[dict[str, Any]]:
+    """Return the status of a program, or None while it runs."""
+    status: dict[str, Any] = _ask(stream, "guest-exec-status", {"pid": pid})
+    return status if status["exited"] else None
 
 
 def _send(
@@ -344,11 +350,15 @@ class Qemu(Hosts):
     def _end(self, folder: Path) -> None:
         """Ask QEMU to quit, which takes effect immediately; kill it if it does not."""
         for number in (signal.SIGTERM, signal.SIGKILL):
-            deadline = time.monotonic() + END_S
-            while (pid := self._process(folder)) is not None and time.monotonic() < deadline:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, number)
-                self.sleep(POLL_S)
+            until(partial(self._signalled, folder, number), END_S, POLL_S, sleep=self.sleep)
+
+    def _signalled(self, folder: Path, number: int) -> bool:
+        """Send a signal to the machine's QEMU. Returns whether it is gone."""
+        pid = self._process(folder)
+        if pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+        return pid is None
 
     def remove(self, names: Sequence[str]) -> None:
         for name in names:
