@@ -13,8 +13,8 @@ options:
     description:
       - V(reach) runs a command by SSH and sudo on compute nodes, launcher and storage hosts. If it
         fails, the host is unreachable for the reason in the message, and later plays skip it.
-      - V(verdict) fails unless the callback P(baremetal.mpi_roce.summary#callback) is enabled. The
-        callback evaluates the run and ends it with exit status 2 if a task of a play with
+      - V(verdict) fails unless the callback P(baremetal.mpi_roce.summary#callback) is enabled. It
+        evaluates the run, and ends it with exit status 2 if a task of a play with
         E(BAREMETAL_MPI_ROCE_VERIFY) failed or would change something, or a host was not verified.
     type: str
     required: true

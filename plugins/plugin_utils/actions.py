@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
@@ -23,6 +24,8 @@ MAX_OUTPUT_BYTES = 32 << 20
 MAX_FAILED_BYTES = 4 << 20
 """Limit for a failed answer, which Ansible prints in full."""
 MAX_MESSAGE_CHARACTERS = 20_000
+MESSAGE_KEYS = ("exception", "warnings", "deprecations")
+"""Result keys with objects of ansible-core 2.19, which a module can return as well."""
 SSH_NOISE = (
     "Shared connection to ",
     "Connection to ",
@@ -62,7 +65,7 @@ class NodeAction(ActionBase):
         if self._connection.transport.rpartition(".")[2] != "local":
             self._executions += 1
         try:
-            answer: dict[str, Any] = printable(super()._execute_module(*args, **kwargs))
+            answer = plain(super()._execute_module(*args, **kwargs))
         except RecursionError:
             raise AnsibleActionFail("the module's answer is JSON of too many levels") from None
         if "module_stdout" in answer:
@@ -93,19 +96,37 @@ class ModuleAction(NodeAction):
         return self._execute_module(task_vars=task_vars, wrap_async=wrap_async)
 
 
+def plain(result: dict[str, Any]) -> dict[str, Any]:
+    """The result in printable text, including message objects of Ansible."""
+    made: dict[str, Any] = printable(result)
+    return {**made, **{key: _plain_message(made[key]) for key in MESSAGE_KEYS if key in made}}
+
+
+def _plain_message(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        initial = [field.name for field in fields(value) if field.init]
+        return replace(value, **{name: _plain_message(getattr(value, name)) for name in initial})
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_plain_message, value))
+    return printable(value)
+
+
 def bounded(result: dict[str, Any]) -> dict[str, Any]:
     """The result in printable text, with a message of bounded length.
 
     Raises AnsibleActionFail if its lists are nested too deeply.
     """
     try:
-        result = printable(result)
+        result = plain(result)
     except RecursionError:
         raise AnsibleActionFail("the result has too many levels") from None
     message = str(result.get("msg", ""))
     if len(message) > MAX_MESSAGE_CHARACTERS:
         result["msg"] = shortened(message, MAX_MESSAGE_CHARACTERS)
         result.pop("exception", None)  # it repeats the message
+    for key in MESSAGE_KEYS:
+        if len(str(result.get(key, ""))) > MAX_MESSAGE_CHARACTERS:
+            del result[key]
     return result
 
 

@@ -25,7 +25,7 @@ MAX_SECONDS = 1e11
 WROTE, DID_READ = "wrote", "read"
 
 Seats = dict[str, dict[str, Any]]
-"""File system to the data on other hosts that the module needs."""
+"""By file system, data about other hosts that the module needs."""
 
 
 @dataclass(frozen=True)

@@ -56,8 +56,8 @@ def fake() -> FakeEos:
 def test_a_change_is_applied_proved_and_saved(fake: FakeEos, old: bool) -> None:
     fake.old = old
     one = switch(fake)
-    applied = one.apply(difference(one), 7384)
-    assert fake.typed("commit timer") == ["commit timer 02:03:04"]
+    applied = one.apply(difference(one), 3605)
+    assert fake.typed("commit timer") == ["commit timer 01:00:05"]
     assert fake.startup != fake.running
     assert not difference(one)
     applied.confirm()

@@ -51,7 +51,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.scri
 from tests.unit.action_plays import ROOT, run_play
 
 NODES = (LaunchNode("node01", 2, ("rail0",)), LaunchNode("node02", 2, ("rail0",)))
-ROOM = "mpi-ready written 1700000000 1000000\n"
+SCARCE = "mpi-ready written 1700000000 1000000\n"
 OTHER = "mpi-ready storage CLUSTER_CHECKPOINT_DIR=/other\n"
 READY = "mpi-ready program abc\nmpi-ready daemon yes\nmpi-ready version 4.1.6\nmpi-ready end\n"
 
@@ -79,7 +79,7 @@ def decoded(command: str) -> str:
 
 
 class Nodes:
-    """Fake ssh: by host, a problem, or the output of a script. STORAGE prints ROOM and OTHER."""
+    """Fake ssh: by host, a problem, or the output of a script. STORAGE prints SCARCE and OTHER."""
 
     def __init__(self, **problems: str) -> None:
         self.problems = problems
@@ -96,7 +96,7 @@ class Nodes:
         if "command -v mpirun" in argv[-1] and not self.launcher:
             return Result(tuple(argv), 127, "", "")
         script = decoded(argv[-1])
-        if "asked=$1" not in script and problem in (ROOM, OTHER):
+        if "asked=$1" not in script and problem in (SCARCE, OTHER):
             problem = ""
         lines = f"mpi-ready problem {problem}\n" if problem else ""
         lines = problem if problem.startswith("mpi-ready") else lines
@@ -141,7 +141,7 @@ def test_the_user_cannot_replace_what_root_opens(
         ({"ranks": 5}, {}, "5 ranks requested"),
         ({}, {"node02": "program train not found"}, "node02: program train not found"),
         ({"launcher": False}, {}, "run --tags mpi"),
-        ({"checkpoint_room_gb": 2}, {"node01": ROOM}, "node01: 1.0 GB free"),
+        ({"checkpoint_room_gb": 2}, {"node01": SCARCE}, "node01: 1.0 GB free"),
         ({}, {"node02": OTHER}, "node02: CLUSTER_CHECKPOINT_DIR=/other, "),
         ({}, {"node01": "silent"}, "  node01: no answer"),
         (
@@ -168,7 +168,7 @@ def test_a_job_that_cannot_run_is_refused(
 
 def test_a_job_without_storage_needs_no_free_space(tmp_path: Path) -> None:
     one = a_job(tmp_path, checkpoint_room_gb=2, storage=False)
-    left, missing, storage = readiness.ready(one, NODES, Nodes(node01=ROOM), lambda text: None)
+    left, missing, storage = readiness.ready(one, NODES, Nodes(node01=SCARCE), lambda text: None)
     assert (left, missing) == (NODES, {}) and not storage.directory and not storage.checks
 
 

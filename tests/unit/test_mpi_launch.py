@@ -174,7 +174,7 @@ def test_records_among_other_lines() -> None:
 
 
 class FakeSsh:
-    """Answers per host; what is a string in `answers` is printed, an exception is raised."""
+    """Fake ssh: by host, a string is printed and an exception is raised."""
 
     def __init__(self, answers: dict[str, object]) -> None:
         self.answers = answers

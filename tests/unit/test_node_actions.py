@@ -85,6 +85,9 @@ def test_results_and_errors_are_printable(node: Node) -> None:
         "checks": [{"name": "a\\u202e"}],
         EXECUTIONS: 1,
     }
+    assert node.run(lambda _action: {"diff": {"after": "\x1b[2J"}}) == {
+        "diff": {"after": "\\x1b[2J"}
+    }
     node.answer = AnsibleConnectionFailure("banner \x1b[2J")
     for act in (None, lambda action: action._low_level_execute_command("true")):
         with pytest.raises(AnsibleConnectionFailure) as error:
@@ -126,6 +129,12 @@ def test_large_answers_are_refused_or_cut(node: Node, monkeypatch: pytest.Monkey
     node.answer = {"msg": "x" * (actions.MAX_MESSAGE_CHARACTERS + 7), "exception": "x"}
     cut = node.run()
     assert cut["msg"].endswith("xx ... and 7 characters more") and "exception" not in cut
+    node.answer = {
+        "msg": "no",
+        "warnings": ["x" * actions.MAX_MESSAGE_CHARACTERS],
+        "exception": "x",
+    }
+    assert set(node.run()) == {"msg", "exception", EXECUTIONS}
 
 
 def test_answers_of_too_many_levels_are_refused(node: Node) -> None:

@@ -4,16 +4,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.files import HEADER
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages import dpkg
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.apt import Apt
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.installer import (
+    Installation,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
     PackageError,
     PackageSet,
     Repository,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.planning import (
+    PackagePlan,
 )
 
 KEY = b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nmQ==\n-----END PGP PUBLIC KEY BLOCK-----\n"
@@ -217,3 +224,20 @@ def test_owner_of_a_diverted_file():
         ("", ""),
     ):
         assert dpkg.owner_of("/etc/a", text) == owner
+
+
+def test_repaired_node_is_planned_again() -> None:
+    """A repair may have changed packages of the plan."""
+    calls: list[object] = []
+    manager = SimpleNamespace(
+        wait=lambda: calls.append("wait"), repair=lambda: calls.append("repair"), installed=dict
+    )
+    installer = SimpleNamespace(
+        manager=manager,
+        plan_now=lambda interrupted, fetch: calls.append((interrupted, fetch)) or PackagePlan(),
+        settle_pins=lambda _plan: calls.append("pins"),
+    )
+    run = Installation(installer, PackagePlan(repairs="driver is unpacked"))  # type: ignore[arg-type]
+    run.act()
+    assert calls == ["wait", "repair", ({}, False), "pins"]
+    assert run.plan.repairs == "driver is unpacked"

@@ -56,7 +56,7 @@ def run(tmp_path_factory):
 def test_modules_executed_on_nodes_are_counted(run):
     _printed, report = run
     assert report["remote_module_executions"]["hosts"] == {
-        "login01": 3 + 1,  # three of speak, and the ping that node01 delegated
+        "login01": 3 + 1,  # three complete answers of speak, and the ping that node01 delegated
         "node01": 1,
         "node02": 1 + 2 + 1,  # speak, two pings of a loop, the command that failed
     }
@@ -76,7 +76,12 @@ def test_the_summary_is_printed_last(run):
 def test_no_answer_of_a_node_controls_the_terminal(run):
     printed, report = run
     plain = re.sub(r"\\+(x|u00)1b", r"\\x1b", printed)  # the same in JSON
-    for text in (r"-spine01\x1b[2Jdiff\u202e", r"spine01\x1b[2Jraised", r"\x1b[2Jmodule xxx"):
+    for text in (
+        r"-spine01\x1b[2Jdiff\u202e",
+        r"spine01\x1b[2Jraised",
+        r"\x1b[2Jmodule xxx",
+        r"\x1b[2Jobject",
+    ):
         assert text in plain
     assert not {char for char in printed if not char.isprintable() and char != "\n"}
     assert "not here\\\\x1b[1A" in json.dumps(report)

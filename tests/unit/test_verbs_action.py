@@ -148,9 +148,9 @@ def test_malformed_problems_of_a_peer_fail_no_other_host(problems: Any) -> None:
 
 
 def test_problems_of_a_peer_are_passed_on_as_plain_text() -> None:
-    problems = {"rail0 GPU": "no room\nleft {{ 7 * 7 }}\x1b[2J", "a\nb": "x"}
+    problems = {"rail0 GPU": "no space\nleft {{ 7 * 7 }}\x1b[2J", "a\nb": "x"}
     found = a_run({"node02": {"early": {"problems": problems}}}).unserved("node01")
-    assert found == {"node02": {"rail0 GPU": "no room left 7 * 7 [2J"}}
+    assert found == {"node02": {"rail0 GPU": "no space left 7 * 7 [2J"}}
 
 
 PAIR = {

@@ -284,7 +284,7 @@ def test_the_table_starts_with_the_slowest_pair() -> None:
     assert "190 Mb/s" in lines[3]
     assert "781.2 Gb/s" in lines[4]
     assert lines[4].endswith("731.5 Gb/s  500 packets, TOS 106")
-    assert "is nominal: Soft-RoCE" in lines[5]
+    assert "is nominal: with Soft-RoCE" in lines[5]
     assert table.lines([pair()], "", 4)[0].startswith("verbs: 1 of 4 pairs")
     many = table.lines([pair()] * 100, "")
     assert any("the slowest 40 of 100" in line for line in many)

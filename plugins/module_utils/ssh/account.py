@@ -91,7 +91,7 @@ class UserPart:
         return Plan(steps=[step] if commands else [])
 
     def commands(self) -> list[list[str]]:
-        """Commands that create the account, if any. Raises PlanError for an unsafe account."""
+        """Commands that create a missing account. Raises PlanError for an unsafe account."""
         user, uid = self.user, self.uid
         account = find(user)
         privilege = privileged(user, uid, account)

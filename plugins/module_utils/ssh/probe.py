@@ -109,7 +109,7 @@ class Verdicts:
     misled: Mapping[str, str] = field(default_factory=dict)
     """Targets for which ssh's settings on this host are wrong, and the step that corrects them."""
     resolver_step: str = ""
-    """How to have names resolved from /etc/hosts, where they are not."""
+    """Step that makes the resolver use /etc/hosts; empty if it does."""
     check_mode: bool = False
 
     def checks(self, attempts: Sequence[Attempt]) -> list[Check]:

@@ -55,7 +55,7 @@ class SshdSettings:
         return " ".join(self.values.get(keyword, [])).replace(",", " ").split()
 
     def foreign(self, keyword: str) -> str:
-        """`file:line` if another file than the collection's sets it, else empty."""
+        """`file:line` if a foreign file sets it; empty for the collection's drop-in."""
         position = self.places.get(keyword, "")
         return "" if f"/{DROP_IN}:" in position else position
 

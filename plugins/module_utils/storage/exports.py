@@ -132,7 +132,7 @@ class ServedDirectory:
             if known not in (None, uid):
                 raise PlanError(
                     f"{self.path}: user {owner} has uid {uid} on this host and {known} in the "
-                    "cluster. Give it the same uid, to which files belong"
+                    "cluster. Use the same uid, as files belong to uids"
                 )
         elif known is not None:
             uid = gid = known

@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Optional, Protocol
+from typing import Any, Optional, Union
 
 from ...module_utils.core.distribution import FACTS, Distribution
 from ...module_utils.core.messages import message
@@ -98,30 +98,6 @@ class Controller:
 
     def wheel(self, pattern: str) -> Optional[Path]:
         return max(self.wheels.glob(pattern), default=None)
-
-
-class Provider(Protocol):
-    """MPI of one host."""
-
-    @property
-    def prefix(self) -> str:
-        """Directory of the MPI; empty for the distribution's."""
-
-    @property
-    def packages(self) -> list[str]: ...
-
-    @property
-    def rdma_packages(self) -> list[str]:
-        """Packages that RDMA needs in addition."""
-
-    @property
-    def layout(self) -> Layout: ...
-
-    def check(self) -> None:
-        """Raise PlanError if a file is missing on the controller, or has another checksum."""
-
-    def unpack(self) -> list[Unpack]:
-        """Archives that the host lacks."""
 
 
 @dataclass(frozen=True)
@@ -372,6 +348,9 @@ class FromSource(_HpcxLayout):
 
     def _archive(self) -> Unpack:
         return Unpack(self.prefix, file=str(self.pack))
+
+
+Provider = Union[FromDistribution, Hpcx, IntelMpi, FromSource]
 
 
 def _has_libfabric(wheel: Path) -> bool:

@@ -3,13 +3,26 @@
 
 from __future__ import annotations
 
+import json
+import os
+
 from ansible.module_utils.basic import AnsibleModule
 
 
 def main():
     checks = {"type": "list", "elements": "dict"}
-    module = AnsibleModule({"layer": {}, "checks": checks, "fail": {}, "deep": {"type": "int"}})
+    module = AnsibleModule(
+        {"layer": {}, "checks": checks, "fail": {}, "error": {}, "deep": {"type": "int"}}
+    )
     fail, deep = module.params.pop("fail"), module.params.pop("deep")
+    error = module.params.pop("error")
+    if error:
+        event = {"msg": error, "help_text": error, "__ansible_type": "Event"}
+        summary = {"event": event, "__ansible_type": "ErrorSummary"}
+        warning = {"event": event, "__ansible_type": "WarningSummary"}
+        answer = {"failed": True, "msg": error, "exception": summary, "warnings": [warning]}
+        print(json.dumps(answer), flush=True)
+        os._exit(0)
     if fail:
         module.fail_json(msg=fail)
     if deep:
