@@ -14,8 +14,8 @@ import jinja2
 import pytest
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible_collections.baremetal.mpi_roce.plugins.action import cluster_directory
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import layers
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import role_variables
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import Findings
 
 from tests.unit.findings import brief
@@ -63,7 +63,7 @@ def test_every_option_is_used_outside_its_declaration() -> None:
         name
         for layer in DECLARED.values()
         for name in layer.get("modules", {})
-        if name not in ("switch_qos", "fabric_links")  # their actions validate their own steps
+        if name not in ("switch_qos", "fabric_links", "cluster_verify")  # their actions validate
     ],
 )
 def test_arguments_accept_their_own_defaults(module: str) -> None:
@@ -77,10 +77,10 @@ def test_arguments_accept_their_own_defaults(module: str) -> None:
 def test_former_names_are_refused_with_the_present_one(old: str, new: str) -> None:
     findings = Findings()
     hosts: dict[str, dict[str, Any]] = {"node01": {old: 1}, "node02": {old: 1}}
-    cluster_directory._check_renamed(hosts, findings)
+    role_variables.check_renamed(hosts, findings)
     assert brief(findings.found) == [f"inventory.renamed_variable node01.{old}"]
     assert new in findings.found[0].remedy
-    assert new in cluster_directory._options()
+    assert new in role_variables.read_specs()
     assert hosts == {"node01": {}, "node02": {}}
 
 
