@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, Optional
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 
 from ..module_utils.core.distribution import Distribution, distribution_of
 from ..module_utils.core.part import PlanError
 from ..module_utils.software.software_set import SoftwareSet
+from ..plugin_utils.actions import NodeAction
 from ..plugin_utils.answers import AnswerError
 from ..plugin_utils.mpi.providers import (
     Controller,
@@ -27,9 +27,8 @@ from ..plugin_utils.mpi.providers import (
 MODULE = "baremetal.mpi_roce.mpi_provider"
 
 
-class ActionModule(ActionBase):
-    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
+class ActionModule(NodeAction):
+    def act(self, task_vars: Any) -> dict[str, Any]:
         given = self._task.args
         software = SoftwareSet.of(given.get("software") or {})
         facts = task_vars["ansible_facts"]
@@ -56,7 +55,6 @@ class ActionModule(ActionBase):
         if not given.get("packages") and given.get("transport", "rc") == "rc" and rails:
             packages += provider.rdma_packages
         return {
-            **result,
             "changed": False,
             "provider": software.mpi.provider,
             "packages": packages,

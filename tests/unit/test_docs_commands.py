@@ -35,7 +35,13 @@ PROGRAMS = {
     "ansible": AdHocCLI,
 }
 STARTS = re.compile(r"^(?:ansible-playbook|ansible-inventory|ansible-doc|ansible|molecule|\./\w+) ")
-PLACEHOLDERS = {"inventories/NAME", "hosts.ini", "ADDRESSES,", "INVENTORY"}
+PLACEHOLDERS = {
+    "build/stand-ins/inventory",
+    "inventories/NAME",
+    "hosts.ini",
+    "ADDRESSES,",
+    "INVENTORY",
+}
 """Paths that readers replace with their own."""
 COLLECTIONS = {"baremetal.mpi_roce.": ROOT, "baremetal.bed.": ROOT / "tests/bed"}
 
@@ -134,8 +140,7 @@ def problem(command: str) -> str:
             return "" if exists or given.s.isupper() else f"no scenario {given.s}"
         args = parsed(words)
         for path in args.inventory or [] if hasattr(args, "inventory") else []:
-            generated = path in PLACEHOLDERS or path.startswith("build/") or path.endswith(",")
-            known = generated or (ROOT / path).exists()
+            known = path in PLACEHOLDERS or path.endswith(",") or (ROOT / path).exists()
             if not known:
                 return f"no inventory {path}"
         unknown = set(extra(getattr(args, "extra_vars", None) or [])) - variables()

@@ -194,11 +194,10 @@ ANSWER = {"machine": "x86_64", "python_tag": "cp312", "mpi": False, "mpi4py": Fa
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(action.ActionBase, "run", lambda *_given: {})
     mpi4py(tmp_path / "wheels")
     facts = {"distribution": "Ubuntu", "distribution_version": "24.04"}
     variables = {"ansible_facts": facts, "inventory_dir": str(tmp_path)}
-    return lambda plugin: plugin.run(None, variables)
+    return lambda plugin: plugin.act(variables)
 
 
 def test_the_distributions_mpi_asks_no_host(run: Any) -> None:

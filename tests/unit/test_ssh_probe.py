@@ -81,7 +81,7 @@ def test_a_hanging_login_is_terminated(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_an_endless_login_is_terminated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(tmp_path, monkeypatch, "exec yes")
-    monkeypatch.setattr(commands, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(commands, "MAX_OUTPUT_BYTES", 1 << 20)
     assert "printed more than 1 MiB" in probe.attempt(tried("n"), USER, 60)["why"]
 
 
