@@ -10,7 +10,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def own_address() -> str:
-    """Return a loopback address for this process, so that runs do not count each other's packets."""
+    """Return a loopback address of this process, separate from those of other runs."""
     pid = os.getpid()
     return f"127.{64 + (pid >> 16)}.{pid >> 8 & 255}.{pid & 255}"
 
