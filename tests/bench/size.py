@@ -31,12 +31,12 @@ REGIONS = (
 )
 """Generated parts of a module, as in tools/generate_layers.py."""
 LIMITS = {
-    "plugins lines": 61_900,
+    "plugins lines": 62_150,
     "roles lines": 2_550,
-    "tests lines": 64_600,
+    "tests lines": 65_300,
     f"{BED} lines": 18_600,
     "utils files": 268,
-    "docs words": 36_300,
+    "docs words": 35_000,
 }
 """Slightly above the present figures. A change that needs more raises them itself. Lines of roles
 exclude generated files; lines of plugins include the generated lines that are shown separately."""
