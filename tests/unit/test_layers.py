@@ -35,6 +35,11 @@ def test_generated_files_are_up_to_date() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+def test_options_of_every_module_are_declared() -> None:
+    modules = {path.stem for path in (ROOT / "plugins/modules").glob("*.py")}
+    assert modules == {name for layer in DECLARED.values() for name in layer.get("modules", {})}
+
+
 def options() -> list[tuple[str, str]]:
     return [
         (layer["role"], key)
