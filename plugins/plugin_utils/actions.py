@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from dataclasses import fields, is_dataclass, replace
-from typing import Any
+from typing import Any, Optional
 
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
@@ -48,13 +48,17 @@ class NodeAction(ActionBase):
 
     def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
+        failure: Optional[type[AnsibleError]] = None
         try:
             result.update(self.act(task_vars))
-        except AnsibleError as error:
+        except Exception as error:
             text = str(error)
-            if printable(text) == text:
+            details = getattr(error, "result", None)  # in ansible-core 2.18 with the traceback
+            if printable(text) == text and printable(details) == details:
                 raise
-            raise type(error)(printable(text)) from None
+            failure = type(error) if isinstance(error, AnsibleError) else AnsibleActionFail
+        if failure:  # raised here, since 2.18 adds the traceback of a handled exception
+            raise failure(printable(text))
         if self._executions:
             result[EXECUTIONS] = self._executions
         else:

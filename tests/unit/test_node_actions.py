@@ -54,6 +54,19 @@ def node(monkeypatch: pytest.MonkeyPatch) -> Node:
     return Node(monkeypatch)
 
 
+@pytest.mark.parametrize("error", [AnsibleActionFail("leaf01\x1b[2J"), ValueError("leaf01\x1b[2J")])
+def test_no_exception_carries_text_of_a_host_to_the_terminal(node: Node, error: Exception) -> None:
+    """ansible-core 2.18 shows the traceback of the exception that is handled meanwhile."""
+
+    def act(_action: Any) -> Any:
+        raise error
+
+    with pytest.raises(AnsibleActionFail) as raised:
+        node.run(act)
+    assert str(raised.value) == "leaf01\\x1b[2J"
+    assert raised.value.__context__ is None
+
+
 def test_every_module_has_an_action_that_bounds_its_answer() -> None:
     """Those of the test bed run on the controller."""
     names = {path.stem for path in (PLUGINS / "modules").glob("*.py")}
