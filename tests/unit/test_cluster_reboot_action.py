@@ -185,6 +185,12 @@ def test_a_lost_connection_during_boot_is_retried():
     assert found["failed"] and found["msg"] == "Connection refused"
 
 
+def test_a_host_that_reboots_twice_fails():
+    answers = {"leave": {}, "arrive": {"boot_id": "later", "system": "running"}}
+    found = Action(answers, ("after",), timeout_s=100).step("reboot", play(["a"], here="a"))
+    assert found["failed"] and found["changed"] and "boot_id" not in found
+
+
 # A host that accepts the login and then hangs
 
 

@@ -33,6 +33,13 @@ def check(status: str, name: str = "mtu", subject: str = "", reason: str = "") -
     return checks.Check(name, 9000, 9000, status, subject, reason)
 
 
+def test_a_layer_that_was_named_and_excluded_makes_a_run_incomplete():
+    excluded = {"os": ["node01"], "gpu": []}
+    assert summary(left_out=excluded, named={"os"}).incomplete
+    assert not summary(left_out=excluded, named={"gpu"}).incomplete
+    assert not summary(left_out=excluded).incomplete
+
+
 def test_the_table_counts_statuses_by_layer():
     run = summary()
     for host in ("node01", "node02"):
