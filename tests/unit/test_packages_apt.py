@@ -838,6 +838,19 @@ def test_failed_download_changes_nothing(site):
     assert not site.run(site.set())[0].changed
 
 
+def test_failed_download_holds_no_package_of_the_operator(site):
+    """Pins that were restored hold nothing, or the packages would stay held without a layer."""
+    apt = site.root.root / "etc/apt"
+    (apt / "trusted.gpg.d/cuda.asc").write_bytes(site.vendor.armoured)
+    (apt / "sources.list.d/cuda.list").write_text(f"deb file:{site.cuda.where} ./\n")
+    site.install("driver=580.95.05-0ubuntu1", "driver-lib=580.95.05-0ubuntu1")
+    deb = site.cuda.where / "driver-lib_580.105.08-0ubuntu1_amd64.deb"
+    deb.write_bytes(deb.read_bytes()[:-1] + b"x")
+    with pytest.raises(PackageError, match="Nothing was changed"):
+        site.run(site.set("580.105.08"))
+    assert site.root.held() == set()
+
+
 def test_repositories_are_asked_as_apt_is_set_up(site):
     apt = site.root.root / "etc/apt"
     # Only addresses are read (`--print-uris`); nothing is fetched.
