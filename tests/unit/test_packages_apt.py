@@ -214,6 +214,16 @@ def test_upgrade(site):
     assert not site.run(site.set("580.105.08"))[0].changed
 
 
+def test_downgrade_of_a_dependency_needs_permission(site):
+    apt = site.root.root / "etc/apt"
+    (apt / "trusted.gpg.d/cuda.asc").write_bytes(site.vendor.armoured)
+    (apt / "sources.list.d/cuda.list").write_text(f"deb file:{site.cuda.where} ./\n")
+    site.install("driver-lib=580.105.08-0ubuntu1")
+    (refused,) = site.refused(site.set())
+    assert (refused.code, refused.values["name"]) == ("package_downgrade", "driver-lib")
+    assert site.root.installed() == {"driver-lib": "580.105.08-0ubuntu1"}
+
+
 def test_downgrade_needs_permission(site):
     site.run(site.set("580.105.08"))
     before = site.root.snapshot()
