@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.messages import message
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import actions, terminal
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.actions import (
     EXECUTIONS,
@@ -97,6 +98,15 @@ def test_results_and_errors_are_printable(node: Node) -> None:
     with pytest.raises(AnsibleActionFail) as same:
         node.run()
     assert same.value is node.answer
+
+
+def test_messages_become_plain_text(node: Node) -> None:
+    """ansible-core 2.19 registers no variable with another type."""
+    sentence = message("a.code", "{name} is full", name="disk")
+    checks = [{"reason": sentence}, {"reason": f"{sentence}\x1b"}]
+    result = node.run(lambda action: {"msg": sentence, "checks": checks})
+    assert type(result["msg"]) is type(result["checks"][0]["reason"]) is str
+    assert result["msg"] == "disk is full"
 
 
 def test_executions_over_a_connection_are_counted(node: Node) -> None:
