@@ -96,21 +96,21 @@ TAG = 'import sys; print("cp%d%d" % sys.version_info[:2])'
 TOOLKIT = Path("/usr/local/cuda/include")
 
 
+ARGUMENTS = {
+    "software": {"type": "dict", "default": {}},
+    "transport": {"type": "str", "choices": ["tcp", "rc"], "default": "rc"},
+    "rails": {"type": "list", "elements": "dict", "default": []},
+    "packages": {"type": "list", "elements": "str", "default": []},
+    "build_packages": {"type": "list", "elements": "str", "default": []},
+    "build_cache": {"type": "path"},
+    "python": {"type": "path", "default": "/usr/bin/python3"},
+    "prefix": {"type": "str", "default": ""},
+    "mpi4py": {"type": "str", "default": ""},
+}
+
+
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "software": {"type": "dict", "default": {}},
-            "transport": {"type": "str", "choices": ["tcp", "rc"], "default": "rc"},
-            "rails": {"type": "list", "elements": "dict", "default": []},
-            "packages": {"type": "list", "elements": "str", "default": []},
-            "build_packages": {"type": "list", "elements": "str", "default": []},
-            "build_cache": {"type": "path"},
-            "python": {"type": "path", "default": "/usr/bin/python3"},
-            "prefix": {"type": "str", "default": ""},
-            "mpi4py": {"type": "str", "default": ""},
-        },
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     prefix, version = module.params["prefix"], module.params["mpi4py"]
     try:
         tag = commands.run([module.params["python"], "-c", TAG]).stdout.strip()

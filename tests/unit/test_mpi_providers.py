@@ -209,6 +209,8 @@ def test_the_distributions_mpi_asks_no_host(run: Any) -> None:
     assert "ibverbs-providers" not in run(Plugin({}, rails=[{}], transport="tcp"))["packages"]
     assert "ibverbs-providers" not in run(Plugin({}, transport="rc"))["packages"]
     assert run(Plugin({}, rails=[{}], packages=["own"]))["packages"] == ["own"]
+    # From `-e mpi_stack_packages=openmpi,ucx`, which the role accepts as a list.
+    assert run(Plugin({}, rails=[{}], packages="openmpi,ucx"))["packages"] == ["openmpi", "ucx"]
 
 
 def test_a_build_is_described_until_it_is_unpacked(run: Any) -> None:
