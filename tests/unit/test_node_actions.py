@@ -29,12 +29,15 @@ class Node:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.answer: Any = {}
+        self.given: dict[str, Any] = {}
+        self.async_s = 0
         self.transport = "ssh"
         monkeypatch.setattr(ActionBase, "run", lambda *_given: {})
         for name in ("_execute_module", "_low_level_execute_command"):
             monkeypatch.setattr(ActionBase, name, self._answer)
 
-    def _answer(self, *_given: Any, **_named: Any) -> Any:
+    def _answer(self, *_given: Any, **named: Any) -> Any:
+        self.given = named
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
@@ -43,7 +46,7 @@ class Node:
         """The result of an action; by default one that executes a module."""
         action: Any = object.__new__(actions.ModuleAction)
         action._connection = SimpleNamespace(transport=self.transport, has_native_async=False)
-        action._task = SimpleNamespace(async_val=0)
+        action._task = SimpleNamespace(async_val=self.async_s)
         if act is not None:
             action.act = lambda task_vars: act(action)
         result: dict[str, Any] = action.run(task_vars={})
@@ -117,6 +120,14 @@ def test_executions_over_a_connection_are_counted(node: Node) -> None:
     )
     node.transport = "ansible.builtin.local"
     assert EXECUTIONS not in node.run()
+
+
+def test_a_task_may_run_its_module_in_the_background(node: Node) -> None:
+    node.run()
+    assert actions.ModuleAction._supports_async and not node.given["wrap_async"]
+    node.async_s = 60
+    node.run()
+    assert node.given["wrap_async"]
 
 
 def test_large_answers_are_refused_or_cut(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
