@@ -137,6 +137,9 @@ def test_large_answers_are_refused_or_cut(node: Node, monkeypatch: pytest.Monkey
     def command(action: Any) -> Any:
         return action._low_level_execute_command("cat")
 
+    def refuse(action: Any) -> Any:
+        raise AnsibleActionFail(action._execute_module()["msg"])
+
     node.answer = {"stdout": "x" * 50, "stderr": "y" * 50}
     assert node.run(command) == node.answer
     node.answer = {"stdout": "x" * 50, "stderr": "y" * 51}
@@ -150,6 +153,8 @@ def test_large_answers_are_refused_or_cut(node: Node, monkeypatch: pytest.Monkey
     node.answer = {"msg": "x" * (actions.MAX_MESSAGE_CHARACTERS + 7), "exception": "x"}
     cut = node.run()
     assert cut["msg"].endswith("xx ... and 7 characters more") and "exception" not in cut
+    with pytest.raises(AnsibleActionFail, match="xx ... and 7 characters more$"):
+        node.run(refuse)
     node.answer = {
         "msg": "no",
         "warnings": ["x" * actions.MAX_MESSAGE_CHARACTERS],
