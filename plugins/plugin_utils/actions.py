@@ -49,16 +49,18 @@ class NodeAction(ActionBase):
     def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         failure: Optional[type[AnsibleError]] = None
+        shown = ""
         try:
             result.update(self.act(task_vars))
         except Exception as error:
             text = str(error)
+            shown = shortened(printable(text), MAX_MESSAGE_CHARACTERS)
             details = getattr(error, "result", None)  # in ansible-core 2.18 with the traceback
-            if printable(text) == text and printable(details) == details:
+            if shown == text and printable(details) == details:
                 raise
             failure = type(error) if isinstance(error, AnsibleError) else AnsibleActionFail
         if failure:  # raised here, since 2.18 adds the traceback of a handled exception
-            raise failure(printable(text))
+            raise failure(shown)
         if self._executions:
             result[EXECUTIONS] = self._executions
         else:
