@@ -298,6 +298,13 @@ class HostVars(dict[str, dict[str, Any]]):
         return self[name]
 
 
+def test_a_template_that_stays_undefined_is_not_validated() -> None:
+    """ansible-core 2.18 returns it unchanged, where later versions raise."""
+    hosts = HostVars({"node01": {"os_baseline_swap": "{{ later }}", "mpi_stack_python": "/p"}})
+    names = ["os_baseline_swap", "mpi_stack_python"]
+    assert role_variables.values(hosts, "node01", names) == {"mpi_stack_python": "/p"}
+
+
 @pytest.mark.parametrize(
     ("variables", "port"),
     [

@@ -64,11 +64,13 @@ def values(hostvars: Any, host: str, names: Iterable[str]) -> dict[str, Any]:
     raw, resolved = hostvars.raw_get(host), {}
     resolved.update({name: raw[name] for name in RENAMED if name in raw})
     for name in names:
-        if name in raw:
+        if name in raw and not _has_template(raw[name]):
+            resolved[name] = raw[name]
+        elif name in raw:
             with contextlib.suppress(AnsibleError):
-                resolved[name] = (
-                    _resolved(hostvars[host][name]) if _has_template(raw[name]) else raw[name]
-                )
+                value = _resolved(hostvars[host][name])
+                if not _has_template(value):  # ansible-core 2.18 returns an undefined one unchanged
+                    resolved[name] = value
     return resolved
 
 
