@@ -19,8 +19,9 @@ description:
     of another collection counts as one module.
   - Saves the same data as JSON. Prints nothing if no layer ran or was skipped and no host failed.
   - In playbooks of this collection, rejects a C(--tags) value that no task has before any host is
-    contacted. Ends the run with exit status 2 if C(--limit) excludes all hosts of a layer named in
-    C(--tags), if nothing was done, or if C(playbooks/verify.yml) found a difference.
+    contacted. Ends the run with exit status 2, or 4 after unreachable hosts, if C(--limit) excludes
+    all hosts of a layer named in C(--tags), if nothing was done, or if C(playbooks/verify.yml)
+    found a difference.
 options:
   report_directory:
     description:
@@ -46,6 +47,8 @@ options:
 requirements:
   - Enable it with C(callbacks_enabled = baremetal.mpi_roce.summary) in ansible.cfg or
     E(ANSIBLE_CALLBACKS_ENABLED=baremetal.mpi_roce.summary).
+  - List it last if other callbacks are enabled. It may end the run, and those after it then get no
+    statistics.
 """
 
 import gc
