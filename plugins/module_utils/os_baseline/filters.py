@@ -208,7 +208,7 @@ def ufw_rules(text: str) -> list[str]:
 
 NEWER, OLDER = "iptables-nft", "iptables-legacy"
 ITS_TABLE = ("ip", "filter")
-"""Tables that contain the rules of iptables-nft, which iptables itself lists better."""
+"""Table with the rules of iptables-nft, which iptables itself lists better."""
 
 
 def _by_rules(run: Runner, kept_by: str, networks: Sequence[str]) -> tuple[str, str]:
