@@ -189,7 +189,7 @@ OF_PLAN = (
     "python",
     "rankfile",
 )
-"""Options with the name of a field of RunPlan."""
+"""Options named after fields of RunPlan."""
 OF_TEST = (
     "user",
     "run_id",
@@ -198,7 +198,7 @@ OF_TEST = (
     "bisect_runs",
     "bisect_limit_s",
 )
-"""Options with the name of a field of SmokeTest."""
+"""Options named after fields of SmokeTest."""
 
 
 def smoke_test(params: dict[str, Any]) -> session.SmokeTest:
@@ -272,7 +272,7 @@ def main() -> None:
         if module.check_mode:
             return session.Session(test, commands.run, launcher, show).result(test.plan, [])
         try:
-            # Simultaneous tests would measure each other.
+            # Simultaneous tests would distort each other's measurements.
             with alone(LOCKS / "smoke.lock", test.time_limit_s, waiting=waiting):
                 return session.Session(test, commands.run, launcher, show).run()
         except HeldError as error:

@@ -173,7 +173,9 @@ from ..module_utils.qos import HostSettings
 from ..module_utils.storage.file_system import CHECKPOINTS, DATASETS, of_variable
 
 STORAGE_VARIABLES = {CHECKPOINTS: "CLUSTER_CHECKPOINT_DIR", DATASETS: "CLUSTER_DATASETS_DIR"}
-"""Variables by purpose of a file system. Home directories and software are found by their paths."""
+"""Variables by purpose of a file system. Home directories and software need none, as their paths
+are fixed.
+"""
 LAYOUT_VARIABLES = {
     "bin_directory": "MPI_ROCE_BIN",
     "library_directory": "MPI_ROCE_LIB",
@@ -189,7 +191,7 @@ OF_STACK = (
     "gpus",
     "numa_cores",
 )
-"""Options with the name of a field of Stack."""
+"""Options named after fields of Stack."""
 LAYER = Layer("mpi", command_s=60.0, refusals=(SurveyError, ValueError), simulates=False)
 
 
@@ -229,7 +231,7 @@ def modulefiles(params: dict[str, Any]) -> Modulefiles:
 
 
 def storage_directories(params: dict[str, Any]) -> dict[str, str]:
-    """Shared file systems of this host by variable: the first one of each purpose."""
+    """Shared file systems of this host by variable: the first one for each purpose."""
     here = [
         fs
         for fs in map(of_variable, params["filesystems"])

@@ -161,7 +161,7 @@ from ..module_utils.software.software_set import SoftwareSet
 LAYER = Layer(
     "gpu",
     command_s=1800.0,  # DKMS compiles the modules; the fabric manager trains every NVLink
-    look_s=60.0,  # a hung driver is reported soon
+    look_s=60.0,  # so that a hung driver is reported soon
 )
 
 

@@ -150,7 +150,7 @@ from ..module_utils.os_baseline.kernel_values import (
 )
 from ..module_utils.os_baseline.services import ChronyClock, Dpkg, Irqbalance, SwapOff
 
-# swapoff reads everything back into memory; update-grub probes every disk.
+# swapoff reads all swapped pages back into memory; update-grub probes every disk.
 LAYER = Layer("os", command_s=600.0, simulates=False)
 
 

@@ -170,7 +170,7 @@ def stack(
     manager: Manager,
     hardware: Hardware,
 ) -> list[Part]:
-    """Return the resources in order. Without RDMA, files of the collection are removed."""
+    """Return the resources in order. Without RDMA, the collection's files are removed."""
     source = software.rdma.source
     nothing = source == NO_RDMA
     downgrade, in_use = given["allow_downgrade"], given["change_in_use"]

@@ -126,7 +126,7 @@ from ..module_utils.storage.options import storage
 
 LAYER = Layer(
     "storage",
-    command_s=900.0,  # mkfs on a large device
+    command_s=900.0,  # enough for mkfs on a large device
     look_s=60.0,
 )
 

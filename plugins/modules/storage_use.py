@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""One round of the proof of shared file systems on one host."""
+"""One round of the write and read test of shared file systems on one host."""
 
 from __future__ import annotations
 

@@ -314,7 +314,7 @@ class Manager(ABC):
 
     @abstractmethod
     def pin_file(self, pins: Mapping[str, str]) -> FilePlan:
-        """Plan the file that keeps upgrades from changing the packages in `pins`."""
+        """Plan the file that protects the packages in `pins` from any upgrade."""
 
     @abstractmethod
     def pinned(self, layer: str = "") -> Mapping[str, str]:

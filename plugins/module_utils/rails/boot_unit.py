@@ -157,7 +157,7 @@ class BootUnit:
         )
 
     def _left_alone(self, node: Node) -> Optional[Check]:
-        """Return the check of a unit that is left alone: NICs are unreadable, or it is masked."""
+        """Return the check of a unit that is not changed: NICs are unreadable, or it is masked."""
         if self.asked and self._named and not self._forgetful:
             # Missing or refused NICs may be the reason why no setting was found.
             read = self.nics.settings(check_mode=True)

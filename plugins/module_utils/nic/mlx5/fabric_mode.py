@@ -31,8 +31,9 @@ Evaluation = Callable[[Reading, str, str], Reading]
 """Evaluates a differing reading (None: unknown to the firmware), given parameter and remedy."""
 
 ROUTING, PROGRAM = "ROCE_ADAPTIVE_ROUTING_EN", "USER_PROGRAMMABLE_CC"
-"""If both are on, the mode is Spectrum-X. Each alone is compatible with DCQCN, which runs until a
-DOCA program replaces it (docs.nvidia.com/doca/sdk/doca-pcc: the parameter is off by default).
+"""If both are on, the mode is Spectrum-X. Either of them without the other is compatible with
+DCQCN, which runs until a DOCA program replaces it (docs.nvidia.com/doca/sdk/doca-pcc: the parameter
+is off by default).
 """
 _ROCE: Sequence[Profile] = (
     {ROUTING: 1, PROGRAM: 0},
