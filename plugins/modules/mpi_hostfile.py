@@ -49,8 +49,8 @@ options: # generated from layers/hostfile.yml by tools/generate_layers.py
   max_slots:
     type: bool
     default: true
-    description: With V(openmpi), whether to write C(max_slots) too, which prevents oversubscription
-      (Open MPI 5).
+    description: With V(openmpi), whether to write C(max_slots) as well, which prevents
+      oversubscription (Open MPI 5).
   rankfile:
     type: bool
     default: false

@@ -101,7 +101,7 @@ options: # generated from layers/mpi.yml by tools/generate_layers.py
   provider:
     type: str
     default: distribution
-    description: Provider of the model. V(impi) is Intel MPI, which does not read O(mca_file).
+    description: MPI provider in the model. V(impi) is Intel MPI, which does not read O(mca_file).
   variables: {type: dict, default: {}, description: Environment variables that this MPI requires.}
   modulefiles:
     type: bool
@@ -110,7 +110,7 @@ options: # generated from layers/mpi.yml by tools/generate_layers.py
   keep_former:
     type: bool
     default: false
-    description: Whether previously unpacked MPIs, and their modulefiles, remain.
+    description: Whether to retain previously unpacked MPIs and their modulefiles.
   python_directory:
     type: str
     default: ''
@@ -119,7 +119,8 @@ options: # generated from layers/mpi.yml by tools/generate_layers.py
   environment:
     type: dict
     default: {}
-    description: Additional environment variables, of UCX and others. They override the role's.
+    description: Additional environment variables, for UCX and other software. They override the
+      role's.
   parameters:
     type: dict
     default: {}

@@ -84,7 +84,7 @@ options: # generated from layers/rdma.yml by tools/generate_layers.py
     type: path
     default: /
     description: Directory under which C(sys) and C(proc) are read. Anything other than C(/) is a
-      simulation and reported as one.
+      simulation and is reported as one.
 """
 
 EXAMPLES = r"""

@@ -91,7 +91,7 @@ options: # generated from layers/rails.yml by tools/generate_layers.py
       max_read_request_bytes:
         type: raw
         default: 4096
-        description: Largest PCIe read request in bytes, V(128) to V(4096), or null.
+        description: Maximum PCIe read request size in bytes, V(128) to V(4096), or null.
       rings:
         type: dict
         description: >-
@@ -130,7 +130,7 @@ options: # generated from layers/rails.yml by tools/generate_layers.py
         type: float
         description: Temperature of the module. Defaults to its own limit (hwmon, C(mlxlink -m)).
       power_margin_db:
-        {type: float, description: Accepted excess of optical power over the module's own limits.}
+        {type: float, description: Accepted excess of optical power beyond the module's own limits}
   gpus:
     type: list
     elements: dict
@@ -167,8 +167,8 @@ options: # generated from layers/rails.yml by tools/generate_layers.py
   boot:
     type: bool
     default: true
-    description: Whether C(baremetal-mpi-roce-rails.service) restores at boot the settings that a
-      reboot loses.
+    description: Whether C(baremetal-mpi-roce-rails.service) restores, at boot, the settings that a
+      reboot clears.
   boot_wait_s:
     type: int
     default: 60
