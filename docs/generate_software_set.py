@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Write the tables of docs/software-set.md from the code: run it, it has no options.
+"""Write the tables of docs/software-set.md from the code. The program has no options.
 
-Text between the marks is generated, the rest is written by hand. A unit test fails while the page
-is not what this writes.
+Text between the markers is generated; the rest is written by hand. A unit test compares the page
+with the output.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ NODES = (("Ubuntu", "24.04", "6.8.0-79-generic"), ("Rocky", "9.6", "5.14.0-570.1
 
 
 def page(text: str) -> str:
-    """The page with its generated parts as the code has them now."""
+    """The page with up-to-date generated parts."""
     for name, lines in (
         ("keys", _keys(SOFTWARE)),
         ("compatibility", _compatibility()),

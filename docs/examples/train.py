@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Data-parallel training of a small classifier with mpi4py and numpy: README.md beside this file.
+"""Data-parallel training of a small classifier with mpi4py and numpy, described in README.md.
 
 mpirun -np 32 --hostfile /etc/baremetal-mpi-roce/hostfile python3 train.py --deterministic
 """
@@ -25,33 +25,33 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy: ranks share a nod
 import numpy as np
 
 LAYERS = (64, 64, 64, 10)  # 8x8 pixels in, ten classes out
-SAMPLES, SHARDS, SHARD = 8192, 32, 8  # of the data; shards of a batch; samples of a shard
+SAMPLES, SHARDS, SHARD = 8192, 32, 8  # data seed; shards per batch; samples per shard
 RATE, MOMENTUM = np.float32(0.1), np.float32(0.9)
 KEPT = 2  # checkpoints
 FIXED_POINT = 2.0**40  # steps per 1.0
 STOPPED = 128 + signal.SIGTERM
-State = tuple[dict[str, Any], dict[str, np.ndarray]]  # what a checkpoint has: values, arrays
+State = tuple[dict[str, Any], dict[str, np.ndarray]]  # contents of a checkpoint: values, arrays
 
 
 class Problem(Exception):
-    """Ends the run; the text is for the operator."""
+    """Stops the run; the text is for the operator."""
 
 
 def make_data(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Images and labels: ten patterns, each moved by up to a pixel, under stronger noise."""
+    """Images and labels: ten patterns, each shifted by up to a pixel, under stronger noise."""
     rng = np.random.default_rng(seed)
     patterns = (rng.random((LAYERS[-1], 8, 8)) < 0.4).astype(np.float32)
     labels = (rng.random(SAMPLES) * LAYERS[-1]).astype(np.int64)
     moves = (rng.random((2, SAMPLES, 1)) * 3).astype(np.int64) - 1
     rows, columns = (np.arange(8) + moves) % 8
     images = patterns[labels[:, None, None], rows[:, :, None], columns[:, None, :]]
-    # Of 64 bits: numpy 1.22 changed those that it draws of 32.
+    # 64-bit: numpy 1.22 changed its 32-bit random numbers.
     images += (rng.random(images.shape) * 1.5 - 1.15).astype(np.float32)
     return images.reshape(SAMPLES, LAYERS[0]), labels
 
 
 def product_in_order(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """a @ b with additions in one order: the same bits on every CPU and with every BLAS."""
+    """a @ b with additions in a fixed order: the same bits on every CPU and with every BLAS."""
     total = a[..., :1] * b[..., :1, :]
     for k in range(1, a.shape[-1]):
         total += a[..., k : k + 1] * b[..., k : k + 1, :]
@@ -64,13 +64,15 @@ def with_ones(x: np.ndarray) -> np.ndarray:
 
 
 class Model:
-    """Layers with ReLU between them. Arrays are [shard, sample, feature]; loss: half the square."""
+    """Layers with ReLU between them. Arrays are [shard, sample, feature]; the loss is half the
+    squared error.
+    """
 
     def __init__(self, seed: int, product: Callable[..., np.ndarray] = np.matmul) -> None:
         self.product = product
         shapes = [(inputs + 1, outputs) for inputs, outputs in zip(LAYERS, LAYERS[1:])]
         sizes = [rows * columns for rows, columns in shapes]
-        # One vector, the last layer first: what the backward pass has finished is one piece of it.
+        # One vector, last layer first: the part that the backward pass has finished is contiguous.
         self.places = [sum(sizes[number + 1 :]) for number in range(len(sizes))]
         self.weights = np.zeros(sum(sizes), np.float32)
         pieces = [slice(place, place + size) for place, size in zip(self.places, sizes)]
@@ -80,7 +82,9 @@ class Model:
             layer[:-1] = (2 * rng.random(layer[:-1].shape) - 1) * np.sqrt(6 / layer.shape[0])
 
     def forward(self, images: np.ndarray, labels: np.ndarray) -> tuple[float, int]:
-        """The sum of losses and the number of right answers; keeps what `backward` needs."""
+        """Return the sum of losses and the number of right answers; store the values that
+        `backward` needs.
+        """
         self.inputs = [with_ones(images)]
         for layer in self.layers[:-1]:
             self.inputs.append(with_ones(np.maximum(self.product(self.inputs[-1], layer), 0)))
@@ -90,7 +94,9 @@ class Model:
         return float((self.error**2).sum() / 2), int(right)
 
     def backward(self) -> Iterator[tuple[int, np.ndarray]]:
-        """(place in the vector, gradient by shard) of each layer as soon as it is there."""
+        """Yield (position in the vector, gradient by shard) of each layer as soon as it is
+        computed.
+        """
         error = self.error / np.float32(SHARDS * SHARD)
         for number in reversed(range(len(self.layers))):
             inputs, layer = self.inputs[number], self.layers[number]
@@ -100,30 +106,30 @@ class Model:
 
 
 class Reducer:
-    """Sums gradients over all ranks, a bucket at a time, while others are still computed.
+    """Sums gradients over all ranks, one bucket at a time, while others are still being computed.
 
-    Sums of floats depend on their order, and so on the number of ranks. Sums of integers do not:
-    `int64` rounds the gradient of each shard, which is the same on whichever rank, to a multiple of
-    2^-40, and everything after that is exact. `float16` halves the bytes; what a rank loses by
-    rounding it adds to its next gradient (error feedback).
+    Sums of floats depend on their order and thus on the number of ranks. Sums of integers do not:
+    `int64` rounds the gradient of each shard, which does not depend on the rank, to a multiple of
+    2^-40, and everything after that is exact. `float16` halves the bytes; each rank adds its
+    rounding error to its next gradient (error feedback).
     """
 
     def __init__(self, start: Callable[[np.ndarray], Any], kind: str, size: int, bucket: int):
-        self.start = start  # begins a sum over all ranks in place, returns its request
+        self.start = start  # starts an in-place sum over all ranks and returns its request
         self.sums = np.zeros(size, kind)
         self.owed = np.zeros(size if kind == "float16" else 0, np.float32)
         self.bucket = max(1, bucket // self.sums.itemsize)
         self.sent, self.requests = 0, []  # type: int, list[Any]
 
     def add(self, place: int, shards: np.ndarray) -> None:
-        """Take the gradients of a layer; layers come in the order of their places."""
+        """Add the gradients of a layer; layers come in the order of their positions."""
         shards = shards.reshape(len(shards), -1)
         here = slice(place, place + shards.shape[1])
         self.sums[here] = self._encoded(here, shards)
         while here.stop - self.sent >= self.bucket:
             self._send(self.sent + self.bucket)
         for request in self.requests:
-            request.Test()  # an MPI without a progress thread moves data only when it is called
+            request.Test()  # an MPI without a progress thread only moves data when it is called
 
     def _encoded(self, here: slice, shards: np.ndarray) -> np.ndarray:
         if self.sums.dtype == np.int64:
@@ -148,14 +154,14 @@ class Reducer:
         self.sent, self.requests = 0, []
 
     def finish(self) -> np.ndarray:
-        """The sums, once all are there."""
+        """Wait for all sums and return them."""
         self._wait()
         scale = FIXED_POINT if self.sums.dtype == np.int64 else 1
         return (self.sums / scale).astype(np.float32)
 
 
 def pack(values: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
-    """A checkpoint: the checksum of the rest on a line, then a .npz file."""
+    """A checkpoint: a line with the checksum of the rest, then a .npz file."""
     body = io.BytesIO()
     np.savez(body, values=np.frombuffer(json.dumps(values).encode(), np.uint8), **arrays)
     checksum = hashlib.sha256(body.getvalue()).hexdigest()
@@ -172,7 +178,7 @@ def unpack(data: bytes) -> State:
 
 
 def write(path: Path, data: bytes) -> None:
-    """The whole file or none of it, also after a loss of power."""
+    """Write the file atomically, even in the event of a power failure."""
     partial = path.with_name(f".{path.name}.partial")
     try:
         with open(partial, "wb") as file:
@@ -189,7 +195,7 @@ def write(path: Path, data: bytes) -> None:
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """The newest first."""
+    """Checkpoints, newest first."""
     return sorted(folder.glob("train-*.checkpoint"), reverse=True)
 
 
@@ -200,7 +206,7 @@ def save(folder: Path, step: int, data: bytes) -> None:
 
 
 def newest(folder: Path) -> Optional[State]:
-    """The newest whole checkpoint. A broken one is set aside and counts no longer."""
+    """The newest complete checkpoint. Damaged ones are renamed and ignored."""
     for path in checkpoints(folder):
         try:
             return unpack(path.read_bytes())
@@ -211,13 +217,15 @@ def newest(folder: Path) -> Optional[State]:
 
 
 def prepare(name: Optional[str], size: int, restart: bool) -> Path:
-    """The directory of checkpoints, when those of this size can be written to it."""
+    """The checkpoint directory, after checking that checkpoints of this size can be written to
+    it.
+    """
     if not name:
         raise Problem("no directory for checkpoints: --checkpoints or CLUSTER_CHECKPOINT_DIR")
     folder = Path(name)
     try:
-        folder.mkdir(exist_ok=True)  # without parents: a file system that is not mounted is seen
-        for left in folder.glob(".train-*.partial"):  # by a run that was killed
+        folder.mkdir(exist_ok=True)  # without parents, so that an unmounted file system is noticed
+        for left in folder.glob(".train-*.partial"):  # left by a run that was killed
             left.unlink()
         test = folder / "train-test"
         size *= KEPT + 1 - min(KEPT, len(checkpoints(folder)))
@@ -232,16 +240,16 @@ def prepare(name: Optional[str], size: int, restart: bool) -> Path:
 
 
 def differing(digests: list[tuple[str, str]]) -> list[str]:
-    """Ranks, with hosts, whose weights are not those of most; of (digest, host) by rank."""
+    """Ranks, with hosts, whose weights differ from those of most; from (digest, host) by rank."""
     usual = collections.Counter(digest for digest, _ in digests).most_common(1)[0][0]
     return [f"{rank} on {host}" for rank, (own, host) in enumerate(digests) if own != usual]
 
 
 class Run:
-    """What all ranks do around their steps: resume, agree on each step, save, end."""
+    """The work of all ranks around their steps: resume, agree on each step, save, finish."""
 
     def __init__(self, MPI: Any, options: argparse.Namespace, stop: list[int], sums: str) -> None:
-        self.comm = MPI.COMM_WORLD.Dup()  # no other library's messages are on it
+        self.comm = MPI.COMM_WORLD.Dup()  # other libraries send no messages on it
         self.in_place = MPI.IN_PLACE
         self.options, self.stop = options, stop
         self.what = {"seed": options.seed, "sums": sums}
@@ -252,7 +260,7 @@ class Run:
         self.folder: Optional[Path] = None
 
     def resume(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """These arrays of the newest checkpoint; as they are when there is none."""
+        """Load these arrays from the newest checkpoint; without one, they stay as they are."""
         state, ranks = None, self.comm.size
         if self.comm.rank == 0:
             if ranks > SHARDS:
@@ -279,22 +287,22 @@ class Run:
         return pack(values, arrays)
 
     def batches(self) -> Iterator[np.ndarray]:
-        """For each step the samples of this rank: [shard, sample]."""
+        """Yield the samples of this rank for each step: [shard, sample]."""
         mine = np.array_split(np.arange(SHARDS), self.comm.size)[self.comm.rank]
         self.began = time.monotonic()
         while self.step < self.options.steps and not self.stopped:
             yield (self.rng.random((SHARDS, SHARD)) * SAMPLES).astype(np.int64)[mine]
 
     def add(self, loss: float, right: int) -> None:
-        """Begin to sum what the ranks know of this step."""
+        """Start to sum the ranks' figures for this step."""
         self.status = np.array([loss, right, len(self.stop)], np.float64)
         self.agreed = self.comm.Iallreduce(self.in_place, self.status)
 
     def finish(self, arrays: Callable[[], dict[str, np.ndarray]]) -> None:
-        """End the step; save what `arrays` returns when it is time to."""
+        """Finish the step; save the result of `arrays` if a checkpoint is due."""
         self.agreed.Wait()
         self.step, self.counted = self.step + 1, self.counted + SHARDS * SHARD
-        self.stopped = self.status[2] > 0  # so on every rank
+        self.stopped = self.status[2] > 0  # the same on every rank
         loss, right = self.status[:2] / (SHARDS * SHARD)
         last = self.stopped or self.step == self.options.steps
         if not np.isfinite(loss):
@@ -323,7 +331,9 @@ class Run:
             print(text, flush=True)
 
     def _give_up(self, reason: str) -> None:
-        """For what all ranks have found at the same step: rank 0 prints it and ends the job."""
+        """Fail for an error that all ranks have found in the same step: rank 0 prints it and stops
+        the job.
+        """
         if self.comm.rank:
             self.comm.Barrier()
         raise Problem(reason)
@@ -343,7 +353,7 @@ def train(MPI: Any, options: argparse.Namespace, stop: list[int]) -> int:
     def add_halves(inputs: Any, sums: Any, _: Any) -> None:
         np.frombuffer(sums, np.float16)[:] += np.frombuffer(inputs, np.float16)
 
-    # MPI has no sum of 16-bit floats: they travel as integers, and numpy adds them.
+    # MPI cannot sum 16-bit floats: they are sent as integers, and numpy adds them.
     operation = MPI.Op.Create(add_halves, commute=True) if options.compress else MPI.SUM
 
     def start(values: np.ndarray) -> Any:
@@ -362,7 +372,7 @@ def train(MPI: Any, options: argparse.Namespace, stop: list[int]) -> int:
 
     found = run.resume(arrays())
     model.weights[:], velocity[:] = found["weights"], found["velocity"]
-    reducer.owed[:] = found["owed"] if run.comm.rank == 0 else 0  # the sum of what all ranks owed
+    reducer.owed[:] = found["owed"] if run.comm.rank == 0 else 0  # all pending errors
     for chosen in run.batches():
         if not options.deterministic:
             chosen = chosen.reshape(1, -1)  # one product for all shards of this rank
@@ -377,7 +387,7 @@ def train(MPI: Any, options: argparse.Namespace, stop: list[int]) -> int:
 
 
 def parser(description: str) -> argparse.ArgumentParser:
-    """Of the options that examples share."""
+    """Parser for the options that the examples share."""
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     for name, value, text in (
         ("--steps", 400, "of the whole run"),
@@ -409,8 +419,8 @@ def arguments() -> argparse.Namespace:
 
 
 def launch(name: str, program: Callable[..., int], options: argparse.Namespace) -> int:
-    """Run a rank of the program: its exit status."""
-    from mpi4py import MPI  # here, so that the rest needs no MPI
+    """Run one rank of the program and return its exit status."""
+    from mpi4py import MPI  # imported here, so that the rest works without MPI
 
     stop: list[int] = []
     for number in (signal.SIGTERM, signal.SIGUSR1):
@@ -420,7 +430,7 @@ def launch(name: str, program: Callable[..., int], options: argparse.Namespace) 
     except Exception as error:
         text = str(error) if isinstance(error, Problem) else traceback.format_exc()
         where = f"rank {MPI.COMM_WORLD.rank} on {socket.gethostname()}"
-        sys.stderr.write(f"{name}: {where}: {text}\n")  # at once, as mpirun ends soon
+        sys.stderr.write(f"{name}: {where}: {text}\n")  # immediately, as mpirun is about to exit
         MPI.COMM_WORLD.Abort(1)
         return 1
 

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Data-parallel training of train.py's classifier with PyTorch: README.md beside this file.
+"""Data-parallel training of train.py's classifier with PyTorch, described in README.md.
 
 mpirun -np 32 --hostfile /etc/baremetal-mpi-roce/hostfile python3 train_torch.py --backend nccl
 """
@@ -17,21 +17,22 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: ranks share a nod
 import numpy as np
 import torch
 import torch.distributed as dist
-import train  # train.py, beside this file
+import train  # train.py, in the same directory
 from torch.nn.functional import one_hot, pad, relu
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-RATE, MOMENTUM = 0.125, 0.9  # a power of two: fused multiply-add or not, the same bits
+RATE, MOMENTUM = 0.125, 0.9  # a power of two: the same bits with or without fused multiply-add
 BATCH = train.SHARDS * train.SHARD
-# MPI has rank and size. The GPU has to be chosen before MPI starts; the launcher sets one of these:
+# MPI provides rank and size. The GPU must be chosen before MPI starts; the launcher sets one of
+# these:
 LOCAL_RANK = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 
 
 class ExactProduct(torch.autograd.Function):
-    """x @ weights with additions in one order, and gradients that can be summed in any.
+    """x @ weights with additions in a fixed order, and gradients that can be summed in any order.
 
-    The gradient of each shard is rounded to a multiple of 2^-40. In 64-bit floats the sums of such
-    numbers are exact up to 2^13: whichever library sums, over however many ranks.
+    The gradient of each shard is rounded to a multiple of 2^-40. In 64-bit floats, sums of such
+    numbers are exact up to 2^13, whatever the library and the number of ranks.
     """
 
     @staticmethod
@@ -50,7 +51,7 @@ class ExactProduct(torch.autograd.Function):
 
 
 class Model(torch.nn.Module):
-    """train.Model with the same weights to begin with. Input is [shard, sample, feature]."""
+    """train.Model with the same initial weights. Input is [shard, sample, feature]."""
 
     def __init__(self, seed: int, exact: bool) -> None:
         super().__init__()
@@ -66,7 +67,9 @@ class Model(torch.nn.Module):
 
 
 class Reducer(train.Reducer):
-    """Sums gradients over all ranks by mpi4py: a bucket at a time, while others are computed."""
+    """Sums gradients over all ranks with mpi4py, one bucket at a time, while others are being
+    computed.
+    """
 
     def __init__(self, MPI: Any, comm: Any, parameters: list[Any], bucket: int, device: Any):
         size = sum(parameter.numel() for parameter in parameters)
@@ -75,7 +78,7 @@ class Reducer(train.Reducer):
         self.MPI, self.comm = MPI, comm
         self.sums: Any = torch.zeros(size, dtype=first.dtype, device=device)
         self.pieces, place = [], 0
-        for parameter in reversed(parameters):  # as the backward pass finishes them
+        for parameter in reversed(parameters):  # in backward order
             piece = self.sums[place : place + parameter.numel()]
             self.pieces.append((parameter, piece.view_as(parameter)))
             parameter.register_hook(lambda found, place=place: self.add(place, found[None]))
@@ -83,28 +86,28 @@ class Reducer(train.Reducer):
 
     def _start(self, values: Any) -> Any:
         if values.is_cuda:
-            torch.cuda.current_stream().synchronize()  # MPI knows nothing of streams
+            torch.cuda.current_stream().synchronize()  # MPI does not know about CUDA streams
         buffer = values if values.is_cuda else values.numpy()
         return self.comm.Iallreduce(self.MPI.IN_PLACE, buffer)
 
     def _encoded(self, here: slice, shards: Any) -> Any:
-        return shards[0]  # from the GPU to the host, where MPI sums there
+        return shards[0]  # from the GPU to the host, if MPI sums there
 
     def use(self) -> None:
-        """Wait for the sums, and make them the gradients."""
+        """Wait for the sums, and store them as the gradients."""
         self._wait()
         for parameter, piece in self.pieces:
             parameter.grad = piece.to(parameter.device)
 
 
 def takes_gpu_buffers(MPI: Any) -> bool:
-    """What Open MPI, MPICH and their kin answer themselves."""
+    """Whether this MPI (Open MPI, MPICH and their derivatives) reports that it is CUDA-aware."""
     query = getattr(ctypes.CDLL(MPI.__file__), "MPIX_Query_cuda_support", None)
     return bool(query and query())
 
 
 def join(MPI: Any, comm: Any, backend: str) -> None:
-    """The process group of torch for the ranks of MPI."""
+    """Create torch's process group for the ranks of MPI."""
     if backend == "mpi":
         if not dist.is_mpi_available():
             text = f"torch {torch.__version__} is built without MPI"
@@ -130,7 +133,7 @@ def join(MPI: Any, comm: Any, backend: str) -> None:
 
 
 def add_up(bucket: Any) -> Any:
-    """Sums, where DistributedDataParallel would divide by the number of ranks and so round."""
+    """Sum, where DistributedDataParallel would divide by the number of ranks and thus round."""
     work = dist.all_reduce(bucket.buffer(), async_op=True)
     return work.get_future().then(lambda done: done.value()[0])
 
@@ -147,7 +150,7 @@ def train_torch(MPI: Any, options: argparse.Namespace, stop: list[int]) -> int:
     parameters = list(model.parameters())
     momentum = [torch.zeros_like(parameter) for parameter in parameters]
     optimizer = torch.optim.SGD(parameters, lr=RATE, momentum=MOMENTUM)
-    for parameter, own in zip(parameters, momentum):  # there now: each checkpoint has it
+    for parameter, own in zip(parameters, momentum):  # every checkpoint has it
         optimizer.state[parameter]["momentum_buffer"] = own
     parts = {"weights": parameters, "momentum": momentum}
 
