@@ -34,7 +34,7 @@ class Part:
 def parts(
     directory: Sequence[Mapping[str, Any]], hosts: Collection[str], first_port: int
 ) -> dict[str, Part]:
-    """The part of every compute host of this run, by host name."""
+    """The role of every compute host in this run, by host name."""
     running = set(hosts)
     found: dict[str, Part] = {}
     rings: dict[str, list[Mapping[str, Any]]] = {}

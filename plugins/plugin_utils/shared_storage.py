@@ -21,7 +21,7 @@ _LUSTRE_KEY = "shared_storage_lustre.packages.repository.key"
 
 
 class ClientError(ValueError):
-    """A client has no usable address; the message has the reason."""
+    """A client has no usable address; the message states the reason."""
 
 
 def clients_of(

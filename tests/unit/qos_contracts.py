@@ -45,7 +45,7 @@ STORAGE: dict[str, Any] = {
     "cable_metres": {"to_nodes": 5, "between_switches": 300},
     "congestion_control": {"notification_point": False, "reaction_point": False},
 }
-"""Every value another than the default, but for the mode: in the other one ECN has no effect."""
+"""Every value differs from the default, except the mode: in the other mode, ECN has no effect."""
 
 
 @st.composite

@@ -75,7 +75,9 @@ def small(qos: Optional[dict[str, Any]] = None, ports: int = 2) -> SwitchIntent:
 
 
 def new_switch(ports: int = 64, model: str = "dynamic") -> Config:
-    """CONFIG_DB of a new SN5600: the platform's buffers, the vendor's QoS, nothing of ours."""
+    """CONFIG_DB of a new SN5600: the platform's buffers and the vendor's QoS, without the
+    collection's objects.
+    """
     names = [f"Ethernet{8 * index}" for index in range(ports)]
     config: Config = {
         "DEVICE_METADATA": {

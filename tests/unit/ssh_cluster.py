@@ -55,7 +55,7 @@ def directory(compute: int = 3) -> list[dict[str, Any]]:
 
 
 def arguments(folder: Path, **changes: Any) -> dict[str, Any]:
-    """Of ssh_authority, for a cluster of two compute nodes."""
+    """Arguments of ssh_authority for a cluster of two compute nodes."""
     defaults = {name: spec.get("default") for name, spec in ssh_authority.ARGUMENTS.items()}
     wanted = {
         "directory": directory(2),

@@ -37,7 +37,7 @@ FSTAB = "# <file system> <mount point>\nUUID=1 / ext4 defaults 0 1\nUUID=2 none 
 PASSWD = "root:x:0:0::/root:/bin/sh\nalice:x:1001:1001::/home/alice:/bin/sh\n"
 WAIT_S = 60
 ADDRESS = "10.0.0.1"
-"""Of every server, wherever it is mounted from."""
+"""Address of every server, wherever it is mounted from."""
 
 
 def filesystem(name: str = "checkpoints", **given: Any) -> FileSystem:

@@ -135,7 +135,7 @@ def has_venv(machine: Machine) -> None:
 
 
 def test_the_second_time_pip_is_not_asked(machine):
-    """The stamp holds the requirements' digest: a changed file asks pip again."""
+    """The stamp contains the digest of the requirements, so a changed file runs pip again."""
     has_venv(machine)
     for _round in range(2):
         assert machine.run("bootstrap_python controller").returncode == 0

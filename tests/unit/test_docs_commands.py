@@ -53,7 +53,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def commands(text: str) -> Iterator[str]:
-    """Of blocks, indented or fenced, and of code in the text; continued lines as one."""
+    """Commands in blocks, indented or fenced, and in inline code; continued lines are joined."""
     joined = re.sub(r"\\\n\s*", "", text)
     for line in joined.splitlines():
         block = line.strip() if line.startswith("    ") else line
@@ -68,14 +68,14 @@ FOUND = sorted({(page, line) for page in PAGES for line in commands(page.read_te
 
 
 def files(pattern: str) -> Iterator[Path]:
-    """Of the product and of the test bed."""
+    """Paths of the product and of the test bed."""
     for top in COLLECTIONS.values():
         yield from top.glob(pattern)
 
 
 @functools.cache
 def tags() -> set[str]:
-    """Of the plays that site.yml has."""
+    """Tags of the plays in site.yml."""
     found = set()
     for path in files("playbooks/*.yml"):
         for play in yaml.safe_load(path.read_text()) or []:
@@ -86,7 +86,7 @@ def tags() -> set[str]:
 
 @functools.cache
 def variables() -> set[str]:
-    """Of roles' specifications, and those that playbooks use themselves."""
+    """Variables in roles' specifications, and those that playbooks use themselves."""
     found = set()
     for path in files("roles/*/meta/argument_specs.yml"):
         for spec in yaml.safe_load(path.read_text())["argument_specs"].values():

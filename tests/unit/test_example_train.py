@@ -262,7 +262,7 @@ def one_process(
 
 
 AFTER_12_STEPS = "256eb4385617c3af35334f74fa6e3a9833f39e4ee5e543dc23ae57605f181fba"
-"""Of numpy 1.21 and 2.4, with AVX-512 and without: nodes of one job may differ in these."""
+"""Results of numpy 1.21 and 2.4, with and without AVX-512: nodes of one job may differ in these."""
 
 
 @pytest.mark.parametrize("mode", [["--deterministic"], ["--compress=fp16"], []])

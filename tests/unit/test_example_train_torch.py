@@ -103,7 +103,7 @@ def test_buckets_are_sent_while_layers_are_still_computed() -> None:
 # One process
 
 AFTER_12_STEPS = "9b1475599383c081d46de43d79f9c34d43369ffbd0f16eefa67653ffe105aa5a"
-"""Of PyTorch 1.13 and 2.14, by mpi4py and by gloo, on 1 to 3 ranks."""
+"""Results of PyTorch 1.13 and 2.14, with mpi4py and with gloo, on 1 to 3 ranks."""
 
 
 class One(Alone):

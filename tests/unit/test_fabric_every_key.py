@@ -2,7 +2,7 @@
 """Every documented key that switches depend on, on the simulation of every system.
 
 A key of the schema without a value here fails: what the driver makes of an option is tried on a
-switch that somebody else wrote from the vendors' documents, and not only the defaults.
+switch that another author wrote from the vendors' documents, not only the defaults.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ VALUES: dict[str, Any] = {
     "spines.speed_gbps": 400,
     "spines.links_per_leaf": 2,
 }
-"""By key, another value than its default."""
+"""A value other than the default, for each key."""
 NOT_OF_SWITCHES = {
     *(f"{section}.{key}" for section in ("leaves", "spines") for key in ("count", "name")),
     *(f"{section}.{key}" for section in ("leaves", "spines") for key in ("ports", "system")),
@@ -311,7 +311,7 @@ def test_a_switch_goes_over_to_another_value_and_back(
             SYSTEMS[name].driver.wanted(other)
         assert [finding.code for finding in refused.value.findings] == [REFUSED[name, key]]
         return
-    if key == "leaves.asic":  # another switch, and not the same one with another chip
+    if key == "leaves.asic":  # a different switch, not the same one with a different chip
         usual = other
     switch = simulated([usual, other], tmp_path, capsys)
     switch.apply(plan(name, switch, usual))

@@ -33,7 +33,7 @@ END = r"(?:; )?\b(?:leaf|spine|node)\d\d(?: [A-Za-z0-9/]+)?: "
 
 
 def listed(whole: Fabric) -> list[str]:
-    """Of each check that failed: its name, who is at fault, what was found there, and the wanted.
+    """Of each failed check: its name, the host at fault, the actual and the desired value.
 
     `link_pfc leaf01: PFC on 3 and 4, not PFC on 3`. An end that is as wanted is left out.
     """
@@ -85,7 +85,7 @@ def sonic(edit: Callable[[dict[str, Any]], Any]) -> Messages:
 
 
 def unplannable(edit: Callable[[dict[str, Any]], Any]) -> Messages:
-    """CONFIG_DB of a leaf that cannot have the contract."""
+    """CONFIG_DB of a leaf that cannot implement the contract."""
 
     def spoil(present: Any) -> None:
         edit(present.config)

@@ -451,7 +451,7 @@ def running(done: Tree, *path: Any) -> Difference:
     ],
 )
 def test_what_the_chip_does_counts_too(path: tuple[Any, ...], expected: tuple[Any, ...]) -> None:
-    """An apply that was accepted and carried out by half is no success."""
+    """An apply that was accepted but only half carried out is not a success."""
     assert expected in values(running(converged(), *path))
 
 

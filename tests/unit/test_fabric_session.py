@@ -37,7 +37,7 @@ CONFIRM_S = 300
 
 
 def refused(switch: FakeSwitch) -> None:
-    """Refuse, with nothing in force."""
+    """Refuse the change, with nothing in force."""
     raise SwitchError("10.0.0.1: it says no")
 
 
@@ -94,7 +94,7 @@ def expired_and_refused(switch: FakeSwitch) -> None:
 
 
 def wrong(switch: FakeSwitch) -> None:
-    """Have another value than the accepted one."""
+    """Apply a value other than the accepted one."""
     switch.state["ecn"] = "half"
 
 

@@ -47,7 +47,7 @@ CONNECTX_4_LX = {
     "ROCE_CC_PRIO_MASK_P1": 255,
     "PCI_WR_ORDERING": 0,
 }
-"""Parameters of our list that a real NIC has: no ATS_ENABLED and no LINK_TYPE.
+"""Parameters in the collection's list that a real NIC has: no ATS_ENABLED and no LINK_TYPE.
 
 k8snetworkplumbingwg/sriov-network-operator a443a832, pkg/vendors/mellanox/mellanox_test.go
 (getMstconfigOutput, MCX422A-ACAA).

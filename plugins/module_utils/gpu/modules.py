@@ -55,7 +55,7 @@ OUT_OF_TREE = ("updates", "extra", "weak-updates")
 
 @dataclass(frozen=True)
 class Nouveau:
-    """Blocks the kernel's own driver from the next boot on, also in the initramfs.
+    """Blocks the kernel's own driver from the next boot on, including in the initramfs.
 
     If it drives the GPUs now, NVIDIA's module needs a reboot: unloading nouveau under a console
     would freeze the console.

@@ -223,7 +223,7 @@ class Health:
         return Plan()
 
     def verify(self, node: Node) -> Verdict:
-        """Wait for the fabric, also in check mode: playbooks/verify.yml and playbooks/reboot.yml
+        """Wait for the fabric, even in check mode: playbooks/verify.yml and playbooks/reboot.yml
         read nodes that have just booted."""
         goal = len(self.wanted.gpus)
         if self.shared.without_driver.name:

@@ -178,7 +178,9 @@ def _irqbalance(node: Node) -> str:
 FSTAB = "etc/fstab"
 GENERATED = "run/systemd/generator*/*.swap"
 ZRAM_UNITS = ("zramswap.service", "zram-config.service")
-"""Of zram-tools (Debian, Ubuntu) and zram-config (Ubuntu); zram-generator creates swap units."""
+"""Services of zram-tools (Debian, Ubuntu) and zram-config (Ubuntu); zram-generator creates swap
+units.
+"""
 
 
 def swaps(node: Node) -> dict[str, int]:

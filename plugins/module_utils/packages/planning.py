@@ -143,7 +143,7 @@ def claimed(
     installed = manager.installed().keys() if wanted.claims else ()
     for path, name in wanted.claims.items():
         owner = manager.owner(path)
-        # A removed package may still own a configuration file; that is no conflict.
+        # A removed package may still own a configuration file; that is not a conflict.
         if owner in installed and owner not in (name, *removed):
             reasons[name] = message(
                 "file_in_two_packages",

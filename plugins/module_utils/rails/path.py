@@ -41,7 +41,7 @@ _ASKED, _ANSWERED = 8, 0
 
 Probe = Callable[[RailPlan], Optional[int]]
 """Sends a full packet to a rail's gateway. Returns the largest fragment of the reply in bytes, or
-None if it was not fragmented. Raises OSError, also for a missing reply."""
+None if it was not fragmented. Raises OSError, including for a missing reply."""
 
 
 def path_checks(

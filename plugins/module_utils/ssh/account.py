@@ -179,7 +179,7 @@ def privileged(user: str, uid: Optional[int], account: Optional[pwd.struct_passw
 def barred(line: str, today: int) -> tuple[str, str]:
     """Reason and remedy if this line of /etc/shadow prevents logins by sshd, else empty.
 
-    pam_unix applies the same rules, also to logins with a key: shadow(5).
+    pam_unix applies the same rules, even to logins with a key: shadow(5).
     """
     user, *fields = [*line.split(":"), *[""] * 8]
     numbers = [int(value) if value.isdigit() else None for value in fields]

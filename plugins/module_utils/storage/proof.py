@@ -120,8 +120,9 @@ class Target:
 
     @property
     def of_others(self) -> bool:
-        """Whether the MPI user does not own the top directory. By default this holds for homes and
-        software of an external server."""
+        """Whether the MPI user does not own the top directory. By default, this is the case for
+        homes and software of an external server.
+        """
         if self.fs.owner:
             return self.fs.owner not in (self.user, str(self.uid))
         return self.fs.serve is None and self.fs.purpose in (HOME, SOFTWARE)

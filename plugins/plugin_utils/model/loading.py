@@ -22,7 +22,7 @@ _KEY = re.compile(r"^[^\s#-].*:", re.M)
 
 
 def is_model(path: Path) -> bool:
-    """Whether the file is a cluster model, or was meant to be one and therefore deserves an error.
+    """Whether the file is a cluster model, or was meant to be one and must be reported as an error.
 
     This includes a model whose `plugin:` is misspelt or missing, and a `cluster.yml` without keys.
     Raises OSError if the file cannot be read.

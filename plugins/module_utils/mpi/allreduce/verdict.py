@@ -135,7 +135,7 @@ def _numa(node: LaunchNode, here: Mapping[str, Any], local: int) -> int:
 def _misbound(
     node: LaunchNode, host: Mapping[str, Any], here: Mapping[str, Any], numas: Sequence[int]
 ) -> list[str]:
-    """Ranks of a node on other CPUs than expected."""
+    """Ranks of a node that run on CPUs other than those expected."""
     allowed = set(parse_cores(here["allowed"]))
     found = []
     for local, (rank, text, numa) in enumerate(zip(host["ranks"], host["cpus"], numas)):

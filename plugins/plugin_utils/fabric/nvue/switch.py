@@ -103,7 +103,9 @@ class NvueSwitch:
             return read(https, unconfirmed=self.own in waiting)
 
     def _refuse_waiting(self) -> set[str]:
-        """Return revisions that wait for confirmation. Raises SwitchError if one is not ours."""
+        """Return revisions that wait for confirmation. Raises SwitchError for one that is not the
+        collection's.
+        """
         asked = (CONFIRM, SURE)
         waiting = {
             name: details for name, details in self._all().items() if at(details, "state") in asked
