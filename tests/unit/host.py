@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A host below a directory of its own, of which the programs are methods that have effect."""
+"""A host below a separate directory, whose programs are methods with real effect."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part impor
 
 class Host:
     """`gone`: programs that are not installed. A program is a method of its name, which gets the
-    words and returns its status and output; systemctl may be one for each of its verbs."""
+    arguments and returns status and output; systemctl may have one method per verb."""
 
     layer: str
     root: Path
@@ -57,7 +57,7 @@ class Host:
         return sum(1 for call in self.calls if call[: len(words)] == list(words))
 
     def snapshot(self) -> dict[str, str]:
-        """Every file and directory, to see that nothing was touched."""
+        """Every file and directory, to show that nothing was changed."""
         found = {}
         for path in sorted(self.root.rglob("*")):
             name = str(path.relative_to(self.root))

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A real HTTPS server on loopback whose certificate an authority of its own has signed."""
+"""A real HTTPS server on loopback, with a certificate signed by a separate authority."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Authority:
 
 @contextlib.contextmanager
 def misbehaving(pem: Path, key: Path, send: Callable[[ssl.SSLSocket], None]) -> Iterator[int]:
-    """The port of a server that reads a request and then sends what it likes."""
+    """The port of a server that reads a request and then sends arbitrary data."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pem, key)
     ended = threading.Event()
@@ -120,7 +120,7 @@ def misbehaving(pem: Path, key: Path, send: Callable[[ssl.SSLSocket], None]) -> 
 
 @dataclass
 class Served:
-    """One answer of the server, and what came in."""
+    """One answer of the server, and the request received."""
 
     status: int = 200
     body: bytes = b"{}"
@@ -162,7 +162,7 @@ def serving(pem: Path, key: Path, served: Served) -> Iterator[int]:
 
     class Server(http.server.ThreadingHTTPServer):
         def handle_error(self, *_: Any) -> None:
-            pass  # clients that refuse the certificate are what is tested
+            pass  # the tests cover clients that refuse the certificate
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pem, key)

@@ -299,7 +299,7 @@ class StorageNode(StorageHost):
     def _stop(self, words: list[str]) -> tuple[int, str]:
         for unit in words[2:]:
             text = self._text(unit)
-            if text is None:  # of a mount without a unit file systemd knows by mountinfo
+            if text is None:  # systemd knows a mount without a unit file from mountinfo
                 points = {each.point for each in mounted.read(self.root)}
                 text = next(
                     (f"Where={x}" for x in points if units.unit_name(x, "mount") == unit), ""

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""tools/bootstrap.sh on machines that lack something: the message has what and the remedy."""
+"""tools/bootstrap.sh on machines that lack something: the message names it and the remedy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ NEEDED += ["sort", "tail", "tr"]
 
 @pytest.fixture
 def machine(tmp_path):
-    """A machine of stubs: `has` gives it a program, `run` runs a line with the functions loaded."""
+    """A machine made of stubs: `has` adds a program, `run` runs a line with the functions
+    loaded.
+    """
     return Machine(tmp_path)
 
 
@@ -62,7 +64,7 @@ class Machine:
 
 
 def debian(machine: Machine, installed: str = "podman") -> None:
-    """apt-get and dpkg-query, as far as they are used; what is installed is a file."""
+    """apt-get and dpkg-query, as far as they are used; installed packages are in a file."""
     machine.has("dpkg-query", f'grep -qx "$3" {machine.root}/installed && printf installed')
     (machine.root / "installed").write_text(f"{installed}\n")
     machine.has(
@@ -127,7 +129,7 @@ def test_a_python_that_cannot_do_is_told_with_the_way_out(machine, problem):
 
 
 def has_venv(machine: Machine) -> None:
-    """One that records what it is called with."""
+    """A program that records its arguments."""
     (machine.root / ".venv/bin").mkdir(parents=True)
     python = machine.root / ".venv/bin/python"
     python.write_text(f'#!/bin/sh\necho "$@" >> {machine.root}/log\n')

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Numbers of the QoS contract and versions of the software set are each defined once.
 
-A second DSCP 26, or a driver's version in a role, would be the one that is forgotten.
+A second DSCP 26, or a driver's version in a role, would be forgotten in a change.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ QOS = re.compile(
     r"|(?i:prio|priority|pfc|pfc_priorities)\W{1,4}[36]\b(?!\.)"
     r"|\bkey\(_\w+, \"[^\"]*\", \d+\)"
 )
-"""Distinctive defaults anywhere, common numbers beside a name; or a key with its default."""
+"""Distinctive defaults anywhere; common numbers next to a name, or a key with its default."""
 VERSION = re.compile(
     r"(?<![\d.])[4-6]\d\d\.\d{2,3}(\.\d\d)?(?![\d.])"  # a driver
     r"|(?i:driver|cuda|doca|dcgm|gdrcopy|nccl|toolkit|ofed)(?!\w*_share)[\w\"'-]*\s*(?::|=|==|>=|~=|,)\s*"
@@ -34,19 +34,19 @@ ALLOWED = {
         "plugins/plugin_utils/qos/contract.py",
         "plugins/plugin_utils/fabric/nvue/__init__.py",  # its largest MTU
         "plugins/plugin_utils/fabric/sonic/__init__.py",  # its largest MTU
-        f"{SIMULATORS}/nvue/vendor.py",  # what Cumulus Linux does by itself
+        f"{SIMULATORS}/nvue/vendor.py",  # Cumulus Linux's own default
         f"{SIMULATORS}/sonic/yang.py",  # the largest MTU of SONiC's models
     },
     VERSION: {
         "plugins/module_utils/core/distribution.py",  # NVIDIA's first packages for a release
-        "plugins/plugin_utils/model/software_rules.py",  # bounds that a set is compared with
+        "plugins/plugin_utils/model/software_rules.py",  # bounds with which a set is compared
         "plugins/plugin_utils/model/software.py",  # examples in messages
     },
 }
 
 
 def lines(text: str, suffix: str) -> Iterator[str]:
-    """Without comments, docstrings and the documentation of modules."""
+    """The code without comments, docstrings and module documentation."""
     if suffix == ".py":
         text = re.sub(
             r'^(DOCUMENTATION|EXAMPLES|RETURN) = r?""".*?"""', "", text, flags=re.S | re.M

@@ -42,13 +42,13 @@ PLACEHOLDERS = {
     "ADDRESSES,",
     "INVENTORY",
 }
-"""What a reader puts another path in place of."""
+"""Placeholders that a reader replaces with a path."""
 COLLECTIONS = {"baremetal.mpi_roce.": ROOT, "baremetal.bed.": ROOT / "tests/bed"}
 
 
 @pytest.fixture(autouse=True)
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As readers are: in the directory of the collection."""
+    """The directory of the collection, where readers run commands."""
     monkeypatch.chdir(ROOT)
 
 
@@ -97,7 +97,7 @@ def variables() -> set[str]:
 
 
 def parsed(words: list[str]) -> Any:
-    """Arguments as the program itself takes them. Raises ValueError."""
+    """Arguments as parsed by the program itself. Raises ValueError."""
     cli = PROGRAMS[words[0]](words)
     cli.init_parser()
 
@@ -109,7 +109,7 @@ def parsed(words: list[str]) -> Any:
 
 
 def extra(given: list[str]) -> Iterator[str]:
-    """Names of variables. Raises ValueError for a file that is not there."""
+    """Names of variables. Raises ValueError for a missing file."""
     for one in given:
         if one.startswith("@"):
             path = ROOT / one[1:]
@@ -127,7 +127,7 @@ def extra(given: list[str]) -> Iterator[str]:
 
 
 def wrong(command: str) -> str:
-    """Why a command cannot work as it is written; empty where it can."""
+    """Why a command cannot work as written; empty if it can."""
     words = shlex.split(command, comments=True)
     try:
         if words[0].startswith("./"):

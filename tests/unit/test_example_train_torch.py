@@ -1,5 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""docs/examples/train_torch.py: its parts, one process of it, and real ranks, where PyTorch is."""
+"""docs/examples/train_torch.py: its parts, a single process, and real ranks, if PyTorch is
+installed.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ IMAGES, LABELS = (part[: train.SHARDS * train.SHARD] for part in (IMAGES, LABELS
 
 
 def gradients(model: Any, shards: slice) -> list[Any]:
-    """Of the loss of some shards."""
+    """Gradients of the loss of some shards."""
     images = torch.from_numpy(IMAGES.reshape(train.SHARDS, train.SHARD, -1)[shards])
     labels = torch.from_numpy(LABELS.reshape(train.SHARDS, train.SHARD)[shards])
     output = model(images.to(next(model.parameters()).dtype))
@@ -107,7 +109,7 @@ AFTER_12_STEPS = "9b1475599383c081d46de43d79f9c34d43369ffbd0f16eefa67653ffe105aa
 
 
 class One(Alone):
-    """MPI with one rank that a library asks."""
+    """MPI with one rank, as queried by a library."""
 
     __file__ = None  # this process, which has no MPI
     THREAD_MULTIPLE = 3

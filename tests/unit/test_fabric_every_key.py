@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Every documented key that switches depend on, on the simulation of every system.
 
-A key of the schema without a value here fails: what the driver makes of an option is tried on a
+A schema key without a value here fails: the driver's handling of an option is tested on a
 switch that another author wrote from the vendors' documents, not only the defaults.
 """
 
@@ -298,7 +298,7 @@ def test_a_switch_goes_over_to_another_value_and_back(
 ) -> None:
     simulated = SIMULATED[name]
     usual, other = leaf_of(model(name)), leaf_of(model(name, key, VALUES[key]))
-    if name == "eos":  # which it does not show: the model says it
+    if name == "eos":  # it does not show the keyword, which is in the model
         usual, other = (
             replace(
                 each,

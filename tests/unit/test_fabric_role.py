@@ -347,7 +347,7 @@ def test_links_wait_for_a_port_that_a_change_took_down(fabric: Fabric, comes_up:
 
 @pytest.mark.slow
 def test_a_run_that_is_ended_undoes_what_it_applied(fabric: Fabric) -> None:
-    # A second signal, while it is being undone, changes nothing about that.
+    # A second signal during the undo has no effect.
     fabric.fault("spine01", read=[None, None, "hang"], rollback=["pause"])
     running = fabric.start("playbooks/fabric.yml")
     until(lambda: fabric.calls("spine01")[-2:] == ["apply", "read"], "a change to undo", 300)

@@ -33,7 +33,7 @@ AFTER = {**FORMER, **WANTED}
 CONFIRM_S = 300
 
 
-# What can go wrong at a step.
+# Faults at a step.
 
 
 def refused(switch: FakeSwitch) -> None:
@@ -274,7 +274,7 @@ def test_a_greater_cost_than_allowed_is_refused(
     outcome = run(switch, wanted=wanted, allowed=allowed, apply=apply)
     if refusal:
         assert refusal in outcome.error and switch.calls == ["read"]
-        assert outcome.difference  # for the operator to see what it would be
+        assert outcome.difference  # so that the operator can see the planned change
     else:
         assert not outcome.error
         assert ("apply" in switch.calls) == apply
