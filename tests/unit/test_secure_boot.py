@@ -1,5 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Whether the kernel takes what DKMS signs, by everything that mokutil and the firmware say."""
+"""Whether the kernel accepts modules that DKMS signs, for all outputs of mokutil and the
+firmware.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ KEY = "var/lib/shim-signed/mok/MOK.der"
 
 
 class Machine(Host):
-    """`state` and `key`: what mokutil says of Secure Boot, and of a key after its name."""
+    """`state` and `key`: mokutil's output about Secure Boot, and about a key after its name."""
 
     layer = "gpu"
 
@@ -48,7 +50,7 @@ STATES = [
 @pytest.mark.parametrize(("state", "refused"), STATES)
 def test_the_whole_answer_about_secure_boot_is_read(tmp_path: Path, state: str, refused: bool):
     machine = Machine(tmp_path, state)
-    machine.variable(secure_boot.EFI, 1)  # by itself it does not say what shim does
+    machine.variable(secure_boot.EFI, 1)  # it does not show shim's setting
     assert bool(machine.refusal()) is refused
 
 

@@ -1,5 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Tables of the outside world age: each has a date, and is read again within half a year.
+"""Tables of external facts become outdated: each has a date, and must be checked again within half
+a year.
 
 A module with such a table (branches, toolkits, kernels, codes) has a constant whose name ends with
 `DATED`: the day on which the table was last compared with its source.

@@ -3,8 +3,8 @@
 
     python tests/unit/test_words.py [PATH...]
 
-prints every place of the given files and folders. Read are pages, comments, docstrings, messages
-and YAML text; code in backticks or in Ansible's markup is left out.
+prints every occurrence in the given files and folders. Pages, comments, docstrings, messages and
+YAML text are read; code in backticks or in Ansible's markup is left out.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def markdown(text: str) -> Iterator[tuple[int, str]]:
 
 
 def python(text: str) -> Iterator[tuple[int, str]]:
-    """Comments, and each line of a string of three words or more."""
+    """Comments, and each line of strings with three words or more."""
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string
