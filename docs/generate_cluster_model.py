@@ -174,7 +174,7 @@ launcher: {name: launcher01, management: 10.0.0.10}
 
 
 SHARED_KEYS = 3
-"""A section that shares this many keys with an earlier one refers to it."""
+"""Minimum number of shared keys for a section to refer to an earlier one."""
 
 REFUSED = SMALLEST.replace("nodes: {count", "nodes: {cuont").replace(
     "speed_gbps: 800", "speed_gbps: 800, mtu: 90000"
@@ -197,7 +197,7 @@ def _refused() -> str:
 
 
 def _sections(section: kinds.Section) -> Iterator[kinds.Section]:
-    """The section and those below it, each once, in the order of the model."""
+    """Yield the section and all sections below it, in the order of the model."""
     yield section
     for key in section.keys:
         below = kinds.section_in(key.kind)
@@ -206,7 +206,7 @@ def _sections(section: kinds.Section) -> Iterator[kinds.Section]:
 
 
 def _section(section: kinds.Section, earlier: list[kinds.Section]) -> str:
-    """The table of a section, without rows that an earlier section has."""
+    """Return the table of a section, without rows of an earlier section."""
     lines = [f"\n### {section.name}\n\n{section.help}\n"]
     rows = {key.name: _row(key) for key in section.keys}
     for other in earlier:

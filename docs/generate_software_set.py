@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Write the tables of docs/software-set.md from the code. The program has no options.
+"""Write the tables of docs/software-set.md from the code.
 
-Text between the markers is generated; the rest is written by hand. A unit test compares the page
-with the output.
+It has no options. Only text between marks is generated. A unit test compares the page with its
+output.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Union
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "software-set.md"
@@ -60,7 +61,7 @@ NODES = (("Ubuntu", "24.04", "6.8.0-79-generic"), ("Rocky", "9.6", "5.14.0-570.1
 
 
 def page(text: str) -> str:
-    """The page with up-to-date generated parts."""
+    """Return the page with its generated parts replaced. Raises ValueError for a missing mark."""
     for name, lines in (
         ("keys", _keys(SOFTWARE)),
         ("compatibility", _compatibility()),
@@ -69,10 +70,10 @@ def page(text: str) -> str:
         ("packages", _packages(read_software(EXAMPLE))),
     ):
         begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
-        before, found, rest = text.partition(begin)
-        _old, ended, after = rest.partition(end)
-        if not (found and ended):
-            raise ValueError(f"{PAGE}: the marks of {name} are not there")
+        before, begin_mark, rest = text.partition(begin)
+        _old, end_mark, after = rest.partition(end)
+        if not (begin_mark and end_mark):
+            raise ValueError(f"{PAGE}: no marks of {name}")
         text = before + begin + "\n".join(lines) + "\n" + end + after
     return text
 
@@ -102,17 +103,21 @@ def _compatibility() -> Iterator[str]:
                     f"| {status} | `{rule.key}`: {rule.when} | {rule.reason} | {rule.remedy} "
                     f"| {rule.source} |"
                 )
-    for combination, why in BY_CONSTRUCTION:
-        yield f"| cannot be written | {combination} | {why} | | |"
+    for combination, reason in BY_CONSTRUCTION:
+        yield f"| cannot be written | {combination} | {reason} | | |"
 
 
 def _systems() -> Iterator[str]:
     yield "| system | NVIDIA driver | DOCA |"
     yield "|---|---|---|"
     for system in SYSTEMS:
-        first = ("-" if each is None else each or "any" for each in (system.driver, system.doca))
-        driver, doca = (each if each in ("-", "any") else f"from {each} on" for each in first)
-        yield f"| {system.title} | {driver} | {doca} |"
+        yield f"| {system.title} | {_first(system.driver)} | {_first(system.doca)} |"
+
+
+def _first(version: Union[int, str, None]) -> str:
+    if version is None:
+        return "-"
+    return f"from {version} on" if version else "any"
 
 
 def _signing_keys() -> Iterator[str]:
@@ -126,7 +131,7 @@ def _signing_keys() -> Iterator[str]:
 
 
 def _packages(software: SoftwareSet) -> Iterator[str]:
-    """One row per transaction, one column per node."""
+    """Yield one row per transaction, with one column per node."""
     columns = [_transactions(software, *node) for node in NODES]
     yield "| layer | transaction | " + " | ".join(f"{name} {at}" for name, at, _ in NODES) + " |"
     yield "|---|---|" + "---|" * len(NODES)
@@ -139,22 +144,22 @@ def _packages(software: SoftwareSet) -> Iterator[str]:
 def _transactions(
     software: SoftwareSet, name: str, version: str, kernel: str
 ) -> dict[tuple[str, str], str]:
-    """Packages by layer and transaction."""
+    """Return the packages by layer and transaction."""
     keys = {"cuda": b"-", "doca": b"-"}
     distribution = distribution_of(name, version)
-    found = {}
-    for layer, wanted in (
+    packages = {}
+    for layer, desired in (
         ("rdma", rdma_packages(software, distribution, keys, kernel)),
         ("gpu", gpu_packages(software, distribution, kernel, keys)),
     ):
-        for stream in wanted.streams:
-            found[layer, "module stream"] = f"`{stream.module}:{stream.stream}`"
-        for stage in wanted.stages:
-            found[layer, stage.name] = ", ".join(
+        for stream in desired.streams:
+            packages[layer, "module stream"] = f"`{stream.module}:{stream.stream}`"
+        for stage in desired.stages:
+            packages[layer, stage.name] = ", ".join(
                 f"`{package.name}`" + (f" {package.version}" if package.version else "")
                 for package in stage.packages
             )
-    return found
+    return packages
 
 
 if __name__ == "__main__":

@@ -328,9 +328,16 @@ class Eos(OverHttps):
 
     def operate(self) -> None:
         self.run(
-            *("configure", "vlan 100", "name theirs", "exit"),
-            *("interface Ethernet1/1", "description theirs", "exit"),
-            *("qos profile THEIRS", "exit", "end"),
+            "configure",
+            "vlan 100",
+            "name theirs",
+            "exit",
+            "interface Ethernet1/1",
+            "description theirs",
+            "exit",
+            "qos profile THEIRS",
+            "exit",
+            "end",
         )
         self.run("copy running-config startup-config")
 

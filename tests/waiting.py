@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Waiting in tests: for a condition, with a deadline that scales with the machine."""
+"""Wait for conditions in tests, with deadlines that scale with the speed of the machine."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import TypeVar
 T = TypeVar("T")
 
 VARIABLE = "TEST_MACHINE_FACTOR"
-"""Where one run keeps its factor: for pytest's workers, for stages, for what tests start."""
+"""Passes the factor of a run to pytest's workers, stages and subprocesses."""
 REFERENCE_S = 0.25
-"""What the job takes on two idle cores of the machine that the seconds in tests are meant for."""
+"""Duration of the job on two idle cores of the machine to which seconds in tests refer."""
 
 
 def factor() -> float:
-    """How many times slower than that machine this one is: measured once in a run, 1 at least."""
+    """Return the slowdown of this machine: measured once per run, at least 1."""
     if VARIABLE not in os.environ:
         began = time.monotonic()
         _job()
@@ -28,7 +28,7 @@ def factor() -> float:
 
 
 def _job() -> None:
-    """What tests do: some Python, and another Python started."""
+    """Run a load typical of tests: Python code, and new Python processes."""
     total = 0
     for number in range(1_000_000):
         total += number * number % 7
@@ -37,14 +37,14 @@ def _job() -> None:
 
 
 def deadline(seconds: float) -> float:
-    """As many seconds as this machine needs for what takes `seconds` on the reference."""
+    """Convert seconds on the reference machine to seconds on this machine."""
     return seconds * factor()
 
 
 def until(condition: Callable[[], T], what: str, seconds: float = 60, every: float = 0.1) -> T:
-    """What `condition` returns as soon as it is true; after the deadline the test has failed.
+    """Return the first true value of `condition`. Raises AssertionError after the deadline.
 
-    It is asked once more past the deadline: a test that got no time itself is no failure.
+    The condition is tried once more after the deadline, in case the test itself got no CPU time.
     """
     limit = deadline(seconds)
     began = time.monotonic()

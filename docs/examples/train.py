@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Data-parallel training of a small classifier with mpi4py and numpy, described in README.md.
+"""Data-parallel training of a small classifier with mpi4py and numpy; see README.md.
 
 mpirun -np 32 --hostfile /etc/baremetal-mpi-roce/hostfile python3 train.py --deterministic
 """
@@ -24,34 +24,35 @@ from typing import Any, Optional
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy: ranks share a node's cores
 import numpy as np
 
-LAYERS = (64, 64, 64, 10)  # 8x8 pixels in, ten classes out
-SAMPLES, SHARDS, SHARD = 8192, 32, 8  # data seed; shards per batch; samples per shard
+LAYERS = (64, 64, 64, 10)  # from 8x8 pixels to ten classes
+SAMPLES = 8192
+SHARDS, SHARD = 32, 8  # shards per batch, samples per shard
 RATE, MOMENTUM = np.float32(0.1), np.float32(0.9)
-KEPT = 2  # checkpoints
+RETAINED = 2  # checkpoints
 FIXED_POINT = 2.0**40  # steps per 1.0
 STOPPED = 128 + signal.SIGTERM
-State = tuple[dict[str, Any], dict[str, np.ndarray]]  # contents of a checkpoint: values, arrays
+State = tuple[dict[str, Any], dict[str, np.ndarray]]  # values and arrays of a checkpoint
 
 
 class Problem(Exception):
-    """Stops the run; the text is for the operator."""
+    """An error that ends the run, with a message for the operator."""
 
 
 def make_data(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Images and labels: ten patterns, each shifted by up to a pixel, under stronger noise."""
+    """Return images and labels: ten patterns, each shifted by up to one pixel, with noise."""
     rng = np.random.default_rng(seed)
     patterns = (rng.random((LAYERS[-1], 8, 8)) < 0.4).astype(np.float32)
     labels = (rng.random(SAMPLES) * LAYERS[-1]).astype(np.int64)
     moves = (rng.random((2, SAMPLES, 1)) * 3).astype(np.int64) - 1
     rows, columns = (np.arange(8) + moves) % 8
     images = patterns[labels[:, None, None], rows[:, :, None], columns[:, None, :]]
-    # 64-bit: numpy 1.22 changed its 32-bit random numbers.
+    # 64-bit: numpy 1.22 changed the sequence of 32-bit random numbers.
     images += (rng.random(images.shape) * 1.5 - 1.15).astype(np.float32)
     return images.reshape(SAMPLES, LAYERS[0]), labels
 
 
 def product_in_order(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """a @ b with additions in a fixed order: the same bits on every CPU and with every BLAS."""
+    """Return a @ b, added in a fixed order: bit-identical on every CPU and with every BLAS."""
     total = a[..., :1] * b[..., :1, :]
     for k in range(1, a.shape[-1]):
         total += a[..., k : k + 1] * b[..., k : k + 1, :]
@@ -59,20 +60,18 @@ def product_in_order(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def with_ones(x: np.ndarray) -> np.ndarray:
-    """The input of a layer: the last row of its weights is the bias."""
+    """Append a constant input for the last row of a layer's weights, the bias."""
     return np.concatenate([x, np.ones_like(x[..., :1])], axis=-1)
 
 
 class Model:
-    """Layers with ReLU between them. Arrays are [shard, sample, feature]; the loss is half the
-    squared error.
-    """
+    """Layers with ReLU between them; arrays are [shard, sample, feature]. Loss: half the square."""
 
     def __init__(self, seed: int, product: Callable[..., np.ndarray] = np.matmul) -> None:
         self.product = product
         shapes = [(inputs + 1, outputs) for inputs, outputs in zip(LAYERS, LAYERS[1:])]
         sizes = [rows * columns for rows, columns in shapes]
-        # One vector, last layer first: the part that the backward pass has finished is contiguous.
+        # One vector, the last layer first: the gradients finished so far are one contiguous slice.
         self.places = [sum(sizes[number + 1 :]) for number in range(len(sizes))]
         self.weights = np.zeros(sum(sizes), np.float32)
         pieces = [slice(place, place + size) for place, size in zip(self.places, sizes)]
@@ -82,9 +81,7 @@ class Model:
             layer[:-1] = (2 * rng.random(layer[:-1].shape) - 1) * np.sqrt(6 / layer.shape[0])
 
     def forward(self, images: np.ndarray, labels: np.ndarray) -> tuple[float, int]:
-        """Return the sum of losses and the number of right answers; store the values that
-        `backward` needs.
-        """
+        """Return the sum of losses and the number of correct answers; `backward` uses the rest."""
         self.inputs = [with_ones(images)]
         for layer in self.layers[:-1]:
             self.inputs.append(with_ones(np.maximum(self.product(self.inputs[-1], layer), 0)))
@@ -94,9 +91,7 @@ class Model:
         return float((self.error**2).sum() / 2), int(right)
 
     def backward(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield (position in the vector, gradient by shard) of each layer as soon as it is
-        computed.
-        """
+        """Yield (offset in the vector, gradient by shard) of each layer once it is computed."""
         error = self.error / np.float32(SHARDS * SHARD)
         for number in reversed(range(len(self.layers))):
             inputs, layer = self.inputs[number], self.layers[number]
@@ -106,30 +101,30 @@ class Model:
 
 
 class Reducer:
-    """Sums gradients over all ranks, one bucket at a time, while others are still being computed.
+    """Sums gradients over all ranks, one bucket at a time, while others are still computed.
 
-    Sums of floats depend on their order and thus on the number of ranks. Sums of integers do not:
-    `int64` rounds the gradient of each shard, which does not depend on the rank, to a multiple of
-    2^-40, and everything after that is exact. `float16` halves the bytes; each rank adds its
-    rounding error to its next gradient (error feedback).
+    Sums of floats depend on their order, and therefore on the number of ranks. Sums of integers do
+    not: `int64` rounds the gradient of each shard to a multiple of 2^-40. A shard has the same
+    gradient on any rank, and all later sums are exact. `float16` halves the traffic; a rank adds
+    its rounding errors to its next gradient (error feedback).
     """
 
     def __init__(self, start: Callable[[np.ndarray], Any], kind: str, size: int, bucket: int):
-        self.start = start  # starts an in-place sum over all ranks and returns its request
+        self.start = start  # starts a sum over all ranks in place and returns its request
         self.sums = np.zeros(size, kind)
         self.owed = np.zeros(size if kind == "float16" else 0, np.float32)
         self.bucket = max(1, bucket // self.sums.itemsize)
         self.sent, self.requests = 0, []  # type: int, list[Any]
 
     def add(self, place: int, shards: np.ndarray) -> None:
-        """Add the gradients of a layer; layers come in the order of their positions."""
+        """Add the gradients of a layer; layers arrive in the order of their offsets."""
         shards = shards.reshape(len(shards), -1)
         here = slice(place, place + shards.shape[1])
         self.sums[here] = self._encoded(here, shards)
         while here.stop - self.sent >= self.bucket:
             self._send(self.sent + self.bucket)
         for request in self.requests:
-            request.Test()  # an MPI without a progress thread only moves data when it is called
+            request.Test()  # without a progress thread, MPI moves data only when called
 
     def _encoded(self, here: slice, shards: np.ndarray) -> np.ndarray:
         if self.sums.dtype == np.int64:
@@ -161,7 +156,7 @@ class Reducer:
 
 
 def pack(values: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
-    """A checkpoint: a line with the checksum of the rest, then a .npz file."""
+    """Return a checkpoint: one line with the checksum of the rest, then a .npz file."""
     body = io.BytesIO()
     np.savez(body, values=np.frombuffer(json.dumps(values).encode(), np.uint8), **arrays)
     checksum = hashlib.sha256(body.getvalue()).hexdigest()
@@ -178,7 +173,7 @@ def unpack(data: bytes) -> State:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write the file atomically, even in the event of a power failure."""
+    """Write a file atomically, even if power is lost."""
     partial = path.with_name(f".{path.name}.partial")
     try:
         with open(partial, "wb") as file:
@@ -195,18 +190,18 @@ def write(path: Path, data: bytes) -> None:
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """Checkpoints, newest first."""
+    """Return the checkpoints in a folder, newest first."""
     return sorted(folder.glob("train-*.checkpoint"), reverse=True)
 
 
 def save(folder: Path, step: int, data: bytes) -> None:
     write(folder / f"train-{step:09d}.checkpoint", data)
-    for old in checkpoints(folder)[KEPT:]:
+    for old in checkpoints(folder)[RETAINED:]:
         old.unlink()
 
 
 def newest(folder: Path) -> Optional[State]:
-    """The newest complete checkpoint. Damaged ones are renamed and ignored."""
+    """Return the newest intact checkpoint. Broken ones are renamed."""
     for path in checkpoints(folder):
         try:
             return unpack(path.read_bytes())
@@ -217,22 +212,20 @@ def newest(folder: Path) -> Optional[State]:
 
 
 def prepare(name: Optional[str], size: int, restart: bool) -> Path:
-    """The checkpoint directory, after checking that checkpoints of this size can be written to
-    it.
-    """
+    """Return the directory of checkpoints after writing a test file of their total size."""
     if not name:
         raise Problem("no directory for checkpoints: --checkpoints or CLUSTER_CHECKPOINT_DIR")
     folder = Path(name)
     try:
-        folder.mkdir(exist_ok=True)  # without parents, so that an unmounted file system is noticed
+        folder.mkdir(exist_ok=True)  # without parents, to detect a file system that is not mounted
         for left in folder.glob(".train-*.partial"):  # left by a run that was killed
             left.unlink()
         test = folder / "train-test"
-        size *= KEPT + 1 - min(KEPT, len(checkpoints(folder)))
+        size *= RETAINED + 1 - min(RETAINED, len(checkpoints(folder)))
         write(test, b"\1" * size)
         test.unlink()
     except OSError as error:
-        reason = f"{error.strerror}; it needs room for {size} bytes"
+        reason = f"{error.strerror}; {size} bytes of free space are required"
         raise Problem(f"no checkpoints can be written to {folder}: {reason}") from error
     for path in checkpoints(folder) if restart else []:
         path.rename(f"{path}.old")
@@ -240,16 +233,16 @@ def prepare(name: Optional[str], size: int, restart: bool) -> Path:
 
 
 def differing(digests: list[tuple[str, str]]) -> list[str]:
-    """Ranks, with hosts, whose weights differ from those of most; from (digest, host) by rank."""
+    """Return the ranks whose digest is not the most frequent; takes (digest, host) by rank."""
     usual = collections.Counter(digest for digest, _ in digests).most_common(1)[0][0]
     return [f"{rank} on {host}" for rank, (own, host) in enumerate(digests) if own != usual]
 
 
 class Run:
-    """The work of all ranks around their steps: resume, agree on each step, save, finish."""
+    """Common to all ranks and programs: resume, agree on each step, save, finish."""
 
     def __init__(self, MPI: Any, options: argparse.Namespace, stop: list[int], sums: str) -> None:
-        self.comm = MPI.COMM_WORLD.Dup()  # other libraries send no messages on it
+        self.comm = MPI.COMM_WORLD.Dup()  # separate from the messages of other libraries
         self.in_place = MPI.IN_PLACE
         self.options, self.stop = options, stop
         self.what = {"seed": options.seed, "sums": sums}
@@ -260,7 +253,7 @@ class Run:
         self.folder: Optional[Path] = None
 
     def resume(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Load these arrays from the newest checkpoint; without one, they stay as they are."""
+        """Return the arrays of the newest checkpoint, or `arrays` if there is none."""
         state, ranks = None, self.comm.size
         if self.comm.rank == 0:
             if ranks > SHARDS:
@@ -287,19 +280,19 @@ class Run:
         return pack(values, arrays)
 
     def batches(self) -> Iterator[np.ndarray]:
-        """Yield the samples of this rank for each step: [shard, sample]."""
+        """Yield the samples of this rank for each step, as [shard, sample]."""
         mine = np.array_split(np.arange(SHARDS), self.comm.size)[self.comm.rank]
         self.began = time.monotonic()
         while self.step < self.options.steps and not self.stopped:
             yield (self.rng.random((SHARDS, SHARD)) * SAMPLES).astype(np.int64)[mine]
 
     def add(self, loss: float, right: int) -> None:
-        """Start to sum the ranks' figures for this step."""
+        """Start summing loss, correct answers and stop signals of this step."""
         self.status = np.array([loss, right, len(self.stop)], np.float64)
         self.agreed = self.comm.Iallreduce(self.in_place, self.status)
 
     def finish(self, arrays: Callable[[], dict[str, np.ndarray]]) -> None:
-        """Finish the step; save the result of `arrays` if a checkpoint is due."""
+        """Finish the step, and save the result of `arrays` at a checkpoint."""
         self.agreed.Wait()
         self.step, self.counted = self.step + 1, self.counted + SHARDS * SHARD
         self.stopped = self.status[2] > 0  # the same on every rank
@@ -331,9 +324,7 @@ class Run:
             print(text, flush=True)
 
     def _give_up(self, reason: str) -> None:
-        """Fail for an error that all ranks have found in the same step: rank 0 prints it and stops
-        the job.
-        """
+        """Raise an error that all ranks detect at the same step. Only rank 0 prints it."""
         if self.comm.rank:
             self.comm.Barrier()
         raise Problem(reason)
@@ -353,7 +344,7 @@ def train(MPI: Any, options: argparse.Namespace, stop: list[int]) -> int:
     def add_halves(inputs: Any, sums: Any, _: Any) -> None:
         np.frombuffer(sums, np.float16)[:] += np.frombuffer(inputs, np.float16)
 
-    # MPI cannot sum 16-bit floats: they are sent as integers, and numpy adds them.
+    # MPI has no sum of 16-bit floats: they are sent as integers, and numpy adds them.
     operation = MPI.Op.Create(add_halves, commute=True) if options.compress else MPI.SUM
 
     def start(values: np.ndarray) -> Any:
@@ -372,7 +363,7 @@ def train(MPI: Any, options: argparse.Namespace, stop: list[int]) -> int:
 
     found = run.resume(arrays())
     model.weights[:], velocity[:] = found["weights"], found["velocity"]
-    reducer.owed[:] = found["owed"] if run.comm.rank == 0 else 0  # all pending errors
+    reducer.owed[:] = found["owed"] if run.comm.rank == 0 else 0  # the sum over all ranks
     for chosen in run.batches():
         if not options.deterministic:
             chosen = chosen.reshape(1, -1)  # one product for all shards of this rank
@@ -387,26 +378,26 @@ def train(MPI: Any, options: argparse.Namespace, stop: list[int]) -> int:
 
 
 def parser(description: str) -> argparse.ArgumentParser:
-    """Parser for the options that the examples share."""
+    """Return a parser with the options that the examples share."""
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     for name, value, text in (
-        ("--steps", 400, "of the whole run"),
-        ("--seed", 1, "of data, weights and batches"),
-        ("--report", 20, "a line every so many steps"),
-        ("--every", 50, "a checkpoint every so many steps"),
-        ("--bucket-kib", 8, "size of a bucket of gradients"),
+        ("--steps", 400, "steps of the whole run"),
+        ("--seed", 1, "seed of data, weights and batches"),
+        ("--report", 20, "print a line every N steps"),
+        ("--every", 50, "write a checkpoint every N steps"),
+        ("--bucket-kib", 8, "size of a bucket of gradients in KiB"),
     ):
         parser.add_argument(name, type=int, default=value, metavar="N", help=f"{text} ({value})")
-    parser.add_argument("--restart", action="store_true", help="set checkpoints aside as *.old")
-    there = os.environ.get("CLUSTER_CHECKPOINT_DIR")
-    parser.add_argument("--checkpoints", metavar="DIR", default=there, help=f"({there})")
+    parser.add_argument("--restart", action="store_true", help="rename checkpoints to *.old")
+    default = os.environ.get("CLUSTER_CHECKPOINT_DIR")
+    parser.add_argument("--checkpoints", metavar="DIR", default=default, help=f"({default})")
     return parser
 
 
 def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
     options = parser.parse_args()
     if min(options.steps, options.report, options.every, options.bucket_kib) < 1:
-        parser.error("--steps, --report, --every and --bucket-kib are at least 1")
+        parser.error("--steps, --report, --every and --bucket-kib must be at least 1")
     return options
 
 
@@ -414,13 +405,13 @@ def arguments() -> argparse.Namespace:
     own = parser(__doc__)
     either = own.add_mutually_exclusive_group()
     either.add_argument("--deterministic", action="store_true", help="exact sums of gradients")
-    either.add_argument("--compress", choices=["fp16"], help="gradients travel in 16 bits")
+    either.add_argument("--compress", choices=["fp16"], help="send gradients as 16-bit floats")
     return parsed(own)
 
 
 def launch(name: str, program: Callable[..., int], options: argparse.Namespace) -> int:
-    """Run one rank of the program and return its exit status."""
-    from mpi4py import MPI  # imported here, so that the rest works without MPI
+    """Run a rank of the program and return its exit status."""
+    from mpi4py import MPI  # not at the top: tests import this file without MPI
 
     stop: list[int] = []
     for number in (signal.SIGTERM, signal.SIGUSR1):
@@ -430,7 +421,7 @@ def launch(name: str, program: Callable[..., int], options: argparse.Namespace) 
     except Exception as error:
         text = str(error) if isinstance(error, Problem) else traceback.format_exc()
         where = f"rank {MPI.COMM_WORLD.rank} on {socket.gethostname()}"
-        sys.stderr.write(f"{name}: {where}: {text}\n")  # immediately, as mpirun is about to exit
+        sys.stderr.write(f"{name}: {where}: {text}\n")  # unbuffered: mpirun exits soon
         MPI.COMM_WORLD.Abort(1)
         return 1
 

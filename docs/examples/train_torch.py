@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Data-parallel training of train.py's classifier with PyTorch, described in README.md.
+"""Data-parallel training of train.py's classifier with PyTorch; see README.md.
 
 mpirun -np 32 --hostfile /etc/baremetal-mpi-roce/hostfile python3 train_torch.py --backend nccl
 """
@@ -17,22 +17,21 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: ranks share a nod
 import numpy as np
 import torch
 import torch.distributed as dist
-import train  # train.py, in the same directory
+import train  # train.py in the same directory
 from torch.nn.functional import one_hot, pad, relu
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-RATE, MOMENTUM = 0.125, 0.9  # a power of two: the same bits with or without fused multiply-add
+RATE, MOMENTUM = 0.125, 0.9  # a power of two: the same bits with and without fused multiply-add
 BATCH = train.SHARDS * train.SHARD
-# MPI provides rank and size. The GPU must be chosen before MPI starts; the launcher sets one of
-# these:
+# MPI provides rank and size, but the GPU must be selected before MPI starts. Launchers set one of:
 LOCAL_RANK = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 
 
 class ExactProduct(torch.autograd.Function):
-    """x @ weights with additions in a fixed order, and gradients that can be summed in any order.
+    """x @ weights, added in a fixed order, with gradients that can be summed in any order.
 
     The gradient of each shard is rounded to a multiple of 2^-40. In 64-bit floats, sums of such
-    numbers are exact up to 2^13, whatever the library and the number of ranks.
+    numbers are exact up to 2^13, with any library and any number of ranks.
     """
 
     @staticmethod
@@ -67,9 +66,7 @@ class Model(torch.nn.Module):
 
 
 class Reducer(train.Reducer):
-    """Sums gradients over all ranks with mpi4py, one bucket at a time, while others are being
-    computed.
-    """
+    """Sums gradients over all ranks with mpi4py, bucket by bucket, while others are computed."""
 
     def __init__(self, MPI: Any, comm: Any, parameters: list[Any], bucket: int, device: Any):
         size = sum(parameter.numel() for parameter in parameters)
@@ -78,7 +75,7 @@ class Reducer(train.Reducer):
         self.MPI, self.comm = MPI, comm
         self.sums: Any = torch.zeros(size, dtype=first.dtype, device=device)
         self.pieces, place = [], 0
-        for parameter in reversed(parameters):  # in backward order
+        for parameter in reversed(parameters):  # in the order of the backward pass
             piece = self.sums[place : place + parameter.numel()]
             self.pieces.append((parameter, piece.view_as(parameter)))
             parameter.register_hook(lambda found, place=place: self.add(place, found[None]))
@@ -86,33 +83,33 @@ class Reducer(train.Reducer):
 
     def _start(self, values: Any) -> Any:
         if values.is_cuda:
-            torch.cuda.current_stream().synchronize()  # MPI does not know about CUDA streams
+            torch.cuda.current_stream().synchronize()  # MPI does not know CUDA streams
         buffer = values if values.is_cuda else values.numpy()
         return self.comm.Iallreduce(self.MPI.IN_PLACE, buffer)
 
     def _encoded(self, here: slice, shards: Any) -> Any:
-        return shards[0]  # from the GPU to the host, if MPI sums there
+        return shards[0]  # add() copies it to the host if MPI sums there
 
     def use(self) -> None:
-        """Wait for the sums, and store them as the gradients."""
+        """Wait for the sums and store them as gradients."""
         self._wait()
         for parameter, piece in self.pieces:
             parameter.grad = piece.to(parameter.device)
 
 
 def takes_gpu_buffers(MPI: Any) -> bool:
-    """Whether this MPI (Open MPI, MPICH and their derivatives) reports that it is CUDA-aware."""
+    """Return whether MPI reports CUDA support, as Open MPI, MPICH and their derivatives do."""
     query = getattr(ctypes.CDLL(MPI.__file__), "MPIX_Query_cuda_support", None)
     return bool(query and query())
 
 
 def join(MPI: Any, comm: Any, backend: str) -> None:
-    """Create torch's process group for the ranks of MPI."""
+    """Create the process group of torch from the ranks of MPI."""
     if backend == "mpi":
         if not dist.is_mpi_available():
             text = f"torch {torch.__version__} is built without MPI"
             raise train.Problem(
-                f"{text}: --backend mpi4py, gloo or nccl, or a build of torch's own"
+                f"{text}: use --backend mpi4py, gloo or nccl, or build torch with MPI"
             )
         if MPI.Query_thread() != MPI.THREAD_MULTIPLE:  # torch calls MPI from a thread
             raise train.Problem("--backend mpi needs an MPI with MPI_THREAD_MULTIPLE")
@@ -120,8 +117,8 @@ def join(MPI: Any, comm: Any, backend: str) -> None:
         return
     if backend == "nccl" and not (dist.is_nccl_available() and torch.cuda.is_available()):
         text = f"torch {torch.__version__} sees no GPU, or has no NCCL"
-        raise train.Problem(f"{text}: --backend mpi4py or gloo")
-    # The kernel chooses a free port. The host's name is its address on the management network.
+        raise train.Problem(f"{text}: use --backend mpi4py or gloo")
+    # The kernel selects a free port. The host name resolves to the management address.
     place, common = None, {"world_size": comm.size, "wait_for_workers": False}
     if comm.rank == 0:
         store = dist.TCPStore(socket.gethostname(), 0, is_master=True, **common)
@@ -133,7 +130,7 @@ def join(MPI: Any, comm: Any, backend: str) -> None:
 
 
 def add_up(bucket: Any) -> Any:
-    """Sum, where DistributedDataParallel would divide by the number of ranks and thus round."""
+    """Sum gradients. DistributedDataParallel would also divide, and therefore round."""
     work = dist.all_reduce(bucket.buffer(), async_op=True)
     return work.get_future().then(lambda done: done.value()[0])
 
@@ -150,7 +147,7 @@ def train_torch(MPI: Any, options: argparse.Namespace, stop: list[int]) -> int:
     parameters = list(model.parameters())
     momentum = [torch.zeros_like(parameter) for parameter in parameters]
     optimizer = torch.optim.SGD(parameters, lr=RATE, momentum=MOMENTUM)
-    for parameter, own in zip(parameters, momentum):  # every checkpoint has it
+    for parameter, own in zip(parameters, momentum):  # created now, so that each checkpoint has it
         optimizer.state[parameter]["momentum_buffer"] = own
     parts = {"weights": parameters, "momentum": momentum}
 
@@ -194,7 +191,7 @@ def arguments() -> argparse.Namespace:
         "--backend",
         choices=["mpi4py", "gloo", "nccl", "mpi"],
         default="mpi4py",
-        help="what sums gradients: mpi4py, or DistributedDataParallel with one of torch's (mpi4py)",
+        help="sum gradients with mpi4py, or with DistributedDataParallel and this backend (mpi4py)",
     )
     return train.parsed(own)
 

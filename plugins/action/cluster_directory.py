@@ -9,6 +9,7 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 
 from ..module_utils.software.software_set import SoftwareSet
+from ..modules.cluster_directory import ARGUMENTS
 from ..plugin_utils.actions import NodeAction
 from ..plugin_utils.model import digest, facts, inventory_rules, names, role_variables
 from ..plugin_utils.model.software_rules import REFUSED, evaluate
@@ -22,13 +23,7 @@ class ActionModule(NodeAction):
     _requires_connection = False
 
     def act(self, task_vars: Any) -> dict[str, Any]:
-        _spec, arguments = self.validate_argument_spec(
-            argument_spec={
-                "role_variables": {"type": "bool", "default": False},
-                "domain": {"type": "str"},
-                "needs": {"type": "str"},
-            }
-        )
+        _spec, arguments = self.validate_argument_spec(argument_spec=ARGUMENTS)
         if arguments["needs"]:
             _check_limit(arguments["needs"], task_vars)
         findings = Findings()

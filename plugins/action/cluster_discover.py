@@ -10,6 +10,7 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 
 from ..module_utils.core.text import counted, some
+from ..modules.cluster_discover import ARGUMENTS
 from ..plugin_utils.actions import NodeAction
 from ..plugin_utils.answers import AnswerError
 from ..plugin_utils.discover import differences
@@ -26,12 +27,7 @@ class ActionModule(NodeAction):
     _requires_connection = False
 
     def act(self, task_vars: Any) -> dict[str, Any]:
-        _spec, given = self.validate_argument_spec(
-            argument_spec={
-                "read": {"type": "str", "required": True},
-                "path": {"type": "path", "default": "cluster.draft.yml"},
-            }
-        )
+        _spec, given = self.validate_argument_spec(argument_spec=ARGUMENTS)
         hostvars = task_vars["hostvars"]
         machines, lost = [], []
         for host in task_vars["ansible_play_hosts_all"]:

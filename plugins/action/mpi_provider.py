@@ -12,6 +12,7 @@ from ansible.errors import AnsibleActionFail
 from ..module_utils.core.distribution import Distribution, distribution_of
 from ..module_utils.core.part import PlanError
 from ..module_utils.software.software_set import SoftwareSet
+from ..modules.mpi_provider import ARGUMENTS
 from ..plugin_utils.actions import NodeAction
 from ..plugin_utils.answers import AnswerError
 from ..plugin_utils.mpi.providers import (
@@ -29,17 +30,17 @@ MODULE = "baremetal.mpi_roce.mpi_provider"
 
 class ActionModule(NodeAction):
     def act(self, task_vars: Any) -> dict[str, Any]:
-        given = self._task.args
-        software = SoftwareSet.of(given.get("software") or {})
+        _spec, given = self.validate_argument_spec(argument_spec=ARGUMENTS)
+        software = SoftwareSet.of(given["software"])
         facts = task_vars["ansible_facts"]
-        rails = bool(given.get("rails"))
+        rails = bool(given["rails"])
         controller = Controller(
             wheels=Path(task_vars.get("inventory_dir") or ".", software.mpi.wheels),
-            cache=Path(given.get("build_cache") or "."),
+            cache=Path(given["build_cache"] or "."),
         )
         try:
             distribution = distribution_of(facts["distribution"], facts["distribution_version"])
-            host = self._installation(software, distribution, task_vars)
+            host = self._installation(software, distribution, given["python"], task_vars)
             provider = provider_of(
                 software.mpi, distribution, has_doca(software, rails), host, controller
             )
@@ -49,10 +50,10 @@ class ActionModule(NodeAction):
         except AnswerError as error:
             raise AnsibleActionFail(
                 f"mpi: {error}, which names files of the controller: find out who has changed its "
-                f"{given.get('python')} before the host is used again"
+                f"{given['python']} before the host is used again"
             ) from None
-        packages = list(given.get("packages") or provider.packages)
-        if not given.get("packages") and given.get("transport", "rc") == "rc" and rails:
+        packages = given["packages"] or list(provider.packages)
+        if not given["packages"] and given["transport"] == "rc" and rails:
             packages += provider.rdma_packages
         return {
             "changed": False,
@@ -62,21 +63,17 @@ class ActionModule(NodeAction):
                 name: value for name, value in asdict(provider.layout).items() if value is not None
             },
             "unpack": [asdict(item) for item in provider.unpack()],
-            **_build(provider, list(given.get("build_packages") or [])),
+            **_build(provider, given["build_packages"]),
         }
 
     def _installation(
-        self, software: SoftwareSet, distribution: Distribution, task_vars: Any
+        self, software: SoftwareSet, distribution: Distribution, python: str, task_vars: Any
     ) -> Optional[Installation]:
         """State of the host; None for the distribution's MPI, which does not depend on it."""
         prefix = prefix_of(software.mpi, distribution)
         if not prefix:
             return None
-        arguments = {
-            "prefix": prefix,
-            "mpi4py": software.mpi.mpi4py,
-            "python": self._task.args.get("python", "/usr/bin/python3"),
-        }
+        arguments = {"prefix": prefix, "mpi4py": software.mpi.mpi4py, "python": python}
         answer = self._execute_module(MODULE, module_args=arguments, task_vars=task_vars)
         if answer.get("failed"):
             raise PlanError(str(answer.get("msg")).removeprefix("mpi: "))

@@ -13,21 +13,21 @@ description:
   - Fails, before any host is touched, if C(roce_qos) or a C(cluster_) variable of a host differs
     from the compiled model, and names host and variable. Change C(cluster.yml) instead.
   - Fails on an inventory without a cluster model.
-options:
+options: # generated from layers/any.yml by tools/generate_layers.py
   role_variables:
-    description:
-      - Whether to validate the variables of this collection's roles too, as set by the inventory
-        and the command line for every host, against the C(meta/argument_specs.yml) of the roles.
     type: bool
     default: false
+    description: Whether to validate the variables of this collection's roles too, as set by the
+      inventory and the command line for every host, against the C(meta/argument_specs.yml) of the
+      roles.
   domain:
+    type: str
     description:
       - DNS domain of the cluster, or empty. With a domain, canonical names are fully qualified.
       - RV(names) is returned, and names are checked, only if this option is given.
-    type: str
   needs:
-    description: A group of which C(--limit) must include a host; otherwise the task fails.
     type: str
+    description: A group of which C(--limit) must include a host; otherwise the task fails.
 notes:
   - Runs on the controller and opens no connection. Use C(run_once).
 seealso:
@@ -70,3 +70,9 @@ names:
   returned: when O(domain) is given
 findings: {type: list, elements: str, returned: failure, description: Errors.}
 """
+
+ARGUMENTS = {
+    "role_variables": {"type": "bool", "default": False},
+    "domain": {"type": "str"},
+    "needs": {"type": "str"},
+}

@@ -22,12 +22,12 @@ description:
     from the majority are listed.
   - With a model (V(baremetal.mpi_roce.cluster) inventory), lists the differences from it, and
     writes nothing.
-options:
+options: # generated from layers/any.yml by tools/generate_layers.py
   read: {type: str, required: true, description: Name of the registered variable.}
   path:
-    description: File of the draft on the controller. An existing file is not overwritten.
     type: path
     default: cluster.draft.yml
+    description: File of the draft on the controller. An existing file is not overwritten.
 notes:
   - Runs on the controller and opens no connection. Use C(run_once).
 seealso:
@@ -58,3 +58,8 @@ differences:
   returned: success
 not_read: {type: list, elements: str, returned: success, description: Hosts that were not read.}
 """
+
+ARGUMENTS = {
+    "read": {"type": "str", "required": True},
+    "path": {"type": "path", "default": "cluster.draft.yml"},
+}

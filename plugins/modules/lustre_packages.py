@@ -12,12 +12,12 @@ description:
   - Called by the action plugin of M(baremetal.mpi_roce.shared_storage), before that module, on a
     host that mounts Lustre and for which a method is set. Packages are never changed while Lustre
     is mounted.
-options:
+options: # generated from layers/storage.yml by tools/generate_layers.py
   packages: {type: dict, required: true, description: Key C(packages) of C(shared_storage_lustre).}
-  key: {type: str, required: true, description: "Public key of the repository, in base64."}
+  key: {type: str, required: true, description: 'Public key of the repository, in base64.'}
   root: {type: path, default: /, description: Directory below which C(sys) and C(proc) are read.}
   o2ib: {type: bool, default: false, description: Whether LNet has a network over RDMA.}
-  rdma_source: {type: str, default: "", description: "RDMA drivers, C(doca) or C(inbox)."}
+  rdma_source: {type: str, default: '', description: 'RDMA drivers, C(doca) or C(inbox).'}
 """
 
 EXAMPLES = r"""
@@ -61,15 +61,18 @@ def converge(given: Mapping[str, Any], node: Node) -> Settled:
     return Settled(settle([part], node))
 
 
+ARGUMENTS = {
+    "packages": {"type": "dict", "required": True},
+    "key": {"type": "str", "required": True, "no_log": False},
+    "root": {"type": "path", "default": "/"},
+    "o2ib": {"type": "bool", "default": False},
+    "rdma_source": {"type": "str", "default": ""},
+}
+
+
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={
-            "packages": {"type": "dict", "required": True},
-            "key": {"type": "str", "required": True, "no_log": False},
-            "root": {"type": "path", "default": "/"},
-            "o2ib": {"type": "bool", "default": False},
-            "rdma_source": {"type": "str", "default": ""},
-        },
+        argument_spec=ARGUMENTS,
         supports_check_mode=True,
     )
     carry_out(module, LAYER, partial(converge, module.params))

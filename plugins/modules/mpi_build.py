@@ -13,19 +13,22 @@ description:
     The archives, named as in O(builds), are already in its directory C(archives).
   - The action plugin of the same name runs it detached, shows its steps, and stores the pack on
     the controller. With O(read) it only determines which host must build, and changes nothing.
-options:
+options: # generated from layers/mpi.yml by tools/generate_layers.py
   prefix: {type: path, required: true, description: Directory to which the result is unpacked.}
   builds:
-    description: Builds in their order, from C(cluster_software.mpi.sources.builds).
     type: list
     elements: dict
     default: []
+    description: Builds in their order, from C(cluster_software.mpi.sources.builds).
   jobs: {type: int, default: 16, description: Number of parallel compilers.}
   time_limit_s: {type: float, default: 3600, description: Seconds after which the build is stopped.}
-  pack: {type: path, description: "File of the result on the controller, for this distribution."}
-  read: {type: str, description: Variable that hosts registered in the role's tasks/wanted.yml.}
+  pack: {type: path, description: 'File of the result on the controller, for this distribution.'}
+  read:
+    type: str
+    description: Variable in which each host registered its MPI with
+      M(baremetal.mpi_roce.mpi_provider).
   cuda: {type: bool, default: false, description: Whether the building host needs the CUDA toolkit.}
-  run_id: {type: str, default: "", description: Name of this run.}
+  run_id: {type: str, default: '', description: Name of this run.}
 attributes:
   check_mode:
     description: Builds nothing.
@@ -60,19 +63,21 @@ from ..module_utils.core.locks import LOCKS, HeldError, alone, progress
 from ..module_utils.core.part import StepError
 from ..module_utils.mpi import build
 
+ARGUMENTS = {
+    "prefix": {"type": "path", "required": True},
+    "builds": {"type": "list", "elements": "dict", "default": []},
+    "jobs": {"type": "int", "default": 16},
+    "time_limit_s": {"type": "float", "default": 3600},
+    "pack": {"type": "path"},
+    "read": {"type": "str"},
+    "cuda": {"type": "bool", "default": False},
+    "run_id": {"type": "str", "default": ""},
+}
+
 
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={
-            "prefix": {"type": "path", "required": True},
-            "builds": {"type": "list", "elements": "dict", "default": []},
-            "jobs": {"type": "int", "default": 16},
-            "time_limit_s": {"type": "float", "default": 3600},
-            "pack": {"type": "path"},
-            "read": {"type": "str"},
-            "cuda": {"type": "bool", "default": False},
-            "run_id": {"type": "str", "default": ""},
-        },
+        argument_spec=ARGUMENTS,
         supports_check_mode=True,
     )
     given = module.params

@@ -12,35 +12,35 @@ description:
   - Returns what the MPI of C(software.mpi.provider) consists of on this host. Changes nothing.
   - The action plugin of the same name compares checksums of archives and wheels on the controller,
     and fails before any host is changed. The module itself only reads the state of the host.
-options:
+options: # generated from layers/mpi.yml by tools/generate_layers.py
   software:
-    description: Software set of the cluster, as in C(cluster_software); empty for the distribution.
     type: dict
     default: {}
+    description: Software set of the cluster, as in C(cluster_software); empty for the distribution.
   transport:
-    description: Transport between nodes. V(rc) on a host with O(rails) adds packages for RDMA.
     type: str
     choices: [tcp, rc]
     default: rc
+    description: Transport between nodes. V(rc) on a host with O(rails) adds packages for RDMA.
   rails:
-    description: Rails of this host, as in C(cluster_rails).
     type: list
     elements: dict
     default: []
+    description: Rails of this host, from the cluster model; empty on a launcher.
   packages:
+    type: list
+    elements: str
+    default: []
     description: Packages to install instead of the provider's.
-    type: list
-    elements: str
-    default: []
   build_packages:
-    description: Packages to install before a build, instead of the distribution's.
     type: list
     elements: str
     default: []
+    description: Packages to install before a build, instead of the distribution's.
   build_cache: {type: path, description: Directory of the controller with packs of builds.}
-  python: {type: path, default: /usr/bin/python3, description: Interpreter of MPI programs.}
-  prefix: {type: str, default: "", description: Directory of the MPI; set by the action plugin.}
-  mpi4py: {type: str, default: "", description: Version of mpi4py; set by the action plugin.}
+  python: {type: path, default: /usr/bin/python3, description: Python interpreter of MPI programs.}
+  prefix: {type: str, default: '', description: Directory of the MPI; set by the action plugin.}
+  mpi4py: {type: str, default: '', description: Version of mpi4py; set by the action plugin.}
 attributes:
   check_mode:
     description: Reads the host as without check mode.
@@ -96,19 +96,22 @@ TAG = 'import sys; print("cp%d%d" % sys.version_info[:2])'
 TOOLKIT = Path("/usr/local/cuda/include")
 
 
+ARGUMENTS = {
+    "software": {"type": "dict", "default": {}},
+    "transport": {"type": "str", "choices": ["tcp", "rc"], "default": "rc"},
+    "rails": {"type": "list", "elements": "dict", "default": []},
+    "packages": {"type": "list", "elements": "str", "default": []},
+    "build_packages": {"type": "list", "elements": "str", "default": []},
+    "build_cache": {"type": "path"},
+    "python": {"type": "path", "default": "/usr/bin/python3"},
+    "prefix": {"type": "str", "default": ""},
+    "mpi4py": {"type": "str", "default": ""},
+}
+
+
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={
-            "software": {"type": "dict", "default": {}},
-            "transport": {"type": "str", "choices": ["tcp", "rc"], "default": "rc"},
-            "rails": {"type": "list", "elements": "dict", "default": []},
-            "packages": {"type": "list", "elements": "str", "default": []},
-            "build_packages": {"type": "list", "elements": "str", "default": []},
-            "build_cache": {"type": "path"},
-            "python": {"type": "path", "default": "/usr/bin/python3"},
-            "prefix": {"type": "str", "default": ""},
-            "mpi4py": {"type": "str", "default": ""},
-        },
+        argument_spec=ARGUMENTS,
         supports_check_mode=True,
     )
     prefix, version = module.params["prefix"], module.params["mpi4py"]

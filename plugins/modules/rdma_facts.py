@@ -15,16 +15,16 @@ description:
   - Distinguishes rails from bridges to the NVSwitches (by vital product data, which only root may
     read), Data Direct functions and BlueField DPUs (by device ID) and storage NICs (no GPU behind
     the same switch), never by name.
-options:
+options: # generated from layers/rdma.yml by tools/generate_layers.py
   root:
-    description: Directory in place of C(/sys), as recorded by C(tools/record_hardware.py).
     type: path
     default: /sys
+    description: Directory instead of C(/sys), as recorded by C(tools/record_hardware.py).
   host:
-    description:
-      - Whether to read the operating system too (C(ip), C(dpkg-query) or C(rpm), C(lldpcli)).
     type: bool
     default: false
+    description: Whether to read the operating system too (C(ip), C(dpkg-query) or C(rpm),
+      C(lldpcli)).
 """
 
 EXAMPLES = r"""
@@ -171,12 +171,15 @@ def model(machine: Machine) -> dict[str, Any]:
     }
 
 
+ARGUMENTS = {
+    "root": {"type": "path", "default": "/sys"},
+    "host": {"type": "bool", "default": False},
+}
+
+
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={
-            "root": {"type": "path", "default": "/sys"},
-            "host": {"type": "bool", "default": False},
-        },
+        argument_spec=ARGUMENTS,
         supports_check_mode=True,
     )
     try:

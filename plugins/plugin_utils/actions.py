@@ -52,9 +52,10 @@ class NodeAction(ActionBase):
             result.update(self.act(task_vars))
         except AnsibleError as error:
             text = str(error)
-            if printable(text) == text:
+            shown = shortened(printable(text), MAX_MESSAGE_CHARACTERS)
+            if shown == text:
                 raise
-            raise type(error)(printable(text)) from None
+            raise type(error)(shown) from None
         if self._executions:
             result[EXECUTIONS] = self._executions
         else:

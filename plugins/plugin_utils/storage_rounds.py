@@ -8,7 +8,7 @@ reduced to numbers within bounds and short strings.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Optional
 
@@ -36,6 +36,9 @@ class Results:
     variables: Mapping[str, Any]
     """Variables of the task: the results of rounds on this host, and of rounds that run once."""
     hostvars: Mapping[str, Mapping[str, Any]]
+    _variables: dict[str, Mapping[str, Any]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     @classmethod
     def from_hostvars(cls, task_vars: Mapping[str, Any]) -> Results:
@@ -43,9 +46,15 @@ class Results:
 
     def _result(self, step: str, host: str = "") -> Mapping[str, Any]:
         """The result of a round; empty if there is none."""
-        variables = self.hostvars[host] if host and host != self.host else self.variables
+        variables = self._of(host) if host and host != self.host else self.variables
         result: Optional[Mapping[str, Any]] = variables.get(f"__shared_storage_{step}")
         return result or {}
+
+    def _of(self, host: str) -> Mapping[str, Any]:
+        """Variables of a host. Each access to `hostvars` assembles all of them."""
+        if host not in self._variables:
+            self._variables[host] = self.hostvars[host]
+        return self._variables[host]
 
     @property
     def token(self) -> str:
@@ -113,7 +122,7 @@ class Results:
 
     def _link(self, host: str, figures: Mapping[str, Any]) -> Optional[table.ServerLink]:
         """The rail over which the host reaches the server, by its own address there."""
-        for rail in self.hostvars[host].get("cluster_rails") or []:
+        for rail in self._of(host).get("cluster_rails") or []:
             if rail.get("address") and rail["address"] == figures.get("own_address"):
                 speed = float(rail.get("speed_gbps") or 0)
                 return table.ServerLink(rail["interface"], speed) if speed else None

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What site.yml costs the controller for 50, 200 and 500 nodes, with canned answers from each host.
+"""Measure the controller's cost of site.yml for 50, 200 and 500 nodes with canned answers.
 
     ./test --bench controller [TAG...]
 
-The connection plugin beside this file answers every module at once, so processor time, memory and
-bytes are the controller's own. Left out are switches, which take sessions, and layers whose result
-depends on figures of others (smoke, verbs, use of storage, SSH probe). Exits with 1 when a limit is
-broken.
+The connection plugin in connection/ answers every module immediately, so CPU time, memory and bytes
+are those of the controller. Switches, which need sessions, and layers that evaluate measurements
+(smoke, verbs, use of storage, SSH probe) are excluded. Exits with 1 if a limit is exceeded.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from tests.bench.inventory import model  # noqa: E402
 SIZES = (50, 200, 500)
 TAGS = ("names", "os", "rdma", "gpu", "rails", "storage", "mpi", "hostfile", "ssh")
 LIMIT_CPU_S = 1.0
-"""Processor seconds of the controller for each host, for the whole site."""
+"""CPU seconds of the controller per host, for the whole site."""
 LIMIT_LINEARITY = 1.15
-"""Processor time a host at 500, to that at 50."""
+"""Ratio of the CPU time per host with 500 nodes to that with 50."""
 LIMIT_MIB = 300.0
 VARIABLES = """\
 ansible_connection: canned
@@ -42,15 +41,15 @@ ssh_trust_state_directory: {folder}/trust
 """
 
 
-class Took(NamedTuple):
+class Cost(NamedTuple):
     cpu_s: float
     mib: float
-    """Most that one process held."""
+    """Peak memory of the largest process."""
     sent: dict[str, tuple[int, int]]
     """Executions and bytes by module."""
 
 
-def measure(nodes: int, tags: tuple[str, ...], folder: Path) -> Took:
+def measure(nodes: int, tags: tuple[str, ...], folder: Path) -> Cost:
     inventory = folder / f"bench{nodes}"
     (inventory / "group_vars").mkdir(parents=True)
     (inventory / "cluster.yml").write_text(model(nodes), encoding="utf-8")
@@ -90,29 +89,29 @@ def measure(nodes: int, tags: tuple[str, ...], folder: Path) -> Took:
         count, total = sent[module]
         sent[module] = count + 1, total + int(size)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Took(used, after.ru_maxrss / 1024, dict(sent))
+    return Cost(used, after.ru_maxrss / 1024, dict(sent))
 
 
 def main(tags: tuple[str, ...]) -> int:
     first = last = 0.0
     over = False
-    took = Took(0.0, 0.0, {})
+    cost = Cost(0.0, 0.0, {})
     for nodes in SIZES:
         with tempfile.TemporaryDirectory(prefix="bench-controller-") as folder:
-            took = measure(nodes, tags, Path(folder))
-        last = took.cpu_s / nodes
+            cost = measure(nodes, tags, Path(folder))
+        last = cost.cpu_s / nodes
         first = first or last
-        over |= last > LIMIT_CPU_S or took.mib > LIMIT_MIB
-        sent = sum(size for _count, size in took.sent.values()) / nodes / 1000
-        executions = sum(count for count, _size in took.sent.values()) / nodes
+        over |= last > LIMIT_CPU_S or cost.mib > LIMIT_MIB
+        sent = sum(size for _count, size in cost.sent.values()) / nodes / 1000
+        executions = sum(count for count, _size in cost.sent.values()) / nodes
         print(
-            f"controller_{nodes}: {last:.2f} s of processor a host (limit {LIMIT_CPU_S:g} s), "
-            f"{took.mib:.0f} MiB (limit {LIMIT_MIB:g}), {executions:.1f} executions and "
-            f"{sent:.0f} kB sent a host",
+            f"controller_{nodes}: {last:.2f} CPU s per host (limit {LIMIT_CPU_S:g} s), "
+            f"{cost.mib:.0f} MiB (limit {LIMIT_MIB:g}), {executions:.1f} executions and "
+            f"{sent:.0f} kB sent per host",
             flush=True,
         )
     print(f"controller_linearity: {last / first:.2f} (limit {LIMIT_LINEARITY:g})")
-    for module, (count, size) in sorted(took.sent.items(), key=lambda each: -each[1][1]):
+    for module, (count, size) in sorted(cost.sent.items(), key=lambda item: -item[1][1]):
         print(f"  {module:<20} {count:>6} executions, {size / count / 1000:.0f} kB each")
     return int(over or last / first > LIMIT_LINEARITY)
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Twenty faults at once on nodes of both families, in two rounds: one verify finds them all and
-nothing else, the commands that it prints repair them, and the next verify is clean. With the time
-of each step.
+"""Time the detection and repair of twenty simultaneous faults on nodes of both families.
 
-The nodes are those of tests/nodes.py; they are made, and removed again, when they are not there.
+In each of two rounds verify.yml must report exactly these faults, the commands that it prints must
+repair them, and the next verify.yml must succeed. The nodes are those of tests/nodes.py. If they
+are not running, they are created and afterwards removed.
 """
 
 from __future__ import annotations
@@ -31,19 +31,22 @@ def timed(name: str, work: Callable[[], object]) -> None:
 
 
 def chosen() -> dict[str, list[faults.Fault]]:
-    """By round: of the layers in turn, so that every layer and host has some; and those around what
-    the collection writes, which the operator undoes by hand."""
+    """Return the faults of each round.
+
+    `mixed` takes faults of each layer in turn, so that every layer and host has some. `manual`
+    takes those that an operator must undo.
+    """
     layers: dict[str, list[faults.Fault]] = {fault.layer: [] for fault in faults.NODE_FAULTS}
     for fault in faults.NODE_FAULTS:
         layers[fault.layer].append(fault)
     turns = range(max(map(len, layers.values())))
-    mixed = [each[turn] for turn in turns for each in layers.values() if turn < len(each)]
-    around = [fault for fault in faults.NODE_FAULTS if fault.undo]
-    return {"mixed": mixed[:CHOSEN], "around": around[-CHOSEN:]}
+    mixed = [of[turn] for turn in turns for of in layers.values() if turn < len(of)]
+    manual = [fault for fault in faults.NODE_FAULTS if fault.undo]
+    return {"mixed": mixed[:CHOSEN], "manual": manual[-CHOSEN:]}
 
 
-def one_round(nodes: Nodes, name: str, made: list[faults.Fault]) -> bool:
-    """Whether all were found and named, nothing else was, and one round of repairs mends them."""
+def run_round(nodes: Nodes, name: str, made: list[faults.Fault]) -> bool:
+    """Return whether exactly the injected faults were reported and one round repaired them."""
     timed(f"{name}_made", lambda: faults.inject(nodes, made))
     seen = nodes.play(*VERIFY, expect=2)
     print(f"faults_{name}_verify: {seen.seconds:.1f} s", flush=True)
@@ -55,21 +58,21 @@ def one_round(nodes: Nodes, name: str, made: list[faults.Fault]) -> bool:
         timed(f"{name}_repair_{words[2]}", lambda words=words: nodes.play(*words))
     after = nodes.play(*VERIFY, expect=None)
     print(f"faults_{name}_verify_after: {after.seconds:.1f} s, exit status {after.rc} (limit 0)")
-    for each in [*missed, *surplus]:
-        print(each, file=sys.stderr)
+    for line in [*missed, *surplus]:
+        print(line, file=sys.stderr)
     return not (missed or surplus or after.rc)
 
 
 def main() -> int:
     nodes = Nodes(INVENTORY)
-    there = nodes.ssh_config.exists()
+    running = nodes.ssh_config.exists()
     try:
         nodes.state(present=True)
         timed("site", lambda: nodes.play("site.yml", "--skip-tags=smoke"))
-        rounds = [one_round(nodes, *each) for each in chosen().items()]
+        rounds = [run_round(nodes, *faults_of) for faults_of in chosen().items()]
         return int(not all(rounds))
     finally:
-        if not there:
+        if not running:
             nodes.state(present=False)
 
 

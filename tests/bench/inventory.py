@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Time and memory of the inventory for 100, 1,000 and 10,000 nodes of 8 rails.
+"""Measure time and memory of the inventory for 100, 1,000 and 10,000 nodes with 8 rails.
 
-`ansible compute --list-hosts` parses the model; `ansible-inventory --list` dumps it as well. At
-each size the dump is timed beside Ansible's own of the same groups, hosts and variables from a YAML
-inventory: most of a dump's time is Ansible's, so the ratio is what the model adds or saves.
+`ansible compute --list-hosts` parses the model; `ansible-inventory --list` also dumps it. Most of
+the time of a dump is spent in Ansible, so each dump is compared with that of a YAML inventory with
+the same groups, hosts and variables.
 
-Prints each figure beside its limit, and exits with 1 when one is broken. The cluster is whole:
-leaves in sets of 8 for 256 nodes, 32 spines, both ends of every cable in the inventory.
+Prints each figure with its limit, and exits with 1 if one is exceeded. The model is complete:
+leaves in sets of 8 for 256 nodes, 32 spines, and both ends of every cable.
 
-Time is by the clock, less the wait for a CPU that others used, by the kernel.
+Times are wall-clock times minus the time spent waiting for a CPU, as counted by the kernel.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ NODES_PER_SET = 256
 
 LIMIT_PARSE_SECONDS = 5.0
 LIMIT_DUMP_RATIO = 1.0
-"""The dump from the model, to that from a YAML inventory of the same content."""
+"""Ratio of the dump of the model to the dump of the equivalent YAML inventory."""
 LIMIT_GIB = 2.0
 LIMIT_LINEARITY = 1.5
-"""What a node takes to parse at 10,000, less the start of Ansible: at most this times 1,000's."""
+"""Ratio of the parse time per node at 10,000 nodes to that at 1,000, without Ansible's start."""
 
 MODEL = """\
 plugin: baremetal.mpi_roce.cluster
@@ -73,8 +73,8 @@ class Measured(NamedTuple):
     gib: float
 
     def shown(self, nodes: int) -> str:
-        more = f" and {self.waited:.1f} s waiting for a busy CPU" if self.waited > 0.05 else ""
-        return f"{self.seconds:.1f} s{more}, {1000 * self.seconds / nodes:.2f} ms a node"
+        more = f" and {self.waited:.1f} s waiting for a CPU" if self.waited > 0.05 else ""
+        return f"{self.seconds:.1f} s{more}, {1000 * self.seconds / nodes:.2f} ms per node"
 
 
 def model(nodes: int) -> str:
@@ -88,15 +88,15 @@ def model(nodes: int) -> str:
 
 
 def measure(program: str, arguments: Sequence[str], output: Path) -> Measured:
-    """Run one of Ansible's programs, its standard output into a file."""
-    beside = Path(sys.executable).with_name(program)
-    found = str(beside) if beside.exists() else shutil.which(program)
-    if found is None:
+    """Run one of Ansible's programs with its standard output in a file."""
+    sibling = Path(sys.executable).with_name(program)
+    path = str(sibling) if sibling.exists() else shutil.which(program)
+    if path is None:
         raise SystemExit(f"{program} is not installed: run ./test once")
     begin = time.monotonic()
     with output.open("wb") as stream:
         process = subprocess.Popen(
-            [found, *arguments],
+            [path, *arguments],
             cwd=ROOT,
             env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")},
             stdout=stream,
@@ -112,7 +112,7 @@ def measure(program: str, arguments: Sequence[str], output: Path) -> Measured:
 
 
 def parse(nodes: int, directory: Path) -> Measured:
-    """`--list-hosts` of a generated model, which must list every node."""
+    """Measure `--list-hosts` of a generated model, which must list every node."""
     source = directory / str(nodes) / "cluster.yml"
     source.parent.mkdir()
     source.write_text(model(nodes), encoding="utf-8")
@@ -125,7 +125,7 @@ def parse(nodes: int, directory: Path) -> Measured:
 
 
 def dump(nodes: int, directory: Path) -> tuple[Measured, Measured]:
-    """`--list` from the model and from a YAML inventory of the same content; both must agree."""
+    """Measure `--list` of the model and of the equivalent YAML inventory; outputs must be equal."""
     source = directory / str(nodes) / "cluster.yml"
     exported, ours, theirs = (directory / name for name in ("exported", "ours", "theirs"))
     first = measure("ansible-inventory", ["-i", str(source), "--list"], ours)
@@ -135,7 +135,7 @@ def dump(nodes: int, directory: Path) -> tuple[Measured, Measured]:
     second = measure("ansible-inventory", ["-i", str(plain), "--list"], theirs)
     hostvars, same = (json.loads(path.read_bytes())["_meta"]["hostvars"] for path in (ours, theirs))
     if hostvars != same:
-        raise SystemExit(f"dump_{nodes}: the YAML inventory has other variables than the model")
+        raise SystemExit(f"dump_{nodes}: the variables of both inventories differ")
     rails = sum(len(variables.get("cluster_rails", [])) for variables in hostvars.values())
     if rails != nodes * RAILS:
         raise SystemExit(f"dump_{nodes}: {rails} rails in the output, not {nodes * RAILS}")
@@ -143,7 +143,7 @@ def dump(nodes: int, directory: Path) -> tuple[Measured, Measured]:
 
 
 def as_yaml(exported: dict[str, Any]) -> dict[str, Any]:
-    """An exported inventory in the form of the inventory plugin `yaml`; JSON is YAML."""
+    """Convert an exported inventory to the format of the inventory plugin `yaml`."""
     hostvars = exported.pop("_meta")["hostvars"]
     groups = {
         name: {
@@ -158,7 +158,7 @@ def as_yaml(exported: dict[str, Any]) -> dict[str, Any]:
 
 
 def waited_for_cpu(pid: int) -> float:
-    """Seconds that an ended, not yet reaped process was ready to run and had to wait."""
+    """Seconds that a terminated but unreaped process spent waiting for a CPU."""
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
     except (OSError, IndexError):
@@ -172,20 +172,20 @@ def main() -> int:
         directory = Path(name)
         start = parse(1, directory).seconds
         for nodes in SIZES:
-            parsed[nodes] = one = parse(nodes, directory)
-            print(f"parse_{nodes}: {one.shown(nodes)} (limit {LIMIT_PARSE_SECONDS:g} s)")
+            parsed[nodes] = parse_cost = parse(nodes, directory)
+            print(f"parse_{nodes}: {parse_cost.shown(nodes)} (limit {LIMIT_PARSE_SECONDS:g} s)")
             ours, theirs = dump(nodes, directory)
             ratio = ours.seconds / theirs.seconds
             print(f"dump_{nodes}: {ours.shown(nodes)}; from YAML {theirs.shown(nodes)}")
             print(f"dump_{nodes}_ratio: {ratio:.2f} (limit {LIMIT_DUMP_RATIO:g})")
-            gib = max(one.gib, ours.gib)
+            gib = max(parse_cost.gib, ours.gib)
             print(f"inventory_{nodes}_memory: {gib:.2f} GiB (limit {LIMIT_GIB:g} GiB)", flush=True)
-            broken |= one.seconds > LIMIT_PARSE_SECONDS or gib > LIMIT_GIB
+            broken |= parse_cost.seconds > LIMIT_PARSE_SECONDS or gib > LIMIT_GIB
             broken |= ratio > LIMIT_DUMP_RATIO
     few, many = ((parsed[nodes].seconds - start) / nodes for nodes in (SIZES[-2], SIZES[-1]))
     print(
         f"parse_linearity: {many / few:.2f} ratio "
-        f"(time a node at {SIZES[-1]} to that at {SIZES[-2]}; limit {LIMIT_LINEARITY:g})"
+        f"(time per node at {SIZES[-1]} to that at {SIZES[-2]}; limit {LIMIT_LINEARITY:g})"
     )
     return 1 if broken or many / few > LIMIT_LINEARITY else 0
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""How long mpirun takes to start and end ranks on 4, 8 and 16 virtual nodes, flat and by a tree.
+"""Time the start and end of MPI ranks on 4, 8 and 16 virtual nodes, launched flat and as a tree.
 
-Beside ssh to all of these nodes at once, without MPI: what any launch by ssh takes. `true` is the
-start alone, `init` is MPI_Init by mpi4py; each with one rank a node and with one for each slot.
-mpirun's own tree has 64 branches, so that up to 64 nodes it is flat: this one has 4. All nodes
-share the cores of this machine, so the best is linear; on nodes of their own it is flatter.
+For comparison, simultaneous ssh connections to these nodes without MPI are timed as well. `true`
+measures only the start, `init` includes MPI_Init with mpi4py; each runs with one rank per node and
+with one per slot. The default tree of mpirun has 64 branches and is flat for up to 64 nodes; here
+it has 4. All nodes share the cores of this machine, so linear growth is the best possible result;
+separate nodes show less growth.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tests.nodes import Nodes  # noqa: E402
 SIZES = (4, 8, 16)
 SLOTS = 2
 LIMIT = 1.2
-"""Time a node at the largest size to that at the smallest: at most this, so linear or better."""
+"""Ratio of the time per node at the largest size to that at the smallest; 1 is linear."""
 MODEL = f"""\
 plugin: baremetal.mpi_roce.cluster
 name: vnlaunch
@@ -40,7 +41,7 @@ launcher: {{name: launcher01, management: 10.235.0.10}}
 """
 LAYERS = "names,rails,mpi,ssh,hostfile"
 
-# Runs on the launcher, as the MPI user after a login.
+# Runs on the launcher in a login shell of the MPI user.
 PROGRAM = """\
 import json, statistics, subprocess, sys, tempfile, time
 SIZES, SLOTS, RUNS = json.loads(sys.argv[1])
@@ -95,16 +96,18 @@ def main() -> int:
             )
         finally:
             nodes.state(present=False)
-    found = {(name, ranks, size): seconds for name, size, ranks, seconds in map(
-        json.loads, done.stdout.splitlines())}  # fmt: skip
+    times = {}
+    for line in done.stdout.splitlines():
+        name, size, ranks, seconds = json.loads(line)
+        times[name, ranks, size] = seconds
     over = 0
-    for name, ranks in dict.fromkeys((name, ranks) for name, ranks, _size in found):
+    for name, ranks in dict.fromkeys((name, ranks) for name, ranks, _size in times):
         label = f"launch_{name}_{ranks}_a_node" if ranks else "launch_ssh"
         for size in SIZES:
-            seconds, ssh = found[name, ranks, size], found["ssh", 0, size]
-            share = f" (ssh alone {ssh:.2f} s, {ssh / seconds:.0%})" if ranks else ""
+            seconds, ssh = times[name, ranks, size], times["ssh", 0, size]
+            share = f" (only ssh {ssh:.2f} s, {ssh / seconds:.0%})" if ranks else ""
             print(f"{label}_{size}: {seconds:.2f} s{share}")
-        few, many = (found[name, ranks, size] / size for size in (SIZES[0], SIZES[-1]))
+        few, many = (times[name, ranks, size] / size for size in (SIZES[0], SIZES[-1]))
         over += many / few > LIMIT
         print(f"{label}_linearity: {many / few:.2f} ratio (limit {LIMIT:g}; 1 is linear)")
     return 1 if over else 0

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Figures of mpi4py beside those of the same loops in C, on the same ranks and transport.
+"""Compare figures of mpi4py with those of the same loops in C, on the same ranks and transport.
 
     ./test --bench osu [BENCHMARK...]
 
-Both run in turns in one process of each of two ranks: roles/mpi_stack/files/sweep.py as it is, and
-tests/bench/osu.c built by mpicc. Exits with 1 when a ratio of medians of bandwidth or allreduce,
-mpi4py to C, is below the limit from 64 KiB to 16 MiB. Where other programs have the cores as well,
-medians fall between turns with and without a time slice of theirs: the median ratio of two turns
-beside it does less so.
+Two ranks run both in turns, each in one process: roles/mpi_stack/files/sweep.py unchanged, and
+tests/bench/osu.c compiled with mpicc. Exits with 1 if the ratio of medians of bandwidth or
+allreduce, mpi4py to C, is below the limit from 64 KiB to 16 MiB. When other programs share the
+cores, some turns include a time slice of theirs. The median of the ratios of adjacent turns, which
+is also printed, is less sensitive to this.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ LARGE = 64 << 10
 SIZES = [8, 1 << 10, 8 << 10, *(LARGE << step for step in range(9))]
 TURNS = 1001
 TURN_S, SIZE_S = 0.0002, 3.0
-"""So long a turn takes, or one iteration, and all of a size. Turns are short, as what else the
-machine does makes a turn longer by a time slice: the median is one of those without."""
-LEAST = 21
-"""Turns of a size, however long they take."""
+"""Seconds of a turn, at least one iteration, and of all turns of a size. Turns are short so that
+most of them, and therefore the median, include no time slice of another program."""
+MIN_TURNS = 21
+"""Minimum number of turns of a size, regardless of their duration."""
 ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 ROOT.update({name.replace("OMPI", "PRTE"): value for name, value in ROOT.items()})
 
 
 def of_ranks(library: str, names: list[str]) -> int:
-    """On each rank: both in turns, with the same buffers. The first rank prints, and judges."""
+    """Run both programs in turns with the same buffers. Rank 0 prints and compares the figures."""
     import numpy
     from mpi4py import MPI
 
@@ -70,7 +70,7 @@ def of_ranks(library: str, names: list[str]) -> int:
             found: dict[str, list[float]] = {"c": [], "mpi4py": []}
             begin = time.monotonic()
             for turn in range(TURNS):
-                if world.bcast(turn >= LEAST and time.monotonic() - begin > SIZE_S):
+                if world.bcast(turn >= MIN_TURNS and time.monotonic() - begin > SIZE_S):
                     break
                 both = [("c", by_c), ("mpi4py", by_python)]
                 for which, run in both if turn % 2 else reversed(both):
@@ -79,7 +79,7 @@ def of_ranks(library: str, names: list[str]) -> int:
                     found[which].append(world.allreduce(seconds) / world.Get_size() / count)
             c, python = (statistics.median(found[which]) for which in ("c", "mpi4py"))
             ratio, limited = c / python, size >= LARGE and name in LIMITED
-            beside = statistics.median(map(operator.truediv, found["c"], found["mpi4py"]))
+            adjacent = statistics.median(map(operator.truediv, found["c"], found["mpi4py"]))
             missed += limited and ratio < LIMIT
             if first:
                 values = [sweep.figure(name, size, seconds, 1) for seconds in (c, python)]
@@ -90,10 +90,10 @@ def of_ranks(library: str, names: list[str]) -> int:
                 if limited:
                     against = f"limit {LIMIT}{'  missed' if ratio < LIMIT else ''}"
                 else:
-                    against = f"{extra:+.2f} us a message"
+                    against = f"{extra:+.2f} us per message"
                 print(
-                    f"{name}_{size}: {shown} {unit} in C and by mpi4py; ratio {ratio:.3f} "
-                    f"(turn by turn {beside:.3f}), {against}",
+                    f"{name}_{size}: {shown} {unit} in C and with mpi4py; ratio {ratio:.3f} "
+                    f"(turn by turn {adjacent:.3f}), {against}",
                     flush=True,
                 )
     return 1 if world.bcast(missed) else 0

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""How long a second, unchanged run of the whole site takes on 4 virtual nodes and their launcher.
+"""Time a second, unchanged run of site.yml on 4 virtual nodes and their launcher.
 
-Beside its limit, and beside 60 empty module calls on the same 4 nodes in the same minute: what
-Ansible takes for doing nothing. The nodes are those of ./demo; they are made, and removed again,
-when they are not there.
+The time is compared with its limit and with 60 empty module calls on the same nodes, which show the
+overhead of Ansible. The nodes are those of ./demo. If they are not running, they are created and
+afterwards removed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PINGS = """\
 
 
 def pings(nodes: Nodes) -> Run:
-    """A play of 60 tasks, each one module that does nothing."""
+    """Run a play of 60 tasks with a module that does nothing."""
     with tempfile.TemporaryDirectory(prefix="bench-site-") as folder:
         playbook = Path(folder) / "pings.yml"
         playbook.write_text(PINGS + "    - ansible.builtin.ping:\n" * CALLS, encoding="utf-8")
@@ -40,7 +40,7 @@ def pings(nodes: Nodes) -> Run:
 def main() -> int:
     nodes = Nodes(ROOT / "inventories/virtual")
     size = len(nodes.group("compute"))
-    there = nodes.ssh_config.exists()
+    running = nodes.ssh_config.exists()
     try:
         nodes.state(present=True)
         first = nodes.play("site.yml")
@@ -62,9 +62,9 @@ def main() -> int:
             f"site_{size}_pings: {empty.seconds:.1f} s ({CALLS} empty module calls on {size} nodes)"
         )
         ratio = second.seconds / empty.seconds
-        print(f"site_{size}_ratio: {ratio:.2f} times (the whole site to {CALLS} empty calls)")
+        print(f"site_{size}_ratio: {ratio:.2f} (site.yml to {CALLS} empty calls)")
     finally:
-        if not there:
+        if not running:
             nodes.state(present=False)
     return int(second.seconds > LIMIT_S or second.total("changed") > 0 or most > limit)
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Plans for every switch type that SONiC has, over its vendor's own QoS and buffers.
+"""Plan the QoS of every switch type in SONiC on top of the QoS and buffers of its vendor.
 
     ./test --bench sonic_types SONIC_BUILDIMAGE
 
-The folder is a checkout of sonic-net/sonic-buildimage: its device/ and files/build_templates/ are
-read, rendered as sonic-cfggen does (`config qos reload`, type LeafRouter). The contract has a cable
-length of the platform's table. No plan may crash, each must be empty the second time, and each
-refusal must say what to do. Exits with 1 otherwise.
+The argument is a checkout of sonic-net/sonic-buildimage. Templates in device/ and
+files/build_templates/ are rendered as by sonic-cfggen (`config qos reload`, type LeafRouter). The
+contract has a cable length of the platform's table. No plan may crash, a second plan must be empty,
+and each refusal must name a remedy. Exits with 1 otherwise.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ from tests.unit.sonic_switch import after  # noqa: E402
 
 PORTS = 4
 METRES = 40
-"""Where a platform has no table."""
+"""Cable length for platforms without a table."""
 REMEDY = re.compile(r"\b(Write|Correct|Bind|Take|Install|Set|Change|`grep|load)\b")
 VENDORS = {"mellanox": "mellanox", "barefoot": "barefoot", "marvell": "marvell"}
-"""asic_type by folder; others have Broadcom's, which matters to few templates."""
+"""asic_type by folder. All others are treated as Broadcom; few templates depend on it."""
 
 
 class Unrendered(Exception):
-    """A type that needs more than its folder: templates of other packages, a chassis' own ports."""
+    """A type that needs files outside its folder, such as templates of other packages."""
 
 
 def text_of(path: Path) -> str:
@@ -69,8 +69,8 @@ def text_of(path: Path) -> str:
 
 
 def ports_of(sku: Path) -> dict[str, dict[str, str]]:
-    """PORT, as portconfig.py makes it: by hwsku.json and the lanes in platform.json, where there
-    are none by port_config.ini."""
+    """Return PORT as portconfig.py does: from hwsku.json and the lanes in platform.json, otherwise
+    from port_config.ini."""
     wiring = json.loads(text_of(sku.parent / "platform.json") or "{}").get("interfaces", {})
     ports: dict[str, dict[str, str]] = {}
     for name, row in json.loads(text_of(sku / "hwsku.json") or "{}").get("interfaces", {}).items():
@@ -79,8 +79,8 @@ def ports_of(sku: Path) -> dict[str, dict[str, str]]:
             width = len(lanes) // int(number)
             for part in range(int(number)):
                 port = int(re.sub(r"\D", "", name)) + part * width
-                its_lanes = ",".join(lanes[part * width : (part + 1) * width])
-                ports[f"Ethernet{port}"] = {"lanes": its_lanes, "speed": f"{speed}000"}
+                port_lanes = ",".join(lanes[part * width : (part + 1) * width])
+                ports[f"Ethernet{port}"] = {"lanes": port_lanes, "speed": f"{speed}000"}
     columns = ["name", "lanes", "alias", "index", "speed"]
     for line in () if ports else text_of(sku / "port_config.ini").splitlines():
         words = line.lstrip("# ").split()
@@ -110,7 +110,7 @@ def rendered(templates: Path, sku: Path, data: dict[str, Any], *names: str) -> d
 
 
 def plain(value: Any) -> str:
-    """A reference of older templates is `[BUFFER_POOL|name]`."""
+    """Return the name in a reference of older templates, `[BUFFER_POOL|name]`."""
     return re.sub(r"\[[A-Z_]+\|([^\]]+)\]", r"\1", str(value))
 
 
@@ -166,14 +166,14 @@ def intent_of(present: Present) -> SwitchIntent:
 
 
 def refusal(present: Present, intent: SwitchIntent) -> Optional[str]:
-    """Why it is refused, with the remedy; None where it is planned, and nothing is left then."""
-    wanted = SYSTEM.wanted(intent)
+    """Return the reason for a refusal, or None if the plan succeeds and a second one is empty."""
+    wanted = SYSTEM.driver.wanted(intent)
     try:
-        steps = SYSTEM.difference(intent, wanted, present).steps
+        steps = SYSTEM.driver.difference(intent, wanted, present).steps
     except (asics.WantedError, SwitchError) as error:
         return str(error)
     done = replace(present, config=after(present.config, steps))
-    assert not SYSTEM.difference(intent, wanted, done), "the second plan is not empty"
+    assert not SYSTEM.driver.difference(intent, wanted, done), "the second plan is not empty"
     return None
 
 
@@ -185,31 +185,32 @@ def types(device: Path) -> Iterator[tuple[Path, bool]]:
 
 
 def main(folder: Path) -> int:
-    began, found, why, bad = time.monotonic(), Counter[str](), Counter[str](), 0
+    began, bad = time.monotonic(), 0
+    results, reasons = Counter[str](), Counter[str]()
     for sku, dynamic in types(folder / "device"):
         name = f"{sku.parent.name}/{sku.name} {DYNAMIC if dynamic else 'traditional'}"
         try:
             present = switch(folder / "files/build_templates", sku, dynamic)
             refused = refusal(present, intent_of(present))
         except Unrendered as error:
-            found["left_out"] += 1
-            why[f"left out: {error}"] += 1
+            results["left_out"] += 1
+            reasons[f"left out: {error}"] += 1
         except Exception as error:
-            found["crashed"] += 1
+            results["crashed"] += 1
             print(f"{name}: CRASHED, {type(error).__name__}: {error}")
         else:
-            found["planned" if refused is None else "refused"] += 1
+            results["planned" if refused is None else "refused"] += 1
             if refused is not None:
-                why[re.sub(r"\S*\d\S*", "N", refused)[:70]] += 1
+                reasons[re.sub(r"\S*\d\S*", "N", refused)[:70]] += 1
                 if not REMEDY.search(refused):
                     bad += 1
                     print(f"{name}: NO REMEDY, {refused}")
-    for text, number in why.most_common():
+    for text, number in reasons.most_common():
         print(f"  {number:4} {text}")
-    for what in ("planned", "refused", "left_out", "crashed"):
-        print(f"sonic_types_{what}: {found[what]} types")
+    for result in ("planned", "refused", "left_out", "crashed"):
+        print(f"sonic_types_{result}: {results[result]} types")
     print(f"sonic_types_seconds: {time.monotonic() - began:.0f} s")
-    return 1 if bad or found["crashed"] or not found["planned"] else 0
+    return 1 if bad or results["crashed"] or not results["planned"] else 0
 
 
 if __name__ == "__main__":

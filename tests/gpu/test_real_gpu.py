@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Discovery, NVML and parsing on a real GPU, where there is one. Reads only."""
+"""Discovery, NVML and parsing on a real GPU, without changes to it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks imp
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import (
     Gpus,
-    Wanted,
+    GpuTarget,
     evaluate,
     read,
     reading,
@@ -23,24 +23,33 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.evaluation 
 
 DEVICE = Path("/dev/nvidiactl")
 HERE = Node("gpu", Path("/"), commands.run, None, "this boot")
-WELL = (
-    *("product_name", "uuid", "vbios_version", "persistence_mode", "performance_state"),
-    *("gpu_recovery_action", "ecc_mode/current_ecc", "mig_mode/current_mig"),
-    *("ecc_errors/volatile/dram_uncorrectable", "ecc_errors/aggregate/dram_uncorrectable"),
-    *("clocks_event_reasons", "fabric/state", "fabric/status"),
+ELEMENTS = (
+    "product_name",
+    "uuid",
+    "vbios_version",
+    "persistence_mode",
+    "performance_state",
+    "gpu_recovery_action",
+    "ecc_mode/current_ecc",
+    "mig_mode/current_mig",
+    "ecc_errors/volatile/dram_uncorrectable",
+    "ecc_errors/aggregate/dram_uncorrectable",
+    "clocks_event_reasons",
+    "fabric/state",
+    "fabric/status",
 )
-"""Elements that every data-centre GPU has, whatever is in them. A renamed one is to fail here."""
+"""Elements of every data-centre GPU, with any value. A new driver that renames one fails here."""
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not DEVICE.exists(), reason=f"no NVIDIA GPU here: there is no {DEVICE}"),
+    pytest.mark.skipif(not DEVICE.exists(), reason=f"no NVIDIA GPU: {DEVICE} does not exist"),
 ]
 
 
 def pynvml() -> Path:
-    found = importlib.util.find_spec("pynvml")
-    assert found is not None and found.origin is not None
-    return Path(found.origin)
+    spec = importlib.util.find_spec("pynvml")
+    assert spec is not None and spec.origin is not None
+    return Path(spec.origin)
 
 
 @pytest.fixture(scope="module")
@@ -49,17 +58,17 @@ def seen() -> Gpus:
 
 
 def test_the_driver_answers_for_every_gpu(seen: Gpus) -> None:
-    found = seen.smi
-    assert (found.error, found.hung, found.mismatch) == ("", False, False)
-    assert found.gpus and not seen.simulated
-    for gpu in found.gpus:
+    smi_output = seen.smi
+    assert (smi_output.error, smi_output.hung, smi_output.mismatch) == ("", False, False)
+    assert smi_output.gpus and not seen.simulated
+    for gpu in smi_output.gpus:
         assert gpu.pci and gpu.text("uuid").startswith("GPU-") and not gpu.lost
         assert all(gpu.text(path) for path in ("product_name", "vbios_version"))
         assert gpu.text("performance_state")
         assert gpu.flag("ecc_mode/current_ecc") is not None
 
 
-def test_the_bus_has_what_the_driver_sees(seen: Gpus) -> None:
+def test_gpus_of_the_driver_are_on_the_bus(seen: Gpus) -> None:
     assert {gpu.pci for gpu in seen.smi.gpus} <= {function.pci for function in seen.machine.gpus}
 
 
@@ -69,7 +78,7 @@ def test_nvml_answers_for_the_same_gpus(seen: Gpus) -> None:
     assert {*answer.links, *answer.errors} == {gpu.pci for gpu in seen.smi.gpus}
 
 
-def test_kernel_module_and_library_are_of_one_version(seen: Gpus) -> None:
+def test_kernel_module_and_library_have_the_same_version(seen: Gpus) -> None:
     assert seen.driver.module
     assert seen.nvml.library == seen.driver.module
 
@@ -78,12 +87,12 @@ def test_no_element_was_renamed() -> None:
     text = commands.run(smi.COMMAND).stdout
     log = ET.fromstring(text[text.index("<?xml") :])
     for gpu in log.findall("gpu"):
-        assert [path for path in WELL if gpu.find(path) is None] == []
+        assert [path for path in ELEMENTS if gpu.find(path) is None] == []
 
 
-def test_it_is_judged_by_every_check(seen: Gpus) -> None:
+def test_every_check_is_evaluated(seen: Gpus) -> None:
     model = [{"index": gpu.index, "pci": gpu.pci, "numa": None} for gpu in seen.smi.gpus]
-    wanted = Wanted(seen.driver.module, model, fabric=False, nvlinks=0, pcie_gts=0)
-    checks = evaluate(seen, wanted, HERE).checks
+    target = GpuTarget(seen.driver.module, model, fabric=False, nvlinks=0, pcie_gts=0)
+    checks = evaluate(seen, target, HERE).checks
     assert {check.name for check in checks} == set(NAMES)
     assert {check.status for check in checks} <= set(STATUSES)

@@ -1,19 +1,19 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""States of the GPUs of an HGX B300 node, each derived by code from one that is well.
+"""States of the GPUs of an HGX B300 node, each derived from a healthy one.
 
-`save(state(name), directory)` makes the output of the tools of such a node, as files:
+`save(state(name), directory)` writes the output of the tools on such a node:
 
-    nvidia-smi.xml         what `nvidia-smi -q -x` prints; an error's text where it prints one
-    nvidia-smi.rc          its exit status; `hang`: it never ends
-    nvml.txt               what NVML answers, see `_nvml`
-    nv-fabricmanager.txt   what `nv-fabricmanager --version` prints
+    nvidia-smi.xml         output of `nvidia-smi -q -x`, or its error message
+    nvidia-smi.rc          its exit status, or `hang` if it does not return
+    nvml.txt               answers of NVML, see `_nvml`
+    nv-fabricmanager.txt   output of `nv-fabricmanager --version`
     services.txt           unit, LoadState, ActiveState, UnitFileState, Result: one line per unit
     modinfo.txt            `version` and `license` of the module on disk, one line each
     root/                  the hardware root: sys, proc, and var/log/kernel.json
 
 None of it was recorded on a B300. gpu/gpu.xml has the elements that drivers 580 print for
-Blackwell, in their order, with values made up; sys is b300-8x800g.sysfs (README.md says where that
-is from). tests/hardware/gpu/README.md has a line on every state.
+Blackwell, in their order, with invented values; sys is b300-8x800g.sysfs. The README.md files name
+the sources and describe every state.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ class Service:
 
 @dataclass
 class State:
-    """Everything that can be read of a node; a state is a function that changes one."""
+    """Everything that can be read on a node. Functions of STATES change a healthy one."""
 
     version: str = VERSION
-    """Of the kernel module that runs."""
+    """Version of the loaded kernel module."""
     installed: str = VERSION
-    """Of libraries, fabric manager and the module on disk."""
+    """Version of libraries, fabric manager and the module on disk."""
     product: str = PRODUCT
     open: bool = True
     gpus: dict[str, ET.Element] = field(default_factory=dict)
@@ -83,12 +83,12 @@ class State:
     kernel_log: list[str] = field(default_factory=list)
     kernel: str = KERNEL
     error: str = ""
-    """What nvidia-smi prints in place of XML, or before it."""
+    """Message that nvidia-smi prints before the XML or instead of it."""
     rc: str = "0"
     nvml_code: int = 0
 
     def put(self, path: str, value: str, *indices: int) -> None:
-        """One element of these GPUs, or of all."""
+        """Set one element of these GPUs, or of all. Raises KeyError for an unknown path."""
         for index in indices or range(len(GPUS)):
             element = self.gpus[GPUS[index]].find(path)
             if element is None:
@@ -96,7 +96,7 @@ class State:
             element.text = value
 
     def broken(self, text: str, rc: int) -> None:
-        """nvidia-smi gives no GPU at all."""
+        """Make nvidia-smi report no GPU."""
         self.gpus.clear()
         self.error, self.rc = text, str(rc)
 
@@ -108,7 +108,7 @@ class State:
 def healthy(
     version: str = VERSION, installed: str = "", product: str = PRODUCT, machine: str = ""
 ) -> State:
-    """A node that is well. `installed`: an upgrade that still waits for its reboot."""
+    """Return a healthy node. `installed` is the version of an upgrade before its reboot."""
     state = State(version, installed or version, product)
     template = Template(ONE_GPU.read_text(encoding="utf-8"))
     for index, bus in enumerate(BUSES):
@@ -139,12 +139,12 @@ def healthy(
 
 @functools.cache
 def _recorded(machine: str) -> bytes:
-    """A tree of /sys, parsed once; each state gets one of its own to change."""
+    """A pickled tree of /sys: parsed once, copied for each state."""
     return pickle.dumps(recording(machine))
 
 
 def _values(index: int, *values: tuple[str, str]) -> Callable[[State], None]:
-    """One GPU has these values of nvidia-smi."""
+    """Return a change of these nvidia-smi values of one GPU."""
 
     def change(state: State) -> None:
         for path, value in values:
@@ -154,14 +154,14 @@ def _values(index: int, *values: tuple[str, str]) -> Callable[[State], None]:
 
 
 def _missing(state: State) -> None:
-    """GPU 5 is not on the bus."""
+    """Remove GPU 5 from the bus."""
     parent, name = _way(state.sys.at("devices"), GPUS[5])
     del parent[name]
     del state.gpus[GPUS[5]], state.links[GPUS[5]]
 
 
 def _xid_79(state: State) -> None:
-    """GPU 5 fell off: on the bus, and the driver does not reach it."""
+    """Leave GPU 5 on the bus, but unreachable for the driver."""
     del state.gpus[GPUS[5]], state.links[GPUS[5]]
     bus = BUSES[5].upper()
     state.error = f"Unable to determine the device handle for GPU5: 0000:{bus}:00.0: Unknown Error"
@@ -169,7 +169,7 @@ def _xid_79(state: State) -> None:
 
 
 def _lost(state: State) -> None:
-    """GPU 2 is listed, and its values are `GPU is lost`."""
+    """List GPU 2 with `GPU is lost` instead of values."""
     for path in ("ecc_mode/current_ecc", "persistence_mode", "fabric/state", "performance_state"):
         state.put(path, "GPU is lost", 2)
     remapped = state.gpus[GPUS[2]].find("remapped_rows")
@@ -186,26 +186,26 @@ def _in_progress(state: State) -> None:
 
 
 def _no_ib_umad(state: State) -> None:
-    """What the fabric manager needs is not loaded: it stays without an end to its work."""
+    """Unload ib_umad, without which the fabric manager never finishes."""
     _in_progress(state)
     del state.sys.at("module")["ib_umad"]
 
 
 def _fabric_manager_stopped(state: State) -> None:
-    """Since the boot, so that no GPU got its fabric."""
+    """Stop the fabric manager since boot, so that no GPU has joined the fabric."""
     state.services[FABRIC_MANAGER] = Service(active="inactive")
     _in_progress(state)
 
 
 def _fabric_manager_other(state: State) -> None:
-    """Of another version than the driver it ends at once."""
+    """Install another version than the driver's: the fabric manager exits immediately."""
     state.fabric_manager = UPGRADED if state.installed != UPGRADED else VERSION
     state.services[FABRIC_MANAGER] = Service(active="failed", result="exit-code")
     _in_progress(state)
 
 
 def _mismatch(state: State) -> None:
-    """Upgraded, not rebooted."""
+    """Upgrade the driver without a reboot."""
     if state.installed == state.version:
         state.installed = UPGRADED
     short = ".".join(state.installed.split(".")[:2])
@@ -221,7 +221,7 @@ def _mismatch(state: State) -> None:
 
 
 def _ecc(state: State) -> None:
-    """An uncorrectable error, which the driver logs as well."""
+    """Report an uncorrectable error in nvidia-smi and the kernel log."""
     state.put("ecc_errors/volatile/dram_uncorrectable", "1", 3)
     state.put("ecc_errors/aggregate/dram_uncorrectable", "1", 3)
     state.xid(48, 3, "pid=4242, name=python3, An uncorrectable double bit error (DBE)")
@@ -256,7 +256,7 @@ def _persistence_off(state: State) -> None:
 
 
 def _proprietary(state: State) -> None:
-    """What Blackwell does not work with: the module is there and opens no GPU."""
+    """Load the proprietary module, which does not support Blackwell."""
     state.open = False
     state.broken("No devices were found", 6)
     for pci in GPUS:
@@ -271,7 +271,7 @@ def _nvlink_down(state: State) -> None:
 
 
 def _swapped(state: State) -> None:
-    """GPUs 0 and 1 sit behind each other's switch, under the addresses of the model."""
+    """Swap GPUs 0 and 1 behind their switches, at the PCI addresses of the model."""
     devices = state.sys.at("devices")
     (here, one), (there, other) = _way(devices, GPUS[0]), _way(devices, GPUS[1])
     here[other], there[one] = there.pop(other), here.pop(one)
@@ -287,7 +287,7 @@ def _hung(state: State) -> None:
 
 
 def _not_loaded(state: State) -> None:
-    """The module is not loaded; nothing answers."""
+    """Unload the module, so that no tool responds."""
     del state.sys.at("module")["nvidia"]
     for pci in GPUS:
         del function(state.sys, pci)["driver"]
@@ -303,13 +303,13 @@ def _not_loaded(state: State) -> None:
 
 
 def bind(state: State, pci: str, driver: str) -> None:
-    """Another driver has this GPU."""
+    """Bind a GPU to another driver."""
     above = "../" * (len(_path(state.sys.at("devices"), pci)) + 2)
     function(state.sys, pci)["driver"] = link(f"{above}bus/pci/drivers/{driver}")
 
 
 def _nouveau(state: State) -> None:
-    """nouveau has the GPUs since the boot."""
+    """Bind all GPUs to nouveau since boot."""
     _not_loaded(state)
     state.sys.at("module/nouveau")
     for pci in GPUS:
@@ -317,7 +317,7 @@ def _nouveau(state: State) -> None:
 
 
 def _requires_reset(state: State) -> None:
-    """As a listing of 2026 has it for a GPU that must be reset: others' values are right."""
+    """Report `[GPU requires reset]` for GPU 2, as in a capture of 2026; other GPUs have values."""
     for path in (
         *("temperature/gpu_temp", "gpu_recovery_action", "ecc_errors/channel_repair_pending"),
         *("ecc_mode/current_ecc", "mig_mode/current_mig", "remapped_rows/remapped_row_pending"),
@@ -328,7 +328,7 @@ def _requires_reset(state: State) -> None:
 
 
 def _nvlink5(state: State) -> None:
-    """Lines of leptonai/gpud pull 1160 and 1174: a link is down, and errors that mean nothing."""
+    """Log the lines of leptonai/gpud pulls 1160 and 1174: a link down, and harmless errors."""
     state.xid(149, 0, "NETIR_LINK_EVT Fatal XC0 i0 Link 00 (0x025001c6 0x00000000 0x00000000)")
     state.xid(149, 1, "NETIR_LINK_EVT Fatal XC0 i0 Link 00 (0x026001c6 0x00000000 0x00000000)")
     state.xid(145, 2, "RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x0409a0c2 0x00000008 0x00000001)")
@@ -336,7 +336,7 @@ def _nvlink5(state: State) -> None:
 
 
 def _old_kernel(state: State) -> None:
-    """Neither dma-buf nor nvidia_peermem."""
+    """Use a kernel without dma-buf; nvidia_peermem is not loaded either."""
     state.kernel = "5.10.0-30-amd64"
 
 
@@ -393,20 +393,20 @@ STATES: dict[str, Callable[[State], None]] = {
 
 
 def state(name: str, version: str = VERSION, installed: str = "", product: str = PRODUCT) -> State:
-    """One state, to be changed further and then saved."""
+    """Return a state by name, for further changes and `save`."""
     found = healthy(version, installed, product)
     STATES[name](found)
     return found
 
 
 def save(found: State, directory: Path, sys: Optional[Path] = None) -> Path:
-    """The files of a state. `sys`: where its tree was built already, to be linked to."""
+    """Write the files of a state. `sys` is an existing tree to link instead of building one."""
     root = directory / "root"
     root.mkdir(parents=True)
     texts = {
         "nvidia-smi.xml": _smi(found),
         "nvidia-smi.rc": f"{found.rc}\n",
-        "nvml.txt": "".join(f"{each}\n" for each in _nvml(found)),
+        "nvml.txt": "".join(f"{text}\n" for text in _nvml(found)),
         "nv-fabricmanager.txt": f"Fabric Manager version is : {found.fabric_manager}\n",
         "services.txt": "".join(
             f"{name} {unit.load} {unit.active} {unit.enabled} {unit.result}\n"
@@ -448,7 +448,7 @@ def _smi(found: State) -> str:
 
 
 def _nvml(found: State) -> list[str]:
-    """`init CODE`, `library VERSION`, and `gpu ID UUID LINKS` (`1` an active one) per GPU."""
+    """Return `init CODE`, `library VERSION` and, per GPU, `gpu ID UUID LINKS` (1: active)."""
     lines = [f"init {found.nvml_code}", f"library 13.{found.installed}"]
     for pci, links in found.links.items() if not found.nvml_code else ():
         index = GPUS.index(pci)
@@ -465,14 +465,14 @@ def _proc_version(found: State) -> str:
 
 
 def _both_ends(state: State, index: int, name: str, value: str) -> None:
-    """A value of the link: that of the GPU and that of the bridge above it."""
+    """Set a value of the link on the GPU and on the bridge above it."""
     devices = state.sys.at("devices")
     for pci in (GPUS[index], _path(devices, GPUS[index])[-1]):
         function(state.sys, pci)[name] = line(value)
 
 
 def _path(tree: Directory, name: str) -> list[str]:
-    """The directories above a function, the root first."""
+    """Return the directories above a function, starting at the root. Raises KeyError."""
     for here, node in tree.items():
         if here == name:
             return []
@@ -485,7 +485,7 @@ def _path(tree: Directory, name: str) -> list[str]:
 
 
 def _way(tree: Directory, name: str) -> tuple[Directory, str]:
-    """The directory that a function is in, and the function's name."""
+    """Return the parent directory of a function, and the function's name in it."""
     here = tree
     for part in _path(tree, name):
         here = here.at(part)

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The machines of this directory, built as a /sys that tests can read, and change beforehand."""
+"""Build the recorded machines of this directory as trees of /sys, changed or unchanged."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from tools.record_hardware import Directory, File, Link, build, load
 
 RECORDINGS = Path(__file__).parent
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-"""A file system in memory, where there is one: a machine is two thousand small files."""
+"""A file system in memory if available: a machine is two thousand small files."""
 
 
 def names() -> list[str]:
-    """What there is: `b300-8x800g` and the others."""
+    """Return the names of all recordings, such as `b300-8x800g`."""
     return sorted(path.stem for path in RECORDINGS.glob("*.sysfs"))
 
 
 def recording(name: str, *roots: str) -> Directory:
-    """One machine, to be changed and then built; of it only some PCI roots, as that is quicker."""
+    """Return a copy of a machine, limited to some PCI roots if given, which is faster."""
     tree: Directory = pickle.loads(_recorded(name))
     devices = tree.at("devices")
     for root in list(devices) if roots else ():
@@ -37,38 +37,38 @@ def recording(name: str, *roots: str) -> Directory:
 
 @functools.cache
 def _recorded(name: str) -> bytes:
-    """To be read again is quicker than to parse the text again."""
+    """Pickled, because unpickling is faster than parsing the text again."""
     return pickle.dumps(load(RECORDINGS / f"{name}.sysfs"))
 
 
 def build_sys(name: str, directory: Path) -> Path:
-    """Build a machine below `directory` and return that: the root to survey."""
+    """Build a machine below `directory` and return `directory`, the root to survey."""
     build(recording(name), directory)
     return directory
 
 
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
-    """A directory for trees, gone afterwards."""
+    """A temporary directory for trees."""
     with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
         yield Path(directory)
 
 
 @functools.cache
 def machine(name: str) -> Machine:
-    """What the survey finds on a machine that nobody changed."""
+    """Survey an unchanged machine."""
     return surveyed(recording(name))
 
 
 def surveyed(tree: Directory) -> Machine:
-    """What the survey finds on a machine, changed or not."""
+    """Build a tree and survey it."""
     with scratch() as directory:
         build(tree, directory)
         return survey(directory)
 
 
 def function(tree: Directory, pci: str) -> Directory:
-    """The directory of a PCI function, wherever it hangs."""
+    """Return the directory of a PCI function at any depth. Raises KeyError."""
     above = _parent(tree.at("devices"), pci)
     if above is None:
         raise KeyError(pci)
@@ -83,7 +83,7 @@ def _parent(tree: Directory, name: str) -> Directory | None:
 
 
 def line(value: object) -> File:
-    """A file of one line, as nearly all of sysfs is."""
+    """Return a file of one line, as nearly all files of sysfs are."""
     return File(f"{value}\n".encode("ascii"))
 
 

@@ -34,7 +34,10 @@ def run_play(folder: Path, play: str, inventory: Path, *options: str) -> tuple[i
     (folder / "ansible.cfg").write_text("[defaults]\n", encoding="utf-8")
     done = ansible(
         "ansible-playbook",
-        *("-i", inventory, *options, folder / "play.yml"),
+        "-i",
+        inventory,
+        *options,
+        folder / "play.yml",
         cwd=folder,
         ANSIBLE_CONFIG=str(folder / "ansible.cfg"),
         ANSIBLE_COLLECTIONS_PATH=str(ROOT / "collections"),

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A stand-in for AnsibleModule: its exit is an exception that contains all returned values."""
+"""A stand-in for AnsibleModule that raises its result as an exception."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A host below a separate directory, whose programs are methods with real effect."""
+"""A host in a separate directory whose programs are methods that change it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part impor
 
 
 class Host:
-    """`gone`: programs that are not installed. A program is a method of its name, which gets the
-    arguments and returns status and output; systemctl may have one method per verb."""
+    """A host. `gone` names programs that are not installed.
+
+    A program is the method of its name. It takes the arguments and returns status and output.
+    systemctl may have one method per verb.
+    """
 
     layer: str
     root: Path
@@ -57,7 +60,7 @@ class Host:
         return sum(1 for call in self.calls if call[: len(words)] == list(words))
 
     def snapshot(self) -> dict[str, str]:
-        """Every file and directory, to show that nothing was changed."""
+        """Return every file and directory, to detect changes."""
         found = {}
         for path in sorted(self.root.rglob("*")):
             name = str(path.relative_to(self.root))

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A real HTTPS server on loopback, with a certificate signed by a separate authority."""
+"""An HTTPS server on loopback with a certificate signed by a test authority."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def _name(name: str) -> x509.Name:
 
 
 SIGNS = x509.KeyUsage(*[False] * 5, True, *[False] * 3)
-"""key_cert_sign alone. Python 3.13 accepts no authority without, and no certificate without the
-identifiers of its keys."""
+"""Only key_cert_sign. Python 3.13 rejects authorities without it, and certificates without key
+identifiers."""
 
 
 class Authority:
-    """Signs certificates of switches; `ca_file` is what `switch_qos_ca_file` names."""
+    """Signs certificates of switches; `ca_file` is the value of `switch_qos_ca_file`."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -67,7 +67,7 @@ class Authority:
         )
 
     def issue(self, address: str = LOOPBACK, days: int = 1) -> tuple[Path, Path]:
-        """Certificate and key of the switch at that address; days < 0: expired."""
+        """Issue certificate and key of the switch at an address; days < 0: expired."""
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = (
             self._builder("switch", "Switches of a test", key, days)
@@ -91,7 +91,7 @@ class Authority:
 
 @contextlib.contextmanager
 def misbehaving(pem: Path, key: Path, send: Callable[[ssl.SSLSocket], None]) -> Iterator[int]:
-    """The port of a server that reads a request and then sends arbitrary data."""
+    """Start a server that reads a request and sends an arbitrary response; yield its port."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pem, key)
     ended = threading.Event()
@@ -120,7 +120,7 @@ def misbehaving(pem: Path, key: Path, send: Callable[[ssl.SSLSocket], None]) -> 
 
 @dataclass
 class Served:
-    """One answer of the server, and the request received."""
+    """One response of the server, and the requests that it received."""
 
     status: int = 200
     body: bytes = b"{}"
@@ -135,7 +135,7 @@ class Served:
 
 @contextlib.contextmanager
 def serving(pem: Path, key: Path, served: Served) -> Iterator[int]:
-    """The port of a server that gives `served` to every request."""
+    """Start a server that responds to every request with `served`; yield its port."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def answer(self) -> None:
@@ -162,7 +162,7 @@ def serving(pem: Path, key: Path, served: Served) -> Iterator[int]:
 
     class Server(http.server.ThreadingHTTPServer):
         def handle_error(self, *_: Any) -> None:
-            pass  # the tests cover clients that refuse the certificate
+            pass  # tests use clients that refuse the certificate
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pem, key)

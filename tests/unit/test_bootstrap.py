@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""tools/bootstrap.sh on machines that lack something: the message names it and the remedy."""
+"""tools/bootstrap.sh names missing programs and packages, and the remedy."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ NEEDED += ["sort", "tail", "tr"]
 
 @pytest.fixture
 def machine(tmp_path):
-    """A machine made of stubs: `has` adds a program, `run` runs a line with the functions
-    loaded.
-    """
+    """A machine of stubs. `has` adds a program, `run` runs a line with the functions loaded."""
     return Machine(tmp_path)
 
 
@@ -64,7 +62,7 @@ class Machine:
 
 
 def debian(machine: Machine, installed: str = "podman") -> None:
-    """apt-get and dpkg-query, as far as they are used; installed packages are in a file."""
+    """Add stubs of apt-get and dpkg-query; an installed package is a file."""
     machine.has("dpkg-query", f'grep -qx "$3" {machine.root}/installed && printf installed')
     (machine.root / "installed").write_text(f"{installed}\n")
     machine.has(
@@ -129,7 +127,7 @@ def test_a_python_that_cannot_do_is_told_with_the_way_out(machine, problem):
 
 
 def has_venv(machine: Machine) -> None:
-    """A program that records its arguments."""
+    """Add a program that records its arguments."""
     (machine.root / ".venv/bin").mkdir(parents=True)
     python = machine.root / ".venv/bin/python"
     python.write_text(f'#!/bin/sh\necho "$@" >> {machine.root}/log\n')
@@ -137,7 +135,7 @@ def has_venv(machine: Machine) -> None:
 
 
 def test_the_second_time_pip_is_not_asked(machine):
-    """The stamp contains the digest of the requirements, so a changed file runs pip again."""
+    """The stamp contains the digest of the requirements; a changed file runs pip again."""
     has_venv(machine)
     for _round in range(2):
         assert machine.run("bootstrap_python controller").returncode == 0

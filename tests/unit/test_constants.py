@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Numbers of the QoS contract and versions of the software set are each defined once.
+"""Each number of the QoS contract and each version of the software set is defined once.
 
-A second DSCP 26, or a driver's version in a role, would be forgotten in a change.
+A second definition, such as a driver version in a role, would be forgotten at the next change.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ QOS = re.compile(
     r"|(?i:prio|priority|pfc|pfc_priorities)\W{1,4}[36]\b(?!\.)"
     r"|\bkey\(_\w+, \"[^\"]*\", \d+\)"
 )
-"""Distinctive defaults anywhere; common numbers next to a name, or a key with its default."""
+"""Distinctive defaults anywhere, common numbers after a name, or a key with its default."""
 VERSION = re.compile(
     r"(?<![\d.])[4-6]\d\d\.\d{2,3}(\.\d\d)?(?![\d.])"  # a driver
     r"|(?i:driver|cuda|doca|dcgm|gdrcopy|nccl|toolkit|ofed)(?!\w*_share)[\w\"'-]*\s*(?::|=|==|>=|~=|,)\s*"
@@ -34,19 +34,19 @@ ALLOWED = {
         "plugins/plugin_utils/qos/contract.py",
         "plugins/plugin_utils/fabric/nvue/__init__.py",  # its largest MTU
         "plugins/plugin_utils/fabric/sonic/__init__.py",  # its largest MTU
-        f"{SIMULATORS}/nvue/vendor.py",  # Cumulus Linux's own default
+        f"{SIMULATORS}/nvue/vendor.py",  # defaults of Cumulus Linux
         f"{SIMULATORS}/sonic/yang.py",  # the largest MTU of SONiC's models
     },
     VERSION: {
         "plugins/module_utils/core/distribution.py",  # NVIDIA's first packages for a release
-        "plugins/plugin_utils/model/software_rules.py",  # bounds with which a set is compared
+        "plugins/plugin_utils/model/software_rules.py",  # bounds of the rules for software sets
         "plugins/plugin_utils/model/software.py",  # examples in messages
     },
 }
 
 
 def lines(text: str, suffix: str) -> Iterator[str]:
-    """The code without comments, docstrings and module documentation."""
+    """Yield lines without comments, docstrings and the documentation of modules."""
     if suffix == ".py":
         text = re.sub(
             r'^(DOCUMENTATION|EXAMPLES|RETURN) = r?""".*?"""', "", text, flags=re.S | re.M
@@ -58,7 +58,7 @@ def lines(text: str, suffix: str) -> Iterator[str]:
 
 @cache
 def code() -> list[tuple[str, str]]:
-    """Every line of code with its file."""
+    """Return every line of code with the path of its file."""
     return [
         (str(path.relative_to(ROOT)), line)
         for folder in ("roles", "plugins", "playbooks", "tests/bed/plugins", "tests/bed/roles")
@@ -71,14 +71,14 @@ def code() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("pattern", [QOS, VERSION], ids=["qos", "version"])
-def test_constants_stand_in_one_place(pattern: re.Pattern[str]) -> None:
-    found = [(name, line) for name, line in code() if pattern.search(line)]
-    assert [each for each in found if each[0] not in ALLOWED[pattern]] == []
-    assert {name for name, _line in found} == ALLOWED[pattern]
+def test_constants_are_defined_once(pattern: re.Pattern[str]) -> None:
+    matches = [(name, line) for name, line in code() if pattern.search(line)]
+    assert [match for match in matches if match[0] not in ALLOWED[pattern]] == []
+    assert {name for name, _line in matches} == ALLOWED[pattern]
 
 
 @pytest.mark.parametrize(
-    ("pattern", "line", "is_one"),
+    ("pattern", "line", "matches"),
     [
         (QOS, "settings(dscp=26)", True),
         (QOS, "set_pfc(3)", True),
@@ -92,5 +92,5 @@ def test_constants_stand_in_one_place(pattern: re.Pattern[str]) -> None:
         (VERSION, "datacenter-gpu-manager-4", False),
     ],
 )
-def test_the_search_finds_them(pattern: re.Pattern[str], line: str, is_one: bool) -> None:
-    assert bool(pattern.search(line)) is is_one
+def test_patterns(pattern: re.Pattern[str], line: str, matches: bool) -> None:
+    assert bool(pattern.search(line)) is matches

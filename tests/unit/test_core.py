@@ -99,13 +99,19 @@ def test_compare_is_ok_only_when_equal():
         ((checks.STRICT, checks.REBOOTED), checks.FAILED, checks.FAILED),
     ],
 )
-def test_verification_fails_what_is_pending_or_needs_a_reboot(variables, pending, reboot):
+def test_verification_fails_what_is_pending_or_needs_a_reboot(
+    variables, pending, reboot, monkeypatch
+):
+    monkeypatch.delenv(checks.STRICT, raising=False)
+    for variable in variables:
+        monkeypatch.setenv(variable, "1")
     given = [checks.Check("mtu", 9000, 1500, status) for status in checks.STATUSES[:2]]
     given += [checks.Check("mtu", 9000, 1500, status) for status in (checks.PENDING, checks.REBOOT)]
     for check_mode in (True, False):
         with pytest.raises(Ended) as caught:
-            environment = dict.fromkeys(variables, "1")
-            checks.end(Module(check_mode), "rails", given, "", environment=environment)
+            # A result of this name, which mpi_stack has, is no argument of the function.
+            checks.end(Module(check_mode), "rails", given, "", environment={"A": "b"})
+        assert caught.value.result["environment"] == {"A": "b"}
         statuses = [check["status"] for check in caught.value.result["checks"]]
         assert statuses == [checks.OK, checks.FAILED, pending, reboot]
     assert [check.status for check in given] == [*statuses[:2], checks.PENDING, checks.REBOOT]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import (
+    checks,
     engine,
     files,
     machine,
@@ -426,6 +427,16 @@ def test_a_refusal_says_that_nothing_was_changed(error: Exception) -> None:
 def test_a_refusal_returns_its_checks() -> None:
     broken = Check("rdma_source", "inbox", "doca", "failed")
     assert ended(PlanError("x", [broken])).result["checks"] == as_dicts([broken])
+
+
+def test_a_refusal_is_as_strict_as_any_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = [Check("a", 1, 0, "pending"), Check("b", 1, 0, "reboot")]
+    found = []
+    for variable in ("", checks.STRICT, checks.REBOOTED):
+        monkeypatch.setenv(variable or "UNUSED", "1")
+        result = ended(PlanError("x", waiting)).result
+        found.append([check["status"] for check in result["checks"]])
+    assert found == [["pending", "reboot"], ["failed", "reboot"], ["failed", "failed"]]
 
 
 @pytest.mark.parametrize("error", [CommandError("x"), OSError("x"), Broken("x")])

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Every command of the README and of docs/ works: its files, options, tags and variables."""
+"""Commands in the documentation use existing files, options, tags and variables."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ PLACEHOLDERS = {
     "ADDRESSES,",
     "INVENTORY",
 }
-"""Placeholders that a reader replaces with a path."""
+"""Paths that readers replace with their own."""
 COLLECTIONS = {"baremetal.mpi_roce.": ROOT, "baremetal.bed.": ROOT / "tests/bed"}
 
 
 @pytest.fixture(autouse=True)
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The directory of the collection, where readers run commands."""
+    """Run in the directory of the collection, as readers do."""
     monkeypatch.chdir(ROOT)
 
 
 def commands(text: str) -> Iterator[str]:
-    """Commands in blocks, indented or fenced, and in inline code; continued lines are joined."""
+    """Yield commands of code blocks and of code in the text, with continued lines joined."""
     joined = re.sub(r"\\\n\s*", "", text)
     for line in joined.splitlines():
         block = line.strip() if line.startswith("    ") else line
@@ -68,14 +68,14 @@ FOUND = sorted({(page, line) for page in PAGES for line in commands(page.read_te
 
 
 def files(pattern: str) -> Iterator[Path]:
-    """Paths of the product and of the test bed."""
+    """Yield matching files of the product and of the test bed."""
     for top in COLLECTIONS.values():
         yield from top.glob(pattern)
 
 
 @functools.cache
 def tags() -> set[str]:
-    """Tags of the plays in site.yml."""
+    """Return the tags of all plays."""
     found = set()
     for path in files("playbooks/*.yml"):
         for play in yaml.safe_load(path.read_text()) or []:
@@ -86,7 +86,7 @@ def tags() -> set[str]:
 
 @functools.cache
 def variables() -> set[str]:
-    """Variables in roles' specifications, and those that playbooks use themselves."""
+    """Return the variables of roles' specifications and of playbooks."""
     found = set()
     for path in files("roles/*/meta/argument_specs.yml"):
         for spec in yaml.safe_load(path.read_text())["argument_specs"].values():
@@ -97,7 +97,7 @@ def variables() -> set[str]:
 
 
 def parsed(words: list[str]) -> Any:
-    """Arguments as parsed by the program itself. Raises ValueError."""
+    """Parse arguments with the parser of the program. Raises ValueError."""
     cli = PROGRAMS[words[0]](words)
     cli.init_parser()
 
@@ -109,25 +109,25 @@ def parsed(words: list[str]) -> Any:
 
 
 def extra(given: list[str]) -> Iterator[str]:
-    """Names of variables. Raises ValueError for a missing file."""
-    for one in given:
-        if one.startswith("@"):
-            path = ROOT / one[1:]
+    """Yield names of extra variables. Raises ValueError for a missing file."""
+    for argument in given:
+        if argument.startswith("@"):
+            path = ROOT / argument[1:]
             if not path.is_file():
-                raise ValueError(f"{one}: no such file")
+                raise ValueError(f"{argument}: no such file")
             content = yaml.safe_load(path.read_text())
             yield from content
-            for each in content.get("mpi_job_files", []):
-                if not (ROOT / each["src"]).is_file():
-                    raise ValueError(f"{each['src']}: no such file")
-        elif one.startswith("{"):
-            yield from json.loads(one)
+            for file in content.get("mpi_job_files", []):
+                if not (ROOT / file["src"]).is_file():
+                    raise ValueError(f"{file['src']}: no such file")
+        elif argument.startswith("{"):
+            yield from json.loads(argument)
         else:
-            yield from (word.partition("=")[0] for word in shlex.split(one))
+            yield from (pair.partition("=")[0] for pair in shlex.split(argument))
 
 
-def wrong(command: str) -> str:
-    """Why a command cannot work as written; empty if it can."""
+def problem(command: str) -> str:
+    """Return why a command cannot work as written, or an empty string."""
     words = shlex.split(command, comments=True)
     try:
         if words[0].startswith("./"):
@@ -136,8 +136,8 @@ def wrong(command: str) -> str:
             options = argparse.ArgumentParser(exit_on_error=False)
             options.add_argument("-s")
             given, _rest = options.parse_known_args(words[2:])
-            there = given.s is None or (ROOT / "molecule" / given.s / "molecule.yml").is_file()
-            return "" if there or given.s.isupper() else f"no scenario {given.s}"
+            exists = given.s is None or (ROOT / "molecule" / given.s / "molecule.yml").is_file()
+            return "" if exists or given.s.isupper() else f"no scenario {given.s}"
         args = parsed(words)
         for path in args.inventory or [] if hasattr(args, "inventory") else []:
             known = path in PLACEHOLDERS or path.endswith(",") or (ROOT / path).exists()
@@ -147,16 +147,18 @@ def wrong(command: str) -> str:
         if unknown:
             return f"no variable {', '.join(sorted(unknown))}"
         asked = [*(getattr(args, "tags", None) or []), *(getattr(args, "skip_tags", None) or [])]
-        lacking = {tag for each in asked for tag in each.split(",") if not tag.isupper()} - tags()
-        if lacking:
-            return f"no tag {', '.join(sorted(lacking))}"
+        missing = {
+            tag for option in asked for tag in option.split(",") if not tag.isupper()
+        } - tags()
+        if missing:
+            return f"no tag {', '.join(sorted(missing))}"
         return of_names(words[0], args)
     except (ValueError, argparse.ArgumentError) as error:
         return str(error)
 
 
 def of_names(program: str, args: Any) -> str:
-    """Playbooks, modules and roles that are named."""
+    """Return the named playbooks, modules and roles that do not exist."""
     names: dict[str, Path] = {}
     for name in args.args if program == "ansible-playbook" else []:
         names[name] = in_collection(name, "playbooks/{}.yml") or ROOT / name
@@ -169,7 +171,7 @@ def of_names(program: str, args: Any) -> str:
 
 
 def in_collection(name: str, pattern: str) -> Optional[Path]:
-    """The file of a full name of the product or of the test bed; of no other collection."""
+    """Return the file of a fully qualified name of the product or the test bed, else None."""
     for prefix, top in COLLECTIONS.items():
         if name.startswith(prefix):
             return top / pattern.format(name.removeprefix(prefix))
@@ -191,11 +193,11 @@ def of_script(script: Path, options: list[str]) -> str:
 @pytest.mark.parametrize(
     ("page", "command"), FOUND, ids=[f"{page.name}-{line[:60]}" for page, line in FOUND]
 )
-def test_a_command_of_the_documentation_works_as_it_is_written(page: Path, command: str) -> None:
-    assert wrong(command) == "", page
+def test_documented_commands_can_work(page: Path, command: str) -> None:
+    assert problem(command) == "", page
 
 
-def test_commands_are_found_in_blocks_and_in_the_text() -> None:
+def test_commands_of_blocks_and_text_are_read() -> None:
     text = "    ansible-playbook a.yml \\\n      -e x=1  # why\n\n```\n./demo --rdma\n```\n"
     text += "`./test --all`"
     assert list(commands(text)) == [
@@ -207,7 +209,7 @@ def test_commands_are_found_in_blocks_and_in_the_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "why"),
+    ("command", "reason"),
     [
         ("ansible-playbook playbooks/none.yml -i inventories/b300", "no playbooks/none.yml"),
         ("ansible-playbook baremetal.mpi_roce.none", "no baremetal.mpi_roce.none"),
@@ -227,8 +229,8 @@ def test_commands_are_found_in_blocks_and_in_the_text() -> None:
         ("molecule test -s none", "no scenario none"),
     ],
 )
-def test_a_command_that_cannot_work_is_named(command: str, why: str) -> None:
-    assert why in wrong(command)
+def test_commands_that_cannot_work(command: str, reason: str) -> None:
+    assert reason in problem(command)
 
 
 CHEAP = [line for _page, line in FOUND if line.startswith("ansible-inventory -i inventories/b300")]
@@ -236,7 +238,7 @@ CHEAP = [line for _page, line in FOUND if line.startswith("ansible-inventory -i 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", sorted(set(CHEAP)))
-def test_what_needs_no_host_is_run(command: str) -> None:
+def test_commands_without_hosts_run(command: str) -> None:
     words = shlex.split(command, comments=True)
     words[0] = shutil.which(words[0], path=str(Path(sys.executable).parent)) or words[0]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -244,7 +246,7 @@ def test_what_needs_no_host_is_run(command: str) -> None:
     assert "node04" in done.stdout
 
 
-def test_the_job_of_the_page_is_the_file() -> None:
+def test_the_job_on_the_page_equals_the_file() -> None:
     (block,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/jobs.md").read_text(), re.DOTALL)
     file = (ROOT / "docs/examples/job.yml").read_text()
     assert file.endswith(block) and yaml.safe_load(file) == yaml.safe_load(block)

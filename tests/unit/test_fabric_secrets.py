@@ -54,11 +54,14 @@ def run(folder: Path, port: int, ca_file: Path) -> subprocess.CompletedProcess[s
     (folder / "host_vars").mkdir()
     (folder / "host_vars/leaf02.yml").write_text(f"switch_qos_token: {vaulted(TOKEN)}\n")
     return ansible(
-        *("ansible-playbook", "playbooks/fabric.yml"),
-        *("-i", folder / "cluster.yml", "-vvvv", "--diff"),
-        *("--vault-password-file", folder / "vault-password"),
+        "ansible-playbook",
+        "playbooks/fabric.yml",
+        "-vvvv",
+        "--diff",
+        f"--inventory={folder / 'cluster.yml'}",
+        f"--vault-password-file={folder / 'vault-password'}",
         # The model's address wins over group_vars: here they all are this machine.
-        *("-e", f"ansible_host={LOOPBACK}"),
+        f"--extra-vars=ansible_host={LOOPBACK}",
         BAREMETAL_MPI_ROCE_REPORTS=str(folder / "reports"),
         ANSIBLE_LOG_PATH=str(folder / "log"),
     )
@@ -115,9 +118,13 @@ def over_ssh(folder: Path, ssh: Path, **environment: str) -> subprocess.Complete
     model = MODEL[: MODEL.index("  system:")] + systems + MODEL[MODEL.index("launcher:") :]
     (folder / "cluster.yml").write_text(model)
     return ansible(
-        *("ansible-playbook", "playbooks/fabric.yml"),
-        *("-i", folder / "cluster.yml", "-vvvv", "--limit=leaf01"),
-        *("-e", f"ansible_ssh_executable={ssh}", "-e", "ansible_become=false"),
+        "ansible-playbook",
+        "playbooks/fabric.yml",
+        "-vvvv",
+        f"--inventory={folder / 'cluster.yml'}",
+        "--limit=leaf01",
+        f"--extra-vars=ansible_ssh_executable={ssh}",
+        "--extra-vars=ansible_become=false",
         BAREMETAL_MPI_ROCE_REPORTS=str(folder / "reports"),
         **environment,
     )

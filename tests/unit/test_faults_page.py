@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""docs/faults.md has the faults that tests make, each with a check that docs/checks.md explains."""
+"""docs/faults.md lists the injected faults, each with a check that docs/checks.md explains."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ ROOT = Path(__file__).resolve().parents[2]
 GENERATOR = runpy.run_path(str(ROOT / "docs/generate_faults.py"))
 
 
-def test_the_page_is_what_the_tests_do() -> None:
+def test_the_page_is_up_to_date() -> None:
     text = (ROOT / "docs/faults.md").read_text(encoding="utf-8")
     assert text == GENERATOR["page"](), "run docs/generate_faults.py"
 
 
-def test_it_has_sixty_faults_and_each_check_is_explained() -> None:
+def test_it_lists_sixty_faults_with_explained_checks() -> None:
     rows = list(GENERATOR["rows"]())
     assert len(rows) >= 60 and len({(name, layer) for name, layer, *_rest in rows}) == len(rows)
     explained = re.findall(r"`([a-z_]+)`", (ROOT / "docs/checks.md").read_text(encoding="utf-8"))

@@ -35,6 +35,11 @@ def test_generated_files_are_up_to_date() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+def test_options_of_every_module_are_declared() -> None:
+    modules = {path.stem for path in (ROOT / "plugins/modules").glob("*.py")}
+    assert modules == {name for layer in DECLARED.values() for name in layer.get("modules", {})}
+
+
 def options() -> list[tuple[str, str]]:
     return [
         (layer["role"], key)
@@ -63,7 +68,7 @@ def test_every_option_is_used_outside_its_declaration() -> None:
         name
         for layer in DECLARED.values()
         for name in layer.get("modules", {})
-        if name not in ("switch_qos", "fabric_links")  # their actions validate their own steps
+        if name not in ("switch_qos", "fabric_links", "cluster_verify")  # their actions validate
     ],
 )
 def test_arguments_accept_their_own_defaults(module: str) -> None:

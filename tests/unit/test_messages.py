@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Each code of a message stands in one place, and its sentence in one golden file per package.
+"""Codes of messages are unique, and one golden file per package contains their sentences.
 
     UPDATE_GOLDEN=1 pytest tests/unit/test_messages.py
 
-writes the golden files after sentences were edited.
+writes the golden files after an edit of sentences.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GOLDEN = Path(__file__).parent / "golden/messages"
 
 
 def templates() -> dict[str, list[tuple[str, str]]]:
-    """Package to (code, sentence) of every call of `message` in plugins/."""
+    """Return (code, sentence) of every call of `message` in plugins/, by package."""
     found: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for path in sorted((ROOT / "plugins").rglob("*.py")):
         where = path.relative_to(ROOT / "plugins").parts
@@ -35,7 +35,7 @@ def templates() -> dict[str, list[tuple[str, str]]]:
     return found
 
 
-def test_a_code_stands_in_one_place() -> None:
+def test_codes_are_unique() -> None:
     codes = Counter(code for made in templates().values() for code, _ in made)
     assert [code for code, count in codes.items() if count > 1] == []
 

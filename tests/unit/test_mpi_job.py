@@ -674,6 +674,16 @@ def test_output_is_shown_once_and_escaped(tmp_path: Path, monkeypatch: pytest.Mo
     assert shown.look(text + b"half\nwhole\n") == []
 
 
+def test_each_look_renews_the_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lease = tmp_path / "lease"
+    Shown(tmp_path, monkeypatch).look(b"")
+    assert not lease.exists(), "the module creates it"
+    lease.touch()
+    os.utime(lease, (0, 0))
+    Shown(tmp_path, monkeypatch).look(b"")
+    assert lease.stat().st_mtime > 0
+
+
 def test_a_line_without_an_end_is_shown_in_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

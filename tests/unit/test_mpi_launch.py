@@ -352,6 +352,8 @@ def test_a_node_with_a_different_ucx_is_refused() -> None:
     }
     reason = "UCX has version 1.16.0, and 1.13.1 on most nodes; run --tags mpi --limit node02"
     assert asked(answers)[0] == {"node02": reason}
+    answers["node02"] = answered("abc", "no", "ucx 1.16.0")
+    assert "orted not found" in asked(answers)[0]["node02"], "it explains the other version"
 
 
 @pytest.mark.parametrize(

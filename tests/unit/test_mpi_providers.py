@@ -209,6 +209,16 @@ def test_the_distributions_mpi_asks_no_host(run: Any) -> None:
     assert "ibverbs-providers" not in run(Plugin({}, rails=[{}], transport="tcp"))["packages"]
     assert "ibverbs-providers" not in run(Plugin({}, transport="rc"))["packages"]
     assert run(Plugin({}, rails=[{}], packages=["own"]))["packages"] == ["own"]
+    # From `-e mpi_stack_packages=openmpi,ucx`, which the role accepts as a list.
+    assert run(Plugin({}, rails=[{}], packages="openmpi,ucx"))["packages"] == ["openmpi", "ucx"]
+
+
+def test_a_launcher_without_rails_has_no_packages_of_doca(run: Any) -> None:
+    software = {"rdma": {"source": "doca", "version": "3.2.1"}}
+    with_rails = run(Plugin({}, software=software, rails=[{}], transport="tcp"))["packages"]
+    without = run(Plugin({}, software=software))["packages"]
+    assert "ucx" in with_rails and "libucx0" not in with_rails
+    assert "ucx" not in without and "libucx0" in without
 
 
 def test_a_build_is_described_until_it_is_unpacked(run: Any) -> None:

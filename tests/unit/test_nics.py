@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import CommandError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import act
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Plan, Step
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node, Plan, Step
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import Machine, RdmaDevice
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import nics as nics_module
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import (
@@ -119,6 +120,17 @@ def test_check_mode_writes_nothing_and_shows_exactly_what_differs():
     ]
     assert statuses(outcome, "rail1") == {"a": "ok", "b": "pending", "c": "ok"}
     assert [check.status for check in outcome.checks] == ["ok"] * 4 + ["pending", "ok"]
+
+
+def test_a_rail_that_disappears_after_the_plan_is_skipped():
+    store = Store()
+    node = Node("rails", Path("/"), None, None, "")
+    nics = nics_module.Nics({}, node)
+    nics.read(store.rails, [store.provider])
+    steps, errors = nics.steps(), []
+    nics.read(store.rails[1:], [store.provider])  # as after interfaces were renamed
+    act([Plan(steps=steps)], node, errors)
+    assert (nics.written, errors) == (["rail1"], [])
 
 
 def test_a_failure_restores_only_its_rail():

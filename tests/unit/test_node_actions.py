@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.messages import message
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import actions, terminal
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.actions import (
     EXECUTIONS,
@@ -28,12 +29,15 @@ class Node:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.answer: Any = {}
+        self.given: dict[str, Any] = {}
+        self.async_s = 0
         self.transport = "ssh"
         monkeypatch.setattr(ActionBase, "run", lambda *_given: {})
         for name in ("_execute_module", "_low_level_execute_command"):
             monkeypatch.setattr(ActionBase, name, self._answer)
 
-    def _answer(self, *_given: Any, **_named: Any) -> Any:
+    def _answer(self, *_given: Any, **named: Any) -> Any:
+        self.given = named
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
@@ -42,7 +46,7 @@ class Node:
         """The result of an action; by default one that executes a module."""
         action: Any = object.__new__(actions.ModuleAction)
         action._connection = SimpleNamespace(transport=self.transport, has_native_async=False)
-        action._task = SimpleNamespace(async_val=0)
+        action._task = SimpleNamespace(async_val=self.async_s)
         if act is not None:
             action.act = lambda task_vars: act(action)
         result: dict[str, Any] = action.run(task_vars={})
@@ -99,6 +103,15 @@ def test_results_and_errors_are_printable(node: Node) -> None:
     assert same.value is node.answer
 
 
+def test_messages_become_plain_text(node: Node) -> None:
+    """ansible-core 2.19 registers no variable with another type."""
+    sentence = message("a.code", "{name} is full", name="disk")
+    checks = [{"reason": sentence}, {"reason": f"{sentence}\x1b"}]
+    result = node.run(lambda action: {"msg": sentence, "checks": checks})
+    assert type(result["msg"]) is type(result["checks"][0]["reason"]) is str
+    assert result["msg"] == "disk is full"
+
+
 def test_executions_over_a_connection_are_counted(node: Node) -> None:
     """A host cannot report another number."""
     node.answer = {EXECUTIONS: 99}
@@ -109,12 +122,23 @@ def test_executions_over_a_connection_are_counted(node: Node) -> None:
     assert EXECUTIONS not in node.run()
 
 
+def test_a_task_may_run_its_module_in_the_background(node: Node) -> None:
+    node.run()
+    assert actions.ModuleAction._supports_async and not node.given["wrap_async"]
+    node.async_s = 60
+    node.run()
+    assert node.given["wrap_async"]
+
+
 def test_large_answers_are_refused_or_cut(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(actions, "MAX_OUTPUT_BYTES", 100)
     monkeypatch.setattr(actions, "MAX_FAILED_BYTES", 100)
 
     def command(action: Any) -> Any:
         return action._low_level_execute_command("cat")
+
+    def refuse(action: Any) -> Any:
+        raise AnsibleActionFail(action._execute_module()["msg"])
 
     node.answer = {"stdout": "x" * 50, "stderr": "y" * 50}
     assert node.run(command) == node.answer
@@ -129,6 +153,8 @@ def test_large_answers_are_refused_or_cut(node: Node, monkeypatch: pytest.Monkey
     node.answer = {"msg": "x" * (actions.MAX_MESSAGE_CHARACTERS + 7), "exception": "x"}
     cut = node.run()
     assert cut["msg"].endswith("xx ... and 7 characters more") and "exception" not in cut
+    with pytest.raises(AnsibleActionFail, match=r"xx \.\.\. and 7 characters more$"):
+        node.run(refuse)
     node.answer = {
         "msg": "no",
         "warnings": ["x" * actions.MAX_MESSAGE_CHARACTERS],

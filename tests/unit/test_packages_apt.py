@@ -214,6 +214,16 @@ def test_upgrade(site):
     assert not site.run(site.set("580.105.08"))[0].changed
 
 
+def test_downgrade_of_a_dependency_needs_permission(site):
+    apt = site.root.root / "etc/apt"
+    (apt / "trusted.gpg.d/cuda.asc").write_bytes(site.vendor.armoured)
+    (apt / "sources.list.d/cuda.list").write_text(f"deb file:{site.cuda.where} ./\n")
+    site.install("driver-lib=580.105.08-0ubuntu1")
+    (refused,) = site.refused(site.set())
+    assert (refused.code, refused.values["name"]) == ("package_downgrade", "driver-lib")
+    assert site.root.installed() == {"driver-lib": "580.105.08-0ubuntu1"}
+
+
 def test_downgrade_needs_permission(site):
     site.run(site.set("580.105.08"))
     before = site.root.snapshot()
@@ -836,6 +846,19 @@ def test_failed_download_changes_nothing(site):
     assert not [name for name in changed if "status-old" not in name]
     assert site.root.held() == FIRST.keys()
     assert not site.run(site.set())[0].changed
+
+
+def test_failed_download_holds_no_package_of_the_operator(site):
+    """Pins that were restored hold nothing, or the packages would stay held without a layer."""
+    apt = site.root.root / "etc/apt"
+    (apt / "trusted.gpg.d/cuda.asc").write_bytes(site.vendor.armoured)
+    (apt / "sources.list.d/cuda.list").write_text(f"deb file:{site.cuda.where} ./\n")
+    site.install("driver=580.95.05-0ubuntu1", "driver-lib=580.95.05-0ubuntu1")
+    deb = site.cuda.where / "driver-lib_580.105.08-0ubuntu1_amd64.deb"
+    deb.write_bytes(deb.read_bytes()[:-1] + b"x")
+    with pytest.raises(PackageError, match="Nothing was changed"):
+        site.run(site.set("580.105.08"))
+    assert site.root.held() == set()
 
 
 def test_repositories_are_asked_as_apt_is_set_up(site):

@@ -152,6 +152,10 @@ def test_a_former_rail_keeps_the_operators_addresses(settled):
 
 def test_a_rail_that_stays_down_is_restored(settled):
     settled.max_mtu["rail1"] = 9000
+    # rail1 may be configured by netplan's file until it holds.
+    netplan = settled.root / "etc/netplan/60-baremetal-mpi-roce-rails.yaml"
+    netplan.parent.mkdir()
+    netplan.touch()
     wanted = [rail(0, mtu=9100), rail(1, mtu=9100), rail(2)]
     before = {path: path.read_text() for path in settled.root.glob("etc/systemd/network/*rail1*")}
     outcome = settled.converge(wanted)
@@ -160,6 +164,7 @@ def test_a_rail_that_stays_down_is_restored(settled):
     assert (failed.name, failed.subject, failed.found) == ("rail_mtu", "rail1", 9000)
     assert "former configuration" in failed.reason
     assert {path: path.read_text() for path in before} == before
+    assert netplan.exists()
     # The other rails are not affected.
     assert settled.links["rail0"]["mtu"] == 9100
     # The wait is bounded.

@@ -29,35 +29,35 @@ def load(path: str):
 GROUPS = load("meta/runtime.yml")["action_groups"]
 
 
-def pinned(*lists: str) -> set[str]:
-    return {one for each in lists for one in re.findall(r"^[\w-]+==\S+", text(each), re.M)}
+def pinned(*paths: str) -> set[str]:
+    return {pin for path in paths for pin in re.findall(r"^[\w-]+==\S+", text(path), re.M)}
 
 
 def documented(path: str, name: str) -> dict:
     """Return the YAML of a constant, of a module or of a fragment's class."""
-    (found,) = (
+    (document,) = (
         node.value.value
         for node in ast.walk(ast.parse(text(path)))
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == name
     )
-    return yaml.safe_load(found)
+    return yaml.safe_load(document)
 
 
 def options(module: str) -> set[str]:
     page = documented(f"plugins/modules/{module}.py", "DOCUMENTATION")
-    found = set(page.get("options", {}))
+    names = set(page.get("options", {}))
     for fragment in page.get("extends_documentation_fragment", []):
         _namespace, _collection, file, *name = fragment.split(".")
         constant = name[0].upper() if name else "DOCUMENTATION"
-        found |= set(documented(f"plugins/doc_fragments/{file}.py", constant).get("options", {}))
-    return found
+        names |= set(documented(f"plugins/doc_fragments/{file}.py", constant).get("options", {}))
+    return names
 
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_the_options_of_a_group_are_common_to_its_modules(group):
     """A default for an option that one of the modules lacks would fail its tasks."""
-    beside = re.search(rf"^  {group}: # (.*)$", text("meta/runtime.yml"), re.M)
-    assert beside and beside[1].split(", ") == sorted(
+    comment = re.search(rf"^  {group}: # (.*)$", text("meta/runtime.yml"), re.M)
+    assert comment and comment[1].split(", ") == sorted(
         set.intersection(*(options(module) for module in GROUPS[group]))
     )
 
@@ -74,25 +74,25 @@ def test_module_defaults_of_a_group_reach_its_modules(tmp_path):
   tasks:
     - baremetal.mpi_roce.rdma_stack:
 """
-    status, said = run_play(tmp_path, play, Path("localhost,"))
-    assert status == 2 and re.search(r"'?rails'? is of type", said), said
+    status, output = run_play(tmp_path, play, Path("localhost,"))
+    assert status == 2 and re.search(r"'?rails'? is of type", output), output
 
 
-def test_each_supported_ansible_core_is_tested_and_has_its_sanity_ignores():
+def test_supported_versions_of_ansible_core_are_tested():
     matrix = load(".github/workflows/test.yml")["jobs"]["fast"]["strategy"]["matrix"]["include"]
-    tested = [one["ansible"] for one in matrix]
+    tested = [job["ansible"] for job in matrix]
     ignored = [path.stem.removeprefix("ignore-") for path in ROOT.glob("tests/sanity/ignore-*.txt")]
     assert sorted(ignored) == tested
     assert load("meta/runtime.yml")["requires_ansible"] == f">={tested[0]}.0"
     assert f"ansible-core {tested[0]} to {tested[-1]}" in text("docs/packages.md")
 
 
-def test_the_execution_environment_has_this_collection_and_the_tested_versions():
+def test_the_execution_environment_has_tested_versions():
     version = load("galaxy.yml")["version"]
     needs = load("execution-environment.yml")["dependencies"]
     (collection,) = needs["galaxy"]["collections"]
     assert collection["name"].endswith(f"-{version}.tar.gz")
-    assert {needs[each]["package_pip"] for each in ("ansible_core", "ansible_runner")} <= pinned(
+    assert {needs[name]["package_pip"] for name in ("ansible_core", "ansible_runner")} <= pinned(
         "requirements/controller.in", "requirements/test.in"
     )
     assert version in load("changelogs/changelog.yaml")["releases"]
@@ -121,23 +121,25 @@ def test_the_bill_of_materials_lists_all_locked_packages(tmp_path):
     path = tmp_path / archive.name.replace(".tar.gz", ".cdx.json")
     bill = json.loads(path.read_text(encoding="utf-8"))
     version = load("galaxy.yml")["version"]
-    of = bill["metadata"]["component"]
-    assert (of["name"], of["version"]) == ("baremetal-mpi_roce", version)
+    component = bill["metadata"]["component"]
+    assert (component["name"], component["version"]) == ("baremetal-mpi_roce", version)
     listed = {
-        f"{one['name']}=={one['version']}": {
-            digest["content"] for source in one["externalReferences"] for digest in source["hashes"]
+        f"{package['name']}=={package['version']}": {
+            digest["content"]
+            for source in package["externalReferences"]
+            for digest in source["hashes"]
         }
-        for one in bill["components"]
+        for package in bill["components"]
     }
     lock = text("requirements/controller.txt")
     assert listed.keys() == pinned("requirements/controller.txt")
     assert set().union(*listed.values()) == set(re.findall("sha256:([0-9a-f]{64})", lock))
 
 
-def test_actions_of_the_workflow_are_pinned_and_it_may_only_read():
+def test_the_workflow_is_pinned_and_read_only():
     workflow = text(".github/workflows/test.yml")
     uses = re.findall(r"uses: (\S+)", workflow)
-    assert uses and all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", each) for each in uses)
+    assert uses and all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", action) for action in uses)
     assert yaml.safe_load(workflow)["permissions"] == {"contents": "read"}
     assert "secrets." not in workflow
 
@@ -149,7 +151,7 @@ def test_each_threat_names_an_existing_test():
         for line, after in zip(lines, lines[1:])
         if line.startswith("| ") and not after.startswith("|---")
     ]
-    there = {
+    existing = {
         name
         for path in ROOT.glob("tests/*/test_*.py")
         for name in re.findall(r"def (test_\w+)", path.read_text(encoding="utf-8"))
@@ -157,4 +159,4 @@ def test_each_threat_names_an_existing_test():
     assert len(rows) > 5
     for row in rows:
         named = re.findall(r"`(test_\w+)`", row)
-        assert named and set(named) <= there, row
+        assert named and set(named) <= existing, row

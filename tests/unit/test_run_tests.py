@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import runpy
 import sys
 from pathlib import Path
 
@@ -223,3 +224,12 @@ def test_tests_of_the_bed_run_when_it_changed_and_with_all(
     of_bed = [stage for stage in queue if stage.name in runner.OF_BED]
     assert not [stage.name for stage in of_bed if "not long" in " ".join(stage.argv)]
     assert {stage.argv[-1] for stage in of_bed} <= {bed.UNIT_TESTS, bed.INTEGRATION_TESTS}
+
+
+SCRIPTS = [*TOP.glob("tests/bench/*.py"), *TOP.glob("tests/gpu/test_*.py")]
+
+
+@pytest.mark.parametrize("path", sorted(SCRIPTS), ids=lambda path: path.stem)
+def test_programs_of_rare_stages_can_be_imported(path: Path) -> None:
+    """Benchmarks and GPU tests run seldom, so a renamed function would be noticed late."""
+    runpy.run_path(str(path), run_name="imported")

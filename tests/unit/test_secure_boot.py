@@ -50,7 +50,7 @@ STATES = [
 @pytest.mark.parametrize(("state", "refused"), STATES)
 def test_the_whole_answer_about_secure_boot_is_read(tmp_path: Path, state: str, refused: bool):
     machine = Machine(tmp_path, state)
-    machine.variable(secure_boot.EFI, 1)  # it does not show shim's setting
+    machine.variable(secure_boot.EFI, 1)  # does not show the setting of shim
     assert bool(machine.refusal()) is refused
 
 

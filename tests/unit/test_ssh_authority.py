@@ -459,6 +459,18 @@ def test_damaged_state_is_reported(cluster: Cluster) -> None:
         cluster.prepare()
 
 
+def test_a_missing_authority_is_reported_before_another_is_deleted(cluster: Cluster) -> None:
+    cluster.prepare()
+    (cluster.store.directory / "generation-1").rename(cluster.store.directory / "generation-7")
+    with pytest.raises(AuthorityError, match="generation-1: missing or damaged"):
+        cluster.prepare()
+    (cluster.store.directory / "generation-7").rename(cluster.journal.directory / "away")
+    cluster.store.directory.rmdir()
+    with pytest.raises(AuthorityError, match="generation-1: missing or damaged"):
+        cluster.prepare()
+    assert (cluster.journal.directory / "away/user_ca").is_file()
+
+
 def test_expiry_of_the_first_certificate_counts() -> None:
     issued = [Issued("host", 3, "a", NOW), Issued("user", 1, "a", NOW + 20 * DAY)]
     issued.append(Issued("host", 2, "a", NOW + 10 * DAY))

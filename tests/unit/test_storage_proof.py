@@ -301,7 +301,7 @@ def test_a_wrong_owner_is_reported(writing: Any, reading: Any, uid: int) -> None
     ):
         assert check.name == "storage_owner"
         assert str(uid) in str(check.found)
-        assert ("`nobody`" in str(check.found)) == (uid != 1001)
+        assert ("nobody" in str(check.found)) == (uid != 1001)
     assert "file of node02" in str(check.found)
 
 

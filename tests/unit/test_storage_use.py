@@ -171,6 +171,25 @@ def test_the_report_covers_all_hosts(shown: list[str], tmp_path: Path) -> None:
     assert json.loads((tmp_path / "storage-latest.json").read_text())["filesystems"]
 
 
+def test_the_report_reads_the_variables_of_each_host_once(shown: list[str]) -> None:
+    run = Run([FS, SOFT])
+    run.task("plan")
+    for name in NODES:
+        both = {**measured()["measured"], **measured(SOFT.name)["measured"]}
+        run.has(name, "write", {"measured": both})
+    read: list[str] = []
+
+    class HostVars(dict[str, Any]):
+        def __getitem__(self, name: str) -> Any:
+            read.append(name)
+            return super().__getitem__(name)
+
+    run.hostvars = HostVars(run.hostvars)
+    assert len(run.task("report")["figures"]) == 2
+    read.remove("node01")  # read by `Run`
+    assert set(NODES) <= set(read) and len(read) == len(set(read))
+
+
 def test_a_slow_cluster_fails_on_one_host(shown: list[str]) -> None:
     run = Run([replace(FS, expect=Expectation(together_write_gb_s=100.0))])
     run.task("plan")

@@ -75,8 +75,8 @@ def a_run(hostvars: dict[str, Any], **given: Any) -> VerifyRun:
 class Plugin(action.ActionModule):
     """The action, with a record of the modules that it runs."""
 
-    def __init__(self) -> None:
-        self._task = SimpleNamespace(check_mode=False)
+    def __init__(self, *, check_mode: bool = False) -> None:
+        self._task = SimpleNamespace(check_mode=check_mode)
         self.sent: list[dict[str, Any]] = []
 
     def _execute_module(self, _name: str, module_args: dict[str, Any], **_more: Any) -> Any:
@@ -84,7 +84,9 @@ class Plugin(action.ActionModule):
         return {"checks": []}
 
 
-def step(name: str, results: dict[str, Any], here: list[str]) -> list[dict[str, Any]]:
+def step(
+    name: str, results: dict[str, Any], here: list[str], *, check_mode: bool = False
+) -> list[dict[str, Any]]:
     """Arguments of the modules that a step runs on node01."""
     run = a_run({"node01": results})
     variables = {
@@ -92,7 +94,7 @@ def step(name: str, results: dict[str, Any], here: list[str]) -> list[dict[str, 
         "hostvars": run.hostvars,
         "ansible_play_hosts": here,
     }
-    plugin = Plugin()
+    plugin = Plugin(check_mode=check_mode)
     plugin._remote(name, {"plan": run.plan, "served": SERVED}, variables)
     return plugin.sent
 
@@ -102,6 +104,13 @@ def test_lost_peers_are_named() -> None:
         [sent] = step("drive", {}, here)
         assert sent["part"]["lost"] == lost and sent["part"]["run_id"] == "run1"
         assert "plan" not in sent and "served" not in sent
+
+
+def test_check_mode_measures_nothing() -> None:
+    started = {"early": {"ports": [18515]}}
+    for name, modules in (("serve", 1), ("drive", 0), ("collect", 0)):
+        assert len(step(name, started, ["node01"])) == 1
+        assert len(step(name, started, ["node01"], check_mode=True)) == modules, name
 
 
 def test_rails_that_a_peer_cannot_serve_are_named() -> None:

@@ -37,8 +37,14 @@ def ipv4(
     udp = struct.pack("!HHHH", 49152, port, 8 + len(transport), 0)
     head = struct.pack(
         "!BBHHHBBH",
-        *(0x45 + options, tos, 20 + 4 * options + len(udp) + len(transport), 0, fragment),
-        *(64, protocol, 0),
+        0x45 + options,
+        tos,
+        20 + 4 * options + len(udp) + len(transport),
+        0,
+        fragment,
+        64,
+        protocol,
+        0,
     )
     ends = ipaddress.IPv4Address(source).packed + ipaddress.IPv4Address(destination).packed
     return head + ends + bytes(4 * options) + udp + transport

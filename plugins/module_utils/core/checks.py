@@ -162,14 +162,14 @@ def end(
     remedy: str,
     *,
     errors: Sequence[str] = (),
-    environment: Mapping[str, str] = os.environ,
+    strictness: Optional[Strictness] = None,
     **result: Any,
 ) -> NoReturn:
     """Exit a layer's module with its read-back; it fails if there are failed checks or `errors`.
 
-    `environment` says how strict this run is.
+    The default strictness is that of this process's environment.
     """
-    checks = Strictness.of(environment).of_checks(checks)
+    checks = (strictness or Strictness.of(os.environ)).of_checks(checks)
     applied = bool(result.get("changed")) and not module.check_mode
     message = failure_message(layer, checks, remedy, applied=applied)
     if errors:

@@ -295,7 +295,8 @@ class Settled:
 
 
 def carry_out(module: checks.Module, layer: Layer, converge: Callable[[Node], Settled]) -> NoReturn:
-    """Converge this node and exit the module; a refusal fails it before anything is changed."""
+    """Converge this node and end the module; a refusal fails before anything is changed."""
+    strictness = checks.Strictness.of(os.environ)
     nothing: dict[str, Any] = {"layer": layer.tag, "checks": []}
     if layer.simulates:
         nothing["simulated"] = []
@@ -305,7 +306,6 @@ def carry_out(module: checks.Module, layer: Layer, converge: Callable[[Node], Se
         node = layer.node(module.check_mode)
         settled = converge(node)
     except refusals as error:
-        strictness = checks.Strictness.of(os.environ)
         nothing["checks"] = checks.as_dicts(strictness.of_checks(getattr(error, "checks", [])))
         module.fail_json(msg=f"{layer.tag}: nothing was changed:\n{error}", **nothing)
     except failures as error:
@@ -321,6 +321,7 @@ def carry_out(module: checks.Module, layer: Layer, converge: Callable[[Node], Se
         outcome.checks,
         REMEDY.format(layer.tag),
         errors=outcome.errors,
+        strictness=strictness,
         changed=outcome.changed,
         diff=outcome.diff,
         container=node.container,

@@ -8,6 +8,8 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+from .messages import Message
+
 BLANKS = dict.fromkeys(map(ord, "\n\t\xa0\u202f\u3000"))
 """Spaces that are safe on a terminal, including those used in French and Japanese."""
 MAX_DEPTH = 40
@@ -19,6 +21,8 @@ def printable(value: Any, depth: int = MAX_DEPTH) -> Any:
 
     Such characters are written as in Python (`\\x1b`). Text is not truncated: a task may read it.
     """
+    if isinstance(value, Message):
+        value = str(value)  # ansible-core 2.19 stores no variable of another type
     if isinstance(value, str):
         if value.isprintable() or value.translate(BLANKS).isprintable():
             return value

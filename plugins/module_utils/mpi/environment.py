@@ -257,9 +257,8 @@ class Set:
 
 
 def settings_in(text: str) -> list[Set]:
-    """Settings in a file of `name = value` lines, in order. Sections of UCX's file apply only to
-    some processors.
-    """
+    """Settings in a file of `name = value` lines, in order. Sections of UCX's file apply to some
+    processors only."""
     found, position, section = [], "before", False
     for number, raw in enumerate(text.splitlines(), 1):
         if raw in (BEGIN, END):
@@ -314,10 +313,7 @@ def rails_from_model(entries: Sequence[Mapping[str, Any]]) -> list[MpiRail]:
     """Convert `cluster_rails` of the model to rails."""
     return [
         MpiRail(
-            setting["interface"],
-            setting.get("gpu"),
-            str(setting.get("address") or ""),
-            setting.get("rail"),
+            entry["interface"], entry.get("gpu"), str(entry.get("address") or ""), entry.get("rail")
         )
-        for setting in entries
+        for entry in entries
     ]

@@ -148,7 +148,7 @@ def cuda_check(
             "only, and programs must copy GPU buffers"
         )
         return [not_applicable(name, wanted, reason)]
-    missing = [gid for gid in CUDA_TRANSPORTS if gid not in offered]
+    missing = [transport for transport in CUDA_TRANSPORTS if transport not in offered]
     reason = f"this UCX does not offer {', '.join(missing)}" if missing else ""
     return [Check(name, wanted, ", ".join(offered), OK, "", reason)]
 

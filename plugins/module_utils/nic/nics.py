@@ -241,18 +241,24 @@ class Nics:
         return [entry for rail in self._rails.values() for entry in rail.diff()]
 
     def _act(self, name: str) -> None:
-        rail = self._rails[name]
+        rail = self._rails.get(name)
+        if rail is None:  # it disappeared, which its checks report
+            return
         rail.act()
         if rail.group:
             self.written.append(name)
 
     def _holds(self, name: str) -> bool:
-        group = self._rails[name].group
+        group = self._group(name)
         return group is None or group.holds()
 
     def _undo(self, name: str) -> str:
-        group = self._rails[name].group
+        group = self._group(name)
         return group.undo() if group else ""
+
+    def _group(self, name: str) -> Optional[Group]:
+        rail = self._rails.get(name)
+        return rail.group if rail else None
 
     def _lanes(self, rails: Sequence[RailNic]) -> dict[str, tuple[int, int]]:
         """By rail: its planes in the model, and the number of rails on its card."""

@@ -134,7 +134,7 @@ class Installer:
     # Act
 
     def install(self, name: str, changes: Iterable[PackageChange], plan: PackagePlan) -> None:
-        """Install one stage in one transaction, and hold its packages even if it failed."""
+        """Install one stage in one transaction, and hold its packages."""
         manager = self.manager
         held = manager.held()
         touched = [change.name for change in changes if change.name in held]
@@ -142,9 +142,16 @@ class Installer:
         try:
             manager.release(touched)
             manager.apply(plan.asked[name], removed)
-        finally:
-            pinned = manager.pinned(self.layer)
-            self._hold({*touched, *self._holds(pinned, manager.installed())})
+        except BaseException:
+            self._hold(touched)
+            raise
+        self.hold_pinned(touched)
+
+    def hold_pinned(self, others: Iterable[str] = ()) -> None:
+        """Hold what the pins on the node and the set hold, and `others`."""
+        manager = self.manager
+        pinned = manager.pinned(self.layer)
+        self._hold({*others, *self._holds(pinned, manager.installed())})
 
     def _hold(self, names: Iterable[str]) -> None:
         new = (set(names) & self.manager.installed().keys()) - self.manager.held()
@@ -295,7 +302,10 @@ class Installation:
             for file in reversed(self.written):
                 with suppress(OSError):
                     file.undo()
+            if self.before is not None:
+                self.installer.hold_pinned()  # by the restored pins
             return NOTHING_CHANGED
+        self.installer.hold_pinned()
         names = [name for name, _changes in self.plan.stages]
         return (
             f"Completed stages: {', '.join(names[: self.completed]) or 'none'}; not started: "

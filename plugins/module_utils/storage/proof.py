@@ -371,7 +371,7 @@ def _owner(proof: Proof, uid: int, where: str = "") -> None:
             f"the server does not know {user}: all_squash in the export, or idmapd maps unknown "
             "names (use one domain in /etc/idmapd.conf, or nfs4_disable_idmapping=Y on both sides)"
         )
-        proof.fail(OWNER, f"`nobody` ({uid}){where}", remedy, wanted)
+        proof.fail(OWNER, f"nobody ({uid}){where}", remedy, wanted)
     else:
         remedy = f"{user} has another uid there, or the export has anonuid: use cluster_mpi_uid"
         proof.fail(OWNER, f"uid {uid}{where}", remedy, wanted)

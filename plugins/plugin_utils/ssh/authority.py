@@ -142,11 +142,13 @@ class AuthorityStore:
                 self._make(wanted, comment, supplied or {})
             if trust.made:
                 self.journal.write("state.json", json.dumps(vars(after)) + "\n")
-            self._remove_dropped(after.trusted)
         usable = (
             after.trusted if write else [name for name in after.trusted if name in before.trusted]
         )
-        return self._complete(trust, usable)
+        self._complete(trust, usable)
+        if write:
+            self._remove_dropped(after.trusted)
+        return trust
 
     def after(self, members: Sequence[str]) -> ClusterTrust:
         """Trust after the nodes have been configured: replaced certificates are revoked."""

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A connection that runs nothing: each module gets a canned answer. For tests/bench/controller.py.
+"""Connection plugin of tests/bench/controller.py: every module returns a canned result.
 
-What is left of a run is what the controller does. The bytes that would have been sent are appended
-to the file that CANNED_SENT names, one line for each execution: host, module, bytes.
+Only the controller's work remains of a run. For each execution, one line with host, module and the
+number of bytes to send is appended to the file named by CANNED_SENT.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ansible.plugins.connection import ConnectionBase
 DOCUMENTATION = r"""
 name: canned
 short_description: Answers each module from canned results
-description: Runs nothing; only for measuring the controller.
+description: Executes nothing. Used to measure the controller.
 author: Baremetal MPI RoCE founders (@baremetal)
 extends_documentation_fragment: [connection_pipelining]
 """
@@ -33,13 +33,13 @@ FACTS = {
     }
 }
 CHECKS = 40
-"""Checks in the answer of a layer's module: about what a converged node returns."""
+"""Checks in the result of a layer's module, about as many as a converged node returns."""
 PACKAGES = ("apt", "package", "dnf")
 MODULE = re.compile(rb"module_fqn='[\w.]*?\.modules\.(\w+)'")
 
 
 def answer(module: str) -> dict[str, Any]:
-    """What a module returns on a node where nothing is to be done."""
+    """Return the result of a module on a converged node."""
     if module == "setup":
         return FACTS
     if module in PACKAGES:
@@ -65,7 +65,7 @@ class Connection(ConnectionBase):
         module = found.group(1).decode() if found else "unknown"
         with open(os.environ["CANNED_SENT"], "a", encoding="ascii") as stream:
             stream.write(f"{self._play_context.remote_addr} {module} {len(sent)}\n")
-        if not found:  # of os_baseline, without a module: no other time service is active
+        if not found:  # a raw command of os_baseline: no other time service is active
             return 0, b"time services were read\n", b""
         return 0, json.dumps(answer(module)).encode(), b""
 
@@ -73,7 +73,7 @@ class Connection(ConnectionBase):
         raise AnsibleError("with pipelining no file is copied")
 
     def fetch_file(self, in_path: str, out_path: str) -> None:
-        raise AnsibleError("no file is fetched: no layer does")
+        raise AnsibleError("no layer fetches files")
 
     def close(self) -> None:
         self._connected = False

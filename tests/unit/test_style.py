@@ -1,0 +1,195 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Two rules of style that ruff does not have.
+
+Tests assert codes, names and values, not sentences: a sentence may be improved without a change of
+tests. Calls take arguments, not an unpacked literal: `f(*("a", "b"))` is `f("a", "b")`.
+
+    python tests/unit/test_style.py
+
+prints every place that breaks a rule.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROSE_WORDS = 4
+"""Number of words that make a string in an assert a sentence."""
+WITH_PROSE: frozenset[str] = frozenset(
+    {
+        "tests/unit/test_allreduce_gpu.py",
+        "tests/unit/test_allreduce_verdict.py",
+        "tests/unit/test_answers.py",
+        "tests/unit/test_bench.py",
+        "tests/unit/test_bootstrap.py",
+        "tests/unit/test_cluster_directory.py",
+        "tests/unit/test_cluster_inventory.py",
+        "tests/unit/test_cluster_model_errors.py",
+        "tests/unit/test_cluster_reboot_action.py",
+        "tests/unit/test_cluster_verify.py",
+        "tests/unit/test_core_bounded.py",
+        "tests/unit/test_demo_summary.py",
+        "tests/unit/test_discover.py",
+        "tests/unit/test_discover_action.py",
+        "tests/unit/test_example_train.py",
+        "tests/unit/test_example_train_torch.py",
+        "tests/unit/test_fabric_eos_difference.py",
+        "tests/unit/test_fabric_eos_switch.py",
+        "tests/unit/test_fabric_nvue_difference.py",
+        "tests/unit/test_fabric_nvue_switch.py",
+        "tests/unit/test_fabric_role.py",
+        "tests/unit/test_fabric_shell.py",
+        "tests/unit/test_fabric_sonic.py",
+        "tests/unit/test_fabric_sonic_runs.py",
+        "tests/unit/test_fabric_sonic_switch.py",
+        "tests/unit/test_gpu_reading.py",
+        "tests/unit/test_gpu_stack.py",
+        "tests/unit/test_gpu_stack_parts.py",
+        "tests/unit/test_gpu_xids.py",
+        "tests/unit/test_hostfile_module.py",
+        "tests/unit/test_mpi_allreduce_action.py",
+        "tests/unit/test_mpi_bench_action.py",
+        "tests/unit/test_mpi_environment.py",
+        "tests/unit/test_mpi_job.py",
+        "tests/unit/test_mpi_launch.py",
+        "tests/unit/test_mpi_launcher.py",
+        "tests/unit/test_nic_health.py",
+        "tests/unit/test_nics.py",
+        "tests/unit/test_node_actions.py",
+        "tests/unit/test_os_firewall.py",
+        "tests/unit/test_os_kernel_cmdline.py",
+        "tests/unit/test_os_kernel_values.py",
+        "tests/unit/test_os_role.py",
+        "tests/unit/test_os_services.py",
+        "tests/unit/test_os_settle.py",
+        "tests/unit/test_packages_apt.py",
+        "tests/unit/test_packages_apt_states.py",
+        "tests/unit/test_packages_dnf.py",
+        "tests/unit/test_packages_dnf_real.py",
+        "tests/unit/test_packages_dpkg.py",
+        "tests/unit/test_preflight.py",
+        "tests/unit/test_preflight_action.py",
+        "tests/unit/test_qos_page.py",
+        "tests/unit/test_rails_converge.py",
+        "tests/unit/test_rdma_stack_settle.py",
+        "tests/unit/test_rebooting_node.py",
+        "tests/unit/test_rebooting_planning.py",
+        "tests/unit/test_record_hardware.py",
+        "tests/unit/test_report_smoke.py",
+        "tests/unit/test_reports.py",
+        "tests/unit/test_run_tests.py",
+        "tests/unit/test_software_catalog.py",
+        "tests/unit/test_software_keys.py",
+        "tests/unit/test_ssh_actions.py",
+        "tests/unit/test_ssh_authorized.py",
+        "tests/unit/test_ssh_journal.py",
+        "tests/unit/test_ssh_node.py",
+        "tests/unit/test_ssh_parts.py",
+        "tests/unit/test_ssh_paths.py",
+        "tests/unit/test_ssh_probe.py",
+        "tests/unit/test_ssh_session.py",
+        "tests/unit/test_ssh_signing.py",
+        "tests/unit/test_storage_device.py",
+        "tests/unit/test_storage_exports.py",
+        "tests/unit/test_storage_lustre_health.py",
+        "tests/unit/test_storage_lustre_lnet.py",
+        "tests/unit/test_storage_lustre_packages.py",
+        "tests/unit/test_storage_mounts.py",
+        "tests/unit/test_storage_probe.py",
+        "tests/unit/test_storage_proof.py",
+        "tests/unit/test_summary.py",
+        "tests/unit/test_summary_callback.py",
+        "tests/unit/test_systems.py",
+        "tests/unit/test_verbs_action.py",
+        "tests/unit/test_verbs_ends.py",
+        "tests/unit/test_verbs_evaluation.py",
+        "tests/unit/test_verbs_gpu.py",
+        "tests/unit/test_verbs_pairs.py",
+        "tests/unit/test_waiting.py",
+    }
+)
+"""Files with sentences in asserts. This set may only shrink."""
+
+
+def is_sentence(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and sum(map(str.isalpha, node.value.split())) >= PROSE_WORDS
+    )
+
+
+def prose(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines of asserts, and of calls with `match`, that contain a sentence."""
+    for node in ast.walk(tree):
+        compared: list[ast.AST] = []
+        if isinstance(node, ast.Assert):
+            compared = [node.test]
+        elif isinstance(node, ast.Call):
+            compared = [keyword.value for keyword in node.keywords if keyword.arg == "match"]
+        if any(is_sentence(part) for value in compared for part in ast.walk(value)):
+            yield getattr(node, "lineno", 0)
+
+
+def unpacking(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines of unpacked tuples and lists in the arguments of calls."""
+    for node in ast.walk(tree):
+        for argument in node.args if isinstance(node, ast.Call) else ():
+            literal = isinstance(argument, ast.Starred) and argument.value
+            if isinstance(literal, (ast.Tuple, ast.List)):
+                yield argument.lineno
+
+
+def report(rule: Callable[[ast.AST], Iterator[int]], *folders: str) -> dict[str, list[int]]:
+    """Return the lines that break a rule, by file."""
+    names = subprocess.run(
+        ["git", "ls-files", "--", *(f"{folder}/**.py" for folder in folders)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.splitlines()
+    assert len(names) > 100
+    paths = [name for name in names if (ROOT / name).is_file() and not (ROOT / name).is_symlink()]
+    lines = {name: list(rule(ast.parse((ROOT / name).read_text("utf-8")))) for name in paths}
+    return {name: numbers for name, numbers in lines.items() if numbers}
+
+
+def test_asserts_contain_no_sentences() -> None:
+    assert set(report(prose, "tests/unit")) == WITH_PROSE
+
+
+def test_calls_unpack_no_literals() -> None:
+    assert report(unpacking, "plugins", "tests", "tools") == {}
+
+
+@pytest.mark.parametrize(
+    ("rule", "text", "broken"),
+    [
+        (prose, 'assert error == "the port is not up"', True),
+        (prose, 'with raises(ValueError, match="the port is not up"):\n    pass', True),
+        (prose, 'assert error.code == "port_down", "the port is not up"', False),
+        (prose, 'assert argv == ["ip", "link"]', False),
+        (unpacking, 'f(*("a", "b"))', True),
+        (unpacking, 'f(1, *["a"])', True),
+        (unpacking, "f(*names)", False),
+        (unpacking, 'x = (*("a", "b"), 1)', False),
+    ],
+)
+def test_rules(rule: Callable[[ast.AST], Iterator[int]], text: str, broken: bool) -> None:
+    assert bool(list(rule(ast.parse(text)))) is broken
+
+
+if __name__ == "__main__":
+    broken = {**report(prose, "tests/unit")}
+    for name, numbers in report(unpacking, "plugins", "tests", "tools").items():
+        broken[name] = sorted({*broken.get(name, []), *numbers})
+    sys.stdout.writelines(f"{name}:{n}\n" for name, numbers in broken.items() for n in numbers)
+    sys.exit(bool(broken))
