@@ -83,7 +83,7 @@ class DiscoveredMachine:
     """`rdma_host`, unchanged."""
 
     def at(self, place: str) -> Optional[Nic]:
-        """The NIC at a PCI address or with an interface."""
+        """The NIC at a PCI address, or the one with a given interface."""
         return next((nic for nic in self.nics if place in (nic.pci, nic.interface)), None)
 
     @property

@@ -325,7 +325,7 @@ def section_of(made: type, name: str) -> Section:
 
 
 def build(kind: Kind, value: Any) -> Any:
-    """Build the dataclasses of a complete value, its sections and its lists."""
+    """Convert a complete value, with its sections and lists, to dataclasses."""
     if isinstance(kind, Section) and kind.made is not None:
         return kind.made(**{key.name: build(key.kind, value[key.name]) for key in kind.keys})
     if isinstance(kind, ListOf):
