@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Write docs/cluster-model.md from the schema that validates models.
 
-It has no options. A unit test compares the page with its output.
+The program has no options. A unit test compares the page with its output.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Write docs/faults.md from the faults that tests inject.
 
-It has no options. A unit test compares the page with its output.
+The program has no options. A unit test compares the page with its output.
 """
 
 from __future__ import annotations

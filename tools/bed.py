@@ -1,5 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Decides whether the test bed's own tests run: when its files changed since these last passed.
+"""Decides whether the test bed's own tests run: they do if its files have changed since the tests
+last passed.
 
 Every integration test uses the test bed, so most of its faults show there. Its own tests run with
 --all, and when the digest of its files differs from RECORD. RECORD is committed: a fresh clone has
@@ -18,7 +19,7 @@ FOLDER = "tests/bed"
 UNIT_TESTS = f"{FOLDER}/tests/unit"
 INTEGRATION_TESTS = f"{FOLDER}/tests/integration"
 PAGES = ".md"
-"""Suffix of files that change no behaviour."""
+"""Suffix of files that do not affect behaviour."""
 
 
 def sources(top: Path = TOP) -> list[str]:

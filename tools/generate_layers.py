@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Write everything that is declared in layers/*.yml: run it after a change there.
+"""Generate everything that layers/*.yml declare; run this after a change there.
 
     python tools/generate_layers.py            # writes the files that differ
     python tools/generate_layers.py --check    # names them, and exits with 1 if there are any
 
-Generated are the roles' argument specifications and defaults, the options and arguments of modules,
-the plays, the layer table of docs/architecture.md, docs/checks.md and plugin_utils/layers.py.
+The program generates the roles' argument specifications and defaults, the options and arguments of
+modules, the plays, the layer table of docs/architecture.md, docs/checks.md and
+plugin_utils/layers.py.
 """
 
 from __future__ import annotations
@@ -188,7 +189,7 @@ def role_defaults(layer: Layer) -> str:
 
 
 def arguments_of(layer: Layer, module: str) -> dict[str, Option]:
-    """Every option of a module: as the role's option, with what differs."""
+    """Every option of a module: the role's option, with the differences."""
     found = {}
     for key, own in layer["modules"][module].items():
         found[key] = {**layer.get("options", {}).get(own.get("of", key), {}), **own}
@@ -214,7 +215,7 @@ def module_source(layer: Layer, module: str) -> str:
 
 
 def formatted(source: str) -> str:
-    """Python as the project's formatter lays it out."""
+    """Python in the layout of the project's formatter."""
     command = f"{sys.executable} -m ruff format --config {ROOT}/pyproject.toml -".split()
     return subprocess.run(command, input=source, text=True, capture_output=True, check=True).stdout
 
@@ -236,14 +237,14 @@ def check_names(names: str) -> str:
 
 
 def region(path: str, text: str) -> str:
-    """The page with `text` between its marks."""
+    """The page with `text` between its markers."""
     page = (ROOT / path).read_text(encoding="utf-8")
     pattern = r"(<!-- generated[^\n]*-->\n).*?(<!-- end -->)"
     return re.sub(pattern, lambda match: match[1] + text + match[2], page, flags=re.DOTALL)
 
 
 def generated() -> dict[str, str]:
-    """Every generated file by its path, as it should be."""
+    """The desired content of every generated file, by path."""
     order, by_tag = read()
     layers, of_site = list(by_tag.values()), [by_tag[tag] for tag in order["site"]]
     templates = jinja2.Environment(

@@ -66,14 +66,16 @@ CLASSES = ("02", "03", "0801")
 MELLANOX = "0x15b3"
 
 SWITCH_MANAGEMENT = b"SW_MNG"
-"""Recorded of vital product data: whether this text is in it. The rest has serial numbers."""
+"""Of vital product data, only the presence of this text is recorded. The rest contains serial
+numbers.
+"""
 
 TREE = "  "
 Node = Union["Directory", "File", "Link"]
 
 
 class RecordError(Exception):
-    """Nothing was written. The text has the reason."""
+    """Nothing was written. The text gives the reason."""
 
 
 class File(bytes):

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Run the stages of ./test, each with its time and result, and print one table at the end.
 
-Stages with virtual nodes run one after the other on the same nodes, and often wait. Stages without
+Stages with virtual nodes run one by one on the same nodes, and often wait. Stages without
 nodes run in parallel, at a lower priority. Virtual machines come after these; they are
 separate nodes. Once the first queue is empty, the second one runs two stages at a time. Every stage
 runs, whether or not earlier ones passed, so that one run shows all failures.
@@ -100,7 +100,7 @@ class Stage:
     fast: bool = True
     nodes: bool = False
     machines: bool = False
-    """Its nodes are machines, which share nothing with the containers."""
+    """The nodes are virtual machines, which share nothing with the containers."""
     pytest: bool = False
     """Its tests are counted individually, from pytest's report."""
     minutes: float = 30
@@ -325,7 +325,7 @@ def finish(running: Running) -> Outcome:
             ]
     else:
         outcome.passed = int(code == 0)
-    if code != 0 and not outcome.failed:  # also when pytest crashed, or found no test
+    if code != 0 and not outcome.failed:  # even if pytest crashed, or found no test
         outcome.failed = 1
     verdict = "ok  " if code == 0 else "FAIL"
     counts = f", {outcome.passed} passed, {outcome.skipped} skipped" if stage.pytest else ""

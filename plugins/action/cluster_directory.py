@@ -67,7 +67,7 @@ class ActionModule(NodeAction):
 
 
 def _check_limit(group: str, task_vars: dict[str, Any]) -> None:
-    """Without a host of the group its play would do nothing and still succeed."""
+    """Without a host in the group, its play would do nothing and still succeed."""
     hosts = task_vars["groups"].get(group) or []
     if hosts and not set(hosts).intersection(task_vars["ansible_play_hosts_all"]):
         limit = task_vars.get("ansible_limit") or ""
@@ -78,6 +78,6 @@ def _check_limit(group: str, task_vars: dict[str, Any]) -> None:
 
 
 def _doubts(variable: dict[str, Any]) -> list[str]:
-    """Combinations in the software set that are doubtful or unknown, one line each."""
+    """Doubtful or unknown combinations in the software set, one line each."""
     software = SoftwareSet.of(variable)
     return [rule.line(software) for rule in evaluate(software) if rule.status != REFUSED]

@@ -72,7 +72,7 @@ class ActionModule(NodeAction):
             part = path.with_name(f".{path.name}.part")
             try:
                 part.write_text(text, encoding="utf-8")
-                path.hardlink_to(part)  # fails if the file exists by now
+                path.hardlink_to(part)  # fails if the file has come into existence
                 part.unlink()
             except OSError as error:
                 part.unlink(missing_ok=True)

@@ -1,5 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Reads a host for its preflight; a host that cannot be read is a finding. `read` shows all."""
+"""Reads a host for its preflight; a host that cannot be read is reported as a finding. `read` shows
+all.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from ..plugin_utils.terminal import display
 MODULE = "baremetal.mpi_roce.cluster_preflight"
 REACH = "ssh HOST with user and key of the inventory, and its host key among the known ones"
 MAX_ERROR_CHARACTERS = 400
-"""Last characters of an error that are shown."""
+"""Number of an error's last characters that are shown."""
 RUN = "ansible HOST -b -m ping: sudo without a password (or -K), Python 3.9 or later"
 
 

@@ -13,10 +13,10 @@ from ..plugin_utils.steps import Step, SteppedAction
 
 NODES = ("compute", "launcher", "storage")
 TIMEOUT_S = 45
-"""Short enough to report a dead host within a minute."""
+"""Time limit short enough to report a dead host within a minute."""
 SUDO = "check sudo there; if it needs a password, pass that of ansible_user with -K"
 MAX_ERROR_CHARACTERS = 300
-"""Taken from the end of an error."""
+"""Number of characters taken from the end of an error."""
 SUMMARY = "baremetal.mpi_roce.summary"
 
 

@@ -2,7 +2,7 @@
 """Check every link from the results of nodes and switches in this run, without a connection.
 
 Step `judge` compares all links once; step `verdict` returns the findings to each host and fails
-those whose end is wrong.
+those whose end of a link is wrong.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..plugin_utils.terminal import display
 LAYER = "links"
 MODULE = "baremetal.mpi_roce.fabric_links"
 MAX_LINES = 40
-"""Leaves and mismatches on the screen; the report contains all."""
+"""Maximum number of leaves and of mismatches on the screen; the report contains all."""
 HEADINGS = ("links of", "to", "links", "agree", "one end", "mismatched", "not read")
 
 
@@ -79,7 +79,7 @@ class ActionModule(SteppedAction):
 
 
 def _of_one_that_dropped_out(check: Check, host: str) -> Check:
-    """Do not fail another host for one that has failed already."""
+    """Avoid failing other hosts for one that has already failed."""
     if check.status != FAILED:
         return check
     reason = f"{host} has failed earlier in this run; see its own message. {check.reason}"
@@ -123,7 +123,7 @@ def _save(directory: Path, links: Links) -> str:
 
 
 def lines(links: Links) -> list[str]:
-    """A table of the leaves, the worst first, then every mismatch."""
+    """A table of the leaves, worst first, followed by every mismatch."""
     count = sum(group.links for group in links.groups)
     agree = sum(group.agree for group in links.groups)
     text = [

@@ -21,7 +21,7 @@ from ..plugin_utils.terminal import display
 PROGRAM = Path(__file__).parents[2] / "roles/mpi_stack/files/allreduce.py"
 MODULE = "baremetal.mpi_roce.mpi_allreduce"
 LIMITS = {"time_limit_s": 300, "gpu_limit_s": 120, "bisect_runs": 24, "bisect_limit_s": 30}
-"""Defaults of the module."""
+"""Default values of the module."""
 
 
 class ActionModule(DetachedAction):
@@ -62,7 +62,7 @@ class ActionModule(DetachedAction):
             return
         result["report"] = path
         if found.get("failed"):
-            # Ansible prints all of a failed result; these belong in the report.
+            # Ansible prints a failed result in full; these keys belong in the report.
             for key in ("traffic", "lanes", "versions", "command", "invocation"):
                 result.pop(key, None)
 
@@ -71,12 +71,12 @@ class ActionModule(DetachedAction):
         patience = given["time_limit_s"] + PATIENCE_S
         # The time limit counts twice, because the module may first wait for another test.
         limit = patience + given["time_limit_s"] + given["bisect_runs"] * given["bisect_limit_s"]
-        limit += 2 * given["gpu_limit_s"]  # with MPI, and with NCCL
+        limit += 2 * given["gpu_limit_s"]  # one with MPI, one with NCCL
         return self.run_detached(arguments, task_vars, limit, patience)
 
 
 def needed(entry: dict[str, Any]) -> dict[str, Any]:
-    """Fields of a node that the module uses: the whole directory is megabytes for many nodes."""
+    """Fields of a node that the module uses; for many nodes, the whole table would be megabytes."""
     return {
         "name": entry["name"],
         "role": entry.get("role", "compute"),

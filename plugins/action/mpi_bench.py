@@ -24,7 +24,7 @@ from .mpi_job import ActionModule as JobAction
 
 LAYER = "bench"
 OF_JOB = ("nodes", "user", "hostfile", "provider", "parameters", "transport", "time_limit_s")
-"""Options that the module mpi_job gets unchanged."""
+"""Options passed unchanged to the module mpi_job."""
 
 
 class ActionModule(JobAction):
@@ -38,7 +38,7 @@ class ActionModule(JobAction):
             raise AnsibleActionFail(f"{LAYER}: {error}") from error
 
     def measured(self, given: dict[str, Any], task_vars: Any) -> dict[str, Any]:
-        """Run all jobs and report their sweeps. `given`: the options, parsed."""
+        """Run all jobs and report their sweeps. `given`: the parsed options."""
         values = {option.name: given[option.name] for option in fields(bench.BenchOptions)}
         lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
         ranks = bench.ranks_of(given["nodes"])

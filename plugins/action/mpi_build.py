@@ -2,7 +2,7 @@
 """Selects the host that builds MPI from source, runs the build there, and stores the pack.
 
 The cache on the controller contains a pack for each build and distribution, with its SHA-256 in a
-file next to it. A pack without it is not used.
+file next to it. A pack without that file is not used.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from ..plugin_utils.answers import SHA256, AnswerError, mapping, whole
 from ..plugin_utils.detached import PATIENCE_S, DetachedAction
 
 LIMIT_S = 3600
-"""Default of the module."""
+"""Default value of the module."""
 MAX_BYTES = 4 << 30
-"""Maximum size of a pack. UCX and Open MPI with CUDA have some hundred MiB."""
+"""Maximum size of a pack. UCX and Open MPI with CUDA take a few hundred MiB."""
 
 
 class ActionModule(DetachedAction):
@@ -54,11 +54,11 @@ class ActionModule(DetachedAction):
         return built
 
     def _keep(self, pack: Path, source: Path, digest: Any, size: Any) -> None:
-        """Copy the file `source` of the host to the controller, at most the announced size.
+        """Copy the file `source` from the host to the controller, up to the announced size.
 
-        The path is derived on the controller: sftp has commands that run there, and a path from a
-        host could contain one. Raises AnsibleActionFail if size or SHA-256 differ from the
-        announced ones.
+        The path is derived on the controller: some sftp commands run there, and a path from a host
+        could contain one. Raises AnsibleActionFail if size or SHA-256 differ from the announced
+        values.
         """
         try:
             expected = SHA256.of(digest, "mpi: the sha256 of the build")
@@ -101,8 +101,9 @@ class ActionModule(DetachedAction):
 
 @contextlib.contextmanager
 def writing_at_most(size: int) -> Iterator[None]:
-    """Limit the size of files that this process and its children write: the kernel stops sftp. A
-    host may send more than it announced."""
+    """Limit the size of files that this process and its children write, so that the kernel stops
+    sftp if a host sends more than it announced.
+    """
     former = resource.getrlimit(resource.RLIMIT_FSIZE)
     most = size if former[1] == resource.RLIM_INFINITY else min(size, former[1])
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, former[1]))
@@ -119,10 +120,10 @@ def state_of(variables: Mapping[str, Any], read: str) -> dict[str, Any]:
 
 
 def builder_of(states: Mapping[str, Mapping[str, Any]], pack: str, cuda: bool) -> str:
-    """The host that builds: one that has begun, else one without ranks, else the first.
+    """The host that builds: one that has already begun, else one without ranks, else the first.
 
-    Empty if every host has the MPI. Raises AnsibleActionFail if the CUDA toolkit is required and no
-    host has it.
+    Empty if every host has that MPI. Raises AnsibleActionFail if the CUDA toolkit is required and
+    no host has it.
     """
     hosts = [host for host, state in states.items() if state.get("pack") == pack]
     lacking = [host for host in hosts if not states[host]["mpi"]]
@@ -141,7 +142,7 @@ def sum_of(pack: Path) -> Path:
 
 
 def usable(pack: Path) -> bool:
-    """Whether the pack is complete and has its SHA-256."""
+    """Whether the pack is complete and matches its SHA-256."""
     try:
         expected = sum_of(pack).read_text(encoding="utf-8").split()
         return bool(expected) and sha256(pack) == expected[0]

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Runs the module mpi_job on the launcher, and shows the job's output as it arrives.
 
-Ctrl-C reaches this action's process as a signal, which it passes on to the module. Each look renews
-the lease of the job: without ansible-playbook the job is stopped.
+Ctrl-C reaches this action's process as a signal, which it passes on to the module. Each time it
+reads the output, it renews the lease of the job: without ansible-playbook, the job is stopped.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ END_S = 240
 MARK = "@@ output"
 MAX_REMOVED = 4
 LOOK_BYTES = 65536
-"""Bytes of output shown at each look."""
+"""Maximum number of bytes of output shown at a time."""
 
 
 class ActionModule(DetachedAction):
@@ -47,7 +47,7 @@ class ActionModule(DetachedAction):
         return self.job(self._task.args, task_vars)
 
     def job(self, given: dict[str, Any], task_vars: Any) -> dict[str, Any]:
-        """Run one job; returns the module's result."""
+        """Run one job and return the module's result."""
         if isinstance(given.get("program"), str):
             example = given["program"].split()
             raise AnsibleActionFail(f"job: mpi_job_program is not a list: write it as {example}")
@@ -96,7 +96,7 @@ class ActionModule(DetachedAction):
         return found
 
     def _interrupted(self, *_signal: Any) -> None:
-        """Ansible sends SIGTERM next, and then waits for this process."""
+        """Ansible then sends SIGTERM and waits for this process."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt
@@ -122,7 +122,7 @@ class ActionModule(DetachedAction):
         )
 
     def _say(self, text: str) -> None:
-        """Write to standard error of ansible-playbook, which no longer displays messages."""
+        """Write to the standard error of ansible-playbook, which no longer displays messages."""
         with contextlib.suppress(OSError), open(f"/proc/{self._ansible}/fd/2", "a") as terminal:
             terminal.write(f"{text}\n")
 
@@ -140,7 +140,7 @@ class ActionModule(DetachedAction):
         try:
             output = base64.b64decode(sent)
         except binascii.Error:
-            return  # cut short: the next look repeats it
+            return  # truncated: the next reading repeats it
         self._behind = len(output) == LOOK_BYTES
         end = output.rfind(b"\n") + 1
         if not end and self._behind:

@@ -69,7 +69,7 @@ class ActionModule(NodeAction):
     def _installation(
         self, software: SoftwareSet, distribution: Distribution, python: str, task_vars: Any
     ) -> Optional[Installation]:
-        """State of the host; None for the distribution's MPI, which needs none."""
+        """State of the host; None for the distribution's MPI, which does not depend on it."""
         prefix = prefix_of(software.mpi, distribution)
         if not prefix:
             return None

@@ -1,5 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Steps of a verification: plan pairs of rails, run the module on hosts, and report the figures.
+"""The steps of a verification: plan pairs of rails, run the module on the hosts, and report the
+figures.
 
 The steps `pairs` and `report` open no connection. The others run the module on the host, unless it
 has nothing to do.
@@ -32,7 +33,7 @@ REMOTE = ("serve", "drive", "collect")
 CONTROLLER_ONLY = frozenset(
     ["directory", "transport", "first_port", "at_once", "plan", "served", "driven", "collected"]
 )
-"""Options that the module on a host does not need."""
+"""Options that the module on the host does not need."""
 
 
 class ActionModule(SteppedAction):
@@ -81,10 +82,10 @@ class ActionModule(SteppedAction):
         if part is None:
             return _result([], problems={}, missing=[])
         checks = run.without_peer(host) if step == "drive" else []
-        # Check mode starts nothing, but the step serve reports missing packages.
+        # Check mode starts nothing, but the step `serve` reports missing packages.
         idle = self._task.check_mode and step != "serve"
         if step == "collect" and not run.started(host):
-            idle = True  # the step serve has reported the reason
+            idle = True  # the step `serve` has reported the reason
         if idle or not part["drives" if step == "drive" else "serves"]:
             return _result(checks, problems={}, missing=[])
         sent = {key: value for key, value in arguments.items() if key not in CONTROLLER_ONLY}
@@ -96,7 +97,7 @@ class ActionModule(SteppedAction):
             "limit_s": run.plan["limit_s"],
         }
         if step == "drive":
-            # Peers that have failed, or became unreachable, since the pairs were planned.
+            # Peers that have failed or become unreachable since the pairs were planned.
             lost = set(run.peers(host)) - set(task_vars["ansible_play_hosts"])
             sent["part"].update(lost=sorted(lost), unserved=run.unserved(host))
         result: dict[str, Any] = self._execute_module(MODULE, module_args=sent, task_vars=task_vars)

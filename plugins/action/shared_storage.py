@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Prepare the arguments of shared_storage on the controller, and install the packages of Lustre.
 
-Only a host that serves receives the addresses of its clients, so that work is linear in the number
-of hosts. A separate module, which contains the code of package managers, installs Lustre packages.
+Only a server receives the addresses of its clients, so that the work is linear in the number of
+hosts. A separate module, which contains the code of package managers, installs Lustre packages.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class ActionModule(NodeAction):
 
 
 def _further_addresses(hostvars: Any, host: str) -> Sequence[str]:
-    """Addresses set on a host. Variables are templated only for hosts that have any."""
+    """Addresses set on a host. Variables are templated only for hosts with such addresses."""
     if ADDRESSES not in hostvars.raw_get(host):
         return ()
     addresses = hostvars[host][ADDRESSES]

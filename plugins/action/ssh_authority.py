@@ -88,7 +88,7 @@ def prepare(arguments: dict[str, Any], *, write: bool) -> dict[str, Any]:
             f"ssh: {', '.join(trust.removed)} left the inventory, or is in ssh_trust_revoke:"
             " certificates revoked, refused by every node that this run reaches",
         )
-    # Check the whole cluster, whatever the limit: certificates of a node that is seldom reached
+    # Check the whole cluster, whatever the limit: otherwise certificates of a rarely reached node
     # would expire unnoticed.
     soon = expiring(trust.nodes, now, arguments["warn_days"])
     if soon:
@@ -109,7 +109,9 @@ def prepare(arguments: dict[str, Any], *, write: bool) -> dict[str, Any]:
 def _after(
     arguments: dict[str, Any], entries: Sequence[Mapping[str, Any]], store: AuthorityStore
 ) -> dict[str, Any]:
-    """The trust data after the nodes were configured, and warnings about nodes that lack it."""
+    """The trust data after the nodes have been configured, with warnings about nodes that lack
+    it.
+    """
     trust = store.after([str(entry["name"]) for entry in entries])
     revoke = arguments["revoke"]
     away = [name for name in trust.outdated if name not in arguments["reached"]]
@@ -129,7 +131,7 @@ def _result(
     journal: Journal,
     trust: ClusterTrust,
 ) -> dict[str, Any]:
-    """The data that all nodes share (`authority`), and the data of each node (`hosts`)."""
+    """The data common to all nodes (`authority`), and the data of each node (`hosts`)."""
     account = f"{arguments['user']}@{arguments['cluster_name']}"
     between, sources = arguments["between_compute"], arguments["extra_sources"]
     probes = publishing.probes_of(entries, between)
@@ -143,7 +145,8 @@ def _result(
             arguments["domain"],
         ),
         "state_directory": str(journal.directory),
-        # A node that left is no longer admitted: logins to it fail until a run reaches it.
+        # A node that left the cluster is no longer trusted: logins to it fail until a run reaches
+        # it.
         "incomplete": [
             name
             for name, node in trust.nodes.items()
@@ -177,7 +180,7 @@ def _known_hosts(path: Path, authority: dict[str, Any], write: bool) -> list[dic
 
 
 def _network(text: str) -> str:
-    """Normalize an address or network. An invalid one makes sshd refuse the certificate."""
+    """Normalize an address or network. With an invalid one, sshd would refuse the certificate."""
     try:
         return str(ipaddress.ip_network(text))
     except ValueError as error:

@@ -29,9 +29,9 @@ MODULE = "baremetal.mpi_roce.ssh_trust"
 RESERVED = ("issued", "certificates", "now", "refused_keys")
 """Module arguments that only the action sets."""
 ON_CONTROLLER = ("private_keys", "signer")
-"""How the authority signs, which no node needs to know."""
+"""How the authority signs; nodes do not need to know."""
 MAX_REASON = 300
-"""Characters of the reason for which a node requests a certificate."""
+"""Maximum length of the reason for which a node requests a certificate."""
 
 
 class NotSignedError(Exception):
@@ -83,7 +83,7 @@ class SigningSession:
     name: str
     journal: Journal
     arguments: dict[str, Any]
-    """Arguments of the module. They contain nothing secret."""
+    """Arguments of the module. They contain no secrets."""
     authority: dict[str, Any]
     known: dict[str, Any]
     """The journal's record of the node (`Member.known`)."""
@@ -123,7 +123,7 @@ class SigningSession:
             )
         now, known = int(time.time()), arguments["host"]["known"]
         arguments.update(now=now, issued=known["issued"], refused_keys=known["refused_keys"])
-        if known["recorded"]:  # it left or was revoked, and missed a rotation
+        if known["recorded"]:  # it had left or was revoked, and missed a rotation
             arguments["replace_authority"] = True
         authority = arguments["authority"]
         shared = {key: value for key, value in authority.items() if key not in ON_CONTROLLER}
@@ -133,7 +133,7 @@ class SigningSession:
         )
 
     def configure(self, *, check_mode: bool = False) -> dict[str, Any]:
-        """Returns the module's result. The journal learns of a run only when it succeeded."""
+        """Returns the module's result. A run is recorded in the journal only after it succeeded."""
         result = self.execute(self.arguments)
         if check_mode or not _succeeded(result):
             return result
@@ -167,7 +167,7 @@ class SigningSession:
         self.arguments.update(
             certificates=certificates,
             issued={**self.known["issued"], **issued},
-            # A signer's certificate may be valid only from after the first call.
+            # The validity of a signer's certificate may begin only after the first call.
             now=int(time.time()),
         )
         return records
@@ -196,7 +196,7 @@ class SigningSession:
         ]
 
     def _record(self, *, signed: bool) -> None:
-        """Record what the node trusts now, where that differs from the journal."""
+        """Record what the node now trusts, if that differs from the journal."""
         trusted = self.authority["trusted"]
         krl = hashlib.sha256(base64.b64decode(self.authority["revoked"])).hexdigest()
         known = self.known

@@ -1,5 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Arrange the rounds of storage_use: the ring of hosts, their work, and the figures of all.
+"""Organise the rounds of storage_use: the ring of hosts, the work of each, and the combined
+figures.
 
 Only a host that has something to write or read needs a connection.
 """
@@ -68,7 +69,7 @@ class ActionModule(NodeAction):
 
 
 def _plan(filesystems: Sequence[FileSystem], task_vars: Any) -> dict[str, Any]:
-    """A ring per file system, of the hosts in this play that use it: `--limit` shortens it."""
+    """One ring per file system, of the hosts in this play that use it: `--limit` shortens it."""
     groups_of: dict[str, set[str]] = {host: set() for host in task_vars["ansible_play_batch"]}
     for group, members in task_vars["groups"].items():
         for host in members:
@@ -87,7 +88,7 @@ def _report(
     results: Results,
     playing: Sequence[str],
 ) -> dict[str, Any]:
-    """Show and store the figures. The checks are left to the round `verdict`."""
+    """Show and store the figures. The round `verdict` evaluates them."""
     alone = bool(boolean(arguments.get("alone", False)))
     used = [fs_used for fs in filesystems if (fs_used := results.used(fs, alone=alone))]
     verdicts: dict[str, list[dict[str, Any]]] = {}
@@ -110,7 +111,7 @@ def _report(
 
 
 def _responsible(used: table.Used, playing: Sequence[str]) -> str:
-    """The host that fails for all: the server, else the slowest. The others continue."""
+    """The only host to fail: the server, else the slowest one. The others continue."""
     serving = used.fs.serve.host if used.fs.serve is not None else ""
     slowest = [figure.slowest_host for figure in (used.of("wrote"), used.of("read")) if figure]
     candidates = (serving, *slowest, *used.hosts)

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Plans, orders and applies the QoS of switches, all on the controller.
 
-A system is configured over Ansible's own connection, as root, or over HTTPS without one. Nothing
-is copied to a switch.
+A switch is configured as root over Ansible's own connection, or over HTTPS without such a
+connection. Nothing is copied to it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ CONFIRM_S = 300
 PAUSE_S = 3
 PROBE_S = 30
 CENSORED = "censored"
-"""In the message of Ansible if no_log hides that of the connection."""
+"""Text in Ansible's message if no_log hides the connection's."""
 REMEDY = "Repair with: site.yml --tags fabric --limit {}"
 
 
@@ -94,7 +94,7 @@ class ActionModule(SteppedAction):
             display.display(line)
         differs = bool(outcome.difference)
         if differs and not problem and not self._task.check_mode:
-            checks = []  # step apply returns the checks that count
+            checks = []  # the step `apply` returns the checks that apply
         return _result(
             checks,
             changed=differs and bool(self._task.check_mode),
@@ -151,7 +151,7 @@ class ActionModule(SteppedAction):
             **_of(intent, outcome.difference),
         )
         if message:
-            # Ansible prints all of a failed result.
+            # Ansible prints a failed result in full.
             kept = ("layer", "checks", "changed", "impact")
             return {**{key: result[key] for key in kept}, **_failure(message)}
         return result
@@ -186,7 +186,7 @@ def _intent(variables: _Variables) -> SwitchIntent:
 
 
 class _Variables:
-    """Templated variables of the host. Secrets are read only here.
+    """Templated variables of the host. Secrets are only read here.
 
     They are not arguments of the task, because Ansible prints those.
     """
@@ -237,7 +237,7 @@ class AnsibleShell:
     def _try(
         self, command: str, stdin: str, timeout_s: int
     ) -> tuple[Optional[dict[str, Any]], str]:
-        """Return the answer, or the reason why there is none."""
+        """Return the answer, or the reason for its absence."""
         try:
             with time_limit(timeout_s):
                 done: dict[str, Any] = self._action._low_level_execute_command(
@@ -270,7 +270,7 @@ class AnsibleShell:
             self._action._connection.reset()
 
     def say(self, line: str) -> None:
-        with contextlib.suppress(Exception):  # go on even if nothing can be printed
+        with contextlib.suppress(Exception):  # continue even if nothing can be printed
             display.display(f"{self._name or self._address()}: {line}")
 
     def _address(self) -> str:
@@ -281,7 +281,7 @@ class AnsibleShell:
 def _interruptible() -> Iterator[None]:
     """Raise Interrupted on Ctrl-C and SIGTERM, so that the session undoes its change.
 
-    Further signals are ignored while it does.
+    Further signals are ignored meanwhile.
     """
     numbers = (signal.SIGINT, signal.SIGTERM)
 
@@ -299,7 +299,7 @@ def _interruptible() -> Iterator[None]:
 
 
 def _dark(report: SwitchReport, up_before: set[str]) -> bool:
-    """Whether a port is down that was up when the switch was read last."""
+    """Whether a port that was up at the last reading of the switch is down."""
     return any(port.name in up_before and port.up is False for port in report.ports)
 
 

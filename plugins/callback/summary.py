@@ -80,13 +80,13 @@ from ..plugin_utils.terminal import Terminal
 COLLECTION = "baremetal.mpi_roce."
 REBOOT = f"{COLLECTION}cluster_reboot"
 MAX_REASON_CHARACTERS = 1000
-"""Length of a host's failure reason in the summary."""
+"""Maximum length of a host's failure reason in the summary."""
 EXIT_STATUS = 2
-"""For a run that did not do what was requested; Ansible uses it for failed hosts."""
+"""Exit status of a run that did not do what was requested; Ansible uses it for failed hosts."""
 UNREACHABLE_STATUS = 4
 """The same if hosts were unreachable, as in Ansible."""
 MODULE_KEYS = ("invocation", "censored")
-"""A result that a module returned has one of these; one made on the controller has neither."""
+"""A result returned by a module has one of these keys; one made on the controller has neither."""
 
 
 class CallbackModule(CallbackBase):
@@ -120,7 +120,7 @@ class CallbackModule(CallbackBase):
             )
         plays = playbook.get_plays()
         summary.verifies = any(STRICT in str(play.environment) for play in plays)
-        if len(context.CLIARGS.get("args") or ()) == 1:  # else a tag may be of another playbook
+        if len(context.CLIARGS.get("args") or ()) == 1:  # a tag may belong to another one
             errors = asked.misspelt(plays)
             for line in errors:
                 self._terminal.error(line)
@@ -199,7 +199,7 @@ class CallbackModule(CallbackBase):
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
         summary = self._summary
-        # Rescued failures do not count, except in verification; nor does a host that came back.
+        # Rescued failures do not count, except in verification; neither does a host that came back.
         if not summary.expected:
             summary.failed = {h: t for h, t in summary.failed.items() if stats.failures.get(h)}
         summary.unreachable = {h: t for h, t in summary.unreachable.items() if stats.dark.get(h)}
@@ -232,7 +232,7 @@ class CallbackModule(CallbackBase):
 
     def _take(self, result: Any) -> None:
         host = result._host.get_name()
-        fields = printable(result._result)  # modules of other collections return any text
+        fields = printable(result._result)  # modules of other collections may return arbitrary text
         self._summary.add_result(host, fields)
         if result._task.action == REBOOT:
             self._summary.add_reboots(host, fields)

@@ -74,7 +74,9 @@ class InventoryModule(BaseInventoryPlugin):
     trusted_by_default = True
 
     def verify_file(self, path: str) -> bool:
-        """Whether the file names this plugin, or cannot be read, which `parse` then reports."""
+        """Whether the file names this plugin or cannot be read; in the latter case `parse` reports
+        it.
+        """
         if not path.endswith((".yml", ".yaml")):
             return False
         try:
@@ -105,7 +107,9 @@ class InventoryModule(BaseInventoryPlugin):
         gc.freeze()
 
     def _refuse_second(self, path: str) -> None:
-        """Refuse a second model: Ansible would merge the hosts of both with values of the last."""
+        """Refuse a second model: Ansible would merge the hosts of both, with values from the last
+        one.
+        """
         for host in self.inventory.hosts.values():
             first = str(host.vars.get("inventory_file"))
             of_model = "cluster_management" in host.vars
@@ -139,7 +143,7 @@ class InventoryModule(BaseInventoryPlugin):
 
 
 class _Trusted(dict[str, str]):
-    """Cache from text to the same text tagged as trusted.
+    """Cache that maps a text to the same text tagged as trusted.
 
     Without the tag, `ansible-inventory --list` writes `{"__ansible_unsafe": "10.0.0.1"}`. The
     schema allows no braces in names, so no computed value can be a template.
@@ -152,7 +156,7 @@ class _Trusted(dict[str, str]):
 
 
 def _mark(value: Any, trusted: _Trusted) -> Any:
-    """Tag all text in `value` as trusted; lists and mappings are changed in place."""
+    """Tag all strings in `value` as trusted; lists and mappings are changed in place."""
     if isinstance(value, str):
         return trusted[value]
     if isinstance(value, dict):

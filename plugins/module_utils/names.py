@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The host name, and a managed block in /etc/hosts with every node and rail.
 
-glibc returns every address that a name has in /etc/hosts, and MPI connects to any of them, so the
-operator's lines matter too. Installers put the host's own name on a loopback address (Debian's
+glibc returns every address that a name has in /etc/hosts, and MPI may connect to any of them, so
+the operator's lines matter too. Installers put the host's own name on a loopback address (Debian's
 `127.0.1.1 node01`); that entry is removed. Any other conflict is an error with its line.
 """
 
@@ -26,7 +26,9 @@ HOSTS = "/etc/hosts"
 HOSTNAME = "/etc/hostname"
 CLOUD_DIRECTORY = "/etc/cloud/cloud.cfg.d"
 CLOUD_INIT = "preserve_hostname: true\nmanage_etc_hosts: false\n"
-"""By default cloud-init rewrites the host name and /etc/hosts at every boot."""
+"""By default, cloud-init rewrites the host name and /etc/hosts at every boot, so that is turned
+off.
+"""
 IPV6 = "/proc/net/if_inet6"
 BLOCK = "names"
 """Name of the managed block."""
@@ -54,7 +56,7 @@ class HostsLine:
     number: int
     text: str
     address: str
-    """In canonical spelling; empty for lines that glibc ignores."""
+    """In canonical form; empty for lines that glibc ignores."""
     names: tuple[str, ...]
 
     @classmethod
@@ -101,7 +103,7 @@ def addresses(text: str) -> dict[str, set[str]]:
 
 
 def wrong_names(text: str, desired: Mapping[str, str]) -> list[str]:
-    """Names with another address, several, or none: with their lines in a hosts file."""
+    """Names with another address, several, or none, each with its lines in a hosts file."""
     lines: dict[str, list[str]] = {}
     for line in parse(text):
         for name in line.names:
@@ -117,7 +119,7 @@ def wrong_names(text: str, desired: Mapping[str, str]) -> list[str]:
 def plan(
     text: str, table: Sequence[tuple[str, ...]], own: str, *, ipv6: bool = True
 ) -> tuple[str, list[str]]:
-    """The hosts file with the block of `table`, and the operator's lines changed for it.
+    """The hosts file with the block for `table`, and the operator's lines adapted to it.
 
     `own` is the name of this host. Raises PlanError, listing every conflict by line.
     """
@@ -152,7 +154,9 @@ def plan(
 
 
 def _outside_block(lines: Sequence[HostsLine]) -> tuple[list[HostsLine], list[str]]:
-    """The lines, those of the managed block without names; and an error if it is damaged."""
+    """The lines, where those of the managed block have no names, and an error if the block is
+    damaged.
+    """
     outside: list[HostsLine] = []
     inside = False
     for line in lines:
@@ -170,13 +174,15 @@ def _is_own(name: str, own: str) -> bool:
 
 
 class Names:
-    """Host name in the kernel and /etc/hostname, the block in /etc/hosts, and cloud-init."""
+    """Host name in the kernel and /etc/hostname, the block in /etc/hosts, and cloud-init's
+    settings.
+    """
 
     def __init__(self, name: str, table: Sequence[tuple[str, ...]], own: Mapping[str, str]) -> None:
         self.name = name
         self.table = table
         self.own = own
-        """Names of this host, with the addresses they must resolve to."""
+        """Names of this host, with the addresses to which they must resolve."""
         self.removed: list[str] = []
 
     def plan(self, node: Node) -> Plan:
@@ -201,7 +207,9 @@ class Names:
             ) from error
 
     def verify(self, node: Node) -> Verdict:
-        """Check the running name, the table, and what names of this host resolve to."""
+        """Check the running name, the table, and the addresses to which this host's names
+        resolve.
+        """
 
         def check(name: str, wanted: Any, found: Any, reason: str = "") -> Any:
             return compare(name, wanted, found, check_mode=node.check_mode, reason=reason)

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Settings of a node under the QoS contract, compiled on the controller (`cluster_qos`).
+"""QoS settings of a node according to the contract, compiled on the controller (`cluster_qos`).
 
 Verified against UCX 1.13 to 1.21 (`src/uct/ib/base/ib_iface.c`, `ib_device.c`) and NCCL 2.21 to
 2.31 (`src/transport/net_ib`).
@@ -16,7 +16,7 @@ ROCE, SPECTRUM_X = "roce", "spectrum_x"
 adaptive routing and programmable congestion control."""
 
 IP_MTU_LIMITS = (1280, 9978)
-"""Limits of an interface of a node: the minimum of IPv6 and the maximum of a ConnectX."""
+"""Limits for the MTU of a node's interface: the minimum for IPv6 and the maximum of a ConnectX."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class TrafficClass:
 @dataclass(frozen=True)
 class HostSettings:
     fabric_mode: str
-    """ROCE, or SPECTRUM_X, in which DCQCN is neither configured nor compared."""
+    """ROCE, or SPECTRUM_X, with which DCQCN is neither configured nor compared."""
     trust: str
     """`dscp`: packets are classified by DSCP, not by VLAN tag."""
     dscp_to_priority: dict[int, int]
@@ -49,15 +49,15 @@ class HostSettings:
     cnp_dscp: int
     cnp_priority: int
     ecn_priorities: tuple[int, ...]
-    """Priorities on which NICs send and obey congestion notifications; empty: none."""
+    """Priorities on which NICs send and obey congestion notifications; empty for none."""
     roce_mtu: int
     """Path MTU, the required `active_mtu` of every RDMA port."""
     cable_metres: int
-    """Longest cable to a node, by which its NIC sizes the receive buffer."""
+    """Length of the longest cable to a node, from which its NIC computes the receive buffer."""
 
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> HostSettings:
-        """From the variable `cluster_qos`, which the model compiler has validated."""
+        """Parse the variable `cluster_qos`, which the model compiler has validated."""
         return cls(
             **{
                 **value,
@@ -70,7 +70,7 @@ class HostSettings:
         )
 
     def as_variable(self) -> dict[str, Any]:
-        """JSON for `of`. Keys of JSON are strings, so DSCPs are indexes of a list."""
+        """JSON for `of`. As JSON keys are strings, DSCPs are indexes of a list."""
         return {
             **{key: list(of) if isinstance(of, tuple) else of for key, of in vars(self).items()},
             "dscp_to_priority": [self.dscp_to_priority[dscp] for dscp in range(64)],
@@ -109,7 +109,7 @@ def mpi_environment(qos: HostSettings, devices: Sequence[RdmaPort]) -> dict[str,
 
 
 def _gid_index(indexes: set[int]) -> dict[str, str]:
-    """The GID index: one for all ports, or chosen per port by both libraries.
+    """The GID index: the same for all ports, or chosen per port by both libraries.
 
     If ports differ, the libraries choose the first GID with RoCE v2 and IPv4. Every variable is set
     explicitly, so that a user's shell does not change the result.

@@ -55,7 +55,9 @@ LAYER = Layer("names", command_s=60.0, simulates=False)
 
 
 def distribution_facts() -> dict[str, str]:
-    """Facts as `setup` reports them; empty for an unsupported distribution, which `setup` reads."""
+    """Facts as `setup` reports them; empty for an unsupported distribution, for which `setup`
+    runs.
+    """
     try:
         distribution = distribution_of(get_distribution(), get_distribution_version())
     except PlanError:

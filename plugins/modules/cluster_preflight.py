@@ -35,12 +35,12 @@ options: # generated from layers/preflight.yml by tools/generate_layers.py
     description: GPUs of this host, from the variable C(cluster_gpus).
   read: {type: str, description: Name of the variable registered on the hosts.}
   management: {type: dict, default: {}, description: From the variable C(cluster_management).}
-  clock: {type: float, description: Time of the controller in seconds.}
+  clock: {type: float, description: The controller's time}
   hardware_root:
     type: path
     default: /
     description: Directory under which C(sys) and C(proc) are read. Anything other than C(/) is a
-      simulation and reported as one.
+      simulation and is reported as one.
 """
 
 EXAMPLES = r"""

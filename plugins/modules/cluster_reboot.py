@@ -28,8 +28,8 @@ options: # generated from layers/reboot.yml by tools/generate_layers.py
   batch:
     type: str
     default: '1'
-    description: Number of compute nodes to reboot simultaneously, or a share of the waiting ones
-      (V(25%)).
+    description: Number of compute nodes to reboot simultaneously, or a share of those that wait for
+      a reboot (V(25%)).
   storage:
     type: str
     choices: [last, never]
@@ -42,11 +42,11 @@ options: # generated from layers/reboot.yml by tools/generate_layers.py
   min_hours:
     type: float
     default: 12
-    description: Hours in which a host is rebooted at most once; V(0) for no limit.
+    description: Minimum number of hours between two reboots of a host; V(0) for no limit.
   max_per_day:
     type: int
     default: 3
-    description: Largest number of reboots of a host in 24 hours; V(0) for no limit.
+    description: Maximum number of reboots of a host in 24 hours; V(0) for no limit.
   timeout_s:
     type: float
     default: 1800
@@ -55,14 +55,14 @@ options: # generated from layers/reboot.yml by tools/generate_layers.py
     type: list
     elements: str
     default: []
-    description: Names of additional programs that prevent the reboot of a host while they run.
+    description: Names of additional programs that prevent a host's reboot while they run.
   state_directory:
     type: path
     description:
       - Directory on the controller for the lock of this cluster.
       - Defaults to C(~/.local/state/baremetal.mpi_roce/CLUSTER).
-  boot_id: {type: str, default: '', description: Boot that was left or verified.}
-  reasons: {type: list, elements: str, default: [], description: Reasons of the reboot.}
+  boot_id: {type: str, default: '', description: ID of the boot that was left or verified.}
+  reasons: {type: list, elements: str, default: [], description: Reasons for the reboot.}
   records:
     type: list
     elements: str

@@ -34,8 +34,8 @@ options: # generated from layers/smoke.yml by tools/generate_layers.py
   provider:
     type: str
     default: distribution
-    description: Provider of the cluster model. V(impi) launches with Intel MPI, any other with Open
-      MPI.
+    description: MPI provider in the cluster model. V(impi) launches with Intel MPI, any other with
+      Open MPI.
   parameters:
     type: dict
     default: {}
@@ -69,13 +69,15 @@ options: # generated from layers/smoke.yml by tools/generate_layers.py
       tested.
   python: {type: path, default: /usr/bin/python3, description: Python interpreter of the ranks.}
   time_limit_s:
-    {type: float, default: 300, description: Seconds after which the run is stopped and has failed.}
+    type: float
+    default: 300
+    description: Seconds after which the run is stopped and counts as failed.
   bisect_runs:
-    {type: int, default: 24, description: Largest number of short runs; V(0) disables the search.}
+    {type: int, default: 24, description: Maximum number of short runs; V(0) disables the search.}
   bisect_limit_s:
     type: float
     default: 30
-    description: Seconds after which a short run that locates a fault has failed.
+    description: Seconds after which a short run that locates a fault counts as failed.
   min_busbw_gbytes_s:
     type: float
     description: Minimum bus bandwidth at the best size, in 10^9 bytes per second. If unset, there
@@ -96,14 +98,14 @@ options: # generated from layers/smoke.yml by tools/generate_layers.py
   gpu_limit_s:
     type: float
     default: 120
-    description: Seconds after which a run on GPU memory is stopped and has failed.
+    description: Seconds after which a run on GPU memory is stopped and counts as failed.
   management_bytes:
-    {type: int, default: 1048576, description: Bytes on a management interface that are tolerated.}
+    {type: int, default: 1048576, description: Number of bytes tolerated on a management interface.}
   management_share:
     type: float
     default: 0.02
-    description: Share of a node's rail traffic that is tolerated on the management interface in
-      addition.
+    description: Share of a node's rail traffic that is additionally tolerated on the management
+      interface.
   max_tcp_retries:
     type: float
     default: 0.01
@@ -121,7 +123,7 @@ options: # generated from layers/smoke.yml by tools/generate_layers.py
   run_id:
     type: str
     default: ''
-    description: Name of this run, part of the command line of each process. If empty, a name is
+    description: Name of this run, which is part of each process's command line. If empty, a name is
       generated.
   report_directory:
     type: path
@@ -189,7 +191,7 @@ OF_PLAN = (
     "python",
     "rankfile",
 )
-"""Options with the name of a field of RunPlan."""
+"""Options named after fields of RunPlan."""
 OF_TEST = (
     "user",
     "run_id",
@@ -198,7 +200,7 @@ OF_TEST = (
     "bisect_runs",
     "bisect_limit_s",
 )
-"""Options with the name of a field of SmokeTest."""
+"""Options named after fields of SmokeTest."""
 
 
 def smoke_test(params: dict[str, Any]) -> session.SmokeTest:
@@ -272,7 +274,7 @@ def main() -> None:
         if module.check_mode:
             return session.Session(test, commands.run, launcher, show).result(test.plan, [])
         try:
-            # Simultaneous tests would measure each other.
+            # Simultaneous tests would distort each other's measurements.
             with alone(LOCKS / "smoke.lock", test.time_limit_s, waiting=waiting):
                 return session.Session(test, commands.run, launcher, show).run()
         except HeldError as error:

@@ -26,8 +26,8 @@ options: # generated from layers/bench.yml by tools/generate_layers.py
   provider:
     type: str
     default: distribution
-    description: Provider of the cluster model. V(impi) launches with Intel MPI, any other with Open
-      MPI.
+    description: MPI provider in the cluster model. V(impi) launches with Intel MPI, any other with
+      Open MPI.
   parameters:
     type: dict
     default: {}
@@ -61,7 +61,8 @@ options: # generated from layers/bench.yml by tools/generate_layers.py
   iterations:
     type: int
     default: 0
-    description: Timed iterations of each size; V(0) for those of the OSU micro-benchmarks.
+    description: Timed iterations of each size; V(0) for the numbers that the OSU micro-benchmarks
+      use.
   python: {type: path, default: /usr/bin/python3, description: Python interpreter of the ranks.}
   program_directory:
     type: path
@@ -76,9 +77,9 @@ options: # generated from layers/bench.yml by tools/generate_layers.py
     description: Largest latency of a message of up to 8 bytes between two nodes, in microseconds.
   min_busbw_gbytes_s:
     type: float
-    description: Minimum bus bandwidth of V(allreduce) by MPI, in 10^9 bytes per second.
+    description: Minimum bus bandwidth of MPI's V(allreduce), in 10^9 bytes per second.
   min_nccl_share:
-    {type: float, description: Share of a node's line rate that V(allreduce) by NCCL must reach.}
+    {type: float, description: Share of a node's line rate that NCCL's V(allreduce) must reach.}
   time_limit_s: {type: float, default: 1800, description: Seconds after which a job fails.}
   report_directory:
     type: path

@@ -49,8 +49,8 @@ options: # generated from layers/hostfile.yml by tools/generate_layers.py
   max_slots:
     type: bool
     default: true
-    description: With V(openmpi), whether to write C(max_slots) too, which prevents oversubscription
-      (Open MPI 5).
+    description: With V(openmpi), whether to write C(max_slots) as well, which prevents
+      oversubscription (Open MPI 5).
   rankfile:
     type: bool
     default: false
@@ -164,7 +164,7 @@ class Hostfile:
     def verify(self, node: Node) -> Verdict:
         wanted = self.membership.addresses()
         source = resolve.source_check(node.root)
-        if source.by_hand:  # a server that does not respond may delay each name
+        if source.by_hand:  # a name server that does not respond may delay each lookup
             return Verdict([source])
         table = names.addresses(node.read(names.HOSTS) or "")
         found = resolve.find_addresses(list(wanted), table)
@@ -206,7 +206,7 @@ def main() -> None:
             "hosts": [member.host for member in members.members],
             "slots": members.slots,
             "drained": list(members.drained),
-            # Ansible would return the whole directory as part of the arguments.
+            # Ansible would return the whole table of hosts as part of the arguments.
             "invocation": {"module_args": {**arguments, "directory": size}},
         }
         return Settled(outcome, returned=returned)

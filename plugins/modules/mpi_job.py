@@ -33,8 +33,8 @@ options: # generated from layers/job.yml by tools/generate_layers.py
   provider:
     type: str
     default: distribution
-    description: Provider of the cluster model. V(impi) launches with Intel MPI, any other with Open
-      MPI.
+    description: MPI provider in the cluster model. V(impi) launches with Intel MPI, any other with
+      Open MPI.
   parameters:
     type: dict
     default: {}
@@ -72,7 +72,7 @@ options: # generated from layers/job.yml by tools/generate_layers.py
   time_limit_s:
     type: float
     default: 3600
-    description: Seconds after which the job is stopped and has failed.
+    description: Seconds after which the job is stopped and counts as failed.
   lease_s:
     type: float
     default: 0

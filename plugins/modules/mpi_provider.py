@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""State of a host that a provider of MPI depends on."""
+"""The state of a host on which an MPI provider depends."""
 
 from __future__ import annotations
 

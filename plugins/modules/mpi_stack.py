@@ -101,7 +101,7 @@ options: # generated from layers/mpi.yml by tools/generate_layers.py
   provider:
     type: str
     default: distribution
-    description: Provider of the model. V(impi) is Intel MPI, which does not read O(mca_file).
+    description: MPI provider in the model. V(impi) is Intel MPI, which does not read O(mca_file).
   variables: {type: dict, default: {}, description: Environment variables that this MPI requires.}
   modulefiles:
     type: bool
@@ -110,7 +110,7 @@ options: # generated from layers/mpi.yml by tools/generate_layers.py
   keep_former:
     type: bool
     default: false
-    description: Whether previously unpacked MPIs, and their modulefiles, remain.
+    description: Whether to retain previously unpacked MPIs and their modulefiles.
   python_directory:
     type: str
     default: ''
@@ -119,7 +119,8 @@ options: # generated from layers/mpi.yml by tools/generate_layers.py
   environment:
     type: dict
     default: {}
-    description: Additional environment variables, of UCX and others. They override the role's.
+    description: Additional environment variables, for UCX and other software. They override the
+      role's.
   parameters:
     type: dict
     default: {}
@@ -173,7 +174,9 @@ from ..module_utils.qos import HostSettings
 from ..module_utils.storage.file_system import CHECKPOINTS, DATASETS, of_variable
 
 STORAGE_VARIABLES = {CHECKPOINTS: "CLUSTER_CHECKPOINT_DIR", DATASETS: "CLUSTER_DATASETS_DIR"}
-"""Variables by purpose of a file system. Home directories and software are found by their paths."""
+"""Variables by purpose of a file system. Home directories and software need none, as their paths
+are fixed.
+"""
 LAYOUT_VARIABLES = {
     "bin_directory": "MPI_ROCE_BIN",
     "library_directory": "MPI_ROCE_LIB",
@@ -189,7 +192,7 @@ OF_STACK = (
     "gpus",
     "numa_cores",
 )
-"""Options with the name of a field of Stack."""
+"""Options named after fields of Stack."""
 LAYER = Layer("mpi", command_s=60.0, refusals=(SurveyError, ValueError), simulates=False)
 
 
@@ -229,7 +232,7 @@ def modulefiles(params: dict[str, Any]) -> Modulefiles:
 
 
 def storage_directories(params: dict[str, Any]) -> dict[str, str]:
-    """Shared file systems of this host by variable: the first one of each purpose."""
+    """Shared file systems of this host by variable: the first one for each purpose."""
     here = [
         fs
         for fs in map(of_variable, params["filesystems"])

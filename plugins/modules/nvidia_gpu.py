@@ -64,20 +64,16 @@ options: # generated from layers/gpu.yml by tools/generate_layers.py
   fabric_wait_s:
     type: int
     default: 300
-    description: Seconds to wait for the NVLink fabric after the services have started, in check
-      mode as well.
+    description: Seconds to wait for the NVLink fabric after the services have started, even in
+      check mode.
   health:
     type: dict
     default: {}
-    description: Thresholds for the state of every GPU. Values that are not set are as published
+    description: Thresholds for the state of every GPU. Unset values default to published ones
       (docs/gpu.md).
     suboptions:
-      product:
-        type: str
-        description: Required product name. Without it all GPUs of a node must have the same one.
-      vbios:
-        type: str
-        description: Required VBIOS version. Without it all GPUs of a node must have the same one.
+      product: {type: str, description: Required product name. If unset}
+      vbios: {type: str, description: Required VBIOS version. If unset}
       fabric: {type: bool, description: Whether NVSwitches connect the GPUs.}
       nvlinks: {type: int, description: Number of active NVLinks of each GPU.}
       mig: {type: bool, description: Whether GPUs may be in MIG mode.}
@@ -85,8 +81,8 @@ options: # generated from layers/gpu.yml by tools/generate_layers.py
       ecc: {type: bool, description: Whether ECC is enabled.}
       volatile_uncorrectable:
         type: int
-        description: Largest number of uncorrectable memory errors since the driver was loaded.
-      remapped_rows: {type: int, description: Largest number of remapped memory rows.}
+        description: Maximum number of uncorrectable memory errors since the driver was loaded.
+      remapped_rows: {type: int, description: Maximum number of remapped memory rows.}
       pcie_width: {type: int, description: Number of lanes of each GPU's PCIe link.}
       pcie_gts:
         type: float
@@ -101,7 +97,7 @@ options: # generated from layers/gpu.yml by tools/generate_layers.py
     type: path
     default: /
     description: Directory under which C(sys) and C(proc) are read. Anything other than C(/) is a
-      simulation and reported as one.
+      simulation and is reported as one.
   nvml_bindings:
     type: str
     default: ''
@@ -161,7 +157,7 @@ from ..module_utils.software.software_set import SoftwareSet
 LAYER = Layer(
     "gpu",
     command_s=1800.0,  # DKMS compiles the modules; the fabric manager trains every NVLink
-    look_s=60.0,  # a hung driver is reported soon
+    look_s=60.0,  # so that a hung driver is reported soon
 )
 
 

@@ -52,12 +52,13 @@ options: # generated from layers/os.yml by tools/generate_layers.py
         required: true
         description: Page size. Pages of 1 GiB are also requested on the kernel command line.
       count: {type: int, required: true, description: Number of pages.}
-      node: {type: int, description: NUMA node. Without it the pages are spread over all nodes.}
+      node: {type: int, description: NUMA node. If unset}
   transparent_hugepages:
     type: str
     choices: [keep, always, madvise, never]
     default: keep
-    description: When programs get transparent hugepages. V(keep) leaves the distribution's setting.
+    description: When programs get transparent hugepages. V(keep) leaves the distribution's setting
+      unchanged.
   governor:
     type: str
     default: keep
@@ -88,7 +89,7 @@ options: # generated from layers/os.yml by tools/generate_layers.py
     default: []
     description: NTP servers to use instead of the distribution's.
   time_max_offset_s:
-    {type: float, default: 0.1, description: 'Largest accepted offset of the clock, in seconds.'}
+    {type: float, default: 0.1, description: 'Maximum accepted offset of the clock, in seconds.'}
   time_wait_s: {type: int, default: 30, description: Seconds to wait for the first synchronization.}
   admitted_networks:
     type: list
@@ -150,7 +151,7 @@ from ..module_utils.os_baseline.kernel_values import (
 )
 from ..module_utils.os_baseline.services import ChronyClock, Dpkg, Irqbalance, SwapOff
 
-# swapoff reads everything back into memory; update-grub probes every disk.
+# swapoff reads all swapped pages back into memory; update-grub probes every disk.
 LAYER = Layer("os", command_s=600.0, simulates=False)
 
 

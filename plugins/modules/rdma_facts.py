@@ -114,7 +114,7 @@ MODULES = (
 )
 """Packages that determine the RDMA features of a node."""
 KEYS = {"name": "device", "netdev": "interface", "port_state": "state", "link": "pcie"}
-"""Fields whose facts have common names."""
+"""Fields of which the facts have the same names."""
 
 
 def as_facts(machine: Machine) -> dict[str, Any]:
@@ -141,10 +141,10 @@ def as_facts(machine: Machine) -> dict[str, Any]:
 
 
 def model(machine: Machine) -> dict[str, Any]:
-    """Return `gpus` and `rails` of the model for a cluster of such machines.
+    """Return the keys `gpus` and `rails` of a model for a cluster of such machines.
 
-    Rails are in the order of their GPUs. Returns nothing if the NICs and GPUs do not pair, or if
-    GPUs have different numbers of NICs.
+    Rails are in the order of their GPUs. The result is empty if NICs and GPUs cannot be paired, or
+    if GPUs have different numbers of NICs.
     """
     gpus = machine.gpus
     functions = [

@@ -84,7 +84,7 @@ options: # generated from layers/rdma.yml by tools/generate_layers.py
     type: path
     default: /
     description: Directory under which C(sys) and C(proc) are read. Anything other than C(/) is a
-      simulation and reported as one.
+      simulation and is reported as one.
 """
 
 EXAMPLES = r"""
@@ -170,7 +170,7 @@ def stack(
     manager: Manager,
     hardware: Hardware,
 ) -> list[Part]:
-    """Return the resources in order. Without RDMA, files of the collection are removed."""
+    """Return the resources in order. Without RDMA, the collection's files are removed."""
     source = software.rdma.source
     nothing = source == NO_RDMA
     downgrade, in_use = given["allow_downgrade"], given["change_in_use"]

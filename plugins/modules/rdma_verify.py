@@ -82,10 +82,12 @@ options: # generated from layers/verbs.yml by tools/generate_layers.py
       instead. Longer tests (60) find more, but must never run under a job.
   message_bytes:
     {type: int, default: 65536, description: 'Message size of bandwidth tests, in bytes.'}
-  queue_pairs: {type: int, default: 4, description: Queue pairs of bandwidth tests.}
+  queue_pairs: {type: int, default: 4, description: Number of queue pairs in bandwidth tests.}
   iterations:
-    {type: int, default: 1000, description: 'Messages (2 bytes) of the latency test, at least 5.'}
-  messages: {type: int, default: 200, description: Messages of the UCX test.}
+    type: int
+    default: 1000
+    description: Number of messages (of 2 bytes) in the latency test, at least 5.
+  messages: {type: int, default: 200, description: Number of messages in the UCX test.}
   time_limit_s:
     type: int
     default: 30
@@ -94,7 +96,7 @@ options: # generated from layers/verbs.yml by tools/generate_layers.py
     {type: float, description: Share of the line rate that C(ib_write_bw) must reach.}
   min_send_share: {type: float, description: Share of the line rate that C(ib_send_bw) must reach.}
   max_latency_us:
-    {type: float, description: Largest median latency of C(ib_write_lat) in microseconds.}
+    {type: float, description: Maximum median latency of C(ib_write_lat) in microseconds.}
   min_gpu_write_share:
     type: float
     description: Share of the line rate that RDMA writes between GPU memories must reach.
@@ -130,7 +132,7 @@ options: # generated from layers/verbs.yml by tools/generate_layers.py
         type: float
         description: Temperature of the module. Defaults to its own limit (hwmon, C(mlxlink -m)).
       power_margin_db:
-        {type: float, description: Accepted excess of optical power over the module's own limits.}
+        {type: float, description: Accepted excess of optical power beyond the module's own limits}
   install:
     type: bool
     default: false

@@ -91,7 +91,7 @@ options: # generated from layers/rails.yml by tools/generate_layers.py
       max_read_request_bytes:
         type: raw
         default: 4096
-        description: Largest PCIe read request in bytes, V(128) to V(4096), or null.
+        description: Maximum PCIe read request size in bytes, V(128) to V(4096), or null.
       rings:
         type: dict
         description: >-
@@ -130,7 +130,7 @@ options: # generated from layers/rails.yml by tools/generate_layers.py
         type: float
         description: Temperature of the module. Defaults to its own limit (hwmon, C(mlxlink -m)).
       power_margin_db:
-        {type: float, description: Accepted excess of optical power over the module's own limits.}
+        {type: float, description: Accepted excess of optical power beyond the module's own limits}
   gpus:
     type: list
     elements: dict
@@ -167,8 +167,8 @@ options: # generated from layers/rails.yml by tools/generate_layers.py
   boot:
     type: bool
     default: true
-    description: Whether C(baremetal-mpi-roce-rails.service) restores at boot the settings that a
-      reboot loses.
+    description: Whether C(baremetal-mpi-roce-rails.service) restores, at boot, the settings that a
+      reboot clears.
   boot_wait_s:
     type: int
     default: 60
@@ -246,7 +246,7 @@ LAYER = Layer(
     simulates=False,
 )
 NIC = {
-    # An int with a default takes no null.
+    # An int option with a default does not accept null.
     "max_read_request_bytes": {"type": "raw", "default": MAX_READ_REQUEST_BYTES},
     "rings": {"type": "dict"},
     "adaptive_routing": {"type": "bool"},
@@ -256,7 +256,7 @@ NIC = {
 
 
 def converged(given: dict[str, Any], node: Node) -> Settled:
-    """Settle the rails under the lock of this host, then the boot unit, which takes it too."""
+    """Settle the rails under this host's lock, then the boot unit, which also takes that lock."""
     plan = plan_rails(
         given["rails"],
         routing=given["routing"],
@@ -276,7 +276,7 @@ def converged(given: dict[str, Any], node: Node) -> Settled:
     interfaces = tuple(rail.interface for rail in plan)
     wait_s, before = given["boot_wait_s"], tuple(given["boot_before"])
     unit = BootUnit(interfaces, nics, outcome.checks, wait_s, before, given["boot"])
-    # Its record lists what waits for a reset of the NICs.
+    # Its record lists the settings that wait for a reset of the NICs.
     of_unit = replace(
         node,
         layer=FIRMWARE_RECORD,
@@ -285,7 +285,7 @@ def converged(given: dict[str, Any], node: Node) -> Settled:
     )
     try:
         boot = settle([unit], of_unit)
-    except PlanError as error:  # the result of the rails is returned nevertheless
+    except PlanError as error:  # the result of the rails is returned all the same
         boot = Outcome(errors=[f"boot unit: {error}"])
     return Settled(
         Outcome(

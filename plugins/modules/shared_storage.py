@@ -66,7 +66,8 @@ options: # generated from layers/storage.yml by tools/generate_layers.py
     type: int
     default: 60
     description: Seconds that a run waits for all mounts of a host together, and for each unmount.
-  server_threads: {type: int, default: 64, description: Threads of the kernel's NFS server.}
+  server_threads:
+    {type: int, default: 64, description: Number of threads of the kernel's NFS server.}
   server_restart:
     type: bool
     default: false
@@ -126,7 +127,7 @@ from ..module_utils.storage.options import storage
 
 LAYER = Layer(
     "storage",
-    command_s=900.0,  # mkfs on a large device
+    command_s=900.0,  # enough for mkfs on a large device
     look_s=60.0,
 )
 

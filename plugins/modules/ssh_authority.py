@@ -22,7 +22,7 @@ options: # generated from layers/ssh.yml by tools/generate_layers.py
     description: Every host of the cluster, from
       RV(baremetal.mpi_roce.cluster_directory#module:directory).
   cluster_name: {type: str, required: true, description: Name of the cluster.}
-  domain: {type: str, default: '', description: DNS domain under which nodes are known as well.}
+  domain: {type: str, default: '', description: DNS domain in which nodes have names as well.}
   management_prefix:
     type: int
     default: 24
@@ -74,7 +74,7 @@ options: # generated from layers/ssh.yml by tools/generate_layers.py
   warn_days:
     type: float
     default: 14
-    description: Remaining days below which a certificate of any node causes a warning.
+    description: Remaining days below which any node's certificate causes a warning.
   max_removed:
     type: int
     default: 1
@@ -89,7 +89,7 @@ options: # generated from layers/ssh.yml by tools/generate_layers.py
     type: list
     elements: str
     default: []
-    description: Nodes of the inventory that all others refuse, including their keys
+    description: Nodes in the inventory that all others refuse, including their keys
       (docs/ssh-trust.md).
   after:
     type: bool

@@ -50,7 +50,7 @@ options: # generated from layers/ssh.yml by tools/generate_layers.py
     type: list
     elements: str
     default: []
-    description: Hosts that failed earlier in this run. They are tried, and may fail to respond.
+    description: Hosts that failed earlier in this run. They are tried, but may fail to respond.
   incomplete:
     type: list
     elements: str

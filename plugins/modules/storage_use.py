@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""One round of the proof of shared file systems on one host."""
+"""One round of the write and read test of shared file systems on one host."""
 
 from __future__ import annotations
 
@@ -58,7 +58,10 @@ options: # generated from layers/storage.yml by tools/generate_layers.py
     default: false
     description: Whether hosts measure one at a time, so that the rates compare with the C(expect)
       of a single node. The time grows with the number of hosts.
-  token: {type: str, default: '', description: Mark of this run's files. Set by the action plugin.}
+  token:
+    type: str
+    default: ''
+    description: Identifier of this run in its files. Set by the action plugin.
   seats:
     type: dict
     default: {}

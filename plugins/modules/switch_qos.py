@@ -31,7 +31,8 @@ options: # generated from layers/fabric.yml by tools/generate_layers.py
     choices: [none, loss, bounce]
     default: bounce
     description: >-
-      Highest accepted impact: V(loss) of packets for a moment, or V(bounce), links go down and up.
+      Highest accepted impact: V(loss), a momentary loss of packets, or V(bounce), links that go
+      down and up.
   confirm_s:
     type: int
     default: 300

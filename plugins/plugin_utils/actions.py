@@ -25,7 +25,7 @@ MAX_FAILED_BYTES = 4 << 20
 """Limit for a failed answer, which Ansible prints in full."""
 MAX_MESSAGE_CHARACTERS = 20_000
 MESSAGE_KEYS = ("exception", "warnings", "deprecations")
-"""Result keys with objects of ansible-core 2.19, which a module can return as well."""
+"""Result keys for which ansible-core 2.19 has objects; a module can return them as well."""
 SSH_NOISE = (
     "Shared connection to ",
     "Connection to ",
@@ -34,11 +34,11 @@ SSH_NOISE = (
     "debug3: ",
     "OpenSSH_",
 )
-"""Prefixes of lines that ssh itself prints between those of the host."""
+"""Prefixes of lines that ssh itself prints among those of the host."""
 
 
 class NodeAction(ActionBase):
-    """An action whose answers from hosts are bounded and printable."""
+    """An action in which answers from hosts are limited in size and printable."""
 
     _executions = 0
 
@@ -93,7 +93,7 @@ class NodeAction(ActionBase):
 
 
 class ModuleAction(NodeAction):
-    """Run the module of the task's name, as Ansible does for modules without an action."""
+    """Run the module that the task names, as Ansible does for modules without an action."""
 
     _supports_async = True
 
@@ -103,7 +103,7 @@ class ModuleAction(NodeAction):
 
 
 def plain(result: dict[str, Any]) -> dict[str, Any]:
-    """The result in printable text, including message objects of Ansible."""
+    """The result as printable text, including Ansible's message objects."""
     made: dict[str, Any] = printable(result)
     return {**made, **{key: _plain_message(made[key]) for key in MESSAGE_KEYS if key in made}}
 
@@ -118,7 +118,7 @@ def _plain_message(value: Any) -> Any:
 
 
 def bounded(result: dict[str, Any]) -> dict[str, Any]:
-    """The result in printable text, with a message of bounded length.
+    """The result as printable text, with a message of limited length.
 
     Raises AnsibleActionFail if its lists are nested too deeply.
     """
@@ -137,7 +137,7 @@ def bounded(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_details(answer: dict[str, Any]) -> dict[str, Any]:
-    """A failed answer without its details if they are too large to print."""
+    """A failed answer, without its details if they are too large to print."""
     size = len(json.dumps(answer, default=str)) if answer.get("failed") else 0
     if size <= MAX_FAILED_BYTES:
         return answer

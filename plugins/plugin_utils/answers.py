@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Parse answers of hosts: words of a limited character set, numbers within limits.
+"""Parse answers from hosts: words from a limited character set, numbers within limits.
 
 A host may be compromised. No part of its answer becomes a path, an argument, a file name or text in
 another language (sftp batch, YAML, template) before it is parsed here or by a specific parser.
@@ -19,19 +19,19 @@ from ..module_utils.core.checks import FAILED, SELDOM, STATUSES, Check, as_dicts
 from ..module_utils.core.text import one_line, printable, shortened
 
 MAX_SHOWN_CHARACTERS = 80
-"""For a rejected value in a message."""
+"""Maximum length of a rejected value in a message."""
 MAX_CHECKS = 20_000
-"""In one answer: a host may check 8 rails of a thousand nodes."""
+"""Maximum number of checks in one answer: a host may check 8 rails of a thousand nodes."""
 MOST_TEXT = 4000
-"""For a text of a check."""
+"""Maximum length of a text in a check."""
 
 
 class AnswerError(ValueError):
-    """An answer has an unexpected form; the message has position and value in printable text."""
+    """An answer has an unexpected form; the message gives position and value as printable text."""
 
 
 class Form:
-    """A word of a limited character set, without quotes, blanks, braces and controls."""
+    """A word from a limited character set, without quotes, blanks, braces or control characters."""
 
     def __init__(self, what: str, pattern: str) -> None:
         self.what = what
@@ -47,7 +47,7 @@ class Form:
         return str(value)
 
     def known(self, value: Any) -> str:
-        """The value, or empty if it has another form."""
+        """The value, or an empty string if it has another form."""
         return str(value) if self.fits(value) else ""
 
 
@@ -78,7 +78,7 @@ def amount(value: Any, most: float) -> Optional[float]:
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """Its entries with text keys; empty if it is not a mapping."""
+    """Its entries that have text keys; empty if it is not a mapping."""
     if not isinstance(value, Mapping):
         return {}
     return {key: item for key, item in value.items() if isinstance(key, str)}
@@ -100,7 +100,7 @@ def sentence(value: Any, most: int = 120) -> str:
 def checks(value: Any) -> list[dict[str, Any]]:
     """The checks that a module returned, in the form of `Check`, within limits.
 
-    Invalid ones are replaced by one failed check, so that they affect only that host and are not
+    Invalid checks are replaced by one failed check, so that they affect only that host and are not
     overlooked.
     """
     given = list(value) if isinstance(value, (list, tuple)) else [value]
@@ -136,7 +136,7 @@ def _check(value: Any) -> Optional[dict[str, Any]]:
 
 
 def _value(value: Any) -> Any:
-    """A wanted or found value: JSON within limits, else the start of its text."""
+    """A desired or actual value: JSON within limits, else the beginning of its text."""
     if value is None or isinstance(value, (bool, int)):
         return value
     text = value if isinstance(value, str) else json.dumps(value, default=str)
@@ -156,7 +156,7 @@ def finite(value: Any) -> Any:
 
 @contextlib.contextmanager
 def form_of(what: str) -> Iterator[None]:
-    """Convert exceptions of code that parses an answer to AnswerError. `what` names the answer."""
+    """Convert exceptions raised while parsing an answer to AnswerError. `what` names the answer."""
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:

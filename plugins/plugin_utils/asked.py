@@ -17,28 +17,28 @@ from ..module_utils.core.text import nearest
 
 PLAYBOOKS = Path(__file__).resolve().parents[2] / "playbooks"
 SPECIAL = frozenset(["all", "always", "never", "tagged", "untagged"])
-"""Tags with a meaning in Ansible."""
+"""Tags that have a special meaning in Ansible."""
 CLOSE = 0.75
-"""Similarity from which an unknown tag in --skip-tags counts as misspelt.
+"""Minimum similarity at which an unknown tag in --skip-tags counts as misspelt.
 
-Tools such as Molecule skip their tags in every playbook.
+Tools such as Molecule skip their own tags in every playbook.
 """
 
 
 def of_collection(play: Any) -> bool:
     """Whether a play is in a playbook of this collection."""
-    path = play.get_path()  # with line number; empty for a play of a program
+    path = play.get_path()  # with a line number; empty for a play created by a program
     return bool(path) and Path(path).parent.resolve() == PLAYBOOKS
 
 
 def tag_of(play: Any) -> str:
-    """The first tag in the text of the play; imports add further tags in any order."""
+    """The first tag in the text of the play; imports add further tags in arbitrary order."""
     tags = play.get_ds().get("tags") or [""]
     return str(tags.split(",")[0] if isinstance(tags, str) else tags[0]).strip()
 
 
 def layer_of(play: Any) -> str:
-    """The layer of a play of this collection; empty for other plays."""
+    """The layer of one of this collection's plays; empty for other plays."""
     tag = tag_of(play)
     return tag if of_collection(play) and tag not in SPECIAL else ""
 

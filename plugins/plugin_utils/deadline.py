@@ -13,15 +13,17 @@ from typing import Optional
 
 
 class TimeIsUpError(BaseException):
-    """Not an Exception: connection plugins catch those and try again."""
+    """The time limit expired. Not an Exception, because connection plugins catch those and
+    retry.
+    """
 
 
 @contextlib.contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
     """Raise TimeIsUpError after `seconds`, by SIGALRM. Without effect outside the main thread.
 
-    Limits nest: an enclosing one that expires first (the `timeout` of a task) stays in force, and
-    otherwise is armed again afterwards with the time it has left.
+    Limits can be nested: an enclosing limit that expires first (the `timeout` of a task) stays in
+    force; otherwise it is re-armed afterwards with its remaining time.
     """
 
     def expire(_number: int, _frame: Optional[FrameType]) -> None:

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Actions whose module runs detached from the connection (Ansible's async), and is watched.
+"""Actions that run their module detached from the connection (Ansible's async) and watch it.
 
-A run takes one remote module execution. Until it finishes, a shell on the host repeatedly waits,
-and then prints Ansible's record of the job, or the module's progress file: its process id, and a
-line about the current step.
+A run takes one remote module execution. Until it finishes, a shell on the host repeatedly waits and
+then prints Ansible's record of the job, or the module's progress file: its PID and a line about the
+current step.
 
 After Ctrl-C on run.yml, action/mpi_job.py sends SIGTERM to the module, whose handler in
 modules/mpi_job.py makes mpi/job/watch.py stop the systemd unit; mpi/job/run.py then sweeps the
@@ -30,7 +30,7 @@ from .terminal import display
 
 PROGRESS = "/run/baremetal-mpi-roce/{}.progress"
 LOOK_S = 5
-"""Seconds that the shell on the host waits before it prints the progress."""
+"""Seconds for which the shell on the host waits before it prints the progress."""
 PATIENCE_S = 60
 """Seconds in addition to the module's time limits, for its work before and after its runs."""
 
@@ -61,11 +61,11 @@ class DetachedAction(NodeAction):
     """Path of Ansible's record of the job on the host, once it was started."""
 
     def more(self, progress: str) -> str:
-        """Shell commands after each wait; `seen` gets their output."""
+        """Shell commands to run after each wait; `seen` gets their output."""
         return f"tail -n +2 {progress} 2>/dev/null || true"
 
     def seen(self, text: str) -> None:
-        """Show the output of a look if it has changed."""
+        """Show the latest output if it has changed."""
         text = str(printable(text)).strip()
         if text and text != self._shown:
             self._shown = text
@@ -74,8 +74,8 @@ class DetachedAction(NodeAction):
     def run_detached(
         self, arguments: dict[str, Any], task_vars: Any, limit: float, patience: float
     ) -> dict[str, Any]:
-        """Run the module; returns its result. It may take `limit` seconds, and the host may be
-        silent for `patience`.
+        """Run the module and return its result. It may take `limit` seconds, and the host may be
+        silent for `patience` seconds.
 
         This process outlives an ansible-playbook that is killed, and then raises KeyboardInterrupt.
         """
@@ -108,7 +108,7 @@ class DetachedAction(NodeAction):
                 break
             now = time.monotonic()
             if state == "unseen":
-                # Ranks may use all cores of the launcher; it recovers.
+                # Ranks may use all cores of the launcher for a while; it recovers.
                 display.display(f"{self.WHAT}: the launcher does not answer, retrying: {text}")
                 time.sleep(LOOK_S)
                 continue
@@ -147,7 +147,7 @@ class DetachedAction(NodeAction):
 
 
 NOT_OF_A_HOST = frozenset([*INTERNAL_RESULT_KEYS, "ansible_facts", "ansible_stats"])
-"""Keys that Ansible obeys in a result, with `_ansible_*`: hosts, groups and variables to add.
+"""Keys of a result that Ansible acts on, like `_ansible_*`: hosts, groups and variables to add.
 Ansible removes them from the result of a module, but does not see this record."""
 
 

@@ -2,8 +2,8 @@
 """Pairs of rails to measure: for every rail, a ring of the nodes that have it.
 
 Each rail of a node sends to the same rail of the next node and receives from that of the previous
-node. Every rail is verified in both directions, with a number of pairs linear in nodes. Only hosts
-of this run take part.
+node. Every rail is verified in both directions, and the number of pairs is linear in the number of
+nodes. Only hosts in this run take part.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Part:
     serves: list[Half] = field(default_factory=list)
     """Exchanges that it serves, during the whole run."""
     alone: dict[str, str] = field(default_factory=dict)
-    """Reason by rail without a peer; for the whole host under the empty name."""
+    """The reason for each rail without a peer; under the empty name, the one for the whole host."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -34,7 +34,7 @@ class Part:
 def parts(
     directory: Sequence[Mapping[str, Any]], hosts: Collection[str], first_port: int
 ) -> dict[str, Part]:
-    """The part of every compute host of this run, by host name."""
+    """The role of every compute host in this run, by host name."""
     running = set(hosts)
     found: dict[str, Part] = {}
     rings: dict[str, list[Mapping[str, Any]]] = {}
@@ -66,7 +66,7 @@ def parts(
 
 
 SLACK_S = 120
-"""Part of the servers' time limit for connections and the start of modules."""
+"""Share of the servers' time limit reserved for connections and the start of modules."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +74,11 @@ class Schedule:
     at_once: int
     """Number of hosts that send at the same time."""
     limit_s: int
-    """Limit after which all of them have finished."""
+    """Time limit within which all of them finish."""
 
 
 def schedule(found: Mapping[str, Part], *, at_once: int, forks: int, exchange_s: int) -> Schedule:
-    """Compute the schedule. `at_once` 0: as many hosts as there are forks."""
+    """Compute the schedule. `at_once` of 0 means as many hosts as there are forks."""
     drivers = [part for part in found.values() if part.drives]
     at_once = min(at_once or forks, forks)
     if any(host in _peers(found[peer]) for host in found for peer in _peers(found[host])):
@@ -89,5 +89,5 @@ def schedule(found: Mapping[str, Part], *, at_once: int, forks: int, exchange_s:
 
 
 def _peers(part: Part) -> set[str]:
-    """The hosts that a host sends to."""
+    """The hosts to which a host sends."""
     return {half.peer for half in part.drives}

@@ -16,12 +16,12 @@ from .model.lustre import SETTINGS, VARIABLE
 from .schema.findings import Findings, RefusedError
 
 ADDRESSES = "shared_storage_client_addresses"
-"""Host variable: further addresses from which its requests may come."""
+"""Host variable with further addresses from which the host's requests may come."""
 _LUSTRE_KEY = "shared_storage_lustre.packages.repository.key"
 
 
 class ClientError(ValueError):
-    """A client has no usable address; the message has the reason."""
+    """A client has no usable address; the message states the reason."""
 
 
 def clients_of(
@@ -31,7 +31,8 @@ def clients_of(
     groups: Mapping[str, Collection[str]],
     further: Callable[[str], Sequence[str]] = lambda host: (),
 ) -> dict[str, list[str]]:
-    """File systems that `host` serves -> sorted addresses of all other hosts that mount them.
+    """Maps file systems that `host` serves to the sorted addresses of all other hosts that mount
+    them.
 
     Independent of --limit, because exports follow from the model. Raises ClientError.
     """

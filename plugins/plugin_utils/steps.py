@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Actions that a play calls several times, each time for another step."""
+"""Actions that a play calls several times, each time for a different step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ansible.errors import AnsibleActionFail
 from .actions import NodeAction
 
 Step = Callable[[Any], dict[str, Any]]
-"""Takes the variables of the task and returns its result."""
+"""A step: takes the variables of the task and returns its result."""
 
 
 class SteppedAction(NodeAction):

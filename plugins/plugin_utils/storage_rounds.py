@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Registered results of the rounds of storage_use: the only place that knows their names and form.
+"""Registered results of the rounds of storage_use; only this module knows their names and form.
 
 The role registers each round as `__shared_storage_ROUND`. What hosts returned is untrusted: it is
 reduced to numbers within bounds and short strings.
@@ -19,7 +19,7 @@ from .report import storage_use as table
 
 PLAN, WRITE, READ, REPORT, VERDICT = "plan", "write", "read", "report", "verdict"
 MAX_BYTES = 1 << 50
-"""Bytes that a host may report as written, which another host then reads."""
+"""Maximum number of bytes that a host may report as written, which another host then reads."""
 MAX_SECONDS = 1e11
 """Upper bound of a duration, and of a time since 1970."""
 WROTE, DID_READ = "wrote", "read"
@@ -62,18 +62,18 @@ class Results:
 
     @property
     def rings(self) -> Mapping[str, Sequence[str]]:
-        """File system to the hosts that use it, in the order of the ring."""
+        """Hosts that use each file system, in the order of the ring."""
         return mapping(mapping(self._result(PLAN).get("plan")).get("rings"))
 
     def verdicts(self) -> list[Check]:
-        """The checks of all hosts together that this host reports."""
+        """The checks about all hosts that this host reports."""
         listed = mapping(self._result(REPORT).get("verdicts")).get(self.host) or []
         return [Check(**check) for check in listed]
 
     def written(self, host: str, name: str) -> Optional[int]:
         """Bytes that a host wrote to a file system; None if it wrote none or failed.
 
-        This comes from the result of the round and not from the hosts still in the play: a host
+        This is taken from the result of the round, not from the hosts still in the play: a host
         that fails while reading leaves the play before others read its files.
         """
         result = self._result(WRITE, host)
@@ -91,7 +91,7 @@ class Results:
         seats: Seats = {}
         for name, ring in self.rings.items():
             if self.host in ring and self.written(self.host, name) is not None:
-                # Lazily: of ten thousand hosts only the next one is read.
+                # Lazily: of ten thousand hosts, only the next one is read.
                 written = partial(self.written, name=name)
                 neighbour, size = table.neighbour(ring, self.host, written)
                 seats[name] = {

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Ansible's display for lines that may contain text of a host: printable and of bounded length."""
+"""Displays lines that may contain text from a host: printable and of limited length."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_LINE_CHARACTERS = 1 << 20
 
 
 class Terminal:
-    """Show lines. No text of a host moves the cursor, sets a colour or fills the terminal."""
+    """Show lines. Text from a host cannot move the cursor, set a colour or fill the terminal."""
 
     def __init__(self) -> None:
         self._display = Display()

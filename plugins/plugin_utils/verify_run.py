@@ -2,7 +2,7 @@
 """A run of rdma_verify: the plan of its pairs, and the results that hosts have registered so far.
 
 Steps of the action read each other's results only through `VerifyRun`. Results come from hosts, so
-every value is bounded or replaced before another host or a table gets it.
+every value is limited or replaced before another host or a table gets it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .answers import AnswerError, form_of, mapping, sentence, sequence
 from .report import verbs as table
 
 MAX_RAILS = 64
-"""Rails of a host whose problems are passed on."""
+"""Maximum number of a host's rails whose problems are passed on."""
 MAX_REASON = 300
 
 
@@ -44,7 +44,7 @@ class VerifyRun:
 
     @property
     def parts(self) -> Mapping[str, Mapping[str, Any]]:
-        """By host, `drives`, `serves` and `alone` of rail_pairs.Part."""
+        """`drives`, `serves` and `alone` of rail_pairs.Part, by host."""
         return self.plan.get("parts") or {}
 
     def part(self, host: str) -> Optional[Mapping[str, Any]]:
@@ -61,11 +61,11 @@ class VerifyRun:
         ]
 
     def started(self, host: str) -> bool:
-        """Whether servers run on a host. One that failed to start them has stopped them."""
+        """Whether servers run on a host. A host that failed to start them has stopped them."""
         return any(self._registered(host, name).get("ports") for name in self.served)
 
     def unserved(self, host: str) -> dict[str, dict[str, str]]:
-        """By peer of a host, the reason by rail that the peer cannot serve."""
+        """For each peer of a host, the reason for each rail that the peer cannot serve."""
         reasons: dict[str, dict[str, str]] = {}
         for peer in self.peers(host):
             for name in self.served:

@@ -69,7 +69,7 @@ def play(
     *words: str,
     expect: int = 0,
 ) -> Run:
-    """Run the rails playbook on one node, with other rails than the model's if given."""
+    """Run the rails playbook on one node, optionally with rails that differ from the model's."""
     given = [f"--extra-vars={json.dumps({'cluster_rails': rails})}"] if rails else []
     return nodes.play(PLAYBOOK, f"--limit={name}", *given, *words, expect=expect)
 

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The smoke test on clusters of other shapes than the shared one, in a separate instance.
+"""The smoke test on clusters whose shape differs from the shared one's, in a separate instance.
 
 A healthy cluster passes with any number of nodes, ranks, planes and networks, even if both cores
 are busy. A rail that is down, or not used by MPI, is named.

@@ -175,7 +175,7 @@ def test_what_one_node_writes_another_reads(
         assert as_user(machines, reader, f"sha256sum <{target}") == sums
         user = machines.of(reader)["cluster_mpi_user"]
         assert as_user(machines, reader, f"stat -c %U {target}") == user
-    # Root of a client has no privileges.
+    # A client's root has no privileges.
     refused = machines.on(client).run(f"touch {systems[transport]['mount']}/of-root")
     assert refused.rc != 0 and "Permission denied" in refused.stderr
     as_user(machines, client, f"rm {target}")

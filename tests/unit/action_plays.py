@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Runs Ansible for a test, and a play with nothing of the operator's own configuration."""
+"""Runs Ansible for a test, and a play without the operator's own configuration."""
 
 from __future__ import annotations
 

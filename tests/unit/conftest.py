@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What holds for every unit test."""
+"""Fixtures and limits common to all unit tests."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """A small EOS for unit tests: a configuration, sessions on it, a commit timer, eAPI around them.
 
-Written from EOS's documented behaviour and not from the code that is tested: it has its own idea of
-what a line sets and of how a running-config looks.
+Written from EOS's documented behaviour, not from the code under test: it decides independently what
+a line sets and what a running-config looks like.
 """
 
 from __future__ import annotations

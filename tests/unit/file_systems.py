@@ -51,7 +51,7 @@ class StorageError(RefusedError):
 
 
 def read_filesystems(value: Any, site: Site = SITE) -> tuple[FileSystem, ...]:
-    """As a model reads them, in the cluster above."""
+    """The file systems as a model reads them, in the cluster above."""
     findings, path = Findings(), (VARIABLE,)
     checked = FILE_SYSTEMS.check([] if value is None else value, findings, path)
     found = () if findings else storage.read_filesystems(checked, findings, path, site)
@@ -61,7 +61,9 @@ def read_filesystems(value: Any, site: Site = SITE) -> tuple[FileSystem, ...]:
 
 
 def changed(entry: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """The entry with other values: `serve__host` is the key `host` of `serve`; DROP leaves out."""
+    """The entry with other values: `serve__host` is the key `host` of `serve`; DROP removes a
+    key.
+    """
     made = copy.deepcopy(entry)
     for name, item in changes.items():
         place = made
@@ -79,12 +81,12 @@ DROP = object()
 
 
 def one(**changes: Any) -> list[dict[str, Any]]:
-    """A list of one file system of a server somewhere."""
+    """A list of one file system on an external server."""
     return [changed(NFS, **changes)]
 
 
 def served(**changes: Any) -> list[dict[str, Any]]:
-    """A list of one that storage01 serves."""
+    """A list of one file system that storage01 serves."""
     return [changed(SERVED, **changes)]
 
 
@@ -93,7 +95,7 @@ def lustre(**changes: Any) -> list[dict[str, Any]]:
 
 
 def two(first: dict[str, Any] = NFS, **changes: Any) -> list[dict[str, Any]]:
-    """The first, and another one like it that goes with it but for the changes."""
+    """The first one, and a second one that is compatible with it except for the changes."""
     other = {
         "name": "other",
         "purpose": "scratch",
@@ -104,7 +106,7 @@ def two(first: dict[str, Any] = NFS, **changes: Any) -> list[dict[str, Any]]:
 
 
 def refused(value: Any) -> list[str]:
-    """Each thing that is wrong with these file systems, and that the message has a line for it."""
+    """Each error in these file systems; asserts that the message has a line for each."""
     with pytest.raises(StorageError) as caught:
         read_filesystems(value)
     assert str(caught.value).count("\n") == len(caught.value.findings)

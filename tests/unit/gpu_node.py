@@ -3,7 +3,7 @@
 
 `GpuNode.run` simulates systemctl, dkms, modprobe, mokutil, ldconfig, nvcc, nvidia-smi and the tools
 for an initramfs; `Installer` simulates package installation. As on a node, a fabric manager of
-another version than the running driver does not start, a module in use cannot be unloaded, and a
+a version other than the running driver's does not start, a module in use cannot be unloaded, and a
 reboot changes the running driver. Findings about GPUs are reduced to driver and fabric manager.
 """
 

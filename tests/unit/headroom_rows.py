@@ -52,7 +52,7 @@ class Row:
 
     @property
     def mode(self) -> str:
-        """Of a pool that such a threshold is for."""
+        """Mode of the pool to which such a threshold applies."""
         return "dynamic" if -8 <= self.threshold <= 8 else "static"
 
     @property

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What a host in other hands may answer: any JSON, in whole or in one place."""
+"""Possible answers of a compromised host: any JSON, as a whole or at one position."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ JSON = st.recursive(
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The way to each value inside."""
+    """The path to each value inside."""
     yield path
     if isinstance(value, (dict, list)):
         for key, each in value.items() if isinstance(value, dict) else enumerate(value):
@@ -34,7 +34,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 @st.composite
 def spoilt(draw: Any, healthy: Any) -> Any:
-    """A healthy answer with any JSON in one place; now and then without that place."""
+    """A healthy answer with any JSON at one position, which is sometimes missing."""
     answer = copy.deepcopy(healthy)
     path = draw(st.sampled_from(list(places(answer))))
     if not path:

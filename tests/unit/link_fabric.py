@@ -55,7 +55,7 @@ SPINES = """\
 spines: {count: 2, ports: 128, management_first: 10.0.24.1, system: %(system)s, asic: %(asic)s}
 """
 XOFF = 10**6
-"""More than any port of the tests needs."""
+"""More than any port in the tests needs."""
 
 
 class Fabric:

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A node on which the tools of a Lustre client have effect: the stand-in, in a directory.
+"""A node in a directory on which the tools of a Lustre client (the stand-in) take effect.
 
-systemd is played as far as lnet.service and mount units need it: an ordering of programs, and the
-condition with which lnet.service does not touch a loaded LNet.
+systemd is simulated as far as lnet.service and mount units need it: the order of programs, and the
+condition by which lnet.service does not change a loaded LNet.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class LustreNode(StorageHost):
         if verb == "enable":
             self.enabled = True
         elif verb == "stop":
-            ran, self.active = self.active, False  # ExecStop of what does not run is not run
+            ran, self.active = self.active, False  # ExecStop does not run for an inactive unit
             return self.stand_in.run("lustre_rmmod", []) if ran else (0, "", "")
         elif verb == "start" and unit == "lnet.service":
             return self._start()

@@ -48,7 +48,7 @@ def intent_of(fabric: Fabric, **changes: Any) -> SwitchIntent:
 def on_switch(system: str, spoil: Callable[[Any], Any]) -> tuple[Fabric, Any]:
     """A fabric whose first leaf runs this system, and the state of that leaf.
 
-    `spoil` changes what was read, in place, or gives something else instead.
+    `spoil` changes the reading in place, or returns a replacement.
     """
     if system not in _MADE:
         whole = Fabric(system=system, asic=ASICS[system])

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Contracts to try things on: any that can be kept, and one that a site wrote."""
+"""Contracts for tests: any valid one, and one that a site wrote."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ STORAGE: dict[str, Any] = {
     "cable_metres": {"to_nodes": 5, "between_switches": 300},
     "congestion_control": {"notification_point": False, "reaction_point": False},
 }
-"""Every value another than the default, but for the mode: in the other one ECN has no effect."""
+"""Every value differs from the default, except the mode: in the other mode, ECN has no effect."""
 
 
 @st.composite
 def contracts(draw: st.DrawFn) -> dict[str, Any]:
-    """A value of `roce_qos` that can be kept, with anything left out that may be."""
+    """A valid value of `roce_qos`, from which optional keys may be missing."""
     further = draw(st.integers(0, 5))
     priorities = draw(st.permutations(range(1, 8)))
     traffic_classes = draw(st.permutations(range(8)))

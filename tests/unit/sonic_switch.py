@@ -1,6 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """A SONiC switch for unit tests: a new configuration, rules for patches, and a shell. The shell
-runs the driver's commands in a real sh, with small programs in place of SONiC's."""
+runs the driver's commands in a real sh, with small programs instead of SONiC's.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +76,9 @@ def small(qos: Optional[dict[str, Any]] = None, ports: int = 2) -> SwitchIntent:
 
 
 def new_switch(ports: int = 64, model: str = "dynamic") -> Config:
-    """CONFIG_DB of a new SN5600: the platform's buffers, the vendor's QoS, nothing of ours."""
+    """CONFIG_DB of a new SN5600: the platform's buffers and the vendor's QoS, without the
+    collection's objects.
+    """
     names = [f"Ethernet{8 * index}" for index in range(ports)]
     config: Config = {
         "DEVICE_METADATA": {
@@ -200,7 +203,9 @@ def patched(config: Config, operations: list[dict[str, Any]]) -> Config:
 
 
 def stepped(config: Config, steps: Iterable[Any]) -> Iterator[Config]:
-    """The state after each operation of each step: always the same object, look before the next."""
+    """The state after each operation of each step: always the same object, to be read before the
+    next one.
+    """
     config = copy.deepcopy(config)
     for step in steps:
         if isinstance(step, PollInterval):
@@ -314,7 +319,7 @@ _PROGRAMS = {
 
 
 class FakeShell:
-    """Runs commands in sh over a directory that represents the switch. `fail` makes a program
+    """Runs commands in sh in a directory that represents the switch. `fail` makes a program
     fail."""
 
     def __init__(self, root: Path, config: Config) -> None:

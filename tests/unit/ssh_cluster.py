@@ -19,7 +19,7 @@ DAY = 86400
 
 @contextlib.contextmanager
 def refused(error: type[Exception], code: str, **values: Any) -> Iterator[None]:
-    """The block raises `error` with the message of this code, with these values among others."""
+    """The block must raise `error` with the message with this code and at least these values."""
     with pytest.raises(error) as caught:
         yield
     refusal = caught.value.args[0]
@@ -27,7 +27,7 @@ def refused(error: type[Exception], code: str, **values: Any) -> Iterator[None]:
 
 
 def entry(name: str, role: str, number: int, rails: int = 2) -> dict[str, Any]:
-    """One host as the directory lists it."""
+    """One host as listed in the cluster facts."""
     return {
         "name": name,
         "role": role,
@@ -55,7 +55,7 @@ def directory(compute: int = 3) -> list[dict[str, Any]]:
 
 
 def arguments(folder: Path, **changes: Any) -> dict[str, Any]:
-    """Of ssh_authority, for a cluster of two compute nodes."""
+    """Arguments of ssh_authority for a cluster of two compute nodes."""
     defaults = {name: spec.get("default") for name, spec in ssh_authority.ARGUMENTS.items()}
     wanted = {
         "directory": directory(2),

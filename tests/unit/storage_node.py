@@ -37,7 +37,7 @@ FSTAB = "# <file system> <mount point>\nUUID=1 / ext4 defaults 0 1\nUUID=2 none 
 PASSWD = "root:x:0:0::/root:/bin/sh\nalice:x:1001:1001::/home/alice:/bin/sh\n"
 WAIT_S = 60
 ADDRESS = "10.0.0.1"
-"""Of every server, wherever it is mounted from."""
+"""Address of every server, wherever it is mounted from."""
 
 
 def filesystem(name: str = "checkpoints", **given: Any) -> FileSystem:
@@ -299,7 +299,7 @@ class StorageNode(StorageHost):
     def _stop(self, words: list[str]) -> tuple[int, str]:
         for unit in words[2:]:
             text = self._text(unit)
-            if text is None:  # of a mount without a unit file systemd knows by mountinfo
+            if text is None:  # systemd knows a mount without a unit file from mountinfo
                 points = {each.point for each in mounted.read(self.root)}
                 text = next(
                     (f"Where={x}" for x in points if units.unit_name(x, "mount") == unit), ""

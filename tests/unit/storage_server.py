@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A host that serves file systems, on which the programs of a server have their real effect.
+"""A host that serves file systems, on which a server's programs take effect.
 
-exportfs reads files of exports and maintains its table, nfs-server reads nfs.conf when it starts
-and writes the kernel's files, mkfs writes on a device (a file), mounting one needs its unit.
+exportfs reads files of exports and maintains its table; nfs-server reads nfs.conf when it starts
+and writes the kernel's files; mkfs writes to a device (a file), and mounting one requires its unit.
 """
 
 from __future__ import annotations

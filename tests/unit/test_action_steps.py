@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Actions that have steps: the one that the task names is done, another is refused."""
+"""Actions with steps: the step that the task names is performed, any other is refused."""
 
 from __future__ import annotations
 

@@ -308,7 +308,7 @@ def test_no_endpoint_between_the_nodes_is_a_failure() -> None:
         del records[LANE0 : LANE1 + 1]
 
     assert "node01 reported no endpoint between nodes" in judged(change)["transport"].reason
-    # One rank of each node suffices: endpoints are created at first use.
+    # One rank of each node is enough: endpoints are created at first use.
     assert failed(judged(set_(LANE1, "ranks", [3]))) == set()
     found = judged(lambda records: (records[LANE0].update(ranks=[0]), records.pop(LANE1)))
     assert found["transport"].reason == "node02 reported no endpoint between nodes"

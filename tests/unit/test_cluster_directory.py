@@ -35,7 +35,7 @@ B300 = ROOT / "inventories/b300/cluster.yml"
 
 
 def reference() -> dict[str, dict[str, Any]]:
-    """All hosts of the reference with all that Ansible merges for them."""
+    """All hosts of the reference with every variable that Ansible merges for them."""
     inventory = seal(inventory_of(load(str(B300))))
     return {host.name: copy.deepcopy(inventory.merged(host)) for host in inventory.hosts}
 
@@ -169,7 +169,7 @@ def test_the_digest_ignores_the_order_of_keys() -> None:
 
 
 def overridden(site: Path, model: str) -> dict[str, dict[str, Any]]:
-    """The hosts of the reference with one value overridden; the model is a file below `site`."""
+    """The reference's hosts with one value overridden; the model is a file below `site`."""
     (site / model).parent.mkdir(parents=True, exist_ok=True)
     (site / model).write_text(B300.read_text(encoding="utf-8"), encoding="utf-8")
     hosts = reference()
@@ -191,7 +191,7 @@ def test_a_model_is_found_in_subdirectories(tmp_path: Path, model: str, wanted: 
 
 
 def test_the_digest_covers_every_variable() -> None:
-    """Except ansible_host: a site may reach the management address another way."""
+    """Except ansible_host: a site may reach the management address in a different way."""
     names = {name for variables in reference().values() for name in variables}
     assert names - {"ansible_host", DIGEST} == {*NAMES} - {"cluster_rail_networks"}
 

@@ -188,7 +188,7 @@ def test_a_program_that_hangs_takes_what_it_started_with_it(tmp_path, monkeypatc
     popen = subprocess.Popen
 
     def begun(*words, **more):
-        """The limit begins once a child exists that must be killed too."""
+        """The time limit starts once a child exists that must be killed too."""
         process = popen(*words, **more)
         until(lambda: child.exists() and child.read_text().endswith("\n"), "the child")
         return process
@@ -437,7 +437,7 @@ def test_the_lock_of_another_s_directory_or_link_is_not_taken(tmp_path: Path) ->
         (0o700, 2000, 0, "belongs to user 2000"),
         (0o700, 0, 2000, "belongs to user 2000"),
         (0o700, 0, 0, ""),
-        # That which operators share is their group's, whoever made it.
+        # A shared directory belongs to the operators' group, whoever created it.
         (0o2770, 2000, None, ""),
         (0o2770, 2000, 0, ""),
         (0o2770, 2000, 2000, "belongs to user 2000"),

@@ -1,5 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""docs/examples/train.py: its parts without MPI, one process of it, and real ranks where MPI is."""
+"""docs/examples/train.py: its parts without MPI, a single process, and real ranks if MPI is
+installed.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ def full(_: int) -> None:
 
 
 def into(sent: list[np.ndarray]) -> Any:
-    """Begins a sum that is done by the time it is waited for."""
+    """Starts a sum that has completed when it is waited for."""
 
     def start(values: np.ndarray) -> Any:
         sent.append(values)
@@ -41,7 +43,7 @@ def into(sent: list[np.ndarray]) -> Any:
 
 
 class Ranks:
-    """Sums over ranks that are reducers of this process, in an order that is drawn."""
+    """Sums over ranks that are reducers in this process, in a random order."""
 
     def __init__(self, ranks: int, kind: str, size: int, bucket: int, draw: random.Random) -> None:
         self.draw = draw
@@ -49,7 +51,7 @@ class Ranks:
         self.reducers = [train.Reducer(into(sent), kind, size, bucket) for sent in self.sent]
 
     def sums(self, gradients: np.ndarray) -> list[np.ndarray]:
-        """What each rank gets for gradients by shard."""
+        """The result of each rank for gradients by shard."""
         shards = np.array_split(gradients, len(self.reducers))
         size = gradients.shape[1]
         half = size // 2
@@ -202,7 +204,7 @@ def test_the_last_two_are_kept_and_a_broken_one_is_passed_over(
     found = train.newest(tmp_path)
     assert found and found[0]["step"] == 90
     assert f"{newest} is broken" in capsys.readouterr().out
-    train.save(tmp_path, 95, data(95))  # lower than the broken one's number, and kept
+    train.save(tmp_path, 95, data(95))  # lower than the damaged one's number, and retained
     assert names(tmp_path) == [kept[0], "train-000000095.checkpoint", f"{kept[1]}.broken"]
     train.prepare(str(tmp_path), 10, restart=True)
     assert train.newest(tmp_path) is None and len(names(tmp_path)) == 3
@@ -262,7 +264,7 @@ def one_process(
 
 
 AFTER_12_STEPS = "256eb4385617c3af35334f74fa6e3a9833f39e4ee5e543dc23ae57605f181fba"
-"""Of numpy 1.21 and 2.4, with AVX-512 and without: nodes of one job may differ in these."""
+"""Results of numpy 1.21 and 2.4, with and without AVX-512: nodes of one job may differ in these."""
 
 
 @pytest.mark.parametrize("mode", [["--deterministic"], ["--compress=fp16"], []])

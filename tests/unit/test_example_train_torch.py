@@ -1,5 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""docs/examples/train_torch.py: its parts, one process of it, and real ranks, where PyTorch is."""
+"""docs/examples/train_torch.py: its parts, a single process, and real ranks, if PyTorch is
+installed.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ IMAGES, LABELS = (part[: train.SHARDS * train.SHARD] for part in (IMAGES, LABELS
 
 
 def gradients(model: Any, shards: slice) -> list[Any]:
-    """Of the loss of some shards."""
+    """Gradients of the loss of some shards."""
     images = torch.from_numpy(IMAGES.reshape(train.SHARDS, train.SHARD, -1)[shards])
     labels = torch.from_numpy(LABELS.reshape(train.SHARDS, train.SHARD)[shards])
     output = model(images.to(next(model.parameters()).dtype))
@@ -103,11 +105,11 @@ def test_buckets_are_sent_while_layers_are_still_computed() -> None:
 # One process
 
 AFTER_12_STEPS = "9b1475599383c081d46de43d79f9c34d43369ffbd0f16eefa67653ffe105aa5a"
-"""Of PyTorch 1.13 and 2.14, by mpi4py and by gloo, on 1 to 3 ranks."""
+"""Results of PyTorch 1.13 and 2.14, with mpi4py and with gloo, on 1 to 3 ranks."""
 
 
 class One(Alone):
-    """MPI with one rank that a library asks."""
+    """MPI with one rank, as queried by a library."""
 
     __file__ = None  # this process, which has no MPI
     THREAD_MULTIPLE = 3

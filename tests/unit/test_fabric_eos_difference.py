@@ -357,7 +357,7 @@ def test_objects_come_before_their_users_and_go_after_them() -> None:
 
 
 def test_a_new_profile_is_typed_in_full() -> None:
-    """A chip with other defaults than documented gets the contract too."""
+    """A chip whose defaults differ from the documented ones gets the contract too."""
     lines = difference({}, empty()).steps
     assert "priority strict" in lines
     assert "qos map traffic-class 0 to tx-queue 0" in lines

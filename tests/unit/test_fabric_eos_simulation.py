@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""An EOS switch over HTTPS, from one state to another with everything that can go wrong on the way.
+"""An EOS switch over HTTPS, from one state to another, with every fault that can occur on the way.
 
-The simulation was written from the vendor's documents by somebody else than the driver.
+The simulation was written from the vendor's documents, independently of the driver.
 """
 
 from __future__ import annotations

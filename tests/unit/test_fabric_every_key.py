@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Every documented key that switches depend on, on the simulation of every system.
 
-A key of the schema without a value here fails: what the driver makes of an option is tried on a
-switch that somebody else wrote from the vendors' documents, and not only the defaults.
+A schema key without a value here fails: the driver's handling of an option is tested on a
+switch that another author wrote from the vendors' documents, not only the defaults.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ VALUES: dict[str, Any] = {
     "spines.speed_gbps": 400,
     "spines.links_per_leaf": 2,
 }
-"""By key, another value than its default."""
+"""A value other than the default, for each key."""
 NOT_OF_SWITCHES = {
     *(f"{section}.{key}" for section in ("leaves", "spines") for key in ("count", "name")),
     *(f"{section}.{key}" for section in ("leaves", "spines") for key in ("ports", "system")),
@@ -298,7 +298,7 @@ def test_a_switch_goes_over_to_another_value_and_back(
 ) -> None:
     simulated = SIMULATED[name]
     usual, other = leaf_of(model(name)), leaf_of(model(name, key, VALUES[key]))
-    if name == "eos":  # which it does not show: the model says it
+    if name == "eos":  # it does not show the keyword, which is in the model
         usual, other = (
             replace(
                 each,
@@ -311,7 +311,7 @@ def test_a_switch_goes_over_to_another_value_and_back(
             SYSTEMS[name].driver.wanted(other)
         assert [finding.code for finding in refused.value.findings] == [REFUSED[name, key]]
         return
-    if key == "leaves.asic":  # another switch, and not the same one with another chip
+    if key == "leaves.asic":  # a different switch, not the same one with a different chip
         usual = other
     switch = simulated([usual, other], tmp_path, capsys)
     switch.apply(plan(name, switch, usual))

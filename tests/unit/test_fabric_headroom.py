@@ -46,7 +46,7 @@ SIZES = {
     (800, 40): 410624,
     (800, 300): 1198080,
 }
-"""Likewise. Two rows at 800G are one KiB below the present formula."""
+"""As above. Two rows at 800G are one KiB below the current formula."""
 FROM_TABLES = Traffic(4096, 50)
 """Frame size of the tables of newer SKUs."""
 SPECTRUM5_ROWS = {
@@ -59,7 +59,7 @@ SPECTRUM6_ROWS = {
     **{(10, 5): 20480, (100, 5): 44032, (400, 5): 81920, (800, 5): 147456, (800, 40): 186368},
     **{(400, 40): 101376, (800, 300): 473088, (400, 300): 244736, (100, 300): 84992},
 }
-"""xoff of Mellanox-SN6600_LD-P128C2, older than what the formula adds for Spectrum-6."""
+"""xoff of Mellanox-SN6600_LD-P128C2, older than the formula's addition for Spectrum-6."""
 
 TWICE = ("spectrum6", 800)
 
@@ -87,7 +87,7 @@ def test_newer_chips_have_what_their_tables_have(
     assert formula is not None
     alike = replace(formula, traffic=FROM_TABLES, further_bytes=0)
     for link, published in rows.items():
-        # 800G of Spectrum-6 has 62 KiB more, as of a pause that lasts twice as long.
+        # 800G on Spectrum-6 has 62 KiB more, as for a pause that lasts twice as long.
         assert published - alike.xoff(*link, FRAME) == (63488 if (chip, link[0]) == TWICE else 0)
         assert headroom(ASICS[chip], *link, FRAME).xoff_bytes > published
 

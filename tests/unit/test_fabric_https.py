@@ -257,7 +257,9 @@ def test_what_is_compressed_is_refused_unread(encoding: str, status: int) -> Non
 
 
 def test_a_small_answer_fills_no_memory(authority: Authority, issued: tuple[Path, Path]) -> None:
-    """Neither compressed twice, nor as JSON with an object in memory for every other byte."""
+    """The answer can be neither compressed twice, nor JSON that needs an object for every other
+    byte.
+    """
     packed = (("Content-Encoding", "gzip, gzip"),)
     many = b"[" + b"[]," * (3 << 20) + b"[]]"
     for served, named in (

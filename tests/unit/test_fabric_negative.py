@@ -33,9 +33,9 @@ END = r"(?:; )?\b(?:leaf|spine|node)\d\d(?: [A-Za-z0-9/]+)?: "
 
 
 def listed(whole: Fabric) -> list[str]:
-    """Of each check that failed: its name, who is at fault, what was found there, and the wanted.
+    """Of each failed check: its name, the host at fault, the actual and the desired value.
 
-    `link_pfc leaf01: PFC on 3 and 4, not PFC on 3`. An end that is as wanted is left out.
+    `link_pfc leaf01: PFC on 3 and 4, not PFC on 3`. Compliant ends are omitted.
     """
     return [_told(each) for each in whole.check().findings if each.check.status == "failed"]
 
@@ -85,7 +85,7 @@ def sonic(edit: Callable[[dict[str, Any]], Any]) -> Messages:
 
 
 def unplannable(edit: Callable[[dict[str, Any]], Any]) -> Messages:
-    """CONFIG_DB of a leaf that cannot have the contract."""
+    """CONFIG_DB of a leaf that cannot implement the contract."""
 
     def spoil(present: Any) -> None:
         edit(present.config)
@@ -128,7 +128,7 @@ DEFAULT_OF_SONIC = {
     str(dscp): {3: "3", 4: "4", 46: "5", 48: "6"}.get(dscp, "0" if dscp == 8 else "1")
     for dscp in range(64)
 }
-"""DSCP_TO_TC_MAP|AZURE of upstream's qos_config.j2, as far as it matters here."""
+"""DSCP_TO_TC_MAP|AZURE of upstream's qos_config.j2, reduced to the relevant part."""
 ALL_IN_ZERO = "".join(f" {dscp}" for dscp in range(64) if dscp not in (26, 48))
 
 

@@ -163,7 +163,7 @@ def marking(config: Tree) -> dict[str, str]:
 
 
 def test_a_queue_that_was_the_contract_s_no_longer_marks() -> None:
-    """The priority of RoCE changes and returns: nothing of the other one remains."""
+    """The priority of RoCE changes and returns: nothing remains of the other one."""
     there = intent({"roce": {"priority": 4}, "cnp": {"priority": 7}})
     moved = merged(done := converged(), plan(done, there).steps)
     assert marking(done) == {"0": "disable", "3": "enable", "6": "disable"}
@@ -404,7 +404,7 @@ def test_what_is_printed_together_is_taken_apart_again(several: set[str]) -> Non
 
 
 def test_ranges_of_ports_are_read_as_their_ports() -> None:
-    """Answers with ranges, as of newer releases, are no difference."""
+    """Answers with ranges, as in newer releases, are not a difference."""
     done = converged()
     ports = done.pop("interface")
     with_ranges = {"swp1-4": ports["swp1"], "swp2": {"description": "x"}}
@@ -451,7 +451,7 @@ def running(done: Tree, *path: Any) -> Difference:
     ],
 )
 def test_what_the_chip_does_counts_too(path: tuple[Any, ...], expected: tuple[Any, ...]) -> None:
-    """An apply that was accepted and carried out by half is no success."""
+    """An apply that was accepted but only half carried out is not a success."""
     assert expected in values(running(converged(), *path))
 
 

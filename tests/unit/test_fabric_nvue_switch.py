@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Revisions of an NVUE switch: applied under a timer, kept, undone, and every way to fail."""
+"""Revisions of an NVUE switch: applied under a timer, confirmed, undone, and every way to fail."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_it_is_saved_where_the_switch_does_not_save_by_itself(fake: FakeNvue) ->
 
 
 def killed_before_it_was_saved(fake: FakeNvue) -> NvueSwitch:
-    """A change that was confirmed and not saved, because the run was killed."""
+    """A change that was confirmed but not saved, because the run was killed."""
     fake.auto_save = False
     _switch, change = applied(fake)
     change._keep()  # type: ignore[attr-defined]
@@ -128,7 +128,9 @@ def test_a_release_that_does_not_show_what_is_saved(fake: FakeNvue) -> None:
 def test_somebody_else_s_change_that_waits_is_respected_between_plan_and_apply(
     fake: FakeNvue,
 ) -> None:
-    """Saving, which another message would advise, would keep an unverified change."""
+    """Saving, which a different message would suggest, would make an unverified change
+    permanent.
+    """
     late = fake.switch()
     difference = planned(late)
     applied(fake)

@@ -278,7 +278,7 @@ def test_a_switch_waits_for_earlier_batches() -> None:
 
 @pytest.mark.slow
 def test_links_are_judged_though_a_port_was_dark_before_and_after(fabric: Fabric) -> None:
-    """A node without power: not waited for, and not a failure of its switch."""
+    """A node without power is not waited for, and is not a failure of its switch."""
     for name in LEAVES:
         fabric.write(name, {**fabric.state(name), "dark": ["Ethernet0"]})
     ran = fabric.run("--tags=fabric,links", "--limit=leaf:spine", playbook="site.yml")
@@ -347,12 +347,12 @@ def test_links_wait_for_a_port_that_a_change_took_down(fabric: Fabric, comes_up:
 
 @pytest.mark.slow
 def test_a_run_that_is_ended_undoes_what_it_applied(fabric: Fabric) -> None:
-    # A second signal, while it is being undone, changes nothing about that.
+    # A second signal during the undo has no effect.
     fabric.fault("spine01", read=[None, None, "hang"], rollback=["pause"])
     running = fabric.start("playbooks/fabric.yml")
     until(lambda: fabric.calls("spine01")[-2:] == ["apply", "read"], "a change to undo", 300)
     assert fabric.applied("spine01")
-    # Only that process: a worker that exits while it returns its result holds
+    # Only that process, because a worker that exits while it returns its result holds
     # the lock of Ansible's queue.
     worker = int(fabric.file("spine01", "pid").read_text())
     for _time in range(2):

@@ -33,11 +33,11 @@ AFTER = {**FORMER, **WANTED}
 CONFIRM_S = 300
 
 
-# What can go wrong at a step.
+# Faults at a step.
 
 
 def refused(switch: FakeSwitch) -> None:
-    """Refuse, with nothing in force."""
+    """Refuse the change, with nothing in force."""
     raise SwitchError("10.0.0.1: it says no")
 
 
@@ -94,7 +94,7 @@ def expired_and_refused(switch: FakeSwitch) -> None:
 
 
 def wrong(switch: FakeSwitch) -> None:
-    """Have another value than the accepted one."""
+    """Apply a value other than the accepted one."""
     switch.state["ecn"] = "half"
 
 
@@ -274,7 +274,7 @@ def test_a_greater_cost_than_allowed_is_refused(
     outcome = run(switch, wanted=wanted, allowed=allowed, apply=apply)
     if refusal:
         assert refusal in outcome.error and switch.calls == ["read"]
-        assert outcome.difference  # for the operator to see what it would be
+        assert outcome.difference  # so that the operator can see the planned change
     else:
         assert not outcome.error
         assert ("apply" in switch.calls) == apply

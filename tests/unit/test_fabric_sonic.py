@@ -617,7 +617,7 @@ def test_a_further_priority_of_a_port_keeps_the_names_of_maps(done: Config) -> N
 
 class TestUnlisted:
     """Hardware SKUs outside of gcu_field_operation_validators.conf.json, such as
-    DellEMC-Z9664f-O64: sonic-utilities#3883 and #3010 have the refusal."""
+    DellEMC-Z9664f-O64: sonic-utilities#3883 and #3010 show the refusal."""
 
     def test_it_is_said_before_anything_is_changed_with_what_helps(self, done: Config) -> None:
         start = "pfcwd start --action drop --restoration-time 400 Ethernet0 Ethernet8 200"

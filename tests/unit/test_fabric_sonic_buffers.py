@@ -196,7 +196,7 @@ class TestChips:
             ("20260510.1", True),
             ("master.1024-5b3e87fb9", True),
             ("internal.137461-2025052", True),
-            # A commit is no date.
+            # A commit is not a date.
             ("SONiC.master.1034567-201911b3c", True),
             ("SONiC-OS-20250510", False),
             ("SONiC.azure_cisco_202405c.32342-dirty-20260110.093012", False),

@@ -82,7 +82,7 @@ def switches(draw: st.DrawFn) -> Config:
 
 
 def _drift(draw: st.DrawFn, config: Config) -> None:
-    """Change one field, row or object that we own."""
+    """Change one field, row or object that the collection owns."""
     table = draw(st.sampled_from([t for t in tables.CHANGED if config.get(t)]))
     keys = [
         key

@@ -149,7 +149,7 @@ def test_from_the_factory_over_any_contract_and_back(
 
 
 def test_a_link_is_moved_to_another_port_in_one_run_and_back(leaf: Switch, capsys: Said) -> None:
-    """Together they would be a move of a PFC_WD row, which is refused, also in a rollback."""
+    """Together they would be a move of a PFC_WD row, which is refused, even in a rollback."""
     apply(leaf, plan(leaf, capsys), capsys)
     before, here = leaf.config, intent()
     moved = replace(here, ports=(here.ports[0], replace(here.ports[1], name=UNUSED)))

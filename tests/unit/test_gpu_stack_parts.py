@@ -41,7 +41,7 @@ def node(tmp_path, monkeypatch):
 
 
 def refusal(node, **options):
-    """The refusal of a node; nothing changes, also in check mode."""
+    """A node's refusal; nothing changes, in check mode either."""
     before = node.snapshot()
     with pytest.raises(PlanError) as caught:
         node.converge(**options)

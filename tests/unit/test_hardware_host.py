@@ -33,7 +33,8 @@ ADDRESSES = [
 ROUTES = [{"dst": "default", "gateway": "10.0.0.1", "dev": "eth0", "table": "254"}]
 
 # The form is that of lldpd, tests/integration/test_lldpcli.py (test_json0_output) at
-# 4c8e6e37142b2d92dc4879ef502cca9e8b02ddd9 (https://github.com/lldpd/lldpd); the values are ours.
+# 4c8e6e37142b2d92dc4879ef502cca9e8b02ddd9 (https://github.com/lldpd/lldpd); the values are
+# invented.
 LLDP = {
     "lldp": [
         {

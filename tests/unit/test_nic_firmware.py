@@ -47,7 +47,7 @@ CONNECTX_4_LX = {
     "ROCE_CC_PRIO_MASK_P1": 255,
     "PCI_WR_ORDERING": 0,
 }
-"""Parameters of our list that a real NIC has: no ATS_ENABLED and no LINK_TYPE.
+"""Parameters in the collection's list that a real NIC has: no ATS_ENABLED and no LINK_TYPE.
 
 k8snetworkplumbingwg/sriov-network-operator a443a832, pkg/vendors/mellanox/mellanox_test.go
 (getMstconfigOutput, MCX422A-ACAA).
@@ -318,7 +318,8 @@ def test_a_value_of_each_function_is_read_and_set_on_each(machine):
     ],
 )
 def test_hidden_parameters_wait_for_a_reset(machine, gate, hidden):
-    """Which hide which: Mellanox/mstflint b9d9e844, mlxconfig_host.db, column `dependency`.
+    """Which parameter hides which: Mellanox/mstflint b9d9e844, mlxconfig_host.db, column
+    `dependency`.
 
     NVIDIA's operator skips them as well (nic-configuration-operator cfaaaa32, PartiallyApplied).
     """
@@ -519,7 +520,7 @@ def test_virtual_functions_are_listed(tmp_path):
 
 
 def test_a_hidden_array_is_queried_once():
-    """Every plane of a card needs its lanes."""
+    """Every plane of a card needs separate lanes."""
     tool = FakeMlxconfig(arrays={"MODULE_SPLIT_M0": 16})
 
     def old(argv, *, check=True):

@@ -57,7 +57,7 @@ class Dial(NicSetting):
 
     def set(self, value):
         if self.key in self.store.failing:
-            self.store.values[self.key] = 99  # it may have done half of it
+            self.store.values[self.key] = 99  # it may have half finished
             raise CommandError("dial: exit status 1: no")
         if self.persistence == FIRMWARE:
             self.store.pending[self.key] = value
@@ -138,7 +138,7 @@ def test_a_failure_restores_only_its_rail():
     store.values["rail0", "a"] = 7
     store.failing.add(("rail0", "b"))
     outcome = store.converge()
-    # in reverse order, the one that failed half-way included
+    # in reverse order, including the one that failed half-way
     assert store.log[:4] == [
         ("write", "rail0", "a"),
         ("write", "rail0", "b"),

@@ -25,7 +25,7 @@ CLOSED = "Shared connection to 192.0.2.1 closed.\n"
 
 
 class Node:
-    """What Ansible receives from a host: an answer, or an exception."""
+    """The input that Ansible receives from a host: an answer, or an exception."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.answer: Any = {}
@@ -72,7 +72,7 @@ def test_no_exception_carries_text_of_a_host_to_the_terminal(node: Node, error: 
 
 
 def test_every_module_has_an_action_that_bounds_its_answer() -> None:
-    """Those of the test bed run on the controller."""
+    """Modules of the test bed run on the controller."""
     names = {path.stem for path in (PLUGINS / "modules").glob("*.py")}
     for name in sorted(name for name in names if not name.startswith("virtual_")):
         module = importlib.import_module(

@@ -292,7 +292,7 @@ def test_dependency_gets_its_exact_version(site):
 
 
 def broken(site, wanted, words):
-    """Planning fails with this text and changes nothing, also when repeated."""
+    """Planning fails with this text and changes nothing, even when repeated."""
     before = site.root.snapshot()
     for _try in range(2):
         with pytest.raises(PackageError, match=words):

@@ -269,7 +269,7 @@ CUDA_LIST = "/etc/apt/sources.list.d/cuda-ubuntu2404-x86_64.list"
 
 
 def half_done(looked: Looked) -> None:
-    """apt refuses every change until it is configured, which would stop the layer os."""
+    """apt refuses every change until it is configured, which would stop the layer `os`."""
     looked.packages.interrupted_ = {"pmix": "dpkg left pmix half done (half-configured)"}
 
 

@@ -167,7 +167,9 @@ def test_data_has_one_mark_class_and_priority_in_each_mode(value: dict[str, Any]
 
 @given(contracts())
 def test_nics_sort_packets_as_switches_do(value: dict[str, Any]) -> None:
-    """The two ends of a link: for each DSCP the same class, for each class the same service."""
+    """The two ends of a link have the same class for each DSCP, and the same service for each
+    class.
+    """
     one = read_contract(value)
     host, fabric = host_settings(one), fabric_intent(one)
     assert list(host.dscp_to_priority) == list(range(64))

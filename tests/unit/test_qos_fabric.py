@@ -120,7 +120,7 @@ def lossless(sender: Contract, switch: Contract, receiver: Contract) -> bool:
 
 
 def test_no_state_of_a_change_of_dscp_lacks_its_lossless_class() -> None:
-    """For hosts and switches that have the next contract in any order."""
+    """For hosts and switches that get the next contract in any order."""
     for former, following in pairwise(ANOTHER_DSCP):
         states = list(product((former, following), repeat=3))
         assert all(lossless(*state) for state in states)

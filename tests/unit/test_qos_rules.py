@@ -186,7 +186,7 @@ def test_what_no_contract_can_say_is_refused(case: tuple[Any, ...]) -> None:
 
 
 def test_every_rule_is_broken_by_some_case(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without any one rule, a case above is refused differently or not at all."""
+    """If any one rule is missing, a case above is refused differently or not at all."""
     rules = rules_module._RULES
     for number in range(len(rules)):
         without = rules[:number] + rules[number + 1 :]

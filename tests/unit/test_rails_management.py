@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The interface that a host is reached by is never made a rail."""
+"""The interface through which a host is reached never becomes a rail."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_the_interface_of_the_own_connection_is_no_rail(host):
     assert host.links["rail1"]["addresses"] == ["10.0.0.9/24"]
 
 
-# The plan; what it is of gateways, planes and flat networks: golden/rails
+# The plan; for gateways, planes and flat networks see golden/rails
 
 
 def test_numbers_of_tables_and_rules_are_the_operators_to_choose():

@@ -139,7 +139,7 @@ def test_back_to_inbox_asks_for_the_distribution_s_versions_by_name(node: RdmaNo
 
 
 def refusal(node: RdmaNode) -> str:
-    """The refusal of DOCA-OFED; nothing changes, also in check mode."""
+    """The refusal of DOCA-OFED; nothing changes, in check mode either."""
     before = node.tree.snapshot()
     with pytest.raises(PlanError) as caught:
         node.settle(DOCA_SET)

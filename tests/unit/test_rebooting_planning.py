@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Which hosts are rebooted, in which batch, and which are left."""
+"""Which hosts are rebooted, in which batch, and which are skipped."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The recorder: what it writes can be built again, and nothing in it names the machine."""
+"""The recorder: its output can be rebuilt, and nothing in it identifies the machine."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_machine_can_be_described_by_what_differs_from_another(root: Path) -> 
 
 
 def test_a_recording_shows_the_same_machine(root: Path) -> None:
-    """Build a machine, record it, build the recording: the survey sees one and the same."""
+    """Build a machine, record it, and build the recording: both surveys are equal."""
     record_hardware.build(recording("b300-vfs", BOARD, BRIDGES, "pci0000:25"), root / "sys")
     text, _notes = record_hardware.record(root / "sys", "node07")
     record_hardware.build(parsed(text), root / "again")
@@ -101,7 +101,7 @@ PLANTED = (MAC, EUI64, GUID, SERIAL, UUID, HOST, "10.20.30.40", "0a14:1e28", "2a
 
 
 def with_secrets() -> Directory:
-    """A machine with a secret in every place that Linux has one in."""
+    """A machine with a secret in every place where Linux has one."""
     tree = recording(B300, RAIL0)
     nic = function(tree, "0000:11:00.0")
     nic["vpd"] = File(f"SN\r{SERIAL}V3 {UUID}VAMLX:SMDL=SW_MNG".encode())

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A report is kept under its time and as the latest, or not at all."""
+"""A report is stored under its time and as the latest, or not at all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import r
 
 
 class Shown:
-    """What the operator has seen."""
+    """The output seen by the operator."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []

@@ -1,5 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Through ansible-runner, as AWX and other portals start playbooks: what they are told is true."""
+"""Through ansible-runner, as AWX and other portals start playbooks: the reported status is
+correct.
+"""
 
 from __future__ import annotations
 

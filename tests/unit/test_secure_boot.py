@@ -1,5 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Whether the kernel takes what DKMS signs, by everything that mokutil and the firmware say."""
+"""Whether the kernel accepts modules that DKMS signs, for all outputs of mokutil and the
+firmware.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ KEY = "var/lib/shim-signed/mok/MOK.der"
 
 
 class Machine(Host):
-    """`state` and `key`: what mokutil says of Secure Boot, and of a key after its name."""
+    """`state` and `key`: mokutil's output about Secure Boot, and about a key after its name."""
 
     layer = "gpu"
 

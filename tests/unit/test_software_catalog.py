@@ -147,8 +147,8 @@ def test_only_other_branches_are_absent_on_ubuntu(
     assert f"cuda-drivers{suffix}" in leave
 
 
-# What nodes had before: packages.ubuntu.com, NVIDIA/gpu-driver-container ubuntu26.04/install.sh at
-# bd20cb2, images of AWS and Azure. `{}` is a branch.
+# Earlier packages on nodes: packages.ubuntu.com, NVIDIA/gpu-driver-container ubuntu26.04/install.sh
+# at bd20cb2, images of AWS and Azure. `{}` is a branch.
 FABRIC_ONCE = (
     "nvidia-fabricmanager-{}",
     "nvidia-fabricmanager-dev-{}",
@@ -228,7 +228,7 @@ def test_what_el_called_otherwise_goes_with_its_branch() -> None:
         found = software(driver={"version": version, "gpu": "H100"}, cuda="12.9")
         absent = gpu_packages(found, ROCKY, NODES[1][1], KEYS).absent
         both = ("libnvidia-nscq-550", "cuda-drivers-fabricmanager-550", "nvidia-fabricmanager-450")
-        kernel = "kmod-nvidia-555.42.02-5.14.0-427.20.1"  # as built by NVIDIA, without DKMS
+        kernel = "kmod-nvidia-555.42.02-5.14.0-427.20.1"  # built by NVIDIA, without DKMS
         assert all(any_matches(name, absent) for name in (*gone, *both, kernel))
         branch = version[:3]
         for name in (stays, f"nvlink5-{branch}", "kmod-nvidia-open-dkms", "nvidia-kmod-common"):

@@ -341,7 +341,7 @@ def test_incomplete_nodes_are_listed(tmp_path: Path) -> None:
 
 def test_expiry_causes_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.time()
-    monkeypatch.setattr(time, "time", lambda: now)  # a second later it is a day less
+    monkeypatch.setattr(time, "time", lambda: now)  # one second later, it is one day less
     Host(tmp_path, "node01").run(prepared(tmp_path))
     assert prepared(tmp_path)["warnings"] == []
     (warning,) = prepared(tmp_path, warn_days=91)["warnings"]
@@ -349,7 +349,7 @@ def test_expiry_causes_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 class Once(yaml.SafeLoader):
-    """Refuses what Ansible warns of in every run: a key twice in a mapping, merged or not."""
+    """Refuses duplicate keys in a mapping, merged or not, of which Ansible warns in every run."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         self.flatten_mapping(node)
@@ -372,7 +372,7 @@ def second(number: int = 60) -> list[dict[str, Any]]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """All but the lock; empty lines of the journal are no record."""
+    """All files but the lock; empty lines in the journal are not records."""
     files = [each for each in folder.rglob("*") if each.is_file() and each.name != "lock"]
     return {str(each): each.read_bytes().strip() for each in files}
 

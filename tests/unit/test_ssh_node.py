@@ -85,7 +85,7 @@ class Machine:
         }
         self.user = pwd.struct_passwd(("mpi", "x", UID, GID, "", str(self.home), "/bin/bash"))
         self.settings: list[str] = []
-        """More of what sshd -T prints."""
+        """Additional output of sshd -T."""
         self.asked: list[list[str]] = []
         self.loaded: Optional[str] = None
         """The host certificate the running sshd has read."""
@@ -167,7 +167,7 @@ class Machine:
         return Call(found.changed, found.diff, found.checks, found.errors, **returned)
 
     def sign(self, outcome: Call) -> dict[str, Any]:
-        """What the action passes on with certificates that it has signed."""
+        """Arguments that the action passes with the certificates that it has signed."""
         certificates, records = signing.issue(
             self.journal,
             "node01",

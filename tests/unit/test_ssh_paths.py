@@ -1,4 +1,4 @@
-"""Loss on rails, and connections back to the host that looks."""
+"""Loss on rails, and connections back to the probing host."""
 
 from __future__ import annotations
 

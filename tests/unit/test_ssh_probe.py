@@ -183,7 +183,9 @@ def test_a_domain_added_by_ssh_is_accepted(monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_line_of_a_foreign_setting_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In any spelling that ssh accepts. SshdSettings of the collection's file are for the role."""
+    """In any spelling that ssh accepts. Settings in the collection's own file are left to the
+    role.
+    """
     mine, ours = tmp_path / "config", tmp_path / keys.DROP_IN
     text, read = OURS.replace("port 22", "port 2222"), ""
     for path, line in ((ours, "Port 22"), (mine, '  PORT="2222"')):

@@ -1,4 +1,4 @@
-"""What ssh printed when it did not get to a host: the line with the cause, and who differs.
+"""ssh's output for a failed login: the line with the cause, and the host at fault.
 
 Outputs of OpenSSH 9.2 between virtual nodes; that of pam_slurm_adopt from its source.
 """

@@ -134,7 +134,9 @@ def test_the_users_own_parameters_are_named(host: Path, name: str) -> None:
 
 
 def test_limits_of_a_login_file_and_of_pam(host: Path) -> None:
-    """Named by the file that sets them: a login file, or the last file of limits.d."""
+    """Limits are reported with the file that sets them: a login file, or the last file in
+    limits.d.
+    """
     (host / "home/.bash_profile").write_text("true\nulimit -S -n 64\n")
     assert wrong(host, "session_limit") == [
         ("nofile", f"of a login shell: {host}/home/.bash_profile:2")
@@ -401,7 +403,7 @@ def called() -> str:
 def test_abandoned_shells_are_found(
     tmp_path: Path, given: dict[str, Optional[str]], left: bool
 ) -> None:
-    """Other processes of the user are not: those with a connection, or other commands."""
+    """Other processes of the user are not killed: those with a connection, or other commands."""
     assert session.abandoned(os.getuid(), processes(tmp_path, **given)) == [4711] * left
 
 

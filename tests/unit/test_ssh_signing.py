@@ -58,7 +58,7 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def signed_by(folder: Path, text: str) -> str:
-    """What ssh-keygen prints of a certificate."""
+    """ssh-keygen's output for a certificate."""
     path = folder / "x-cert.pub"
     path.write_text(text)
     return ssh_keygen("-L", "-f", str(path)).stdout
@@ -91,7 +91,9 @@ def test_a_key_missing_from_the_agent_is_named(
 
 
 def shown(printed: str) -> str:
-    """What ssh-keygen -L prints, as docs/ssh-trust.md has it: a line for each, without keys."""
+    """The output of ssh-keygen -L in the form of docs/ssh-trust.md: one line per field, without
+    keys.
+    """
     lines = [" ".join(line.split()) for line in printed.replace(f"\n{' ' * 16}", " ").splitlines()]
     kept = ("Type:", "Key ID:", "Principals:", "Critical Options:", "Extensions:")
     return "\n".join(f"    {line}" for line in lines if line.startswith(kept))
@@ -169,7 +171,7 @@ def test_a_new_authority_has_the_passphrase_and_signs_with_it(tmp_path: Path) ->
         assert ssh_keygen("-y", "-P", "", "-f", file).returncode
         assert ssh_keygen("-y", "-P", SECRET, "-f", file).returncode == 0
     folder = path.parent
-    for given in (SECRET, f"{SECRET}\n"):  # as a block in YAML has it
+    for given in (SECRET, f"{SECRET}\n"):  # as written in a YAML block
         texts, _records = issue(folder, key, ca="user_ca", passphrase=given)
         assert "user certificate" in signed_by(tmp_path, texts["user"])
     for wrong in ("", "wrong"):
@@ -371,7 +373,7 @@ def test_deviating_certificates_are_refused(
 
 
 def test_a_signature_by_sha1_is_refused(tmp_path: Path) -> None:
-    """Signers of some years ago make it of RSA keys; OpenSSH refuses it since 8.2."""
+    """Older signers create it with RSA keys; OpenSSH refuses it since 8.2."""
     keypair(tmp_path / "ca", "-t", "rsa")
     key = keypair(tmp_path / "key")
     words = {"ca": "ca.pub", "signer": signer(tmp_path, "well")}
@@ -514,7 +516,7 @@ def as_operator(uid: int, work: Callable[[], None]) -> None:
 
 @pytest.fixture
 def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A directory as `install -d -m 2770 -g OPS` makes it, in one that all may enter."""
+    """A directory as created by `install -d -m 2770 -g OPS`, in one that every user can enter."""
     if os.geteuid():
         pytest.skip("needs root, for other users")
     monkeypatch.setattr(os, "fsync", lambda handle: None)  # only time goes by
@@ -527,7 +529,7 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def cycle(folder: Path, generation: int, passphrase: str = "") -> None:
-    """What a run does: prepare, sign, record, and look again."""
+    """The steps of a run: prepare, sign, record, and read again."""
     given = arguments(folder.parent, ca_generation=generation, ca_passphrase=passphrase)
     result = ssh_authority.prepare(dict(given), write=True)
     key = (folder.parent / "key.pub").read_text("ascii")
@@ -574,7 +576,7 @@ def test_operators_of_a_group_share_the_state(shared: Path, was_private: bool) -
 
 @pytest.mark.parametrize("name", ["authorities", "authorities/old", "journal.jsonl", "lock"])
 def test_links_in_a_shared_directory_are_refused(shared: Path, name: str) -> None:
-    """One of the group may make it; the run of another, or of root, would follow it."""
+    """A member of the group may create it; another member's run, or root's, would follow it."""
     elsewhere = shared.parent / "elsewhere"
     secret = elsewhere / "generation-1/secret"
     secret.parent.mkdir(parents=True)

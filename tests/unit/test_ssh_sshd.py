@@ -1,4 +1,4 @@
-"""Which settings of a node's sshd refuse the MPI user, with their places."""
+"""Which settings of a node's sshd refuse the MPI user, with file and line."""
 
 from __future__ import annotations
 

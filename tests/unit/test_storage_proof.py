@@ -234,7 +234,7 @@ def test_directories_of_others_are_not_written(writing: Any, fs: FileSystem) -> 
     assert ".baremetal-mpi-roce" in done.checks["storage_write"].reason
     closed = {"error": NOT_ALLOWED.found["error"]}
     closed_step = replace(NOT_ALLOWED, step=f"opening {MOUNT}", found=closed)
-    assert not failed(writing(closed_step, target(fs)))  # it may not even be looked at
+    assert not failed(writing(closed_step, target(fs)))  # it must not even be accessed
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_directories_of_others_are_not_written(writing: Any, fs: FileSystem) -> 
         FS,
         replace(FS, owner="mpi"),
         replace(FS, owner="1000"),
-        replace(HOMES, serve=Serve("store01")),  # ours: without an owner it is the MPI user's
+        replace(HOMES, serve=Serve("store01")),  # without an owner, the MPI user's
     ],
 )
 def test_the_mpi_user_must_be_able_to_write(writing: Any, fs: FileSystem) -> None:

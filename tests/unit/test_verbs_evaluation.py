@@ -305,7 +305,7 @@ def test_in_spectrum_x_the_class_is_proved_by_dscp_24() -> None:
     ("again", "status"), [({}, OK), ({"out_of_sequence": 9}, OK), ({"packet_seq_err": 90}, FAILED)]
 )
 def test_retransmissions_are_reported_at_both_ends(again: dict[str, int], status: str) -> None:
-    """60 of 6 million packets are tolerated, and congestion without loss is no fault."""
+    """60 of 6 million packets are tolerated, and congestion without loss is not a fault."""
     many = {f"tx_prio{PRIORITY}_packets": 4_000_000, f"rx_prio{PRIORITY}_packets": 2_000_000}
     growth = {**many, **again, "np_cnp_sent": 9000}
     found = evaluation.driven(REQUEST, [pair(write_bw={"wire": None, "growth": growth})])

@@ -50,7 +50,7 @@ def test_a_test_that_got_no_time_asks_once_more(clock: Clock) -> None:
 
     def after_a_pause() -> bool:
         asked.append(clock.now)
-        clock.now += 1000  # the machine gave this test nothing for so long
+        clock.now += 1000  # the machine gave this test no CPU time for that long
         return len(asked) == 2
 
     assert waiting.until(after_a_pause, "it", 1)
@@ -73,11 +73,11 @@ SLEEPS = {
     "tests/unit/test_ssh_parts.py": "the same",
     "tests/integration/test_storage.py": "the length of an outage, and a program of a node",
 }
-"""Where `time.sleep` may stand, and why."""
+"""Files in which `time.sleep` is allowed, and why."""
 
 
 def test_no_test_waits_for_time_to_pass() -> None:
-    """A time that is enough here is too short on a busy machine: tests wait for a condition."""
+    """A time that is enough here is too short on a busy machine, so tests wait for a condition."""
     top = Path(__file__).resolve().parents[2]
     found = {
         name

@@ -2,9 +2,10 @@
 """Access a file system that may never respond, from a child process.
 
 A process that waits for a dead server may be in uninterruptible sleep: no signal terminates it
-until the server responds or the mount is forced away. The parent therefore waits for a limited
-time, and the child holds no resource of its parent: no pipe that would keep a connection open, and
-no directory. `core.commands` cannot serve here, as it starts programs and this calls functions.
+until the server responds or the mount is forcibly detached. The parent therefore waits for a
+limited time, and the child holds no resource of its parent: no pipe that would keep a connection
+open, and no directory. `core.commands` does not help here: it starts programs, whereas this module
+calls functions.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any, Optional
 from .waiting import until
 
 Report = Callable[[dict[str, Any]], None]
-"""Passes values to the parent immediately; `{"step": ...}` precedes each step that may hang."""
+"""Sends values to the parent immediately; `{"step": ...}` precedes each step that may hang."""
 
 
 REAP_S = 2.0
@@ -32,7 +33,7 @@ REAP_S = 2.0
 
 @dataclass(frozen=True)
 class WorkResult:
-    """The reports of the work until it finished or its time was up."""
+    """What the work reported until it finished or its time limit expired."""
 
     found: dict[str, Any] = field(default_factory=dict)
     """All reported values except the steps."""
@@ -70,8 +71,9 @@ def within(
 def _be_the_child(
     writing: int, work: Callable[[Report], None], become: Optional[Callable[[], None]]
 ) -> None:
-    """Run the work and exit. All handles of the parent are closed: no reader of a pipe must wait
-    for this process."""
+    """Run the work and exit. Closes all file descriptors inherited from the parent, so that no
+    reader of a pipe waits for this process.
+    """
     status = 1
     try:
         os.setsid()

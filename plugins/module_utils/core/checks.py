@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The read-back: what a layer promises, what the device has, and the status of the promise.
+"""The read-back: the promises of a layer, the values on the device, and the resulting status.
 
 Every module that configures a layer reads the device again at its end and returns one `Check` per
-promise. The summary callback, the verify playbook and the tests read nothing else.
+promise. The summary callback, the verify playbook and the tests use only these checks.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from typing import Any, NoReturn, Optional, Protocol
 from .text import counted, one_line, shortened
 
 OK = "ok"
-"""Read back with the desired value."""
+"""The desired value was read back."""
 FAILED = "failed"
-"""Read back with another value, or could not be read: a check that could not run has failed."""
+"""A different value was read back, or none: a check that could not run has failed."""
 NOT_APPLICABLE = "not_applicable"
-"""Cannot hold on this kind of machine; `reason` says why. Counted and shown, never passed."""
+"""Cannot apply to this kind of machine; `reason` says why. Counted and shown, but never as
+passed.
+"""
 PENDING = "pending"
 """Differs in check mode and would be changed by a run without it. Outside check mode: waits for a
 reset that must come first, which `reason` names."""
@@ -27,12 +29,12 @@ REBOOT = "reboot"
 """Configured and recorded; takes effect at the next reboot, which no role performs."""
 
 MAX_LINE_CHARACTERS = 4000
-"""Length of a check on the terminal."""
+"""Maximum length of a check on the terminal."""
 
 STATUSES = (OK, FAILED, NOT_APPLICABLE, PENDING, REBOOT)
 
 SELDOM = ("at", "by_hand")
-"""Fields that few checks have."""
+"""Fields that are set only in a few checks."""
 
 STRICT = "BAREMETAL_MPI_ROCE_VERIFY"
 """Set in the environment of modules by playbooks/verify.yml: pending checks fail."""
@@ -55,9 +57,9 @@ class Check:
     subject: str = ""
     reason: str = ""
     at: str = ""
-    """The host that differs, if it is not the one that was read."""
+    """The host with the deviation, if it is not the one that was read."""
     by_hand: str = ""
-    """What the operator must do there where no layer repairs it: a command or a sentence."""
+    """Manual remedy where no layer can repair it: a command or a sentence."""
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:
@@ -125,7 +127,7 @@ def failure_message(
 ) -> Optional[str]:
     """Return the message of a module whose read-back failed, or None if nothing failed.
 
-    `applied`: the module changed the node before.
+    `applied`: the module has changed the node.
     """
     failed = failures(checks)
     if not failed:
@@ -163,7 +165,7 @@ def end(
     strictness: Optional[Strictness] = None,
     **result: Any,
 ) -> NoReturn:
-    """End a module of a layer with its read-back; it fails if a check failed or on `errors`.
+    """Exit a layer's module with its read-back; it fails if there are failed checks or `errors`.
 
     The default strictness is that of this process's environment.
     """

@@ -23,7 +23,7 @@ SYSTEM = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 REAP_S = 5.0
 """Seconds that a killed program may take to exit; one in uninterruptible sleep takes longer."""
 MAX_OUTPUT_BYTES = 32 << 20
-"""Limit of both outputs of a program together: `dpkg -l` of a large machine prints 1 MiB."""
+"""Limit of a program's combined output: `dpkg -l` prints 1 MiB on a large machine."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,7 @@ def run(
     """Run `argv` without a shell and return its exit status and output.
 
     Raises CommandError if the program is missing, exceeds `timeout_s` or MAX_OUTPUT_BYTES, or (with
-    `check`) exits non-zero. `popen`: arguments of Popen that are added to those here or replace
-    them.
+    `check`) exits non-zero. `popen`: keyword arguments of Popen, which override those set here.
     """
     shown = " ".join(shlex.quote(word) for word in argv)
     environment = {**os.environ, "PATH": search_path(), "LC_ALL": "C", **(env or {})}
@@ -108,7 +107,7 @@ def run(
 
 
 def output(result: Result, most: int) -> str:
-    """Return the last `most` characters that a program printed, standard error first.
+    """Return the last `most` characters of a program's output, standard error first.
 
     Some programs print a heading on standard error and the cause on standard output.
     """
@@ -148,7 +147,7 @@ def _printed(
                     outputs[key.fileobj] += data
                     done = not data
                 else:
-                    try:  # no more than a ready pipe takes without blocking
+                    try:  # no more than a ready pipe accepts without blocking
                         left = left[os.write(key.fd, left[: select.PIPE_BUF]) :]
                     except BrokenPipeError:
                         left = left[:0]

@@ -20,7 +20,7 @@ from .part import PlanError
 
 @dataclass(frozen=True)
 class MpiPackages:
-    """The distribution's own Open MPI and UCX, and the tools that build others.
+    """The distribution's own Open MPI and UCX, and the tools for building other versions.
 
     `{architecture}` and `{python}` in paths are filled in by `Distribution.mpi`.
     """
@@ -29,7 +29,7 @@ class MpiPackages:
     ucx: tuple[str, ...]
     """UCX of the distribution."""
     doca_ucx: tuple[str, ...]
-    """The packages to name instead when DOCA provides UCX."""
+    """The packages to install instead when DOCA provides UCX."""
     verbs: tuple[str, ...]
     """User-space RDMA drivers."""
     build: tuple[str, ...]
@@ -48,7 +48,9 @@ class MpiPackages:
 
 @dataclass(frozen=True)
 class Family:
-    """What all releases of related distributions share. Kernel names may contain `{release}`."""
+    """Facts shared by all releases of related distributions. Kernel names may contain
+    `{release}`.
+    """
 
     name: str
     os_family: str
@@ -56,7 +58,7 @@ class Family:
     package_manager: str
     """Ansible's fact `pkg_mgr`: `apt` or `dnf`."""
     base_packages: tuple[str, ...]
-    """Tools of an MPI node, installed by the layer os."""
+    """Tools for an MPI node, installed by the layer `os`."""
     inbox_rdma: tuple[str, ...]
     """RDMA libraries and tools of the distribution itself."""
     kernel: str
@@ -65,7 +67,7 @@ class Family:
     kernel_version_in_name: bool
     """Whether the kernel release is part of the package name, or is the package version."""
     kernel_parts: tuple[str, ...]
-    """Every package of a running kernel that is held at its version."""
+    """Every package of the running kernel to hold at its version."""
     kernel_patterns: tuple[str, ...]
     """How the package manager recognises a package that brings another kernel: patterns of its
     dependencies (apt), or a capability that it provides (dnf)."""
@@ -105,7 +107,8 @@ DEBIAN = Family(
         "linux-modules-{release}",
         "linux-modules-extra-{release}",
     ),
-    # Packages of one release, which metapackages (linux-virtual, linux-image-amd64) depend on.
+    # Packages of one kernel release, dependencies of the metapackages (linux-virtual,
+    # linux-image-amd64).
     kernel_patterns=(
         "linux-image-[0-9]*",
         "linux-image-unsigned-[0-9]*",
@@ -305,7 +308,7 @@ def sentence(systems: Sequence[System]) -> str:
 
 
 KNOWN = sentence(SYSTEMS)
-"""SYSTEMS in a sentence. On Debian the catalogue has only inbox RDMA."""
+"""SYSTEMS as a phrase. For Debian, the catalogue has only inbox RDMA."""
 
 
 @dataclass(frozen=True)
@@ -379,7 +382,7 @@ class Distribution:
         }
 
     def refuse_before(self, first: object, what: str, version: str, without: str) -> None:
-        """Raise PlanError for a version of which NVIDIA has no packages for this system."""
+        """Raise PlanError for a version that NVIDIA does not package for this system."""
         if first is None:
             raise PlanError(
                 f"{what} is not in the catalogue for {self.label}. {without}, or install Ubuntu or "

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The one loop that converges a node: plan, write, wait, read back, restore what does not hold.
+"""The one loop that converges a node: plan, write, wait, read back, undo what did not take effect.
 
-`settle` does it for the parts of a layer, and `carry_out` is the entry point of a layer's module.
+`settle` runs it for the parts of a layer; `carry_out` is the entry point of a layer's module.
 `act` is the part of `settle` between planning and verifying, for programs that have no record of
 reboots. A `Group` makes changes that take effect together or not at all.
 """
@@ -108,7 +108,7 @@ def act(plans: Sequence[Plan], node: Node, errors: list[str]) -> dict[Path, Opti
 
 
 def _carried_out(step: Step, node: Node, errors: list[str]) -> bool:
-    """Act, wait until the step holds, and otherwise undo it. Return False after an error."""
+    """Run a step and wait until it takes effect; otherwise undo it. Return False after an error."""
     failures: list[str] = []
     held = False
     with _noted(failures):
@@ -137,8 +137,8 @@ def _noted(failures: list[str]) -> Iterator[None]:
 class Group:
     """Changes of one subject, which another subject's failure does not affect.
 
-    All members are written in order, then `read` reads them again. If one failed or is missing,
-    its unit is restored in reverse order. `act`, `holds` and `undo` are those of a `Step`.
+    All members are written in order, then `read` reads them again. If one failed or is missing, its
+    unit is restored in reverse order. `act`, `holds` and `undo` have the same meaning as in `Step`.
     """
 
     def __init__(self, changes: Sequence[Change], read: Callable[[], None]) -> None:
@@ -202,7 +202,9 @@ def _read_back(parts: Sequence[Part], node: Node, errors: list[str]) -> tuple[li
 
 
 def _file_check(planned: FilePlan, node: Node, unwritten: Mapping[Path, Optional[str]]) -> Check:
-    """Evaluate the plan of a file in check mode, and otherwise its content after the change."""
+    """Evaluate the planned content of a file in check mode, and otherwise its content after the
+    change.
+    """
     subject = f"/{planned.path.relative_to(node.root)}"
     wanted = "absent" if planned.after is None else "as planned"
     if not planned.changed:
@@ -229,7 +231,9 @@ def _file_check(planned: FilePlan, node: Node, unwritten: Mapping[Path, Optional
 def _record(
     verdicts: Sequence[Verdict], node: Node, outcome: Outcome, *, preserve: bool
 ) -> list[reboots.Reason]:
-    """Record the reasons for a reboot; `preserve` those on record too, as a part was not read."""
+    """Record the reasons for a reboot; `preserve` also retains earlier ones, as a part was not
+    read.
+    """
     reasons = [reason for verdict in verdicts for reason in verdict.reasons]
     if preserve:
         reasons += [old for old in node.rebooted_for if not any(map(old.same_wish, reasons))]
@@ -251,17 +255,17 @@ REMEDY = "Correct what the lines name, then run again with --tags {} (checks: do
 
 @dataclass(frozen=True)
 class Layer:
-    """What the modules of layers differ in.
+    """The differences between the modules of layers.
 
-    `refusals` are exceptions raised before any change, `failures` those raised at any time, in
-    addition to the ones that every layer has.
+    `refusals` are exceptions raised before any change, `failures` those raised at any time; both in
+    addition to the ones common to all layers.
     """
 
     tag: str
     command_s: float
-    """Time limit of a program, in seconds."""
+    """Time limit for a program, in seconds."""
     look_s: Optional[float] = None
-    """Time limit of a program that only reads, if it is shorter."""
+    """Shorter time limit for programs that only read, if any."""
     refusals: tuple[type[Exception], ...] = ()
     failures: tuple[type[Exception], ...] = ()
     simulates: bool = True
@@ -283,7 +287,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Settled:
-    """What a layer's module returns; `returned` are the values specific to the layer."""
+    """Return values of a layer's module; `returned` contains those specific to the layer."""
 
     outcome: Outcome
     simulated: Sequence[str] = ()

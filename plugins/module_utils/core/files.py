@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 HEADER = "Managed by Ansible (baremetal.mpi_roce). Edits here are overwritten."
-"""First line of every file that belongs to the collection, after the comment sign."""
+"""First line of every file managed by the collection, after the comment sign."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class FilePlan:
         )
 
     def diff(self) -> dict[str, str]:
-        """Return a diff in Ansible's form; for a secret file only that it changes."""
+        """Return a diff in Ansible's format; for a secret file, only the fact that it changes."""
         shown = (lambda text: "(not shown)\n" if text is not None else "") if self.secret else str
         before = "" if self.before is None else shown(self.before)
         after = "" if self.after is None else shown(self.after)
@@ -50,7 +50,9 @@ class FilePlan:
         return diff(str(self.path), before, after)
 
     def apply(self) -> None:
-        """Make the change. Interrupted at any point, the file is the old one or the new one."""
+        """Make the change atomically: after an interruption, the file is either the old or the new
+        one.
+        """
         if not self.changed:
             return
         if self.after is None:
@@ -60,14 +62,14 @@ class FilePlan:
         write_atomically(self.path, self.after, self.mode, self.uid, self.gid)
 
     def undo(self) -> None:
-        """Restore the file as it was planned from: content, mode and owner."""
+        """Restore content, mode and owner as they were when the change was planned."""
         mode = self.mode if self.mode_before is None else self.mode_before
         uid, gid = self.owner_before or (self.uid, self.gid)
         plan_file(self.path, self.before, mode=mode, uid=uid, gid=gid).apply()
 
 
 def diff(header: str, before: str, after: str) -> dict[str, str]:
-    """Return an entry of Ansible's diff; `header` is the path of a file or another subject."""
+    """Return an entry of Ansible's diff; `header` is a path or another subject."""
     return {"before_header": header, "after_header": header, "before": before, "after": after}
 
 
@@ -98,7 +100,9 @@ def plan_file(
 
 
 def write_atomically(path: Path, text: str, mode: int, uid: int, gid: int) -> None:
-    """Write next to the file, flush to disk, then rename. Missing directories are made."""
+    """Write a temporary file next to it, flush it to disk, then rename it. Creates missing
+    directories.
+    """
     target = path.resolve() if path.is_symlink() else path
     make_directories(target.parent)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
@@ -112,7 +116,7 @@ def write_atomically(path: Path, text: str, mode: int, uid: int, gid: int) -> No
         Path(name).replace(target)
     except OSError as error:
         Path(name).unlink(missing_ok=True)
-        # The error of a full disk lacks the name of the file.
+        # The error for a full disk does not name the file.
         raise OSError(error.errno, error.strerror, str(target)) from error
     except BaseException:
         Path(name).unlink(missing_ok=True)
@@ -127,8 +131,8 @@ def write_atomically(path: Path, text: str, mode: int, uid: int, gid: int) -> No
 def make_directories(path: Path, mode: int = 0o755) -> None:
     """Make a directory and its parents with this mode, whatever the umask.
 
-    Existing directories are not changed. A file that every user may read is of no use below a
-    directory that only root may enter.
+    Existing directories are not changed. A world-readable file would be useless below a directory
+    that only root can enter.
     """
     umask = os.umask(0o777 & ~mode)  # chmod would leave a wrong mode if killed in between
     try:
@@ -140,7 +144,7 @@ def make_directories(path: Path, mode: int = 0o755) -> None:
 
 
 def with_header(body: str) -> str:
-    """Return the body of a file of the collection under its header."""
+    """Return `body` below the header of the collection's files."""
     return f"# {HEADER}\n{body}"
 
 

@@ -2,8 +2,8 @@
 """Locks of this host, and the progress of the run that holds one.
 
 A lock is a locked file, which the kernel releases if its process dies. A run whose ansible-playbook
-was killed continues on the host, so the next run may meet it. Any process that can open a file,
-even for reading, can lock it: therefore only root, or the operators, can open these files.
+was killed continues on the host, so the next run may find the lock held. Any process that can open
+a file, even for reading, can lock it: therefore only root, or the operators, can open these files.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from .text import one_line
 
 RUNS = Path("/run/baremetal-mpi-roce")
 LOCKS = RUNS / "locks"
-"""Mode 0700. The files next to it, such as the progress of runs, are readable by all."""
+"""Mode 0700. The files next to it, such as the progress of runs, are world-readable."""
 PATIENCE_S = 120.0
-"""Longer than a run that waits for a rail, restores it and waits for the gateways."""
+"""Longer than a run takes to wait for a rail, restore it and wait for the gateways."""
 _POLL_S = 0.2
 _COMMAND = 160
-"""Length of the shown command line of the holder."""
+"""Maximum length at which the holder's command line is shown."""
 
 
 class HeldError(Exception):
-    """The lock was not released in time. The text has its holder and the remedy."""
+    """The lock was not released in time. The text names its holder and the remedy."""
 
 
 class UnsafeError(OSError):
@@ -56,13 +56,13 @@ def alone(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[None]:
-    """Hold the lock `path`, in which the number of this process is written.
+    """Hold the lock `path`, and write the PID of this process into it.
 
     `waiting` is called with the seconds waited so far before each further attempt. Raises
     HeldError, and UnsafeError before a file of another user is opened.
     """
     _make_private(path.parent)
-    # Not truncated when opened: it contains the number of its holder.
+    # Not truncated when opened: it contains the PID of its holder.
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     try:
         status = os.fstat(handle)
@@ -128,8 +128,8 @@ def _make_private(directory: Path) -> None:
 def holder(status: os.stat_result, written: str, root: Path = Path("/")) -> str:
     """Describe the process that holds the lock: command, start time, and the remedy.
 
-    Its number is that of the kernel's table of locks, or else the one `written` in the file: the
-    table is empty in another pid namespace.
+    Its PID comes from the kernel's table of locks, or else from the file (`written`): the table is
+    empty in another PID namespace.
     """
     device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     pid = written if written.isdigit() else ""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Optional
 
 IN_CONTAINER = "not applicable in a container"
-"""The reason of every check that needs a separate kernel."""
+"""The reason of every check that does not apply to a shared kernel."""
 NO_MOUNTS = "mounts are made by the kernel of its host"
 """Appended to it for mounts; one wording gives one line in the summary."""
 

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Messages for the operator, made from a code and values.
+"""Messages for the operator, rendered from a code and values.
 
 A `Message` is a string, so that it passes through JSON and exceptions like any other text; tests
 and callers read its `code` and `values` and leave the sentence to the golden files
@@ -25,7 +25,7 @@ class Message(str):
 def message(code: str, template: str, **values: Any) -> Message:
     """Render `template` with `values`, as str.format does; values are never parsed.
 
-    `code` and `template` are literals: the golden files are collected from the source.
+    `code` and `template` must be literals: the golden files are collected from the source.
     """
     made = Message(template.format(**values))
     made.code = code

@@ -3,8 +3,8 @@
 
 A part holds the desired state of one subject (files, a service, all rails of a host). `plan` reads
 the node and returns the changes; `verify` reads it again and returns checks. Planning writes
-nothing. A change is a file or a `Step`. A step that can leave the node half changed also says when
-it took effect (`holds`, polled for `wait_s`) and how to restore what did not (`undo`).
+nothing. A change is a file or a `Step`. A step that can leave the node half changed also tells when
+it has taken effect (`holds`, polled for `wait_s`) and how to revert it otherwise (`undo`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ NAME = "baremetal-mpi-roce"
 
 
 class PlanError(Exception):
-    """The desired state is refused: the text has location, value and remedy, a line per finding.
+    """The desired state is refused: the text gives location, value and remedy, one line per
+    finding.
 
     `checks` are the findings that have a row in the summary.
     """
@@ -37,7 +38,7 @@ class PlanError(Exception):
 
 
 class StepError(Exception):
-    """A step failed; the text has the step, the cause and the remedy."""
+    """A step failed; the text gives the step, the cause and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Node:
     rebooted_for: tuple[Reason, ...] = ()
     """Recorded reasons; they distinguish a reboot that is due from one that did not help."""
     looks: Optional[Runner] = None
-    """Runs programs that only read, if they get a shorter time limit than those of `run`."""
+    """Runs programs that only read, if they have a shorter time limit than `run`."""
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
 
@@ -84,7 +85,7 @@ class Node:
         return plan_file(self.path(name), text, mode=mode, uid=self.uid, gid=self.gid)
 
     def edited(self, name: str, text: str) -> FilePlan:
-        """Plan a file of the system that contains our lines; its mode and owner are preserved."""
+        """Plan a system file that contains managed lines; its mode and owner are preserved."""
         now = plan_file(self.path(name), text, uid=self.uid, gid=self.gid)
         if now.mode_before is None or now.owner_before is None:
             return now
@@ -136,8 +137,9 @@ class Step:
     """Read back whether `act` took effect; polled until true, for at most `wait_s` seconds."""
     wait_s: float = 0.0
     undo: Optional[Callable[[], str]] = None
-    """Restore what does not hold. Called if `act` or `holds` raised, or if `holds` is still false
-    after the wait. Return a sentence for the error of this step, or nothing."""
+    """Revert the step. Called if `act` or `holds` raised, or if `holds` is still false after the
+    wait. Return a sentence for the error of this step, or nothing.
+    """
 
     def diffs(self) -> list[dict[str, str]]:
         if self.silent:
@@ -173,7 +175,7 @@ class Part(Protocol):
 
 
 FAULTS = (CommandError, OSError, ValueError, LookupError, TypeError)
-"""Errors by which a device or a program may fail one change, while others go on."""
+"""Errors of a device or a program that fail one change, while the others continue."""
 
 
 def fault_text(error: Exception) -> str:
@@ -197,10 +199,10 @@ class Change(Protocol):
         """Make the change."""
 
     def restore(self) -> None:
-        """Bring back the state before `write`."""
+        """Restore the state before `write`."""
 
     def missing(self) -> str:
-        """Return why the change, as last read, is not in effect; empty if it is."""
+        """Return why the change was not in effect when last read; empty if it was."""
 
     def failed(self, reason: str) -> None:
         """Record that the change failed, and what was done about it."""

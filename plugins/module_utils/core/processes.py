@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Optional
 
 COMM_LENGTH = 15
-"""Length at which the kernel truncates a name."""
+"""Length to which the kernel truncates a process name."""
 OPEN = "file"
-"""Kind of use of an open file, next to `cwd`, `root` and `exe`."""
+"""Kind of use for open files; the others are `cwd`, `root` and `exe`."""
 
 
 _SERVICE = re.compile(
@@ -33,14 +33,16 @@ class Opener:
     name: str
     file: str
     service: Optional[str] = None
-    """System unit of the process, which outlives the jobs of a node. Empty: none; None: unknown."""
+    """System unit of the process, which outlives a node's jobs; empty if it has none, None if
+    unknown.
+    """
 
     def text(self) -> str:
         return f"{self.name} ({self.pid}{f', {self.service}' if self.service else ''})"
 
 
 def pids(root: Path = Path("/")) -> list[int]:
-    """Return the numbers of all processes in order. Raises OSError if /proc cannot be read."""
+    """Return all PIDs in order. Raises OSError if /proc cannot be read."""
     return sorted(int(each.name) for each in (root / "proc").iterdir() if each.name.isdigit())
 
 
@@ -65,7 +67,9 @@ def held(root: Path, pid: int) -> Iterator[tuple[str, str]]:
 
 
 def openers(root: Path, wanted: Callable[[str], bool]) -> list[Opener]:
-    """Return the processes with an open file whose path is `wanted`, each once, by number."""
+    """Return the processes that have a file open whose path is `wanted`, without duplicates, by
+    PID.
+    """
     found = []
     for pid in pids(root):
         files = (path for how, path in held(root, pid) if how == OPEN and wanted(path))
@@ -104,6 +108,7 @@ def login_address(proc: Path = Path("/proc"), process: Optional[int] = None) -> 
                 if entry.startswith(b"SSH_CONNECTION="):
                     return entry.decode("ascii", "replace").split("=", 1)[1].split()[2]
             status = (proc / str(number) / "stat").read_text(errors="replace")
-            # The fields begin after the program's name, which is in brackets and may contain any.
+            # The fields begin after the program's name, which is in parentheses and may contain
+            # parentheses.
             number = int(status.rpartition(")")[2].split()[1])
     return ""

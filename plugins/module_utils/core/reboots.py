@@ -4,10 +4,10 @@
 No role reboots. A layer that configured a value which takes effect only at the next boot records
 that value, the running one, and the boot in which it first asked for it. A reason is removed when
 the layer finds the value running. A reason that outlives a reboot is a fault: another reboot would
-not help, and a playbook that reboots can stop instead of looping.
+not help, so a playbook that reboots stops instead of looping.
 
-Each layer has one file, `<layer>.json` in /var/lib/baremetal-mpi-roce/reboot-required.d; without a
-reason it has none.
+Each layer with a reason has one file, `<layer>.json` in
+/var/lib/baremetal-mpi-roce/reboot-required.d.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 """Whether names resolve on this machine to the addresses of the model.
 
 glibc reads all of /etc/hosts for every lookup, so looking up n names takes time proportional to n
-squared. If /etc/hosts is the first source, the file is read once and a spread of its names is
-looked up, which proves that the resolver reads it; all other names are looked up.
+squared. If /etc/hosts is the first source, the file is read once and a sample of its names is
+looked up to prove that the resolver reads it; names that it lacks are all looked up.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ SLOW_S = 1.0
 SPREAD = 256
 """Number of names looked up although /etc/hosts has all of them."""
 GIVE_UP = 64
-"""Failures after which no more names are looked up: a dead DNS server costs seconds per name."""
+"""Number of failures after which lookups stop: a dead DNS server costs seconds per name."""
 PARALLEL = 32
 MAX_LISTED_NAMES = 3
-"""Names that check mode lists of those that do not resolve yet."""
+"""Maximum number of names not resolving yet that check mode lists."""
 
 
 def system_lookup(name: str) -> tuple[str, ...]:

@@ -15,9 +15,9 @@ from .commands import CommandError
 from .part import Node
 
 SIGNING_KEYS = ("var/lib/shim-signed/mok/MOK.der", "var/lib/dkms/mok.pub")
-"""Keys that DKMS signs with: Ubuntu's, and the default of DKMS."""
+"""Keys with which DKMS signs: Ubuntu's, and the DKMS default."""
 DKMS_SETTINGS = ("etc/dkms/framework.conf", "etc/dkms/framework.conf.d/*.conf")
-"""Files in which a site names another key."""
+"""Files in which a site can configure another key."""
 _EFI = "sys/firmware/efi/efivars"
 EFI = f"{_EFI}/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 SHIM = f"{_EFI}/MokSBStateRT-605dab50-e046-4300-abb6-3dd810dd8b23"
@@ -26,13 +26,13 @@ efi_get_secureboot of drivers/firmware/efi/libstub/secureboot.c."""
 # Texts of mokutil (src/mokutil.c of lcp/mokutil: sb_state, test_key, print_skip_message).
 ON, OFF = "secureboot enabled", ("secureboot disabled", "validation is disabled in shim")
 ENROLLED = re.compile(r"is already (enrolled|in db\b)|trusted keyring")
-"""The exit status does not tell: some releases return the same for other texts."""
+"""The exit status is no help: some releases return the same one for different texts."""
 REQUESTED = "is already in the enrollment request"
 _CERTIFICATE = re.compile(r"^\s*mok_certificate\s*=\s*[\"']?/([^\"'\s#]+)", re.MULTILINE)
 
 
 def refusal(node: Node, root: Path) -> str:
-    """Return why this kernel rejects modules of DKMS, and the remedies; empty if it accepts them.
+    """Return why this kernel rejects DKMS modules, with the remedies; empty if it accepts them.
 
     The hardware is read below `root`.
     """
@@ -64,7 +64,9 @@ def refusal(node: Node, root: Path) -> str:
 
 
 def is_on(node: Node, root: Path) -> bool:
-    """Ask mokutil, or read the variables of firmware and shim if it is missing or cannot tell."""
+    """Ask mokutil, or read the firmware's and shim's variables if it is missing or gives no
+    answer.
+    """
     text = ""
     with suppress(CommandError):
         text = node.look(["mokutil", "--sb-state"], check=False).stdout.lower()
@@ -82,7 +84,7 @@ def _variable(path: Path) -> bool:
 
 
 def _keys(node: Node) -> list[str]:
-    """Return the existing keys of DKMS, those that a site names first."""
+    """Return the existing DKMS keys, those configured by the site first."""
     settings = [path for name in DKMS_SETTINGS for path in sorted(node.root.glob(name))]
     texts = [node.read(str(path.relative_to(node.root))) or "" for path in settings]
     own = [name for text in texts for name in _CERTIFICATE.findall(text)]

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Units of systemd: whether they are installed, their state, and commands that change it."""
+"""systemd units: whether they are installed, their state, and commands that change it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def linked(node: Node, unit: str) -> bool:
 
 
 def link(node: Node, unit: str, wanted: bool) -> None:
-    """Make a unit start at every boot or not, after its file was written or removed."""
+    """Enable or disable a unit at boot, after its file was written or removed."""
     control(node, "daemon-reload")
     if not wanted:
         node.path(f"{LINKS}/{unit}").unlink(missing_ok=True)

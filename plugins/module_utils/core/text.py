@@ -11,13 +11,13 @@ from typing import Any
 from .messages import Message
 
 BLANKS = dict.fromkeys(map(ord, "\n\t\xa0\u202f\u3000"))
-"""Blanks that do not move the cursor, including those of French and Japanese."""
+"""Spaces that are safe on a terminal, including those used in French and Japanese."""
 MAX_DEPTH = 40
-"""Levels of nested lists in the answer of a host."""
+"""Maximum depth of nesting in a host's answer."""
 
 
 def printable(value: Any, depth: int = MAX_DEPTH) -> Any:
-    """Escape what controls a terminal's cursor or writing direction in the answer of a host.
+    """Escape characters in a host's answer that control a terminal's cursor or text direction.
 
     Such characters are written as in Python (`\\x1b`). Text is not truncated: a task may read it.
     """
@@ -96,7 +96,9 @@ def columns(rows: Sequence[Sequence[str]], left: Collection[int] = ()) -> list[s
 
 
 def natural(name: str) -> tuple[tuple[int, int, str], ...]:
-    """Sort key that compares digits as numbers, before letters: `eth2` before `eth10`."""
+    """Sort key that compares digits as numbers and sorts them before letters: `eth2` before
+    `eth10`.
+    """
     pieces = filter(None, re.split(r"([0-9]{1,18})", name))
     return tuple((0, int(each), "") if "0" <= each[0] <= "9" else (1, 0, each) for each in pieces)
 

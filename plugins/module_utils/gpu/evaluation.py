@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Compare GPUs with model and set: one finding per fault, with its remedy.
 
-First the node as a whole: driver, versions, fabric manager, GPUDirect RDMA. Then the presence of
-each GPU, the rules of gpu_checks.py for it, and the kernel log.
+The node as a whole comes first: driver, versions, fabric manager, GPUDirect RDMA. Each GPU follows:
+its presence, the rules in gpu_checks.py, and the kernel log.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ NAMES = (
     *EACH,
     XID,
 )
-"""Every check; each is reported, or names the finding that prevented it."""
+"""All checks; each is either reported or names the finding that prevented it."""
 MASKED = "masked"
 NO_FABRIC = "the GPUs of this node have no NVSwitch fabric (fabric: false)"
 
 
 def evaluate(gpus: Gpus, wanted: GpuTarget, node: Node) -> GpuFindings:
-    """Evaluate a reading. A fault that an earlier reboot should have repaired is a failure."""
+    """Evaluate a reading. A fault that an earlier reboot should have fixed is a failure."""
     findings = GpuFindings(gpus, wanted, node)
     hindered = _modules(findings)
     if hindered:
@@ -135,7 +135,7 @@ def _not_loaded(findings: GpuFindings, answers: str) -> None:
 
 
 def _version(findings: GpuFindings) -> bool:
-    """Whether kernel module, library and module on disk have the set's version."""
+    """Check that the loaded module, the library and the module on disk have the set's version."""
     driver, version = findings.found.driver, findings.version
     library = findings.found.nvml.library  # empty before pynvml.py is on the node
     seen = (
@@ -169,7 +169,7 @@ def _version(findings: GpuFindings) -> bool:
 
 
 def _open(findings: GpuFindings) -> bool:
-    """Whether the open or proprietary modules are loaded, as desired."""
+    """Check that the desired modules, open or proprietary, are loaded."""
     driver = findings.found.driver
     if not findings.wanted.open_modules:
         findings.skip(OPEN, "open", "the set does not ask for the open kernel modules")
@@ -191,7 +191,7 @@ def _open(findings: GpuFindings) -> bool:
 
 
 def _warnings(findings: GpuFindings) -> None:
-    """Report messages of nvidia-smi outside its XML; they are never good news."""
+    """Report messages that nvidia-smi prints outside its XML; they always indicate a problem."""
     found = "; ".join(findings.found.smi.warnings)
     if not found:
         findings.ok(WARNINGS, "none", "none")
@@ -227,7 +227,7 @@ def _gpudirect(findings: GpuFindings) -> None:
 
 
 def _fabric_manager(findings: GpuFindings) -> str:
-    """Check that the fabric manager runs in the driver's version; return the blocking finding."""
+    """Check that the fabric manager runs with the driver's version; return the blocking finding."""
     if not findings.wanted.fabric:
         for name in (FM_VERSION, FM):
             findings.skip(name, None, NO_FABRIC)
@@ -370,7 +370,7 @@ def _present(found: Gpus, slot: GpuSlot) -> GpuResult:
     return bad(goal, "not reached by the driver", what, fell_off)
 
 
-# Errors in the kernel log, by GPU. They add no finding for a GPU that already has one.
+# Errors in the kernel log, by GPU. A GPU that already has a finding gets no further one.
 
 REMEDIES = {
     xids.REBOOT: "Drain and reboot the node; if it recurs, have the GPU replaced.",
@@ -405,7 +405,7 @@ def _kernel_log(findings: GpuFindings, known: Sequence[GpuSlot]) -> None:
         blamed = [name for name in findings.blamed.get(slot.name, []) if name in FAULTS]
         results.append((slot, _xids(findings.wanted, own, blamed)))
     findings.each(XID, results)
-    # Errors of an NVSwitch, or of a GPU that is gone and that the model does not name.
+    # Errors of an NVSwitch, or of a GPU that is gone and is not in the model.
     slots = {slot.pci for slot in known}
     others = [xid for xid in found if xid.switch or xid.pci not in slots]
     for pci, switch in sorted({(xid.pci, xid.switch) for xid in others}):

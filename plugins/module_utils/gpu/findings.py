@@ -2,7 +2,7 @@
 """Desired state of a node's GPUs, their identity, and findings about them, one per fault.
 
 A check that another fault prevents is `not_applicable` and names the finding of that fault: it
-neither passed nor counts as a second failure. A fault that all GPUs have is one finding.
+neither passes nor counts as a second failure. A fault shared by all GPUs is one finding.
 """
 
 from __future__ import annotations
@@ -40,8 +40,10 @@ class GpuTarget:
     """
 
     driver: str
-    """Version of the set, `580.95.05`, for kernel module, libraries and fabric manager. Empty for a
-    driver that others installed: the version that the next boot loads."""
+    """The set's version, such as `580.95.05`, of kernel module, libraries and fabric manager. Empty
+    for a driver not managed by the collection: the version that the next boot loads then
+    applies.
+    """
     gpus: Sequence[Mapping[str, Any]]
     rails: Sequence[Mapping[str, Any]] = ()
     managed: bool = True
@@ -55,15 +57,15 @@ class GpuTarget:
     """Whether NVSwitches, which the fabric manager configures, connect the GPUs."""
     nvlinks: int = 18
     mig: bool = False
-    """Whether GPUs may be partitioned. An MPI rank needs a whole GPU."""
+    """Whether GPUs may be partitioned. An MPI rank needs an entire GPU."""
     persistence: bool = True
     ecc: bool = True
     volatile_uncorrectable: int = 0
     remapped_rows: int = 512
-    """Replace the GPU above this number."""
+    """A GPU with a greater number must be replaced."""
     pcie_width: int = 16
     pcie_gts: float = 64.0
-    """GT/s per lane; 0: the most that both ends of the link support."""
+    """GT/s per lane; 0 for the maximum that both ends of the link support."""
     xids: Optional[frozenset[int]] = None
     """Xids and SXids after which a GPU must not be used; None: NVIDIA's catalogue (xids.py)."""
     xids_ignored: frozenset[int] = frozenset()
@@ -83,10 +85,10 @@ class GpuSlot:
     index: int
     pci: str
     entry: Mapping[str, Any]
-    """Of the model; empty if the model does not name the GPU."""
+    """From the model; empty if the GPU is not in the model."""
     function: Optional[Function]
     gpu: GpuReading
-    """Without values if the driver does not list the GPU."""
+    """Empty if the driver does not list the GPU."""
     listed: bool
 
     @property
@@ -106,7 +108,8 @@ class GpuSlot:
 def slots_of(found: Gpus, wanted: GpuTarget) -> list[GpuSlot]:
     """Match the GPUs of model, PCI bus and driver by PCI address.
 
-    GPUs of the model come first, in its order. If the model has no addresses, use those found.
+    GPUs in the model come first, in its order. If the model has no addresses, all GPUs on the bus
+    are used.
     """
     functions = {function.pci: function for function in found.machine.gpus}
     gpus = {gpu.pci: gpu for gpu in found.smi.gpus}
@@ -136,7 +139,7 @@ def slots_of(found: Gpus, wanted: GpuTarget) -> list[GpuSlot]:
 class GpuResult:
     """Result of one check for one GPU. Neither `what` nor `remedy` names the GPU.
 
-    An empty `remedy` means that of the check.
+    An empty `remedy` stands for the check's own.
     """
 
     wanted: Any
@@ -145,7 +148,7 @@ class GpuResult:
     remedy: str = ""
     status: str = OK
     reason: Optional[Reason] = None
-    """Reason for a reboot that repairs it."""
+    """Reason for a reboot that fixes it."""
 
 
 def bad(wanted: Any, found: Any, what: str, remedy: str = "") -> GpuResult:
@@ -153,7 +156,7 @@ def bad(wanted: Any, found: Any, what: str, remedy: str = "") -> GpuResult:
 
 
 def unknown(slot: GpuSlot, wanted: Any, path: str) -> GpuResult:
-    """Result for an element of nvidia-smi without a value."""
+    """Result for an element of nvidia-smi's output that has no value."""
     raw = slot.gpu.raw(path)
     what = f"nvidia-smi gives no {path}" + (f" ({raw})" if raw else "")
     return bad(wanted, None, what, "See nvidia-smi -q.")
@@ -174,13 +177,13 @@ class GpuFindings:
     checks: list[Check] = field(default_factory=list)
     reasons: list[Reason] = field(default_factory=list)
     blamed: dict[str, list[str]] = field(default_factory=dict)
-    """Subject of a GPU to the checks that failed for it."""
+    """Maps the subject of a GPU to the checks that failed for it."""
     responding: Sequence[GpuSlot] = ()
     """GPUs that respond."""
     without_fabric: str = ""
-    """The finding of the node that excludes all GPUs from the fabric."""
+    """The node's finding that excludes all GPUs from the fabric."""
     settling: bool = False
-    """The only problem is that the fabric is still initialising: wait, then read again."""
+    """The fabric is still initialising, and there is no other problem: wait, then read again."""
 
     @property
     def version(self) -> str:
@@ -189,7 +192,7 @@ class GpuFindings:
         return self.wanted.driver or driver.on_disk or driver.module
 
     def missing_modules(self) -> str:
-        """A sentence about missing kernel modules that the fabric manager needs."""
+        """A sentence about kernel modules that the fabric manager needs and that are missing."""
         loaded = self.found.machine.modules
         lacking = " ".join(name for name in FABRIC_MODULES if name not in loaded)
         if not lacking:
@@ -221,12 +224,12 @@ class GpuFindings:
         self.checks.append(not_applicable(name, wanted, reason, subject=subject))
 
     def unread(self, names: Iterable[str], see: str, subject: str = "") -> None:
-        """Add checks that the fault with the finding `see` prevents."""
+        """Add checks that the finding `see` prevents."""
         for name in names:
             self.skip(name, None, f"not read: see {see}", subject)
 
     def reboot(self, name: str, wanted: Any, found: Any, reason: Reason, subject: str = "") -> None:
-        """Add a failure that a reboot repairs, unless a reboot for it did not help.
+        """Add a failure that a reboot fixes, unless an earlier reboot for it did not help.
 
         The reason stays recorded in that case, or the next run would ask for a reboot again.
         """
@@ -238,7 +241,7 @@ class GpuFindings:
     def each(
         self, name: str, results: Sequence[tuple[GpuSlot, GpuResult]], remedy: str = ""
     ) -> None:
-        """Add one check per GPU; a fault that all GPUs have is one check."""
+        """Add one check per GPU; a fault shared by all GPUs becomes one check."""
         faults = [each for each in results if each[1].status in (FAILED, PENDING)]
         for slot, _result in faults:
             self.blamed.setdefault(slot.name, []).append(name)

@@ -29,7 +29,9 @@ FABRIC, NVLINKS = "gpu_fabric", "gpu_nvlinks"
 SLOWDOWN = "gpu_slowdown"
 RECOVERY, XID = "gpu_recovery", "gpu_xid"
 FAULTS = (PRESENT, ROW_REMAP, ECC, PCIE, FABRIC, NVLINKS, RECOVERY)
-"""Findings about the GPU itself. Findings about settings or the model explain no driver error."""
+"""Findings about the GPU itself. Those about settings or the model do not explain a driver
+error.
+"""
 
 REPAIRS: Mapping[str, str] = {
     "row": "remapped_rows/remapped_row_pending",
@@ -37,7 +39,7 @@ REPAIRS: Mapping[str, str] = {
     "TPC": "ecc_errors/tpc_repair_pending",
     "page": "retired_pages/pending_retirement",
 }
-"""A GPU has some of them, depending on its generation."""
+"""Which of them a GPU has depends on its generation."""
 UNCORRECTABLE = ("dram_uncorrectable", "sram_uncorrectable_parity", "sram_uncorrectable_secded")
 BEYOND_REPAIR: Mapping[str, str] = {
     "ecc_errors/unrepairable_memory": "its memory cannot be repaired",
@@ -67,7 +69,7 @@ def expected(
     path: str,
     value: Callable[[GpuReading, str], object] = GpuReading.text,
 ) -> bool:
-    """Whether a missing value is an error: nvidia-smi reports one, or another GPU has a value.
+    """Whether a missing value is an error: nvidia-smi reports an error, or another GPU has a value.
 
     If no GPU of the node has it, this product or driver does not report it.
     """
@@ -76,7 +78,7 @@ def expected(
 
 
 def unread(findings: GpuFindings, slot: GpuSlot, *paths: str) -> str:
-    """The first of these elements that should have a value and has none."""
+    """The first of these elements whose value is unexpectedly missing."""
     lacking = (path for path in paths if slot.gpu.flag(path) is None)
     return next((path for path in lacking if expected(findings, slot, path, GpuReading.flag)), "")
 
@@ -96,7 +98,7 @@ def _alike(path: str, findings: GpuFindings, slot: GpuSlot) -> GpuResult:
 
 
 def mig(findings: GpuFindings, slot: GpuSlot) -> GpuResult:
-    """A partitioned GPU gives a rank only a part of it, without NVLink."""
+    """On a partitioned GPU, a rank gets only a part of the GPU, without NVLink."""
     path, later = "mig_mode/current_mig", "mig_mode/pending_mig"
     on, pending = slot.gpu.flag(path), slot.gpu.flag(later)
     if on is None or unread(findings, slot, later):
@@ -137,7 +139,7 @@ def ecc_mode(findings: GpuFindings, slot: GpuSlot) -> GpuResult:
 
 
 def row_remap(findings: GpuFindings, slot: GpuSlot) -> GpuResult:
-    """Memory repairs that await a reset, failed, or are too many."""
+    """Memory repairs that await a reset, failed, or exceed their limit."""
     most, gpu = findings.wanted.remapped_rows, slot.gpu
     limit = f"at most {most} rows, none pending, no failure"
     base = "remapped_rows/remapped_row_"
@@ -190,7 +192,7 @@ def ecc(findings: GpuFindings, slot: GpuSlot) -> GpuResult:
 
 
 def pcie(findings: GpuFindings, slot: GpuSlot) -> GpuResult:
-    """Width in any case; speed unless the GPU is idle, when it may reduce its link speed."""
+    """Link width always; link speed unless the GPU is idle and may have reduced it."""
     wanted, function = findings.wanted, slot.function
     link = function.link if function else PcieLink()
     bridges = function.bridges if function else ()
@@ -246,10 +248,10 @@ def rail(findings: GpuFindings, slot: GpuSlot) -> GpuResult:
 
 
 def fabric(findings: GpuFindings, slot: GpuSlot) -> GpuResult:
-    """State Completed and status Success."""
+    """The state must be Completed and the status Success."""
     goal = "Completed, Success"
     state = slot.gpu.text("fabric/state")
-    status = slot.gpu.raw("fabric/status")  # an error text is its value
+    status = slot.gpu.raw("fabric/status")  # its value may be an error text
     seen = ", ".join(each for each in (state, status) if each not in ("", "N/A"))
     if seen == goal:
         values = {name: slot.gpu.text(f"fabric/health/{name}") for name in HEALTHY}

@@ -32,9 +32,10 @@ LINE = re.compile(r"([^/,]+)[/,]\s*([^,:]+)(?:,\s*([^,:]+),\s*([^,:]+))?:\s*(.*)
 """`nvidia/580.95.05, 6.8.0-79-generic, x86_64: installed`; before DKMS 3 `nvidia, 580.95.05, ...`.
 Before the build: `nvidia/580.95.05: added`."""
 NOTES = re.compile(r"\((?!original)([^()]+)\)", re.IGNORECASE)
-"""Appended to `installed` if modules are missing or differ from the build (do_status of dell/dkms:
-`(WARNING! Diff between built and installed module!)`, since 3.1
-`(Differences between built and installed modules)`). A note about original modules is harmless."""
+"""Suffix of `installed` if modules are missing or differ from the build (do_status of dell/dkms:
+`(WARNING! Diff between built and installed module!)`, since 3.1 `(Differences between built and
+installed modules)`). A note about original modules there is harmless.
+"""
 INSTALLED = "installed"
 DIFFERENT = f"{INSTALLED}, with other modules than built: "
 NOT_KNOWN = "not known to DKMS"
@@ -44,17 +45,17 @@ ABOVE = ("nvidia_peermem", "gdrdrv", "nvidia_drm", "nvidia_modeset", "nvidia_uvm
 """Modules in the order in which they are unloaded."""
 PEER_MEMORY, RDMA_CORE = "nvidia_peermem", "ib_core"
 BUILT_BY = {PEER_MEMORY: "nvidia", "gdrdrv": "gdrdrv"}
-"""Modules that fit only one build of another module, with the DKMS module that contains them."""
+"""Modules that match only one build of another module, with the DKMS module that contains them."""
 MISFIT = re.compile(r"Invalid argument|Unknown symbol|Exec format error")
-"""Error of modprobe for a module that was built against another build of a module it uses; the
+"""modprobe's error for a module built against a different build of a module that it uses; the
 kernel log has `disagrees about version of symbol` (NVIDIA/gpu-operator 2868)."""
 OUT_OF_TREE = ("updates", "extra", "weak-updates")
-"""Folders of a kernel's modules in which DKMS and vendors' packages install theirs."""
+"""Directories below a kernel's modules in which DKMS and vendor packages install theirs."""
 
 
 @dataclass(frozen=True)
 class Nouveau:
-    """Blocks the kernel's own driver from the next boot on, also in the initramfs.
+    """Blocks the kernel's own driver from the next boot on, including in the initramfs.
 
     If it drives the GPUs now, NVIDIA's module needs a reboot: unloading nouveau under a console
     would freeze the console.
@@ -67,7 +68,7 @@ class Nouveau:
         release = self.shared.kernel.release
         images = (f"boot/initrd.img-{release}", f"boot/initramfs-{release}.img")
         image = next((path for path in map(node.path, images) if path.exists()), None)
-        if image is None:  # a node that boots without its own initramfs
+        if image is None:  # a node that boots without an initramfs on its disk
             return Plan([file])
         # An interrupted run may have left an initramfs that is older than the file.
         if not file.changed and image.stat().st_mtime >= file.path.stat().st_mtime:
@@ -81,7 +82,7 @@ class Nouveau:
         return Plan([file], [Step(f"initramfs of {release}", before, "with it", act)])
 
     def verify(self, node: Node) -> Verdict:
-        """Whether nouveau is loaded shows in the checks of the GPUs."""
+        """The checks of the GPUs show whether nouveau is loaded."""
         return Verdict()
 
 
@@ -111,7 +112,7 @@ class DkmsModule:
 
 @dataclass(frozen=True)
 class DriverModules:
-    """`reload`: replace a loaded module by the set's if nothing uses it."""
+    """`reload`: replace a loaded module with the set's if nothing uses it."""
 
     shared: Shared
     gdrcopy: str
@@ -128,7 +129,7 @@ class DriverModules:
         steps = []
         for module in self.modules:
             state, _name = module.status(node, release)
-            # Differing modules may be intentional, and signed: report them only.
+            # Differing modules may be intentional (signed ones), so they are only reported.
             if not _is_there(state):
                 what = f"{module.names[0]} {module.version} for kernel {release}"
                 steps.append(Step(what, state, INSTALLED, partial(self._build, node, module)))
@@ -172,12 +173,12 @@ class DriverModules:
 
     def _build(self, node: Node, module: DkmsModule) -> None:
         state, _name = module.status(node, self.shared.kernel.release)
-        # The package has built it meanwhile, or it has none.
+        # The package has built it in the meantime, or contains none.
         if not _is_there(state) and module in self.modules:
             self.build(node, module)
 
     def build(self, node: Node, module: DkmsModule, again: bool = False) -> None:
-        """`again`: rebuild against the present build of the modules it uses."""
+        """`again`: rebuild it against the current build of the modules that it uses."""
         release = self.shared.kernel.release
         _state, name = module.status(node, release)
         words, force = _words(module, name, release), ["--force"] if again else []
@@ -196,7 +197,7 @@ class DriverModules:
 
     def _exchange(self, node: Node) -> None:
         if users(node.root):
-            return  # a job started meanwhile: a reboot is still needed
+            return  # a job has started in the meantime: a reboot is still needed
         for unit in OPENERS:
             if systemd.active(node, unit):
                 systemd.control(node, "stop", unit)
@@ -226,8 +227,8 @@ class BootModules:
     """Modules that load at boot, with the set's driver only: gdrdrv for GDRCopy, nvidia_peermem
     where dma-buf is not available.
 
-    nvidia_peermem fits one build of DOCA-OFED. If DOCA-OFED changed later, it is rebuilt, as the
-    next boot could not load it.
+    nvidia_peermem matches only one build of DOCA-OFED. If DOCA-OFED changed later, it is rebuilt,
+    as the next boot could not load it.
     """
 
     shared: Shared
@@ -296,7 +297,7 @@ class BootModules:
                 ) from problem
 
     def _renew(self, node: Node) -> None:
-        if self._outdated(node):  # otherwise the driver's package has rebuilt it meanwhile
+        if self._outdated(node):  # otherwise the driver's package has rebuilt it by now
             self._again(node, PEER_MEMORY)
 
     def _again(self, node: Node, module: str) -> None:
@@ -330,7 +331,7 @@ PERSISTENCE = "[Service]\nExecStartPost=-/usr/bin/nvidia-smi --persistence-mode=
 
 @dataclass(frozen=True)
 class Services:
-    """`wanted` is in the order in which they start."""
+    """`wanted` is in start order."""
 
     shared: Shared
     wanted: Sequence[str]
@@ -358,7 +359,7 @@ class Services:
                 steps.append(Step(f"{unit} at boot", "disabled", "enabled", act))
         for unit in self.wanted:
             if systemd.state(node, unit).startswith("masked"):
-                continue  # shown by its enabling
+                continue  # already shown as enabled
             paused = unit in self.shared.stopped
             if paused or (ready and not systemd.active(node, unit)):
                 act = partial(self._start, node, unit)
@@ -367,7 +368,7 @@ class Services:
         return Plan(files, steps)
 
     def verify(self, node: Node) -> Verdict:
-        """Check DCGM only; the checks of the GPUs cover the other services."""
+        """Check only DCGM; the checks of the GPUs cover the other services."""
         found = systemd.state(node, DCGM) if DCGM in self.wanted else ""
         reason = f"see journalctl -u {DCGM}"
         check = self.shared.check(node, "service", DCGM, "enabled, active", found, reason)
@@ -406,5 +407,7 @@ class Services:
 
 
 def _switch_on(node: Node) -> None:
-    """Enable persistence for a daemon that started without the drop-in; failures are a check."""
+    """Enable persistence in a daemon that started without the drop-in; a failure shows in a
+    check.
+    """
     node.run(("nvidia-smi", "--persistence-mode=1"), check=False)

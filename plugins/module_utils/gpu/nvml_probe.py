@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Asks NVML and writes the answer as JSON: `python3 -I -c THIS PYNVML.PY`.
+"""Query NVML and print the answer as JSON: `python3 -I -c THIS PYNVML.PY`.
 
-A separate process, because a call into the library of a hung driver never returns. Imports nothing
-from the collection.
+Runs as a separate process, because a library call into a hung driver never returns. It imports
+nothing from the collection.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 MOST_LINKS = 36
 NO_SUCH_LINK = (2, 3)
-"""Invalid argument, not supported: the GPU has no link with that number."""
+"""NVML's errors "invalid argument" and "not supported": the GPU has no link with that number."""
 
 
 def text(value: Any) -> str:

@@ -33,7 +33,7 @@ OPEN_LICENCE = "Dual MIT/GPL"
 _VERSION = re.compile(r"\d{3}\.\d+(?:\.\d+)?")
 
 RESET_TAG = "nvsentinel-gpu-reset"
-"""Tag of messages of NVSentinel's reset job (NVIDIA/NVSentinel pull 1240 and 1475): _RESET."""
+"""Syslog tag of NVSentinel's reset job (NVIDIA/NVSentinel pull 1240 and 1475): _RESET."""
 JOURNAL = (
     "journalctl",
     "-b",
@@ -48,7 +48,7 @@ JOURNAL = (
     f"SYSLOG_IDENTIFIER={RESET_TAG}",
     "_UID=0",
 )
-"""The kernel's messages, and root's about resets."""
+"""The kernel's messages, and messages by root about resets."""
 RECORDED = "var/log/kernel.json"
 """The kernel log of simulated hardware, below its root; journalctl would show the host's."""
 # Lines of NVIDIA/open-gpu-kernel-modules 595.45.04 (df1c9a3d): kernel_rc.c, gpu.c,
@@ -60,13 +60,13 @@ _XID = re.compile(
 )
 _LOADED = re.compile(r"NVRM: loading NVIDIA UNIX .*Kernel Module")
 _NEW = re.compile(rf"NVRM: GPU at {_AT}: (GPU-[0-9a-f-]+)", re.IGNORECASE)
-"""Written each time that the driver initialises a GPU, before its first Xid."""
+"""Logged each time the driver initialises a GPU, before its first Xid."""
 _RESET = re.compile(
     r"GPU reset executed: (GPU-[0-9a-f-]+|all)\b(?:, success: (\w+))?", re.IGNORECASE
 )
 """Operators write `all` (docs/gpu.md): NVSwitches have no UUID, and are reset with all GPUs."""
 LONGEST = 300
-"""Characters of an error's text."""
+"""Maximum length of an error's text."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class DriverState:
     """Version of the kernel module that the next boot loads."""
     on_disk_open: bool
     fabric_manager: str
-    """Version of the fabric manager on disk, or why it is unknown."""
+    """Version of the fabric manager on disk, or the reason why it is unknown."""
     kernel: str
     """Release of the running kernel."""
 
@@ -92,7 +92,7 @@ class Nvml:
 
     error: str = ""
     absent: bool = False
-    """The Python module for NVML is not on the node yet."""
+    """The Python module for NVML has not been copied to the node yet."""
     library: str = ""
     """Version of the library, without CUDA's: `580.95.05`."""
     links: Mapping[str, Sequence[bool]] = field(default_factory=dict)
@@ -177,7 +177,7 @@ def read_driver(run: Runner, root: Path) -> DriverState:
 
 
 def _modinfo(run: Runner, name: str) -> str:
-    """A field of the module that modprobe would load, or nothing."""
+    """A modinfo field of the module that modprobe would load, or nothing."""
     try:
         return run(["modinfo", "-F", name, "nvidia"]).stdout.strip().partition("\n")[0]
     except CommandError:
@@ -203,7 +203,7 @@ def ask_nvml(run: Runner, pynvml: Path) -> Nvml:
     try:
         result = run([sys.executable, "-I", "-c", program.decode(), str(pynvml)], check=False)
     except CommandError as error:
-        # Without the program's text, which the error quotes.
+        # Drop the program's text, which the error quotes.
         return Nvml(error=f"asking NVML: {str(error).rsplit(': ', 1)[-1]}")
     try:
         answer = json.loads(result.stdout)
@@ -232,7 +232,7 @@ def library_version(text: str) -> str:
 
 
 def read_xids(run: Runner, root: Path) -> tuple[list[Xid], str]:
-    """Errors since boot that no reset cleared, or why they are unknown."""
+    """Errors since boot that no reset has cleared, or the reason why they are unknown."""
     try:
         text = run(JOURNAL).stdout if root == Path("/") else (root / RECORDED).read_text("utf-8")
     except (CommandError, OSError) as error:
@@ -270,7 +270,7 @@ def _pci(domain: str, card: str, function: Optional[str]) -> str:
 
 
 def of_log(messages: Iterable[str]) -> list[Xid]:
-    """Errors since the driver was loaded, without those of a GPU before its last reset."""
+    """Errors since the driver was loaded, except those of a GPU before its last reset."""
     found: list[Xid] = []
     known: dict[str, str] = {}
     for message in messages:

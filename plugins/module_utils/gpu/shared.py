@@ -31,7 +31,7 @@ OPENERS = (DCGM, FABRIC_MANAGER, PERSISTENCED)
 """Services that use the GPUs, in the order in which they are stopped."""
 NVIDIA = "0x10de"
 DISPLAY = "0x03"
-"""PCI class of display controllers; NVIDIA's are GPUs, its bridges have another class."""
+"""PCI class of display controllers. NVIDIA's are GPUs; its bridges have another class."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class GpuKernel:
 
 @dataclass
 class RootCause:
-    """The first finding that explains later ones, so that one fault is one finding.
+    """The root finding, which explains later ones, so that one fault yields one finding.
 
     Filled during verification, in order: a driver that is not installed is not built, one that is
     not built does not run, and without a driver no GPU responds.
@@ -83,20 +83,20 @@ class RootCause:
             self.name = f"{check.name} {check.subject}".strip()
 
     def hides(self, name: str, wanted: object, subject: str = "") -> Check:
-        """A check that this finding prevents, and that therefore has not passed."""
+        """Return a check that this finding prevents, and that therefore has not passed."""
         return not_applicable(name, wanted, f"not read: see {self.name}", subject=subject)
 
 
 @dataclass
 class Shared:
-    """State that resources pass on to later ones. `driver` is the set's version."""
+    """State that one resource passes to later ones. `driver` is the set's version."""
 
     kernel: GpuKernel
     driver: str
     stopped: list[str] = field(default_factory=list)
     """Services that were stopped for a change and must start again."""
     reloads: bool = False
-    """The kernel module is replaced, so that the set's driver will run."""
+    """The kernel module is replaced, so the set's driver will run."""
     gdrcopy: bool = True
     """Whether its kernel module is present or may be installed."""
     without_driver: RootCause = field(default_factory=RootCause)
@@ -126,7 +126,7 @@ class Shared:
             self.stopped.append(unit)
 
 
-# A driver is not changed while jobs use it.
+# The driver is not changed while jobs use it.
 
 DEVICES = "/dev/nvidia"
 OWN = ("nvidia-persistenced", "nv-fabricmanager", "nvlsm", "nv-hostengine", "nvidia-imex")
@@ -144,7 +144,7 @@ def users(root: Path) -> list[Process]:
     found = {process.pid: process for process in busy.processes(root)}
     own = {name[: processes.COMM_LENGTH] for name in OWN}
     for opener in processes.openers(root, lambda path: path.startswith(DEVICES)):
-        # A process of that name in a login session is no service of the set.
+        # A process with that name in a login session is not a service of the set.
         if opener.name not in own or opener.service == "":
             of = f", {opener.service}" if opener.service else ""
             found[opener.pid] = Process(opener.pid, "", opener.name, f"has {opener.file} open{of}")
@@ -158,7 +158,7 @@ def listed(jobs: Sequence[Process]) -> str:
 
 
 def _ourselves(root: Path) -> Iterator[int]:
-    """This process and its parents: a run that an MPI job started is no job itself."""
+    """This process and its parents: a run started by an MPI job is not a job itself."""
     pid = os.getpid()
     while pid > 1:
         yield pid
@@ -172,7 +172,7 @@ DRIVER_PACKAGES = re.compile(r".*nvidia.*|nvlsm|nvlink5.*|libnvsdm.*|libxnvctrl.
 """Packages whose change affects users of the driver."""
 CUDA_PACKAGES = re.compile(r"cuda-toolkit-.*")
 FABRIC_PACKAGE = re.compile(r"nvidia-fabric-?manager(-\d+)?")
-"""Has the driver's version in every family, and represents its other packages."""
+"""The package that has the driver's version in every family; it stands for the other ones."""
 GDRDRV = {"gdrdrv-dkms", "gdrcopy-kmod"}
 DCGM_PACKAGES = re.compile(r"datacenter-gpu-manager.*")
 
@@ -241,7 +241,7 @@ def _refusal(planned: PackagePlan, jobs: Sequence[Process]) -> str:
         what = f"an interrupted installation would be finished ({planned.repairs})"
     else:
         what = f"{planned.changes[0].name} would change, with dependencies that are not known yet"
-    # MPS' server outlives its clients, also on a drained node.
+    # The MPS server outlives its clients, even on a drained node.
     mps = any(job.command.startswith(busy.MPS) for job in jobs)
     end = " and end MPS (echo quit | nvidia-cuda-mps-control)" if mps else ""
     return (
@@ -258,6 +258,6 @@ def fitting(installed: Mapping[str, str], driver: str) -> bool:
 
 
 def touches(planned: PackagePlan, names: re.Pattern[str]) -> bool:
-    """Whether such packages change, or may change in a repair or as unknown dependencies."""
+    """Whether such packages change, or may change during a repair or as unknown dependencies."""
     unknown = planned.repairs or (planned.changes and not planned.solved)
     return bool(unknown) or any(names.fullmatch(change.name) for change in planned.changes)

@@ -2,8 +2,8 @@
 """The output of `nvidia-smi -q -x`: XML, or the message instead of it.
 
 An element contains a value, `N/A` if the GPU lacks the feature, or an error. A missing element, or
-one without a value, must never compare as healthy: it is empty or None here, and `lost` is set for
-a GPU that is gone.
+one without a value, must never be taken for a healthy one: it is empty or None here, and `lost` is
+set for a GPU that is gone.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ class GpuReading:
     """One GPU in nvidia-smi's output; rules read its elements by path."""
 
     index: int
-    """Its index in the driver's order, which is the order of PCI addresses."""
+    """Its index in the driver, which orders GPUs by PCI address."""
     pci: str
     """`0000:14:00.0`"""
     element: ElementTree.Element
 
     def raw(self, path: str) -> str:
-        """The text of the element at a path, whether it is a value or not."""
+        """The text of the element at a path, even if it is not a value."""
         return (self.element.findtext(path) or "").strip()
 
     def text(self, path: str) -> str:
@@ -112,13 +112,13 @@ class Smi:
 
     gpus: tuple[GpuReading, ...] = ()
     error: str = ""
-    """Why it reported no GPU."""
+    """The reason why it reported no GPU."""
     hung: bool = False
-    """It did not finish in time."""
+    """It exceeded its time limit."""
     mismatch: bool = False
     """Library and kernel module have different versions."""
     unreachable: Mapping[str, str] = field(default_factory=dict)
-    """PCI address of a GPU that the driver cannot open, to its message."""
+    """Maps the PCI address of a GPU that the driver cannot open to the driver's message."""
     warnings: tuple[str, ...] = ()
     """Messages outside its XML, such as a corrupted infoROM."""
 

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The resources of the GPU stack in order, and the reasons why a node has none."""
+"""The resources of the GPU stack in order, and the reasons for a node to have none."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from .shared import DCGM, GpuKernel, GpuPackages, Shared
 
 
 RUN_FILE = "usr/bin/nvidia-uninstall"
-"""Installed by NVIDIA's .run installer, and by no package."""
+"""Installed only by NVIDIA's .run installer, not by a package."""
 ELSEWHERE = re.compile(
     r"linux-((modules|objects)-nvidia-\d+|signatures-nvidia)-.+"  # Ubuntu
     r"|.*nvidia-(.+-)?\d+-server(-open|-[\d.]+)?"
     r"|akmod-nvidia.*|xorg-x11-drv-nvidia.*"  # RPM Fusion
     r"|kmod-nvidia(-\d+xx)?|nvidia-x11-drv.*"  # ELRepo
 )
-"""Packages from other sources than the CUDA repository. Not linux-modules-nvidia-fs-* (GPUDirect
+"""Packages from sources other than the CUDA repository. Not linux-modules-nvidia-fs-* (GPUDirect
 Storage), which Ubuntu's kernel `nvidia` depends on."""
 KEEP = "or keep it with software.driver.manage: false"
 
@@ -90,7 +90,8 @@ class Suitable:
             )
 
 
-# The CUDA toolkit for all users: PATH of logins, linker, the link /usr/local/cuda.
+# The CUDA toolkit for all users: PATH in login shells, the linker's path, and the link
+# /usr/local/cuda.
 
 
 HOME = "usr/local/cuda"
@@ -170,7 +171,7 @@ def _release(node: Node) -> str:
     return "".join(RELEASE.findall(text))
 
 
-# Health of every GPU, once the NVLink fabric had time to initialise.
+# Health of every GPU, after the NVLink fabric has had time to initialise.
 
 
 PAUSE_S = 5.0
@@ -187,7 +188,7 @@ class Bindings:
     """pynvml.py of nvidia-ml-py from the controller, with which a node queries NVML.
 
     Nodes need no Python package, and all use the same version. The file is large, so it is sent
-    compressed, and its diff is not shown. If the controller sends none, a present file stays.
+    compressed and its diff is not shown. If the controller sends none, an existing file stays.
     """
 
     text: str
@@ -218,11 +219,11 @@ class Health:
     simulated: list[str] = field(default_factory=list)
 
     def plan(self, node: Node) -> Plan:
-        """Change nothing: hardware faults are only reported."""
+        """Change nothing, as hardware faults can only be reported."""
         return Plan()
 
     def verify(self, node: Node) -> Verdict:
-        """Wait for the fabric, also in check mode: playbooks/verify.yml and playbooks/reboot.yml
+        """Wait for the fabric, even in check mode: playbooks/verify.yml and playbooks/reboot.yml
         read nodes that have just booted."""
         goal = len(self.wanted.gpus)
         if self.shared.without_driver.name:
@@ -247,7 +248,7 @@ class Health:
 
 @dataclass(frozen=True)
 class Excused:
-    """A node with nothing to do, and the reason; it awaits no reboot either."""
+    """A node with nothing to do, and the reason; it needs no reboot either."""
 
     why: str
 
@@ -265,7 +266,7 @@ def installs(options: Mapping[str, Any], software: SoftwareSet, node: Node) -> b
 
 
 def excuse(options: Mapping[str, Any], software: SoftwareSet, node: Node) -> str:
-    """Why the layer has nothing to do on a node, or nothing."""
+    """The reason why the layer has nothing to do on a node, or None."""
     if software.driver is None:
         return "the set has no driver (software.driver of the cluster model)"
     if not options["gpus"]:
@@ -291,7 +292,7 @@ def wanted(options: Mapping[str, Any], driver: DriverSpec) -> gpu.GpuTarget:
 
 
 def verify(options: Mapping[str, Any], software: SoftwareSet, node: Node) -> Settled:
-    """Check every GPU and the toolkit where others installed the driver; install nothing."""
+    """Check every GPU and the toolkit on a node with an unmanaged driver; install nothing."""
     driver = cast(DriverSpec, software.driver)
     kernel = GpuKernel(Path(options["hardware_root"]), node.root)
     shared = Shared(kernel, driver.version)

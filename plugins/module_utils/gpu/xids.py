@@ -15,14 +15,14 @@ from .reading import Xid
 CATALOGUE_DATED = "2026-11-28"
 """Date on which ACTIONS, DECODED and NEWEST were compared with NVIDIA's page."""
 NEWEST = 172
-"""Last Xid in the catalogue. Xids of later drivers are unknown, and never harmless."""
+"""Last Xid in the catalogue. Xids of later drivers are unknown and never count as harmless."""
 
 HARMLESS, RESET, REBOOT, SUPPORT, UNKNOWN = "harmless", "reset", "reboot", "support", "unknown"
 ORDER = (REBOOT, RESET, UNKNOWN, SUPPORT)
 """Precedence for a GPU with several Xids."""
 
 CAUSED, CHANGED, NVLINK, NVLINK5, FATAL_MSE = 45, 154, 74, range(144, 151), 150
-"""Cleanup after another error; change of the recovery action; links before and since NVLink 5."""
+"""Clean-up after another error; change of the recovery action; links before and since NVLink 5."""
 
 
 def _numbers(text: str) -> frozenset[int]:
@@ -66,7 +66,7 @@ Other rows are IGNORE, or XID_154_EVAL, for which the recovery action decides.""
 DOWN_AND_WELL = (0b100110, 0b101000)
 """Harmless causes of a link that is down (intrInfo[25:20], IGNORE): by software, by the host."""
 WELL_IN_NVLINK: Mapping[int, int] = {0: 1 << 0 | 1 << 23 | 1 << 30, 4: 0x24900000}
-"""Register of Xid 74 to its bits after which operation continues (WORKFLOW_NVLINK_ERR)."""
+"""Maps a register of Xid 74 to the bits after which operation continues (WORKFLOW_NVLINK_ERR)."""
 
 # The name of a process precedes the error, and may contain any text.
 _PROCESS = re.compile(r"pid=.*, ")
@@ -75,7 +75,9 @@ _SEVERITY = re.compile(r"\b(non-?fatal|correctable|fatal)\b", re.IGNORECASE)
 _REGISTERS = re.compile(r"\((0x[0-9a-f]{1,8}(?:, 0x[0-9a-f]{1,8}){6})\)", re.IGNORECASE)
 _CONTAINED = re.compile(r"\bRST: (Yes|No), D-RST: (Yes|No)$")
 _OF_SWITCH = re.compile(r"Severity \d|Data \{|.*\b(thermal|temperature)\b", re.IGNORECASE)
-"""Lines of an SXid without a severity: details, and heat, which other Xids report by its effect."""
+"""Lines of an SXid without a severity: details, and overheating, whose effects other Xids
+report.
+"""
 _CAUSE = re.compile(r"caused by previous Xid (\d{1,6})$")
 _CHANGED = re.compile(r"changed from \w+ \([^()]*\) to \w+ \(([^()]+)\)$")
 
@@ -97,7 +99,7 @@ def standing(found: Sequence[Xid], recovery: str) -> Sequence[Xid]:
 
 
 def causes(found: Sequence[Xid], there: Collection[int]) -> list[Xid]:
-    """Errors that Xid 45 names as its cause, except those that the log has (`there`)."""
+    """Errors that Xid 45 names as its cause, except those already in the log (`there`)."""
     named = [
         each._replace(number=int(match[1]), text=f"named by Xid {CAUSED}: {each.text}")
         for each in found
@@ -133,7 +135,9 @@ def _by_severity(text: str) -> str:
 
 
 def _of_nvlink5(xid: Xid) -> str:
-    """By subcode, intrInfo and error status; outside the table by the severity in the line."""
+    """The action by subcode, intrInfo and error status; outside the table, by the severity in the
+    line.
+    """
     text = _PROCESS.sub("", xid.text)
     match = _NVLINK5.match(text)
     if match is None or xid.number == FATAL_MSE:

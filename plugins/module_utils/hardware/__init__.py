@@ -3,7 +3,7 @@
 
 The root is `/sys` or a recorded tree. `compare` compares the machine with the rails of the cluster
 model; it is not imported here, as most callers only look up a device. `iproute` reads the kernel's
-network from `ip`, and `host` the facts of the operating system that precede a model.
+network state from `ip`, and `host` the facts of an operating system that no model describes yet.
 """
 
 from __future__ import annotations

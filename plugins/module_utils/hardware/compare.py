@@ -1,7 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Compare the machine with the rails of the cluster model; each difference has a remedy.
 
-Checked are the NIC, whether it can be a rail, its RDMA device, PCIe link, rate, GPU and NUMA node.
+The checks cover the NIC, whether it can be a rail, its RDMA device, PCIe link, rate, GPU and NUMA
+node.
 """
 
 from __future__ import annotations
@@ -145,7 +146,7 @@ def nic(model: Modelled, rail: ModelRail) -> Check:
 
 
 def rdma(model: Modelled, rail: ModelRail) -> Check:
-    """Check the RDMA device of an existing NIC, and that its port is Ethernet."""
+    """Check that an existing NIC has an RDMA device whose port is Ethernet."""
     wanted, port = f"an {ETHERNET} RDMA device", rail.port
     if port is None or not is_nic(port):
         device = model.machine.device_of((port.netdev if port else "") or rail.name)
@@ -187,7 +188,7 @@ def compare_with_model(
 
     A run cannot change hardware, so a difference is `failed` in check mode too, except for an
     interface that the role would set up, which is `pending`. A rail without a PCI address is looked
-    up by its interface. Promises of a physical RoCE NIC are not checked on other interfaces.
+    up by its interface. The promises of a physical RoCE NIC are not checked on other interfaces.
     """
     model = Modelled(machine, rails, gpus)
     found: list[Optional[Check]] = []
@@ -208,7 +209,7 @@ def compare_with_model(
 
 
 def _pcie(model: Modelled, rail: ModelRail, port: RdmaDevice) -> Check:
-    """Check that the PCIe link is as fast as both ends permit, and as its rails need."""
+    """Check that the PCIe link is as fast as both ends support, and fast enough for its rails."""
     functions = model.machine.functions
     function = functions.get(port.pci or "")
     bridges = function.bridges if function else ()

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Facts of the operating system of a machine before a model describes it. Nothing is changed.
+"""Facts about the operating system of a machine that no model describes yet; nothing is changed.
 
 Output of `lldpcli`: lldpd, tests/integration/test_lldpcli.py (test_json0_output) at
 4c8e6e37142b2d92dc4879ef502cca9e8b02ddd9 (https://github.com/lldpd/lldpd, read on 2026-11-25).
@@ -21,7 +21,7 @@ from .survey import interface_speed
 
 LLDP = ("lldpcli", "-f", "json0", "show", "neighbors", "details")
 PACKAGES = ("doca-ofed", "doca-all", "doca-roce", "mlnx-ofa_kernel", "mlnx-ofed-kernel-dkms")
-"""Packages with the version of the RDMA drivers; without any of them, it is that of rdma-core."""
+"""Packages that have the version of the RDMA drivers; without them, rdma-core's version applies."""
 DPKG = ("dpkg-query", "-W", "-f", "${Package}\\t${Version}\\t${db:Status-Status}\\n")
 RPM = ("rpm", "-q", "--qf", "%{NAME}\\t%{VERSION}\\tinstalled\\n")
 NETWORK = (
@@ -31,7 +31,7 @@ NETWORK = (
     ("ifcfg", "etc/sysconfig/network-scripts/ifcfg-*"),
     ("ifupdown", "etc/network/interfaces.d/*"),
 )
-"""Configuration files by network service."""
+"""Configuration files of each network service."""
 
 
 def read_host(run: Runner, root: Path = Path("/")) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def read_host(run: Runner, root: Path = Path("/")) -> dict[str, Any]:
 
 
 def _plain(entry: Path) -> bool:
-    """Return whether an interface is a device or a veth, and no bridge, bond, VLAN or tunnel."""
+    """Return whether an interface is a device or a veth, not a bridge, bond, VLAN or tunnel."""
     stacked = "DEVTYPE=" in tree.text(entry / "uevent") or (entry / "tun_flags").exists()
     return tree.number(entry / "type") == 1 and not stacked
 

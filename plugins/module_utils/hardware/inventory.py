@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """A machine as plain data: PCI functions, their paths from the root complex, links and ports.
 
-Values that sysfs does not have are None or empty, never guessed.
+Values that sysfs lacks are None or empty, never guessed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BLUEFIELD = "bluefield"
 VIRTUAL = "virtual"
 """A virtual function: never a rail on bare metal."""
 SOFTWARE = "software"
-"""RDMA over any network interface without a PCI function, such as Soft-RoCE."""
+"""RDMA in software over any network interface, without a PCI function, such as Soft-RoCE."""
 OTHER = "other"
 """Any other NIC: management, storage."""
 
@@ -63,7 +63,7 @@ class Function:
     """Empty if none is bound."""
     numa: Optional[int] = None
     bridges: tuple[str, ...] = ()
-    """PCI addresses on the path to it, the root port first."""
+    """PCI addresses on the path to it, starting with the root port."""
     link: PcieLink = PcieLink()
     physfn: Optional[str] = None
     """Physical function of a virtual one."""
@@ -118,7 +118,7 @@ class RdmaDevice:
     link_layer: str = ""
     """`Ethernet` or `InfiniBand`"""
     speed_gbps: Optional[float] = None
-    """None while the link is down, and if the rate is nominal."""
+    """None while the link is down or if the rate is nominal."""
     link: PcieLink = PcieLink()
     gpus: tuple[str, ...] = ()
     """PCI addresses of the GPUs below the nearest switch that this function shares with one."""
@@ -135,7 +135,7 @@ class RdmaDevice:
         return self.gpus[0] if len(self.gpus) == 1 else None
 
     def roce_gid(self, address: str) -> Optional[Gid]:
-        """Return the RoCE v2 entry of an IPv4 address, which packets have as source."""
+        """Return the RoCE v2 entry of an IPv4 address, which packets carry as their source."""
         wanted = f"::ffff:{address}"
         return next((g for g in self.gids if (g.type, g.address) == (ROCE_V2, wanted)), None)
 
@@ -145,11 +145,13 @@ class Machine:
     """The result of one survey of a machine."""
 
     ports: tuple[RdmaDevice, ...] = ()
-    """Every RDMA port and every PCI network function, ordered by PCI address; software last."""
+    """Every RDMA port and every PCI network function, ordered by PCI address; software devices
+    last.
+    """
     functions: Mapping[str, Function] = field(default_factory=lambda: MappingProxyType({}))
     """Every PCI function by its address."""
     slots: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Name of the physical slot by the PCI address of its card, without function."""
+    """Name of the physical slot by the card's PCI address without its function."""
     modules: frozenset[str] = frozenset()
     """Loaded and built-in kernel modules."""
 
@@ -179,9 +181,9 @@ class Machine:
     def first_of(self, port: RdmaDevice) -> Optional[RdmaDevice]:
         """Return the first function of the card if this one shares its RDMA device, else None.
 
-        Functions of planes that the NIC balances by hardware do (Mellanox/
-        nic-configuration-operator 632f1295): only the first function of each card has a device.
-        Model and firmware tell whether they are planes.
+        This is the case for planes that the NIC balances in hardware
+        (Mellanox/nic-configuration-operator 632f1295): only the first function of each card has a
+        device. Model and firmware tell whether they are planes.
         """
         rails = [each for each in self.of_kind(RAIL) if each.pci and each.driver == MLX5_CORE]
         if port.name or port not in rails or any(e.name and _further(e) for e in rails):

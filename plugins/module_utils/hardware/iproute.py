@@ -67,19 +67,20 @@ class IpLink:
     addresses: tuple[str, ...]
     """IPv4 and IPv6 with prefix length, without IPv6 link-local addresses."""
     master: Optional[str] = None
-    """Bond or bridge of this port."""
+    """Bond or bridge that this interface is a port of."""
     lower: Optional[str] = None
-    """Interface below it, for example that of a VLAN."""
+    """Its lower interface, for example that of a VLAN."""
 
 
 @dataclass(frozen=True)
 class NetworkState:
-    """The network of this host at one time."""
+    """Snapshot of this host's network."""
 
     links: Mapping[str, IpLink] = field(default_factory=dict)
     routes: Mapping[str, tuple[Route, ...]] = field(default_factory=dict)
-    """Routes by interface, without those that the kernel derives from addresses; discarding routes
-    are under NOWHERE."""
+    """Routes by interface, except those that the kernel derives from addresses; routes that discard
+    packets are under NOWHERE.
+    """
     rules: tuple[SourceRule, ...] = ()
     """Rules that select a table by IPv4 source."""
 
@@ -91,7 +92,7 @@ class NetworkState:
         return frozenset(lowers | routed)
 
     def detours(self, network: str, table: Optional[int], rails: Collection[str]) -> list[Route]:
-        """Return the routes of a rail's network, or of a part of it, that do not leave by a rail.
+        """Return the routes to a rail's network, or to a part of it, that do not leave by a rail.
 
         MPI and UCX connect without a source address, so the main table decides.
         """

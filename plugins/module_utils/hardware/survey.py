@@ -42,11 +42,14 @@ BLUEFIELD_IDS = frozenset({"a2d2", "a2d6", "a2dc", "a2df"})
 """Network functions of BlueField, BlueField-2, -3 and -4."""
 
 SWITCH_MANAGEMENT = b"SW_MNG"
-"""In the vital product data, readable by root, of bridges to NVSwitches with the ID of a NIC."""
+"""Text in the vital product data, readable by root, of bridges to NVSwitches that have a NIC's
+ID.
+"""
 
 UNUSED_IN_A_ROW = 64
-"""Unused entries after which the GID table is not read further: a new address takes the first free
-entry, and reading all of a thousand takes many seconds on an emulated CPU."""
+"""Number of unused entries after which reading the GID table stops: a new address takes the first
+free entry, and reading a thousand entries takes many seconds on an emulated CPU.
+"""
 
 # Interfaces of the switch inside a NIC for a virtual function, a sub-function or the host.
 _REPRESENTOR = re.compile(r"(c\d+)?pf\d+(vf\d+|sf\d+|hpf)?")
@@ -55,7 +58,7 @@ _RATE = re.compile(r"(\d+(?:\.\d+)?) Gb/sec")
 
 
 class SurveyError(Exception):
-    """There is no sysfs; the text has the path."""
+    """There is no sysfs; the text names the path."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +67,9 @@ class Interface:
 
     name: str
     path: Path
-    """Path of its device, links resolved."""
+    """Path of its device, with links resolved."""
     port: int
-    """Number of its port on the device, from 1."""
+    """Number of its port on the device, starting at 1."""
     speed_gbps: Optional[float]
     up: bool
     representor: bool
@@ -117,10 +120,12 @@ def interface_speed(entry: Path) -> Optional[float]:
 
 @dataclass(frozen=True)
 class SysfsPort:
-    """A port in /sys/class/infiniband; `found` lacks the properties of its PCI function."""
+    """A port in /sys/class/infiniband; `found` does not have the properties of its PCI function
+    yet.
+    """
 
     path: Optional[Path]
-    """Path of the device, links resolved; None if it exists only in software."""
+    """Path of the device, with links resolved; None if it exists only in software."""
     found: RdmaDevice
 
 
@@ -139,7 +144,8 @@ def rdma_ports(root: Path) -> Iterator[SysfsPort]:
                 kind=SOFTWARE,
                 name=name,
                 port=int(number),
-                # A software device names its interface; the GID of a VLAN follows its GID.
+                # A software device names its interface; the GID of a VLAN comes after the
+                # interface's own.
                 netdev=tree.text(device / "parent") or next((gid.netdev for gid in gids), ""),
                 port_state=state,
                 link_layer=tree.text(port / "link_layer"),
@@ -215,8 +221,8 @@ def read_function(path: Path) -> Function:
 def gpus_near(function: Function, functions: Iterable[Function]) -> tuple[str, ...]:
     """Return the GPUs below this function's nearest switch, if no other NIC is nearer to them.
 
-    A storage NIC below the same outer switch as a GPU belongs to no GPU if a rail below the inner
-    switch of the GPU is nearer.
+    A storage NIC below the same outer switch as a GPU belongs to no GPU if a rail below the GPU's
+    inner switch is nearer.
     """
     everything = list(functions)
     gpus = [each for each in everything if each.gpu]
@@ -277,7 +283,9 @@ class _Survey:
         )
 
     def _of_function(self, function: Function) -> list[RdmaDevice]:
-        """Return its RDMA ports with their interfaces; without RDMA, its interfaces."""
+        """Return the function's RDMA ports with their interfaces; without RDMA, only its
+        interfaces.
+        """
         path = self.paths[function.pci]
         gpus = gpus_near(function, self.functions.values()) if not function.physfn else ()
         fields: dict[str, Any] = {
@@ -309,7 +317,7 @@ class _Survey:
         return bare or [RdmaDevice(**fields)]
 
     def _kind(self, function: Function, path: Path, gpus: Sequence[str]) -> str:
-        """Return the kind by the properties and the position of the device, never by a name."""
+        """Return the kind, derived from the device's properties and position, never from a name."""
         if function.physfn:
             return VIRTUAL
         if function.vendor == MELLANOX:
@@ -338,7 +346,7 @@ class _Survey:
 
 
 def _interface_of(port: RdmaDevice, candidates: Sequence[Interface]) -> Optional[Interface]:
-    """Return the interface of the same port, by the links of sysfs."""
+    """Return the interface of the same port, following links in sysfs."""
     if len(candidates) > 1:
         candidates = [each for each in candidates if each.port == port.port] or candidates
     named = [candidate for candidate in candidates if candidate.name == port.netdev]

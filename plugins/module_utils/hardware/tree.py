@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Optional
 
 PAGE = 65536
-"""Limit of a text file in sysfs: the largest page of memory, in bytes."""
+"""Size limit of a text file in sysfs: the largest memory page, in bytes."""
 
 
 def text(path: Path) -> str:

@@ -1,9 +1,10 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""UCX and Open MPI, built from archives on this host and packed for the others.
+"""Build UCX and Open MPI from archives on this host, and pack them for the other hosts.
 
-The build runs in one directory next to the prefix of the result. The pack gets its name when it is
-complete, so a build that was killed or ran out of space is never used: the next run starts again.
-A systemd unit runs the build and stops it at the time limit, even if this process has been killed.
+The build runs in a directory next to the prefix of the result. The pack gets its final name only
+when it is complete, so the pack of a build that was killed or ran out of space is never used: the
+next run starts again. A systemd unit runs the build and stops it at the time limit, even if this
+process has been killed.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ ARCHIVES, LOG, PACK, SCRIPT, UNIT = "archives", "log", "pack", "build.sh", "bare
 STEP = "@@ "
 """Prefix of a log line that names the current step."""
 MAX_LINES = 12
-"""Last lines of the log in a message."""
+"""Number of the log's last lines in a message."""
 DIRECTORIES = {"openmpi": "ompi"}
-"""Directory of an archive below the prefix, where HPC-X uses another name."""
+"""Directory of an archive below the prefix, where HPC-X uses a different name."""
 _POLL_S = 2.0
 
 FUNCTIONS = r"""#!/bin/sh
@@ -80,7 +81,7 @@ pack() {
 
 
 def work_of(prefix: str) -> Path:
-    """Directory of the build. Host and controller both derive it from the prefix of the model."""
+    """Directory of the build. Host and controller both derive it from the prefix in the model."""
     return Path(f"{prefix}.build")
 
 
@@ -112,7 +113,9 @@ class Build:
 
 
 def run(build: Build, runner: Runner, show: Callable[[str], None]) -> dict[str, Any]:
-    """Build, unless an earlier run has. Returns SHA-256 and size of the pack, and the seconds."""
+    """Build, unless an earlier run has. Returns the SHA-256 and size of the pack, and the build
+    time in seconds.
+    """
     pack, log, script = (build.work / name for name in (PACK, LOG, SCRIPT))
     begin = time.monotonic()
     if not pack.is_file():

@@ -13,12 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 MAX_LINES = 12
-"""Lines of a result."""
+"""Maximum number of lines in a result."""
 MAX_LINE, MAX_READ, MAX_BLOCK, MAX_TEXT = 400, 2000, 60, 1 << 20
-"""Characters shown of a line, and read of a line; lines of a block; characters read of an
-output."""
+"""Limits: characters of a line shown, and read; lines of a block; characters of an output read."""
 LAST = 6
-"""Lines shown of an output without a known message."""
+"""Number of lines shown of an output without a known message."""
 
 CAUSE, WARNED, OTHER, EFFECT, NOISE = range(5)
 """Ranks, in the order of the result; noise is dropped."""
@@ -75,7 +74,7 @@ TABLE = (
     Symptom(r"^MPI_ABORT was invoked", "help-mpi-api.txt", EFFECT),
     Symptom(r"^= .*(BAD TERMINATION|RUNNING AT|KILLED BY|EXIT CODE)", "src/pm/hydra", EFFECT),
     Symptom(r"^\[[^\]]+\] \*\*\* ", "help-mpi-errors.txt", EFFECT),
-    # Messages of every failure, some also of success.
+    # Messages that accompany every failure, and some even a success.
     Symptom(r"plm:\w+: Warning: setpgid", "plm_rsh_module.c: the child goes on", NOISE),
     Symptom(r"more process(es)? ha(s|ve) sent help message", "orte/util/show_help.c", NOISE),
     Symptom(r"base_help_aggregate", "orte/util/show_help.c", NOISE),
@@ -85,7 +84,7 @@ TABLE = (
     Symptom(r"^=+$|^Session terminated, killing shell", "src/pm/hydra; util-linux", NOISE),
     Symptom(r"^Warning: Permanently added|^(Shared c|C)onnection to \S+ closed", "openssh", NOISE),
 )
-"""The lowest matching rank counts: a line of UCX or NCCL is never noise."""
+"""The lowest matching rank applies: a line from UCX or NCCL is never noise."""
 _TABLE = tuple((re.compile(known.pattern), known.rank) for known in TABLE)
 _HELP = re.compile("|".join(each.pattern for each in TABLE if ": help-" in each.source))
 
@@ -95,15 +94,15 @@ OTHERS = re.compile(
     r"no such|no space",
     re.IGNORECASE,
 )
-"""Words of errors that the table does not list."""
+"""Words in errors that the table does not list."""
 BUILD = re.compile(
     r"(?:^|: )(?:fatal )?error: |No space left on device|cannot find -l|undefined reference to|"
     r"command not found|^make(?:\[\d+\])?: \*\*\* "
 )
-"""Errors of configure, compilers and linkers, and of make, which come last."""
+"""Errors of configure, compilers and linkers; those of make come last."""
 
 _TAG = re.compile(r"^\[\d+,\d+\]<std(?:out|err)>: ?|^\[\d+\] (?=\S)")
-"""Prefix of each line of a rank: Open MPI's --tag-output, Hydra's -prepend-rank."""
+"""Prefix of each line that a rank prints: Open MPI's --tag-output, Hydra's -prepend-rank."""
 _DASHES = re.compile(r"-{20,}$")
 _APART = re.compile(r"^\[|^=+|\b(UCX|NCCL) ")
 """Log lines, which other processes may print in the middle of a block."""
@@ -112,7 +111,8 @@ _APART = re.compile(r"^\[|^=+|\b(UCX|NCCL) ")
 def causes(text: str, limit: int = MAX_LINES, known: bool = False) -> list[str]:
     """Lines that explain a failure, the first cause first.
 
-    `known` restricts them to the table: output of users' programs may contain words of errors.
+    `known` restricts them to the table, because the output of users' programs may contain such
+    words.
     """
     found: dict[str, tuple[int, list[str]]] = {}
     for piece, block in _pieces(text[-MAX_TEXT:]):
@@ -127,7 +127,7 @@ def causes(text: str, limit: int = MAX_LINES, known: bool = False) -> list[str]:
 
 
 def last_lines(text: str, limit: int = LAST) -> list[str]:
-    """The last lines of an output in which no line explains the failure."""
+    """The last lines of an output that does not explain the failure."""
     return [line.strip()[:MAX_LINE] for line in text.splitlines() if line.strip()][-limit:]
 
 
@@ -145,14 +145,15 @@ def _rank(piece: Sequence[str], block: bool) -> int:
 
 
 def _kind(line: str) -> str:
-    """Normalize a line, so that the same message of many hosts and processes is equal, but not that
-    of another device."""
+    """Normalize a line, so that the same message from many hosts and processes compares equal, but
+    a message about another device does not.
+    """
     bare = re.sub(r"^(\[[^\]]*\] *)+|^\S+:\d+:\d+ (\[\d+\] )?", "", line)
     return re.sub(r"\b(0x[0-9a-f]+|\d+)\b", "#", bare)
 
 
 def _pieces(text: str) -> Iterator[tuple[list[str], bool]]:
-    """Yield single lines, and with True the paragraphs of a block of Open MPI.
+    """Yield single lines, and the paragraphs of Open MPI's blocks with True.
 
     A block without its dashed lines is recognized by its first line.
     """

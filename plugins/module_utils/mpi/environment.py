@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """MPI settings of a host: devices, transport, and the network used for launching.
 
-They are in two files. Every process of Open MPI reads its parameter file. The environment file
+They are in two files. Every process of Open MPI reads the parameter file. The environment file
 contains variables of UCX and the loader; login shells source it, and so does the `orted` that
-mpirun starts on each node as the parent of ranks. Each rank therefore uses the devices of its
-node, from any launcher and shell.
+mpirun starts on each node as the parent of ranks. Each rank therefore uses the devices of its node,
+whatever the launcher and shell.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LAUNCH_AGENT = f"{PROGRAM_DIRECTORY}/orted"
 HYDRA_SSH = f"{PROGRAM_DIRECTORY}/hydra-ssh"
 
 FLAT = 16384
-"""Nodes that the launcher starts directly: more than any cluster has."""
+"""Number of nodes that the launcher starts directly: more than any cluster has."""
 
 TRANSPORTS: Mapping[str, str] = {"tcp": "tcp,sm,self", "rc": "rc,ud,sm,self"}
 """UCX_TLS by transport. Never `all`, which would let UCX fall back silently.
@@ -72,11 +72,11 @@ class MpiSettings:
     slots: int = 0
     management_interface: str = ""
     management_address: str = ""
-    """Address by which the interface is found if the model does not name it."""
+    """Address used to find the interface if the model does not name it."""
     qos: Optional[HostSettings] = None
     """Traffic class and service level of RoCE; with `rc` only."""
     cuda: tuple[str, ...] = ()
-    """Transports of CUDA_TRANSPORTS that the installed UCX has; empty on a host without GPUs."""
+    """Those of CUDA_TRANSPORTS that the installed UCX has; empty on a host without GPUs."""
     reachability_mode: bool = False
     """The installed UCX has the setting REACHABILITY."""
     directories: Mapping[str, str] = field(default_factory=dict)
@@ -111,7 +111,7 @@ def rails_by_rank(rails: Sequence[MpiRail], slots: int) -> list[list[MpiRail]]:
 
 
 def gid_indexes_by_rank(ranks: Sequence[Sequence[MpiRail]]) -> list[int]:
-    """GID index of each local rank's rails: UCX uses one for all devices of a process."""
+    """GID index of each local rank's rails: UCX uses the same one for all devices of a process."""
     found = []
     for rank, rails in enumerate(ranks):
         indexes = {rail.rdma.gid_index: rail.interface for rail in rails if rail.rdma is not None}
@@ -143,8 +143,9 @@ def environment(settings: MpiSettings) -> dict[str, str]:
 
 
 PROVIDER = "mlx"
-"""Provider of libfabric that uses UCX, with any transport: UCX_TLS and UCX_NET_DEVICES apply as
-with Open MPI, and the smoke test reads the transport from UCX."""
+"""libfabric provider that uses UCX, with any transport: UCX_TLS and UCX_NET_DEVICES apply as with
+Open MPI, and the smoke test reads the transport from UCX.
+"""
 
 
 def of_launcher(settings: MpiSettings) -> dict[str, str]:
@@ -204,7 +205,7 @@ def parameters(settings: MpiSettings) -> dict[str, str]:
         return {}
     interfaces = [rail.interface for rail in settings.rails]
     values = {
-        # Only UCX: Debian excludes it by default, and MPI is then slow without a warning.
+        # Only UCX: Debian excludes it by default, which makes MPI slow without a warning.
         "pml": "ucx",
         "pml_ucx_tls": "any",
         "pml_ucx_devices": "any",
@@ -278,7 +279,7 @@ DECISIVE = re.compile(
 )
 """Parameters of Open MPI, PMIx and PRRTE that affect how ranks start and connect."""
 OF_VENDORS = {("mtl", "^ofi"), ("mtl", "^psm2"), ("gds", "hash"), ("pmix", "^s1,s2,cray,isolated")}
-"""Lines that distributions ship."""
+"""Lines of the file as distributions ship it."""
 
 
 def foreign_parameters(text: str, ours: Mapping[str, str]) -> list[Set]:
@@ -298,8 +299,9 @@ def foreign_parameters(text: str, ours: Mapping[str, str]) -> list[Set]:
 
 
 def conflicts_with(name: str, ours: Mapping[str, str]) -> str:
-    """Managed parameter that excludes this one: Open MPI accepts either an include or an exclude
-    list."""
+    """The managed parameter that rules this one out: Open MPI accepts either an include or an
+    exclude list.
+    """
     for suffix, other in (("_if_exclude", "_if_include"), ("_if_include", "_if_exclude")):
         opposite = name.removesuffix(suffix) + other
         if name.endswith(suffix) and opposite in ours:

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The MPI hostfile, and rank placement: rank k of a node uses GPU k, its rail and its cores.
 
-Both are compiled from the directory of the whole cluster, not from the hosts of a run. The model
+Both are compiled from the table of all hosts of the cluster, not from the hosts of a run. The model
 defines the rail and NUMA node of each GPU, and the inventory the cores of each NUMA node. Missing
 values are refused with the name of the option to set.
 
@@ -30,7 +30,7 @@ MANAGEMENT = "management"
 """Default: names on the management network, so that mpirun's own traffic stays out of band."""
 
 MAX_FINDINGS = 20
-"""Findings in a message."""
+"""Maximum number of findings in a message."""
 _LINES = {
     "openmpi": re.compile(r"(?P<host>\S+) slots=(?P<slots>\d+)(?: max_slots=\d+)?"),
     "intelmpi": re.compile(r"(?P<host>[^\s:]+):(?P<slots>\d+)"),
@@ -39,7 +39,7 @@ _LINES = {
 
 @dataclass(frozen=True)
 class HostfileNode:
-    """A compute node in service: its entry in the directory, and its name for MPI."""
+    """A compute node in service: its entry in the host table, and its name for MPI."""
 
     host: str
     address: str
@@ -71,7 +71,7 @@ def compile_membership(
 ) -> Membership:
     """Select, name and order the nodes. Raises PlanError, listing every finding.
 
-    `names` is `management`, or the interface of a rail (`rail0`) whose names MPI uses.
+    `names` is `management`, or the rail interface (`rail0`) whose host names MPI uses.
     """
     compute = [node for node in directory if node["role"] == "compute"]
     active = [node for node in compute if not node["drained"]]
@@ -107,10 +107,10 @@ def compile_membership(
 
 
 def _group(node: Mapping[str, Any], order: str) -> Any:
-    """Key of nodes that are placed next to each other; None if it is unknown.
+    """Key by which nodes are grouped; None if it is unknown.
 
-    For a rail group, the leaves of the rails in order. If leaves have no names, the network of the
-    rail represents the leaf, unless it is a point-to-point network.
+    For rail groups, the leaves of the rails in order. If leaves have no names, the network of the
+    rail stands for its leaf, unless it is a point-to-point network.
     """
     if order == "model":
         return ""
@@ -146,7 +146,7 @@ def render(membership: Membership, form: str, *, capped: bool = False) -> str:
 
 
 def parse(text: str, form: str = "openmpi") -> dict[str, int]:
-    """Slots by name. Raises ValueError with the first line of another format."""
+    """Slots by name. Raises ValueError with the first line in another format."""
     found: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.lstrip().startswith("#"):
@@ -173,8 +173,9 @@ def refuse(findings: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class Placement:
-    """One rank: number in the job, host, local number (that of its GPU), rails, and cores for a
-    rankfile."""
+    """One rank: its number in the job, host, local number (that of its GPU), rails, and cores for a
+    rankfile.
+    """
 
     rank: int
     host: str
@@ -215,17 +216,16 @@ def _rails_of(member: HostfileNode, gpu: int) -> list[Mapping[str, Any]]:
 def bind(
     membership: Membership, numa_cores: Mapping[str, str], *, divided: bool = True
 ) -> list[Placement]:
-    """Assign cores: those of the NUMA node of a rank's GPU, divided among its ranks, or all of
-    them.
+    """Assign cores: all cores of the NUMA node of a rank's GPU, or its share of them.
 
-    Divided ranks share no core, which Open MPI 5 refuses by default. The NUMA node of a GPU is that
-    of its rail, because both are attached to one PCIe switch.
+    With shares, no two ranks use the same core, which Open MPI 5 refuses by default. The NUMA node
+    of a GPU is that of its rail, because both are attached to one PCIe switch.
     """
     try:
         cores_of = logical_cores(numa_cores)
     except ValueError as error:
         raise PlanError(f"cluster_numa_cores: {error}") from None
-    # A dictionary, as each finding is reported for the first node only.
+    # A dictionary, as each finding is reported only for the first node.
     findings: dict[str, str] = {}
     bindings: list[Placement] = []
     placements = iter(place(membership))
@@ -268,10 +268,9 @@ def bind(
 
 
 def logical_cores(numa_cores: Mapping[Any, Any]) -> dict[int, tuple[int, ...]]:
-    """hwloc's logical cores of each NUMA node, from its CPUs as lscpu prints them, or from its
-    cores.
+    """hwloc's logical cores of each NUMA node, from the CPUs or the cores that lscpu prints for it.
 
-    Linux numbers the second hyperthreads after the first ones of all cores. hwloc numbers the cores
+    Linux numbers the second hyperthreads of all cores after the first ones. hwloc numbers the cores
     of one NUMA node after those of another, even if the kernel numbers them alternately. Raises
     ValueError for an invalid list.
     """

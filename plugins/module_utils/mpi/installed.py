@@ -17,19 +17,20 @@ from .launch.launcher import HYDRA, OPEN_MPI, Launcher
 
 RC = "rc"
 PACKAGE_ROOTS = ("/usr/lib", "/opt/")
-"""Directories in which packages and the collection install Python modules. Others do in /usr/local
-and in home directories."""
+"""Directories in which packages and the collection install Python modules. Modules in /usr/local
+and home directories come from elsewhere.
+"""
 PROBE = (
     "import json, numpy, mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; "
     "print(json.dumps([mpi4py.__version__, numpy.__version__, MPI.Get_library_version()]))"
 )
-"""Imports mpi4py without MPI_Init, and prints versions and the MPI library that it loads."""
+"""Import mpi4py without MPI_Init, and print versions and the MPI library that it loads."""
 INITIALIZED = ("env", "I_MPI_DEBUG=2"), PROBE.replace("False", "True")
-"""The same after MPI_Init: Intel MPI then prints which libfabric provider it uses."""
+"""The same after MPI_Init, where Intel MPI prints which libfabric provider it uses."""
 MLX5_CORE, ACCELERATED = "mlx5_core", ("rc_mlx5", "dc_mlx5")
 """Transports of UCX that access an NVIDIA NIC directly; rc_verbs is slow on it."""
 CONNECTX_8, CONNECTX_8_UCX = "1023", (1, 18)
-"""PCI device ID, and the first UCX whose table contains it: openucx/ucx pull request 10088."""
+"""PCI device ID, and the first UCX release that knows it: openucx/ucx pull request 10088."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,8 @@ class Installed:
 
     versions: Mapping[str, Optional[str]] = field(default_factory=dict)
     """`open_mpi` or `intel_mpi`, `ucx`, `mpi4py`, `numpy`, and `linked_with`, the MPI library that
-    mpi4py loads. None for one that could not be read."""
+    mpi4py loads. None if a version could not be read.
+    """
     ucx: Ucx = Ucx()
     orted: Optional[str] = None
     """Path of the daemon that mpirun starts on each node."""
@@ -149,7 +151,9 @@ def read(
 
 
 def _cause(error: Exception) -> str:
-    """The line of an error with its cause: the last one of a Python traceback, else the first."""
+    """The line of an error that states its cause: the last one of a Python traceback, else the
+    first.
+    """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
@@ -165,7 +169,7 @@ def installed_checks(
     *,
     check_mode: bool = False,
 ) -> list[Check]:
-    """Requirements of the layer for the installed software."""
+    """The layer's requirements for the installed software."""
     nics = {rail: machine.device_of(rail.interface) for rail in rails if transport == RC}
     checks = [
         *version_checks(installed, launcher, check_mode),
@@ -181,7 +185,7 @@ def installed_checks(
 
 
 def version_checks(installed: Installed, launcher: Launcher, check_mode: bool) -> Iterator[Check]:
-    """Every part of the stack is installed."""
+    """Check that every part of the stack is installed."""
     versions = {name: installed.versions.get(name) for name in (launcher.key, "ucx", "mpi4py")}
     # The daemon of Open MPI 5 has another name; the preflight and the smoke test refuse it.
     if launcher is OPEN_MPI and (versions["open_mpi"] or "").startswith("4."):
@@ -202,7 +206,7 @@ def version_checks(installed: Installed, launcher: Launcher, check_mode: bool) -
 
 
 def library_checks(installed: Installed, launcher: Launcher, check_mode: bool) -> Iterator[Check]:
-    """mpi4py loads the MPI of mpirun, and Intel MPI uses UCX."""
+    """Check that mpi4py loads the MPI of mpirun, and that Intel MPI uses UCX."""
     linked_with = installed.versions.get("linked_with")
     if linked_with is None:
         return
@@ -224,7 +228,7 @@ def library_checks(installed: Installed, launcher: Launcher, check_mode: bool) -
 
 
 def connectx_8_check(ucx: Ucx, check_mode: bool) -> Check:
-    """UCX is recent enough for ConnectX-8."""
+    """Check that UCX is recent enough for the NICs (ConnectX-8)."""
     version = ucx.version or ""
     numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
     required = ".".join(map(str, CONNECTX_8_UCX))
@@ -240,7 +244,7 @@ def connectx_8_check(ucx: Ucx, check_mode: bool) -> Check:
 def device_check(
     ucx: Ucx, rail: MpiRail, transport: str, accelerated: bool, check_mode: bool
 ) -> Check:
-    """UCX offers the device of a rail with the transport, accelerated on an NVIDIA NIC."""
+    """Check that UCX offers a rail's device with the transport, accelerated on an NVIDIA NIC."""
     offered = list(ucx.devices.get(rail.ucx_device, ()))
     usable = [
         name

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Modulefiles of unpacked MPIs, for environment-modules and Lmod.
+"""Modulefiles for unpacked MPIs, read by environment-modules and Lmod.
 
-Each has a file of variables in addition. Programs that mpirun starts on other nodes read no
-modulefile. They get the name of the variable file, `orted` by a parameter and Hydra's proxy from
-`hydra-ssh`, and the profile reads that file.
+Each is accompanied by a file of variables, because programs that mpirun starts on other nodes read
+no modulefile. They get the name of the variable file (`orted` by a parameter, Hydra's proxy from
+`hydra-ssh`), and the profile reads that file.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ PLACES = (
     ("etc/modulefiles", False),
     ("etc/modulefiles", True),
 )
-"""Directories of modulefiles, and whether they are in Lua: environment-modules and Lmod of Debian,
-then both of EL, where Lmod prefers Lua. The packages add them to MODULEPATH."""
+"""Directories of modulefiles, and whether these are written in Lua: environment-modules and Lmod on
+Debian, then both on EL, where Lmod prefers Lua. The packages add them to MODULEPATH.
+"""
 LUA_NAME = ".lua"
 OWN = "etc/baremetal-mpi-roce/modules"
 FILE = "MPI_ROCE_MODULE"
@@ -43,7 +44,7 @@ class Modulefiles:
 
     prefix: str
     variables: Mapping[str, str]
-    """Variables of its environment, including those of PATHS."""
+    """Variables that it sets, including those in PATHS."""
     launcher: Launcher
     wanted: bool
     keep_former: bool

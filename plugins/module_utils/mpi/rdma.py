@@ -75,7 +75,7 @@ def with_ports(
 
 
 def _shares(device: RdmaDevice, rail: MpiRail, rails: Sequence[MpiRail], machine: Machine) -> bool:
-    """Whether a rail uses the RDMA device of another of its planes."""
+    """Whether a rail uses the RDMA device of another plane of the same rail."""
     first = machine.first_of(device)
     return first is not None and any(
         first.netdev == other.interface and other.number == rail.number is not None
@@ -108,7 +108,8 @@ def readback(
                 reason="check the cable, and that the interface is up (--tags rails)",
             )
         )
-        # Check the index that rail-bind sets for ranks of this rail, and that of other programs.
+        # Check the index that rail-bind sets for ranks of this rail, and the one for other
+        # programs.
         table = {gid.index: gid for gid in device.gids}
         index = environment.get("UCX_IB_GID_INDEX", "auto")
         used = {f"index {index}": table.get(int(index)) if index.isdigit() else None}
@@ -160,8 +161,9 @@ def contract_checks(
     *,
     check_mode: bool = False,
 ) -> list[Check]:
-    """Check each variable of the contract: UCX's as UCX reads them, NCCL's in the environment
-    file."""
+    """Check each variable of the contract: UCX's as UCX reads it, NCCL's in the environment
+    file.
+    """
     ports = [rail.rdma for rail in rails if rail.rdma is not None]
     return [
         compare(
@@ -179,7 +181,7 @@ def contract_checks(
 def effective(settings: Mapping[str, str], name: str) -> Any:
     """Value of a UCX_IB_ setting in `ucx_info -c`, which prints it for each transport.
 
-    Lists each value if they differ.
+    If the values differ, all are returned.
     """
     if name in settings:
         return settings[name]

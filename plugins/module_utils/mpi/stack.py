@@ -41,8 +41,9 @@ def _lines(values: Mapping[str, str], prefix: str) -> list[str]:
 
 
 def _with_block(node: Node, name: str, lines: list[str]) -> list[FilePlan]:
-    """A file that begins with the managed block: sections of UCX apply to some processors only, and
-    NCCL uses the first line of a variable."""
+    """A file that begins with the managed block: sections in UCX's file apply only to some
+    processors, and NCCL uses the first line for a variable.
+    """
     before = node.read(name) or ""
     after = replace_block(before, lines, "mpi", first=True)
     return [node.edited(name, after)] if lines or "# BEGIN baremetal.mpi_roce mpi" in before else []
@@ -50,11 +51,13 @@ def _with_block(node: Node, name: str, lines: list[str]) -> list[FilePlan]:
 
 DECLARED = "mpi_stack_parameters"
 OTHER_FILES = ("openmpi-mca-params-override.conf", "pmix-mca-params.conf", "prte-mca-params.conf")
-"""Files that Open MPI reads in addition, in the same directory."""
+"""Other files in the same directory that Open MPI reads."""
 
 
 def parameter_checks(node: Node, mca_file: str, ours: Mapping[str, str]) -> list[Check]:
-    """Effective parameters of Open MPI, and others that affect how ranks start and connect."""
+    """Check the effective parameters of Open MPI, and others that affect how ranks start and
+    connect.
+    """
     text = node.read(mca_file) or ""
     effective = {setting.name: setting for setting in environments.settings_in(text)}
     checks = []
@@ -126,7 +129,7 @@ def ucx_file_checks(node: Node, paths: Sequence[str], lines: Sequence[str]) -> l
 
 @dataclass(eq=False)
 class Stack:
-    """Environment, profile, programs and parameters of Open MPI.
+    """Environment file, profile, programs, and parameters of Open MPI.
 
     With `rc`, nothing is written while a rail cannot be used: a cluster that uses half of its rails
     is slow without a visible cause.
@@ -138,19 +141,19 @@ class Stack:
     ucx_file: str
     """Configuration file of UCX; environment variables take precedence."""
     nccl_file: bool
-    """NCCL gets a file, for jobs without the environment."""
+    """NCCL also gets a file, for jobs that do not have the environment."""
     profile: str
     programs: Mapping[str, str]
     python: str
     gpus: int
     numa_cores: Mapping[str, Any] = field(default_factory=dict)
-    """CPUs of each NUMA node, as the rankfile uses them."""
+    """CPUs of each NUMA node as they are used in the rankfile."""
     machine: Machine = field(default_factory=Machine, init=False)
     ucx: Ucx = field(default=Ucx(), init=False)
     nowhere: bool = field(default=False, init=False)
-    """The management address is on no interface, and the model names none."""
+    """No interface has the management address, and the model names none."""
     lacking: Sequence[Check] = field(default=(), init=False)
-    """A check for each rail without a usable RDMA port."""
+    """Failed checks of the rails without a usable RDMA port."""
     changes: bool = field(default=False, init=False)
     installed: Installed = field(default=Installed(), init=False)
 
@@ -246,7 +249,7 @@ class Stack:
         return Verdict(result + (self._rdma(node) if settings.transport == RC else []))
 
     def _rdma(self, node: Node) -> list[Check]:
-        """Requirements of the transport rc, in addition to the installed software."""
+        """Requirements of the transport `rc`, in addition to the installed software."""
         settings, check_mode, ucx = self.settings, node.check_mode, self.installed.ucx
         environment = environments.parse_environment(node.read(environments.ENVIRONMENT_FILE) or "")
         result = list(self.lacking)

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Unpacked MPIs: the one that shells find, and the removal of former ones."""
+"""Unpacked MPIs: selecting the one that shells find, and removing former ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ KINDS = ("hpcx-*", "impi-*", "source-*")
 
 @dataclass(frozen=True)
 class Paths:
-    """Shells find mpirun in `directory`. Another mpirun would start ranks of another version."""
+    """Check that shells find mpirun in `directory`. Another mpirun would start ranks of another
+    version.
+    """
 
     directory: str
 
@@ -42,8 +44,9 @@ class Paths:
         return Verdict(checks)
 
     def _check(self, node: Node, shell: str, found: str) -> Check:
-        """A non-login shell may find no mpirun: only the profile adds directories outside the
-        default path."""
+        """A non-login shell may find no mpirun, as only the profile adds directories outside the
+        default path.
+        """
         wanted = f"{self.directory}/{MPIRUN}"
         if found == wanted or (not found and shell != LOGIN):
             return Check("mpi_path", wanted, found or "none", OK, shell)
@@ -57,8 +60,9 @@ class Paths:
 
 @dataclass(frozen=True)
 class Former:
-    """Remove the directories of former MPIs, unless a program uses one, or they are kept for their
-    modulefiles. Leftovers of builds are always removed."""
+    """Remove the directories of former MPIs, except those in use and those kept for their
+    modulefiles. Leftovers of builds are always removed.
+    """
 
     prefix: str
     kept: bool = False

@@ -21,7 +21,9 @@ from .setting import NicSetting, RailNic, Reading
 PROGRAM = "dcb"
 MISSING = f"{PROGRAM} is not installed: install iproute2 (Debian, Ubuntu) or iproute (EL)"
 HOST = "host"
-"""DCBX mode: set by this host, not negotiated with the switch by firmware."""
+"""DCBX mode in which this host sets the values and firmware does not negotiate them with the
+switch.
+"""
 FIRMWARE_CONTROLLED = "firmware"
 DSCP = "dscp"
 PCP = "pcp"
@@ -33,7 +35,7 @@ _UNSUPPORTED = ("Operation not supported", "Attribute not found")
 
 
 class UnsupportedError(Exception):
-    """The driver lacks an object of DCB, which the text names."""
+    """The driver lacks a DCB object, which the text names."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class DcbState:
     """HOST or FIRMWARE_CONTROLLED; None if the driver has no DCBX."""
     trust: str
     dscp: Mapping[int, tuple[int, ...]]
-    """DSCP to its priorities; the kernel permits several, the contract has one."""
+    """Maps a DSCP to its priorities; the kernel permits several, the contract defines one."""
     pfc: tuple[int, ...]
     """Priorities with PFC."""
     priority_to_tc: tuple[int, ...]
@@ -55,7 +57,9 @@ class DcbState:
 
     @property
     def shares(self) -> list[int]:
-        """Shares of ETS classes in percent; 0 for others, for which drivers report any number."""
+        """Shares of ETS classes in percent; 0 for other classes, for which drivers report arbitrary
+        numbers.
+        """
         return [share if tsa == ETS else 0 for tsa, share in zip(self.tsa, self.percent)]
 
     @property
@@ -64,9 +68,10 @@ class DcbState:
 
 
 class Dcb:
-    """The command `dcb`. Methods that set something raise CommandError.
+    """The command `dcb`. Methods that change settings raise CommandError.
 
-    States and errors of reading are cached until `forget`, so that a hang is waited for once.
+    States and read errors are cached until `forget`, so that a hanging `dcb` costs its time limit
+    only once.
     """
 
     def __init__(self, run: Runner) -> None:
@@ -99,7 +104,7 @@ class Dcb:
             entries[dscp] = tuple(sorted((*entries.get(dscp, ()), priority)))
         return DcbState(
             dcbx=None if dcbx is None else HOST if dcbx.get("host") else FIRMWARE_CONTROLLED,
-            # The kernel trusts DSCP exactly if there is an entry for one.
+            # The kernel trusts DSCP if and only if there is an entry for one.
             trust=DSCP if entries else PCP,
             dscp=entries,
             pfc=tuple(n for n, on in enumerate(pfc["prio_pfc"]) if on in (True, "on")),
@@ -136,7 +141,9 @@ class Dcb:
         return answer
 
     def put_dcbx(self, interface: str, _state: DcbState) -> None:
-        """Set DCBX to the host. `dcb` cannot restore all of it; the host's mode does no harm."""
+        """Set the DCBX mode to host. `dcb` cannot restore every former mode, but the host mode is
+        harmless.
+        """
         self._set("dcbx", interface, "host", "ieee")
 
     def put_dscp(self, interface: str, state: DcbState) -> None:
@@ -181,7 +188,7 @@ Put = Callable[[Dcb, str, DcbState], None]
 
 
 def target_state(contract: HostSettings) -> DcbState:
-    """Return the state that the contract asks for."""
+    """Return the state that the contract requires."""
     return DcbState(
         dcbx=HOST,
         trust=contract.trust,
@@ -199,7 +206,7 @@ def qos_settings(contract: HostSettings, dcb: Optional[Dcb], rail: RailNic) -> l
     if rail.device is None:
         return []
     target = target_state(contract)
-    # Classes that a priority is mapped to; the others never send.
+    # Classes to which a priority is mapped; the others never send.
     used = sorted(set(contract.priority_to_tc))
 
     def shares(state: DcbState) -> str:
@@ -247,7 +254,7 @@ class DcbSetting(NicSetting):
         self._dcb = dcb
         self._target = target
         self._before: Optional[DcbState] = None
-        """State when it was first read, which `restore` sets."""
+        """State at the first reading, which `restore` sets again."""
 
     def read(self) -> Reading:
         if self._dcb is None:
@@ -264,7 +271,7 @@ class DcbSetting(NicSetting):
 
     def set(self, value: Any) -> None:
         state = self._target if value == self.wanted else self._before
-        # A setting that shares an object with another one is written with that one.
+        # A setting that shares an object with another one is written together with it.
         if self._dcb and state and self._view(self._dcb.read(self._interface)) != value:
             self._put(self._dcb, self._interface, state)
 
@@ -274,7 +281,7 @@ class DcbSetting(NicSetting):
 
 
 def ranges(entries: Mapping[int, Collection[int]]) -> str:
-    """Return a table of 64 in one line: `0-25:0 26:3 27-63:0`."""
+    """Return a table of 64 entries as one line: `0-25:0 26:3 27-63:0`."""
     runs: list[tuple[int, int, str]] = []
     for dscp in sorted(entries):
         priorities = "+".join(str(priority) for priority in sorted(entries[dscp]))

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The NICs of one host's rails: their settings as read, and the steps that set what differs.
+"""The NICs of one host's rails: reading their settings, and the steps that set those that differ.
 
 The run-time settings of a rail are one unit, and so are the firmware parameters of its NIC: a unit
 that cannot be set as a whole is not touched, and one that fails is restored
@@ -44,7 +44,7 @@ from .vendor import (
 )
 
 VENDORS: dict[str, Vendor] = {vendor.driver: vendor for vendor in (MLX5,)}
-"""The vendors' packages by kernel driver."""
+"""The packages of vendors, by kernel driver."""
 
 WHOLE = "rail_settings"
 """The only check of a rail without settings: its NIC is not a RoCE NIC."""
@@ -58,7 +58,7 @@ MAX_READ_REQUEST_BYTES = 4096
 
 
 class RailSettings:
-    """The settings of one rail, and the group of those that are written."""
+    """The settings of one rail, and those that are written as a group."""
 
     def __init__(self, rail: RailNic, settings: Sequence[NicSetting]) -> None:
         self.rail = rail
@@ -69,7 +69,9 @@ class RailSettings:
             setting.look()
 
     def fault(self, setting: NicSetting) -> str:
-        """Why it was not written, or did not stay: the faults of other settings of its unit."""
+        """The reason why it was not written or did not persist: faults of other settings in its
+        unit.
+        """
         names = [
             other.name
             for other in self.settings
@@ -141,7 +143,9 @@ class RailSettings:
         return [diff(f"{self.rail.name} (settings)", before, after)] if differing else []
 
     def resets(self, check_mode: bool) -> list[Reason]:
-        """Return what waits for a reset; in check mode also what would after a run."""
+        """Return the settings that wait for a reset; in check mode, also those that would after a
+        run.
+        """
         name = self.rail.name
         return [
             Reason(
@@ -194,8 +198,8 @@ class Nics:
     ) -> None:
         """Read all settings. Raises PlanError for an impossible option.
 
-        `interfaces`: rail to its present name; `reached_by`: interfaces that the host is reached
-        by, with the reason.
+        `interfaces`: the current interface name of each rail; `reached_by`: interfaces through
+        which the host is reached, with the reason.
         """
         self._machine = self._survey()
         rails = [self._rail(*entry) for entry in interfaces.items()]
@@ -214,7 +218,9 @@ class Nics:
         }
 
     def steps(self) -> list[Step]:
-        """Return a step per rail. A rail that is read again meanwhile is set as then read."""
+        """Return one step per rail. If a rail is read again before its step, the later reading
+        applies.
+        """
         return [
             Step(
                 "rails",
@@ -255,7 +261,7 @@ class Nics:
         return rail.group if rail else None
 
     def _lanes(self, rails: Sequence[RailNic]) -> dict[str, tuple[int, int]]:
-        """By rail of the model: its planes there, and the number of rails on its card."""
+        """By rail: its planes in the model, and the number of rails on its card."""
         numbers = {str(entry["interface"]): entry["rail"] for entry in self._model}
         modelled = [rail for rail in rails if rail.pci and rail.name in numbers]
         cards = {rail.name: card_of(rail.pci or "") for rail in modelled}
@@ -270,7 +276,7 @@ class Nics:
         port = self._machine.device_of(interface)
         driver = port.driver if port is not None else ""
         with contextlib.suppress(OSError):
-            # The driver of the PCI function may be another one: virtio-pci below virtio_net.
+            # The driver of the PCI function may differ: virtio-pci below virtio_net.
             driver = self.ethtool.driver(interface)
         device = port if port is not None and port.name else None
         first = self._first_function(port) if port is not None else None
@@ -281,7 +287,7 @@ class Nics:
         return RailNic(name, interface, driver, pci, device, shared=first is not None)
 
     def _first_function(self, port: RdmaDevice) -> Optional[RdmaDevice]:
-        """Return the function whose RDMA device this one shares, unless each is a rail's."""
+        """Return the function whose RDMA device this one shares, unless both are rails."""
         first = self._machine.first_of(port)
         numbers = {str(entry.get("pci") or ""): entry["rail"] for entry in self._model}
         known = [numbers[each.pci] for each in (first, port) if each and each.pci in numbers]
@@ -293,9 +299,10 @@ class Nics:
     def rail_checks(
         self, later: Mapping[str, str], *, check_mode: bool, quiet: bool = True
     ) -> list[Check]:
-        """Return checks of hardware, health and settings, and of rails that are named `later`.
+        """Return the checks of hardware, health and settings, and of rails that will be named
+        `later`.
 
-        `quiet`: this run changed nothing, so the machine is as it was first read.
+        `quiet`: this run changed nothing, so the first reading of the machine is still valid.
         """
         machine = self._machine if quiet else self._survey()
         hardware = compare_with_model(machine, self._model, self._gpus, check_mode=check_mode)
@@ -335,13 +342,13 @@ class Nics:
 
     @property
     def with_rdma(self) -> tuple[str, ...]:
-        """Rails with an RDMA device that they do not share."""
+        """Rails with an unshared RDMA device."""
         rails = [settings.rail for settings in self._rails.values()]
         return tuple(rail.name for rail in rails if rail.device is not None and not rail.shared)
 
     @property
     def in_other_mode(self) -> list[str]:
-        """Rails on which nothing may be set because of their firmware."""
+        """Rails on which nothing may be set, because of their firmware."""
         return [
             name
             for name, rail in self._rails.items()
@@ -373,8 +380,8 @@ def providers(
 ) -> list[Provider]:
     """Return the providers in the order in which the settings of a rail are written.
 
-    `reached_by`: interfaces that the host is reached by. `lanes`: by rail its planes in the model,
-    and the number of rails on its card. Raises PlanError for an impossible option.
+    `reached_by`: interfaces through which the host is reached. `lanes`: for each rail, its planes
+    in the model and the number of rails on its card. Raises PlanError for an impossible option.
     """
     qos, nic, root = HostSettings.of(given["qos"]), given["nic"], node.root
     read_request = nic.get("max_read_request_bytes", MAX_READ_REQUEST_BYTES)

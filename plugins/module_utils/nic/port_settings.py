@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Settings of a port next to RoCE: link pause, PCIe read request size, ring sizes."""
+"""Port settings other than RoCE's: link pause, PCIe read request size, ring sizes."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Ethtool:
 
 
 class LinkPause(NicSetting):
-    """Pause of the whole link, which would stop lossy classes with the lossless one: off."""
+    """Link pause, which must be off: it would stop lossy classes together with the lossless one."""
 
     name = "link_pause"
     wanted = "off"
@@ -147,14 +147,15 @@ _HEADER_BYTES = 64
 
 
 class NoPcieError(Exception):
-    """The function has no PCI Express capability, or only its header is readable."""
+    """The function has no PCI Express capability, or only the header of its configuration space is
+    readable.
+    """
 
 
 class MaxReadRequest(NicSetting):
     """The largest PCIe read request of the NIC, in bytes.
 
-    Kernel lockdown (Secure Boot) forbids the write; the settings of the contract do not depend on
-    it.
+    Kernel lockdown (Secure Boot) forbids writing it; the contract's settings do not depend on it.
     """
 
     name = "max_read_request_bytes"
@@ -194,7 +195,7 @@ def max_read_request(config: Path) -> int:
 
 
 def _device_control(config: bytes) -> tuple[int, int]:
-    """Return offset and value of the register Device Control."""
+    """Return offset and value of the Device Control register."""
     if len(config) <= _HEADER_BYTES:
         raise NoPcieError("only the header of its configuration space can be read")
     pointer, seen = config[_FIRST_CAPABILITY] & ~3, set[int]()

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Defaults of RDMA-CM, which the kernel has for every RDMA device: RoCE version, traffic class."""
+"""Defaults of RDMA-CM, kept by the kernel for every RDMA device: RoCE version and traffic class."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MODE, TOS = "default_roce_mode", "default_roce_tos"
 def rdma_cm_settings(
     contract: HostSettings, run: Runner, root: Path, rail: RailNic
 ) -> list[NicSetting]:
-    """Return the settings of a rail. A device shared by planes is set with the first of them."""
+    """Return the settings of a rail. A device shared by planes is set with the first plane."""
     if rail.device is None or rail.shared:
         return []
     return [
@@ -29,7 +29,7 @@ def rdma_cm_settings(
 
 
 def of_device(rail: RailNic) -> tuple[str, int]:
-    """Return name and port of the RDMA device of a rail that has one."""
+    """Return the name and port of a rail's RDMA device."""
     if rail.device is None:
         raise ValueError(f"{rail.name} has no RDMA device")
     return rail.device.name, rail.device.port
@@ -38,8 +38,8 @@ def of_device(rail: RailNic) -> tuple[str, int]:
 class RdmaCmDefault(NicSetting):
     """One default of RDMA-CM for connections over a device, as `cma_roce_mode` sets it.
 
-    A device appears in configfs while its directory exists. The values belong to the device, not to
-    the directory, which is created for each access and removed again.
+    A device is visible in configfs while its directory exists. The values belong to the device, not
+    to the directory, which is created for each access and then removed.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class RdmaCmDefault(NicSetting):
         self._file = self._folder / "ports" / str(port) / file
 
     def read(self) -> Reading:
-        # A module that is not loaded is no missing support: `set` loads it.
+        # A module that is not loaded does not mean missing support: `set` loads it.
         if not self._folder.parent.is_dir():
             return Reading(None)
         with self._shown():

@@ -17,7 +17,7 @@ from ..hardware.inventory import SOFTWARE
 RUNTIME = "runtime"
 """Takes effect immediately and is lost at a reboot: the boot unit sets it again."""
 FIRMWARE = "firmware"
-"""Stored in the device; takes effect after its next reset, which nothing here performs."""
+"""Stored in the device; takes effect after its next reset, which this package never performs."""
 
 SOFTWARE_REASON = "Soft-RoCE has no such setting"
 RESET = "the device has stored it and applies it at its next reset: reboot the host"
@@ -25,42 +25,48 @@ RESET = "the device has stored it and applies it at its next reset: reboot the h
 
 @dataclass(frozen=True)
 class RailNic:
-    """The NIC of one rail as it is on this host now."""
+    """The NIC of one rail, in its current state on this host."""
 
     name: str
     """Name of the rail in the model: `rail3`."""
     interface: str
-    """Name of the interface at this moment; another one until it is renamed."""
+    """Current name of the interface, which differs until it is renamed."""
     driver: str
     """Kernel driver of the interface: `mlx5_core`, `virtio_net`, `veth`."""
     pci: Optional[str] = None
     device: Optional[RdmaDevice] = None
     shared: bool = False
-    """Its RDMA device belongs to the first function of its card, which has the settings of both."""
+    """Its RDMA device belongs to the first function of its card, which has the settings for
+    both.
+    """
 
     @property
     def physical(self) -> bool:
-        """Whether this is a RoCE NIC, not Soft-RoCE: every setting must then be possible."""
+        """Whether this is a RoCE NIC rather than Soft-RoCE, so that every setting must be
+        possible.
+        """
         return self.device is not None and self.device.kind != SOFTWARE
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The state of one setting. Values are JSON, and equal exactly if they mean the same."""
+    """The state of one setting. Values are JSON, and equal if and only if they mean the same."""
 
     found: Any
     supported: bool = True
     reason: str = ""
-    """Why it is not supported; for a setting that holds, an observation."""
+    """Why it is not supported; for a setting in effect, an observation."""
     pending: Any = None
     """The value after the next reset of the device; None if that changes nothing."""
     excused: bool = False
-    """Not supported, but no fault on a RoCE NIC: `reason` says what fulfils the promise."""
+    """Not supported, which is no fault even on a RoCE NIC: `reason` says what fulfils the promise
+    instead.
+    """
     awaited: bool = False
     """Not readable yet; `reason` names the prerequisite: in check mode a layer that installs the
     tool, or a reset of the device that makes the setting visible."""
     refused: str = ""
-    """Why nothing on this rail may be written, on any kind of NIC: all of its settings fail."""
+    """Why nothing may be written on this rail, whatever its NIC: all of its settings fail."""
 
     @classmethod
     def unsupported(cls, reason: str) -> Reading:
@@ -69,7 +75,7 @@ class Reading:
 
     @classmethod
     def fulfilled_otherwise(cls, reason: str) -> Reading:
-        """Nothing can be set here, and something else fulfils the promise."""
+        """Nothing can be set here, but something else fulfils the promise."""
         return cls(None, supported=False, reason=reason, excused=True)
 
     @classmethod
@@ -100,7 +106,7 @@ class NicSetting(ABC):
     persistence = RUNTIME
     """The settings of one rail with the same persistence are a unit."""
     optional = False
-    """Whether its fault leaves the rest of the unit in effect."""
+    """Whether a fault of this setting leaves the rest of the unit in effect."""
 
     physical = False
     """Whether it belongs to a RoCE NIC, not to Soft-RoCE."""
@@ -110,7 +116,7 @@ class NicSetting(ABC):
     error = ""
     """Why it could not be read."""
     complaint = ""
-    """Why it could not be written, and what was done about it."""
+    """Why it could not be written, and how that was handled."""
 
     @abstractmethod
     def read(self) -> Reading: ...
@@ -130,7 +136,7 @@ class NicSetting(ABC):
         self.set(self.wanted)
 
     def restore(self) -> None:
-        """Set the value before `write`; in firmware the one that was to come."""
+        """Set the value from before `write`; in firmware, the one that was pending."""
         self.set(self.before.to_come)
 
     def missing(self) -> str:
@@ -153,7 +159,7 @@ class NicSetting(ABC):
 
     @property
     def fault(self) -> str:
-        """Why nothing of its unit may be written, or has stayed written."""
+        """Why nothing in its unit may be written, or why nothing persisted."""
         reading = self.reading
         if self.complaint or self.error or reading.refused:
             return self.complaint or self.error or reading.refused
@@ -174,7 +180,7 @@ class NicSetting(ABC):
         return self.reading.supported and not (self.error or self.holds or self.waits)
 
     def state(self, check_mode: bool, rail_fault: str) -> dict[str, Any]:
-        """Return the setting as the module returns it; `rail_fault` is that of its unit."""
+        """Return the setting in the module's form; `rail_fault` is the fault of its unit."""
         status, reason = self._status(check_mode, rail_fault)
         return {
             "wanted": self.wanted,

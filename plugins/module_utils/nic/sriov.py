@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Virtual functions of a rail, which are removed if they are idle: a rail is a physical function.
+"""Virtual functions of a rail, which are removed if idle, because a rail is a physical function.
 
 This concerns the running kernel; SRIOV_EN of the firmware is in `mlx5/firmware`. The kernel's
 handling of new virtual functions (`sriov_drivers_autoprobe`) is not changed.
@@ -33,7 +33,7 @@ class VirtualFunction:
     names: tuple[str, ...]
     """Names of its interfaces in this network namespace, its RDMA devices and its driver."""
     users: tuple[str, ...] = ()
-    """Its uses; empty if it is idle."""
+    """What it is used for; empty if it is idle."""
     holders: tuple[str, ...] = ()
     """Why it is never removed: the kernel would block, or the host would be unreachable."""
 
@@ -52,7 +52,7 @@ def sriov_settings(
 ) -> list[NicSetting]:
     """Return a setting for a rail that is a PCI function, even without an RDMA device.
 
-    `keep`: interfaces that the host is reached by, with the reason; their functions are never
+    `keep`: interfaces through which the host is reached, with the reason; their functions are never
     removed.
     """
     pci = pci_address(root / "sys/class/net" / rail.interface)
@@ -60,7 +60,9 @@ def sriov_settings(
 
 
 class NoVirtualFunctions(NicSetting):
-    """`sriov_numvfs` of one rail: 0. The value shown is the list of virtual functions."""
+    """`sriov_numvfs` of one rail, which must be 0. The value shown is the list of virtual
+    functions.
+    """
 
     name = "virtual_functions"
 
@@ -112,7 +114,8 @@ class NoVirtualFunctions(NicSetting):
     def _function(self, path: Path, addresses: Mapping[str, tuple[str, ...]]) -> VirtualFunction:
         driver = sysfs.target(path / "driver")
         interfaces, devices = sysfs.names(path / "net"), sysfs.names(path / "infiniband")
-        # Device files through which programs use the function without the kernel's network.
+        # Device files through which programs use the function, bypassing the kernel's network
+        # stack.
         nodes = [f"/dev/infiniband/{name}" for name in sysfs.names(path / "infiniband_verbs")]
         group = sysfs.target(path / "iommu_group")
         nodes += [f"/dev/vfio/{group}"] if group else []
@@ -122,7 +125,7 @@ class NoVirtualFunctions(NicSetting):
         holders = [f"{name} {self._keep[name]}" for name in interfaces if name in self._keep]
         if driver.startswith("vfio") or driver.endswith("vfio_pci") or driver in _PASS_THROUGH:
             users.append(f"passed to a guest or program by {driver}")
-            # The kernel blocks a removal until the last of them has closed the file.
+            # The kernel blocks the removal until the last program has closed the file.
             holders += [f"held open by {openers}"] if openers else []
         else:
             if driver and not interfaces:

@@ -39,7 +39,7 @@ class NicOptions:
     firmware: bool
     firmware_parameters: Mapping[str, Any]
     lanes: Mapping[str, tuple[int, int]]
-    """By rail: its planes in the model, and the number of rails on its card."""
+    """For each rail: its planes in the model, and the number of rails on its card."""
 
     @property
     def promises(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class Vendor(Protocol):
 
 @dataclass(frozen=True)
 class PortCounters:
-    """Counters of a port at one time; empty if its driver is that of no vendor here."""
+    """Counters of a port at one time; empty if none of the vendors here provides its driver."""
 
     counted: Mapping[str, int]
     at: float = field(default_factory=time.monotonic)
@@ -90,7 +90,9 @@ class HealthRequest:
     speed_gbps: Optional[float]
     limits: Mapping[str, Any]
     quiet: bool
-    """No link was set up between the two readings, which takes links down and counts errors."""
+    """Whether no link was set up between the readings; that takes links down and counts as
+    errors.
+    """
     lossless: tuple[int, ...]
     """Priorities with PFC."""
     node: Node
@@ -102,7 +104,7 @@ class HealthRequest:
 
 
 class Unsupported(NicSetting):
-    """A promise that nothing here can keep: a failure on a RoCE NIC, not applicable elsewhere."""
+    """A promise that nothing here can fulfil: a failure on a RoCE NIC, not applicable elsewhere."""
 
     def __init__(self, name: str, wanted: Any, reason: str) -> None:
         self.name = name
@@ -117,7 +119,7 @@ class Unsupported(NicSetting):
 
 
 def without_vendor(options: NicOptions, drivers: str, nic: RailNic) -> list[NicSetting]:
-    """Return the promises for a NIC whose driver is not one of `drivers`."""
+    """Return placeholders, which fail on a RoCE NIC, for a NIC whose driver is not in `drivers`."""
     if nic.device is None or nic.shared:
         return []
     reason = SOFTWARE_REASON

@@ -1,6 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Filters of incoming connections on this host: firewalld, ufw, or nftables and iptables rules that
-may refuse IPv4."""
+"""Filters on incoming connections to this host: firewalld, ufw, or nftables and iptables rules that
+may refuse IPv4.
+"""
 
 from __future__ import annotations
 
@@ -33,17 +34,17 @@ TRANSLATED = "look for address translation (NAT) between this host and the other
 MAX_LISTED_RULES = 3
 ACCEPT = "ACCEPT"
 MAX_RULE_CHARACTERS = 200
-"""Characters of a rule."""
+"""Maximum length of a rule in a message."""
 INCOMING = ("ingress", "prerouting", "input")
 """nftables hooks that packets to this host pass."""
 IPV4 = ("inet", "ip", "netdev")
 DROPS = "policy drop"
 XT_REJECT = {"type": "target", "name": "REJECT"}
-"""As nft lists a rule of iptables."""
+"""How nft lists a rule created by iptables."""
 
 
 def answer(run: Runner, *words: str) -> str:
-    """Output of a program, or nothing if it is missing or fails."""
+    """Output of a program, or None if it is missing or fails."""
     try:
         done = run(words, check=False)
     except CommandError:
@@ -52,15 +53,15 @@ def answer(run: Runner, *words: str) -> str:
 
 
 def manager(run: Runner) -> str:
-    """The firewall service that runs, or nothing."""
+    """The running firewall service, or None."""
     if answer(run, "firewall-cmd", "--state").strip() == "running":
         return FIREWALLD
     return UFW if answer(run, "ufw", "status").startswith("Status: active") else ""
 
 
 def filters(run: Runner, addresses: Iterable[str]) -> tuple[dict[str, str], str]:
-    """By address of this host, what filters it; and how the operator admits their networks."""
-    # Callers report the addresses that they call; rules can admit only addresses of this host.
+    """What filters each address of this host, and how the operator can admit its network."""
+    # Callers report the addresses that they call; rules can only admit addresses of this host.
     given = list(addresses)
     places = _places_of(run, given)
     kept_by = manager(run)
@@ -86,7 +87,7 @@ def filters(run: Runner, addresses: Iterable[str]) -> tuple[dict[str, str], str]
 
 
 def _places_of(run: Runner, addresses: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """By address of this host, its interface and network."""
+    """Interface and network of each address of this host."""
     wanted, places = set(addresses), {}
     try:
         for link in json.loads(answer(run, "ip", "-j", "-4", "address", "show") or "[]"):
@@ -106,8 +107,9 @@ def _places_of(run: Runner, addresses: Iterable[str]) -> dict[str, tuple[str, st
 
 
 def zones(run: Runner, kind: str) -> list[tuple[str, str]]:
-    """Zones with their `interfaces` or `sources`, one pair each, in the order of evaluation: by
-    name."""
+    """Zones and their `interfaces` or `sources` as pairs, in the order of evaluation, which is by
+    name.
+    """
     text = answer(run, "firewall-cmd", "--get-active-zones")
     found = []
     for block in sorted(re.split(r"\n(?=\S)", text)):
@@ -118,7 +120,7 @@ def zones(run: Runner, kind: str) -> list[tuple[str, str]]:
 
 
 def bound(sources: Iterable[tuple[str, str]], network: str) -> Iterator[tuple[str, str]]:
-    """Zone and source, where a source contains the whole network."""
+    """Zone and source, if a source contains the whole network."""
     for zone, value in sources:
         try:
             if IPv4Network(network).subnet_of(IPv4Network(value, strict=False)):
@@ -133,7 +135,7 @@ def accepts(run: Runner, zone: str) -> bool:
 
 
 def _by_zone(run: Runner, places: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
-    """By address that firewalld does not admit, what refuses it and the remedy."""
+    """For each address that firewalld does not admit, what refuses it, and the remedy."""
     of_interfaces = {value: zone for zone, value in zones(run, "interfaces")}
     sources = zones(run, "sources")
     default = one_line(answer(run, "firewall-cmd", "--get-default-zone"))[:MAX_RULE_CHARACTERS]
@@ -206,11 +208,11 @@ def ufw_rules(text: str) -> list[str]:
 
 NEWER, OLDER = "iptables-nft", "iptables-legacy"
 ITS_TABLE = ("ip", "filter")
-"""Table in which the newer iptables has its rules. iptables itself lists them better."""
+"""Table with the rules of iptables-nft, which iptables itself lists better."""
 
 
 def _by_rules(run: Runner, kept_by: str, networks: Sequence[str]) -> tuple[str, str]:
-    """Other rules that refuse, and the remedy."""
+    """Other rules that refuse connections, and the remedy."""
     ruleset, problem = _ruleset(run)
     rules = list(nftables(ruleset))
     shown = list(iptables(answer(run, NEWER, "-S"), NEWER))
@@ -235,7 +237,7 @@ def _by_rules(run: Runner, kept_by: str, networks: Sequence[str]) -> tuple[str, 
 
 
 def _ruleset(run: Runner) -> tuple[str, str]:
-    """The rules that nft lists, or the reason why it lists none."""
+    """The rules that nft lists, or the reason for none."""
     try:
         done = run(("nft", "-j", "list", "ruleset"), check=False)
     except CommandError as error:
@@ -260,7 +262,7 @@ class FilterRule:
     """nftables: family, table, name; iptables: program, name."""
     how: str
     base: str = ""
-    """The base chain that leads to the chain; an accept there skips the chain's rules."""
+    """The base chain that leads to this chain; an accept there skips this chain's rules."""
 
     @property
     def is_policy(self) -> bool:
@@ -284,8 +286,9 @@ class FilterRule:
 
 
 def nftables(text: str) -> Iterator[FilterRule]:
-    """Rules in `nft -j list ruleset` that may refuse IPv4: policies and verdicts of chains for
-    incoming packets, and of chains that these jump to."""
+    """Rules in `nft -j list ruleset` that may refuse IPv4: policies and verdicts in chains for
+    incoming packets, and in chains to which these jump.
+    """
     try:
         entries = json.loads(text or "{}").get("nftables", [])
     except (AttributeError, RecursionError, ValueError):
@@ -365,7 +368,7 @@ def _drops(value: Any) -> bool:
 
 
 def _targets(*found: Any) -> Iterator[str]:
-    """Chains that an expression jumps to, and verdict maps (`@name`) that it uses."""
+    """Chains to which an expression jumps, and verdict maps (`@name`) that it uses."""
     left = list(found)
     while left:
         each = left.pop()

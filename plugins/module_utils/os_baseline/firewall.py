@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Networks that firewalld or ufw admits.
+"""Networks that firewalld or ufw must admit.
 
-MPI, PMIx and NCCL use any TCP port, so networks of the cluster are admitted as a whole.
+MPI, PMIx and NCCL use arbitrary TCP ports, so the cluster's networks are admitted as a whole.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from ..core.text import some
 from .filters import FIREWALLD, UFW, accepts, bound, manager, ufw_rules, unbind, zones
 
 RECORD = "var/lib/baremetal-mpi-roce/firewall.json"
-"""Networks that were admitted here, with the service; only these are removed again."""
+"""Record of the networks admitted by the collection, with the service; only these are ever
+removed.
+"""
 TRUSTED = ("firewall-cmd", "--zone=trusted")
 
 
 @dataclass(frozen=True)
 class Admitted:
-    """Admits the cluster's networks in the firewall service that runs, and changes nothing else.
+    """Admits the cluster's networks in the running firewall service, and changes nothing else.
 
     Without `networks`, those that were admitted earlier are removed.
     """
@@ -88,7 +90,7 @@ class Admitted:
 
 
 def _places(kept_by: str) -> tuple[tuple[str, ...], ...]:
-    """Configurations of a service: for firewalld the running and the permanent one."""
+    """Configurations of a service; for firewalld, the running and the permanent one."""
     return ((), ("--permanent",)) if kept_by == FIREWALLD else ((),)
 
 
@@ -97,7 +99,7 @@ def _record(node: Node, networks: Collection[str]) -> FilePlan:
 
 
 def _forget(node: Node, kept_by: str, wanted: Collection[str]) -> None:
-    """Drop removed networks from the record; those that are still admitted stay in it."""
+    """Drop removed networks from the record; networks that are still admitted stay in it."""
     there = {each for place in _places(kept_by) for each in _there(node, kept_by, place)}
     _record(node, [each for each in _recorded(node) if each in wanted or each in there]).apply()
 
@@ -111,7 +113,9 @@ def _recorded(node: Node) -> list[str]:
 
 
 def _needed(node: Node, kept_by: str, networks: Sequence[str]) -> list[str]:
-    """Networks that no operator's zone contains. Raises PlanError for one that is refused."""
+    """Networks that are not in a zone of the operator. Raises PlanError if such a zone refuses
+    one.
+    """
     sources = zones(node.look, "sources") if kept_by == FIREWALLD and networks else []
     others = [each for each in sources if each[0] != "trusted"]
     taken = {network: each for network in networks for each in bound(others, network)}

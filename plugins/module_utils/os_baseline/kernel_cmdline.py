@@ -1,10 +1,11 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Arguments of the kernel command line: configured for the next boot, compared with this one.
+"""Arguments of the kernel command line: configured for the next boot, compared with the running
+ones.
 
-They are configured in GRUB's drop-in, or in grubby's entries. Nothing reboots here: an argument
-that is configured but not running is recorded as a reason to reboot. Several layers have arguments.
-An argument is removed only if a layer added it and no other layer needs it; one file records who
-added which.
+They are configured in GRUB's drop-in, or in grubby's entries. Nothing here reboots: an argument
+that is configured but not in effect is recorded as a reason to reboot. Several layers have
+arguments. An argument is removed only if a layer added it and no other layer needs it; one file
+records who added which.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def running(node: Node) -> list[str]:
 
 
 class BootLoader(Protocol):
-    """Where a node configures its kernel's arguments."""
+    """The boot loader configuration in which a node sets its kernel's arguments."""
 
     @property
     def exclusive(self) -> bool:
@@ -59,7 +60,7 @@ class BootLoader(Protocol):
         """Plan the files that contain `arguments`."""
 
     def stale(self) -> bool:
-        """Return whether entries are older than the files that they are made from."""
+        """Return whether the entries are older than the files from which they are generated."""
 
     def configure(self, add: Sequence[str], remove: Sequence[str]) -> None:
         """Change the entries."""
@@ -69,8 +70,8 @@ class BootLoader(Protocol):
 class Grub:
     """Debian and Ubuntu: a drop-in that sorts after all others, then update-grub.
 
-    It appends to the variable that comes last on the command line, so that ours win. Recovery
-    entries do not use that variable, so that a bad argument leaves a way back.
+    It appends to the variable that comes last on the command line, so that its arguments take
+    precedence. Recovery entries do not use that variable, so a bad argument does not affect them.
     """
 
     node: Node
@@ -142,7 +143,7 @@ BOOT_LOADERS: Mapping[str, Callable[[Node], BootLoader]] = {
     "usr/sbin/grubby": Grubby,
     "usr/sbin/update-grub": Grub,
 }
-"""By the program that configures them; the first program found decides."""
+"""Boot loaders by the program that configures them; the first program found decides."""
 
 
 def boot_loader(node: Node) -> Optional[BootLoader]:
@@ -177,7 +178,7 @@ class KernelArguments:
         missing = [x for x in self.arguments if not all(x in entry for entry in entries)]
         self.dropped = [x for x in owned if x not in self.arguments and x not in shared]
         leaving = [x for x in self.dropped if any(x in entry for entry in entries)]
-        # An argument that the operator configured is not ours.
+        # An argument configured by the operator is not managed here.
         ours = {*owned, *shared, *missing}
         added = [x for x in self.arguments if x in ours or loader.exclusive]
         files = loader.files(_line({**others, node.layer: self.arguments}))
@@ -206,7 +207,7 @@ class KernelArguments:
         return Step("kernel arguments of the next boot", before, after, configure)
 
     def _agree(self, layer: str, others: Mapping[str, Sequence[str]]) -> None:
-        """Raise PlanError if another layer has another value of an argument."""
+        """Raise PlanError if another layer requires a different value of an argument."""
         findings = [
             f"kernel_arguments: {wanted} is wanted here, and the layer {other} has {theirs} on the "
             f"kernel command line: leave it out of the variables of {other} or of {layer}, then "
@@ -264,7 +265,7 @@ class KernelArguments:
 
 
 def _in_all(entries: Sequence[Sequence[str]], argument: str) -> bool:
-    """Return whether every entry has the argument, and there is one."""
+    """Return whether there are entries and all have the argument."""
     return bool(entries) and all(argument in entry for entry in entries)
 
 
@@ -289,7 +290,7 @@ def owned_by_layer(node: Node) -> dict[str, list[str]]:
 def _others(
     owners: Mapping[str, Sequence[str]], layer: str, loader: BootLoader
 ) -> dict[str, list[str]]:
-    """Return other layers' arguments, as far as the boot loader has them."""
+    """Return the other layers' arguments that the boot loader has."""
     return {
         other: [argument for argument in arguments if loader.holds(argument)]
         for other, arguments in owners.items()
@@ -298,7 +299,7 @@ def _others(
 
 
 def _line(layers: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the arguments of all layers, in an order that is the same in every layer."""
+    """Return the arguments of all layers, in the same order whichever layer asks."""
     return [*dict.fromkeys(argument for layer in sorted(layers) for argument in layers[layer])]
 
 

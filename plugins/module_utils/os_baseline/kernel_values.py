@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Kernel settings, now and at every boot: parameters, hugepages, governor.
+"""Kernel settings, applied now and at every boot: parameters, hugepages, governor.
 
-Parameters (/proc/sys) are in a sysctl.d file. tmpfiles.d writes values under /sys early in the
-boot, when hugepages are easiest to allocate; a oneshot unit writes them again after the drivers
-are loaded, as a CPU frequency driver may load late.
+Parameters (/proc/sys) are in a sysctl.d file. tmpfiles.d writes values under /sys early during
+boot, when hugepages are easiest to allocate; a oneshot unit writes them again after the drivers are
+loaded, as a CPU frequency driver may load late.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ INITIAL_NAMESPACE_ONLY = (
     "net/ipv4/udp_mem",
     "net/ipv4/route/*",
 )
-"""Keys of net.* that, on some kernels, only the host's own network namespace has."""
+"""Keys of net.* that on some kernels exist only in the host's own network namespace."""
 TMPFILES = f"etc/tmpfiles.d/{NAME}.conf"
 UNIT = f"{NAME}-sysfs.service"
 UNIT_FILE = f"etc/systemd/system/{UNIT}"
@@ -89,7 +89,7 @@ def parse(text: str, name: str) -> list[SysctlSetting]:
 
 
 def overridden(root: Path, wanted: Mapping[str, str]) -> list[SysctlSetting]:
-    """Settings in files read after SYSCTL_FILE that give one of its keys another value."""
+    """Settings in files read after SYSCTL_FILE that override one of its keys."""
     by_name: dict[str, Path] = {}
     for directory in SEARCH:
         for path in (root / directory).glob("*.conf"):
@@ -155,7 +155,7 @@ class Sysctls:
         return [(key, tidy(value)) for key, value in self.values.items()]
 
     def _excuse(self, node: Node, key: str) -> str:
-        """Why `key` cannot be set on this node, or nothing."""
+        """Why `key` cannot be set on this node, or None."""
         path, name = _path(node, key), slashed(key)
         if node.container is not None:
             if not name.startswith("net/"):
@@ -208,7 +208,7 @@ class Write:
         return {path: value for path, value in self.found(node).items() if value != self.value}
 
     def summary(self, node: Node) -> Optional[str]:
-        """The present value if all files agree, otherwise a file with a different value."""
+        """The current value if all files agree, otherwise a file with a different value."""
         found = self.found(node)
         values = sorted(set(found.values()))
         if len(values) <= 1:
@@ -230,7 +230,9 @@ class Write:
         )
 
     def waits_for_reboot(self, node: Node) -> bool:
-        """Tried since this boot: another attempt in every run would always report a change."""
+        """Whether it was tried since this boot: another attempt in every run would always report a
+        change.
+        """
         wanted = self.reason(node)
         return self.boot_helps and any(
             known.same_wish(wanted) and known.boot_id == node.boot_id for known in node.rebooted_for

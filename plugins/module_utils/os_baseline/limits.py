@@ -21,19 +21,19 @@ ITEMS = {
     "nofile": ("Max open files", 1),
     "nproc": ("Max processes", 1),
 }
-"""Names in /proc/PID/limits, and bytes (or pieces) of one PAM unit."""
+"""Names in /proc/PID/limits, with the size of PAM's unit in bytes (or 1 for counts)."""
 
 
 @dataclass(frozen=True)
 class Limit:
-    """One limit, for soft and hard, in PAM's unit."""
+    """One limit, both soft and hard, in PAM's unit."""
 
     name: str
     pam: str
 
     @property
     def kernel(self) -> str:
-        """In bytes or pieces, as in /proc/PID/limits."""
+        """In bytes, or a count, as in /proc/PID/limits."""
         return self.pam if self.pam == UNLIMITED else str(int(self.pam) * ITEMS[self.name][1])
 
     @property
@@ -65,7 +65,7 @@ def from_options(values: Mapping[str, Any]) -> list[Limit]:
 
 
 def chosen(limits: Sequence[Limit], names: Sequence[str]) -> list[Limit]:
-    """The limits with these names."""
+    """Look up limits by name."""
     strange = sorted(set(names) - {limit.name for limit in limits})
     if strange:
         raise PlanError(f"service_limits: {', '.join(strange)}: not among the limits")
@@ -83,7 +83,7 @@ def parse_proc(text: str) -> dict[str, tuple[str, str]]:
 
 
 def excuse(node: Node, limit: Limit) -> str:
-    """Why this node cannot have the limit, or nothing.
+    """Why this node cannot have the limit, or None.
 
     A container that may not raise its own limits must not be configured with higher ones:
     pam_limits would fail, and every login with it.
@@ -97,7 +97,7 @@ def excuse(node: Node, limit: Limit) -> str:
 
 
 def shown(found: Optional[tuple[str, str]]) -> Optional[str]:
-    """One value if soft and hard are equal, otherwise both."""
+    """One value if the soft and hard limits are equal, otherwise both."""
     if found is None:
         return None
     return found[0] if found[0] == found[1] else f"soft {found[0]}, hard {found[1]}"
@@ -110,8 +110,9 @@ DOMAINS = ("*", "root")
 
 @dataclass(frozen=True)
 class SessionLimits:
-    """limits.d, applied by PAM and verified in a session of `user`, or of `nobody` before that
-    account exists."""
+    """A file in limits.d, applied by PAM and verified in a session of `user`, or of `nobody` until
+    that account exists.
+    """
 
     limits: Sequence[Limit]
     user: str = "nobody"

@@ -33,11 +33,11 @@ UBUNTU_POOLS, SOURCES = "usr/share/chrony/ubuntu-ntp-pools.sources", "/etc/chron
 BLOCK = "time servers"
 RUNNING = "enabled, active"
 MAX_LISTED_PACKAGES = 5
-"""Packages named in a check."""
+"""Maximum number of packages named in a check."""
 
 
 def with_servers(text: str, servers: Sequence[str], folder: str = "") -> str:
-    """chrony.conf with only these servers; without any, as the distribution ships it.
+    """chrony.conf with only these servers; if there are none, as the distribution ships it.
 
     `folder`: directory with the distribution's servers, if chrony.conf has none.
     """
@@ -52,7 +52,9 @@ def with_servers(text: str, servers: Sequence[str], folder: str = "") -> str:
 
 @dataclass(frozen=True)
 class ChronyClock:
-    """Without `servers` the distribution's stay. `wait_s` bounds the first synchronisation."""
+    """Without `servers`, the distribution's stay. `wait_s` limits the wait for the first
+    synchronisation.
+    """
 
     servers: Sequence[str] = ()
     max_offset_s: float = 0.1
@@ -138,7 +140,7 @@ ABSENT = "not installed"
 
 @dataclass(frozen=True)
 class Irqbalance:
-    """On; or off if the operator pins the interrupts of NICs."""
+    """irqbalance: on, or off if the operator pins the interrupts of NICs."""
 
     running: bool
 
@@ -176,11 +178,13 @@ def _irqbalance(node: Node) -> str:
 FSTAB = "etc/fstab"
 GENERATED = "run/systemd/generator*/*.swap"
 ZRAM_UNITS = ("zramswap.service", "zram-config.service")
-"""Of zram-tools (Debian, Ubuntu) and zram-config (Ubuntu); zram-generator creates swap units."""
+"""Services of zram-tools (Debian, Ubuntu) and zram-config (Ubuntu); zram-generator creates swap
+units.
+"""
 
 
 def swaps(node: Node) -> dict[str, int]:
-    """KiB in use of each device in /proc/swaps."""
+    """KiB in use on each device in /proc/swaps."""
     rows = [line.split() for line in (node.read("proc/swaps") or "").splitlines()[1:]]
     return {row[0].replace("\\040", " "): int(row[3]) for row in rows if row}
 
@@ -265,15 +269,16 @@ def _masked(node: Node, unit: str) -> bool:
 
 
 class Dpkg:
-    """Packages of others that an interrupted dpkg left unfinished are reported only. Those of a
-    software set are finished by its layer, which runs later."""
+    """Foreign packages that an interrupted dpkg left unfinished are only reported. Those of a
+    software set are completed by its layer, which runs later.
+    """
 
     def plan(self, node: Node) -> Plan:
         return Plan()
 
     def verify(self, node: Node) -> Verdict:
         database = node.read(dpkg.STATUS)
-        if database is None:  # dnf continues after an interruption
+        if database is None:  # dnf can continue after an interruption
             return Verdict()
         half, sets = dpkg.unfinished(database), dpkg.pinned(node.root)
         left = [f"{name} ({state})" for name, state in half.items() if name not in sets]

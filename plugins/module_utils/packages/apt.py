@@ -40,7 +40,7 @@ ENVIRONMENT = {
     "DEBIAN_PRIORITY": "critical",
     "APT_LISTCHANGES_FRONTEND": "none",
     "UCF_FORCE_CONFFOLD": "1",
-    "NEEDRESTART_SUSPEND": "1",  # needrestart would restart services while the layer still acts
+    "NEEDRESTART_SUSPEND": "1",  # needrestart would restart services during the run
 }
 KEEP_CONFFILES = ("--force-confdef", "--force-confold")
 STRICT = (  # overrides a weaker apt.conf
@@ -87,7 +87,7 @@ _REMV = re.compile(r"(?:Remv|Purg) (\S+) \[(\S+)\]")
 _ACQUIRE = re.compile(r'^Acquire::(http\S+) "(.+)";$', re.MULTILINE)
 _TARGET = "$(REPO_URI)|$(ORIGIN)|$(LABEL)|$(SUITE)|$(CODENAME)"
 _LOCKS = ("var/lib/dpkg/lock-frontend", "var/lib/apt/lists/lock")
-"""apt holds the first lock for its whole run; dpkg holds it while it runs."""
+"""apt holds the first lock during its whole run, dpkg the second one while it runs."""
 SOURCES, KEYRINGS = "etc/apt/sources.list.d", "etc/apt/keyrings"
 
 
@@ -113,7 +113,7 @@ class Apt(Manager):
         self._view: Optional[AptView] = None
         self._known: Optional[dpkg.DpkgState] = None
         self._unmet: Optional[dict[str, str]] = None
-        self._unrepaired = ""  # reason why `repair` left a package of the set to `apply`
+        self._unrepaired = ""  # the reason why `repair` left a package of the set to `apply`
 
     def forget(self) -> None:
         self._view = self._known = self._unmet = None
@@ -230,7 +230,7 @@ class Apt(Manager):
         return [_location(base, words) for base in bases]
 
     def refresh(self) -> None:
-        """Fetch one repository after another, so that a failure names its repository."""
+        """Fetch the repositories one by one, so that a failure names its repository."""
         self._view = None
         for repository in self.wanted.repositories:
             source = self.definition_path(repository.name)
@@ -262,9 +262,9 @@ class Apt(Manager):
         return self._solve(exact, remove, self._view.words())
 
     def _bound(self, pins: Mapping[str, str]) -> dict[str, str]:
-        """Dependencies of `pins` that accept exactly one version, at any depth.
+        """Dependencies of `pins`, at any depth, that accept exactly one version.
 
-        Without pins for them apt takes their newest version, which then conflicts.
+        Without pins for them, apt takes their newest version, which then conflicts.
         """
         bound: dict[str, str] = {}
         todo = dict(pins)
@@ -319,15 +319,15 @@ class Apt(Manager):
             raise PackageError(self._cause(str(error))) from error
 
     def _cause(self, why: str) -> str:
-        """The cause of the failed repair, if `why` only follows from it."""
+        """The cause of the failed repair, if `why` is only a consequence of it."""
         before = self._unrepaired
         return before if before and AFTERWARDS.search(why) else why
 
     def _install(self, exact: Mapping[str, str], remove: Sequence[str]) -> list[str]:
         """Arguments of apt-get.
 
-        A broken package that already has the desired version is no upgrade for apt, so it is named
-        for reinstallation.
+        For apt, a broken package that already has the desired version needs no upgrade, so it is
+        named for reinstallation.
         """
         at = {**self.pinned(), **exact}
         broken = {name: at[name] for name in self._state().unfinished if at.get(name)}
@@ -358,10 +358,10 @@ class Apt(Manager):
         return dpkg.pinned(self.root, layer)
 
     def _preferred(self) -> dict[str, str]:
-        """Package pattern to the release fields of its preferred repository.
+        """Maps a package pattern to the release fields of its preferred repository.
 
-        Without metadata (lists were cleaned) the file's present values stay. A repository of
-        another layer has its record in that layer's preferences, which apply to the whole node.
+        Without metadata (lists were cleaned), the file's current values stay. The record for
+        another layer's repository is in that layer's preferences, which apply to the whole node.
         """
         path = self._pins_path(self.layer)
         known = dpkg.preferred_of(path.read_text(encoding="utf-8") if path.exists() else "")
@@ -374,7 +374,7 @@ class Apt(Manager):
         return {pattern: term for pattern, term in found.items() if term}
 
     def _terms(self) -> dict[str, str]:
-        """Site to the release fields by which a pin selects it."""
+        """Maps a site to the release fields by which a pin selects it."""
         argv = ["apt-get", *self._words(), "indextargets", "--format", _TARGET]
         terms = {}
         for line in self.run([*argv, "Created-By: Packages"], check=False).stdout.splitlines():
@@ -412,7 +412,7 @@ class Apt(Manager):
         """Finish packages that are unpacked or configured.
 
         A package of the set that must be unpacked again is left to `apply`, which installs the
-        version that is desired now instead of the one that failed.
+        version desired now instead of the one that failed.
         """
         self.forget()
         first = self.run(["dpkg", *KEEP_CONFFILES, "--configure", "-a"], check=False)
@@ -435,7 +435,7 @@ class Apt(Manager):
 
 
 class AptView:
-    """A view of apt with different pins and holds, by options that name temporary files.
+    """A view of apt with different pins and holds, through options that name temporary files.
 
     The files are removed with the object.
     """
@@ -461,7 +461,7 @@ class AptView:
         )
 
     def pin(self, text: str, instead_of: str) -> None:
-        """Replace one pin file of the node by `text`; other pin files stay in force."""
+        """Replace one of the node's pin files with `text`; the others stay in force."""
         here = self.where / "preferences"
         for path in here.iterdir():
             path.unlink()
@@ -471,7 +471,7 @@ class AptView:
         (here / "00-planned.pref").write_text(text, encoding="utf-8")
 
     def release(self, names: Iterable[str]) -> None:
-        """Hide the holds of `names` from apt, by a copy of dpkg's database."""
+        """Hide the holds on `names` from apt, using a copy of dpkg's database."""
         path = self._root / "var/lib/dpkg/status"
         text = path.read_text(encoding="utf-8", errors="surrogateescape")
         free = frozenset(names)
@@ -491,7 +491,7 @@ def _released(stanza: str, names: frozenset[str]) -> str:
 
 
 def _location(base: str, words: Mapping[str, str]) -> Location:
-    """One address, with the settings of apt-transport-http(1) and apt-transport-https(1).
+    """One address, with the settings described in apt-transport-http(1) and apt-transport-https(1).
 
     A repository with settings that this module cannot imitate (proxy auto-detection, a proxy that
     does not speak HTTP, no verification) is not required to respond.

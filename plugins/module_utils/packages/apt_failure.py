@@ -19,7 +19,7 @@ BEGINS = re.compile(
     r"(?:Preparing to unpack|Unpacking|Setting up|Removing|Purging configuration files for"
     r"|Processing triggers for) (\S+) "
 )
-"""Start of a package or of its archive."""
+"""Line that starts the output about a package or its archive."""
 ARCHIVE = re.compile(r"(?:\d+-)?([^_]+)_[^_]+_[^_]+\.deb")
 """apt numbers the archives of a large transaction."""
 NOISE = (
@@ -32,7 +32,7 @@ NOISE = (
 """Progress, a missing terminal, and Ubuntu's crash reporter."""
 REMOVED = re.compile(r"will be REMOVED:\n((?: .*\n)+)")
 HEADING = re.compile(r"dpkg: error processing (?:package|archive) (\S+) \(--\w+\):")
-"""Not at the start of a line if a prompt precedes it."""
+"""It is not at the start of a line if a prompt precedes it."""
 ERROR = re.compile(
     r"^(?:E: |Error: |dpkg: un|dpkg: error(?! processing)"
     r"|(?:W|Warning): .*(?:GPG error|signature verification)).*(?:\n .*)*",
@@ -42,16 +42,16 @@ ERROR = re.compile(
 unsigned repository is a warning."""
 SUMMARY = re.compile(r"(?:E|Error): Sub-process \S+ returned an error code")
 SCRIPT = "subprocess"
-"""In dpkg's line about a failed script, which printed the cause."""
+"""Text in dpkg's line about a failed script, which has printed the cause."""
 FOLLOWS = "dependency problems"
-"""The package only waits for another package."""
+"""Text about a package that only waits for another one."""
 TELLS = re.compile(
     r"error|fail|fatal|cannot|denied|unable|no space|no such|not found|consult", re.I
 )
 UNMET = re.compile(r"unmet dependencies|Unsatisfied dependencies")
 """As apt 2 and apt 3 write it."""
 LAST_LINES, MAX_LINES, MAX_CHARACTERS = 3, 10, 2500
-"""Lines kept of a failed script, lines kept per package, and characters in total."""
+"""Limits: lines of a failed script, lines per package, and characters in total."""
 MAKE_LOG = re.compile(r"(var/lib/dkms/\w[\w.+~-]*/\w[\w.+~-]*/(?:build|log)/make\.log)")
 BUILD_ERROR = re.compile(r"\berror:|\bfatal|\*\*\*", re.IGNORECASE)
 """Errors of compilers and make."""
@@ -92,7 +92,7 @@ class Failed:
     found: list[str] = field(default_factory=list)
 
     def lines(self, elsewhere: Sequence[str]) -> list[str]:
-        """dpkg's lines about it. `elsewhere`: lines of its script on the other stream."""
+        """dpkg's lines about the package. `elsewhere`: lines of its script on the other stream."""
         said = list(dict.fromkeys([*elsewhere, *self.said]))
         telling = [line for line in said if TELLS.search(line)]
         rest = [line for line in said[-LAST_LINES:] if line not in telling]
@@ -102,7 +102,7 @@ class Failed:
 
 
 def refusal(result: Result, root: Path = Path("/")) -> str:
-    """The failure in one line. `root`: where the logs that DKMS names are."""
+    """The failure as one line. `root`: the directory below which the logs that DKMS names are."""
     printed = [_sections(text) for text in (result.stdout, result.stderr)]
     failed = [each for _said, found in printed for each in found]
     causes = [each for each in failed if not any(FOLLOWS in line for line in each.found)]
@@ -120,7 +120,7 @@ def refusal(result: Result, root: Path = Path("/")) -> str:
     found = "; ".join([*lines, *unmet(text), *errors])
     if not found:
         return f"exit status {result.rc}: {one_line(output(result, 1500)) or 'no output'}"
-    # Each section is bounded, so that none displaces another.
+    # The length of each section is limited, so that none displaces another.
     return ". ".join([shortened(found, MAX_CHARACTERS), *_logs(text, root), *_remedies(text)])
 
 
@@ -178,7 +178,7 @@ def _logs(text: str, root: Path) -> Iterator[str]:
 
 
 def build_errors(log: Sequence[str]) -> list[str]:
-    """The first errors of a build, otherwise its last lines; a log ends with lines of make."""
+    """The first errors of a build, otherwise its last lines, as a log ends with lines of make."""
     errors = [line for line in log if BUILD_ERROR.search(line)] or log[-LAST_LINES:]
     return [one_line(line) for line in errors[:LAST_LINES]]
 

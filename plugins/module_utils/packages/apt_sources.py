@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Other definitions of the set's repositories, in both formats of sources.list(5).
 
-apt reads no repository while two definitions of the same one name different keys, as after an
-installation of NVIDIA's cuda-keyring (NVIDIA/cuda-repo-management issue 4). The other definition is
-disabled; its text stays.
+apt reads no repository at all while two definitions of one repository name different keys, as after
+an installation of NVIDIA's cuda-keyring (NVIDIA/cuda-repo-management issue 4). The other definition
+is disabled; its text stays.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from .package import OURS
 
 MAIN, PARTS = "etc/apt/sources.list", "etc/apt/sources.list.d"
 FLAT = "/"
-"""Suite of the set's repositories. Another suite of the same address is another repository."""
+"""Suite of the set's repositories. A different suite at the same address is a different
+repository.
+"""
 WHY = "# Turned off: baremetal.mpi_roce defines this repository, with the key of its software set."
 _ONE_LINE = re.compile(r"\s*deb(-src)?\s+(\[[^\]]*\]\s*)?(?P<address>\S+)\s+(?P<suite>\S+)")
 _FIELD = re.compile(r"^(?P<name>[A-Za-z-]+):(?P<value>.*(?:\n[ \t].*)*)", re.MULTILINE)
 _OFF = ("no", "false", "without", "off", "disable", "0")
-"""False values of apt (StringToBool)."""
+"""Values that apt takes as false (StringToBool)."""
 
 
 def address(url: str) -> str:
@@ -55,7 +57,7 @@ def twice(others: Sequence[FilePlan]) -> str:
 
 
 def turned_off(path: Path, text: str, addresses: Collection[str]) -> str:
-    """The text of a definition without these repositories."""
+    """The text of a definition file without these repositories."""
     if path.suffix == ".sources":
         return re.sub(r"(?:^.+\n?)+", lambda it: _stanza(it.group(), addresses), text, flags=re.M)
     return "".join(_line(line, addresses) for line in text.splitlines(keepends=True))

@@ -39,12 +39,12 @@ from .rpm import Rpm, split
 from .versionlock import CONFIGURATION, VersionLock
 
 INTERPRETER = "/usr/bin/python3"
-"""The Python of dnf on EL, which has dnf's libraries."""
+"""dnf's Python on EL, which has dnf's libraries."""
 READ_TIMEOUT_S = 120.0
 SOLVE_TIMEOUT_S = 1200.0
-"""Includes fetching the metadata of every repository."""
+"""Time limit that includes fetching the metadata of every repository."""
 APPLY_TIMEOUT_S = 7200.0
-"""Includes packages that build kernel modules during installation."""
+"""Time limit that includes building kernel modules during installation."""
 DEFINITIONS, KEYS = "etc/yum.repos.d", "etc/pki/rpm-gpg"
 MODULES = "etc/dnf/modules.d"
 
@@ -64,7 +64,7 @@ class DnfManager(Manager):
         self.locks = VersionLock(root, plugin_paths)
         self._directory: Optional[tempfile.TemporaryDirectory[str]] = None
         self._known: dict[str, list[tuple[str, str]]] = {}
-        """Package to (version, repository)."""
+        """Maps a package to (version, repository)."""
 
     # Interruptions
 
@@ -94,7 +94,8 @@ class DnfManager(Manager):
         killed = self._rpm.killed()
         if not killed:
             return
-        # With the streams that are enabled now; those of a new set are switched after this.
+        # Uses the streams that are enabled now; streams are switched to those of a new set
+        # afterwards.
         request = {"packages": [[each.name, each.evr, each.arch] for each in killed], "streams": {}}
         missing = self._ask("reinstall", request, APPLY_TIMEOUT_S, writes=True)["missing"]
         if missing:
@@ -168,8 +169,8 @@ class DnfManager(Manager):
     def installed(self) -> Mapping[str, str]:
         """Installed packages; of several versions (kernels) the set's, otherwise the newest.
 
-        If the set's version can be installed in parallel, the package counts as not installed: a
-        newer version is no reason for a refusal.
+        If the set's version can be installed in parallel, the package counts as not installed, so
+        that a newer version is no reason for a refusal.
         """
         there = self._rpm.versions()
         found = {name: self._newest([one.evr for one in same]) for name, same in there.items()}
@@ -189,7 +190,7 @@ class DnfManager(Manager):
         return newest
 
     def _fitting(self, package: WantedPackage, found: Iterable[str]) -> str:
-        """The newest version that satisfies the set, or nothing."""
+        """The newest version that satisfies the set, or None."""
         good = [each for each in found if satisfied(package, each)]
         return self._newest(good) if good else ""
 
@@ -267,7 +268,7 @@ class DnfManager(Manager):
     # Pins: versionlock
 
     def pin_file(self, pins: Mapping[str, str]) -> FilePlan:
-        """The lock list, with every installed version of packages that the set only holds.
+        """The lock list, including every installed version of packages that the set only holds.
 
         Raises PackageError if dnf would ignore the list.
         """
@@ -309,7 +310,7 @@ class DnfManager(Manager):
     def _private(self) -> Path:
         """Directory for dnf's state, log and lock list while planning.
 
-        Metadata go to the node's cache.
+        Metadata are stored in the node's cache.
         """
         if self._directory is None:
             self._directory = tempfile.TemporaryDirectory(prefix=OURS)
@@ -380,7 +381,7 @@ def _change(item: Mapping[str, str]) -> PackageChange:
 
 
 def enabled_streams(root: Path) -> dict[str, str]:
-    """Module to its enabled stream."""
+    """Maps a module to its enabled stream."""
     found = {}
     for path in sorted((root / MODULES).glob("*.module")):
         parser = configparser.ConfigParser(interpolation=None, strict=False)

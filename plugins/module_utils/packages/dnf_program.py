@@ -32,11 +32,11 @@ OURS = "baremetal-mpi-roce-"
 WRITING = ["subscription-manager", "product-id", "upload-profile"]
 """Plugins that write on the node even if nothing is installed; off while planning."""
 INTERACTIVE = ["show-leaves"]
-"""Plugins that fail outside dnf's command line."""
+"""Plugins that fail outside the dnf command."""
 
 
 class DnfRefusedError(Exception):
-    """The request cannot be met; the text is the reason."""
+    """The request cannot be fulfilled; the text is the reason."""
 
 
 class DnfSession:
@@ -94,7 +94,7 @@ class DnfSession:
         self.enable_streams()
 
     def hide_other_releases(self) -> None:
-        """Hide all other versions of packages that have a version of the set."""
+        """Hide all other versions of packages for which the set has a version."""
         available = self.base.sack.query().available()
         ours = [repo.id for repo in self.base.repos.iter_enabled() if repo.id.startswith(OURS)]
         versions = set(self.request["versions"])
@@ -111,7 +111,7 @@ class DnfSession:
         self.mark()
 
     def enable_streams(self) -> None:
-        """Enable streams in memory; only actions that write save them."""
+        """Enable streams in memory; only writing actions save them."""
         wanted = self.request.get("streams", {})
         if not wanted:
             return
@@ -195,7 +195,7 @@ class DnfSession:
         for package in packages:
             result, message = self.base.package_signature_check(package)
             if result == 1 and not package.repoid.startswith(OURS):
-                # As `dnf -y` does for a repository whose key file is on the node.
+                # Like `dnf -y` for a repository whose key file is on the node.
                 self.base.package_import_key(package)
                 result, message = self.base.package_signature_check(package)
             if result:
@@ -208,7 +208,7 @@ class DnfSession:
             raise DnfRefusedError("; ".join(bad))
 
     def transact(self) -> None:
-        """Run the transaction. Unlike for dnf, a failed scriptlet is an error."""
+        """Run the transaction. Unlike in dnf, a failed scriptlet is an error."""
         errors: list[str] = []
         lines = self.errors.lines
 
@@ -265,7 +265,7 @@ def refresh(request: dict[str, Any]) -> dict[str, Any]:
             if repo.id in request["repositories"]:
                 try:
                     with session.dnf.lock.build_metadata_lock(session.base.conf.cachedir, False):
-                        # libdnf trusts every key it ever imported, also a replaced one.
+                        # libdnf trusts every key that it ever imported, even one that was replaced.
                         end_agent(keys_of(repo))
                         shutil.rmtree(keys_of(repo), ignore_errors=True)
                         repo._repo.expire()
@@ -276,7 +276,9 @@ def refresh(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def keys_of(repo: Any) -> Path:
-    """Directory of libdnf's keys for metadata. Kept, as dnf asks about each missing key."""
+    """Directory of libdnf's keys for metadata. It is retained, as dnf asks about each missing
+    key.
+    """
     return Path(repo._repo.getCachedir(), "pubring")
 
 
@@ -289,7 +291,9 @@ def end_agent(keys: Path) -> None:
 
 
 def locations(request: dict[str, Any]) -> dict[str, Any]:
-    """Addresses and settings of repositories and of further `urls`, without fetching."""
+    """Addresses and settings of the repositories and of further `urls`, without fetching
+    anything.
+    """
     with closing(DnfSession(request, writes=False)) as session:
         repos = [(repo, repo.baseurl) for repo in session.base.repos.iter_enabled()]
         repos += [(session.base.conf, [url]) for url in request["urls"]]
@@ -356,7 +360,7 @@ def switch(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def reinstall(request: dict[str, Any]) -> dict[str, Any]:
-    """Reinstall packages to rerun their scriptlets; `missing` are in no repository."""
+    """Reinstall packages to rerun their scriptlets; `missing` lists those in no repository."""
     missing = []
     with closing(DnfSession(request, writes=True)) as session:
         session.fill()

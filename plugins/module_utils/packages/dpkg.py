@@ -26,7 +26,7 @@ _STATUS_LINES = re.compile(r"^Package: (\S+)\nStatus: (.*)$", re.MULTILINE)
 """dpkg writes both fields in this order."""
 _NAME = re.compile(r"^\s*([a-z0-9][a-z0-9+.-]*)")
 _RELEASE = re.compile(r"-\d+\.\d+\.\d+")
-"""Release of a kernel in a package name: linux-image-6.8.0-79-generic."""
+"""Kernel release in a package name: linux-image-6.8.0-79-generic."""
 _EXACTLY = re.compile(r"\s*([a-z0-9][a-z0-9+.-]*)(?::\w+)?\s*\(=\s*(\S+)\)\s*")
 
 
@@ -38,9 +38,9 @@ class DpkgState:
     held: set[str] = field(default_factory=set)
     unfinished: dict[str, str] = field(default_factory=dict)
     needed: dict[str, list[list[str]]] = field(default_factory=dict)
-    """Package to its dependencies, each a list of alternatives."""
+    """Maps a package to its dependencies, each a list of alternatives."""
     provided: dict[str, list[str]] = field(default_factory=dict)
-    """Virtual package to its providers."""
+    """Maps a virtual package to its providers."""
 
     def needs(self, names: Iterable[str]) -> frozenset[str]:
         """Installed packages that `names` depend on, at any depth."""
@@ -55,11 +55,11 @@ class DpkgState:
         return frozenset(seen.difference(start))
 
     def bringing(self, patterns: Sequence[str]) -> frozenset[str]:
-        """Installed packages that depend on a package matching `patterns`, at any depth.
+        """Installed packages that depend, at any depth, on a package matching `patterns`.
 
-        An upgrade of such a package brings the next kernel. A package with a kernel release in its
-        name stays with that kernel. A dependency with alternatives
-        (`linux-headers-generic | linux-headers`) brings no kernel.
+        Upgrading such a package installs the next kernel. A package with a kernel release in its
+        name stays with that kernel. A dependency with alternatives (`linux-headers-generic |
+        linux-headers`) installs no kernel.
         """
         names = {x for groups in self.needed.values() for x in chain(*groups)}
         found = new = {x for x in names if any(fnmatchcase(x, pattern) for pattern in patterns)}
@@ -110,7 +110,7 @@ def unfinished(database: str) -> dict[str, str]:
 
 
 def owner_of(path: str, text: str) -> str:
-    """Package of a file, from `dpkg-query -S`, which also lists diversions."""
+    """Package that owns a file, from `dpkg-query -S`, which also lists diversions."""
     for line in text.splitlines():
         names, _colon, found = line.partition(": ")
         if found == path and not names.startswith("diversion by"):
@@ -125,18 +125,18 @@ def _named(relations: str) -> list[str]:
 
 
 def exactly(relations: str) -> dict[str, str]:
-    """Packages that a relations field accepts at one version only (`libfoo (= 1.0-1)`)."""
+    """Packages of which a relations field accepts only one version (`libfoo (= 1.0-1)`)."""
     found = (_EXACTLY.fullmatch(each) for each in relations.split(","))
     return {match.group(1): match.group(2) for match in found if match}
 
 
-# Pins: the only version that a package may have, and its repository.
+# Pins: the only version allowed for a package, and its repository.
 
 PREFERENCES = "etc/apt/preferences.d"
 PINS = f"00-{NAME}-"
 """Sorts first in its directory: of two records for one package, apt obeys the first."""
 EXACT = 1001
-"""Above 1000 the version is the candidate even if a newer one is installed."""
+"""Above 1000, a version is the candidate even if a newer one is installed."""
 NEVER = -1
 """Other versions are never candidates, neither as an upgrade nor as a dependency."""
 PREFERRED = 600
@@ -151,8 +151,8 @@ def render_pins(
 ) -> str:
     """The text of a pin file.
 
-    `preferred`: package pattern to a pin of its repository (`release o=NVIDIA`). `versions` are
-    preferred for every package. Of two records that match a version apt obeys the first.
+    `preferred` maps a package pattern to a pin of its repository (`release o=NVIDIA`). `versions`
+    are preferred for every package. Of two records that match a version, apt obeys the first.
     """
     records = []
     for name, version in sorted(pins.items()):
@@ -168,12 +168,12 @@ def render_pins(
 
 
 def pins_of(text: str) -> dict[str, str]:
-    """The pins in a text of `render_pins`."""
+    """Parse the pins from a text made by `render_pins`."""
     return {name: pin.split(None, 1)[1] for name, pin in _records(text, EXACT)}
 
 
 def pinned(root: Path, layer: str = "") -> dict[str, str]:
-    """Pins on the node, of one layer or of all layers."""
+    """The pins on the node, of one layer or of all layers."""
     pins: dict[str, str] = {}
     for path in sorted((root / PREFERENCES).glob(f"{PINS}{layer or '*'}.pref")):
         pins.update(pins_of(path.read_text(encoding="utf-8")))

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A package set on one node: plan it, install it as one step of core.engine, read it back."""
+"""A package set on one node: planned, installed as one step of core.engine, and read back."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Installer:
     allow_downgrade: bool = False
 
     def step(self, plan: PackagePlan, name: str, before: str, after: str) -> Step:
-        """Return the step that carries out a plan and restores files if no package changed."""
+        """Return the step that carries out a plan, and restores the files if no package changed."""
         run = Installation(self, plan)
         return Step(name, before, after, run.act, True, shown=plan.diffs(), undo=run.undo)
 
@@ -99,10 +99,10 @@ class Installer:
         }
 
     def _pins(self, plan: PackagePlan) -> dict[str, str]:
-        """Return the set, and those of its dependencies that come from the set's repositories.
+        """Return the set and those of its dependencies that come from the set's repositories.
 
         A dependency that was pinned before stays pinned while it is needed. Packages that the set
-        only holds (the kernel) are pinned if they come in with this change; a hold would block it.
+        only holds (the kernel) are pinned if this change installs them; a hold would block it.
         """
         manager, wanted = self.manager, self.wanted
         after = plan.after(manager.installed())
@@ -120,7 +120,7 @@ class Installer:
     def _released(
         self, pins: Iterable[str], holds: Iterable[str], after: Mapping[str, str]
     ) -> list[str]:
-        """Return the packages that this layer held, and that no layer needs any more."""
+        """Return the packages that this layer held and that no layer needs any longer."""
         manager = self.manager
         others = {name for other in ROLES if other != self.layer for name in manager.pinned(other)}
         gone = set(manager.pinned(self.layer)).difference(pins, holds, others)
@@ -159,7 +159,7 @@ class Installer:
             self.manager.hold(sorted(new))
 
     def settle_pins(self, plan: PackagePlan) -> None:
-        """Pin and hold what the set needs now, and release the rest."""
+        """Pin and hold the packages that the set needs now, and release the rest."""
         manager = self.manager
         installed = manager.installed()
         pins = self._pins(self._as_installed())
@@ -204,7 +204,7 @@ class Installer:
     def _package_checks(
         self, installed: Mapping[str, str], undefined: bool, check_mode: bool
     ) -> Iterable[Check]:
-        """`undefined`: definitions will change, so that offered versions are not known yet."""
+        """`undefined`: definitions will change, so the available versions are not known yet."""
         packages = self.wanted.packages
         optional = [x for x in packages if x.optional and x.name not in installed]
         offered = self.manager.available([package.name for package in optional])
@@ -233,7 +233,7 @@ class Installer:
         yield compare("packages_held", [], unheld, check_mode=check_mode, reason=reason)
 
     def _interruption(self, check_mode: bool) -> Check:
-        """Unfinished packages of others are named, without failing this layer."""
+        """Unfinished foreign packages are named, without failing this layer."""
         name, interrupted = "packages_interrupted", self.manager.interrupted()
         own = "; ".join(self.own(interrupted).values())
         if interrupted and not own:
@@ -315,7 +315,9 @@ class Installation:
         )
 
     def _solve(self) -> None:
-        """Plan again once the solver can be asked: definitions are written, repairs are done."""
+        """Plan again once the solver can be asked, after definitions are written and repairs are
+        done.
+        """
         former, definitions = self.plan, [] if self.plan.solved else list(self.plan.files)
         self._write(definitions)
         plan = self.installer.plan_now({}, fetch=not former.solved)

@@ -22,7 +22,7 @@ WAIT_S = 300.0
 
 
 class PackageError(CommandError):
-    """Packages cannot be planned or changed; the text has the package, the reason, the remedy.
+    """Packages cannot be planned or changed; the text gives the package, the reason and the remedy.
 
     `refusals`: the lines of a refused plan.
     """
@@ -38,11 +38,10 @@ class WantedPackage:
 
     `version`: the upstream version or its beginning (`580.95.05`, `13.0`; see `matches`). Epoch and
     revision (`3:580.95.05-1.el9`, `580.95.05-0ubuntu1`) come from the repository. If empty, the
-    first installation takes the newest version, which is then held.
-    `component`: key of the set that has the version (`driver`, `cuda`), for messages.
-    `follows`: the version belongs to the repository's release. The package is updated to it when
-    another package of the set changes.
-    `optional`: left out, with its component, if no repository has the package.
+    first installation takes the newest version, which is then held. `component`: key in the set
+    that contains the version (`driver`, `cuda`), for messages. `follows`: the version belongs to
+    the repository's release. The package is updated to it whenever another package of the set
+    changes. `optional`: left out, with its component, if no repository has the package.
     """
 
     name: str
@@ -81,7 +80,7 @@ class Stage:
 class Repository:
     """A signed package repository.
 
-    `name` is stable, as files are named after it. `url` is the base URL; for apt of a flat
+    `name` is stable, as files are named after it. `url` is the base URL; for apt, that of a flat
     repository. `key` is the armoured public key. `check_metadata` (dnf): the metadata are signed.
     """
 
@@ -94,9 +93,9 @@ class Repository:
 
 @dataclass(frozen=True)
 class Location:
-    """Where metadata of a repository are fetched: any of `urls`.
+    """The locations of a repository's metadata: any of `urls`.
 
-    An empty `proxy` means that of the environment; `ca` and `client` (certificate, key) are files.
+    An empty `proxy` stands for the environment's; `ca` and `client` (certificate, key) are files.
     """
 
     urls: Sequence[str]
@@ -124,16 +123,19 @@ class PackageSet:
     absent: Mapping[str, str] = field(default_factory=dict)
     """Packages that must not be installed, with the reason."""
     held: Sequence[str] = ()
-    """Further packages that are only held at the installed version (the kernel)."""
+    """Other packages, which are only held at the installed version (the kernel)."""
     kernels: Sequence[str] = ()
-    """How to recognise other packages that would bring another kernel: patterns of their
-    dependencies (apt), or a capability that they provide (dnf)."""
+    """How to recognise other packages that would install another kernel: patterns of their
+    dependencies (apt), or a capability that they provide (dnf).
+    """
     preferred: Mapping[str, str] = field(default_factory=dict)
-    """Package name or pattern (`mft*`) to `Repository.name`, for packages that several repositories
-    have. The repository may belong to another layer."""
+    """Maps a package name or pattern (`mft*`) to `Repository.name`, for packages in several
+    repositories. The repository may belong to another layer.
+    """
     claims: Mapping[str, str] = field(default_factory=dict)
-    """Files that other packages contain too, without a conflict that the solver would see: path to
-    the package of the set."""
+    """Files that other packages contain too, without a conflict visible to the solver; maps the
+    path to the package of the set.
+    """
 
     @property
     def packages(self) -> list[WantedPackage]:
@@ -156,9 +158,9 @@ class PackageChange:
 class Manager(ABC):
     """The package manager of one node, for the set of one layer.
 
-    Versions are full ones, as the package manager writes them. File names contain `layer` (`rdma`,
-    `gpu`), so that layers do not undo each other. Reading works in check mode: it writes only the
-    cache of metadata.
+    Versions are complete, as the package manager writes them. File names contain `layer` (`rdma`,
+    `gpu`), so that layers do not undo each other. Reading works in check mode: it only writes to
+    the metadata cache.
     """
 
     wait_s = WAIT_S
@@ -195,7 +197,7 @@ class Manager(ABC):
         return [*keys, *definitions, *old, *self.rivals()]
 
     def rivals(self) -> list[FilePlan]:
-        """Plan changes of foreign definitions that conflict with those of the set."""
+        """Plan changes to foreign definitions that conflict with the set's."""
         return []
 
     def wait(self) -> None:
@@ -247,7 +249,7 @@ class Manager(ABC):
 
     @abstractmethod
     def defined(self, name: str) -> bool:
-        """Return whether any layer has defined the repository."""
+        """Return whether any layer has the repository defined."""
 
     @abstractmethod
     def locations(self) -> list[Location]:
@@ -272,7 +274,7 @@ class Manager(ABC):
 
     @abstractmethod
     def bringing(self) -> frozenset[str]:
-        """Return installed packages whose upgrade would bring another kernel (`kernels`)."""
+        """Return installed packages whose upgrade would install another kernel (`kernels`)."""
 
     @abstractmethod
     def lower(self, one: str, other: str) -> bool: ...
@@ -282,7 +284,7 @@ class Manager(ABC):
         """Return the version without epoch and revision."""
 
     def owner(self, path: str) -> str:
-        """Return the installed package that contains the file, or nothing if it is unknown."""
+        """Return the installed package that contains the file, or None if it is unknown."""
         return ""
 
     def stream_changes(self) -> list[PackageChange]:
@@ -297,20 +299,22 @@ class Manager(ABC):
     def simulate(
         self, exact: Mapping[str, str], remove: Sequence[str], whole: Mapping[str, str]
     ) -> list[PackageChange]:
-        """Return the solver's transaction for these versions. Raises PackageError without one.
+        """Return the solver's transaction for these versions. Raises PackageError if there is none.
 
-        Pins and holds of this layer do not count, those of others do. `whole` is the whole set:
-        dependencies get its versions where repositories have them, as a driver whose libraries
-        belong to another release does not work.
+        This layer's pins and holds are ignored, those of others are respected. `whole` is the whole
+        set: dependencies get its versions where repositories have them, as a driver does not work
+        with libraries of another release.
         """
 
     @abstractmethod
     def apply(self, exact: Mapping[str, str], remove: Sequence[str]) -> None:
-        """Carry out that transaction, removing only `remove`. The pin file is on the node."""
+        """Carry out that transaction, removing only `remove`. The pin file is already on the
+        node.
+        """
 
     @abstractmethod
     def pin_file(self, pins: Mapping[str, str]) -> FilePlan:
-        """Plan the file that prevents any upgrade from changing the packages of `pins`."""
+        """Plan the file that protects the packages in `pins` from any upgrade."""
 
     @abstractmethod
     def pinned(self, layer: str = "") -> Mapping[str, str]:

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Choose a version of every package of a set, and the transaction of every stage."""
+"""Choose a version for every package of a set, and the transaction for every stage."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .package import (
 
 ROLES = {"rdma": "rdma_stack", "gpu": "nvidia_gpu"}
 MAX_LISTED_VERSIONS = 8
-"""In the message about a version that does not exist."""
+"""Maximum number of versions listed in the message about one that does not exist."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,9 @@ class PackagePlan:
     """Every package of the set, with its full version after the change."""
     stages: list[tuple[str, list[PackageChange]]] = field(default_factory=list)
     asked: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Stage to the packages that the package manager is asked for; the rest are dependencies."""
+    """Maps a stage to the packages requested from the package manager; the rest are
+    dependencies.
+    """
     solved: bool = True
     """False while repositories are undefined or packages are unfinished. The stages then contain
     the packages of the set without dependencies, and the solver is asked during the change."""
@@ -99,13 +101,15 @@ def any_matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 def only_held(names: Iterable[str], manager: Manager) -> set[str]:
-    """Return those packages that have no version in the set and must not change: the kernel."""
+    """Return those packages that have no version in the set but must not change: the kernel."""
     held, bringing = manager.wanted.held, manager.bringing()
     return {name for name in names if any_matches(name, held) or name in bringing}
 
 
 def satisfied(package: WantedPackage, version: str) -> bool:
-    """Return whether an installed version is the set's; any version if the set names none."""
+    """Return whether an installed version satisfies the set; any version does if the set names
+    none.
+    """
     return bool(version) and matches(package.version, version)
 
 
@@ -131,7 +135,7 @@ def unwanted(wanted: PackageSet, installed: Iterable[str]) -> list[str]:
 def claimed(
     wanted: PackageSet, manager: Manager, removed: Iterable[str] = ()
 ) -> dict[str, Message]:
-    """Return packages of the set that share a file with an installed one, each with the reason.
+    """Return the packages of the set that share a file with an installed package, with the reason.
 
     `removed`: packages that the same transaction removes.
     """
@@ -139,7 +143,7 @@ def claimed(
     installed = manager.installed().keys() if wanted.claims else ()
     for path, name in wanted.claims.items():
         owner = manager.owner(path)
-        # A removed package may still own a configuration file; that is no conflict.
+        # A removed package may still own a configuration file; that is not a conflict.
         if owner in installed and owner not in (name, *removed):
             reasons[name] = message(
                 "file_in_two_packages",
@@ -153,7 +157,7 @@ def claimed(
 
 
 class Planner:
-    """Plans one set; asks the package manager and changes nothing."""
+    """Plans one set by asking the package manager, and changes nothing."""
 
     def __init__(
         self, wanted: PackageSet, manager: Manager, layer: str, allow_downgrade: bool
@@ -204,7 +208,7 @@ class Planner:
     # Versions
 
     def _outdated(self) -> list[WantedPackage]:
-        """Return packages that follow their repository, and whose version it no longer has."""
+        """Return packages that follow their repository and whose version is no longer in it."""
         following = [package for package in self.wanted.packages if package.follows]
         offered = self.manager.available(
             [package.name for package in following], self.wanted.repositories

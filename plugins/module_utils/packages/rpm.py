@@ -77,7 +77,7 @@ class Rpm:
         return self._packages
 
     def versions(self) -> dict[str, list[InstalledRpm]]:
-        """Name to its installed versions for the machine's own architecture."""
+        """Maps a name to its installed versions for the machine's own architecture."""
         native = {platform.machine(), "noarch"}
         by_name = defaultdict(list)
         for package in self.packages():
@@ -88,7 +88,7 @@ class Rpm:
         }
 
     def duplicates(self) -> list[tuple[InstalledRpm, InstalledRpm]]:
-        """(kept, old) pairs that an interrupted upgrade or downgrade left."""
+        """Pairs (kept, old) left by an interrupted upgrade or downgrade."""
         same = defaultdict(list)
         for package in self.packages():
             same[(package.name, package.arch)].append(package)
@@ -118,7 +118,7 @@ class Rpm:
                 for name, epoch, evr, arch in rows
             ]
             return [item for item in items if (item.name, item.evr, item.arch) in there]
-        return []  # no history, or an unknown format; duplicates are still found
+        return []  # no history, or an unknown format; duplicates are found all the same
 
     def parallel(self, package: InstalledRpm) -> bool:
         """Whether versions install in parallel, by dnf's default installonlypkgs."""
@@ -158,14 +158,14 @@ class Rpm:
         return self._providers.get(wanted, frozenset())
 
     def lower(self, one: str, other: str) -> bool:
-        """Whether rpm sorts `one` before `other`."""
+        """Whether `one` is older than `other` for rpm."""
         pairs = zip(split(one), split(other))
         calls = ", ".join(f'rpm.vercmp("{mine}", "{its}")' for mine, its in pairs)
         order = self.run(["rpm", "--eval", f"%{{lua: print({calls})}}"]).stdout.split()
         return next((each for each in order if each != "0"), "0") == "-1"
 
     def busy(self) -> bool:
-        """Whether a transaction is running, so that packages look unfinished."""
+        """Whether a transaction is running, which makes packages look unfinished."""
         with suppress(OSError, ValueError):
             pid = int((self._root / _DNF_LOCK).read_text(encoding="ascii"))
             if Path("/proc", str(pid), "stat").exists():

@@ -24,7 +24,9 @@ _BEGIN, _END = "# BEGIN baremetal.mpi_roce ", "# END baremetal.mpi_roce "
 
 
 class VersionLock:
-    """The list of one node, and whether dnf reads it. `plugins`: plugin folders of dnf's Python."""
+    """The lock list of one node, and whether dnf reads it. `plugins`: plugin directories of dnf's
+    Python.
+    """
 
     def __init__(self, root: Path, plugins: Optional[Sequence[Path]] = None) -> None:
         self._root, self._plugins = root, plugins
@@ -62,7 +64,7 @@ class VersionLock:
         return found
 
     def pins(self, layer: str = "") -> dict[str, list[str]]:
-        """Package to its locked versions, of one layer or of all layers."""
+        """Maps a package to its locked versions, of one layer or of all layers."""
         found: dict[str, list[str]] = {}
         for owner, entry in self.entries():
             if owner and (not layer or owner == layer):
@@ -71,7 +73,9 @@ class VersionLock:
         return found
 
     def without(self, layer: str, free: Sequence[str] = ()) -> str:
-        """The list without the locks of `layer`, and without other layers' locks on `free`."""
+        """The list without the locks of `layer`, and without those of other layers on packages in
+        `free`.
+        """
         return "".join(
             f"{entry}\n"
             for owner, entry in self.entries()
@@ -97,7 +101,7 @@ class VersionLock:
 
 
 def lock(name: str, version: str) -> str:
-    """A line in the plugin's format; as with `dnf versionlock add`, the epoch is always there."""
+    """A line in the plugin's format; like `dnf versionlock add`, it always includes the epoch."""
     return f"{name}-{version if ':' in version else f'0:{version}'}.*"
 
 

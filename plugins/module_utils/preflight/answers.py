@@ -21,7 +21,7 @@ from ..core.checks import FAILED, OK, Check
 from ..packages.package import Location
 
 ANSWER_S, TOTAL_S = 10.0, 30.0
-"""Seconds for one step (name, connection, response), and for all repositories."""
+"""Time limits in seconds for one step (name, connection, response), and for all repositories."""
 KNOWN = ("http", "https", "file")  # only the package manager knows others (cdrom, mirror)
 ANSWERS, LOGIN = "an answer", "HTTP 401"
 BY_LOGIN = "it asks for a login, which only the package manager has (auth.conf)"
@@ -32,7 +32,7 @@ REMEDY = (
 
 
 def checks(locations: Sequence[Location]) -> list[Check]:
-    """Check locations in parallel. A login that the URL does not contain is no failure."""
+    """Check locations in parallel. A login missing from the URL is not a failure."""
     problems: dict[str, str] = {}
 
     def ask(location: Location) -> None:
@@ -63,7 +63,7 @@ def without_login(url: str) -> str:
 
 
 def _ask(url: str, location: Location) -> str:
-    """Return why it does not respond, or nothing."""
+    """Return why it does not respond, or None."""
     if url.startswith("file:"):
         return "" if Path(unquote(urlsplit(url).path)).exists() else "no such file"
     try:

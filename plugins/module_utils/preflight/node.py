@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Conditions on a node that would stop its layers, from the layers' own plans. Changes nothing.
 
-A layer is checked if the model gives it something to do. Things that a layer itself brings are no
-finding. A condition that stops no layer is `ok`, with a reason.
+A layer is checked if the model gives it something to do. What a layer installs itself is never
+reported as missing. A condition that stops no layer is `ok`, with a reason.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from . import answers
 
 RDMA, GPU = "rdma", "gpu"
 NO_KEYS = {"doca": b"", "cuda": b""}
-"""Empty keys make a plan as before the first installation, which fetches nothing."""
+"""With empty keys, planning is done as before the first installation, which fetches nothing."""
 PLACES, FULL = ("/", "/usr", "/var", "/boot", "/opt", "/tmp"), 16 << 20
-"""Free bytes of a file system that is not full; files of layers and modules need less."""
+"""Free bytes below which a file system counts as full; files of layers and modules need less."""
 WAIT_S = 60.0
 """Seconds to wait for another package manager; the layers wait longer."""
 ROUND = 64 << 20
-"""Needs are rounded up, so that similar findings of many hosts are one."""
+"""Required space is rounded up, so that similar findings of many hosts are merged."""
 DOCA_SPACE = 1 << 30
 """MLNX_OFED 24.10-3.2.5.0 LTS, "Hardware and Software Requirements" (docs.nvidia.com/networking,
 read on 2026-11-25): 1 GB. DOCA-OFED is its successor."""
@@ -61,8 +61,9 @@ NEWEST_PYTHON = {18: 13, 19: 13, 20: 14, 21: 14}
 gist.github.com/sivel/3fc22827e48e60c077a6db058ed6bee2 (read on 2026-11-28)."""
 MATRIX = "see its support matrix"
 BEHIND_S, AHEAD_S = 10.0, 60.0
-"""apt refuses metadata from the future (Acquire::Max-FutureTime of apt.conf(5)). A clock that is
-behind includes the time from the controller to here."""
+"""apt refuses metadata from the future (Acquire::Max-FutureTime of apt.conf(5)). For a clock that
+is behind, the limit includes the time from the controller to this node.
+"""
 
 
 class Preflight:
@@ -92,7 +93,7 @@ class Preflight:
         release = self.release
         wanted_of: dict[str, Callable[[], PackageSet]] = {}
         if self.given["rails"] and software.rdma.source != NO_RDMA:
-            # The layer rdma installs it, and the layer gpu needs it to be booted.
+            # The layer `rdma` installs it, and the layer `gpu` needs it running.
             release = software.kernel or self.release
             own = self.node.container is None
             wanted_of[RDMA] = lambda: rdma_packages(
@@ -191,7 +192,7 @@ class Preflight:
             needs["/usr"] += CUDA_SPACE
             needs["/var"] += CUDA_ARCHIVES
         for name in (f"boot/initrd.img-{self.release}", f"boot/initramfs-{self.release}.img"):
-            if self.coming and self.node.path(name).exists():  # a new one is written next to it
+            if self.coming and self.node.path(name).exists():  # the new file is written next to it
                 size = self.node.path(name).stat().st_size
                 needs["/boot"] += -(-size // ROUND) * ROUND
         systems: dict[int, list[str]] = {}
@@ -261,7 +262,7 @@ def _interrupted(manager: Manager, family: Family) -> Check:
 
 
 def _build(doca: str, release: str) -> Iterator[Check]:
-    """Check DOCA with the kernel that must run, also if the set names none."""
+    """Check DOCA against the kernel that must run, even if the set names none."""
     found, reason = doca_kernels.verdict(doca, release), doca_kernels.doubt(doca, release)
     if found:
         status = FAILED if found == doca_kernels.FAILS else OK

@@ -19,13 +19,13 @@ from ..core.part import NAME, Node
 ARP_DEFAULTS: Mapping[str, int] = {
     "arp_ignore": 1,  # reply only for addresses of the interface that received the request
     "arp_announce": 2,  # send requests with the best local address of the interface
-    "rp_filter": 2,  # loose: the source must be reachable by any interface
+    "rp_filter": 2,  # loose: the source must be reachable through some interface
 }
 ARP_FILE = f"etc/sysctl.d/60-{NAME}-rails.conf"
 
 
 def read_arp(interface: str, root: Path) -> dict[str, Optional[int]]:
-    """Return the running values of one interface; None for a missing one."""
+    """Return the running values of one interface; None for a missing value."""
     values: dict[str, Optional[int]] = {}
     for name in ARP_DEFAULTS:
         try:
@@ -41,7 +41,7 @@ def arp_writable(interface: str, root: Path) -> bool:
 
 
 def write_arp(interface: str, wanted: Mapping[str, int], root: Path) -> str:
-    """Set the values that differ. Returns the error, or nothing."""
+    """Set the values that differ. Returns the error, or an empty string."""
     found = read_arp(interface, root)
     for name, value in wanted.items():
         if found.get(name) != value:

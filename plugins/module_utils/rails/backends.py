@@ -25,10 +25,10 @@ from .plan import RailPlan
 AUTO = "auto"
 READY = "active, starts at boot"
 FORMER = f"etc/netplan/60-{NAME}-rails.yaml"
-"""File of earlier versions for netplan, which is removed."""
+"""netplan file written by earlier versions, which is removed."""
 
 Blocks = Mapping[str, str]
-"""Interface to its block."""
+"""Maps an interface to its block."""
 
 
 class Backend(ABC):
@@ -58,7 +58,9 @@ class Backend(ABC):
         return found
 
     def files(self, blocks: Blocks) -> list[FilePlan]:
-        """Plan every file of ours to have these blocks; other files are removed."""
+        """Plan the collection's files to contain exactly these blocks; its other files are
+        removed.
+        """
         return [
             self.node.record(self.file(interface), blocks.get(interface), mode=self.mode)
             for interface in sorted({*blocks, *self.read()})
@@ -82,18 +84,19 @@ class Backend(ABC):
 
     @abstractmethod
     def owners(self, interfaces: Sequence[str]) -> dict[str, str]:
-        """Return the names that it reports now."""
+        """Return the names that the service reports now."""
 
     @abstractmethod
     def apply(self, written: Sequence[str], again: Sequence[str]) -> dict[str, str]:
-        """Activate the blocks of `written` and set up `again` from scratch; touch no other rail.
+        """Activate the blocks of `written` and set up the rails in `again` from scratch; touch no
+        other rail.
 
         Returns the service's errors of single rails. Raises CommandError.
         """
 
 
 class Networkd(Backend):
-    """Files in /etc/systemd/network; taken over with `networkctl reload`."""
+    """Files in /etc/systemd/network, activated by `networkctl reload`."""
 
     name = "networkd"
     unit = "systemd-networkd.service"

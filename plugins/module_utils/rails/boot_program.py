@@ -1,8 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The program `rails`: `--apply` sets at boot what a reboot clears; `--check` shows the state.
+"""The program `rails`: `--apply` restores, at boot, settings that a reboot clears; `--check` shows
+the state.
 
-Exit status: 0 if all settings hold (or wait for a recorded reset), 1 if one does not, 2 if the
-state could not be read.
+Exit status: 0 if all settings are in effect (or wait for a recorded reset), 1 if one is not, 2 if
+the state could not be read.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ PROGRAM = "usr/local/libexec/baremetal-mpi-roce/rails"
 RESULT = "run/baremetal-mpi-roce/rails-boot.json"
 """Result of the last `--apply` in this boot; the role removes it with each change."""
 LOCK_S = 120
-"""Time that the program waits for a run of Ansible on the same host."""
+"""Time for which the program waits for an Ansible run on the same host."""
 HOLDS, DRIFT, UNKNOWN = 0, 1, 2
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 8.0
 _ERROR = "<3>"
@@ -46,8 +47,8 @@ def state_text(
 ) -> str:
     """Return the desired state that every boot sets on this node, as JSON.
 
-    `interfaces`: rails by the names that udev gives them. The boot waits for the RDMA devices of
-    those in `with_rdma`.
+    `interfaces`: rails by the names that udev gives them. At boot, the program waits for the RDMA
+    devices of those in `with_rdma`.
     """
     asked = {name: given[name] for name in OPTIONS}
     content = {"": HEADER, "rails": list(interfaces), "with_rdma": list(with_rdma), **asked}
@@ -118,11 +119,11 @@ def _arguments(words: Sequence[str]) -> Any:
 def _once(
     saved: Mapping[str, Any], node: Node, which: Callable[[str], Optional[str]]
 ) -> tuple[Nics, list[Check]]:
-    """Set what differs, unless in check mode, and return the failing checks."""
+    """Set the values that differ, unless in check mode, and return the failing checks."""
     net = node.path("sys/class/net")
     present = {name: name for name in saved["rails"] if (net / name).exists()}
-    # A reboot clears no firmware parameter, and its tools are slow and may hang. A boot removes no
-    # virtual function in use: that is reported.
+    # A reboot does not clear firmware parameters, and their tools are slow and may hang. Virtual
+    # functions in use are never removed at boot, only reported.
     given = {**saved, "firmware": saved["firmware"] and node.check_mode, "remove_vfs_in_use": False}
     nics = Nics(given, node, which=which)
     nics.look(present)

@@ -32,7 +32,7 @@ CHECK = "rails_boot"
 WANTED = "installed, enabled, and right when it last ran"
 
 _SLOWEST_S = 180
-"""Longest pass over sixteen rails on which `dcb` hangs (QUICK_S), in seconds."""
+"""Maximum duration in seconds of one pass over sixteen rails on which `dcb` hangs (QUICK_S)."""
 _DRIVERS = "openibd.service rdma-hw.target rdma-load-modules@rdma.service"
 _NETWORK = "network.target NetworkManager.service systemd-networkd.service"
 _PACKAGES = ("core", "hardware", "nic", "qos", "rails")
@@ -57,7 +57,7 @@ class BootUnit:
     rail_checks: Sequence[Check]
     """The checks of the rails after this run."""
     wait_s: int = 60
-    """Time limit for devices to appear and settings to hold at boot, in seconds."""
+    """Time limit in seconds for devices to appear and settings to take effect at boot."""
     before: tuple[str, ...] = ()
     """Units that start jobs and wait until the rails are set up."""
     asked: bool = True
@@ -90,7 +90,9 @@ class BootUnit:
             node.run(("systemctl", "start", BOOT_UNIT), check=False)
 
     def _differing(self, node: Node) -> tuple[list[FilePlan], list[dict[str, str]]]:
-        """Return the files in the order of writing, and the diff of those that differ."""
+        """Return the files in the order in which they are written, and the diff of those that
+        differ.
+        """
         texts: dict[str, Optional[str]] = dict.fromkeys((PROGRAM, STATE, UNIT_FILE, UDEV_RULE))
         wanted = not self._needless
         if wanted:
@@ -111,7 +113,9 @@ class BootUnit:
 
     @property
     def _ours(self) -> list[str]:
-        """Rails except those in another mode: no boot sets what the role refuses to set."""
+        """Rails except those in another fabric mode: the boot must not set what the role refuses to
+        set.
+        """
         other = self.nics.in_other_mode
         return [name for name in self.interfaces if name not in other]
 
@@ -136,7 +140,9 @@ class BootUnit:
 
     @property
     def _holds(self) -> bool:
-        """Whether names and run-time settings hold; the unit sets neither cables nor firmware."""
+        """Whether names and run-time settings are in effect; the unit sets neither cables nor
+        firmware.
+        """
         settings = self.nics.settings(check_mode=True).values()
         states = [each for of_rail in settings for each in of_rail.items()]
         running = {f"rail_{name}" for name, state in states if state["persistence"] == RUNTIME}
@@ -151,9 +157,9 @@ class BootUnit:
         )
 
     def _left_alone(self, node: Node) -> Optional[Check]:
-        """Return the check of a unit that is not touched: NICs are unreadable, or it is masked."""
+        """Return the check of a unit that is not changed: NICs are unreadable, or it is masked."""
         if self.asked and self._named and not self._forgetful:
-            # NICs that are missing or refused may be why no setting was found.
+            # Missing or refused NICs may be the reason why no setting was found.
             read = self.nics.settings(check_mode=True)
             unread = [name for name in self.interfaces if name not in read]
             if unread:
@@ -196,7 +202,7 @@ def _longest_s(wait_s: int) -> int:
 
 
 def _trouble(node: Node) -> str:
-    """Return why the last run of the unit does not prove that it works, or nothing."""
+    """Return why the last run of the unit does not prove that it works, or None."""
     try:
         result = json.loads(node.path(RESULT).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -219,7 +225,7 @@ def program_text() -> str:
 
 
 def sources() -> dict[str, str]:
-    """Return the text by path of the loaded modules of this collection, among them the program's.
+    """Return, by path, the text of this collection's loaded modules, including the program's.
 
     Their loaders return it for files as well as for Ansible's zip.
     """
@@ -237,8 +243,8 @@ def sources() -> dict[str, str]:
 def unit_text(interfaces: Sequence[str], wait_s: int, before: Sequence[str]) -> str:
     """Return the unit: a one-shot service that does not stay active.
 
-    So it can be run again by `systemctl start`, and by udev, without `restart`, which would restart
-    as well what requires it: the job manager.
+    Therefore `systemctl start` and udev can run it again without `restart`, which would also
+    restart the units that require it: the job manager.
     """
     # Escaped as by systemd-escape. Wants=, not Requires=: if a NIC is missing, the others are set
     # up and the missing one is reported.
@@ -265,12 +271,13 @@ WantedBy=multi-user.target
 def udev_rule_text(interfaces: Sequence[str]) -> str:
     """Return the rule that starts the unit when a NIC or RDMA device appears without its settings.
 
-    Their driver was loaded again. While the unit is running, systemd merges the start with it.
+    That happens when their driver is reloaded. While the unit is running, systemd merges the start
+    with it.
     """
     names = "|".join(interfaces)
     start = f'TAG+="systemd", ENV{{SYSTEMD_WANTS}}+="{BOOT_UNIT}"'
     lines = [
-        # An interface has its name already, or gets it by this event (NAME).
+        # An interface already has its name, or gets it with this event (NAME).
         f'ACTION!="remove", SUBSYSTEM=="net", KERNEL=="{names}", {start}',
         f'ACTION!="remove", SUBSYSTEM=="net", NAME=="{names}", {start}',
         f'ACTION=="add", SUBSYSTEM=="infiniband", {start}',

@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The rails of a host as a part: what differs is written, activated, waited for or restored.
+"""The rails of a host as a part: differences are written, activated, and awaited or restored.
 
 The plan is a sequence of steps that `core/engine` carries out. The network service is enabled;
 files are written and interfaces renamed; each NIC is set; the network service takes over the rails
-that changed or drifted, and only those. A rail that does not hold within the time limit gets its
-former configuration back, and the others are not affected.
+that changed or drifted, and only those. A rail that does not converge within the time limit gets
+its former configuration back; the others are not affected.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ from .plan import RailPlan
 from .survey import RailsRequest, Survey
 
 UNFINISHED = "run/baremetal-mpi-roce/rails-in-progress.json"
-"""Rails that a run is changing. Below /run, because a reboot applies the files anyway."""
+"""Record of the rails that a run is changing. It is below /run, because a reboot applies the files
+anyway.
+"""
 _PATH_WAIT_S = 2.0
 STEP = "rails"
 
@@ -54,13 +56,13 @@ def begin(interfaces: Iterable[str], node: Node) -> None:
 
 @dataclass(frozen=True)
 class _Changes:
-    """What one run does: files, and rails by how the network service is told of them."""
+    """Plan of one run: files, and rails grouped by how the network service learns of them."""
 
     files: Sequence[FilePlan]
     written: Sequence[str]
     """Rails whose file differs, or that an interrupted run was changing."""
     again: Sequence[str]
-    """Rails that are set up again although their file is known to the service."""
+    """Rails that are set up again although the service knows their file."""
 
 
 @dataclass(eq=False)
@@ -76,13 +78,13 @@ class Rails:
     nics: Nics
     probe: Optional[Probe] = None
     complaints: dict[str, str] = field(default_factory=dict, init=False)
-    """Errors of single rails while they were set up."""
+    """Errors of individual rails while they were set up."""
     rolled_back: list[str] = field(default_factory=list, init=False)
     reconfigured: list[str] = field(default_factory=list, init=False)
     """Interfaces that the network service set up; no other was touched."""
     changed: bool = field(default=False, init=False)
     _activated_at: Optional[float] = field(default=None, init=False)
-    """When the network service had been told of all changes."""
+    """Time at which the network service had been told of all changes."""
     _clean_reads: int = field(default=0, init=False)
     _needed_reads: int = field(default=1, init=False)
     _retries: bool = field(default=False, init=False)
@@ -158,7 +160,7 @@ class Rails:
         changed = self.survey.changed_blocks
         repeated = [name for name in left if name in live]
         ours = [name for name in changed if name in (*live, *self.survey.removed)]
-        # A changed file is taken over gently; a known one needs the service to start over.
+        # A changed file is activated gently; with an unchanged one, the service must start over.
         known = [name for name in drifted if name not in changed]
         return _Changes(
             files,
@@ -218,10 +220,11 @@ class Rails:
             self.complaints.update({name: str(error) for name in (*written, *again)})
 
     def _settled(self) -> bool:
-        """Read all rails, remove what does not belong on them, and return whether they hold.
+        """Read all rails, remove what does not belong on them, and return whether they have
+        converged.
 
-        After a change, two clean reads in a row count as converged. Rails that are missing after
-        a sixth of the time are set up once more.
+        After a change, two clean reads in a row count as converged. Rails that are missing after a
+        sixth of the time are set up once more.
         """
         self.survey.look()
         if self._remove_foreign():
@@ -271,7 +274,7 @@ class Rails:
         return bool(commands)
 
     def _clear_removed(self) -> None:
-        """Remove our address and rule from former rails."""
+        """Remove the collection's address and rule from former rails."""
         for name in self.survey.removed:
             for address in self.survey.addresses(name):
                 ours = address in self.survey.old_blocks[name]
@@ -282,14 +285,14 @@ class Rails:
                     self._try([command, *map(_del, rules)])
 
     def _try(self, commands: Iterable[Sequence[str]]) -> None:
-        """Run commands whose object may be gone already; one that remains fails the read-back."""
+        """Run commands whose object may already be gone; one that remains fails the read-back."""
         for command in commands:
             self.node.run(command, check=False)
 
     def _restore(self) -> str:
         """Restore the files of the rails that do not come up with the new ones."""
         if self._activated_at is None or self._elapsed_s < self.request.wait_s:
-            return ""  # the rails had no time to come up: the next run repairs them
+            return ""  # the rails have not had time to come up: the next run repairs them
         old = self.survey.old_blocks
         failed = [name for name in self._incomplete() if name in self.survey.changed_blocks]
         if not failed:

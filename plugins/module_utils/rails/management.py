@@ -1,5 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Interfaces that the host is reached by: none of them becomes a rail, whatever the model says.
+"""Interfaces through which the host is reached: none of them becomes a rail, whatever the model
+says.
 
 The model may be wrong or lack the management interface, so the kernel's state decides: configuring
 such an interface, or renaming it at the next boot, would make the host unreachable.
@@ -23,9 +24,9 @@ class ManagementNetwork:
     """The known addresses by which the host is reached."""
 
     address: Optional[_Interface] = None
-    """With the prefix length of the management network."""
+    """Address with the prefix length of the management network."""
     login: str = ""
-    """Address on this host of the SSH connection of this run, if known."""
+    """Local address of this run's SSH connection, if known."""
 
     @classmethod
     def of(cls, variable: Mapping[str, Any], login: str = "") -> ManagementNetwork:
@@ -36,7 +37,7 @@ class ManagementNetwork:
         return cls(None, login)
 
     def holds(self, cidr: str) -> str:
-        """Return what an address is to the management of this host, or nothing."""
+        """Return the role of an address in the management of this host, or None."""
         address = ipaddress.ip_interface(cidr).ip
         with contextlib.suppress(ValueError):
             if address == ipaddress.ip_address(self.login):
@@ -50,10 +51,11 @@ class ManagementNetwork:
         return ""
 
     def interfaces(self, state: NetworkState, rails: Iterable[str] = ()) -> dict[str, str]:
-        """Return the interfaces that the host is reached by, with the reason, and those below them.
+        """Return the interfaces through which the host is reached, with the reason, and those below
+        them.
 
-        A default route on one of `rails`, which are already configured by us, does not count if
-        another interface has one too: it was added later and does not belong there.
+        A default route on one of `rails`, which the collection has already configured, does not
+        count if another interface has one too: it was added later and does not belong there.
         """
         found: dict[str, str] = {}
         for name, link in state.links.items():

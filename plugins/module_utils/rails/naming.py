@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The names of rails: which interface is at a rail's PCI address, and when it can be renamed.
+"""Names of rails: which interface is at a rail's PCI address, and when it can be renamed.
 
 systemd's `.link` files give the names at every boot.
 """
@@ -29,7 +29,7 @@ REFUSED = "refused"
 
 LINK_DIRECTORY = "etc/systemd/network"
 NETWORK_PREFIX = f"10-{NAME}-"
-"""Prefix of our files there, which sort before 99-default.link and the files of netplan."""
+"""Prefix of the collection's files there, which sort before 99-default.link and netplan's files."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class RailName:
 
     action: str
     interface: Optional[str]
-    """Present name of the interface."""
+    """Current name of the interface."""
     reason: str = ""
 
 
@@ -60,8 +60,8 @@ def rail_name(
 ) -> RailName:
     """Return what a run does about the name of a rail.
 
-    Refused are rails on an interface in `reached_by`, by which the host is reached, and a rail
-    whose address is `held`: the text says what it is to the management of this host.
+    A rail is refused if its interface is in `reached_by`, through which the host is reached, or if
+    its address is `held`: the text says how the management of this host uses it.
     """
     here = by_pci.get(rail.pci or "", [])
     refusal = _refusal(rail, state.links, by_pci, reached_by)
@@ -114,7 +114,7 @@ def _refusal(
 
 
 def _busy(interface: str, state: NetworkState) -> str:
-    """Return why an interface cannot be renamed now, or nothing."""
+    """Return why an interface cannot be renamed now, or None."""
     link = state.links.get(interface)
     if link is None:
         return "is not visible to ip"
@@ -126,7 +126,8 @@ def _busy(interface: str, state: NetworkState) -> str:
 
 
 def plan_link_files(rails: Sequence[RailPlan], kept: Iterable[str], node: Node) -> list[FilePlan]:
-    """Plan link files of `rails` with a PCI address; our others are removed, except `kept`.
+    """Plan link files for `rails` with a PCI address; the collection's others are removed, except
+    `kept`.
 
     `Path=` compares udev's ID_PATH, which for a PCI function is `pci-` and its address. MAC
     addresses are not reliable: ConnectX NICs of one board have been seen with the same identity.

@@ -1,11 +1,11 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """A packet of full size to each rail's gateway, and its reply without fragments.
 
-The packet must not be fragmented; it proves cable, address, route and the MTU of the leaf's port in
-one direction. In the other direction the routed interface behind the port (that of a VLAN, 1500
-bytes on EOS by default) has a separate MTU. The leaf may fragment a reply there, which the kernel
-reassembles; it drops a RoCE packet. Therefore the kernel is asked for the largest fragment of the
-reply (Linux 70ecc2484132, IP_RECVFRAGSIZE, since 4.10).
+The packet must not be fragmented, so it proves cable, address, route and the MTU of the leaf's port
+in one direction. In the other direction, the routed interface behind the port (that of a VLAN; 1500
+bytes on EOS by default) has a separate MTU. There, the leaf may fragment a reply, which the kernel
+reassembles, but it drops a RoCE packet. Therefore the kernel is asked for the largest fragment of
+the reply (Linux 70ecc2484132, IP_RECVFRAGSIZE, since 4.10).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from .plan import RailPlan
 
 PATH = "rail_path"
 _PAUSE_S = 0.3
-"""Pause between two packets: this host rejects a packet immediately."""
+"""Pause between two packets, as this host may reject a packet immediately."""
 _HEADERS = 28
-"""Bytes of the IPv4 and ICMP headers."""
+"""Size of the IPv4 and ICMP headers in bytes."""
 _ANSWER_S = 1.0
-"""Timeout of a reply, that of ping."""
+"""Timeout for a reply, as in ping."""
 # From linux/in.h; Python lacks these names.
 _MTU_DISCOVER, _DO, _RECVFRAGSIZE = 10, 2, 25
 _ECHO = struct.Struct("!BBHHH")
@@ -41,7 +41,7 @@ _ASKED, _ANSWERED = 8, 0
 
 Probe = Callable[[RailPlan], Optional[int]]
 """Sends a full packet to a rail's gateway. Returns the largest fragment of the reply in bytes, or
-None if it was not fragmented. Raises OSError, also for a missing reply."""
+None if it was not fragmented. Raises OSError, including for a missing reply."""
 
 
 def path_checks(
@@ -51,9 +51,9 @@ def path_checks(
     wait_s: float,
     probe: Optional[Probe] = None,
 ) -> dict[str, Check]:
-    """Return the check of each rail whose gateway must answer in `wait_s` seconds.
+    """Return the check of each rail, whose gateway must answer within `wait_s` seconds.
 
-    Rails that are not `sound` have no check, and in check mode one that is pending.
+    Rails that are not `sound` have no check; in check mode, a pending one.
     """
 
     def check(rail: RailPlan) -> Optional[Check]:
@@ -108,7 +108,7 @@ def _answered(rail: RailPlan, wanted: str, largest: Optional[int]) -> Check:
 
 
 def largest_fragment(rail: RailPlan) -> Optional[int]:
-    """A Probe; needs CAP_NET_RAW, like ping."""
+    """Implements Probe; needs CAP_NET_RAW, like ping."""
     gateway = rail.gateway or ""
     mark = os.urandom(8)
     (number,) = struct.unpack_from("!H", mark)

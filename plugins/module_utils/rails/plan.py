@@ -14,7 +14,7 @@ from ..hardware.iproute import MAIN_TABLE, Route, SourceRule
 SOURCE = "source"
 """Each rail has a routing table, looked up by source address."""
 ARP = "arp"
-"""No tables: one flat network, in which only the ARP settings separate rails."""
+"""No tables: one flat network, in which only ARP settings separate the rails."""
 ROUTINGS = (SOURCE, ARP)
 
 FIRST_METRIC = 1000
@@ -51,7 +51,7 @@ def plan_rails(
     priority_base: int = 10000,
     networks: Sequence[str] = (),
 ) -> list[RailPlan]:
-    """Return the plan of every rail of one host; `networks` are behind the rails' gateways.
+    """Return the plan for every rail of one host; `networks` are behind the rails' gateways.
 
     Rail R, plane P has the numbers `base + 10R + P`. Raises PlanError if one of them would change
     tables of the kernel, or if traffic between rails would not use the rails.
@@ -92,7 +92,8 @@ def _plan(
         routes.append(Route(table, str(network)))
         if gateway:
             routes.append(Route(table, "default", gateway))
-            # Traffic that is not bound to a rail reaches the others too, preferably by the first.
+            # Traffic that is not bound to a rail also reaches the other rails' networks, preferably
+            # by the first rail.
             routes += [Route(MAIN_TABLE, far, gateway, FIRST_METRIC + offset) for far in networks]
     return RailPlan(
         interface=name,

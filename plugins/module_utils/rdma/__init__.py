@@ -28,13 +28,13 @@ RELEASE = "proc/sys/kernel/osrelease"
 
 @dataclass
 class Hardware:
-    """The machine as all resources of this layer see it. `root` contains `sys`."""
+    """The machine shared by all resources of this layer. `root` contains `sys`."""
 
     root: Path = THIS
     simulated: bool = False
-    """Whether it is not the root of the node."""
+    """Whether `root` is not the root of the node."""
     changing: bool = False
-    """Whether packages are about to change, which may bring missing devices and drivers."""
+    """Whether packages are about to change, which may add missing devices and drivers."""
     notes: list[str] = field(default_factory=list)
     """Simulated devices and programs."""
 
@@ -63,12 +63,12 @@ class Hardware:
         return frozenset(sysfs.names(self.root / "sys/module"))
 
     def missing(self, node: Node, what: str = "") -> str:
-        """Why `what` does not apply to this node, or nothing.
+        """Why `what` does not apply to this node, or None.
 
         Simulated hardware has its own modprobe.
         """
         return "" if node.container is None or self.simulated else node.not_here(what)
 
     def wrong(self, node: Node) -> str:
-        """Status of a fault that changing packages may still repair."""
+        """Status of a fault that a change of packages may still fix."""
         return differs(node.check_mode and self.changing)

@@ -64,7 +64,7 @@ def bridges(root: Path) -> list[Bridge]:
     for entry in sorted(devices.iterdir()) if devices.is_dir() else []:
         vendor, kind = _text(entry / "vendor"), _text(entry / "class")
         if (vendor, kind[:4]) in (_NVIDIA, _MELLANOX):
-            # The bridges above the function, the root port first.
+            # The bridges above the function, starting at the root port.
             parts = entry.resolve().parent.parts
             above = [part for part in parts if _ADDRESS.fullmatch(part)]
             (gpus if vendor == _NVIDIA[0] else nics).append(above)
@@ -77,7 +77,7 @@ def _text(path: Path) -> str:
 
 
 def _between(one: list[str], other: list[str]) -> list[str]:
-    """The bridges after the paths part; none if the paths have no common bridge."""
+    """The bridges after the point where the paths separate; none if they have no common bridge."""
     common = len([*takewhile(lambda pair: pair[0] == pair[1], zip(one, other))])
     return [*one[common:], *other[common:]] if common else []
 

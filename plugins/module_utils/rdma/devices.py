@@ -1,5 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""RDMA devices and programs: every rail has its device and firmware, every program responds."""
+"""Check RDMA devices and programs: every rail has its device and firmware, every program
+responds.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ def numbers(version: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Devices:
-    """`minimum`: oldest accepted firmware; empty for any."""
+    """`minimum`: the oldest accepted firmware; empty if any is accepted."""
 
     hardware: Hardware
     rails: Sequence[Mapping[str, Any]]
@@ -82,7 +84,7 @@ class Devices:
                 for other in ports.values()
                 if (other.device_id, other.board_id) == (port.device_id, port.board_id)
             )
-            # If two are equally frequent, expect the newer.
+            # If two are equally frequent, the newer one is expected.
             usual = max(like, key=lambda version: (like[version], numbers(version)))
             wanted, reason = f"{self.minimum} or later" if self.minimum else usual, ""
             if self.minimum and numbers(port.firmware) < numbers(self.minimum):
@@ -105,9 +107,9 @@ PROGRAMS: Mapping[str, tuple[str, str]] = {
     "mstconfig": ("--version", r"mstconfig.*\d"),
     "mlxconfig": ("--version", r"mlxconfig.*\d"),
 }
-"""Arguments of each program, and the output of one that starts.
+"""Arguments of each program, and its output if it starts.
 
-A kernel without RDMA is the finding of another check.
+Another check reports a kernel without RDMA.
 """
 OF_SOURCE = {
     INBOX: (LIST, "ib_write_bw", "mstconfig"),

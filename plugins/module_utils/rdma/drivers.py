@@ -1,5 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Kernel, drivers and modules: whether the running ones are the installed ones, and who uses them.
+"""Kernel, drivers and modules: whether the installed ones are running, and which processes use
+them.
 
 A new driver package changes files, while the kernel continues with the loaded modules until they
 are reloaded, which removes every RDMA device for a moment, or until the next boot.
@@ -49,18 +50,19 @@ _WHY = {
 
 @dataclass(frozen=True)
 class SecureBoot:
-    """Whether the kernel would load the DOCA-OFED drivers that DKMS builds.
+    """Check that the kernel would load the DOCA-OFED drivers that DKMS builds.
 
-    If it would not, the node comes back from the next reboot without mlx5_core: without rails, and
-    without network if that is on such a NIC. So this is checked before any package changes.
+    Otherwise the node would come back from the next reboot without mlx5_core: without rails, and
+    without any network if that is on such a NIC. This is therefore checked before any package
+    changes.
     """
 
     hardware: Hardware
     source: str
 
     def plan(self, node: Node) -> Plan:
-        # If the kernel has loaded such a driver already (its taint is O), it accepts others too,
-        # whoever signed them.
+        # If the kernel has already loaded such a driver (its taint is O), it accepts others too,
+        # whatever their signature.
         taint = sysfs.text(self.hardware.root / "sys/module/mlx5_core/taint")
         if self.source != DOCA or self.hardware.missing(node) or "O" in taint:
             return Plan()
@@ -78,7 +80,7 @@ class SecureBoot:
 
 @dataclass(frozen=True)
 class KernelRelease:
-    """`wanted`: the set's kernel release; if empty, any release will do."""
+    """`wanted`: the set's kernel release; if empty, any release is accepted."""
 
     hardware: Hardware
     wanted: str
@@ -248,7 +250,7 @@ def _differing(
 
 DEVICES = "/dev/infiniband/"
 MAX_LISTED_USERS = 8
-"""In a message."""
+"""Maximum number of users listed in a message."""
 
 
 def users(root: Path = Path("/")) -> list[str]:

@@ -21,12 +21,12 @@ _OF_DOCA = ("doca-ofed", "doca-roce", "doca-all", "mlnx-ofa_kernel", "mlnx-ofed-
 _OF_DISTRIBUTION = re.compile(
     r"linux-.*|kernel(-core|-modules.*|-devel.*|-headers)?|dkms|python3-dnf-plugin-.*"
 )
-"""Packages in DOCA's set that others need too: they stay when DOCA is removed."""
+"""Packages in DOCA's set that other software needs too: they stay when DOCA is removed."""
 _OF_ANY = ("rdma-core", "libibverbs1", "libibverbs")
 
 
 def source_of(installed: Mapping[str, str]) -> str:
-    """Source of the installed RDMA stack, by its packages."""
+    """Source of the installed RDMA stack, recognised by its packages."""
     if any(name in installed for name in _OF_DOCA):
         return DOCA
     return INBOX if any(name in installed for name in _OF_ANY) else NO_RDMA
@@ -85,7 +85,8 @@ class RdmaPackages:
         return Verdict([source, *of_packages])
 
     def _back_to_inbox(self, layer: str) -> PackageSet:
-        """The set with the distribution's versions of what DOCA replaced, without what it added.
+        """The set with the distribution's versions of the packages that DOCA replaced, without
+        those that it added.
 
         DOCA's libraries are newer than the distribution's, so a solver would keep them.
         """

@@ -50,7 +50,7 @@ def arguments(setting: str, root: Path = Path("/")) -> list[str]:
 
 @dataclass(frozen=True)
 class IommuGroups:
-    """Effect of the arguments: how the kernel handles DMA of each rail's NIC and GPU."""
+    """Effect of the arguments: how the kernel handles DMA by each rail's NIC and GPU."""
 
     hardware: Hardware
     setting: str
@@ -181,7 +181,7 @@ class Acs:
         return Verdict(checks)
 
     def _clears(self) -> bool:
-        """Whether registers are written; a locked-down kernel would refuse it."""
+        """Whether registers are written; a locked-down kernel would refuse that."""
         if self.setting != DISABLE or self.hardware.simulated:
             return False
         return not acs.locked_down(self.hardware.root)

@@ -28,7 +28,7 @@ NAMES = frozenset(
 )
 """Also with the suffix of an implementation: mpirun.openmpi, mpiexec.hydra, ..."""
 IDLE = {
-    # Started by slurmd to hold the scope of steps until shutdown:
+    # Started by slurmd to retain the scope of steps until shutdown:
     # slurm.schedmd.com/cgroup_v2.html, SchedMD/slurm src/plugins/cgroup/v2/cgroup_v2.c.
     "slurmstepd": re.compile(r"\S+ infinity"),
     # prte offers a virtual machine (DVM) to jobs; with a program, it launches that program:
@@ -40,7 +40,7 @@ IDLE = {
     # starts one at boot: docs of openpmix/prrte.
     "prted": re.compile(r".* (ess_base_nspace prte-.*|--bootstrap\b.*)"),
 }
-"""Command lines of daemons that wait for jobs."""
+"""Command lines of daemons waiting for jobs."""
 STEP = re.compile(r"\S{0,150}slurmstepd\S{0,50}: \[(\d+)\b.*")
 """The title of a step: `[77.0]`, `[77.batch]`, `[77.extern]`, `[77.interactive]`, after the program
 name, which is configurable (slurmstepd-wlm on Debian). Bounded, because any user can start a
@@ -51,11 +51,11 @@ RANK = frozenset(
         *("MV2_COMM_WORLD_RANK", "MVP_COMM_WORLD_RANK", "MPIRUN_RANK"),
     ]
 )
-"""Variables of job processes only."""
+"""Variables that only job processes have."""
 SLURM_JOB = ("SLURM_JOB_ID", "SLURM_JOBID")
 """Also set in daemons that a Slurm prolog started, which outlive the job."""
 MPS = "nvidia-cuda-mps"
-"""CUDA's control daemon and server, which do not count; their clients have the GPUs open."""
+"""CUDA's MPS daemon and server, which do not count; their clients have the GPUs open."""
 INTERPRETERS = ("python", "bash", "dash", "sh", "perl")
 COMMAND_SHOWN = 80
 SHOWN = 5
@@ -73,7 +73,7 @@ class Process:
 
 
 def processes(root: Path = Path("/"), more: Sequence[str] = ()) -> list[Process]:
-    """MPI processes by pid. `more` are names of further programs to include."""
+    """MPI processes by PID. `more`: names of other programs to include."""
     folders = [root / f"proc/{pid}" for pid in pids(root)]
     jobs = {job for folder in folders for job in _jobs(folder)}
     found = (_look(folder, frozenset(more), jobs) for folder in folders)
@@ -89,7 +89,7 @@ def _jobs(folder: Path) -> list[str]:
     try:
         step = STEP.fullmatch(" ".join(_words(folder / "cmdline")))
     except OSError:
-        return []  # terminated meanwhile
+        return []  # terminated in the meantime
     return [step[1]] if step else []
 
 

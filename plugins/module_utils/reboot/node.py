@@ -29,20 +29,20 @@ from . import busy, slurm
 
 POLL_S = 2.0
 LOCK = Path("run/baremetal-mpi-roce/locks/reboot.lock")
-"""Below the root. `leave` of an interrupted run may still wait for jobs."""
+"""Lock below the root. `leave` of an interrupted run may still be waiting for jobs."""
 RECORD = Path("var/lib/baremetal-mpi-roce/reboots.json")
-"""Below the root: boot ids and start times."""
+"""Record below the root: boot IDs and start times."""
 KEPT_S = 7 * 86400
 DELAY_S = 1
 """Delay of the reboot, so that the answer of `leave` arrives."""
 
 
 class LeaveError(Exception):
-    """The node is not rebooted; the message has the reason."""
+    """The node is not rebooted; the message states the reason."""
 
 
 class HistoryError(Exception):
-    """The record is damaged; the message has the file and the remedy."""
+    """The record is damaged; the message names the file and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,9 @@ def record(here: RebootNode, boot_id: str) -> FilePlan:
 
 
 def began(root: Path = Path("/")) -> float:
-    """Start of this boot in seconds since the epoch: the start of PID 1, also in containers."""
+    """Start of this boot in seconds since the epoch, from the start of PID 1, which works in
+    containers too.
+    """
     stat = (root / "proc/stat").read_text(encoding="ascii")
     kernel = next(int(line.split()[1]) for line in stat.splitlines() if line.startswith("btime "))
     first = (root / "proc/1/stat").read_text(encoding="utf-8", errors="replace")
@@ -242,7 +244,7 @@ def _slurm(here: RebootNode) -> Optional[slurm.SlurmNode]:
 
 
 def _wait(here: RebootNode, wait_s: float, more: Sequence[str]) -> str:
-    """What still runs after `wait_s`; empty if nothing does."""
+    """Processes still running after `wait_s`; empty if there are none."""
     until = here.clock() + wait_s
     while True:
         still = _occupied(here, more)

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The host as a node of Slurm: drained before its reboot, and resumed afterwards if drained here.
 
-The reason of a drain identifies ours, so that another run, on any machine, can continue an
+The reason marks the drains of this collection, so that another run, on any machine, can continue an
 interrupted one.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, Optional
 from ..core.commands import CommandError, Runner
 
 REASON = "baremetal.mpi_roce reboot"
-"""Prefix of the reason of our drains."""
+"""Prefix of the reason that marks the collection's drains."""
 NO_NODES = "no nodes in the system"
 QUIET = frozenset(["IDLE", "DOWN"])
 MARKS = "*~#!%$@^-"
@@ -23,13 +23,13 @@ MARKS = "*~#!%$@^-"
 BUSY_FLAGS = frozenset(["COMPLETING", "ALLOCATED", "MIXED"])
 
 _UNKNOWN = re.compile(r"^\s*node \S+ not found\s*$", re.IGNORECASE | re.MULTILINE)
-"""Output of scontrol for a host that is not a node; not for a missing file."""
+"""scontrol's output for a host that is not a node, as opposed to a missing file."""
 _STATE = re.compile(r"(?:^|\s)State=(\S+)")
 _REASON = re.compile(r"(?:^|\s)Reason=(.*?)(?:\s+\[[^\]]*\])?(?:\s+(?:Comment|Extra)=.*)?$")
 
 
 class SlurmError(Exception):
-    """Slurm did not respond or refused; the message has its output."""
+    """Slurm did not respond, or refused; the message contains its output."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ VERSION_LOCK = Stage("version lock", (WantedPackage("python3-dnf-plugin-versionl
 """dnf ignores its lock list without the plugin."""
 
 UCX_DEBIAN = ("libucx0", "libucx-dev", "ucx-utils")
-"""UCX of the distribution, which DOCA's `ucx` conflicts with and replaces."""
+"""The distribution's UCX; DOCA's `ucx` conflicts with it and replaces it."""
 MPI_DEBIAN = ("openmpi-*", "libopenmpi*", "mpi-default-*", "python3-mpi4py")
 """Packages that need libucx0, which DOCA's `ucx` before 1.19 does not provide; HPC-X replaces
 them."""
@@ -33,10 +33,11 @@ MODULES_UBUNTU, MODULES = "linux-modules-extra-", "modules of the kernel"
 """Contains mlx5_ib and ib_umad (NVIDIA/gpu-operator 2781). linux-generic depends on it,
 linux-virtual does not, and later releases may have none."""
 NFS, NFS_KMOD = "mlnx-nfsrdma-dkms", "kmod-mlnx-nfsrdma"
-"""NFS over RDMA, built for DOCA's drivers; in none of its profiles. On EL DKMS builds drivers since
-DOCA 3.2."""
+"""NFS over RDMA, built for DOCA's drivers but in none of its profiles. On EL, DKMS builds drivers
+since DOCA 3.2.
+"""
 MFT = "mft*"
-"""Firmware tools, which the repositories of DOCA and CUDA both have."""
+"""Firmware tools, which are in the repositories of both DOCA and CUDA."""
 
 
 def rdma_packages(
@@ -46,7 +47,8 @@ def rdma_packages(
     kernel_release: str = "",
     own_kernel: bool = True,
 ) -> PackageSet:
-    """Return what the layer rdma installs. `keys`: repository (`doca`) to the content of its key.
+    """Return what the layer `rdma` installs. `keys` maps a repository (`doca`) to the content of
+    its key.
 
     `kernel_release` is the kernel that must run, for which DOCA builds its drivers. A kernel named
     by the set is installed with either source. Without `own_kernel` (a container) the node has no
@@ -57,7 +59,7 @@ def rdma_packages(
     stages: list[Stage] = []
     builds = software.rdma.source == DOCA or bool(software.kernel)
     if builds:
-        # The first layer with packages installs the kernel, and its headers for later layers.
+        # The first layer with packages installs the kernel, and its headers for the later ones.
         stages += _kernel(software, distribution, kernel_release)
     if software.rdma.source == DOCA:
         stages += _doca(software.rdma, distribution, software.mpi.provider != DISTRIBUTION)
@@ -88,7 +90,8 @@ def gpu_packages(
     kernel_release: str,
     keys: Mapping[str, bytes],
 ) -> PackageSet:
-    """Return what the layer gpu installs in addition to `rdma_packages`; `keys` has that of `cuda`.
+    """Return what the layer `gpu` installs in addition to `rdma_packages`; `keys` has the key of
+    `cuda`.
 
     `kernel_release` is the kernel that must run, whose headers are installed. Raises PlanError for
     a set without a driver, or one that the catalogue does not have.
@@ -113,7 +116,7 @@ def gpu_packages(
         },
         held=_held(distribution, kernel_release),
         kernels=distribution.family.kernel_patterns,
-        # The layer rdma has installed and pinned DOCA's.
+        # The layer `rdma` has installed and pinned DOCA's.
         preferred={MFT: "doca" if software.rdma.source == DOCA else "cuda"},
     )
 
@@ -151,7 +154,9 @@ def _absent(rdma: Rdma, distribution: Distribution, release: str) -> dict[str, s
 
 
 def _doca(rdma: Rdma, distribution: Distribution, own_mpi: bool) -> list[Stage]:
-    """DOCA's profile has the release as its version (`3.2.1-...`), other packages their own."""
+    """DOCA's profile has the release as its version (`3.2.1-...`); other packages have separate
+    versions.
+    """
     first, without = distribution.system.doca, "Write software.rdma.source: inbox"
     distribution.refuse_before(first, "DOCA", rdma.version, without)
     packages = [WantedPackage(rdma.profile, rdma.version, "rdma")]

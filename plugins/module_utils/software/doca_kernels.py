@@ -51,7 +51,7 @@ def verdict(doca: str, release: str) -> str:
 
 
 def doubt(doca: str, release: str) -> str:
-    """Return the verdict as a sentence, or nothing if the drivers are known to build."""
+    """Return the verdict as a sentence, or an empty string if the drivers are known to build."""
     found = verdict(doca, release)
     if found == FAILS:
         return (

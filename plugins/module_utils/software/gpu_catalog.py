@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Packages of the GPU stack in the CUDA repository, by driver branch and distribution family.
 
-Names changed with the branches. On Ubuntu they end with the branch up to 580 (fabric manager and
+Names changed between branches. On Ubuntu they end with the branch up to 580 (fabric manager and
 related packages up to 575), but not since 590. EL 9 has module streams instead, EL 10 has none; the
 fabric manager's name lost a hyphen in 580.
 """
@@ -24,7 +24,8 @@ LAST_SUFFIXED = 580
 """Last branch with the branch in the driver's package names on Ubuntu."""
 LAST_SUFFIXED_FABRIC = 575
 """The same for fabric manager, NSCQ, NVSDM and IMEX, in both families. Ubuntu's own packages always
-have it, and contain the same files as those without."""
+have the branch in their names, and contain the same files as those without it.
+"""
 BRANCH_OF_13 = 580
 """First branch whose user-mode driver supports CUDA 13."""
 ANY_BRANCH = ("[0-9][0-9][0-9]",)
@@ -108,7 +109,9 @@ def stages(software: SoftwareSet, driver: DriverSpec, distribution: Distribution
 
 
 def _driver(driver: DriverSpec, distribution: Distribution) -> tuple[WantedPackage, ...]:
-    """Packages of one transaction, as modules, libraries and fabric manager must match."""
+    """Packages to install in one transaction, as modules, libraries and fabric manager must
+    match.
+    """
     fabric = "" if driver.branch > LAST_SUFFIXED_FABRIC else f"-{driver.branch}"
     names = [
         _meta(driver, distribution),
@@ -122,7 +125,7 @@ def _driver(driver: DriverSpec, distribution: Distribution) -> tuple[WantedPacka
         names += [f"nvlink5{meta}", f"libnvsdm{fabric}"]
     packages = [WantedPackage(name, driver.version, "driver") for name in names]
     if driver.gpu in NVLINK5:
-        # It has its own versions (year and month) and depends on no branch.
+        # Its versions (year and month) are independent of the branch.
         packages.append(WantedPackage("nvlsm", component="driver"))
     return tuple(packages)
 
@@ -194,7 +197,7 @@ def _others(branch: int) -> list[str]:
 
 
 def _but(digit: str) -> str:
-    """A pattern of all other digits."""
+    """A pattern that matches all other digits."""
     return f"[{'0123456789'.replace(digit, '')}]"
 
 
@@ -228,13 +231,13 @@ def _beside(software: SoftwareSet, driver: DriverSpec, redhat: bool) -> list[Sta
     return [
         *stage("CUDA", software.cuda, cuda),
         *_dcgm(software, driver),
-        *stage("GDRCopy", software.gdrcopy, gdrcopy, True),  # not every repository has it
+        *stage("GDRCopy", software.gdrcopy, gdrcopy, True),  # not in every repository
         *stage("NCCL", software.nccl + revision, nccl),
     ]
 
 
 def _cuda_of(driver: DriverSpec) -> int:
-    """CUDA major version of the driver's user mode."""
+    """CUDA major version of the user-mode driver."""
     return 13 if driver.branch >= BRANCH_OF_13 else 12
 
 
@@ -242,7 +245,7 @@ def _dcgm(software: SoftwareSet, driver: DriverSpec) -> list[Stage]:
     """DCGM for the driver's CUDA, whatever the toolkit: its diagnostics fail with another one
     (NVIDIA/DCGM issues 254 and 255). A toolkit of a later major version has a later driver.
 
-    Profiling (DCGM_FI_PROF_*) is in separate packages, which are only recommended.
+    Profiling (DCGM_FI_PROF_*) is in separate packages, which DCGM only recommends.
     """
     if not software.dcgm:
         return []
@@ -259,6 +262,6 @@ def _dcgm(software: SoftwareSet, driver: DriverSpec) -> list[Stage]:
             )
             for end in ("", f"-cuda{cuda}")
         ]
-    # Packages of the same DCGM for other CUDA versions, which it replaces.
+    # Packages of the same DCGM for other CUDA versions, which this one replaces.
     older = tuple(f"{name}-{major}-*cuda{one}" for one in range(11, cuda))
     return [Stage("DCGM", tuple(packages), older)]

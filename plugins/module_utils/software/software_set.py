@@ -35,7 +35,7 @@ class DriverSpec:
     """The NVIDIA driver; fabric manager, NSCQ, IMEX and persistenced have its version."""
 
     version: str
-    """Empty if others installed it and any version will do."""
+    """Empty for an unmanaged driver of which any version is accepted."""
     modules: str = OPEN
     """`open` or `proprietary` kernel modules."""
     gpu: str = "B300"
@@ -45,7 +45,7 @@ class DriverSpec:
 
     @property
     def branch(self) -> int:
-        """The driver branch; 0 if others choose the version."""
+        """The driver branch; 0 if the collection does not choose the version."""
         return int(self.version.split(".")[0] or 0)
 
 
@@ -67,11 +67,11 @@ class Archive:
     """A build of HPC-X for one distribution."""
 
     distribution: str
-    """As HPC-X names it: `ubuntu24.04`, `redhat9`."""
+    """The distribution as HPC-X names it: `ubuntu24.04`, `redhat9`."""
     url: str
     sha256: str
     prefix: str
-    """Directory that it is unpacked to, with name and checksum in its path."""
+    """Directory to which it is unpacked, with name and checksum in its path."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Wheel:
     version: str
     sha256: str
     prefix: str
-    """Directory that it is unpacked to, with version and checksum in its path."""
+    """Directory to which it is unpacked, with version and checksum in its path."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,9 @@ class Sources:
     """UCX and Open MPI, built on a node in the order of `builds`."""
 
     prefix: str
-    """Directory that they are unpacked to; its path depends on every input, except the
-    distribution."""
+    """Directory to which they are unpacked; its path depends on every input except the
+    distribution.
+    """
     cuda: bool
     """Whether they are built with the CUDA toolkit."""
     builds: Sequence[Mapping[str, Any]]
@@ -109,7 +110,7 @@ class Mpi:
     mpi4py: str = ""
     """Version of mpi4py, for MPIs that are unpacked; the distribution has its own."""
     mpi4py_sha256: Sequence[str] = field(default_factory=list)
-    """Checksums of its wheels; empty: any."""
+    """Checksums of its wheels; empty if any are accepted."""
     wheels: str = ""
     """Directory with wheels on the controller, relative to the inventory."""
 
@@ -120,12 +121,14 @@ class SoftwareSet:
     """The release that must run (`uname -r`); if empty, the installed one is held."""
     rdma: Rdma = field(default_factory=Rdma)
     driver: Optional[DriverSpec] = None
-    """None: no GPU layer."""
+    """None if there is no GPU layer."""
     cuda: str = ""
-    """Toolkit, `13.0`; empty: not in the set. Likewise dcgm, gdrcopy and nccl."""
+    """Version of the toolkit, such as `13.0`; empty if not in the set, as with dcgm, gdrcopy and
+    nccl.
+    """
     dcgm: str = ""
     dcgm_profiling: bool = True
-    """With `dcgm`: the packages for DCGM_FI_PROF_*."""
+    """With `dcgm`: whether to install the packages for DCGM_FI_PROF_*."""
     gdrcopy: str = ""
     nccl: str = ""
     mpi: Mpi = field(default_factory=Mpi)
@@ -143,7 +146,7 @@ class SoftwareSet:
         return ("cuda",) if self.driver and self.driver.manage else ()
 
     def as_variable(self) -> dict[str, Any]:
-        """The value of `cluster_software`, which `of` reads."""
+        """The value of `cluster_software`, as read by `of`."""
         return asdict(self)
 
     @classmethod

@@ -21,7 +21,7 @@ from .keys import DAY, standing
 SHADOW = "/etc/shadow"
 VALID = "not expired"
 ANSWER_S = 10.0
-"""Limit for accessing a home, whose server may be dead."""
+"""Time limit for accessing a home, whose server may be dead."""
 NO_LOGIN = ("nologin", "false")
 PRIVILEGED = ("root", "sudo", "wheel", "docker")
 """Groups whose members are root or can become root."""
@@ -140,7 +140,8 @@ class UserPart:
         if _entry(grp.getgrnam, user) is None:
             number = [] if uid is None or _entry(grp.getgrgid, uid) else ["--gid", str(uid)]
             steps.append(["groupadd", *number, user])
-        # The password "*" permits no login. The default "!" locks the account for some sshd.
+        # The password "*" permits no password login. With the default "!", some sshd treat the
+        # account as locked.
         number = [] if uid is None else ["--uid", str(uid)]
         rest = ["--shell", self.shell, "--password", "*", "--comment", "MPI jobs", user]
         steps.append(["useradd", *number, "--gid", user, "--create-home", *rest])
@@ -167,7 +168,7 @@ class UserPart:
 
 
 def privileged(user: str, uid: Optional[int], account: Optional[pwd.struct_passwd]) -> str:
-    """How the account is root or can become root; empty for other accounts."""
+    """Why the account counts as root or can become root; empty for other accounts."""
     if 0 in (uid, account and account.pw_uid):
         return "uid 0"
     groups = [] if account is None else groups_and_shell(user)[0]
@@ -178,7 +179,7 @@ def privileged(user: str, uid: Optional[int], account: Optional[pwd.struct_passw
 def barred(line: str, today: int) -> tuple[str, str]:
     """Reason and remedy if this line of /etc/shadow prevents logins by sshd, else empty.
 
-    pam_unix applies the same rules, also to logins with a key: shadow(5).
+    pam_unix applies the same rules, even to logins with a key: shadow(5).
     """
     user, *fields = [*line.split(":"), *[""] * 8]
     numbers = [int(value) if value.isdigit() else None for value in fields]
@@ -196,7 +197,7 @@ def _date(day: int) -> str:
 
 
 def is_local(account: pwd.struct_passwd) -> bool:
-    """Whether the account is in /etc/passwd. The home of another may be on a dead server."""
+    """Whether the account is in /etc/passwd. The home of any other may be on a dead server."""
     lines = Path("/etc/passwd").read_text(encoding="utf-8", errors="replace").splitlines()
     return any(line.startswith(f"{account.pw_name}:") for line in lines)
 

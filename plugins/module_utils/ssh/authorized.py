@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Keys that admit the MPI user without a certificate: whether the home is shared, and which keys.
 
-Root on any node can write the key files of a shared home, by which all hosts admit the user,
-launchers included. The files belong to the user: links are not followed, and only fingerprints of
-the contents are shown.
+Root on any node can write the key files in a shared home, by which all hosts, launchers included,
+admit the user. The files belong to the user: links are not followed, and only fingerprints of the
+contents are shown.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ MAX_BYTES = 256 * 1024
 MAX_LISTED = 10
 DENIED = os.strerror(errno.EACCES)
 _LINKS = 40
-"""Symbolic links that are followed, as in the kernel."""
+"""Maximum number of symbolic links followed, as in the kernel."""
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 """Flags for parent directories, which need not be listable."""
@@ -124,12 +124,13 @@ def checks(
     declared: Iterable[str],
     root: Path = Path("/"),
 ) -> list[Check]:
-    """A failed check per file that has undeclared keys or is unreadable; else one check."""
+    """Failed checks for files that have undeclared keys or are unreadable; otherwise one check."""
     known = {digest(key) for line in declared for key in keys_of(line)}
     failed = []
     for path in lists(user, patterns):
         work = _reading(user.pw_dir, path, root)
-        # As the user first, like sshd: NFS may squash root. Then as root, who may read more.
+        # First as the user, like sshd, since NFS may squash root; then as root, which may read
+        # more.
         for become in (account.rights_of(user), None):
             answer = bounded.within(account.ANSWER_S, work, become=become)
             if answer.found.get("why") != DENIED:
@@ -194,7 +195,7 @@ def _read(home: str, path: str, root: Path) -> str:
         for number, name in enumerate(names):
             flags = _READ
             if number < len(names) - 1:
-                # Not with O_DIRECTORY, which would report a link as "not a directory".
+                # Without O_DIRECTORY, which would report a link as "not a directory".
                 if stat.S_ISLNK(os.stat(name, dir_fd=handle, follow_symlinks=False).st_mode):
                     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
                 flags = _DIRECTORY

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Run ssh as the MPI user, and check its effective settings for a target.
 
-A file that ssh reads before the collection's can set a value first, and thereby disable host key
+A file that ssh reads before the collection's can set a value first and thereby disable host key
 verification or redirect a login.
 """
 
@@ -24,18 +24,20 @@ from .refusals import Refusal, refusal
 from .sshd import CERTIFICATE_TYPE
 
 MAX_VALUE = 8000
-"""Characters of a setting: lists of algorithms are long."""
+"""Maximum length of a setting: lists of algorithms are long."""
 MAX_SHOWN = 200
 MAX_CONFIG = 1 << 18
-"""Characters of a configuration file of ssh."""
+"""Maximum size of an ssh configuration file."""
 MAX_TARGETS = 4
-"""Targets of failed logins whose settings are checked, in addition to the first target."""
+"""Number of failed targets whose settings are checked, in addition to the first target."""
 GRACE_S = 20.0
 """Seconds for authentication and the start of a shell, after the connection."""
 
 
 def argv(target: str, timeout_s: int, options: Sequence[str] = ()) -> list[str]:
-    """ssh as mpirun calls it. Host key verification is left to the host's settings, to prove it."""
+    """ssh as mpirun calls it. Host key verification is left to the host's settings, in order to
+    prove them.
+    """
     options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={timeout_s}", *options]
     return ["ssh", "-n", *options, "--", target, "uname", "-n"]
 
@@ -43,7 +45,7 @@ def argv(target: str, timeout_s: int, options: Sequence[str] = ()) -> list[str]:
 def ask(
     command: Sequence[str], user: pwd.struct_passwd, timeout_s: float
 ) -> tuple[str, str, Refusal]:
-    """Run a command as the MPI user; returns stdout, stderr and the reason of a failure."""
+    """Run a command as the MPI user; returns stdout, stderr and the reason for a failure."""
     try:
         done = run(command, check=False, timeout_s=timeout_s + GRACE_S, popen=session.as_user(user))
     except NoAnswerError:
@@ -116,7 +118,7 @@ def _position(log: str, keyword: str, value: str) -> str:
     """`file:line` of a setting in the files that `ssh -v` read; empty for the collection's file."""
     for name in re.findall(r"^debug1: Reading configuration data (/\S+)$", log, re.MULTILINE):
         try:
-            # The MPI user chooses the files read here: a pipe would block for ever.
+            # The MPI user chooses the files read here, and a pipe would block for ever.
             handle = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
             with open(handle, encoding="utf-8", errors="replace") as file:
                 regular = stat.S_ISREG(os.fstat(handle).st_mode)
@@ -142,7 +144,7 @@ def to_check(attempts: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any
 
 
 def without_repeats(by_target: Mapping[str, Sequence[Check]]) -> Iterator[Check]:
-    """All checks of the first target; of further targets only failures not yet reported."""
+    """All checks of the first target; of further targets, only failures not reported yet."""
     reported: set[tuple[str, str]] = set()
     for index, (target, of_target) in enumerate(by_target.items()):
         for check in of_target:

@@ -30,7 +30,7 @@ USER, HOST = "user", "host"
 KINDS = (USER, HOST)
 KEY_TYPE = "ssh-ed25519"
 PORT = 22
-"""Default port of sshd (ansible_port)."""
+"""sshd's default port (ansible_port)."""
 FIPS = "/proc/sys/crypto/fips_enabled"
 PRIVATE, PUBLIC = 0o600, 0o644
 
@@ -80,8 +80,8 @@ def standing(path: Path) -> Optional[str]:
 def refused_by_fips(node: Node) -> str:
     """Explain why this node cannot have ed25519 keys in FIPS mode; empty if it can.
 
-    Red Hat's OpenSSH refuses them; builds with a FIPS 186-5 module may not. Hence a key is created
-    in a temporary directory.
+    Red Hat's OpenSSH refuses them; builds with a FIPS 186-5 module may not. Therefore a key is
+    created in a temporary directory as a test.
     """
     if (node.read(FIPS) or "").strip() != "1":
         return ""
@@ -147,7 +147,7 @@ class KeyPair:
             tried = node.run(["ssh-keygen", "-y", "-P", "", "-f", str(self.path)], check=False)
             self.public = key_of(tried.stdout) if tried.rc == 0 else ""
             if not self.public and self.path.stat().st_mode & 0o077:
-                # ssh-keygen refuses a key that others can read: only the mode is wrong.
+                # ssh-keygen refuses a key that others can read; only the mode is wrong then.
                 self.public = key_of(text)
             self.revoked = self.public in self.refused
             if self.revoked:

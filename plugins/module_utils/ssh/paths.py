@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Detect faults that logins do not show: packet loss on a rail, and firewalls.
 
-TCP hides packet loss until it is severe; RDMA repeats whole messages for one lost packet.
+TCP hides packet loss until it is severe; RDMA resends whole messages for one lost packet.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..core.checks import OK, Check, differs
 from ..core.commands import CommandError, Runner
 
 HEADERS = 28
-"""Bytes of the IPv4 and ICMP headers of a packet."""
+"""Size in bytes of a packet's IPv4 and ICMP headers."""
 PACKET_S = 3
 """Seconds to wait for a packet, which is sent again each second."""
 QUICK = ("-A", "-c", "200", "-w", "10")
@@ -54,7 +54,8 @@ class Carried:
 def carried(run: Runner, rail: str, target: str, witness: str, root: Path) -> Carried:
     """Send one full packet over the rail, then bursts, and locate losses.
 
-    Packets may be lost at either end. Only then is `witness`, a third node, tried, to tell which.
+    Packets may be lost at either end. Only in that case, `witness`, a third node, is tried to find
+    out which.
     """
     try:
         mtu = int((root / "sys/class/net" / rail / "mtu").read_text(encoding="ascii"))
@@ -116,9 +117,9 @@ CONNECTS = "connects"
 PYTHON = "/usr/bin/python3"
 MANAGEMENT = "management"
 LOOPBACK = {"loopback": "127.0.0.1"}
-"""Over which ranks connect to the daemon on the same host (PMIx)."""
+"""Loopback network, over which ranks connect to the daemon on the same host (PMIx)."""
 WAIT_S = 4
-"""Seconds for a connection: the kernel repeats the SYN after 1 and 3 s."""
+"""Seconds to wait for a connection: the kernel repeats the SYN after 1 and 3 s."""
 MARK = "mpi-back"
 NOT_TRIED = "not tried"
 CALL = (
@@ -135,7 +136,9 @@ without shell quotes and csh history characters, as it runs in the MPI user's lo
 ELSEWHERE = (errno.EINVAL, errno.EACCES, errno.EPERM, errno.ENETUNREACH)
 """Errors from the connecting host itself: a route or filter there."""
 FILTERED = (errno.ETIMEDOUT, errno.EHOSTUNREACH)
-"""No answer, or a firewall's answer. Without a listener the host itself would refuse."""
+"""No answer, or a firewall's answer. Without a listener, the host itself would refuse the
+connection.
+"""
 
 
 class Listener:
@@ -171,20 +174,22 @@ class Listener:
         return codes
 
     def call(self, networks: Iterable[str]) -> str:
-        """Shell commands to follow `uname -n` on the other host. They end with the name again."""
+        """Shell commands to run after `uname -n` on the other host. They print the name again at
+        the end.
+        """
         mine = [self.addresses[name] for name in networks if name in self.addresses]
         words = shlex.join([PYTHON, "-ISc", CALL, str(self.port), *mine])
         return f"; {words}; uname -n" if mine else ""
 
     def heard(self, answer: str, networks: Iterable[str]) -> dict[str, Optional[int]]:
-        """By network the errno of the connection: 0 for success, None if it was not tried."""
+        """The errno of the connection by network: 0 for success, None if it was not tried."""
         codes = dict(re.findall(rf"^{MARK} (\S+) (\d{{1,4}})$", answer, re.MULTILINE))
         wanted = {name: self.addresses[name] for name in networks if name in self.addresses}
         return {name: int(codes[at]) if at in codes else None for name, at in wanted.items()}
 
 
 def is_refused(code: Optional[int]) -> bool:
-    """Whether the called host, or a firewall in front of it, is the cause."""
+    """Whether the target host, or a firewall in front of it, is the cause."""
     return bool(code) and code not in ELSEWHERE
 
 

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Log in from this host to others as the MPI user, and explain every failure.
 
-Each pair of hosts gets a check, which names the host at fault: a host that refuses a login is not
-the one that was refused.
+Each pair of hosts gets a check that names the host at fault, which for a refused login may be the
+other one.
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ def _login(
         return failure
     if back:
         result["back"] = back.heard(printed, networks)
-    # The last word: login files may print others before it.
+    # Only the last word counts, as login files may print others before it.
     name = (printed.split() or [NOTHING])[-1]
     # With or without the domain (cluster_hosts_name).
     if f"{name}.".startswith(f"{host}.") or f"{host}.".startswith(f"{name}."):
         return failure
     # Another host of the cluster answered if /etc/hosts lists it: this host takes a wrong path.
-    # Otherwise the target has another name, or a login file prevented the command.
+    # Otherwise the target has a different name, or a login file prevented the command.
     side = HERE if name in _known_hosts(root) else TARGET
     return Refusal(f"{one_line(name)[:64]}{ANSWERED}", side)
 
@@ -99,11 +99,11 @@ def _known_hosts(root: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class Verdicts:
-    """Checks of the attempts from one host."""
+    """Evaluates the attempts made from one host."""
 
     here: str
     lost: Collection[str] = ()
-    """Hosts that failed earlier in this run, which is reported elsewhere."""
+    """Hosts that failed earlier in this run; this is reported elsewhere."""
     incomplete: Collection[str] = ()
     """Hosts on which the role never succeeded."""
     misled: Mapping[str, str] = field(default_factory=dict)
@@ -134,7 +134,7 @@ class Verdicts:
             if attempt["target"] in self.misled:
                 return ""
             if side == EITHER and attempt["target"] != host and host not in silent:
-                return ""  # its sshd answers by its own name: the rail between them is at fault
+                return ""  # its sshd answers under its own name: the rail between them is at fault
             return blamed(side, host, failed, everyone)
 
         return [self._check(attempt, at(attempt)) for attempt in attempts]
@@ -251,7 +251,7 @@ def probe(
 ) -> tuple[list[dict[str, Any]], list[Check]]:
     """Try every target and this host's own session; returns the attempts and all checks."""
     began = time.monotonic()
-    session.end_abandoned(user)  # of earlier runs
+    session.end_abandoned(user)  # left by earlier runs
     with ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor(max_workers=parallel + 1))
         back = stack.enter_context(paths.Listener(addresses))

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Explain why a login failed: the line with the cause, the end at fault and the remedy.
 
-ssh prints last that the connection was closed. The cause precedes it: a message of sshd's PAM, a
-disconnect's text, a warning about a key.
+ssh's last line says that the connection was closed. The cause precedes it: a message from sshd's
+PAM, a disconnect text, a warning about a key.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from ..core.text import one_line, shortened
 TARGET, HERE, EITHER = "target", "here", "either"
 """The end at fault. EITHER means the target, unless this host fails in this way at all targets."""
 MAX_LINE = 300
-"""Characters of a line."""
+"""Maximum length of a line."""
 BEFORE = 2
-"""Lines shown from before the end of the connection: PAM's message, after a banner."""
+"""Number of lines shown from before the end of the connection: PAM's message, after a banner."""
 
 NOISE = re.compile(
     r"Warning: Permanently added|setpgid\(|^@+$"
@@ -43,9 +43,9 @@ class Refusal:
     line: str
     side: str = EITHER
     remedy: str = ""
-    """What to do; empty if running the role is the remedy."""
+    """What to do; empty if the remedy is to run the role."""
     by_hand: bool = False
-    """Whether only the operator can do it."""
+    """Whether only the operator can apply it."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def refusal(stderr: str, status: int) -> Refusal:
                 return Refusal(line, known.side, known.remedy, known.by_hand)
     messages = [line for line in lines if not CLOSED.search(line)]
     if lines and messages and CLOSED.search(lines[-1]):
-        # The message of PAM on the target.
+        # The message from PAM on the target.
         text = f"{lines[-1]}, after: {'; '.join(messages[-BEFORE:])}"
         return Refusal(shortened(text, 2 * MAX_LINE), TARGET, NO_LOGIN, True)
     if lines and CLOSED.search(lines[-1]):
@@ -173,7 +173,7 @@ def blamed(side: str, host: str, failed: Mapping[str, str], everyone: Collection
     """The host at fault; empty for this one.
 
     `failed` maps unreachable hosts, among `everyone` that was tried, to their sides. A host that
-    fails at all others is at fault itself, unless their answers name them.
+    fails to reach all others is itself at fault, unless their answers show otherwise.
     """
     if side == HERE:
         return ""

@@ -30,19 +30,19 @@ from .account import rights_of
 from .refusals import NOISE
 
 SESSION_S = 5.0
-"""Seconds for the program, after the connection."""
+"""Seconds that the program may take after the connection."""
 PART = 0.6
-"""Share of that time for each process that it starts, as a login file may wait for ever."""
+"""Share of that time given to each process that it starts, as a login file may wait for ever."""
 QUICKLY = ("-o", "KexAlgorithms=^ecdh-sha2-nistp256")
 """Options for logins that need not prove the key exchange: a post-quantum exchange takes 130 ms of
 CPU time on both ends together."""
 ABANDONED_S = 10.0
-"""Seconds to find abandoned shells in /proc and kill them."""
+"""Seconds allowed for finding abandoned shells in /proc and killing them."""
 MAX_ANSWER, MAX_ITEMS, MAX_TEXT = 1 << 18, 60, 400
 MIN_FREE_BYTES, MIN_FREE_FILES = 16 << 20, 64
-"""Free space in each directory for session files and shared memory of ranks."""
+"""Free space required in each directory for session files and shared memory of ranks."""
 FLOOR = {"nofile": 1024, "nproc": 1024}
-"""Default soft limits of sessions: lower ones come from a setting."""
+"""Default soft limits of sessions: lower ones are due to a setting."""
 NOT_RUN = "the shell exited without running the command"
 FORK = ("fork", "Resource temporarily unavailable", "exec request failed")
 """Messages of shells and sshd when the limit on processes is reached."""
@@ -58,7 +58,7 @@ DECLARE = "declare it with mpi_stack_environment if ranks need it"
 
 
 class AnswerError(Exception):
-    """The session did not open, or the program's output is invalid."""
+    """The session could not be opened, or the program's output is invalid."""
 
 
 def as_user(user: pwd.struct_passwd) -> dict[str, Any]:
@@ -72,20 +72,20 @@ def as_user(user: pwd.struct_passwd) -> dict[str, Any]:
 
 
 def abandoned(uid: int, root: Path = Path("/")) -> list[int]:
-    """Find shells of this user that run a probe without connection: their parent is init.
+    """Find this user's shells that run a probe without a connection: their parent is init.
 
-    A login file that waits leaves them behind, as sshd kills no process without a terminal.
+    A waiting login file leaves them behind, as sshd does not kill processes that have no terminal.
     """
     shells = []
     for pid in processes.pids(root):
         folder = root / f"proc/{pid}"
         try:
-            if folder.stat().st_uid != uid:  # the cheapest test
+            if folder.stat().st_uid != uid:  # the cheapest test comes first
                 continue
             status = (folder / "status").read_text(encoding="utf-8", errors="replace")
             orphan = "\nPPid:\t1\n" in status and f"\nUid:\t{uid}\t" in status
             words = (folder / "cmdline").read_bytes().split(b"\0") if orphan else []
-        except OSError:  # the process exited
+        except OSError:  # the process has exited
             continue
         if len(words) > 2 and words[1] == b"-c" and PROBES.fullmatch(words[2]):
             shells.append(pid)
@@ -95,7 +95,7 @@ def abandoned(uid: int, root: Path = Path("/")) -> list[int]:
 def end_abandoned(user: pwd.struct_passwd, root: Path = Path("/")) -> list[int]:
     """Kill abandoned shells with their process groups, which sshd creates for every login.
 
-    This runs as the user, because a pid may by then belong to another process.
+    This runs as the user, because a PID may belong to another process by then.
     """
 
     def end(report: Report) -> None:
@@ -112,7 +112,7 @@ def end_abandoned(user: pwd.struct_passwd, root: Path = Path("/")) -> list[int]:
 
 
 def source() -> str:
-    """The program's source, also from the archive in which Ansible sends it."""
+    """The program's source, even if it is in the archive that Ansible sends."""
     return str(program.__loader__.get_source(program.__name__))  # type: ignore[union-attr]
 
 
@@ -201,7 +201,7 @@ def _run(
 
 
 def _refused(actual: str, user: pwd.struct_passwd, check_mode: bool) -> Check:
-    """The login failed; in check mode, the layer may be about to configure it."""
+    """Report a failed login; in check mode, the layer may be about to configure it."""
     if check_mode:
         return Check("session", "opens", actual, PENDING, user.pw_name)
     reason = f"{user.pw_name} cannot log in to this host from itself: see sshd's message"
@@ -209,7 +209,7 @@ def _refused(actual: str, user: pwd.struct_passwd, check_mode: bool) -> Check:
 
 
 def _closed(actual: str, said: str, user: pwd.struct_passwd, limit_s: float) -> Check:
-    """The shell did not run the command: find the login files that may prevent it."""
+    """Report that the shell did not run the command, with the login files that may prevent it."""
     # The same program without a login, which reads the files as their owner.
     try:
         local = _run([program.PYTHON, "-I", "-", "files"], user, limit_s, stdin=source())
@@ -276,7 +276,7 @@ def limits(output: Mapping[str, Any], root: Path, use_pam: Callable[[], str]) ->
         }
         if not low:
             continue
-        # Login files lower it if only the login shell is affected; otherwise PAM, or both.
+        # Login files lower it if only the login shell is affected; otherwise PAM does, or both.
         ulimit = texts(mapping(output, "ulimit").get(item))
         files = texts(mapping(output, "limit_files").get(item))
         at = ulimit if set(low) == {"login"} else [*files, *ulimit]

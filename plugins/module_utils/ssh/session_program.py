@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Report a session's environment and limits, and the files that set them. Runs as the MPI user.
 
-session.py sends this source over ssh, so it imports nothing of the collection. It prints one marked
-line, as login files may print others. With the argument `files` it only reads files.
+session.py sends this source over ssh, so it imports nothing from the collection. It prints one
+marked line, as login files may print others. With the argument `files` it only reads files.
 """
 
 from __future__ import annotations
@@ -223,7 +223,9 @@ def has_mpi(directory: str) -> bool:
 
 
 def imports(values: Values, ours: Values, limit_s: float) -> Optional[dict[str, str]]:
-    """Faults of numpy and mpi4py in this environment, if it selects other ones than usual."""
+    """Faults of numpy and mpi4py in this environment, if it selects versions other than the usual
+    ones.
+    """
     python = find("python3", values.get("PATH", "")) or PYTHON
     given = {**values}
     roots = (*SYSTEM, *filter(None, ours.get("MPI_ROCE_PYTHON", "").split(":")))
@@ -271,7 +273,7 @@ def parameters(home: str) -> Iterator[dict[str, str]]:
 
 
 def preloaded() -> Iterator[dict[str, str]]:
-    """Missing libraries in /etc/ld.so.preload."""
+    """Libraries in /etc/ld.so.preload that are missing."""
     for number, line in enumerate(text_of("/etc/ld.so.preload").splitlines(), 1):
         for path in re.split(r"[\s:]+", line.split("#", 1)[0].strip()):
             if path.startswith("/") and not Path(path).exists():

@@ -2,7 +2,7 @@
 """sshd of this node: validity, effective settings, presented certificate, refusals of the MPI user.
 
 The operator's decisions (users, algorithms, PAM) are reported with file and line and not changed:
-a role that overrode them would open a closed system.
+a role that overrode them would open up a locked-down system.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from .keys import DROP_IN, KEY_TYPE, PORT
 
 CERTIFICATE_TYPE = f"{KEY_TYPE}-cert-v01@openssh.com"
 UNITS = ("ssh.service", "sshd.service")
-"""The unit's name on Debian, and elsewhere."""
+"""The unit's name on Debian, and on other systems."""
 
 STARTING = 4
-"""Concurrent logins to a node: the launcher's, two of a neighbour's, one of Ansible's. From the
-first number of MaxStartups on, sshd drops some connections that are not yet authenticated."""
+"""Concurrent logins to a node: the launcher's, two from a neighbour, one by Ansible. Above the
+first number of MaxStartups, sshd drops some connections that are not authenticated yet.
+"""
 OF_ONE_SOURCE = 2
 NOLOGIN = ("/etc/nologin", "/run/nologin")
 PAM = "/etc/pam.d/sshd"
@@ -75,7 +76,7 @@ def places_of(log: str) -> dict[str, str]:
 
 
 class Sshd:
-    """The daemon of this node."""
+    """The sshd of this node."""
 
     def __init__(self, config: Path, runner: Runner) -> None:
         self.config = config
@@ -112,7 +113,7 @@ class Sshd:
         return SshdSettings(values, places_of(answer.stderr))
 
     def running_unit(self) -> str:
-        """The unit of the running sshd; empty if none runs (until a socket starts one)."""
+        """The unit of the running sshd; empty if none is running (until a socket starts one)."""
         for unit in UNITS:
             if self.run(["systemctl", "is-active", "--quiet", unit], check=False).rc == 0:
                 return unit
@@ -149,7 +150,7 @@ class MpiLogin:
     groups: Sequence[str]
     shell: str
     address: str
-    """This node's address, which represents those of its network."""
+    """This node's address, which stands for those in its network."""
     signed_by: str
     """Type of the key that signs user certificates."""
 
@@ -292,7 +293,7 @@ def _files(settings: SshdSettings, login: MpiLogin, root: Path) -> Iterator[Chec
     present = {name: text for name in NOLOGIN if (text := read(name)) is not None}
     if pam and lines and "pam_nologin" not in modules:
         present = {}
-    if not pam:  # sshd itself reads the first one
+    if not pam:  # sshd itself uses the first one
         present = {name: text for name, text in present.items() if name == NOLOGIN[0]}
     status, step = OK, ""
     if present:

@@ -54,7 +54,7 @@ def ssh_text(user: str, authority: Mapping[str, Any]) -> str:
         f"Match localuser {user} host {','.join(authority['patterns'])}",
         *([f"    Port {authority['port']}"] if authority["port"] != PORT else []),
         f"    IdentityFile {USER_KEY}",
-        # Keys of an agent would be offered first, and count for MaxAuthTries.
+        # An agent's keys would be offered first, and count towards MaxAuthTries.
         f"    CertificateFile {USER_CERTIFICATE}",
         "    IdentitiesOnly yes",
         f"    GlobalKnownHostsFile {KNOWN_HOSTS}"

@@ -64,7 +64,7 @@ BLOCK = "ssh"
 """Name of the block that adds an Include to a main file."""
 LOCK = "run/baremetal-mpi-roce/locks/ssh.lock"
 PRESENTED_S = 2.0
-"""Seconds for sshd to reload its files."""
+"""Seconds given to sshd to reload its files."""
 
 
 @dataclass(frozen=True)
@@ -91,11 +91,11 @@ class TrustRequest:
     port: int = PORT
     """Port of this node's sshd."""
     strict: Optional[bool] = None
-    """Whether key files in the home are ignored; None: if the home may be shared."""
+    """Whether key files in the home are ignored; None means only if the home may be shared."""
     authorized_keys: Sequence[str] = ()
     """Keys that may admit the MPI user without a certificate, as lines of authorized_keys."""
     login: str = ""
-    """The account that became root for this run."""
+    """The account from which this run became root."""
     replace_authority: bool = False
     refused_keys: Sequence[str] = ()
     """Public keys of this node from before its revocation, to be replaced."""
@@ -132,7 +132,7 @@ class TrustRequest:
 
 
 def foreign(request: TrustRequest, node: Node) -> str:
-    """Authorities that this node trusts and of which the controller has no record."""
+    """Authorities that this node trusts but of which the controller has no record."""
     lines = (node.read(USER_AUTHORITIES) or "").splitlines()
     trusted = {digest(line) for line in lines if public_key(line)}
     desired = {digest(line) for line in request.authority["user_authorities"]}
@@ -144,7 +144,8 @@ def foreign(request: TrustRequest, node: Node) -> str:
 def converge(request: TrustRequest, node: Node) -> Settled:
     """Configure the trust, or report the certificates that are missing (`sign`).
 
-    A lock admits one run: modules of a killed ansible-playbook continue to run here.
+    A lock permits only one run at a time, as modules of a killed ansible-playbook continue to run
+    here.
     """
     if node.check_mode:
         return _converge(request, node)
@@ -167,7 +168,7 @@ def _converge(request: TrustRequest, node: Node) -> Settled:
     try:
         settings = daemon.settings(request.user, port=request.port)
     except CommandError:
-        # The configuration is invalid, which this change may repair; it is tested afterwards.
+        # The configuration is invalid, which this change may fix; it is tested afterwards.
         settings = sshd.SshdSettings()
     host_key, host_key_line = _host_key(node, settings)
     name = socket.gethostname()
@@ -228,7 +229,7 @@ def _host_key(node: Node, settings: sshd.SshdSettings) -> tuple[Path, str]:
     default = node.path(HOST_KEY)
     listed = [Path(value) for value in settings.values.get("hostkey", [])]
     if f"HostKey {default}\n" in (node.read(SSHD_DROP_IN) or ""):
-        if not listed:  # sshd refuses its configuration and prints none
+        if not listed:  # sshd refuses its configuration, and so prints none
             return default, str(default)
         if default in listed:
             listed.remove(default)
@@ -241,12 +242,12 @@ def _host_key(node: Node, settings: sshd.SshdSettings) -> tuple[Path, str]:
 
 
 def _certificate_text(request: TrustRequest, node: Node, kind: str) -> str:
-    """The certificate that the node has after this call."""
+    """The certificate that the node will have after this call."""
     return request.certificates.get(kind) or node.read(CERTIFICATES[kind]) or ""
 
 
 def _to_sign(request: TrustRequest, node: Node, keys: Mapping[str, str]) -> dict[str, str]:
-    """Certificates that the controller must sign first, by kind, and why."""
+    """Certificates that the controller must sign first, by kind, with the reason."""
     sign = {}
     for kind, key in keys.items():
         text = _certificate_text(request, node, kind)
@@ -325,7 +326,7 @@ class Files:
         return Plan(steps=[step])
 
     def files(self, node: Node) -> list[FilePlan]:
-        """All files in the order of writing: none refers to a later one."""
+        """All files in the order in which they are written: none refers to a later one."""
         authority, user = self.request.authority, self.request.user
 
         def owned(name: str, text: str, *, secret: bool = False) -> FilePlan:
@@ -395,7 +396,7 @@ class Files:
         desired = f"valid for {self.request.renew_before_s // DAY} days or more"
         if self.sign.get(kind):
             return Check(name, desired, "none that is valid", PENDING, reason=self.sign[kind])
-        # By the node's clock, which sshd and ssh use.
+        # According to the node's clock, which sshd and ssh use.
         clock = time.time()
         fault = self.request.fault(kind, node.read(CERTIFICATES[kind]) or "", key, int(clock), 0)
         record = self.request.issued[kind]

@@ -6,5 +6,5 @@ device, exports, service         serving over NFS
 lustre, lnet, lustre_health      the Lustre client; its packages: lustre_packages
 rounds, proof, probe, bounded    write and read test
 
-The list of parts is in options; file_system reads the compiled model.
+`options` lists the parts; `file_system` reads the compiled model.
 """

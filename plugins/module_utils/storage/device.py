@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The device of a served directory. A device that contains data is never formatted.
 
-A file system is created only if `format` requests it and all tests find the device blank, which
-are repeated right before `mkfs`. Each test finds data that the others miss: blkid finds signatures,
+A file system is created only if `format` requests it and all tests, which are repeated right before
+`mkfs`, find the device blank. Each test finds data that the others miss: blkid finds signatures,
 the kernel lists users of the device, and any non-zero byte at its ends is data. An unreadable
 device is not blank. An existing file system is used: any xfs or ext4 without `format`, otherwise
 one with the label of this role.
@@ -27,7 +27,9 @@ from . import mounts
 from .units import ENABLED, MOUNT, OF_DEVICE, path_of, unit_name
 
 EDGE = 1 << 20
-"""Bytes at either end, where partition tables, RAID and file systems have their signatures."""
+"""Number of bytes read at either end, where partition tables, RAID and file systems have their
+signatures.
+"""
 FOUND, NOTHING, AMBIVALENT = 0, 2, 8
 """Exit statuses of `blkid -p`. NOTHING also means that it could not read the device, and does not
 prove it blank."""
@@ -36,7 +38,7 @@ XFS, EXT4 = "xfs", "ext4"
 KINDS = (XFS, EXT4)
 LABEL = "roce-"
 MAX_LABEL = 12
-"""Characters of an xfs label; ext4 permits 16."""
+"""Maximum length of an xfs label; ext4 permits 16 characters."""
 OPTIONS = "noatime,nodev,nofail"
 """`nofail`: the host boots without the device."""
 MAX_LISTED = 5
@@ -47,7 +49,7 @@ class Contents:
     """State of a block device."""
 
     path: Path
-    """The device file that its name links to."""
+    """The device file to which its name links."""
     number: str
     """`major:minor`."""
     size: int
@@ -58,7 +60,9 @@ class Contents:
     mounts: tuple[str, ...]
     """Its mount points."""
     edges: tuple[str, ...]
-    """Ends that are not all zero. Not read if it is mounted, and therefore not blank."""
+    """Ends that are not all zero. They are not read if the device is mounted, and therefore not
+    blank.
+    """
 
     @property
     def kind(self) -> str:
@@ -163,7 +167,9 @@ def label(name: str) -> str:
 
 @dataclass(frozen=True)
 class Device:
-    """The device of the file system `name`. With an empty `format` none is ever created."""
+    """The device of the file system `name`. With an empty `format`, no file system is ever
+    created.
+    """
 
     name: str
     device: str
@@ -218,7 +224,7 @@ class Device:
         return Verdict([Check(CHECK, wanted, actual, status, self.directory, reason), *over])
 
     def _place(self, node: Node, contents: Contents) -> None:
-        """Raises PlanError if the directory or the device is in use otherwise."""
+        """Raise PlanError if the directory or the device is already in use."""
         line = mounts.in_fstab(node, self.directory)
         if line:
             raise PlanError(

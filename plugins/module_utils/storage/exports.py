@@ -4,7 +4,7 @@
 The contents of the directory are not changed. No component of its path may be a symbolic link:
 exportfs follows links, so the owner of a link would choose the exported directory.
 
-Exports are one line per address in a file of the collection, never names, which another service
+Exports are one line per address in a file of the collection; never names, which another service
 resolves, or networks, which contain other hosts. The operator's exports are not changed. A file
 system that is no longer served remains exported until it is declared absent, as nodes may have it
 mounted.
@@ -57,7 +57,9 @@ COMPARED = frozenset(
 """Compared options. exportfs prints defaults as well, which depend on its version."""
 MAX_LISTED = 6
 MAX_ARGUMENTS = 1000
-"""Arguments of one command: up to 300 bytes each, of the kernel's limit of 2 MiB."""
+"""Maximum number of arguments per command: each has up to 300 bytes, and the kernel's limit is 2
+MiB.
+"""
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ class ServedDirectory:
         )
 
     def _refuse_links(self, node: Node) -> None:
-        """Raises PlanError if a component of the path is a link, or not a directory."""
+        """Raise PlanError if a component of the path is a link, or not a directory."""
         for component in [*reversed(Path(self.path).parents), Path(self.path)][1:]:
             path = node.path(str(component))
             if path.is_symlink():
@@ -226,7 +228,7 @@ class Export:
         return f"{self.path} {self.client}({','.join(sorted(self.options))})"
 
     def reaches(self, served: Served) -> bool:
-        """Whether this export gives a client more access to a served directory than intended.
+        """Whether this export gives clients more access to a served directory than intended.
 
         Exporting a parent or child directory gives access to the whole file system: with
         `no_subtree_check` clients can guess file handles.
@@ -260,7 +262,7 @@ def _in_force(node: Node) -> set[Export]:
 
 
 def _blocks(text: str) -> dict[str, list[str]]:
-    """Parse the collection's file: directory to its lines."""
+    """Parse the collection's file into lines by directory."""
     blocks: dict[str, list[str]] = {}
     heading = ""
     for line in text.split("\n"):
@@ -293,7 +295,7 @@ class Exports:
             "".join(f"{line}\n" for line in lines) for _path, lines in sorted(blocks.items())
         )
         files = [node.file(FILE, text or None)]
-        if blocks and node.read(EXPORTS) is None:  # exportfs fails without it
+        if blocks and node.read(EXPORTS) is None:  # exportfs fails without this directory
             files.append(node.record(EXPORTS, ""))
         if node.container:
             return Plan(files)
@@ -309,7 +311,7 @@ class Exports:
             before,
             f"{len(wanted)} as wanted",
             lambda: self._act(node, wanted, {*blocks, *self.absent}),
-            essential=bool(self.absent),  # else the device below would be unmounted
+            essential=bool(self.absent),  # otherwise the device below would be unmounted
         )
         return Plan(files, [step])
 
@@ -325,7 +327,7 @@ class Exports:
 
     @staticmethod
     def _ours(node: Node, wanted: set[Export], paths: Collection[str]) -> set[Export]:
-        """Active exports of these directories, without those of the operator's files."""
+        """Active exports of these directories, except those from the operator's files."""
         kept = {x.key for x in _of_operator(node)} - {x.key for x in wanted}
         return {x for x in _in_force(node) if x.path in paths and x.key not in kept}
 

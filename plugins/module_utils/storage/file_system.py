@@ -17,7 +17,7 @@ PURPOSES = (CHECKPOINTS, DATASETS, HOME, SOFTWARE, SCRATCH)
 
 @dataclass(frozen=True)
 class Nfs:
-    """Access to the server. `hard` is not optional: soft mounts lose data of jobs."""
+    """How the server is accessed. `hard` is not optional, as soft mounts lose jobs' data."""
 
     version: str = "4.2"
     transport: str = TCP
@@ -32,7 +32,7 @@ class Lustre:
 
 @dataclass(frozen=True)
 class Serve:
-    """The host of this cluster that serves the path of `source` over NFS."""
+    """The host in this cluster that serves the path in `source` over NFS."""
 
     host: str
     device: str = ""
@@ -41,7 +41,7 @@ class Serve:
 
 @dataclass(frozen=True)
 class Expectation:
-    """Thresholds of rates in 10^9 bytes per second; 0 for none."""
+    """Minimum rates in 10^9 bytes per second; 0 for none."""
 
     write_gb_s: float = 0.0
     read_gb_s: float = 0.0

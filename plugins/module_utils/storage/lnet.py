@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """LNet: generate /etc/lnet.conf, and compare it as data with the running configuration.
 
-A change unloads LNet and imports the file again. It is refused while Lustre is mounted. LNet of a
+A change unloads LNet and imports the file again. It is refused while Lustre is mounted. LNet on a
 host without Lustre file systems is not changed.
 """
 
@@ -45,7 +45,7 @@ _REASONS = {
     VERSION: "the kernel still runs the modules of the previous packages",
 }
 _DOWN = re.compile(r"Network is down|errno:\s*-(100|3)\b")
-"""LNet is loaded but not configured, which means that it has no networks."""
+"""LNet is loaded but not configured, so it has no networks."""
 
 Values = dict[tuple[str, str], Any]
 """Values by check name and subject."""
@@ -110,9 +110,9 @@ def wanted_values(settings: LustreSettings) -> Values:
 
 
 def running_values(kernel: LustreKernel, wanted: Values) -> tuple[Values, set[str]]:
-    """Running values of the wanted keys and of all networks, and the interfaces that are down.
+    """Running values of the desired keys and of all networks, and the interfaces that are down.
 
-    Call it only if LNet is loaded: lnetctl would load it. Raises CommandError.
+    Must only be called if LNet is loaded, as lnetctl would load it. Raises CommandError.
     """
     current: Values = {}
     down: set[str] = set()
@@ -295,7 +295,7 @@ class LnetPart:
     ) -> Check:
         name, subject = key
         if name == NETWORK and current == wanted and down.intersection(current):
-            # The link or its peer is down, which reloading LNet does not repair.
+            # The link or its peer is down, which reloading LNet does not fix.
             shown = [f"{port} (down)" if port in down else port for port in current]
             first = sorted(down)[0]
             reason = f"see ip -br link show {first}, lnetctl net show -v 3, and the layer rails"

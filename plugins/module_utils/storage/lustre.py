@@ -21,7 +21,7 @@ TCP, O2IB = "tcp", "o2ib"
 CLIENT = "lustre_client"
 PROGRAMS = ("lnetctl", "lctl", "lfs", "mount.lustre")
 ALIKE = ("lustre", "lustre_tgt")
-"""Types in mountinfo of clients, and of targets of a server."""
+"""Types in mountinfo of clients and of a server's targets."""
 
 
 def kind(net: str) -> str:
@@ -66,7 +66,7 @@ class LustreSource:
 
 
 def read_source(text: str) -> LustreSource:
-    """Parse any source: the kernel may have sources that the model refuses."""
+    """Parse any source, as the kernel may have sources that the model would refuse."""
     servers, _sign, path = text.partition(":/")
     name, _slash, below = path.partition("/")
     return LustreSource(
@@ -80,7 +80,7 @@ def read_source(text: str) -> LustreSource:
 
 DKMS, PREBUILT, PRESENT = "dkms", "prebuilt", "present"
 TUNABLES = ("peer_timeout", "peer_credits", "peer_buffer_credits", "credits")
-"""In the spelling and order of lnetctl."""
+"""Networks in the spelling and order of lnetctl."""
 DRIVER_TUNABLES = ("conns_per_peer",)
 
 
@@ -114,9 +114,9 @@ class LustreSettings:
     """Routed networks and their routers."""
     packages: LustrePackages = field(default_factory=LustrePackages)
     modprobe: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Kernel module to its options."""
+    """Maps a kernel module to its options."""
     time_limit_s: int = 30
-    """Limit of each command that may hang."""
+    """Time limit of each command that may hang."""
 
     @property
     def interfaces(self) -> set[str]:
@@ -134,7 +134,7 @@ def read_settings(
     if entries is None:
         # A file system's servers are usually in the network of the first server's first NID.
         sources = [read_source(fs.source) for fs in filesystems if fs.type == LUSTRE]
-        # Other networks are reached over a router in a network of this host.
+        # Other networks are reached through a router in one of this host's networks.
         routes = value.get("routes", ())
         routed = {read_net(route["net"]) for route in routes}
         nids = [source.servers[0][0] for source in sources]
@@ -168,7 +168,7 @@ def _network(entry: Mapping[str, Any], rails: tuple[str, ...]) -> LnetNetwork:
 
 @dataclass(frozen=True)
 class LustreKernel:
-    """The kernel's state of Lustre, on this machine or of a stand-in.
+    """The kernel's Lustre state, on this machine or from a stand-in.
 
     `root` contains sys and proc/self/mountinfo. `look` runs a command with a time limit.
     """

@@ -22,7 +22,7 @@ TARGETS, MGS = "lustre_targets", "lustre_mgs"
 CONNECTED = "connected"
 ANSWERS = "an answer"
 PING_S = 5
-"""Limit of an LNet ping in seconds; a healthy server takes a millisecond."""
+"""Time limit of an LNet ping in seconds; a healthy server responds within a millisecond."""
 WELL = ("FULL", "IDLE")
 """Unused object targets are disconnected (IDLE) and reconnected on demand."""
 INACTIVE = "inactive"
@@ -111,7 +111,7 @@ class HealthPart:
         return Verdict(checks + self._connections(mounted) if mounted else checks)
 
     def _pinged(self, source: LustreSource) -> Check:
-        """Ping the management service: one NID of one server must answer."""
+        """Ping the management service; one NID of one server must answer."""
         nets = {network.net for network in self.settings.networks}
         nets.update(net for net, _router in self.settings.routes)
         subject = str(source).partition(":/")[0]
@@ -162,7 +162,8 @@ class HealthPart:
         for mount in by_source.values():
             source = sources[mount]
             targets = [entry for entry in imports if entry.file_system == source.name]
-            # If the kernel spells the servers of this source differently, take the unclaimed ones.
+            # If the kernel spells the servers of this source differently, the unclaimed ones are
+            # used.
             own = [*([x for x in managers if x.nids & source.nids] or unclaimed), *targets]
             count = len({entry.target for entry in targets})
             wrong = list(dict.fromkeys(entry.text() for entry in own if entry.trouble))

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Packages of the Lustre client, by distribution.
 
-The names are from the specifications of Lustre 2.15 to 2.17 (lustre.spec.in, lustre-dkms.spec.in,
-debian/control); docs/lustre.md lists those that were not tried.
+The names are taken from the package specifications of Lustre 2.15 to 2.17 (lustre.spec.in,
+lustre-dkms.spec.in, debian/control); docs/lustre.md lists those that were not tried.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def client_packages(
 
 
 _Family = tuple[list[Stage], list[str], str]
-"""Preceding stages, names, and the package of the other method.
+"""Preceding stages, package names, and the package of the other method.
 
 Kernel modules come first: the client requires either kind, and a solver would choose one.
 """

@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The mounts of a host: planned without accessing them, and changed only if nothing uses them.
 
-Mounting is not a step: the first access to an automount point mounts, and so does the read-back.
-Planned are the units, and the removal of conflicting mounts. Source, version, protocol, `hard` and
-`ro` are compared with the running mount, other options with the unit on disk by which it was
-mounted. A mount that differs is unmounted, and mounted by its next access.
+Mounting is not a step: the first access to an automount point mounts the file system, and so does
+the read-back. The plan covers the units and the removal of conflicting mounts. Source, version,
+protocol, `hard` and `ro` are compared with the running mount, other options with the unit on disk
+by which it was mounted. A mount that differs is unmounted, and mounted again by the next access.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Mounts:
             self._stop(desired.point, MOUNT)
             for planned in files:
                 planned.apply()
-            # Immediately, or an access would mount by the old unit.
+            # Done immediately, or an access would mount with the old unit.
             systemd.control(node, "daemon-reload")
 
         after = (
@@ -129,7 +129,7 @@ class Mounts:
     def _take_away(
         self, node: Node, point: str, kinds: Sequence[str], runs: Optional[Mount]
     ) -> list[Step]:
-        """Remove units, their files last, as systemd disables only units that it can read.
+        """Remove units, with their files last, as systemd can only disable units that it can read.
 
         The mount is stopped before its automount point, because stopping that detaches the mount
         even if it is busy.
@@ -224,7 +224,7 @@ class Mounts:
         return Verdict([*checks, *_leftovers(node, known)])
 
     def _trigger_mounts(self, node: Node) -> dict[str, str]:
-        """Mount everything that is armed, in parallel; returns errors by mount point.
+        """Mount everything that is armed in parallel; returns errors by mount point.
 
         Mounts with outdated units are left out: check mode mounts nothing that a run would change.
         """
@@ -251,7 +251,7 @@ class Mounts:
 
 
 def _why_unmounted(node: Node, desired: WantedMount, runs: Mount, mounts: Sequence[Mount]) -> str:
-    """Why a mount must be replaced; empty if it may remain."""
+    """Why a mount must be replaced; empty if it may stay."""
     if not desired.is_source(runs, mounts):
         return f"wanted is {desired.source}"
     listed = differences(node, desired, runs)
@@ -266,7 +266,7 @@ def differences(node: Node, desired: WantedMount, runs: Mount) -> list[str]:
     asked = dict(word.partition("=")[::2] for word in desired.options)
     running = dict(word.partition("=")[::2] for word in runs.options)
     pairs = [("ro" if "ro" in asked else "rw", "ro" if "ro" in runs.flags else "rw")]
-    if "ro" in running and desired.kind == NFS:  # on a disk the kernel set it: no mount helps
+    if "ro" in running and desired.kind == NFS:  # on a disk, the kernel has set it
         pairs = [(pairs[0][0], "ro")]
     if desired.kind == NFS:
         # tcp6 and rdma6 are tcp and rdma over IPv6.
@@ -341,7 +341,7 @@ def _at_boot(node: Node, desired: WantedMount) -> Check:
     """Check the automount point, or the bind mount."""
     name = UNIT if desired.is_bind else AUTO
     wanted, actual = ENABLED, systemd.state(node, desired.at_boot)
-    if node.container:  # where it is enabled, but not started
+    if node.container:  # where it is enabled but not started
         wanted, actual = wanted.split(", ")[0], actual.split(", ")[0]
     return compare(name, wanted, actual, subject=desired.point, check_mode=node.check_mode)
 
@@ -362,7 +362,7 @@ def drop_ins(node: Node, point: str, names: Collection[str]) -> list[Check]:
 
 
 def _leftovers(node: Node, known: Collection[str]) -> list[Check]:
-    """Mounts of this layer that are no longer wanted, and not declared absent."""
+    """Mounts of this layer that are no longer desired, but not declared absent."""
     checks = []
     for path in sorted(node.path(units.DIRECTORY).glob(f"*.{MOUNT}")):
         name = str(path.relative_to(node.root))
@@ -381,7 +381,7 @@ def _leftovers(node: Node, known: Collection[str]) -> list[Check]:
 
 
 def _not_mounted(wanted: Sequence[WantedMount], node: Node) -> list[WantedMount]:
-    """Mounts whose automount point is armed and not triggered."""
+    """Mounts whose automount point is armed but not triggered."""
     mounts = table.read(node.root)
     return [x for x in wanted if table.trap(mounts, x.point) and not table.on(mounts, x.point)]
 
@@ -421,7 +421,7 @@ def is_ours(text: Optional[str], *marks: str) -> bool:
 
 
 def refuse(node: Node, desired: WantedMount, mounts: Sequence[Mount]) -> None:
-    """Raises PlanError if something else uses the mount point."""
+    """Raise PlanError if something else uses the mount point."""
     point = desired.point
     line = in_fstab(node, point)
     if line:
@@ -448,10 +448,10 @@ def refuse(node: Node, desired: WantedMount, mounts: Sequence[Mount]) -> None:
 
 
 def refuse_hidden(node: Node, point: str, wait: Runner) -> None:
-    """Raises PlanError unless the directory is empty or does not exist.
+    """Raise PlanError unless the directory is empty or does not exist.
 
-    A program with a time limit reads it, as a parent directory may be on a dead server. Not for
-    mounted directories and automount points.
+    It is read by a program with a time limit, as a parent directory may be on a dead server. Not
+    for mounted directories and automount points.
     """
     argv = ["find", str(node.path(point)), "-maxdepth", "1", "-printf", "%y %P\\n"]
     try:
@@ -470,7 +470,7 @@ def refuse_hidden(node: Node, point: str, wait: Runner) -> None:
 
 
 def _refuse_busy(node: Node, point: str, change: str, mounts: Sequence[Mount]) -> None:
-    """Raises PlanError for a busy mount, except in check mode, which shows the plan."""
+    """Raise PlanError for a busy mount, except in check mode, which shows the plan."""
     users = "" if node.check_mode else in_use(node, point, mounts)
     if users:
         raise PlanError(

@@ -36,7 +36,7 @@ INSTALL_S = 3600.0
 ENVIRONMENT = {
     "DEBIAN_FRONTEND": "noninteractive",
     "UCF_FORCE_CONFFOLD": "1",
-    "NEEDRESTART_SUSPEND": "1",  # it would restart services during the layer
+    "NEEDRESTART_SUSPEND": "1",  # it would restart services while the layer runs
 }
 APT = (
     "APT::Get::AllowUnauthenticated=false",  # whatever the operator's apt.conf allows
@@ -54,7 +54,7 @@ APT = (
 
 @dataclass
 class SystemPackages:
-    """Packages of the distribution. `install` runs the package manager, which may take long."""
+    """Packages from the distribution. `install` runs the package manager, which may take long."""
 
     names: Sequence[str]
     debian: bool
@@ -108,7 +108,7 @@ class SystemPackages:
 
 
 def storage(options: Mapping[str, Any], node: Node) -> tuple[list[Part], list[str]]:
-    """The parts of a host, and notes on stand-ins. Raises PlanError."""
+    """The parts for a host, and notes on stand-ins. Raises PlanError."""
     filesystems = [of_variable(entry) for entry in options["filesystems"]]
     host, absent = options["host"], options["absent"]
     mounts = wanted_mounts(filesystems, host, options["groups"], options["mount_timeout_s"])
@@ -191,10 +191,10 @@ def _packages(
     mounts: Sequence[WantedMount], served: Sequence[Served], node: Node
 ) -> Iterator[SystemPackages]:
     client = any(mount.kind == NFS for mount in mounts)
-    server = served and not node.container  # a container's kernel does not serve
+    server = served and not node.container  # a container's kernel does not serve NFS
     if not client and not server:
         return
-    debian = read_distribution(node.root).family is DEBIAN  # not by its programs, as EPEL has dpkg
+    debian = read_distribution(node.root).family is DEBIAN  # EPEL has dpkg, too
     names = ["nfs-common" if debian else "nfs-utils"] if client else []
     if server:
         names.append("nfs-kernel-server" if debian else "nfs-utils")

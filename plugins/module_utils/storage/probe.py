@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The node's part of the write and read test: look, write, read another host's file.
+"""The node's part of the write and read test: inspect the mount, write, read another host's file.
 
 Runs as the MPI user in a child process, which may hang for ever; the parent waits for a limited
 time. Each step is reported before it is taken: the last reported step is the one that hangs.
@@ -36,14 +36,14 @@ NOTE, DATA = "probe", "data"
 NUMBER = struct.Struct("<Q")
 
 Report = Callable[[dict[str, Any]], None]
-"""As in core/bounded; this file imports nothing of the collection."""
+"""As in core/bounded; this file imports nothing from the collection."""
 
 OWN, RENAME, TOKEN, CONTENT = "own", "rename", "token", "content"
 """Kinds of wrong contents."""
 
 
 class ContentError(Exception):
-    """The file system returned wrong contents of kind `about`."""
+    """The file system returned wrong contents, of the kind `about`."""
 
     def __init__(self, about: str, text: str) -> None:
         super().__init__(text)
@@ -53,13 +53,13 @@ class ContentError(Exception):
 def perform(task: dict[str, Any], report: Report, go: Callable[[dict[str, Any]], bool]) -> None:
     """Perform a task. Errors are reported, not raised.
 
-    `go` decides from the result of `look` whether to continue: only the desired file system is
-    written.
+    `go` decides from the result of `look` whether to continue, so that only the desired file system
+    is written to.
     """
     try:
         try:
             handle = enter(task["mount"], report)
-        except FileNotFoundError:  # no mount point: nothing is mounted
+        except FileNotFoundError:  # not a mount point: nothing is mounted
             report({"line": ""})
             return
         result = look(handle, report)
@@ -90,7 +90,7 @@ def enter(mount: str, report: Report) -> int:
 
 
 def mount_line(handle: int) -> str:
-    """The line in mountinfo of a handle's mount; empty if there is none.
+    """The mountinfo line of a handle's mount; empty if there is none.
 
     This must not load modules or codecs: the MPI user may not be able to read Python's files.
     """
@@ -103,7 +103,7 @@ def mount_line(handle: int) -> str:
 
 
 def look(handle: int, report: Report) -> dict[str, Any]:
-    """Report the mount, its free space, and this host's address towards the server."""
+    """Report the mount, its free space, and this host's address as used towards the server."""
     line = mount_line(handle)
     report({"step": "asking for space and inodes"})
     status = os.statvfs(handle)
@@ -148,7 +148,7 @@ def directory(handle: int, cluster: str, report: Report, *, make: bool) -> int:
                 raise
             umask = os.umask(0)
             try:
-                with suppress(FileExistsError):  # another node created it meanwhile
+                with suppress(FileExistsError):  # another node has created it by now
                     os.mkdir(name, MODE_DIRECTORY, dir_fd=opened)
             finally:
                 os.umask(umask)
@@ -167,7 +167,7 @@ def content(token: str, name: str, size: int) -> Iterator[memoryview]:
     seed = f"{token}\n{name}".encode()
     rest = bytearray(hashlib.shake_128(seed).digest(BLOCK))
     first = bytearray(MAGIC + rest[len(MAGIC) :])
-    return _numbered(first, rest, size)  # both are made before the clock starts
+    return _numbered(first, rest, size)  # both are prepared before the clock starts
 
 
 def _numbered(first: bytearray, rest: bytearray, size: int) -> Iterator[memoryview]:
@@ -212,14 +212,14 @@ def put(
                     left = left[os.write(handle, left) :]
             report({"step": f"fsync of {name}"})
             os.fsync(handle)
-            # Later reads must come from the server.
+            # Later reads must be answered by the server.
             os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(handle)
         report({"step": f"renaming {name} over the older one"})
         os.rename(new, name, src_dir_fd=folder, dst_dir_fd=folder)
     except OSError:
-        # Free the space on a full file system.
+        # Frees the space on a full file system.
         with suppress(OSError):
             os.unlink(new, dir_fd=folder)
         raise

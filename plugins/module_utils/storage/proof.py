@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The write and read test: each host writes, then reads files that another host wrote.
 
-The two rounds make sure that no reader waits. A host whose first round failed has no second one,
+With two rounds, no reader waits for a writer. A host whose first round failed has no second one,
 and its files are not read. A fault is reported once; dependent checks refer to it.
 """
 
@@ -21,7 +21,7 @@ from .file_system import HOME, SOFTWARE, FileSystem
 from .units import WantedMount
 
 FREE_SHARE = 0.05
-"""Share of the free space that all writers together may use."""
+"""Share of the free space that all writers may use in total."""
 GIB = 1 << 30
 ANONYMOUS = (65534, 4294967294)
 """Uids of the anonymous user of NFS servers: 16 bits, and -2 in 32 bits."""
@@ -100,7 +100,7 @@ class Target:
     """The host whose files are read; empty if no other host wrote."""
     neighbour_bytes: int = 0
     alone: bool = False
-    """Whether the hosts measure one after another."""
+    """Whether the hosts measure one by one."""
     check_mode: bool = False
     container: Optional[str] = None
     become: Optional[Callable[[], None]] = None
@@ -120,8 +120,9 @@ class Target:
 
     @property
     def of_others(self) -> bool:
-        """Whether the MPI user does not own the top directory. By default this holds for homes and
-        software of an external server."""
+        """Whether the MPI user does not own the top directory. By default, this is the case for
+        homes and software of an external server.
+        """
         if self.fs.owner:
             return self.fs.owner not in (self.user, str(self.uid))
         return self.fs.serve is None and self.fs.purpose in (HOME, SOFTWARE)
@@ -173,7 +174,7 @@ class Proof:
         self.add(name, actual, OK, wanted=wanted)
 
     def fail(self, name: str, actual: Any, reason: str, wanted: Any = None) -> None:
-        """Add a failure because of which the remaining checks are skipped."""
+        """Add a failure that causes the remaining checks to be skipped."""
         self.failed = name
         self.add(name, actual, FAILED, reason, wanted)
 
@@ -219,7 +220,7 @@ def write(target: Target) -> Proof:
 
 
 def read(target: Target) -> Proof:
-    """Read the neighbour's file. The mount is reported only if it fails now."""
+    """Read the neighbour's file. The mount is only reported if it fails now."""
     answer = _ask(target, "read")
     proof = Proof(target, _figures(target, answer))
     _evaluate(proof, answer, NEIGHBOUR)
@@ -262,7 +263,7 @@ _EXITED = ("its process exited early", "was it killed for lack of memory? See dm
 def _evaluate(proof: Proof, answer: WorkResult, does: str) -> None:
     """Check the mount, response, mode and free space, and report any error.
 
-    `does`: the check to which other errors belong.
+    `does`: the check to which other errors are assigned.
     """
     reported = answer.found
     if "line" in reported and not _mounted(proof, reported):

@@ -20,13 +20,13 @@ ROUNDS = {"write": proof.write, "read": proof.read}
 
 
 class UserError(Exception):
-    """The MPI user is unknown here, and no number is given."""
+    """The MPI user is unknown on this host, and no number is given."""
 
 
 def perform(
     given: Mapping[str, Any], check_mode: bool
 ) -> tuple[list[Check], dict[str, dict[str, Any]]]:
-    """Returns the checks, and the figures by file system. `given`: the options of storage_use.
+    """Return the checks, and the figures by file system. `given`: the options of storage_use.
 
     Raises UserError, and OSError if this host cannot be read.
     """

@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The kernel's NFS server: settings, enabled, running, and listening on the desired ports.
+"""The kernel's NFS server: configured, enabled, running, and listening on the desired ports.
 
 Threads and an additional port for RDMA are changed while it runs. Changes that require a restart
 (TCP port, version 3) are refused while clients are connected, unless a restart is permitted: `hard`
 mounts lose no data, but wait for the grace period of 90 s. It is restarted only when the settings
-file changes; otherwise a later file that overrides it would cause a restart in each run.
+file changes; otherwise a later file that overrides it would cause a restart in every run.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ NFSD = "proc/fs/nfsd"
 NFS_PORT = 2049
 THREADS = 64
 """Each thread serves one request at a time. The kernel's default of 8 to 16 is too small: with
-`nconnect` of 8 and checkpoints, four nodes have dozens of requests in flight."""
+`nconnect` of 8, four nodes that write checkpoints have dozens of requests in flight.
+"""
 MAX_LISTED = 6
 SERVICE, RUNNING, LISTENS, VERSION, LOADED = (
     "nfs_service", "nfs_threads", "nfs_listens", "nfs_version", "nfs_rdma_module"
@@ -221,7 +222,7 @@ def _clients(node: Node) -> list[str]:
     for path in node.path(f"{NFSD}/clients").glob("*/info"):
         try:
             text = path.read_text(encoding="utf-8", errors="replace")
-        except OSError:  # the client disconnected
+        except OSError:  # the client has disconnected
             continue
         for line in text.split("\n"):
             key, _colon, value = line.partition(":")
@@ -235,5 +236,5 @@ def _loaded(node: Node) -> bool:
 
 
 def _write(node: Node, name: str, text: str) -> None:
-    """Write with a program, whose error shows the kernel's refusal."""
+    """Write with a program, whose error message shows the kernel's refusal."""
     node.run(["tee", str(node.path(f"{NFSD}/{name}"))], stdin=f"{text}\n")

@@ -24,23 +24,25 @@ ENABLED = "enabled, active"
 OF_CLIENT, OF_DEVICE = (
     f"[X-Baremetal-MPI-RoCE]\nPart={part}" for part in ("client-mount", "served-device")
 )
-"""Sections that systemd ignores, which mark the mount units of this layer."""
+"""Sections that systemd ignores; they mark the mount units of this layer."""
 UNLIMITED = "StartLimitIntervalSec=0"
-"""Without it, five refused mounts within ten seconds would stop the automount point, and programs
-would see the empty directory below it."""
+"""Without this setting, five refused mounts within ten seconds would stop the automount point, and
+programs would see the empty directory below it.
+"""
 LNET = "lnet.service"
 BIND = "none"
 NFS_TYPES = ("nfs", "nfs4")
 """Types in the kernel's mount table."""
 NOFAIL = "nofail"
-"""Otherwise systemd would wait for a dead disk at boot."""
+"""Option without which systemd would wait for a dead disk at boot."""
 
 TIMEO, RETRANS = 600, 2
 """Tenths of a second before a request is repeated, and repetitions before it is logged. On a `hard`
 mount over a reliable connection, earlier repetitions only add load to a slow server."""
 LUSTRE_DEFAULTS = ("noatime", "nosuid", "nodev", "user_xattr", "lazystatfs")
-"""Default options: no access times, no devices and set-user-ID programs from a server, extended
-attributes for data set tools, and a df that does not wait for a dead target."""
+"""Default options: no access times, no device files or set-user-ID programs from a server, extended
+attributes for data set tools, and a df that does not wait for a dead target.
+"""
 _ACCESS_TIMES = ("noatime", "relatime", "strictatime", "atime")
 _OF_BIND = frozenset(
     (
@@ -99,7 +101,7 @@ class WantedMount:
     def is_source(self, running: Mount, mounts: Collection[Mount]) -> bool:
         """Whether a mount has the desired file system and directory."""
         if self.is_bind:
-            # The directory is another one once its device is mounted.
+            # The directory is a different one once its device is mounted.
             device = self.fs.serve.device if self.fs.serve is not None else ""
             awaited = device and on(mounts, self.source) is None
             return not awaited and place(mounts, self.source) == (running.device, running.root)
@@ -161,7 +163,7 @@ def subject(word: str) -> str:
 
 
 def _options(fs: FileSystem, timeout_s: int) -> tuple[str, ...]:
-    """Default options that the file system does not replace, then its options, in order."""
+    """Default options that the file system does not replace, followed by its own, in order."""
     if fs.type == LUSTRE:  # its client has no time limit
         options = [*LUSTRE_DEFAULTS, "flock" if fs.lustre.flock else "noflock"]
     else:
@@ -222,7 +224,7 @@ def automount_text(wanted: WantedMount) -> str:
         "",
         "[Automount]",
         f"Where={wanted.point}",
-        # Not unmounted when idle, so that later jobs do not wait.
+        # Not unmounted when idle, so that later jobs need not wait.
         "TimeoutIdleSec=0",
         "DirectoryMode=0755",
         "",

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The RDMA device, port and GID of a rail on this host, and its counters.
 
-The kernel does not see the packets of a NIC, but the NIC's per-priority counters prove their class:
+The kernel does not see a NIC's RDMA packets, but the NIC's per-priority counters prove their class:
 a receiver that trusts DSCP counts a packet under the priority of its DSCP.
 """
 
@@ -43,7 +43,7 @@ EVENTS = (
     "send_err",
     "rx_icrc_encapsulated",
 )
-"""Errors and congestion in hw_counters, by the names of mlx5 and Soft-RoCE."""
+"""Errors and congestion in hw_counters, with the names used by mlx5 and Soft-RoCE."""
 RETRIES = (
     "out_of_sequence",
     "packet_seq_err",
@@ -57,7 +57,7 @@ PER_PRIORITY = re.compile(r"^([rt]x)_prio([0-7])_(packets|bytes)$")
 
 
 class NoEndpointError(Exception):
-    """A rail that verbs cannot use; the text has the reason and the remedy."""
+    """A rail that verbs cannot use; the text gives the reason and the remedy."""
 
 
 class SharedEndpointError(NoEndpointError):
@@ -145,7 +145,7 @@ def statistics(text: str) -> dict[str, int]:
 
 
 def grown(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
-    """Growth of counters. Omits counters that did not grow or exist at one time only."""
+    """Growth of counters. Omits counters that did not grow or were read only once."""
     changes = {name: after[name] - before[name] for name in after if name in before}
     return {name: change for name, change in changes.items() if change}
 
@@ -161,7 +161,7 @@ def events(growth: Mapping[str, int]) -> dict[str, int]:
 
 
 def packets(growth: Mapping[str, int]) -> int:
-    """Packets sent and received under any priority."""
+    """Packets sent and received, under all priorities together."""
     matches = ((PER_PRIORITY.match(name), count) for name, count in growth.items())
     return sum(count for match, count in matches if match and match[3] == "packets")
 

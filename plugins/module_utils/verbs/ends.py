@@ -30,7 +30,7 @@ COUNTERS = "counters.json"
 
 
 class ServingError(Exception):
-    """The servers cannot run; the text has the reason and the remedy."""
+    """The servers cannot run; the text gives the reason and the remedy."""
 
 
 def program() -> bytes:
@@ -44,9 +44,9 @@ def program() -> bytes:
 def start(
     request: VerifyRequest, machine: Machine, run: Runner, directory: Path = DIRECTORY
 ) -> tuple[list[int], dict[str, str]]:
-    """Start the servers of all halves of this host, replacing those of an earlier run.
+    """Start the servers for all pairs that this host serves, replacing those of an earlier run.
 
-    Returns when all of them listen: their ports, and the reason for each rail that cannot be
+    Waits until all of them listen. Returns their ports, and the reason for each rail that cannot be
     served. Raises ServingError.
     """
     stop(run)
@@ -117,7 +117,7 @@ def plan_of(
     perftest = Perftest.of(request, gpus, run)
 
     def served(half: Half) -> list[tuple[int, str]]:
-        """With their indexes, because the peer counts the ports of all exchanges."""
+        """The exchanges with their indexes, because the peer counts the ports of all exchanges."""
         reason = request.without_gpu(half, gpus) or perftest.problem
         if GPU in request.exchanges and half.gpu is not None and reason:
             problems[f"{half.rail} {GPU}"] = reason
@@ -144,7 +144,7 @@ def plan_of(
 
 
 def wait(path: Path, limit_s: float = LISTEN_S + 15) -> Optional[dict[str, Any]]:
-    """Report of the program once its servers listen."""
+    """The program's report once its servers listen."""
     if not until(path.exists, limit_s, every_s=0.05):
         return None
     state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -157,7 +157,9 @@ def stop(run: Runner) -> None:
 
 
 def forget(request: VerifyRequest, run: Runner) -> None:
-    """Signal that this host's clients have finished, if a peer both drives and serves it."""
+    """Signal that this host's clients have finished, if a peer both sends to this host and serves
+    it.
+    """
     if {half.peer for half in request.drives} & {half.peer for half in request.serves}:
         to = [f"--signal={FORGET.name}", "--kill-who=main", f"{UNIT}.service"]
         run(["systemctl", "kill", *to], check=False)
@@ -197,7 +199,7 @@ def collect(request: VerifyRequest, run: Runner, directory: Path = DIRECTORY) ->
     return rails
 
 
-# Driving end.
+# The driving end
 
 FAILURES = (exchanges.OutputError, commands.CommandError, OSError)
 Client = Callable[..., commands.Result]

@@ -25,10 +25,11 @@ An estimate, far from both cases: a NIC counts all or none of the payload there.
 """
 
 MOST_RETRIES = 1e-5
-"""Share of packets. An estimate: a lossless fabric drops none, and frames with errors that FEC
-cannot correct are much rarer."""
+"""Tolerated share of packets. An estimate: a lossless fabric drops none, and frames with errors
+that FEC cannot correct are much rarer.
+"""
 LEAST_RETRIES = 10
-"""Fewer are ignored: one burst in a queue during a short exchange."""
+"""Fewer are ignored: a burst may overflow a queue during a short exchange."""
 
 NO_GPU_MEMORY = re.compile(r"DMA-BUF|cuMemGetHandleForAddressRange|allocate MR|create mr")
 
@@ -69,7 +70,7 @@ def _pair(request: VerifyRequest, pair: Mapping[str, Any]) -> Iterator[Check]:
         else:
             yield figure(request, pair, name, result)
             if name == "write_bw":
-                # The kernel derives it from the rail's and reports no value.
+                # The kernel derives it from the rail's MTU and reports no value.
                 yield compare(
                     "roce_mtu",
                     request.settings.roce_mtu,
@@ -149,7 +150,7 @@ def figure(
 def sent(
     request: VerifyRequest, pair: Mapping[str, Any], name: str, result: Mapping[str, Any]
 ) -> Iterator[Check]:
-    """Packets that left during an exchange have the contract's traffic class."""
+    """Check that packets sent during an exchange have the contract's traffic class."""
     where = f"{pair['rail']} -> {pair['peer']} {name}"
     if name == UCX:
         value = (result.get("environment") or {}).get("UCX_IB_TRAFFIC_CLASS")
@@ -216,7 +217,7 @@ def _arrivals(request: VerifyRequest, rail: str, seen: Mapping[str, Any]) -> Ite
 
 
 def retries(request: VerifyRequest, where: str, rail: str, growth: Mapping[str, int]) -> Check:
-    """Packets of a rail were not lost: few were retransmitted or arrived out of order."""
+    """Check that a rail lost no packets: few were retransmitted or arrived out of order."""
     again = {name: growth[name] for name in endpoints.RETRIES if growth.get(name)}
     count, packets = sum(again.values()), endpoints.packets(growth)
     wanted = f"at most {MOST_RETRIES:.4%} retransmitted"
@@ -232,7 +233,9 @@ def retries(request: VerifyRequest, where: str, rail: str, growth: Mapping[str, 
 
 
 def lost(request: VerifyRequest, where: str, rail: str, growth: Mapping[str, int]) -> Check:
-    """The port of a rail dropped no packet of the lossless class, and global pause was not used."""
+    """Check that the rail's port dropped no packet of the lossless class, and that global pause was
+    not used.
+    """
     limit = request.health.get("new_errors")
     found = losses.findings(growth, request.settings.pfc_priorities)
     shown = {name: count for name, (count, _remedy) in found.items()}
@@ -255,7 +258,7 @@ def tos(request: VerifyRequest) -> str:
 def marks(
     request: VerifyRequest, name: str, where: str, seen: Mapping[str, Any], why: str
 ) -> Check:
-    """Packets of one direction comply with the contract."""
+    """Check that the packets in one direction comply with the contract."""
     wanted = tos(request)
     count, wrong = seen["packets"], seen["wrong"]
     if not count:
@@ -269,7 +272,7 @@ def marks(
 
 
 def unseen(request: VerifyRequest, name: str, where: str, device: str) -> Check:
-    """Packets that could not be inspected are reported, and do not pass."""
+    """Check for packets that could not be inspected: they are reported and do not pass."""
     reason = (
         f"packets of {device} bypass the kernel; class_sent and class_arrived prove their priority"
     )

@@ -2,9 +2,9 @@
 """Exchanges between two rails: the programs of both ends, and the parsers of their output.
 
 `write_bw`, `write_lat` and `send_bw` are perftest's and prove the rail. perftest gets the traffic
-class of the contract, which proves how the NIC treats it. `ucx` is UCX's benchmark with the
-environment file of the node only, which proves the packets of MPI. `gpu_write_bw` is perftest
-between the memory of the rail's GPU and that of the peer's.
+class of the contract, which proves how the NIC treats it. `ucx` is UCX's benchmark with only the
+node's environment file, which proves MPI's packets. `gpu_write_bw` is perftest between the memory
+of the rail's GPU and that of the peer's.
 
 Figures of perftest come from the table that every version prints (Ubuntu 22.04 has 4.4; JSON exists
 since 24.01), after its heading is verified.
@@ -36,7 +36,9 @@ PACKAGE = "perftest"
 LATENCY = "write_lat"
 
 MARGIN_S = 30
-"""Seconds of an exchange in addition to the measurement: connecting, and registering memory."""
+"""Seconds that an exchange takes in addition to the measurement, for connecting and registering
+memory.
+"""
 END_S = 5
 """Seconds between SIGTERM and SIGKILL."""
 
@@ -47,7 +49,7 @@ class OutputError(Exception):
 
 @dataclass(frozen=True)
 class Options:
-    """Options of the module rdma_verify, by their names."""
+    """Options of the module rdma_verify, with the same names."""
 
     duration_s: int = 2
     """Duration of each bandwidth exchange; with 0, both ends stop after `iterations`."""
@@ -59,30 +61,32 @@ class Options:
     """Messages of the UCX exchange."""
     time_limit_s: int = 30
     min_write_share: Optional[float] = None
-    """Share of the line rate."""
+    """Minimum bandwidth as a share of the line rate."""
     min_send_share: Optional[float] = None
     max_latency_us: Optional[float] = None
-    """Limit of the median."""
+    """Maximum median latency."""
     min_gpu_write_share: Optional[float] = None
     cuda_perftest: str = PROGRAMS[GPU]
     """Name or path of ib_write_bw built with CUDA."""
     cuda_dmabuf: bool = True
-    """The NIC accesses GPU memory by dma-buf; otherwise by nvidia_peermem."""
+    """Whether the NIC accesses GPU memory by dma-buf; otherwise by nvidia_peermem."""
 
     @property
     def needs_cuda(self) -> bool:
-        """A perftest with CUDA was configured, so its absence is a failure and not a note."""
+        """Whether a perftest with CUDA was configured, so that its absence is a failure and not a
+        note.
+        """
         return self.cuda_perftest != PROGRAMS[GPU]
 
     @property
     def ends_s(self) -> int:
-        """Seconds after which an exchange is stopped and has failed."""
+        """Seconds after which an exchange is stopped and counts as failed."""
         return max(self.time_limit_s, self.duration_s + MARGIN_S)
 
 
 @dataclass(frozen=True)
 class Half:
-    """A pair as one of its hosts sees it."""
+    """A pair, as seen from one of its hosts."""
 
     rail: str
     """Interface of the rail, the same name on both hosts: `rail3`, `rail3p1`."""
@@ -111,13 +115,13 @@ class VerifyRequest:
     speeds_gbps: Mapping[str, float] = field(default_factory=dict)
     """Line rate of each rail."""
     health: Mapping[str, Any] = field(default_factory=dict)
-    """Limits of the rails' ports."""
+    """Limits on the rails' ports."""
     limit_s: float = 600.0
     """Seconds after which the servers are stopped in any case."""
     lost: tuple[str, ...] = ()
     """Peers that failed or became unreachable."""
     unserved: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Reason by rail that a peer cannot serve, by peer."""
+    """The reason for each rail that a peer cannot serve, by peer."""
     environment_file: Path = Path(mpi_environment.ENVIRONMENT_FILE)
     sys: Path = Path("/sys")
 
@@ -204,7 +208,7 @@ class Programs:
         )
 
     def _environment(self, name: str, ucx: Mapping[str, str]) -> dict[str, str]:
-        """The node's own environment of UCX, restricted to one rail."""
+        """The node's own UCX environment, restricted to one rail."""
         if name == UCX:
             return {**ucx, "UCX_NET_DEVICES": f"{self.endpoint.device}:{self.endpoint.port}"}
         # GPU k is the k-th on the PCI bus, as in nvidia-smi; by default CUDA sorts by speed.
@@ -300,7 +304,9 @@ def _ucx_figures(printed: str) -> dict[str, Any]:
 # Programs on this node: missing ones, and capabilities of the others.
 
 ETHTOOL = "ethtool"
-"""Reads per-priority counters of a NIC. The package has this name on every distribution."""
+"""Program that reads a NIC's per-priority counters. Its package has this name on every
+distribution.
+"""
 
 
 def missing(names: Iterable[str], physical: bool = False) -> list[str]:
@@ -331,8 +337,9 @@ class Perftest:
 
     @classmethod
     def of(cls, request: VerifyRequest, gpus: bool, run: Runner) -> Perftest:
-        """Read the capabilities. `gpus`: the node has GPUs; without, GPU memory is not
-        considered."""
+        """Read the capabilities. `gpus`: whether the node has GPUs; otherwise GPU memory is not
+        considered.
+        """
         name = next((name for name in request.exchanges if name in PERFTEST), None)
         bind = _bind(_help(PERFTEST[name], run)) if name else ""
         if GPU not in request.exchanges or not gpus:
@@ -360,5 +367,5 @@ def _help(program: str, run: Runner) -> str:
 
 
 def _bind(text: str) -> str:
-    """The option was renamed once and missing once."""
+    """The option was renamed once, and one version lacked it."""
     return next((name for name in ("--bind_source_ip", "--source_ip") if name in text), "")

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Program of a serving node: run the servers, and count packets until they exit.
 
-The file needs only Python. It runs under systemd, independent of the connection that started it. It
-writes one file when all servers listen, and another when all have exited or it is stopped, with the
-exit status and packets of each. systemd stops it with its servers at the time limit.
+This file needs only Python. It runs under systemd, independent of the connection that started it.
+It writes one file when all servers listen, and another when all have exited or it is stopped, with
+the exit status and packets of each. systemd stops it with its servers at the time limit.
 
 Packets of Soft-RoCE pass through the kernel's network stack, where classic BPF filters count each
 of them, here and on the driving node. Packets of a NIC bypass the stack; the NIC's own counters
@@ -64,7 +64,7 @@ def tos_text(tos: Optional[int]) -> str:
 
 
 def parse(ethertype: int, data: bytes) -> Packet:
-    """Parse a packet of a filter, which starts at the network header."""
+    """Parse a packet from a filter, which starts at the network header."""
     if ethertype == ROCE_V1:
         return Packet("", "", None)
     if ethertype == IPV4:
@@ -183,7 +183,7 @@ SOL_PACKET = 263
 PACKET_STATISTICS = 6
 ETH_P_ALL = 0x0003
 SAMPLES = 32
-"""Packets of each kind that are inspected individually."""
+"""Number of packets of each kind that are inspected individually."""
 
 
 class Witness:
@@ -200,7 +200,7 @@ class Witness:
             raise
 
     def take(self) -> dict[str, Any]:
-        """By direction, the number of right and wrong packets, and samples of wrong ones."""
+        """Numbers of right and wrong packets by direction, with samples of wrong ones."""
         return {way: self._direction(way) for way in (OUT, IN)}
 
     def _direction(self, way: str) -> dict[str, Any]:
@@ -280,7 +280,7 @@ def watch(how: Mapping[str, Any]) -> Watch:
 
 STATE, RESULT = "state.json", "result.json"
 LISTEN_S = 15.0
-"""Seconds until all servers must listen."""
+"""Seconds within which all servers must listen."""
 LOG_BYTES = 4000
 LISTENING = "0A"
 FORGET = signal.SIGUSR1
@@ -329,7 +329,7 @@ class ServedRail:
         return len(self.outcomes) == len(self.servers)
 
     def look(self) -> None:
-        """Record the servers that have exited, with the packets until then."""
+        """Record the servers that have exited, with the packets counted until then."""
         for server in self.servers:
             code = server.process.poll()
             if code is not None and server.exchange not in self.outcomes:
@@ -410,7 +410,7 @@ def main(directory: Path) -> int:
             for rail in rails:
                 rail.look()
                 if number == FORGET:
-                    # Answers to this node's own clients, from a peer in both directions.
+                    # Answers to this node's own clients, from a peer with pairs in both directions.
                     rail.watch.take()
     except OSError as error:
         problem = f"{error.strerror}: {error.filename or ''}".rstrip(": ")

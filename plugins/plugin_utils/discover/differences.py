@@ -45,7 +45,7 @@ Wanteds = Mapping[str, Mapping[Lane, ExpectedLane]]
 
 
 def lines(differences: Sequence[MachineDifference]) -> list[str]:
-    """The table as lines. Equal differences of several lanes are one line."""
+    """The table as lines. Equal differences on several lanes are merged into one line."""
     rows: dict[tuple[str, ...], list[str]] = {}
     for item in differences:
         key = (item.host, item.what, item.found, item.expected)
@@ -63,7 +63,7 @@ def lines(differences: Sequence[MachineDifference]) -> list[str]:
 def by_majority(
     machines: Sequence[DiscoveredMachine], shape: Shape, addresses: Mapping[str, Mapping[Lane, str]]
 ) -> dict[str, dict[Lane, ExpectedLane]]:
-    """Values of most machines per lane. Leaves are compared within a leaf set."""
+    """Most frequent values per lane. Leaves are compared within a leaf set."""
     common = _common(machines, {machine.host: shape.own(machine) for machine in machines})
     sets = leaf_sets(machines, shape)
     wanted: dict[str, dict[Lane, ExpectedLane]] = {}
@@ -138,7 +138,7 @@ def _common(
 
 
 def leaf_sets(machines: Sequence[DiscoveredMachine], shape: Shape) -> list[dict[Lane, str]]:
-    """The leaf of each lane by LLDP, per leaf set; sets have no common leaves."""
+    """The leaf of each lane according to LLDP, per leaf set; sets have no leaves in common."""
     heard = Counter(
         tuple(_heard(machine, shape)[lane] for lane in shape.lanes) for machine in machines
     )
@@ -153,7 +153,9 @@ def leaf_sets(machines: Sequence[DiscoveredMachine], shape: Shape) -> list[dict[
 def own_set(
     machine: DiscoveredMachine, shape: Shape, sets: Sequence[Mapping[Lane, str]]
 ) -> Mapping[Lane, str]:
-    """The leaf set of most lanes; None if a machine receives LLDP from none of several."""
+    """The leaf set to which most lanes belong; None if there are several and a machine receives
+    LLDP from none.
+    """
     heard = set(_heard(machine, shape).values())
     own = max(sets, key=lambda each: len(heard.intersection(each.values())), default={})
     return own if len(sets) == 1 or heard.intersection(own.values()) else {}
@@ -165,7 +167,7 @@ def _heard(machine: DiscoveredMachine, shape: Shape) -> dict[Lane, str]:
 
 
 def _own_port(machine: DiscoveredMachine, shape: Shape, leaves: Mapping[Lane, str]) -> str:
-    """The port of more than half of the lanes, each on another leaf; otherwise None."""
+    """The port common to more than half of the lanes, each on a different leaf; otherwise None."""
     if len(set(leaves.values())) < len(shape.lanes):
         return ""
     nics = [machine.at(place) for place in shape.own(machine).values()]
@@ -225,7 +227,7 @@ def _of_nic(host: str, nic: Nic, wanted: ExpectedLane) -> Iterator[MachineDiffer
         expected = f"{_text(value)} ({source})"
         if what == "address":
             here = value if value in texts else some(texts)
-            # Before the first run no rail has one: report all in one line.
+            # Before the first run, no rail has an address: report all in one line.
             expected = expected if texts else f"its own ({source})"
         if here != value:
             yield MachineDifference(host, wanted.label, what, _text(here), expected)
@@ -243,7 +245,7 @@ class _End(NamedTuple):
 def _of_cables(
     machines: Sequence[DiscoveredMachine], wanted: Wanteds, shape: Optional[Shape]
 ) -> list[MachineDifference]:
-    """Cables at another leaf or port than expected; two swapped cables are one difference."""
+    """Cables at a leaf or port other than expected; two swapped cables count as one difference."""
     known: dict[str, set[str]] = {}
     if shape is None:
         for of in wanted.values():
@@ -268,7 +270,7 @@ def _of_cables(
 
 
 def _port(nic: Nic, known: set[str], shape: Optional[Shape]) -> str:
-    """Compare only port names of the model: a SONiC switch may send an alias."""
+    """Compare only the model's port names: a SONiC switch may send an alias."""
     if shape is not None or not nic.neighbour:
         return nic.port
     sent = (nic.neighbour["port"], nic.neighbour["port_description"])
@@ -334,7 +336,7 @@ def of_gpus(
 def of_systems(
     machines: Sequence[DiscoveredMachine], model: Optional[Mapping[str, Mapping[str, str]]] = None
 ) -> list[MachineDifference]:
-    """Differences of operating systems. `model`: expected values of a model, by host."""
+    """Differences between operating systems. `model`: a model's expected values, by host."""
     seen = {machine.host: _system(machine) for machine in machines}
     found = []
     for what in next(iter(seen.values()), {}):
@@ -367,7 +369,7 @@ def wanted_by_model(machine: DiscoveredMachine, variables: Mapping[str, Any]) ->
 
 
 def _numa(nodes: Sequence[Optional[int]]) -> str:
-    """Empty if one is unknown."""
+    """Compare two values; no difference if one is unknown."""
     return "" if None in nodes else " ".join(map(str, nodes))
 
 

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The text of a draft: a valid cluster.yml for the majority of machines."""
+"""The text of a draft: a cluster.yml that is valid for the majority of machines."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Draft:
     def _leaf_sets(self) -> dict[int, dict[Lane, str]]:
         """Leaf sets by the index of their first node, if a model can express them.
 
-        LLDP must report each set completely, and nodes must fill one set after another.
+        LLDP must report each set completely, and the nodes must fill the sets one by one.
         """
         sets, places = leaf_sets(self.nodes, self.shape), self.names.places
         taken = {*self.names.by_host.values(), *(item.name for item in self.others)}
@@ -193,7 +193,7 @@ class Draft:
         return [*lines, f"  # nodes_per_rack: 4 {CHECK} racks; by default one for all nodes"]
 
     def _overrides(self) -> dict[str, dict[str, Any]]:
-        """PCI addresses of nodes all of whose rails or GPUs differ from the majority."""
+        """PCI addresses of nodes on which all rails or GPUs differ from the majority."""
         found: dict[str, dict[str, Any]] = {}
         for node in self.nodes:
             name = self.names.by_host[node.host]
@@ -329,7 +329,7 @@ class Draft:
 def _nodes(
     machines: Sequence[DiscoveredMachine], shape: Shape, groups: Mapping[str, Sequence[str]]
 ) -> list[DiscoveredMachine]:
-    """Machines with a rail or GPU, of the group compute, or named like those with rails."""
+    """Machines with a rail or GPU, in the group `compute`, or named like machines with rails."""
 
     def has_rails(machine: DiscoveredMachine) -> bool:
         return bool(machine.gpus) or any(machine.at(item) for item in shape.own(machine).values())
@@ -367,7 +367,7 @@ def _described(node: DiscoveredMachine) -> Iterable[str]:
 
 
 def _flow(value: Any) -> str:
-    """A value in one line of YAML. Raises NoDraftError if it could be a template."""
+    """A value as one line of YAML. Raises NoDraftError if it could be a template."""
     text = str(yaml.safe_dump(value, default_flow_style=True, width=math.inf, sort_keys=False))
     return _plain(text.removesuffix("...\n").removesuffix("\n"))
 

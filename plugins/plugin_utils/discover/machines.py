@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""One machine as read by the module rdma_facts, and the majority of machines."""
+"""One machine, as read by the module rdma_facts, and the majority of machines."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class DiscoveredMachine:
     """`rdma_host`, unchanged."""
 
     def at(self, place: str) -> Optional[Nic]:
-        """The NIC at a PCI address or with an interface."""
+        """The NIC at a PCI address, or the one with a given interface."""
         return next((nic for nic in self.nics if place in (nic.pci, nic.interface)), None)
 
     @property
@@ -127,9 +127,9 @@ def read(host: str, facts: Mapping[str, Any], known_address: str) -> DiscoveredM
 
 
 MOST_NUMBER = 1 << 20
-"""For NUMA nodes, bytes of a packet, lanes and Gb/s; far above real values."""
+"""Limit for NUMA nodes, packet sizes, lanes and Gb/s, far above real values."""
 MOST_ENTRIES = 4096
-"""For interfaces or NICs of a machine."""
+"""Maximum number of interfaces or NICs of a machine."""
 
 
 def _entries(value: Any, what: str) -> list[Mapping[str, Any]]:
@@ -149,7 +149,7 @@ def _number(value: Any, where: str) -> Optional[int]:
 
 
 def _hardware(given: Any) -> dict[str, Any]:
-    """The used parts of `rdma_hardware`, checked only for their types."""
+    """Those parts of `rdma_hardware` that are used, checked only for their types."""
     found = mapping(given)
     nics = []
     for nic in _entries(found.get("nics"), "NICs"):
@@ -235,7 +235,7 @@ def _system(given: Any) -> dict[str, Any]:
 
 
 def _neighbour(heard: Mapping[str, Any]) -> dict[str, str]:
-    """What the other end of a cable sends; possibly anything."""
+    """Text sent by the other end of a cable, which may be anything."""
     address = heard.get("address")
     return {
         "system": NAME.known(heard.get("system")),
@@ -305,7 +305,7 @@ def _management(
 
 
 def majority(values: Iterable[Optional[Value]]) -> tuple[Optional[Value], str]:
-    """The most frequent known value and its share (`3 of 4`); the first of equals."""
+    """The most frequent known value and its share (`3 of 4`); the first one in a tie."""
     counted = Counter(value for value in values if value not in (None, ""))
     if not counted:
         return None, ""
@@ -338,7 +338,7 @@ class Shape:
         return f"rail{rail}" if self.planes == 1 else f"rail{rail}p{plane}"
 
     def own(self, machine: DiscoveredMachine) -> Mapping[Lane, str]:
-        """The positions in one machine: its own if GPUs identify as many rails."""
+        """The positions in one machine: the machine's own if its GPUs identify as many rails."""
         if machine.model:
             lanes = lanes_of(machine.model["rails"]["pci"])
             if lanes.keys() == self.lanes.keys():

@@ -19,11 +19,11 @@ PATTERN = "node{:02d}"
 WIDEST = 9
 """Prefix length of a management network: 10.0.0.0/8 would leave no addresses for rails."""
 POOLS = (("10.100.0.0", 16), ("10.96.0.0", 12), ("172.16.0.0", 12))
-"""For rails without addresses: the first one that is large enough and free."""
+"""Pools for rails without addresses: the first one that is large enough and free is used."""
 
 
 class NoDraftError(Exception):
-    """The machines do not suffice for a draft; the message has the reason and the remedy."""
+    """The machines are not sufficient for a draft; the message gives the reason and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class DraftNames:
     count: int = 0
     absent: tuple[str, ...] = ()
     made: bool = False
-    """Whether they were made up, because the names of the machines are unusable."""
+    """Whether the names were invented because those of the machines are unusable."""
 
     @cached_property
     def places(self) -> dict[str, int]:
@@ -49,7 +49,7 @@ class DraftNames:
 
 
 def names_of(nodes: Sequence[DiscoveredMachine]) -> DraftNames:
-    """Names of the inventory, or host names of the machines."""
+    """Names from the inventory, or host names of the machines."""
     found = [node.name for node in nodes]
     valid = all(re.fullmatch(HOST_NAME.form, name) and name != "localhost" for name in found)
     if not valid or len(set(found)) < len(found):
@@ -68,7 +68,7 @@ def names_of(nodes: Sequence[DiscoveredMachine]) -> DraftNames:
         node.host: node.name for node in sorted(nodes, key=lambda node: (len(node.name), node.name))
     }
     first, count = numbers[0], numbers[-1] - numbers[0] + 1
-    if count > 2 * len(found) or width > 9:  # a list is better for wide gaps
+    if count > 2 * len(found) or width > 9:  # with wide gaps, a list is better
         return DraftNames(by_number)
     every = [pattern.format(number) for number in range(first, first + count)]
     there = set(found)
@@ -103,7 +103,7 @@ class Spare:
         self._taken = set(taken)
 
     def take(self, count: int) -> ipaddress.IPv4Address:
-        """The first of a number of consecutive addresses, from the end of the network."""
+        """The first of several consecutive free addresses, searched from the end of the network."""
         for first in range(self._last - count + 1, self._first - 1, -1):
             row = range(first, first + count)
             if self._taken.isdisjoint(row):
@@ -131,7 +131,7 @@ def addresses_of(
     nodes_per_set: int,
     management: ipaddress.IPv4Network,
 ) -> DraftAddresses:
-    """The plan of most rail addresses; a new one if they have none."""
+    """The plan that most rail addresses follow; a new one if there are none."""
     lanes = list(shape.lanes)
     seen: dict[tuple[int, Lane], ipaddress.IPv4Interface] = {}
     for node in nodes:
@@ -194,7 +194,7 @@ def _plan(
 def addressed(
     names: DraftNames, nodes: Sequence[DiscoveredMachine]
 ) -> tuple[ipaddress.IPv4Address, dict[str, ipaddress.IPv4Address]]:
-    """The first management address, and those out of order by name."""
+    """The first management address, and by name those that do not follow in order."""
     places = names.places
     by_place = {
         places[node.host]: (node.address.ip, names.by_host[node.host])

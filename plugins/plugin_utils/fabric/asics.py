@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Switch chips: ports, headroom, and rounding of ECN thresholds.
 
-Every value has a published source. A site takes other values from its vendor and writes them into
+Every value has a published source. A site gets other values from its vendor and writes them into
 the model (`cluster_asics`); nothing is derived from another chip.
 
 Headroom is the buffer of a lossless priority group for data in flight after a pause is sent. For
@@ -12,8 +12,8 @@ platform/mellanox/asic_table.j2):
     xoff = lossless MTU + occupancy * (frame + MAC and PHY + 64 * pause quanta + tile + 2 * cable)
 
 rounded up to KiB. A pause waits for the frame that is being sent, then crosses the cable, and the
-peer needs time to stop. Everything sent meanwhile, and then the contents of the cable, must fit. It
-may all arrive as the smallest packets, each of which occupies whole cells. Integers and fractions
+peer needs time to stop. Everything sent until then, plus the contents of the cable, must fit. All
+of it may arrive in the smallest packets, each of which occupies whole cells. Integers and fractions
 keep the result exact to the byte.
 """
 
@@ -36,12 +36,12 @@ MAX_LANES = 8
 
 @dataclass(frozen=True)
 class Traffic:
-    """Traffic that arrives after a pause (LOSSLESS_TRAFFIC_PATTERN of CONFIG_DB)."""
+    """Traffic that arrives after a pause (LOSSLESS_TRAFFIC_PATTERN in CONFIG_DB)."""
 
     lossless_mtu: int
     """Size of the large packets, in bytes."""
     small_percent: int
-    """Share of packets with 64 bytes."""
+    """Share of packets of 64 bytes."""
 
 
 WORST = Traffic(1024, 100)
@@ -104,15 +104,15 @@ class Headroom:
     """
 
     size_bytes: int
-    """Reserved for the group. NVIDIA: XON plus headroom; only XON if ports share headroom."""
+    """Bytes reserved for the group. NVIDIA: XON plus headroom; only XON if ports share headroom."""
     xon_bytes: int
     xoff_bytes: int
     """Headroom after XOFF, which fills until a pause takes effect."""
     threshold: Optional[int] = None
     """Share of the buffer: a power of two in a pool of mode dynamic, bytes in one of mode static.
-    None: not given."""
+    None if not given."""
     xon_offset_bytes: Optional[int] = None
-    """The pause also ends this far below XOFF. None: unsupported by the chip."""
+    """The pause also ends this far below XOFF. None if the chip does not support it."""
 
 
 @dataclass(frozen=True)
@@ -125,9 +125,9 @@ class Asic:
     """Highest rate of a lane."""
     formula: Optional[Formula] = None
     values: Mapping[tuple[int, int], Headroom] = field(default_factory=dict, hash=False)
-    """By speed and cable length, from the inventory. They take precedence over the formula."""
+    """Rows by speed and cable length, from the inventory. They take precedence over the formula."""
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """Values of the keys that switch systems add to a chip (`System.chip_keys`), where set."""
+    """Values of the keys that switch systems add to a chip (`System.chip_keys`), if set."""
 
     def has_port(self, speed_gbps: int) -> bool:
         """Whether a port may have this speed, as far as known."""
@@ -142,8 +142,9 @@ class Asic:
         return lanes
 
     def lanes_of_port(self, ports: int, speed_gbps: int) -> Optional[int]:
-        """Lanes of each of `ports` equal ports that share the chip: as many as fit, since cages are
-        wired to all lanes. None if unknown, or if the ports do not fit."""
+        """Lanes per port if `ports` equal ports share the chip: as many as fit, since cages are
+        wired to all lanes. None if unknown, or if the ports do not fit.
+        """
         if self.lanes is None:
             return None
         fits = [lanes for lanes in (1, 2, 4, MAX_LANES) if lanes * ports <= self.lanes]
@@ -169,7 +170,7 @@ ASICS = {
         Asic("tomahawk5", lanes=512, lane_gbps=100),
     )
 }
-"""Chips by name. Of those without a formula only the ports are known."""
+"""Chips by name. For those without a formula, only the ports are known."""
 SPECTRUM4 = ASICS["spectrum4"]
 
 
@@ -195,7 +196,7 @@ def asic_named(name: str, asics: Mapping[str, Mapping[str, Any]]) -> Optional[As
 
 
 class WantedError(Exception):
-    """The system or chip cannot comply with the intent. `findings` lists every reason."""
+    """The system or the chip cannot implement the intent. `findings` lists every reason."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
         self.findings = tuple(findings)
@@ -203,7 +204,7 @@ class WantedError(Exception):
 
 
 PAUSE_QUANTA = {10: 67, 25: 80, 40: 118, 50: 147, 100: 394, 200: 453, 400: 905, 800: 905}
-"""By speed: time that a peer may take to stop, in quanta of 512 bits (IEEE 802.3, 31B.3.7)."""
+"""Time that a peer may take to stop, by speed, in quanta of 512 bits (IEEE 802.3, 31B.3.7)."""
 QUANTUM_BYTES = 64
 SMALLEST_PACKET_BYTES = 64
 MAC_PHY_BYTES = Fraction(8 * 1024, 10)
@@ -223,8 +224,8 @@ def headroom(
 ) -> Headroom:
     """Headroom of a port for lossless operation. Raises WantedError if it is unknown.
 
-    `mtu_frame`: largest Ethernet frame in bytes. `lanes`: of the port; None: the fewest for its
-    speed.
+    `mtu_frame`: the largest Ethernet frame in bytes. `lanes`: those of the port; None for the
+    fewest that its speed needs.
     """
     given = asic.values.get((speed_gbps, cable_metres))
     if given is not None:
@@ -269,7 +270,7 @@ def _missing(asic: Asic, speed_gbps: int, cable_metres: int) -> Finding:
 
 # Spectrum rounds ECN thresholds up to steps of 64 buffer cells: 150000 bytes become 159744 on
 # Spectrum-4 (13 steps of 64 cells of 192 bytes) and 156672 on Spectrum-2 and -3 (17 steps of 64
-# cells of 144 bytes), as NVIDIA documents. Only the next step is tolerated.
+# cells of 144 bytes), as NVIDIA documents. Only rounding to the next step is tolerated.
 
 STEP_CELLS = 64
 

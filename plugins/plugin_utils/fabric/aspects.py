@@ -41,13 +41,13 @@ FIELDS = {
     HEADROOM: "headroom_bytes",
     WATCHDOG: "watchdog",
 }
-"""The field of a PortReport that each aspect is read from."""
+"""The field of a PortReport from which each aspect is read."""
 
 ALWAYS = (UP, MTU, DSCP_MAP, PFC, QUEUES, ECN)
-"""Reported by every switch system."""
+"""Aspects that every switch system reports."""
 
 FORCED = "traffic_class"
-"""If nothing is forced, the default (cma_roce_tos) holds."""
+"""If no value is forced, the default (cma_roce_tos) applies."""
 NIC_SETTINGS = (
     TRUST,
     PFC,
@@ -70,9 +70,10 @@ class Unread:
 
     reason: str
     fault: bool = False
-    """The end should report it: this counts as a mismatch."""
+    """The end should report it, so this counts as a mismatch."""
 
 
 Reading = Mapping[str, Any]
-"""Value or `Unread` by aspect. Aspects that an end does not have (the headroom of a NIC) are
-absent."""
+"""Value or `Unread` by aspect. Aspects that do not exist at an end (the headroom of a NIC) are
+absent.
+"""

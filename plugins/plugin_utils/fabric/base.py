@@ -26,14 +26,14 @@ class PortNaming:
     """How a system names the ports of a switch."""
 
     pattern: str
-    """With `{}` for the number."""
+    """Name pattern, with `{}` for the number."""
     start: int
     step: Optional[int]
-    """From one port's number to the next. None: the system counts lanes."""
+    """Step from one port's number to the next; None if the system counts lanes."""
 
 
 UNNAMED = PortNaming("Ethernet{}", start=0, step=1)
-"""Of a switch whose system the model does not name."""
+"""Port naming of a switch whose system is not in the model."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,10 @@ class SystemDriver:
     """The intent in the system's own configuration. Raises WantedError, listing every setting that
     the system cannot represent."""
     difference: Callable[[SwitchIntent, Any, Any], Difference]
-    """Compares intent, desired and present configuration. Empty when the switch complies, whatever
+    """Compares intent, desired and current configuration. Empty if the switch complies, whatever
     else the operator has configured; rounding by the chip is tolerated. Raises SwitchError if this
-    switch cannot carry the desired configuration."""
+    switch cannot implement the desired configuration.
+    """
     report: Callable[[SwitchIntent, Any], SwitchReport]
     """The state of every port of the intent, in terms of the contract."""
     connect: Callable[[Any], SwitchConnection]
@@ -58,22 +59,26 @@ class System:
     """One switch system. Traits that most systems lack default to off."""
 
     package: str
-    """`__name__` of the package. Its last part names the system in the model."""
+    """`__name__` of the package; its last part is the system's name in the model."""
     title: str
-    """As the vendor writes it."""
+    """Name as the vendor writes it."""
     naming: PortNaming
     largest_mtu: int
-    """Largest IP packet of a port, in bytes, without Ethernet header and checksum."""
+    """Largest IP packet that a port can carry, in bytes, without Ethernet header and checksum."""
     transport: str
     """SSH or HTTPS."""
     adaptive_routing: str = ""
-    """How to enable it by hand. Empty: not supported in `roce_qos.fabric_mode: spectrum_x`."""
+    """How to enable adaptive routing by hand. If empty, `roce_qos.fabric_mode: spectrum_x` is not
+    supported.
+    """
     one_cable_length: bool = False
-    """Has one cable length per switch, the longest."""
+    """Whether there is only one cable length per switch, the longest."""
     reports_rounded_thresholds: bool = False
-    """Reports ECN thresholds as the chip rounds them, not as they were configured."""
+    """Whether ECN thresholds are reported as rounded by the chip, not as configured."""
     fixed: Mapping[str, str] = field(default_factory=dict)
-    """Remedy by aspect, for aspects that an operator's setting overrides and the driver leaves."""
+    """Remedy by aspect, for aspects in which the driver does not change an operator's overriding
+    setting.
+    """
     chip_keys: tuple[Key, ...] = ()
     """Keys of `asics.CHIP` in the model that only this system reads."""
 

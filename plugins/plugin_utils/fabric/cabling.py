@@ -25,7 +25,7 @@ class End(NamedTuple):
 
 
 class Cable(NamedTuple):
-    """One cable. `first` is a port of a switch, and of a leaf if one end is a leaf."""
+    """One cable. `first` is a switch port; a leaf's port if one end is on a leaf."""
 
     first: End
     second: End
@@ -49,7 +49,7 @@ class SwitchEntry:
     system: str = ""
     asic: str = ""
     report: Optional[Mapping[str, Any]] = None
-    """`SwitchReport.as_dict()`; None if missing, for the given reason."""
+    """`SwitchReport.as_dict()`; None if missing, with the reason."""
     reason: str = ""
 
 
@@ -59,7 +59,7 @@ class NodeEntry:
 
     name: str
     state: Optional[Mapping[str, Any]] = None
-    """Result of the module roce_rails; None if missing, for the given reason."""
+    """Result of the module roce_rails; None if missing, with the reason."""
     reason: str = ""
 
 
@@ -67,11 +67,11 @@ class NodeEntry:
 class Cabling:
     links: list[Cable] = field(default_factory=list)
     peers: dict[End, End] = field(default_factory=dict)
-    """The opposite end, for each end."""
+    """Maps each end to the opposite end."""
 
 
 def cabling_of(switches: Iterable[SwitchEntry]) -> Cabling:
-    """Return every link once; links between leaf and spine start at the leaf."""
+    """Return every link once; links between leaf and spine begin at the leaf."""
     cabling = Cabling()
     for switch in switches:
         for group in switch.ports:
@@ -89,19 +89,19 @@ def cabling_of(switches: Iterable[SwitchEntry]) -> Cabling:
 class LinkFinding(NamedTuple):
     check: Check
     hosts: tuple[str, ...]
-    """Hosts concerned, those at fault first."""
+    """The hosts involved, those at fault first."""
     at_fault: int = 1
     """How many of `hosts` are at fault."""
 
 
 class Stranger(NamedTuple):
-    """A neighbour that is no end of a link of the model."""
+    """A neighbour that is not at the end of any link in the model."""
 
     text: str
     host: str = ""
-    """The host of the model with the name that it sends; empty if none."""
+    """The host in the model that has the name sent; empty if there is none."""
     bare: bool = False
-    """It sends only a MAC address."""
+    """Whether it sends only a MAC address."""
 
 
 Heard = Union[End, Stranger]
@@ -175,7 +175,7 @@ class Neighbours:
         ]
 
     def _heard(self, system: str, port: str, expected: str) -> Heard:
-        # A node may claim the address of another: the owner is found all the same.
+        # A node may claim another node's address: the owner is found all the same.
         by_mac = [end for end in self._by_mac.get(port.lower(), ()) if end in self._peers]
         if by_mac:
             return next((end for end in by_mac if end.host == expected), by_mac[0])
@@ -194,7 +194,7 @@ class Neighbours:
         return Stranger(f"{shown}, which is not an end of the model", host)
 
     def _named(self, system: str) -> list[str]:
-        """Hosts with the name that LLDP sends, with or without the domain of the inventory.
+        """Hosts with the name sent by LLDP, with or without the inventory's domain.
 
         One name must be a prefix of the other: `leaf01.dc1` is not `leaf01.dc2`.
         """

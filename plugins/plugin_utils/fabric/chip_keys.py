@@ -1,5 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The section `asics` of the cluster model: switch chips, described by what only a vendor knows."""
+"""The section `asics` of the cluster model: switch chips, with data that only their vendor can
+provide.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,7 @@ def check_asics(value: dict[str, Any], findings: Findings, path: Path) -> None:
                     "Keep one of them",
                     value=key,
                 )
-            # Holds for NVIDIA's tables. Others reserve less, and have the headroom in the pool.
+            # True for NVIDIA's tables. Others reserve less, and have the headroom in the pool.
             xon_xoff_bytes = row["xon_bytes"] + row["xoff_bytes"]
             known = ASICS.get(name)
             if (

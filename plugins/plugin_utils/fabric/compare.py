@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Both ends of a link by aspect: the contract's values, and those that a switch or a NIC reports.
 
-Values are compared; `text.show` renders them. If a value is as good as the desired one (a threshold
-rounded by the chip, a larger headroom), the reading contains the desired one.
+Values are compared; `text.show` renders them. For a value as good as the desired one (a threshold
+rounded by the chip, a larger headroom), the reading contains the desired value.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class SwitchEnds:
         self._known: dict[tuple[Any, ...], Reading] = {}
 
     def wanted(self, kind: str, speed_gbps: float) -> Reading:
-        """Desired values of a port, the same for all links of a kind."""
+        """Desired values of a port, which are the same for all links of one kind."""
         key = (kind, speed_gbps)
         if key not in self._wanted:
             self._wanted[key] = self._wants(*key)
@@ -117,7 +117,7 @@ class SwitchEnds:
         }
 
     def routed(self, name: str) -> str:
-        """The routed interface that limits the MTU of a port; empty: the port itself."""
+        """The routed interface that limits the MTU of a port; empty if the port itself does."""
         return str((self._ports.get(name) or {}).get("mtu_of") or "")
 
     def found(self, name: str, wanted: Reading) -> Reading:
@@ -166,7 +166,8 @@ class SwitchEnds:
         if aspect == HEADROOM:
             if isinstance(wanted, Unread):
                 return wanted
-            # The vendor's table may contain less than the value computed here for any traffic.
+            # The vendor's value may be smaller than the one computed here, which covers any
+            # traffic.
             enough = min(port.get("platform_headroom_bytes") or wanted, wanted)
             return wanted if value >= enough else value
         if aspect == WATCHDOG:
@@ -184,7 +185,7 @@ class SwitchEnds:
         )
 
     def _queues(self, strict: Iterable[int]) -> tuple[Any, ...]:
-        """Whether the CNP queue is strict, and the other queues that are."""
+        """Whether the CNP queue is strict, and which other queues are."""
         strict_queues, cnp = set(strict), self._intent.queue("cnp").traffic_class
         others = tuple(
             (queue.traffic_class, queue.name)
@@ -231,7 +232,7 @@ def _at(values: Mapping[Any, Any], queue: int) -> Any:
 # The NIC side, from the result of roce_rails, whose settings include the contract's values.
 
 NO_NIC = "rail_settings"
-"""Check of roce_rails for a rail without NIC settings."""
+"""The check of roce_rails for a rail without NIC settings."""
 
 
 def nic_end(
@@ -308,9 +309,9 @@ def _found(setting: Mapping[str, Any]) -> Any:
 # The checks of one switch: one per aspect and group of ports with the same values
 
 BOTH_ENDS = (UP,)
-"""Depends on both ends of a link: checked by the layer `links`."""
+"""Aspect that depends on both ends of a link, so the layer `links` checks it."""
 VERIFIED = (PORT, SPEED)
-"""Read and never set: the operator configures optics and breakout."""
+"""Aspects that are read but never set: the operator configures optics and breakout."""
 ADAPTIVE_ROUTING = "adaptive_routing"
 
 
@@ -368,7 +369,7 @@ def _groups(intent: SwitchIntent, report: SwitchReport) -> dict[tuple[str, str, 
             if aspect in BOTH_ENDS or isinstance(goal, Unread):
                 continue
             if aspect == MTU and switch.routed(port.name):
-                continue  # belongs to the interface: link_mtu compares it with the rails
+                continue  # it belongs to the interface: link_mtu compares it with the rails
             if isinstance(value, Unread):
                 if not value.fault:
                     continue  # covered by the check `configuration`

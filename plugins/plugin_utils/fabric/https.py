@@ -2,7 +2,8 @@
 """JSON interfaces of switches over HTTPS, with verified certificates.
 
 No error, text or log contains a password or token. An error names the switch, method and path, the
-cause and the remedy. It is never chained to an exception of httpx, whose request has the headers.
+cause and the remedy. It is never chained to an exception from httpx, which contains the request
+with its headers.
 """
 
 from __future__ import annotations
@@ -29,16 +30,18 @@ else:
     HTTPX_MISSING = None
 
 MAX_MESSAGE = 400
-"""Characters shown of a switch's own message."""
+"""Maximum length at which a switch's own message is shown."""
 MAX_BYTES = 32 << 20
-"""Largest answer; the state of all ports of a large switch is a tenth of it. Compressed answers are
-refused, because a few bytes of one could fill the memory."""
+"""Maximum size of an answer, ten times the state of all ports of a large switch. Compressed answers
+are refused, because a few bytes could expand to fill the memory.
+"""
 MAX_VALUES = 1 << 20
-"""Values in an answer, counted before it is parsed: an empty list is 3 bytes of JSON, and 64 bytes
-of memory."""
+"""Maximum number of values in an answer, counted before parsing: an empty list takes 3 bytes of
+JSON, but 64 bytes of memory.
+"""
 MAX_ERROR_BYTES = 64 << 10
 TIMEOUTS_PER_ANSWER = 3
-"""Limit of a whole answer with its headers. The timeout of httpx applies to each part."""
+"""Time limit for a whole answer with its headers. httpx's timeout applies to each part."""
 
 
 class Lost(SwitchError):
@@ -58,7 +61,7 @@ class HttpsService:
     """One JSON interface of a switch system."""
 
     name: str
-    """As in the documentation of the vendor."""
+    """Name as in the vendor's documentation."""
     port: int
     how_to_enable: str
     """Commands on the switch that enable it, or show whether it is enabled."""
@@ -212,7 +215,7 @@ def _packed(answer: httpx.Response) -> str:
 
 
 def _secrets(login: SwitchLogin) -> tuple[str, ...]:
-    """Every form in which an answer could contain the credentials."""
+    """All forms in which an answer could contain the credentials."""
     basic = base64.b64encode(f"{login.user}:{login.password}".encode()).decode()
     known = (login.token.strip(), login.password, basic if login.password else "")
     return tuple(filter(None, known))
@@ -229,7 +232,7 @@ def _authorities(ca_file: str) -> ssl.SSLContext:
 def _tls(login: SwitchLogin) -> ssl.SSLContext:
     try:
         return _authorities(login.ca_file)
-    except OSError as error:  # of which SSLError is one
+    except OSError as error:  # includes SSLError
         reason = error.strerror or str(error)
     raise SwitchError(f"{login.address}: switch_qos_ca_file {login.ca_file}: {reason}.")
 
@@ -241,7 +244,7 @@ def _chain(error: Optional[BaseException]) -> Iterator[BaseException]:
 
 
 def text_of(text: str) -> str:
-    """The message of a server, in one line of bounded length."""
+    """The message of a server, as one line of limited length."""
     with contextlib.suppress(ValueError, RecursionError):
         text = _message(json.loads(text))
     text = one_line(text)

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Compare both ends of every link of the model with the contract, and name the repair."""
+"""Compare both ends of every link in the model with the contract, and name the remedy."""
 
 from __future__ import annotations
 
@@ -83,16 +83,16 @@ class Side(NamedTuple):
 
 @dataclass
 class Group:
-    """The links of one switch to one kind of host: a line of the table."""
+    """The links of one switch to one kind of host, which form a line of the table."""
 
     switch: str
     to: str
     """`nodes`, `storage` or `spines`."""
     links: int = 0
     agree: int = 0
-    """Links of which both ends were read and match the contract."""
+    """Number of links with both ends read and matching the contract."""
     one_end: int = 0
-    """Links of which only one end was read, and matches the contract."""
+    """Number of links with only one end read, which matches the contract."""
     wrong: int = 0
     unread: int = 0
     figures: dict[str, str] = field(default_factory=dict)

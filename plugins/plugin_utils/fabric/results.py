@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What one layer reads of another: the registered results of the roles switch_qos and roce_rails.
+"""Results that other layers read: those registered by the roles switch_qos and roce_rails.
 
-The names are those of `register` in the roles' tasks, and public.
+The names are those of `register` in the roles' tasks, and are public.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class SwitchResult:
     differs: bool = False
     applied: bool = False
     problem: str = ""
-    """Why the switch could not be planned, or cannot have the contract."""
+    """Why the switch could not be planned, or cannot implement the contract."""
     report: Optional[Mapping[str, Any]] = None
     """`SwitchReport.as_dict()`"""
     reason: str = ""

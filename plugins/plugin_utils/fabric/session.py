@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Take one switch to its desired state, or back.
 
-Read, compare, apply under a timer of the switch, read again over a new connection until the links
-are up as before, confirm. On any fault undo the change, read again, and report whether the former
-state is back. Other layers use core/engine; this one differs because a switch undoes an unconfirmed
-change itself.
+Read, compare, apply under a timer on the switch, read again over a new connection until the links
+are up as before, and confirm. On any fault, undo the change, read again, and report whether the
+former state is back. Other layers use core/engine; this one differs because a switch undoes an
+unconfirmed change itself.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from .base import SystemDriver
 from .system import Applied, Difference, SwitchConnection, SwitchError, SwitchIntent, SwitchReport
 
 IMPACTS = ("none", "loss", "bounce")
-"""Impacts of a difference, in rising order."""
+"""Impacts of a difference, in increasing order."""
 
 MARGIN_S = 60
-"""Time after its timer for a switch to finish undoing a change."""
+"""Time that a switch gets after its timer to finish undoing a change."""
 SETTLE_S = 20
 """Time after an acknowledged rollback until no part of the change is left."""
 PAUSE_S = 3
@@ -33,8 +33,9 @@ PAUSE_S = 3
 LINKS_S = 60
 """Time for links to come up again after a change; 800G trains slowly."""
 DARK_SHARE = 0.1
-"""A guess: a change is undone if more than this share of the links that it took down stay down.
-Fewer can be explained by a node that reboots, which is no reason to take all links down again."""
+"""A guess: a change is undone if more than this share of the links that it took down stay down. A
+smaller share may be due to a rebooting node, which is no reason to take all links down again.
+"""
 CONFIRM_S = (10, 86400)
 """Limits of the timer, in seconds. Without a timer a switch would keep an unverified change."""
 MAX_LISTED_VALUES = 3
@@ -45,7 +46,7 @@ def too_dark(dark: Collection[str], bounced: Collection[str]) -> bool:
 
 
 class Interrupted(BaseException):
-    """The run was interrupted. Not an Exception: no handler may treat it as a fault."""
+    """The run was interrupted. Not an Exception, so that no handler treats it as a fault."""
 
 
 @dataclass
@@ -65,10 +66,10 @@ class SessionOutcome:
     report: Optional[SwitchReport] = None
     """The last report of the switch."""
     changed: bool = False
-    """Part of the difference has come into force, or may have."""
+    """Whether part of the difference has come into force, or may have."""
     error: str = ""
     restored: Optional[bool] = None
-    """Whether the former state was read back after a failed change. None: nothing was applied."""
+    """Whether the former state was read back after a failed change; None if nothing was applied."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ class _Session:
     clock: SessionClock
     wanted: Any = None
     deadline: float = 0.0
-    """By then the switch has undone an unconfirmed change."""
+    """Time by which the switch has undone an unconfirmed change."""
 
     @property
     def name(self) -> str:
@@ -179,7 +180,7 @@ class _Session:
         return SessionOutcome(first.difference, kept.difference, kept.report, changed=True)
 
     def _undone_by(self, began: float) -> float:
-        """When the switch has undone the change without further commands."""
+        """Time at which the switch has undone the change without further commands."""
         return max(began + self.switch.undone_within_s, self.clock.now() + self.confirm_s)
 
     def _prove(self, first: Seen) -> Seen:
@@ -303,7 +304,7 @@ class _Session:
             self.clock.sleep(min(PAUSE_S, read_until - now))
 
     def _print(self, line: str) -> None:
-        with contextlib.suppress(Exception):  # undo even if nothing can be printed
+        with contextlib.suppress(Exception):  # undo the change even if nothing can be printed
             self.display(line)
 
 
@@ -340,7 +341,7 @@ def _cost(difference: Difference) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """The text of a SwitchError; of any other error with its type."""
+    """The text of a SwitchError, or the type and text of any other error."""
     text = str(error).rstrip(".") or "no reason given"
     if isinstance(error, SwitchError):
         return text

@@ -81,7 +81,7 @@ def port_id(text: str) -> str:
 @dataclass(frozen=True)
 class EcnReport:
     minimum_bytes: Optional[int]
-    """None, like the maximum, if the threshold has another unit than bytes."""
+    """None, like the maximum, if the threshold's unit is not bytes."""
     maximum_bytes: Optional[int]
     probability_percent: int
 
@@ -301,7 +301,7 @@ class Applied(Protocol):
     """A difference in force that the switch undoes unless it is confirmed."""
 
     def confirm(self) -> None:
-        """Keep the change, also across reboots. Raises SwitchError if it is not kept."""
+        """Make the change permanent. Raises SwitchError if that fails."""
 
     def rollback(self) -> None:
         """Undo the change and wait for the result. Raises SwitchError if it is not undone."""

@@ -46,7 +46,7 @@ class CheckedModel:
     topology: Topology
     addresses: AddressPlan
     switch_names: dict[str, list[str]]
-    """Of `leaves` and `spines`."""
+    """Names of `leaves` and `spines`."""
     switch_kinds: dict[str, list[SwitchKind]]
     qos: Contract
     software: SoftwareSet

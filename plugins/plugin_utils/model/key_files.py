@@ -21,7 +21,7 @@ from ...module_utils.software.software_set import SoftwareSet
 from .software import VARIABLE
 
 MAX_KEY_BYTES = 1 << 20
-"""Bytes: a public key has a few thousand."""
+"""Maximum size in bytes: a public key has a few thousand."""
 
 CUDA_REPOS = "https://developer.download.nvidia.com/compute/cuda/repos/"
 
@@ -54,7 +54,7 @@ FROM = {
     "https://linux.mellanox.com/public/repo/doca/GPG-KEY-Mellanox.pub for older packages; "
     "one file may contain both (armoured, one after the other)",
 }
-"""Where vendors publish them. Mirrors may sign with another key."""
+"""URLs at which vendors publish the keys. Mirrors may sign with different ones."""
 
 
 ARMOUR = "-----BEGIN PGP PUBLIC KEY BLOCK-----"
@@ -69,9 +69,9 @@ class KeyFileError(ValueError):
 
 
 def read_keys(software: SoftwareSet, layer: str, directory: Path) -> dict[str, bytes]:
-    """The keys that the layer needs: repository to armoured content. Raises KeyFileError.
+    """The keys that the layer needs: armoured content by repository. Raises KeyFileError.
 
-    `directory` is that of the inventory, to which file names are relative.
+    `directory` is the inventory's directory, to which file names are relative.
     """
     found: dict[str, bytes] = {}
     findings = []
@@ -93,7 +93,7 @@ def read_keys(software: SoftwareSet, layer: str, directory: Path) -> dict[str, b
 
 
 def read_key(path: Path, sha256: str) -> tuple[bytes, str]:
-    """The armoured key, or an empty one and the problem of the file."""
+    """The armoured key, or an empty one and the problem with the file."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_KEY_BYTES + 1)

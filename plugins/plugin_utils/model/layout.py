@@ -33,14 +33,14 @@ class Topology:
     leaves: int
     leaves_per_set: int
     leaf_ports: int
-    """Of each leaf."""
+    """Number of ports of each leaf."""
     spines: int = 0
     links_per_leaf: int = 0
     nodes_per_set: int = 1
 
     @property
     def uplinks(self) -> int:
-        """Number of ports of a leaf to spines, which are its last ones."""
+        """Number of a leaf's ports to spines, which are its last ones."""
         return self.spines * self.links_per_leaf
 
     def lanes_on(self, leaf: int) -> int:

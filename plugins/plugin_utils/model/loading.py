@@ -22,12 +22,12 @@ _KEY = re.compile(r"^[^\s#-].*:", re.M)
 
 
 def is_model(path: Path) -> bool:
-    """Whether the file is a cluster model, or was meant as one and deserves an error.
+    """Whether the file is a cluster model, or was meant to be one and must be reported as an error.
 
     This includes a model whose `plugin:` is misspelt or missing, and a `cluster.yml` without keys.
     Raises OSError if the file cannot be read.
     """
-    # UTF-16 has zeros between the letters.
+    # UTF-16 has a zero byte between letters.
     text = _content(path).decode("utf-8", "replace").replace("\0", "")
     sections = set(_SECTION.findall(text))
     if _NAMED.search(text) or len(sections) > 2:
@@ -39,7 +39,7 @@ def is_model(path: Path) -> bool:
 
 
 def load(path: str) -> Cluster:
-    """Read and compile the model at `path`. Raises ModelError, also if it cannot be read."""
+    """Read and compile the model at `path`. Raises ModelError, even if it cannot be read."""
     try:
         text = _text(_content(Path(path)))
     except OSError as error:

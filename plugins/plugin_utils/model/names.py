@@ -20,7 +20,7 @@ Line = tuple[str, ...]
 def lines(
     directory: Iterable[Mapping[str, Any]], domain: str, findings: Findings
 ) -> dict[str, list[Line]]:
-    """By host: its line and one line per rail, in the order of the model.
+    """Lines by host: its own, and one per rail, in the order of the model.
 
     With a domain, the canonical name of a host is the full one. Rails have only short names.
     """

@@ -35,7 +35,9 @@ READERS: Mapping[str, Callable[[Any], object]] = {
     "mpi_job_parameters": lambda value: job.texts(value, "mpi_job_parameters"),
     "mpi_job_places": job.places_of,
 }
-"""Parsers for variables whose type admits unusable values. They raise where the role would fail."""
+"""Parsers for variables whose type permits unusable values. They raise an error where the role
+would fail.
+"""
 _TEMPLATE = re.compile(r"\{[{%#]")
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -58,8 +60,8 @@ def read_specs() -> dict[str, dict[str, Any]]:
 def values(hostvars: Any, host: str, names: Iterable[str]) -> dict[str, Any]:
     """The variables among `names` that a host has and that can be templated now.
 
-    A template of facts, or of variables that a role sets, is validated where it is used. Former
-    names of options are included as they are written.
+    A template that uses facts, or variables set by a role, is validated at its first use. Former
+    names of options are included as written.
     """
     raw, resolved = hostvars.raw_get(host), {}
     resolved.update({name: raw[name] for name in RENAMED if name in raw})
@@ -109,7 +111,7 @@ def check(specs: Mapping[str, Any], hosts: Mapping[str, Variables], findings: Fi
 
 
 def check_combinations(hosts: Mapping[str, Variables], findings: Findings) -> None:
-    """Reject combinations of role variables that mpirun or sshd would only fail on later."""
+    """Reject combinations of role variables with which mpirun or sshd would only fail later."""
     _check_tree_spawn(hosts, findings)
     _check_renewal(hosts, findings)
     _check_program(hosts, findings)

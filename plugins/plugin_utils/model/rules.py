@@ -24,7 +24,7 @@ _HOSTFILE_WORDS = frozenset(
     ["boards", "cores", "count", "cpu", "port", "rank", "slot", "slots", "sockets", "username"]
 )
 _LOOPBACK = frozenset(["localhost", "localhost4", "localhost6", "ip6-localhost", "ip6-loopback"])
-"""Names in the /etc/hosts of every machine."""
+"""Names in /etc/hosts on every machine."""
 
 
 def groups_of(specs: list[NodeSpec]) -> list[str]:
@@ -88,7 +88,9 @@ class NameRegistry:
     def report(
         self, code: str, name: str, path: Path, problem: str, remedy: str, other: Path = ()
     ) -> None:
-        """Add a finding, once per key: a pattern that is wrong for one host is wrong for all."""
+        """Add a finding, only once per key: a pattern that is wrong for one host is wrong for
+        all.
+        """
         if (code, path, other) not in self._reported:
             self._reported.add((code, path, other))
             self._findings.add(code, path, problem, remedy, name)
@@ -97,7 +99,7 @@ class NameRegistry:
 def check_names(
     model: dict[str, Any], specs: list[NodeSpec], switches: dict[str, list[str]], findings: Findings
 ) -> None:
-    """Each name is a valid host name, unique, and not the name of a group or a rail."""
+    """Check that each name is a valid, unique host name, and not the name of a group or a rail."""
     names = NameRegistry(_LOOPBACK.union(groups_of(specs)), findings)
     for spec in specs:
         names.take(spec.name, spec.path)
@@ -111,7 +113,7 @@ def check_names(
 
 
 def _check_rail_names(names: NameRegistry, nodes: list[str], interfaces: list[str]) -> None:
-    """Names of rails in /etc/hosts are valid, and no host has one."""
+    """Check that the rails' names in /etc/hosts are valid, and that no host has one of them."""
     longest = max(filter(is_host_name, nodes), key=len, default="node")
     for name in (rail_name(longest, interface) for interface in interfaces):
         if not is_host_name(name):
@@ -130,7 +132,7 @@ def _check_rail_names(names: NameRegistry, nodes: list[str], interfaces: list[st
 def check_management(
     model: dict[str, Any], specs: list[NodeSpec], switches: dict[str, list[str]], findings: Findings
 ) -> None:
-    """Each management address is in the subnet and unique."""
+    """Check that each management address is in the subnet and unique."""
     subnet: Subnet = model["management"]["subnet"]
     owner: dict[int, str] = {}
     outside: dict[Path, list[tuple[str, int]]] = {}
@@ -177,7 +179,9 @@ def _management(
 
 
 def check_devices(model: dict[str, Any], specs: list[NodeSpec], findings: Findings) -> None:
-    """Lists per rail and GPU have the right length, and no device of a node is listed twice."""
+    """Check that lists per rail and GPU have the right length, and that no device of a node is
+    listed twice.
+    """
     rails, gpus = model["rails"], model["gpus"]
 
     def count(values: Any, wanted: int, what: str, path: Path) -> None:
@@ -227,7 +231,7 @@ def _check_devices_once(devices: list[tuple[Path, str]], findings: Findings) -> 
 
 
 def _check_interfaces(model: dict[str, Any], findings: Findings) -> None:
-    """Rails have distinct interfaces, and none is the management interface."""
+    """Check that rails have distinct interfaces, and that none is the management interface."""
     rails, management = model["rails"], model["management"]["interface"]
     names = interface_names(rails)
     wrong = [
@@ -281,7 +285,7 @@ def check_storage_links(
     kinds: list[SwitchKind],
     findings: Findings,
 ) -> None:
-    """Cables of storage hosts end at free ports of leaves. `nodes` includes absent ones."""
+    """Check that cables of storage hosts end at free leaf ports. `nodes` includes absent ones."""
     taken: dict[tuple[str, str], Path] = {}
     for index, host in enumerate(model["storage"]):
         interfaces = [link["interface"] for link in host["links"]]
@@ -321,7 +325,7 @@ def check_storage_links(
 
 
 def _free_ports(leaf: int, topology: Topology, nodes: int) -> tuple[int, int]:
-    """The range of ports of a leaf that nodes and spines leave free."""
+    """The range of a leaf's ports that nodes and spines leave free."""
     leaf_set, of_set = divmod(leaf, topology.leaves_per_set)
     here = min(max(0, nodes - leaf_set * topology.nodes_per_set), topology.nodes_per_set)
     return here * topology.lanes_on(of_set), topology.leaf_ports - topology.uplinks

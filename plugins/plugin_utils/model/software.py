@@ -42,7 +42,7 @@ PREFIXES = "/opt/baremetal-mpi-roce"
 """Directory for unpacked archives on every host."""
 _OF_THE_GPU = ("cuda", "dcgm", "gdrcopy", "nccl")
 _INSTALLED = ("dcgm", "gdrcopy", "nccl")
-"""Installed only for the driver; the toolkit is also needed to build MPI."""
+"""The repository is configured only for the driver; the toolkit is also needed to build MPI."""
 _OF_PROVIDERS = {
     "archives": (HPCX,),
     "impi": (IMPI,),
@@ -387,7 +387,7 @@ def read_software(value: Optional[Mapping[str, Any]]) -> SoftwareSet:
 
 
 def finish(value: dict[str, Any], findings: Findings, path: Path) -> SoftwareSet:
-    """The set of a value that passed SOFTWARE.check."""
+    """The software set for a value that has passed SOFTWARE.check."""
     before = len(findings.found)
     _check_keys(value, findings, path)
     rdma = value["rdma"]
@@ -416,7 +416,7 @@ def _built(value: dict[str, Any]) -> dict[str, Any]:
         options = [*OPTIONS[name]]
         if value["cuda"]:
             options.append(f"--with-cuda={CUDA}")
-            # As modules, so that it also starts on the launcher, which has no driver.
+            # Built as modules, so that Open MPI also starts on the launcher, which has no driver.
             if re.search(r"openmpi[-_]5\.", given["url"]):
                 options += [f"--with-cuda-libdir={CUDA}/lib64/stubs", CUDA_MODULES]
         builds.append({**given, "name": name, "options": [*options, *given["options"]]})
@@ -433,7 +433,7 @@ def _prefix(url: str, sha256: str, **_distribution: str) -> str:
 
 
 def _check_keys(value: dict[str, Any], findings: Findings, path: Path) -> None:
-    """Check keys that need or exclude each other, whatever their versions."""
+    """Check keys that require or exclude each other, whatever their versions."""
     rdma, driver, repositories = value["rdma"], value["driver"], value["repositories"]
     if rdma["source"] == DOCA and not rdma["version"]:
         findings.add(

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Incompatible versions in a software set, from published limits.
 
-docs/software-set.md is generated from these rules. A version without packages needs no rule: its
+docs/software-set.md is generated from these rules. A version without packages needs no rule, as its
 layer stops before it changes anything. Each rule cites its source.
 """
 
@@ -41,8 +41,9 @@ CUDA_DRIVER = {
 }
 """The driver published with each toolkit, which supports all of its features.
 
-Toolkits since 13.4 include no driver: here, the first one whose nvidia-smi reports this CUDA
-version."""
+Toolkits since 13.4 include no driver; for them, this is the first driver whose nvidia-smi reports
+this CUDA version.
+"""
 OPEN_ONLY_BRANCH = 615
 """The first branch without packages of proprietary modules."""
 HANGS = ("570.133.20", "580.105.08")
@@ -58,7 +59,7 @@ class VersionRule:
     name: str
     status: str
     key: str
-    """The key below `software` that it concerns."""
+    """The key below `software` concerned."""
     when: str
     """The combination."""
     reason: str
@@ -100,7 +101,7 @@ def _kernel(software: SoftwareSet) -> str:
 
 
 def _doca_kernel(software: SoftwareSet) -> str:
-    """VersionRule for the kernel in the set. Nodes check the running one."""
+    """Rule for the kernel in the set. Nodes check the running kernel."""
     if software.rdma.source != DOCA or not software.kernel:
         return ""
     return doca_kernels.verdict(software.rdma.version, software.kernel)
@@ -287,4 +288,4 @@ BY_CONSTRUCTION = (
         "NCCL's revision follows from `cuda`, the name of DCGM's package from `driver.version`",
     ),
 )
-"""Invalid combinations that no model can express."""
+"""Invalid combinations, which are not expressible in a model."""

@@ -14,7 +14,7 @@ from ..schema.findings import Finding, Findings, Path, listed
 
 _TOP_KEY = re.compile(r"^\w+\s*:", re.M)
 _MOST_KEYS = 1000
-"""Limit for top-level keys, so that errors are found in bounded time."""
+"""Maximum number of top-level keys, so that errors are found in bounded time."""
 _DEEPEST = 50
 """Maximum depth; Ansible's code fails at about 200."""
 YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -25,7 +25,7 @@ DRAFT = "# Draft of a cluster model"
 
 
 class ModelError(Exception):
-    """The model is invalid. `findings` has every error, in the order of the file."""
+    """The model is invalid. `findings` lists every error, in the order of the file."""
 
     def __init__(self, source: str, findings: Iterable[Finding]) -> None:
         self.source = source
@@ -41,7 +41,7 @@ class ModelSource:
         self.data = data
         self._root = root
         self._below: dict[int, dict[Any, tuple[int, Any]]] = {}
-        """Line and value of each key, by the id of the mapping's node."""
+        """Line and value of each key, by the `id()` of the mapping's node."""
 
     def line(self, path: Path) -> Optional[int]:
         """The line of the value at `path`, counted from 1, or of the closest parent."""
@@ -51,8 +51,8 @@ class ModelSource:
     def text(self, path: Path) -> Optional[str]:
         """The scalar at `path` as written in the file.
 
-        YAML reads the PCI address `0000:11:00.0` as a number of base 60, and `07` as octal. Text
-        keys use the original.
+        YAML reads the PCI address `0000:11:00.0` as a base-60 number, and `07` as octal. Keys for
+        text use the original.
         """
         node, _line = self._walk(path)
         return node.value if isinstance(node, yaml.ScalarNode) else None
@@ -130,11 +130,11 @@ def _find_templates(node: Any, path: Path, findings: Findings) -> None:
 
 
 _MOST = 10_000_000
-"""Limit for values with expanded aliases: a hundred for each of 100,000 nodes."""
+"""Maximum number of values with aliases expanded: a hundred for each of 100,000 nodes."""
 
 
 def _find_repeated(node: Any, path: Path, findings: Findings, sizes: dict[int, int]) -> int:
-    """Report duplicate keys, of which YAML silently takes the last, and recursive aliases.
+    """Report duplicate keys, of which YAML silently uses the last one, and recursive aliases.
 
     Returns the number of values of the node with expanded aliases; `sizes` caches it.
     """

@@ -1,6 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Rules for file systems: keys that need or exclude each other, and overlapping names, paths and
-devices."""
+"""Rules for file systems: keys that require or exclude each other, and overlapping names, paths and
+devices.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +29,14 @@ from .addresses import HostAddresses
 from .storage_keys import PLAIN_PATH
 
 _WITHOUT_MOUNTS = ("all", "leaf", "spine", "ungrouped")
-"""Groups that hold switches, or no hosts."""
+"""Groups that contain switches, or no hosts."""
 _WITHOUT_RAILS = ("launcher",)
 
 _OCTET = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 _ADDRESS = rf"(?<![\w.-]){_OCTET}(\.{_OCTET}){{3}}(?![\w.-])"
 _HOST = rf"({_ADDRESS}|(?![0-9.]+:|-)[A-Za-z0-9-]{{1,63}}(\.[A-Za-z0-9-]{{1,63}})*)"
 _NID = rf"{_ADDRESS}@(tcp|o2ib)[0-9]{{0,3}}"
-"""Only addresses: the kernel reports them, whatever name a source has."""
+"""Only addresses are allowed, as the kernel reports them, whatever name a source has."""
 _SOURCES = {
     NFS: (
         re.compile(rf"({_HOST}|\[[0-9A-Fa-f:.]+\]):/(?!/)[A-Za-z0-9._/+@=~-]*"),
@@ -55,7 +56,7 @@ _OF_THE_SYSTEM = (
 _OF_USR_LOCAL = (
     *("bin", "etc", "games", "include", "lib", "lib64", "libexec", "man", "sbin", "share", "src"),
 )
-"""Directories of the distribution in /usr/local; others belong to the operator."""
+"""Directories in /usr/local that the distribution creates; others belong to the operator."""
 _SHARED_BY_MANY = ("/home", "/media", "/mnt", "/opt", "/srv")
 """Parent directories of unrelated data, whose owner must not change."""
 
@@ -93,13 +94,13 @@ class Site:
     """Nodes, launcher and storage hosts, by name."""
     addresses: Optional[HostAddresses] = None
     doubts: Optional[Findings] = None
-    """Receives problems that a network outside the model may solve."""
+    """Receives problems that may have an explanation in a network outside the model."""
 
 
 def read_filesystems(
     checked: Sequence[Value], findings: Findings, path: Path, site: Optional[Site]
 ) -> tuple[FileSystem, ...]:
-    """The file systems of a value that passed FILE_SYSTEMS.check.
+    """The file systems described by a value that has passed FILE_SYSTEMS.check.
 
     `site`: None if the rest of the model has errors; groups and hosts are then not checked.
     """

@@ -24,7 +24,9 @@ VARIABLE = "cluster_filesystems"
 """Variable with the compiled value."""
 
 PLAIN_PATH = r"(/(?!\.\.?(/|$))[A-Za-z0-9._-]+)+"
-"""Needs no escaping in unit names, unit files, exports and /proc, whose rules differ."""
+"""Characters that need no escaping in unit names, unit files, exports or /proc, whose rules
+differ.
+"""
 
 _ACCOUNT = r"[a-z_][a-z0-9_-]*"
 _NUMBERED = (

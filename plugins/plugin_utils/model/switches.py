@@ -19,8 +19,9 @@ from ..fabric.systems import SYSTEMS
 from ..schema.findings import Findings, Path
 
 _USUAL_LANES = {800: 8}
-"""By speed, for an unknown chip with lanes of 100G. If the lanes have 200G, the names skip ports of
-the switch, and the layer fabric refuses them."""
+"""Steps by speed, for an unknown chip with lanes of 100G. With lanes of 200G, the names would skip
+ports of the switch, and the layer `fabric` refuses them.
+"""
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Ports:
     start: int
     step: int
     computed: bool = False
-    """`step` is computed from the lanes of a port of the chip."""
+    """`step` is computed from the lanes of one of the chip's ports."""
     listed: tuple[str, ...] = ()
     """Names listed in the model, in place of a pattern: breakouts, or several speeds."""
 
@@ -48,7 +49,7 @@ class SwitchKind:
     system: str
     """Empty if the model names none."""
     asic: str
-    """Likewise."""
+    """Empty if the model names none, as well."""
     ports: Ports
 
 
@@ -125,7 +126,7 @@ def _kinds(model: dict[str, Any], section: str, findings: Findings) -> list[Swit
 
 
 def _per_switch(section: str, key: str, switch: dict[str, Any], findings: Findings) -> list[str]:
-    """One value per switch, from a list or from one value for all."""
+    """One value per switch, from a list or from a value for all."""
     value = switch[key]
     if not isinstance(value, list):
         return [value or ""] * switch["count"]

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Sweeps over message sizes: their ranks, the programs that measure them, and the evaluation.
+"""Sweeps over message sizes: the ranks involved, the programs that measure, and the evaluation.
 
 The collection's program (roles/mpi_stack/files/sweep.py) prints the format of the OSU
 micro-benchmarks, so one parser reads both (OSU 7.4, c/util/osu_util_mpi.c; releases since 5.6).
@@ -36,9 +36,9 @@ TITLE = re.compile(r"# OSU MPI(?:-\w+)? (.+?) Test\b")
 WHERE = re.compile(r"# (?:Pair: ([\w.:-]+ - [\w.:-]+)|Ranks: (\d{1,9})\b)", re.ASCII)
 ROW = re.compile(r"(\d{1,18})\s+(\d{1,18}(?:\.\d+)?)\b", re.ASCII)
 TAG = re.compile(r"\[\d+,\d+\]<std(?:out|err)>: ?|^\[\d+\] ?")
-"""Prefix of output: Open MPI's of each line or part of a line, and Hydra's of each line."""
+"""Prefix of output: Open MPI prints one for each line or part of a line, Hydra for each line."""
 SMALL = 8
-"""Bytes; the threshold of latency applies up to this size."""
+"""Size in bytes up to which the latency threshold applies."""
 
 
 @dataclass(frozen=True)
@@ -84,15 +84,16 @@ class Pair:
 
     @property
     def rate_gbytes_s(self) -> float:
-        """In one direction; 0 inside a node."""
+        """Line rate in one direction; 0 inside a node."""
         if self.one.node == self.other.node:
             return 0.0
         return min(self.one.rate_gbytes_s, self.other.rate_gbytes_s)
 
 
 def pairs_of(ranks: Sequence[Rank], names: Sequence[str]) -> list[Pair]:
-    """The named pairs. By default, the first inside a node, the first whose rails share a leaf, and
-    the first with rails on different leaves. Raises PlanError for an invalid name."""
+    """The named pairs. By default, the first pair inside a node, the first whose rails share a
+    leaf, and the first with rails on different leaves. Raises PlanError for an invalid name.
+    """
     by_place = {rank.place: rank for rank in ranks}
     if names:
         named = []
@@ -116,7 +117,7 @@ def pairs_of(ranks: Sequence[Rank], names: Sequence[str]) -> list[Pair]:
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """Options of the module mpi_bench, by their names."""
+    """Options of the module mpi_bench, with the same names."""
 
     program: str = "mpi4py"
     benchmarks: tuple[str, ...] = BENCHMARKS
@@ -176,14 +177,16 @@ class Sweep:
 
     @property
     def best(self) -> Optional[float]:
-        """The figure for the threshold: latency of the smallest messages, or the best rate."""
+        """The figure compared with the threshold: latency of the smallest messages, or the best
+        rate.
+        """
         if self.benchmark == "latency":
             small = [time for size, time, _rate in self.rows if time and size <= SMALL]
             return min(small, default=None)
         return max((rate for _size, _time, rate in self.rows), default=None)
 
     def add(self, size: int, value: float) -> None:
-        """Add a row of OSU's programs: bytes, and microseconds or MB/s."""
+        """Add a row printed by OSU's programs: bytes, and microseconds or MB/s."""
         if size and value:
             self.rows.append((size, *figures(self.benchmark, size, value, self.ranks)))
 
@@ -194,10 +197,10 @@ class Sweep:
 
 
 def figures(benchmark: str, size: int, value: float, ranks: int) -> tuple[Optional[float], float]:
-    """Convert a value of OSU's programs, microseconds or MB/s, to microseconds and GB/s.
+    """Convert a value printed by OSU's programs, in microseconds or MB/s, to microseconds and GB/s.
 
-    Bus bandwidth as in the smoke test and nccl-tests: the load of each rank's link. OSU's size of
-    an alltoall is that of the message to one rank.
+    Bus bandwidth as in the smoke test and nccl-tests: the load of each rank's link. In an alltoall,
+    OSU's size is that of the message to one rank.
     """
     if benchmark in ("bw", "bibw"):
         return None, value / 1e3
@@ -227,7 +230,7 @@ def parse(output: str, where: str = "", ranks: int = 2) -> list[Sweep]:
 
 
 def parse_nccl(output: str, benchmark: str) -> Sweep:
-    """The sweep of a program of nccl-tests, with out-of-place buffers."""
+    """The sweep of one nccl-tests program, with out-of-place buffers."""
     parsed = read_nccl("\n".join(_lines(output)))
     sweep = Sweep(benchmark, f"{parsed['ranks']} GPUs", parsed["ranks"])
     for row in parsed["by_size"]:
@@ -241,7 +244,7 @@ def _lines(output: str) -> Iterator[str]:
 
 
 class Program(Protocol):
-    """A program that measures: its jobs, and the tables in their output."""
+    """A measuring program: its jobs, and the tables in their output."""
 
     @property
     def benchmarks(self) -> tuple[str, ...]: ...
@@ -270,7 +273,7 @@ class Mpi4py:
 
 
 class Osu:
-    """The OSU micro-benchmarks: a job for each benchmark, and for each pair of a pairwise one."""
+    """The OSU micro-benchmarks: one job per benchmark, or per pair for a pairwise benchmark."""
 
     benchmarks: tuple[str, ...] = BENCHMARKS
 
@@ -293,8 +296,9 @@ class Osu:
         return jobs
 
     def _places(self, pair: Pair, required: bool) -> dict[str, int]:
-        """Ranks by node; empty for a pair of other ranks than the first, which is no error if the
-        pair was not requested."""
+        """Ranks by node; empty for a pair of ranks other than the first ones, which is not an error
+        if the pair was not requested.
+        """
         numbers = sorted([pair.one.number, pair.other.number])
         inside = pair.one.node == pair.other.node
         if numbers == ([0, 1] if inside else [0, 0]):
@@ -315,7 +319,7 @@ class Osu:
 
 
 class Nccl:
-    """nccl-tests over all ranks, a job for each program; `bw` is its sendrecv."""
+    """nccl-tests over all ranks, with one job per program; `bw` is its sendrecv."""
 
     benchmarks: tuple[str, ...] = ("bw", *COLLECTIVES)
     programs: Mapping[str, str] = {
@@ -357,7 +361,7 @@ def _pairs(options: BenchOptions, ranks: Sequence[Rank]) -> list[Pair]:
 
 
 def jobs_of(options: BenchOptions, ranks: Sequence[Rank]) -> list[BenchJob]:
-    """The jobs of a measurement. Raises PlanError if there is nothing to measure."""
+    """The jobs for a measurement. Raises PlanError if there is nothing to measure."""
     program = PROGRAMS[options.program]
     if not ranks:
         raise PlanError("no rank to measure: every node is drained, or there is none")
@@ -391,7 +395,7 @@ def expect(sweep: Sweep, options: BenchOptions, ranks: Sequence[Rank]) -> None:
         of_one = min(rank.rate_gbytes_s for rank in ranks)
         rate = min(rates.values()) if sweep.benchmark == "allreduce" else of_one
         if sweep.benchmark == "alltoall" and len(rates) > 1:
-            # Messages inside the node do not use the rail.
+            # Messages inside a node do not use a rail.
             inside = max(Counter(rank.node for rank in ranks).values())
             rate *= (len(ranks) - 1) / (len(ranks) - inside)
         sweep.line_rate_gbytes_s = (rate or None) if len(rates) > 1 else None

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Providers of MPI: their packages, the archives that a host unpacks, and the layout of the result.
 
-`provider_of` selects the class for `software.mpi.provider`. Each class answers for one host, whose
+`provider_of` selects the class for `software.mpi.provider`. An instance is for one host, whose
 distribution and state are known; `check` refuses a host for which the controller lacks a file.
 """
 
@@ -31,7 +31,7 @@ from ...module_utils.software.software_set import (
 from ..answers import Form, mapping
 
 WORD = Form("a plain word", r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,60}")
-"""Answers of a host that become part of a file name on the controller."""
+"""Answers from a host that become part of a file name on the controller."""
 NUMPY = "python3-numpy"
 
 
@@ -44,17 +44,19 @@ class Installation:
     python_tag: str
     """Tag of the Python of MPI programs: `cp312`."""
     mpi: bool = False
-    """The MPI is unpacked."""
+    """Whether the MPI is unpacked."""
     mpi4py: bool = False
-    """mpi4py is unpacked."""
+    """Whether mpi4py is unpacked."""
     begun: bool = False
-    """A build was started here."""
+    """Whether a build was started here."""
     toolkit: bool = False
-    """The CUDA toolkit is installed."""
+    """Whether the CUDA toolkit is installed."""
 
     @classmethod
     def of(cls, answer: Any) -> Installation:
-        """Parse a module's result. Raises AnswerError for words that cannot be in a file name."""
+        """Parse the module's result. Raises AnswerError for words that cannot be part of a file
+        name.
+        """
         given = mapping(answer)
         return cls(
             machine=WORD.of(given.get("machine"), "the host's architecture"),
@@ -77,7 +79,9 @@ class Unpack:
 
 @dataclass(frozen=True)
 class Layout:
-    """Files and directories of an MPI, named as the options of the module mpi_stack."""
+    """Files and directories of an MPI installation, named after the options of the module
+    mpi_stack.
+    """
 
     mca_file: str
     bin_directory: str = ""
@@ -94,7 +98,7 @@ class Controller:
 
     wheels: Path
     cache: Path
-    """Packs of builds."""
+    """Directory with the packs of builds."""
 
     def wheel(self, pattern: str) -> Optional[Path]:
         return max(self.wheels.glob(pattern), default=None)
@@ -106,7 +110,7 @@ class FromDistribution:
 
     distribution: Distribution
     doca: bool
-    """DOCA provides UCX on this host."""
+    """Whether DOCA provides UCX on this host."""
     prefix: str = ""
 
     @property
@@ -141,7 +145,7 @@ class FromDistribution:
 
 @dataclass(frozen=True)
 class _Unpacked:
-    """An MPI below one prefix, with a wheel of mpi4py in it."""
+    """An MPI below one prefix that also contains mpi4py from a wheel."""
 
     host: Installation
     controller: Controller
@@ -257,7 +261,7 @@ class Hpcx(_HpcxLayout):
 
 @dataclass(frozen=True)
 class IntelMpi(_Unpacked):
-    """Intel MPI from its wheel, over the distribution's UCX."""
+    """Intel MPI from its wheel, using the distribution's UCX."""
 
     wheel: Wheel
     base: FromDistribution
@@ -341,7 +345,9 @@ class FromSource(_HpcxLayout):
 
     @property
     def pack(self) -> Path:
-        """Archive of the build on the controller; every distribution unpacks it to one prefix."""
+        """Archive of the build on the controller, unpacked to the same prefix on every
+        distribution.
+        """
         system = f"{FACTS[self.distribution.name].lower()}{self.distribution.major}"
         directory = self.prefix.rpartition("/")[2]
         return self.controller.cache / f"{directory}-{system}-{self.host.machine}.tar.gz"

@@ -1,5 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""One contract for RoCE traffic, and what NICs, UCX, NCCL and switches are set to because of it."""
+"""One contract for RoCE traffic, and the settings of NICs, UCX, NCCL and switches that follow from
+it.
+"""
 
 from __future__ import annotations
 

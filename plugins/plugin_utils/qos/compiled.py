@@ -28,9 +28,9 @@ class Queue:
     """A class of the contract as an egress queue."""
 
     name: str
-    """`roce`, `cnp`, `best_effort`, or the name of a further class."""
+    """`roce`, `cnp`, `best_effort`, or the name of an additional class."""
     traffic_class: int
-    """Also the number of its egress queue."""
+    """Traffic class, which is also the number of its egress queue."""
     priority: int
     """802.1p priority, used by PFC frames and VLAN tags."""
     priority_group: int
@@ -39,7 +39,7 @@ class Queue:
     lossless: bool
     strict: bool
     weight_percent: int
-    """0 for a strict queue."""
+    """Share of the bandwidth; 0 for a strict queue."""
     ecn: Optional[Ecn]
 
 
@@ -61,12 +61,12 @@ class FabricIntent:
     queues: tuple[Queue, ...]
     """All classes, by traffic class."""
     dscp_to_traffic_class: tuple[int, ...]
-    """Indexed by DSCP, all 64: defaults of switches are never relied on."""
+    """Indexed by DSCP, all 64 of them, so as not to rely on a switch's defaults."""
     pfc_priorities: tuple[int, ...]
     xoff_bytes: Optional[int]
-    """None: the switch decides by its free buffer."""
+    """None if the switch decides by its free buffer."""
     pool_percent: Optional[int]
-    """Share of the buffer for lossless traffic. None: the default of the switch."""
+    """Share of the buffer for lossless traffic; None for the switch's default."""
     watchdog: PfcWatchdog
     mtu_ip: int
     """Largest IP packet, in bytes."""
@@ -98,7 +98,7 @@ def fabric_intent(contract: Contract) -> FabricIntent:
 
 
 def _queues(contract: Contract) -> tuple[Queue, ...]:
-    """All classes by traffic class, the same for NICs and switches."""
+    """Return all classes by traffic class, the same for NICs and switches."""
     roce, cnp, further = contract.roce, contract.cnp, contract.classes
     ecn = contract.ecn if contract.dcqcn else None
     marked = {*contract.roce_dscps, cnp.dscp, *(dscp for entry in further for dscp in entry.dscps)}

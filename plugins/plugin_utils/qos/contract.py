@@ -20,13 +20,15 @@ ECT0 = 0b10
 """ECN-capable transport: without it, switches drop packets instead of marking them."""
 
 ROCE_DSCP = {ROCE: 26, SPECTRUM_X: 24}
-"""By mode. Spectrum-X: TOS 96, DSCP 24 without ECT, as NVIDIA's operator set it for RA2.0
-(Mellanox/nic-configuration-operator 7df40d52, 2025-10-31, bindata/spectrum-x/RA2.0.yaml)."""
+"""Default DSCP by mode. Spectrum-X: TOS 96, DSCP 24 without ECT, as NVIDIA's operator set it for
+RA2.0 (Mellanox/nic-configuration-operator 7df40d52, 2025-10-31, bindata/spectrum-x/RA2.0.yaml).
+"""
 
 LOSSLESS_POOL_PERCENT = {SPECTRUM_X: 90}
-"""By mode, as in NVIDIA's template for a SuperPOD with Spectrum-X and Cumulus Linux 5.16.1:
-roce-lossless 90, default-lossy 10 (NVIDIA/nv-config-manager 50d4d776, qos.j2). By default `qos
-roce` divides the buffer into halves."""
+"""Default share by mode, as in NVIDIA's template for a SuperPOD with Spectrum-X and Cumulus Linux
+5.16.1: roce-lossless 90, default-lossy 10 (NVIDIA/nv-config-manager 50d4d776, qos.j2). By default
+`qos roce` divides the buffer into halves.
+"""
 
 TRUST = "dscp"
 """How NICs and switches classify packets: routed links have no VLAN tag with a priority."""
@@ -45,7 +47,7 @@ an MTU of 4192 bytes."""
 
 PATH_MTUS = (256, 512, 1024, 2048, 4096)
 
-_DSCP = Integer(1, DSCPS - 1)  # 0 is the DSCP of every unmarked packet
+_DSCP = Integer(1, DSCPS - 1)  # 0 is the DSCP of all unmarked packets
 _PRIORITY = Integer(0, PRIORITIES - 1)
 _SHARE = Integer(1, 100, "percent")
 _BYTES = Integer(1024, 1 << 30, "bytes")
@@ -196,7 +198,7 @@ class Mtu:
 
     @property
     def fabric_frame(self) -> int:
-        """The same as an Ethernet frame."""
+        """The same packet as an Ethernet frame."""
         return self.fabric_ip + FRAME_OVERHEAD
 
 
@@ -255,7 +257,9 @@ class Contract:
 
     @property
     def roce_dscps(self) -> tuple[int, ...]:
-        """All DSCPs of RoCE data, sorted: moving between DSCPs changes nothing on switches."""
+        """All DSCPs of RoCE data, sorted, so that moving between DSCPs changes nothing on
+        switches.
+        """
         return tuple(sorted({self.roce.dscp, *self.roce.also_dscps}))
 
     @property
@@ -273,13 +277,13 @@ CONTRACT = section_of(Contract, VARIABLE)
 
 
 def contract_of(value: Mapping[str, Any]) -> Contract:
-    """The contract of a complete, trusted value, such as the compiled variable `roce_qos`."""
+    """The contract for a complete, trusted value, such as the compiled variable `roce_qos`."""
     contract: Contract = build(CONTRACT, value)
     return contract
 
 
 def needed_ip_mtu(path_mtu: int) -> int:
-    """Smallest IP MTU for RoCE packets of this path MTU."""
+    """Smallest IP MTU that carries RoCE packets with this path MTU."""
     return path_mtu + ROCE_OVERHEAD
 
 

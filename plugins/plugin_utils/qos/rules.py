@@ -67,8 +67,9 @@ def _names(contract: Contract, findings: Findings) -> None:
 
 
 def _one_class_each(contract: Contract, findings: Findings) -> None:
-    """Each class needs a separate priority and queue: CNP in the lossless class deadlock a
-    fabric."""
+    """Check that each class has a separate priority and queue: CNPs in the lossless class can
+    deadlock a fabric.
+    """
     for key, noun, reason in (
         ("priority", "priority", "a pause stops a priority as a whole"),
         ("traffic_class", "traffic class", "one queue has one scheduler and one ECN profile"),
@@ -114,7 +115,9 @@ def _dscps(contract: Contract, findings: Findings) -> None:
 
 
 def _shares(contract: Contract, findings: Findings) -> None:
-    """Best effort carries SSH, BGP and TCP: without a share they starve."""
+    """Check that best effort, which carries SSH, BGP and TCP, has a share: otherwise they
+    starve.
+    """
     shares = {
         dotted((*entry.path, "bandwidth_percent")): entry.entry.bandwidth_percent
         for entry in _classes(contract)
@@ -220,7 +223,7 @@ def _path_mtu(contract: Contract, findings: Findings) -> None:
 
 
 def _fabric(mtu: Mtu) -> str:
-    """The MTU of the fabric, with its key and layer."""
+    """Check the MTU of the fabric, with its key and layer."""
     counts = (
         "layer ip" if mtu.fabric_layer == IP else f"{mtu.fabric} with {FRAME_OVERHEAD} of frame"
     )
@@ -269,7 +272,7 @@ class ContractError(RefusedError):
 
 
 def read_contract(value: Optional[Mapping[str, Any]], rail_mtu: Optional[int] = None) -> Contract:
-    """The contract of a value; None and {} are the defaults. Raises ContractError.
+    """The contract for a value; None and {} mean the defaults. Raises ContractError.
 
     `rail_mtu`: MTU of the rails, if known.
     """
@@ -282,7 +285,7 @@ def read_contract(value: Optional[Mapping[str, Any]], rail_mtu: Optional[int] = 
 
 
 def finish(checked: Mapping[str, Any], findings: Findings, rail_mtu: Optional[int]) -> Contract:
-    """The contract of a value that CONTRACT.check has accepted."""
+    """The contract for a value that CONTRACT.check has accepted."""
     contract = contract_of(_complete(copy.deepcopy(dict(checked)), rail_mtu))
     for rule in (*_RULES, *(_OF_DCQCN if contract.dcqcn else (_spectrum_x,))):
         rule(contract, findings)

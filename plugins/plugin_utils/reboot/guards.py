@@ -24,8 +24,8 @@ class LockedError(Exception):
 def take(directory: Path, pid: int, root: Path = Path("/")) -> Path:
     """Take the lock for process `pid`, which may already hold it.
 
-    The file holds the id and start time of an ansible-playbook process. It needs no release: the
-    lock of a terminated process is void. Raises LockedError.
+    The file contains the PID and start time of an ansible-playbook process. The lock needs no
+    release, as that of a terminated process is void. Raises LockedError.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = directory / NAME
@@ -62,7 +62,7 @@ def _holder(path: Path) -> Optional[tuple[int, str]]:
 
 
 def _stat(path: Path) -> list[str]:
-    """The fields of /proc/PID/stat after the name; those of a zombie if the file is missing."""
+    """The fields of /proc/PID/stat after the name; if the file is missing, those of a zombie."""
     with contextlib.suppress(OSError):
         return path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     return ["Z", "0"]
@@ -91,7 +91,7 @@ def bounded(seconds: float) -> Iterator[None]:
 
 
 def _children() -> set[int]:
-    """Ids of running child processes."""
+    """PIDs of running child processes."""
     pids = set()
     for path in Path("/proc").glob("[0-9]*/stat"):
         words = _stat(path)

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """A host during its reboot, as seen from the controller over Ansible's connection.
 
-A lost connection is the normal effect of a reboot. No method leaves it to Ansible, which would mark
-the host as unreachable and drop it from the play.
+A lost connection is a normal effect of a reboot. No method leaves it to Ansible, which would mark
+the host as unreachable and remove it from the play.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ POLL_S = 2.0
 RECONNECT_S = 5.0
 """Pause after a connection was lost while the host boots."""
 BOOT_ID_LIMIT_S = 60.0
-"""For one login and the answer."""
+"""Time limit for one login and the answer."""
 STEP_LIMIT_S = 300.0
-"""For a step on the host, in addition to what it waits for; its programs have a minute each."""
+"""Time limit for a step on the host, excluding the time that it waits; its programs have a minute
+each.
+"""
 MAX_MESSAGE_CHARACTERS = 600
 
 
@@ -41,7 +43,7 @@ class RebootingHost:
         return str(self._action._connection.transport).rpartition(".")[2] == "local"
 
     def run(self, limit_s: float = STEP_LIMIT_S, **arguments: Any) -> dict[str, Any]:
-        """The result of a step of the module; with `lost` if the connection was lost."""
+        """The result of a step of the module, with `lost` if the connection was lost."""
         try:
             with guards.bounded(limit_s):
                 result: dict[str, Any] = self._action._execute_module(
@@ -54,7 +56,7 @@ class RebootingHost:
         return result
 
     def wait_for_another_boot(self, former: str, deadline: float) -> tuple[Optional[str], str]:
-        """The new boot id, or None and what prevented it until `deadline` (monotonic)."""
+        """The new boot ID, or None and what prevented it until `deadline` (monotonic)."""
         problem = ""
 
         def new_boot() -> str:
@@ -82,7 +84,7 @@ class RebootingHost:
             self._reconnect()
 
     def boot_id(self) -> tuple[str, str]:
-        """The id of the current boot, or empty and the reason why it is unknown."""
+        """The ID of the current boot, or an empty one and the reason why it is unknown."""
         try:
             with guards.bounded(BOOT_ID_LIMIT_S):
                 self._reconnect()
@@ -97,7 +99,7 @@ class RebootingHost:
         return words[0], ""
 
     def _reconnect(self) -> None:
-        """Drop the connection of the former boot; a new one is tried once."""
+        """Drop the connection to the former boot; a new one is tried once."""
         connection = self._action._connection
         with contextlib.suppress(KeyError):
             connection.set_option("reconnection_retries", 0)
@@ -106,5 +108,5 @@ class RebootingHost:
 
 
 def shortened(text: object) -> str:
-    """One line of a message."""
+    """The message as one line."""
     return " ".join(str(text).split())[:MAX_MESSAGE_CHARACTERS]

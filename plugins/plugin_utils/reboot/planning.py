@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Decide which hosts are rebooted, in which batch, and which are left and why.
+"""Decide which hosts are rebooted and in which batch, and which are skipped and why.
 
-Compute nodes go first, in batches. Launchers follow one at a time, when every compute node is back.
-Storage is last, one at a time, and only on request. Hosts that rebooted after they recorded their
-reasons come before all of them: they are verified, not rebooted again.
+Compute nodes go first, in batches. Launchers follow one at a time, once every compute node is back.
+Storage hosts are last, one at a time, and only on request. Hosts that rebooted after they recorded
+their reasons come before all of them: they are verified, not rebooted again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..layers import MEASURING, ROLES
 
 COMPUTE, LAUNCHER, STORAGE = "compute", "launcher", "storage"
 GROUPS = (COMPUTE, LAUNCHER, STORAGE)
-"""In the order of their turns."""
+"""Roles in the order of their turns."""
 ONE_AT_A_TIME = (LAUNCHER, STORAGE)
 LAST, NEVER = "last", "never"
 VERIFY, REBOOT = "verify", "reboot"
@@ -32,7 +32,7 @@ HOUR_S, DAY_S = 3600, 86400
 _PER_CENT = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*%\s*$")
 
 MAX_ENTRIES = 200
-"""Limit for the reasons, processes and boots read from one host."""
+"""Maximum number of reasons, processes and boots read from one host."""
 
 
 class SettingError(Exception):
@@ -73,9 +73,9 @@ class Turn:
 
 @dataclass(frozen=True)
 class Left:
-    """A host that has, or may have, a reason to reboot and is skipped.
+    """A host that has, or may have, a reason to reboot, but is skipped.
 
-    `policy`: the settings always exclude it.
+    `policy`: whether the settings always exclude it.
     """
 
     name: str
@@ -122,7 +122,7 @@ def typed(answer: Any) -> dict[str, Any]:
 
 
 Decision = Union[Turn, Left, None]
-"""None: the host has no reason to reboot."""
+"""None if the host has no reason to reboot."""
 
 
 def decide(
@@ -169,7 +169,9 @@ def layer_of(record: str, layers: Iterable[str]) -> Optional[str]:
 
 
 def due(reasons: Mapping[str, Sequence[Mapping[str, str]]], boot_id: str) -> bool:
-    """Whether a reason was recorded in the current boot; earlier ones had their reboot."""
+    """Whether a reason was recorded in the current boot; for earlier ones, the reboot has already
+    taken place.
+    """
     return any(item["boot_id"] in ("", boot_id) for every in reasons.values() for item in every)
 
 
@@ -186,7 +188,9 @@ def is_controller(found: Mapping[str, Any], controller: Controller) -> bool:
 
 
 def plan(decisions: Iterable[tuple[str, Decision]], settings: RebootSettings) -> dict[str, Any]:
-    """Turns in batches, in the order of the hosts; skipped hosts; hosts without a reason."""
+    """Turns in batches, in the order of the hosts; the skipped hosts; the hosts without a
+    reason.
+    """
     decided = list(decisions)
     turns = [item for _name, item in decided if isinstance(item, Turn)]
     batches = [[turn for turn in turns if turn.action == VERIFY]]
@@ -220,7 +224,9 @@ def batch_size(wanted: Union[int, str], members: int) -> int:
 def _refused(
     group: str, found: Mapping[str, Any], settings: RebootSettings, controller: Controller
 ) -> Optional[tuple[str, bool]]:
-    """Why this host is not rebooted, and whether that is a policy; None if it may be."""
+    """Why this host is not rebooted, and whether a policy excludes it; None if it may be
+    rebooted.
+    """
     if is_controller(found, controller):
         return "it is the machine that runs Ansible: reboot it by hand, from another machine", True
     if group == STORAGE and settings.storage != LAST:
@@ -240,9 +246,9 @@ def _refused(
 
 
 def too_often(began: Sequence[float], now: float, hours: float, per_day: int) -> str:
-    """Why the host rebooted too often, or empty. 0 hours or 0 a day mean no limit.
+    """Why further reboots would be too many, or empty. 0 hours or 0 per day means no limit.
 
-    The first known boot does not count: it may be the one after installation.
+    The first known boot does not count, as it may be the one after installation.
     """
     reboots = sorted(began)[1:]
     if not reboots:

@@ -71,7 +71,7 @@ class Registered:
 class RebootStep(ABC):
     host: RebootingHost
     arguments: Mapping[str, Any]
-    """Arguments of the task, with types and defaults of the module."""
+    """Arguments of the task, with the module's types and defaults."""
     known: Registered
     check_mode: bool
 
@@ -180,7 +180,7 @@ class Reboot(RebootStep):
             wait_s=wait_s,
             commands=self.arguments["commands"],
         )
-        began = time.monotonic()  # only now: the step may have waited for jobs
+        began = time.monotonic()  # only now, as the step may have waited for jobs
         if left.get("refused"):
             outcome = _outcome(turn, table.LEFT, f"left: {left['msg']}")
             return {"changed": False, "left": True, "reboot_outcome": outcome}

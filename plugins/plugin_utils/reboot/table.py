@@ -18,10 +18,10 @@ CHECKED_VERIFY = "would be verified"
 def outcomes(
     plan: Mapping[str, Any], finished: Mapping[str, Mapping[str, Any]], check_mode: bool
 ) -> dict[str, dict[str, Any]]:
-    """By host: reasons, batch, seconds, status and text.
+    """Reasons, batch, seconds, status and text of each host.
 
-    `plan` is the result of planning.plan; `finished` has the outcomes of finished turns. A host
-    without an outcome was lost during its turn; later batches did not start.
+    `plan` is the result of planning.plan; `finished` contains the outcomes of finished turns. A
+    host without an outcome was lost during its turn; later batches did not start.
     """
     rows: dict[str, dict[str, Any]] = {}
     stopped: Optional[str] = None

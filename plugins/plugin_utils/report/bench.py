@@ -85,7 +85,7 @@ def draw(directory: Path, stem: str, sweeps: Sequence[Sweep], virtual: bool) -> 
     except ImportError:
         return None
     paths = []
-    # Text stays text, and equal figures give equal files.
+    # Text is stored as text, and equal figures give equal files.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": stem}):
         for benchmark, found in by_benchmark(sweeps).items():
             figure = make_figure(figsize=(8, 5), layout="constrained")

@@ -11,11 +11,11 @@ from ...module_utils.core.checks import FAILED
 from ...module_utils.core.text import counted, some
 
 Findings = dict[tuple[bool, str, str, str, tuple[tuple[str, str], ...]], list[str]]
-"""(blocks a run, name, wanted, reason, found values by host) -> subjects."""
+"""Maps (blocks a run, name, wanted, reason, found values by host) to subjects."""
 
 
 def findings(checks: Mapping[str, Iterable[Mapping[str, Any]]]) -> Findings:
-    """Failures first, then warnings. Equal findings of the same hosts are one."""
+    """Failures first, then warnings. Equal findings of the same hosts are merged."""
     seen: dict[tuple[bool, str, str, str, str], dict[str, str]] = {}
     for host, of_host in checks.items():
         for check in of_host:

@@ -21,7 +21,7 @@ def save(path: Path, text: str) -> None:
     """
     make_directories(path.parent, 0o750)
     if path.is_symlink():
-        path.unlink()  # do not write through the link
+        path.unlink()  # do not write through a link
     try:
         write_atomically(path, text, 0o640, os.getuid(), path.parent.stat().st_gid)
     except PermissionError:

@@ -32,7 +32,7 @@ def lines(result: Mapping[str, Any]) -> list[str]:
 
 
 def rail_lines(figures: Mapping[str, Any]) -> list[str]:
-    """Per rail: the least that a node sent over it, and its line rate.
+    """The minimum that any node sent over each rail, and the rail's line rate.
 
     The mean covers the entire run including pauses and checks. It shows that a rail was used; the
     bandwidths above show how well.
@@ -63,7 +63,7 @@ def rail_lines(figures: Mapping[str, Any]) -> list[str]:
 
 
 def own_text(rail: Mapping[str, Any], nodes: int) -> str:
-    """The least that a node sent in the allreduce over this rail, and the number of nodes."""
+    """The minimum that any node sent in the allreduce over this rail, and the number of nodes."""
     if not rail["own_nodes"]:
         return "none"
     of = "" if rail["own_nodes"] == nodes else f" ({rail['own_nodes']} of {nodes} nodes)"

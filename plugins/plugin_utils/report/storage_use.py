@@ -36,7 +36,7 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class Figure:
-    """In 10^9 bytes per second; slowest and fastest with their host."""
+    """Rates in 10^9 bytes per second; the slowest and the fastest with their host."""
 
     slowest: float
     slowest_host: str
@@ -45,7 +45,7 @@ class Figure:
     fastest_host: str
     together: float
     nodes: int
-    """Number of hosts that measured, without the server of the file system."""
+    """Number of hosts that measured, excluding the file system's server."""
     at_once: int
     """Maximum number of hosts that measured simultaneously."""
     seconds: float
@@ -121,7 +121,7 @@ class Used:
 
     fs: FileSystem
     hosts: tuple[str, ...]
-    """Hosts that should use it, in the order of the ring."""
+    """Hosts expected to use it, in the order of the ring."""
     figures: Mapping[str, Mapping[str, Any]]
     """Measurements by host: `wrote`, `read`."""
     links: Mapping[str, Optional[ServerLink]] = field(default_factory=dict)

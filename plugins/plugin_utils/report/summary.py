@@ -41,16 +41,16 @@ BOOKKEEPING = frozenset(
         *("deprecations", "exception", "remote_executions", "simulated", "warnings"),
     ]
 )
-"""Keys of a result other than measurements."""
+"""Keys of a result that are not measurements."""
 NOT_REACHED = "the run stopped before it"
 MAX_NAMES = 12
-"""Host names or groups of lines; the rest are counted."""
+"""Maximum number of host names or groups in a line; the rest are counted."""
 MAX_LINES = 40
-"""Lines of one kind, such as reasons; the rest are in the report."""
+"""Maximum number of lines of one kind, such as reasons; the rest are in the report."""
 MAX_LINE_CHARACTERS = 1000
-"""For text of a host in one line."""
+"""Maximum length of a host's text in a line."""
 MAX_SIMULATED = 20
-"""Simulated items of one result."""
+"""Maximum number of simulated items of one result."""
 
 
 @dataclass
@@ -86,9 +86,9 @@ class RunSummary:
     """Role of every host in the inventory."""
     layers: dict[str, dict[str, LayerOnHost]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
-    """Host -> name of the failed task and the first line of its message."""
+    """Maps a host to the name of its failed task and the first line of the message."""
     unreachable: dict[str, str] = field(default_factory=dict)
-    """Host -> reason."""
+    """Maps a host to the reason."""
     changed: Counter[str] = field(default_factory=Counter)
     executions: Counter[str] = field(default_factory=Counter)
     """Number of modules executed on each host over its connection."""
@@ -100,12 +100,12 @@ class RunSummary:
     inventories: tuple[str, ...] = ()
     """Inventories as given on the command line."""
     expected: dict[str, dict[str, str]] = field(default_factory=dict)
-    """For playbooks/verify.yml: layer -> host -> why it was not verified, empty if it was."""
+    """For playbooks/verify.yml: by layer and host, why it was not verified; empty if it was."""
 
     verifies: bool = False
     """Whether the playbook has plays of playbooks/verify.yml, selected or not."""
     left_out: dict[str, list[str]] = field(default_factory=dict)
-    """Requested layers without hosts in this run -> their hosts, which --limit excludes."""
+    """Requested layers without hosts in this run, with their hosts, which --limit excludes."""
     named: set[str] = field(default_factory=set)
     """The layers among them that --tags names."""
     limit: str = ""
@@ -113,7 +113,7 @@ class RunSummary:
     """Whether no task of a layer ran, in a playbook of layers."""
 
     def add_result(self, host: str, result: Mapping[str, Any]) -> None:
-        """Add a result of a layer, which may be any JSON, for `host`."""
+        """Add a layer's result, which may be any JSON, for `host`."""
         layer = result.get("layer")
         if not isinstance(layer, str) or layer not in TAGS or "checks" not in result:
             return
@@ -129,7 +129,7 @@ class RunSummary:
     def add_reboots(self, host: str, result: Mapping[str, Any]) -> None:
         """Add results of the steps of playbooks/reboot.yml, computed on the controller.
 
-        Never a module's answer: one host could then report a plan for all.
+        Answers from modules are never added here: one host could then report a plan for all.
         """
         if isinstance(result.get("reboot_plan"), Mapping):
             self.reboot_plan = result["reboot_plan"]
@@ -152,7 +152,7 @@ class RunSummary:
         entry.add(as_dicts([found]))
 
     def unverified(self) -> dict[str, dict[str, list[str]]]:
-        """Layer -> reason -> hosts that playbooks/verify.yml did not verify."""
+        """By layer and reason, the hosts that playbooks/verify.yml did not verify."""
         found: dict[str, dict[str, list[str]]] = {}
         for layer, hosts in self.expected.items():
             failed = {host for _layer, host, _check in self._checks(FAILED, layer)}
@@ -163,7 +163,7 @@ class RunSummary:
         return found
 
     def wrong(self) -> dict[str, list[str]]:
-        """Layer -> hosts that failed verification or were not verified."""
+        """By layer, the hosts that failed verification or were not verified."""
         unverified = self.unverified()
         found = {}
         for layer in self.expected:
@@ -332,10 +332,11 @@ class RunSummary:
         return " ".join(["ansible-playbook", playbook, *given])
 
     def repairs(self) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-        """Repairs for playbooks/verify.yml: manual step -> hosts, and layer -> hosts to run it on.
+        """Repairs for playbooks/verify.yml: the hosts for each manual step, and those on which to
+        run each layer.
 
-        A host that needs only manual steps is in no layer. A failed check of another host is
-        repaired there.
+        A host that needs only manual steps is in no layer. A check that failed because of another
+        host is repaired on that host.
         """
         steps: dict[str, list[str]] = {}
         layers: dict[str, list[str]] = {}
@@ -346,14 +347,14 @@ class RunSummary:
                 host for _layer, host, check in self._checks(FAILED, layer) if not check.get("at")
             }
             for _layer, host, check in self._checks(FAILED, layer):
-                # A host may name only hosts of the inventory.
+                # A host may only name hosts in the inventory.
                 named = check.get("at")
                 at = str(named) if named in self.roles else host
                 if at != host and at in differ:
-                    continue  # it reports the fault and the remedy itself
+                    continue  # that host reports the fault and the remedy itself
                 step = check.get("by_hand")
                 if step:
-                    # Say who claims it: a compromised host could suggest any command.
+                    # Name the host that claims it: a compromised host could suggest any command.
                     where = at if at == host else f"{at} (says {host})"
                     if where not in steps.setdefault(step, []):
                         steps[step].append(where)

@@ -13,7 +13,7 @@ def time_text(microseconds: float) -> str:
 
 
 def rate_text(gbytes_s: float) -> str:
-    """In decimal units, which are customary for bandwidth."""
+    """A rate in decimal units, which are customary for bandwidth."""
     for unit, scale in (("GB/s", 1.0), ("MB/s", 1e3)):
         if gbytes_s * scale >= 1:
             return f"{gbytes_s * scale:.2f} {unit}"

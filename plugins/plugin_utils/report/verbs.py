@@ -12,7 +12,7 @@ from ...module_utils.verbs import endpoints
 from .units import time_text
 
 SHOWN = 40
-"""Pairs in the table; the report has all of them."""
+"""Maximum number of pairs in the table; the report has all of them."""
 HEADINGS = (
     *("pair", "write_bw", "of line", "write_lat", "p99", "send_bw", "ucx", "gpu_write_bw"),
     "on the wire",

@@ -1,2 +1,2 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Validation of what operators write: kinds of values, and findings with a remedy."""
+"""Validation of operators' input: kinds of values, and findings with a remedy."""

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Errors in what an operator wrote: collected first, then reported together."""
+"""Errors in an operator's input, collected first and then reported together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Path = tuple[Union[str, int], ...]
 """Position of a value: `("nodes", "list", 2, "pci")`."""
 
 MAX_LISTED = 100
-"""Findings in one message; if there are more, they have a common cause."""
+"""Maximum number of findings in one message; more of them usually have a common cause."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,10 @@ def listed(head: str, findings: Sequence[Finding]) -> str:
 
 
 class RefusedError(ValueError):
-    """A variable is invalid. `findings` has every reason."""
+    """A variable is invalid. `findings` lists every reason."""
 
     what = ""
-    """The variable, and what it prevents."""
+    """The variable, and what its error prevents."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
         self.findings = tuple(findings)
@@ -74,7 +74,7 @@ class Findings:
         self.found.append(Finding(code, path, problem, remedy, self._line_of(path), value))
 
     def place(self, path: Path) -> str:
-        """`nodes.name (line 12)`: another position, for a message."""
+        """`nodes.name (line 12)`: a reference to another position, for a message."""
         line = self._line_of(path)
         return dotted(path) if line is None else f"{dotted(path)} (line {line})"
 

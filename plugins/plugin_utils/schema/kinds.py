@@ -144,7 +144,7 @@ class OneOf(Kind):
 
 @dataclass(frozen=True)
 class Text(Kind):
-    """Text that matches `form` entirely; `wanted` describes it."""
+    """Text that fully matches `form`, which `wanted` describes."""
 
     form: str
     wanted: str
@@ -152,7 +152,7 @@ class Text(Kind):
     most: int = 253
     empty: bool = False
     secret: bool = False
-    """Do not show an invalid value, which may contain a password."""
+    """Hide an invalid value, which may contain a password."""
     reads_text = True
 
     def convert(self, value: Any) -> str:
@@ -174,7 +174,7 @@ class Text(Kind):
 
 @dataclass(frozen=True)
 class OrNull(Kind):
-    """The kind, or null."""
+    """A value of this kind, or null."""
 
     kind: Kind
 
@@ -221,7 +221,8 @@ class OneOrList(Kind):
 class Key:
     """One key of a section.
 
-    If it is unset and has no default, a section has the defaults of its keys; others are null.
+    If it is unset and has no default, a section gets the defaults of its keys; other kinds are
+    null.
     """
 
     name: str
@@ -324,7 +325,7 @@ def section_of(made: type, name: str) -> Section:
 
 
 def build(kind: Kind, value: Any) -> Any:
-    """Build the dataclasses of a complete value, its sections and its lists."""
+    """Convert a complete value, with its sections and lists, to dataclasses."""
     if isinstance(kind, Section) and kind.made is not None:
         return kind.made(**{key.name: build(key.kind, value[key.name]) for key in kind.keys})
     if isinstance(kind, ListOf):

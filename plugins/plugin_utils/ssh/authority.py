@@ -64,7 +64,7 @@ class ClusterTrust:
     made: bool = False
     """Whether an authority was created, put into use or dropped."""
     steps: list[str] = field(default_factory=list)
-    """Messages for the operator: what was done or waits; in check mode, what would be done."""
+    """Messages for the operator: steps done or pending; in check mode, those that would be done."""
 
 
 class AuthorityStore:
@@ -120,10 +120,10 @@ class AuthorityStore:
     ) -> ClusterTrust:
         """Decide what this run changes, and with `write` apply it.
 
-        `members` are all nodes of the inventory. `supplied` are the operator's keys by kind, used
-        in place: private keys, or public ones (`.pub`) whose private half an agent or signer holds.
-        `revoke` are nodes to refuse although the inventory has them. Raises AuthorityError before
-        anything is written.
+        `members` are all nodes in the inventory. `supplied` are the operator's keys by kind, used
+        in place: private keys, or public ones (`.pub`) whose private half an agent or signer has.
+        `revoke` are nodes to refuse although they are in the inventory. Raises AuthorityError
+        before anything is written.
         """
         wanted = _supplied_name(supplied) if supplied else f"generation-{generation}"
         known, before = self.journal.read(), self.rotation()
@@ -151,7 +151,7 @@ class AuthorityStore:
         return trust
 
     def after(self, members: Sequence[str]) -> ClusterTrust:
-        """Trust after the nodes were configured: replaced certificates are revoked."""
+        """Trust after the nodes have been configured: replaced certificates are revoked."""
         return self._complete(_trust(self.journal.read(), members), self.rotation().trusted)
 
     def _record(self, leaving: Departures) -> None:
@@ -198,12 +198,12 @@ class AuthorityStore:
                 # A killed run of another operator may have left an unreadable directory.
                 shutil.rmtree(folder, ignore_errors=folder.name.startswith("."))
         for folder in self.journal.directory.glob(".sign-*"):
-            with contextlib.suppress(FileNotFoundError):  # a concurrent run removed it
+            with contextlib.suppress(FileNotFoundError):  # a concurrent run has removed it
                 if time.time() - folder.stat().st_mtime > DAY:
                     shutil.rmtree(folder, ignore_errors=True)
 
     def _complete(self, trust: ClusterTrust, names: Sequence[str]) -> ClusterTrust:
-        """Add the authorities of these names and the revocation list."""
+        """Add the authorities with these names, and the revocation list."""
         trust.authorities = [self.load(name) for name in names]
         if trust.authorities:
             trust.krl = _revocation_list(trust.authorities, trust.revoked)
@@ -221,7 +221,7 @@ def _trust(known: Mapping[str, Member], members: Sequence[str]) -> ClusterTrust:
 
 
 def _revocation_list(authorities: Sequence[Authority], listed: Revocations) -> bytes:
-    """Build the KRL. The same contents give the same bytes."""
+    """Build the KRL. Equal contents give equal bytes."""
     with tempfile.TemporaryDirectory(prefix="ssh-krl-") as scratch:
         made, key = Path(scratch) / "revoked.krl", Path(scratch) / "ca.pub"
         run(["ssh-keygen", "-q", "-k", "-f", str(made)])

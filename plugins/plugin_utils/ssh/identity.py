@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Tell whether the state belongs to the cluster of this inventory.
+"""Determine whether the state belongs to this inventory's cluster.
 
 Two inventories with the same `name:` share a state directory by default, and a copied directory has
 the same keys; the second inventory would then revoke all hosts of the first. The path or digest of
@@ -28,9 +28,9 @@ from .rotation import AuthorityError
 
 NAME = "identity.json"
 HISTORY = 50
-"""Recorded changes of the hosts; older ones are dropped."""
+"""Number of recorded changes of the hosts; older ones are dropped."""
 TOKEN_LENGTH = 12
-"""Characters of the token by which an operator hands the state over."""
+"""Length of the token with which an operator hands the state over."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def record(journal: Journal, members: Mapping[str, str]) -> None:
 
 
 def _addresses(name: str, member: Member, identity: Identity) -> set[str]:
-    """Management address as of the last run, or the addresses in the host certificate."""
+    """Management address at the last run, or the addresses in the host certificate."""
     if name in identity.members:
         return {identity.members[name]}
     host = member.latest().get(HOST)

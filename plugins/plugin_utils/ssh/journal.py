@@ -55,7 +55,7 @@ class Member:
     """Digest of its revocation list."""
     issued: list[Issued] = field(default_factory=list)
     revoked: list[Issued] = field(default_factory=list)
-    """Certificates from before it left or was revoked, and replaced ones."""
+    """Certificates from before the node left or was revoked, and replaced ones."""
     refused_keys: list[str] = field(default_factory=list)
     """Its public keys at its revocation."""
     revoked_at: int = 0
@@ -63,7 +63,7 @@ class Member:
 
     @property
     def complete(self) -> bool:
-        """Whether any run succeeded on it."""
+        """Whether any run has succeeded on it."""
         return bool(self.trusts)
 
     def latest(self) -> dict[str, Issued]:
@@ -78,7 +78,7 @@ class Member:
 
     @property
     def keys(self) -> list[str]:
-        """Public keys that were signed and not refused."""
+        """Public keys that were signed and are not refused."""
         ever = dict.fromkeys(certificate.key for certificate in [*self.revoked, *self.issued])
         return [key for key in ever if key and key not in self.refused_keys]
 
@@ -99,7 +99,9 @@ class Member:
         }
 
     def leave(self, now: int, with_keys: bool = False) -> None:
-        """Revoke its certificates. `with_keys` refuses its keys as well, should it return."""
+        """Revoke its certificates. With `with_keys`, its keys are refused as well, should it
+        return.
+        """
         if with_keys:
             self.refused_keys += self.keys
         self.revoked += self.issued
@@ -120,7 +122,7 @@ class Member:
             self._superseded(record.get("serials", []), at)
 
     def _superseded(self, serials: Sequence[int], now: int) -> None:
-        """The node installed these certificates: older ones of the same kind are revoked."""
+        """The node has installed these certificates: older ones of the same kind are revoked."""
         for last in [certificate for certificate in self.issued if certificate.serial in serials]:
             same = [certificate for certificate in self.issued if certificate.kind == last.kind]
             for old in same[: same.index(last)]:
@@ -130,7 +132,7 @@ class Member:
 
 
 class SerialError(Exception):
-    """A serial is not unique, which revocation requires."""
+    """A serial is not unique, as revocation requires."""
 
 
 class Journal:
@@ -217,7 +219,7 @@ class Journal:
     def read(self) -> dict[str, Member]:
         """Return the state of each node.
 
-        An invalid line was cut off by a kill or a full disk; its certificate had not left the
+        An invalid line was truncated by a kill or a full disk; its certificate had not left the
         controller yet.
         """
         nodes: dict[str, Member] = {}
@@ -233,7 +235,7 @@ class Journal:
         return nodes
 
     def _append(self, records: Sequence[dict[str, Any]]) -> None:
-        """Append lines and flush them to disk. A leading newline ends a line that was cut off."""
+        """Append lines and flush them to disk. A leading newline terminates a truncated line."""
         origin = {"time": int(time.time()), "operator": operator()}
         lines = [json.dumps({**origin, **record}, sort_keys=True) for record in records]
         data = "".join(f"\n{line}" for line in lines).encode()

@@ -22,7 +22,7 @@ COMPUTE, LAUNCHER = "compute", "launcher"
 
 
 def members(directory: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The compute nodes and launchers of the directory, in the order of the model."""
+    """The compute nodes and launchers in the cluster facts, in the order of the model."""
     return [entry for entry in directory if entry["role"] in (COMPUTE, LAUNCHER)]
 
 
@@ -40,7 +40,8 @@ def names_of(entry: Mapping[str, Any], domain: str = "") -> list[str]:
 def logins_of(
     entry: Mapping[str, Any], account: str, extra_sources: Sequence[str], between_compute: bool
 ) -> dict[str, Any]:
-    """The principal of a node, the addresses it logs in from, and the principals it admits.
+    """The principal of a node, the addresses from which it logs in, and the principals that it
+    admits.
 
     A launcher admits only launchers, so that compute nodes cannot run commands there. Every node
     admits itself, by its addresses, to verify its own sessions.
@@ -72,7 +73,7 @@ def patterns_of(entries: Sequence[Mapping[str, Any]], management_prefix: int = 2
 
 def _name_patterns(name: str) -> list[str]:
     stem = re.sub(r"\d+$", "", name.split(".")[0])
-    # A name of digits only has no stem.
+    # A name that consists only of digits has no stem.
     return [f"{stem}*"] if stem else [name, f"{name}-*", f"{name}.*"]
 
 
@@ -81,10 +82,10 @@ def probes_of(
 ) -> dict[str, list[dict[str, Any]]]:
     """The hosts that each node must reach to verify the trust.
 
-    A launcher logs in to every compute node. With `between_compute` each compute node logs in to
-    the next one of the model, by its name and the name of its first rail. Over each rail a compute
-    node also sends packets to the next node with that rail; the node after it is a witness, which
-    tells at which end packets are lost. The work is linear in the number of nodes.
+    A launcher logs in to every compute node. With `between_compute`, each compute node logs in to
+    the next one in the model, by its name and the name of its first rail. Over each rail, a compute
+    node also sends packets to the next node with that rail; the node after that is a witness, which
+    shows at which end packets are lost. The work is linear in the number of nodes.
     """
     compute = [entry for entry in entries if entry["role"] == COMPUTE]
     by_name = [{"host": str(entry["name"]), "target": str(entry["name"])} for entry in compute]
@@ -118,7 +119,7 @@ def probes_of(
 
 
 def ports_of(entries: Sequence[Mapping[str, Any]], domain: str = "") -> dict[str, Any]:
-    """The most common sshd port, and by other port the names of the hosts that use it."""
+    """The most common sshd port, and for each other port the names of the hosts that use it."""
     counted = Counter(port_of(entry) for entry in entries)
     most = min(counted, key=lambda port: (-counted[port], port), default=PORT)
     others: dict[str, list[str]] = {}
@@ -133,7 +134,7 @@ def port_of(entry: Mapping[str, Any]) -> int:
 
 
 def addresses_of(entry: Mapping[str, Any]) -> dict[str, str]:
-    """A host's addresses by network, to which the hosts it logs in to connect back."""
+    """A host's addresses by network, to which the targets of its logins connect back."""
     rails = {str(rail["interface"]): str(rail["address"]) for rail in entry["rails"]}
     return {"management": str(entry["management_address"]), **rails}
 

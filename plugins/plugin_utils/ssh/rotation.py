@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Decide which authorities sign and are trusted, and which nodes lose their certificates.
 
-The functions here read and write no files; `authority.AuthorityStore` applies their results.
+The functions here do not read or write files; `authority.AuthorityStore` applies their results.
 
 A rotation takes one step per run:
 
@@ -26,7 +26,8 @@ from .journal import Member
 
 MAX_REMOVED = 1
 """Default number of compute nodes that may leave the inventory between two runs. A launcher counts
-as two, because no job starts without one: its removal is never routine."""
+as two, because no job starts without one, so its removal is never routine.
+"""
 
 
 class AuthorityError(Exception):
@@ -66,12 +67,13 @@ class Revocations:
     """Contents of the revocation list."""
 
     serials: dict[tuple[str, str], list[int]] = field(default_factory=dict)
-    """By authority and kind: certificates of departed nodes, and replaced ones. Certificates that
-    had expired at the last departure are omitted, so that the list changes by events only."""
+    """By authority and kind, the certificates of departed nodes and replaced ones. Certificates
+    that had expired at the last departure are omitted, so that the list only changes on events.
+    """
     keys: list[str] = field(default_factory=list)
     """Public keys of revoked nodes."""
     notes: list[str] = field(default_factory=list)
-    """Revoked keys that are not listed, and why."""
+    """Revoked keys that are not listed, with the reason."""
 
 
 def departures(
@@ -126,7 +128,7 @@ def departures(
 def revocations(known: Mapping[str, Member]) -> Revocations:
     """List the serials and keys that every node must refuse."""
     listed = Revocations()
-    # A clock that was ahead during one run must not end a revocation.
+    # A clock that was ahead during one run must not terminate a revocation.
     last = min(max((node.revoked_at for node in known.values()), default=0), int(time.time()))
     # A machine cloned with its keys, or an attacker who presented another node's public key, must
     # not get that node refused as well.
@@ -260,13 +262,13 @@ def _sign_with_next(
 
 
 def _generation(name: str) -> int:
-    """The number of an authority created here; 0 for one that the operator supplies."""
+    """The number of an authority created here; 0 for one supplied by the operator."""
     prefix, _separator, number = name.partition("-")
     return int(number) if prefix == "generation" else 0
 
 
 def _signed_by(node: Member, authority: str) -> bool:
-    """Whether all certificates that the node may still use are from this authority."""
+    """Whether this authority issued all certificates that the node may still use."""
     return {(certificate.kind, certificate.authority) for certificate in node.issued} == {
         (kind, authority) for kind in KINDS
     }

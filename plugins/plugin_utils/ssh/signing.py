@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Sign certificates, and compare each with its request before it leaves the controller.
 
-ssh-keygen signs, with a key file or a key in the operator's ssh-agent, or the operator's own
-command (`ssh_trust_signer`) does.
+Either ssh-keygen signs, with a key file or a key in the operator's ssh-agent, or the operator's own
+command (`ssh_trust_signer`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ else:
     HAS_CRYPTOGRAPHY = True
 
 BACKDATED_S = 3600
-"""Certificates are valid from an hour ago, so that nodes with a slightly late clock accept them."""
+"""Certificates become valid an hour before signing, so that nodes whose clock is slow accept
+them.
+"""
 SERIALS = 2**63 - 1
 """63 bits: some programs read serials as signed numbers."""
 EXTENSIONS: Mapping[str, Mapping[str, str]] = {USER: {"permit-pty": ""}, HOST: {}}
@@ -49,11 +51,13 @@ COMPUTE, LAUNCHER = "compute", "launcher"
 
 
 class SigningError(Exception):
-    """The authority's private key is unusable, or the request or certificate is refused."""
+    """The authority's private key is unusable, or the request or the certificate is refused."""
 
 
 def private_key(path: Path, group: Optional[int]) -> bytes:
-    """Read a private key. Raises SigningError if others than the owner or `group` may read it."""
+    """Read a private key. Raises SigningError if users other than the owner or `group` may read
+    it.
+    """
     try:
         status = path.stat()
         shared = group is not None and status.st_gid == group
@@ -187,7 +191,7 @@ def _checked(text: str, asked: Issued, key_id: str) -> tuple[str, Issued]:
     if not asked.valid_after <= begin < end <= asked.valid_before:
         within = f"{asked.valid_after} to {asked.valid_before}"
         wrong.append(f"validity: wanted within {within}, found {begin} to {end}")
-    # ssh-rsa is the type of a signing RSA key once; a second occurrence is a SHA-1 signature.
+    # The first ssh-rsa is the type of a signing RSA key; a second occurrence is a SHA-1 signature.
     if base64.b64decode(words[1]).count(b"\0\0\0\7ssh-rsa") > 1:
         wrong.append("signature: wanted rsa-sha2-256 or -512, found ssh-rsa, which sshd refuses")
     if not certificate.serial:

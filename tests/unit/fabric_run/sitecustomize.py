@@ -1,5 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Read by every Python that has this folder in PYTHONPATH: SONiC is then the one made of files."""
+"""Loaded by every Python that has this folder in PYTHONPATH: SONiC is then replaced by the system
+made of files.
+"""
 
 from __future__ import annotations
 

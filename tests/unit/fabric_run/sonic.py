@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """A system whose switches are files: `ADDRESS.json` with settings, `faults` and a log of calls.
 
-Whatever a role does to a fabric can so be seen without one.
+The effect of a role on a fabric can thus be tested without switches.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class FileSwitch:
             self._write(found)
         if fault == "hang":
             self.path.with_suffix(".pid").write_text(f"{os.getpid()}")
-        # Last: a test ends the run when it reads this, and a fault it has met is not met again.
+        # Last, because a test stops the run when it reads this, and a fault occurs only once.
         with self.path.with_suffix(".log").open("a") as log:
             log.write(f"{name}\n")
         if fault == "hang":
@@ -106,7 +106,7 @@ class FileSwitch:
     def _write(self, state: dict[str, Any]) -> None:
         part = self.path.with_suffix(".part")
         part.write_text(json.dumps(state))
-        part.replace(self.path)  # a test reads it at any time
+        part.replace(self.path)  # a test may read it at any time
 
     def read(self) -> Any:
         return self._step("read")

@@ -16,14 +16,14 @@ NODE, PAIR, GROUP, COMMON = "node", "pair", "group", "common"
 NOT_REPRODUCED, UNFINISHED = "not_reproduced", "unfinished"
 
 MAX_NAMES = 12
-"""Names in a sentence; the rest are counted."""
+"""Maximum number of names in a sentence; the rest are counted."""
 
 Fails = Callable[[Sequence[str]], bool]
 """Whether a run on these nodes fails."""
 
 
 class NoMoreRuns(Exception):
-    """The limit of runs or of time is reached."""
+    """The limit on runs or time is reached."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class _Search:
             if len(culprits) == 2:
                 culprits = self.one_of_two(culprits, rest)
             if len(culprits) > 1:
-                # Several nodes fail together: other faults show after a repair.
+                # Several nodes fail together: other faults only show once these are repaired.
                 return self.finding(PAIR if len(culprits) == 2 else GROUP, culprits)
             bad += culprits
             rest = [name for name in rest if name not in bad]
@@ -118,7 +118,7 @@ class _Search:
         return from_left + from_right
 
     def one_of_two(self, pair: list[str], among: list[str]) -> list[str]:
-        """A node whose links are down passes without others, and fails with any other node."""
+        """A node whose links are down passes as the only node, and fails with any other node."""
         first, second = pair
         others = [name for name in among if name not in pair]
         # Use a witness that passes with at least one of the two.

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The allreduce on GPU memory, and NCCL's allreduce by nccl-tests.
+"""The allreduce on GPU memory, and NCCL's allreduce, run by nccl-tests.
 
 `gpu_allreduce` checks results exactly, `gpu_zero_copy` the path that UCX reports between GPUs of
 two nodes, and `nccl_allreduce` the bandwidth that training jobs get. Each is not applicable on
@@ -24,14 +24,14 @@ from .verdict import UcxLane, is_transport
 
 ALLREDUCE, ZERO_COPY, NCCL = "gpu_allreduce", "gpu_zero_copy", "nccl_allreduce"
 STAGED = re.compile(r"copy-in|copy-out|cuda_copy|gdr_copy|\bfrag\b|\bshort\b")
-"""Names of UCX for paths through host memory (`src/ucp/proto`, UCX 1.16 to 1.21)."""
+"""UCX's names for paths through host memory (`src/ucp/proto`, UCX 1.16 to 1.21)."""
 OVER = re.compile(r"\b(\w+)/(\S+)")
 MAX_ITEMS = 3
 
 
 @dataclass(frozen=True)
 class GpuOptions:
-    """Options of the module mpi_allreduce, by their names."""
+    """Options of the module mpi_allreduce, with the same names."""
 
     nccl_tests: str = "all_reduce_perf"
     """Name or path, on every node."""
@@ -50,7 +50,7 @@ Start = Callable[[RunPlan, str], RunResult]
 def prove(
     plan: RunPlan, wanted: GpuOptions, start: Start, failed: str = ""
 ) -> tuple[list[Check], dict[str, Any]]:
-    """Run both tests; returns checks and figures. `failed`: reason to skip them."""
+    """Run both tests and return checks and figures. `failed`: the reason to skip them."""
     reason = without_gpus(plan) or failed
     on_mpi = reason or without_cuda(plan)
     checks, figures = _skipped(on_mpi, ALLREDUCE, ZERO_COPY), {}
@@ -103,7 +103,9 @@ def without_cuda(plan: RunPlan) -> str:
 
 
 def on_gpus(plan: RunPlan) -> RunPlan:
-    """A short allreduce on GPU memory: few sizes and combinations, including the largest size."""
+    """A short allreduce on GPU memory, with few sizes (including the largest) and few
+    combinations.
+    """
     return replace(
         plan,
         gpu=True,
@@ -189,7 +191,7 @@ def zero_copy(plan: RunPlan, records: Records) -> Check:
 def read_nccl(printed: str) -> dict[str, Any]:
     """Parse the output of all_reduce_perf. Bandwidths are in 10^9 bytes per second.
 
-    Columns are identified by the heading, because their number differs between versions.
+    Columns are identified by their headings, because their number differs between versions.
     """
     heading: list[str] = []
     found: dict[str, Any] = {"ranks": 0, "by_size": [], "wrong": None, "busbw_gbytes_s": None}

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Launch a run within a time limit, and parse the records in its output.
 
-Three limits follow one another: this process stops the launcher, the ranks stop themselves, and
-systemd stops the unit with every process in it, even if this process was killed.
+Three limits expire in turn: this process stops the launcher, the ranks stop themselves, and systemd
+stops the unit with every process in it, even if this process was killed.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from ..launch.unit import GRACE_S
 from .plan import RunPlan
 
 MAX_OUTPUT = 1 << 20
-"""Characters of other output than records, for each stream: a thousand ranks may print the same
-message."""
+"""Maximum length of output other than records, for each stream: a thousand ranks may print the same
+message.
+"""
 MAX_RECORDS = 8 << 20
-"""Characters of all records: about ten times those of a thousand nodes."""
+"""Maximum length of all records: about ten times what a thousand nodes write."""
 QUIET_S = 10.0
 """Seconds without a record after which the nodes are asked whether they respond."""
 MARK = "allreduce-record "
@@ -47,7 +48,7 @@ class RunResult:
 
     @property
     def complete(self) -> bool:
-        """The program completed and reported."""
+        """The program ran to its end and reported results."""
         return any(record["kind"] == "end" for record in self.records)
 
 
@@ -62,7 +63,7 @@ def launch(
 ) -> RunResult:
     """Run `argv` for at most `limit_s`, and pass on each record as it arrives.
 
-    `stop` stops processes that are not children of this one, those of the systemd unit. `lost` is
+    `stop` stops the processes of the systemd unit, which are not children of this one. `lost` is
     called whenever no record has arrived for `quiet_s`: a run that has lost a node would otherwise
     hang until its limit.
     """
@@ -128,7 +129,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 def _read(
     stream: IO[str], kept: list[str], records: Optional[queue.Queue[Optional[str]]] = None
 ) -> None:
-    """Read a stream to its end, but retain a bounded part: ranks may print without end."""
+    """Read a stream to its end, but retain only a bounded part: ranks may print endlessly."""
     size = {True: 0, False: 0}
     for line in iter(lambda: stream.readline(MAX_OUTPUT), ""):
         is_record = records is not None and line.startswith(MARK)
@@ -155,7 +156,7 @@ def record(line: str) -> Optional[dict[str, Any]]:
     try:
         value = json.loads(line[len(MARK) :])
     except (ValueError, RecursionError):
-        return None  # cut short: the run stopped in the middle of it
+        return None  # truncated: the run stopped while it was being written
     return value if isinstance(value, dict) and "kind" in value else None
 
 
@@ -164,12 +165,12 @@ def of_kind(records: Records, kind: str) -> list[Mapping[str, Any]]:
 
 
 def of_the_end(records: Records, key: str, default: Any) -> Any:
-    """A value of the last record; `default` if the run did not complete."""
+    """A value from the last record; `default` if the run did not complete."""
     return next((record[key] for record in of_kind(records, "end") if key in record), default)
 
 
 def node_of(host: str, nodes: Mapping[str, LaunchNode]) -> Optional[LaunchNode]:
-    """The node with a host name, which may include a domain."""
+    """The node with this host name, which may include a domain."""
     return nodes.get(host) or nodes.get(host.split(".", 1)[0])
 
 

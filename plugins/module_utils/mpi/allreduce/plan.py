@@ -20,7 +20,7 @@ RAIL_BIND = f"{PROGRAM_DIRECTORY}/rail-bind"
 
 @dataclass(frozen=True)
 class RunPlan:
-    """One run. The short runs of the search for a fault are subsets of it."""
+    """One run. The short runs that locate a fault use subsets of its nodes and sizes."""
 
     nodes: tuple[LaunchNode, ...]
     transport: str
@@ -39,11 +39,11 @@ class RunPlan:
     rail_bytes: int = 1 << 18
     """Buffer size of the allreduce that runs over one rail only."""
     only: Optional[int] = None
-    """Index of the one rail that each rank uses; the run is then the allreduce of that rail."""
+    """Index of the only rail that each rank uses; the run is then the allreduce of that rail."""
     gpu: bool = False
     """Buffers are in the memory of each rank's GPU."""
     program: tuple[str, ...] = ()
-    """Another program with its arguments, instead of the allreduce."""
+    """Another program to run instead of the allreduce, with its arguments."""
 
     def __post_init__(self) -> None:
         if not self.nodes:
@@ -75,7 +75,7 @@ class RunPlan:
         """Whether routes select the rail instead of the sender.
 
         UCX before 1.18 does not bind a TCP connection to the address of its rail, so routes decide
-        where peers are in other networks than the rail.
+        where peers are in networks other than the rail's.
         """
         first: dict[str, str] = {}
         return self.transport == "tcp" and any(
@@ -94,7 +94,7 @@ class RunPlan:
         return [replace(self, only=number) for number in range(most)]
 
     def subset(self, names: Sequence[str]) -> RunPlan:
-        """A short run on some of the nodes, which shows whether it fails."""
+        """A short run on some of the nodes, to see whether it fails."""
         return replace(
             self,
             nodes=tuple(node for node in self.nodes if node.name in set(names)),
@@ -111,7 +111,7 @@ class RunPlan:
 
 
 def sizes(largest: int, step: int) -> list[int]:
-    """4 bytes, then each `step` times the one before, and `largest` rounded down to 4 bytes."""
+    """4 bytes, then multiples by `step`, and finally `largest` rounded down to 4 bytes."""
     series = [4]
     while series[-1] * max(2, step) <= largest:
         series.append(series[-1] * max(2, step))

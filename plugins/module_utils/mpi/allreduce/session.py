@@ -1,6 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The smoke test from start to end: readiness, run, clean-up, evaluation, and bisection of a
-failure."""
+"""The smoke test from start to finish: readiness, run, clean-up, evaluation, and bisection of a
+failure.
+"""
 
 from __future__ import annotations
 
@@ -107,8 +108,9 @@ class Session:
         self.on_gpus: dict[str, Any] = {}
 
     def run(self) -> dict[str, Any]:
-        """Run it; the result as the module returns it: `checks`, `figures`, and `message` after a
-        failure."""
+        """Run it and return the module's result: `checks`, `figures`, and after a failure
+        `message`.
+        """
         request = self.request
         nodes, differences = as_listed(
             request.plan.nodes, _read(request.hostfile), request.plan.launcher
@@ -149,13 +151,13 @@ class Session:
         swept = self.sweep(plan)
         if outcome.complete:
             judged = verdict.judge(plan, outcome.records, request.tolerances)
-            # One reason for all rails replaces a report for each rail.
+            # A reason common to all rails replaces the reports per rail.
             checks += [check for check in judged if not unproved or check.name != unproved[0].name]
             checks += unproved
         checks += on_gpus
         checks.append(verdict.no_orphans(swept))
         wrong = any(check.name == "exactness" for check in failures(checks))
-        # All nodes were ready before: a node that no longer is explains the failure without a
+        # All nodes were ready before the run: one that no longer is explains the failure without a
         # search.
         if lost:
             unready = _not_ready(
@@ -170,7 +172,7 @@ class Session:
         return self.result(plan, checks)
 
     def ready(self, plan: RunPlan) -> tuple[RunPlan, list[Check]]:
-        """Check that every node can take part; returns the plan with the nodes' reports."""
+        """Check that every node can take part, and return the plan with the nodes' reports."""
         count = len(plan.nodes)
         self.progress(f"allreduce: asking {count} nodes whether they are ready")
         user, sha256 = self.request.user, self.request.program_sha256
@@ -200,7 +202,8 @@ class Session:
 
     def prove_rails(self, plan: RunPlan, outcome: RunResult) -> list[Check]:
         """Run each rail separately. Adds the reports to those of the run; returns a failed check if
-        one fails."""
+        a rail fails.
+        """
         for part in plan.rail_runs:
             subject = f"rail {part.only} of each rank"
             self.progress(f"allreduce: {subject}")
@@ -250,11 +253,11 @@ class Session:
             failed = outcome.rc != 0 or not ends or bool(ends[0]["wrong_results"])
             if failed:
                 self.sweep(part)
-                # A run that hangs prints no message; a smaller run may.
+                # A run that hangs prints no message; a smaller one may print one.
                 self.lines = self.lines or causes(outcome.complaints)
             return failed
 
-        # The search has a separate time limit, as the run may have used its limit up.
+        # The search has a separate time limit, as the run may have used up its own.
         self.deadline = self.clock() + request.bisect_runs * request.bisect_limit_s
         self.culprit = bisect.find([node.name for node in plan.nodes], fails, request.bisect_runs)
 
@@ -290,7 +293,7 @@ class Session:
         }
 
     def figures(self, plan: RunPlan, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Measured figures with their references."""
+        """Measured figures with their reference values."""
         by_size = verdict.figures(records, plan.ranks)
         soft = plan.transport == "rc" and any(node.software for node in plan.nodes)
         best = verdict.best_busbw(by_size)
@@ -339,7 +342,7 @@ def _read(path: Path) -> str:
 
 
 def _ignore(_record: dict[str, Any]) -> None:
-    """Short runs count by their result only."""
+    """Of short runs, only the result counts."""
 
 
 @contextlib.contextmanager

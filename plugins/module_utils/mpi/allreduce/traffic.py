@@ -17,7 +17,8 @@ FRAME_BYTES = 4200
 """Maximum size of a RoCE packet on the wire: 4096 bytes and headers."""
 SOFT_BYTES = 2 << 20
 """Tolerated bytes of other traffic with Soft-RoCE, which does not count RDMA bytes: neighbour
-discovery and similar."""
+discovery and the like.
+"""
 RETRIES = (
     "out_of_sequence",
     "packet_seq_err",
@@ -25,19 +26,22 @@ RETRIES = (
     "local_ack_timeout_err",
     "rx_icrc_encapsulated",
 )
-"""Names of the program's counters, after the number of packets sent."""
+"""Names of the program's counters that follow the number of packets sent."""
 LEAST_RETRIES = 10
-"""Fewer retransmissions are ignored: a burst in a queue, in a run of a few hundred packets."""
+"""Fewer retransmissions are ignored: a burst may overflow a queue in a run of a few hundred
+packets.
+"""
 NEAR = 0.8
-"""Share of the maximum above which two nodes count as equal. With more than two nodes, peers of a
-faulty one have at most half of its share."""
+"""Fraction of the maximum above which two nodes count as equal. With more than two nodes, the peers
+of a faulty node have at most half of its share.
+"""
 MAX_ITEMS = 5
-"""Items in a reason; the rest are counted."""
+"""Maximum number of items in a reason; the rest are counted."""
 
 
 @dataclass(frozen=True)
 class Tolerances:
-    """Limits of traffic on other interfaces, of retransmissions, and of bandwidth."""
+    """Limits on traffic on other interfaces and on retransmissions, and the minimum bandwidth."""
 
     management_bytes: int = 1 << 20
     management_share: float = 0.02
@@ -46,8 +50,9 @@ class Tolerances:
     rdma_retries: float = 1e-5
 
     def allowed(self, least: int) -> int:
-        """Tolerated bytes where there should be none, in a run that requires `least` of every
-        node."""
+        """Tolerated bytes where there should be none, in a run in which every node must send
+        `least`.
+        """
         return self.management_bytes + round(self.management_share * least)
 
 
@@ -104,8 +109,8 @@ def _soft(total: Sequence[int], counted: Mapping[str, Any]) -> dict[str, Any]:
 def traffic(plan: RunPlan, records: Records) -> list[dict[str, Any]]:
     """By node, traffic of each rail, and bytes of every other interface.
 
-    `own_bytes` were sent over a rail in the allreduce of that rail; of several runs the maximum
-    counts. None if no rank of the node can prove the rail.
+    `own_bytes` were sent over a rail in that rail's allreduce; of several runs, the maximum counts.
+    None if no rank of the node can prove the rail.
     """
     own: dict[str, dict[str, int]] = {}
     for node, counted in of_nodes(plan, records, "rails"):
@@ -133,7 +138,7 @@ def traffic(plan: RunPlan, records: Records) -> list[dict[str, Any]]:
 
 
 def by_rail(plan: RunPlan, records: Records) -> list[dict[str, Any]]:
-    """Each rail over all nodes: minimum of bytes sent, maximum of other traffic."""
+    """Each rail across all nodes: the minimum of bytes sent, the maximum of other traffic."""
     window_s = float(of_the_end(records, "window_s", 0.0))
     speeds = {rail: speed for node in plan.nodes for rail, speed in zip(node.rails, node.speeds)}
     rails: dict[str, list[Mapping[str, Any]]] = {}
@@ -188,8 +193,9 @@ def verdict(name: str, wanted: Any, found: Any, wrong: Sequence[str], subject: s
 
 
 def rails_traffic(plan: RunPlan, records: Records) -> list[Check]:
-    """Every node sent the minimum of an allreduce over its rails, and over each rail the minimum of
-    that rail's allreduce."""
+    """Check that every node sent at least the bytes of an allreduce over its rails, and over each
+    rail at least those of that rail's allreduce.
+    """
     name = "rails_traffic"
     if len(plan.nodes) < 2:
         return [not_applicable(name, None, "a single node: no traffic between nodes")]
@@ -237,7 +243,7 @@ def _not_proved(plan: RunPlan, name: str) -> list[Check]:
 
 
 def rails_tcp(plan: RunPlan, records: Records, tolerances: Tolerances) -> list[Check]:
-    """With `rc`, other traffic than RDMA on rails stays within the tolerance."""
+    """Check that, with `rc`, traffic other than RDMA on rails is within the tolerance."""
     if plan.transport != "rc" or len(plan.nodes) < 2:
         return []
     allowed = tolerances.allowed(least_bytes_per_node(plan, records))
@@ -256,10 +262,10 @@ def rails_tcp(plan: RunPlan, records: Records, tolerances: Tolerances) -> list[C
 
 
 def rail_retries(plan: RunPlan, records: Records, tolerances: Tolerances) -> list[Check]:
-    """Retransmissions on each rail stay within the tolerance.
+    """Check that retransmissions on each rail are within the tolerance.
 
-    Loss shows at both ends: for each rail the node with the largest share is named, or several with
-    similar shares.
+    Loss shows at both ends, so for each rail the node with the largest share is named, or several
+    nodes with similar shares.
     """
     name = "rail_retries"
     if len(plan.nodes) < 2:
@@ -311,7 +317,9 @@ def _rdma_retries(rail: str, host: Mapping[str, Any]) -> tuple[int, int, str]:
 
 
 def management_traffic(plan: RunPlan, records: Records, tolerances: Tolerances) -> Check:
-    """Traffic on other interfaces than rails, including management, stays within the tolerance."""
+    """Check that traffic on interfaces other than rails, including management, is within the
+    tolerance.
+    """
     allowed = tolerances.allowed(least_bytes_per_node(plan, records))
     wrong = []
     most = 0

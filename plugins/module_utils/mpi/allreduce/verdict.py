@@ -34,7 +34,7 @@ from .traffic import (
 
 
 def judge(plan: RunPlan, records: Records, tolerances: Tolerances) -> list[Check]:
-    """Every check of a run that completed."""
+    """All checks of a completed run."""
     return [
         world_size(plan, records),
         placement(plan, records),
@@ -55,8 +55,9 @@ def world_size(plan: RunPlan, records: Records) -> Check:
 
 
 def placement(plan: RunPlan, records: Records) -> Check:
-    """Ranks are assigned node by node in the order of the hostfile, as many as the node has
-    slots."""
+    """Check that ranks are assigned node by node, in the order of the hostfile, as many as each
+    node has slots.
+    """
     wanted: dict[str, tuple[int, int]] = {}
     first = 0
     for planned in plan.nodes:
@@ -83,8 +84,9 @@ def placement(plan: RunPlan, records: Records) -> Check:
 
 
 def rank_binding(plan: RunPlan, records: Records) -> list[Check]:
-    """Ranks run on CPUs of their GPU's NUMA node, and have their share of them. One failed check
-    for each node with other ranks."""
+    """Check that ranks run on their share of the CPUs of their GPU's NUMA node. Returns a failed
+    check for each node where they do not.
+    """
     name, wanted = "rank_binding", "each rank on CPUs of its GPU's NUMA node"
     if not plan.bind_rails and not plan.rankfile:
         return [not_applicable(name, wanted, "ranks are not bound (mpi_smoke_bind_rails)")]
@@ -119,7 +121,7 @@ def rank_binding(plan: RunPlan, records: Records) -> list[Check]:
 
 
 def _numa(node: LaunchNode, here: Mapping[str, Any], local: int) -> int:
-    """NUMA node on which a rank belongs, from the model, else from the node, else -1."""
+    """NUMA node to which a rank belongs: from the model, else from the node, else -1."""
     known = node.numa[local % len(node.numa)] if node.numa else None
     if known is not None:
         return known
@@ -133,7 +135,7 @@ def _numa(node: LaunchNode, here: Mapping[str, Any], local: int) -> int:
 def _misbound(
     node: LaunchNode, host: Mapping[str, Any], here: Mapping[str, Any], numas: Sequence[int]
 ) -> list[str]:
-    """Ranks of a node on other CPUs than expected."""
+    """Ranks of a node that run on CPUs other than those expected."""
     allowed = set(parse_cores(here["allowed"]))
     found = []
     for local, (rank, text, numa) in enumerate(zip(host["ranks"], host["cpus"], numas)):
@@ -156,7 +158,7 @@ def _misbound(
 
 
 def exactness(records: Records) -> list[Check]:
-    """One check for each type and operation, over all sizes, placements and ranks."""
+    """Return one check per type and operation, over all sizes, placements and ranks."""
     tested: dict[tuple[str, str], int] = {}
     for record in of_kind(records, "size"):
         for kind, operation, _placement in record["tested"]:
@@ -231,7 +233,7 @@ def is_transport(lane: UcxLane, asked: str) -> bool:
 
 
 def transport(plan: RunPlan, records: Records) -> Check:
-    """UCX used only the configured transport and the rails between nodes."""
+    """Check that between nodes UCX used only the configured transport and the rails."""
     name, asked = "transport", plan.transport
     if len(plan.nodes) < 2:
         return Check(
@@ -242,7 +244,7 @@ def transport(plan: RunPlan, records: Records) -> Check:
         reason = f"UCX reported no lanes on ranks {silent[:8]}: they did not use UCX (is pml ucx?)"
         return Check(name, asked, "no report", FAILED, "", reason)
     by_rank = {rank: node for node, host in of_nodes(plan, records) for rank in host["ranks"]}
-    # Soft-RoCE has rc_verbs only; an NVIDIA NIC is slow with it.
+    # Soft-RoCE has only rc_verbs; an NVIDIA NIC is slow with it.
     soft = any(node.software for node in plan.nodes)
     used: set[str] = set()
     wrong = []
@@ -274,7 +276,7 @@ def transport(plan: RunPlan, records: Records) -> Check:
 def _strays(
     device: str, asked: str, ranks: Sequence[int], by_rank: Mapping[int, LaunchNode]
 ) -> dict[str, list[int]]:
-    """Ranks for which `device` is not a rail of their node, by the reason."""
+    """Ranks for which `device` is not a rail of their node, grouped by reason."""
     found: dict[str, list[int]] = {}
     for rank in ranks:
         node = by_rank.get(rank)
@@ -307,7 +309,7 @@ def threshold(plan: RunPlan, records: Records, tolerances: Tolerances) -> Check:
 
 
 def no_orphans(swept: Swept) -> Check:
-    """No process of the run is left on any node after the clean-up."""
+    """Check that no process of the run is left on any node after the clean-up."""
     killed = sum(swept.killed.values())
     wrong = [f"{host}: {count} left" for host, count in swept.left.items()]
     wrong += [f"{host}: unknown ({reason})" for host, reason in swept.unknown.items()]
@@ -350,5 +352,5 @@ def figures(records: Iterable[Mapping[str, Any]], ranks: int) -> list[dict[str, 
 
 
 def best_busbw(found: Iterable[Mapping[str, Any]]) -> Optional[Mapping[str, Any]]:
-    """The size with the highest bus bandwidth, to which a threshold applies."""
+    """The size with the highest bus bandwidth, to which the threshold applies."""
     return max(found, key=lambda record: float(record["busbw_gbytes_s"]), default=None)

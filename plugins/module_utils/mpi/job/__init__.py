@@ -1,2 +1,2 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A user's program over the hostfile: plan it, check the nodes, watch it, and clean up after it."""
+"""Run a user's program over the hostfile: plan it, check the nodes, watch it, and clean up."""

@@ -27,7 +27,8 @@ CHECKPOINTS = "CLUSTER_CHECKPOINT_DIR"
 """Variable that names the directory of checkpoints."""
 SEARCHED = ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD")
 """Variables that select programs and libraries. Ranks get them from mpirun's command line, so that
-mpirun and the ssh that it starts run with their usual values."""
+mpirun itself and its ssh run with the usual values.
+"""
 _VARIABLE = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -45,7 +46,7 @@ class Job:
     ranks: int = 0
     """Number of ranks; 0 for every slot."""
     places: Mapping[str, int] = field(default_factory=dict)
-    """Ranks by node, for a job on a part of the slots."""
+    """Ranks by node, for a job that uses only some of the slots."""
     mapping: str = "gpu"
     work_directory: str = "/tmp"
     """Working directory of ranks, on every host."""
@@ -58,7 +59,7 @@ class Job:
     """Seconds without contact from the controller after which the job is stopped; 0 for never."""
     allow_missing: bool = False
     storage: bool = True
-    """Nodes must have the shared file systems."""
+    """The nodes must have the shared file systems mounted."""
     checkpoint_room_gb: float = 0.0
 
     def __post_init__(self) -> None:
@@ -97,7 +98,7 @@ class Job:
         return [*argv, *([RAIL_BIND] if self.mapping == "gpu" else []), *self.program]
 
     def script(self, nodes: Sequence[LaunchNode]) -> str:
-        """Script that the job runs, and that a user can run by hand."""
+        """The job's script, which a user can also run by hand."""
         lines = ["#!/bin/sh -l", f"# MPI job {self.run_id}: run it as {self.user} on the launcher."]
         lines += [
             f"export {name}={shlex.quote(value)}"

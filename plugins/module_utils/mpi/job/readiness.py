@@ -19,7 +19,7 @@ from .plan import CHECKPOINTS, Job
 
 STORAGE_CHECK = "job_storage"
 Report = Mapping[str, Sequence[str]]
-"""Lines of a node by their first word."""
+"""Lines of a node's answer by their first word."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class JobStorage:
     directory: str = ""
     """Checkpoint directory; empty if there is none."""
     since: float = 0.0
-    """Time of the node's test file there, by the clock of the file system."""
+    """Time stamp of the node's test file there, from the file system's clock."""
     checks: tuple[Check, ...] = ()
     unmounted: str = ""
     """Why there is no checkpoint directory, with the remedy."""
@@ -38,7 +38,8 @@ class JobStorage:
 def ready(
     job: Job, nodes: Sequence[LaunchNode], runner: Runner, show: Callable[[str], None]
 ) -> tuple[tuple[LaunchNode, ...], dict[str, str], JobStorage]:
-    """Nodes that can take part, the reason by node that is left out, and the shared file systems.
+    """The nodes that can take part, the reason for each node that is left out, and the shared file
+    systems.
 
     Raises PlanError if a node cannot take part and none may be missing.
     """

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Run a job from the checks before it to its result."""
+"""Run a job, from the checks before it to its result."""
 
 from __future__ import annotations
 
@@ -28,9 +28,11 @@ from .readiness import JobStorage, ready, report_of
 from .watch import INTERRUPTED, JobExit, start, watch
 
 MAX_LINES = 12
-"""Last lines of output in a result."""
+"""Number of the output's last lines in a result."""
 MAX_BYTES, MAX_LINE = 1 << 22, 2000
-"""Bytes read from the end of the output, which may not fit into memory; characters of a line."""
+"""Bytes read from the end of the output, which may not fit into memory; maximum length of a
+line.
+"""
 
 
 class JobError(Exception):
@@ -45,7 +47,7 @@ def run(
     gid: int,
     interrupted: Callable[[], object] = lambda: False,
 ) -> dict[str, Any]:
-    """Run a job; the result as the module returns it.
+    """Run a job and return the module's result.
 
     Raises PlanError before anything is started, and JobError if the job could then not be stopped,
     cleaned up or read.

@@ -27,7 +27,7 @@ _QUIET_S = 60.0
 
 @dataclass
 class JobExit:
-    """How a job exited."""
+    """Exit of a job."""
 
     rc: int
     """Exit status of mpirun."""
@@ -82,7 +82,7 @@ def watch(
 
 
 class _Output:
-    """Growth of a job's output, and the age of its lease."""
+    """Tracks the growth of a job's output and the age of its lease."""
 
     def __init__(self, job: Job, begin: float) -> None:
         self.job, self.begin = job, begin

@@ -24,9 +24,9 @@ SSH = (
     "-oServerAliveCountMax=3",
 )
 MAX_CONNECTIONS = 64
-"""Simultaneous connections: sshd of a small launcher rejects more."""
+"""Maximum number of simultaneous connections; the sshd of a small launcher rejects more."""
 MAX_REASON = 500
-"""Characters of a reason, which comes from a host."""
+"""Maximum length of a reason, which comes from a host."""
 TERMINAL = "-tt"
 """Option of ssh: the remote side gets SIGHUP when ssh ends, even in a login file that hangs."""
 MARK = "mpi-ready "
@@ -57,7 +57,7 @@ def remote(script: str, arguments: Sequence[str] = ()) -> str:
 
 
 def answer_lines(text: str) -> list[list[str]]:
-    """The words of each line that a script printed, without the lines of login files."""
+    """The words of each line that a script printed, skipping lines printed by login files."""
     return [
         line[len(MARK) :].split()
         for line in text.splitlines()
@@ -71,7 +71,7 @@ def ask_all(
     commands: Mapping[str, Sequence[str]],
     options: Sequence[str] = (),
 ) -> dict[str, tuple[Optional[Result], str]]:
-    """Run a command on each host; by host, its result, or None and the reason."""
+    """Run a command on each host. Returns by host its result, or None and the reason."""
 
     def ask(host: str) -> tuple[Optional[Result], str]:
         try:

@@ -30,10 +30,11 @@ class OpenMpi:
     """`gpu`: rank k of a node runs near GPU k and uses its rail; rail-bind binds it. By default
     Open MPI alternates between NUMA nodes, and binds ranks to cores only in a job of two ranks."""
     tcp = (("pml", "ob1"), ("btl", "tcp,self,vader"))
-    """Parameters for Open MPI's own TCP transport, which binds to the rail's address, instead of
-    UCX."""
+    """Parameters for Open MPI's own TCP transport instead of UCX; it binds to the rail's
+    address.
+    """
     failed = re.compile(r"process rank (\d+)|Process name: \[\[\d+,\d+\],(\d+)\]")
-    """Messages of mpirun after a signal, and after an exit status."""
+    """mpirun's messages about a signal, and about an exit status."""
 
     def start(
         self, run_id: str, parameters: Mapping[str, str], hosts: str, ranks: int
@@ -94,7 +95,7 @@ class Hydra:
         return [*argv, *(word for name, _is, value in given for word in ("-genv", name, value))]
 
     def hostfile(self, slots: Mapping[str, int], mapping: str = "gpu") -> str:
-        """Hydra places ranks in the order of the lines, and has no other mapping."""
+        """Hydra assigns ranks in the order of the lines, and has no other mapping."""
         if mapping != "node":
             return "".join(f"{host}:{count}\n" for host, count in slots.items())
         return "".join(f"{host}:1\n" for host in self._placed(slots, mapping))

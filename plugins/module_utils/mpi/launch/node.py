@@ -34,15 +34,15 @@ class LaunchNode:
     numa: tuple[Optional[int], ...] = ()
     """NUMA node of each GPU; on a node without GPUs, of the rail of each rank."""
     devices: tuple[tuple[str, str], ...] = ()
-    """RDMA device and port (`mlx5_0:1`), and an interface behind it."""
+    """Maps RDMA device and port (`mlx5_0:1`) to one of its interfaces."""
     software: bool = False
-    """RDMA devices are Soft-RoCE, so their speed is nominal."""
+    """Whether the RDMA devices are Soft-RoCE, whose speed is nominal."""
     gpus: int = 0
     """Number of GPUs that the driver reports."""
     cuda: tuple[str, ...] = ()
     """Which of `UCX` and `Open MPI` were built with CUDA."""
     nccl_tests: bool = False
-    """all_reduce_perf of nccl-tests is installed."""
+    """Whether all_reduce_perf of nccl-tests is installed."""
 
     @property
     def host(self) -> str:
@@ -50,7 +50,7 @@ class LaunchNode:
 
     @property
     def line_rate_gbytes_s(self) -> float:
-        """Sum of its rails in each direction, in 10^9 bytes per second."""
+        """Total line rate of its rails in each direction, in 10^9 bytes per second."""
         return sum(self.speeds) / 8
 
     @property
@@ -89,7 +89,7 @@ class LaunchNode:
 
 
 def nodes_of(entries: Sequence[Mapping[str, Any]]) -> tuple[LaunchNode, ...]:
-    """The compute nodes in service, from the directory of the cluster.
+    """The compute nodes in service, from the table of the cluster's hosts.
 
     A node with fewer slots than GPUs has rails that no rank uses.
     """
@@ -119,7 +119,8 @@ def nodes_of(entries: Sequence[Mapping[str, Any]]) -> tuple[LaunchNode, ...]:
 def as_listed(
     nodes: Sequence[LaunchNode], text: str, launcher: Launcher = OPEN_MPI
 ) -> tuple[tuple[LaunchNode, ...], list[str]]:
-    """The nodes with the order and names of the hostfile `text`, and its deviations from the model.
+    """The nodes in the order and with the names of the hostfile `text`, and its deviations from the
+    model.
 
     mpirun assigns ranks in the order of the hostfile, which may name a node by one of its rails.
     """

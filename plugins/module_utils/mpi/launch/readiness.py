@@ -20,7 +20,7 @@ from .node import LaunchNode
 from .scripts import READY
 
 MIN_FREE_BYTES, MIN_FREE_INODES = 16 << 20, 64
-"""Required on /tmp and /dev/shm: session directories, and shared memory between ranks."""
+"""Free space required on /tmp (session directories) and /dev/shm (shared memory between ranks)."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class NodeReport:
     program: str = ""
     """SHA-256 of the program, or `missing`."""
     daemon: bool = False
-    """The program that mpirun starts on each node is installed."""
+    """Whether the program that mpirun starts on each node is installed."""
     version: str = ""
     """Version and directory of mpirun: `(Open MPI) 4.1.9a1 in /opt/.../ompi`."""
     ucx: str = ""
@@ -38,11 +38,11 @@ class NodeReport:
     down: tuple[str, ...] = ()
     """Rails without a link, with their state: `rail1 is down`."""
     devices: tuple[tuple[str, str], ...] = ()
-    """RDMA device and port, and a network interface behind it."""
+    """Maps RDMA device and port to one of its network interfaces."""
     ports: Mapping[str, str] = field(default_factory=dict)
     """State by RDMA device and port: `ACTIVE`."""
     software: bool = False
-    """RDMA devices are Soft-RoCE."""
+    """Whether the RDMA devices are Soft-RoCE."""
     gpus: int = 0
     cuda: tuple[str, ...] = ()
     """Which of `UCX` and `Open MPI` were built with CUDA."""
@@ -56,7 +56,7 @@ class NodeReport:
     called: Mapping[str, int] = field(default_factory=dict)
     """Errno of a connection, by address; 0 for success."""
     whole: bool = False
-    """The answer is complete."""
+    """Whether the answer is complete."""
 
 
 def preflight(
@@ -69,8 +69,9 @@ def preflight(
     nccl_tests: str,
     launcher: Launcher = OPEN_MPI,
 ) -> tuple[dict[str, str], tuple[LaunchNode, ...]]:
-    """Ask every node. Returns the reason by host that cannot take part, and the nodes that
-    responded, with what they reported."""
+    """Ask every node. Returns the reason for each host that cannot take part, and the nodes that
+    responded, with their reports.
+    """
     problems: dict[str, str] = {}
     commands = {}
     reported = []
@@ -110,7 +111,7 @@ def preflight(
 
 
 def _deviating(software: str, version_by_host: Mapping[str, str]) -> dict[str, str]:
-    """Hosts that have a different version than most."""
+    """Hosts whose version differs from that of most others."""
     counted = Counter(version_by_host.values()).most_common()
     return {
         host: f"{software} has version {version or 'unknown'}, and {counted[0][0] or 'unknown'} on "
@@ -121,7 +122,7 @@ def _deviating(software: str, version_by_host: Mapping[str, str]) -> dict[str, s
 
 
 def by_reason(problems: Mapping[str, str]) -> dict[str, str]:
-    """Reasons by the hosts that share them: one firewall may block all nodes."""
+    """Reasons merged for the hosts that share them: one firewall may block all nodes."""
     hosts: dict[str, list[str]] = {}
     for host, reason in problems.items():
         hosts.setdefault(reason, []).append(host)

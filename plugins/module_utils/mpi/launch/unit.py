@@ -13,7 +13,7 @@ GRACE_S = 5.0
 
 
 def as_user(user: str, argv: Sequence[str]) -> list[str]:
-    """`argv` as `user`, without a login and so without a session."""
+    """`argv` as `user`, without a login and therefore without a session."""
     return ["runuser", "-u", user, "--", *argv]
 
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Congestion control and the forced traffic class of mlx5, through files of its drivers.
 
-DOCA-OFED has them in sysfs, the in-tree driver in debugfs, and some in firmware only.
+DOCA-OFED has them in sysfs, the in-tree driver in debugfs; some exist only in firmware.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ def in_tree_name(parameter: str) -> str:
 
 
 def congestion_settings(options: NicOptions, rail: RailNic) -> list[NicSetting]:
-    """Return the settings of an RDMA device; those of a shared one are set with its first function.
+    """Return the settings of an RDMA device; those of a shared device are set with its first
+    function.
 
-    They hold there for all planes (nic-configuration-operator 632f1295).
+    There they apply to all planes (nic-configuration-operator 632f1295).
     """
     if rail.device is None or rail.shared:
         return []
@@ -61,7 +62,7 @@ class _FileSetting(NicSetting):
     """A setting that is a file of the driver; unsupported on Soft-RoCE."""
 
     otherwise = ""
-    """What fulfils the promise where the in-tree driver has no such file."""
+    """Alternative that fulfils the promise where the in-tree driver has no such file."""
 
     def __init__(self, name: str, wanted: Any, path: Path, unsupported: str, root: Path) -> None:
         self.name = name
@@ -130,8 +131,8 @@ class EcnPoint(_FileSetting):
             for priority in range(EIGHT)
             if (self.path / str(priority)).read_text(encoding="ascii").strip() == "1"
         ]
-        # Other priorities may be enabled: their packets are not marked. The notification point is
-        # one switch of the port, shown as eight files.
+        # Other priorities may be enabled, as their packets are not marked. The notification point
+        # is a single switch per port, exposed as eight files.
         return Reading([each for each in enabled if each in self.wanted or not self.wanted])
 
     def set(self, value: Any) -> None:
@@ -141,7 +142,9 @@ class EcnPoint(_FileSetting):
 
 
 class CongestionParameter(_FileSetting):
-    """A number of congestion control in DOCA-OFED's sysfs or the in-tree driver's debugfs."""
+    """A numeric parameter of congestion control, in DOCA-OFED's sysfs or the in-tree driver's
+    debugfs.
+    """
 
     def __init__(self, rail: RailNic, name: str, parameter: str, wanted: int, root: Path) -> None:
         path = root / "sys/class/net" / rail.interface / "ecn" / parameter

@@ -1,10 +1,11 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Firmware that is compared with the model and never set: the mode of the fabric, and planes.
+"""Firmware settings that are compared with the model but never set: fabric mode and planes.
 
-NVIDIA's tools set up Spectrum-X and split ports. Names and values are those of its operator
-(Mellanox/nic-configuration-operator, bindata/spectrum-x: RA2.0.yaml of b4a78227, 2026-03-19, and
-RA2.2.yaml of 76977935, 2026-04-21; LOAD_BALANCE_MODE_P1: docs/dospcx-legacy-parameter-mapping.md of
-ea00777e). No setting of a NIC in the other mode is changed, as a mixture of both modes is useless.
+NVIDIA's tools set up Spectrum-X and split ports. Names and values are those used by its Kubernetes
+operator (Mellanox/nic-configuration-operator, bindata/spectrum-x: RA2.0.yaml of b4a78227,
+2026-03-19, and RA2.2.yaml of 76977935, 2026-04-21; LOAD_BALANCE_MODE_P1:
+docs/dospcx-legacy-parameter-mapping.md of ea00777e). No setting of a NIC in the other mode is
+changed, as a mixture of both modes is useless.
 
 A port is split by its lanes: MODULE_SPLIT_M0[i] is the number of the port of lane i, from 1, or
 0xff if it belongs to none (Mellanox/mstflint b9d9e844, mlxconfig_host.db, nv_module_split). RA2.2
@@ -25,13 +26,15 @@ from ..setting import NicSetting, RailNic, Reading
 from .firmware import VARIABLE, Firmwares, FirmwareSetting, Value, assignments, split_name
 
 Profile = Mapping[str, Value]
-"""Parameter to value, by the names of the first port of a card."""
+"""Maps parameters to values, with the names of a card's first port."""
 Evaluation = Callable[[Reading, str, str], Reading]
-"""Evaluates a reading that differs (None: unknown to the firmware), with parameter and remedy."""
+"""Evaluates a differing reading (None: unknown to the firmware), given parameter and remedy."""
 
 ROUTING, PROGRAM = "ROCE_ADAPTIVE_ROUTING_EN", "USER_PROGRAMMABLE_CC"
-"""Both on: Spectrum-X. Each of them is compatible with DCQCN, which runs until a program of DOCA
-replaces it (docs.nvidia.com/doca/sdk/doca-pcc: the parameter is off by default)."""
+"""If both are on, the mode is Spectrum-X. Either of them without the other is compatible with
+DCQCN, which runs until a DOCA program replaces it (docs.nvidia.com/doca/sdk/doca-pcc: the parameter
+is off by default).
+"""
 _ROCE: Sequence[Profile] = (
     {ROUTING: 1, PROGRAM: 0},
     {ROUTING: 0, PROGRAM: 0},
@@ -39,12 +42,14 @@ _ROCE: Sequence[Profile] = (
 )
 FUNCTIONS, BY_HARDWARE = "NUM_OF_PF", "NUM_OF_PLANES_P1"
 LANES = {"1023": 8, "1025": 8}
-"""By device ID: lanes of the only cage, which are split into a port per plane."""
+"""By device ID, the lanes of the only cage, which are split into a port per plane."""
 SPLIT = "MODULE_SPLIT_M0[0..15]"
 SECOND_CAGE = "MODULE_SPLIT_M1"
 _NO_LANE = 0xFF
 _HIDDEN = dict.fromkeys((PROGRAM, "ROCE_CC_STEERING_EXT"), "ROCE_CC_LEGACY_DCQCN")
-"""Parameter to the one that hides it while it is 1 (mlxconfig_host.db, column `dependency`)."""
+"""Maps a parameter to the one that hides it while that is 1 (mlxconfig_host.db, column
+`dependency`).
+"""
 
 
 def compared_settings(
@@ -55,9 +60,9 @@ def compared_settings(
     root: Path,
     rail: RailNic,
 ) -> list[NicSetting]:
-    """Return the settings that are only compared, without those that the operator has `named`.
+    """Return the settings that are only compared, except those that the operator has `named`.
 
-    `lanes`: by rail its planes in the model, and the number of the model's rails on its card.
+    `lanes`: for each rail, its planes in the model and the number of rails on its card.
     """
     pci = pci_address(root / "sys/class/net" / rail.interface)
     if rail.device is None or pci is None:
@@ -86,7 +91,7 @@ def compared_settings(
 
 
 def _spectrum_x(cnp_dscp: int) -> list[Profile]:
-    """RA2.0 leaves the DSCP of probe responses to the device; RA2.2 sets that of CNPs."""
+    """RA2.0 leaves the DSCP of probe responses to the device; RA2.2 sets it to that of CNPs."""
     common = {
         ROUTING: 1,
         PROGRAM: 1,
@@ -173,7 +178,9 @@ def _other_planes(
 
 
 class Compared(FirmwareSetting):
-    """One parameter of a profile; of several profiles, the one nearest to the NIC."""
+    """One parameter of a profile. If there are several profiles, the one closest to the NIC's
+    values is used.
+    """
 
     optional = True
 
@@ -207,7 +214,7 @@ class Compared(FirmwareSetting):
         return SECOND_CAGE in self._firmwares.arrays(self._pci)
 
     def _missing_from(self, profile: Profile) -> dict[str, Value]:
-        """Return the values of the profile that the card lacks, by the names of this port."""
+        """Return the profile's values that the card does not have, under the names of this port."""
         named = {self.of_port(name): name for name in profile}
         if self._two_cages:
             named.pop(SPLIT, None)

@@ -38,19 +38,24 @@ SRIOV = ("SRIOV_EN", "NUM_OF_VFS")
 PRIORITY_MASK = "ROCE_CC_PRIO_MASK_P1"
 CNP = ("CNP_DSCP_P1", "CNP_802P_PRIO_P1")
 FIXED = (LINK_TYPE, *SRIOV, *CNP)
-"""Not for the operator: a rail is an Ethernet physical function, and the contract sets CNPs."""
+"""Parameters that the operator cannot set: a rail is an Ethernet physical function, and the
+contract sets CNPs.
+"""
 
 OPTIONAL = {"ATS_ENABLED": 0}
-"""Set if a NIC has it, but no part of the contract: a NIC without it has a note.
+"""Parameters that are set if a NIC has them, but are not part of the contract: without them, a note
+is shown.
 
-NVIDIA's operator sets it for GPUDirect, and continues if a NIC lacks parameters of its list
+NVIDIA's Kubernetes operator sets them for GPUDirect, and continues if a NIC lacks some
 (Mellanox/nic-configuration-operator, pkg/configuration: configvalidation.go of 01eed1d4, manager.go
 of 0d2c03d3, ApplyStatusPartiallyApplied).
 """
 
 VARIABLE = "roce_rails_firmware_parameters"
 MAX_ELEMENTS = 256
-"""Elements of an array in one name; the largest that NVIDIA's operator sets has 16."""
+"""Maximum number of array elements in one name; the largest array that NVIDIA's operator sets has
+16.
+"""
 NO_TOOL = (
     "its firmware settings cannot be read: neither mlxconfig nor mstconfig is installed. The layer "
     "rdma installs mstflint (the distribution's) or mft (NVIDIA's, with DOCA). Set "
@@ -65,7 +70,9 @@ _ETHERNET = 2
 _HEADING = "Configurations:"
 _COLUMNS = ("Default", "Current", "Next Boot")
 _NUMBER = re.compile(r"(0x[0-9a-fA-F]{1,8})|(?:.*\()?(\d{1,10})\)?")
-"""`16`, `ETH(2)`, `0xFF(255)`, `0x1`: the number counts, the word differs between versions."""
+"""`16`, `ETH(2)`, `0xFF(255)`, `0x1`: only the number matters, as the word differs between
+versions.
+"""
 _ARRAY = re.compile(r"Array\[(\d{1,4})\.\.(\d{1,4})\]")
 _NAME = re.compile(r"([A-Za-z]\w*)(?:\[(\d{1,4})(?:\.\.(\d{1,4}))?\])?", re.ASCII)
 """`SRIOV_EN`, `PCI_DOWNSTREAM_PORT_OWNER[4]`, `MODULE_SPLIT_M0[0..15]`"""
@@ -103,9 +110,9 @@ class FirmwareTable:
 
 
 class Firmwares:
-    """Cached tables of the tool by function, as some parameters have a value for each function.
+    """The tool's tables, cached by function, as some parameters have a value for each function.
 
-    TRACER_ENABLE is one (Mellanox/nic-configuration-operator bd742d17).
+    One of these is TRACER_ENABLE (Mellanox/nic-configuration-operator bd742d17).
     """
 
     def __init__(self, tool: Optional[str], run: Runner, check_mode: bool = False) -> None:
@@ -122,7 +129,9 @@ class Firmwares:
         return self._answer(pci).arrays
 
     def parameter(self, pci: str, name: str) -> Optional[FirmwareParameter]:
-        """Return a parameter, an element of an array or a range of elements; None if not shown."""
+        """Return a parameter, an array element or a range of elements; None if the tool does not
+        show it.
+        """
         answer, (base, indexes) = self._answer(pci), split_name(name)
         first, last = answer.arrays.get(base, (0, -1))
         if indexes is None or last < first:
@@ -138,7 +147,9 @@ class Firmwares:
         return FirmwareParameter(current if len(current) == len(found) else None, next_boot)
 
     def set(self, pci: str, values: Mapping[str, int]) -> None:
-        """Set those of these known parameters that differ after the next reset, in one call."""
+        """Set, in one call, those of these parameters that are known and would differ after the
+        next reset.
+        """
         read = {name: self.parameter(pci, name) for name in sorted(values)}
         differing = [n for n, each in read.items() if each and each.next_boot != values[n]]
         if differing:
@@ -150,7 +161,7 @@ class Firmwares:
     def port_parameter(self, pci: str, name: str) -> str:
         """Return the name of `LINK_TYPE_P1` for the second function of a card: `LINK_TYPE_P2`.
 
-        If the firmware has no such port, every function of the card is on port 1.
+        If the firmware has no such port, all functions of the card share port 1.
         """
         own = re.sub(r"_P\d+$", f"_P{int(pci[-1]) + 1}", name)
         return own if own in self.parameters(pci) else name
@@ -168,9 +179,9 @@ class Firmwares:
         return answer
 
     def _query(self, pci: str, *names: str) -> FirmwareTable:
-        """Query the whole table, or the elements of arrays, which only a query by name returns.
+        """Query the whole table, or array elements, which only a query by name returns.
 
-        The tool rejects a list with one unknown name as a whole.
+        The tool rejects the whole list if one name is unknown.
         """
         argv = (self.tool or "", "-d", pci, "-e", "q", *names)
         result = self._run(argv, check=False)
@@ -195,7 +206,9 @@ def split_name(name: str) -> Parts:
 
 
 def _assignment(name: str, value: int) -> str:
-    """Write elements in hexadecimal: those of MODULE_SPLIT_M0 are parsed so, even without 0x."""
+    """Write elements in hexadecimal: the tool parses those of MODULE_SPLIT_M0 as such even without
+    0x.
+    """
     return f"{name}={value:#x}" if split_name(name)[1] else f"{name}={value}"
 
 
@@ -213,7 +226,9 @@ def assignments(name: str, value: Value) -> list[str]:
 
 
 def parse(text: str) -> dict[str, FirmwareParameter]:
-    """Parse the table of `-e q`, without values that are no numbers (arrays, keys, N/A)."""
+    """Parse the table printed by `-e q`, skipping values that are not numbers (arrays, keys,
+    N/A).
+    """
     found: dict[str, FirmwareParameter] = {}
     for name, row in _rows(text):
         values = {column: _number(word) for column, word in row.items()}
@@ -224,7 +239,7 @@ def parse(text: str) -> dict[str, FirmwareParameter]:
 
 
 def arrays(text: str) -> dict[str, tuple[int, int]]:
-    """Parse the arrays of the same table into their first and last index."""
+    """Parse the arrays in the same table into their first and last index."""
     matches = {name: _ARRAY.fullmatch(row.get("Next Boot", "")) for name, row in _rows(text)}
     return {name: (int(each[1]), int(each[2])) for name, each in matches.items() if each}
 
@@ -251,9 +266,10 @@ def _number(word: str) -> Optional[int]:
 def wanted_parameters(
     host: HostSettings, further: Mapping[str, Optional[int]] = MappingProxyType({})
 ) -> dict[str, int]:
-    """Return the desired parameters by the names of the first port. Raises PlanError.
+    """Return the desired parameters under the names of the first port. Raises PlanError.
 
-    `further`: the operator's, in addition to OPTIONAL; one that is None is not changed.
+    `further`: the operator's parameters, in addition to OPTIONAL; those with the value None are not
+    changed.
     """
     given = [name for name in FIXED if name in further]
     if given:
@@ -307,7 +323,7 @@ def firmware_settings(
     pci = pci_address(root / "sys/class/net" / rail.interface)
     if rail.device is None or pci is None:
         return []
-    # What fulfils the promise if the firmware has no such parameter.
+    # Alternative that fulfils the promise if the firmware has no such parameter.
     fulfilled_by = dict.fromkeys(OPTIONAL, "it is optional, and set if a NIC has it")
     if rail.device.link_layer == "Ethernet":
         fulfilled_by[LINK_TYPE] = "its port is Ethernet only"
@@ -371,7 +387,7 @@ class FirmwareSetting(NicSetting):
         return self.evaluate(Reading(None) if parameter is None else parameter.reading)
 
     def evaluate(self, reading: Reading) -> Reading:
-        """Evaluate a reading, in which nothing was found if the firmware lacks the parameter."""
+        """Evaluate a reading, which is empty if the firmware lacks the parameter."""
         if reading.found is not None:
             return reading
         unknown = f"has no {self.parameter}"
@@ -381,7 +397,8 @@ class FirmwareSetting(NicSetting):
         known, (base, indexes) = self._firmwares.parameters(self._pci), split_name(self.parameter)
         bounds = self._firmwares.arrays(self._pci).get(base) if indexes else None
         if self.named and not bounds and (waits := self._shown_later()):
-            # A parameter can be hidden until another one takes effect: set the known ones.
+            # A parameter can be hidden until another one takes effect, so only the known ones are
+            # set.
             return Reading.after_reset(
                 f"the firmware of {self._pci} shows no {self.parameter} yet; after its next reset "
                 f"{', '.join(waits)} takes effect, which may show it: reboot, then run again"

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Physical health of a rail: errors that its port counts, and measurements of its module.
 
-Counters have grown since the driver was loaded, also while cables were unplugged. Their growth
+Counters grow from the time the driver is loaded, even while cables are unplugged, so their growth
 between two readings is evaluated: at 800 Gb/s and a bit error ratio of 1e-12, one error in 1.25 s.
 Names and meaning: Linux, Documentation/networking/device_drivers/ethernet/mellanox/mlx5/
 counters.rst (16f448d47a86).
@@ -33,20 +33,20 @@ LIMITS = {
     "module_celsius": {"type": "float"},
     "power_margin_db": {"type": "float"},
 }
-"""Options of a module for the limits; a value without a limit is shown but not evaluated."""
+"""The role's options for the limits; a value without a limit is shown but not evaluated."""
 UNCORRECTED = "rx_pcs_symbol_err_phy"
 """mlxlink calls these effective errors (prepareBerInfoEDR, phy_symbol_errors)."""
 ERRORS = ("link_down_events_phy", "rx_symbol_err_phy", UNCORRECTED)
 """According to counters.rst, replace cable or transceiver if they increase."""
 CORRECTED = "rx_corrected_bits_phy"
 TOOLS = ("mlxlink", "mstlink")
-"""The same program, of MFT (DOCA) and of mstflint, with JSON since mstflint 4.13.3."""
+"""The same program in MFT (DOCA) and in mstflint, with JSON output since mstflint 4.13.3."""
 
 _PAUSES = tuple(f"{way}_prio{number}_pause" for way in ("rx", "tx") for number in range(8))
 _RATIOS = {"raw_ber": CORRECTED, "effective_ber": UNCORRECTED}
 _LANE = "rx_err_lane_"
 _MODULE = "Module"
-"""Prefix of the module's label; the chip's is `asic`."""
+"""Prefix of the module's label; the chip's label is `asic`."""
 _PHY, _DDM = "Physical Counters and BER Info", "Module Info"
 _SHOWN = {
     "fec": ("Operational Info", "FEC"),
@@ -58,7 +58,7 @@ _SHOWN = {
     "rx_dbm": (_DDM, "Rx Power Current [dBm]"),
     "tx_dbm": (_DDM, "Tx Power Current [dBm]"),
 }
-"""Shown name to section and key of the tool's output."""
+"""Maps the displayed name to section and key in the tool's output."""
 _POWERS = {"rx_dbm": "receives", "tx_dbm": "sends"}
 _FIGURE = r"-?(?:inf|\d+(?:\.\d+)?(?:e-?\d+)?)"
 _WITH_LIMITS = re.compile(rf"({_FIGURE}(?:,{_FIGURE})*) \[({_FIGURE})\.\.({_FIGURE})\]")
@@ -86,15 +86,15 @@ def _seldom(name: str) -> bool:
 
 @dataclass(frozen=True)
 class PortReading:
-    """Measurements of the NIC and its tool at one time."""
+    """Measurements of the NIC and its tool, taken at one time."""
 
     shown: Mapping[str, str] = field(default_factory=dict)
     """Values by the names of _SHOWN, as the tool prints them."""
     celsius: Optional[float] = None
     celsius_limit: Optional[float] = None
-    """Limit of the module."""
+    """Temperature limit of the module."""
     unread: str = ""
-    """Why the tool printed nothing."""
+    """The reason why the tool printed nothing."""
 
     @classmethod
     def of(
@@ -114,7 +114,7 @@ class PortReading:
 
 
 def _ask(pci: str, run: Runner, tool: Optional[str]) -> tuple[dict[str, str], str]:
-    """Return the values that the tool prints, or why it prints none."""
+    """Return the values that the tool prints, or the reason why it prints none."""
     if tool is None:
         return {}, _NO_TOOL
     argv = (tool, "-d", pci, "-m", "-c", "--json")
@@ -170,7 +170,7 @@ def check(
 ) -> Check:
     """Return the check `rail_health` from two readings of the counters and one of the module.
 
-    `quiet`: no link was set up between the readings, which takes links down and counts errors.
+    `quiet`: no link was set up between the readings; that takes links down and counts as errors.
     `lossless`: the priorities with PFC; without any, losses are not evaluated here.
     """
     wanted = {**limits, "module_celsius": limits["module_celsius"] or link.celsius_limit}
@@ -193,7 +193,7 @@ def check(
         found[name] = None
         if speed_gbps and counter in grown:
             ratio = found[name] = float(f"{grown[counter] / (speed_gbps * 1e9 * seconds):.1e}")
-            # A limit below one error in this time would permit none, as new_errors does.
+            # A limit below one error in this time would permit none, like new_errors.
             one_error = 1 / (speed_gbps * 1e9 * seconds)
             if limits[name] is not None and ratio > limits[name] >= one_error:
                 errors.append((name, ratio))

@@ -18,7 +18,7 @@ _BUFFER = (
 )
 _MTU = "packets were longer than one end allows: rail_mtu here, link_mtu at the leaf"
 DISCARDS = "rx_discards_phy"
-"""The counter of all priorities."""
+"""The counter that covers all priorities."""
 LOST: Mapping[str, str] = {
     DISCARDS: _BUFFER,
     "tx_discards_phy": (
@@ -33,15 +33,18 @@ LOST: Mapping[str, str] = {
     "rx_oversize_pkts_phy": _MTU,
     "tx_errors_phy": _MTU,
 }
-"""Remedy by counter of packets that a lossless class must not lose."""
+"""Remedies, by counter of packets that a lossless class must not lose."""
 READING_APART = 0.01
-"""Seen on a ConnectX with all packets in priority 0: 58591428329 in all, 58591314012 in 0."""
+"""Observed on a ConnectX with all packets in priority 0: 58591428329 in total, 58591314012 in
+priority 0.
+"""
 _OF_PRIORITY = re.compile(r"rx_prio([0-7])_(?:buf_|cong_)?discards?")
 _LINK_PAUSE = re.compile(r"[rt]x_global_pause")
-"""The driver shows them while pause of the whole link is on (counters.rst)."""
+"""The driver shows them while link pause is enabled (counters.rst)."""
 _ANY_PAUSE = re.compile(r"([rt]x)_pause_ctrl_phy")
-"""In published outputs these also count frames of PFC. A priority without PFC on the NIC has no
-other counter."""
+"""In published outputs, these also count PFC frames. A priority without PFC on the NIC has no other
+counter.
+"""
 _PAUSED = (
     "the whole link was paused, RoCE with all other traffic: turn link pause (802.3x) off at the "
     "leaf's port; here rail_link_pause, ethtool --show-pause"
@@ -58,7 +61,9 @@ _NOTED = (
     "rx_global_pause_duration",
     "tx_global_pause_duration",
 )
-"""Shown if they grow, but no finding: congestion, or packets of the kernel's queues."""
+"""Counters that are shown if they grow but never fail: they count congestion, or packets in the
+kernel's queues.
+"""
 
 
 def counted(name: str) -> bool:
@@ -70,7 +75,7 @@ def counted(name: str) -> bool:
 def findings(growth: Mapping[str, int], lossless: Collection[int]) -> dict[str, tuple[int, str]]:
     """Return growth and remedy by counter; `lossless` are the priorities with PFC.
 
-    Drops in other classes are no finding if the NIC counts them by priority.
+    Drops in other classes are not reported if the NIC counts them by priority.
     """
     found: dict[str, tuple[int, str]] = {}
     elsewhere: dict[str, int] = {}
@@ -96,7 +101,9 @@ def findings(growth: Mapping[str, int], lossless: Collection[int]) -> dict[str, 
 
 
 def told(found: Mapping[str, tuple[int, str]]) -> str:
-    """Return `rx_prio3_discards 7, rx_discards_phy 7: its receive buffer ...`, each remedy once."""
+    """Return `rx_prio3_discards 7, rx_discards_phy 7: its receive buffer ...`, without repeating
+    remedies.
+    """
     names: dict[str, list[str]] = {}
     for name, (count, remedy) in found.items():
         names.setdefault(remedy, []).append(f"{name} {count}")

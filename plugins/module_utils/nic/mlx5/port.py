@@ -18,12 +18,12 @@ from ..vendor import NicOptions
 
 ROCE_ACCL = "ROCE_ACCL"
 PROGRAMS = ("mlxreg", "mstreg")
-"""Programs of MFT (DOCA-OFED) and mstflint that access registers, which a reset clears."""
+"""Programs in MFT (DOCA-OFED) and mstflint that access registers, which a reset clears."""
 _FIELD = re.compile(r"^(\w+)\s*\|\s*(0x[0-9a-fA-F]+)\s*$", re.M)
 
 
 class Accelerations(NicSetting):
-    """Adaptive routing and other fields of ROCE_ACCL that the operator sets."""
+    """Adaptive routing and other fields of ROCE_ACCL that the operator can set."""
 
     name = "accelerations"
 
@@ -35,7 +35,7 @@ class Accelerations(NicSetting):
         program: Optional[str],
         check_mode: bool,
     ) -> None:
-        """`program`: the installed one of PROGRAMS."""
+        """`program`: the one of PROGRAMS that is installed."""
         self._check_mode = check_mode
         self.wanted = dict(sorted(wanted.items()))
         self._real = rail.physical
@@ -106,7 +106,9 @@ class CableLength(DcbSetting):
             raise CommandError(f"{error}; {self._headroom()}") from None
 
     def _headroom(self) -> str:
-        """Return size and required size of the receive buffer as text; empty if not reported."""
+        """Return the actual and required size of the receive buffer as text; empty if not
+        reported.
+        """
         buffer = self._dcb.buffer(self._interface, self._priority) if self._dcb else None
         speed, mtu = interface_speed(self._net), tree.number(self._net / "mtu")
         if buffer is None or speed is None or mtu is None:
@@ -121,7 +123,8 @@ class CableLength(DcbSetting):
 
 
 def lossless_bytes(metres: int, speed_gbps: float, mtu: int) -> int:
-    """Return the least size in bytes of a lossless receive buffer with headroom after a pause.
+    """Return the minimum size in bytes of a lossless receive buffer, including headroom after a
+    pause.
 
     Linux 6.16, drivers/net/ethernet/mellanox/mlx5/core/en/port_buffer.c: calculate_xoff, and
     update_xoff_threshold, which adds the largest frame and a cell of 128 bytes.

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Differences between desired and present configuration, limited to lines that we own.
+"""Differences between desired and current configuration, limited to lines that the collection owns.
 
-We own objects whose name begins with OWNED; on ports of the model, the lines that affect the
-contract; the map of all DSCPs, the queues of the contract's classes, and a few switch-wide lines
-that would override it. Everything else belongs to the operator.
+The collection owns objects whose name begins with OWNED; on ports in the model, the lines that
+affect the contract; the map of all DSCPs, the queues of the contract's classes, and a few
+switch-wide lines that would override it. Everything else belongs to the operator.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def compare(wanted: EosConfiguration, found: Settings) -> list[Item]:
         if meaning(path, found.get(path)) != meaning(path, line) or _is_written_out(path, new)
     ]
     if [item.path for item in items] == [(WATCHDOG_POLLING,)] and items[0].found is None:
-        # EOS omits the default: it polls at least twice within the shorter of the times, which are
-        # as desired.
+        # EOS omits the default, which polls at least twice within the shorter of the times; those
+        # are as desired.
         items = []
     left, bundled = _left(wanted, found), _bundled(found)
     items += [
@@ -110,7 +110,9 @@ def compare(wanted: EosConfiguration, found: Settings) -> list[Item]:
 
 
 def _left(wanted: EosConfiguration, found: Settings) -> set[Path]:
-    """MTU lines of ports that left the model, if they have the contract's value and our profile."""
+    """MTU lines of ports that left the model, if they have the contract's value and the
+    collection's profile.
+    """
     set_here = {line for path, line in wanted.settings.items() if is_mtu(path)}
     bound = {
         path[0]
@@ -122,18 +124,20 @@ def _left(wanted: EosConfiguration, found: Settings) -> set[Path]:
 
 
 def _bundled(found: Settings) -> set[str]:
-    """Port channels and their members, which the operator configures, also with our profile."""
+    """Port channels and their members, which the operator configures, even those with the
+    collection's profile.
+    """
     channel = f"{INTERFACE}Port-Channel"
     return {p[0] for p in found if p[0].startswith(channel) or p[1:] == (CHANNEL_GROUP,)}
 
 
 def _is_written_out(path: Path, new: set[str]) -> bool:
-    """Whether the line belongs to a new profile, of which defaults are typed too."""
+    """Whether the line belongs to a new profile, for which even defaults are typed."""
     return path[0] in new or (f"{PROFILE}{OWNED}" in new and path[0].startswith(TRAFFIC_CLASS))
 
 
 def is_object(path: Path) -> bool:
-    """Whether the path is a named object, not a line in it."""
+    """Whether the path denotes a named object, not a line in it."""
     return len(path) == 1 and path[0].startswith((PROFILE, MMU_PROFILE)) and path != MMU_APPLIED
 
 
@@ -169,7 +173,7 @@ def _repeats(path: Path, line: str, wanted: EosConfiguration) -> bool:
 
 
 def port_of(path: Path) -> str:
-    """The interface of a path; empty if none."""
+    """The interface in a path; empty if there is none."""
     return path[0][len(INTERFACE) :] if path[0].startswith(INTERFACE) else ""
 
 
@@ -198,7 +202,8 @@ def _top(items: Sequence[Item]) -> Iterator[str]:
         if item.path == (WATCHDOG_POLLING,) and item.found:
             # EOS caps it at half of the other times, which this change may shorten.
             yield undo(item.found)
-    # A map is reset by typing its default, which can be grouped, unlike `no`.
+    # A map is reset by typing its default, because such lines can be grouped, unlike those with
+    # `no`.
     yield from grouped(
         item.wanted or default_of(item.path) or undo(item.found or "") for item in items
     )
@@ -310,11 +315,11 @@ def _with_mtu(wanted: EosConfiguration, found: Settings) -> Settings:
 
 
 def _with_operators_buffers(wanted: EosConfiguration, found: Settings) -> EosConfiguration:
-    """Respect a buffer profile that the operator has applied, since a switch has only one.
+    """Respect a buffer profile applied by the operator, since a switch has only one.
 
-    A profile with at least the contract's headroom stays applied. Otherwise our profile takes over
-    its other lines, such as `ingress threshold`, the share of the free buffer that a lossless queue
-    may use.
+    A profile with at least the contract's headroom stays applied. Otherwise the collection's
+    profile takes over its other lines, such as `ingress threshold`, the share of the free buffer
+    that a lossless queue may use.
     """
     ours = f"{MMU_PROFILE}{OWNED}"
     needed = headroom_of(wanted.settings.get((ours, HEADROOM), ""))
@@ -361,7 +366,7 @@ def _part_of(path: Path) -> str:
 
 
 def _impact(items: Sequence[Item], wanted: EosConfiguration) -> Impact:
-    """Impact by rule: Arista documents the duration of none of these changes."""
+    """Impact by rule, as Arista documents no duration for these changes."""
     losses = []
     blocks = {item.path[0] for item in items}
     changing = {_part_of(item.path) for item in items}

@@ -47,7 +47,7 @@ from .settings import (
 )
 
 MAX_BITS_S = 1e15
-"""Of a port, in bit/s."""
+"""Speed of a port, in bit/s."""
 SESSION_PREFIX = "baremetal-"
 """Prefix of this collection's configuration sessions."""
 
@@ -63,11 +63,11 @@ class Present:
     neighbours: Optional[tuple[Mapping[str, Any], ...]]
     """`lldpNeighbors` of `show lldp neighbors`; None if LLDP is disabled."""
     unconfirmed: bool = False
-    """A change of this run waits for confirmation and is not saved yet."""
+    """Whether a change made by this run waits for confirmation and is not saved yet."""
     queue: str = ""
-    """One of QUEUES, from the configuration with all defaults; empty if not shown."""
+    """Keyword, one of QUEUES, from the configuration with all defaults; empty if not shown."""
     mapped: str = ""
-    """The same, in the map of traffic classes; empty if not shown."""
+    """Keyword in the map of traffic classes; empty if not shown."""
 
 
 def sessions(detail: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -77,9 +77,9 @@ def sessions(detail: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def session_with_timer(detail: Mapping[str, Any]) -> str:
-    """The session whose commit timer runs; empty if none.
+    """The session with a running commit timer; empty if there is none.
 
-    Up to EOS 4.31 it is a state of the session, from 4.32 on a separate key.
+    Up to EOS 4.31, this is a state of the session; from 4.32 on, it is a separate key.
     """
     name = detail.get("commitTimerSessionName")
     if name:
@@ -91,7 +91,7 @@ def session_with_timer(detail: Mapping[str, Any]) -> str:
 
 
 def abandoned_sessions(detail: Mapping[str, Any]) -> list[str]:
-    """Our sessions that are neither committed nor aborted: EOS allows only a few."""
+    """The collection's sessions that are neither committed nor aborted: EOS allows only a few."""
     return [
         name
         for name, state in sessions(detail).items()
@@ -228,7 +228,7 @@ class _Switch:
         action = self._settings.get((WATCHDOG_ACTION,), "errdisable").split()[-1]
         return PfcWatchdog(
             enabled=bool(timeout) and lines.get(WATCHDOG) != f"no {WATCHDOG}",
-            # By default EOS polls twice within the shorter time.
+            # By default, EOS polls twice within the shorter time.
             poll_ms=polling or min(timeout, recovery) // 2,
             detection_ms=timeout,
             restoration_ms=recovery,

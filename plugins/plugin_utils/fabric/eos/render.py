@@ -41,10 +41,10 @@ _ANY_PORT = "Ethernet1/1"
 @dataclass(frozen=True)
 class EosConfiguration:
     text: str
-    """As EOS would show it, for golden files."""
+    """The configuration as EOS would show it, for golden files."""
     settings: Settings
     ports: tuple[str, ...]
-    """Interfaces in the model."""
+    """The interfaces in the model."""
 
 
 def wanted(intent: SwitchIntent) -> EosConfiguration:
@@ -59,7 +59,7 @@ def wanted(intent: SwitchIntent) -> EosConfiguration:
 def with_queue(intent: SwitchIntent, word: str, mapped: str = "") -> EosConfiguration:
     """The configuration with the switch's keyword for queues.
 
-    `mapped`: the keyword in the map of traffic classes; empty: the same.
+    `mapped`: the keyword in the map of traffic classes; empty if it is the same.
     """
     counts, words = bool(intent.asic.options.get(ECN_COUNT)), (word, mapped or word)
     top, interface = _rendered(intent.fabric, words, _headroom_bytes(intent), counts)
@@ -129,7 +129,7 @@ def _check_watchdog(fabric: FabricIntent, path: Path, found: Findings) -> None:
 
 
 def _headroom_bytes(intent: SwitchIntent) -> Optional[int]:
-    """The largest headroom of any port, since EOS has one value per switch. None: left to EOS.
+    """The largest headroom of any port, since EOS has one value per switch. None leaves it to EOS.
 
     Set only if the inventory has rows for the speeds and cable lengths of all ports.
     """

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Parse the settings of a configuration that concern the contract, one line per setting.
 
-Desired and present configuration are parsed by the same code, so that the order of lines, the
-grouping of DSCPs and the format of numbers make no difference.
+Desired and current configuration are parsed by the same code, so the order of lines, the grouping
+of DSCPs and the format of numbers make no difference.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _WORDS = (
     THRESHOLD,
     CHANNEL_GROUP,
 )
-"""Subjects of lines, longer ones first; the rest of a line is the value."""
+"""Subjects of lines, longest first; the rest of a line is the value."""
 
 QUEUE = re.compile(r"(uc-|mc-)?tx-queue \d+$")
 _DSCP_MAP = re.compile(r"qos map dscp ([\d ,-]+) to traffic-class (\d+(?: drop-precedence \d+)?)$")
@@ -86,7 +86,7 @@ _RANGE = re.compile(r"(\d{1,3})(?:-(\d{1,3}))?")
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 
 MAX_LINE = 1000
-"""Longest line of a setting; longer lines do not concern QoS."""
+"""Maximum length of a setting's line; longer lines do not concern QoS."""
 
 UNITS = {"bytes": 1, "kbytes": 1000, "mbytes": 1_000_000}
 """Thresholds may also be in `segments`, whose size depends on the chip."""
@@ -163,7 +163,7 @@ def subject_of(text: str) -> str:
 
 
 class Threshold(NamedTuple):
-    """ECN marking of a queue. None: in another unit than bytes."""
+    """ECN marking of a queue; None if the unit is not bytes."""
 
     minimum_bytes: Optional[int]
     maximum_bytes: Optional[int]

@@ -39,7 +39,7 @@ SERVICE = HttpsService(
 PATH = "/command-api"
 
 SESSION_TIMEOUT_S = 120
-"""Limit for typing and committing a session of some hundred lines, or saving."""
+"""Time limit for typing and committing a session of a few hundred lines, or for saving."""
 
 
 class CommandError(SwitchError):
@@ -116,7 +116,7 @@ SAVE = "copy running-config startup-config"
 
 RETRY_S = 3
 PATIENCE_S = 90
-"""How long to retry a switch that does not answer, to keep or undo a change."""
+"""Time for which to retry a switch that does not answer, in order to confirm or undo a change."""
 
 
 class EosSwitch:
@@ -208,7 +208,7 @@ class EosSwitch:
         return "Nothing of it is in force."
 
     def patiently(self, act: Callable[[Eapi], None]) -> None:
-        """Call `act` with a new connection, and again while the switch does not answer."""
+        """Call `act` with a new connection, and repeat while the switch does not answer."""
         lost: Optional[Lost] = None
 
         def done() -> bool:
@@ -242,8 +242,9 @@ class EosApplied:
         self._switch.patiently(self._confirm)
 
     def _confirm(self, eapi: Eapi) -> None:
-        """Confirm. Repeatable after a lost answer: the switch may have kept or undone the
-        change."""
+        """Confirm the change. Can be repeated after a lost answer, as the switch may have kept or
+        undone the change.
+        """
         running, waits = _running(eapi), self._waits(eapi)
         if waits:
             self._proved = running
@@ -267,7 +268,7 @@ class EosApplied:
         return session_with_timer(sessions) == self._session
 
     def rollback(self) -> None:
-        """Abort a session that waits. A confirmed one stays in force, and may be unsaved."""
+        """Abort a session that waits. A confirmed one stays in force and may be unsaved."""
         self._switch.patiently(lambda eapi: _abort(eapi, self._session))
 
 
@@ -317,7 +318,7 @@ _MAP = re.compile(r"^qos map traffic-class [0-9, -]+ to ((?:uc-)?tx-queue) [0-9]
 
 
 _OURS = f"{PROFILE}{OWNED}\n"
-"""With this profile the map was typed too, so that its defaults need not be read."""
+"""With this profile the map was typed too, so its defaults need not be read."""
 
 
 def _queues(eapi: Eapi) -> str:

@@ -4,10 +4,10 @@
 Every value is set explicitly, because defaults differ between releases. None: the key must be
 absent. Keys are spelled as before release 5.15 (`tree.py`).
 
-The comparison covers explicitly configured values, not defaults, and the state of the chip as far
-as the switch reports it, because an apply can be accepted and only half carried out. Other settings
-are removed only if they contradict the contract: a second PFC priority, a share for an unused
-queue, another profile on a port of the model.
+The comparison covers explicitly configured values, not defaults, and the chip's state where the
+switch reports it, because an apply can be accepted but only half carried out. Other settings are
+removed only if they contradict the contract: a second PFC priority, a share for an unused queue,
+another profile on a port of the model.
 """
 
 from __future__ import annotations
@@ -59,8 +59,9 @@ MODE = "lossless"
 TRUST_DSCP = "l3"
 
 _SHARED_BY_ROCE = {0, 3}
-"""Traffic classes that get half of the bandwidth each, and ECN, when RoCE is enabled, unless
-configured otherwise."""
+"""Traffic classes that, with RoCE enabled, get half of the bandwidth each, and ECN, unless
+configured otherwise.
+"""
 
 BINDINGS = ("mapping", "remark", "egress-scheduler", "congestion-control", "pfc", "link-pause")
 """Profiles whose binding to a port would override the contract."""
@@ -145,7 +146,7 @@ def _shares(fabric: FabricIntent) -> Tree:
     """Scheduling by traffic class. bw-percent is removed from strict queues: it applies only to
     DWRR.
 
-    An unused queue that RoCE would give a share to is strict too, so that it has none.
+    An unused queue to which RoCE would give a share is made strict too, so that it has none.
     """
     idle = _SHARED_BY_ROCE - {queue.traffic_class for queue in fabric.queues}
     shares: Tree = {str(queue): {"mode": "strict", "bw-percent": None} for queue in sorted(idle)}
@@ -280,7 +281,9 @@ _WHOLE = (
 
 _WATCHED: Path = ("qos", "pfc-watchdog", "state")
 _PAUSED: Path = ("qos", "pfc", PROFILE, "switch-priority")
-"""Further priorities that the chip pauses are a difference too, even if they are not configured."""
+"""Other priorities that the chip pauses count as a difference too, even if they are not
+configured.
+"""
 
 _NOTHING_ELSE_THAN = {
     "rx": "enable",
@@ -333,7 +336,8 @@ def difference(intent: SwitchIntent, wanted: Tree, present: Present) -> Differen
     running: Tree = {"qos": present.running_qos, "interface": present.ports}
     roce = objects_at(uniform(present.filled_qos), "roce")
     if is_on(roce.get("enable")) and "cable-length" not in roce:
-        # With RoCE enabled a switch shows the key; some releases have only that of the PFC profile.
+        # With RoCE enabled, a switch shows the key; some releases only have that of the PFC
+        # profile.
         wanted = {**wanted, "qos": {**wanted["qos"], "roce": dict(wanted["qos"]["roce"])}}
         del wanted["qos"]["roce"]["cable-length"]
     values, found = _differing(intent, wanted, present.explicit, running)
@@ -384,9 +388,9 @@ def _differing(
 def _left(wanted: Tree, explicit: Tree, running: Tree) -> Iterator[Path]:
     """MTU and watchdog of ports that left the model.
 
-    NVUE does not mark ports as ours. A port counts as one that left if both settings have the
-    contract's values, its link is down, and it is in no bond: ports that an operator configured the
-    same way are unchanged while in use.
+    NVUE has no marks of ownership on ports. A port counts as one that left if both settings have
+    the contract's values, its link is down, and it is in no bond: ports that an operator configured
+    in the same way are not changed while in use.
     """
     ours, bonds = wanted["interface"], bonds_of(explicit)
     kept: Tree = next(iter(ours.values()), {})
@@ -400,7 +404,7 @@ def _left(wanted: Tree, explicit: Tree, running: Tree) -> Iterator[Path]:
 
 
 def bonds_of(explicit: Tree) -> dict[str, str]:
-    """Bonds by member."""
+    """Maps members to their bonds."""
     return {
         member: bond
         for bond, settings in explicit.get("interface", {}).items()
@@ -429,7 +433,7 @@ def _kept(intent: SwitchIntent, path: Path, value: Any, found: Any) -> bool:
 
 
 def _alike(intent: SwitchIntent, leaf: str, value: Any, found: Any) -> bool:
-    """Whether two values are equal, or one is rounded by the chip."""
+    """Whether two values are equal, apart from rounding by the chip."""
     if leaf in THRESHOLDS:
         asked, got = number(value), number(found)
         if asked is not None and got is not None and rounded(intent.asic, asked, got):
@@ -451,7 +455,9 @@ def _contradicts(intent: SwitchIntent, path: Path, value: Any, running: Tree) ->
 
 
 def _understood(leaf: str, value: Any, found: Any) -> bool:
-    """Whether a value has the form of a configuration. Some are for people: 1.43 MB, pcp,dscp."""
+    """Whether a value has the form used in configurations. Some are meant for people: 1.43 MB,
+    pcp,dscp.
+    """
     if isinstance(value, int):
         return number(found) is not None
     if is_switch(leaf, value):

@@ -25,7 +25,7 @@ from .tree import Tree, at, expanded, is_on, number, objects_at, uniform
 
 ROOT = "/nvue_v1/"
 PROFILE = "default-global"
-"""Applies to every port that is not bound to another profile."""
+"""Profile that applies to every port not bound to another one."""
 ACTION = "drop"
 """The only action of NVUE's PFC watchdog."""
 _WRITTEN = {"filled": "false"}
@@ -54,8 +54,9 @@ class Present:
     ports: Tree = field(default_factory=dict)
     """Operational state by interface."""
     startup: Optional[Tree] = None
-    """As `explicit`, for the startup configuration. None: unknown, or a change of this run is in
-    force and cannot be saved yet."""
+    """Like `explicit`, for the startup configuration. None if unknown, or if a change made by this
+    run is in force and cannot be saved yet.
+    """
 
     @property
     def release(self) -> tuple[int, ...]:
@@ -84,7 +85,9 @@ def read(https: Https, unconfirmed: bool = False) -> Present:
 def _get(
     https: Https, path: str, query: Optional[dict[str, str]] = None, *unknown: int
 ) -> Optional[Tree]:
-    """Get an object; None if refused with a status in `unknown`: the release does not have it."""
+    """Get an object; None if refused with a status in `unknown`, because the release does not have
+    it.
+    """
     try:
         answer = https.get(f"{ROOT}{path}", query)
     except Refused as error:
@@ -92,7 +95,7 @@ def _get(
             raise
         return None
     if answer is not None and not isinstance(answer, Mapping):
-        # Without the value: an answer may repeat what was sent, including credentials.
+        # The value is left out: an answer may repeat what was sent, including credentials.
         raise SwitchError(
             f"{https.where}: GET {ROOT}{path}: the answer is not an object. Is this NVUE?"
         )
@@ -129,7 +132,7 @@ def report(intent: SwitchIntent, present: Present) -> SwitchReport:
 
 
 _PROFILES = ("mapping", "egress-scheduler", "congestion-control", "pfc")
-"""Branches of qos with profiles that ports can be bound to."""
+"""Branches of `qos` with profiles to which ports can be bound."""
 
 
 class _Switch:
@@ -137,7 +140,7 @@ class _Switch:
         self._present = present
         self._qos = _in_force(present)
         self._known: dict[tuple[str, ...], dict[str, Any]] = {}
-        """Cache by profiles: most ports have the same."""
+        """Cache by profiles, as most ports have the same ones."""
 
     def port(self, name: str) -> PortReport:
         now = self._present.ports.get(name)
@@ -270,7 +273,7 @@ def _in_force(present: Present) -> Tree:
 
 
 def _in_hardware(ecn: Mapping[int, EcnReport], now: Tree) -> dict[int, EcnReport]:
-    """With thresholds as rounded by the chip, if it reports them."""
+    """The settings with thresholds as rounded by the chip, if it reports them."""
     result = dict(ecn)
     marked = expanded(at(now, "qos", "congestion-control", "traffic-class"))
     for tc, wanted in ecn.items():

@@ -33,18 +33,20 @@ SERVICE = HttpsService(
     "On the switch, nv show system api shows whether it is on and where it listens.",
 )
 CONFIRM = "confirm"
-"""In force, and waiting for confirmation."""
+"""It is in force and waits for confirmation."""
 UNCONFIRMED = "confirm_fail"
-"""Was in force until the switch undid it."""
+"""It was in force until the switch undid it."""
 SURE = "ays"
-"""Asks for confirmation although `auto-prompt` was sent."""
+"""It asks for confirmation although `auto-prompt` was sent."""
 YES = {"ays": "ays_yes"}
 
 FIRST_LOOK_S, LONGEST_PAUSE_S, BACKOFF = 0.1, 5.0, 1.6
 REACHABLE_AGAIN_S = 20
-"""Time in which a switch that reloads its web server answers again; after it, it is cut off."""
+"""Time within which a switch that reloads its web server answers again; after that, it counts as
+cut off.
+"""
 APPLY_LIMIT_S = 180
-"""Longest time until an apply is in force."""
+"""Maximum time until an apply is in force."""
 SAVE_LIMIT_S = 60
 NEWEST = 3
 """Number of earlier revisions to compare with the applied configuration."""
@@ -101,7 +103,9 @@ class NvueSwitch:
             return read(https, unconfirmed=self.own in waiting)
 
     def _refuse_waiting(self) -> set[str]:
-        """Return revisions that wait for confirmation. Raises SwitchError if one is not ours."""
+        """Return revisions that wait for confirmation. Raises SwitchError for one that is not the
+        collection's.
+        """
         asked = (CONFIRM, SURE)
         waiting = {
             name: details for name, details in self._all().items() if at(details, "state") in asked
@@ -118,7 +122,7 @@ class NvueSwitch:
         return set(waiting)
 
     def apply(self, difference: Difference, confirm_s: int) -> Applied:
-        self._refuse_waiting()  # again, since the switch was read
+        self._refuse_waiting()  # again, as time has passed since the switch was read
         if not difference.steps:
             self.save()
             return Saved()
@@ -247,7 +251,9 @@ class NvueSwitch:
         return state, _issues(found)
 
     def _is_in_force(self) -> bool:
-        """Whether the change of a revision that asks is in force: then it asks for confirmation."""
+        """Whether the change of a revision that asks is in force, so that it asks for
+        confirmation.
+        """
         if not self._confirms_by_ays:
             query = {"rev": "applied", "filled": "false"}
             self._confirms_by_ays = self._ask("GET", "", query) != self._before
@@ -301,7 +307,7 @@ class NvueApplied:
         self._earlier = earlier
         self._by_hand = f"nv config apply {shlex.quote(earlier)}"
         self._saved = False
-        """This run has saved the change."""
+        """Whether this run has saved the change."""
 
     def confirm(self) -> None:
         state, message = self._keep()
@@ -346,7 +352,7 @@ class NvueApplied:
         self._switch.own = ""
 
     def _refuse_newer(self) -> None:
-        """Raise SwitchError if going back would undo a later change of others."""
+        """Raise SwitchError if going back would undo someone else's later change."""
         newer = [name for name in self._switch.applied() if _age(name) > _age(self._revision)]
         if newer:
             raise SwitchError(
@@ -373,12 +379,12 @@ def _of(revision: str) -> str:
 
 
 def _age(name: str) -> tuple[int, str]:
-    """Sort key: numbers grow; names of older releases end in their time of creation."""
+    """Sort key: numbers increase; names in older releases end with their time of creation."""
     return (int(name), "") if name.isdecimal() else (-1, name.rpartition("/")[2])
 
 
 def _issues(revision: Any) -> str:
-    """The messages of a transition, in one line."""
+    """The messages of a transition as one line."""
     transition = objects_at(revision, "transition")
     issues = objects_at(transition, "issue").values()
     texts = [

@@ -63,14 +63,14 @@ def words(path: Path, value: Any = None) -> str:
 _MAX_RANGE = 4096
 """A longer range is part of one name, such as vx-10-4000010."""
 _MAX_NAMES = 1 << 18
-"""Names of one collection, since a few bytes can name thousands."""
+"""Maximum number of names in one collection, since a few bytes can denote thousands."""
 _MAX_PART = 64
-"""Length of a part with ranges; numbered objects of NVUE have shorter names."""
+"""Maximum length of a part with ranges; NVUE's numbered objects have shorter names."""
 _NUMBERS = re.compile(r"([0-9]+(?:-[0-9]+)*)")
 
 
 def names(key: str) -> list[str]:
-    """Every name that a key denotes: the key itself if it is no range."""
+    """Every name that a key denotes: the key itself if it is not a range."""
     found: list[str] = []
     before = ""
     for part in map(str.strip, key.split(",")):
@@ -135,7 +135,7 @@ def _merged(one: Any, other: Any) -> Any:
 _ON = ("on", "enable", "enabled", "true")
 _OFF = ("off", "disable", "disabled", "false")
 _SWITCHES = ("enable", "state", "ecn", "red", "rx", "tx")
-"""Leaves with the values on and off."""
+"""Leaves with the values `on` and `off`."""
 
 HAS_STATE = (5, 15)
 """First release with `qos roce state enabled` instead of `qos roce enable on`."""
@@ -161,7 +161,7 @@ def is_on(value: Any) -> bool:
 
 
 def is_switch(leaf: str, value: Any) -> bool:
-    """Whether a value is on or off, in any spelling."""
+    """Whether a value means on or off, in any spelling."""
     return leaf in _SWITCHES and str(value).lower() in (*_ON, *_OFF)
 
 
@@ -229,7 +229,7 @@ class Spelling:
         return path, value
 
     def tree(self, values: dict[Path, Any]) -> Tree:
-        """The object to send: it is merged, and null removes a key."""
+        """The object to send: it is merged, where null removes a key."""
         result: Tree = {}
         for path, value in values.items():
             put(result, *self.of(path, value))
@@ -240,6 +240,8 @@ _NEW_WORDS = {"enable": False, "disable": False, "enabled": True, "disabled": Tr
 
 
 def _renamed(values: Iterable[Any], otherwise: bool) -> bool:
-    """Whether a switch writes `enabled`, not `enable`, by the first value that shows it."""
+    """Whether a switch writes `enabled` rather than `enable`, according to the first value that
+    shows it.
+    """
     shown = (_NEW_WORDS[value] for value in map(str, values) if value in _NEW_WORDS)
     return next(shown, otherwise)

@@ -51,7 +51,7 @@ VIRTUAL = "vs"
 
 
 def check_chip(intent: SwitchIntent, present: Present) -> None:
-    """Raise SwitchError if the switch has another chip than the model says."""
+    """Raise SwitchError if the switch's chip is not the one in the model."""
     name, platform = intent.asic.name, present.metadata.get("platform", "")
     family = next((v for k, v in FAMILIES.items() if name.startswith(k)), "")
     actual = chip_of(platform)

@@ -124,7 +124,7 @@ class Present:
     neighbours: Optional[dict[str, Row]] = field(default_factory=dict)
     """LLDP neighbours by port; None if they could not be read."""
     units: tuple[str, ...] = ()
-    """Lines of `systemctl list-units` for our timers and services."""
+    """Lines of `systemctl list-units` for the collection's timers and services."""
     saved: Optional[Config] = None
     """The same tables in the saved configuration; None if not read."""
     unconfirmed: bool = False

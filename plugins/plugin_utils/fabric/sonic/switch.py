@@ -298,7 +298,7 @@ class SonicSwitch:
 
 
 def _unit(line: str) -> str:
-    """Our unit in a line of `systemctl list-units`; empty if none."""
+    """The collection's unit in a line of `systemctl list-units`; empty if there is none."""
     return next((word for word in line.split() if word.startswith(OURS)), "")
 
 

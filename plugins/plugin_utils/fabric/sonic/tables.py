@@ -143,7 +143,7 @@ MOST_POLL_MS = 1000
 @dataclass(frozen=True)
 class ContractTables:
     objects: Config
-    """Our objects, except buffer profiles, which differ between switches."""
+    """The collection's objects, except buffer profiles, which differ between switches."""
     qos: Fields
     """Fields of each port in PORT_QOS_MAP, without `pfc_to_pg_map`, which only some chips have."""
     queues: dict[int, Fields]

@@ -39,7 +39,7 @@ _TABLE_OF = {field: table for (_table, field), table in tables.REFERENCES.items(
 
 
 def target(intent: SwitchIntent, wanted: ContractTables, present: Present) -> tuple[Config, Config]:
-    """Return the desired tables with our unused objects, and without them.
+    """Return the desired tables with the collection's unused objects, and without them.
 
     Raises SwitchError if the switch cannot carry the contract.
     """
@@ -120,7 +120,7 @@ def _placed(
     in_place: Mapping[str, Collection[str]],
     config: Config,
 ) -> dict[str, dict[str, str]]:
-    """Add our objects, and return the name of each."""
+    """Add the collection's objects, and return the name of each."""
     return {
         table: {
             base: _place(table, base, content, config[table], in_place.get(table))
@@ -141,7 +141,9 @@ def _in_place(
 
 
 def _moves(wanted: ContractTables, config: Config, port: str) -> bool:
-    """Whether a port with our maps gets other lossless priorities, or another queue for them."""
+    """Whether a port with the collection's maps gets different lossless priorities, or a different
+    queue for them.
+    """
     row, queues = config.get("PORT_QOS_MAP", {}).get(port, {}), config.get("QUEUE", {})
     wants, has = ({*(each.get("pfc_enable") or "").split(",")} for each in (wanted.qos, row))
     marking = (number for number, fields in wanted.queues.items() if fields["wred_profile"])
@@ -194,7 +196,7 @@ def _without_unbound(names: dict[str, dict[str, str]], config: Config, before: C
 
 
 def _without_stale(names: dict[str, dict[str, str]], bound: Config, everything: Config) -> Config:
-    """Remove our unused objects, unless a row of the operator refers to them."""
+    """Remove the collection's unused objects, unless an operator's row refers to them."""
     used = {named[3:] for named in tables.references({**everything, **bound})}
     final: Config = {}
     for table, rows in bound.items():
@@ -214,7 +216,7 @@ def _without_stale(names: dict[str, dict[str, str]], bound: Config, everything: 
 
 
 def _set(row: Row, fields: Fields, names: dict[str, dict[str, str]]) -> None:
-    """Set fields; references to our objects use their actual names."""
+    """Set fields; references to the collection's objects use their actual names."""
     for field, value in fields.items():
         if value is None:
             row.pop(field, None)
@@ -321,7 +323,7 @@ def _check_watchdog(rows: Table, present: Present) -> None:
 
 
 def _leave_ports(intent: SwitchIntent, wanted: ContractTables, config: Config) -> None:
-    """Remove references to our objects from ports that left the model."""
+    """Remove references to the collection's objects from ports that left the model."""
     ours = {port.name for port in intent.ports}
     was_ours = {
         key
