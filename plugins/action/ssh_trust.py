@@ -108,8 +108,8 @@ class SigningSession:
             raise NotSignedError(
                 message(
                     "ssh_node_revoked",
-                    "{name} is in ssh_trust_revoke: nothing is signed for it. Reinstall {name},"
-                    " which gives it other keys, and take it off the list",
+                    "{name} is in ssh_trust_revoke: nothing is signed for it. Reinstall {name}, so"
+                    " that it gets new keys, and remove it from the list",
                     name=name,
                 )
             )

@@ -31,12 +31,12 @@ REGIONS = (
 )
 """Generated parts of a module, as in tools/generate_layers.py."""
 LIMITS = {
-    "plugins lines": 62_150,
+    "plugins lines": 62_600,
     "roles lines": 2_550,
-    "tests lines": 65_300,
+    "tests lines": 65_500,
     f"{BED} lines": 18_600,
     "utils files": 268,
-    "docs words": 35_000,
+    "docs words": 35_300,
 }
 """Slightly above the present figures. A change that needs more raises them itself. Lines of roles
 exclude generated files; lines of plugins include the generated lines that are shown separately."""
@@ -48,7 +48,7 @@ LIMITS_KB = {
     "mpi_job": 325,
     "nvidia_gpu": 372,
     "rdma_stack": 350,
-    "roce_rails": 350,
+    "roce_rails": 352,
 }
 """Modules that share code with other layers: package managers, hardware, rails, firewalls."""
 PAYLOADS = """

@@ -362,7 +362,7 @@ def _present(found: Gpus, slot: GpuSlot) -> GpuResult:
         return bad(goal, "not on the bus", "no GPU at this address of the PCI bus", remedy)
     if smi.error and slot.pci not in smi.unreachable:
         others = ", ".join(smi.unreachable)
-        return aside(goal, f"nvidia-smi failed at another GPU: see {PRESENT} of {others}")
+        return aside(goal, f"nvidia-smi failed on another GPU: see {PRESENT} of {others}")
     words = smi.unreachable.get(slot.pci) or "it does not list it"
     if function.driver not in ("", None, "nvidia"):
         words = f"it is bound to {function.driver}"

@@ -157,7 +157,7 @@ class NoVirtualFunctions(NicSetting):
             uses = "; ".join(f"{each.pci}: {', '.join(each.holders)}" for each in held)
             return (
                 f"virtual functions of {self.pci} cannot be removed, nor does {ALLOW} allow it: "
-                f"{uses}. Terminate the users, then run again."
+                f"{uses}. Stop these processes, then run again."
             )
         if used and not self._remove_in_use:
             uses = "; ".join(f"{each.pci}: {', '.join(each.users)}" for each in used)
