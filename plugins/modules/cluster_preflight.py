@@ -35,7 +35,7 @@ options: # generated from layers/preflight.yml by tools/generate_layers.py
     description: GPUs of this host, from the variable C(cluster_gpus).
   read: {type: str, description: Name of the variable registered on the hosts.}
   management: {type: dict, default: {}, description: From the variable C(cluster_management).}
-  clock: {type: float, description: The controller's time}
+  clock: {type: float, description: 'The controller''s time, in seconds.'}
   hardware_root:
     type: path
     default: /

@@ -72,8 +72,12 @@ options: # generated from layers/gpu.yml by tools/generate_layers.py
     description: Thresholds for the state of every GPU. Unset values default to published ones
       (docs/gpu.md).
     suboptions:
-      product: {type: str, description: Required product name. If unset}
-      vbios: {type: str, description: Required VBIOS version. If unset}
+      product:
+        type: str
+        description: Required product name. If unset, all GPUs of a node must have the same one.
+      vbios:
+        type: str
+        description: Required VBIOS version. If unset, all GPUs of a node must have the same one.
       fabric: {type: bool, description: Whether NVSwitches connect the GPUs.}
       nvlinks: {type: int, description: Number of active NVLinks of each GPU.}
       mig: {type: bool, description: Whether GPUs may be in MIG mode.}

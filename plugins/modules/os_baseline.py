@@ -52,7 +52,7 @@ options: # generated from layers/os.yml by tools/generate_layers.py
         required: true
         description: Page size. Pages of 1 GiB are also requested on the kernel command line.
       count: {type: int, required: true, description: Number of pages.}
-      node: {type: int, description: NUMA node. If unset}
+      node: {type: int, description: 'NUMA node. If unset, the pages are spread over all nodes.'}
   transparent_hugepages:
     type: str
     choices: [keep, always, madvise, never]

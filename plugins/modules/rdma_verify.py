@@ -132,7 +132,8 @@ options: # generated from layers/verbs.yml by tools/generate_layers.py
         type: float
         description: Temperature of the module. Defaults to its own limit (hwmon, C(mlxlink -m)).
       power_margin_db:
-        {type: float, description: Accepted excess of optical power beyond the module's own limits}
+        type: float
+        description: Accepted excess of optical power beyond the module's own limits, in dB.
   install:
     type: bool
     default: false

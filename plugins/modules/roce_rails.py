@@ -130,7 +130,8 @@ options: # generated from layers/rails.yml by tools/generate_layers.py
         type: float
         description: Temperature of the module. Defaults to its own limit (hwmon, C(mlxlink -m)).
       power_margin_db:
-        {type: float, description: Accepted excess of optical power beyond the module's own limits}
+        type: float
+        description: Accepted excess of optical power beyond the module's own limits, in dB.
   gpus:
     type: list
     elements: dict

@@ -68,7 +68,10 @@ options: # generated from layers/ssh.yml by tools/generate_layers.py
   issued: {type: dict, default: {}, description: Records of the journal. Set by the action plugin.}
   certificates:
     {type: dict, default: {}, description: Newly signed certificates. Set by the action plugin.}
-  now: {type: int, default: 0, description: The controller's time}
+  now:
+    type: int
+    default: 0
+    description: The controller's time, in seconds. Set by the action plugin.
   refused_keys:
     type: list
     elements: str

@@ -49,6 +49,29 @@ def options() -> list[tuple[str, str]]:
     ]
 
 
+def keys(options: dict[str, Any] | None) -> set[str]:
+    """Every key below options and their suboptions."""
+    entries = [option for option in (options or {}).values() if isinstance(option, dict)]
+    below = [keys(option.get("suboptions", {})) for option in entries]
+    return set().union(*entries, *below)
+
+
+def test_options_have_only_keys_of_the_readme() -> None:
+    """A comma in an unquoted text within braces would make its rest a key."""
+    page = (ROOT / "layers/README.md").read_text(encoding="utf-8")
+    known = {
+        key
+        for row in re.findall(r"^\| (`.*?) \|", page.partition("## An option")[2], re.MULTILINE)
+        for key in re.findall(r"`(\w+)`", row)
+    }
+    shared = yaml.safe_load((ROOT / "layers/shared.yml").read_text(encoding="utf-8"))
+    declared = [shared, *(layer.get("options", {}) for layer in DECLARED.values())]
+    declared += [
+        module for layer in DECLARED.values() for module in layer.get("modules", {}).values()
+    ]
+    assert set().union(*map(keys, declared)) - known == {"of"}
+
+
 def test_every_option_is_used_outside_its_declaration() -> None:
     hand_written = [
         *(ROOT / "roles").glob("*/tasks/*.yml"),
