@@ -392,7 +392,8 @@ NODE_FAULTS = [
         "ssh",
         "ssh_client",
         FIRST,
-        f"printf 'Host *\\n StrictHostKeyChecking no\\n' >{SSH_CLIENT}",  # the fault
+        # The fault that verify must find; `undo` takes it back.
+        f"printf 'Host *\\n StrictHostKeyChecking no\\n' >{SSH_CLIENT}",
         undo=f"rm {SSH_CLIENT}",
     ),
     Fault(

@@ -417,6 +417,7 @@ def test_the_lock_is_of_a_process_that_lives(tmp_path):
     state = tmp_path / "state"
     guards.take(state, 70, tmp_path)
     guards.take(state, 70, tmp_path)
+    assert state.stat().st_mode & 0o777 == 0o700  # another user could hold the lock otherwise
     with pytest.raises(guards.LockedError, match="process 70"):
         guards.take(state, 71, tmp_path)
     stat = tmp_path / "proc/70/stat"

@@ -8,6 +8,7 @@ distribution and state are known; `check` refuses a host for which the controlle
 from __future__ import annotations
 
 import zipfile
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -144,7 +145,7 @@ class FromDistribution:
 
 
 @dataclass(frozen=True)
-class _Unpacked:
+class _Unpacked(ABC):
     """An MPI below one prefix that also contains mpi4py from a wheel."""
 
     host: Installation
@@ -199,8 +200,9 @@ class _Unpacked:
             items.append(Unpack(self.python_directory, file=str(self.mpi4py_wheel)))
         return items
 
+    @abstractmethod
     def _archive(self) -> Unpack:
-        raise NotImplementedError
+        """The archive of this MPI, and the directory it is unpacked into."""
 
 
 @dataclass(frozen=True)
