@@ -191,16 +191,6 @@ NODE_FAULTS = [
         f"sed -i s/hard/soft/ {UNITS}/mnt-checkpoints.mount",
     ),
     Fault(
-        "a drop-in changes a mount unit",
-        "storage",
-        "storage_drop_in",
-        FOURTH,
-        f"mkdir {UNITS}/mnt-checkpoints.mount.d && "
-        f"printf '[Mount]\\nOptions=soft\\n' >{UNITS}/mnt-checkpoints.mount.d/site.conf && "
-        "systemctl daemon-reload",
-        undo=f"rm -r {UNITS}/mnt-checkpoints.mount.d",
-    ),
-    Fault(
         "the automount unit is disabled",
         "storage",
         "storage_automount",

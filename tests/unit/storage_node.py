@@ -205,8 +205,6 @@ class StorageNode(StorageHost):
         return self.loaded.get(unit)
 
     def _show(self, words: list[str]) -> tuple[int, str]:
-        if "DropInPaths" in words:
-            return 0, "\n\n".join(map(self._drop_ins, words[words.index("--") + 1 :]))
         unit = words[2]
         text = self._text(unit)
         path = self.root / "etc/systemd/system" / unit
@@ -220,14 +218,6 @@ class StorageNode(StorageHost):
         }
         keys = [after for word, after in zip(words, words[1:]) if word == "-p"]
         return 0, "".join(f"{key}={values[key]}\n" for key in keys)
-
-    def _drop_ins(self, unit: str) -> str:
-        """systemd quotes names with a backslash."""
-        paths = sorted((self.root / "etc/systemd/system" / f"{unit}.d").glob("*.conf"))
-        names = [f"/{path.relative_to(self.root)}" for path in paths]
-        escaped = [name.replace("\\", "\\\\") for name in names]
-        quoted = [f'"{e}"' if e != name else name for e, name in zip(escaped, names)]
-        return f"DropInPaths={' '.join(quoted)}"
 
     def _is_active(self, unit: str) -> bool:
         text = self._text(unit) or ""

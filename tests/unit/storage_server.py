@@ -54,7 +54,6 @@ class ServerHost(StorageHost):
         super().__init__(root, container)
         self.etab: list[str] = []
         self.units: dict[str, str] = {}
-        self.drop_ins = ""
         self.accounts: dict[str, dict[str, str]] = {"passwd": {}, "group": {}}
         self.blkid: Optional[tuple[int, str]] = None
         self.before_mkfs = lambda: None
@@ -154,8 +153,6 @@ class ServerHost(StorageHost):
     def _systemctl(self, words: list[str]) -> tuple[int, str]:
         verb, unit = words[1], words[-1]
         enabled, active = self.units.get(unit, ", inactive").split(", ")
-        if "DropInPaths" in words:
-            return 0, f"DropInPaths={self.drop_ins}\n"
         if verb == "show":
             enabled, active = self.units.get(words[2], ", inactive").split(", ")
             return 0, f"UnitFileState={enabled}\nActiveState={active}\n"

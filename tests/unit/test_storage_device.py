@@ -58,15 +58,6 @@ def test_a_blank_device_is_formatted_once(host: ServerHost, kind: str) -> None:
     assert made(host) == 1 and disk.read_bytes() == before
 
 
-def test_a_drop_in_of_the_device_unit_is_reported(host: ServerHost) -> None:
-    host.disk()
-    host.settle(BLANK)
-    host.drop_ins = "/run/systemd/system/srv-checkpoints.mount.d/x.conf"
-    host.write(host.drop_ins.lstrip("/"), "[Mount]\nOptions=noatime\n")
-    check = found(host.settle(BLANK, check_mode=True), "storage_drop_in")["/srv/checkpoints"]
-    assert (check.status, check.found) == ("failed", [f"{host.drop_ins}: Options=noatime"])
-
-
 def test_check_mode_shows_the_plan(host: ServerHost) -> None:
     disk = host.disk()
     checked = host.settle(BLANK, check_mode=True)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +42,6 @@ from tests.unit.storage_node import (
 )
 
 POINT = "/mnt/checkpoints"
-USER = pwd.getpwuid(os.getuid()).pw_name
 MOUNT, AUTO = "mnt-checkpoints.mount", "mnt-checkpoints.automount"
 UNITS = "etc/systemd/system"
 HAND = "hard,vers=4.2,proto=tcp,nconnect=8,port=2049,timeo=600,retrans=2"
@@ -127,20 +125,6 @@ def test_a_dead_server_is_reported_in_time(node):
     assert "did not respond within 60 s" in checks[POINT].reason
     assert "Connection refused" in checks[POINT].reason
     assert found(outcome, "storage_automount")[POINT].status == OK
-
-
-def test_a_slow_unmount_continues(node):
-    node.settle(filesystem())
-    real = node.run
-
-    def slow(argv, **named):
-        if list(argv[:2]) == ["systemctl", "stop"]:
-            raise NoAnswerError("systemctl stop", 60)
-        return real(argv, **named)
-
-    node.run = slow
-    (error,) = node.settle(filesystem(source="storage02:/srv/new")).errors
-    assert "systemd continues" in error and "as it was" not in error
 
 
 @pytest.mark.parametrize("armed_only", [False, True])
@@ -228,25 +212,11 @@ def test_a_differing_idle_mount_is_replaced(node, flags, options, found_):
     node.write("proc/self/mountinfo", table.replace(f",{old}", f",{options or old}"))
     node.remount(POINT, *flags.split(","))
     node.process(40, "python3", cwd=POINT)
-    assert "python3 (pid 40" in refused(node, filesystem())
+    assert "python3 (40)" in refused(node, filesystem())
     (node.root / "proc/40/cwd").unlink()
     plan = node.settle(filesystem(), check_mode=True)
     assert found(plan, "storage_options")[POINT].found == found_
     assert statuses(node.settle(filesystem())) == {OK}
-
-
-@pytest.mark.parametrize("unit", [MOUNT, AUTO, r"mnt-a\x2db.mount"])
-def test_relevant_lines_of_drop_ins_are_reported(node, unit):
-    name = "checkpoints" if unit in (MOUNT, AUTO) else "a-b"
-    node.settle(filesystem(name))
-    path = f"{UNITS}/{unit}.d/override.conf"
-    node.write(path, "[Unit]\nAfter=my.service\n[Mount]\n# Options=hard\n")
-    assert statuses(node.settle(filesystem(name))) == {OK}
-    node.write(path, "[Unit]\nAfter=my.service\n[Mount]\n# Options=hard\nOptions=soft\n")
-    for check_mode in (True, False):
-        outcome = node.settle(filesystem(name), check_mode=check_mode)
-        check = found(outcome, "storage_drop_in")[f"/mnt/{name}"]
-        assert (check.status, check.found) == (FAILED, [f"/{path}: Options=soft"])
 
 
 def test_a_disk_set_read_only_is_not_remounted(node):
@@ -256,38 +226,39 @@ def test_a_disk_set_read_only_is_not_remounted(node):
     assert not node.settle(served(), host="storage01", groups=["storage"]).changed
 
 
-def test_a_failed_unmount_is_repaired_by_the_next_run(node):
+@pytest.mark.parametrize(
+    "error", [CommandError("umount: target is busy"), NoAnswerError("systemctl stop", 60)]
+)
+def test_a_failed_unmount_is_repaired_by_the_next_run(node, error):
     node.settle(filesystem(options=("noexec",)))
     real = node.run
 
-    def busy(argv, **named):
+    def fails(argv, **named):
         if list(argv[:2]) == ["systemctl", "stop"]:
-            raise CommandError("umount: target is busy")
+            raise error
         return real(argv, **named)
 
-    node.run = busy
-    assert "target is busy" in node.settle(filesystem()).errors[0]
-    assert "noexec" in node.read(f"etc/systemd/system/{MOUNT}")
+    node.run = fails
+    (line,) = node.settle(filesystem()).errors
+    assert str(error) in line
+    assert ("systemd continues" in line) == isinstance(error, NoAnswerError)
+    assert "noexec" in node.read(f"{UNITS}/{MOUNT}")
     node.run = real
     outcome = node.settle(filesystem())
     assert outcome.changed and statuses(outcome) == {OK}
     assert "noexec" not in node.running(POINT).flags
-    assert "noexec" not in node.read(f"etc/systemd/system/{MOUNT}")
+    assert "noexec" not in node.read(f"{UNITS}/{MOUNT}")
 
 
-def test_a_busy_mount_is_refused_with_its_processes(node):
+def test_a_busy_mount_is_refused_with_its_users(node):
     node.settle(filesystem())
     node.process(40, "python3", cwd=f"{POINT}/run1")
     node.process(41, "vim", swap=f"{POINT}/notes")
     node.process(42, "sleep", cwd="/mnt/checkpoints2")
     text = refused(node, filesystem(source="storage02:/srv/new"))
-    assert f"python3 (pid 40, {USER}, cwd), vim (pid 41, {USER}, file)" in text
+    assert "python3 (40), vim (41)" in text
     assert "sleep" not in text and "storage02:/srv/new" in text
     assert node.running(POINT).source == "storage01:/srv/checkpoints"
-
-
-def test_inner_mounts_prevent_unmounting(node):
-    node.settle(filesystem())
     node.mount(f"{POINT}/inner", "tmpfs", "tmpfs")
     assert f"{POINT}/inner" in refused(node, filesystem(source="storage02:/srv/new"))
 
@@ -305,8 +276,7 @@ def test_a_manual_mount_is_taken_over(node):
 def test_a_non_empty_directory_is_refused(node):
     for name in ("a", "b", "c d"):
         node.write(f"mnt/checkpoints/{name}", "")
-    text = refused(node, filesystem())
-    assert "contains a, b, c d," in text
+    assert "contains a, b, c d," in refused(node, filesystem())
 
 
 def test_a_file_as_mount_point_is_refused(node):
@@ -319,20 +289,18 @@ def test_a_file_as_mount_point_is_refused(node):
 def test_an_entry_of_fstab_is_refused_with_its_line(node, where):
     line = f"nas:/x {where} nfs defaults 0 0"
     node.write("etc/fstab", f"{node.read('etc/fstab')}{line}\n")
-    text = refused(node, filesystem())
-    assert f"/etc/fstab:4: {line}" in text
+    assert f"/etc/fstab:4: {line}" in refused(node, filesystem())
 
 
-@pytest.mark.parametrize("unit", [MOUNT, AUTO])
-def test_a_foreign_unit_is_refused_with_its_file(node, unit):
-    node.write(f"{UNITS}/{unit}", "[Mount]\nWhat=nas:/x\n")
+@pytest.mark.parametrize(
+    ("unit", "target"), [(MOUNT, ""), (AUTO, ""), (AUTO, "/dev/null"), (AUTO, "/nowhere/x")]
+)
+def test_a_foreign_unit_is_refused_with_its_file(node, unit, target):
+    if target:
+        node.link(f"{UNITS}/{unit}", target)
+    else:
+        node.write(f"{UNITS}/{unit}", "[Mount]\nWhat=nas:/x\n")
     assert f"/{UNITS}/{unit}" in refused(node, filesystem())
-
-
-@pytest.mark.parametrize("target", ["/dev/null", "/nowhere/x.automount"])
-def test_a_masked_or_linked_unit_is_refused(node, target):
-    node.link(f"{UNITS}/{AUTO}", target)
-    assert AUTO in refused(node, filesystem())
 
 
 def test_a_mounted_local_disk_is_refused(node):
@@ -402,18 +370,6 @@ def test_the_serving_host_gets_a_bind_mount(node):
     assert node.running(POINT) is not None, "it is mounted at boot"
 
 
-def test_a_client_becomes_the_server_and_back(node):
-    node.settle(served(host="storage09"), host="storage01", groups=["storage"])
-    assert node.running(POINT).kind == "nfs4"
-    outcome = node.settle(served(), host="storage01", groups=["storage"])
-    assert statuses(outcome) == {OK} and node.running(POINT).kind == "ext4"
-    wants = node.root / UNITS / "remote-fs.target.wants"
-    assert [path.name for path in wants.iterdir()] == [MOUNT]
-    outcome = node.settle(served(host="storage09"), host="storage01", groups=["storage"])
-    assert statuses(outcome) == {OK} and node.running(POINT).kind == "nfs4"
-    assert [path.name for path in wants.iterdir()] == [AUTO], "a mount would hold up the boot"
-
-
 def test_a_directory_served_at_its_mount_point(node):
     here = served(source=f"storage01:{POINT}")
     outcome = node.settle(here, host="storage01", groups=["storage"])
@@ -469,7 +425,7 @@ def test_device_and_bind_mount_in_one_run(node: StorageNode) -> None:
 def test_a_busy_bind_mount_is_refused(node: StorageNode) -> None:
     node.settle(served(), **HERE)
     node.process(4711, "train.py", cwd=f"{POINT}/run-7")
-    with pytest.raises(PlanError, match=r"train\.py \(pid 4711, \w+, cwd\)"):
+    with pytest.raises(PlanError, match=r"train\.py \(4711\)"):
         with_disk(node)
     table = node.read("proc/self/mountinfo")
     assert "259:1" not in table and table.startswith(ROOT_MOUNT)

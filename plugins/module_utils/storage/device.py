@@ -215,13 +215,12 @@ class Device:
             return Verdict([Check(CHECK, wanted, "unknown", FAILED, self.directory, str(error))])
         at = on(read_mounts(node.root), self.directory)
         state = systemd.state(node, self.unit)
-        over = mounts.drop_ins(node, self.directory, [self.unit])
         if at is not None and at.device == number and state == ENABLED:
-            return Verdict([Check(CHECK, wanted, wanted, OK, self.directory), *over])
+            return Verdict([Check(CHECK, wanted, wanted, OK, self.directory)])
         actual = f"{at.source} mounted there" if at else "nothing mounted there"
         reason = f"its unit {self.unit} is {state}: see journalctl -b -u {self.unit}"
         status = differs(node.check_mode)
-        return Verdict([Check(CHECK, wanted, actual, status, self.directory, reason), *over])
+        return Verdict([Check(CHECK, wanted, actual, status, self.directory, reason)])
 
     def _place(self, node: Node, contents: Contents) -> None:
         """Raise PlanError if the directory or the device is already in use."""

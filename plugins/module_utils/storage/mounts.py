@@ -10,9 +10,7 @@ by which it was mounted. A mount that differs is unmounted, and mounted again by
 from __future__ import annotations
 
 import posixpath
-import pwd
-import shlex
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Optional
@@ -30,22 +28,18 @@ from . import units
 from .file_system import NFS
 from .units import AUTOMOUNT, ENABLED, MOUNT, OF_CLIENT, OF_DEVICE, WantedMount
 
-UNIT, AUTO, MOUNTED, OPTIONS, LEFT, ABSENT, DROP_IN = (
+UNIT, AUTO, MOUNTED, OPTIONS, LEFT, ABSENT = (
     "storage_unit", "storage_automount", "storage_mount",
-    "storage_options", "storage_leftover", "storage_absent", "storage_drop_in",
+    "storage_options", "storage_leftover", "storage_absent",
 )  # fmt: skip
 NOTHING = "not mounted"
 FSTAB = "etc/fstab"
 MAX_LISTED = 8
-_JOURNAL_LINES = 3
-_MOUNTING = ("[Mount]", "[Automount]")
 
 
 @dataclass
 class Mounts:
-    """The mounts of this host.
-
-    `absent`: mount points, and directories of devices, whose units are removed unless they are
+    """`absent`: mount points, and directories of devices, whose units are removed unless they are
     wanted as well. `wait` runs commands that may wait for a server, for at most `wait_s`.
     `devices`: directories with a device, which another part mounts.
     """
@@ -55,8 +49,6 @@ class Mounts:
     wait: Runner
     wait_s: int
     devices: Sequence[str] = ()
-
-    # Planning
 
     def plan(self, node: Node) -> Plan:
         mounts = table.read(node.root)
@@ -70,9 +62,6 @@ class Mounts:
                 refuse(node, desired, mounts)
                 own = self._files(node, desired)
                 runs = None if node.container else table.on(mounts, desired.point)
-                if desired.is_bind:
-                    # A file system that was formerly mounted from another host had one.
-                    away += self._take_away(node, desired.point, [AUTOMOUNT], runs)
                 reason = "" if runs is None else _why_unmounted(node, desired, runs, mounts)
                 if runs is not None and reason:
                     _refuse_busy(node, desired.point, f"{runs.text}: {reason}", mounts)
@@ -89,7 +78,7 @@ class Mounts:
         for point in self._absent():
             try:
                 runs = None if node.container else table.on(mounts, point)
-                steps = self._take_away(node, point, [AUTOMOUNT, MOUNT], runs)
+                steps = self._take_away(node, point, runs)
                 if steps and runs is not None:
                     _refuse_busy(node, point, "named in shared_storage_absent", mounts)
                 away += steps
@@ -120,21 +109,17 @@ class Mounts:
             # Done immediately, or an access would mount with the old unit.
             systemd.control(node, "daemon-reload")
 
-        after = (
-            f"{desired.source} {','.join(desired.options)} (unmounted, then mounted by its unit)"
-        )
+        after = f"{desired.source} {','.join(desired.options)}"
         step = Step(desired.point, runs.text, after, act)
         return replace(step, shown=[*diffs(files), step.diff()])
 
-    def _take_away(
-        self, node: Node, point: str, kinds: Sequence[str], runs: Optional[Mount]
-    ) -> list[Step]:
+    def _take_away(self, node: Node, point: str, runs: Optional[Mount]) -> list[Step]:
         """Remove units, with their files last, as systemd can only disable units that it can read.
 
         The mount is stopped before its automount point, because stopping that detaches the mount
         even if it is busy.
         """
-        names = [units.unit_name(point, kind) for kind in kinds]
+        names = [units.unit_name(point, kind) for kind in (AUTOMOUNT, MOUNT)]
         present = [name for name in names if is_ours(node.read(units.path_of(name)))]
         if not present:
             return []
@@ -162,12 +147,9 @@ class Mounts:
         try:
             self.wait(["systemctl", "stop", unit])
         except NoAnswerError as error:
-            raise StepError(
-                f"{error}. systemd continues (systemctl list-jobs) for TimeoutSec= of the unit: "
-                "run again when the server responds, or reboot the node"
-            ) from error
+            raise StepError(f"{error}; systemd continues: run again when it has ended") from error
         except CommandError as error:
-            raise StepError(f"{error}. It remains mounted; see journalctl -u '{unit}'") from error
+            raise StepError(f"{error}. See journalctl -u '{unit}'") from error
 
     def _reload(self, node: Node, files: Sequence[FilePlan]) -> list[Step]:
         changed = [planned.path.name for planned in files if planned.changed]
@@ -191,14 +173,6 @@ class Mounts:
             if runs != wanted:
                 act = partial(self._enable, node, desired.at_boot)
                 steps.append(Step(desired.at_boot, runs, wanted, act))
-            if not desired.is_bind and systemd.state(node, desired.mount_unit).startswith(
-                "enabled,"
-            ):
-                # A former bind mount, now from another host, would delay the boot.
-                disable = node.doing("systemctl", "disable", desired.mount_unit)
-                steps.append(
-                    Step(desired.mount_unit, "enabled", "mounted at first access", disable)
-                )
         return steps
 
     def _enable(self, node: Node, unit: str) -> None:
@@ -208,15 +182,12 @@ class Mounts:
         except CommandError as error:
             raise StepError(f"{error}{_journal(node, unit)}") from error
 
-    # Reading back
-
     def verify(self, node: Node) -> Verdict:
         errors = {} if node.container else self._trigger_mounts(node)
         mounts = table.read(node.root)
         checks = []
         for desired in self.wanted:
             checks.append(_at_boot(node, desired))
-            checks += drop_ins(node, desired.point, desired.texts())
             checks += _running(node, desired, mounts, errors.get(desired.point, ""))
         absent = self._absent()
         checks += [_gone(node, point, mounts) for point in absent]
@@ -312,29 +283,21 @@ def _running(node: Node, desired: WantedMount, mounts: Sequence[Mount], error: s
     same = desired.is_source(runs, mounts)
     actual = desired.source if same else runs.text
     checks = [Check(MOUNTED, desired.source, actual, OK if same else status, desired.point)]
-    wrong = differences(node, desired, runs)
-    if not wrong:
-        return [*checks, Check(OPTIONS, options, options, OK, desired.point)]
-    reason = ""
-    if any(word.startswith("proto=") for word in wrong):
-        reason = (
-            "is the same server mounted by another address or transport? From version 4.1 on the "
-            "kernel reuses existing connections: set another nfs.version for one of them"
-        )
-    return [*checks, Check(OPTIONS, options, ", ".join(wrong), status, desired.point, reason)]
+    wrong = ", ".join(differences(node, desired, runs))
+    status = status if wrong else OK
+    return [*checks, Check(OPTIONS, options, wrong or options, status, desired.point)]
 
 
 def _gone(node: Node, point: str, mounts: Sequence[Mount]) -> Check:
     """Check that a mount point has no mount or unit of this layer."""
     paths = [units.path_of(units.unit_name(point, kind)) for kind in (AUTOMOUNT, MOUNT)]
-    left = [path for path in paths if is_ours(node.read(path))]
+    left = [f"/{path}" for path in paths if is_ours(node.read(path))]
     runs = None if node.container else table.on(mounts, point)
-    if left:
-        return Check(ABSENT, "absent", f"/{left[0]}", differs(node.check_mode), point)
-    if runs is not None and HEADER not in (node.read(paths[1]) or ""):
+    if runs is not None and not left:
         reason = "it was not mounted by this collection, and is not changed"
         return Check(ABSENT, "absent", runs.text, FAILED, point, reason)
-    return Check(ABSENT, "absent", "absent", OK, point)
+    actual = left[0] if left else "absent"
+    return compare(ABSENT, "absent", actual, subject=point, check_mode=node.check_mode)
 
 
 def _at_boot(node: Node, desired: WantedMount) -> Check:
@@ -346,21 +309,6 @@ def _at_boot(node: Node, desired: WantedMount) -> Check:
     return compare(name, wanted, actual, subject=desired.point, check_mode=node.check_mode)
 
 
-def drop_ins(node: Node, point: str, names: Collection[str]) -> list[Check]:
-    """Lines of drop-ins that change how systemd mounts these units."""
-    key, listed = "DropInPaths", []
-    text = node.look(["systemctl", "show", "-p", key, "--", *names]).stdout
-    # systemd quotes names with a backslash.
-    for path in dict.fromkeys(shlex.split(text.replace(f"{key}=", " "))):
-        section = ""
-        for line in map(str.strip, (node.read(path) or "").split("\n")):
-            section = line if line.startswith("[") else section
-            if section in _MOUNTING and "=" in line and not line.startswith(("#", ";")):
-                listed.append(f"{path}: {line}")
-    reason = f"remove them, systemctl daemon-reload, and umount {point} when it is not in use"
-    return [Check(DROP_IN, [], listed, FAILED, point, reason)] if listed else []
-
-
 def _leftovers(node: Node, known: Collection[str]) -> list[Check]:
     """Mounts of this layer that are no longer desired, but not declared absent."""
     checks = []
@@ -370,13 +318,11 @@ def _leftovers(node: Node, known: Collection[str]) -> list[Check]:
         point = units.value_of(text, "Where")
         if is_ours(text) and point not in known:
             reason = (
-                "its file system left cluster_filesystems, or this host left its hosts. Restore "
-                f'it, or unmount it with -e \'{{"shared_storage_absent": ["{point}"]}}\' and '
-                "--limit to these hosts"
+                "its file system left the model, or this host left its hosts: unmount it with "
+                f'-e \'{{"shared_storage_absent": ["{point}"]}}\' and --limit to these hosts'
             )
-            checks.append(
-                Check(LEFT, "a file system of this host", f"/{name}", FAILED, point, reason)
-            )
+            wanted = "a file system of this host"
+            checks.append(Check(LEFT, wanted, f"/{name}", FAILED, point, reason))
     return checks
 
 
@@ -392,7 +338,7 @@ def _needs_reload(node: Node, unit: str) -> bool:
 
 def _journal(node: Node, unit: str) -> str:
     """Output of the mount program, which systemctl does not show."""
-    argv = ["journalctl", "-q", "-o", "cat", "--no-pager", "-n", str(_JOURNAL_LINES), "-u", unit]
+    argv = ["journalctl", "-q", "-o", "cat", "--no-pager", "-n", "3", "-u", unit]
     try:
         lines = node.look(argv, check=False).stdout.strip().splitlines()
     except CommandError:
@@ -425,26 +371,20 @@ def refuse(node: Node, desired: WantedMount, mounts: Sequence[Mount]) -> None:
     point = desired.point
     line = in_fstab(node, point)
     if line:
-        raise PlanError(
-            f"{point}: {line}: both would mount this directory. Remove the line; its mount is "
-            "taken over"
-        )
+        raise PlanError(f"{point}: {line}: remove the line; its mount is taken over")
     for unit in (desired.mount_unit, units.unit_name(point, AUTOMOUNT)):
         path = units.path_of(unit)
         text = node.read(path)
         present = text is not None or node.path(path).is_symlink()
         if present and not is_ours(text, OF_CLIENT):
             raise PlanError(
-                f"{point}: /{path} is another unit for it. Remove it (systemctl disable --now "
-                f"'{unit}' first), or mount {desired.fs.name} elsewhere"
+                f"{point}: /{path} is not of this collection: disable and remove it, or mount "
+                f"{desired.fs.name} elsewhere"
             )
     runs = None if node.container else table.on(mounts, point)
     known = is_ours(node.read(units.path_of(desired.mount_unit)))
     if runs is not None and not known and not desired.of_this_kind(runs):
-        raise PlanError(
-            f"{point}: {runs.text} is mounted there, not by this collection. Unmount it, or "
-            f"mount {desired.fs.name} elsewhere"
-        )
+        raise PlanError(f"{point}: {runs.text} is mounted there, not by this collection")
 
 
 def refuse_hidden(node: Node, point: str, wait: Runner) -> None:
@@ -465,7 +405,7 @@ def refuse_hidden(node: Node, point: str, wait: Runner) -> None:
     if names:
         raise PlanError(
             f"{point}: not mounted, and the directory is not empty: it contains "
-            f"{some(names, MAX_LISTED)}, which a mount would hide. Move it, or mount elsewhere"
+            f"{some(names, MAX_LISTED)}, which a mount would hide"
         )
 
 
@@ -473,10 +413,7 @@ def _refuse_busy(node: Node, point: str, change: str, mounts: Sequence[Mount]) -
     """Raise PlanError for a busy mount, except in check mode, which shows the plan."""
     users = "" if node.check_mode else in_use(node, point, mounts)
     if users:
-        raise PlanError(
-            f"{point}: {change}. It was not unmounted, because of {users}. Stop them, or drain "
-            "the node, then run again"
-        )
+        raise PlanError(f"{point}: {change}. It was not unmounted, because of {users}")
 
 
 def in_use(node: Node, point: str, mounts: Sequence[Mount]) -> str:
@@ -489,24 +426,12 @@ def in_use(node: Node, point: str, mounts: Sequence[Mount]) -> str:
     inner = sorted({mount.point for mount in table.below(mounts, point)})
     if inner:
         return f"mounts in it: {', '.join(inner)}"
-    held = list(_holders(node, point))
+    held = [
+        f"{processes.name(node.root, pid)} ({pid})"
+        for pid in processes.pids(node.root)
+        if any(
+            within(path.removesuffix(" (deleted)"), point)
+            for _how, path in processes.held(node.root, pid)
+        )
+    ]
     return f"processes that use it: {some(held, MAX_LISTED)}" if held else ""
-
-
-def _holders(node: Node, point: str) -> Iterator[str]:
-    for pid in processes.pids(node.root):
-        for how, path in processes.held(node.root, pid):
-            if within(path.removesuffix(" (deleted)"), point):
-                name, user = processes.name(node.root, pid), _user(node, pid)
-                yield f"{name} (pid {pid}, {user}, {how})"
-                break
-
-
-def _user(node: Node, pid: int) -> str:
-    try:
-        uid = node.path(f"proc/{pid}").stat().st_uid
-        return pwd.getpwuid(uid).pw_name
-    except OSError:  # the process exited
-        return "?"
-    except KeyError:
-        return f"uid {uid}"
