@@ -345,8 +345,6 @@ def _cost(intent: SwitchIntent, difference: Difference) -> list[str]:
         return []
     impact = difference.impact
     head = f"{intent.name} ({intent.system}): {counted(len(difference.changes), 'value')} to change"
-    if difference.expected_s:
-        head += f", which takes about {-(-difference.expected_s // 60)} min"
     if impact.level == "none":
         return [f"{head}; no link goes down and nothing is lost"]
     lines = [head]

@@ -329,13 +329,6 @@ def cable(leaf: str, port: str) -> str:
     return model(storage=f"{{leaf: {leaf}, port: {port}, interface: ens1}}")
 
 
-def headroom(*sizes: int) -> str:
-    row = "{speed_gbps: 400, cable_metres: 5, size_bytes: %d, xon_bytes: 2, xoff_bytes: 7}"
-    return model(
-        more=f"asics: {{mine: {{headroom: [{', '.join(row % size for size in sizes)}]}}}}\n"
-    )
-
-
 PORTS = "8 model.port_names leaves.port"
 CASES: tuple[tuple[str, ...], ...] = (
     (model("port: ['swp{1..64}s{0..1}']"), "8 model.port_count leaves.port (128, 64)"),
@@ -379,11 +372,6 @@ CASES: tuple[tuple[str, ...], ...] = (
         "8 model.chip_lanes leaves.ports (72, 800)",
     ),
     (model("system: sonic"), "8 model.port_step leaves.port_step"),
-    (
-        headroom(8).replace("mine", "spectrum4"),
-        "12 fabric.headroom_sum asics.spectrum4.headroom[0].size_bytes (8, 9)",
-    ),
-    (headroom(9, 9), "12 fabric.headroom_twice asics.mine.headroom[1] (400, 5)"),
     (
         model(more="asics: {mine: {eos_queue: queue}}\n"),
         "12 model.not_a_choice asics.mine.eos_queue 'queue'",

@@ -55,7 +55,7 @@ def test_one_end_that_differs_is_the_wrong_one() -> None:
     assert check.subject == "leaf01 Ethernet8 - node02 rail0"
     assert check.wanted == "PFC on 3"
     assert (check.found.count("PFC on"), check.found.count("4")) == (2, 1)
-    assert check.reason.startswith("leaf01 is wrong:")
+    assert check.reason.startswith("leaf01 is wrong. ")
     assert check.reason.endswith("site.yml --tags fabric --limit leaf01")
 
 
@@ -75,7 +75,7 @@ def test_two_ends_that_differ_from_the_contract_in_different_ways() -> None:
     fabric.port("leaf01", "Ethernet8")["pfc_priorities"] = (4,)
     fabric.setting("node02", "rail0", "pfc")["found"] = [5]
     reason = fabric.one().reason
-    assert reason.startswith("both ends are wrong:")
+    assert reason.startswith("both ends are wrong.")
     assert "--tags fabric --limit leaf01" in reason
     assert "--tags rails --limit node02" in reason
 

@@ -124,39 +124,6 @@ def test_drift_is_found_and_repaired(path: tuple[Any, ...], expected: str) -> No
     assert not plan(merged(drifted, difference.steps))
 
 
-@pytest.mark.parametrize(
-    ("mode", "shares", "refused"),
-    [
-        ("roce", {"default-lossless": 50, "default-lossy": 50}, True),  # PFC without RoCE
-        ("spectrum_x", {"default-lossless": 50}, True),
-        ("spectrum_x", {"mc-lossy": "10"}, True),
-        ("roce", {"default-lossy": 100}, True),
-        ("roce", {"roce-lossless": 60, "default-lossy": 30, "mc-lossy": 10}, False),
-        ("spectrum_x", {"roce-lossless": 50, "default-lossy": 50}, False),
-        ("roce", {"default-lossless": {}, "mc-lossy": "x"}, False),
-    ],
-)
-def test_pools_that_nvue_would_refuse_are_refused_with_what_to_unset(
-    mode: str, shares: dict[str, Any], refused: bool
-) -> None:
-    """More than 100 per cent together: NVIDIA, Cumulus Linux, Quality of Service."""
-    pools = {name: {"memory-percent": share} for name, share in shares.items()}
-    one = intent({"fabric_mode": mode})
-    if not refused:
-        assert plan({"qos": {"traffic-pool": pools}}, one)
-        return
-    with pytest.raises(SwitchError, match=f"nv unset qos traffic-pool {next(iter(shares))}"):
-        plan({"qos": {"traffic-pool": pools}}, one)
-
-
-def test_a_pool_name_is_quoted_in_the_remedy() -> None:
-    many = {f"x; reboot {number}": {"memory-percent": 90} for number in range(50)}
-    with pytest.raises(SwitchError) as refused:
-        plan({"qos": {"traffic-pool": many}})
-    assert "nv unset qos traffic-pool 'x; reboot 0'" in str(refused.value)
-    assert len(str(refused.value)) < 1000
-
-
 def marking(config: Tree) -> dict[str, str]:
     listed = at(config, "qos", "congestion-control", "default-global", "traffic-class")
     return {number: settings["ecn"] for number, settings in sorted(listed.items())}

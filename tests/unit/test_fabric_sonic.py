@@ -199,7 +199,6 @@ class TestDifference:
             ("PORT_QOS_MAP|Ethernet0 pfc_enable", "3,4", "bounce"),
             ("PORT_QOS_MAP|Ethernet0 dscp_to_tc_map", "AZURE", "bounce"),
             ("PORT_QOS_MAP|Ethernet0 tc_to_dscp_map", "AZURE", "bounce"),
-            ("PORT|Ethernet0 pfc_asym", "on", "loss"),
             ("PORT_QOS_MAP|Ethernet0", None, "bounce"),
             ("QUEUE|Ethernet0|6 wred_profile", "AZURE_LOSSLESS", "bounce"),
             ("QUEUE|Ethernet0|3", None, "bounce"),
@@ -229,14 +228,9 @@ class TestDifference:
         drifted = done
         for name in ("Ethernet0", "Ethernet24"):
             drifted = changed(drifted, f"PORT_QOS_MAP|{name} tc_to_dscp_map", "AZURE")
-            drifted = changed(drifted, f"PORT|{name} pfc_asym", "on")
         final = converged(drifted)
         assert "tc_to_dscp_map" not in final["PORT_QOS_MAP"]["Ethernet0"]
-        assert final["PORT"]["Ethernet0"]["pfc_asym"] == "off"
-        assert final["PORT"]["Ethernet24"]["pfc_asym"] == "on"
         assert final["PORT_QOS_MAP"]["Ethernet24"]["tc_to_dscp_map"] == "AZURE"
-        losses = plan(changed(done, "PORT|Ethernet0 pfc_asym", "on")).impact.losses
-        assert [loss.startswith("1 port no longer") for loss in losses] == [True]
 
     def test_a_port_channel_member_of_the_model_is_refused(self, done: Config) -> None:
         assert not plan(changed(done, "PORTCHANNEL_MEMBER|PortChannel7|Ethernet24", {}))
@@ -521,24 +515,6 @@ def test_a_whole_switch_is_planned_group_by_group() -> None:
         assert {*re.findall(r"Ethernet[0-9]+", told)} <= {*step.ports}
 
 
-@pytest.mark.parametrize(
-    ("version", "least", "most"),
-    [
-        # Four calls for 64 ports were 25 s of CPU and 15 changes of 1 s (sonic-utilities 691b1bbc);
-        # 167 s and 333 changes of 0.8 s on 202511 (a092c970). Here are 29 calls and 7 looks.
-        ("SONiC.master.909090-1a2b3c4d5", 150, 420),
-        ("SONiC.20260510.03", 150, 420),
-        ("SONiC.202511.123-1a2b3c4d5", 433, 1000),
-        ("20251110.05", 433, 1000),
-        ("nobody's", 433, 1000),
-    ],
-)
-def test_how_long_it_takes_goes_by_the_release(version: str, least: int, most: int) -> None:
-    assert (
-        least < plan(new_switch(), intents(nodes=48)["leaf01"], version=version).expected_s < most
-    )
-
-
 def test_linked_ports_go_first_and_half_of_the_uplinks_stay() -> None:
     """Only a link reveals a fault, and a leaf needs uplinks."""
     intent = intents(nodes=48)["leaf01"]
@@ -620,43 +596,22 @@ class TestUnlisted:
     DellEMC-Z9664f-O64: sonic-utilities#3883 and #3010 show the refusal."""
 
     def test_it_is_said_before_anything_is_changed_with_what_helps(self, done: Config) -> None:
-        start = "pfcwd start --action drop --restoration-time 400 Ethernet0 Ethernet8 200"
-        words = rf"`{start}`, `pfcwd interval 100`.*pfc.watchdog.enabled: false"
+        start = "pfcwd start --action drop --restoration-time 400 PORTS 200"
+        words = rf"`{start}` and `pfcwd interval 100`.*pfc.watchdog.enabled: false"
         with pytest.raises(SwitchError, match=words):
             plan(new_switch(2), listed=False)
         with pytest.raises(SwitchError, match="ACS-SN5600"):
             plan(changed(done, "PFC_WD|Ethernet0", None), listed=False)
         for listed in (True, None):
-            said = plan(new_switch(2), listed=listed).impact.losses
-            assert any("did not say" in line and "ACS-SN5600" in line for line in said) != listed
-
-    @pytest.mark.parametrize(("former", "first"), [("100", "start"), ("1000", "interval")])
-    def test_the_interval_is_never_longer_than_a_time(
-        self, done: Config, former: str, first: str
-    ) -> None:
-        """`pfcwd interval` refuses that (sonic-utilities 691b1bbc, pfcwd/main.py)."""
-        intent = small({"pfc": {"watchdog": {"detection_ms": 400, "restoration_ms": 800}}})
-        state = changed(done, "PFC_WD|GLOBAL POLL_INTERVAL", former)
-        with pytest.raises(SwitchError) as caught:
-            plan(state, intent, listed=False)
-        assert re.findall("`pfcwd ([a-z]+)", str(caught.value))[:2] == (
-            ["start", "interval"] if first == "start" else ["interval", "start"]
-        )
+            assert plan(new_switch(2), listed=listed)
 
     def test_either_way_works(self, done: Config) -> None:
         by_hand = {**new_switch(2), "PFC_WD": done["PFC_WD"]}
         assert converged(by_hand, listed=False)["PFC_WD"] == done["PFC_WD"]
         off = small({"pfc": {"watchdog": {"enabled": False}}})
         assert converged(new_switch(2), off, listed=False)
-        with pytest.raises(SwitchError, match="`pfcwd stop Ethernet0`, `pfcwd stop Ethernet8`"):
+        with pytest.raises(SwitchError, match="run `pfcwd stop` on"):
             plan(done, off, listed=False)
-
-    def test_what_a_switch_calls_its_ports_is_no_command_to_paste(self, done: Config) -> None:
-        hostile = "Ethernet0;reboot"
-        maps = {"dscp_to_tc_map": NAME}
-        strange = changed(changed(done, f"PORT_QOS_MAP|{hostile}", maps), f"PFC_WD|{hostile}", {})
-        with pytest.raises(SwitchError, match="`pfcwd stop 'Ethernet0;reboot'`"):
-            plan(strange, listed=False)
 
     def test_a_field_of_a_profile_gets_a_second_profile(self, done: Config) -> None:
         drifted = changed(done, f"BUFFER_PROFILE|{PROFILE} dynamic_th", "3")

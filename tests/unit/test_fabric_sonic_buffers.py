@@ -9,10 +9,8 @@ from fnmatch import fnmatch
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import (
-    ASICS,
     Asic,
     Headroom,
-    WantedError,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
     lookup_of,
@@ -71,17 +69,6 @@ class TestRows:
         with pytest.raises(SwitchError, match="has mode static"):
             self.plan(Headroom(18796, 0, 835406), mode="static")
         assert self.plan(Headroom(0, 0, 835406, 82880), mode="static")["static_th"] == "82880"
-        with pytest.raises(SwitchError, match=r"82880 .* -8 to 8"):
-            self.plan(Headroom(0, 0, 835406, 82880))
-
-    def test_a_missing_length_names_those_that_the_platform_has(self) -> None:
-        lookup = lookup_of("800000 40m 18796 0 835406 0 3556\n800000 300m 18796 0 1621536 0 3556")
-        intent = replace(small(), asic=Asic("tomahawk5"))
-        with pytest.raises(WantedError) as caught:
-            plan(broadcom(2), intent, asic_type="broadcom", lookup=lookup)
-        (finding,) = caught.value.findings
-        assert (finding.code, finding.value) == ("fabric.headroom_unknown", (800, 50))
-        assert "800G over 40 m, 300 m" in finding.remedy
 
     def test_the_platforms_row_comes_before_the_formula(self) -> None:
         lean = Headroom(38912, 38912, 132096, 0)
@@ -178,14 +165,6 @@ class TestChips:
         mine = replace(small(), asic=Asic("mine", values={(800, 50): ROOM}))
         assert plan(config, mine, asic_type=family)
 
-    def test_what_a_gearbox_delays_is_not_computed(self) -> None:
-        platform = "x86_64-mlnx_msn3800-r0"
-        config = changed(new_switch(2), "DEVICE_METADATA|localhost platform", platform)
-        here = small()
-        ports = tuple(replace(port, speed_gbps=100) for port in here.ports)
-        with pytest.raises(WantedError):
-            plan(config, replace(here, asic=ASICS["spectrum2"], ports=ports))
-
     @pytest.mark.parametrize(
         ("version", "taken"),
         [
@@ -230,23 +209,13 @@ class TestChips:
 class TestWayOut:
     def test_a_lossy_pool_for_the_roce_queue_is_refused(self) -> None:
         drifted = changed(new_switch(2), "BUFFER_QUEUE|Ethernet8|3", {"profile": LOSSY})
-        for port in ("Ethernet0", "Ethernet8"):
-            drifted["BUFFER_QUEUE"][f"{port}|4"] = drifted["BUFFER_QUEUE"].pop(f"{port}|3-4")
+        del drifted["BUFFER_QUEUE"]["Ethernet8|3-4"]
         with pytest.raises(SwitchError) as caught:
             plan(drifted)
         assert "BUFFER_QUEUE|Ethernet8|3 serves queue 3" in str(caught.value)
-        assert "profile (egress_lossless_profile)" in str(caught.value)
-        assert "roce_qos.roce.priority: 4" in str(caught.value)
-        assert plan(drifted, small({"roce": {"priority": 4}}))
-
-    def test_a_switch_without_any_lossless_queue_is_told_where_to_find_some(self) -> None:
-        drifted = new_switch(2)
-        for row in drifted["BUFFER_QUEUE"].values():
-            row["profile"] = LOSSY
-        with pytest.raises(SwitchError) as caught:
-            plan(drifted)
         folder = "/usr/share/sonic/device/x86_64-nvidia_sn5600-r0"
         assert f"`grep -l egress_lossless_profile {folder}/*/buffers" in str(caught.value)
+        assert plan(drifted, small({"roce": {"priority": 4}}))
 
 
 class TestNames:

@@ -371,7 +371,7 @@ class TestFailures:
     ) -> None:
         batches = steps.batches_of(plan(shell.state).steps)
         assert [len(batch) for batch in batches] == [6, 4]
-        most = [steps.most_of(batch, steps.IN_BULK) + driver.SLACK_S for batch in batches]
+        most = [steps.most_of(batch, steps.ONE_BY_ONE) + driver.SLACK_S for batch in batches]
         switch.apply(plan(shell.state), confirm_s)
         timers = [line for line in shell.programs() if "on-active" in line]
         assert [_after(line.replace("=", " "), "--on-active") for line in timers] == [
@@ -572,7 +572,7 @@ class TestManyPorts:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """It never expires during its batch, and the next is armed before it stops."""
-        monkeypatch.setattr(SonicSwitch, "_measured", lambda _switch, _steps: steps.IN_BULK)
+        monkeypatch.setattr(SonicSwitch, "_measured", lambda _switch, _steps: steps.ONE_BY_ONE)
         switch.apply(difference, CONFIRM_S)
         assert [line.partition(", about")[0] for line in shell.said] == [
             "batch 1 of 4: objects and 1 port (Ethernet0)",
@@ -617,7 +617,7 @@ class TestManyPorts:
         undone = [line for line in shell.programs() if line.startswith("config rollback")]
         assert len(undone) == 6, "only what was applied"
         first, pace = steps.batches_of(difference.steps)[0], steps.Pace(driver.LOAD_S, 1)
-        armed_s = steps.most_of(first, steps.IN_BULK) + driver.SLACK_S
+        armed_s = steps.most_of(first, steps.ONE_BY_ONE) + driver.SLACK_S
         whole_s = steps.SLOWER * sum(step.takes_s(pace) for step in difference.steps)
         assert armed_s < switch.undone_within_s < armed_s + whole_s / 2
 

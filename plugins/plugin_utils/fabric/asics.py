@@ -35,23 +35,12 @@ MAX_LANES = 8
 
 
 @dataclass(frozen=True)
-class Traffic:
-    """Traffic that arrives after a pause (LOSSLESS_TRAFFIC_PATTERN in CONFIG_DB)."""
-
-    lossless_mtu: int
-    """Size of the large packets, in bytes."""
-    small_percent: int
-    """Share of packets of 64 bytes."""
-
-
-WORST = Traffic(1024, 100)
-"""Only small packets. A switch that computes its own headroom assumes 50 per cent by default and so
-reserves less; the contract must hold for any mix of traffic."""
-
-
-@dataclass(frozen=True)
 class Formula:
-    """Constants of NVIDIA's formula, for one chip."""
+    """Constants of NVIDIA's formula, for one chip.
+
+    Only packets of the smallest size are assumed: a switch that computes its own headroom assumes
+    50 per cent and reserves less, but the contract must hold for any traffic.
+    """
 
     cell_bytes: int
     """Size of a buffer cell; the smallest packet occupies a whole one."""
@@ -61,21 +50,14 @@ class Formula:
     """Delay from the die with the lanes."""
     further_bytes: int = 0
     """Added to the headroom after rounding."""
-    traffic: Traffic = WORST
 
     @property
-    def occupancy(self) -> Fraction:
+    def occupancy(self) -> int:
         """Bytes of buffer occupied per byte received."""
-        cell, traffic = self.cell_bytes, self.traffic
-        small = (
-            Fraction(cell, SMALLEST_PACKET_BYTES)
-            if cell > 2 * SMALLEST_PACKET_BYTES
-            else Fraction(2 * cell, 1 + cell)
-        )
-        others = 100 - traffic.small_percent
-        all_bytes = traffic.small_percent * SMALLEST_PACKET_BYTES + others * traffic.lossless_mtu
-        share = Fraction(100 * SMALLEST_PACKET_BYTES, all_bytes)
-        return 1 - share + share * ceil(small)
+        cell = self.cell_bytes
+        if cell > 2 * SMALLEST_PACKET_BYTES:
+            return ceil(cell / SMALLEST_PACKET_BYTES)
+        return ceil(2 * cell / (1 + cell))
 
     def xoff(self, speed_gbps: int, cable_metres: int, mtu_frame: int) -> int:
         bytes_per_second = Fraction(speed_gbps * 10**9, 8)
@@ -83,7 +65,7 @@ class Formula:
         tile = self.tile_ns * bytes_per_second / 10**9
         cable = 2 * cable_metres * bytes_per_second / METRES_PER_SECOND
         waiting = mtu_frame + MAC_PHY_BYTES + peer + tile + cable
-        needed = self.traffic.lossless_mtu + self.occupancy * waiting
+        needed = LOSSLESS_MTU_BYTES + self.occupancy * waiting
         return _whole_units(needed) + self.further_bytes
 
     def headroom(
@@ -174,6 +156,9 @@ ASICS = {
 SPECTRUM4 = ASICS["spectrum4"]
 
 
+LINK = ("speed_gbps", "cable_metres")
+
+
 def asic_named(name: str, asics: Mapping[str, Mapping[str, Any]]) -> Optional[Asic]:
     """The chip with its entry in `asics` (`cluster_asics`); None if unknown to both."""
     if name not in ASICS and name not in asics:
@@ -183,11 +168,7 @@ def asic_named(name: str, asics: Mapping[str, Mapping[str, Any]]) -> Optional[As
         chip,
         values={
             (row["speed_gbps"], row["cable_metres"]): Headroom(
-                row["size_bytes"],
-                row["xon_bytes"],
-                row["xoff_bytes"],
-                row.get("threshold"),
-                row.get("xon_offset_bytes"),
+                **{key: value for key, value in row.items() if key not in LINK}
             )
             for row in entry.get("headroom", ())
         },
@@ -207,6 +188,7 @@ PAUSE_QUANTA = {10: 67, 25: 80, 40: 118, 50: 147, 100: 394, 200: 453, 400: 905, 
 """Time that a peer may take to stop, by speed, in quanta of 512 bits (IEEE 802.3, 31B.3.7)."""
 QUANTUM_BYTES = 64
 SMALLEST_PACKET_BYTES = 64
+LOSSLESS_MTU_BYTES = 1024
 MAC_PHY_BYTES = Fraction(8 * 1024, 10)
 METRES_PER_SECOND = 198_000_000
 """Speed of light in fibre."""

@@ -5,11 +5,7 @@ provide.
 
 from __future__ import annotations
 
-from typing import Any
-
-from ..schema.findings import Findings, Path
 from ..schema.kinds import Integer, Key, ListOf, Section, Table, Text
-from .asics import ASICS
 from .systems import SYSTEMS
 
 CHIP_NAME = Text(
@@ -65,38 +61,3 @@ CHIP = Section(
 )
 
 CHIPS = Table(CHIP, "chip")
-
-
-def check_asics(value: dict[str, Any], findings: Findings, path: Path) -> None:
-    """Add findings for values that a chip cannot have. `value` has passed `CHIPS.check`."""
-    for name, chip in value.items():
-        seen: dict[tuple[int, int], int] = {}
-        for index, row in enumerate(chip["headroom"]):
-            row_path = (*path, name, "headroom", index)
-            key = (row["speed_gbps"], row["cable_metres"])
-            if seen.setdefault(key, index) != index:
-                findings.add(
-                    "fabric.headroom_twice",
-                    row_path,
-                    f"{key[0]}G over {key[1]} m is there twice, first at "
-                    + findings.place((*path, name, "headroom", seen[key])),
-                    "Keep one of them",
-                    value=key,
-                )
-            # True for NVIDIA's tables. Others reserve less, and have the headroom in the pool.
-            xon_xoff_bytes = row["xon_bytes"] + row["xoff_bytes"]
-            known = ASICS.get(name)
-            if (
-                known is not None
-                and known.formula is not None
-                and row["size_bytes"] < xon_xoff_bytes
-                and row["size_bytes"] != row["xon_bytes"]
-            ):
-                findings.add(
-                    "fabric.headroom_sum",
-                    (*row_path, "size_bytes"),
-                    f"{row['size_bytes']} is neither xon_bytes, as where ports share headroom, nor "
-                    f"xon_bytes and xoff_bytes together ({xon_xoff_bytes})",
-                    "Compare with the vendor's table",
-                    value=(row["size_bytes"], xon_xoff_bytes),
-                )

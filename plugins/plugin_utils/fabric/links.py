@@ -25,34 +25,6 @@ SYSTEM = "link_system"
 GROUP = "links"
 MAX_LISTED_NAMES = 8
 
-CONSEQUENCES = {
-    aspects.PORT: "the model has a cable here",
-    aspects.UP: "no packet passes",
-    aspects.SPEED: "headroom and ECN thresholds are for another speed",
-    aspects.MTU: "the other end drops the largest packets",
-    aspects.TRUST: "packets are not sorted by DSCP",
-    aspects.DSCP_MAP: "packets are in the wrong queue, RoCE data outside the lossless class",
-    aspects.PFC: "a pause must mean the same priority at both ends, and no other",
-    aspects.LOSSLESS: "PFC without a lossless buffer drops what it pauses too late",
-    aspects.QUEUES: "only CNP may be served before other traffic",
-    aspects.WEIGHTS: "classes get other shares of a congested link",
-    aspects.ECN: "senders do not slow down before the link is paused",
-    aspects.CABLE: "the headroom is sized for another cable",
-    aspects.HEADROOM: "packets in flight after a pause do not fit",
-    aspects.WATCHDOG: "one stuck queue can block the whole fabric",
-    aspects.SETTINGS: "the NIC treats RoCE as any other traffic",
-    "dscp_to_priority": "a pause stops the wrong packets, or none",
-    "priority_to_tc": "packets are in the wrong queue",
-    "ets": "only CNP may be served before other traffic",
-    "cma_roce_tos": "switches sort by this DSCP, and mark only with ECT",
-    "traffic_class": "switches sort by this DSCP, and mark only with ECT",
-    "cnp_dscp": "switches do not recognise these CNP",
-    "cnp_priority": "switches do not recognise these CNP",
-    "ecn_np": "ECN marks of the switches have no effect",
-    "ecn_rp": "ECN marks of the switches have no effect",
-}
-"""Consequence of a deviation, by aspect."""
-
 BY_HAND = {
     aspects.PORT: "Compare the port and rail names of the model with those present",
     aspects.UP: "Check the cable, the transceivers and both ports",
@@ -311,7 +283,7 @@ class _Check:
             "; ".join(f"{side.end}: {_found(side, aspect)}" for side in shown),
             PENDING if self.check_mode and not by_hand else FAILED,
             str(link),
-            f"{_who(aspect, wrong, sides, alike)}: {CONSEQUENCES[aspect]}. {repair}",
+            f"{_who(aspect, wrong, sides, alike)}. {repair}",
         )
 
     def _by_hand(self, aspect: str, wrong: list[Side]) -> str:

@@ -290,8 +290,6 @@ class Difference:
     after: str
     steps: Any
     """Input of the system's `Switch.apply`: patches, an object, lines."""
-    expected_s: int = 0
-    """Expected duration of applying it; 0 if unknown."""
 
     def __bool__(self) -> bool:
         return bool(self.changes)

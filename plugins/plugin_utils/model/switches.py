@@ -14,7 +14,6 @@ from ...module_utils.core.text import counted, nearest
 from ...module_utils.qos import SPECTRUM_X
 from ..fabric.asics import ASICS, Asic, asic_named
 from ..fabric.base import UNNAMED
-from ..fabric.chip_keys import check_asics
 from ..fabric.systems import SYSTEMS
 from ..schema.findings import Findings, Path
 
@@ -55,7 +54,6 @@ class SwitchKind:
 
 def read_switches(model: dict[str, Any], findings: Findings) -> dict[str, list[SwitchKind]]:
     """Every leaf and spine in order; fewer if there are findings."""
-    check_asics(model["asics"], findings, ("asics",))
     found = {
         section: _kinds(model, section, findings) if model[section] else []
         for section in ("leaves", "spines")

@@ -13,10 +13,9 @@ another profile on a port of the model.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from shlex import quote
 from typing import Any, Optional
 
-from ....module_utils.core.text import counted, some
+from ....module_utils.core.text import counted
 from ...qos.compiled import FabricIntent
 from ...qos.contract import DSCPS, PRIORITIES
 from ...schema.findings import Findings
@@ -30,7 +29,6 @@ from ..system import (
     Change,
     Difference,
     Impact,
-    SwitchError,
     SwitchIntent,
     check_mtu,
     check_ports,
@@ -302,37 +300,8 @@ _WORDS = {
 }
 
 
-MAX_LISTED_POOLS = 8
-
-
-def _check_pools(intent: SwitchIntent, wanted: Tree, explicit: Tree) -> None:
-    """Raise SwitchError if all pools together exceed 100 per cent, which NVUE refuses (Cumulus
-    Linux 5.x, Quality of Service, Flow Control Buffers), for example with a `default-lossless` pool
-    of PFC without RoCE."""
-    present, ours = (objects_at(tree, "qos", "traffic-pool") for tree in (explicit, wanted))
-    shares = {
-        name: number(at(ours, name, "memory-percent") or at(present, name, "memory-percent")) or 0
-        for name in {**present, **ours}
-    }
-    total = sum(shares.values())
-    if total > 100 or (total == 100 and not shares[LOSSLESS_POOL]):
-        others = [name for name in shares if name not in ours and shares[name]] or [LOSSY_POOL]
-        parts = some(
-            [f"{name} {share} %" for name, share in shares.items() if share], MAX_LISTED_POOLS
-        )
-        commands = [
-            f"nv unset qos traffic-pool {quote(name)}" for name in others[:MAX_LISTED_POOLS]
-        ]
-        raise SwitchError(
-            f"{intent.name}: traffic pools would have more than 100 % of the buffer: {parts}, and "
-            f"{LOSSLESS_POOL} needs its share. {'; '.join(commands)}, or divide them differently "
-            "(roce_qos.pfc.pool_percent)"
-        )
-
-
 def difference(intent: SwitchIntent, wanted: Tree, present: Present) -> Difference:
     check_ports(intent, present.ports, bonds_of(present.explicit))
-    _check_pools(intent, wanted, present.explicit)
     running: Tree = {"qos": present.running_qos, "interface": present.ports}
     roce = objects_at(uniform(present.filled_qos), "roce")
     if is_on(roce.get("enable")) and "cable-length" not in roce:

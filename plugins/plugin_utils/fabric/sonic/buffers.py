@@ -17,9 +17,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Optional
 
-from ...qos.contract import PRIORITIES
 from ...schema.findings import Finding
-from ..asics import ASICS, MAX_LANES, Asic, Headroom, WantedError, headroom, in_flight
+from ..asics import ASICS, MAX_LANES, Headroom, WantedError, headroom, in_flight
 from ..system import OWNED, PortIntent, SwitchError, SwitchIntent
 from . import tables
 from .reading import DYNAMIC, Present
@@ -34,16 +33,12 @@ THRESHOLD = "0"
 """2^0 = 1, as much as the free part of the shared buffer: the column `threshold` of
 pg_profile_lookup.ini on SN5600, IXR7220-H5 and Z9864F (Tomahawk 5). Rows and
 DEFAULT_LOSSLESS_BUFFER_PARAMETER take precedence."""
-THRESHOLDS = range(-8, 9)
-"""Values of dynamic_th (sonic-buildimage, sonic-buffer-profile.yang)."""
 MELLANOX = "mellanox"
 
 GENERATIONS = {"2": "", "3": "2", "4": "3", "5": "4", "5640": "5", "6": "6"}
 """Generations of Spectrum by the prefix of a switch's model number, the longest first:
 sonic-buildimage 086b03bd, platform/mellanox/asic_table.j2."""
 _NVIDIA = re.compile(r"[a-z0-9_]+-(?:mlnx|nvidia)_[a-z]*sn([0-9]{4})")
-GEARBOX = "x86_64-mlnx_msn3800-"
-"""It adds a delay that the formula does not include (peripheral_table.j2)."""
 FAMILIES = {"spectrum": MELLANOX, "tomahawk": "broadcom", "trident": "broadcom"}
 """`asic_type` by the prefix of a chip's name."""
 VIRTUAL = "vs"
@@ -100,7 +95,7 @@ def profiles(intent: SwitchIntent, present: Present) -> dict[str, tuple[str, Row
             try:
                 needed = _needed(intent, port, lanes, present)
             except WantedError as error:
-                missing.extend(_with_lengths(each, port, present) for each in error.findings)
+                missing.extend(error.findings)
                 continue
             name = f"{OWNED}_{port.speed_gbps}G_{port.cable_metres}M{'_8L' if wide else ''}"
             made[kind] = name, _row(name, needed, port, mode, present)
@@ -115,9 +110,7 @@ def _needed(intent: SwitchIntent, port: PortIntent, lanes: int, present: Present
     own, given = present.lookup.get((speed, metres)), intent.asic.values.get((speed, metres))
     needed = own if given is None else given
     if needed is None:
-        needed = headroom(
-            _computable(intent.asic, present), speed, metres, intent.fabric.mtu_frame, lanes
-        )
+        needed = headroom(intent.asic, speed, metres, intent.fabric.mtu_frame, lanes)
     if own is not None and own.xoff_bytes < needed.xoff_bytes:
         raise SwitchError(
             f"{port.name}: in the traditional buffer model the switch itself reserves "
@@ -135,25 +128,6 @@ def _needed(intent: SwitchIntent, port: PortIntent, lanes: int, present: Present
             "Correct that row, or the length in roce_qos.cable_metres"
         )
     return needed
-
-
-def _computable(asic: Asic, present: Present) -> Asic:
-    if present.metadata.get("platform", "").startswith(GEARBOX):
-        return replace(asic, formula=None)
-    return asic
-
-
-def _with_lengths(finding: Finding, port: PortIntent, present: Present) -> Finding:
-    """Add the cable lengths that the switch knows to the remedy."""
-    lengths = sorted(metres for speed, metres in present.lookup if speed == port.speed_gbps)
-    if not lengths:
-        return finding
-    shown = ", ".join(f"{metres} m" for metres in lengths)
-    remedy = (
-        f"pg_profile_lookup.ini of the switch has {port.speed_gbps}G over {shown}: write one of "
-        "these lengths, no shorter than the longest cable, into roce_qos.cable_metres"
-    )
-    return replace(finding, remedy=f"{remedy}. Otherwise: {finding.remedy}")
 
 
 def _row(name: str, needed: Headroom, port: PortIntent, mode: str, present: Present) -> Row:
@@ -197,15 +171,7 @@ def _threshold(
         return str(likely)
     if given is None and own:
         return own[-1]
-    if likely is None:
-        return THRESHOLD
-    if likely not in THRESHOLDS:
-        raise SwitchError(
-            f"{name}: a threshold of {likely} is not in {THRESHOLDS[0]} to {THRESHOLDS[-1]}, as "
-            f"BUFFER_POOL|{POOL} of mode dynamic requires. Correct threshold of this row in the "
-            "model (asics)"
-        )
-    return str(likely)
+    return THRESHOLD if likely is None else str(likely)
 
 
 def _size(name: str, needed: Headroom, present: Present) -> int:
@@ -232,26 +198,16 @@ def _mode(present: Present) -> str:
     """Mode of the ingress pool of lossless traffic, which belongs to the platform."""
     pools = present.config.get("BUFFER_POOL", {})
     if POOL not in pools:
-        raise SwitchError(_without_pool(present))
-    mode = pools[POOL].get("mode", DYNAMIC)
-    if mode not in (DYNAMIC, STATIC):
         raise SwitchError(
-            f"BUFFER_POOL|{POOL} has mode {mode}, which is neither {DYNAMIC} nor {STATIC}. Correct "
-            "it as the platform's vendor describes"
+            f"BUFFER_POOL has no {POOL}: the switch has no buffer for lossless traffic, and its "
+            f"size depends on the platform. {_of_another_sku(POOL, present)}"
         )
-    return mode
-
-
-def _without_pool(present: Present) -> str:
-    """The remedy asks the switch for hardware SKUs with lossless buffers: of 54 SKUs without a pool
-    in sonic-buildimage 086b03bd, 38 are on platforms where no SKU has one."""
-    return (
-        f"BUFFER_POOL has no {POOL}: the switch has no buffer for lossless traffic, and its size "
-        f"depends on the platform. {_of_another_sku(POOL, present)}"
-    )
+    return pools[POOL].get("mode", DYNAMIC)
 
 
 def _of_another_sku(name: str, present: Present) -> str:
+    """A remedy without the name of an SKU: of 54 SKUs without a pool in sonic-buildimage 086b03bd,
+    38 are on platforms where no SKU has one."""
     platform, sku = (present.metadata.get(key, "") for key in ("platform", "hwsku"))
     folder = "/usr/share/sonic/device/"
     folder += platform if re.fullmatch(r"[A-Za-z0-9_.-]{1,100}", platform) else "PLATFORM"
@@ -270,33 +226,19 @@ def check_egress_pool(intent: SwitchIntent, present: Present) -> None:
     profiles = present.config.get("BUFFER_PROFILE", {})
     names = {port.name for port in intent.ports}
     lossless = {queue.traffic_class for queue in intent.fabric.queues if queue.lossless}
-    fit: dict[int, str] = {}
-    wrong = []
     for key, row in present.config.get("BUFFER_QUEUE", {}).items():
         profile = row.get("profile", "")
         pool = profiles.get(profile, {}).get("pool", "")
         if tables.port_of(key) not in names:
             continue
-        numbers = set(tables.numbers_of(key))
-        if "lossy" in pool and lossless & numbers:
-            wrong.append((key, min(lossless & numbers), pool, profile))
-        elif pool and "lossy" not in pool:
-            fit.update(dict.fromkeys(numbers & set(range(PRIORITIES)), profile))
-    if not wrong:
-        return
-    key, queue, pool, profile = wrong[0]
-    if fit:
-        number = min(fit)
-        remedy = (
-            f"Bind that queue to the platform's lossless egress profile ({fit[number]}), or give "
-            f"RoCE data the priority of a queue that has it (roce_qos.roce.priority: {number})"
-        )
-    else:
-        remedy = "None of its queues is lossless. " + _of_another_sku(EGRESS, present)
-    raise SwitchError(
-        f"BUFFER_QUEUE|{key} serves queue {queue}, that of RoCE data, from {pool} ({profile}): "
-        f"when full, it drops packets instead of pausing. {remedy}"
-    )
+        queue = min(lossless & set(tables.numbers_of(key)), default=None)
+        if "lossy" in pool and queue is not None:
+            raise SwitchError(
+                f"BUFFER_QUEUE|{key} serves queue {queue}, that of RoCE data, from {pool} "
+                f"({profile}): when full, it drops packets instead of pausing. Bind that queue to "
+                f"{EGRESS}, or give RoCE data the priority of a queue that has it "
+                f"(roce_qos.roce.priority). {_of_another_sku(EGRESS, present)}"
+            )
 
 
 def left_to_the_switch(keys: list[str], profile: Row, present: Present) -> bool:

@@ -26,7 +26,6 @@ from ..system import (
 from . import tables
 from .reading import SAVED_FILE, Present
 from .steps import (
-    LOOK_S,
     UNORDERED,
     Operation,
     Patch,
@@ -34,7 +33,6 @@ from .steps import (
     PortsCheck,
     Save,
     Step,
-    pace_of,
 )
 from .tables import Config, ContractTables, Row, port_of
 from .target import target
@@ -83,9 +81,7 @@ def _escaped(part: str) -> str:
 BOUNCING = ("PORT_QOS_MAP", "QUEUE", "BUFFER_PG", "BUFFER_QUEUE")
 
 LENGTHS = "CABLE_LENGTH"
-_ASYMMETRIC = "PORT pfc_asym"
 _OF_PORTS = {
-    _ASYMMETRIC: "{} no longer obeys pauses of every priority",
     "PORT": "the MTU of {} changes: larger packets are dropped until both ends have it",
     "PFC_WD": UNDER_TRAFFIC[WATCHING],
 }
@@ -115,7 +111,6 @@ def impact(changes: tuple[Change, ...], before: Config) -> Impact:
             and not field
         ):
             continue  # no row refers to it
-        table = _ASYMMETRIC if f"{table} {field}" == _ASYMMETRIC else table
         touched.setdefault(table, {})[port_of(key)] = None
     down = _down(touched, before)
     losses = []
@@ -143,12 +138,6 @@ def _down(touched: dict[str, dict[str, None]], before: Config) -> dict[str, None
     }
 
 
-_UNSAID = (
-    "the switch did not report whether patches may change the PFC watchdog of hardware SKU {}: "
-    "unless it is in gcu_field_operation_validators.conf.json, the change is undone"
-)
-
-
 def difference(intent: SwitchIntent, wanted: ContractTables, present: Present) -> Difference:
     try:
         bound, final = target(intent, wanted, present)
@@ -166,20 +155,12 @@ def difference(intent: SwitchIntent, wanted: ContractTables, present: Present) -
             )
     linked = {name for name, row in present.ports.items() if row.get("oper_status") == "up"}
     uplinks = {port.name for port in intent.ports if port.kind == UPLINK}
-    steps = _steps(before, bound, final, linked, uplinks)
-    pace = pace_of(present.version)
-    cost = impact(changes, before)
-    if present.listed is None and any(change.path.startswith("PFC_WD|") for change in changes):
-        cost = replace(cost, losses=(*cost.losses, _UNSAID.format(present.metadata.get("hwsku"))))
     return Difference(
-        changes=changes,
-        impact=cost,
-        before=_text(changes, "found"),
-        after=_text(changes, "wanted"),
-        steps=steps,
-        # A dry run of the first patch precedes it.
-        expected_s=sum(step.takes_s(pace) for step in (*steps[:1], *steps))
-        + LOOK_S * sum(step.look is not None for step in steps),
+        changes,
+        impact(changes, before),
+        _text(changes, "found"),
+        _text(changes, "wanted"),
+        _steps(before, bound, final, linked, uplinks),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, Optional, Union
 
 from ....module_utils.core.text import counted, natural, some
 from ..session import LINKS_S
-from .buffers import generated, release_of
+from .buffers import generated
 from .reading import Present
 from .tables import Config
 
@@ -43,19 +43,10 @@ class Pace:
     """Time to sort and apply one operation."""
 
 
-BULK_FROM = 202605
-"""First release whose sorter groups similar changes (sonic-utilities 92c565b3, JsonMoveGroup) and
-sleeps 1 s after each group. Before, every change is separate and starts `sonic-cfggen` twice."""
-IN_BULK, ONE_BY_ONE = Pace(5, 0.2), Pace(6, 1.3)
-"""Measured on one core with 64 ports: 25 s on 691b1bbc, 167 s for 333 changes on a092c970; 0.8 s to
-apply one is from sonic-buildimage issue 22370; the start of programs is a guess. Used for plans: an
-apply measures the switch by a dry run."""
-
-
-def pace_of(version: str) -> Pace:
-    release = release_of(version)
-    bulk = "master" in version if release is None else release >= BULK_FROM
-    return IN_BULK if bulk else ONE_BY_ONE
+ONE_BY_ONE = Pace(6, 1.3)
+"""The slowest known, for an apply until it has measured the switch: on 202511 the sorter does not
+group similar changes, and starts `sonic-cfggen` twice for each (167 s for 333 changes on
+sonic-utilities a092c970, on one core; 0.8 s to apply one: sonic-buildimage issue 22370)."""
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from shlex import quote
 from typing import Optional
 
-from ....module_utils.core.text import natural
 from ..system import OWNED, PortIntent, SwitchError, SwitchIntent, check_names, check_ports
 from . import buffers, tables
 from .reading import Present
@@ -61,9 +59,6 @@ def target(intent: SwitchIntent, wanted: ContractTables, present: Present) -> tu
     for port in ports:
         row = config["PORT"][port.name]
         row["mtu"] = str(intent.fabric.mtu_ip)
-        if row.get("pfc_asym", "off") != "off":
-            # Asymmetric PFC obeys pauses of every priority, including lossy ones.
-            row["pfc_asym"] = "off"
         qos = {**wanted.qos, "pfc_to_pg_map": OWNED} if has_pfc_to_pg else wanted.qos
         _set(config["PORT_QOS_MAP"].setdefault(port.name, {}), qos, names)
         _split(config["QUEUE"], queues.get(port.name, []), wanted.queues)
@@ -78,7 +73,7 @@ def target(intent: SwitchIntent, wanted: ContractTables, present: Present) -> tu
     _without_unbound(names, config, present.config)
     _watchdog(intent, wanted, config["PFC_WD"])
     _leave_ports(intent, wanted, config)
-    _check_watchdog(config["PFC_WD"], present)
+    _check_watchdog(wanted, config["PFC_WD"], present)
     bound = {table: rows for table, rows in config.items() if rows}
     return bound, _without_stale(names, bound, present.config)
 
@@ -286,39 +281,23 @@ def _watchdog(intent: SwitchIntent, wanted: ContractTables, rows: Table) -> None
         rows.setdefault(tables.GLOBAL, {})["POLL_INTERVAL"] = str(min([wanted.poll_ms, *times]))
 
 
-def _check_watchdog(rows: Table, present: Present) -> None:
+def _check_watchdog(wanted: ContractTables, rows: Table, present: Present) -> None:
     """Raise SwitchError if PFC_WD must change and `config apply-patch` refuses that."""
-    before = present.config.get("PFC_WD", {})
-    changed = sorted({*rows, *before}, key=natural)
-    changed = [key for key in changed if rows.get(key) != before.get(key)]
-    if not changed or present.listed is not False:
+    if present.listed is not False or rows == present.config.get("PFC_WD", {}):
         return
-    by_hand: list[str] = []
-    last: list[str] = []
-    starts: dict[tuple[str, str, str], list[str]] = {}
-    for key in changed:
-        row = rows.get(key)
-        if row is None:
-            by_hand.append(f"`pfcwd stop {quote(key)}`")
-        elif key == tables.GLOBAL:
-            # An interval longer than the time of any port is refused.
-            longer = tables.number(row["POLL_INTERVAL"]) > tables.number(
-                before.get(tables.GLOBAL, {}).get("POLL_INTERVAL")
-            )
-            (last if longer else by_hand).append(f"`pfcwd interval {row['POLL_INTERVAL']}`")
-        else:
-            times = (row["action"], row["restoration_time"], row["detection_time"])
-            starts.setdefault(times, []).append(quote(key))
-    for (action, restored, detected), ports in starts.items():
-        options = f"--action {action} --restoration-time {restored}"
-        by_hand.append(f"`pfcwd start {options} {' '.join(ports)} {detected}`")
-    by_hand += last
+    by_hand = "`pfcwd stop`"
+    if wanted.watchdog is not None:
+        by_hand = (
+            "`pfcwd start --action {action} --restoration-time {restoration_time} PORTS "
+            "{detection_time}`".format(**wanted.watchdog)
+            + f" and `pfcwd interval {rows[tables.GLOBAL]['POLL_INTERVAL']}`"
+        )
     raise SwitchError(
         f"hardware SKU {present.metadata.get('hwsku', 'unknown')}: `config apply-patch` of this "
         "SONiC refuses every change of PFC_WD, as its gcu_field_operation_validators.conf.json "
-        f"does not have the SKU. Either run {', '.join(by_hand)} on the switch, which skips ports "
-        "without PFC, and then this again, or write roce_qos.pfc.watchdog.enabled: false, and "
-        "stop what runs by `pfcwd stop`"
+        f"does not have the SKU. Either run {by_hand} on the switch, which skips ports without "
+        "PFC, and then this again, or write roce_qos.pfc.watchdog.enabled: false, and stop what "
+        "runs by `pfcwd stop`"
     )
 
 
