@@ -23,13 +23,10 @@ BEFORE = "cfcb28b"
 BED = "tests/bed"
 """The test bed: a separate collection, not part of the product or of the product's tests."""
 UTILS = ("plugins/module_utils", "plugins/plugin_utils")
-GENERATED = "enerated from layers/"
-"""Mark of generated files and, in modules, of generated options."""
-REGIONS = (
-    re.compile(rf"^options: # g{GENERATED}.*\n(?: .*\n|\n)*", re.MULTILINE),
-    re.compile(r"^ARGUMENTS = \{(?:\}|\n(?: .*\n)*\})\n", re.MULTILINE),
-)
-"""Generated parts of a module, as in tools/generate_layers.py."""
+GENERATED = "Generated from layers/"
+"""Mark of generated files."""
+ARGUMENTS = re.compile(r"^ARGUMENTS = \{(?:\}|\n(?: .*\n)*\})\n", re.MULTILINE)
+"""Generated part of a module, as in tools/generate_layers.py."""
 LIMITS = {
     "plugins lines": 62_600,
     "roles lines": 2_550,
@@ -104,11 +101,9 @@ def files(folder: Path, pattern: str = "*") -> Iterator[Path]:
 def generated_lines(path: Path) -> int:
     """Count the lines of a file that tools/generate_layers.py writes."""
     text = path.read_text(encoding="utf-8")
-    if f"G{GENERATED}" in "".join(text.splitlines(keepends=True)[:3]):
+    if GENERATED in "".join(text.splitlines(keepends=True)[:3]):
         return text.count("\n")
-    if path.parent.name != "modules" or f"g{GENERATED}" not in text:
-        return 0
-    return sum(match.group().count("\n") for region in REGIONS for match in region.finditer(text))
+    return sum(match.group().count("\n") for match in ARGUMENTS.finditer(text))
 
 
 def groups(top: Path) -> Iterator[tuple[str, list[Path]]]:
