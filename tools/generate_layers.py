@@ -38,6 +38,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.doc_fragments.options import
 
 COMMAND = "tools/generate_layers.py"
 COLLECTION = "baremetal.mpi_roce"
+CALL = (
+    rf"{COLLECTION}\.(?P<module>\w+):.*\n(?=(?P<indent> +))(?:(?P=indent).*\n)*?"
+    r"(?P<mark>(?P=indent)# Generated from layers/.*\n)(?:(?P=indent)\w+: .*\n)*"
+)
 PYTHON_WIDTH = 100
 YAML_WIDTH = 120
 
@@ -147,6 +151,28 @@ def module_source(layer: Layer, module: str) -> str:
     return re.sub(pattern, lambda _: spec, source, flags=re.MULTILINE)
 
 
+def tasks_source(layer: Layer) -> str:
+    """The role's tasks; below a mark, the options of the role that the call lacks above it."""
+    source = (ROOT / f"roles/{layer['role']}/tasks/main.yml").read_text(encoding="utf-8")
+
+    def call(match: re.Match[str]) -> str:
+        module, indent, mark = match["module"], match["indent"], match["mark"]
+        above, lines = match[0].partition(mark)[0], []
+        for name, own in layer["modules"][module].items():
+            key = own.get("of", name)
+            if key not in layer["options"] or f"\n{indent}{name}:" in above:
+                continue
+            option, filters = layer["options"][key], ""
+            if option.get("nullable"):
+                filters = " | default(omit, true)"
+            elif option.get("model") and not own.get("required", option.get("required")):
+                filters = " | default(omit)"
+            lines.append(f'{indent}{name}: "{{{{ {name_of(layer, key)}{filters} }}}}"\n')
+        return above + mark + "".join(lines)
+
+    return re.sub(CALL, call, source, flags=re.MULTILINE)
+
+
 def formatted(source: str) -> str:
     """Python in the layout of the project's formatter."""
     command = f"{sys.executable} -m ruff format --config {ROOT}/pyproject.toml -".split()
@@ -198,6 +224,7 @@ def generated() -> dict[str, str]:
             role = f"roles/{layer['role']}"
             files[f"{role}/meta/argument_specs.yml"] = role_specification(layer)
             files[f"{role}/defaults/main.yml"] = role_defaults(layer)
+            files[f"{role}/tasks/main.yml"] = tasks_source(layer)
         for module in layer.get("modules", {}):
             files[f"plugins/modules/{module}.py"] = module_source(layer, module)
     for layer in of_site:
