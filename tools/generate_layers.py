@@ -5,9 +5,8 @@
     python tools/generate_layers.py            # writes the files that differ
     python tools/generate_layers.py --check    # names them, and exits with 1 if there are any
 
-The program generates the roles' argument specifications and defaults, the options and arguments of
-modules, the plays, the layer table of docs/architecture.md, docs/checks.md and
-plugin_utils/layers.py.
+The program generates the roles' argument specifications and defaults, the arguments of modules, the
+plays, the layer table of docs/architecture.md, docs/checks.md and plugin_utils/layers.py.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import re
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +24,26 @@ import jinja2
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "collections"))
+
+from ansible_collections.baremetal.mpi_roce.plugins.doc_fragments.options import (  # noqa: E402
+    ARGUMENTS,
+    ROLE,
+    Layer,
+    arguments_of,
+    declared,
+    name_of,
+    read,
+)
+
 COMMAND = "tools/generate_layers.py"
 COLLECTION = "baremetal.mpi_roce"
-KEYS = ("type", "elements", "choices", "required", "no_log", "default")
-ROLE, DOCUMENTATION, ARGUMENTS = "role", "DOCUMENTATION", "argument_spec"
+CALL = (
+    rf"{COLLECTION}\.(?P<module>\w+):.*\n(?=(?P<indent> +))(?:(?P=indent).*\n)*?"
+    r"(?P<mark>(?P=indent)# Generated from layers/.*\n)(?:(?P=indent)\w+: .*\n)*"
+)
 PYTHON_WIDTH = 100
 YAML_WIDTH = 120
-Option = dict[str, Any]
-Layer = dict[str, Any]
 
 
 class Dumper(yaml.SafeDumper):
@@ -45,22 +56,6 @@ Dumper.add_representer(
         "tag:yaml.org,2002:str", text, style='"' if "{{" in text else None
     ),
 )
-
-
-def read() -> tuple[Mapping[str, list[str]], dict[str, Layer]]:
-    """The order of layers/order.yml, and every layer by its tag, with its shared options."""
-    order, shared = loaded("order"), loaded("shared")
-    layers = {tag: {"tag": tag, **loaded(tag)} for tags in order.values() for tag in tags}
-    for layer in layers.values():
-        for options in (layer.get("options", {}), *layer.get("modules", {}).values()):
-            for key, option in options.items():
-                own = {"shared": True} if option == "shared" else option or {}
-                options[key] = {**(shared[key] if "shared" in own else {}), **own}
-    return order, layers
-
-
-def loaded(name: str) -> Any:
-    return yaml.safe_load((ROOT / f"layers/{name}.yml").read_text(encoding="utf-8"))
 
 
 # YAML that people read: one line where it fits.
@@ -111,48 +106,6 @@ def comment(text: str, indent: str = "") -> list[str]:
 # Options of a role and of its modules.
 
 
-def name_of(layer: Layer, key: str) -> str:
-    """The variable of an option: ROLE_KEY, but variables of the model keep their names."""
-    return key if layer["options"][key].get("model") else f"{layer['role']}_{key}"
-
-
-def described(text: Any, layer: Layer, arguments: Mapping[str, Any]) -> Any:
-    """The text, with O(option) as the module's option if it has one, or else as the role's."""
-    if isinstance(text, list):
-        return [described(part, layer, arguments) for part in text]
-
-    def referred(match: re.Match[str]) -> str:
-        key, value = match.group(1), match.group(2) or ""
-        if key in arguments:
-            return match.group(0)
-        return f"{'C' if arguments else 'O'}({name_of(layer, key)}{value})"
-
-    return re.sub(r"\bO\((\w+)(=[^)]*)?\)", referred, text)
-
-
-def declared(
-    option: Option, layer: Layer, form: str, known: Mapping[str, Any] | None = None
-) -> Option:
-    """One option in a role's specification, a module's DOCUMENTATION or its argument_spec."""
-    found = {key: option[key] for key in KEYS if option.get(key) is not None}
-    if not option.get("required"):
-        found.pop("required", None)
-    if form == DOCUMENTATION or (form == ROLE and not option.get("no_log")):
-        found.pop("no_log", None)
-    # With a default, null would not pass the type.
-    templated = "{{" in str(option.get("default"))
-    if option.get("nullable") or option.get("required") or templated:
-        found.pop("default", None)
-    if form != ARGUMENTS:
-        found["description"] = described(option["text"], layer, known or {})
-        found.update({"version_added": option["since"]} if "since" in option else {})
-    if option.get("suboptions"):
-        found["suboptions" if form == DOCUMENTATION else "options"] = {
-            name: declared(sub, layer, form, known) for name, sub in option["suboptions"].items()
-        }
-    return found
-
-
 def role_specification(layer: Layer) -> str:
     main = {
         "short_description": layer["title"],
@@ -188,30 +141,36 @@ def role_defaults(layer: Layer) -> str:
     return "\n".join([*lines, ""])
 
 
-def arguments_of(layer: Layer, module: str) -> dict[str, Option]:
-    """Every option of a module: the role's option, with the differences."""
-    found = {}
-    for key, own in layer["modules"][module].items():
-        found[key] = {**layer.get("options", {}).get(own.get("of", key), {}), **own}
-        found[key].update({"nullable": False} if "default" in own else {})
-    return found
-
-
 def module_source(layer: Layer, module: str) -> str:
-    """The module with its options and, where it has them, its arguments."""
+    """The module with its arguments, if it has any: some actions need none."""
     source = (ROOT / f"plugins/modules/{module}.py").read_text(encoding="utf-8")
-    options = arguments_of(layer, module)
-    lines = [f"options: # generated from layers/{layer['tag']}.yml by {COMMAND}"]
-    for name, option in options.items():
-        documented = declared(option, layer, DOCUMENTATION, options)
-        lines += entry(name, documented, "  ", PYTHON_WIDTH)
-    text = "\n".join([*lines, ""])
-    source = re.sub(r"^options:.*\n(?: .*\n|\n)*", lambda _: text, source, flags=re.MULTILINE)
-    arguments = {name: declared(option, layer, ARGUMENTS) for name, option in options.items()}
+    options = arguments_of(layer, module).items()
+    arguments = {name: declared(option, layer, ARGUMENTS) for name, option in options}
     spec = formatted(f"ARGUMENTS = {arguments!r}\n")
-    return re.sub(
-        r"^ARGUMENTS = \{(?:\}|\n(?: .*\n)*\})\n", lambda _: spec, source, flags=re.MULTILINE
-    )
+    pattern = r"^ARGUMENTS = \{(?:\}|\n(?: .*\n)*\})\n"
+    return re.sub(pattern, lambda _: spec, source, flags=re.MULTILINE)
+
+
+def tasks_source(layer: Layer) -> str:
+    """The role's tasks; below a mark, the options of the role that the call lacks above it."""
+    source = (ROOT / f"roles/{layer['role']}/tasks/main.yml").read_text(encoding="utf-8")
+
+    def call(match: re.Match[str]) -> str:
+        module, indent, mark = match["module"], match["indent"], match["mark"]
+        above, lines = match[0].partition(mark)[0], []
+        for name, own in layer["modules"][module].items():
+            key = own.get("of", name)
+            if key not in layer["options"] or f"\n{indent}{name}:" in above:
+                continue
+            option, filters = layer["options"][key], ""
+            if option.get("nullable"):
+                filters = " | default(omit, true)"
+            elif option.get("model") and not own.get("required", option.get("required")):
+                filters = " | default(omit)"
+            lines.append(f'{indent}{name}: "{{{{ {name_of(layer, key)}{filters} }}}}"\n')
+        return above + mark + "".join(lines)
+
+    return re.sub(CALL, call, source, flags=re.MULTILINE)
 
 
 def formatted(source: str) -> str:
@@ -265,6 +224,7 @@ def generated() -> dict[str, str]:
             role = f"roles/{layer['role']}"
             files[f"{role}/meta/argument_specs.yml"] = role_specification(layer)
             files[f"{role}/defaults/main.yml"] = role_defaults(layer)
+            files[f"{role}/tasks/main.yml"] = tasks_source(layer)
         for module in layer.get("modules", {}):
             files[f"plugins/modules/{module}.py"] = module_source(layer, module)
     for layer in of_site:

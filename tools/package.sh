@@ -15,7 +15,7 @@ echo "== what is in it"
 tar -tzf "$archive" | sed 's#/.*#/#' | sort | uniq -c
 part='changelogs/changelog\.yaml|changelogs/config\.yaml|docs/.*\.md|docs/examples/.*\.(py|yml)'
 part+='|requirements/controller\.txt'
-part+='|(inventories|meta|playbooks|plugins|roles|tests/sanity)/.*'
+part+='|layers/.*\.yml|(inventories|meta|playbooks|plugins|roles|tests/sanity)/.*'
 part+='|[A-Z]*(\.md|\.json)?|ansible\.cfg|site\.yml|(bindep|requirements)\.txt'
 if tar -tzf "$archive" | grep -v '/$' | grep -vxE "$part"; then
   echo "The archive holds the files above, which belong to a checkout: build_ignore in galaxy.yml."

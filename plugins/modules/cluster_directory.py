@@ -5,7 +5,8 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: cluster_directory
 short_description: Returns one view of every host of the cluster, from the inventory
-extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
+extends_documentation_fragment:
+  [baremetal.mpi_roce.module.reads, baremetal.mpi_roce.options.cluster_directory]
 description:
   - Reads the variables of all hosts in the groups V(compute), V(launcher) and V(storage) from the
     inventory, regardless of the hosts of the play and of C(--limit), and returns them as one
@@ -13,21 +14,6 @@ description:
   - Fails, before any host is touched, if C(roce_qos) or a C(cluster_) variable of a host differs
     from the compiled model, and names host and variable. Change C(cluster.yml) instead.
   - Fails on an inventory without a cluster model.
-options: # generated from layers/any.yml by tools/generate_layers.py
-  role_variables:
-    type: bool
-    default: false
-    description: Whether to validate the variables of this collection's roles too, as set by the
-      inventory and the command line for every host, against the C(meta/argument_specs.yml) of the
-      roles.
-  domain:
-    type: str
-    description:
-      - DNS domain of the cluster, or empty. With a domain, canonical names are fully qualified.
-      - RV(names) is returned, and names are checked, only if this option is given.
-  needs:
-    type: str
-    description: A group of which C(--limit) must include a host; otherwise the task fails.
 notes:
   - Runs on the controller and opens no connection. Use C(run_once).
 seealso:

@@ -5,15 +5,8 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: cluster_discover
 short_description: Drafts a cluster model from machines, or reports differences from the model
-version_added: "1.0.0"
-author: [Baremetal MPI RoCE founders (@baremetal)]
-attributes:
-  check_mode:
-    support: full
-    description: Writes no file.
-  diff_mode:
-    support: full
-    description: Shows the draft.
+extends_documentation_fragment:
+  [baremetal.mpi_roce.module, baremetal.mpi_roce.options.cluster_discover]
 description:
   - Uses the results of M(baremetal.mpi_roce.rdma_facts) with
     O(baremetal.mpi_roce.rdma_facts#module:host) from the hosts of the play.
@@ -22,12 +15,6 @@ description:
     from the majority are listed.
   - With a model (V(baremetal.mpi_roce.cluster) inventory), lists the differences from it, and
     writes nothing.
-options: # generated from layers/any.yml by tools/generate_layers.py
-  read: {type: str, required: true, description: Name of the registered variable.}
-  path:
-    type: path
-    default: cluster.draft.yml
-    description: File of the draft on the controller. An existing file is not overwritten.
 notes:
   - Runs on the controller and opens no connection. Use C(run_once).
 seealso:

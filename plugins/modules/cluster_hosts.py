@@ -7,7 +7,8 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: cluster_hosts
 short_description: Sets a host's name, and writes the names of the whole cluster
-extends_documentation_fragment: [baremetal.mpi_roce.module]
+extends_documentation_fragment:
+  [baremetal.mpi_roce.module, baremetal.mpi_roce.options.cluster_hosts]
 description:
   - Sets the host name in C(/etc/hostname) and in the running kernel, without requiring systemd.
   - Maintains one block in C(/etc/hosts) with the management address of every host and the address
@@ -16,10 +17,6 @@ description:
     name on a loopback address, as written by installers, is removed (RV(removed)).
   - Adds missing lines for C(localhost), which Open MPI would otherwise look up in DNS.
   - Configures cloud-init, if it is installed, to leave both files unchanged at boot.
-options: # generated from layers/names.yml by tools/generate_layers.py
-  name: {type: str, required: true, description: 'Name of this host, as in the inventory.'}
-  table: {type: str, required: true, description: Lines of a hosts file for the whole cluster.}
-  own: {type: dict, required: true, description: 'Names of this host, with their addresses.'}
 """
 
 EXAMPLES = r"""

@@ -5,42 +5,13 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: cluster_preflight
 short_description: Finds what would stop the first run on a host, and changes nothing
-extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
+extends_documentation_fragment:
+  [baremetal.mpi_roce.module.reads, baremetal.mpi_roce.options.cluster_preflight]
 description:
   - Reads one host and evaluates what the layers would plan there. Findings are checks, and
     nothing fails yet.
   - With O(read), on the controller, shows the findings of all hosts, and fails if one of them
     would stop a run.
-options: # generated from layers/preflight.yml by tools/generate_layers.py
-  software:
-    type: dict
-    default: {}
-    description: Software set of the cluster, from the variable C(cluster_software).
-  keys:
-    {type: dict, default: {}, description: 'Public keys of the repositories, by name, in base64.'}
-  allow_downgrade:
-    type: bool
-    default: false
-    description: Whether to replace a package that is newer than the software set's with the older
-      version.
-  rails:
-    type: list
-    elements: dict
-    default: []
-    description: Rails of this host, from the variable C(cluster_rails).
-  gpus:
-    type: list
-    elements: dict
-    default: []
-    description: GPUs of this host, from the variable C(cluster_gpus).
-  read: {type: str, description: Name of the variable registered on the hosts.}
-  management: {type: dict, default: {}, description: From the variable C(cluster_management).}
-  clock: {type: float, description: 'The controller''s time, in seconds.'}
-  hardware_root:
-    type: path
-    default: /
-    description: Directory under which C(sys) and C(proc) are read. Anything other than C(/) is a
-      simulation and is reported as one.
 """
 
 EXAMPLES = r"""

@@ -5,71 +5,11 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: cluster_reboot
 short_description: Reboots hosts that recorded a reason, in batches, never one with a running job
-extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
+extends_documentation_fragment:
+  [baremetal.mpi_roce.module.reads, baremetal.mpi_roce.options.cluster_reboot]
 description:
   - Implements the steps of the role cluster_reboot, in the order of O(step). A host is rebooted
     only if a layer recorded a reason during the current boot.
-options: # generated from layers/reboot.yml by tools/generate_layers.py
-  step:
-    type: str
-    choices: [read, plan, turn, reboot, finish, failed, verdict, leave, arrive]
-    required: true
-    description:
-      - V(read) returns why a host needs a reboot, its running jobs and when it booted.
-      - V(plan) decides on the controller which hosts are rebooted in which batch, and which are
-        skipped and why.
-      - V(turn) checks that exactly the hosts of the next batch are in the play, and that the
-        previous ones came back.
-      - V(reboot) drains the host, reboots it, and waits until it is up in another boot.
-      - V(finish) resumes it in Slurm, and clears the reasons that the verification disproved.
-      - V(failed) records why a host did not come back correctly.
-      - V(verdict) returns the outcome of each host, and fails those that still need a reboot.
-      - V(leave) and V(arrive) are the parts of V(reboot) that run on the host.
-  batch:
-    type: str
-    default: '1'
-    description: Number of compute nodes to reboot simultaneously, or a share of those that wait for
-      a reboot (V(25%)).
-  storage:
-    type: str
-    choices: [last, never]
-    default: never
-    description: Whether to reboot storage hosts, after all others.
-  wait_s:
-    type: float
-    default: 0
-    description: Seconds to wait for jobs to finish; V(0) skips a host with a running job.
-  min_hours:
-    type: float
-    default: 12
-    description: Minimum number of hours between two reboots of a host; V(0) for no limit.
-  max_per_day:
-    type: int
-    default: 3
-    description: Maximum number of reboots of a host in 24 hours; V(0) for no limit.
-  timeout_s:
-    type: float
-    default: 1800
-    description: Seconds within which a host must be back after it starts to reboot.
-  commands:
-    type: list
-    elements: str
-    default: []
-    description: Names of additional programs that prevent a host's reboot while they run.
-  state_directory:
-    type: path
-    description:
-      - Directory on the controller for the lock of this cluster.
-      - Defaults to C(~/.local/state/baremetal.mpi_roce/CLUSTER).
-  boot_id: {type: str, default: '', description: ID of the boot that was left or verified.}
-  reasons: {type: list, elements: str, default: [], description: Reasons for the reboot.}
-  records:
-    type: list
-    elements: str
-    default: []
-    description: Names of the records whose layers were verified.
-  task: {type: str, default: '', description: Name of the task that failed.}
-  failure: {type: str, default: '', description: Message of that task.}
 attributes:
   check_mode:
     description: Only V(read), V(plan) and V(verdict) run in check mode.

@@ -5,24 +5,10 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: cluster_verify
 short_description: First and last step of playbooks/verify.yml
-extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
+extends_documentation_fragment:
+  [baremetal.mpi_roce.module.reads, baremetal.mpi_roce.options.cluster_verify]
 description:
   - Runs on the controller and changes nothing.
-options: # generated from layers/any.yml by tools/generate_layers.py
-  step:
-    type: str
-    choices: [reach, verdict]
-    required: true
-    description:
-      - V(reach) runs a command by SSH and sudo on compute nodes, launcher and storage hosts. If it
-        fails, the host is unreachable for the reason in the message, and later plays skip it.
-      - V(verdict) fails unless the callback P(baremetal.mpi_roce.summary#callback) is enabled. It
-        evaluates the run, and ends it with exit status 2 if a task of a play with
-        E(BAREMETAL_MPI_ROCE_VERIFY) failed or would change something, or a host was not verified.
-  timeout_s:
-    type: int
-    default: 45
-    description: Seconds for V(reach), unless C(ansible_timeout) is shorter.
 """
 
 EXAMPLES = r"""

@@ -5,34 +5,14 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: fabric_links
 short_description: Compares both ends of every link with the contract and the model
-extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
+extends_documentation_fragment:
+  [baremetal.mpi_roce.module.reads, baremetal.mpi_roce.options.fabric_links]
 description:
   - Compares, for each link of the cluster model, the QoS contract with the settings of NIC and
     switch port, and the LLDP neighbours with the model. Each mismatch is reported in one line
     with the link, both values, the end that is wrong and the command that repairs it.
   - Runs on the controller without a connection. It reads the variables C(switch_qos_state) and
     C(roce_rails_state), which the roles switch_qos and roce_rails register.
-options: # generated from layers/links.yml by tools/generate_layers.py
-  step:
-    type: str
-    choices: [judge, verdict]
-    required: true
-    description:
-      - V(judge) compares all links, prints a table and saves a report. It does not fail.
-      - V(verdict) returns to each host the findings at its end, and fails a host whose end is
-        wrong.
-  qos: {type: dict, description: 'QoS contract, compiled by the cluster model.'}
-  asics: {type: dict, default: {}, description: Switch chips declared in the cluster model.}
-  strict:
-    type: bool
-    default: false
-    description: Whether a mismatch that another layer would repair also fails in check mode, as in
-      playbooks/verify.yml.
-  report_directory:
-    type: path
-    description: Directory on the controller for the results, relative to the current directory. If
-      empty, nothing is saved.
-  judged: {type: str, description: Name of the variable that registered V(judge).}
 """
 
 EXAMPLES = r"""

@@ -7,17 +7,12 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: lustre_packages
 short_description: Installs the packages of the Lustre client, pinned
-extends_documentation_fragment: [baremetal.mpi_roce.module]
+extends_documentation_fragment:
+  [baremetal.mpi_roce.module, baremetal.mpi_roce.options.lustre_packages]
 description:
   - Called by the action plugin of M(baremetal.mpi_roce.shared_storage), before that module, on a
     host that mounts Lustre and for which a method is set. Packages are never changed while Lustre
     is mounted.
-options: # generated from layers/storage.yml by tools/generate_layers.py
-  packages: {type: dict, required: true, description: Key C(packages) of C(shared_storage_lustre).}
-  key: {type: str, required: true, description: 'Public key of the repository, in base64.'}
-  root: {type: path, default: /, description: Directory below which C(sys) and C(proc) are read.}
-  o2ib: {type: bool, default: false, description: Whether LNet has a network over RDMA.}
-  rdma_source: {type: str, default: '', description: 'RDMA drivers, C(doca) or C(inbox).'}
 """
 
 EXAMPLES = r"""

@@ -5,7 +5,8 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: mpi_allreduce
 short_description: Verifies the cluster with an allreduce over every rank
-extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
+extends_documentation_fragment:
+  [baremetal.mpi_roce.module.reads, baremetal.mpi_roce.options.mpi_allreduce]
 description:
   - Launches an mpi4py allreduce from the launcher, as the MPI user, over the hostfile.
   - Verifies on every rank that the results are bit-exact, and checks where the ranks run, which
@@ -19,116 +20,6 @@ description:
     nothing.
   - The action plugin of the same name shows progress and figures, and saves them on the
     controller.
-options: # generated from layers/smoke.yml by tools/generate_layers.py
-  nodes:
-    type: list
-    elements: dict
-    required: true
-    description: Nodes, from RV(baremetal.mpi_roce.cluster_directory#module:directory). Drained
-      nodes and hosts that do not compute are left out.
-  user: {type: str, required: true, description: MPI user that launches the ranks.}
-  hostfile:
-    type: path
-    default: /etc/baremetal-mpi-roce/hostfile
-    description: Hostfile on the launcher, in Open MPI's format.
-  provider:
-    type: str
-    default: distribution
-    description: MPI provider in the cluster model. V(impi) launches with Intel MPI, any other with
-      Open MPI.
-  parameters:
-    type: dict
-    default: {}
-    description: Additional Open MPI parameters. With Intel MPI, environment variables of the ranks.
-  transport:
-    type: str
-    choices: [tcp, rc]
-    default: rc
-    description: Transport between nodes. With V(rc), the RDMA port of each rail must be active.
-  rankfile:
-    type: str
-    default: ''
-    description: Rankfile on the launcher. If empty, ranks are placed slot by slot.
-  max_bytes: {type: int, default: 67108864, description: 'Largest buffer, in bytes.'}
-  size_step:
-    type: int
-    default: 4
-    description: Ratio of one buffer size to the next, starting at 4 bytes.
-  combinations:
-    type: int
-    default: 0
-    description: Number of combinations of type, operation and placement to check at each size, in
-      rotation; V(0) for all.
-  iterations: {type: int, default: 200, description: Timed iterations of each size up to 64 KiB.}
-  iterations_large: {type: int, default: 50, description: Timed iterations of each larger size.}
-  warmup: {type: int, default: 2, description: Untimed iterations before the timed ones.}
-  bind_rails:
-    type: bool
-    default: true
-    description: Whether each rank uses the rail and the cores of its GPU, so that every rail is
-      tested.
-  python: {type: path, default: /usr/bin/python3, description: Python interpreter of the ranks.}
-  time_limit_s:
-    type: float
-    default: 300
-    description: Seconds after which the run is stopped and counts as failed.
-  bisect_runs:
-    {type: int, default: 24, description: Maximum number of short runs; V(0) disables the search.}
-  bisect_limit_s:
-    type: float
-    default: 30
-    description: Seconds after which a short run that locates a fault counts as failed.
-  min_busbw_gbytes_s:
-    type: float
-    description: Minimum bus bandwidth at the best size, in 10^9 bytes per second. If unset, there
-      is no threshold.
-  nccl_tests:
-    type: str
-    default: all_reduce_perf
-    description: C(all_reduce_perf) of nccl-tests, built with MPI, by name or path on every node. If
-      no node has it, the check C(nccl_allreduce) is not applicable.
-  nccl_min_bytes:
-    {type: int, default: 1073741824, description: 'Smallest buffer of nccl-tests, in bytes.'}
-  nccl_max_bytes:
-    {type: int, default: 17179869184, description: 'Largest buffer of nccl-tests, in bytes.'}
-  min_nccl_share:
-    type: float
-    description: Share of a node's line rate that the average bus bandwidth of nccl-tests must
-      reach.
-  gpu_limit_s:
-    type: float
-    default: 120
-    description: Seconds after which a run on GPU memory is stopped and counts as failed.
-  management_bytes:
-    {type: int, default: 1048576, description: Number of bytes tolerated on a management interface.}
-  management_share:
-    type: float
-    default: 0.02
-    description: Share of a node's rail traffic that is additionally tolerated on the management
-      interface.
-  max_tcp_retries:
-    type: float
-    default: 0.01
-    description: Share of a rail's TCP segments that may be retransmitted because of loss.
-  max_rdma_retries:
-    type: float
-    default: 1.0e-05
-    description: Retries, timeouts and out-of-sequence packets of an RDMA device, as a share of the
-      packets that it sends.
-  program_sha256:
-    type: str
-    default: ''
-    description: Checksum that the allreduce program must have on every node. If empty, it is not
-      checked.
-  run_id:
-    type: str
-    default: ''
-    description: Name of this run, which is part of each process's command line. If empty, a name is
-      generated.
-  report_directory:
-    type: path
-    description: Directory on the controller for the results, relative to the current directory. If
-      empty, nothing is saved.
 attributes:
   check_mode:
     description: Shows the command and launches nothing.

@@ -5,87 +5,13 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: mpi_bench
 short_description: Latency and bandwidth of MPI between ranks, over message sizes
-extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
+extends_documentation_fragment:
+  [baremetal.mpi_roce.module.reads, baremetal.mpi_roce.options.mpi_bench]
 description:
   - Measures with the definitions of the OSU micro-benchmarks, as jobs of
     M(baremetal.mpi_roce.mpi_job) on the launcher. Prints a table for each benchmark, saves all of
     them as JSON and, if the controller has matplotlib, draws each as SVG with line rate and
     threshold.
-options: # generated from layers/bench.yml by tools/generate_layers.py
-  nodes:
-    type: list
-    elements: dict
-    required: true
-    description: Nodes, from RV(baremetal.mpi_roce.cluster_directory#module:directory). Drained
-      nodes and hosts that do not compute are left out.
-  user: {type: str, required: true, description: MPI user that launches the ranks.}
-  hostfile:
-    type: path
-    default: /etc/baremetal-mpi-roce/hostfile
-    description: Hostfile of the cluster on the launcher.
-  provider:
-    type: str
-    default: distribution
-    description: MPI provider in the cluster model. V(impi) launches with Intel MPI, any other with
-      Open MPI.
-  parameters:
-    type: dict
-    default: {}
-    description: Additional Open MPI parameters. With Intel MPI, environment variables of the ranks.
-  transport:
-    type: str
-    choices: [tcp, rc]
-    default: rc
-    description: Transport between nodes. With V(rc), the RDMA port of each rail must be active.
-  program:
-    type: str
-    choices: [mpi4py, osu, nccl]
-    default: mpi4py
-    description: V(mpi4py) is the collection's own program; V(osu) runs C(osu_latency) and others,
-      V(nccl) C(all_reduce_perf), C(alltoall_perf) and C(sendrecv_perf), which must be installed on
-      every node.
-  benchmarks:
-    type: list
-    elements: str
-    choices: [latency, bw, bibw, allreduce, alltoall]
-    default: [latency, bw, bibw, allreduce, alltoall]
-    description: Benchmarks to run.
-  pairs:
-    type: list
-    elements: str
-    default: []
-    description: Pairs of ranks for latency and bandwidth, as V(node01:0 - node02:0). If empty, one
-      inside a node, one whose rails share a leaf, and one whose rails are on different leaves.
-  min_bytes: {type: int, default: 1, description: 'Smallest message, in bytes.'}
-  max_bytes: {type: int, default: 4194304, description: 'Largest message, in bytes.'}
-  iterations:
-    type: int
-    default: 0
-    description: Timed iterations of each size; V(0) for the numbers that the OSU micro-benchmarks
-      use.
-  python: {type: path, default: /usr/bin/python3, description: Python interpreter of the ranks.}
-  program_directory:
-    type: path
-    default: ''
-    description: Directory of OSU's programs or nccl-tests. If empty, they are looked up on the
-      path.
-  min_share:
-    type: float
-    description: Share of the line rate between two nodes that V(bw) and V(bibw) must reach.
-  max_latency_us:
-    type: float
-    description: Largest latency of a message of up to 8 bytes between two nodes, in microseconds.
-  min_busbw_gbytes_s:
-    type: float
-    description: Minimum bus bandwidth of MPI's V(allreduce), in 10^9 bytes per second.
-  min_nccl_share:
-    {type: float, description: Share of a node's line rate that NCCL's V(allreduce) must reach.}
-  time_limit_s: {type: float, default: 1800, description: Seconds after which a job fails.}
-  report_directory:
-    type: path
-    default: ''
-    description: Directory on the controller for the results, relative to the current directory. If
-      empty, nothing is saved.
 """
 
 EXAMPLES = r"""

@@ -7,28 +7,12 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: mpi_build
 short_description: Builds UCX and Open MPI from archives on one host, and packs them for the others
-extends_documentation_fragment: [baremetal.mpi_roce.module]
+extends_documentation_fragment: [baremetal.mpi_roce.module, baremetal.mpi_roce.options.mpi_build]
 description:
   - Configures, compiles and packs in C(PREFIX.build), at low priority and within a time limit.
     The archives, named as in O(builds), are already in its directory C(archives).
   - The action plugin of the same name runs it detached, shows its steps, and stores the pack on
     the controller. With O(read) it only determines which host must build, and changes nothing.
-options: # generated from layers/mpi.yml by tools/generate_layers.py
-  prefix: {type: path, required: true, description: Directory to which the result is unpacked.}
-  builds:
-    type: list
-    elements: dict
-    default: []
-    description: Builds in their order, from C(cluster_software.mpi.sources.builds).
-  jobs: {type: int, default: 16, description: Number of parallel compilers.}
-  time_limit_s: {type: float, default: 3600, description: Seconds after which the build is stopped.}
-  pack: {type: path, description: 'File of the result on the controller, for this distribution.'}
-  read:
-    type: str
-    description: Variable in which each host registered its MPI with
-      M(baremetal.mpi_roce.mpi_provider).
-  cuda: {type: bool, default: false, description: Whether the building host needs the CUDA toolkit.}
-  run_id: {type: str, default: '', description: Name of this run.}
 attributes:
   check_mode:
     description: Builds nothing.

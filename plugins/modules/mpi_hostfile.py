@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: mpi_hostfile
 short_description: Writes the MPI hostfile of the whole cluster, and optionally the rank placement
-extends_documentation_fragment: [baremetal.mpi_roce.module]
+extends_documentation_fragment: [baremetal.mpi_roce.module, baremetal.mpi_roce.options.mpi_hostfile]
 description:
   - Writes the hostfile for V(mpirun) from the whole inventory, regardless of the hosts of a run.
     Drained nodes are left out and named in a comment.
@@ -15,72 +15,6 @@ description:
     table of the GPU and rails of each rank.
   - Reads the files back, resolves every name of the hostfile on this host, and compares the
     addresses with the inventory's.
-options: # generated from layers/hostfile.yml by tools/generate_layers.py
-  directory:
-    type: list
-    elements: dict
-    required: true
-    description: Every host of the cluster, from
-      RV(baremetal.mpi_roce.cluster_directory#module:directory).
-  path:
-    type: path
-    default: /etc/baremetal-mpi-roce/hostfile
-    description: Path of the hostfile. Missing directories are created.
-  format:
-    type: str
-    choices: [openmpi, intelmpi, mpich, plain]
-    default: openmpi
-    description:
-      - V(openmpi) writes C(node01 slots=8 max_slots=8).
-      - V(intelmpi) and V(mpich) write C(node01:8), for C(-machinefile) (Intel MPI, which reads the
-        number only with that option) or C(-f) (MPICH).
-      - V(plain) writes the name once per slot.
-  order:
-    type: str
-    choices: [model, rack, rail_group]
-    default: model
-    description: Order of the nodes, and therefore of the ranks. V(rack) and V(rail_group) group
-      nodes by rack or by leaves, and otherwise follow the model.
-  names:
-    type: str
-    default: management
-    description: Names used for launching, V(management) or the interface of a rail such as
-      V(rail0).
-  max_slots:
-    type: bool
-    default: true
-    description: With V(openmpi), whether to write C(max_slots) as well, which prevents
-      oversubscription (Open MPI 5).
-  rankfile:
-    type: bool
-    default: false
-    description: Whether to write a rankfile, which binds rank k of a node to the cores near GPU k.
-      V(false) removes one that this role wrote. Requires the format V(openmpi), a GPU for each
-      slot, and O(numa_cores).
-  rankfile_path:
-    {type: path, default: /etc/baremetal-mpi-roce/rankfile, description: Path of the rankfile.}
-  numa_cores:
-    type: dict
-    default: {}
-    description:
-      - >-
-        CPUs of each NUMA node as lscpu prints them, for example C({0: '0-55,112-167', 1:
-        '56-111,168-223'}), or its cores as hwloc numbers them; the same on every node. The rankfile
-        contains hwloc's numbers, which Open MPI reads.
-      - Each node compares them with its own (check C(numa_cores) of the layer mpi).
-      - Defaults to the inventory's C(cluster_numa_cores), or none.
-  rankfile_cores:
-    type: str
-    choices: [divided, all]
-    default: divided
-    description: Whether ranks divide the cores of their GPU's NUMA node, or each gets all of them.
-  rankmap:
-    type: bool
-    default: false
-    description: Whether to write a table of rank, host, local rank, GPU and rails, for launch
-      wrappers. V(false) removes it.
-  rankmap_path:
-    {type: path, default: /etc/baremetal-mpi-roce/rankmap, description: Path of that table.}
 """
 
 EXAMPLES = r"""

@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: mpi_job
 short_description: Runs a program over MPI on the nodes of the hostfile
-extends_documentation_fragment: [baremetal.mpi_roce.module]
+extends_documentation_fragment: [baremetal.mpi_roce.module, baremetal.mpi_roce.options.mpi_job]
 description:
   - Runs on the launcher, as the MPI user. Before anything starts, each node must respond, with
     its rails up, the program and the working directory present, no other MPI job, idle GPUs, and
@@ -18,80 +18,6 @@ description:
     which the action plugin sends when ansible-playbook is interrupted. Kills the job's remaining
     processes on every node, and removes its session directories and shared memory.
   - The action plugin of the same name runs it detached and shows the output as it arrives.
-options: # generated from layers/job.yml by tools/generate_layers.py
-  nodes:
-    type: list
-    elements: dict
-    required: true
-    description: Nodes, from RV(baremetal.mpi_roce.cluster_directory#module:directory). Drained
-      nodes and hosts that do not compute are left out.
-  user: {type: str, required: true, description: MPI user that launches the ranks.}
-  hostfile:
-    type: path
-    default: /etc/baremetal-mpi-roce/hostfile
-    description: Hostfile of the cluster on the launcher.
-  provider:
-    type: str
-    default: distribution
-    description: MPI provider in the cluster model. V(impi) launches with Intel MPI, any other with
-      Open MPI.
-  parameters:
-    type: dict
-    default: {}
-    description: Additional Open MPI parameters. With Intel MPI, environment variables of the ranks.
-  transport:
-    type: str
-    choices: [tcp, rc]
-    default: rc
-    description: Transport between nodes. With V(rc), the RDMA port of each rail must be active.
-  program:
-    type: list
-    elements: str
-    required: true
-    description: Program and arguments. A path refers to a file on every node.
-  ranks: {type: int, default: 0, description: Number of ranks; V(0) for every slot.}
-  places:
-    type: dict
-    default: {}
-    description: >-
-      Number of ranks by node, as C({node01: 8}), for a job on some of the nodes. If empty, every
-      slot of all nodes.
-  mapping:
-    type: str
-    choices: [gpu, node, core]
-    default: gpu
-    description: V(gpu) places ranks node by node, each with the rail of its GPU and on cores of
-      that GPU's NUMA node; V(node) places one on each node in turn, unbound; V(core) places them
-      node by node, each bound to a core.
-  environment:
-    type: dict
-    default: {}
-    description: Environment variables of every rank. They are not logged.
-  work_directory:
-    {type: path, default: /tmp, description: 'Working directory of the ranks, on every node.'}
-  time_limit_s:
-    type: float
-    default: 3600
-    description: Seconds after which the job is stopped and counts as failed.
-  lease_s:
-    type: float
-    default: 0
-    description: Seconds without a sign of life from the controller after which the job is stopped;
-      V(0) for never.
-  allow_missing:
-    {type: bool, default: false, description: Whether to run without nodes that cannot take part.}
-  checkpoint_directory:
-    type: path
-    description: Directory for checkpoints, which ranks find in C(CLUSTER_CHECKPOINT_DIR). If empty,
-      that of the cluster. It, or its parent, must exist on every node and be writable by the MPI
-      user.
-  storage:
-    type: bool
-    default: true
-    description: Whether each node must have the shared file systems mounted.
-  checkpoint_room_gb:
-    {type: float, default: 0, description: Space in GB (10^9 bytes) that must be free there.}
-  run_id: {type: str, default: '', description: 'Name of this job. If empty, a name is generated.'}
 attributes:
   check_mode:
     description: Shows the command and launches nothing.

@@ -7,40 +7,12 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: mpi_provider
 short_description: Select packages, archives and directories of MPI for one host
-extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
+extends_documentation_fragment:
+  [baremetal.mpi_roce.module.reads, baremetal.mpi_roce.options.mpi_provider]
 description:
   - Returns what the MPI of C(software.mpi.provider) consists of on this host. Changes nothing.
   - The action plugin of the same name compares checksums of archives and wheels on the controller,
     and fails before any host is changed. The module itself only reads the state of the host.
-options: # generated from layers/mpi.yml by tools/generate_layers.py
-  software:
-    type: dict
-    default: {}
-    description: Software set of the cluster, as in C(cluster_software); empty for the distribution.
-  transport:
-    type: str
-    choices: [tcp, rc]
-    default: rc
-    description: Transport between nodes. V(rc) on a host with O(rails) adds packages for RDMA.
-  rails:
-    type: list
-    elements: dict
-    default: []
-    description: Rails of this host, from the cluster model; empty on a launcher.
-  packages:
-    type: list
-    elements: str
-    default: []
-    description: Packages to install instead of the provider's.
-  build_packages:
-    type: list
-    elements: str
-    default: []
-    description: Packages to install before a build, instead of the distribution's.
-  build_cache: {type: path, description: Directory of the controller with packs of builds.}
-  python: {type: path, default: /usr/bin/python3, description: Python interpreter of MPI programs.}
-  prefix: {type: str, default: '', description: Directory of the MPI; set by the action plugin.}
-  mpi4py: {type: str, default: '', description: Version of mpi4py; set by the action plugin.}
 attributes:
   check_mode:
     description: Reads the host as without check mode.

@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: nvidia_gpu
 short_description: Installs NVIDIA's driver stack on a node and verifies every GPU
-extends_documentation_fragment: [baremetal.mpi_roce.module]
+extends_documentation_fragment: [baremetal.mpi_roce.module, baremetal.mpi_roce.options.nvidia_gpu]
 description:
   - Brings driver, fabric manager, CUDA, DCGM, GDRCopy and NCCL of one node to the software set in
     one call, disables nouveau, loads the driver, starts the services, and reads everything back
@@ -23,91 +23,6 @@ description:
   - Only verifies a driver that is managed elsewhere (C(software.driver.manage) is V(false)).
   - Without a driver in the software set, without GPUs in the model, and in a container, the layer
     is C(not_applicable), with the reason.
-options: # generated from layers/gpu.yml by tools/generate_layers.py
-  software:
-    type: dict
-    default: {}
-    description: Software set of the cluster, from the variable C(cluster_software).
-  keys:
-    {type: dict, default: {}, description: 'Public keys of the repositories, by name, in base64.'}
-  allow_downgrade:
-    type: bool
-    default: false
-    description: Whether to replace a package that is newer than the software set's with the older
-      version.
-  rails:
-    type: list
-    elements: dict
-    default: []
-    description: Rails of this host, from the variable C(cluster_rails).
-  gpus:
-    type: list
-    elements: dict
-    default: []
-    description: GPUs of this host, from the variable C(cluster_gpus).
-  change_under_jobs:
-    type: bool
-    default: false
-    description: Whether to change the driver while processes use the GPUs. Those processes may
-      fail.
-  reload_driver:
-    type: bool
-    default: false
-    description: Whether to reload a changed driver immediately if nothing uses it, instead of
-      waiting for the recorded reboot.
-  gpudirect:
-    type: str
-    choices: [auto, dmabuf, peermem, none]
-    default: auto
-    description: How NICs access GPU memory. V(auto) requires dma-buf, or C(nvidia_peermem) if the
-      kernel does not support dma-buf. V(none) disables the check.
-  fabric_wait_s:
-    type: int
-    default: 300
-    description: Seconds to wait for the NVLink fabric after the services have started, even in
-      check mode.
-  health:
-    type: dict
-    default: {}
-    description: Thresholds for the state of every GPU. Unset values default to published ones
-      (docs/gpu.md).
-    suboptions:
-      product:
-        type: str
-        description: Required product name. If unset, all GPUs of a node must have the same one.
-      vbios:
-        type: str
-        description: Required VBIOS version. If unset, all GPUs of a node must have the same one.
-      fabric: {type: bool, description: Whether NVSwitches connect the GPUs.}
-      nvlinks: {type: int, description: Number of active NVLinks of each GPU.}
-      mig: {type: bool, description: Whether GPUs may be in MIG mode.}
-      persistence: {type: bool, description: Whether persistence mode is enabled.}
-      ecc: {type: bool, description: Whether ECC is enabled.}
-      volatile_uncorrectable:
-        type: int
-        description: Maximum number of uncorrectable memory errors since the driver was loaded.
-      remapped_rows: {type: int, description: Maximum number of remapped memory rows.}
-      pcie_width: {type: int, description: Number of lanes of each GPU's PCIe link.}
-      pcie_gts:
-        type: float
-        description: Speed of the PCIe link in GT/s; V(0) for the highest that both ends support.
-      xids:
-        type: list
-        elements: int
-        description: Xids and SXids after which a GPU must not be used, in place of those from
-          NVIDIA's catalogue.
-      xids_ignored: {type: list, elements: int, description: Xids and SXids to ignore.}
-  hardware_root:
-    type: path
-    default: /
-    description: Directory under which C(sys) and C(proc) are read. Anything other than C(/) is a
-      simulation and is reported as one.
-  nvml_bindings:
-    type: str
-    default: ''
-    description: C(pynvml.py), packed by the lookup P(baremetal.mpi_roce.nvml_bindings#lookup), to
-      install as C(/usr/local/libexec/baremetal-mpi-roce/pynvml.py). If empty, an installed file
-      remains. The value is left out of results because of its size.
 """
 
 EXAMPLES = r"""

@@ -7,105 +7,13 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: os_baseline
 short_description: Prepares the operating system of a node for MPI over RoCE
-extends_documentation_fragment: [baremetal.mpi_roce.module]
+extends_documentation_fragment: [baremetal.mpi_roce.module, baremetal.mpi_roce.options.os_baseline]
 description:
   - Sets kernel parameters, resource limits, hugepages, CPU governor, swap, time and kernel
     command line of one node in one call, now and for every later boot, and reads them back.
   - Never reboots. Changes that need a reboot are recorded in
     C(/var/lib/baremetal-mpi-roce/reboot-required.d/os.json) and returned in RV(reboot_reasons).
   - In a container, settings of the host's kernel are C(not_applicable), with the reason.
-options: # generated from layers/os.yml by tools/generate_layers.py
-  sysctls: {type: dict, default: {}, description: Kernel parameters by name.}
-  optional_sysctls:
-    type: list
-    elements: str
-    default: []
-    description: Parameters of O(sysctls) that a kernel may lack.
-  limits:
-    type: dict
-    default: {}
-    description:
-      - Soft and hard limits of every session, by item of limits.conf (memory in KiB, or
-        V(unlimited)).
-      - Supported items are C(memlock), C(stack), C(core), C(nofile) and C(nproc).
-  service_limits:
-    type: list
-    elements: str
-    default: []
-    description: Items of O(limits) that also apply to services started by systemd.
-  limits_user:
-    type: str
-    default: nobody
-    description: Account whose session is used to verify the limits; C(nobody) until that account
-      exists.
-  hugepages:
-    type: list
-    elements: dict
-    default: []
-    description: >-
-      Pools of hugepages, for example C({size: 2M, count: 4096, node: 0}). If empty, hugepages are
-      left unchanged.
-    suboptions:
-      size:
-        type: str
-        choices: [2M, 1G]
-        required: true
-        description: Page size. Pages of 1 GiB are also requested on the kernel command line.
-      count: {type: int, required: true, description: Number of pages.}
-      node: {type: int, description: 'NUMA node. If unset, the pages are spread over all nodes.'}
-  transparent_hugepages:
-    type: str
-    choices: [keep, always, madvise, never]
-    default: keep
-    description: When programs get transparent hugepages. V(keep) leaves the distribution's setting
-      unchanged.
-  governor:
-    type: str
-    default: keep
-    description: CPU frequency governor, or V(keep) to leave it unchanged.
-  swap:
-    type: str
-    choices: ['off', keep]
-    default: keep
-    description: V(off) disables swap now and at boot, and comments out its lines in C(/etc/fstab).
-      V(keep) leaves it unchanged.
-  irqbalance:
-    type: str
-    choices: ['on', 'off', keep]
-    default: keep
-    description: Whether irqbalance runs. Use V(off) if NIC interrupts are pinned manually; V(keep)
-      leaves it unchanged.
-  time:
-    type: bool
-    default: true
-    description:
-      - Whether chrony is installed, runs and synchronizes the clock instead of systemd-timesyncd.
-        With V(false) the clock is not managed.
-      - A node on which another time service (ntpd, ntpsec, openntpd, PTP) is active is refused
-        before any change.
-  time_servers:
-    type: list
-    elements: str
-    default: []
-    description: NTP servers to use instead of the distribution's.
-  time_max_offset_s:
-    {type: float, default: 0.1, description: 'Maximum accepted offset of the clock, in seconds.'}
-  time_wait_s: {type: int, default: 30, description: Seconds to wait for the first synchronization.}
-  admitted_networks:
-    type: list
-    elements: str
-    default: []
-    description: Networks that firewalld or ufw, if one of them is running, admits without
-      restriction. A network that this module admitted earlier and that is no longer listed is
-      withdrawn.
-  kernel_arguments:
-    type: list
-    elements: str
-    default: []
-    description:
-      - Arguments of the kernel command line, one per entry. An argument that leaves the list is
-        removed only if this role added it.
-      - The role rdma_stack manages the IOMMU arguments.
 """
 
 EXAMPLES = r"""

@@ -7,7 +7,8 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: rdma_facts
 short_description: Returns the NICs, RDMA devices and GPUs of a machine
-extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
+extends_documentation_fragment:
+  [baremetal.mpi_roce.module.reads, baremetal.mpi_roce.options.rdma_facts]
 description:
   - Reads NICs, RDMA devices and GPUs, their PCI addresses, NUMA nodes, links, firmware, virtual
     functions and GIDs from sysfs. It changes nothing, and starts no program unless O(host) is
@@ -15,16 +16,6 @@ description:
   - Distinguishes rails from bridges to the NVSwitches (by vital product data, which only root may
     read), Data Direct functions and BlueField DPUs (by device ID) and storage NICs (no GPU behind
     the same switch), never by name.
-options: # generated from layers/rdma.yml by tools/generate_layers.py
-  root:
-    type: path
-    default: /sys
-    description: Directory instead of C(/sys), as recorded by C(tools/record_hardware.py).
-  host:
-    type: bool
-    default: false
-    description: Whether to read the operating system too (C(ip), C(dpkg-query) or C(rpm),
-      C(lldpcli)).
 """
 
 EXAMPLES = r"""

@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: rdma_stack
 short_description: Installs and verifies the RDMA drivers and tools of a node
-extends_documentation_fragment: [baremetal.mpi_roce.module]
+extends_documentation_fragment: [baremetal.mpi_roce.module, baremetal.mpi_roce.options.rdma_stack]
 description:
   - Brings the RDMA drivers and tools of one node to the software set in one call (DOCA-OFED, or
     those of the distribution), loads the kernel modules that no device loads, configures the
@@ -19,72 +19,6 @@ description:
   - Never reboots. Changes that need a reboot are recorded in
     C(/var/lib/baremetal-mpi-roce/reboot-required.d/rdma.json) and returned in RV(reboot_reasons).
   - In a container, settings of the host's kernel are C(not_applicable), with the reason.
-options: # generated from layers/rdma.yml by tools/generate_layers.py
-  software:
-    type: dict
-    default: {}
-    description: Software set of the cluster, from the variable C(cluster_software).
-  keys:
-    {type: dict, default: {}, description: 'Public keys of the repositories, by name, in base64.'}
-  allow_downgrade:
-    type: bool
-    default: false
-    description: Whether to replace a package that is newer than the software set's with the older
-      version.
-  rails:
-    type: list
-    elements: dict
-    default: []
-    description: Rails of this host, from the variable C(cluster_rails).
-  gpus:
-    type: list
-    elements: dict
-    default: []
-    description: GPUs of this host, from the variable C(cluster_gpus).
-  change_in_use:
-    type: bool
-    default: false
-    description: Whether to change drivers while processes have RDMA devices open or NFS or Lustre
-      is mounted over RDMA.
-  restart_driver:
-    type: bool
-    default: false
-    description: Whether to load changed drivers immediately (C(openibd)) if nothing uses RDMA,
-      instead of at the recorded reboot. Every RDMA device and every rail disappears while they are
-      reloaded.
-  modules:
-    type: list
-    elements: str
-    default: [mlx5_ib, ib_umad, rdma_ucm]
-    description:
-      - Kernel modules to load now and at every boot, because no device triggers their loading.
-      - C(mlx5_ib) is left out on hosts without a NIC that it drives. C(rpcrdma) is added if a file
-        system of the model uses NFS over RDMA.
-  iommu:
-    type: str
-    choices: [pt, 'on', 'off', '']
-    default: pt
-    description:
-      - V(pt) lets devices access memory without translation, V(on) translates, V(off) disables the
-        IOMMU (docs/rdma.md).
-      - An empty value leaves it unchanged.
-  acs:
-    type: str
-    choices: [disable, verify, keep]
-    default: disable
-    description: PCIe ACS redirection between GPUs and NICs. V(disable) turns it off now and at
-      every boot, because a kernel that uses an IOMMU turns it on. V(verify) fails if it is on.
-      V(keep) ignores it.
-  firmware_minimum:
-    type: str
-    default: ''
-    description: Oldest accepted firmware of the rails' NICs, for example V(40.47.1026); empty
-      accepts any. NICs of the same type must have the same firmware in any case.
-  hardware_root:
-    type: path
-    default: /
-    description: Directory under which C(sys) and C(proc) are read. Anything other than C(/) is a
-      simulation and is reported as one.
 """
 
 EXAMPLES = r"""

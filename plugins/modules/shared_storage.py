@@ -7,7 +7,8 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: shared_storage
 short_description: Mounts, and serves, the shared file systems of a host
-extends_documentation_fragment: [baremetal.mpi_roce.module]
+extends_documentation_fragment:
+  [baremetal.mpi_roce.module, baremetal.mpi_roce.options.shared_storage]
 description:
   - Installs the required software, exports by NFS what this host serves, configures the Lustre
     client, mounts through systemd, and reads everything back.
@@ -23,70 +24,6 @@ attributes:
     description:
       - Differences are C(pending) checks. Accessing a correctly configured automount point mounts
         its file system, as with any program.
-options: # generated from layers/storage.yml by tools/generate_layers.py
-  filesystems:
-    type: list
-    elements: dict
-    default: []
-    description: Shared file systems of the cluster, from the cluster model
-      (docs/shared-storage.md).
-  host: {type: str, default: '', description: Name of this host. Set by the action plugin.}
-  groups:
-    type: list
-    elements: str
-    default: []
-    description: Groups of this host. Set by the action plugin.
-  directory:
-    type: list
-    elements: dict
-    default: []
-    description: RV(baremetal.mpi_roce.cluster_directory#module:directory), from which the action
-      plugin sets O(clients).
-  clients:
-    type: dict
-    default: {}
-    description: Addresses that may mount each file system served by this host, by name. Set by the
-      action plugin.
-  user: {type: str, default: mpi, description: 'MPI user, the default owner of file systems.'}
-  uid:
-    type: int
-    description: Numeric ID of the MPI user, for hosts on which the account does not exist yet.
-  absent:
-    type: list
-    elements: str
-    default: []
-    description: Mount points to unmount, with their units, and served directories to stop
-      exporting. Their content remains. For a single run, with C(-e).
-  mount_timeout_s:
-    type: int
-    default: 600
-    description: Seconds that a unit allows for a mount or an unmount, and that an access waits
-      while the server is away. Existing mounts wait indefinitely (hard).
-  mount_wait_s:
-    type: int
-    default: 60
-    description: Seconds that a run waits for all mounts of a host together, and for each unmount.
-  server_threads:
-    {type: int, default: 64, description: Number of threads of the kernel's NFS server.}
-  server_restart:
-    type: bool
-    default: false
-    description: Whether to restart the NFS server for settings that require it. Clients wait up to
-      90 s and lose no data.
-  lustre:
-    {type: dict, default: {}, description: Configuration of the Lustre client (docs/lustre.md).}
-  lustre_root:
-    type: path
-    default: /
-    description: Directory under which C(sys) and C(proc) of Lustre are read. Anything other than
-      C(/) is a simulation.
-  rdma_source:
-    {type: str, default: '', description: 'Source of the RDMA drivers, C(doca) or C(inbox).'}
-  rails:
-    type: list
-    elements: dict
-    default: []
-    description: Rails of this host, from the cluster model (docs/architecture.md).
 """
 
 EXAMPLES = r"""

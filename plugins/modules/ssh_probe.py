@@ -7,7 +7,8 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: ssh_probe
 short_description: Verifies that the MPI user reaches other hosts from this host over SSH
-extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
+extends_documentation_fragment:
+  [baremetal.mpi_roce.module.reads, baremetal.mpi_roce.options.ssh_probe]
 description:
   - Logs in to every target as the MPI user, without a terminal or prompts, as V(mpirun) does,
     several at a time. Reports each pair that fails and the cause, or that another host responded.
@@ -17,48 +18,6 @@ description:
   - Reads from C(ssh -G), as the MPI user, whether ssh checks host keys by the cluster's
     authority, connects to the right address and port, and offers the cluster's certificate.
   - Names the host that is at fault, which for a refused login is the host that refuses.
-options: # generated from layers/ssh.yml by tools/generate_layers.py
-  targets:
-    type: list
-    elements: dict
-    required: true
-    description: Hosts to reach.
-    suboptions:
-      host: {type: str, required: true, description: Name in the inventory.}
-      target: {type: str, required: true, description: Name or address to connect to.}
-      rail:
-        type: str
-        description: Interface over which to send packets as large as its MTU, instead of logging
-          in.
-      port: {type: int, default: 22, description: Port of its sshd.}
-      witness:
-        type: str
-        default: ''
-        description: Name of a third node on that rail, used to decide at which end packets are
-          lost.
-  addresses:
-    type: dict
-    default: {}
-    description: Addresses of this host by network, C(management) or a rail's interface. The hosts
-      to which it logs in connect back to them on a free port, as the launcher daemons of MPI do.
-  here: {type: str, required: true, description: Name of this host in the checks.}
-  user:
-    type: str
-    default: mpi
-    description: MPI user. Defaults to the inventory's C(cluster_mpi_user), or V(mpi).
-  lost:
-    type: list
-    elements: str
-    default: []
-    description: Hosts that failed earlier in this run. They are tried, but may fail to respond.
-  incomplete:
-    type: list
-    elements: str
-    default: []
-    description: Hosts outside this run to which the role was never applied. They may fail to
-      respond.
-  timeout_s: {type: int, default: 10, description: Seconds to wait for each connection.}
-  parallel: {type: int, default: 32, description: Number of simultaneous logins from one host.}
 attributes:
   check_mode:
     description: The same, but checks are pending if the trust is not configured yet.

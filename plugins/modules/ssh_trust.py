@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: ssh_trust
 short_description: Configures host-verified, passwordless SSH between all nodes for the MPI user
-extends_documentation_fragment: [baremetal.mpi_roce.module]
+extends_documentation_fragment: [baremetal.mpi_roce.module, baremetal.mpi_roce.options.ssh_trust]
 description:
   - Creates the MPI user's account and key pair if they are missing, makes sshd and ssh trust the
     cluster's certificate authority, and installs this node's user and host certificates.
@@ -15,68 +15,6 @@ description:
     writes files. Private keys never leave the host on which they were created.
   - All settings apply to the MPI user only and, for ssh, to the hosts of the cluster. sshd's
     configuration is tested before sshd reads it, and restored if it is invalid.
-options: # generated from layers/ssh.yml by tools/generate_layers.py
-  authority:
-    type: dict
-    required: true
-    description: RV(baremetal.mpi_roce.ssh_authority#module:authority), the same on every node.
-  host:
-    type: dict
-    required: true
-    description: RV(baremetal.mpi_roce.ssh_authority#module:hosts) of this node. C(names) are the
-      principals of its host certificate, C(principal) is that of its user certificate, which is
-      valid from the addresses C(sources); C(admits) are the principals that may log in here;
-      C(port) is the port of its sshd.
-  user:
-    type: str
-    default: mpi
-    description: MPI user. Defaults to the inventory's C(cluster_mpi_user), or V(mpi).
-  uid:
-    type: int
-    description: Numeric ID of the MPI user, the same on every node. Without it, the system assigns
-      one.
-  shell:
-    {type: str, default: /bin/bash, description: Login shell of an account that the role creates.}
-  state_directory:
-    type: str
-    description:
-      - Directory on the controller with the authority's private keys and its journal.
-      - Defaults to C(~/.local/state/baremetal.mpi_roce/CLUSTER/ssh-ca).
-  validity_days:
-    {type: float, default: 90, description: Validity of a certificate in days; V(0.5) is 12 hours.}
-  renew_days:
-    {type: float, default: 45, description: Remaining days below which a certificate is renewed.}
-  strict:
-    type: str
-    choices: [auto, 'true', 'false']
-    default: auto
-    description: Whether the MPI user is admitted only by certificate and O(authorized_keys), and
-      not by C(~/.ssh/authorized_keys). V(auto) is V(true) on hosts where the home directory is on a
-      file system that other hosts may share.
-  authorized_keys:
-    type: list
-    elements: str
-    default: []
-    description: Public keys that may admit the MPI user without a certificate, as lines of
-      C(authorized_keys). They are installed where O(strict) applies; elsewhere any other key in the
-      home directory fails the check C(undeclared_keys).
-  replace_authority:
-    type: bool
-    default: false
-    description: Whether nodes may move from an authority that is not recorded in O(state_directory)
-      to the recorded one. For a single run, with C(-e).
-  issued: {type: dict, default: {}, description: Records of the journal. Set by the action plugin.}
-  certificates:
-    {type: dict, default: {}, description: Newly signed certificates. Set by the action plugin.}
-  now:
-    type: int
-    default: 0
-    description: The controller's time, in seconds. Set by the action plugin.
-  refused_keys:
-    type: list
-    elements: str
-    default: []
-    description: Revoked public keys of this node. Set by the action plugin.
 attributes:
   diff_mode:
     description: Shows every changed file; of keys only public halves, modes and owners.

@@ -7,7 +7,8 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: storage_use
 short_description: Verifies shared file systems by use, on all hosts simultaneously
-extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
+extends_documentation_fragment:
+  [baremetal.mpi_roce.module.reads, baremetal.mpi_roce.options.storage_use]
 description:
   - Each host writes its own files as the MPI user, with fsync and a rename over older ones, then
     reads those of its neighbour in a ring over the hosts of the play and compares every byte.
@@ -18,59 +19,6 @@ attributes:
   check_mode:
     description: Writes nothing. Mount, response, writability and free space are still checked.
     support: full
-options: # generated from layers/storage.yml by tools/generate_layers.py
-  round:
-    type: str
-    choices: [plan, write, read, report, verdict]
-    required: true
-    description:
-      - V(plan) assigns each host its neighbour; V(write) and V(read) run on each host; V(report)
-        shows all results; V(verdict) fails the host that serves a file system, or else the slowest,
-        if all together were too slow. All rounds except V(write) and V(read) run on the controller.
-      - Each result is registered as C(__shared_storage_ROUND), where the later rounds find it.
-        Passed as options, the results of all hosts would be templated once per host.
-  filesystems:
-    type: list
-    elements: dict
-    default: []
-    description: Shared file systems of the cluster, from the cluster model
-      (docs/shared-storage.md).
-  cluster: {type: str, default: '', description: 'Name of the cluster, and of its directory.'}
-  user: {type: str, default: mpi, description: MPI user that writes and reads the files.}
-  uid:
-    type: int
-    description: Numeric ID of the MPI user, for hosts on which the account does not exist yet.
-  host: {type: str, default: '', description: Name of this host. Set by the action plugin.}
-  groups:
-    type: list
-    elements: str
-    default: []
-    description: Groups of this host. Set by the action plugin.
-  size_mib:
-    type: int
-    default: 64
-    description: Size in MiB of the file that each host writes. All hosts together use at most 5 %
-      of the free space. To measure a server's disks, choose more than its memory.
-  time_limit_s:
-    {type: float, default: 60, description: Seconds allowed for each file system in each round.}
-  alone:
-    type: bool
-    default: false
-    description: Whether hosts measure one at a time, so that the rates compare with the C(expect)
-      of a single node. The time grows with the number of hosts.
-  token:
-    type: str
-    default: ''
-    description: Identifier of this run in its files. Set by the action plugin.
-  seats:
-    type: dict
-    default: {}
-    description: Number of writers, neighbour and its bytes, by file system. Set by the action
-      plugin.
-  report_directory:
-    type: path
-    description: Directory on the controller for the results, relative to the current directory. If
-      empty, nothing is saved.
 seealso:
   - module: baremetal.mpi_roce.shared_storage
 """

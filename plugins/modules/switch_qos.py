@@ -5,7 +5,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: switch_qos
 short_description: Applies the QoS contract to a leaf or spine
-extends_documentation_fragment: [baremetal.mpi_roce.module]
+extends_documentation_fragment: [baremetal.mpi_roce.module, baremetal.mpi_roce.options.switch_qos]
 description:
   - Compares the settings of a switch with the cluster model and the QoS contract, reports the
     impact of a change, and applies it under the switch's own rollback timer.
@@ -14,39 +14,6 @@ description:
   - Reads variables of the cluster model and, for HTTPS, the variables of the role switch_qos.
     Secrets are not options, because Ansible prints options.
   - Changes only the ports of the model and objects whose names begin with C(BAREMETAL_MPI_ROCE).
-options: # generated from layers/fabric.yml by tools/generate_layers.py
-  step:
-    type: str
-    choices: [plan, verdict, batches, apply]
-    required: true
-    description:
-      - V(plan) reads and compares. It returns obstacles in C(problem) and does not fail.
-      - V(verdict) fails a host whose plan, registered as C(switch_qos_state), has a problem.
-      - V(batches) returns the order in which to change the switches of the play, and fails if one
-        has dropped out.
-      - V(apply) changes this switch, reads it again and confirms the change, or undoes it and
-        fails.
-  allowed_impact:
-    type: str
-    choices: [none, loss, bounce]
-    default: bounce
-    description: >-
-      Highest accepted impact: V(loss), a momentary loss of packets, or V(bounce), links that go
-      down and up.
-  confirm_s:
-    type: int
-    default: 300
-    description: Seconds after which a switch rolls back an unconfirmed change, from 10 to 86400.
-  settle_s:
-    type: int
-    default: 0
-    description: For V(plan), seconds to wait for ports that were up in C(switch_qos_state).
-  at_once:
-    type: int
-    default: 1
-    description: Number of leaves to change in parallel. Spines, and leaves that serve the same node
-      in the same rail, are changed one at a time.
-  order: {type: dict, description: 'For V(apply), the result of V(batches).'}
 attributes:
   check_mode: {support: full, description: Only V(plan) runs in check mode; nothing is changed.}
 requirements:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import subprocess
 import sys
@@ -35,9 +36,21 @@ def test_generated_files_are_up_to_date() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_options_of_every_module_are_declared() -> None:
-    modules = {path.stem for path in (ROOT / "plugins/modules").glob("*.py")}
-    assert modules == {name for layer in DECLARED.values() for name in layer.get("modules", {})}
+def test_every_module_documents_its_declared_options() -> None:
+    modules = [
+        f"baremetal.mpi_roce.{path.stem}" for path in (ROOT / "plugins/modules").glob("*.py")
+    ]
+    command = [sys.executable, "-m", "ansible", "doc", "--json", *modules]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    documented = {
+        name.rpartition(".")[2]: set(page["doc"].get("options", {}))
+        for name, page in json.loads(done.stdout).items()
+    }
+    assert documented == {
+        name: set(options)
+        for layer in DECLARED.values()
+        for name, options in layer.get("modules", {}).items()
+    }
 
 
 def options() -> list[tuple[str, str]]:

@@ -6,7 +6,6 @@ tools/package.sh covers the content and the installation of the built collection
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ansible_collections.baremetal.mpi_roce.plugins.doc_fragments.options import read
 
 from tests.unit.action_plays import ROOT, run_play
 
@@ -33,24 +33,13 @@ def pinned(*paths: str) -> set[str]:
     return {pin for path in paths for pin in re.findall(r"^[\w-]+==\S+", text(path), re.M)}
 
 
-def documented(path: str, name: str) -> dict:
-    """Return the YAML of a constant, of a module or of a fragment's class."""
-    (document,) = (
-        node.value.value
-        for node in ast.walk(ast.parse(text(path)))
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == name
-    )
-    return yaml.safe_load(document)
-
-
 def options(module: str) -> set[str]:
-    page = documented(f"plugins/modules/{module}.py", "DOCUMENTATION")
-    names = set(page.get("options", {}))
-    for fragment in page.get("extends_documentation_fragment", []):
-        _namespace, _collection, file, *name = fragment.split(".")
-        constant = name[0].upper() if name else "DOCUMENTATION"
-        names |= set(documented(f"plugins/doc_fragments/{file}.py", constant).get("options", {}))
-    return names
+    (found,) = (
+        set(layer["modules"][module])
+        for layer in read()[1].values()
+        if module in layer.get("modules", {})
+    )
+    return found
 
 
 @pytest.mark.parametrize("group", GROUPS)
