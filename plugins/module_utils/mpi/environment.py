@@ -24,6 +24,8 @@ PROFILE_FILE = "/etc/profile.d/baremetal-mpi-roce.sh"
 PROGRAM_DIRECTORY = "/usr/local/libexec/baremetal-mpi-roce"
 LAUNCH_AGENT = f"{PROGRAM_DIRECTORY}/orted"
 HYDRA_SSH = f"{PROGRAM_DIRECTORY}/hydra-ssh"
+PROGRAM = f"{PROGRAM_DIRECTORY}/allreduce.py"
+RAIL_BIND = f"{PROGRAM_DIRECTORY}/rail-bind"
 
 FLAT = 16384
 """Number of nodes that the launcher starts directly: more than any cluster has."""

@@ -15,7 +15,7 @@ from ...core.files import make_directories
 from ...core.messages import message
 from ...core.part import PlanError
 from ...core.text import some
-from ..allreduce.plan import RAIL_BIND
+from ..environment import RAIL_BIND
 from ..launch.launcher import OPEN_MPI, Launcher
 from ..launch.node import LaunchNode
 

@@ -11,7 +11,6 @@ from ...core import machine
 from ...core.checks import OK, Check, not_applicable
 from ...core.commands import Runner
 from ...core.part import PlanError
-from ..allreduce.plan import PROGRAM
 from ..launch import hosts, readiness
 from ..launch.node import LaunchNode
 from ..launch.scripts import JOB_READY, STORAGE
@@ -44,16 +43,7 @@ def ready(
     Raises PlanError if a node cannot take part and none may be missing.
     """
     show(f"asking {len(nodes)} nodes whether they are ready")
-    problems, reported = readiness.preflight(
-        runner,
-        job.user,
-        tuple(nodes),
-        program=PROGRAM,
-        sha256="",
-        transport=job.transport,
-        nccl_tests="",
-        launcher=job.launcher,
-    )
+    problems, reported = readiness.preflight(runner, job.user, nodes, job.transport, job.launcher)
     storage = STORAGE if job.storage else "exit 0"
     arguments = [job.work_directory, job.program[0], job.script_of_program, storage]
     arguments += [job.checkpoints, job.environment.get("PATH", "")]

@@ -17,7 +17,6 @@ from ...core.checks import FAILED, OK, Check, as_dicts, failures
 from ...core.commands import CommandError, Runner
 from ...core.part import PlanError
 from ...core.text import some
-from ..allreduce import verdict
 from ..causes import causes
 from ..launch import hosts
 from ..launch.node import LaunchNode, as_listed
@@ -52,7 +51,7 @@ def run(
     Raises PlanError before anything is started, and JobError if the job could then not be stopped,
     cleaned up or read.
     """
-    nodes, differences = as_listed(job.nodes, output_of(job.hostfile), job.launcher)
+    nodes, differences = as_listed(job.nodes, job.hostfile, job.launcher)
     if differences:
         raise PlanError(f"{job.hostfile}: {some(differences, 8)}; run --tags hostfile")
     mpirun = login_shell(job.user, ["sh", "-c", "command -v mpirun"])
@@ -84,7 +83,7 @@ def _result(
     job: Job, nodes: Sequence[LaunchNode], end: JobExit, storage: JobStorage, runner: Runner
 ) -> dict[str, Any]:
     """Sweep the nodes and read the output."""
-    swept = hosts.sweep(runner, job.user, [node.host for node in nodes], job.run_id)
+    orphans = hosts.sweep(runner, job.user, [node.host for node in nodes], job.run_id)
     removed = tidy(job, nodes, runner, end.seconds)
     output = output_of(job.directory / OUTPUT, MAX_BYTES)
     rank, lines = last_lines(job, nodes, output, end.rc)
@@ -100,7 +99,7 @@ def _result(
             status=OK if end.rc == 0 and not end.stopped else FAILED,
             reason=end.stopped or (f"rank {rank} failed first" if rank is not None else ""),
         ),
-        verdict.no_orphans(swept),
+        orphans,
     ]
     return {
         "rc": end.rc,
