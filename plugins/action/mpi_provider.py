@@ -39,9 +39,10 @@ class ActionModule(NodeAction):
                 f"mpi: {error}, which names files of the controller: find out who has changed its "
                 f"{given['python']} before the host is used again"
             ) from None
-        packages = given["packages"] or [*provider.packages]
-        if not given["packages"] and given["transport"] == "rc" and rails:
-            packages += provider.rdma_packages
+        packages: list[str] = given["packages"]
+        if not packages:
+            rdma = provider.rdma_packages if given["transport"] == "rc" and rails else ()
+            packages = [*provider.packages, *rdma]
         build: dict[str, Any] = {}
         of_host: dict[str, Any] = {}
         if host and provider.pack and mpi.sources is not None:

@@ -114,7 +114,6 @@ stopped: {type: str, returned: always, description: Why the job was stopped.}
 failed_rank: {type: int, returned: always, description: "The rank that failed first, or null."}
 lines: {type: list, elements: str, returned: always, description: Causes of failure and last lines.}
 missing: {type: dict, returned: always, description: Reason for each node that was left out.}
-first_output_s: {type: float, returned: always, description: Seconds to the first line.}
 checkpoint:
   description: >-
     C(directory), with C(path), C(bytes) and C(age_s) of its newest file as the first node sees it,

@@ -143,7 +143,7 @@ def environment_of(given: Mapping[str, Any]) -> dict[str, str]:
 
 
 def places_of(given: Mapping[str, Any]) -> dict[str, int]:
-    """mpi_job_places as numbers. Raises PlanError for anything else."""
+    """mpi_job_places as numbers."""
     for name, count in given.items():
         if not re.fullmatch(r"[0-9]{1,9}", str(count)):
             raise PlanError(f"mpi_job_places: {name}: {count!r} is not a number")

@@ -108,7 +108,6 @@ def _result(
         "failed_rank": rank,
         "lines": lines,
         "removed": removed,
-        "first_output_s": end.first_output_s,
         "checkpoint": checkpoint,
         "command": shlex.join(job.command(nodes)),
         "directory": str(job.directory),
