@@ -36,6 +36,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.job import 
     run,
     watch,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch import hosts
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.launcher import (
     HYDRA,
     OPEN_MPI,
@@ -52,7 +53,6 @@ from tests.unit.action_plays import ROOT, run_play
 
 NODES = (LaunchNode("node01", 2, ("rail0",)), LaunchNode("node02", 2, ("rail0",)))
 SCARCE = "mpi-ready written 1700000000 1000000\n"
-OTHER = "mpi-ready storage CLUSTER_CHECKPOINT_DIR=/other\n"
 READY = "mpi-ready program abc\nmpi-ready daemon yes\nmpi-ready version 4.1.6\nmpi-ready end\n"
 
 
@@ -79,7 +79,7 @@ def decoded(command: str) -> str:
 
 
 class Nodes:
-    """Fake ssh: by host, a problem, or the output of a script. STORAGE prints SCARCE and OTHER."""
+    """Fake ssh: by host, a problem, or the output of a script. STORAGE prints SCARCE."""
 
     def __init__(self, **problems: str) -> None:
         self.problems = problems
@@ -96,7 +96,7 @@ class Nodes:
         if "command -v mpirun" in argv[-1] and not self.launcher:
             return Result(tuple(argv), 127, "", "")
         script = decoded(argv[-1])
-        if "asked=$1" not in script and problem in (SCARCE, OTHER):
+        if "asked=$1" not in script and problem == SCARCE:
             problem = ""
         lines = f"mpi-ready problem {problem}\n" if problem else ""
         lines = problem if problem.startswith("mpi-ready") else lines
@@ -142,7 +142,6 @@ def test_the_user_cannot_replace_what_root_opens(
         ({}, {"node02": "program train not found"}, "node02: program train not found"),
         ({"launcher": False}, {}, "run --tags mpi"),
         ({"checkpoint_room_gb": 2}, {"node01": SCARCE}, "node01: 1.0 GB free"),
-        ({}, {"node02": OTHER}, "node02: CLUSTER_CHECKPOINT_DIR=/other, "),
         ({}, {"node01": "silent"}, "  node01: no answer"),
         (
             {},
@@ -566,7 +565,7 @@ def storage(folder: Path, asked: str = "", **places: object) -> dict[str, list[s
     found["PATH"] = f"{programs}:{found['PATH']}"
     argv = ["sh", "-c", script, "sh", asked]
     done = subprocess.run(argv, env=found, check=True, capture_output=True, text=True)
-    return readiness.report_of(done.stdout)
+    return hosts.report(done.stdout)
 
 
 def test_a_shared_file_system_must_be_mounted_and_writable(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from ..launch.node import LaunchNode, as_listed
 from ..launch.scripts import LEFTOVERS, NEWEST, TIDY
 from ..launch.unit import as_user, login_shell
 from .plan import OUTPUT, Job, chosen, prepare, slots_of
-from .readiness import JobStorage, ready, report_of
+from .readiness import JobStorage, ready
 from .watch import INTERRUPTED, JobExit, start, watch
 
 MAX_LINES = 12
@@ -90,17 +90,9 @@ def _result(
     known = causes(output, known=True) if end.rc or end.stopped else []
     lines = [*known, *(line for line in lines if not line.strip().endswith(tuple(known)))]
     checkpoint = newest(job, nodes[0], storage, runner)
-    checks = [
-        *storage.checks,
-        Check(
-            "job_ended",
-            wanted=0,
-            found=end.rc,
-            status=OK if end.rc == 0 and not end.stopped else FAILED,
-            reason=end.stopped or (f"rank {rank} failed first" if rank is not None else ""),
-        ),
-        orphans,
-    ]
+    status = OK if end.rc == 0 and not end.stopped else FAILED
+    reason = end.stopped or (f"rank {rank} failed first" if rank is not None else "")
+    checks = [*storage.checks, Check("job_ended", 0, end.rc, status, "", reason), orphans]
     return {
         "rc": end.rc,
         "seconds": round(end.seconds, 1),
@@ -123,12 +115,12 @@ def newest(job: Job, node: LaunchNode, storage: JobStorage, runner: Runner) -> d
     if not storage.directory:
         return {}
     script = [hosts.remote(NEWEST, [storage.directory])]
-    ((result, reason),) = hosts.ask_all(runner, job.user, {node.host: script}).values()
-    if result is None:
-        return {"directory": storage.directory, "error": f"{node.host}: {reason}"}
-    report = report_of(result.stdout)
+    result, reason = hosts.ask_all(runner, job.user, {node.host: script})[node.host]
     checkpoint: dict[str, Any] = {"directory": storage.directory}
-    for line in report.get("newest", []):
+    if result is None:
+        return {**checkpoint, "error": f"{node.host}: {reason}"}
+    report = hosts.report(result.stdout)
+    for line in report["newest"]:
         written, size, path = line.split(" ", 2)
         age = float(report["now"][0]) - float(written)
         own = float(written) >= storage.since
@@ -158,13 +150,8 @@ def tidy(
     script = hosts.remote(TIDY, [LEFTOVERS, since, "/dev/shm", "/proc", "/tmp"])
     runner(as_user(job.user, ["/bin/sh", "-c", script]), check=False)
     answers = hosts.ask_all(runner, job.user, {node.host: [script] for node in nodes})
-    removed = {
-        host: [
-            " ".join(rest) for word, *rest in hosts.answer_lines(result.stdout) if word == "removed"
-        ]
-        for host, (result, _reason) in answers.items()
-        if result
-    }
+    texts = {host: result.stdout for host, (result, _reason) in answers.items() if result}
+    removed = {host: hosts.report(text)["removed"] for host, text in texts.items()}
     return {host: paths for host, paths in removed.items() if paths}
 
 

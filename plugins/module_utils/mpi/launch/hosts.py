@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import re
 import shlex
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Optional
@@ -42,13 +43,14 @@ def remote(script: str, arguments: Sequence[str] = ()) -> str:
     return f"echo {coded} | /usr/bin/base64 -d | /bin/sh"
 
 
-def answer_lines(text: str) -> list[list[str]]:
-    """The words of each line that a script printed, skipping lines printed by login files."""
-    return [
-        line[len(MARK) :].split()
-        for line in text.splitlines()
-        if line.startswith(MARK) and line[len(MARK) :].strip()
-    ]
+def report(text: str) -> dict[str, list[str]]:
+    """The lines that a script printed, by their first word, without those of login files."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for line in text.splitlines():
+        word, _space, rest = line[len(MARK) :].partition(" ")
+        if line.startswith(MARK):
+            found[word].append(rest)
+    return found
 
 
 def ask_all(

@@ -15,7 +15,7 @@ from ...names import is_host_name, rail_name
 from ...os_baseline import filters
 from ...ssh import paths
 from ..environment import PROGRAM
-from .hosts import TERMINAL, answer_lines, ask_all, remote
+from .hosts import TERMINAL, ask_all, remote, report
 from .launcher import OPEN_MPI, Launcher, too_new
 from .node import LaunchNode
 from .scripts import READY
@@ -167,29 +167,27 @@ def unreached(
 
 def answer(text: str) -> NodeReport:
     """Parse the output of READY."""
-    lines: dict[str, list[list[str]]] = {}
-    for word, *rest in answer_lines(text):
-        lines.setdefault(word, []).append(rest)
+    lines = report(text)
 
     def first(word: str) -> str:
-        return next((rest[0] for rest in lines.get(word, []) if rest), "")
+        return " ".join(" ".join(lines[word][:1]).split())
 
     def pairs(word: str) -> list[tuple[str, str]]:
-        return [(rest[0], rest[1]) for rest in lines.get(word, []) if len(rest) == 2]
+        return [(words[0], words[1]) for words in map(str.split, lines[word]) if len(words) == 2]
 
     return NodeReport(
         program=first("program"),
         daemon=first("daemon") == "yes",
-        version=" ".join(next(iter(lines.get("version", [])), [])),
-        ucx=" ".join(next(iter(lines.get("ucx", [])), [])),
-        down=tuple(" is ".join(rest) for rest in lines.get("rail", [])),
+        version=first("version"),
+        ucx=first("ucx"),
+        down=tuple(" is ".join(line.split()) for line in lines["rail"]),
         devices=tuple(pairs("device")),
         ports=dict(pairs("port")),
         software="software" in lines,
         gpus=_number(first("gpus")),
-        cuda=tuple(" ".join(rest) for rest in lines.get("cuda", [])),
+        cuda=tuple(lines["cuda"]),
         nccl_tests="nccl" in lines,
-        full=tuple(filter(None, map(_full, lines.get("space", [])))),
+        full=tuple(filter(None, (_full(line.split()) for line in lines["space"]))),
         launcher=_address(first("launcher")),
         peers={name: _address(address) for name, address in pairs("peer") if is_host_name(name)},
         called={address: _number(code) for address, code in pairs("back") if len(code) < 5},
