@@ -46,8 +46,8 @@ class Tolerances:
     management_bytes: int = 1 << 20
     management_share: float = 0.02
     min_busbw_gbytes_s: Optional[float] = None
-    tcp_retries: float = 0.01
-    rdma_retries: float = 1e-5
+    max_tcp_retries: float = 0.01
+    max_rdma_retries: float = 1e-5
 
     def allowed(self, least: int) -> int:
         """Tolerated bytes where there should be none, if every node must send `least`."""
@@ -255,7 +255,7 @@ def rail_retries(plan: RunPlan, records: Records, tolerances: Tolerances) -> lis
     if len(plan.nodes) < 2:
         return []
     rdma = plan.transport == "rc"
-    allowed = tolerances.rdma_retries if rdma else tolerances.tcp_retries
+    allowed = tolerances.max_rdma_retries if rdma else tolerances.max_tcp_retries
     if rdma and any(node.software for node in plan.nodes):
         return [not_applicable(name, None, "Soft-RoCE retransmits when the kernel is busy")]
     by_rail: dict[str, dict[str, tuple[float, str]]] = {}

@@ -65,7 +65,6 @@ class Job:
     def __post_init__(self) -> None:
         if not self.program:
             raise PlanError("mpi_job_program is empty: give the program and its arguments")
-        environment_of(self.environment)
         if self.checkpoints and not self.checkpoints.startswith("/"):
             raise PlanError(f"{self.checkpoints}: give an absolute checkpoint directory")
 
