@@ -47,7 +47,6 @@ class ActionModule(JobAction):
             jobs = bench.jobs_of(options, ranks)
         except PlanError as error:
             raise AnsibleActionFail(f"{LAYER}: nothing was started: {error}") from error
-        program = bench.PROGRAMS[options.program]
         sweeps: list[bench.Sweep] = []
         virtual = False
         for job in jobs:
@@ -65,7 +64,7 @@ class ActionModule(JobAction):
                 raise AnsibleActionFail(f"{LAYER}: {error}: the launcher answered it") from None
             output = self._output(directory)
             with form_of("output of the ranks"):
-                parsed = program.parse(output, job, len(ranks))
+                parsed = bench.tables_of(options.program, output, job, len(ranks))
             if len(parsed) < job.tables:
                 raise AnsibleActionFail(
                     f"{LAYER}: {len(parsed)} of {job.tables} tables are in the last "

@@ -18,9 +18,8 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleError
 
-from ..module_utils.core.part import PlanError
 from ..module_utils.core.text import printable, some
-from ..module_utils.mpi.job.plan import JOBS, places_of
+from ..module_utils.mpi.job.plan import JOBS
 from ..module_utils.mpi.job.run import checkpoint_line
 from ..plugin_utils.answers import AnswerError, form_of, mapping, sequence
 from ..plugin_utils.detached import LOOK_S, PROGRESS, DetachedAction
@@ -51,11 +50,6 @@ class ActionModule(DetachedAction):
         if isinstance(given.get("program"), str):
             example = given["program"].split()
             raise AnsibleActionFail(f"job: mpi_job_program is not a list: write it as {example}")
-        places = given.get("places")
-        try:
-            places_of(places if isinstance(places, dict) else {})
-        except PlanError as error:
-            raise AnsibleActionFail(f"job: {error}") from error
         arguments = {"run_id": uuid.uuid4().hex[:12], "lease_s": LEASE_S, **given}
         arguments["nodes"] = [needed(entry) for entry in arguments.get("nodes") or []]
         if self._task.check_mode:
@@ -81,9 +75,7 @@ class ActionModule(DetachedAction):
             display.display(f"job: more of the output is in {self._place}/output.log")
         if found.get("seconds") is not None:
             state = found.get("stopped") or f"exit status {found.get('rc')}"
-            first = found.get("first_output_s")
-            began = "" if first is None else f", first output after {first} s"
-            display.display(f"job {arguments['run_id']}: {state} after {found['seconds']} s{began}")
+            display.display(f"job {arguments['run_id']}: {state} after {found['seconds']} s")
         for host, paths in mapping(found.get("removed")).items():
             listed = some(sorted(map(str, sequence(paths))), MAX_REMOVED)
             display.display(f"job: removed from {host}: {listed}")
@@ -112,14 +104,8 @@ class ActionModule(DetachedAction):
                 self._low_level_execute_command(kill)
                 state, text = self._look(self.record, progress)
                 looks += 1
-        self._say(
-            str(self.result(text).get("msg"))
-            if state == "finished"
-            else (
-                f"job {run_id}: the launcher did not confirm that it was stopped; it "
-                "stops when its lease expires"
-            )
-        )
+        told = f"job {run_id}: the launcher did not confirm its stop; its lease will expire"
+        self._say(str(self.result(text).get("msg")) if state == "finished" else told)
 
     def _say(self, text: str) -> None:
         """Write to the standard error of ansible-playbook, which no longer displays messages."""

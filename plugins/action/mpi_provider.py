@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Optional
 
@@ -11,19 +10,11 @@ from ansible.errors import AnsibleActionFail
 
 from ..module_utils.core.distribution import Distribution, distribution_of
 from ..module_utils.core.part import PlanError
-from ..module_utils.software.software_set import SoftwareSet
+from ..module_utils.software.software_set import DOCA, SoftwareSet
 from ..modules.mpi_provider import ARGUMENTS
 from ..plugin_utils.actions import NodeAction
 from ..plugin_utils.answers import AnswerError
-from ..plugin_utils.mpi.providers import (
-    Controller,
-    FromSource,
-    Installation,
-    Provider,
-    has_doca,
-    prefix_of,
-    provider_of,
-)
+from ..plugin_utils.mpi.providers import Installation, prefix_of, provider_of
 
 MODULE = "baremetal.mpi_roce.mpi_provider"
 
@@ -32,19 +23,15 @@ class ActionModule(NodeAction):
     def act(self, task_vars: Any) -> dict[str, Any]:
         _spec, given = self.validate_argument_spec(argument_spec=ARGUMENTS)
         software = SoftwareSet.of(given["software"])
-        facts = task_vars["ansible_facts"]
-        rails = bool(given["rails"])
-        controller = Controller(
-            wheels=Path(task_vars.get("inventory_dir") or ".", software.mpi.wheels),
-            cache=Path(given["build_cache"] or "."),
-        )
+        facts, rails, mpi = task_vars["ansible_facts"], bool(given["rails"]), software.mpi
+        wheels = Path(task_vars.get("inventory_dir") or ".", mpi.wheels)
+        cache = Path(given["build_cache"] or ".")
+        # A launcher without rails has no packages of DOCA.
+        doca = software.rdma.source == DOCA and rails
         try:
             distribution = distribution_of(facts["distribution"], facts["distribution_version"])
             host = self._installation(software, distribution, given["python"], task_vars)
-            provider = provider_of(
-                software.mpi, distribution, has_doca(software, rails), host, controller
-            )
-            provider.check()
+            provider = provider_of(mpi, distribution, doca, host, wheels, cache)
         except PlanError as error:
             raise AnsibleActionFail(f"mpi: {error}") from error
         except AnswerError as error:
@@ -52,18 +39,30 @@ class ActionModule(NodeAction):
                 f"mpi: {error}, which names files of the controller: find out who has changed its "
                 f"{given['python']} before the host is used again"
             ) from None
-        packages = given["packages"] or list(provider.packages)
-        if not given["packages"] and given["transport"] == "rc" and rails:
-            packages += provider.rdma_packages
+        packages: list[str] = given["packages"]
+        if not packages:
+            rdma = provider.rdma_packages if given["transport"] == "rc" and rails else ()
+            packages = [*provider.packages, *rdma]
+        build: dict[str, Any] = {}
+        of_host: dict[str, Any] = {}
+        if host and provider.pack and mpi.sources is not None:
+            state = {name: getattr(host, name) for name in ("mpi", "begun", "toolkit")}
+            of_host = {"pack": provider.pack, **state}
+            build = {
+                "prefix": mpi.sources.prefix,
+                "builds": mpi.sources.builds,
+                "cuda": mpi.sources.cuda,
+                "pack": provider.pack,
+                "packages": given["build_packages"] or [*provider.build_packages],
+            }
         return {
             "changed": False,
-            "provider": software.mpi.provider,
+            "provider": mpi.provider,
             "packages": packages,
-            "layout": {
-                name: value for name, value in asdict(provider.layout).items() if value is not None
-            },
-            "unpack": [asdict(item) for item in provider.unpack()],
-            **_build(provider, given["build_packages"]),
+            "layout": provider.layout,
+            "unpack": [*provider.unpack],
+            "host": of_host,
+            "build": {} if of_host.get("mpi") else build,
         }
 
     def _installation(
@@ -78,26 +77,3 @@ class ActionModule(NodeAction):
         if answer.get("failed"):
             raise PlanError(str(answer.get("msg")).removeprefix("mpi: "))
         return Installation.of(answer)
-
-
-def _build(provider: Provider, packages: list[str]) -> dict[str, Any]:
-    """Results for the module mpi_build."""
-    if not isinstance(provider, FromSource):
-        return {"host": {}, "build": {}}
-    host, sources = provider.host, provider.sources
-    build = {
-        "prefix": provider.prefix,
-        "builds": sources.builds,
-        "cuda": sources.cuda,
-        "pack": str(provider.pack),
-        "packages": packages or provider.build_packages,
-    }
-    return {
-        "host": {
-            "pack": str(provider.pack),
-            "mpi": host.mpi,
-            "begun": host.begun,
-            "toolkit": host.toolkit,
-        },
-        "build": {} if host.mpi else build,
-    }

@@ -70,50 +70,28 @@ from ..module_utils.mpi.allreduce import gpu, plan, session, traffic
 from ..module_utils.mpi.launch.launcher import of_provider
 from ..module_utils.mpi.launch.node import nodes_of
 
-OF_PLAN = (
-    "transport",
-    "max_bytes",
-    "size_step",
-    "combinations",
-    "iterations",
-    "iterations_large",
-    "warmup",
-    "bind_rails",
-    "python",
-    "rankfile",
-)
-"""Options named after fields of RunPlan."""
-OF_TEST = (
-    "user",
-    "run_id",
-    "program_sha256",
-    "time_limit_s",
-    "bisect_runs",
-    "bisect_limit_s",
-)
-"""Options named after fields of SmokeTest."""
-
 
 def smoke_test(params: dict[str, Any]) -> session.SmokeTest:
-    return session.SmokeTest(
-        plan=plan.RunPlan(
-            nodes=nodes_of(params["nodes"]),
-            launcher=of_provider(params["provider"]),
-            parameters=tuple((name, str(value)) for name, value in params["parameters"].items()),
-            **{name: params[name] for name in OF_PLAN},
-        ),
-        hostfile=Path(params["hostfile"]),
-        tolerances=traffic.Tolerances(
-            params["management_bytes"],
-            params["management_share"],
-            params["min_busbw_gbytes_s"],
-            params["max_tcp_retries"],
-            params["max_rdma_retries"],
-        ),
-        gpu=gpu.GpuOptions(**{field.name: params[field.name] for field in fields(gpu.GpuOptions)}),
-        virtual=machine.container() is not None,
-        **{name: params[name] for name in OF_TEST},
-    )
+    """The test that the options describe; most are named after fields."""
+
+    def of(kind: Any) -> dict[str, Any]:
+        names = (field.name for field in fields(kind))
+        return {name: params[name] for name in names if name in params}
+
+    of_plan = {
+        **of(plan.RunPlan),
+        "nodes": nodes_of(params["nodes"]),
+        "launcher": of_provider(params["provider"]),
+        "parameters": tuple((name, str(value)) for name, value in params["parameters"].items()),
+    }
+    of_test = {
+        **of(session.SmokeTest),
+        "hostfile": Path(params["hostfile"]),
+        "tolerances": traffic.Tolerances(**of(traffic.Tolerances)),
+        "gpu": gpu.GpuOptions(**of(gpu.GpuOptions)),
+        "virtual": machine.container() is not None,
+    }
+    return session.SmokeTest(plan.RunPlan(**of_plan), **of_test)
 
 
 # Generated from layers/ by tools/generate_layers.py.
@@ -154,30 +132,22 @@ ARGUMENTS = {
 
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
-    module.params["run_id"] = module.params["run_id"] or uuid.uuid4().hex[:12]
-    launcher = session.mpirun(module.params["user"], commands.run)
+    params = {**module.params, "run_id": module.params["run_id"] or uuid.uuid4().hex[:12]}
+    launcher = session.mpirun(params["user"], commands.run)
 
     def start(show: Callable[[str], None]) -> dict[str, Any]:
-        def waiting(waited: float) -> None:
-            show(f"allreduce: waiting for another test to finish, {waited:.0f} s")
-
-        test = smoke_test(module.params)
+        test, text = smoke_test(params), "allreduce: waiting for another test to finish"
         if module.check_mode:
             return session.Session(test, commands.run, launcher, show).result(test.plan, [])
-        try:
-            # Simultaneous tests would distort each other's measurements.
-            with alone(LOCKS / "smoke.lock", test.time_limit_s, waiting=waiting):
-                return session.Session(test, commands.run, launcher, show).run()
-        except HeldError as error:
-            raise PlanError(
-                f"another allreduce test is running: {error}. To stop it:"
-                " systemctl stop 'baremetal-mpi-smoke-*'"
-            ) from error
+        # Simultaneous tests would distort each other's measurements.
+        lock, limit_s = LOCKS / "smoke.lock", test.time_limit_s
+        with alone(lock, limit_s, waiting=lambda waited: show(f"{text}, {waited:.0f} s")):
+            return session.Session(test, commands.run, launcher, show).run()
 
     try:
-        with progress(module.params["run_id"]) as show:
+        with progress(params["run_id"]) as show:
             result = start(show)
-    except (PlanError, commands.CommandError, OSError, KeyError) as error:
+    except (HeldError, PlanError, commands.CommandError, OSError, KeyError) as error:
         module.fail_json(msg=f"smoke: {error}", layer="smoke", checks=[], figures={})
     message = result.pop("message")
     if message:

@@ -40,7 +40,6 @@ stopped: {type: str, returned: always, description: Why the job was stopped.}
 failed_rank: {type: int, returned: always, description: "The rank that failed first, or null."}
 lines: {type: list, elements: str, returned: always, description: Causes of failure and last lines.}
 missing: {type: dict, returned: always, description: Reason for each node that was left out.}
-first_output_s: {type: float, returned: always, description: Seconds to the first line.}
 checkpoint:
   description: >-
     C(directory), with C(path), C(bytes) and C(age_s) of its newest file as the first node sees it,
@@ -56,6 +55,7 @@ layer: {type: str, returned: always, description: Always C(job).}
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 """
 
+import pwd
 import shlex
 import signal
 import uuid
@@ -71,7 +71,6 @@ from ..module_utils.mpi.job import plan
 from ..module_utils.mpi.job.run import JobError, run
 from ..module_utils.mpi.launch.launcher import of_provider
 from ..module_utils.mpi.launch.node import nodes_of
-from ..module_utils.ssh import account
 
 # Generated from layers/ by tools/generate_layers.py.
 ARGUMENTS = {
@@ -105,37 +104,30 @@ def main() -> None:
         # values, even 8, would be masked in the whole result.
         no_log=True,
     )
-    given = dict(module.params)
-    given["run_id"] = given["run_id"] or uuid.uuid4().hex[:12]
+    given = {**module.params, "run_id": module.params["run_id"] or uuid.uuid4().hex[:12]}
     interrupted: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _frame: interrupted.append(number))
 
     def start() -> dict[str, Any]:
-        user = account.find(given["user"])
-        if user is None:
-            raise PlanError(f"user {given['user']} does not exist: run --tags ssh")
-        environment = plan.environment_of(given.pop("environment"))
+        user = pwd.getpwnam(given["user"])
         checkpoints = given.pop("checkpoint_directory")
-        job = plan.Job(
-            nodes=nodes_of(given.pop("nodes")),
-            program=tuple(given.pop("program")),
-            launcher=of_provider(given.pop("provider")),
-            directory=plan.JOBS / given["run_id"],
-            hostfile=Path(given.pop("hostfile")),
-            places=plan.places_of(given.pop("places")),
-            environment={
+        changed = {
+            "nodes": nodes_of(given["nodes"]),
+            "program": tuple(given["program"]),
+            "directory": plan.JOBS / given["run_id"],
+            "hostfile": Path(given["hostfile"]),
+            "places": plan.places_of(given["places"]),
+            "environment": {
                 **({plan.CHECKPOINTS: checkpoints} if checkpoints else {}),
-                **environment,
+                **plan.environment_of(given["environment"]),
             },
-            parameters=plan.texts(given.pop("parameters"), "parameters of mpirun"),
-            **given,
-        )
+            "parameters": plan.texts(given["parameters"], "parameters of mpirun"),
+        }
+        launcher = of_provider(given.pop("provider"))
+        job = plan.Job(**{**given, **changed, "launcher": launcher})
         if module.check_mode:
-            return {
-                "command": shlex.join(job.command(plan.chosen(job, job.nodes))),
-                "checks": [],
-                "message": "",
-            }
+            command = job.command(plan.chosen(job, job.nodes))
+            return {"command": shlex.join(command), "checks": [], "message": ""}
         with progress(job.run_id) as show, alone(LOCKS / "job.lock", 0):
             return run(job, commands.run, show, user.pw_uid, user.pw_gid, lambda: interrupted)
 
@@ -143,14 +135,12 @@ def main() -> None:
     common = {"layer": "job", "invocation": {"module_args": shown}}
     try:
         result = start()
-    except HeldError as error:
-        module.fail_json(msg=f"job: another job is running: {error}", checks=[], **common)
     except JobError as error:
         module.fail_json(msg=f"job: {error}", changed=True, checks=[], **common)
-    except (PlanError, commands.CommandError, OSError, KeyError) as error:
+    except (HeldError, PlanError, commands.CommandError, OSError, KeyError) as error:
         module.fail_json(msg=f"job: nothing was started: {error}", checks=[], **common)
-    message = result.pop("message")
     result = {**result, **common, "changed": True}
+    message = result.pop("message")
     if message:
         module.fail_json(msg=message, **result)
     module.exit_json(**result)

@@ -40,6 +40,7 @@ rdma: {type: list, elements: dict, returned: for V(rc), description: RDMA port a
 """
 
 import ipaddress
+from dataclasses import fields
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -64,17 +65,6 @@ LAYOUT_VARIABLES = {
     "library_directory": "MPI_ROCE_LIB",
     "python_directory": "MPI_ROCE_PYTHON",
 }
-OF_STACK = (
-    "mca_file",
-    "ucx_file",
-    "nccl_file",
-    "profile",
-    "programs",
-    "python",
-    "gpus",
-    "numa_cores",
-)
-"""Options named after fields of Stack."""
 LAYER = Layer("mpi", command_s=60.0, refusals=(SurveyError, ValueError), simulates=False)
 
 
@@ -173,7 +163,8 @@ def main() -> None:
     params = module.params
 
     def converge(node: Node) -> Settled:
-        stack = Stack(wanted(params), **{name: params[name] for name in OF_STACK})
+        given = {field.name: params[field.name] for field in fields(Stack) if field.name in params}
+        stack = Stack(wanted(params), **given)
         directory = params["bin_directory"].partition(":")[0] or "/usr/bin"
         former = Former(params["prefix"], params["keep_former"])
         outcome = settle([stack, Paths(directory), former, modulefiles(params)], node)

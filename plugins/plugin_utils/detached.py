@@ -69,7 +69,7 @@ class DetachedAction(NodeAction):
         text = str(printable(text)).strip()
         if text and text != self._shown:
             self._shown = text
-            display.display(self._shown)
+            display.display(text)
 
     def run_detached(
         self, arguments: dict[str, Any], task_vars: Any, limit: float, patience: float
@@ -92,7 +92,7 @@ class DetachedAction(NodeAction):
         if not started.get("results_file"):
             return started
         try:
-            job = self.record = PATH.of(started["results_file"], "Ansible's record of the job")
+            self.record = PATH.of(started["results_file"], "Ansible's record of the job")
         except AnswerError as error:
             raise AnsibleActionFail(f"{self.LAYER}: {error}: the host answered it") from None
         progress = PROGRESS.format(arguments["run_id"])
@@ -101,27 +101,27 @@ class DetachedAction(NodeAction):
         while now - begin < limit + PATIENCE_S and now - seen < patience:
             if os.getppid() != parent:
                 raise KeyboardInterrupt
-            state, text = self._look(job, progress)
+            state, text = self._look(self.record, progress)
             if state == "finished":
                 return self.result(text)
             if state == "died":
                 break
             now = time.monotonic()
-            if state == "unseen":
-                # Ranks may use all cores of the launcher for a while; it recovers.
-                display.display(f"{self.WHAT}: the launcher does not answer, retrying: {text}")
-                time.sleep(LOOK_S)
+            if state == "running":
+                seen = now
+                self.seen(text)
                 continue
-            seen = now
-            self.seen(text)
+            # Ranks may use all cores of the launcher for a while; it recovers.
+            display.display(f"{self.WHAT}: the launcher does not answer, retrying: {text}")
+            time.sleep(LOOK_S)
         reason = {
             "died": "the module was killed on the launcher",
             "unseen": f"the launcher did not answer for {now - seen:.0f} s: {text}",
         }.get(state, f"the module has not finished within {limit:.0f} s")
         raise AnsibleActionFail(
             f"{self.LAYER}: the {self.WHAT} was given up: {reason}\n"
-            f"  last seen: {self._shown or 'nothing'}; job on the launcher: {job}\n"
-            f"  its processes end within the time limit; to end them now, on every node: pkill -f "
+            f"  last seen: {self._shown or 'nothing'}; job on the launcher: {self.record}\n"
+            "  its processes end within the time limit; to end them now, on every node: pkill -f "
             f"{arguments['run_id']}"
         )
 

@@ -83,7 +83,7 @@ def test_a_wheel_of_another_checksum_stops_before_anything_changes(with_impi: No
     other = with_impi.changed(with_impi.inventory.parent / "wrong", change)
     run = other.play(MPI, expect=2)
     assert run.total("changed") == 0 and run.total("failed") == len(run.recap)
-    assert f"software.mpi.impi.sha256 is {'0' * 64}" in run.output
+    assert "which is not in software.mpi" in run.output
 
 
 def test_it_is_installed_and_a_second_run_changes_nothing(with_impi: Nodes) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.plan import (
@@ -95,9 +96,10 @@ def test_a_plan_without_nodes_is_refused() -> None:
         RunPlan((), "tcp")
 
 
-def test_the_hostfile_decides_order_and_names() -> None:
-    text = "# comment\nnode02-rail0 slots=4 max_slots=4\nnode01 slots=8\n"
-    nodes, differences = as_listed(NODES, text)
+def test_the_hostfile_decides_order_and_names(tmp_path: Path) -> None:
+    path = tmp_path / "hostfile"
+    path.write_text("# comment\nnode02-rail0 slots=4 max_slots=4\nnode01 slots=8\n")
+    nodes, differences = as_listed(NODES, path)
     assert differences == []
     assert [(node.name, node.host) for node in nodes] == [
         ("node02", "node02-rail0"),
@@ -113,10 +115,16 @@ def test_the_hostfile_decides_order_and_names() -> None:
         ("node01 slots=8\nnode02 slots=4\nnode03 slots=1\n", "node03: in the hostfile"),
         ("node01 8 slots\n", "not of the format openmpi"),
         ("", "node01: in the model"),
+        (None, "No such file"),
     ],
 )
-def test_deviations_of_the_hostfile_are_listed(text: str, difference: str) -> None:
-    _nodes, differences = as_listed(NODES, text)
+def test_deviations_of_the_hostfile_are_listed(
+    tmp_path: Path, text: str | None, difference: str
+) -> None:
+    path = tmp_path / "hostfile"
+    if text is not None:
+        path.write_text(text)
+    _nodes, differences = as_listed(NODES, path)
     assert any(difference in line for line in differences)
 
 

@@ -15,10 +15,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce i
     verdict,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.plan import RunPlan
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.verdict import (
-    UcxLane,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.hosts import Swept
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.node import LaunchNode
 from hypothesis import given
 from hypothesis import strategies as st
@@ -518,65 +514,29 @@ def test_two_ranks_share_a_gpu() -> None:
     assert "rank 3, GPU 1: on CPUs 0-27, wanted 56 of 56-111,168-223" in wrong.reason
 
 
-def test_orphans() -> None:
-    assert verdict.no_orphans(Swept({}, {}, {})).status == "ok"
-    killed = verdict.no_orphans(Swept({"node02": 3}, {}, {}))
-    assert (killed.status, killed.reason) == ("ok", "3 killed: node02 3")
-    assert verdict.no_orphans(Swept({}, {"node02": 1}, {})).status == "failed"
-    unknown = verdict.no_orphans(Swept({}, {}, {"node03": "no route to host"}))
-    assert (unknown.status, unknown.found) == ("failed", "unknown on 1 node")
-    assert "node03: unknown (no route to host)" in unknown.reason
-
-
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        ("ep_cfg[0]: tag(self/memory0 cma/memory)", ()),
-        ("ep_cfg[2]: tag(tcp/rail0)", (UcxLane("tcp", "rail0"),)),
-        (
-            "ep_cfg[2]: tag(tcp/rail1 tcp/rail0)",
-            (UcxLane("tcp", "rail1"), UcxLane("tcp", "rail0")),
-        ),
-        (
-            "ep_cfg[1]: tag(rc_verbs/rxe0:1 rc_verbs/rxe1:1);",
-            (UcxLane("rc_verbs", "rxe0:1"), UcxLane("rc_verbs", "rxe1:1")),
-        ),
+        ("ep_cfg[0]: tag(self/memory0 cma/memory)", ""),
+        ("ep_cfg[2]: tag(tcp/rail1 tcp/rail0)", "tcp/rail1 tcp/rail0"),
+        ("ep_cfg[1]: tag(rc_verbs/rxe0:1 rc_verbs/rxe1:1);", "rc_verbs/rxe0:1 rc_verbs/rxe1:1"),
         # Recorded from UCX 1.13.1 over Soft-RoCE, with ranks that have both rails.
-        ("ep_cfg[0]: tag(self/memory0 cma/memory rc_verbs/rxe0:1)", ()),
+        ("ep_cfg[0]: tag(self/memory0 cma/memory rc_verbs/rxe0:1)", ""),
         # As 1.18 and later print it: several uses, and a keepalive lane.
-        (
-            "ucp_context_0 inter-node cfg#2 tag(rc_verbs/rxe1:1) ka(ud_verbs/rxe1:1)",
-            (UcxLane("rc_verbs", "rxe1:1"),),
-        ),
-        (
-            "0x5581e0 inter-node cfg#5 tag(rc_mlx5/mlx5_0:1 rc_mlx5/mlx5_1:1) am(ud_mlx5/mlx5_0:1)",
-            (
-                UcxLane("rc_mlx5", "mlx5_0:1"),
-                UcxLane("rc_mlx5", "mlx5_1:1"),
-                UcxLane("ud_mlx5", "mlx5_0:1"),
-            ),
-        ),
-        ("ucp_context_0 self cfg#0 tag(self/memory cma/memory)", ()),
-        (
-            "ucp_context_0 intra-node cfg#4 tag(sysv/memory cma/memory rc_mlx5/mlx5_3:1)",
-            (),
-        ),
-        (
-            "x inter-node cfg#3 tag(tcp/rail0) rma(tcp/rail1)",
-            (UcxLane("tcp", "rail0"), UcxLane("tcp", "rail1")),
-        ),
+        ("x inter-node cfg#2 tag(rc_verbs/rxe1:1) ka(ud_verbs/rxe1:1)", "rc_verbs/rxe1:1"),
+        ("x inter-node cfg#5 tag(rc_mlx5/a:1) am(ud_mlx5/b:1)", "rc_mlx5/a:1 ud_mlx5/b:1"),
+        ("ucp_context_0 self cfg#0 tag(self/memory cma/memory)", ""),
+        ("ucp_context_0 intra-node cfg#4 tag(sysv/memory cma/memory rc_mlx5/mlx5_3:1)", ""),
+        ("x inter-node cfg#3 tag(tcp/rail0) rma(tcp/rail1)", "tcp/rail0 tcp/rail1"),
     ],
 )
-def test_lanes_that_leave_the_node(text: str, wanted: tuple[UcxLane, ...]) -> None:
-    assert verdict.lanes_between_nodes(text) == wanted
+def test_lanes_that_leave_the_node(text: str, wanted: str) -> None:
+    assert " ".join(map("/".join, verdict.lanes_between_nodes(text))) == wanted
 
 
 def test_rc_includes_its_drivers() -> None:
-    assert verdict.is_transport(UcxLane("rc_mlx5", "mlx5_0:1"), "rc")
-    assert verdict.is_transport(UcxLane("rc_verbs", "rxe0:1"), "rc")
-    assert verdict.is_transport(UcxLane("tcp", "rail0"), "tcp")
-    for other in ("tcp", "ud_verbs", "dc_mlx5", "rcx"):
-        assert not verdict.is_transport(UcxLane(other, "mlx5_0:1"), "rc")
+    names = ("rc", "rc_mlx5", "rc_verbs", "tcp", "ud_verbs", "dc_mlx5", "rcx")
+    assert [verdict.is_transport(name, "rc") for name in names] == [True] * 3 + [False] * 4
 
 
 # Figures.

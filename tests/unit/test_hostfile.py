@@ -141,15 +141,6 @@ def test_racks_follow_the_model() -> None:
     assert [member.host for member in members] == ["node01", "node03", "node02", "node04"]
 
 
-def test_rail_groups_without_named_leaves_go_by_network() -> None:
-    directory = cluster({}, {}, {})
-    directory[1]["rails"] = [
-        {**rail, "network": f"10.30.{rail['rail']}.0/24"} for rail in directory[1]["rails"]
-    ]
-    members = compile_membership(directory, order="rail_group").members
-    assert [member.host for member in members] == ["node01", "node03", "node02"]
-
-
 @pytest.mark.parametrize(
     ("changes", "options", "reason"),
     [

@@ -15,7 +15,11 @@ from typing import Any, Union
 import pytest
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible_collections.baremetal.mpi_roce.plugins.action import mpi_allreduce as action
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce import traffic
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.gpu import GpuOptions
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.launcher import HYDRA
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.node import nodes_of
+from ansible_collections.baremetal.mpi_roce.plugins.modules import mpi_allreduce as module
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import detached
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.marked import MARK
 
@@ -90,6 +94,18 @@ def test_each_rank_has_the_rails_of_its_gpu() -> None:
     node = nodes_of([action.needed(entry)])[0]
     assert node.by_rank == (("rail0", "rail2"), ("rail1", "rail3"))
     assert set(node.given) == set(node.rails)
+
+
+def test_options_of_the_module_are_those_of_the_test() -> None:
+    defaults = {name: of.get("default") for name, of in module.ARGUMENTS.items()}
+    given = {"user": "mpi", "run_id": "r", "provider": "impi", "parameters": {"I_MPI_DEBUG": 3}}
+    nodes = [{"name": "node01", "role": "compute", "slots": 2, "drained": False, "rails": []}]
+    test = module.smoke_test({**defaults, **given, "nodes": nodes, "max_tcp_retries": 0.5})
+    assert (test.user, test.run_id, test.hostfile.name) == ("mpi", "r", "hostfile")
+    assert test.tolerances == traffic.Tolerances(max_tcp_retries=0.5)
+    assert test.gpu == GpuOptions() and [node.name for node in test.plan.nodes] == ["node01"]
+    assert (test.plan.launcher, test.plan.max_bytes) == (HYDRA, 1 << 26)
+    assert test.plan.parameters == (("I_MPI_DEBUG", "3"),)
 
 
 def test_the_checksum_is_that_of_the_installed_program() -> None:

@@ -192,20 +192,3 @@ def test_unknown_output_shows_its_last_lines() -> None:
 def test_any_output_is_read_in_a_bounded_way(unit: str) -> None:
     found = causes.causes(unit * (2 * causes.MAX_TEXT // len(unit)))
     assert len(found) <= causes.MAX_LINES and all(len(line) <= causes.MAX_LINE for line in found)
-
-
-def test_a_build_shows_its_first_error() -> None:
-    log = """\
-checking for x... no
-ucp_ep.c:10:2: warning: error is unused
-ucp_ep.c:12:2: error: 'x' undeclared
-/usr/bin/ld: cannot find -lnuma: No such file or directory
-make[2]: *** [Makefile:7: a.lo] Error 1
-configure: error: later
-"""
-    found = causes.of_build(log.splitlines())
-    assert [line.split(":")[0] for line in found] == ["ucp_ep.c", "/usr/bin/ld", "make[2]"]
-
-
-def test_every_row_names_its_source() -> None:
-    assert not [known.pattern for known in causes.TABLE if not known.source]

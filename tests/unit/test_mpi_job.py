@@ -36,6 +36,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.job import 
     run,
     watch,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch import hosts
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.launcher import (
     HYDRA,
     OPEN_MPI,
@@ -52,7 +53,6 @@ from tests.unit.action_plays import ROOT, run_play
 
 NODES = (LaunchNode("node01", 2, ("rail0",)), LaunchNode("node02", 2, ("rail0",)))
 SCARCE = "mpi-ready written 1700000000 1000000\n"
-OTHER = "mpi-ready storage CLUSTER_CHECKPOINT_DIR=/other\n"
 READY = "mpi-ready program abc\nmpi-ready daemon yes\nmpi-ready version 4.1.6\nmpi-ready end\n"
 
 
@@ -79,7 +79,7 @@ def decoded(command: str) -> str:
 
 
 class Nodes:
-    """Fake ssh: by host, a problem, or the output of a script. STORAGE prints SCARCE and OTHER."""
+    """Fake ssh: by host, a problem, or the output of a script. STORAGE prints SCARCE."""
 
     def __init__(self, **problems: str) -> None:
         self.problems = problems
@@ -96,7 +96,7 @@ class Nodes:
         if "command -v mpirun" in argv[-1] and not self.launcher:
             return Result(tuple(argv), 127, "", "")
         script = decoded(argv[-1])
-        if "asked=$1" not in script and problem in (SCARCE, OTHER):
+        if "asked=$1" not in script and problem == SCARCE:
             problem = ""
         lines = f"mpi-ready problem {problem}\n" if problem else ""
         lines = problem if problem.startswith("mpi-ready") else lines
@@ -142,7 +142,6 @@ def test_the_user_cannot_replace_what_root_opens(
         ({}, {"node02": "program train not found"}, "node02: program train not found"),
         ({"launcher": False}, {}, "run --tags mpi"),
         ({"checkpoint_room_gb": 2}, {"node01": SCARCE}, "node01: 1.0 GB free"),
-        ({}, {"node02": OTHER}, "node02: CLUSTER_CHECKPOINT_DIR=/other, "),
         ({}, {"node01": "silent"}, "  node01: no answer"),
         (
             {},
@@ -260,7 +259,6 @@ def test_a_job_is_stopped_when_its_lease_expires_or_a_node_is_lost(
     monkeypatch.setattr(watch.hosts, "lost", lambda *_given: {lost: "no route"} if lost else {})
     end = watch.watch(one, NODES, process, Nodes(), lambda: False)
     assert stopped in end.stopped and bool(end.stopped) == bool(stopped)
-    assert end.first_output_s is not None
 
 
 def test_a_variable_without_a_value_is_no_text() -> None:
@@ -278,11 +276,9 @@ def test_a_variable_without_a_value_is_no_text() -> None:
         ({"PYTHONPATH": "/a:$PYTHONPATH"}, "PYTHONPATH"),
     ],
 )
-def test_values_with_shell_expansion_are_refused(
-    tmp_path: Path, environment: dict[str, str], name: str
-) -> None:
+def test_values_with_shell_expansion_are_refused(environment: dict[str, str], name: str) -> None:
     with pytest.raises(PlanError) as refused:
-        a_job(tmp_path, environment=environment)
+        plan.environment_of(environment)
     message = refused.value.args[0]
     assert (message.code, message.values["name"]) == ("job.environment_expansion", name)
 
@@ -377,16 +373,13 @@ def test_nodes_are_left_out_only_on_request(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
-    [
-        {"program": ()},
-        {"environment": {"A-B": "1"}},
-        {"environment": {"CLUSTER_CHECKPOINT_DIR": "run7"}},
-    ],
+    "given", [{"program": ()}, {"environment": {"CLUSTER_CHECKPOINT_DIR": "run7"}}]
 )
 def test_invalid_jobs_are_refused(tmp_path: Path, given: dict[str, Any]) -> None:
     with pytest.raises(PlanError):
         a_job(tmp_path, **given)
+    with pytest.raises(PlanError, match="A-B"):
+        plan.environment_of({"A-B": "1"})
 
 
 # Output of Open MPI 4.1 with --tag-output.
@@ -567,7 +560,7 @@ def storage(folder: Path, asked: str = "", **places: object) -> dict[str, list[s
     found["PATH"] = f"{programs}:{found['PATH']}"
     argv = ["sh", "-c", script, "sh", asked]
     done = subprocess.run(argv, env=found, check=True, capture_output=True, text=True)
-    return readiness.report_of(done.stdout)
+    return hosts.report(done.stdout)
 
 
 def test_a_shared_file_system_must_be_mounted_and_writable(tmp_path: Path) -> None:
@@ -631,20 +624,17 @@ def test_the_newest_checkpoint_is_reported(tmp_path: Path) -> None:
     assert run.newest(one, node, readiness.JobStorage(), Nodes()) == {}
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"program": "python3 /srv/a,b.py"}, r"\['python3', '/srv/a,b.py'\]"),
-        ({"program": ["a"], "places": {"node01": "all"}}, "mpi_job_places: node01: 'all' is no"),
-        ({"program": ["a"], "places": {"node01": True}}, "mpi_job_places: node01: True is no"),
-    ],
-)
-def test_options_of_a_wrong_type_are_refused_on_the_controller(
-    given: dict[str, Any], words: str
-) -> None:
+def test_a_program_as_text_is_refused_on_the_controller() -> None:
     plugin = action.ActionModule.__new__(action.ActionModule)  # no call of a host succeeds
-    with pytest.raises(action.AnsibleActionFail, match=words):
-        plugin.job(given, {})
+    with pytest.raises(action.AnsibleActionFail, match=r"\['python3', '/srv/a,b.py'\]"):
+        plugin.job({"program": "python3 /srv/a,b.py"}, {})
+
+
+@pytest.mark.parametrize("count", ["all", True])
+def test_the_ranks_of_a_node_are_a_number(count: Any) -> None:
+    assert plan.places_of({"node01": "8", "node02": 4}) == {"node01": 8, "node02": 4}
+    with pytest.raises(PlanError, match=f"mpi_job_places: node01: {count!r} is no"):
+        plan.places_of({"node01": count})
 
 
 class Shown:

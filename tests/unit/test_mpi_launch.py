@@ -201,9 +201,7 @@ def answered(program: str = "abc", daemon: str = "yes", *more: str) -> str:
 def asked(answers: dict[str, object], transport: str = "tcp") -> tuple[dict[str, str], FakeSsh]:
     ssh = FakeSsh(answers)
     nodes = [LaunchNode(name, 2, ("rail0", "rail1", "rail3")) for name in answers]
-    problems, _nodes = readiness.preflight(
-        ssh, "mpi", nodes, "/x/allreduce.py", "abc", transport, ""
-    )
+    problems, _nodes = readiness.preflight(ssh, "mpi", nodes, transport, sha256="abc")
     return problems, ssh
 
 
@@ -394,24 +392,37 @@ def test_a_node_without_rdma_is_refused_for_rc_only() -> None:
     assert found["node03"].startswith("mlx5_3:1 of rail3 is DOWN; run --tags rails,mpi")
 
 
-def test_sweep_counts_by_node_despite_login_files() -> None:
-    ssh = FakeSsh(
-        {
-            "node01": "Welcome to node01\nkilled 9 left 9\nmpi-ready killed 0 left 0\n",
-            "node02": "mpi-ready killed 3 left 1",
-            "node03": ("no route\n",),
-            "node04": "Welcome to node04\n",
-            "node05": "mpi-ready killed x left y\n",
-        }
-    )
-    found = hosts.sweep(ssh, "mpi", [f"node0{number}" for number in range(1, 6)], "id7")
-    assert found.killed == {"node02": 3}
-    assert found.left == {"node02": 1}
-    assert found.unknown == {
-        "node03": "no route",
-        **dict.fromkeys(("node04", "node05"), "unexpected answer"),
-    }
-    assert len(ssh.argvs) == 6, "including the launcher"
+@pytest.mark.parametrize(
+    ("answers", "status", "found", "reason"),
+    [
+        (
+            {"node01": "Welcome to node01\nkilled 9 left 9\nmpi-ready killed 0 left 0\n"},
+            "ok",
+            0,
+            "",
+        ),
+        ({"node02": "mpi-ready killed 3 left 0"}, "ok", 0, "3 killed: node02 3"),
+        (
+            {"node02": "mpi-ready killed 3 left 1", "node03": ("no route\n",)},
+            "failed",
+            1,
+            "node02: 1 left, node03: unknown (no route)",
+        ),
+        (
+            {"node04": "Welcome to node04\n", "node05": "mpi-ready killed x left y\n"},
+            "failed",
+            "unknown on 2 nodes",
+            "node04: unknown (unexpected answer), node05: unknown (unexpected answer)",
+        ),
+    ],
+)
+def test_sweep_counts_by_node_despite_login_files(
+    answers: dict[str, object], status: str, found: object, reason: str
+) -> None:
+    ssh = FakeSsh(answers)
+    check = hosts.sweep(ssh, "mpi", list(answers), "id7")
+    assert (check.status, check.found, check.reason) == (status, found, reason)
+    assert len(ssh.argvs) == len(answers) + 1, "including the launcher"
 
 
 CSH = r"""
@@ -481,7 +492,7 @@ def test_a_node_without_free_space_is_refused(space: str, why: str) -> None:
 def test_open_mpi_5_is_refused(version: str, daemon: bool, named: str) -> None:
     said = f"mpi-ready version {version}\nmpi-ready daemon {'yes' if daemon else 'no'}\n"
     here = readiness.answer(f"{said}mpi-ready program abc\nmpi-ready end\n")
-    why = readiness.obstacle(here, LaunchNode("node01", 2), "/x/allreduce.py", "abc", "tcp")
+    why = readiness.obstacle(here, LaunchNode("node01", 2), "abc", "tcp")
     assert why.startswith(named) and bool(why) == bool(named)
 
 

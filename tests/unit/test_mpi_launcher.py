@@ -114,16 +114,17 @@ def test_a_job_is_mapped_by_options_or_by_its_hostfile(
     assert (tmp_path / "1/hostfile").read_text(encoding="utf-8") == hosts
 
 
-def test_the_hostfile_must_have_the_launchers_syntax() -> None:
+def test_the_hostfile_must_have_the_launchers_syntax(tmp_path: Path) -> None:
     members = hostfile.Membership(
         tuple(hostfile.HostfileNode(node.name, "", {"slots": node.slots}) for node in NODES), ()
     )
-    text = hostfile.render(members, HYDRA.hostfile_format)
-    listed, differences = as_listed(NODES, text, HYDRA)
+    path = tmp_path / "hostfile"
+    path.write_text(hostfile.render(members, HYDRA.hostfile_format))
+    listed, differences = as_listed(NODES, path, HYDRA)
     assert [node.address for node in listed] == ["node01", "node02"] and differences == []
-    assert "not of the format openmpi" in as_listed(NODES, text)[1][0]
-    other = hostfile.render(members, OPEN_MPI.hostfile_format)
-    assert "not of the format intelmpi" in as_listed(NODES, other, HYDRA)[1][0]
+    assert "not of the format openmpi" in as_listed(NODES, path)[1][0]
+    path.write_text(hostfile.render(members, OPEN_MPI.hostfile_format))
+    assert "not of the format intelmpi" in as_listed(NODES, path, HYDRA)[1][0]
 
 
 # Recorded from Intel MPI 2021.18.1.

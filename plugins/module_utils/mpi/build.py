@@ -21,16 +21,15 @@ from typing import Any
 from ..core.commands import Runner
 from ..core.files import write_atomically
 from ..core.part import StepError
-from .causes import of_build
-from .launch.unit import GRACE_S, bounded
+from .launch.unit import bounded
 
 ARCHIVES, LOG, PACK, SCRIPT, UNIT = "archives", "log", "pack", "build.sh", "baremetal-mpi-build"
 STEP = "@@ "
 """Prefix of a log line that names the current step."""
-MAX_LINES = 12
-"""Number of the log's last lines in a message."""
-DIRECTORIES = {"openmpi": "ompi"}
-"""Directory of an archive below the prefix, where HPC-X uses a different name."""
+MAX_LINES = 40
+"""Number of the last lines shown: compilers that run in parallel continue after an error."""
+DIRECTORIES = {"ucx": "ucx", "openmpi": "ompi"}
+"""Directory of an archive below the prefix, as in HPC-X."""
 _POLL_S = 2.0
 
 FUNCTIONS = r"""#!/bin/sh
@@ -102,7 +101,7 @@ class Build:
         calls = [["begin", str(self.work)]]
         for archive in self.builds:
             name = archive["name"]
-            options = [f"--prefix={self.prefix}/{DIRECTORIES.get(name, name)}"]
+            options = [f"--prefix={self.prefix}/{DIRECTORIES[name]}"]
             if name == "openmpi":
                 options.append(f"--with-ucx={self.work}/root{self.prefix}/ucx")
                 options.append(f"LDFLAGS=-Wl,-rpath,{self.prefix}/ucx/lib")
@@ -136,25 +135,21 @@ def run(build: Build, runner: Runner, show: Callable[[str], None]) -> dict[str, 
 
 def _watch(build: Build, show: Callable[[str], None], begin: float) -> int:
     """Run the script, show its steps, and return its exit status."""
-    argv = ["nice", "-n", "19", "/bin/sh", str(build.work / SCRIPT)]
-    log = build.work / LOG
+    log, argv = build.work / LOG, ["nice", "-n", "19", "/bin/sh", str(build.work / SCRIPT)]
     argv = bounded(argv, UNIT, build.time_limit_s, description="UCX and Open MPI", output=log)
     process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, start_new_session=True)
     shown = ""
     while process.poll() is None:
         time.sleep(_POLL_S)
         step = _step(log)
-        if step and step != shown:
+        if step != shown:
             shown = step
             show(f"build: {step} ({time.monotonic() - begin:.0f} s)")
-        if time.monotonic() - begin > build.time_limit_s + 4 * GRACE_S:
-            process.kill()
     return process.wait()
 
 
 def _step(log: Path) -> str:
-    lines = _text(log).splitlines()
-    steps = (line[len(STEP) :] for line in reversed(lines) if line.startswith(STEP))
+    steps = (line[len(STEP) :] for line in reversed(_lines(log)) if line.startswith(STEP))
     return next(steps, "")
 
 
@@ -164,9 +159,7 @@ def _failure(build: Build, rc: int, seconds: float) -> str:
     reason = f"exit status {rc} at: {step}"
     if seconds >= build.time_limit_s:
         reason = f"stopped after {build.time_limit_s:g} s (mpi_stack_build_limit_s) at: {step}"
-    lines = _text(log).splitlines()
-    early = of_build(lines[:-MAX_LINES])
-    last = "\n".join(f"    {line}" for line in [*early, *lines[-MAX_LINES:]])
+    last = "\n".join(f"    {line}" for line in _lines(log)[-MAX_LINES:])
     return f"{reason}\n{last}\n  full log: {log}; the next run builds again"
 
 
@@ -178,8 +171,5 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return ""
+def _lines(log: Path) -> list[str]:
+    return log.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 MAX_LINES = 12
 """Maximum number of lines in a result."""
@@ -22,71 +21,59 @@ LAST = 6
 CAUSE, WARNED, OTHER, EFFECT, NOISE = range(5)
 """Ranks, in the order of the result; noise is dropped."""
 
-
-@dataclass(frozen=True)
-class Symptom:
-    """A message of a tool, and the public file that defines it."""
-
-    pattern: str
-    source: str
-    rank: int = CAUSE
-
-
-TABLE = (
-    # UCX and NCCL: every line with the level of an error or warning.
-    Symptom(r"\bUCX +(FATAL|ERROR)\b", "openucx/ucx: src/ucs/debug/log.c"),
-    Symptom(r"\bUCX +(WARN|DIAG)\b", "openucx/ucx: src/ucs/debug/log.c", WARNED),
-    Symptom(r"^\[[^\]]*\] +\w+\.c(c|pp)?:\d+ ", "openucx/ucx: src/ucs/debug/log.c, at its abort"),
-    Symptom(r"retry count exceeded|synd 0x", "openucx/ucx: src/uct/ib/mlx5/ib_mlx5_log.c"),
-    Symptom(r"\bNCCL (WARN|ERROR)\b", "NVIDIA/nccl: src/debug.cc"),
-    # Open MPI: share/openmpi/help-*.txt, and messages in its code.
-    Symptom(r"include and exclude lists were", "open-mpi/ompi: help-oob-tcp.txt, include-exclude"),
-    Symptom(r"^No network interfaces were found", "open-mpi/ompi: help-oob-tcp.txt"),
-    Symptom(r"^Two mutually-exclusive MCA variables", "open-mpi/ompi: help-mca-var.txt"),
-    Symptom(r"there is not enough space for", "open-mpi/ompi: help-opal-shmem-mmap.txt"),
-    Symptom(r"^There are not enough slots", "open-mpi/ompi: help-orte-rmaps-base.txt"),
-    Symptom(r"job are already filled", "open-mpi/ompi: help-orte-rmaps-base.txt"),
-    Symptom(r"would result in binding more", "open-mpi/ompi: help-orte-rmaps-base.txt"),
-    Symptom(r"as it could not change to the", "open-mpi/ompi: help-orterun.txt"),
-    Symptom(r"unable to complete a TCP connection", "open-mpi/ompi: help-errmgr-base.txt"),
-    Symptom(r"^A requested component was not found", "open-mpi/ompi: help-mca-base.txt"),
-    Symptom(r"pml_ucx\.c:\d+ +Error", "open-mpi/ompi: ompi/mca/pml/ucx/pml_ucx.c"),
-    Symptom(r"exec: .*: not found|command not found$|No such file or directory$", "POSIX shells"),
-    Symptom(r"^allreduce: ", "roles/mpi_stack/files/allreduce.py"),
-    # ssh, started by mpirun.
-    Symptom(
-        r"^ssh: |^(ssh_exchange|kex_exchange)|Permission denied \(|Host key verification failed"
-        r"|Too many authentication failures|^Access denied by|^(Connection closed|Disconnected) "
-        r"|^Bad owner or permissions|assword (has expired|change required)|^shell request failed",
-        "openssh/openssh-portable: sshconnect2.c, packet.c; SchedMD/slurm: pam_slurm_adopt.c",
-    ),
-    # MPICH and Intel MPI.
-    Symptom(r"^Abort\(\d+\)|^Fatal error in ", "pmodels/mpich: src/mpi/errhan"),
-    Symptom(r"MPI startup\(\).*(rror|arn)", "Intel MPI, I_MPI_DEBUG"),
-    Symptom(
-        r"^\[(mpiexec|proxy)[^\]]*\] .*(rror|nable|ailed|ssert)", "pmodels/mpich: src/pm/hydra"
-    ),
-    # Consequences of the messages above.
-    Symptom(r"noticed that process rank|one or more processes exited", "help-orterun.txt", EFFECT),
-    Symptom(r"MPI_INIT failed for some reason", "help-mpi-runtime.txt", EFFECT),
-    Symptom(r"does not know how to route a message", "help-errmgr-base.txt", EFFECT),
-    Symptom(r"unable to reliably start one or more", "help-errmgr-base.txt", EFFECT),
-    Symptom(r"^MPI_ABORT was invoked", "help-mpi-api.txt", EFFECT),
-    Symptom(r"^= .*(BAD TERMINATION|RUNNING AT|KILLED BY|EXIT CODE)", "src/pm/hydra", EFFECT),
-    Symptom(r"^\[[^\]]+\] \*\*\* ", "help-mpi-errors.txt", EFFECT),
-    # Messages that accompany every failure, and some even a success.
-    Symptom(r"plm:\w+: Warning: setpgid", "plm_rsh_module.c: the child goes on", NOISE),
-    Symptom(r"more process(es)? ha(s|ve) sent help message", "orte/util/show_help.c", NOISE),
-    Symptom(r"base_help_aggregate", "orte/util/show_help.c", NOISE),
-    Symptom(r"^Primary job +terminated normally", "help-orterun.txt", NOISE),
-    Symptom(r"CLEANING UP REMAINING|YOU CAN IGNORE THE", "src/pm/hydra", NOISE),
-    Symptom(r"^\[[^\]]+\] \[ *\d+\] |^\d+ +0x[0-9a-f]+ |^==== backtrace", "backtraces", NOISE),
-    Symptom(r"^=+$|^Session terminated, killing shell", "src/pm/hydra; util-linux", NOISE),
-    Symptom(r"^Warning: Permanently added|^(Shared c|C)onnection to \S+ closed", "openssh", NOISE),
+# open-mpi/ompi: help-oob-tcp.txt, help-mca-var.txt, help-opal-shmem-mmap.txt, help-mca-base.txt,
+# help-orte-rmaps-base.txt, help-orterun.txt, help-errmgr-base.txt.
+HELP = (
+    "include and exclude lists were|^No network interfaces were found"
+    "|^Two mutually-exclusive MCA variables|there is not enough space for"
+    "|^There are not enough slots|job are already filled|would result in binding more"
+    "|as it could not change to the|unable to complete a TCP connection"
+    "|^A requested component was not found"
 )
+SSH = (
+    r"^ssh: |^(ssh_exchange|kex_exchange)|Permission denied \(|Host key verification failed"
+    r"|Too many authentication failures|^Access denied by|^(Connection closed|Disconnected) "
+    r"|^Bad owner or permissions|assword (has expired|change required)|^shell request failed"
+)
+"""openssh/openssh-portable: sshconnect2.c, packet.c; SchedMD/slurm: pam_slurm_adopt.c."""
+TABLE = {
+    CAUSE: (
+        r"\bUCX +(FATAL|ERROR)\b",  # openucx/ucx: src/ucs/debug/log.c
+        r"^\[[^\]]*\] +\w+\.c(c|pp)?:\d+ ",  # there, at its abort
+        "retry count exceeded|synd 0x",  # openucx/ucx: src/uct/ib/mlx5/ib_mlx5_log.c
+        r"\bNCCL (WARN|ERROR)\b",  # NVIDIA/nccl: src/debug.cc
+        HELP,
+        r"pml_ucx\.c:\d+ +Error",  # open-mpi/ompi: ompi/mca/pml/ucx/pml_ucx.c
+        "exec: .*: not found|command not found$|No such file or directory$",  # shells
+        "^allreduce: ",  # roles/mpi_stack/files/allreduce.py
+        SSH,
+        r"^Abort\(\d+\)|^Fatal error in ",  # pmodels/mpich: src/mpi/errhan
+        r"MPI startup\(\).*(rror|arn)",  # Intel MPI, I_MPI_DEBUG
+        r"^\[(mpiexec|proxy)[^\]]*\] .*(rror|nable|ailed|ssert)",  # pmodels/mpich: src/pm/hydra
+    ),
+    WARNED: (r"\bUCX +(WARN|DIAG)\b",),
+    # Consequences of the messages above: help-orterun.txt, help-mpi-runtime.txt,
+    # help-errmgr-base.txt, help-mpi-api.txt, help-mpi-errors.txt; src/pm/hydra.
+    EFFECT: (
+        "noticed that process rank|one or more processes exited|MPI_INIT failed for some reason",
+        "does not know how to route a message|unable to reliably start one or more",
+        r"^MPI_ABORT was invoked|^\[[^\]]+\] \*\*\* ",
+        "^= .*(BAD TERMINATION|RUNNING AT|KILLED BY|EXIT CODE)",
+    ),
+    # Messages that accompany every failure, and some even a success.
+    NOISE: (
+        r"plm:\w+: Warning: setpgid",  # plm_rsh_module.c: the child goes on
+        "more process(es)? ha(s|ve) sent help message|base_help_aggregate",  # orte show_help.c
+        "^Primary job +terminated normally",  # help-orterun.txt
+        "CLEANING UP REMAINING|YOU CAN IGNORE THE",  # src/pm/hydra
+        r"^\[[^\]]+\] \[ *\d+\] |^\d+ +0x[0-9a-f]+ |^==== backtrace",
+        r"^=+$|^Session terminated, killing shell",  # src/pm/hydra; util-linux
+        r"^Warning: Permanently added|^(Shared c|C)onnection to \S+ closed",  # openssh
+    ),
+}
 """The lowest matching rank applies: a line from UCX or NCCL is never noise."""
-_TABLE = tuple((re.compile(known.pattern), known.rank) for known in TABLE)
-_HELP = re.compile("|".join(each.pattern for each in TABLE if ": help-" in each.source))
+_TABLE = {rank: re.compile("|".join(patterns)) for rank, patterns in TABLE.items()}
+_HELP = re.compile(HELP)
 
 OTHERS = re.compile(
     r"error|fail|unable|unreachable|not reach|signal|killed|abort|lost|refused|denied|timed? ?out|"
@@ -95,12 +82,6 @@ OTHERS = re.compile(
     re.IGNORECASE,
 )
 """Words in errors that the table does not list."""
-BUILD = re.compile(
-    r"(?:^|: )(?:fatal )?error: |No space left on device|cannot find -l|undefined reference to|"
-    r"command not found|^make(?:\[\d+\])?: \*\*\* "
-)
-"""Errors of configure, compilers and linkers; those of make come last."""
-
 _TAG = re.compile(r"^\[\d+,\d+\]<std(?:out|err)>: ?|^\[\d+\] (?=\S)")
 """Prefix of each line that a rank prints: Open MPI's --tag-output, Hydra's -prepend-rank."""
 _DASHES = re.compile(r"-{20,}$")
@@ -131,17 +112,9 @@ def last_lines(text: str, limit: int = LAST) -> list[str]:
     return [line.strip()[:MAX_LINE] for line in text.splitlines() if line.strip()][-limit:]
 
 
-def of_build(lines: Sequence[str], limit: int = 3) -> list[str]:
-    """Error lines in a log of configure and make, in which compilers that run in parallel continue
-    after an error."""
-    return [line.strip()[:MAX_LINE] for line in lines if BUILD.search(line)][:limit]
-
-
 def _rank(piece: Sequence[str], block: bool) -> int:
-    ranks = [rank for line in piece for pattern, rank in _TABLE if pattern.search(line)]
-    if ranks:
-        return min(ranks)
-    return OTHER if block or OTHERS.search(piece[0]) else NOISE
+    known = (rank for rank, pattern in _TABLE.items() if any(map(pattern.search, piece)))
+    return next(known, OTHER if block or OTHERS.search(piece[0]) else NOISE)
 
 
 def _kind(line: str) -> str:
@@ -153,17 +126,15 @@ def _kind(line: str) -> str:
 
 
 def _pieces(text: str) -> Iterator[tuple[list[str], bool]]:
-    """Yield single lines, and the paragraphs of Open MPI's blocks with True.
-
-    A block without its dashed lines is recognized by its first line.
-    """
+    """Yield single lines, and the paragraphs of Open MPI's blocks with True."""
     lines = [_TAG.sub("", line[:MAX_READ].rstrip()) for line in text.splitlines()]
     index = 0
     while index < len(lines):
         line = lines[index]
         index += 1
         inside = bool(_DASHES.match(line.strip()))
-        if not inside and not _explains(line):
+        # A block without its dashed lines is recognized by its first line.
+        if not inside and (_APART.search(line) or not _HELP.search(line.strip())):
             if line.strip():
                 yield [line.strip()], False
             continue
@@ -182,11 +153,6 @@ def _pieces(text: str) -> Iterator[tuple[list[str], bool]]:
         index += inside
         if any(map(str.strip, block)):
             yield _paragraphs(block), True
-
-
-def _explains(line: str) -> bool:
-    """Whether a line starts a multi-line text of Open MPI's help files."""
-    return not _APART.search(line) and bool(_HELP.search(line.strip()))
 
 
 def _paragraphs(lines: Sequence[str]) -> list[str]:

@@ -24,6 +24,8 @@ PROFILE_FILE = "/etc/profile.d/baremetal-mpi-roce.sh"
 PROGRAM_DIRECTORY = "/usr/local/libexec/baremetal-mpi-roce"
 LAUNCH_AGENT = f"{PROGRAM_DIRECTORY}/orted"
 HYDRA_SSH = f"{PROGRAM_DIRECTORY}/hydra-ssh"
+PROGRAM = f"{PROGRAM_DIRECTORY}/allreduce.py"
+RAIL_BIND = f"{PROGRAM_DIRECTORY}/rail-bind"
 
 FLAT = 16384
 """Number of nodes that the launcher starts directly: more than any cluster has."""
@@ -118,10 +120,9 @@ def gid_indexes_by_rank(ranks: Sequence[Sequence[MpiRail]]) -> list[int]:
         if len(indexes) > 1:
             places = ", ".join(f"{index} on {name}" for index, name in sorted(indexes.items()))
             raise PlanError(
-                f"the rails of local rank {rank} have their addresses at different GID "
-                f"indexes ({places}), but UCX uses one index for all devices of a process; "
-                "remove other addresses of these rails (--tags rails), so that their GID "
-                "tables are equal"
+                f"the rails of local rank {rank} have their addresses at different GID indexes "
+                f"({places}), but UCX uses one for all devices of a process; remove other "
+                "addresses of these rails (--tags rails)"
             )
         found += list(indexes)
     return found
@@ -143,9 +144,7 @@ def environment(settings: MpiSettings) -> dict[str, str]:
 
 
 PROVIDER = "mlx"
-"""libfabric provider that uses UCX, with any transport: UCX_TLS and UCX_NET_DEVICES apply as with
-Open MPI, and the smoke test reads the transport from UCX.
-"""
+"""libfabric provider that uses UCX, with any transport, as Open MPI does."""
 
 
 def of_launcher(settings: MpiSettings) -> dict[str, str]:
@@ -298,22 +297,11 @@ def foreign_parameters(text: str, ours: Mapping[str, str]) -> list[Set]:
     ]
 
 
-def conflicts_with(name: str, ours: Mapping[str, str]) -> str:
-    """The managed parameter that rules this one out: Open MPI accepts either an include or an
-    exclude list.
-    """
-    for suffix, other in (("_if_exclude", "_if_include"), ("_if_include", "_if_exclude")):
-        opposite = name.removesuffix(suffix) + other
-        if name.endswith(suffix) and opposite in ours:
-            return opposite
-    return ""
-
-
 def rails_from_model(entries: Sequence[Mapping[str, Any]]) -> list[MpiRail]:
     """Convert `cluster_rails` of the model to rails."""
     return [
         MpiRail(
-            entry["interface"], entry.get("gpu"), str(entry.get("address") or ""), entry.get("rail")
+            rail["interface"], rail.get("gpu"), str(rail.get("address") or ""), rail.get("rail")
         )
-        for entry in entries
+        for rail in entries
     ]

@@ -107,20 +107,13 @@ def compile_membership(
 
 
 def _group(node: Mapping[str, Any], order: str) -> Any:
-    """Key by which nodes are grouped; None if it is unknown.
-
-    For rail groups, the leaves of the rails in order. If leaves have no names, the network of the
-    rail stands for its leaf, unless it is a point-to-point network.
-    """
+    """Key by which nodes are grouped, for rail groups the leaves of the rails; None if unknown."""
     if order == "model":
         return ""
     if order == "rack":
         return node.get("rack") or None
-    leaves = [
-        rail.get("leaf") or (rail["network"] if int(rail["prefix"]) < 31 else None)
-        for rail in node["rails"]
-    ]
-    return tuple(leaves) if leaves and all(leaves) else None
+    leaves = tuple(rail.get("leaf") for rail in node["rails"])
+    return leaves if leaves and all(leaves) else None
 
 
 def render(membership: Membership, form: str, *, capped: bool = False) -> str:
@@ -139,7 +132,7 @@ def render(membership: Membership, form: str, *, capped: bool = False) -> str:
             cap = f" max_slots={member.slots}" if capped else ""
             lines.append(f"{member.host} slots={member.slots}{cap}")
         elif form == "plain":
-            lines.extend([member.host] * member.slots)
+            lines += [member.host] * member.slots
         else:
             lines.append(f"{member.host}:{member.slots}")
     return "\n".join(lines) + "\n"
@@ -153,19 +146,16 @@ def parse(text: str, form: str = "openmpi") -> dict[str, int]:
             continue
         match = _LINES[form].fullmatch(line.strip())
         if match is None or match["host"] in found:
-            raise ValueError(
-                f"line {number}: {line!r} is not of the format {form}, or repeats a host"
-            )
+            raise ValueError(f"line {number}: {line!r} is not of the format {form}, or repeats it")
         found[match["host"]] = int(match["slots"])
     return found
 
 
 def refuse(findings: Sequence[str]) -> None:
     if findings:
-        more = (
-            [f"... and {len(findings) - MAX_FINDINGS} more"] if len(findings) > MAX_FINDINGS else []
-        )
-        raise PlanError("\n".join([*findings[:MAX_FINDINGS], *more]))
+        more = len(findings) - MAX_FINDINGS
+        last = [f"... and {more} more"] if more > 0 else []
+        raise PlanError("\n".join([*findings[:MAX_FINDINGS], *last]))
 
 
 # Rank placement.
@@ -225,8 +215,7 @@ def bind(
         cores_of = logical_cores(numa_cores)
     except ValueError as error:
         raise PlanError(f"cluster_numa_cores: {error}") from None
-    # A dictionary, as each finding is reported only for the first node.
-    findings: dict[str, str] = {}
+    findings: list[str] = []
     bindings: list[Placement] = []
     placements = iter(place(membership))
     for member in membership.members:
@@ -237,33 +226,28 @@ def bind(
             neighbours = [other for other, node_of_gpu in enumerate(numas) if node_of_gpu == numa]
             cores = cores_of.get(numa)
             if numa is None:
-                findings.setdefault(
-                    name,
-                    (
-                        f"{name}: the NUMA node of GPU {local} is unknown: set gpus.numa in "
-                        "cluster.yml, or disable the rankfile (mpi_hostfile_rankfile: false)"
-                    ),
+                findings.append(
+                    f"{name}: the NUMA node of GPU {local} is unknown: set gpus.numa in "
+                    "cluster.yml, or disable the rankfile (mpi_hostfile_rankfile: false)"
                 )
             elif cores is None:
-                findings.setdefault(
-                    f"NUMA {numa}",
+                findings.append(
                     f"{name}: the cores of NUMA node {numa} are not known: set cluster_numa_cores "
                     f"to the CPUs of each NUMA node as lscpu prints them, such as {{{numa}: "
-                    "'0-27,56-83'}",
+                    "'0-27,56-83'}"
                 )
             elif divided and len(cores) < len(neighbours):
-                findings.setdefault(
-                    f"cores of {name}",
+                findings.append(
                     f"{name}: NUMA node {numa} has {len(cores)} cores for {len(neighbours)} ranks: "
                     "lower cluster_slots, or let ranks share cores "
-                    "(mpi_hostfile_rankfile_cores: all)",
+                    "(mpi_hostfile_rankfile_cores: all)"
                 )
             else:
                 if divided:
                     part, parts = neighbours.index(local), len(neighbours)
                     cores = cores[len(cores) * part // parts : len(cores) * (part + 1) // parts]
                 bindings.append(replace(placement, cores=cores))
-    refuse(list(findings.values()))
+    refuse(findings)
     return bindings
 
 
@@ -275,17 +259,16 @@ def logical_cores(numa_cores: Mapping[Any, Any]) -> dict[int, tuple[int, ...]]:
     ValueError for an invalid list.
     """
     given = {int(numa): parse_cores(str(text)) for numa, text in numa_cores.items()}
-    halves = {
-        numa: (cpus[: len(cpus) // 2], cpus[len(cpus) // 2 :]) for numa, cpus in given.items()
-    }
-    distances = {two - one for half in halves.values() for one, two in zip(*half)}
+    middle = {numa: len(cpus) // 2 for numa, cpus in given.items()}
+    halves = [(cpus[: middle[numa]], cpus[middle[numa] :]) for numa, cpus in given.items()]
+    distances = {two - one for half in halves for one, two in zip(*half)}
     if (
         len(distances) == 1
-        and all(len(first) == len(second) for first, second in halves.values())
-        and all(second[0] > first[-1] + 1 for first, second in halves.values())
-        and min(distances) > max(first[-1] for first, _second in halves.values())
+        and all(len(first) == len(second) for first, second in halves)
+        and all(second[0] > first[-1] + 1 for first, second in halves)
+        and min(distances) > max(first[-1] for first, _second in halves)
     ):
-        given = {numa: first for numa, (first, _second) in halves.items()}
+        given = {numa: cpus[: middle[numa]] for numa, cpus in given.items()}
     return _after_one_another(given, only_mixed=True)
 
 
@@ -319,26 +302,25 @@ def cores_checks(node: Node, numa_cores: Mapping[Any, Any]) -> list[Check]:
     cpus, firsts = {}, {}
     for folder in node.path("sys/devices/system/node").glob("node[0-9]*"):
         text = node.read(f"{folder.relative_to(node.root)}/cpulist") or ""
-        siblings = {path.read_text("ascii").strip() for path in
-                    folder.glob("cpu[0-9]*/topology/thread_siblings_list")}  # fmt: skip
+        siblings = folder.glob("cpu[0-9]*/topology/thread_siblings_list")
         numa = int(folder.name[len("node") :])
         cpus[numa] = text.strip()
-        firsts[numa] = sorted(parse_cores(each)[0] for each in siblings)
+        firsts[numa] = sorted(
+            {parse_cores(path.read_text("ascii").strip())[0] for path in siblings}
+        )
     here = _after_one_another(firsts)
+    known = {numa: ranges(own) for numa, own in sorted(here.items())}
     result = []
     for numa, given in sorted(wanted.items()):
         subject, found = f"NUMA node {numa}", ranges(given)
-        cores = here.get(numa, ())
-        if set(given) <= set(cores):
+        if set(given) <= set(here.get(numa, ())):
             result.append(Check(name, found, found, OK, subject))
             continue
-        text = next(str(text) for key, text in numa_cores.items() if int(key) == numa)
-        reason = f"cluster_numa_cores has {text!r}, and this node CPUs {cpus.get(numa) or 'none'}"
-        known = {each: ranges(own) for each, own in sorted(here.items())}
+        reason = f"this node has CPUs {cpus.get(numa) or 'none'} there"
         hand = f"set cluster_numa_cores to {known}, then run --tags hostfile"
         hand += "; nodes that differ need separate rankfiles, or rail-bind instead"
-        result.append(Check(name, f"of the cores {ranges(cores) or 'none'}", found, FAILED,
-                            subject, reason, by_hand=hand))  # fmt: skip
+        asked = f"of the cores {known.get(numa) or 'none'}"
+        result.append(Check(name, asked, found, FAILED, subject, reason, by_hand=hand))
     return result
 
 
@@ -366,12 +348,8 @@ def render_rankfile(bindings: Sequence[Placement]) -> str:
 
 def render_rankmap(placements: Sequence[Placement]) -> str:
     """Table of the GPU and rails of each rank, one line per rank, for launch wrappers."""
-    lines = [
-        f"# {HEADER}",
-        "# rank host local_rank gpu rails",
-        *(
-            f"{p.rank} {p.host} {p.local_rank} {p.local_rank} {','.join(p.rails)}"
-            for p in placements
-        ),
-    ]
+    lines = [f"# {HEADER}", "# rank host local_rank gpu rails"]
+    for each in placements:
+        rails = ",".join(each.rails)
+        lines.append(f"{each.rank} {each.host} {each.local_rank} {each.local_rank} {rails}")
     return "\n".join(lines) + "\n"

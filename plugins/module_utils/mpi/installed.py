@@ -121,10 +121,7 @@ def read(
         # mpirun starts it on the other nodes, in the same environment.
         orted = ask(run, "sh", "-c", f"command -v {launcher.daemon}").strip() or None
     except CommandError:
-        problems["orted"] = (
-            "not on the path, so mpirun cannot start ranks here; reinstall its package "
-            "(Debian family openmpi-bin, RHEL family openmpi)"
-        )
+        problems["orted"] = "not on the path, so mpirun cannot start ranks here; reinstall MPI"
     ucx = ucx or read_ucx(run)
     if ucx.problem:
         problems["ucx"] = ucx.problem
@@ -140,13 +137,8 @@ def read(
         files = re.findall(r'File "(/[^"\n]{1,300})", line', str(error))
         if files and not files[-1].startswith(PACKAGE_ROOTS):
             stray = files[-1]
-    versions = {
-        launcher.key: mpi,
-        "ucx": ucx.version,
-        "mpi4py": mpi4py,
-        "numpy": numpy,
-        "linked_with": linked_with,
-    }
+    versions = {launcher.key: mpi, "ucx": ucx.version, "mpi4py": mpi4py, "numpy": numpy}
+    versions["linked_with"] = linked_with
     return Installed(versions, ucx, orted, fabric, problems, stray)
 
 
@@ -175,12 +167,17 @@ def installed_checks(
         *version_checks(installed, launcher, check_mode),
         *library_checks(installed, launcher, check_mode),
     ]
+    ucx = installed.ucx
     if any(nic and nic.device_id == CONNECTX_8 for nic in nics.values()):
-        checks.append(connectx_8_check(installed.ucx, check_mode))
+        numbers = tuple(int(number) for number in re.findall(r"\d+", ucx.version or "")[:2])
+        required = ".".join(map(str, CONNECTX_8_UCX))
+        found = required if numbers >= CONNECTX_8_UCX else ucx.version
+        reason = f"UCX before {required} does not know ConnectX-8 and is slow on it: update UCX"
+        checks.append(compare("ucx_nic", required, found, check_mode=check_mode, reason=reason))
     for rail in rails:
         nic = nics.get(rail)
         accelerated = nic is not None and nic.driver == MLX5_CORE
-        checks.append(device_check(installed.ucx, rail, transport, accelerated, check_mode))
+        checks.append(device_check(ucx, rail, transport, accelerated, check_mode))
     return checks
 
 
@@ -194,15 +191,10 @@ def version_checks(installed: Installed, launcher: Launcher, check_mode: bool) -
         if version is not None:
             yield Check(name, "installed", version, OK)
             continue
-        stray = installed.stray if name == "mpi4py" else ""
-        yield Check(
-            name,
-            "installed",
-            None,
-            differs(check_mode),
-            reason=installed.problems.get(name) or "it printed no version",
-            by_hand=f"remove {stray}" if stray else "",
-        )
+        hand = f"remove {installed.stray}" if name == "mpi4py" and installed.stray else ""
+        reason = installed.problems.get(name) or "it printed no version"
+        status = differs(check_mode)
+        yield Check(name, "installed", None, status, reason=reason, by_hand=hand)
 
 
 def library_checks(installed: Installed, launcher: Launcher, check_mode: bool) -> Iterator[Check]:
@@ -210,35 +202,13 @@ def library_checks(installed: Installed, launcher: Launcher, check_mode: bool) -
     linked_with = installed.versions.get("linked_with")
     if linked_with is None:
         return
+    mode = check_mode
     if launcher is HYDRA:
-        yield compare(
-            "mpi_fabric",
-            PROVIDER,
-            installed.fabric,
-            check_mode=check_mode,
-            reason="Intel MPI does not use UCX, and therefore not the rails: docs/mpi.md",
-        )
-    yield compare(
-        "mpi4py_library",
-        launcher.library.format(installed.versions.get(launcher.key)),
-        linked_with,
-        check_mode=check_mode,
-        reason="mpi4py loads another MPI than mpirun starts: ranks would not connect",
-    )
-
-
-def connectx_8_check(ucx: Ucx, check_mode: bool) -> Check:
-    """Check that UCX is recent enough for the NICs (ConnectX-8)."""
-    version = ucx.version or ""
-    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
-    required = ".".join(map(str, CONNECTX_8_UCX))
-    return compare(
-        "ucx_nic",
-        required,
-        required if numbers >= CONNECTX_8_UCX else version or None,
-        check_mode=check_mode,
-        reason=f"UCX before {required} does not know ConnectX-8 and is slow on it: update UCX",
-    )
+        reason = "Intel MPI does not use UCX, and therefore not the rails: docs/mpi.md"
+        yield compare("mpi_fabric", PROVIDER, installed.fabric, check_mode=mode, reason=reason)
+    wanted = launcher.library.format(installed.versions.get(launcher.key))
+    reason = "mpi4py loads another MPI than mpirun starts: ranks would not connect"
+    yield compare("mpi4py_library", wanted, linked_with, check_mode=mode, reason=reason)
 
 
 def device_check(
@@ -251,11 +221,10 @@ def device_check(
         for name in offered
         if (name in ACCELERATED if accelerated else name.split("_")[0] == transport)
     ]
-    return Check(
-        "ucx_device",
-        " or ".join(ACCELERATED) if accelerated else transport,
-        ", ".join(usable or offered) or "not there",
-        OK if usable else differs(check_mode),
-        rail.ucx_device,
-        "" if usable else "ucx_info -d does not list it; UCX hides devices without address or link",
-    )
+    wanted = " or ".join(ACCELERATED) if accelerated else transport
+    found, status = ", ".join(usable or offered) or "not there", OK
+    reason = ""
+    if not usable:
+        status = differs(check_mode)
+        reason = "ucx_info -d does not list it; UCX hides devices without address or link"
+    return Check("ucx_device", wanted, found, status, rail.ucx_device, reason)

@@ -8,7 +8,6 @@ no modulefile. They get the name of the variable file (`orted` by a parameter, H
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from pathlib import Path
 from ..core.checks import OK, Check, differs
 from ..core.files import HEADER, FilePlan
 from ..core.part import Node, Plan, Verdict
-from .environment import ENVIRONMENT_FILE, LAUNCH_AGENT
+from .environment import ENVIRONMENT_FILE, LAUNCH_AGENT, environment_text
 from .launch.launcher import OPEN_MPI, Launcher
 from .unpacked import PREFIXES
 
@@ -53,7 +52,7 @@ class Modulefiles:
         files = []
         name = Path(self.prefix).name
         if self.wanted and name:
-            files.append(node.file(f"{OWN}/{name}", _assignments(self.variables)))
+            files.append(node.file(f"{OWN}/{name}", environment_text(self.variables)))
             for directory, lua in self._places(node):
                 text = _modulefile(name, self.variables, self.launcher, lua)
                 files.append(node.record(f"{directory}/mpi/{name}{LUA_NAME if lua else ''}", text))
@@ -61,9 +60,8 @@ class Modulefiles:
 
     def _stale(self, node: Node, name: str) -> list[FilePlan]:
         found = []
-        for directory in dict.fromkeys(
-            [OWN, *(f"{each}/mpi" for each, _lua in self._places(node))]
-        ):
+        places = dict.fromkeys(f"{each}/mpi" for each, _lua in self._places(node))
+        for directory in (OWN, *places):
             for path in sorted(node.path(directory).glob("*")):
                 own = path.name.removesuffix(LUA_NAME)
                 retained = self.keep_former and node.path(f"{PREFIXES}/{own}").is_dir()
@@ -83,10 +81,6 @@ class Modulefiles:
         reason = "" if places else "install environment-modules or lmod, then run again"
         status = OK if places else differs(node.check_mode)
         return Verdict([Check("mpi_modules", "a directory", places or "none", status, "", reason)])
-
-
-def _assignments(variables: Mapping[str, str]) -> str:
-    return "".join(f"{key}={shlex.quote(value)}\n" for key, value in variables.items())
 
 
 TCL = """\
@@ -138,13 +132,12 @@ def _modulefile(name: str, variables: Mapping[str, str], launcher: Launcher, lua
         form = '{}("{}", "{}")' if lua else "{} {} {{{}}}"
         return "\n".join(form.format(command, *pair) for pair in pairs)
 
+    values = " ".join(f"{{{word}}}" for pair in others for word in pair)
     return (LUA if lua else TCL).format(
         header=HEADER,
         name=name,
         paths=lines("prepend_path" if lua else "prepend-path", paths),
         own=lines("setenv", own),
-        values=lines("pushenv", others)
-        if lua
-        else " ".join(f"{{{word}}}" for pair in others for word in pair),
+        values=lines("pushenv", others) if lua else values,
         environment=ENVIRONMENT_FILE,
     )

@@ -13,7 +13,6 @@ from ..hardware.inventory import ROCE_V2
 from ..qos import HostSettings, RdmaPort, mpi_environment
 from .environment import CUDA_TRANSPORTS, MpiRail, rails_by_rank
 
-ACTIVE = "ACTIVE"
 IPV4 = "::ffff:"
 """Prefix of IPv4 addresses in a GID table."""
 PER_RANK = "MPI_ROCE_GID_INDEXES_BY_RANK"
@@ -45,32 +44,26 @@ def with_ports(
     lacking = []
     status = differs(check_mode)
     for rail in rails:
-        device = machine.device_of(rail.interface)
+        name, device = rail.interface, machine.device_of(rail.interface)
         if device is not None and _shares(device, rail, rails, machine):
             continue  # planes balanced in hardware: the device of the first plane carries both
         if device is None or not device.name:
             reason = (
-                f"{rail.interface} has no RDMA device: check its driver (rdma link) and "
-                "the interface's name (--tags rails). Without RDMA, set "
-                "mpi_stack_transport to tcp"
+                f"{name} has no RDMA device: check its driver (rdma link) and the interface's name "
+                "(--tags rails). Without RDMA, set mpi_stack_transport to tcp"
             )
-            lacking.append(
-                Check("rdma_device", "RDMA device", None, status, rail.interface, reason)
-            )
+            lacking.append(Check("rdma_device", "RDMA device", None, status, name, reason))
             continue
         gid = device.roce_gid(rail.address)
         if gid is None:
-            there = (
-                ", ".join(f"{entry.index}: {gid_text(entry)}" for entry in device.gids) or "no GID"
-            )
+            listed = ", ".join(f"{entry.index}: {gid_text(entry)}" for entry in device.gids)
             reason = (
-                f"{device.name} has {there}; check that the address is on the interface "
-                "and its link is up (--tags rails)"
+                f"{device.name} has {listed or 'no GID'}; check that the address is on the "
+                "interface and its link is up (--tags rails)"
             )
             lacking.append(Check("rdma_gid", wanted_gid(rail), None, status, device.name, reason))
             continue
-        port = RdmaPort(device.name, device.port, gid.index, rail.interface)
-        found.append(replace(rail, rdma=port))
+        found.append(replace(rail, rdma=RdmaPort(device.name, device.port, gid.index, name)))
     return found, lacking
 
 
@@ -97,39 +90,32 @@ def readback(
         device = machine.device_of(rail.interface)
         if device is None or rail.rdma is None:
             continue  # reported by with_ports
+        subject, found = rail.ucx_device, device.port_state or None
         checks.append(Check("rdma_device", "RDMA device", device.name, OK, rail.interface))
-        checks.append(
-            compare(
-                "rdma_port",
-                ACTIVE,
-                device.port_state or None,
-                subject=rail.ucx_device,
-                check_mode=check_mode,
-                reason="check the cable, and that the interface is up (--tags rails)",
-            )
-        )
-        # Check the index that rail-bind sets for ranks of this rail, and the one for other
-        # programs.
+        reason = "check the cable, and that the interface is up (--tags rails)"
+        status = OK if found == "ACTIVE" else differs(check_mode)
+        reason = "" if status == OK else reason
+        checks.append(Check("rdma_port", "ACTIVE", found, status, subject, reason))
+        # The index that rail-bind sets for ranks of this rail, and the one for other programs.
         table = {gid.index: gid for gid in device.gids}
         index = environment.get("UCX_IB_GID_INDEX", "auto")
-        used = {f"index {index}": table.get(int(index)) if index.isdigit() else None}
-        if not index.isdigit():
-            used = {"UCX's own choice": automatic_gid(device)}
+        used = {"UCX's own choice": automatic_gid(device)}
+        if index.isdigit():
+            used = {f"index {index}": table.get(int(index))}
         indexes = environment.get(PER_RANK, "").split()
         for of_rank, word in zip(rails_by_rank(rails, slots), indexes):
             if rail in of_rank:
                 used[f"index {word} of rail-bind"] = table.get(int(word))
         wanted = wanted_gid(rail)
         wrong = {how: gid_text(gid) for how, gid in used.items() if gid_text(gid) != wanted}
-        check = Check("rdma_gid", wanted, wanted, OK, rail.ucx_device, ", ".join(used))
+        found, status, reason = wanted, OK, ", ".join(used)
         if wrong:
+            found, status = "; ".join(wrong.values()), differs(check_mode)
             reason = (
                 f"by {', '.join(wrong)}: another address of {rail.interface}, or "
                 "UCX_IB_GID_INDEX in mpi_stack_environment, conflicts"
             )
-            found, status = "; ".join(wrong.values()), differs(check_mode)
-            check = Check("rdma_gid", wanted, found, status, rail.ucx_device, reason)
-        checks.append(check)
+        checks.append(Check("rdma_gid", wanted, found, status, subject, reason))
     return checks
 
 

@@ -49,54 +49,35 @@ def _with_block(node: Node, name: str, lines: list[str]) -> list[FilePlan]:
     return [node.edited(name, after)] if lines or "# BEGIN baremetal.mpi_roce mpi" in before else []
 
 
-DECLARED = "mpi_stack_parameters"
+DECLARED = "or declare it with mpi_stack_parameters"
 OTHER_FILES = ("openmpi-mca-params-override.conf", "pmix-mca-params.conf", "prte-mca-params.conf")
 """Other files in the same directory that Open MPI reads."""
+AFTER = "comes after the managed block and overrides it"
 
 
 def parameter_checks(node: Node, mca_file: str, ours: Mapping[str, str]) -> list[Check]:
     """Check the effective parameters of Open MPI, and others that affect how ranks start and
     connect.
     """
-    text = node.read(mca_file) or ""
+    text, name = node.read(mca_file) or "", "mpi_parameter"
     effective = {setting.name: setting for setting in environments.settings_in(text)}
     checks = []
-    for name, value in ours.items():
-        actual = effective.get(name)
-        if actual is None or actual.value == value or actual.place != "after":
-            shown, mode = actual and actual.value, node.check_mode
-            checks.append(compare("mpi_parameter", value, shown, subject=name, check_mode=mode))
+    for key, value in ours.items():
+        actual = effective.get(key)
+        if actual is not None and actual.value != value and actual.place == "after":
+            at = f"{mca_file}:{actual.number}"
+            hand, why = f"remove it from {at}", f"{at} {AFTER}"
+            checks.append(Check(name, value, actual.value, FAILED, key, why, by_hand=hand))
             continue
-        at = f"{mca_file}:{actual.number}"
-        checks.append(
-            Check(
-                "mpi_parameter",
-                value,
-                actual.value,
-                FAILED,
-                name,
-                reason=f"{at} comes after the managed block and overrides it",
-                by_hand=f"remove it from {at}",
-            )
-        )
+        found = actual.value if actual is not None else None
+        checks.append(compare(name, value, found, subject=key, check_mode=node.check_mode))
     directory = mca_file.rpartition("/")[0]
-    paths = (mca_file, *(f"{directory}/{name}" for name in OTHER_FILES))
+    paths = (mca_file, *(f"{directory}/{each}" for each in OTHER_FILES))
     for path in paths if ours else ():  # Intel MPI reads none
         for foreign in environments.foreign_parameters(node.read(path) or "", ours):
-            at = f"{path}:{foreign.number}"
-            other = environments.conflicts_with(foreign.name, ours)
-            conflict = f", which excludes {other}, set for the cluster's networks" if other else ""
-            checks.append(
-                Check(
-                    "mpi_parameter",
-                    "not set",
-                    foreign.value,
-                    FAILED,
-                    foreign.name,
-                    reason=f"{at} sets it{conflict}",
-                    by_hand=f"remove {foreign.name} from {at}, or declare it with {DECLARED}",
-                )
-            )
+            key, at = foreign.name, f"{path}:{foreign.number}"
+            hand, why = f"remove {key} from {at}, {DECLARED}", f"{at} sets it"
+            checks.append(Check(name, "not set", foreign.value, FAILED, key, why, by_hand=hand))
     return checks
 
 
@@ -106,24 +87,15 @@ def ucx_file_checks(node: Node, paths: Sequence[str], lines: Sequence[str]) -> l
     checks = []
     for path in dict.fromkeys(path.lstrip("/") for path in paths):
         for line in environments.settings_in(node.read(path) or ""):
-            name = line.name
+            name, at = line.name, f"/{path}:{line.number}"
             overrides = line.place == "after" and ours.get(name, line.value) != line.value
             new = line.place != "inside" and name not in ours
             if not name.startswith("UCX_") or "_LOG_" in name or not (overrides or new):
                 continue
-            at = f"/{path}:{line.number}"
-            reason = f"{at} comes after the managed block and overrides it"
-            checks.append(
-                Check(
-                    "ucx_file",
-                    ours.get(name, "not set"),
-                    line.value,
-                    FAILED,
-                    name,
-                    reason=reason if overrides else f"{at} sets it",
-                    by_hand=f"remove {name} from {at}; mpi_stack_environment declares variables",
-                )
-            )
+            wanted, reason = ours.get(name, "not set"), f"{at} {AFTER if overrides else 'sets it'}"
+            hand = f"remove {name} from {at}; mpi_stack_environment declares variables"
+            check = Check("ucx_file", wanted, line.value, FAILED, name, reason, by_hand=hand)
+            checks.append(check)
     return checks
 
 
@@ -222,46 +194,31 @@ class Stack:
         unchanged = check_mode or not self.changes
         ucx = self.ucx if settings.transport == RC and unchanged else None
         self.installed = read(node.run, self.python, ucx, settings.launcher)
-        result += installed_checks(
-            self.installed,
-            settings.rails,
-            settings.transport,
-            self.machine,
-            settings.launcher,
-            check_mode=check_mode,
-        )
+        given = (settings.rails, settings.transport, self.machine, settings.launcher)
+        result += installed_checks(self.installed, *given, check_mode=check_mode)
         if self.nowhere:
-            reason = (
-                "NCCL and Gloo would guess the interface on which ranks connect; set "
-                "management.interface in the model"
-            )
-            address = settings.management_address
-            result.append(
-                Check("mpi_management", address, "on no interface", FAILED, reason=reason)
-            )
+            reason = "NCCL and Gloo would guess an interface; set management.interface in the model"
+            address, found = settings.management_address, "on no interface"
+            result.append(Check("mpi_management", address, found, FAILED, reason=reason))
         for line in _lines(environments.environment(settings), "UCX_"):
             if len(line) >= UCX_LINE:
-                name = line.partition("=")[0]
+                limit, name = f"less than {UCX_LINE} characters", line.partition("=")[0]
                 reason = "UCX truncates the line: jobs without a login shell need TaskProlog"
-                limit = f"less than {UCX_LINE} characters"
                 result.append(not_applicable("ucx_file", limit, reason, subject=name))
         result += hostfile.cores_checks(node, self.numa_cores if settings.slots else {})
         return Verdict(result + (self._rdma(node) if settings.transport == RC else []))
 
     def _rdma(self, node: Node) -> list[Check]:
         """Requirements of the transport `rc`, in addition to the installed software."""
-        settings, check_mode, ucx = self.settings, node.check_mode, self.installed.ucx
-        environment = environments.parse_environment(node.read(environments.ENVIRONMENT_FILE) or "")
-        result = list(self.lacking)
-        result += rdma.readback(
-            settings.rails, self.machine, settings.slots, environment, check_mode=check_mode
-        )
-        if settings.rails and settings.qos is not None:
-            result += rdma.contract_checks(
-                settings.qos, settings.rails, environment, ucx.settings, check_mode=check_mode
-            )
+        settings, mode, ucx = self.settings, node.check_mode, self.installed.ucx
+        variables = environments.parse_environment(node.read(environments.ENVIRONMENT_FILE) or "")
+        rails, result = settings.rails, list(self.lacking)
+        result += rdma.readback(rails, self.machine, settings.slots, variables, check_mode=mode)
+        if rails and settings.qos is not None:
+            given = (settings.qos, rails, variables, ucx.settings)
+            result += rdma.contract_checks(*given, check_mode=mode)
         offered = None if ucx.problem else settings.cuda
-        return result + rdma.cuda_check(self.gpus, offered, check_mode=check_mode)
+        return result + rdma.cuda_check(self.gpus, offered, check_mode=mode)
 
     def returned(self) -> dict[str, Any]:
         ports = [rail.rdma for rail in self.settings.rails if rail.rdma is not None]

@@ -13,7 +13,6 @@ from ..core import processes
 from ..core.checks import OK, Check, differs, not_applicable
 from ..core.part import Node, Plan, Step, Verdict
 
-MPIRUN = "mpirun"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Default PATH of sshd and cron, before any profile."""
 LOGIN = "login"
@@ -35,27 +34,18 @@ class Paths:
         return Plan()
 
     def verify(self, node: Node) -> Verdict:
-        checks = []
+        checks, wanted = [], f"{self.directory}/mpirun"
+        why = "it precedes the expected one on the path: remove it, or the line of a profile that "
         for shell, option in SHELLS.items():
-            argv = ["env", "-i", f"PATH={PATH}", "/bin/sh", option, f"command -v {MPIRUN}"]
+            argv = ["env", "-i", f"PATH={PATH}", "/bin/sh", option, "command -v mpirun"]
             # Profiles may print lines as well.
             found = node.run(argv, check=False).stdout.strip().rpartition("\n")[2]
-            checks.append(self._check(node, shell, found))
+            # Only the profile adds directories outside the default path.
+            well = found == wanted or (not found and shell != LOGIN)
+            status, reason = OK if well else differs(node.check_mode), f"{why}adds it"
+            reason = "" if well or not found else reason
+            checks.append(Check("mpi_path", wanted, found or "none", status, shell, reason))
         return Verdict(checks)
-
-    def _check(self, node: Node, shell: str, found: str) -> Check:
-        """A non-login shell may find no mpirun, as only the profile adds directories outside the
-        default path.
-        """
-        wanted = f"{self.directory}/{MPIRUN}"
-        if found == wanted or (not found and shell != LOGIN):
-            return Check("mpi_path", wanted, found or "none", OK, shell)
-        reason = (
-            "it precedes the expected one on the path: remove it, or the line of a "
-            "profile that adds it"
-        )
-        status = differs(node.check_mode)
-        return Check("mpi_path", wanted, found or "none", status, shell, reason if found else "")
 
 
 @dataclass(frozen=True)

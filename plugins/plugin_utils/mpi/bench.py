@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Optional, Protocol
+from typing import Any, Optional
 
 from ...module_utils.core.checks import FAILED, NOT_APPLICABLE, OK, Check
 from ...module_utils.core.messages import message
@@ -125,26 +125,13 @@ class BenchOptions:
     min_bytes: int = 1
     max_bytes: int = 1 << 22
     iterations: int = 0
+    """0 for the numbers that OSU's programs use."""
     python: str = "/usr/bin/python3"
     program_directory: str = ""
     min_share: Optional[float] = None
     max_latency_us: Optional[float] = None
     min_busbw_gbytes_s: Optional[float] = None
     min_nccl_share: Optional[float] = None
-
-    def __post_init__(self) -> None:
-        if not 0 < self.min_bytes <= self.max_bytes or self.iterations < 0:
-            raise PlanError(
-                message(
-                    "bench.sizes",
-                    "mpi_bench_min_bytes {min_bytes}, mpi_bench_max_bytes {max_bytes}, "
-                    "mpi_bench_iterations {iterations}: sizes must be at least 1 byte, the largest "
-                    "not below the smallest, and iterations 0 or more",
-                    min_bytes=self.min_bytes,
-                    max_bytes=self.max_bytes,
-                    iterations=self.iterations,
-                )
-            )
 
     def path(self, program: str) -> str:
         return f"{self.program_directory}/{program}" if self.program_directory else program
@@ -243,113 +230,74 @@ def _lines(output: str) -> Iterator[str]:
     return (TAG.sub("", line) for line in output.splitlines())
 
 
-class Program(Protocol):
-    """A measuring program: its jobs, and the tables in their output."""
-
-    @property
-    def benchmarks(self) -> tuple[str, ...]: ...
-
-    def jobs(self, options: BenchOptions, ranks: Sequence[Rank]) -> list[BenchJob]: ...
-
-    def parse(self, output: str, job: BenchJob, ranks: int) -> list[Sweep]: ...
-
-
-class Mpi4py:
-    """The collection's own program, which measures all benchmarks in one job."""
-
-    benchmarks: tuple[str, ...] = BENCHMARKS
-
-    def jobs(self, options: BenchOptions, ranks: Sequence[Rank]) -> list[BenchJob]:
-        pairs = _pairs(options, ranks)
-        argv = [options.python, PROGRAM, *options.benchmarks]
-        argv += ["--pairs", *(f"{pair.one.place},{pair.other.place}" for pair in pairs)]
-        argv += ["--min-bytes", str(options.min_bytes), "--max-bytes", str(options.max_bytes)]
-        argv += ["--iterations", str(options.iterations)]
-        tables = sum(len(pairs) if name in PAIRWISE else 1 for name in options.benchmarks)
-        return [BenchJob({"program": argv}, tables=tables)]
-
-    def parse(self, output: str, job: BenchJob, ranks: int) -> list[Sweep]:
-        return parse(output, job.where, ranks)
+def jobs_of_mpi4py(options: BenchOptions, ranks: Sequence[Rank]) -> Iterator[BenchJob]:
+    """The collection's own program measures all benchmarks in one job."""
+    pairs = _pairs(options, ranks)
+    argv = [options.python, PROGRAM, *options.benchmarks]
+    argv += ["--pairs", *(f"{pair.one.place},{pair.other.place}" for pair in pairs)]
+    argv += ["--min-bytes", str(options.min_bytes), "--max-bytes", str(options.max_bytes)]
+    argv += ["--iterations", str(options.iterations)]
+    tables = sum(len(pairs) if name in PAIRWISE else 1 for name in options.benchmarks)
+    yield BenchJob({"program": argv}, tables=tables)
 
 
-class Osu:
-    """The OSU micro-benchmarks: one job per benchmark, or per pair for a pairwise benchmark."""
-
-    benchmarks: tuple[str, ...] = BENCHMARKS
-
-    def jobs(self, options: BenchOptions, ranks: Sequence[Rank]) -> list[BenchJob]:
-        pairs = _pairs(options, ranks)
-        jobs = []
-        for benchmark in options.benchmarks:
-            argv = [options.path(f"osu_{benchmark}")]
-            argv += ["-m", f"{options.min_bytes}:{options.max_bytes}"]
-            if options.iterations:
-                warmup = max(1, options.iterations // 10)
-                argv += ["-i", str(options.iterations), "-x", str(warmup)]
-            if benchmark in COLLECTIVES:
-                jobs.append(BenchJob({"program": argv}, f"{len(ranks)} ranks"))
-                continue
-            for pair in pairs:
-                places = self._places(pair, required=bool(options.pairs))
-                if places:
-                    jobs.append(BenchJob({"program": argv, "places": places}, pair.name))
-        return jobs
-
-    def _places(self, pair: Pair, required: bool) -> dict[str, int]:
-        """Ranks by node; empty for a pair of ranks other than the first ones, which is not an error
-        if the pair was not requested.
-        """
-        numbers = sorted([pair.one.number, pair.other.number])
-        inside = pair.one.node == pair.other.node
-        if numbers == ([0, 1] if inside else [0, 0]):
-            return {pair.one.node: 2} if inside else {pair.one.node: 1, pair.other.node: 1}
-        if not required:
-            return {}
-        raise PlanError(
-            message(
-                "bench.osu_pair",
-                "mpi_bench_pairs: {pair!r}: OSU's programs use two ranks, the first of their "
-                "nodes: node01:0 - node02:0, or node01:0 - node01:1",
-                pair=pair.name,
-            )
-        )
-
-    def parse(self, output: str, job: BenchJob, ranks: int) -> list[Sweep]:
-        return parse(output, job.where, ranks)
+def jobs_of_osu(options: BenchOptions, ranks: Sequence[Rank]) -> Iterator[BenchJob]:
+    """The OSU micro-benchmarks: one job per benchmark, or per pair for a pairwise benchmark. They
+    measure the first two ranks, of one node or of two: other default pairs are left out.
+    """
+    pairs = _pairs(options, ranks)
+    for benchmark in options.benchmarks:
+        argv = [options.path(f"osu_{benchmark}"), "-m", f"{options.min_bytes}:{options.max_bytes}"]
+        if options.iterations:
+            argv += ["-i", str(options.iterations), "-x", str(max(1, options.iterations // 10))]
+        if benchmark in COLLECTIVES:
+            yield BenchJob({"program": argv}, f"{len(ranks)} ranks")
+            continue
+        for pair in pairs:
+            places = Counter([pair.one.node, pair.other.node])
+            first = [0, 1] if len(places) == 1 else [0, 0]
+            if sorted([pair.one.number, pair.other.number]) == first:
+                yield BenchJob({"program": argv, "places": dict(places)}, pair.name)
+            elif options.pairs:
+                raise PlanError(
+                    message(
+                        "bench.osu_pair",
+                        "mpi_bench_pairs: {pair!r}: OSU's programs use two ranks, the first of "
+                        "their nodes: node01:0 - node02:0, or node01:0 - node01:1",
+                        pair=pair.name,
+                    )
+                )
 
 
-class Nccl:
+OF_NCCL = {"allreduce": "all_reduce_perf", "alltoall": "alltoall_perf", "sendrecv": "sendrecv_perf"}
+
+
+def jobs_of_nccl(options: BenchOptions, ranks: Sequence[Rank]) -> Iterator[BenchJob]:
     """nccl-tests over all ranks, with one job per program; `bw` is its sendrecv."""
+    requested = {"sendrecv" if name == "bw" else name for name in options.benchmarks}
+    sizes = ["-b", str(max(options.min_bytes, 8)), "-e", str(options.max_bytes), "-f", "2"]
+    count = ["-n", str(options.iterations)] if options.iterations else []
+    for name, program in OF_NCCL.items():
+        if name in requested:
+            argv = [options.path(program), *sizes, *count, "-g", "1"]
+            environment = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+            yield BenchJob({"program": argv, "environment": environment}, name)
 
-    benchmarks: tuple[str, ...] = ("bw", *COLLECTIVES)
-    programs: Mapping[str, str] = {
-        "allreduce": "all_reduce_perf",
-        "alltoall": "alltoall_perf",
-        "sendrecv": "sendrecv_perf",
-    }
 
-    def jobs(self, options: BenchOptions, ranks: Sequence[Rank]) -> list[BenchJob]:
-        requested = {"sendrecv" if name == "bw" else name for name in options.benchmarks}
-        sizes = ["-b", str(max(options.min_bytes, 8)), "-e", str(options.max_bytes), "-f", "2"]
-        count = ["-n", str(options.iterations)] if options.iterations else []
-        environment = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-        return [
-            BenchJob(
-                {
-                    "program": [options.path(program), *sizes, *count, "-g", "1"],
-                    "environment": environment,
-                },
-                name,
-            )
-            for name, program in self.programs.items()
-            if name in requested
-        ]
+Jobs = Callable[[BenchOptions, Sequence[Rank]], Iterator[BenchJob]]
+PROGRAMS: Mapping[str, tuple[tuple[str, ...], Jobs]] = {
+    "mpi4py": (BENCHMARKS, jobs_of_mpi4py),
+    "osu": (BENCHMARKS, jobs_of_osu),
+    "nccl": (("bw", *COLLECTIVES), jobs_of_nccl),
+}
+"""Benchmarks that a program measures, and its jobs."""
 
-    def parse(self, output: str, job: BenchJob, ranks: int) -> list[Sweep]:
+
+def tables_of(program: str, output: str, job: BenchJob, ranks: int) -> list[Sweep]:
+    """The tables in the output of a job."""
+    if program == "nccl":
         return [parse_nccl(output, job.where)]
-
-
-PROGRAMS: Mapping[str, Program] = {"mpi4py": Mpi4py(), "osu": Osu(), "nccl": Nccl()}
+    return parse(output, job.where, ranks)
 
 
 def _pairs(options: BenchOptions, ranks: Sequence[Rank]) -> list[Pair]:
@@ -362,19 +310,19 @@ def _pairs(options: BenchOptions, ranks: Sequence[Rank]) -> list[Pair]:
 
 def jobs_of(options: BenchOptions, ranks: Sequence[Rank]) -> list[BenchJob]:
     """The jobs for a measurement. Raises PlanError if there is nothing to measure."""
-    program = PROGRAMS[options.program]
+    benchmarks, jobs = PROGRAMS[options.program]
     if not ranks:
         raise PlanError("no rank to measure: every node is drained, or there is none")
-    if not set(program.benchmarks).intersection(options.benchmarks):
+    if not set(benchmarks).intersection(options.benchmarks):
         raise PlanError(
             message(
                 "bench.benchmarks",
                 "mpi_bench_benchmarks: {program} measures none of them: choose from {benchmarks}",
                 program=options.program,
-                benchmarks=", ".join(program.benchmarks),
+                benchmarks=", ".join(benchmarks),
             )
         )
-    return program.jobs(options, ranks)
+    return list(jobs(options, ranks))
 
 
 def expect(sweep: Sweep, options: BenchOptions, ranks: Sequence[Rank]) -> None:
@@ -382,29 +330,25 @@ def expect(sweep: Sweep, options: BenchOptions, ranks: Sequence[Rank]) -> None:
     rates: dict[str, float] = {}
     for rank in ranks:
         rates[rank.node] = rates.get(rank.node, 0.0) + rank.rate_gbytes_s
-    share = options.min_share
+    rate, share = 0.0, None
     if sweep.benchmark in PAIRWISE:
         (pair,) = pairs_of(ranks, [sweep.where])
         rate = pair.rate_gbytes_s * (2 if sweep.benchmark == "bibw" else 1)
-        sweep.line_rate_gbytes_s = rate or None
+        share = options.min_share
         if sweep.benchmark == "latency":
-            sweep.threshold = options.max_latency_us if rate else None
-            return
-    else:
+            share, sweep.threshold = None, options.max_latency_us if rate else None
+    elif sweep.benchmark == "allreduce":
+        rate = min(rates.values()) if len(rates) > 1 else 0.0
         share = options.min_nccl_share if options.program == "nccl" else None
-        of_one = min(rank.rate_gbytes_s for rank in ranks)
-        rate = min(rates.values()) if sweep.benchmark == "allreduce" else of_one
-        if sweep.benchmark == "alltoall" and len(rates) > 1:
-            # Messages inside a node do not use a rail.
-            inside = max(Counter(rank.node for rank in ranks).values())
-            rate *= (len(ranks) - 1) / (len(ranks) - inside)
-        sweep.line_rate_gbytes_s = (rate or None) if len(rates) > 1 else None
-        if sweep.benchmark == "allreduce" and options.program != "nccl":
-            sweep.threshold = options.min_busbw_gbytes_s
-            return
-        share = share if sweep.benchmark == "allreduce" else None
-    if share and sweep.line_rate_gbytes_s:
-        sweep.threshold = share * sweep.line_rate_gbytes_s
+        sweep.threshold = None if options.program == "nccl" else options.min_busbw_gbytes_s
+    elif len(rates) > 1:
+        # Messages inside a node do not use a rail.
+        inside = max(Counter(rank.node for rank in ranks).values())
+        rate = min(rank.rate_gbytes_s for rank in ranks)
+        rate *= (len(ranks) - 1) / (len(ranks) - inside)
+    sweep.line_rate_gbytes_s = rate or None
+    if share and rate:
+        sweep.threshold = share * rate
 
 
 def evaluate(sweep: Sweep, virtual: bool) -> Check:

@@ -17,15 +17,15 @@ from ...core.checks import FAILED, NOT_APPLICABLE, OK, Check, failures, not_appl
 from ...core.text import bytes_text, some
 from ..causes import causes, last_lines
 from ..launch.node import LaunchNode
-from . import verdict
+from . import traffic, verdict
 from .launch import Records, RunResult, of_kind, of_nodes
 from .plan import RunPlan
-from .verdict import UcxLane, is_transport
+from .verdict import is_transport
 
 ALLREDUCE, ZERO_COPY, NCCL = "gpu_allreduce", "gpu_zero_copy", "nccl_allreduce"
 STAGED = re.compile(r"copy-in|copy-out|cuda_copy|gdr_copy|\bfrag\b|\bshort\b")
 """UCX's names for paths through host memory (`src/ucp/proto`, UCX 1.16 to 1.21)."""
-OVER = re.compile(r"\b(\w+)/(\S+)")
+OVER = re.compile(r"\b(\w+)/\S+")
 MAX_ITEMS = 3
 
 
@@ -51,30 +51,24 @@ def prove(
     plan: RunPlan, wanted: GpuOptions, start: Start, failed: str = ""
 ) -> tuple[list[Check], dict[str, Any]]:
     """Run both tests and return checks and figures. `failed`: the reason to skip them."""
-    reason = without_gpus(plan) or failed
+    reason, figures = without_gpus(plan) or failed, {}
     on_mpi = reason or without_cuda(plan)
-    checks, figures = _skipped(on_mpi, ALLREDUCE, ZERO_COPY), {}
-    if not on_mpi:
+    if on_mpi:
+        checks = [not_applicable(name, "measured", on_mpi) for name in (ALLREDUCE, ZERO_COPY)]
+    else:
         device = on_gpus(plan)
         outcome = start(device, "gpu")
         checks = judge_mpi(device, outcome, wanted.gpu_limit_s)
         by_size = verdict.figures(outcome.records, plan.ranks)
         figures["gpu"] = {"by_size": by_size, "best": verdict.best_busbw(by_size)}
     missing = [node for node in plan.nodes if not node.nccl_tests]
-    if not reason and len(missing) == len(plan.nodes):
-        reason = f"{wanted.nccl_tests} not found"
+    if missing and not reason:
+        reason = f"{wanted.nccl_tests} not found on {_names(missing)}"
     if reason:
-        return [*checks, *_skipped(reason, NCCL)], figures
-    if missing:
-        why = f"{wanted.nccl_tests} not found on {_names(missing)}: install it as on the others"
-        return [*checks, Check(NCCL, "on every node", "not", FAILED, "", why)], figures
+        return [*checks, not_applicable(NCCL, "measured", reason)], figures
     outcome = start(by_nccl(plan, wanted), "nccl")
     figures["nccl"] = read_nccl(outcome.complaints)
     return [*checks, judge_nccl(plan, outcome, figures["nccl"], wanted)], figures
-
-
-def _skipped(reason: str, *names: str) -> list[Check]:
-    return [not_applicable(name, "measured", reason) for name in names] if reason else []
 
 
 def _names(nodes: Sequence[LaunchNode]) -> str:
@@ -84,9 +78,10 @@ def _names(nodes: Sequence[LaunchNode]) -> str:
 def without_gpus(plan: RunPlan) -> str:
     """Why GPU memory cannot be tested; empty if each rank has a GPU."""
     without = [node for node in plan.nodes if node.gpus < node.slots]
+    if not any(node.gpus for node in plan.nodes):
+        return "no node has a GPU"
     if without:
-        some_have = any(node.gpus for node in plan.nodes)
-        return f"fewer GPUs than ranks: {_names(without)}" if some_have else "no node has a GPU"
+        return f"fewer GPUs than ranks: {_names(without)}"
     if plan.transport != "rc":
         return f"the transport is {plan.transport}: GPU memory is staged through the host"
     return "a single node: no traffic between nodes" if len(plan.nodes) < 2 else ""
@@ -103,9 +98,7 @@ def without_cuda(plan: RunPlan) -> str:
 
 
 def on_gpus(plan: RunPlan) -> RunPlan:
-    """A short allreduce on GPU memory, with few sizes (including the largest) and few
-    combinations.
-    """
+    """A short allreduce on GPU memory, with few sizes and combinations."""
     return replace(
         plan,
         gpu=True,
@@ -139,16 +132,12 @@ def judge_mpi(plan: RunPlan, outcome: RunResult, limit_s: float) -> list[Check]:
         checks = [Check(ALLREDUCE, "all sizes", "not", FAILED, "", reason)]
         return [*checks, not_applicable(ZERO_COPY, "zero-copy", "see gpu_allreduce")]
     exact = verdict.exactness(outcome.records)
-    wrong = failures(exact)
+    wrong = [check.line() for check in failures(exact)]
     wanted = f"{len(exact)} types and operations bit-exact"
-    if wrong:
-        reason = "; ".join(check.line() for check in wrong[:MAX_ITEMS])
-        checks = [Check(ALLREDUCE, wanted, f"{len(wrong)} not", FAILED, "", reason)]
-    else:
-        best = verdict.best_busbw(verdict.figures(outcome.records, plan.ranks))
-        rate = best["busbw_gbytes_s"] if best else 0
-        checks = [Check(ALLREDUCE, wanted, f"{wanted}, best busbw {rate:.3g} GB/s", OK)]
-    return [*checks, zero_copy(plan, outcome.records)]
+    best = verdict.best_busbw(verdict.figures(outcome.records, plan.ranks))
+    found = f"{wanted}, best busbw {best['busbw_gbytes_s'] if best else 0:.3g} GB/s"
+    checked = traffic.verdict(ALLREDUCE, wanted, found, wrong)
+    return [checked, zero_copy(plan, outcome.records)]
 
 
 def zero_copy(plan: RunPlan, records: Records) -> Check:
@@ -159,13 +148,13 @@ def zero_copy(plan: RunPlan, records: Records) -> Check:
     path without a mark.
     """
     by_rank = {rank: node for node, host in of_nodes(plan, records) for rank in host["ranks"]}
-    staged, proved = [], set()
-    ways: set[str] = set()
+    staged: list[str] = []
+    proved, ways = set[str](), set[str]()
     for row in of_kind(records, "protocol"):
         text = f"{row['operation']}: {row['how']} over {row['over']}"
-        lanes = [UcxLane(*found) for found in OVER.findall(row["over"])]
+        used = OVER.findall(row["over"])
         direct = "zero-copy" in row["how"] and not STAGED.search(row["how"])
-        if not direct or not lanes or not all(is_transport(lane, "rc") for lane in lanes):
+        if not direct or not used or not all(is_transport(name, "rc") for name in used):
             staged.append(f"ranks {row['ranks'][:8]}: {text}")
         elif not row["how"].startswith("(?)"):
             proved |= {by_rank[rank].name for rank in row["ranks"] if rank in by_rank}

@@ -169,15 +169,11 @@ def of_the_end(records: Records, key: str, default: Any) -> Any:
     return next((record[key] for record in of_kind(records, "end") if key in record), default)
 
 
-def node_of(host: str, nodes: Mapping[str, LaunchNode]) -> Optional[LaunchNode]:
-    """The node with this host name, which may include a domain."""
-    return nodes.get(host) or nodes.get(host.split(".", 1)[0])
-
-
 def of_nodes(
     plan: RunPlan, records: Records, kind: str = "host"
 ) -> list[tuple[LaunchNode, Mapping[str, Any]]]:
-    """Records of each node of the plan."""
+    """Records of each node of the plan. A host name may include a domain."""
     nodes = {node.name: node for node in plan.nodes}
-    found = [(node_of(host["name"], nodes), host) for host in of_kind(records, kind)]
-    return [(node, host) for node, host in found if node is not None]
+    found = [(host["name"], host) for host in of_kind(records, kind)]
+    named = [(nodes.get(name) or nodes.get(name.split(".", 1)[0]), host) for name, host in found]
+    return [(node, host) for node, host in named if node is not None]

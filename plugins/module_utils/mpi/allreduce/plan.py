@@ -10,12 +10,9 @@ from functools import cached_property
 from typing import Optional
 
 from ...core.part import PlanError
-from ..environment import PROGRAM_DIRECTORY
+from ..environment import PROGRAM, RAIL_BIND
 from ..launch.launcher import OPEN_MPI, Launcher
 from ..launch.node import LaunchNode
-
-PROGRAM = f"{PROGRAM_DIRECTORY}/allreduce.py"
-RAIL_BIND = f"{PROGRAM_DIRECTORY}/rail-bind"
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,15 @@ failure.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import shlex
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Optional, Protocol
+from typing import Any, Optional
 
 from ...core.checks import FAILED, OK, Check, failures
 from ...core.commands import Runner
@@ -23,8 +24,8 @@ from ..launch import hosts, readiness
 from ..launch.node import as_listed
 from ..launch.unit import GRACE_S, bounded, login_shell
 from . import bisect, gpu, traffic, verdict
-from .launch import Progress, RunResult, launch, of_kind
-from .plan import PROGRAM, RunPlan, command
+from .launch import RunResult, launch, of_kind
+from .plan import RunPlan, command
 
 
 @dataclass(frozen=True)
@@ -44,33 +45,16 @@ class SmokeTest:
     gpu: gpu.GpuOptions = field(default_factory=gpu.GpuOptions)
 
 
-class Launcher(Protocol):
-    """Runs a plan over a hostfile under a run id for at most `limit_s` seconds; calls `lost` while
-    no record arrives."""
-
-    def __call__(
-        self,
-        plan: RunPlan,
-        hostfile: Path,
-        run_id: str,
-        limit_s: float,
-        progress: Progress,
-        *,
-        lost: Callable[[], bool] = ...,
-    ) -> RunResult: ...
+Start = Callable[..., RunResult]
+"""Runs a plan over a hostfile under a run id for at most a number of seconds. `progress` gets each
+record; `lost` is called while none arrives."""
 
 
-def mpirun(user: str, run: Runner) -> Launcher:
-    """Launcher that runs mpirun as `user` in a systemd unit."""
+def mpirun(user: str, run: Runner) -> Start:
+    """Run mpirun as `user` in a systemd unit."""
 
     def start(
-        plan: RunPlan,
-        hostfile: Path,
-        run_id: str,
-        limit_s: float,
-        progress: Progress,
-        *,
-        lost: Callable[[], bool] = lambda: False,
+        plan: RunPlan, hostfile: Path, run_id: str, limit_s: float, **options: Any
     ) -> RunResult:
         unit = f"baremetal-mpi-smoke-{run_id}"
         # This process stops the run first, then the ranks, then systemd: a hang is reported as
@@ -78,7 +62,7 @@ def mpirun(user: str, run: Runner) -> Launcher:
         argv = login_shell(user, command(plan, str(hostfile), run_id, limit_s + GRACE_S))
         end = partial(run, ["systemctl", "stop", "--no-block", unit], check=False)
         guarded = bounded(argv, unit, limit_s + 2 * GRACE_S)
-        return launch(guarded, limit_s, stop=end, progress=progress, lost=lost)
+        return launch(guarded, limit_s, stop=end, **options)
 
     return start
 
@@ -90,7 +74,7 @@ class Session:
         self,
         request: SmokeTest,
         run: Runner,
-        start: Launcher,
+        start: Start,
         show: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -112,9 +96,7 @@ class Session:
         `message`.
         """
         request = self.request
-        nodes, differences = as_listed(
-            request.plan.nodes, _read(request.hostfile), request.plan.launcher
-        )
+        nodes, differences = as_listed(request.plan.nodes, request.hostfile, request.plan.launcher)
         plan = replace(request.plan, nodes=nodes)
         if differences:
             reason = f"{some(differences, traffic.MAX_ITEMS)}; run --tags hostfile"
@@ -123,17 +105,13 @@ class Session:
         if failures(checks):
             return self.result(plan, checks)
 
-        total = len(plan.sizes)
-        done = 0
+        number = itertools.count(1)
 
         def on_record(record: dict[str, Any]) -> None:
-            nonlocal done
             if record["kind"] == "size":
-                done += 1
-                self.progress(f"allreduce: {done} of {total} sizes")
+                self.progress(f"allreduce: {next(number)} of {len(plan.sizes)} sizes")
 
         self.progress(f"allreduce: starting {plan.ranks} ranks on {len(plan.nodes)} nodes")
-        limit = max(5.0, self.left())
         lost: dict[str, str] = {}
 
         def look() -> bool:
@@ -142,27 +120,26 @@ class Session:
                 self.progress(f"allreduce: {some(list(lost))} no longer answers")
             return bool(lost)
 
-        outcome = self.start(plan, request.hostfile, request.run_id, limit, on_record, lost=look)
+        limit, options = max(5.0, self.left()), {"progress": on_record, "lost": look}
+        outcome = self.start(plan, request.hostfile, request.run_id, limit, **options)
         self.outcome = outcome
-        checks.append(self.finished(outcome, done, total, lost))
+        checks.append(self.finished(plan, outcome, lost))
         unproved = self.prove_rails(plan, outcome) if outcome.complete else []
         ended = not failures([*checks, *unproved])
         on_gpus = self.prove_gpus(plan, "" if ended else "the allreduce of host memory failed")
-        swept = self.sweep(plan)
+        orphans = self.sweep(plan)
         if outcome.complete:
             judged = verdict.judge(plan, outcome.records, request.tolerances)
             # A reason common to all rails replaces the reports per rail.
             checks += [check for check in judged if not unproved or check.name != unproved[0].name]
             checks += unproved
-        checks += on_gpus
-        checks.append(verdict.no_orphans(swept))
+        checks += [*on_gpus, orphans]
         wrong = any(check.name == "exactness" for check in failures(checks))
         # All nodes were ready before the run: one that no longer is explains the failure without a
         # search.
         if lost:
-            unready = _not_ready(
-                {host: f"lost during the run: {reason}" for host, reason in lost.items()}
-            )
+            told = {host: f"lost during the run: {reason}" for host, reason in lost.items()}
+            unready = _not_ready(told)
         else:
             unready = [] if ended else failures(self.ready(plan)[1])
         checks += unready
@@ -176,28 +153,24 @@ class Session:
         count = len(plan.nodes)
         self.progress(f"allreduce: asking {count} nodes whether they are ready")
         user, sha256 = self.request.user, self.request.program_sha256
-        asked = (PROGRAM, sha256, plan.transport, self.request.gpu.nccl_tests, plan.launcher)
+        asked = (plan.transport, plan.launcher, sha256, self.request.gpu.nccl_tests)
         problems, nodes = readiness.preflight(self.run_program, user, plan.nodes, *asked)
         if problems:
             return plan, _not_ready(problems)
         return replace(plan, nodes=nodes), [Check("ready", count, count, OK)]
 
-    def finished(
-        self, outcome: RunResult, done: int, total: int, lost: Collection[str] = ()
-    ) -> Check:
+    def finished(self, plan: RunPlan, outcome: RunResult, lost: Mapping[str, str]) -> Check:
         """Check that the run completed and measured every size."""
+        done, total = len(of_kind(outcome.records, "size")), len(plan.sizes)
         if outcome.complete and outcome.rc == 0 and done == total:
             return Check("finished", "all sizes", "all sizes", OK)
         self.printed = outcome.complaints
         self.lines = causes(self.printed)
+        reason = f"mpirun exited with status {outcome.rc}"
         if lost:
             reason = f"stopped after {outcome.seconds:.0f} s: {some(list(lost))} no longer answers"
         elif outcome.timed_out:
             reason = f"stopped after {self.request.time_limit_s:g} s (mpi_smoke_time_limit_s)"
-        elif outcome.rc == 0:
-            reason = "mpirun exited successfully, but sizes are missing from its report"
-        else:
-            reason = f"mpirun exited with status {outcome.rc}"
         return Check("finished", "all sizes", f"{done} of {total} sizes", FAILED, "", reason)
 
     def prove_rails(self, plan: RunPlan, outcome: RunResult) -> list[Check]:
@@ -208,10 +181,9 @@ class Session:
             subject = f"rail {part.only} of each rank"
             self.progress(f"allreduce: {subject}")
             run_id = f"{self.request.run_id}-rail{part.only}"
-            limit = max(5.0, self.left())
-            found = self.start(part, self.request.hostfile, run_id, limit, _ignore)
+            found = self.start(part, self.request.hostfile, run_id, max(5.0, self.left()))
             if not found.complete or found.rc != 0:
-                reason = self.finished(found, 0, 0).reason
+                reason = self.finished(part, found, {}).reason
                 return [Check("rails_traffic", "its end", "none", FAILED, subject, reason)]
             kinds = ("rails", "wrong")
             outcome.records += [record for record in found.records if record["kind"] in kinds]
@@ -223,12 +195,12 @@ class Session:
         def start(part: RunPlan, name: str) -> RunResult:
             self.progress(f"allreduce: {name}, GPU memory")
             run_id = f"{request.run_id}-{name}"
-            return self.start(part, request.hostfile, run_id, request.gpu.gpu_limit_s, _ignore)
+            return self.start(part, request.hostfile, run_id, request.gpu.gpu_limit_s)
 
         checks, self.on_gpus = gpu.prove(plan, request.gpu, start, failed)
         return checks
 
-    def sweep(self, plan: RunPlan) -> hosts.Swept:
+    def sweep(self, plan: RunPlan) -> Check:
         names = [node.host for node in plan.nodes]
         return hosts.sweep(self.run_program, self.request.user, names, self.request.run_id)
 
@@ -236,20 +208,18 @@ class Session:
         """Locate the fault by short runs on fewer nodes."""
         if len(plan.nodes) < 2:
             return
-        request = self.request
-        number = 0
+        request, numbers = self.request, itertools.count(1)
 
         def fails(names: Sequence[str]) -> bool:
-            nonlocal number
             if self.left() < 1:
                 raise bisect.NoMoreRuns
-            number += 1
+            number = next(numbers)
             self.progress(f"allreduce: locating the fault, run {number}, {len(names)} nodes")
             part = plan.subset(names)
             limit = min(request.bisect_limit_s, self.left())
             with _hostfile(part) as path:
-                outcome = self.start(part, path, f"{request.run_id}-{number}", limit, _ignore)
-            ends = [record for record in outcome.records if record["kind"] == "end"]
+                outcome = self.start(part, path, f"{request.run_id}-{number}", limit)
+            ends = of_kind(outcome.records, "end")
             failed = outcome.rc != 0 or not ends or bool(ends[0]["wrong_results"])
             if failed:
                 self.sweep(part)
@@ -293,7 +263,6 @@ class Session:
         }
 
     def figures(self, plan: RunPlan, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Measured figures with their reference values."""
         by_size = verdict.figures(records, plan.ranks)
         soft = plan.transport == "rc" and any(node.software for node in plan.nodes)
         best = verdict.best_busbw(by_size)
@@ -313,36 +282,20 @@ class Session:
         }
 
     def message(self, plan: RunPlan, failed: Sequence[Check]) -> str:
-        shown = [
-            f"smoke: allreduce over {plan.ranks} ranks on {len(plan.nodes)} nodes "
-            f"({plan.transport}) failed:"
-        ]
+        where = f"{plan.ranks} ranks on {len(plan.nodes)} nodes ({plan.transport})"
+        shown = [f"smoke: allreduce over {where} failed:"]
         shown += [f"  {check.line()}" for check in failed[:20]]
         shown += [f"  and {len(failed) - 20} more"] if len(failed) > 20 else []
         if self.culprit is not None:
             shown.append(f"  search: {self.culprit.sentence()}")
         if self.lines:
-            shown.append("  from mpirun:")
-            shown += [f"    {line}" for line in self.lines]
+            shown += ["  from mpirun:", *(f"    {line}" for line in self.lines)]
         return "\n".join(shown)
 
 
 def _not_ready(problems: Mapping[str, str]) -> list[Check]:
-    listed = readiness.by_reason(problems)
-    return [
-        Check("ready", "ready", "not", FAILED, names, reason) for names, reason in listed.items()
-    ]
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return ""
-
-
-def _ignore(_record: dict[str, Any]) -> None:
-    """Of short runs, only the result counts."""
+    listed = readiness.by_reason(problems).items()
+    return [Check("ready", "ready", "not", FAILED, names, reason) for names, reason in listed]
 
 
 @contextlib.contextmanager

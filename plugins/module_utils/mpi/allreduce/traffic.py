@@ -46,21 +46,17 @@ class Tolerances:
     management_bytes: int = 1 << 20
     management_share: float = 0.02
     min_busbw_gbytes_s: Optional[float] = None
-    tcp_retries: float = 0.01
-    rdma_retries: float = 1e-5
+    max_tcp_retries: float = 0.01
+    max_rdma_retries: float = 1e-5
 
     def allowed(self, least: int) -> int:
-        """Tolerated bytes where there should be none, in a run in which every node must send
-        `least`.
-        """
+        """Tolerated bytes where there should be none, if every node must send `least`."""
         return self.management_bytes + round(self.management_share * least)
 
 
 def least_bytes_per_node(plan: RunPlan, records: Records) -> int:
-    """Bytes that every node must send, independent of the algorithm: its share of the buffers,
-    once.
-
-    A ring or recursive halving sends about twice as much, recursive doubling several times.
+    """Bytes that every node must send with any algorithm: its share of the buffers, once. A ring
+    sends about twice as much, recursive doubling several times.
     """
     volume = int(of_the_end(records, "volume_bytes", 0))
     return volume * (len(plan.nodes) - 1) // max(1, len(plan.nodes))
@@ -74,18 +70,16 @@ def of_rail(rail: str, host: Mapping[str, Any], transport: str) -> dict[str, Any
     counters, which RDMA bypasses, or with Soft-RoCE the rest of the interface's bytes.
     """
     total = host["counters"].get(rail, (0, 0))
-    found: dict[str, Any] = {"sent_bytes": 0, "received_bytes": 0, "device": ""}
-    found.update(packets=None, tcp_bytes=None)
+    found: dict[str, Any] = {"sent_bytes": 0, "device": "", "packets": None, "tcp_bytes": None}
     if transport == "tcp":
-        return {**found, "sent_bytes": total[0], "received_bytes": total[1]}
+        return {**found, "sent_bytes": total[0]}
     for device, counted in host.get("rdma", {}).items():
         if counted["interface"] != rail:
             continue
         found["device"] = device
         if "bytes" not in counted:
             return {**found, **_soft(total, counted)}
-        sent, received = counted["bytes"]
-        found.update(sent_bytes=sent, received_bytes=received, tcp_bytes=max(total))
+        found.update(sent_bytes=counted["bytes"][0], tcp_bytes=max(total))
     return found
 
 
@@ -98,12 +92,8 @@ def _soft(total: Sequence[int], counted: Mapping[str, Any]) -> dict[str, Any]:
         int(min(bytes_ * min(1.0, mine / packets if packets > 0 else 0.0), mine * FRAME_BYTES))
         for bytes_, mine, packets in zip(total, own, every)
     )
-    return {
-        "sent_bytes": sent,
-        "received_bytes": received,
-        "packets": own[0],
-        "tcp_bytes": max(total[0] - sent, total[1] - received),
-    }
+    other = max(total[0] - sent, total[1] - received)
+    return {"sent_bytes": sent, "packets": own[0], "tcp_bytes": other}
 
 
 def traffic(plan: RunPlan, records: Records) -> list[dict[str, Any]]:
@@ -142,30 +132,24 @@ def by_rail(plan: RunPlan, records: Records) -> list[dict[str, Any]]:
     window_s = float(of_the_end(records, "window_s", 0.0))
     speeds = {rail: speed for node in plan.nodes for rail, speed in zip(node.rails, node.speeds)}
     rails: dict[str, list[Mapping[str, Any]]] = {}
-    for traffic_of_node in traffic(plan, records):
-        for rail, moved in traffic_of_node["rails"].items():
+    for node in traffic(plan, records):
+        for rail, moved in node["rails"].items():
             rails.setdefault(rail, []).append(moved)
     found = []
-    for rail, moved in rails.items():
-        sent = min(traffic_of_node["sent_bytes"] for traffic_of_node in moved)
-        other_bytes = [
-            traffic_of_node["tcp_bytes"]
-            for traffic_of_node in moved
-            if traffic_of_node["tcp_bytes"] is not None
-        ]
-        own = [
-            traffic_of_node["own_bytes"]
-            for traffic_of_node in moved
-            if traffic_of_node["own_bytes"] is not None
-        ]
+    for rail, nodes in rails.items():
+        sent = min(moved["sent_bytes"] for moved in nodes)
+        tcp, own = (
+            [moved[key] for moved in nodes if moved[key] is not None]
+            for key in ("tcp_bytes", "own_bytes")
+        )
         found.append(
             {
                 "rail": rail,
-                "nodes": len(moved),
+                "nodes": len(nodes),
                 "sent_bytes": sent,
                 "own_bytes": min(own, default=None),
                 "own_nodes": len(own),
-                "tcp_bytes": max(other_bytes, default=None),
+                "tcp_bytes": max(tcp, default=None),
                 "gbps": round(sent * 8 / window_s / 1e9, 6) if window_s else None,
                 "speed_gbps": speeds.get(rail),
             }
@@ -200,21 +184,21 @@ def rails_traffic(plan: RunPlan, records: Records) -> list[Check]:
     if len(plan.nodes) < 2:
         return [not_applicable(name, None, "a single node: no traffic between nodes")]
     least, own_least = least_bytes_per_node(plan, records), plan.rail_bytes // 2
-    how = "by RDMA " if plan.transport == "rc" else ""
-    wanted = f"at least {bytes_text(least)} sent {how}by every node"
-    wanted += f", {bytes_text(own_least)} over each rail in its own allreduce"
+    wanted = f"at least {bytes_text(least)} sent by every node, {bytes_text(own_least)} over each "
+    wanted += "rail in its own allreduce"
     nodes = {node.name: node for node in plan.nodes}
     totals: list[int] = []
     wrong: list[str] = []
-    for traffic_of_node in traffic(plan, records):
-        node, moved = nodes[traffic_of_node["node"]], traffic_of_node["rails"]
-        totals.append(sent_over_rails(traffic_of_node))
+    for of_node in traffic(plan, records):
+        node, moved = nodes[of_node["node"]], of_node["rails"]
+        totals.append(sent_over_rails(of_node))
         if plan.transport == "rc":
             silent = [rail for rail in node.given if not moved[rail]["device"]]
             wrong += [f"{node.name}: no RDMA device counted for {rail}" for rail in silent]
         if totals[-1] < least:
             wrong.append(f"{node.name} sent {bytes_text(totals[-1])} over its rails")
-        for rail, own in ((rail, moved[rail]["own_bytes"]) for rail in plan.provable(node)):
+        for rail in plan.provable(node):
+            own = moved[rail]["own_bytes"]
             if own < own_least:
                 part = f"{bytes_text(own)} of {bytes_text(plan.rail_bytes)}" if own else "nothing"
                 wrong.append(f"{node.name}: {part} went over {rail} in its own allreduce")
@@ -234,8 +218,8 @@ def _not_proved(plan: RunPlan, name: str) -> list[Check]:
         given, provable = node.given, plan.provable(node)
         for rail in (rail for rail in node.rails if rail not in provable):
             alone = "no other node has a rank of the same number"
-            reason = alone if rail in given else "assigned to no rank"
-            reasons.setdefault(reason, []).append(f"{node.name} {rail}")
+            why = alone if rail in given else "assigned to no rank"
+            reasons.setdefault(why, []).append(f"{node.name} {rail}")
     return [
         not_applicable(name, None, reason, subject=some(rails, MAX_ITEMS))
         for reason, rails in reasons.items()
@@ -249,14 +233,14 @@ def rails_tcp(plan: RunPlan, records: Records, tolerances: Tolerances) -> list[C
     allowed = tolerances.allowed(least_bytes_per_node(plan, records))
     most = 0
     wrong = []
-    for traffic_of_node in traffic(plan, records):
-        for rail, moved in traffic_of_node["rails"].items():
-            where = f"{traffic_of_node['node']} {rail}"
+    for node in traffic(plan, records):
+        for rail, moved in node["rails"].items():
+            other = moved["tcp_bytes"]
             if not moved["device"]:
                 continue  # reported by rails_traffic
-            most = max(most, moved["tcp_bytes"])
-            if moved["tcp_bytes"] > allowed + (SOFT_BYTES if moved["packets"] is not None else 0):
-                wrong.append(f"{where}: {bytes_text(moved['tcp_bytes'])} other than RDMA")
+            most = max(most, other)
+            if other > allowed + (SOFT_BYTES if moved["packets"] is not None else 0):
+                wrong.append(f"{node['node']} {rail}: {bytes_text(other)} other than RDMA")
     wanted = f"at most {bytes_text(allowed)} other than RDMA on any rail"
     return [verdict("rails_tcp", wanted, bytes_text(most), wrong)]
 
@@ -271,7 +255,7 @@ def rail_retries(plan: RunPlan, records: Records, tolerances: Tolerances) -> lis
     if len(plan.nodes) < 2:
         return []
     rdma = plan.transport == "rc"
-    allowed = tolerances.rdma_retries if rdma else tolerances.tcp_retries
+    allowed = tolerances.max_rdma_retries if rdma else tolerances.max_tcp_retries
     if rdma and any(node.software for node in plan.nodes):
         return [not_applicable(name, None, "Soft-RoCE retransmits when the kernel is busy")]
     by_rail: dict[str, dict[str, tuple[float, str]]] = {}
@@ -292,8 +276,7 @@ def rail_retries(plan: RunPlan, records: Records, tolerances: Tolerances) -> lis
                 continue
             reason = (
                 f"{text}; check cable, transceiver and leaf port of {rail} on {node_name}: "
-                f"ethtool -S {rail} (errors, discards, out of buffer) and the counters of "
-                "the port"
+                f"ethtool -S {rail} (errors, discards, out of buffer) and the counters of the port"
             )
             subject = f"{node_name} {rail}"
             found.append(Check(name, wanted, f"{share:.2%}", FAILED, subject, reason, at=node_name))
@@ -323,12 +306,12 @@ def management_traffic(plan: RunPlan, records: Records, tolerances: Tolerances) 
     allowed = tolerances.allowed(least_bytes_per_node(plan, records))
     wrong = []
     most = 0
-    for traffic_of_node in traffic(plan, records):
-        if not traffic_of_node["elsewhere"]:
-            wrong.append(f"{traffic_of_node['node']}: management traffic was not counted")
-        for interface, moved in traffic_of_node["elsewhere"].items():
+    for node in traffic(plan, records):
+        if not node["elsewhere"]:
+            wrong.append(f"{node['node']}: management traffic was not counted")
+        for interface, moved in node["elsewhere"].items():
             most = max(most, moved)
             if moved > allowed:
-                wrong.append(f"{traffic_of_node['node']} {interface}: {bytes_text(moved)}")
+                wrong.append(f"{node['node']} {interface}: {bytes_text(moved)}")
     wanted = f"at most {bytes_text(allowed)} on any interface other than rails"
     return verdict("management_traffic", wanted, bytes_text(most), wrong)

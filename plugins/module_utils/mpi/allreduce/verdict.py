@@ -11,16 +11,15 @@ import math
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Optional
 
 from ...core.checks import FAILED, NOT_APPLICABLE, OK, Check, compare, not_applicable
 from ...core.machine import IN_CONTAINER
 from ...core.text import counted, some
+from ..environment import CUDA_TRANSPORTS
 from ..hostfile import parse_cores
-from ..launch.hosts import Swept
 from ..launch.node import LaunchNode
-from .launch import Records, node_of, of_kind, of_nodes, of_the_end
+from .launch import Records, of_kind, of_nodes, of_the_end
 from .plan import RunPlan
 from .traffic import (
     MAX_ITEMS,
@@ -58,27 +57,17 @@ def placement(plan: RunPlan, records: Records) -> Check:
     """Check that ranks are assigned node by node, in the order of the hostfile, as many as each
     node has slots.
     """
-    wanted: dict[str, tuple[int, int]] = {}
-    first = 0
-    for planned in plan.nodes:
-        wanted[planned.name] = (first, first + planned.slots)
-        first += planned.slots
-    nodes = {node.name: node for node in plan.nodes}
+    found = {node.name: host["ranks"] for node, host in of_nodes(plan, records)}
     wrong = []
-    seen = set()
-    for host in of_kind(records, "host"):
-        node = node_of(host["name"], nodes)
-        if node is None:
-            wrong.append(
-                f"ranks {host['ranks'][:8]} ran on {host['name']}, which is not in the plan"
-            )
-            continue
-        seen.add(node.name)
-        begin, end = wanted[node.name]
-        exact = host["ranks"] == list(range(begin, end))
-        if len(host["ranks"]) != node.slots or not (exact or plan.rankfile):
-            wrong.append(f"{node.name} has ranks {host['ranks'][:8]}, not {begin} to {end - 1}")
-    wrong += [f"{name} has none" for name in wanted if name not in seen]
+    begin = 0
+    for node in plan.nodes:
+        ranks, end = found.get(node.name), begin + node.slots
+        exact = ranks == list(range(begin, end))
+        if ranks is None:
+            wrong.append(f"{node.name} has none")
+        elif len(ranks) != node.slots or not (exact or plan.rankfile):
+            wrong.append(f"{node.name} has ranks {ranks[:8]}, not {begin} to {end - 1}")
+        begin = end
     text = f"{len(plan.nodes)} nodes as in the hostfile"
     return verdict("placement", text, text, wrong)
 
@@ -184,31 +173,13 @@ def exactness(records: Records) -> list[Check]:
     return checks
 
 
-INSIDE_A_NODE = (
-    "self",
-    "sysv",
-    "posix",
-    "cma",
-    "knem",
-    "xpmem",
-    "cuda_ipc",
-    "cuda_copy",
-    "gdr_copy",
-)
+INSIDE_A_NODE = ("self", "sysv", "posix", "cma", "knem", "xpmem", *CUDA_TRANSPORTS)
 KEEPALIVE = "ka"
 """Lane by which UCX checks whether the peer is alive; it carries no data."""
 
 
-@dataclass(frozen=True)
-class UcxLane:
-    """Transport and device of an endpoint: `tcp/rail0`."""
-
-    transport: str
-    device: str
-
-
-def lanes_between_nodes(text: str) -> tuple[UcxLane, ...]:
-    """Lanes in a line of UCX's report that carry data between nodes.
+def lanes_between_nodes(text: str) -> tuple[tuple[str, str], ...]:
+    """Transport and device of the lanes in a line of UCX's report that carry data between nodes.
 
     `ep_cfg[2]: tag(tcp/rail0 tcp/rail1)` up to UCX 1.13, `ucp_context_0 inter-node cfg#3
     tag(rc_mlx5/mlx5_0:1)` in later versions.
@@ -220,25 +191,23 @@ def lanes_between_nodes(text: str) -> tuple[UcxLane, ...]:
         for word in group.split() if use != KEEPALIVE else ():
             name, separator, device = word.partition("/")
             if separator:
-                found.append(UcxLane(name, device))
-    inside = [lane for lane in found if lane.transport in INSIDE_A_NODE]
+                found.append((name, device))
+    inside = [lane for lane in found if lane[0] in INSIDE_A_NODE]
     if inside and "inter-node" not in text:
         return ()
     return tuple(lane for lane in found if lane not in inside)
 
 
-def is_transport(lane: UcxLane, asked: str) -> bool:
+def is_transport(used: str, asked: str) -> bool:
     """Whether a lane uses the transport: `rc` includes its drivers (`rc_verbs`, `rc_mlx5`)."""
-    return lane.transport == asked or lane.transport.startswith(f"{asked}_")
+    return used == asked or used.startswith(f"{asked}_")
 
 
 def transport(plan: RunPlan, records: Records) -> Check:
     """Check that between nodes UCX used only the configured transport and the rails."""
     name, asked = "transport", plan.transport
     if len(plan.nodes) < 2:
-        return Check(
-            name, asked, None, NOT_APPLICABLE, "", "a single node: no traffic between nodes"
-        )
+        return not_applicable(name, asked, "a single node: no traffic between nodes")
     silent: Sequence[int] = of_the_end(records, "silent_ranks", [])
     if silent:
         reason = f"UCX reported no lanes on ranks {silent[:8]}: they did not use UCX (is pml ucx?)"
@@ -254,19 +223,16 @@ def transport(plan: RunPlan, records: Records) -> Check:
         if not found:
             continue
         connected.update(record["ranks"])
-        used.update(lane.transport for lane in found)
-        for lane in found:
-            if not is_transport(lane, asked) or (lane.transport == "rc_verbs" and not soft):
-                wrong.append(f"{lane.transport}/{lane.device} on ranks {record['ranks'][:8]}")
+        used.update(by for by, _device in found)
+        for by, device in found:
+            if not is_transport(by, asked) or (by == "rc_verbs" and not soft):
+                wrong.append(f"{by}/{device} on ranks {record['ranks'][:8]}")
                 continue
-            for reason, ranks in _strays(lane.device, asked, record["ranks"], by_rank).items():
-                wrong.append(f"{lane.device} {reason} ranks {ranks[:8]}")
+            for reason, ranks in _strays(device, asked, record["ranks"], by_rank).items():
+                wrong.append(f"{device} {reason} ranks {ranks[:8]}")
     reached = {by_rank[rank].name for rank in connected if rank in by_rank}
-    wrong += [
-        f"{node.name} reported no endpoint between nodes"
-        for node in plan.nodes
-        if node.name not in reached
-    ]
+    silent_nodes = [node.name for node in plan.nodes if node.name not in reached]
+    wrong += [f"{name} reported no endpoint between nodes" for name in silent_nodes]
     if wrong:
         found_text = ", ".join(sorted(used)) or "nothing"
         return Check(name, asked, found_text, FAILED, "", some(wrong, MAX_ITEMS))
@@ -302,22 +268,9 @@ def threshold(plan: RunPlan, records: Records, tolerances: Tolerances) -> Check:
     found = None if best is None else best["busbw_gbytes_s"]
     if wanted is None:
         return Check("threshold", None, found, NOT_APPLICABLE, "", "no threshold set")
-    if found is not None and found >= wanted:
-        return Check("threshold", f"at least {wanted:g} GB/s", found, OK)
     reason = "best bus bandwidth of any size, in GB/s; compare rails and cores of the slow node"
-    return Check("threshold", f"at least {wanted:g} GB/s", found, FAILED, "", reason)
-
-
-def no_orphans(swept: Swept) -> Check:
-    """Check that no process of the run is left on any node after the clean-up."""
-    killed = sum(swept.killed.values())
-    wrong = [f"{host}: {count} left" for host, count in swept.left.items()]
-    wrong += [f"{host}: unknown ({reason})" for host, reason in swept.unknown.items()]
-    if wrong:
-        left = sum(swept.left.values()) or f"unknown on {counted(len(swept.unknown), 'node')}"
-        return Check("no_orphans", 0, left, FAILED, "", some(wrong, MAX_ITEMS))
-    hosts = some([f"{host} {count}" for host, count in swept.killed.items()])
-    return Check("no_orphans", 0, 0, OK, "", f"{killed} killed: {hosts}" if killed else "")
+    status, reason = (OK, "") if found is not None and found >= wanted else (FAILED, reason)
+    return Check("threshold", f"at least {wanted:g} GB/s", found, status, "", reason)
 
 
 # Figures.

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,13 +10,11 @@ from ...core import machine
 from ...core.checks import OK, Check, not_applicable
 from ...core.commands import Runner
 from ...core.part import PlanError
-from ..allreduce.plan import PROGRAM
 from ..launch import hosts, readiness
 from ..launch.node import LaunchNode
 from ..launch.scripts import JOB_READY, STORAGE
 from .plan import CHECKPOINTS, Job
 
-STORAGE_CHECK = "job_storage"
 Report = Mapping[str, Sequence[str]]
 """Lines of a node's answer by their first word."""
 
@@ -44,58 +41,36 @@ def ready(
     Raises PlanError if a node cannot take part and none may be missing.
     """
     show(f"asking {len(nodes)} nodes whether they are ready")
-    problems, reported = readiness.preflight(
-        runner,
-        job.user,
-        tuple(nodes),
-        program=PROGRAM,
-        sha256="",
-        transport=job.transport,
-        nccl_tests="",
-        launcher=job.launcher,
-    )
+    problems, reported = readiness.preflight(runner, job.user, nodes, job.transport, job.launcher)
     storage = STORAGE if job.storage else "exit 0"
     arguments = [job.work_directory, job.program[0], job.script_of_program, storage]
     arguments += [job.checkpoints, job.environment.get("PATH", "")]
     script = [hosts.remote(JOB_READY, arguments)]
     commands = {node.host: script for node in reported if node.host not in problems}
     reports = {
-        host: report_of(result.stdout if result is not None else f"{hosts.MARK}problem {reason}")
+        host: hosts.report(result.stdout if result is not None else f"{hosts.MARK}problem {reason}")
         for host, (result, reason) in hosts.ask_all(runner, job.user, commands).items()
     }
-    usual = Counter(str(report["storage"]) for report in reports.values()).most_common(1)
     for host, report in reports.items():
         reasons = [*report["problem"], *_scarce(job, report["written"])]
-        if report["storage"] and str(report["storage"]) != usual[0][0]:
-            reasons.append(f"{', '.join(report['storage'])}, unlike most nodes; run --tags mpi")
         if reasons:
             problems[host] = "; ".join(reasons)
     able = tuple(node for node in reported if node.host not in problems)
     if problems and (not job.allow_missing or not able):
-        by_hosts = readiness.by_reason(problems)
-        listed = "\n  ".join(f"{names}: {reason}" for names, reason in by_hosts.items())
-        remedy = "repair them, drain them, or leave them out with mpi_job_allow_missing"
+        by_hosts = readiness.by_reason(problems).items()
+        listed = "\n  ".join(f"{names}: {reason}" for names, reason in by_hosts)
         raise PlanError(
-            f"{len(problems)} of {len(nodes)} nodes cannot take part:\n  {listed}\n{remedy}"
+            f"{len(problems)} of {len(nodes)} nodes cannot take part:\n  {listed}\n"
+            "repair them, drain them, or leave them out with mpi_job_allow_missing"
         )
     return able, problems, storage_of(job, reports[able[0].host])
 
 
-def report_of(text: str) -> dict[str, list[str]]:
-    """Lines of a script's answer by their first word, without the lines of login files."""
-    report: dict[str, list[str]] = {"problem": [], "storage": [], "written": [], "container": []}
-    for line in text.splitlines():
-        word, _space, rest = line[len(hosts.MARK) :].partition(" ")
-        if line.startswith(hosts.MARK):
-            report.setdefault(word, []).append(rest)
-    return report
-
-
 def _scarce(job: Job, written: Sequence[str]) -> list[str]:
+    wanted = f"mpi_job_checkpoint_room_gb requires {job.checkpoint_room_gb:g} GB"
     free_gb = [int(line.split()[1]) * 1024 / 1e9 for line in written]
     return [
-        f"{gb:.1f} GB free for checkpoints; mpi_job_checkpoint_room_gb requires "
-        f"{job.checkpoint_room_gb:g} GB"
+        f"{gb:.1f} GB free for checkpoints; {wanted}"
         for gb in free_gb
         if gb < job.checkpoint_room_gb
     ]
@@ -104,13 +79,12 @@ def _scarce(job: Job, written: Sequence[str]) -> list[str]:
 def storage_of(job: Job, report: Report) -> JobStorage:
     values = [line.partition("=")[2] for line in report["storage"]]
     directory = job.checkpoints or next(iter(values), "")
-    checks = [Check(STORAGE_CHECK, "mounted", "mounted", OK)] if any(values) else []
+    checks = [Check("job_storage", "mounted", "mounted", OK)] if any(values) else []
     if report["container"]:
         reason = f"{machine.IN_CONTAINER}: {machine.NO_MOUNTS}"
-        checks = [not_applicable(STORAGE_CHECK, "mounted", reason)]
-    written = [float(line.split()[0]) for line in report["written"]]
-    if written:
-        return JobStorage(directory, written[0], tuple(checks))
+        checks = [not_applicable("job_storage", "mounted", reason)]
+    if report["written"]:
+        return JobStorage(directory, float(report["written"][0].split()[0]), tuple(checks))
     unmounted = ""
     if directory in report["container"]:
         unmounted = (

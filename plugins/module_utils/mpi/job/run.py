@@ -17,14 +17,13 @@ from ...core.checks import FAILED, OK, Check, as_dicts, failures
 from ...core.commands import CommandError, Runner
 from ...core.part import PlanError
 from ...core.text import some
-from ..allreduce import verdict
 from ..causes import causes
 from ..launch import hosts
 from ..launch.node import LaunchNode, as_listed
 from ..launch.scripts import LEFTOVERS, NEWEST, TIDY
 from ..launch.unit import as_user, login_shell
 from .plan import OUTPUT, Job, chosen, prepare, slots_of
-from .readiness import JobStorage, ready, report_of
+from .readiness import JobStorage, ready
 from .watch import INTERRUPTED, JobExit, start, watch
 
 MAX_LINES = 12
@@ -52,7 +51,7 @@ def run(
     Raises PlanError before anything is started, and JobError if the job could then not be stopped,
     cleaned up or read.
     """
-    nodes, differences = as_listed(job.nodes, output_of(job.hostfile), job.launcher)
+    nodes, differences = as_listed(job.nodes, job.hostfile, job.launcher)
     if differences:
         raise PlanError(f"{job.hostfile}: {some(differences, 8)}; run --tags hostfile")
     mpirun = login_shell(job.user, ["sh", "-c", "command -v mpirun"])
@@ -84,24 +83,16 @@ def _result(
     job: Job, nodes: Sequence[LaunchNode], end: JobExit, storage: JobStorage, runner: Runner
 ) -> dict[str, Any]:
     """Sweep the nodes and read the output."""
-    swept = hosts.sweep(runner, job.user, [node.host for node in nodes], job.run_id)
+    orphans = hosts.sweep(runner, job.user, [node.host for node in nodes], job.run_id)
     removed = tidy(job, nodes, runner, end.seconds)
     output = output_of(job.directory / OUTPUT, MAX_BYTES)
     rank, lines = last_lines(job, nodes, output, end.rc)
     known = causes(output, known=True) if end.rc or end.stopped else []
     lines = [*known, *(line for line in lines if not line.strip().endswith(tuple(known)))]
     checkpoint = newest(job, nodes[0], storage, runner)
-    checks = [
-        *storage.checks,
-        Check(
-            "job_ended",
-            wanted=0,
-            found=end.rc,
-            status=OK if end.rc == 0 and not end.stopped else FAILED,
-            reason=end.stopped or (f"rank {rank} failed first" if rank is not None else ""),
-        ),
-        verdict.no_orphans(swept),
-    ]
+    status = OK if end.rc == 0 and not end.stopped else FAILED
+    reason = end.stopped or (f"rank {rank} failed first" if rank is not None else "")
+    checks = [*storage.checks, Check("job_ended", 0, end.rc, status, "", reason), orphans]
     return {
         "rc": end.rc,
         "seconds": round(end.seconds, 1),
@@ -109,7 +100,6 @@ def _result(
         "failed_rank": rank,
         "lines": lines,
         "removed": removed,
-        "first_output_s": end.first_output_s,
         "checkpoint": checkpoint,
         "command": shlex.join(job.command(nodes)),
         "directory": str(job.directory),
@@ -125,12 +115,12 @@ def newest(job: Job, node: LaunchNode, storage: JobStorage, runner: Runner) -> d
     if not storage.directory:
         return {}
     script = [hosts.remote(NEWEST, [storage.directory])]
-    ((result, reason),) = hosts.ask_all(runner, job.user, {node.host: script}).values()
-    if result is None:
-        return {"directory": storage.directory, "error": f"{node.host}: {reason}"}
-    report = report_of(result.stdout)
+    result, reason = hosts.ask_all(runner, job.user, {node.host: script})[node.host]
     checkpoint: dict[str, Any] = {"directory": storage.directory}
-    for line in report.get("newest", []):
+    if result is None:
+        return {**checkpoint, "error": f"{node.host}: {reason}"}
+    report = hosts.report(result.stdout)
+    for line in report["newest"]:
         written, size, path = line.split(" ", 2)
         age = float(report["now"][0]) - float(written)
         own = float(written) >= storage.since
@@ -160,13 +150,8 @@ def tidy(
     script = hosts.remote(TIDY, [LEFTOVERS, since, "/dev/shm", "/proc", "/tmp"])
     runner(as_user(job.user, ["/bin/sh", "-c", script]), check=False)
     answers = hosts.ask_all(runner, job.user, {node.host: [script] for node in nodes})
-    removed = {
-        host: [
-            " ".join(rest) for word, *rest in hosts.answer_lines(result.stdout) if word == "removed"
-        ]
-        for host, (result, _reason) in answers.items()
-        if result
-    }
+    texts = {host: result.stdout for host, (result, _reason) in answers.items() if result}
+    removed = {host: hosts.report(text)["removed"] for host, text in texts.items()}
     return {host: paths for host, paths in removed.items() if paths}
 
 

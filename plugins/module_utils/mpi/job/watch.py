@@ -11,7 +11,6 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Optional
 
 from ...core.commands import Runner
 from ..launch import hosts
@@ -27,25 +26,17 @@ _QUIET_S = 60.0
 
 @dataclass
 class JobExit:
-    """Exit of a job."""
-
     rc: int
     """Exit status of mpirun."""
     seconds: float
     stopped: str = ""
     """Why it was stopped; empty if it exited normally."""
-    first_output_s: Optional[float] = None
 
 
 def start(job: Job) -> subprocess.Popen[bytes]:
     argv = login_shell(job.user, [str(job.directory / SCRIPT)])
-    argv = bounded(
-        argv,
-        job.unit,
-        job.time_limit_s,
-        description=f"MPI job {job.run_id}",
-        output=job.directory / OUTPUT,
-    )
+    what, output = f"MPI job {job.run_id}", job.directory / OUTPUT
+    argv = bounded(argv, job.unit, job.time_limit_s, description=what, output=output)
     return subprocess.Popen(argv, stdin=subprocess.DEVNULL, start_new_session=True)
 
 
@@ -57,52 +48,31 @@ def watch(
     interrupted: Callable[[], object],
 ) -> JobExit:
     """Wait for the exit of a job, and stop it early for the reasons above."""
-    begin = time.monotonic()
-    output = _Output(job, begin)
+    begin = grown = time.monotonic()
+    size = 0
     stopped = ""
     while process.poll() is None and not stopped:
         time.sleep(_POLL_S)
+        now = time.monotonic()
+        try:
+            before, size = size, (job.directory / OUTPUT).stat().st_size
+            idle_s = time.time() - (job.directory / LEASE).stat().st_mtime
+        except OSError as error:
+            stopped = f"its directory cannot be read: {error}"
+            continue
+        grown = grown if size == before else now
         if interrupted():
             stopped = INTERRUPTED
-            continue
-        stopped = output.look(time.monotonic())
-        if not stopped and output.quiet:
-            output.grown = time.monotonic()
-            stopped = "; ".join(
-                f"{host} no longer responds: {reason}"
-                for host, reason in hosts.lost(runner, job.user, nodes).items()
-            )
+        elif job.lease_s and idle_s > job.lease_s:
+            stopped = f"ansible-playbook exited, or lost this host for {job.lease_s:g} s"
+        elif now - grown > _QUIET_S:
+            lost = hosts.lost(runner, job.user, nodes)
+            stopped = "; ".join(f"{host} no longer responds: {why}" for host, why in lost.items())
+            grown = time.monotonic()
     if stopped:
         runner(["systemctl", "stop", job.unit], check=False)
     rc = process.wait(timeout=job.time_limit_s + 4 * GRACE_S)
     seconds = time.monotonic() - begin
     if not stopped and seconds >= job.time_limit_s:
         stopped = f"stopped after {job.time_limit_s:g} s (mpi_job_time_limit_s)"
-    return JobExit(rc, seconds, stopped, output.first_s)
-
-
-class _Output:
-    """Tracks the growth of a job's output and the age of its lease."""
-
-    def __init__(self, job: Job, begin: float) -> None:
-        self.job, self.begin = job, begin
-        self.size, self.grown = 0, begin
-        self.first_s: Optional[float] = None
-        self.quiet = False
-
-    def look(self, now: float) -> str:
-        """Read both. Returns a reason to stop the job, or an empty string."""
-        job = self.job
-        try:
-            size = (job.directory / OUTPUT).stat().st_size
-            renewed = (job.directory / LEASE).stat().st_mtime
-        except OSError as error:
-            return f"its directory cannot be read: {error}"
-        if size != self.size:
-            self.size, self.grown = size, now
-            if self.first_s is None:
-                self.first_s = round(now - self.begin, 1)
-        self.quiet = now - self.grown > _QUIET_S
-        if job.lease_s and time.time() - renewed > job.lease_s:
-            return f"ansible-playbook exited, or lost this host for {job.lease_s:g} s"
-        return ""
+    return JobExit(rc, seconds, stopped)

@@ -6,23 +6,20 @@ from __future__ import annotations
 import base64
 import re
 import shlex
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Optional
 
+from ...core.checks import FAILED, OK, Check
 from ...core.commands import CommandError, NoAnswerError, Result, Runner
+from ...core.text import counted, some
 from .node import LaunchNode
 from .scripts import SWEEP
 from .unit import as_user
 
-SSH = (
-    "ssh",
-    "-oBatchMode=yes",
-    "-oConnectTimeout=10",
-    "-oServerAliveInterval=5",
-    "-oServerAliveCountMax=3",
-)
+ALIVE = ("-oServerAliveInterval=5", "-oServerAliveCountMax=3")
+SSH = ("ssh", "-oBatchMode=yes", "-oConnectTimeout=10", *ALIVE)
 MAX_CONNECTIONS = 64
 """Maximum number of simultaneous connections; the sshd of a small launcher rejects more."""
 MAX_REASON = 500
@@ -31,18 +28,8 @@ TERMINAL = "-tt"
 """Option of ssh: the remote side gets SIGHUP when ssh ends, even in a login file that hangs."""
 MARK = "mpi-ready "
 """Starts each line of a script's answer."""
-
-
-@dataclass(frozen=True)
-class Swept:
-    """Result of the sweep after a run."""
-
-    killed: Mapping[str, int]
-    """Number of processes killed, by node."""
-    left: Mapping[str, int]
-    """Number of processes that survived, by node."""
-    unknown: Mapping[str, str]
-    """Reason why a node could not be searched, by node."""
+MAX_ITEMS = 5
+"""Maximum number of hosts in a reason; the rest are counted."""
 
 
 def remote(script: str, arguments: Sequence[str] = ()) -> str:
@@ -56,13 +43,14 @@ def remote(script: str, arguments: Sequence[str] = ()) -> str:
     return f"echo {coded} | /usr/bin/base64 -d | /bin/sh"
 
 
-def answer_lines(text: str) -> list[list[str]]:
-    """The words of each line that a script printed, skipping lines printed by login files."""
-    return [
-        line[len(MARK) :].split()
-        for line in text.splitlines()
-        if line.startswith(MARK) and line[len(MARK) :].strip()
-    ]
+def report(text: str) -> dict[str, list[str]]:
+    """The lines that a script printed, by their first word, without those of login files."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for line in text.splitlines():
+        word, _space, rest = line[len(MARK) :].partition(" ")
+        if line.startswith(MARK):
+            found[word].append(rest)
+    return found
 
 
 def ask_all(
@@ -103,11 +91,10 @@ def lost(run: Runner, user: str, nodes: Sequence[LaunchNode]) -> dict[str, str]:
     return failed
 
 
-def sweep(run: Runner, user: str, hosts: Sequence[str], run_id: str) -> Swept:
-    """Kill the remaining processes of a run on the nodes and on this host."""
-    killed: dict[str, int] = {}
-    left: dict[str, int] = {}
-    unknown: dict[str, str] = {}
+def sweep(run: Runner, user: str, hosts: Sequence[str], run_id: str) -> Check:
+    """Kill the remaining processes of a run on the nodes and on this host, and check that none is
+    left.
+    """
     script = remote(SWEEP, [run_id])
     answers = ask_all(run, user, dict.fromkeys(hosts, (script,)))
     try:
@@ -115,6 +102,9 @@ def sweep(run: Runner, user: str, hosts: Sequence[str], run_id: str) -> Swept:
         answers["the launcher"] = (local, local.stderr.strip())
     except CommandError as error:
         answers["the launcher"] = (None, str(error))
+    killed: dict[str, int] = {}
+    left: dict[str, int] = {}
+    unknown: dict[str, str] = {}
     for host, (result, reason) in answers.items():
         text = result.stdout if result is not None else ""
         counts = re.findall(rf"(?m)^{MARK}killed ([0-9]{{1,9}}) left ([0-9]{{1,9}})$", text)
@@ -124,4 +114,11 @@ def sweep(run: Runner, user: str, hosts: Sequence[str], run_id: str) -> Swept:
         for by_host, count in zip((killed, left), map(int, counts[0])):
             if count:
                 by_host[host] = count
-    return Swept(killed, left, unknown)
+    if left or unknown:
+        wrong = [f"{host}: {count} left" for host, count in left.items()]
+        wrong += [f"{host}: unknown ({reason})" for host, reason in unknown.items()]
+        found = sum(left.values()) or f"unknown on {counted(len(unknown), 'node')}"
+        return Check("no_orphans", 0, found, FAILED, "", some(wrong, MAX_ITEMS))
+    listed = some([f"{host} {count}" for host, count in killed.items()])
+    reason = f"{sum(killed.values())} killed: {listed}" if killed else ""
+    return Check("no_orphans", 0, 0, OK, "", reason)

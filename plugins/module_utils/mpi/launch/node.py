@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Optional
 
 from ...names import rail_name
@@ -117,16 +118,15 @@ def nodes_of(entries: Sequence[Mapping[str, Any]]) -> tuple[LaunchNode, ...]:
 
 
 def as_listed(
-    nodes: Sequence[LaunchNode], text: str, launcher: Launcher = OPEN_MPI
+    nodes: Sequence[LaunchNode], path: Path, launcher: Launcher = OPEN_MPI
 ) -> tuple[tuple[LaunchNode, ...], list[str]]:
-    """The nodes in the order and with the names of the hostfile `text`, and its deviations from the
-    model.
+    """The nodes in the order and with the names of the hostfile, and its deviations from the model.
 
     mpirun assigns ranks in the order of the hostfile, which may name a node by one of its rails.
     """
     try:
-        entries = hostfile.parse(text, launcher.hostfile_format)
-    except ValueError as error:
+        entries = hostfile.parse(path.read_text(encoding="utf-8"), launcher.hostfile_format)
+    except (OSError, ValueError) as error:
         return tuple(nodes), [str(error)]
     by_name = {node.name: node for node in nodes}
     for node in nodes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address
 
@@ -14,13 +14,17 @@ from ...core.text import bytes_text, some
 from ...names import is_host_name, rail_name
 from ...os_baseline import filters
 from ...ssh import paths
-from .hosts import TERMINAL, answer_lines, ask_all, remote
+from ..environment import PROGRAM
+from .hosts import TERMINAL, ask_all, remote, report
 from .launcher import OPEN_MPI, Launcher, too_new
 from .node import LaunchNode
 from .scripts import READY
 
 MIN_FREE_BYTES, MIN_FREE_INODES = 16 << 20, 64
 """Free space required on /tmp (session directories) and /dev/shm (shared memory between ranks)."""
+OF_NODE = ("devices", "software", "gpus", "cuda", "nccl_tests")
+"""Fields of a report that are also those of LaunchNode."""
+OUTGOING = "check ip route get and the filters of outgoing traffic on"
 
 
 @dataclass(frozen=True)
@@ -34,18 +38,14 @@ class NodeReport:
     version: str = ""
     """Version and directory of mpirun: `(Open MPI) 4.1.9a1 in /opt/.../ompi`."""
     ucx: str = ""
-    """Version of UCX in the environment of ranks."""
     down: tuple[str, ...] = ()
     """Rails without a link, with their state: `rail1 is down`."""
     devices: tuple[tuple[str, str], ...] = ()
-    """Maps RDMA device and port to one of its network interfaces."""
     ports: Mapping[str, str] = field(default_factory=dict)
     """State by RDMA device and port: `ACTIVE`."""
     software: bool = False
-    """Whether the RDMA devices are Soft-RoCE."""
     gpus: int = 0
     cuda: tuple[str, ...] = ()
-    """Which of `UCX` and `Open MPI` were built with CUDA."""
     nccl_tests: bool = False
     full: tuple[str, ...] = ()
     """Directories without free space: `/dev/shm has 0 B and 12 files free`."""
@@ -63,11 +63,10 @@ def preflight(
     run: Runner,
     user: str,
     nodes: Sequence[LaunchNode],
-    program: str,
-    sha256: str,
     transport: str,
-    nccl_tests: str,
     launcher: Launcher = OPEN_MPI,
+    sha256: str = "",
+    nccl_tests: str = "",
 ) -> tuple[dict[str, str], tuple[LaunchNode, ...]]:
     """Ask every node. Returns the reason for each host that cannot take part, and the nodes that
     responded, with their reports.
@@ -78,13 +77,12 @@ def preflight(
     versions: dict[str, dict[str, str]] = {"mpirun": {}, "UCX": {}}
     ready: dict[str, NodeReport] = {}
     with paths.Listener({}) as listener:
-        for node, peer in zip(nodes, next_nodes(nodes)):
+        for node, peer in _ring(nodes):
             names = [peer.host] if peer is not node else []
             if names and transport == "tcp":
                 names += [rail_name(peer.name, rail) for rail in peer.given]
-            arguments = [program, nccl_tests, launcher.daemon]
-            arguments += [paths.CALL, str(listener.port), " ".join(names), *node.rails]
-            commands[node.host] = [remote(READY, arguments)]
+            arguments = [PROGRAM, nccl_tests, launcher.daemon, paths.CALL, str(listener.port)]
+            commands[node.host] = [remote(READY, [*arguments, " ".join(names), *node.rails])]
         answers = ask_all(run, user, commands, options=[TERMINAL])
     for node in nodes:
         result, reason = answers[node.host]
@@ -96,29 +94,21 @@ def preflight(
             continue
         state = answer(result.stdout)
         carries = node.of_devices(state.devices) if transport == "rc" else node
-        problem = obstacle(state, carries, program, sha256, transport, launcher)
+        problem = obstacle(state, carries, sha256, transport, launcher)
         if problem:
             problems[node.host] = problem
         else:
             ready[node.host] = state
         versions["mpirun"][node.host], versions["UCX"][node.host] = state.version, state.ucx
-        same = ("devices", "software", "gpus", "cuda", "nccl_tests")
-        reported.append(replace(carries, **{name: getattr(state, name) for name in same}))
+        reported.append(replace(carries, **{name: getattr(state, name) for name in OF_NODE}))
     for software, by_host in versions.items():
-        for host, reason in _deviating(software, by_host).items():
-            problems.setdefault(host, reason)
+        counted = Counter(by_host.values()).most_common(1)
+        for host, version in by_host.items():
+            if version != counted[0][0]:
+                reason = f"{version or 'unknown'}, and {counted[0][0] or 'unknown'} on most nodes"
+                told = f"{software} has version {reason}; run --tags mpi --limit {host}"
+                problems.setdefault(host, told)
     return {**unreached(run, nodes, ready), **problems}, tuple(reported)
-
-
-def _deviating(software: str, version_by_host: Mapping[str, str]) -> dict[str, str]:
-    """Hosts whose version differs from that of most others."""
-    counted = Counter(version_by_host.values()).most_common()
-    return {
-        host: f"{software} has version {version or 'unknown'}, and {counted[0][0] or 'unknown'} on "
-        f"most nodes; run --tags mpi --limit {host}"
-        for host, version in version_by_host.items()
-        if version != counted[0][0]
-    }
 
 
 def by_reason(problems: Mapping[str, str]) -> dict[str, str]:
@@ -129,9 +119,9 @@ def by_reason(problems: Mapping[str, str]) -> dict[str, str]:
     return {some(names, 50): reason for reason, names in hosts.items()}
 
 
-def next_nodes(nodes: Sequence[LaunchNode]) -> list[LaunchNode]:
-    """The peer to which each node connects: a ring, so that each node is tested once."""
-    return [*nodes[1:], *nodes[:1]]
+def _ring(nodes: Sequence[LaunchNode]) -> Iterator[tuple[LaunchNode, LaunchNode]]:
+    """Each node with the peer to which it connects, so that each node is tested once."""
+    return zip(nodes, [*nodes[1:], *nodes[:1]])
 
 
 def unreached(
@@ -140,7 +130,7 @@ def unreached(
     """Ready nodes that cannot connect to the launcher, or to the next node: a run over them would
     hang until its time limit."""
     problems: dict[str, str] = {}
-    for node, peer in zip(nodes, next_nodes(nodes)):
+    for node, peer in _ring(nodes):
         state = ready.get(node.host, NodeReport())
         for name, address in state.peers.items() if peer.host in ready else ():
             code = state.called.get(address, 0)
@@ -153,24 +143,23 @@ def unreached(
                     "cluster's networks in its nft and iptables rules",
                 )
             elif code in paths.ELSEWHERE:
-                step = f"check ip route get and the filters of outgoing traffic on {node.name}"
-                problems.setdefault(node.host, f"{failed}; {step}")
+                problems.setdefault(node.host, f"{failed}; {OUTGOING} {node.name}")
     remedies: dict[str, str] = {}
     for host, state in ready.items():
-        code = state.called.get(state.launcher, 0)
+        code, launcher = state.called.get(state.launcher, 0), state.launcher
         if not code:
             continue
-        if state.launcher not in remedies:
-            filtering, step = filters.filters(run, [state.launcher])
-            remedies[state.launcher] = (
-                f"a firewall (os_baseline_firewall) on the launcher: {filtering[state.launcher]}; "
-                f"{step}"
-            )
-        remedy = remedies[state.launcher]
-        if code in paths.ELSEWHERE:
-            remedy = f"check ip route get and the filters of outgoing traffic on {host}"
+        remedy = f"{OUTGOING} {host}"
+        if code not in paths.ELSEWHERE:
+            if launcher not in remedies:
+                filtering, step = filters.filters(run, [launcher])
+                remedies[launcher] = (
+                    f"a firewall (os_baseline_firewall) on the launcher: {filtering[launcher]}; "
+                    f"{step}"
+                )
+            remedy = remedies[launcher]
         problems[host] = (
-            f"no connection back to the launcher ({state.launcher}), which mpirun needs: "
+            f"no connection back to the launcher ({launcher}), which mpirun needs: "
             f"{paths.told(code)}; {remedy}"
         )
     return problems
@@ -178,29 +167,27 @@ def unreached(
 
 def answer(text: str) -> NodeReport:
     """Parse the output of READY."""
-    lines: dict[str, list[list[str]]] = {}
-    for word, *rest in answer_lines(text):
-        lines.setdefault(word, []).append(rest)
+    lines = report(text)
 
     def first(word: str) -> str:
-        return next((rest[0] for rest in lines.get(word, []) if rest), "")
+        return " ".join(" ".join(lines[word][:1]).split())
 
     def pairs(word: str) -> list[tuple[str, str]]:
-        return [(rest[0], rest[1]) for rest in lines.get(word, []) if len(rest) == 2]
+        return [(words[0], words[1]) for words in map(str.split, lines[word]) if len(words) == 2]
 
     return NodeReport(
         program=first("program"),
         daemon=first("daemon") == "yes",
-        version=" ".join(next(iter(lines.get("version", [])), [])),
-        ucx=" ".join(next(iter(lines.get("ucx", [])), [])),
-        down=tuple(" is ".join(rest) for rest in lines.get("rail", [])),
+        version=first("version"),
+        ucx=first("ucx"),
+        down=tuple(" is ".join(line.split()) for line in lines["rail"]),
         devices=tuple(pairs("device")),
         ports=dict(pairs("port")),
         software="software" in lines,
         gpus=_number(first("gpus")),
-        cuda=tuple(" ".join(rest) for rest in lines.get("cuda", [])),
+        cuda=tuple(lines["cuda"]),
         nccl_tests="nccl" in lines,
-        full=tuple(filter(None, map(_full, lines.get("space", [])))),
+        full=tuple(filter(None, (_full(line.split()) for line in lines["space"]))),
         launcher=_address(first("launcher")),
         peers={name: _address(address) for name, address in pairs("peer") if is_host_name(name)},
         called={address: _number(code) for address, code in pairs("back") if len(code) < 5},
@@ -233,7 +220,6 @@ def _full(words: Sequence[str]) -> str:
 def obstacle(
     state: NodeReport,
     node: LaunchNode,
-    program: str,
     sha256: str,
     transport: str,
     launcher: Launcher = OPEN_MPI,
@@ -247,9 +233,9 @@ def obstacle(
         return f"{', '.join(state.full)}; remove the files that former jobs left there (du -x)"
     missing = []
     if state.program == "missing":
-        missing.append(f"{program} not found")
+        missing.append(f"{PROGRAM} not found")
     elif sha256 and state.program != sha256:
-        missing.append(f"{program} has a different version")
+        missing.append(f"{PROGRAM} has a different version")
     if not state.daemon and too_new(state.version):
         return too_new(state.version)
     if not state.daemon:

@@ -4,7 +4,7 @@
 The scripts are Python strings because Ansible ships only Python files with a module;
 tests/unit/test_shell_scripts.py runs shellcheck on every string that starts with `#!/bin/sh`.
 Each line of an answer starts with `mpi-ready`, because login files may print lines as well
-(`hosts.answer_lines`).
+(`hosts.report`).
 """
 
 READY = r"""#!/bin/sh
