@@ -32,8 +32,6 @@ ETHERNET = "Ethernet"
 INFINIBAND = "InfiniBand"
 ROCE_V2 = "RoCE v2"
 MELLANOX = "15b3"
-MLX5_CORE = "mlx5_core"
-"""Driver of a ConnectX."""
 NVIDIA = "10de"
 
 
@@ -185,7 +183,7 @@ class Machine:
         (Mellanox/nic-configuration-operator 632f1295): only the first function of each card has a
         device. Model and firmware tell whether they are planes.
         """
-        rails = [each for each in self.of_kind(RAIL) if each.pci and each.driver == MLX5_CORE]
+        rails = [each for each in self.of_kind(RAIL) if each.pci]
         if port.name or port not in rails or any(e.name and _further(e) for e in rails):
             return None
         card = card_of(port.pci or "")

@@ -17,7 +17,7 @@ from typing import Optional
 from ..core.commands import CommandError, Runner
 from ..hardware import Machine
 from ..hardware.inventory import SOFTWARE
-from ..nic.mlx5 import health, losses
+from ..nic import health, losses
 
 EVENTS = (
     "np_cnp_sent",

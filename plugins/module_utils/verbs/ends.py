@@ -17,8 +17,8 @@ from ..core import commands
 from ..core.commands import Runner, search_path
 from ..core.waiting import until
 from ..hardware import Machine
-from ..nic.mlx5 import health
-from ..nic.vendor import PortCounters
+from ..nic import health
+from ..nic.health import PortCounters, PortReading
 from . import endpoints, exchanges
 from .endpoints import Endpoint, NoEndpointError, SharedEndpointError, cpus_near, endpoint
 from .exchanges import GPU, Half, Perftest, Programs, VerifyRequest
@@ -190,11 +190,16 @@ def collect(request: VerifyRequest, run: Runner, directory: Path = DIRECTORY) ->
         after = endpoints.counters(here, run, request.sys)
         seen["growth"] = endpoints.grown(counted, after)
         if not here.software:
-            seen["port"] = {
-                "before": asdict(PortCounters(health.of_port(counted), before["at"])),
-                "now": asdict(PortCounters(health.of_port(after))),
-                "link": asdict(health.PortReading.of(here.pci, request.sys, run)),
-            }
+            check = health.check(
+                rail,
+                PortCounters(health.of_port(counted), before["at"]),
+                PortCounters(health.of_port(after)),
+                request.speeds_gbps.get(rail),
+                PortReading.of(here.pci, request.sys, run),
+                request.health,
+                lossless=(),  # rail_losses reports losses, with the counters of the peer
+            )
+            seen["health"] = asdict(check)
     shutil.rmtree(directory)
     return rails
 
