@@ -88,7 +88,6 @@ def plan(ports: Sequence[int], argv: Optional[list[str]] = None) -> dict[str, An
         "interface": "lo",
         "peer": PEER,
         "traffic_class": 106,
-        "cnp_dscp": 48,
     }
     return {
         "run_id": "run1",
@@ -216,20 +215,20 @@ def test_a_server_that_does_not_start_is_a_problem(
 def seen() -> Iterator[wire.Witness]:
     """Receives every packet after the program: the kernel serves the latest socket first."""
     try:
-        first = wire.Witness("lo", wire.PacketContract(PEER, 106, 48))
+        first = wire.Witness("lo", PEER, 106)
     except PermissionError:
         pytest.skip("raw sockets need root")
     yield first
     first.close()
 
 
-def send(tos: int, operation: int, count: int, seen: wire.Witness) -> None:
+def send(tos: int, count: int, seen: wire.Witness) -> None:
     """Return when all of them have arrived."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
         one.bind((PEER, 0))
         one.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
         for _ in range(count):
-            one.sendto(bytes([operation]) + bytes(60), (PEER, 4791))
+            one.sendto(bytes(61), (PEER, 4791))
     arrived = 0
 
     def all_of_them() -> bool:
@@ -248,7 +247,7 @@ def test_packets_are_counted_with_the_server_they_came_with(
     given["rails"][0]["watch"]["kernel"] = True
     assert program.start(given)["problem"] == ""
     for place, port in enumerate(ports):
-        send((106, 98)[place], 0x0A, 10 + place, seen)
+        send((106, 98)[place], 10 + place, seen)
         assert program.unread() > 0
         socket.create_connection(("127.0.0.1", port), timeout=deadline(60)).close()
         if place == 0:  # exits after the last one
@@ -269,11 +268,11 @@ def test_earlier_packets_do_not_count(
     given["rails"][0]["watch"]["kernel"] = True
     program.start(given)
     assert program.process is not None
-    send(106, 0x11, 5, seen)
+    send(106, 5, seen)
     assert program.unread() > 0
     program.process.send_signal(wire.FORGET)
     program.wait_for_counts()
-    send(106, 0x11, 3, seen)
+    send(106, 3, seen)
     socket.create_connection(("127.0.0.1", port), timeout=deadline(60)).close()
     found = program.end()["rails"]["rail0"]["exchanges"]["exchange0"]
     assert found["wire"]["in"]["packets"] == 3

@@ -149,7 +149,6 @@ class VerifyRequest:
             "interface": half.rail,
             "peer": half.peer_address,
             "traffic_class": self.settings.traffic_class,
-            "cnp_dscp": self.settings.cnp_dscp,
         }
 
 
