@@ -24,7 +24,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import Any, Optional
 
 PORT = 4791
 """UDP port of RoCE v2."""
@@ -128,22 +128,22 @@ SAMPLES = 32
 
 
 class Witness:
-    """Counts packets from its creation; `take` returns the count since the last call."""
+    """Counts the packets of a rail from its creation, if the kernel sees them, as `plan` says."""
 
-    def __init__(self, interface: str, peer: str, traffic_class: int) -> None:
+    def __init__(self, plan: Mapping[str, Any]) -> None:
         self._sockets: dict[tuple[str, bool], socket.socket] = {}
         try:
-            for way in (OUT, IN):
+            for way in (OUT, IN) if plan["kernel"] else ():
                 for kind in (True, False):
-                    code = program(peer, traffic_class, way, kind)
-                    self._sockets[way, kind] = listen(interface, code)
+                    code = program(plan["peer"], plan["traffic_class"], way, kind)
+                    self._sockets[way, kind] = listen(plan["interface"], code)
         except BaseException:
             self.close()
             raise
 
-    def take(self) -> dict[str, Any]:
-        """Numbers of right and wrong packets by direction, with samples of wrong ones."""
-        return {way: self._direction(way) for way in (OUT, IN)}
+    def take(self) -> Optional[dict[str, Any]]:
+        """Right and wrong packets since the last call by direction; None if they are not seen."""
+        return {way: self._direction(way) for way in (OUT, IN)} if self._sockets else None
 
     def _direction(self, way: str) -> dict[str, Any]:
         good, bad = self._sockets[way, True], self._sockets[way, False]
@@ -198,26 +198,6 @@ def samples(one: socket.socket) -> list[bytes]:
             found.append(data)
 
 
-class Blind:
-    """Counter for interfaces whose packets the kernel does not see."""
-
-    def take(self) -> Optional[dict[str, Any]]:
-        return None
-
-    def close(self) -> None:
-        pass
-
-
-Watch = Union[Witness, Blind]
-
-
-def watch(how: Mapping[str, Any]) -> Watch:
-    """Return the counter that a plan in JSON asks for."""
-    if not how["kernel"]:
-        return Blind()
-    return Witness(str(how["interface"]), str(how["peer"]), int(how["traffic_class"]))
-
-
 # Servers of a node.
 
 STATE, RESULT = "state.json", "result.json"
@@ -233,9 +213,7 @@ class Server:
     """One server of one rail."""
 
     def __init__(self, given: Mapping[str, Any], log: Path) -> None:
-        self.exchange = str(given["exchange"])
-        self.port = int(given["port"])
-        self.argv = [str(word) for word in given["argv"]]
+        self.exchange, self.port, self.argv = given["exchange"], given["port"], given["argv"]
         self.log = log
         with log.open("wb") as stream:
             self.process = subprocess.Popen(
@@ -257,10 +235,9 @@ class ServedRail:
     """One rail: its servers in the order of use, and its packets."""
 
     def __init__(self, given: Mapping[str, Any], directory: Path) -> None:
-        self.name = str(given["rail"])
-        self.peer = str(given["peer"])
+        self.name, self.peer = given["rail"], given["peer"]
         self.outcomes: dict[str, Any] = {}
-        self.watch = watch(given["watch"])
+        self.watch = Witness(given["watch"])
         self.servers = [
             Server(one, directory / f"{self.name}-{one['exchange']}.log")
             for one in given["servers"]
@@ -284,9 +261,9 @@ class ServedRail:
             if server.process.poll() is None:
                 os.killpg(server.process.pid, signal.SIGKILL)
                 server.process.wait()
-            unused = {"rc": None, "log": "", "wire": None}
             if server.exchange not in self.outcomes:
-                self.outcomes[server.exchange] = {**unused, "wire": self.watch.take()}
+                unused = {"rc": None, "log": "", "wire": self.watch.take()}
+                self.outcomes[server.exchange] = unused
         self.watch.close()
         return {"peer": self.peer, "exchanges": self.outcomes}
 
