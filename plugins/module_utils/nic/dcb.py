@@ -21,9 +21,7 @@ from .setting import NicSetting, RailNic, Reading, remembered
 PROGRAM = "dcb"
 MISSING = f"{PROGRAM} is not installed: install iproute2 (Debian, Ubuntu) or iproute (EL)"
 HOST = "host"
-"""DCBX mode in which this host sets the values and firmware does not negotiate them with the
-switch.
-"""
+"""The DCBX mode in which this host decides, not firmware with the switch."""
 FIRMWARE_CONTROLLED = "firmware"
 DSCP = "dscp"
 PCP = "pcp"
@@ -116,9 +114,7 @@ class Dcb:
         return answer
 
     def put_dcbx(self, interface: str, _state: DcbState) -> None:
-        """Set the DCBX mode to host. `dcb` cannot restore every former mode, but the host mode is
-        harmless.
-        """
+        """Set the DCBX mode to host, as `dcb` cannot restore every former mode."""
         self._set("dcbx", interface, "host", "ieee")
 
     def put_dscp(self, interface: str, state: DcbState) -> None:

@@ -63,9 +63,7 @@ class RailSettings:
             setting.look()
 
     def fault(self, setting: NicSetting) -> str:
-        """The reason why it was not written or did not persist: faults of other settings in its
-        unit.
-        """
+        """Why it was not written or did not persist: faults of others in its unit."""
         names = [
             other.name
             for other in self.settings
@@ -136,9 +134,7 @@ class RailSettings:
         return [diff(f"{self.rail.name} (settings)", before, after)] if differing else []
 
     def resets(self, check_mode: bool) -> list[Reason]:
-        """Return the settings that wait for a reset; in check mode, also those that would after a
-        run.
-        """
+        """Return what waits for a reset; in check mode, also what would after a run."""
         name = self.rail.name
         return [
             Reason(
@@ -208,9 +204,7 @@ class Nics:
         }
 
     def steps(self) -> list[Step]:
-        """Return one step per rail. If a rail is read again before its step, the later reading
-        applies.
-        """
+        """Return one step per rail, for its latest reading."""
         return [
             Step(
                 "rails",

@@ -39,9 +39,7 @@ class RailNic:
     pci: Optional[str] = None
     device: Optional[RdmaDevice] = None
     shared: bool = False
-    """Its RDMA device belongs to the first function of its card, which has the settings for
-    both.
-    """
+    """Its RDMA device is that of its card's first function, which has the settings for both."""
 
     @property
     def physical(self) -> bool:
@@ -191,9 +189,7 @@ def remembered(
     key: _Key,
     ask: Callable[[], _Answer],
 ) -> _Answer:
-    """Return or raise what `ask` did the first time, so that a program that hangs costs its time
-    limit once.
-    """
+    """Return or raise what `ask` did the first time: a program that hangs does so once."""
     if key not in known:
         try:
             known[key] = ask()

@@ -229,9 +229,7 @@ def retries(request: VerifyRequest, where: str, rail: str, growth: Mapping[str, 
 
 
 def lost(request: VerifyRequest, where: str, rail: str, growth: Mapping[str, int]) -> Check:
-    """Check that the rail's port dropped no packet of the lossless class, and that global pause was
-    not used.
-    """
+    """Check that no packet of the lossless class was dropped and no link paused."""
     limit = request.health.get("new_errors")
     found = losses.findings(growth, request.settings.pfc_priorities)
     shown = {name: count for name, (count, _remedy) in found.items()}

@@ -138,9 +138,7 @@ class EcnPoint(_FileSetting):
 
 
 class CongestionParameter(_FileSetting):
-    """A numeric parameter of congestion control, in DOCA-OFED's sysfs or the in-tree driver's
-    debugfs.
-    """
+    """A number in DOCA-OFED's sysfs or in the in-tree driver's debugfs."""
 
     def __init__(self, rail: RailNic, name: str, parameter: str, wanted: int, root: Path) -> None:
         path = root / "sys/class/net" / rail.interface / "ecn" / parameter

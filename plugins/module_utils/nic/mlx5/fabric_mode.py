@@ -47,9 +47,7 @@ LANES = {"1023": 8, "1025": 8}
 SPLIT = "MODULE_SPLIT_M0[0..15]"
 _NO_LANE = 0xFF
 _HIDDEN = dict.fromkeys((PROGRAM, "ROCE_CC_STEERING_EXT"), "ROCE_CC_LEGACY_DCQCN")
-"""Maps a parameter to the one that hides it while that is 1 (mlxconfig_host.db, column
-`dependency`).
-"""
+"""Parameters that another one hides while it is 1 (mlxconfig_host.db, `dependency`)."""
 
 
 def compared_settings(
@@ -173,9 +171,7 @@ def _other_planes(
 
 
 class Compared(FirmwareSetting):
-    """One parameter of a profile. If there are several profiles, the one closest to the NIC's
-    values is used.
-    """
+    """One parameter of the profile that is closest to the NIC's values."""
 
     optional = True
 

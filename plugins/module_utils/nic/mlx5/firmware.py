@@ -39,9 +39,7 @@ SRIOV = ("SRIOV_EN", "NUM_OF_VFS")
 PRIORITY_MASK = "ROCE_CC_PRIO_MASK_P1"
 CNP = ("CNP_DSCP_P1", "CNP_802P_PRIO_P1")
 FIXED = (LINK_TYPE, *SRIOV, *CNP)
-"""Parameters that the operator cannot set: a rail is an Ethernet physical function, and the
-contract sets CNPs.
-"""
+"""Not the operator's: a rail is an Ethernet physical function, the contract sets CNPs."""
 
 OPTIONAL = {"ATS_ENABLED": 0}
 """Parameters that are set if a NIC has them, but are not part of the contract: without them, a note
@@ -54,9 +52,7 @@ of 0d2c03d3, ApplyStatusPartiallyApplied).
 
 VARIABLE = "roce_rails_firmware_parameters"
 MAX_ELEMENTS = 256
-"""Maximum number of array elements in one name; the largest array that NVIDIA's operator sets has
-16.
-"""
+"""Array elements in one name; the largest array that NVIDIA's operator sets has 16."""
 MANAGE_NONE = "Set roce_rails_firmware: false to manage no firmware"
 NO_TOOL = (
     "its firmware settings cannot be read: neither mlxconfig nor mstconfig is installed. The layer "
@@ -71,9 +67,7 @@ _ETHERNET = 2
 _HEADING = "Configurations:"
 _COLUMNS = ("Default", "Current", "Next Boot")
 _NUMBER = re.compile(r"(0x[0-9a-fA-F]{1,8})|(?:.*\()?(\d{1,10})\)?")
-"""`16`, `ETH(2)`, `0xFF(255)`, `0x1`: only the number matters, as the word differs between
-versions.
-"""
+"""`16`, `ETH(2)`, `0xFF(255)`, `0x1`: the word differs between versions."""
 _ARRAY = re.compile(r"Array\[(\d{1,4})\.\.(\d{1,4})\]")
 _NAME = re.compile(r"([A-Za-z]\w*)(?:\[(\d{1,4})(?:\.\.(\d{1,4}))?\])?", re.ASCII)
 """`SRIOV_EN`, `PCI_DOWNSTREAM_PORT_OWNER[4]`, `MODULE_SPLIT_M0[0..15]`"""
@@ -120,15 +114,11 @@ class Firmwares:
         self._answers: dict[tuple[str, ...], Union[FirmwareTable, CommandError]] = {}
 
     def table(self, pci: str, *names: str) -> FirmwareTable:
-        """Return the whole table without array elements, or those of `names`, which only a query by
-        name returns. Raises CommandError.
-        """
+        """The whole table, or array elements, which need a query by name. Raises CommandError."""
         return remembered(self._answers, (pci, *names), lambda: self._query(pci, *names))
 
     def parameter(self, pci: str, name: str) -> Optional[FirmwareParameter]:
-        """Return a parameter, an array element or a range of elements; None if the tool does not
-        show it.
-        """
+        """Return a parameter, array element or range of elements; None if it is not shown."""
         table, (base, indexes) = self.table(pci), split_name(name)
         if indexes is None or base not in table.arrays:
             return table.known.get(name)
@@ -144,9 +134,7 @@ class Firmwares:
         return FirmwareParameter(current if len(current) == len(found) else None, next_boot)
 
     def set(self, pci: str, values: Mapping[str, int]) -> None:
-        """Set, in one call, those of these parameters that are known and would differ after the
-        next reset.
-        """
+        """Set, in one call, the known ones that would differ after the next reset."""
         read = {name: self.parameter(pci, name) for name in sorted(values)}
         differing = [n for n, each in read.items() if each and each.next_boot != values[n]]
         if differing:
@@ -187,9 +175,7 @@ def split_name(name: str) -> tuple[str, Optional[tuple[int, int]]]:
 
 
 def _assignment(name: str, value: int) -> str:
-    """Write elements in hexadecimal: the tool parses those of MODULE_SPLIT_M0 as such even without
-    0x.
-    """
+    """Elements are hexadecimal: the tool reads MODULE_SPLIT_M0 as such even without 0x."""
     return f"{name}={value:#x}" if split_name(name)[1] else f"{name}={value}"
 
 
@@ -324,9 +310,7 @@ class FirmwareSetting(NicSetting):
     def __init__(
         self, first_port_parameter: str, wanted: Value, firmwares: Firmwares, pci: str, shared: bool
     ) -> None:
-        """`shared`: all functions of the card are on port 1, as with planes balanced by
-        hardware.
-        """
+        """`shared`: all functions of the card are on port 1 (planes balanced by hardware)."""
         # The name has no port; an element of an array is ..._4.
         stem = re.sub(r"\W+", "_", _stem(first_port_parameter)).strip("_")
         self.name = f"firmware_{stem.lower()}"
