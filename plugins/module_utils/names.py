@@ -90,16 +90,26 @@ def parse(text: str) -> list[HostsLine]:
     return [HostsLine.parse(number, line) for number, line in enumerate(text.splitlines(), 1)]
 
 
-def wrong_names(text: str, desired: Mapping[str, str]) -> list[str]:
-    """Names with another address, several, or none, each with its lines in a hosts file."""
-    lines: dict[str, list[HostsLine]] = {}
+def addresses(text: str) -> dict[str, set[str]]:
+    """Every address of each name in a hosts file. Names are in lower case."""
+    found: dict[str, set[str]] = {}
     for line in parse(text):
         for name in line.names:
-            lines.setdefault(name.lower(), []).append(line)
+            found.setdefault(name.lower(), set()).add(line.address)
+    return found
+
+
+def wrong_names(text: str, desired: Mapping[str, str]) -> list[str]:
+    """Names with another address, several, or none, each with its lines in a hosts file."""
+    lines: dict[str, list[str]] = {}
+    for line in parse(text):
+        for name in line.names:
+            lines.setdefault(name.lower(), []).append(line.label)
+    found = addresses(text)
     return [
-        f"{name} is {address}, found {some([line.label for line in found] or ['no line'])}"
+        f"{name} is {address}, found {some(lines.get(name.lower(), ['no line']))}"
         for name, address in desired.items()
-        if {line.address for line in (found := lines.get(name.lower(), []))} != {address}
+        if found.get(name.lower()) != {address}
     ]
 
 
