@@ -26,12 +26,9 @@ HOSTS = "/etc/hosts"
 HOSTNAME = "/etc/hostname"
 CLOUD_DIRECTORY = "/etc/cloud/cloud.cfg.d"
 CLOUD_INIT = "preserve_hostname: true\nmanage_etc_hosts: false\n"
-"""By default, cloud-init rewrites the host name and /etc/hosts at every boot, so that is turned
-off.
-"""
+"""Otherwise cloud-init rewrites the host name and /etc/hosts at every boot."""
 IPV6 = "/proc/net/if_inet6"
 BLOCK = "names"
-"""Name of the managed block."""
 BEGIN = f"# BEGIN baremetal.mpi_roce {BLOCK}"
 END = f"# END baremetal.mpi_roce {BLOCK}"
 LOCALHOST = "localhost"
@@ -108,11 +105,11 @@ def wrong_names(text: str, desired: Mapping[str, str]) -> list[str]:
     for line in parse(text):
         for name in line.names:
             lines.setdefault(name.lower(), []).append(line.label)
-    actual = addresses(text)
+    found = addresses(text)
     return [
         f"{name} is {address}, found {some(lines.get(name.lower(), ['no line']))}"
         for name, address in desired.items()
-        if actual.get(name.lower()) != {address}
+        if found.get(name.lower()) != {address}
     ]
 
 
@@ -154,9 +151,7 @@ def plan(
 
 
 def _outside_block(lines: Sequence[HostsLine]) -> tuple[list[HostsLine], list[str]]:
-    """The lines, where those of the managed block have no names, and an error if the block is
-    damaged.
-    """
+    """The lines, without names in the managed block, and an error if it is damaged."""
     outside: list[HostsLine] = []
     inside = False
     for line in lines:
@@ -174,9 +169,7 @@ def _is_own(name: str, own: str) -> bool:
 
 
 class Names:
-    """Host name in the kernel and /etc/hostname, the block in /etc/hosts, and cloud-init's
-    settings.
-    """
+    """Host name, the block in /etc/hosts, and cloud-init's settings."""
 
     def __init__(self, name: str, table: Sequence[tuple[str, ...]], own: Mapping[str, str]) -> None:
         self.name = name
@@ -207,9 +200,7 @@ class Names:
             ) from error
 
     def verify(self, node: Node) -> Verdict:
-        """Check the running name, the table, and the addresses to which this host's names
-        resolve.
-        """
+        """Check the running name, the table, and what this host's names resolve to."""
 
         def check(name: str, wanted: Any, found: Any, reason: str = "") -> Any:
             return compare(name, wanted, found, check_mode=node.check_mode, reason=reason)

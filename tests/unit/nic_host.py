@@ -47,17 +47,6 @@ def port(interface):
     }
 
 
-BUFFERS = {
-    "prio_buffer": [0, 0, 0, 1, 0, 0, 0, 0],
-    "buffer_size": [19872, 220896, 0, 0, 0, 0, 0, 0],
-    "total_size": 4151520,
-}
-"""As `dcb -j buffer show` prints them (pmachata/iproute2 63672e40, dcb/dcb_buffer.c).
-
-The sizes are a guess at a ConnectX-8: those that a site set on its ConnectX-7.
-"""
-
-
 def converge(rails, providers, *, check_mode=False):
     """Settle the settings of these rails."""
     nics = nics_module.Nics(None, None)
@@ -94,9 +83,11 @@ class FakeEthtool:
         return dict(self._of(self.counters, interface))
 
     def rings(self, interface):
-        return self._of(self.ring, interface), {"rx": 8192, "tx": 8192}
+        return self._of(self.ring, interface)
 
     def set_rings(self, interface, wanted):
+        if max(wanted.values()) > 8192:
+            raise OSError(errno.EINVAL, "Invalid argument")
         self.ring[interface].update(wanted)
 
     def pause(self, interface):
@@ -125,8 +116,9 @@ class FakeNode:
         self.driver = driver
         self.ethtool = FakeEthtool()
         self.ports = {}
-        self.objects = {"dcbx", "pfc", "ets", "app", "buffer"}
+        self.objects = {"dcbx", "pfc", "ets", "app"}
         """DCB objects of the driver."""
+        self.has_cable_length = True
         self.registers = {}
         self.commands = []
         self.broken = {}
@@ -316,10 +308,8 @@ class FakeNode:
             return state["dcbx"]
         if kind == "pfc":
             on = [priority in state["pfc"] for priority in range(8)]
-            delay = state["cable"] if self.physical and "buffer" in self.objects else 0
+            delay = state["cable"] if self.physical and self.has_cable_length else 0
             return {"pfc_cap": 8, "macsec_bypass": False, "delay": delay, "prio_pfc": on}
-        if kind == "buffer":
-            return BUFFERS
         if kind == "ets":
             # mlx5 shows 100 for every class that is not shared
             bw = [share if how == "ets" else 100 for how, share in zip(state["tsa"], state["bw"])]

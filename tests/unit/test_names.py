@@ -16,8 +16,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.names import (
     END,
     HostsLine,
     Names,
-    addresses,
     plan,
+    wrong_names,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import names
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import Findings
@@ -183,7 +183,7 @@ def test_the_same_address_twice_is_no_conflict() -> None:
     text = "10.10.0.11 node01 head\n"
     after, _removed = plan(text, TABLE, "node01")
     assert after.startswith(text)
-    assert addresses(after)["node01"] == {"10.10.0.11"}
+    assert wrong_names(after, {"node01": "10.10.0.11"}) == []
 
 
 @pytest.mark.parametrize(
@@ -206,11 +206,9 @@ def test_bad_names_are_findings(directory: list[dict[str, Any]], found: list[str
 def test_lines_that_glibc_ignores() -> None:
     line = HostsLine.parse(1, "10.0.0.1 a # b c")
     assert (line.address, line.names) == ("10.0.0.1", ("a",))
-    assert addresses("nonsense\n10.0.0.1\n10.0.0.300 a\n # x\n") == {}
-
-
-def test_an_address_is_the_same_in_any_spelling() -> None:
-    assert addresses("FE80:0:0::1 a\nfe80::1 a\n") == {"a": {"fe80::1"}}
+    ignored = "nonsense\n10.0.0.1\n10.0.0.300 a\n # x\n"
+    assert wrong_names(ignored, {"a": "10.0.0.1"}) == ["a is 10.0.0.1, found no line"]
+    assert wrong_names("FE80:0:0::1 a\nfe80::1 a\n", {"a": "fe80::1"}) == []
 
 
 @pytest.fixture

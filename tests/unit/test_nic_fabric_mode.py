@@ -57,6 +57,7 @@ RA2_0 = {
 }
 RA2_2 = {**RA2_0, "ROCE_RTT_RESP_DSCP_P1": 48, "ROCE_RTT_RESP_DSCP_MODE_P1": 1}
 """Mellanox/nic-configuration-operator b4a78227 and 76977935, bindata/spectrum-x, ConnectX-8."""
+SPLIT, LAG = "MODULE_SPLIT_M0", "LAG_RESOURCE_ALLOCATION"
 MODES = {
     mode: host_settings(read_contract({"fabric_mode": mode})) for mode in ("roce", "spectrum_x")
 }
@@ -80,17 +81,15 @@ class Nic:
     ):
         self.tool = FakeMlxconfig(factory={**factory, **dict(values)}, arrays=arrays)
         self.store = Store(dials=("pfc",))
-        host, root = MODES[mode], machine.root
+        host, root, tool = MODES[mode], machine.root, self.tool.firmwares
         one = machine(rail, f"{CARD}.{rail[-1]}")
         device = replace(one.device, device_id=device_id)
         self.rails = [replace(one, device=device, shared=shared)]
-        asked = {rail: lanes} if lanes else {}
-        args = (self.tool.firmwares, named, root)
         wanted = firmware.wanted_parameters(host, dict.fromkeys(named, 0))
         self.providers = [
             self.store.provider,
-            partial(firmware.firmware_settings, self.tool.firmwares, wanted, named, root),
-            partial(compared_settings, host, asked, *args),
+            partial(firmware.firmware_settings, tool, wanted, named, root),
+            partial(compared_settings, host, {rail: lanes} if lanes else {}, tool, named, root),
         ]
         self.run = partial(converge, self.rails, self.providers)
 
@@ -103,7 +102,14 @@ def failed(checks):
 
 
 @pytest.mark.parametrize(
-    ("mode", "values"), [("roce", {}), ("spectrum_x", RA2_0), ("spectrum_x", RA2_2)]
+    ("mode", "values"),
+    [
+        ("roce", {}),
+        ("roce", {"ROCE_ADAPTIVE_ROUTING_EN": 1}),
+        ("roce", {"USER_PROGRAMMABLE_CC": 1}),
+        ("spectrum_x", RA2_0),
+        ("spectrum_x", RA2_2),
+    ],
 )
 def test_a_nic_in_the_right_mode_is_queried_once(machine, mode, values):
     nic = Nic(machine, mode, values)
@@ -144,22 +150,6 @@ def test_a_nic_in_the_other_mode_keeps_all_of_its_settings(machine, mode, values
     assert nics.in_other_mode == ["rail0"]
 
 
-@pytest.mark.parametrize("on", ["ROCE_ADAPTIVE_ROUTING_EN", "USER_PROGRAMMABLE_CC"])
-def test_one_of_both_is_compatible_with_dcqcn(machine, on):
-    assert not failed(Nic(machine, "roce", {on: 1}).checks())
-
-
-def test_differences_are_one_finding(machine):
-    checks = Nic(machine, "spectrum_x", {"ROCE_CC_STEERING_EXT": 2}).checks()
-    first = next(check for check in checks.values() if check.status == "failed")
-    assert first.wanted == {
-        "firmware_roce_adaptive_routing_en": 1,
-        "firmware_user_programmable_cc": 1,
-        "firmware_tx_scheduler_locality_mode": 2,
-    }
-    assert set(first.found.values()) == {0}
-
-
 def test_a_nic_without_spectrum_x(machine):
     nic = Nic(machine, "spectrum_x", factory=CONNECTX_4_LX, lanes=None)
     outcome = nic.run()
@@ -188,9 +178,11 @@ def test_what_the_next_reset_brings_counts(machine):
 
 @pytest.mark.parametrize("mode", ["roce", "spectrum_x"])
 def test_a_parameter_that_the_operator_names_is_the_operators(machine, mode):
-    nic = Nic(machine, mode, RA2_0, named=["USER_PROGRAMMABLE_CC"])
-    outcome = nic.run()
-    assert not failed({check.name: check for check in outcome.checks})
+    arrays = {"arrays": {SPLIT: 16}, "device_id": "1023", "lanes": (2, 1)}
+    named = ["USER_PROGRAMMABLE_CC", f"{SPLIT}[0..3]"]
+    nic = Nic(machine, mode, {**RA2_0, **planes(2), LAG: 0}, named=named, **arrays)
+    checks = nic.checks()
+    assert not failed(checks) and "rail_firmware_module_split_m0_0_15" not in checks
     assert nic.tool.cards[CARD]["USER_PROGRAMMABLE_CC"][2] == 0
 
 
@@ -262,7 +254,6 @@ def test_further_functions_beside_one_plane_are_a_note(machine):
     assert "rails.planes" in check.reason
 
 
-SPLIT, LAG = "MODULE_SPLIT_M0", "LAG_RESOURCE_ALLOCATION"
 BY_SOFTWARE = {2: [1] * 4 + [2] * 4, 4: [1, 1, 2, 2, 3, 3, 4, 4]}
 """Lanes 0 to 7 of RA2.2 (nic-configuration-operator 7697793, bindata/spectrum-x/RA2.2.yaml) for
 devices 1023 and 1025, swplb; in hwplb all are 1, LAG_RESOURCE_ALLOCATION is 1. 8 to 15 are 0xff."""
@@ -308,23 +299,11 @@ def test_the_remedy_for_planes_has_all_that_splits_a_port(machine, device_id, co
 
 
 def test_lanes_of_unknown_cards_are_not_guessed(machine):
-    arrays, factory = {SPLIT: 16, "MODULE_SPLIT_M1": 16}, {**NEW, LAG: 0}
-    args = {"factory": factory, "arrays": arrays, "lanes": (2, 1), "device_id": "1023"}
-    check = Nic(machine, values=planes(2), **args).checks()["rail_firmware_module_split_m0_0_15"]
-    assert check.status == "not_applicable"
-    args["device_id"] = "1021"
-    checks = Nic(machine, values=planes(1), rail="rail1", **args).checks()
+    args = {"factory": {**NEW, LAG: 0}, "arrays": {SPLIT: 16}, "device_id": "1021"}
+    checks = Nic(machine, values=planes(1), lanes=(2, 1), **args).checks()
     assert "rail_firmware_module_split_m0_0_15" not in checks
     reason = checks["rail_firmware_num_of_pf"].reason
     assert SPLIT in reason and LAG in reason and "manual" in reason
-
-
-def test_lanes_that_the_operator_names_are_the_operators(machine):
-    args = {"factory": {**NEW, LAG: 0}, "arrays": {SPLIT: 16}, "device_id": "1023"}
-    nic = Nic(machine, values=planes(2), lanes=(2, 1), named=[f"{SPLIT}[0..3]"], **args)
-    checks = nic.checks()
-    assert "rail_firmware_module_split_m0_0_15" not in checks
-    assert checks["rail_firmware_module_split_m0_3"].status == "ok"
 
 
 def test_parameters_hidden_by_dcqcn_need_no_update(machine):
@@ -336,35 +315,14 @@ def test_parameters_hidden_by_dcqcn_need_no_update(machine):
     assert "ROCE_CC_LEGACY_DCQCN=0" in reason and "update" not in reason
 
 
-# In the module
-
-
-def rails(planes):
-    return [
-        {"interface": f"rail{number}", "rail": number // planes, "plane": number % planes}
-        for number in range(2)
-    ]
-
-
 @pytest.mark.parametrize(("count", "lanes"), [(1, (1, 2)), (2, (2, 1))])
 def test_planes_and_rails_of_a_card_are_counted_in_the_model(tmp_path, count, lanes):
     node = FakeNode(tmp_path)
     first, second = node.rails
     node.rails = [first, replace(second, pci=first.pci[:-1] + "1")]
-    nics = node.nics(rails(count))
+    nics = node.nics([{"interface": f"rail{n}", "rail": n // count} for n in range(2)])
     assert nics._lanes(node.rails) == {"rail0": lanes, "rail1": lanes}
     assert node.nics()._lanes(node.rails) == {}, "at boot"
-
-
-@pytest.mark.parametrize("asked", [True, False])
-def test_the_module_compares_what_it_sets_firmware_of(tmp_path, asked):
-    node = FakeNode(tmp_path, count=1)
-    function = tmp_path / "sys/bus/pci/devices" / node.rails[0].pci
-    link = tmp_path / "sys/class/net/rail0/device"
-    link.parent.mkdir(parents=True)
-    link.symlink_to(function)
-    found = node.converge(firmware=asked, check_mode=True).settings["rail0"]
-    assert ("firmware_user_programmable_cc" in found) is ("firmware_sriov_en" in found) is asked
 
 
 def test_in_spectrum_x_nothing_of_dcqcn_is_set_or_compared(tmp_path, monkeypatch):

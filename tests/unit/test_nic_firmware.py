@@ -79,8 +79,8 @@ BinaryParamValue), with 0x before them or without."""
 class FakeMlxconfig:
     """Cards by PCI address without function, each with parameters as [default, current, next].
 
-    `arrays` are as many elements of 0; `own` has parameters of which each function has its value.
-    A parameter in `hidden` is shown while the other one is in force.
+    `arrays` are as many elements of 0; `own` has parameters with a value for each function. A
+    parameter in `hidden` is shown while the other one is in force.
     """
 
     def __init__(
@@ -90,10 +90,8 @@ class FakeMlxconfig:
         self.arrays, self.own, self.hidden = dict(arrays), own, dict(hidden)
         self.functions = {}
         elements = {f"{name}[{n}]": 0 for name, count in self.arrays.items() for n in range(count)}
-        factory = {**factory, **elements}
-        self.cards = {
-            card: {parameter: [value] * 3 for parameter, value in factory.items()} for card in cards
-        }
+        values = {**factory, **elements}
+        self.cards = {card: {name: [of] * 3 for name, of in values.items()} for card in cards}
         self.calls = []
         self.broken = False
         self.status = 0
@@ -173,7 +171,6 @@ def elements(word):
 
 CARD = "0000:5d:00"
 HOST = host_settings(read_contract({}))
-WANTED = firmware.wanted_parameters(HOST)
 
 
 @pytest.fixture
@@ -199,26 +196,15 @@ def machine(tmp_path):
     return add
 
 
-def settings(tool, machine, rail, firmwares=None, named=()):
+def provider(firmwares, root, named=()):
     named = named if isinstance(named, dict) else dict.fromkeys(named, 1)
     wanted = firmware.wanted_parameters(HOST, named)
-    tool = firmwares or tool.firmwares
-    found = firmware.firmware_settings(tool, wanted, named, machine.root, rail)
+    return partial(firmware.firmware_settings, firmwares, wanted, named, root)
+
+
+def settings(tool, machine, rail, firmwares=None, named=()):
+    found = provider(firmwares or tool.firmwares, machine.root, named)(rail)
     return {setting.name: setting for setting in found}
-
-
-def test_second_function_of_a_card_has_its_own_port(machine):
-    tool = FakeMlxconfig(factory={**FACTORY, "LINK_TYPE_P2": 1, "CNP_DSCP_P2": 0})
-    first = settings(tool, machine, machine("rail0", f"{CARD}.0"))
-    second = settings(tool, machine, machine("rail0p1", f"{CARD}.1"))
-
-    assert first["firmware_link_type"].parameter == "LINK_TYPE_P1"
-    assert second["firmware_link_type"].parameter == "LINK_TYPE_P2"
-    # The firmware has only one port of this parameter.
-    assert second["firmware_cnp_802p_prio"].parameter == "CNP_802P_PRIO_P1"
-    second["firmware_cnp_dscp"].write()
-    assert tool.cards[CARD]["CNP_DSCP_P2"][2] == HOST.cnp_dscp
-    assert tool.cards[CARD]["CNP_DSCP_P1"][2] == 0
 
 
 @pytest.mark.parametrize(
@@ -242,7 +228,7 @@ def test_an_unknown_parameter_is_named_and_may_be_fulfilled_otherwise(
         (machine.root / "sys/class/net/rail0/ecn").mkdir()
     found = settings(tool, machine, rail, named=given.get("named", ()))
     reading = next(each for each in found.values() if each.parameter == missing).read()
-    assert not reading.supported and reading.excused is excused
+    assert reading.status == ("not_applicable" if excused else "failed")
     where = "its firmware" if excused else f"the firmware of {CARD}.0"
     assert reading.reason.startswith(f"{where} has no {missing}")
     if not excused:
@@ -253,36 +239,21 @@ def test_an_unknown_parameter_is_named_and_may_be_fulfilled_otherwise(
     assert not any(word.startswith(missing) for word in tool.calls[-1])
 
 
-@pytest.mark.parametrize(
-    ("named", "ats", "others"),
-    [((), "not_applicable", "reboot"), (("ATS_ENABLED",), "failed", "failed")],
-)
-def test_firmware_faults_do_not_affect_runtime_settings(machine, named, ats, others):
-    tool, store = FakeMlxconfig(factory=CONNECTX_4_LX), Store(dials=("pfc",))
-    wanted = firmware.wanted_parameters(HOST, dict.fromkeys(named, 0))
-    args = (tool.firmwares, wanted, named, machine.root)
-    providers = [store.provider, partial(firmware.firmware_settings, *args)]
-    outcome = converge([machine("rail0", f"{CARD}.0")], providers)
-
-    found = {name: state["status"] for name, state in outcome.settings["rail0"].items()}
-    assert found["pfc"] == "ok" and outcome.written == ["rail0"]
-    assert found["firmware_ats_enabled"] == ats
-    assert found["firmware_num_of_vfs"] == found["firmware_sriov_en"] == others
-    failed = [check for check in outcome.checks if check.status == "failed"]
-    assert [check.name for check in failed][:1] == ["rail_firmware_ats_enabled"] * len(named)
-
-
 def test_a_missing_or_failing_tool_has_a_remedy(machine):
     tool, rail = FakeMlxconfig(), machine("rail0", f"{CARD}.0")
     found = settings(tool, machine, rail, Firmwares(None, None))
     assert "mstflint" in found["firmware_sriov_en"].read().reason
 
-    args = (Firmwares(None, None, check_mode=True), WANTED, (), machine.root)
-    later = partial(firmware.firmware_settings, *args)
+    later = provider(Firmwares(None, None, check_mode=True), machine.root)
     fresh = converge([rail], [later], check_mode=True)
     assert {check.status for check in fresh.checks} == {"pending"} and not fresh.changed
 
-    tool.broken = True
+    tool.status = 3
+    (setting, *_more) = settings(tool, machine, rail).values()
+    setting.look()
+    assert not setting.fault, "it fails for one parameter, and prints the others"
+    tool.calls.clear()
+    tool.firmwares, tool.broken = Firmwares("mlxconfig", tool), True
     reasons = {setting.read().reason for setting in settings(tool, machine, rail).values()}
     assert len(reasons) == 1 and len(tool.calls) == 1
     assert "Cannot open" in (reason := reasons.pop())
@@ -295,9 +266,7 @@ def test_a_value_of_each_function_is_read_and_set_on_each(machine):
     tool = FakeMlxconfig(factory={**FACTORY, "TRACER_ENABLE": 0}, own=("TRACER_ENABLE",))
     tool.parameters(f"{CARD}.0")["TRACER_ENABLE"][:] = [0, 1, 1]
     rails = [machine("rail0p0", f"{CARD}.0"), machine("rail0p1", f"{CARD}.1")]
-    wanted = firmware.wanted_parameters(HOST, named)
-    args = (tool.firmwares, wanted, named, machine.root)
-    found = converge(rails, [partial(firmware.firmware_settings, *args)]).settings
+    found = converge(rails, [provider(tool.firmwares, machine.root, named)]).settings
 
     of_each = [found[rail.name]["firmware_tracer_enable"]["status"] for rail in rails]
     assert of_each == ["ok", "reboot"]
@@ -329,9 +298,7 @@ def test_hidden_parameters_wait_for_a_reset(machine, gate, hidden):
     rail, store = machine("rail0", f"{CARD}.0"), Store(dials=("pfc",))
 
     def run(named=named):
-        wanted = firmware.wanted_parameters(HOST, named)
-        args = (tool.firmwares, wanted, named, machine.root)
-        outcome = converge([rail], [store.provider, partial(firmware.firmware_settings, *args)])
+        outcome = converge([rail], [store.provider, provider(tool.firmwares, machine.root, named)])
         return outcome, outcome.settings["rail0"]
 
     name = f"firmware_{hidden.lower()}"
@@ -363,7 +330,7 @@ def test_a_parameter_that_stays_hidden_fails(machine):
     settings(tool, machine, machine("rail0p1", f"{CARD}.1"))["firmware_cnp_dscp"].write()
     found["firmware_sriov_en"].write()
     reading = found["firmware_pci_nonsense"].read()
-    assert not reading.supported and not reading.excused
+    assert reading.status == "failed"
     assert "{PCI_NONSENSE: null}" in reading.reason
 
 
@@ -391,47 +358,20 @@ def test_elements_of_an_array_are_read_and_set(machine):
     assert tool.cards[CARD][f"{owner}[4]"][2] == 15
 
 
-def test_a_missing_array_element_is_reported_with_bounds(machine):
-    tool = FakeMlxconfig(arrays={"PCI_DOWNSTREAM_PORT_OWNER": 16})
-    named = {"PCI_DOWNSTREAM_PORT_OWNER[16]": 1, "ATS_ENABLED": 1}
-    found = settings(tool, machine, machine("rail0", f"{CARD}.0"), named=named)
-    reading = found["firmware_pci_downstream_port_owner_16"].read()
-    assert not reading.excused and "PCI_DOWNSTREAM_PORT_OWNER[0..15]" in reading.reason
-
-
 @pytest.mark.parametrize("name", ["A B", "-y", "A=1", "A[4", "A[3..1]", "A[0..9999]", "", "A[]"])
 def test_a_name_that_is_no_parameter_never_reaches_the_tool(name):
     with pytest.raises(PlanError, match="is no parameter"):
         firmware.wanted_parameters(HOST, {name: 1})
 
 
-def test_restore_puts_back_what_was_to_come(machine):
-    tool = FakeMlxconfig()
-    values = tool.cards[CARD]["NUM_OF_VFS"] = [16, 16, 8]
-    setting = settings(tool, machine, machine("rail0", f"{CARD}.0"))["firmware_num_of_vfs"]
-    setting.look()
-    setting.write()
-    assert values == [16, 16, 0]
-    setting.restore()
-    assert values == [16, 16, 8]
-
-
-def test_a_table_is_read_although_the_tool_fails(machine):
-    """mlxconfig fails for one parameter, and prints the others."""
-    tool = FakeMlxconfig()
-    tool.status = 3
-    (setting, *_more) = settings(tool, machine, machine("rail0", f"{CARD}.0")).values()
-    setting.look()
-    assert setting.reading.found is not None and not setting.fault
-
-
 def test_the_table_with_its_traps():
     parameters = {"SRIOV_EN": [1, 1, 1], "NUM_OF_VFS": [16, 8, 0], "LINK_TYPE_P1": [1, 1, 1]}
-    only_next = firmware.parse(FakeMlxconfig(columns=1).table(parameters))
+    only_next = firmware.parse(FakeMlxconfig(columns=1).table(parameters)).known
     assert only_next["SRIOV_EN"] == firmware.FirmwareParameter(None, 1)
     tool = FakeMlxconfig(arrays={"PCI_DOWNSTREAM_PORT_OWNER": 16})
-    known = firmware.parse(tool.table(parameters))
-    assert firmware.arrays(tool.table(parameters, tool.arrays)) == {
+    table = firmware.parse(tool.table(parameters, tool.arrays))
+    known = table.known
+    assert table.arrays == {
         **{name: (0, 7) for name, word in NOISE.items() if "Array" in word},
         "PCI_DOWNSTREAM_PORT_OWNER": (0, 15),
     }
@@ -465,12 +405,8 @@ def recorded(name, root, factory=FACTORY):
     def run(check_mode=False):
         cards.calls.clear()
         firmwares = Firmwares("mlxconfig", cards)
-        wanted = firmware.wanted_parameters(HOST)
-        providers = [
-            partial(firmware.firmware_settings, firmwares, wanted, (), root),
-            partial(sriov_settings, cards, False, {}, root),
-        ]
-        return converge(rails, providers, check_mode=check_mode)
+        functions = partial(sriov_settings, cards, False, {}, root)
+        return converge(rails, [provider(firmwares, root), functions], check_mode=check_mode)
 
     return cards, run
 
@@ -517,19 +453,3 @@ def test_virtual_functions_are_listed(tmp_path):
     assert "rail1" not in outcome.written and len(outcome.written) == 7
     assert (tmp_path / "sys/bus/pci/devices/0000:2f:00.0/sriov_numvfs").read_text() == "4\n"
     assert not any("0000:2f:00.0" in call for call in cards.calls if "set" in call)
-
-
-def test_a_hidden_array_is_queried_once():
-    """Every plane of a card needs separate lanes."""
-    tool = FakeMlxconfig(arrays={"MODULE_SPLIT_M0": 16})
-
-    def old(argv, *, check=True):
-        refused = Result(tuple(argv), 3, "", "-E- Unknown Parameter: MODULE_SPLIT_M0[0..15]\n")
-        answer = tool(argv)
-        return refused if "[" in argv[-1] else answer
-
-    firmwares = Firmwares("mlxconfig", old)
-    for name in ("MODULE_SPLIT_M0[0]", "MODULE_SPLIT_M0[0..15]", "MODULE_SPLIT_M0[0]"):
-        with pytest.raises(CommandError, match="Unknown Parameter"):
-            firmwares.parameter(f"{CARD}.0", name)
-    assert tool.counts() == (2, 0)

@@ -96,12 +96,6 @@ class Nic:
         return (self.pf / "sriov_numvfs").read_text().strip()
 
 
-def test_an_interface_that_is_no_pci_function_has_no_such_setting(tmp_path):
-    nic = Nic(tmp_path)
-    (tmp_path / "sys/class/net/veth0").mkdir()
-    assert nic.setting("veth0") is None
-
-
 def test_idle_ones_are_shown_one_line_each_and_removed(tmp_path):
     nic = Nic(tmp_path, 4)
     nic.bind(nic.vfs[3], "")
@@ -116,6 +110,8 @@ def test_idle_ones_are_shown_one_line_each_and_removed(tmp_path):
 
 def test_ten_and_more_keep_their_order(tmp_path):
     nic = Nic(tmp_path)
+    (tmp_path / "sys/class/net/veth0").mkdir()
+    assert nic.setting("veth0") is None
     for number in range(12):
         path = nic.pf.parent / f"0000:0b:{number:02x}.0"
         path.mkdir()
@@ -169,8 +165,11 @@ def test_a_function_in_use_needs_permission(tmp_path, why):
     assert not reading.found[1].endswith(": idle")
 
 
-def test_a_function_open_in_a_guest_is_never_removed(tmp_path):
+def test_a_function_of_a_guest_or_of_the_login_is_never_removed(tmp_path):
     nic = Nic(tmp_path, 2)
+    keep = {"eth1": "carries 10.0.0.1"}
+    refused = nic.setting(remove_in_use=True, keep=keep).read().refused
+    assert "0000:0a:10.1: eth1 carries 10.0.0.1" in refused
     nic.bind(nic.vfs[1], "vfio-pci")
     group = tmp_path / "sys/kernel/iommu_groups/41"
     group.mkdir(parents=True)
@@ -179,13 +178,6 @@ def test_a_function_open_in_a_guest_is_never_removed(tmp_path):
 
     refused = nic.setting(remove_in_use=True).read().refused
     assert "held open by qemu-system-x86 (process 99)" in refused
-
-
-def test_the_function_of_the_login_is_never_removed(tmp_path):
-    nic = Nic(tmp_path, 2)
-    keep = {"eth1": "carries 10.0.0.1"}
-    refused = nic.setting(remove_in_use=True, keep=keep).read().refused
-    assert "0000:0a:10.1: eth1 carries 10.0.0.1" in refused
 
 
 def test_a_rail_that_is_a_virtual_function_is_refused(tmp_path):

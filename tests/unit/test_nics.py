@@ -33,19 +33,17 @@ RXE = RdmaDevice("software", "rxe0")
 class Dial(NicSetting):
     """A setting that is a number in a dictionary."""
 
-    def __init__(self, store, rail, name, wanted, persistence=RUNTIME):
+    def __init__(self, store, rail, name, wanted, unit=RUNTIME):
         self.store, self.rail, self.name, self.wanted = store, rail, name, wanted
-        self.persistence = persistence
+        self.unit = unit
         self.key = (rail, name)
 
     def read(self):
         value = self.store.values.get(self.key, 0)
         if isinstance(value, Exception):
             raise value
-        return value if isinstance(value, Reading) else Reading(value, pending=self._pending())
-
-    def _pending(self):
-        return self.store.pending.get(self.key)
+        pending = self.store.pending.get(self.key)
+        return value if isinstance(value, Reading) else Reading(value, pending=pending)
 
     def apply(self):
         self.store.log.append(("write", *self.key))
@@ -59,7 +57,7 @@ class Dial(NicSetting):
         if self.key in self.store.failing:
             self.store.values[self.key] = 99  # it may have half finished
             raise CommandError("dial: exit status 1: no")
-        if self.persistence == FIRMWARE:
+        if self.unit == FIRMWARE:
             self.store.pending[self.key] = value
         else:
             self.store.values[self.key] = value
@@ -93,31 +91,14 @@ def statuses(outcome, rail):
     return {name: state["status"] for name, state in outcome.settings[rail].items()}
 
 
-def test_differences_are_set_and_read_back():
-    store = Store()
-    store.values["rail0", "b"] = 1
-    outcome = store.converge()
-    assert outcome.changed
-    assert statuses(outcome, "rail0") == {"a": "ok", "b": "ok", "c": "ok"}
-    assert ("write", "rail0", "b") not in store.log
-    assert outcome.written == ["rail0", "rail1"]
-    assert {check.status for check in outcome.checks} == {"ok"}
-
-
 def test_check_mode_writes_nothing_and_shows_exactly_what_differs():
     store = Store()
     store.values.update({("rail0", name): 1 for name in "abc"})
     store.values["rail1", "a"] = store.values["rail1", "c"] = 1
     outcome = store.converge(check_mode=True)
     assert store.log == []
-    assert outcome.diff == [
-        {
-            "before_header": "rail1 (settings)",
-            "after_header": "rail1 (settings)",
-            "before": "b: 0\n",
-            "after": "b: 1\n",
-        }
-    ]
+    headers = dict.fromkeys(("before_header", "after_header"), "rail1 (settings)")
+    assert outcome.diff == [{**headers, "before": "b: 0\n", "after": "b: 1\n"}]
     assert statuses(outcome, "rail1") == {"a": "ok", "b": "pending", "c": "ok"}
     assert [check.status for check in outcome.checks] == ["ok"] * 4 + ["pending", "ok"]
 
@@ -160,7 +141,7 @@ def test_a_failure_restores_only_its_rail():
     [
         CommandError("dcb: not installed"),
         OSError(13, "Permission denied", "/sys/x"),
-        Reading.unsupported("no such thing"),
+        Reading(None, "no such thing", "failed"),
         Reading(5, refused="in use"),
     ],
 )
@@ -178,8 +159,8 @@ def test_a_nic_with_a_fault_is_not_changed(value):
 @pytest.mark.parametrize(
     ("device", "reading"),
     [
-        (RXE, Reading.unsupported("no such thing")),
-        (NIC, Reading.fulfilled_otherwise("firmware has it")),
+        (RXE, Reading(None, "no such thing", "failed")),
+        (NIC, Reading(None, "firmware has it", "not_applicable")),
     ],
 )
 def test_unsupported_settings_that_are_no_failure(device, reading):
@@ -210,7 +191,7 @@ def test_firmware_waits_for_its_reset():
 
 def test_runtime_and_firmware_settings_fail_separately():
     store = Store(rails=2, dials=("a", "b"), firmware=("f", "g"))
-    store.values["rail0", "f"] = Reading.unsupported("not in this firmware")
+    store.values["rail0", "f"] = Reading(None, "not in this firmware", "failed")
     store.failing.add(("rail1", "a"))
     outcome = store.converge()
     assert list(statuses(outcome, "rail0").values()) == ["ok", "ok", "failed", "failed"]
@@ -448,70 +429,28 @@ def test_a_nic_without_a_vendor_fails(tmp_path, driver):
     nic = {"adaptive_routing": True, "congestion_control": {"roce_rp": {"rpg_ai_rate": 9}}}
     outcome = node.converge(firmware=True, nic=nic)
     failed = {name for name, status in statuses(outcome, "rail0").items() if status == "failed"}
-    ecn = {"traffic_class", "ecn_np", "ecn_rp", "cnp_dscp", "cnp_priority"}
-    assert failed >= {*ecn, "roce_rp_rpg_ai_rate", "accelerations"}
-    reason = of(outcome, "rail0", "ecn_np")["reason"]
+    assert failed >= {"traffic_class", "pfc"}
+    reason = of(outcome, "rail0", "traffic_class")["reason"]
     assert driver in reason and "only mlx5_core is supported" in reason
     assert not [name for name in outcome.settings["rail0"] if name.startswith("firmware")]
     assert node.writes() == []
     node.rails = [replace(rail, shared=True) for rail in node.rails]
-    assert not ecn & statuses(node.converge(), "rail0").keys()
-
-
-class Thor:
-    """The whole package of a second vendor."""
-
-    driver = "bnxt_en"
-
-    def __init__(self, store):
-        self.store = store
-
-    def provider(self, options):
-        return lambda rail: [
-            Dial(self.store, rail.name, name, wanted) for name, wanted in options.promises.items()
-        ]
-
-    def counters(self, statistics):
-        return {name: n for name, n in statistics.items() if name == "rx_fcs_err_frames"}
-
-    def health(self, nic, request):
-        before, now = (sum(each.counted.values()) for each in (request.before, request.now))
-        grown = now - before
-        return Check("rail_health", request.limits, grown, "failed" if grown else "ok", nic.name)
+    assert "traffic_class" not in statuses(node.converge(), "rail0")
 
 
 def test_a_second_vendor_is_a_package_and_an_entry(tmp_path, monkeypatch):
     store = Store()
-    monkeypatch.setitem(nics_module.VENDORS, Thor.driver, Thor(store))
+
+    def provider(options):
+        wanted = options.contract.cnp_dscp
+        return lambda rail: [Dial(store, rail.name, "cnp_dscp", wanted)]
+
+    monkeypatch.setitem(nics_module.VENDORS, "bnxt_en", provider)
     node = FakeNode(tmp_path, count=1)
-    monkeypatch.setattr(
-        nics_module,
-        "survey",
-        lambda _sys: Machine((replace(node.rails[0].device, netdev="rail0", driver="bnxt_en"),)),
-    )
-    monkeypatch.setattr(nics_module, "compare_with_model", lambda *_given, **_more: [])
-    node.ethtool.drivers["rail0"] = Thor.driver
-    node.ethtool.counters["rail0"] = {"rx_fcs_err_frames": 7, "rx_total_frames": 9}
-    nics = node.nics(health={"new_errors": 0})
-    nics.look({"rail0": "rail0"})
-    act([Plan(steps=nics.steps())], nics.node, [])
-    node.ethtool.counters["rail0"]["rx_fcs_err_frames"] = 9
-    states = nics.settings(check_mode=False)["rail0"]
-    promised = {"traffic_class", "ecn_np", "ecn_rp", "cnp_dscp", "cnp_priority"}
-    assert {states[name]["status"] for name in promised} == {"ok"}
-    assert store.values["rail0", "cnp_dscp"] == states["cnp_dscp"]["wanted"]
-    (health,) = [c for c in nics.rail_checks({}, check_mode=False) if c.name == "rail_health"]
-    assert (health.status, health.found) == ("failed", 2)
-
-
-def test_the_package_of_mlx5_provides_every_promise(tmp_path):
-    node = FakeNode(tmp_path, count=1, tools=("dcb", "mlxreg"), doca=True)
-    nic = {"adaptive_routing": True, "congestion_control": {"roce_rp": {"rpg_ai_rate": 9}}}
-    ours = node.converge(check_mode=True, nic=nic).settings["rail0"]
-    node.rails = [replace(node.rails[0], driver="ice")]
-    promised = node.converge(check_mode=True, nic=nic).settings["rail0"]
-    for name, state in promised.items():
-        assert ours[name]["wanted"] == state["wanted"], name
+    node.rails = [replace(node.rails[0], driver="bnxt_en")]
+    found = node.converge().settings["rail0"]
+    assert found["cnp_dscp"]["status"] == found["pfc"]["status"] == "ok"
+    assert store.values["rail0", "cnp_dscp"] == 48
 
 
 def test_hardware_is_read_again_after_a_change(tmp_path, monkeypatch):

@@ -53,12 +53,6 @@ def infiniband(node: RdmaNode, rail: int) -> None:
     file.write_text("InfiniBand\n")
 
 
-def another_driver(node: RdmaNode, rail: int) -> None:
-    link = nic(node, rail) / "driver"
-    link.unlink()
-    link.symlink_to("../../../bus/pci/drivers/other")
-
-
 def answer(**answers: tuple[int, str]) -> Callable[[RdmaNode], None]:
     return lambda node: node.answers.update(answers)
 
@@ -66,7 +60,6 @@ def answer(**answers: tuple[int, str]) -> Callable[[RdmaNode], None]:
 FAULTS: dict[str, tuple[Callable[[RdmaNode], None], str, str]] = {
     "no RDMA device": (lambda node: without_rdma(node, 1), "rdma_device", "rail1"),
     "InfiniBand": (lambda node: infiniband(node, 1), "rdma_device", "rail1"),
-    "another driver": (lambda node: another_driver(node, 0), "rdma_device", "rail0"),
     "older firmware": (lambda node: firmware(node, 1, "40.44.1000"), "rdma_firmware", "rail1"),
     "tool missing": (lambda node: node.unable.add("ib_write_bw"), "rdma_tool", "ib_write_bw"),
     "tool fails": (answer(mlxconfig=(127, "libfoo.so: cannot open")), "rdma_tool", "mlxconfig"),

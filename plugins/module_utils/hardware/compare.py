@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from ..core.checks import FAILED, OK, Check, differs, not_applicable
+from ..core.checks import FAILED, OK, Check, compare, differs, not_applicable
 from ..core.text import some
 from .inventory import (
     BLUEFIELD,
@@ -61,11 +61,6 @@ class ModelRail:
         speed: Optional[float] = self.entry.get("speed_gbps")
         return speed
 
-    @property
-    def position(self) -> str:
-        """`rail3 at 0000:5d:00.0`, for messages."""
-        return f"{self.name} at {self.pci}" if self.pci else self.name
-
 
 class Modelled:
     """A machine and the rails of the model."""
@@ -85,22 +80,16 @@ class Modelled:
     def _port(self, entry: Mapping[str, Any]) -> Optional[RdmaDevice]:
         if entry.get("pci"):
             return self.machine.at(str(entry["pci"]))
-        name = str(entry["interface"])
-        return next((port for port in self.machine.netdevs if port.netdev == name), None)
+        found = (port for port in self.machine.ports if port.pci)
+        return next((port for port in found if port.netdev == entry["interface"]), None)
 
     def first_of(self, rail: ModelRail) -> Optional[ModelRail]:
         """Return the rail whose RDMA device this one shares: a plane of the same rail and card."""
         port = self.machine.first_of(rail.port) if rail.port else None
-        return next(
-            (
-                each
-                for each in self.rails
-                if each.port is not None
-                and each.port == port
-                and each.entry.get("rail") == rail.entry.get("rail") is not None
-            ),
-            None,
-        )
+        for each in self.rails if port else ():
+            if each.port == port and each.entry.get("rail") == rail.entry.get("rail") is not None:
+                return each
+        return None
 
     def spare(self) -> str:
         """Return the NICs next to a GPU that belong to no rail of the model, as text."""
@@ -108,10 +97,6 @@ class Modelled:
         found = [port for port in self.machine.of_kind(RAIL) if port.pci not in taken]
         names = some([f"{port.pci} ({port.netdev or port.name or 'no driver'})" for port in found])
         return f"NICs next to a GPU without a rail in the model: {names}"
-
-    def on_card(self, pci: str) -> list[ModelRail]:
-        """Return the rails of the model that share a card and therefore its PCIe link."""
-        return [rail for rail in self.rails if card_of(rail.pci) == card_of(pci)]
 
 
 def is_nic(port: Optional[RdmaDevice]) -> bool:
@@ -191,21 +176,24 @@ def compare_with_model(
     up by its interface. The promises of a physical RoCE NIC are not checked on other interfaces.
     """
     model = Modelled(machine, rails, gpus)
-    found: list[Optional[Check]] = []
+    found: list[Check] = []
     for rail in model.rails:
         found.append(nic(model, rail))
-        if found[-1] is not None and found[-1].status == FAILED:
+        if found[-1].status == FAILED:
             continue
         found.append(rdma(model, rail))
         port = rail.port
         if port is not None and is_nic(port):
-            found += [
-                _pcie(model, rail, port),
-                _speed(rail, port, check_mode=check_mode),
-                _gpu(model, rail, port),
-                _numa(rail, port),
-            ]
-    return [check for check in found if check is not None]
+            found.append(_pcie(model, rail, port))
+            if rail.speed is not None:
+                found.append(_speed(rail, rail.speed, port, check_mode))
+            if rail.entry.get("gpu") is not None:
+                found.append(_gpu(model, rail, int(rail.entry["gpu"]), port))
+            numa = rail.entry.get("numa")
+            if numa is not None and port.numa is not None:
+                reason = "correct gpus.numa in the model, or the order of rails.pci"
+                found.append(compare(NUMA, numa, port.numa, subject=rail.name, reason=reason))
+    return found
 
 
 def _pcie(model: Modelled, rail: ModelRail, port: RdmaDevice) -> Check:
@@ -220,7 +208,8 @@ def _pcie(model: Modelled, rail: ModelRail, port: RdmaDevice) -> Check:
     if link.speed_gts is None or link.width is None:
         reason = f"the kernel does not report the link; check lspci -vv -s {port.pci}"
         return Check(PCIE, wanted, found, FAILED, rail.name, reason)
-    needed = sum(each.speed or 0 for each in model.on_card(rail.pci))
+    on_card = [each for each in model.rails if card_of(each.pci) == card_of(rail.pci)]
+    needed = sum(each.speed or 0 for each in on_card)
     carries = capacity_gbps(link.speed_gts, link.width)
     reason = f"it carries {carries:.0f} Gb/s, and the rails on it need {needed:g} Gb/s; "
     if link.width < (could.width or 0) or link.speed_gts < (could.speed_gts or 0):
@@ -230,40 +219,30 @@ def _pcie(model: Modelled, rail: ModelRail, port: RdmaDevice) -> Check:
     elif carries < needed:
         wanted = f"{needed:g} Gb/s"
         reason += "move the NIC to a better slot, or correct rails.speed_gbps in the model"
-    else:
-        return Check(PCIE, wanted, found, OK, rail.name)
-    return Check(PCIE, wanted, found, FAILED, rail.name, reason)
+    return compare(PCIE, wanted, found, subject=rail.name, reason=reason)
 
 
-def _speed(rail: ModelRail, port: RdmaDevice, *, check_mode: bool) -> Optional[Check]:
+def _speed(rail: ModelRail, wanted: float, port: RdmaDevice, check_mode: bool) -> Check:
     """Check the rate of the port, which is negotiated once its interface is up."""
-    wanted, found = rail.speed, port.speed_gbps
-    if wanted is None:
-        return None
-    if found == wanted:
-        return Check(SPEED, wanted, found, OK, rail.name)
+    found, status = port.speed_gbps, FAILED
     leaf = " ".join(str(rail.entry.get(key) or "") for key in ("leaf", "leaf_port")).strip()
     advice = f"check cable, transceivers, leaf{f' ({leaf})' if leaf else ''}, ethtool {rail.name}"
-    status = FAILED
-    if found is None and not port.name:
+    reason = f"{advice}; or correct rails.speed_gbps and rails.planes in the model"
+    if found == wanted:
+        status, reason = OK, ""
+    elif found is None and not port.name:
         reason = "unknown without a driver: see rail_rdma"
     elif found is None and port.netdev and not port.up:
         status = differs(check_mode)
         reason = f"the interface {port.netdev} is down, and so is its link"
-    else:
-        reason = f"{advice}; or correct rails.speed_gbps and rails.planes in the model"
     return Check(SPEED, wanted, found, status, rail.name, reason)
 
 
-def _gpu(model: Modelled, rail: ModelRail, port: RdmaDevice) -> Optional[Check]:
+def _gpu(model: Modelled, rail: ModelRail, index: int, port: RdmaDevice) -> Check:
     """Check that the GPU below the NIC's switch is the one that the model pairs with the rail."""
-    index = rail.entry.get("gpu")
-    if index is None:
-        return None
     here = [function.pci for function in model.machine.gpus]
-    wanted = model.gpus.get(int(index))
-    if wanted is None and int(index) < len(here):
-        wanted = here[int(index)]  # The driver numbers GPUs by address.
+    # The driver numbers GPUs by address.
+    wanted = model.gpus.get(index) or (here[index] if index < len(here) else None)
     if wanted is None:
         reason = f"the model pairs the rail with it, but this machine has {len(here)} GPUs"
         return Check(GPU, f"GPU {index}", "none", FAILED, rail.name, reason)
@@ -274,14 +253,3 @@ def _gpu(model: Modelled, rail: ModelRail, port: RdmaDevice) -> Optional[Check]:
     if wanted not in model.machine.functions:
         reason = "no GPU at this address: it fell off the bus (dmesg: Xid 79), or gpus.pci is wrong"
     return Check(GPU, wanted, found, FAILED, rail.name, reason)
-
-
-def _numa(rail: ModelRail, port: RdmaDevice) -> Optional[Check]:
-    """Check the NUMA node of the NIC, to which ranks are bound."""
-    wanted = rail.entry.get("numa")
-    if wanted is None or port.numa is None:
-        return None
-    if wanted == port.numa:
-        return Check(NUMA, wanted, port.numa, OK, rail.name)
-    reason = "correct gpus.numa in the model, or the order of rails.pci"
-    return Check(NUMA, wanted, port.numa, FAILED, rail.name, reason)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import PurePath
 from types import MappingProxyType
 from typing import Optional
@@ -32,8 +33,6 @@ ETHERNET = "Ethernet"
 INFINIBAND = "InfiniBand"
 ROCE_V2 = "RoCE v2"
 MELLANOX = "15b3"
-MLX5_CORE = "mlx5_core"
-"""Driver of a ConnectX."""
 NVIDIA = "10de"
 
 
@@ -88,7 +87,7 @@ class Gid:
 
     index: int
     address: str
-    """In IPv6 notation; an IPv4 address is `::ffff:10.100.3.11`."""
+    """An IPv4 address is `::ffff:10.100.3.11`."""
     type: str
     """`RoCE v2` or `IB/RoCE v1`, the kernel's names."""
     netdev: str
@@ -145,25 +144,13 @@ class Machine:
     """The result of one survey of a machine."""
 
     ports: tuple[RdmaDevice, ...] = ()
-    """Every RDMA port and every PCI network function, ordered by PCI address; software devices
-    last.
-    """
+    """RDMA ports and PCI network functions, ordered by PCI address; software devices last."""
     functions: Mapping[str, Function] = field(default_factory=lambda: MappingProxyType({}))
     """Every PCI function by its address."""
     slots: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Name of the physical slot by the card's PCI address without its function."""
     modules: frozenset[str] = frozenset()
     """Loaded and built-in kernel modules."""
-
-    @property
-    def devices(self) -> tuple[RdmaDevice, ...]:
-        """Ports with an RDMA device."""
-        return tuple(port for port in self.ports if port.name)
-
-    @property
-    def netdevs(self) -> tuple[RdmaDevice, ...]:
-        """PCI network functions, including those without RDMA."""
-        return tuple(port for port in self.ports if port.pci)
 
     @property
     def gpus(self) -> tuple[Function, ...]:
@@ -185,20 +172,16 @@ class Machine:
         (Mellanox/nic-configuration-operator 632f1295): only the first function of each card has a
         device. Model and firmware tell whether they are planes.
         """
-        rails = [each for each in self.of_kind(RAIL) if each.pci and each.driver == MLX5_CORE]
-        if port.name or port not in rails or any(e.name and _further(e) for e in rails):
+        rails = {each.pci: each for each in self.of_kind(RAIL) if each.pci}
+        further = any(rail.name and not pci.endswith(".0") for pci, rail in rails.items())
+        if port.name or port.pci not in rails or further:
             return None
-        card = card_of(port.pci or "")
-        return next((rail for rail in rails if rail.name and card_of(rail.pci or "") == card), None)
+        first = rails.get(f"{card_of(port.pci)}.0")
+        return first if first and first.name else None
 
     def at(self, pci: str) -> Optional[RdmaDevice]:
         """Return the port of a PCI function."""
         return next((port for port in self.ports if port.pci == pci), None)
-
-
-def _further(port: RdmaDevice) -> bool:
-    """Return whether it is not the first function of its card."""
-    return not (port.pci or "").endswith(".0")
 
 
 # PCI
@@ -218,12 +201,7 @@ def card_of(address: str) -> str:
 
 def common(first: Sequence[str], second: Sequence[str]) -> int:
     """Return the number of bridges that two PCI paths have in common, from the root port down."""
-    count = 0
-    for left, right in zip(first, second):
-        if left != right:
-            break
-        count += 1
-    return count
+    return len([*takewhile(lambda pair: pair[0] == pair[1], zip(first, second))])
 
 
 def parse_speed(text: str) -> Optional[float]:
@@ -239,12 +217,8 @@ def parse_width(text: str) -> Optional[int]:
 
 def capacity_gbps(speed_gts: float, width: int) -> float:
     """Return the capacity of a link per direction, after line coding and before packet headers."""
-    if speed_gts <= 5:
-        code = 8 / 10
-    elif speed_gts <= 32:
-        code = 128 / 130
-    else:
-        code = 242 / 256  # 14 of 256 bytes of a FLIT are CRC and FEC
+    # 14 of 256 bytes of a FLIT are CRC and FEC.
+    code = 8 / 10 if speed_gts <= 5 else 128 / 130 if speed_gts <= 32 else 242 / 256
     return speed_gts * width * code
 
 

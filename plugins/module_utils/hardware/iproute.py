@@ -78,9 +78,8 @@ class NetworkState:
 
     links: Mapping[str, IpLink] = field(default_factory=dict)
     routes: Mapping[str, tuple[Route, ...]] = field(default_factory=dict)
-    """Routes by interface, except those that the kernel derives from addresses; routes that discard
-    packets are under NOWHERE.
-    """
+    """By interface, except those that the kernel derives from addresses; those that discard packets
+    are under NOWHERE."""
     rules: tuple[SourceRule, ...] = ()
     """Rules that select a table by IPv4 source."""
 
@@ -163,13 +162,9 @@ def parse_routes(answer: list[dict[str, Any]]) -> dict[str, tuple[Route, ...]]:
         # The metric distinguishes routes of the main table; in a rail's table the network service
         # sets it.
         metric = entry.get("metric", 0) if table == MAIN_TABLE else None
-        if kind:
-            lost = Route(table, _destination(entry["dst"]), None, metric, kind)
-            routes.setdefault(NOWHERE, []).append(lost)
-            continue
-        for hop in entry.get("nexthops", [entry]):
+        for hop in [{"dev": NOWHERE}] if kind else entry.get("nexthops", [entry]):
             if "dev" in hop:
-                route = Route(table, _destination(entry["dst"]), hop.get("gateway"), metric)
+                route = Route(table, _destination(entry["dst"]), hop.get("gateway"), metric, kind)
                 routes.setdefault(hop["dev"], []).append(route)
     return {device: tuple(sorted(found, key=str)) for device, found in routes.items()}
 

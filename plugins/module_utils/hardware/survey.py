@@ -42,14 +42,11 @@ BLUEFIELD_IDS = frozenset({"a2d2", "a2d6", "a2dc", "a2df"})
 """Network functions of BlueField, BlueField-2, -3 and -4."""
 
 SWITCH_MANAGEMENT = b"SW_MNG"
-"""Text in the vital product data, readable by root, of bridges to NVSwitches that have a NIC's
-ID.
-"""
+"""In the vital product data, readable by root, of bridges to NVSwitches that have a NIC's ID."""
 
 UNUSED_IN_A_ROW = 64
-"""Number of unused entries after which reading the GID table stops: a new address takes the first
-free entry, and reading a thousand entries takes many seconds on an emulated CPU.
-"""
+"""Unused GID entries after which reading stops: a new address takes the first free entry, and
+reading a thousand takes many seconds on an emulated CPU."""
 
 # Interfaces of the switch inside a NIC for a virtual function, a sub-function or the host.
 _REPRESENTOR = re.compile(r"(c\d+)?pf\d+(vf\d+|sf\d+|hpf)?")
@@ -63,39 +60,31 @@ class SurveyError(Exception):
 
 @dataclass(frozen=True)
 class Interface:
-    """An entry of /sys/class/net that has a device."""
+    """An entry of /sys/class/net that has a device, physical or virtio."""
 
     name: str
-    path: Path
-    """Path of its device, with links resolved."""
+    pci: Optional[str]
     port: int
     """Number of its port on the device, starting at 1."""
     speed_gbps: Optional[float]
     up: bool
-    representor: bool
-
-    @property
-    def pci(self) -> Optional[str]:
-        """The last PCI function on its path: a virtio device is one level below it."""
-        return next(reversed(pci_path(self.path)), None)
-
-    @property
-    def subfunction(self) -> bool:
-        """Whether its path contains a sub-function of a NIC (`mlx5_core.sf.4`)."""
-        return any(_SUBFUNCTION.fullmatch(part) for part in self.path.parts)
+    virtual: bool
+    """Whether it is a representor, or belongs to a sub-function (`mlx5_core.sf.4`)."""
 
 
 def interfaces(root: Path) -> list[Interface]:
-    """Return the network interfaces that have a device, both physical and virtio."""
     entries = [root / "class/net" / name for name in tree.names(root / "class/net")]
     return [
         Interface(
             name=entry.name,
-            path=(entry / "device").resolve(),
+            pci=pci_address(entry),
             port=(tree.number(entry / "dev_port") or 0) + 1,
             speed_gbps=interface_speed(entry),
             up=bool((tree.number(entry / "flags") or 0) & 1),
-            representor=bool(_REPRESENTOR.fullmatch(tree.text(entry / "phys_port_name"))),
+            virtual=bool(
+                _REPRESENTOR.fullmatch(tree.text(entry / "phys_port_name"))
+                or any(map(_SUBFUNCTION.fullmatch, (entry / "device").resolve().parts))
+            ),
         )
         for entry in entries
         if (entry / "device").exists()
@@ -107,8 +96,7 @@ def pci_address(interface: Path) -> Optional[str]:
 
     A virtio device is one level below its PCI function, so its name is not the address.
     """
-    device = interface / "device"
-    steps = pci_path(device.resolve()) if device.exists() else ()
+    steps = pci_path((interface / "device").resolve())
     return steps[-1] if steps else None
 
 
@@ -118,19 +106,11 @@ def interface_speed(entry: Path) -> Optional[float]:
     return megabits / 1000 if megabits and megabits > 0 else None
 
 
-@dataclass(frozen=True)
-class SysfsPort:
-    """A port in /sys/class/infiniband; `found` does not have the properties of its PCI function
-    yet.
+def rdma_ports(root: Path) -> Iterator[tuple[Optional[Path], RdmaDevice]]:
+    """Yield the ports of all RDMA devices, without the properties of their PCI functions.
+
+    Each with the resolved path of its device; None if it exists only in software.
     """
-
-    path: Optional[Path]
-    """Path of the device, with links resolved; None if it exists only in software."""
-    found: RdmaDevice
-
-
-def rdma_ports(root: Path) -> Iterator[SysfsPort]:
-    """Yield the ports of all RDMA devices, by device."""
     directory = root / "class/infiniband"
     for name in tree.names(directory):
         device = directory / name
@@ -140,22 +120,24 @@ def rdma_ports(root: Path) -> Iterator[SysfsPort]:
             state = tree.text(port / "state").partition(": ")[2]
             rate = _RATE.match(tree.text(port / "rate"))
             gids = tuple(_gids(port))
-            found = RdmaDevice(
-                kind=SOFTWARE,
-                name=name,
-                port=int(number),
-                # A software device names its interface; the GID of a VLAN comes after the
-                # interface's own.
-                netdev=tree.text(device / "parent") or next((gid.netdev for gid in gids), ""),
-                port_state=state,
-                link_layer=tree.text(port / "link_layer"),
-                # Without a link the rate is nominal.
-                speed_gbps=float(rate.group(1)) if rate and state == ACTIVE else None,
-                gids=gids,
-                firmware=tree.text(device / "fw_ver"),
-                board_id=tree.text(device / "board_id"),
+            yield (
+                path,
+                RdmaDevice(
+                    kind=SOFTWARE,
+                    name=name,
+                    port=int(number),
+                    # A software device names its interface; the GID of a VLAN comes after the
+                    # interface's own.
+                    netdev=tree.text(device / "parent") or next((gid.netdev for gid in gids), ""),
+                    port_state=state,
+                    link_layer=tree.text(port / "link_layer"),
+                    # Without a link the rate is nominal.
+                    speed_gbps=float(rate.group(1)) if rate and state == ACTIVE else None,
+                    gids=gids,
+                    firmware=tree.text(device / "fw_ver"),
+                    board_id=tree.text(device / "board_id"),
+                ),
             )
-            yield SysfsPort(path, found)
 
 
 def _gids(port: Path) -> Iterator[Gid]:
@@ -179,10 +161,8 @@ def parse_gid(text: str) -> Optional[str]:
         address = ipaddress.IPv6Address(text)
     except ValueError:
         return None
-    if int(address) == 0:
-        return None
     mapped = address.ipv4_mapped
-    return f"::ffff:{mapped}" if mapped else str(address)
+    return (f"::ffff:{mapped}" if mapped else str(address)) if int(address) else None
 
 
 def survey(root: Path = SYS) -> Machine:
@@ -272,7 +252,7 @@ class _Survey:
                 for port in self._of_function(function)
             ]
         )
-        found += [self._software(each.found) for each in self.rdma if each.path is None]
+        found += [self._software(port) for path, port in self.rdma if path is None]
         slots = self.root / "bus/pci/slots"
         addresses = {name: tree.text(slots / name / "address") for name in tree.names(slots)}
         return Machine(
@@ -283,9 +263,7 @@ class _Survey:
         )
 
     def _of_function(self, function: Function) -> list[RdmaDevice]:
-        """Return the function's RDMA ports with their interfaces; without RDMA, only its
-        interfaces.
-        """
+        """Return the function's RDMA ports with their interfaces, or only its interfaces."""
         path = self.paths[function.pci]
         gpus = gpus_near(function, self.functions.values()) if not function.physfn else ()
         fields: dict[str, Any] = {
@@ -301,13 +279,10 @@ class _Survey:
             "sriov_numvfs": tree.number(path / "sriov_numvfs") or 0,
             "physfn": function.physfn,
         }
-        candidates = [interface for interface in self.interfaces if interface.pci == function.pci]
         candidates = [
-            candidate
-            for candidate in candidates
-            if not candidate.representor and not candidate.subfunction
+            each for each in self.interfaces if each.pci == function.pci and not each.virtual
         ]
-        own = [each.found for each in self.rdma if each.path == path]
+        own = [port for where, port in self.rdma if where == path]
         if own:
             return [
                 _with_interface(replace(port, **fields, netdev=""), _interface_of(port, candidates))
@@ -317,7 +292,7 @@ class _Survey:
         return bare or [RdmaDevice(**fields)]
 
     def _kind(self, function: Function, path: Path, gpus: Sequence[str]) -> str:
-        """Return the kind, derived from the device's properties and position, never from a name."""
+        """Return the kind, from the device's properties and position, never from a name."""
         if function.physfn:
             return VIRTUAL
         if function.vendor == MELLANOX:
@@ -328,7 +303,7 @@ class _Survey:
             with suppress(OSError):
                 if SWITCH_MANAGEMENT in (path / "vpd").read_bytes():
                     return NVSWITCH_BRIDGE
-        layers = {port.found.link_layer for port in self.rdma if port.path == path}
+        layers = {port.link_layer for where, port in self.rdma if where == path}
         ethernet = function.class_code.startswith("0200") and INFINIBAND not in layers
         return RAIL if ethernet and gpus else OTHER
 

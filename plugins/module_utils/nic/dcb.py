@@ -2,9 +2,8 @@
 """Data Center Bridging of an interface: trust, PFC, DSCP to priority, traffic classes, ETS.
 
 iproute2's `dcb` reads and sets it through the kernel's interface, which in-tree drivers and
-DOCA-OFED share. Its batch mode is not usable for several rails: it leaves acknowledgements unread,
-so that every second request fails and the next one receives the reply of another interface (seen
-with 6.1).
+DOCA-OFED share. Its batch mode leaves acknowledgements unread, so that a request receives the reply
+of another interface (seen with 6.1).
 """
 
 from __future__ import annotations
@@ -14,16 +13,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Optional, Union
 
+from ..core.checks import FAILED, NOT_APPLICABLE
 from ..core.commands import CommandError, Runner
 from ..qos import HostSettings
-from .setting import NicSetting, RailNic, Reading
+from .setting import NicSetting, RailNic, Reading, remembered
 
 PROGRAM = "dcb"
 MISSING = f"{PROGRAM} is not installed: install iproute2 (Debian, Ubuntu) or iproute (EL)"
 HOST = "host"
-"""DCBX mode in which this host sets the values and firmware does not negotiate them with the
-switch.
-"""
+"""The DCBX mode in which this host decides, not firmware with the switch."""
 FIRMWARE_CONTROLLED = "firmware"
 DSCP = "dscp"
 PCP = "pcp"
@@ -56,13 +54,6 @@ class DcbState:
     percent: tuple[int, ...]
 
     @property
-    def shares(self) -> list[int]:
-        """Shares of ETS classes in percent; 0 for other classes, for which drivers report arbitrary
-        numbers.
-        """
-        return [share if tsa == ETS else 0 for tsa, share in zip(self.tsa, self.percent)]
-
-    @property
     def pairs(self) -> set[tuple[int, int]]:
         return {(dscp, priority) for dscp, given in self.dscp.items() for priority in given}
 
@@ -70,8 +61,7 @@ class DcbState:
 class Dcb:
     """The command `dcb`. Methods that change settings raise CommandError.
 
-    States and read errors are cached until `forget`, so that a hanging `dcb` costs its time limit
-    only once.
+    States and read errors are cached until `forget`.
     """
 
     def __init__(self, run: Runner) -> None:
@@ -80,18 +70,9 @@ class Dcb:
 
     def read(self, interface: str) -> DcbState:
         """Return the state of an interface. Raises UnsupportedError or CommandError."""
-        if interface not in self._known:
-            try:
-                self._known[interface] = self._ask(interface)
-            except CommandError as error:
-                self._known[interface] = error
-        known = self._known[interface]
-        if isinstance(known, CommandError):
-            raise known
-        return known
+        return remembered(self._known, interface, lambda: self._ask(interface))
 
     def forget(self, interface: str) -> None:
-        """Discard the cached state of an interface."""
         self._known.pop(interface, None)
 
     def _ask(self, interface: str) -> DcbState:
@@ -114,14 +95,6 @@ class Dcb:
             percent=tuple(int(share) for share in ets["tc_bw"]),
         )
 
-    def buffer(self, interface: str, priority: int) -> Optional[tuple[int, int]]:
-        """Return number and size in bytes of a priority's receive buffer; None if not reported."""
-        answer = self._show("buffer", interface)
-        if answer is None:
-            return None
-        number = answer["prio_buffer"][priority]
-        return number, answer["buffer_size"][number]
-
     def _promised(self, interface: str, name: str, *more: str) -> dict[str, Any]:
         answer = self._show(name, interface, *more)
         if answer is None:
@@ -141,9 +114,7 @@ class Dcb:
         return answer
 
     def put_dcbx(self, interface: str, _state: DcbState) -> None:
-        """Set the DCBX mode to host. `dcb` cannot restore every former mode, but the host mode is
-        harmless.
-        """
+        """Set the DCBX mode to host, as `dcb` cannot restore every former mode."""
         self._set("dcbx", interface, "host", "ieee")
 
     def put_dscp(self, interface: str, state: DcbState) -> None:
@@ -164,8 +135,10 @@ class Dcb:
 
     def put_ets(self, interface: str, state: DcbState) -> None:
         """Set mapping and shares together: the kernel validates them as one object."""
-        shares = ("tc-tsa", *_numbered(state.tsa), "tc-bw", *_numbered(state.shares))
-        self._set("ets", interface, *shares, "prio-tc", *_numbered(state.priority_to_tc))
+        # For classes without ETS, drivers report arbitrary numbers.
+        shares = [share if tsa == ETS else 0 for tsa, share in zip(state.tsa, state.percent)]
+        words = ("tc-tsa", *_numbered(state.tsa), "tc-bw", *_numbered(shares))
+        self._set("ets", interface, *words, "prio-tc", *_numbered(state.priority_to_tc))
 
     def _set(self, name: str, interface: str, *arguments: str) -> None:
         self.forget(interface)
@@ -205,7 +178,6 @@ def qos_settings(contract: HostSettings, dcb: Optional[Dcb], rail: RailNic) -> l
     """Return the settings of a rail with an RDMA device; `dcb` is None if it is not installed."""
     if rail.device is None:
         return []
-    target = target_state(contract)
     # Classes to which a priority is mapped; the others never send.
     used = sorted(set(contract.priority_to_tc))
 
@@ -215,20 +187,16 @@ def qos_settings(contract: HostSettings, dcb: Optional[Dcb], rail: RailNic) -> l
             for tc in used
         )
 
-    def mapping(state: DcbState) -> str:
-        return " ".join(_numbered(state.priority_to_tc))
-
     aspects: dict[str, tuple[View, Put]] = {
         "dcbx": (lambda state: state.dcbx, Dcb.put_dcbx),
         "trust": (lambda state: state.trust, Dcb.put_dscp),
         "dscp_to_priority": (lambda state: ranges(state.dscp), Dcb.put_dscp),
-        "priority_to_tc": (mapping, Dcb.put_ets),
+        "priority_to_tc": (lambda state: " ".join(_numbered(state.priority_to_tc)), Dcb.put_ets),
         "ets": (shares, Dcb.put_ets),
         "pfc": (lambda state: sorted(state.pfc), Dcb.put_pfc),
     }
     return [
-        DcbSetting(name, view, put, rail.interface, dcb, target)
-        for name, (view, put) in aspects.items()
+        DcbSetting(name, view, put, rail, dcb, contract) for name, (view, put) in aspects.items()
     ]
 
 
@@ -242,32 +210,27 @@ class DcbSetting(NicSetting):
         name: str,
         view: View,
         put: Put,
-        interface: str,
+        rail: RailNic,
         dcb: Optional[Dcb],
-        target: DcbState,
+        contract: HostSettings,
     ) -> None:
-        self.name = name
-        self.wanted = view(target)
-        self._view = view
-        self._put = put
-        self._interface = interface
-        self._dcb = dcb
-        self._target = target
+        self._target = target_state(contract)
+        self.name, self.wanted = name, view(self._target)
+        self._view, self._put = view, put
+        self._interface, self._dcb = rail.interface, dcb
         self._before: Optional[DcbState] = None
         """State at the first reading, which `restore` sets again."""
 
     def read(self) -> Reading:
         if self._dcb is None:
-            return Reading.unsupported(MISSING)
+            return Reading(None, MISSING, FAILED)
         try:
             state = self._dcb.read(self._interface)
         except UnsupportedError as error:
-            return Reading.unsupported(str(error))
+            return Reading(None, str(error), FAILED)
         self._before = self._before or state
         found = self._view(state)
-        if found is None:
-            return Reading.fulfilled_otherwise(self.otherwise)
-        return Reading(found)
+        return Reading(None, self.otherwise, NOT_APPLICABLE) if found is None else Reading(found)
 
     def set(self, value: Any) -> None:
         state = self._target if value == self.wanted else self._before
@@ -285,7 +248,7 @@ def ranges(entries: Mapping[int, Collection[int]]) -> str:
     runs: list[tuple[int, int, str]] = []
     for dscp in sorted(entries):
         priorities = "+".join(str(priority) for priority in sorted(entries[dscp]))
-        if runs and runs[-1][1] == dscp - 1 and runs[-1][2] == priorities:
+        if runs and runs[-1][1:] == (dscp - 1, priorities):
             runs[-1] = (runs[-1][0], dscp, priorities)
         else:
             runs.append((dscp, dscp, priorities))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Optional
+from typing import Any, Optional, TypeVar
 
 from ..core.checks import FAILED, REBOOT, Check, not_applicable
 from ..core.commands import find_program
@@ -27,24 +27,17 @@ from ..hardware.compare import compare_with_model
 from ..hardware.inventory import card_of
 from ..hardware.survey import interface_speed
 from ..qos import SPECTRUM_X, HostSettings
-from . import dcb
-from .mlx5.vendor import MLX5
+from . import dcb, health
+from .health import PortCounters, PortReading
+from .mlx5 import vendor as mlx5
 from .port_settings import Ethtool, LinkPause, MaxReadRequest, RingSizes
 from .rdma_cm import rdma_cm_settings
 from .setting import FIRMWARE, NicSetting, Provider, RailNic, number, shown
 from .sriov import sriov_settings
-from .vendor import (
-    HEALTH,
-    NO_COUNTERS,
-    HealthRequest,
-    NicOptions,
-    PortCounters,
-    Vendor,
-    without_vendor,
-)
+from .vendor import NicOptions, Unsupported
 
-VENDORS: dict[str, Vendor] = {vendor.driver: vendor for vendor in (MLX5,)}
-"""The packages of vendors, by kernel driver."""
+VENDORS: dict[str, Callable[[NicOptions], Provider]] = {mlx5.DRIVER: mlx5.provider}
+"""The providers of vendors' packages, by kernel driver."""
 
 WHOLE = "rail_settings"
 """The only check of a rail without settings: its NIC is not a RoCE NIC."""
@@ -55,6 +48,7 @@ OPTIONS = ("qos", "nic", "firmware", "firmware_parameters", "remove_vfs_in_use")
 QUICK_S = 10.0
 """Time limit of one call of `dcb`, which answers immediately or never."""
 MAX_READ_REQUEST_BYTES = 4096
+_T = TypeVar("_T")
 
 
 class RailSettings:
@@ -69,9 +63,7 @@ class RailSettings:
             setting.look()
 
     def fault(self, setting: NicSetting) -> str:
-        """The reason why it was not written or did not persist: faults of other settings in its
-        unit.
-        """
+        """Why it was not written or did not persist: faults of others in its unit."""
         names = [
             other.name
             for other in self.settings
@@ -117,15 +109,14 @@ class RailSettings:
             states = failed[reason]
             name, state = next(iter(states.items()))
             if len(states) > 1:
-                both = {key: {n: s[key] for n, s in states.items()} for key in _BOTH}
-                state = {**state, **both}
+                for key in ("wanted", "found"):
+                    state = {**state, key: {each: of[key] for each, of in states.items()}}
             checks.append(self._check(name, state))
         return checks
 
     def _check(self, name: str, state: Mapping[str, Any]) -> Check:
-        wanted, found = (state[key] for key in _BOTH)
-        status, reason = state["status"], state["reason"]
-        return Check(f"rail_{name}", wanted, found, status, self.rail.name, reason)
+        wanted, found, status = (state[key] for key in ("wanted", "found", "status"))
+        return Check(f"rail_{name}", wanted, found, status, self.rail.name, state["reason"])
 
     def _no_roce(self) -> Check:
         name, driver = self.rail.name, self.rail.driver or "none"
@@ -143,9 +134,7 @@ class RailSettings:
         return [diff(f"{self.rail.name} (settings)", before, after)] if differing else []
 
     def resets(self, check_mode: bool) -> list[Reason]:
-        """Return the settings that wait for a reset; in check mode, also those that would after a
-        run.
-        """
+        """Return what waits for a reset; in check mode, also what would after a run."""
         name = self.rail.name
         return [
             Reason(
@@ -155,13 +144,10 @@ class RailSettings:
                 reason=f"{name}: the new value of {setting.name} takes effect at a firmware reset",
             )
             for setting in self.settings
-            if setting.persistence == FIRMWARE
+            if setting.unit == FIRMWARE
             and (setting.waits or (check_mode and setting in self.to_write))
             and setting.reading.found != setting.wanted
         ]
-
-
-_BOTH = ("wanted", "found")
 
 
 class Nics:
@@ -203,10 +189,10 @@ class Nics:
         """
         self._machine = self._survey()
         rails = [self._rail(*entry) for entry in interfaces.items()]
-        lanes = self._lanes(rails)
-        self.read(
-            rails, providers(self.given, self.node, self.ethtool, self.which, reached_by, lanes)
+        sources = providers(
+            self.given, self.node, self.ethtool, self.which, reached_by, self._lanes(rails)
         )
+        self.read(rails, sources)
         for rail in rails if "health" in self.given else ():
             if rail.physical and rail.name not in self._first:
                 self._first[rail.name] = self._counters(rail)
@@ -218,9 +204,7 @@ class Nics:
         }
 
     def steps(self) -> list[Step]:
-        """Return one step per rail. If a rail is read again before its step, the later reading
-        applies.
-        """
+        """Return one step per rail, for its latest reading."""
         return [
             Step(
                 "rails",
@@ -230,8 +214,8 @@ class Nics:
                 essential=True,
                 shown=rail.diff(),
                 silent=not rail.diff(),
-                holds=partial(self._holds, name),
-                undo=partial(self._undo, name),
+                holds=partial(self._with_group, name, Group.holds, True),
+                undo=partial(self._with_group, name, Group.undo, ""),
             )
             for name, rail in self._rails.items()
         ]
@@ -248,17 +232,9 @@ class Nics:
         if rail.group:
             self.written.append(name)
 
-    def _holds(self, name: str) -> bool:
-        group = self._group(name)
-        return group is None or group.holds()
-
-    def _undo(self, name: str) -> str:
-        group = self._group(name)
-        return group.undo() if group else ""
-
-    def _group(self, name: str) -> Optional[Group]:
+    def _with_group(self, name: str, do: Callable[[Group], _T], otherwise: _T) -> _T:
         rail = self._rails.get(name)
-        return rail.group if rail else None
+        return do(rail.group) if rail and rail.group else otherwise
 
     def _lanes(self, rails: Sequence[RailNic]) -> dict[str, tuple[int, int]]:
         """By rail: its planes in the model, and the number of rails on its card."""
@@ -304,40 +280,31 @@ class Nics:
 
         `quiet`: this run changed nothing, so the first reading of the machine is still valid.
         """
-        machine = self._machine if quiet else self._survey()
+        machine, rails = self._machine if quiet else self._survey(), self._rails
         hardware = compare_with_model(machine, self._model, self._gpus, check_mode=check_mode)
         return [
             *hardware,
-            *(self._health(self._rails[name].rail, quiet) for name in self._rails_with_counters),
+            *(self._health(rails[name].rail, quiet) for name in rails if name in self._first),
             *self.checks(check_mode=check_mode),
             *(Check(WHOLE, PROMISE, None, REBOOT, name, why) for name, why in later.items()),
         ]
 
-    @property
-    def _rails_with_counters(self) -> list[str]:
-        return [name for name in self._rails if name in self._first]
-
     def _health(self, rail: RailNic, quiet: bool) -> Check:
-        vendor = VENDORS.get(rail.driver)
-        if vendor is None:
-            return not_applicable(HEALTH, self.given["health"], NO_COUNTERS, subject=rail.name)
-        request = HealthRequest(
-            before=self._first[rail.name],
-            now=self._counters(rail),
-            speed_gbps=interface_speed(self.node.root / "sys/class/net" / rail.interface),
-            limits=self.given["health"],
+        root = self.node.root
+        return health.check(
+            rail.name,
+            self._first[rail.name],
+            self._counters(rail),
+            interface_speed(root / "sys/class/net" / rail.interface),
+            PortReading.of(rail.pci or "-", root / "sys", self.node.run, self.which),
+            self.given["health"],
             quiet=quiet,
-            lossless=tuple(HostSettings.of(self.given["qos"]).pfc_priorities),
-            node=self.node,
-            which=self.which,
+            lossless=HostSettings.of(self.given["qos"]).pfc_priorities,
         )
-        return vendor.health(rail, request)
 
     def _counters(self, rail: RailNic) -> PortCounters:
-        vendor = VENDORS.get(rail.driver)
-        if vendor is not None:
-            with contextlib.suppress(OSError):
-                return PortCounters(vendor.counters(self.ethtool.statistics(rail.interface)))
+        with contextlib.suppress(OSError):
+            return PortCounters(health.of_port(self.ethtool.statistics(rail.interface)))
         return PortCounters({})
 
     @property
@@ -352,10 +319,7 @@ class Nics:
         return [
             name
             for name, rail in self._rails.items()
-            if any(
-                setting.reading.refused and setting.persistence == FIRMWARE
-                for setting in rail.settings
-            )
+            if any(each.reading.refused and each.unit == FIRMWARE for each in rail.settings)
         ]
 
     @property
@@ -422,11 +386,14 @@ def providers(
 
 
 def _vendor_settings(options: NicOptions) -> Provider:
-    by_driver = {driver: vendor.provider(options) for driver, vendor in VENDORS.items()}
-    other = partial(without_vendor, options, " or ".join(VENDORS))
+    by_driver = {driver: provider(options) for driver, provider in VENDORS.items()}
 
     def settings(rail: RailNic) -> Sequence[NicSetting]:
-        return by_driver.get(rail.driver, other)(rail)
+        if rail.driver in by_driver:
+            return by_driver[rail.driver](rail)
+        if rail.device is None or rail.shared:
+            return []
+        return [Unsupported(options.contract.traffic_class, rail, " or ".join(VENDORS))]
 
     return settings
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..core.checks import FAILED, NOT_APPLICABLE
 from .setting import SOFTWARE_REASON, NicSetting, RailNic, Reading
 
 # Driver, counters, ring sizes and link pause are read by the system call of `ethtool`. The call is
@@ -47,10 +48,10 @@ class Ethtool:
         # Older drivers have a blank after tx_pause_storm_warning_events.
         return dict(zip(map(str.strip, texts), struct.unpack_from(f"{count}Q", values, 8)))
 
-    def rings(self, interface: str) -> tuple[dict[str, int], dict[str, int]]:
-        """Return the current and the maximum entries of the rings `rx` and `tx`."""
+    def rings(self, interface: str) -> dict[str, int]:
+        """Return the current entries of the rings `rx` and `tx`."""
         found = self._rings(interface)
-        return {"rx": found[5], "tx": found[8]}, {"rx": found[1], "tx": found[4]}
+        return {"rx": found[5], "tx": found[8]}
 
     def set_rings(self, interface: str, wanted: Mapping[str, int]) -> None:
         # Rings that are not in `wanted`, and mini and jumbo rings, are not changed.
@@ -99,7 +100,7 @@ class LinkPause(NicSetting):
         except OSError as error:
             if error.errno != errno.EOPNOTSUPP:
                 raise
-            return Reading.fulfilled_otherwise("its driver has no link pause")
+            return Reading(None, "its driver has no link pause", NOT_APPLICABLE)
         on = [name for name, value in (("rx", rx), ("tx", tx)) if value]
         return Reading(" ".join(on) or "off")
 
@@ -119,15 +120,7 @@ class RingSizes(NicSetting):
         self._ethtool = ethtool
 
     def read(self) -> Reading:
-        try:
-            now, most = self._ethtool.rings(self._interface)
-        except OSError as error:
-            if error.errno != errno.EOPNOTSUPP:
-                raise
-            return Reading.unsupported("its driver has no ring sizes")
-        for name, value in self.wanted.items():
-            if value > most[name]:
-                return Reading.unsupported(f"its {name} ring has {most[name]} entries at most")
+        now = self._ethtool.rings(self._interface)
         return Reading({name: now[name] for name in self.wanted})
 
     def set(self, value: Any) -> None:
@@ -143,13 +136,6 @@ _PCI_EXPRESS = 0x10
 _DEVICE_CONTROL = 8
 """Offset in the PCI Express capability."""
 _SHIFT, _MASK = 12, 0x7000
-_HEADER_BYTES = 64
-
-
-class NoPcieError(Exception):
-    """The function has no PCI Express capability, or only the header of its configuration space is
-    readable.
-    """
 
 
 class MaxReadRequest(NicSetting):
@@ -168,13 +154,13 @@ class MaxReadRequest(NicSetting):
 
     def read(self) -> Reading:
         if not self._real:
-            return Reading.unsupported(SOFTWARE_REASON)
+            return Reading(None, SOFTWARE_REASON, FAILED)
         if self.wanted not in SIZES:
-            return Reading.unsupported(f"roce_rails_nic: {self.wanted} is not one of {SIZES}")
-        try:
-            return Reading(max_read_request(self._config))
-        except NoPcieError as error:
-            return Reading.unsupported(str(error))
+            reason = f"roce_rails_nic: {self.wanted} is not one of {SIZES}"
+            return Reading(None, reason, FAILED)
+        with self._config.open("rb") as stream:
+            _offset, control = _device_control(stream.read(256))
+        return Reading(128 << ((control & _MASK) >> _SHIFT))
 
     def set(self, value: Any) -> None:
         """Change only these three bits."""
@@ -187,17 +173,8 @@ class MaxReadRequest(NicSetting):
             os.close(file)
 
 
-def max_read_request(config: Path) -> int:
-    """Return the size in bytes. Raises NoPcieError or OSError."""
-    with config.open("rb") as stream:
-        _offset, control = _device_control(stream.read(256))
-    return 128 << ((control & _MASK) >> _SHIFT)
-
-
 def _device_control(config: bytes) -> tuple[int, int]:
-    """Return offset and value of the Device Control register."""
-    if len(config) <= _HEADER_BYTES:
-        raise NoPcieError("only the header of its configuration space can be read")
+    """Return offset and value of the Device Control register. Raises OSError."""
     pointer, seen = config[_FIRST_CAPABILITY] & ~3, set[int]()
     while pointer and pointer not in seen and pointer + _DEVICE_CONTROL + 2 <= len(config):
         seen.add(pointer)
@@ -206,4 +183,4 @@ def _device_control(config: bytes) -> tuple[int, int]:
             (control,) = struct.unpack_from("<H", config, offset)
             return offset, control
         pointer = config[pointer + 1] & ~3
-    raise NoPcieError("not a PCI Express function")
+    raise OSError("no PCI Express capability can be read")

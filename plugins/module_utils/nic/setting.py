@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any, Optional, TypeVar, Union
 
 from ..core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, REBOOT
+from ..core.commands import CommandError
 from ..core.part import FAULTS, PlanError, fault_text
 from ..hardware import RdmaDevice
 from ..hardware.inventory import SOFTWARE
@@ -21,6 +22,8 @@ FIRMWARE = "firmware"
 
 SOFTWARE_REASON = "Soft-RoCE has no such setting"
 RESET = "the device has stored it and applies it at its next reset: reboot the host"
+_Key = TypeVar("_Key")
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True)
@@ -36,15 +39,11 @@ class RailNic:
     pci: Optional[str] = None
     device: Optional[RdmaDevice] = None
     shared: bool = False
-    """Its RDMA device belongs to the first function of its card, which has the settings for
-    both.
-    """
+    """Its RDMA device is that of its card's first function, which has the settings for both."""
 
     @property
     def physical(self) -> bool:
-        """Whether this is a RoCE NIC rather than Soft-RoCE, so that every setting must be
-        possible.
-        """
+        """Whether this is a RoCE NIC, on which every setting must be possible, not Soft-RoCE."""
         return self.device is not None and self.device.kind != SOFTWARE
 
 
@@ -53,39 +52,16 @@ class Reading:
     """The state of one setting. Values are JSON, and equal if and only if they mean the same."""
 
     found: Any
-    supported: bool = True
     reason: str = ""
-    """Why it is not supported; for a setting in effect, an observation."""
+    """Why it has a `status`; for a setting in effect, an observation."""
+    status: str = ""
+    """Status of a setting that cannot be read. FAILED: unsupported, which is a fault only on a RoCE
+    NIC. NOT_APPLICABLE: something else fulfils the promise. PENDING: readable later.
+    """
     pending: Any = None
     """The value after the next reset of the device; None if that changes nothing."""
-    excused: bool = False
-    """Not supported, which is no fault even on a RoCE NIC: `reason` says what fulfils the promise
-    instead.
-    """
-    awaited: bool = False
-    """Not readable yet; `reason` names the prerequisite: in check mode a layer that installs the
-    tool, or a reset of the device that makes the setting visible."""
     refused: str = ""
     """Why nothing may be written on this rail, whatever its NIC: all of its settings fail."""
-
-    @classmethod
-    def unsupported(cls, reason: str) -> Reading:
-        """A failure on a RoCE NIC, not applicable on others."""
-        return cls(None, supported=False, reason=reason)
-
-    @classmethod
-    def fulfilled_otherwise(cls, reason: str) -> Reading:
-        """Nothing can be set here, but something else fulfils the promise."""
-        return cls(None, supported=False, reason=reason, excused=True)
-
-    @classmethod
-    def after_reset(cls, reason: str) -> Reading:
-        """Nothing can be set yet; the other settings of the rail are not affected."""
-        return cls(None, supported=False, reason=reason, excused=True, awaited=True)
-
-    @classmethod
-    def without_tool(cls, reason: str, check_mode: bool) -> Reading:
-        return cls(None, supported=False, reason=reason, excused=check_mode, awaited=check_mode)
 
     @property
     def to_come(self) -> Any:
@@ -103,8 +79,8 @@ class NicSetting(ABC):
     """Stable and lower case: `pfc`. Its check is `rail_pfc`."""
     wanted: Any
     """A JSON value, in the form that `read` returns."""
-    persistence = RUNTIME
-    """The settings of one rail with the same persistence are a unit."""
+    unit = RUNTIME
+    """RUNTIME or FIRMWARE: the settings of a rail with the same one are written all or nothing."""
     optional = False
     """Whether a fault of this setting leaves the rest of the unit in effect."""
 
@@ -123,10 +99,6 @@ class NicSetting(ABC):
 
     @abstractmethod
     def set(self, value: Any) -> None: ...
-
-    @property
-    def unit(self) -> str:
-        return self.persistence
 
     def write(self) -> None:
         self.before = self.reading
@@ -161,10 +133,13 @@ class NicSetting(ABC):
     def fault(self) -> str:
         """Why nothing in its unit may be written, or why nothing persisted."""
         reading = self.reading
-        if self.complaint or self.error or reading.refused:
-            return self.complaint or self.error or reading.refused
-        needed = self.physical and not reading.supported and not reading.excused
-        return reading.reason if needed else ""
+        unsupported = self.physical and reading.status == FAILED
+        return (
+            self.complaint
+            or self.error
+            or reading.refused
+            or (reading.reason if unsupported else "")
+        )
 
     @property
     def holds(self) -> bool:
@@ -177,7 +152,7 @@ class NicSetting(ABC):
 
     @property
     def differs(self) -> bool:
-        return self.reading.supported and not (self.error or self.holds or self.waits)
+        return not (self.reading.status or self.error or self.holds or self.waits)
 
     def state(self, check_mode: bool, rail_fault: str) -> dict[str, Any]:
         """Return the setting in the module's form; `rail_fault` is the fault of its unit."""
@@ -186,17 +161,18 @@ class NicSetting(ABC):
             "wanted": self.wanted,
             "found": self.reading.found,
             "status": status,
-            "persistence": self.persistence,
+            "persistence": self.unit,
             "reason": reason,
         }
 
     def _status(self, check_mode: bool, rail_fault: str) -> tuple[str, str]:
+        reading = self.reading
         if self.fault:
             return FAILED, self.fault
-        if not self.reading.supported:
-            return PENDING if self.reading.awaited else NOT_APPLICABLE, self.reading.reason
+        if reading.status:
+            return NOT_APPLICABLE if reading.status == FAILED else reading.status, reading.reason
         if self.holds:
-            return OK, self.reading.reason
+            return OK, reading.reason
         if self.waits:
             return REBOOT, RESET
         if rail_fault:
@@ -208,13 +184,28 @@ Provider = Callable[[RailNic], Sequence[NicSetting]]
 """Returns the settings of one rail in the order in which they are written. Raises nothing."""
 
 
+def remembered(
+    known: MutableMapping[_Key, Union[_Answer, CommandError]],
+    key: _Key,
+    ask: Callable[[], _Answer],
+) -> _Answer:
+    """Return or raise what `ask` did the first time: a program that hangs does so once."""
+    if key not in known:
+        try:
+            known[key] = ask()
+        except CommandError as error:
+            known[key] = error
+    answer = known[key]
+    if isinstance(answer, CommandError):
+        raise answer
+    return answer
+
+
 def number(name: str, value: Any) -> int:
     """Return an option's value, which templates may render as text. Raises PlanError."""
     try:
-        if isinstance(value, (bool, float)):
-            raise TypeError
-        return int(value)
-    except (TypeError, ValueError):
+        return int(str(value))
+    except ValueError:
         raise PlanError(f"{name} is {value!r}; expected a whole number, or null") from None
 
 

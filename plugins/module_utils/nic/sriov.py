@@ -60,9 +60,7 @@ def sriov_settings(
 
 
 class NoVirtualFunctions(NicSetting):
-    """`sriov_numvfs` of one rail, which must be 0. The value shown is the list of virtual
-    functions.
-    """
+    """`sriov_numvfs` of one rail, which must be 0, shown as the list of its functions."""
 
     name = "virtual_functions"
 

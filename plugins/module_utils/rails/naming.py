@@ -46,7 +46,7 @@ def interfaces_by_pci(root: Path = Path("/")) -> dict[str, list[str]]:
     """Return the interfaces of each PCI function, usually one, by its address."""
     found: dict[str, list[str]] = {}
     for entry in interfaces(root / "sys"):
-        if entry.pci and not entry.representor and not entry.subfunction:
+        if entry.pci and not entry.virtual:
             found.setdefault(entry.pci, []).append(entry.name)
     return found
 

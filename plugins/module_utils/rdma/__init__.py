@@ -17,10 +17,9 @@ from functools import cached_property
 from pathlib import Path
 
 from ..core.checks import differs
-from ..core.part import Node
+from ..core.part import Node, Plan
 from ..hardware import Machine, survey
 from ..hardware import tree as sysfs
-from ..hardware.inventory import MELLANOX
 
 THIS = Path("/")
 RELEASE = "proc/sys/kernel/osrelease"
@@ -53,22 +52,24 @@ class Hardware:
         return sysfs.text(self.root / RELEASE) or sysfs.text(node.path(RELEASE))
 
     @property
-    def nvidia_nics(self) -> bool:
-        """Whether the machine has a NIC for mlx5 drivers."""
-        return any(each.vendor == MELLANOX for each in self.machine.functions.values())
-
-    @property
     def modules(self) -> frozenset[str]:
         """Kernel modules that are loaded, or built in with parameters."""
         return frozenset(sysfs.names(self.root / "sys/module"))
 
     def missing(self, node: Node, what: str = "") -> str:
-        """Why `what` does not apply to this node, or None.
-
-        Simulated hardware has its own modprobe.
-        """
+        """Why `what` does not apply to this node; simulated hardware has its own modprobe."""
         return "" if node.container is None or self.simulated else node.not_here(what)
 
     def wrong(self, node: Node) -> str:
         """Status of a fault that a change of packages may still fix."""
         return differs(node.check_mode and self.changing)
+
+
+@dataclass(frozen=True)
+class Reads:
+    """A part that changes nothing."""
+
+    hardware: Hardware
+
+    def plan(self, node: Node) -> Plan:
+        return Plan()

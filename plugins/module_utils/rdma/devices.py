@@ -1,7 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Check RDMA devices and programs: every rail has its device and firmware, every program
-responds.
-"""
+"""Check that every rail has its RDMA device and firmware, and that every program responds."""
 
 from __future__ import annotations
 
@@ -11,18 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..core.checks import FAILED, OK, PENDING, Check, not_applicable
+from ..core.checks import FAILED, OK, Check, not_applicable
 from ..core.commands import CommandError
 from ..core.part import Node, Plan, PlanError, Verdict
 from ..hardware import RdmaDevice, SurveyError
-from ..hardware.compare import Modelled, ModelRail, is_nic, nic, rdma
+from ..hardware.compare import Modelled, ModelRail, nic, rdma
 from ..hardware.inventory import ETHERNET
 from ..software.software_set import DOCA, INBOX
-from . import Hardware
+from . import Reads
 
-DRIVER = "mlx5_core"
 DEVICE, FIRMWARE = "rdma_device", "rdma_firmware"
-WANTED = f"an {ETHERNET} RDMA device of {DRIVER}"
+WANTED = f"an {ETHERNET} RDMA device"
 
 
 def numbers(version: str) -> tuple[int, ...]:
@@ -33,10 +30,9 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Devices:
+class Devices(Reads):
     """`minimum`: the oldest accepted firmware; empty if any is accepted."""
 
-    hardware: Hardware
     rails: Sequence[Mapping[str, Any]]
     minimum: str = ""
 
@@ -60,19 +56,19 @@ class Devices:
         model = Modelled(machine, self.rails, ())
         checks = [self._device(node, model, rail) for rail in model.rails]
         good = {check.subject for check in checks if check.status == OK}
-        ports = {rail.name: rail.port for rail in model.rails if rail.name in good and rail.port}
-        nics = {name: port for name, port in ports.items() if port.firmware}
+        nics = {
+            rail.name: rail.port
+            for rail in model.rails
+            if rail.name in good and rail.port and rail.port.firmware
+        }
         return Verdict([*checks, *self._firmware(nics)])
 
     def _device(self, node: Node, model: Modelled, rail: ModelRail) -> Check:
-        found, port = nic(model, rail), rail.port
+        found = nic(model, rail)
         if found.status != FAILED:
             found = rdma(model, rail)
-            if found.status == FAILED and self.hardware.wrong(node) == PENDING:
-                found = replace(found, status=PENDING)
-            elif found.status == OK and port and is_nic(port) and port.driver != DRIVER:
-                reason = f"{rail.position} is not a ConnectX with its own driver"
-                found = replace(found, found=f"driver {port.driver}", status=FAILED, reason=reason)
+            if found.status == FAILED:
+                found = replace(found, status=self.hardware.wrong(node))
         return replace(found, name=DEVICE, wanted=WANTED)
 
     def _firmware(self, ports: Mapping[str, RdmaDevice]) -> list[Check]:
@@ -118,12 +114,8 @@ OF_SOURCE = {
 
 
 @dataclass(frozen=True)
-class Tools:
-    hardware: Hardware
+class Tools(Reads):
     source: str
-
-    def plan(self, node: Node) -> Plan:
-        return Plan()
 
     def verify(self, node: Node) -> Verdict:
         checks: list[Check] = []
@@ -148,7 +140,7 @@ class Tools:
             missing = "the machine is recorded, and this ibv_devinfo asks the running kernel"
         if missing:
             return not_applicable(SEEN, "as in sysfs", missing)
-        wanted = sorted({port.name for port in self.hardware.machine.devices})
+        wanted = sorted({port.name for port in self.hardware.machine.ports if port.name})
         found = sorted(set(re.findall(r"^\s+(\S+)\s*$", listed, re.MULTILINE)))
         if found == wanted:
             return Check(SEEN, wanted, found, OK)

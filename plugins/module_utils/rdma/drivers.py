@@ -1,6 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Kernel, drivers and modules: whether the installed ones are running, and which processes use
-them.
+"""Kernel, drivers and modules: whether the installed ones are running, and what uses them.
 
 A new driver package changes files, while the kernel continues with the loaded modules until they
 are reloaded, which removes every RDMA device for a moment, or until the next boot.
@@ -9,7 +8,7 @@ are reloaded, which removes every RDMA device for a moment, or until the next bo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,19 +18,12 @@ from ..core.part import NAME, Node, Plan, PlanError, Step, StepError, Verdict
 from ..core.reboots import Reason
 from ..core.text import some
 from ..hardware import tree as sysfs
+from ..hardware.inventory import MELLANOX
 from ..software.doca_kernels import doubt
 from ..software.software_set import DOCA, INBOX
-from . import Hardware
+from . import Hardware, Reads
 
-DRIVERS = (
-    "mlx5_core",
-    "mlx5_ib",
-    "ib_core",
-    "ib_uverbs",
-    "ib_umad",
-    "rdma_cm",
-    "rdma_ucm",
-)
+DRIVERS = ("mlx5_core", "mlx5_ib", "ib_core", "ib_uverbs", "ib_umad", "rdma_cm", "rdma_ucm")
 """Modules of a RoCE node, the NIC's first; both DOCA-OFED and the kernel have all of them."""
 KERNEL = "kernel_release"
 RUNNING, ORIGIN = "rdma_driver_running", "rdma_driver_origin"
@@ -79,14 +71,10 @@ class SecureBoot:
 
 
 @dataclass(frozen=True)
-class KernelRelease:
+class KernelRelease(Reads):
     """`wanted`: the set's kernel release; if empty, any release is accepted."""
 
-    hardware: Hardware
     wanted: str
-
-    def plan(self, node: Node) -> Plan:
-        return Plan()
 
     def verify(self, node: Node) -> Verdict:
         if not self.wanted:
@@ -141,10 +129,9 @@ def installed(node: Node, names: Sequence[str]) -> dict[str, KernelModule]:
     text = node.run(["modinfo", *names], check=False).stdout
     found: dict[str, KernelModule] = {}
     for block in re.split(r"^(?=filename:)", text, flags=re.MULTILINE):
-        values: dict[str, str] = {}
-        for line in block.splitlines():
-            key, _colon, value = line.partition(":")
-            values.setdefault(key.strip(), value.strip())  # aliases and dependencies repeat
+        # The first of equal keys is kept: aliases and dependencies repeat.
+        rows = [line.partition(":") for line in reversed(block.splitlines())]
+        values = {key.strip(): value.strip() for key, _colon, value in rows}
         path = values.get("filename", "")
         if path.startswith("/"):
             # A module built outside the kernel's own tree may have no name field.
@@ -157,8 +144,7 @@ def installed(node: Node, names: Sequence[str]) -> dict[str, KernelModule]:
 
 @dataclass(frozen=True)
 class Drivers:
-    """`restart`: reload changed drivers immediately if nothing uses RDMA. `doca`: its release in
-    the set."""
+    """`restart`: reload changed drivers if nothing uses RDMA. `doca`: its release in the set."""
 
     hardware: Hardware
     source: str
@@ -250,26 +236,19 @@ def _differing(
 
 DEVICES = "/dev/infiniband/"
 MAX_LISTED_USERS = 8
-"""Maximum number of users listed in a message."""
+"""In a message."""
 
 
 def users(root: Path = Path("/")) -> list[str]:
     """Users of RDMA, one line each, processes first; empty if nothing uses it."""
-    found = processes.openers(root, lambda path: path.startswith(DEVICES))
-    return [*(each.text() for each in found), *_mounts(root), *_nvme(root)]
-
-
-def _mounts(root: Path) -> Iterator[str]:
+    found = [each.text() for each in processes.openers(root, lambda path: path.startswith(DEVICES))]
     for each in mounts.read(root):
         nfs = each.kind.startswith("nfs") and "proto=rdma" in each.options
         if nfs or (each.kind == "lustre" and "@o2ib" in each.source):
-            yield f"{each.point} ({each.kind} over RDMA)"
-
-
-def _nvme(root: Path) -> Iterator[str]:
-    for name in sysfs.names(root / "sys/class/nvme"):
-        if sysfs.text(root / "sys/class/nvme" / name / "transport") == "rdma":
-            yield f"{name} (NVMe over RDMA)"
+            found.append(f"{each.point} ({each.kind} over RDMA)")
+    nvme = root / "sys/class/nvme"
+    disks = [name for name in sysfs.names(nvme) if sysfs.text(nvme / name / "transport") == "rdma"]
+    return [*found, *(f"{name} (NVMe over RDMA)" for name in disks)]
 
 
 # RDMA kernel modules that no device loads automatically: loaded now and at every boot.
@@ -279,8 +258,6 @@ def _nvme(root: Path) -> Iterator[str]:
 
 FILE = f"etc/modules-load.d/{NAME}-rdma.conf"
 MODULE = "rdma_module"
-OF_NVIDIA_NICS = frozenset({"mlx5_core", "mlx5_ib"})
-"""Drivers of one vendor's NICs, which are useless without such a NIC."""
 LOADED, NOT_LOADED = "loaded", "not loaded"
 
 
@@ -309,7 +286,9 @@ class BootModules:
         return LOADED if name.replace("-", "_") in self.hardware.modules else NOT_LOADED
 
     def _pointless(self, name: str) -> bool:
-        return name in OF_NVIDIA_NICS and not self.hardware.nvidia_nics
+        """Drivers of one vendor's NICs are useless without such a NIC."""
+        nics = self.hardware.machine.functions.values()
+        return name == "mlx5_ib" and not any(each.vendor == MELLANOX for each in nics)
 
     def _check(self, node: Node, name: str, missing: str) -> Check:
         if missing or self._pointless(name):

@@ -21,7 +21,7 @@ from ..core.checks import FAILED, OK, PENDING, Check, compare, not_applicable
 from ..core.files import HEADER, FilePlan
 from ..core.part import Node, Plan, Step, Verdict
 from ..hardware import tree as sysfs
-from . import Hardware, acs
+from . import Hardware, Reads, acs
 
 PASS_THROUGH, TRANSLATED, OFF = "pt", "on", "off"
 INTEL, AMD = "GenuineIntel", "AuthenticAMD"
@@ -49,16 +49,12 @@ def arguments(setting: str, root: Path = Path("/")) -> list[str]:
 
 
 @dataclass(frozen=True)
-class IommuGroups:
+class IommuGroups(Reads):
     """Effect of the arguments: how the kernel handles DMA by each rail's NIC and GPU."""
 
-    hardware: Hardware
     setting: str
     rails: Sequence[Mapping[str, Any]] = ()
     gpus: Sequence[Mapping[str, Any]] = ()
-
-    def plan(self, node: Node) -> Plan:
-        return Plan()
 
     def verify(self, node: Node) -> Verdict:
         if not self.setting:
@@ -126,9 +122,7 @@ WantedBy=multi-user.target
 
 def program_text() -> str:
     """The module acs.py as a program, with the same code as here."""
-    text = pkgutil.get_data(__name__.rpartition(".")[0], "acs.py")
-    if text is None:
-        raise FileNotFoundError("acs.py")
+    text = pkgutil.get_data(__name__.rpartition(".")[0], "acs.py") or b""
     end = '\n\nif __name__ == "__main__":\n    sys.exit(main(sys.argv[1:]))\n'
     return f"#!/usr/bin/python3 -IS\n# {HEADER}\n{text.decode().rstrip()}\n{end}"
 
@@ -141,16 +135,12 @@ class Acs:
     def plan(self, node: Node) -> Plan:
         if node.container is not None:
             return Plan()
-        bridges = acs.bridges(self.hardware.root)
+        root = self.hardware.root
+        bridges = acs.bridges(root)
         wanted = self.setting == DISABLE and bool(bridges)
         files = self._files(node, wanted)
         steps = [
-            Step(
-                f"ACS of bridge {each.pci}",
-                REDIRECTS,
-                DIRECT,
-                partial(acs.clear, each.pci, self.hardware.root),
-            )
+            Step(f"ACS of bridge {each.pci}", REDIRECTS, DIRECT, partial(acs.clear, each.pci, root))
             for each in (bridges if self._clears() else ())
             if each.redirects
         ]

@@ -9,41 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
 from ..core.commands import CommandError, Runner
-from ..hardware import Machine
+from ..hardware import Machine, tree
 from ..hardware.inventory import SOFTWARE
-from ..nic.mlx5 import health, losses
+from ..nic import health, losses
 
-EVENTS = (
-    "np_cnp_sent",
-    "np_ecn_marked_roce_packets",
-    "rp_cnp_handled",
-    "rp_cnp_ignored",
-    "out_of_sequence",
-    "packet_seq_err",
-    "implied_nak_seq_err",
-    "local_ack_timeout_err",
-    "out_of_buffer",
-    "duplicate_request",
-    "rnr_nak_retry_err",
-    "roce_adp_retrans",
-    "out_of_seq_request",
-    "rcvd_seq_err",
-    "completer_retry_err",
-    "retry_exceeded_err",
-    "send_rnr_err",
-    "rcvd_rnr_err",
-    "retry_rnr_exceeded_err",
-    "link_downed",
-    "send_err",
-    "rx_icrc_encapsulated",
-)
-"""Errors and congestion in hw_counters, with the names used by mlx5 and Soft-RoCE."""
 RETRIES = (
     "out_of_sequence",
     "packet_seq_err",
@@ -52,6 +26,14 @@ RETRIES = (
     "rx_icrc_encapsulated",
 )
 """Counters that grow at either end after a packet is lost or corrupted."""
+EVENTS = (
+    *(*RETRIES, "out_of_buffer", "duplicate_request", "link_downed", "send_err"),
+    *("np_cnp_sent", "np_ecn_marked_roce_packets", "rp_cnp_handled", "rp_cnp_ignored"),
+    *("rnr_nak_retry_err", "send_rnr_err", "rcvd_rnr_err", "retry_rnr_exceeded_err"),
+    *("roce_adp_retrans", "out_of_seq_request", "rcvd_seq_err", "completer_retry_err"),
+    "retry_exceeded_err",
+)
+"""Errors and congestion in hw_counters, with the names used by mlx5 and Soft-RoCE."""
 PAUSES = re.compile(r"^[rt]x_(prio[0-7]|global)_pause(_duration)?$")
 PER_PRIORITY = re.compile(r"^([rt]x)_prio([0-7])_(packets|bytes)$")
 
@@ -80,8 +62,7 @@ class Endpoint:
 
 
 def endpoint(machine: Machine, rail: str, address: str) -> Endpoint:
-    """The endpoint of a rail, with the RoCE v2 GID of the rail's address. Raises
-    NoEndpointError."""
+    """The endpoint of a rail, with the GID of its address. Raises NoEndpointError."""
     found = machine.device_of(rail)
     first = machine.first_of(found) if found is not None else None
     if first is not None:
@@ -102,28 +83,20 @@ def endpoint(machine: Machine, rail: str, address: str) -> Endpoint:
             f"{found.name} of {rail} has no RoCE v2 GID with {address} (it has {shown}); run "
             "--tags rails"
         )
-    software = found.kind == SOFTWARE
-    where = found.numa, found.pci or ""
-    return Endpoint(rail, found.name, found.port, gid.index, software, *where)
+    software, pci = found.kind == SOFTWARE, found.pci or ""
+    return Endpoint(rail, found.name, found.port, gid.index, software, found.numa, pci)
 
 
-def cpus_near(numa: Optional[int], sys_root: Path = Path("/sys")) -> str:
+def cpus_near(numa: Optional[int], sys: Path) -> str:
     """CPU list of a NUMA node (`0-55,112-167`); empty if unknown."""
-    if numa is None:
-        return ""
-    try:
-        return (sys_root / f"devices/system/node/node{numa}/cpulist").read_text("ascii").strip()
-    except OSError:
-        return ""
+    return tree.text(sys / f"devices/system/node/node{numa}/cpulist")
 
 
 def counters(here: Endpoint, run: Runner, sys: Path) -> dict[str, int]:
     """Counters of a rail by name. A missing counter is omitted, not reported as 0."""
     directory = sys / f"class/infiniband/{here.device}/ports/{here.port}/hw_counters"
-    found = {}
-    for name in EVENTS:
-        with suppress(OSError, ValueError):
-            found[name] = int((directory / name).read_text(encoding="ascii"))
+    read = {name: tree.number(directory / name) for name in EVENTS}
+    found = {name: count for name, count in read.items() if count is not None}
     if here.software:
         return found  # the interface has no per-priority counters
     try:

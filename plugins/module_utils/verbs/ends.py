@@ -9,7 +9,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Optional
 
@@ -17,12 +17,12 @@ from ..core import commands
 from ..core.commands import Runner, search_path
 from ..core.waiting import until
 from ..hardware import Machine
-from ..nic.mlx5 import health
-from ..nic.vendor import PortCounters
+from ..nic import health
+from ..nic.health import PortCounters, PortReading
 from . import endpoints, exchanges
 from .endpoints import Endpoint, NoEndpointError, SharedEndpointError, cpus_near, endpoint
 from .exchanges import GPU, Half, Perftest, Programs, VerifyRequest
-from .wire import FORGET, LISTEN_S, RESULT, STATE, Watch, watch
+from .wire import FORGET, LISTEN_S, RESULT, STATE, Witness
 
 DIRECTORY = Path("/run/baremetal-mpi-roce/verbs")
 UNIT = "baremetal-mpi-verbs"
@@ -31,14 +31,6 @@ COUNTERS = "counters.json"
 
 class ServingError(Exception):
     """The servers cannot run; the text gives the reason and the remedy."""
-
-
-def program() -> bytes:
-    """Program of the serving node: one file that runs without the collection."""
-    source = pkgutil.get_data(__package__, "wire.py")
-    if source is None:
-        raise OSError("the source of verbs/wire.py cannot be read")
-    return source
 
 
 def start(
@@ -58,7 +50,7 @@ def start(
     directory.mkdir(parents=True, mode=0o700)
     plan = plan_of(request, found, problems, machine, run)
     (directory / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
-    (directory / "serve.py").write_bytes(program())
+    (directory / "serve.py").write_bytes(pkgutil.get_data(__package__, "wire.py") or b"")
     ports = {
         rail: {"here": asdict(one), "counted": endpoints.counters(one, run, request.sys)}
         for rail, one in found.items()
@@ -127,19 +119,19 @@ def plan_of(
         command = Programs(request, half, here, perftest).server(name, port, ucx)
         return {"exchange": name, "port": port, "argv": command.argv, "env": dict(command.env)}
 
-    rails = []
-    for half in (half for half in request.serves if half.rail in found):
-        here = found[half.rail]
-        rails.append(
-            {
-                "rail": half.rail,
-                "peer": half.peer,
-                "watch": request.watch(half, here),
-                "servers": [
-                    server(half, here, name, half.port + index) for index, name in served(half)
-                ],
-            }
-        )
+    rails = [
+        {
+            "rail": half.rail,
+            "peer": half.peer,
+            "watch": request.watch(half, found[half.rail]),
+            "servers": [
+                server(half, found[half.rail], name, half.port + index)
+                for index, name in served(half)
+            ],
+        }
+        for half in request.serves
+        if half.rail in found
+    ]
     return {"run_id": request.run_id, "rails": rails}
 
 
@@ -157,17 +149,14 @@ def stop(run: Runner) -> None:
 
 
 def forget(request: VerifyRequest, run: Runner) -> None:
-    """Signal that this host's clients have finished, if a peer both sends to this host and serves
-    it.
-    """
+    """Signal the end of this host's clients, if a peer both sends to this host and serves it."""
     if {half.peer for half in request.drives} & {half.peer for half in request.serves}:
         to = [f"--signal={FORGET.name}", "--kill-who=main", f"{UNIT}.service"]
         run(["systemctl", "kill", *to], check=False)
 
 
 def collect(request: VerifyRequest, run: Runner, directory: Path = DIRECTORY) -> dict[str, Any]:
-    """Stop the servers. Returns by rail the packets that arrived, the growth of its counters, and
-    its port's health.
+    """Stop the servers. Returns by rail arrived packets, growth of counters and the port's health.
 
     Includes rails whose link went down. Raises ServingError if the servers belong to another run.
     """
@@ -190,21 +179,24 @@ def collect(request: VerifyRequest, run: Runner, directory: Path = DIRECTORY) ->
         after = endpoints.counters(here, run, request.sys)
         seen["growth"] = endpoints.grown(counted, after)
         if not here.software:
-            seen["port"] = {
-                "before": asdict(PortCounters(health.of_port(counted), before["at"])),
-                "now": asdict(PortCounters(health.of_port(after))),
-                "link": asdict(health.PortReading.of(here.pci, request.sys, run)),
-            }
+            check = health.check(
+                rail,
+                PortCounters(health.of_port(counted), before["at"]),
+                PortCounters(health.of_port(after)),
+                request.speeds_gbps.get(rail),
+                PortReading.of(here.pci, request.sys, run),
+                request.health,
+                lossless=(),  # rail_losses reports losses, with the counters of the peer
+            )
+            seen["health"] = asdict(check)
     shutil.rmtree(directory)
     return rails
 
 
 # The driving end
 
-FAILURES = (exchanges.OutputError, commands.CommandError, OSError)
 Client = Callable[..., commands.Result]
 """Runs the client of an exchange; a fake one in tests."""
-Watching = Callable[[Mapping[str, Any]], Watch]
 
 
 def client(argv: tuple[str, ...], *, env: Mapping[str, str], limit_s: float) -> commands.Result:
@@ -216,26 +208,22 @@ def drive(
     machine: Machine,
     run: Runner,
     client: Client = client,
-    watching: Watching = watch,
+    watching: Callable[[Mapping[str, Any]], Witness] = Witness,
 ) -> list[dict[str, Any]]:
     """Run every pair that this host drives; returns figures, packets and problems."""
     gpus = bool(machine.gpus)
     perftest = Perftest.of(request, gpus, run)
     found = []
     for half in request.drives:
-        one: dict[str, Any] = {
-            "host": request.host,
-            "rail": half.rail,
-            "peer": half.peer,
-            "exchanges": {},
-        }
+        one: dict[str, Any] = {"host": request.host, "rail": half.rail, "peer": half.peer}
+        one["exchanges"] = {}
         found.append(one)
         if half.peer in request.lost:
             one["lost"] = True
             continue
+        unserved = request.unserved.get(half.peer, {})
         try:
             here = endpoint(machine, half.rail, half.address)
-            unserved = request.unserved.get(half.peer, {})
             if half.rail in unserved:
                 raise NoEndpointError(f"{half.peer} cannot serve it: {unserved[half.rail]}")
         except NoEndpointError as error:
@@ -248,16 +236,16 @@ def drive(
         skipped = request.without_gpu(half, gpus)
         if problem and not (skipped or request.options.needs_cuda):
             skipped = f"GPU memory is not measured: {problem}"
-        if GPU in request.exchanges and skipped:
-            one["exchanges"][GPU] = {"skipped": skipped}
         seen = watching(request.watch(half, here))
-        pair = _Pair(Programs(request, half, here, perftest), problem, run, client)
+        programs = Programs(request, half, here, perftest)
         try:
-            for index, exchange in enumerate(request.exchanges):
-                if exchange in one["exchanges"]:
+            for index, name in enumerate(request.exchanges):
+                if name == GPU and skipped:
+                    one["exchanges"][name] = {"skipped": skipped}
                     continue
-                result = pair.exchange(exchange, half.port + index)
-                one["exchanges"][exchange] = {**result, "wire": seen.take()}
+                reason = problem if name == GPU else ""
+                result = _exchange(programs, name, half.port + index, reason, run, client)
+                one["exchanges"][name] = {**result, "wire": seen.take()}
                 if "problem" in result:
                     break  # the remaining exchanges are skipped
         finally:
@@ -265,46 +253,38 @@ def drive(
     return found
 
 
-@dataclass(frozen=True)
-class _Pair:
-    """One rail and its peer."""
+def _exchange(
+    programs: Programs, name: str, port: int, problem: str, run: Runner, client: Client
+) -> dict[str, Any]:
+    """Figures of one exchange and the growth of counters; `problem`: why it is not possible."""
+    request, here = programs.request, programs.endpoint
+    before, begin = endpoints.counters(here, run, request.sys), time.monotonic()
+    ucx: dict[str, str] = {}
+    try:
+        if name == exchanges.UCX:
+            ucx = request.mpi_environment()
+        found: dict[str, Any] = {"problem": problem}
+        if not problem:
+            found = _figures(programs, name, port, ucx, client)
+    except (exchanges.OutputError, commands.CommandError, OSError) as error:
+        found = {"problem": str(error)}
+    growth = endpoints.grown(before, endpoints.counters(here, run, request.sys))
+    if ucx:
+        found["environment"] = {key: ucx[key] for key in sorted(ucx) if key.startswith("UCX_")}
+    return {**found, "seconds": round(time.monotonic() - begin, 2), "growth": growth}
 
-    programs: Programs
-    gpu_problem: str
-    """Why GPU memory cannot be measured at one of the ends."""
-    run: Runner
-    client: Client
 
-    def exchange(self, name: str, port: int) -> dict[str, Any]:
-        request, here = self.programs.request, self.programs.endpoint
-        before, begin = endpoints.counters(here, self.run, request.sys), time.monotonic()
-        ucx: dict[str, str] = {}
-        try:
-            if name == exchanges.UCX:
-                ucx = request.mpi_environment()
-            found = self._figures(name, port, ucx)
-        except FAILURES as error:
-            found = {"problem": str(error)}
-        growth = endpoints.grown(before, endpoints.counters(here, self.run, request.sys))
-        if ucx:
-            found["environment"] = {key: ucx[key] for key in sorted(ucx) if key.startswith("UCX_")}
-        return {**found, "seconds": round(time.monotonic() - begin, 2), "growth": growth}
-
-    def _figures(self, name: str, port: int, ucx: Mapping[str, str]) -> dict[str, Any]:
-        if name == GPU and self.gpu_problem:
-            return {"problem": self.gpu_problem}
-        request = self.programs.request
-        cpus = cpus_near(self.programs.endpoint.numa, request.sys)
-        command = self.programs.client(name, port, ucx, cpus)
-        limit = request.options.ends_s
-        result = self.client(command.argv, env=command.env, limit_s=limit + 2 * exchanges.END_S)
-        if result.rc in (124, 137):
-            return {"problem": f"not finished within {limit:g} s"}
-        if result.rc != 0:
-            lines = exchanges.error_lines(f"{result.stdout}\n{result.stderr}")
-            return {
-                "problem": f"{exchanges.PROGRAMS[name]} exited with status {result.rc}: {lines}"
-            }
-        # ucx_perftest does not print its message size.
-        size = {"bytes": request.options.message_bytes}
-        return {**size, **exchanges.figures(name, result.stdout)}
+def _figures(
+    programs: Programs, name: str, port: int, ucx: Mapping[str, str], client: Client
+) -> dict[str, Any]:
+    options = programs.request.options
+    cpus = cpus_near(programs.endpoint.numa, programs.request.sys)
+    command, limit = programs.client(name, port, ucx, cpus), options.ends_s
+    result = client(command.argv, env=command.env, limit_s=limit + 2 * exchanges.END_S)
+    if result.rc in (124, 137):
+        return {"problem": f"not finished within {limit:g} s"}
+    if result.rc != 0:
+        lines = exchanges.error_lines(f"{result.stdout}\n{result.stderr}")
+        return {"problem": f"{exchanges.PROGRAMS[name]} exited with status {result.rc}: {lines}"}
+    # ucx_perftest does not print its message size.
+    return {"bytes": options.message_bytes, **exchanges.figures(name, result.stdout)}

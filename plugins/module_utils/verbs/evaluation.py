@@ -10,8 +10,7 @@ from typing import Any
 
 from ..core.checks import FAILED, NOT_APPLICABLE, OK, Check, compare, not_applicable
 from ..core.text import bits_text
-from ..nic.mlx5 import health, losses
-from ..nic.vendor import PortCounters
+from ..nic import losses
 from . import endpoints
 from .exchanges import GPU, LATENCY, UCX, VerifyRequest, error_lines
 from .wire import tos_text
@@ -198,11 +197,8 @@ def _arrivals(request: VerifyRequest, rail: str, seen: Mapping[str, Any]) -> Ite
             yield marks(request, "wire_arrived", where, wire["in"], why)
             why = f"{request.host} answered with it: --tags rails, mpi --limit {request.host}"
             yield marks(request, "wire_answered", where, wire["out"], why)
-    if "port" in seen:
-        before, now = (PortCounters(**seen["port"][when]) for when in ("before", "now"))
-        link, speed = health.PortReading(**seen["port"]["link"]), request.speeds_gbps.get(rail)
-        # rail_losses reports losses, with the counters of the peer.
-        yield health.check(rail, before, now, speed, link, request.health, lossless=())
+    if "health" in seen:
+        yield Check(**seen["health"])
         where = f"{rail} <- {seen['peer']}"
         yield retries(request, where, rail, seen.get("growth") or {})
         yield lost(request, where, rail, seen.get("growth") or {})
@@ -233,9 +229,7 @@ def retries(request: VerifyRequest, where: str, rail: str, growth: Mapping[str, 
 
 
 def lost(request: VerifyRequest, where: str, rail: str, growth: Mapping[str, int]) -> Check:
-    """Check that the rail's port dropped no packet of the lossless class, and that global pause was
-    not used.
-    """
+    """Check that no packet of the lossless class was dropped and no link paused."""
     limit = request.health.get("new_errors")
     found = losses.findings(growth, request.settings.pfc_priorities)
     shown = {name: count for name, (count, _remedy) in found.items()}

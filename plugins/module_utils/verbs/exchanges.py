@@ -31,14 +31,10 @@ GPU = "gpu_write_bw"
 PROGRAMS = {**PERFTEST, UCX: UCX_PERFTEST, GPU: "ib_write_bw"}
 EXCHANGES = tuple(PROGRAMS)
 """Exchanges of a pair in order; each has a separate TCP port."""
-PACKAGE = "perftest"
-"""The package has this name on every distribution."""
 LATENCY = "write_lat"
 
 MARGIN_S = 30
-"""Seconds that an exchange takes in addition to the measurement, for connecting and registering
-memory.
-"""
+"""Seconds that an exchange takes besides the measurement, to connect and register memory."""
 END_S = 5
 """Seconds between SIGTERM and SIGKILL."""
 
@@ -49,33 +45,24 @@ class OutputError(Exception):
 
 @dataclass(frozen=True)
 class Options:
-    """Options of the module rdma_verify, with the same names."""
+    """Options of the module rdma_verify, which documents them."""
 
     duration_s: int = 2
-    """Duration of each bandwidth exchange; with 0, both ends stop after `iterations`."""
     message_bytes: int = 65536
     queue_pairs: int = 4
     iterations: int = 1000
-    """Messages in the latency exchange (2 bytes); with `duration_s` 0 also in bandwidth tests."""
     messages: int = 200
-    """Messages of the UCX exchange."""
     time_limit_s: int = 30
     min_write_share: Optional[float] = None
-    """Minimum bandwidth as a share of the line rate."""
     min_send_share: Optional[float] = None
     max_latency_us: Optional[float] = None
-    """Maximum median latency."""
     min_gpu_write_share: Optional[float] = None
     cuda_perftest: str = PROGRAMS[GPU]
-    """Name or path of ib_write_bw built with CUDA."""
     cuda_dmabuf: bool = True
-    """Whether the NIC accesses GPU memory by dma-buf; otherwise by nvidia_peermem."""
 
     @property
     def needs_cuda(self) -> bool:
-        """Whether a perftest with CUDA was configured, so that its absence is a failure and not a
-        note.
-        """
+        """Whether a perftest with CUDA was configured, so that its absence is a failure."""
         return self.cuda_perftest != PROGRAMS[GPU]
 
     @property
@@ -149,7 +136,6 @@ class VerifyRequest:
             "interface": half.rail,
             "peer": half.peer_address,
             "traffic_class": self.settings.traffic_class,
-            "cnp_dscp": self.settings.cnp_dscp,
         }
 
 
@@ -234,17 +220,12 @@ def error_lines(printed: str) -> str:
     return "; ".join(dict.fromkeys(found[:MAX_LINES])) or "it printed nothing"
 
 
-BANDWIDTH_COLUMNS = ("bytes", "iterations", "peak_gbits_s", "gbits_s", "messages_s")
-LATENCY_COLUMNS = (
-    "bytes",
-    "iterations",
-    "min_us",
-    "max_us",
-    "median_us",
-    "average_us",
-    "deviation_us",
-    "p99_us",
+BANDWIDTH = ("bytes", "iterations", "peak_gbits_s", "gbits_s", "messages_s")
+LATENCIES = (
+    *("bytes", "iterations", "min_us", "max_us", "median_us"),
+    *("average_us", "deviation_us", "p99_us"),
 )
+"""Columns of perftest."""
 
 
 def figures(name: str, printed: str) -> dict[str, Any]:
@@ -260,10 +241,10 @@ def figures(name: str, printed: str) -> dict[str, Any]:
 
 
 def _perftest_figures(name: str, printed: str) -> dict[str, Any]:
-    columns: tuple[str, ...] = BANDWIDTH_COLUMNS
+    columns: tuple[str, ...] = BANDWIDTH
     unit = "BW average[Gb/sec]"
     if name == LATENCY:
-        columns, unit = LATENCY_COLUMNS, "t_typical[usec]"
+        columns, unit = LATENCIES, "t_typical[usec]"
     lines = printed.splitlines()
     cells = next(
         row.split()
@@ -303,25 +284,20 @@ def _ucx_figures(printed: str) -> dict[str, Any]:
 
 # Programs on this node: missing ones, and capabilities of the others.
 
-ETHTOOL = "ethtool"
-"""Program that reads a NIC's per-priority counters. Its package has this name on every
-distribution.
-"""
-
 
 def missing(names: Iterable[str], physical: bool = False) -> list[str]:
     """Programs that this node needs and lacks. `physical`: a rail is a NIC."""
-    wanted = [*(PROGRAMS[name] for name in names), *([ETHTOOL] if physical else [])]
+    wanted = [*(PROGRAMS[name] for name in names), *(["ethtool"] if physical else [])]
     return [program for program in wanted if find_program(program) is None]
 
 
 def packages(programs: Iterable[str]) -> list[str]:
-    """Packages of missing programs. UCX is not among them, because the layer mpi installs it."""
-    wanted = set(programs)
-    return [
-        *([PACKAGE] if wanted & set(PERFTEST.values()) else []),
-        *([ETHTOOL] if ETHTOOL in wanted else []),
-    ]
+    """Packages of missing programs, except UCX, which the layer mpi installs.
+
+    They have the same names on every distribution.
+    """
+    of = {"ethtool": "ethtool", **dict.fromkeys(PERFTEST.values(), "perftest")}
+    return sorted({of[program] for program in programs if program in of})
 
 
 @dataclass(frozen=True)
@@ -337,9 +313,7 @@ class Perftest:
 
     @classmethod
     def of(cls, request: VerifyRequest, gpus: bool, run: Runner) -> Perftest:
-        """Read the capabilities. `gpus`: whether the node has GPUs; otherwise GPU memory is not
-        considered.
-        """
+        """Read the capabilities; those for GPU memory only if the node has `gpus`."""
         name = next((name for name in request.exchanges if name in PERFTEST), None)
         bind = _bind(_help(PERFTEST[name], run)) if name else ""
         if GPU not in request.exchanges or not gpus:

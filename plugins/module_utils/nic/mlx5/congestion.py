@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ...core.checks import FAILED, NOT_APPLICABLE
 from ...qos import SPECTRUM_X
 from ..dcb import EIGHT
 from ..rdma_cm import of_device
@@ -64,23 +65,21 @@ class _FileSetting(NicSetting):
     otherwise = ""
     """Alternative that fulfils the promise where the in-tree driver has no such file."""
 
-    def __init__(self, name: str, wanted: Any, path: Path, unsupported: str, root: Path) -> None:
-        self.name = name
-        self.wanted = wanted
-        self.path = path
-        self._unsupported = unsupported
+    def __init__(self, name: str, wanted: Any, path: Path, rail: RailNic, root: Path) -> None:
+        self.name, self.wanted, self.path = name, wanted, path
+        self._real = rail.physical
         # The in-tree module has no version file.
         self._doca = (root / "sys/module/mlx5_core/version").exists()
 
     def read(self) -> Reading:
-        if self._unsupported:
-            return Reading.unsupported(self._unsupported)
+        if not self._real:
+            return Reading(None, SOFTWARE_REASON, FAILED)
         if self.path.exists():
             return self.found()
         if self._doca or not self.otherwise:
             doca = " although DOCA-OFED is installed" if self._doca else ""
-            return Reading.unsupported(f"{self.path} is missing{doca}")
-        return Reading.fulfilled_otherwise(self.otherwise)
+            return Reading(None, f"{self.path} is missing{doca}", FAILED)
+        return Reading(None, self.otherwise, NOT_APPLICABLE)
 
     @abstractmethod
     def found(self) -> Reading: ...
@@ -101,8 +100,7 @@ class ForcedTrafficClass(_FileSetting):
     def __init__(self, rail: RailNic, wanted: int, root: Path) -> None:
         device, port = of_device(rail)
         path = root / "sys/class/infiniband" / device / "tc" / str(port) / "traffic_class"
-        unsupported = "" if rail.physical else SOFTWARE_REASON
-        super().__init__("traffic_class", wanted, path, unsupported, root)
+        super().__init__("traffic_class", wanted, path, rail, root)
 
     def found(self) -> Reading:
         match = self._GLOBAL.search(self.path.read_text(encoding="ascii"))
@@ -121,9 +119,7 @@ class EcnPoint(_FileSetting):
         self, rail: RailNic, name: str, point: str, priorities: Sequence[int], root: Path
     ) -> None:
         path = root / "sys/class/net" / rail.interface / "ecn" / point / "enable"
-        super().__init__(
-            name, sorted(priorities), path, "" if rail.physical else SOFTWARE_REASON, root
-        )
+        super().__init__(name, sorted(priorities), path, rail, root)
 
     def found(self) -> Reading:
         enabled = [
@@ -142,9 +138,7 @@ class EcnPoint(_FileSetting):
 
 
 class CongestionParameter(_FileSetting):
-    """A numeric parameter of congestion control, in DOCA-OFED's sysfs or the in-tree driver's
-    debugfs.
-    """
+    """A number in DOCA-OFED's sysfs or in the in-tree driver's debugfs."""
 
     def __init__(self, rail: RailNic, name: str, parameter: str, wanted: int, root: Path) -> None:
         path = root / "sys/class/net" / rail.interface / "ecn" / parameter
@@ -152,7 +146,7 @@ class CongestionParameter(_FileSetting):
             folder = root / "sys/kernel/debug/mlx5" / rail.pci / "cc_params"
             in_tree = folder / in_tree_name(parameter)
             path = in_tree if in_tree.exists() else path
-        super().__init__(name, wanted, path, "" if rail.physical else SOFTWARE_REASON, root)
+        super().__init__(name, wanted, path, rail, root)
         firmware = {"cnp_dscp": "CNP_DSCP_P1", "cnp_priority": "CNP_802P_PRIO_P1"}.get(name)
         if firmware:
             self.otherwise = f"the in-tree driver does not show it: firmware's {firmware} holds"
@@ -166,8 +160,5 @@ class CongestionParameter(_FileSetting):
             # Kernel lockdown, which Secure Boot enables, closes debugfs to root.
             reason = f"{self.path} cannot be read: kernel lockdown (Secure Boot)"
             if self.otherwise:
-                return Reading.fulfilled_otherwise(f"{reason}; {self.otherwise}")
-            return Reading.unsupported(
-                f"{reason}. Remove it from roce_rails_nic.congestion_control, or turn off Secure "
-                "Boot"
-            )
+                return Reading(None, f"{reason}; {self.otherwise}", NOT_APPLICABLE)
+            return Reading(None, f"{reason}, see roce_rails_nic.congestion_control", FAILED)

@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Optional
 
+from ...core.checks import FAILED, NOT_APPLICABLE
 from ...hardware.survey import pci_address
 from ...qos import SPECTRUM_X, HostSettings
 from ..setting import NicSetting, RailNic, Reading
@@ -44,12 +45,9 @@ FUNCTIONS, BY_HARDWARE = "NUM_OF_PF", "NUM_OF_PLANES_P1"
 LANES = {"1023": 8, "1025": 8}
 """By device ID, the lanes of the only cage, which are split into a port per plane."""
 SPLIT = "MODULE_SPLIT_M0[0..15]"
-SECOND_CAGE = "MODULE_SPLIT_M1"
 _NO_LANE = 0xFF
 _HIDDEN = dict.fromkeys((PROGRAM, "ROCE_CC_STEERING_EXT"), "ROCE_CC_LEGACY_DCQCN")
-"""Maps a parameter to the one that hides it while that is 1 (mlxconfig_host.db, column
-`dependency`).
-"""
+"""Parameters that another one hides while it is 1 (mlxconfig_host.db, `dependency`)."""
 
 
 def compared_settings(
@@ -124,28 +122,23 @@ def _split(lanes: int, ports: int) -> Value:
 
 
 def _not_spectrum_x(reading: Reading, _name: str, remedy: str) -> Reading:
-    return _refused(
-        reading,
+    reason = (
         "it is not set up for Spectrum-X, so no setting of this NIC was changed. Set its firmware "
         f"with the tools that install DOCA SPC-X CC, or: {remedy}. Or set roce_qos.fabric_mode: "
-        "roce",
+        "roce"
     )
+    return replace(reading, refused=reason)
 
 
 def _not_roce(reading: Reading, name: str, remedy: str) -> Reading:
     if reading.found is None:
-        return Reading.fulfilled_otherwise(
-            f"its firmware has no {name}: it does not support Spectrum-X"
-        )
-    return _refused(
-        reading,
+        reason = f"its firmware has no {name}: it does not support Spectrum-X"
+        return Reading(None, reason, NOT_APPLICABLE)
+    reason = (
         "it is set up for Spectrum-X, so no setting of this NIC was changed. Set "
-        f"roce_qos.fabric_mode: {SPECTRUM_X}, or: {remedy}",
+        f"roce_qos.fabric_mode: {SPECTRUM_X}, or: {remedy}"
     )
-
-
-def _refused(reading: Reading, reason: str) -> Reading:
-    return replace(reading, supported=False, reason=reason, refused=reason)
+    return replace(reading, refused=reason)
 
 
 def _other_planes(
@@ -158,13 +151,13 @@ def _other_planes(
             "show ... name enable_roce), or mlx5_ib failed (dmesg). To balance planes by hardware: "
             f"{remedy}"
         )
-        return replace(reading, supported=False, reason=reason)
+        return replace(reading, status=FAILED, reason=reason)
     if reading.found is None:
-        return Reading.fulfilled_otherwise(f"its firmware has no {name}, and no planes")
+        return Reading(None, f"its firmware has no {name}, and no planes", NOT_APPLICABLE)
     if name == FUNCTIONS and planes == 1:
         reason = "right for a card with more ports; a split port needs rails.planes"
-        return replace(reading, supported=False, excused=True, reason=reason)
-    if name == FUNCTIONS and planes > 1 and SPLIT.partition("[")[0] not in remedy:
+        return replace(reading, status=NOT_APPLICABLE, reason=reason)
+    if name == FUNCTIONS and SPLIT.partition("[")[0] not in remedy:
         example = " ".join(assignments(SPLIT, _split(LANES["1023"], planes)))
         remedy += (
             ". More functions do not split a port: also set its lanes as in the manual of the card "
@@ -174,13 +167,11 @@ def _other_planes(
         f"rails.planes is {planes}, and {rails} rails are on this card. Correct the model, or: "
         f"{remedy}. If a card is meant to differ, set the parameter to null in {VARIABLE}"
     )
-    return replace(reading, supported=False, reason=reason)
+    return replace(reading, status=FAILED, reason=reason)
 
 
 class Compared(FirmwareSetting):
-    """One parameter of a profile. If there are several profiles, the one closest to the NIC's
-    values is used.
-    """
+    """One parameter of the profile that is closest to the NIC's values."""
 
     optional = True
 
@@ -191,16 +182,13 @@ class Compared(FirmwareSetting):
         verdict: Evaluation,
         firmwares: Firmwares,
         pci: str,
-        one_port: bool,
+        shared: bool,
     ) -> None:
-        super().__init__(parameter, profiles[0][parameter], firmwares, pci, "", ())
-        self.one_port = one_port
+        super().__init__(parameter, profiles[0][parameter], firmwares, pci, shared)
         self._profiles = profiles
         self._verdict = verdict
 
     def evaluate(self, reading: Reading) -> Reading:
-        if self._two_cages and self._first_port_parameter == SPLIT:
-            return Reading.fulfilled_otherwise("it has a second cage, whose lanes are not compared")
         nearest = min(self._profiles, key=lambda profile: len(self._missing_from(profile)))
         self.wanted = nearest[self._first_port_parameter]
         if reading.to_come == self.wanted:
@@ -209,32 +197,24 @@ class Compared(FirmwareSetting):
             reading = replace(reading, found=f"{reading.found}, and {reading.pending} to come")
         return self._verdict(reading, self.parameter, self._remedy(self._missing_from(nearest)))
 
-    @property
-    def _two_cages(self) -> bool:
-        return SECOND_CAGE in self._firmwares.arrays(self._pci)
-
     def _missing_from(self, profile: Profile) -> dict[str, Value]:
         """Return the profile's values that the card does not have, under the names of this port."""
-        named = {self.of_port(name): name for name in profile}
-        if self._two_cages:
-            named.pop(SPLIT, None)
-        here = {own: self._firmwares.parameter(self._pci, own) for own in named}
-        return {
-            own: profile[named[own]]
-            for own, each in here.items()
-            if each is None or each.next_boot != profile[named[own]]
-        }
+        found: dict[str, Value] = {}
+        for name, value in profile.items():
+            here = self._firmwares.parameter(self._pci, self.of_port(name))
+            if here is None or here.next_boot != value:
+                found[self.of_port(name)] = value
+        return found
 
     def _remedy(self, missing_values: Profile) -> str:
-        known = self._firmwares.parameters(self._pci)
-        here = {name: self._firmwares.parameter(self._pci, name) for name in missing_values}
-        command = [
-            word
-            for name in missing_values
-            if here[name]
-            for word in assignments(name, missing_values[name])
-        ]
-        missing = [name for name in missing_values if here[name] is None]
+        known = self._firmwares.table(self._pci).known
+        command: list[str] = []
+        missing: list[str] = []
+        for name, value in missing_values.items():
+            if self._firmwares.parameter(self._pci, name):
+                command += assignments(name, value)
+            else:
+                missing.append(name)
         by = {_HIDDEN[name] for name in missing if name in _HIDDEN}
         hiding = [name for name in by if name in known and known[name].next_boot]
         update = [f"update its firmware, which has no {', '.join(missing)}"] if missing else []

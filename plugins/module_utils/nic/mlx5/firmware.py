@@ -15,20 +15,21 @@ hides another one: column `dependency` of mlxconfig/mlxconfig_dbs/mlxconfig_host
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Optional, Union
 
+from ...core.checks import FAILED, NOT_APPLICABLE, PENDING
 from ...core.commands import CommandError, Runner, output
 from ...core.part import PlanError
 from ...hardware import tree as sysfs
 from ...hardware.inventory import card_of
 from ...hardware.survey import pci_address
 from ...qos import ROCE, HostSettings
-from ..setting import FIRMWARE, NicSetting, RailNic, Reading, number
+from ..setting import FIRMWARE, NicSetting, RailNic, Reading, number, remembered
 
 TOOLS = ("mlxconfig", "mstconfig")
 """In order of preference: MFT supports a new NIC no later than mstflint."""
@@ -38,9 +39,7 @@ SRIOV = ("SRIOV_EN", "NUM_OF_VFS")
 PRIORITY_MASK = "ROCE_CC_PRIO_MASK_P1"
 CNP = ("CNP_DSCP_P1", "CNP_802P_PRIO_P1")
 FIXED = (LINK_TYPE, *SRIOV, *CNP)
-"""Parameters that the operator cannot set: a rail is an Ethernet physical function, and the
-contract sets CNPs.
-"""
+"""Not the operator's: a rail is an Ethernet physical function, the contract sets CNPs."""
 
 OPTIONAL = {"ATS_ENABLED": 0}
 """Parameters that are set if a NIC has them, but are not part of the contract: without them, a note
@@ -53,26 +52,22 @@ of 0d2c03d3, ApplyStatusPartiallyApplied).
 
 VARIABLE = "roce_rails_firmware_parameters"
 MAX_ELEMENTS = 256
-"""Maximum number of array elements in one name; the largest array that NVIDIA's operator sets has
-16.
-"""
+"""Array elements in one name; the largest array that NVIDIA's operator sets has 16."""
+MANAGE_NONE = "Set roce_rails_firmware: false to manage no firmware"
 NO_TOOL = (
     "its firmware settings cannot be read: neither mlxconfig nor mstconfig is installed. The layer "
-    "rdma installs mstflint (the distribution's) or mft (NVIDIA's, with DOCA). Set "
-    "roce_rails_firmware: false to manage no firmware"
+    f"rdma installs mstflint (the distribution's) or mft (NVIDIA's, with DOCA). {MANAGE_NONE}"
 )
 UNREAD = (
     "Kernel lockdown (Secure Boot) can keep the tool from the NIC: /sys/kernel/security/lockdown. "
-    "Set roce_rails_firmware: false to manage no firmware"
+    f"{MANAGE_NONE}"
 )
 
 _ETHERNET = 2
 _HEADING = "Configurations:"
 _COLUMNS = ("Default", "Current", "Next Boot")
 _NUMBER = re.compile(r"(0x[0-9a-fA-F]{1,8})|(?:.*\()?(\d{1,10})\)?")
-"""`16`, `ETH(2)`, `0xFF(255)`, `0x1`: only the number matters, as the word differs between
-versions.
-"""
+"""`16`, `ETH(2)`, `0xFF(255)`, `0x1`: the word differs between versions."""
 _ARRAY = re.compile(r"Array\[(\d{1,4})\.\.(\d{1,4})\]")
 _NAME = re.compile(r"([A-Za-z]\w*)(?:\[(\d{1,4})(?:\.\.(\d{1,4}))?\])?", re.ASCII)
 """`SRIOV_EN`, `PCI_DOWNSTREAM_PORT_OWNER[4]`, `MODULE_SPLIT_M0[0..15]`"""
@@ -80,8 +75,6 @@ _HIDING = re.compile(r"ADVANCED_\w+_SETTINGS")
 """While one of these is 0 (ADVANCED_PCI_SETTINGS), others are hidden (MAX_ACC_OUT_READ)."""
 Value = Union[int, list[int]]
 """Value of a parameter, or of the elements of an array in order."""
-Parts = tuple[str, Optional[tuple[int, int]]]
-"""A name, and the first and last index in the brackets after it."""
 
 
 @dataclass(frozen=True)
@@ -102,11 +95,10 @@ class FirmwareParameter:
 
 @dataclass
 class FirmwareTable:
-    """The parameters of one function, and the bounds of its arrays."""
+    """The parameters of one function, and the first and last index of its arrays."""
 
     known: dict[str, FirmwareParameter]
     arrays: dict[str, tuple[int, int]]
-    """First and last index."""
 
 
 class Firmwares:
@@ -121,22 +113,17 @@ class Firmwares:
         self._run = run
         self._answers: dict[tuple[str, ...], Union[FirmwareTable, CommandError]] = {}
 
-    def parameters(self, pci: str) -> Mapping[str, FirmwareParameter]:
-        """Return the parameters of a function, except arrays. Raises a cached CommandError."""
-        return self._answer(pci).known
-
-    def arrays(self, pci: str) -> Mapping[str, tuple[int, int]]:
-        return self._answer(pci).arrays
+    def table(self, pci: str, *names: str) -> FirmwareTable:
+        """The whole table, or array elements, which need a query by name. Raises CommandError."""
+        return remembered(self._answers, (pci, *names), lambda: self._query(pci, *names))
 
     def parameter(self, pci: str, name: str) -> Optional[FirmwareParameter]:
-        """Return a parameter, an array element or a range of elements; None if the tool does not
-        show it.
-        """
-        answer, (base, indexes) = self._answer(pci), split_name(name)
-        first, last = answer.arrays.get(base, (0, -1))
-        if indexes is None or last < first:
-            return answer.known.get(name)
-        known = self._answer(pci, f"{base}[{first}..{last}]").known
+        """Return a parameter, array element or range of elements; None if it is not shown."""
+        table, (base, indexes) = self.table(pci), split_name(name)
+        if indexes is None or base not in table.arrays:
+            return table.known.get(name)
+        first, last = table.arrays[base]
+        known = self.table(pci, f"{base}[{first}..{last}]").known
         if name in known:
             return known[name]
         found = [known[element] for element in elements(name) if element in known]
@@ -147,9 +134,7 @@ class Firmwares:
         return FirmwareParameter(current if len(current) == len(found) else None, next_boot)
 
     def set(self, pci: str, values: Mapping[str, int]) -> None:
-        """Set, in one call, those of these parameters that are known and would differ after the
-        next reset.
-        """
+        """Set, in one call, the known ones that would differ after the next reset."""
         read = {name: self.parameter(pci, name) for name in sorted(values)}
         differing = [n for n, each in read.items() if each and each.next_boot != values[n]]
         if differing:
@@ -164,32 +149,16 @@ class Firmwares:
         If the firmware has no such port, all functions of the card share port 1.
         """
         own = re.sub(r"_P\d+$", f"_P{int(pci[-1]) + 1}", name)
-        return own if own in self.parameters(pci) else name
-
-    def _answer(self, pci: str, *names: str) -> FirmwareTable:
-        asked = (pci, *names)
-        if asked not in self._answers:
-            try:
-                self._answers[asked] = self._query(pci, *names)
-            except CommandError as error:
-                self._answers[asked] = error
-        answer = self._answers[asked]
-        if isinstance(answer, CommandError):
-            raise answer
-        return answer
+        return own if own in self.table(pci).known else name
 
     def _query(self, pci: str, *names: str) -> FirmwareTable:
-        """Query the whole table, or array elements, which only a query by name returns.
-
-        The tool rejects the whole list if one name is unknown.
-        """
         argv = (self.tool or "", "-d", pci, "-e", "q", *names)
         result = self._run(argv, check=False)
-        answer = FirmwareTable(parse(result.stdout), arrays(result.stdout))
-        if not answer.known:
+        table = parse(result.stdout)
+        if not table.known:
             text = output(result, 1000) or "no output"
             raise CommandError(f"{' '.join(argv)}: exit status {result.rc}: {text}")
-        return answer
+        return table
 
 
 def _stem(name: str) -> str:
@@ -197,7 +166,7 @@ def _stem(name: str) -> str:
     return re.sub(r"_P\d+$", "", name)
 
 
-def split_name(name: str) -> Parts:
+def split_name(name: str) -> tuple[str, Optional[tuple[int, int]]]:
     """Split `A[4]` into A, (4, 4) and `A[0..3]` into A, (0, 3); other names have no indexes."""
     match = _NAME.fullmatch(name)
     if match is None or match[2] is None:
@@ -206,9 +175,7 @@ def split_name(name: str) -> Parts:
 
 
 def _assignment(name: str, value: int) -> str:
-    """Write elements in hexadecimal: the tool parses those of MODULE_SPLIT_M0 as such even without
-    0x.
-    """
+    """Elements are hexadecimal: the tool reads MODULE_SPLIT_M0 as such even without 0x."""
     return f"{name}={value:#x}" if split_name(name)[1] else f"{name}={value}"
 
 
@@ -225,27 +192,9 @@ def assignments(name: str, value: Value) -> list[str]:
     return found
 
 
-def parse(text: str) -> dict[str, FirmwareParameter]:
-    """Parse the table printed by `-e q`, skipping values that are not numbers (arrays, keys,
-    N/A).
-    """
-    found: dict[str, FirmwareParameter] = {}
-    for name, row in _rows(text):
-        values = {column: _number(word) for column, word in row.items()}
-        next_boot = values.get("Next Boot")
-        if next_boot is not None:
-            found[name] = FirmwareParameter(values.get("Current"), next_boot)
-    return found
-
-
-def arrays(text: str) -> dict[str, tuple[int, int]]:
-    """Parse the arrays in the same table into their first and last index."""
-    matches = {name: _ARRAY.fullmatch(row.get("Next Boot", "")) for name, row in _rows(text)}
-    return {name: (int(each[1]), int(each[2])) for name, each in matches.items() if each}
-
-
-def _rows(text: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the parameters of a table with their values by column."""
+def parse(text: str) -> FirmwareTable:
+    """Parse the table printed by `-e q`, skipping values that are not numbers (keys, N/A)."""
+    table = FirmwareTable({}, {})
     columns: tuple[str, ...] = ()
     for line in text.splitlines():
         if line.startswith(_HEADING):
@@ -254,8 +203,15 @@ def _rows(text: str) -> Iterator[tuple[str, dict[str, str]]]:
         words = line.split()
         while words and words[0] in ("*", "RO", "*RO"):
             words.pop(0)
-        if columns and len(words) == len(columns) + 1:
-            yield words[0], dict(zip(columns, words[1:]))
+        if not columns or len(words) != len(columns) + 1:
+            continue
+        name, row = words[0], dict(zip(columns, words[1:]))
+        next_boot = _number(row["Next Boot"])
+        if array := _ARRAY.fullmatch(row["Next Boot"]):
+            table.arrays[name] = int(array[1]), int(array[2])
+        elif next_boot is not None:
+            table.known[name] = FirmwareParameter(_number(row.get("Current", "")), next_boot)
+    return table
 
 
 def _number(word: str) -> Optional[int]:
@@ -334,9 +290,9 @@ def firmware_settings(
     asked = {element for name in named for element in elements(name)}
     settings: list[FirmwareSetting] = []
     for name, value in parameters.items():
-        otherwise = "" if name in asked else fulfilled_by.get(name, "")
-        setting = FirmwareSetting(name, value, firmwares, pci, otherwise, settings)
-        setting.named, setting.one_port = name in asked, rail.shared
+        setting = FirmwareSetting(name, value, firmwares, pci, rail.shared)
+        setting.named, setting.siblings = name in asked, settings
+        setting.fulfilled_by = "" if name in asked else fulfilled_by.get(name, "")
         settings.append(setting)
     return settings
 
@@ -344,46 +300,41 @@ def firmware_settings(
 class FirmwareSetting(NicSetting):
     """One parameter. All differing parameters of a rail are set by one call of the tool."""
 
-    persistence = FIRMWARE
+    unit = FIRMWARE
     named = False
     """Whether the operator has named it."""
-    one_port = False
-    """Whether all functions of the card are on port 1, as with planes balanced by hardware."""
+    siblings: Sequence[FirmwareSetting] = ()
+    """All parameters of this rail."""
+    fulfilled_by = ""
 
     def __init__(
-        self,
-        first_port_parameter: str,
-        wanted: Value,
-        firmwares: Firmwares,
-        pci: str,
-        fulfilled_by: str,
-        siblings: Sequence[FirmwareSetting],
+        self, first_port_parameter: str, wanted: Value, firmwares: Firmwares, pci: str, shared: bool
     ) -> None:
-        """`siblings`: all parameters of this rail."""
+        """`shared`: all functions of the card are on port 1 (planes balanced by hardware)."""
         # The name has no port; an element of an array is ..._4.
-        stem = re.sub(r"\W+", "_", re.sub(r"_P1$", "", first_port_parameter)).strip("_")
+        stem = re.sub(r"\W+", "_", _stem(first_port_parameter)).strip("_")
         self.name = f"firmware_{stem.lower()}"
         self.wanted = wanted
         self._first_port_parameter = first_port_parameter
         self._firmwares = firmwares
         self._pci = pci
-        self._fulfilled_by = fulfilled_by
-        self._siblings = siblings
+        self._shared = shared
 
     @property
     def parameter(self) -> str:
         return self.of_port(self._first_port_parameter)
 
     def of_port(self, name: str) -> str:
-        return name if self.one_port else self._firmwares.port_parameter(self._pci, name)
+        return name if self._shared else self._firmwares.port_parameter(self._pci, name)
 
     def read(self) -> Reading:
         if self._firmwares.tool is None:
-            return Reading.without_tool(NO_TOOL, self._firmwares.check_mode)
+            return Reading(None, NO_TOOL, PENDING if self._firmwares.check_mode else FAILED)
         try:
             parameter = self._firmwares.parameter(self._pci, self.parameter)
         except CommandError as error:
-            return Reading.unsupported(f"its firmware settings cannot be read: {error}. {UNREAD}")
+            reason = f"its firmware settings cannot be read: {error}. {UNREAD}"
+            return Reading(None, reason, FAILED)
         return self.evaluate(Reading(None) if parameter is None else parameter.reading)
 
     def evaluate(self, reading: Reading) -> Reading:
@@ -391,47 +342,48 @@ class FirmwareSetting(NicSetting):
         if reading.found is not None:
             return reading
         unknown = f"has no {self.parameter}"
-        if self._fulfilled_by:
+        if self.fulfilled_by:
             # One wording for every card, as the summary counts equal reasons.
-            return Reading.fulfilled_otherwise(f"its firmware {unknown}; {self._fulfilled_by}")
-        known, (base, indexes) = self._firmwares.parameters(self._pci), split_name(self.parameter)
-        bounds = self._firmwares.arrays(self._pci).get(base) if indexes else None
-        if self.named and not bounds and (waits := self._shown_later()):
+            reason = f"its firmware {unknown}; {self.fulfilled_by}"
+            return Reading(None, reason, NOT_APPLICABLE)
+        if self.named and (waits := self._shown_later()):
             # A parameter can be hidden until another one takes effect, so only the known ones are
             # set.
-            return Reading.after_reset(
+            reason = (
                 f"the firmware of {self._pci} shows no {self.parameter} yet; after its next reset "
                 f"{', '.join(waits)} takes effect, which may show it: reboot, then run again"
             )
-        name = self._first_port_parameter
+            return Reading(None, reason, PENDING)
+        name, known = self._first_port_parameter, self._firmwares.table(self._pci).known
         null = "" if name in FIXED else f"omit it ({VARIABLE}: {{{name}: null}}), or "
         off = [each for each in known if _HIDING.fullmatch(each) and not known[each].next_boot]
-        off = off if self.named else []
-        show = f"It may be hidden: add {off[0]}: 1 to {VARIABLE}. Else update" if off else "Update"
-        if bounds:
-            show = f"Its elements are {base}[{bounds[0]}..{bounds[1]}]: correct it. Else update"
-        return Reading.unsupported(
+        hidden = self.named and off
+        show = (
+            f"It may be hidden: add {off[0]}: 1 to {VARIABLE}. Else update" if hidden else "Update"
+        )
+        reason = (
             f"the firmware of {self._pci} {unknown}. {show} it, or {null}manage no firmware "
             "(roce_rails_firmware: false)"
         )
+        return Reading(None, reason, FAILED)
 
     def _shown_later(self) -> list[str]:
         """Return the parameters that the next reset changes, except those of the contract.
 
         Parameters of the contract never hide others.
         """
-        asked = {each.parameter: each.wanted for each in self._siblings if each.named}
-        own = {_stem(each.parameter) for each in self._siblings if not each.named}
+        asked = {each.parameter: each.wanted for each in self.siblings if each.named}
+        own = {_stem(each.parameter) for each in self.siblings if not each.named}
         return [
             name
-            for name, each in self._firmwares.parameters(self._pci).items()
+            for name, each in self._firmwares.table(self._pci).known.items()
             if _stem(name) not in own
             and each.reading.found != asked.get(name, each.reading.to_come)
         ]
 
     def apply(self) -> None:
         """Set all known parameters of this rail."""
-        self._firmwares.set(self._pci, {each.parameter: each.wanted for each in self._siblings})
+        self._firmwares.set(self._pci, {each.parameter: each.wanted for each in self.siblings})
 
     def set(self, value: Any) -> None:
         self._firmwares.set(self._pci, {self.parameter: value})

@@ -4,15 +4,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Optional
 
-from ...core.commands import CommandError, Runner
-from ...hardware import tree
-from ...hardware.survey import interface_speed
-from ...qos import IP_MTU_LIMITS
-from ..dcb import Dcb, DcbSetting, DcbState, target_state
+from ...core.checks import FAILED, PENDING
+from ...core.commands import CommandError
+from ..dcb import Dcb, DcbSetting
 from ..setting import SOFTWARE_REASON, NicSetting, RailNic, Reading
 from ..vendor import NicOptions
 
@@ -27,30 +23,21 @@ class Accelerations(NicSetting):
 
     name = "accelerations"
 
-    def __init__(
-        self,
-        rail: RailNic,
-        wanted: Mapping[str, int],
-        run: Runner,
-        program: Optional[str],
-        check_mode: bool,
-    ) -> None:
+    def __init__(self, rail: RailNic, options: NicOptions, program: Optional[str]) -> None:
         """`program`: the one of PROGRAMS that is installed."""
-        self._check_mode = check_mode
-        self.wanted = dict(sorted(wanted.items()))
-        self._real = rail.physical
-        self._run = run
-        self._program = program
+        self.wanted = dict(sorted(options.accelerations.items()))
+        self._real, self._program = rail.physical, program
+        self._node = options.node
         self._argv = (program or "", "-d", rail.pci or "", "--reg_name", ROCE_ACCL)
 
     def read(self) -> Reading:
         if not self._real:
-            return Reading.unsupported(SOFTWARE_REASON)
+            return Reading(None, SOFTWARE_REASON, FAILED)
         if self._program is None:
             missing = f"neither {' nor '.join(PROGRAMS)} is installed"
             reason = f"{missing}: the layer rdma installs mft (with DOCA) or mstflint"
-            return Reading.without_tool(reason, self._check_mode)
-        output = self._run((*self._argv, "--get")).stdout
+            return Reading(None, reason, PENDING if self._node.check_mode else FAILED)
+        output = self._node.run((*self._argv, "--get")).stdout
         fields = {name: int(value, 16) for name, value in _FIELD.findall(output)}
         if not fields:
             raise CommandError(f"{' '.join(self._argv)} --get: no field in the output: {output}")
@@ -60,12 +47,12 @@ class Accelerations(NicSetting):
                 fields.get(f"{field}_field_select") for field in (name, name.removesuffix("_en"))
             ]
             if name not in fields or 0 in flags:
-                return Reading.unsupported(f"its firmware has no {name} in {ROCE_ACCL}")
+                return Reading(None, f"its firmware has no {name} in {ROCE_ACCL}", FAILED)
         return Reading({name: fields[name] for name in self.wanted})
 
     def set(self, value: Any) -> None:
         text = ",".join(f"{name}={field:#x}" for name, field in value.items())
-        self._run((*self._argv, "--set", text, "--yes"))
+        self._node.run((*self._argv, "--set", text, "--yes"))
 
 
 class CableLength(DcbSetting):
@@ -81,54 +68,11 @@ class CableLength(DcbSetting):
     otherwise = "its driver has no cable length, and its firmware sizes the receive buffer"
 
     def __init__(self, rail: RailNic, options: NicOptions) -> None:
-        def metres(state: DcbState) -> Optional[int]:
-            return state.cable_metres or None
-
         super().__init__(
             "cable_length",
-            metres,
+            lambda state: state.cable_metres or None,
             Dcb.put_cable,
-            rail.interface,
+            rail,
             options.dcb,
-            target_state(options.contract),
+            options.contract,
         )
-        self._priority = options.contract.pfc_priorities[0]
-        self._net = options.node.root / "sys/class/net" / rail.interface
-
-    def read(self) -> Reading:
-        reading = super().read()
-        return replace(reading, reason=self._headroom()) if reading.supported else reading
-
-    def set(self, value: Any) -> None:
-        try:
-            super().set(value)
-        except CommandError as error:
-            raise CommandError(f"{error}; {self._headroom()}") from None
-
-    def _headroom(self) -> str:
-        """Return the actual and required size of the receive buffer as text; empty if not
-        reported.
-        """
-        buffer = self._dcb.buffer(self._interface, self._priority) if self._dcb else None
-        speed, mtu = interface_speed(self._net), tree.number(self._net / "mtu")
-        if buffer is None or speed is None or mtu is None:
-            return ""
-        (number, size), needed = buffer, lossless_bytes(self.wanted, speed, mtu)
-        remedy = f"dcb buffer set dev {self._interface} buffer-size {number}:{needed}"
-        return (
-            f"receive buffer {number} (priority {self._priority}) has {size} bytes; the driver "
-            f"needs {needed} for {self.wanted} m at {speed:g} Gb/s and MTU {mtu}"
-            + (f". Where packets are lost (rx_discards_phy): {remedy}" if size < needed else "")
-        )
-
-
-def lossless_bytes(metres: int, speed_gbps: float, mtu: int) -> int:
-    """Return the minimum size in bytes of a lossless receive buffer, including headroom after a
-    pause.
-
-    Linux 6.16, drivers/net/ethernet/mellanox/mlx5/core/en/port_buffer.c: calculate_xoff, and
-    update_xoff_threshold, which adds the largest frame and a cell of 128 bytes.
-    """
-    megabits = max(int(speed_gbps * 1000), 40000)
-    xoff = (301 + 216 * metres // 100) * megabits // 1000 + 272 * mtu // 100
-    return xoff + IP_MTU_LIMITS[1] + 128

@@ -4,7 +4,7 @@
 Counters grow from the time the driver is loaded, even while cables are unplugged, so their growth
 between two readings is evaluated: at 800 Gb/s and a bit error ratio of 1e-12, one error in 1.25 s.
 Names and meaning: Linux, Documentation/networking/device_drivers/ethernet/mellanox/mlx5/
-counters.rst (16f448d47a86).
+counters.rst (16f448d47a86). For other drivers, nothing is counted here.
 
 mlxlink shows FEC, the measurements of the module with its limits, and the ratios since the counters
 were cleared. Names and syntax: Mellanox/mstflint b9d9e844a14a, mlxlink/modules/
@@ -15,25 +15,19 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
-from ...core.checks import FAILED, NOT_APPLICABLE, OK, Check
-from ...core.commands import CommandError, Runner, find_program
-from ...hardware import tree
-from ..vendor import HEALTH, NO_COUNTERS, PortCounters
+from ..core.checks import FAILED, NOT_APPLICABLE, OK, Check, not_applicable
+from ..core.commands import CommandError, Runner, find_program
+from ..hardware import tree
 from . import losses
 
-LIMITS = {
-    "new_errors": {"type": "int"},
-    "raw_ber": {"type": "float"},
-    "effective_ber": {"type": "float"},
-    "module_celsius": {"type": "float"},
-    "power_margin_db": {"type": "float"},
-}
-"""The role's options for the limits; a value without a limit is shown but not evaluated."""
+HEALTH = "rail_health"
+NO_COUNTERS = "not applicable: its driver shows no counters of the physical port"
 UNCORRECTED = "rx_pcs_symbol_err_phy"
 """mlxlink calls these effective errors (prepareBerInfoEDR, phy_symbol_errors)."""
 ERRORS = ("link_down_events_phy", "rx_symbol_err_phy", UNCORRECTED)
@@ -44,9 +38,6 @@ TOOLS = ("mlxlink", "mstlink")
 
 _PAUSES = tuple(f"{way}_prio{number}_pause" for way in ("rx", "tx") for number in range(8))
 _RATIOS = {"raw_ber": CORRECTED, "effective_ber": UNCORRECTED}
-_LANE = "rx_err_lane_"
-_MODULE = "Module"
-"""Prefix of the module's label; the chip's label is `asic`."""
 _PHY, _DDM = "Physical Counters and BER Info", "Module Info"
 _SHOWN = {
     "fec": ("Operational Info", "FEC"),
@@ -62,11 +53,7 @@ _SHOWN = {
 _POWERS = {"rx_dbm": "receives", "tx_dbm": "sends"}
 _FIGURE = r"-?(?:inf|\d+(?:\.\d+)?(?:e-?\d+)?)"
 _WITH_LIMITS = re.compile(rf"({_FIGURE}(?:,{_FIGURE})*) \[({_FIGURE})\.\.({_FIGURE})\]")
-_GONE = "its port no longer has counters: check dmesg for its driver and PCIe link"
-_RESET = "its counters were reset between two readings: check dmesg for its driver and firmware"
-_NOT_BEFORE = "its counters could not be read at first, so errors are not evaluated: run again"
 _CABLE = "Clean or replace cable and transceivers, here and at the leaf (mlxlink -d PCI -m -c)"
-_SETTLING = "links were set up in this run, so errors are shown but not evaluated: run again"
 _NO_TOOL = (
     "the counters of its port are within the limits; FEC and its module were not read: "
     "neither mlxlink nor mstlink is installed, the layer rdma installs mft (with DOCA) or mstflint"
@@ -76,12 +63,25 @@ _NO_TOOL = (
 def of_port(counters: Mapping[str, int]) -> dict[str, int]:
     """Select the counters of `ethtool -S` for the health of the physical port and its losses."""
     names = (*ERRORS, CORRECTED)
-    return {n: v for n, v in counters.items() if n in names or n.startswith(_LANE) or _seldom(n)}
+    return {
+        n: v
+        for n, v in counters.items()
+        if n in names or n.startswith("rx_err_lane_") or _seldom(n)
+    }
 
 
 def _seldom(name: str) -> bool:
     """Return whether a counter is shown only if it is not 0; there are about sixty of these."""
     return losses.counted(name) or name.startswith(_PAUSES)
+
+
+@dataclass(frozen=True)
+class PortCounters:
+    """Counters of a port at one time, selected by `of_port`."""
+
+    counted: Mapping[str, int]
+    at: float = field(default_factory=time.monotonic)
+    """Seconds of the monotonic clock."""
 
 
 @dataclass(frozen=True)
@@ -100,13 +100,12 @@ class PortReading:
     def of(
         cls,
         pci: str,
-        system: Path,
+        sys: Path,
         run: Runner,
         which: Callable[[str], Optional[str]] = find_program,
     ) -> PortReading:
-        """`system` is /sys."""
         shown, unread = _ask(pci, run, next(filter(which, TOOLS), None))
-        celsius, limit = module_celsius(system / "bus/pci/devices" / pci)
+        celsius, limit = module_celsius(sys / "bus/pci/devices" / pci)
         measured = with_limits(shown.get("celsius", ""))
         if celsius is None and measured:
             (celsius, *_), _low, limit = measured
@@ -150,7 +149,7 @@ def module_celsius(function: Path) -> tuple[Optional[float], Optional[float]]:
     the device's threshold. A cable without a sensor has no label.
     """
     for label in sorted(function.glob("hwmon/hwmon*/temp*_label")):
-        if tree.text(label).startswith(_MODULE):
+        if tree.text(label).startswith("Module"):  # the chip's label is `asic`
             names = (label.name.replace("label", kind) for kind in ("input", "crit"))
             now, limit = (tree.number(label.parent / name) for name in names)
             return now / 1000 if now else None, limit / 1000 if limit else None
@@ -175,8 +174,10 @@ def check(
     """
     wanted = {**limits, "module_celsius": limits["module_celsius"] or link.celsius_limit}
     if not now.counted:
-        status, reason = (FAILED, _GONE) if before.counted else (NOT_APPLICABLE, NO_COUNTERS)
-        return Check(HEALTH, wanted, None, status, rail, reason)
+        if before.counted:
+            gone = "its port no longer has counters: check dmesg for its driver and PCIe link"
+            return Check(HEALTH, wanted, None, FAILED, rail, gone)
+        return not_applicable(HEALTH, wanted, NO_COUNTERS, subject=rail)
     seconds = now.at - before.at
     grown = {name: count - before.counted.get(name, count) for name, count in now.counted.items()}
     found: dict[str, Any] = {
@@ -197,7 +198,9 @@ def check(
             one_error = 1 / (speed_gbps * 1e9 * seconds)
             if limits[name] is not None and ratio > limits[name] >= one_error:
                 errors.append((name, ratio))
-    faults = [_RESET] if quiet and min(grown.values()) < 0 else []
+    faults = []
+    if quiet and min(grown.values()) < 0:
+        faults.append("its counters were reset meanwhile: check dmesg for its driver and firmware")
     if errors and quiet:
         shown = ", ".join(f"{name} {count}" for name, count in errors)
         faults.append(f"in {seconds:.1f} s: {shown}. {_CABLE}")
@@ -208,10 +211,12 @@ def check(
     faults += _of_module(link, wanted)
     if faults:
         return Check(HEALTH, wanted, found, FAILED, rail, "; ".join(faults))
-    unknown = link.unread if before.counted else _NOT_BEFORE
-    if unknown or not quiet:
-        return Check(HEALTH, wanted, found, NOT_APPLICABLE, rail, unknown if quiet else _SETTLING)
-    return Check(HEALTH, wanted, found, OK, rail)
+    unknown = link.unread
+    if not quiet:
+        unknown = "links were set up in this run, so errors are shown but not evaluated: run again"
+    elif not before.counted:
+        unknown = "its counters could not be read at first, so errors are not evaluated: run again"
+    return Check(HEALTH, wanted, found, NOT_APPLICABLE if unknown else OK, rail, unknown)
 
 
 def _of_module(link: PortReading, wanted: Mapping[str, Any]) -> list[str]:

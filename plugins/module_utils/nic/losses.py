@@ -35,16 +35,12 @@ LOST: Mapping[str, str] = {
 }
 """Remedies, by counter of packets that a lossless class must not lose."""
 READING_APART = 0.01
-"""Observed on a ConnectX with all packets in priority 0: 58591428329 in total, 58591314012 in
-priority 0.
-"""
+"""Seen with all packets in priority 0: 58591428329 in total, 58591314012 there."""
 _OF_PRIORITY = re.compile(r"rx_prio([0-7])_(?:buf_|cong_)?discards?")
 _LINK_PAUSE = re.compile(r"[rt]x_global_pause")
 """The driver shows them while link pause is enabled (counters.rst)."""
 _ANY_PAUSE = re.compile(r"([rt]x)_pause_ctrl_phy")
-"""In published outputs, these also count PFC frames. A priority without PFC on the NIC has no other
-counter.
-"""
+"""In published outputs, these include PFC frames, even of priorities without a counter."""
 _PAUSED = (
     "the whole link was paused, RoCE with all other traffic: turn link pause (802.3x) off at the "
     "leaf's port; here rail_link_pause, ethtool --show-pause"
@@ -61,9 +57,7 @@ _NOTED = (
     "rx_global_pause_duration",
     "tx_global_pause_duration",
 )
-"""Counters that are shown if they grow but never fail: they count congestion, or packets in the
-kernel's queues.
-"""
+"""Shown if they grow, but never a failure: congestion, or the kernel's queues."""
 
 
 def counted(name: str) -> bool:
@@ -101,9 +95,7 @@ def findings(growth: Mapping[str, int], lossless: Collection[int]) -> dict[str, 
 
 
 def told(found: Mapping[str, tuple[int, str]]) -> str:
-    """Return `rx_prio3_discards 7, rx_discards_phy 7: its receive buffer ...`, without repeating
-    remedies.
-    """
+    """`rx_prio3_discards 7, rx_discards_phy 7: its receive buffer ...`; each remedy once."""
     names: dict[str, list[str]] = {}
     for name, (count, remedy) in found.items():
         names.setdefault(remedy, []).append(f"{name} {count}")
