@@ -119,20 +119,17 @@ def test_a_missing_home_is_created(
 
 
 @pytest.mark.parametrize(
-    ("fields", "why", "remedy"),
+    ("fields", "found"),
     [
-        ("*:19000:0:99999:7:::", "", ""),
-        ("*:19000:0:60:7::20001:", "a new password was due on 2022-03-09", "chage -M -1 -d"),
-        ("*:19000:0:99999:7::1:", "expired on 1970-01-02", "chage -E -1 mpi"),
-        ("*:0:::::20000:", "expired on 2024-10-04", "chage -E -1 mpi"),
-        ("*:0::::::", "a new password was due on the next login", "chage -M -1 -d"),
-        ("!", "", ""),
+        ("*:19000:0:99999:7:::", "not expired"),
+        ("*:19000:0:60:7::20001:", "not expired"),
+        ("*:19000:0:99999:7::20000:", "expired on day 20000 since 1970"),
+        ("!", "not expired"),
     ],
 )
 def test_an_expired_account_is_reported(
     fields: str,
-    why: str,
-    remedy: str,
+    found: str,
     system: SimpleNamespace,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -143,9 +140,8 @@ def test_an_expired_account_is_reported(
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/shadow").write_text(f"root:*:0:::::1:\nmpi2:*:0\nmpi:{fields}\n")
     *_others, check = mpi().verify(node_at(tmp_path)).checks
-    assert (check.name, check.status) == ("account_expiry", "failed" if why else "ok")
-    assert check.found == (why or "not expired")
-    assert check.reason.startswith(remedy)
+    expected = ("account_expiry", "ok" if found == "not expired" else "failed", found)
+    assert (check.name, check.status, check.found) == expected
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
 import subprocess
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Optional
 
@@ -134,29 +132,6 @@ def test_a_host_connects_back_over_every_network() -> None:
         assert listener.call(["rail7"]) == ""
     refused = call(listener, ["management"])
     assert listener.heard(refused, own) == {"management": errno.ECONNREFUSED, "rail0": None}
-
-
-def test_a_host_connects_to_itself() -> None:
-    with paths.Listener({}) as listener:
-        assert listener.itself() == {"loopback": 0}
-    with socket.create_server(("127.0.0.1", 0), backlog=1) as other:
-        listener.port = other.getsockname()[1]
-    assert listener.itself() == {"loopback": errno.ECONNREFUSED}
-
-
-def test_an_unanswered_loopback_connection_times_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(paths, "WAIT_S", 0.05)
-    listener = paths.Listener({})
-    with ExitStack() as stack:
-        full = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
-        listener.port = full.getsockname()[1]
-        for _unused in range(4):  # beyond the backlog, packets of further ones are dropped
-            waiting = stack.enter_context(socket.socket())
-            waiting.setblocking(False)
-            waiting.connect_ex(("127.0.0.1", listener.port))
-        assert listener.itself() == {"loopback": errno.ETIMEDOUT}
 
 
 def test_the_program_suits_every_login_shell() -> None:

@@ -105,12 +105,6 @@ CLOSED = "Connection closed by 10.223.0.11 port 22\n"
             "here",
             False,
         ),
-        (
-            "Bad owner or permissions on /home/mpi/.ssh/config\n",
-            "Bad owner or permissions on /home/mpi/.ssh/config",
-            "here",
-            True,
-        ),
         (CLOSED, CLOSED.strip(), "target", False),
         ("first\nodd thing\n", "odd thing", "either", False),
         (

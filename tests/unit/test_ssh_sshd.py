@@ -9,14 +9,13 @@ import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.keys import DROP_IN
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.sshd import (
-    MpiLogin,
     SshdSettings,
     login_checks,
     places_of,
 )
 
 CERTIFICATE = "ssh-ed25519-cert-v01@openssh.com"
-LOGIN = MpiLogin("mpi", ["mpi", "users", "hpc jobs"], "/bin/bash", "10.0.0.11", "ssh-ed25519")
+GROUPS = ["mpi", "users", "hpc jobs"]
 DEFAULTS = {
     "usepam": "yes",
     "pubkeyacceptedalgorithms": f"{CERTIFICATE},ssh-ed25519,rsa-sha2-512",
@@ -32,10 +31,13 @@ DEFAULTS = {
 }
 
 
-def failed(root: Path, login: MpiLogin = LOGIN, strict: bool = False, **values: Any) -> list[Check]:
+def failed(
+    root: Path, signed_by: str = "ssh-ed25519", strict: bool = False, place: str = "", **values: Any
+) -> list[Check]:
     given = {k: v if isinstance(v, list) else [v] for k, v in {**DEFAULTS, **values}.items()}
-    places = dict.fromkeys(values, "/etc/ssh/sshd_config.d/60-site.conf:3")
-    found = login_checks(SshdSettings(given, places), login, root, strict=strict)
+    places = dict.fromkeys(values, place or "/etc/ssh/sshd_config.d/60-site.conf:3")
+    settings = SshdSettings(given, places)
+    found = login_checks(settings, root, "mpi", GROUPS, signed_by, strict=strict)
     return [each for each in found if each.status != "ok"]
 
 
@@ -55,20 +57,8 @@ def failed(root: Path, login: MpiLogin = LOGIN, strict: bool = False, **values: 
         ("allowusers", ["root", "mpi"], True),
         ("allowusers", ["m*"], True),
         ("allowusers", ["mpi@10.0.0.0/24"], True),
-        ("allowusers", ["mpi@10.1.0.0/24"], False),
-        ("allowusers", ["mpi@10.1.*"], False),
-        ("allowusers", ["mpi@192.168.0.0/16,10.0.*"], True),
-        ("allowusers", ["mpi@!10.0.0.0/24,*"], False),
-        ("allowusers", ["mpi@!10.9.0.0/24,10.*", "root"], True),
-        ("allowusers", ["mpi@192.168.*,10.1.*"], False),
-        ("allowusers", ["mpi@launcher01"], True),
-        ("allowusers", ["mpi@10.0.0.12"], True),
         ("denyusers", ["mpi"], False),
-        ("denyusers", ["mpi@10.0.0.*"], False),
-        ("denyusers", ["mpi@10.0.0.99"], True),
-        ("denyusers", ["mpi@!10.0.0.0/24,*"], True),
-        ("denyusers", ["mpi@192.168.0.0/16,10.0.0.*"], False),
-        ("denyusers", ["mpi@x/y"], True),
+        ("denyusers", ["mpi@10.0.0.*"], True),
         ("pubkeyacceptedalgorithms", "ssh-ed25519,rsa-sha2-512", False),
         ("casignaturealgorithms", "rsa-sha2-512", False),
         ("hostkeyalgorithms", "rsa-sha2-512,ssh-ed25519", False),
@@ -96,9 +86,8 @@ def test_a_refusing_setting_is_reported_with_its_line(
 
 
 def test_the_authority_s_key_type_must_be_accepted(tmp_path: Path) -> None:
-    rsa = MpiLogin("mpi", ["mpi"], "/bin/bash", "10.0.0.11", "ssh-rsa")
-    assert failed(tmp_path, rsa, casignaturealgorithms="rsa-sha2-256") == []
-    (check,) = failed(tmp_path, rsa, casignaturealgorithms="ssh-ed25519")
+    assert failed(tmp_path, "ssh-rsa", casignaturealgorithms="rsa-sha2-256") == []
+    (check,) = failed(tmp_path, "ssh-rsa", casignaturealgorithms="ssh-ed25519")
     assert check.name == "sshd_casignaturealgorithms"
 
 
@@ -119,26 +108,10 @@ def test_a_nologin_file_is_reported(name: str, tmp_path: Path) -> None:
     )
 
 
-def test_checks_depend_on_pam(tmp_path: Path) -> None:
-    pam = tmp_path / "etc/pam.d/sshd"
-    pam.parent.mkdir(parents=True)
-    (tmp_path / "etc/nologin").touch()
-    pam.write_text("account required pam_unix.so\n# account required pam_nologin.so\n")
-    assert failed(tmp_path) == []
-    pam.write_text("auth required pam_shells.so\naccount required pam_nologin.so\n")
-    (tmp_path / "etc/shells").write_text("/bin/sh\n")
-    assert [each.name for each in failed(tmp_path)] == ["nologin", "shell_listed"]
-    (tmp_path / "etc/shells").write_text("/bin/sh\n/bin/bash\n")
-    assert [each.name for each in failed(tmp_path)] == ["nologin"]
-
-
 def test_crypto_policies_are_changed_by_their_tool(tmp_path: Path) -> None:
     """An edit there is lost with the next package or policy."""
     place = "/etc/crypto-policies/back-ends/opensshserver.config:5"
-    given = {**{k: [v] for k, v in DEFAULTS.items()}, "casignaturealgorithms": ["rsa-sha2-512"]}
-    settings = SshdSettings(given, {"casignaturealgorithms": place})
-    found = login_checks(settings, LOGIN, tmp_path, strict=False)
-    (check,) = [each for each in found if each.status != "ok"]
+    (check,) = failed(tmp_path, place=place, casignaturealgorithms="rsa-sha2-512")
     assert f" with update-crypto-policies --set, which writes {place}" in check.by_hand
     assert f" in {place}" not in check.by_hand
 

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Optional
 
 from ..core.checks import OK, Check, differs
-from ..core.commands import CommandError, Runner
+from ..core.commands import CommandError, Result, Runner
+from .refusals import HERE, TARGET
 
 HEADERS = 28
 """Size in bytes of a packet's IPv4 and ICMP headers."""
@@ -36,9 +37,6 @@ MAX_LOSS = 0.01
 """Tolerated loss over both bursts. A RoCE fabric must not lose packets, but a busy host drops a
 few."""
 
-HERE = "here"
-TARGET = "target"
-
 
 @dataclass(frozen=True)
 class Carried:
@@ -51,7 +49,7 @@ class Carried:
     lossy: bool = False
 
 
-def carried(run: Runner, rail: str, target: str, witness: str, root: Path) -> Carried:
+def carried(run: Runner, rail: str, target: str, witness: str, root: Path = Path("/")) -> Carried:
     """Send one full packet over the rail, then bursts, and locate losses.
 
     Packets may be lost at either end. Only in that case, `witness`, a third node, is tried to find
@@ -60,23 +58,27 @@ def carried(run: Runner, rail: str, target: str, witness: str, root: Path) -> Ca
     try:
         mtu = int((root / "sys/class/net" / rail / "mtu").read_text(encoding="ascii"))
         ping = ["ping", "-n", "-q", "-M", "do", "-s", str(mtu - HEADERS), "-I", rail]
+        one = [*ping, "-c", "1", "-w", str(PACKET_S)]
         # Resolves the neighbour as well: the kernel queues only a few packets until then.
-        first = run([*ping, "-c", "1", "-w", str(PACKET_S), target], check=False)
+        first = run([*one, target], check=False)
         if first.rc != 0:
-            lines = (first.stderr or first.stdout).strip().splitlines()
-            return Carried(f"{' '.join(first.argv)}: {(lines or ['no answer'])[-1]}")
+            return Carried(_said(first))
         loss = lost(run, ping, target)
         if loss is None:
             return Carried()
-        reason = f"{loss:.1%} of full packets lost"
-        if not witness:
-            return Carried(reason, lossy=True)
-        if run([*ping, "-c", "1", "-w", str(PACKET_S), witness], check=False).rc != 0:
-            return Carried(reason, lossy=True)
-        witnessed = lost(run, ping, witness, (SLOW, SLOW))
-        return Carried(reason, TARGET if witnessed is None else HERE, lossy=True)
+        side = ""
+        if witness and run([*one, witness], check=False).rc == 0:
+            witnessed = lost(run, ping, witness, (SLOW, SLOW))
+            side = TARGET if witnessed is None else HERE
+        return Carried(f"{loss:.1%} of full packets lost", side, lossy=True)
     except (OSError, ValueError, CommandError) as error:
         return Carried(str(error))
+
+
+def _said(done: Result) -> str:
+    """The command and its last line."""
+    lines = (done.stderr or done.stdout).strip().splitlines()
+    return f"{' '.join(done.argv)}: {(lines or ['no answer'])[-1]}"
 
 
 def lost(
@@ -91,8 +93,7 @@ def lost(
         done = run([*ping, *burst, target], check=False)
         counted = re.search(r"(\d+) packets transmitted, (\d+) received", done.stdout)
         if counted is None:
-            text = (done.stderr or done.stdout).strip().splitlines()[-1:]
-            raise CommandError(f"{' '.join(done.argv)}: {(text or ['no answer'])[0]}")
+            raise CommandError(_said(done))
         if counted[1] == counted[2] != "0":
             return None
         sent, received = sent + int(counted[1]), received + int(counted[2])
@@ -112,16 +113,12 @@ def ends(side: str, rail: str, here: str, host: str) -> str:
 
 # Connections back: mpirun's daemons connect to the launcher, and ranks to each other, on any port.
 
-NAME = "tcp_reachable"
 CONNECTS = "connects"
 PYTHON = "/usr/bin/python3"
 MANAGEMENT = "management"
-LOOPBACK = {"loopback": "127.0.0.1"}
-"""Loopback network, over which ranks connect to the daemon on the same host (PMIx)."""
 WAIT_S = 4
 """Seconds to wait for a connection: the kernel repeats the SYN after 1 and 3 s."""
 MARK = "mpi-back"
-NOT_TRIED = "not tried"
 CALL = (
     f"import os,select,socket,sys,time;port,*peers=sys.argv[1:];end=time.time()+{WAIT_S};"
     "tried=[(peer,socket.socket()) for peer in peers];"
@@ -145,7 +142,7 @@ class Listener:
     """Accept connections on any free TCP port of this host, as a context manager."""
 
     def __init__(self, addresses: Mapping[str, str]) -> None:
-        self.addresses = dict(addresses)
+        self.addresses = addresses
         """This host's addresses by network: `management`, or a rail's interface."""
 
     def __enter__(self) -> Listener:
@@ -162,16 +159,6 @@ class Listener:
     def __exit__(self, *_error: object) -> None:
         self._socket.shutdown(socket.SHUT_RDWR)  # interrupts the pending accept, unlike close
         self._socket.close()
-
-    def itself(self) -> dict[str, Optional[int]]:
-        """Connect to this host over loopback; returns the errno by network."""
-        codes: dict[str, Optional[int]] = {}
-        for name, address in LOOPBACK.items():
-            with socket.socket() as own:
-                own.settimeout(WAIT_S)
-                code = own.connect_ex((address, self.port))
-            codes[name] = errno.ETIMEDOUT if code == errno.EAGAIN else code
-        return codes
 
     def call(self, networks: Iterable[str]) -> str:
         """Shell commands to run after `uname -n` on the other host. They print the name again at
@@ -213,18 +200,16 @@ def back(
     for network, code in heard.items():
         subject = f"{host} -> {here} {network}"
         if code == 0:
-            yield Check(NAME, CONNECTS, CONNECTS, OK, subject)
+            yield Check("tcp_reachable", CONNECTS, CONNECTS, OK, subject)
             continue
         at = step = ""
         if code is None:
-            actual, reason = NOT_TRIED, f"{PYTHON} on {host} gave no answer"
+            actual, reason = "not tried", f"{PYTHON} on {host} gave no answer"
+        elif is_refused(code):
+            filters, step = firewall[network]
+            actual, reason = told(code), f"{filters}; {step}"
         else:
-            actual = told(code)
-            if is_refused(code):
-                filters, step = firewall[network]
-                reason = f"{filters}; {step}"
-            else:
-                at = host
-                reason = step = f"on {host}, check ip route get and filters of its output"
+            actual, at = told(code), host
+            reason = step = f"on {host}, check ip route get and filters of its output"
         status = differs(check_mode)
-        yield Check(NAME, CONNECTS, actual, status, subject, reason, at=at, by_hand=step)
+        yield Check("tcp_reachable", CONNECTS, actual, status, subject, reason, at=at, by_hand=step)

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, Optional
 
 from ..core import mounts
-from ..core.checks import FAILED, OK, PENDING, Check, differs, not_applicable
+from ..core.checks import FAILED, OK, PENDING, Check, compare, not_applicable
 from ..core.commands import CommandError
 from ..core.engine import Settled, settle
-from ..core.files import FilePlan, diff, diffs, plan_file, replace_block, with_header
+from ..core.files import FilePlan, diff, diffs, plan_file, replace_block
 from ..core.locks import alone
 from ..core.part import Node, Part, Plan, PlanError, Step, StepError, Verdict
 from ..core.waiting import until
@@ -40,7 +40,6 @@ from .keys import (
     USER_KEY,
     KeyPair,
     digest,
-    key_of,
     public_key,
     refused_by_fips,
     standing,
@@ -105,40 +104,30 @@ class TrustRequest:
 
     def fault(self, kind: str, text: str, key: str, now: int, renew_before_s: int) -> str:
         """Why this certificate must be replaced, as a phrase; empty if it is good."""
-        record = self.issued.get(kind, {})
-        names = [self.principal] if kind == USER else list(self.names)
         if not text.strip():
             return "there is none"
-        if digest(text) != record.get("digest"):
-            return "not the one that was issued last"
-        if record["key"] != key:
-            return "for another key"
-        if record["authority"] != self.authority["signs"]:
-            return f"signed by another authority, {record['authority']}"
-        if record["signer"] != digest(self.authority[f"{kind}_authorities"][0]):
-            return f"signed by another key of {record['authority']}"
-        if list(record["principals"]) != names:
-            gone = [f"-{name}" for name in record["principals"] if name not in names]
-            new = [f"+{name}" for name in names if name not in record["principals"]]
-            return "names changed: " + (" ".join(gone + new) or "other order")
-        if list(record["sources"]) != (list(self.sources) if kind == USER else []):
-            return "its source addresses changed"
-        days = (record["valid_before"] - now) // DAY
-        if now >= record["valid_before"]:
-            return f"expired {-days} days ago"
+        record = self.issued.get(kind, {})
+        signer = digest(self.authority[f"{kind}_authorities"][0])
+        names, sources = ([self.principal], self.sources) if kind == USER else (self.names, [])
+        compared = {
+            "not the one that was issued last": (digest(text), record.get("digest")),
+            "for another key": (key, record.get("key")),
+            f"not signed by {self.authority['signs']} {signer}": (
+                (self.authority["signs"], signer),
+                (record.get("authority"), record.get("signer")),
+            ),
+            "its names changed": (list(names), list(record.get("principals", []))),
+            "its source addresses changed": (list(sources), list(record.get("sources", []))),
+        }
+        for reason, (desired, actual) in compared.items():
+            if desired != actual:
+                return reason
+        left_s = record["valid_before"] - now
+        if left_s <= 0:
+            return f"expired {-left_s // DAY} days ago"
         if now < record["valid_after"]:
             return "not valid yet"
-        return f"expires in {days} days" if record["valid_before"] - now < renew_before_s else ""
-
-
-def foreign(request: TrustRequest, node: Node) -> str:
-    """Authorities that this node trusts but of which the controller has no record."""
-    lines = (node.read(USER_AUTHORITIES) or "").splitlines()
-    trusted = {digest(line) for line in lines if public_key(line)}
-    desired = {digest(line) for line in request.authority["user_authorities"]}
-    if request.issued or request.replace_authority or trusted & desired:
-        return ""
-    return " ".join(sorted(trusted))
+        return f"expires in {left_s // DAY} days" if left_s < renew_before_s else ""
 
 
 def converge(request: TrustRequest, node: Node) -> Settled:
@@ -154,13 +143,7 @@ def converge(request: TrustRequest, node: Node) -> Settled:
 
 
 def _converge(request: TrustRequest, node: Node) -> Settled:
-    other = foreign(request, node)
-    if other:
-        raise PlanError(
-            f"this node trusts the SSH authority {other}, of which ssh_trust_state_directory on the"
-            " controller has no record. Restore that directory from its copy; or replace the"
-            " authority on all nodes: -e ssh_trust_replace_authority=true (docs/ssh-trust.md)"
-        )
+    _keep_authority(request, node)
     refusal = refused_by_fips(node)
     if refusal:
         raise PlanError(refusal)
@@ -170,7 +153,8 @@ def _converge(request: TrustRequest, node: Node) -> Settled:
     except CommandError:
         # The configuration is invalid, which this change may fix; it is tested afterwards.
         settings = sshd.SshdSettings()
-    host_key, host_key_line = _host_key(node, settings)
+    host_key = node.path(HOST_KEY)
+    host_key_line = _host_key_line(node, settings)
     name = socket.gethostname()
 
     def owner() -> tuple[int, int]:
@@ -203,13 +187,28 @@ def _converge(request: TrustRequest, node: Node) -> Settled:
     return Settled(outcome, returned={"public_keys": public_keys, "sign": sign})
 
 
+def _keep_authority(request: TrustRequest, node: Node) -> None:
+    """Refuse a node that trusts an authority of which the controller has no record. Raises
+    PlanError.
+    """
+    lines = (node.read(USER_AUTHORITIES) or "").splitlines()
+    trusted = {digest(line) for line in lines if public_key(line)}
+    desired = {digest(line) for line in request.authority["user_authorities"]}
+    if trusted and not (request.issued or request.replace_authority or trusted & desired):
+        raise PlanError(
+            f"this node trusts the SSH authority {' '.join(sorted(trusted))}, of which"
+            " ssh_trust_state_directory on the controller has no record. Restore that directory"
+            " from its copy; or replace the authority on all nodes:"
+            " -e ssh_trust_replace_authority=true (docs/ssh-trust.md)"
+        )
+
+
 def _keep_login(request: TrustRequest, node: Node) -> None:
     """Refuse strictness by default where it would lock out Ansible itself. Raises PlanError."""
     account = accounts.find(request.user)
     if request.login != request.user or request.strict is not None or request.authorized_keys:
         return
-    strict = "AuthorizedKeysFile" in (node.read(SSHD_DROP_IN) or "")
-    if account is None or strict:
+    if account is None or "AuthorizedKeysFile" in (node.read(SSHD_DROP_IN) or ""):
         return
     if authorized.shared(account.pw_dir, mounts.read(node.root), node.root):
         raise PlanError(
@@ -220,25 +219,17 @@ def _keep_login(request: TrustRequest, node: Node) -> None:
         )
 
 
-def _host_key(node: Node, settings: sshd.SshdSettings) -> tuple[Path, str]:
-    """The ed25519 host key in use, and its HostKey line for the drop-in, if needed.
+def _host_key_line(node: Node, settings: sshd.SshdSettings) -> str:
+    """The host key for a HostKey line in the drop-in.
 
-    A HostKey line disables sshd's defaults. It is therefore needed only if the operator lists host
-    keys without an ed25519 key.
+    Such a line disables sshd's defaults. It is therefore needed only if the operator lists host
+    keys without this one.
     """
-    default = node.path(HOST_KEY)
-    listed = [Path(value) for value in settings.values.get("hostkey", [])]
-    if f"HostKey {default}\n" in (node.read(SSHD_DROP_IN) or ""):
-        if not listed:  # sshd refuses its configuration, and so prints none
-            return default, str(default)
-        if default in listed:
-            listed.remove(default)
-    if not listed or default in listed:
-        return default, ""
-    for path in listed:
-        if key_of(plan_file(Path(f"{path}.pub"), None).before):
-            return path, ""
-    return default, str(default)
+    default = str(node.path(HOST_KEY))
+    listed = list(settings.values.get("hostkey", []))
+    if f"HostKey {default}\n" in (node.read(SSHD_DROP_IN) or "") and default in listed:
+        listed.remove(default)
+    return default if listed and default not in listed else ""
 
 
 def _certificate_text(request: TrustRequest, node: Node, kind: str) -> str:
@@ -269,12 +260,10 @@ class Directories:
     MPI from the parent directory.
     """
 
-    def _actual(self, node: Node) -> dict[Path, str]:
+    def _compared(self, node: Node) -> tuple[str, dict[Path, str]]:
         own = node.path(OWN)
-        return {path: standing(path) or "absent" for path in (own.parent, own)}
-
-    def _desired(self, node: Node) -> str:
-        return f"mode 0755 owner {node.uid}:{node.gid}"
+        actual = {path: standing(path) or "absent" for path in (own.parent, own)}
+        return f"mode 0755 owner {node.uid}:{node.gid}", actual
 
     def plan(self, node: Node) -> Plan:
         def close(path: Path) -> None:
@@ -282,22 +271,19 @@ class Directories:
             os.chown(path, node.uid, node.gid)
             path.chmod(0o755)
 
-        desired = self._desired(node)
+        desired, actual = self._compared(node)
         return Plan(
             steps=[
-                Step(str(path), actual, desired, partial(close, path), essential=True)
-                for path, actual in self._actual(node).items()
-                if actual != desired
+                Step(str(path), found, desired, partial(close, path), essential=True)
+                for path, found in actual.items()
+                if found != desired
             ]
         )
 
     def verify(self, node: Node) -> Verdict:
-        desired = self._desired(node)
+        desired, actual = self._compared(node)
         return Verdict(
-            [
-                _check(node, "directory", desired, actual, str(path))
-                for path, actual in self._actual(node).items()
-            ]
+            [_check(node, "directory", desired, found, str(path)) for path, found in actual.items()]
         )
 
 
@@ -318,37 +304,29 @@ class Files:
         for kind, reason in self.sign.items():
             path = str(node.path(CERTIFICATES[kind]))
             shown.append(diff(path, f"{reason}\n", "a new certificate\n"))
-        if not shown and not self.host_key_changed:
-            return Plan()
-        step = Step(
-            "sshd", "with its old files", "reloaded", lambda: self._apply(node, plans), shown=shown
-        )
-        return Plan(steps=[step])
+        act = partial(self._apply, node, plans)
+        step = Step("sshd", "with its old files", "reloaded", act, shown=shown)
+        return Plan(steps=[step] if shown or self.host_key_changed else [])
 
     def files(self, node: Node) -> list[FilePlan]:
         """All files in the order in which they are written: none refers to a later one."""
         authority, user = self.request.authority, self.request.user
 
-        def owned(name: str, text: str, *, secret: bool = False) -> FilePlan:
-            return plan_file(node.path(name), text, uid=node.uid, gid=node.gid, secret=secret)
-
-        authorities = with_header("".join(f"{key}\n" for key in authority["user_authorities"]))
         krl = base64.b64decode(authority["revoked"]).decode("utf-8", "surrogateescape")
-        known_hosts = authority_lines(authority)
         return [
             *(
-                owned(name, _certificate_text(self.request, node, kind))
+                node.record(name, _certificate_text(self.request, node, kind))
                 for kind, name in CERTIFICATES.items()
                 if not self.sign
             ),
-            owned(USER_AUTHORITIES, authorities),
-            owned(PRINCIPALS, with_header("".join(f"{name}\n" for name in self.request.admits))),
-            owned(REVOKED, krl, secret=True),
-            owned(KNOWN_HOSTS, known_hosts),
+            node.file(USER_AUTHORITIES, "".join(f"{x}\n" for x in authority["user_authorities"])),
+            node.file(PRINCIPALS, "".join(f"{name}\n" for name in self.request.admits)),
+            plan_file(node.path(REVOKED), krl, uid=node.uid, gid=node.gid, secret=True),
+            node.record(KNOWN_HOSTS, authority_lines(authority)),
             node.file(DECLARED, self._declared()),
-            owned(SSH_DROP_IN, ssh_text(user, authority)),
+            node.record(SSH_DROP_IN, ssh_text(user, authority)),
             _including(node, SSH_CONFIG, SSH_DROP_IN),
-            owned(SSHD_DROP_IN, sshd_text(user, self.host_key_line, self._strict())),
+            node.record(SSHD_DROP_IN, sshd_text(user, self.host_key_line, self._strict())),
             _including(node, SSHD_CONFIG, SSHD_DROP_IN),
         ]
 
@@ -382,10 +360,16 @@ class Files:
     # Reading back.
 
     def verify(self, node: Node) -> Verdict:
-        checks = []
-        for plan in self.files(node):
-            actual = "different" if plan.changed else "as wanted"
-            checks.append(_check(node, "file", "as wanted", actual, str(plan.path)))
+        checks = [
+            _check(
+                node,
+                "file",
+                "as wanted",
+                "different" if plan.changed else "as wanted",
+                str(plan.path),
+            )
+            for plan in self.files(node)
+        ]
         checks += [self._certificate(node, kind, key) for kind, key in self.keys.items()]
         fault = self.daemon.fault()
         checks.append(_check(node, "sshd_configuration", "valid", fault or "valid"))
@@ -425,13 +409,14 @@ class Files:
             name = f"sshd_{keyword}"
             checks.append(_check(node, name, desired, actual, "", step or reason, step))
         signed_by = [key.split()[0] for key in self.request.authority["user_authorities"]]
-        login = sshd.MpiLogin(
+        checks += sshd.login_checks(
+            settings,
+            node.root,
             self.request.user,
-            *accounts.groups_and_shell(self.request.user),
-            address,
+            accounts.groups_of(self.request.user),
             (signed_by or [""])[0],
+            strict=bool(self.request.strict),
         )
-        checks += sshd.login_checks(settings, login, node.root, strict=bool(self.request.strict))
         account = accounts.find(self.request.user)
         if account and not self.request.strict:
             patterns = settings.values.get("authorizedkeysfile", [])
@@ -478,10 +463,9 @@ def _check(
     reason: str = "",
     by_hand: str = "",
 ) -> Check:
-    if desired == actual:
-        return Check(name, desired, actual, OK, subject)
-    status = differs(node.check_mode and not by_hand)
-    return Check(name, desired, actual, status, subject, reason, by_hand=by_hand)
+    pending = node.check_mode and not by_hand
+    check = compare(name, desired, actual, subject=subject, check_mode=pending, reason=reason)
+    return check if check.status == OK else replace(check, by_hand=by_hand)
 
 
 def _including(node: Node, main: str, drop_in: str) -> FilePlan:
