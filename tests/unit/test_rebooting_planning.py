@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 BOOT, EARLIER = "boot-now", "boot-earlier"
 CONTROLLER = planning.Controller("boot-controller", "id-controller", "deploy.example")
-ROLES = {"os": "r.os_baseline", "rails": "r.roce_rails"}
 NOW = 1_000_000.0
 
 
@@ -38,12 +37,7 @@ def host(**changed: object) -> dict:
 
 def decide(group: str = "compute", settings=None, **changed: object):
     return planning.decide(
-        "node01",
-        group,
-        host(**changed),
-        settings or planning.RebootSettings(),
-        CONTROLLER,
-        ROLES,
+        "node01", group, host(**changed), settings or planning.RebootSettings(), CONTROLLER
     )
 
 
@@ -107,7 +101,7 @@ def test_records_with_a_suffix():
 
 
 def test_an_unknown_record_leaves_the_host():
-    assert "gpu" in left(decide(reasons={"gpu": [reason()]}))
+    assert "kernel" in left(decide(reasons={"kernel": [reason()]}))
 
 
 def test_a_host_that_has_rebooted_is_only_verified():
@@ -161,9 +155,8 @@ def test_a_busy_host_is_left():
 
 
 def test_an_unread_host_is_left():
-    lost = planning.decide(
-        "n", "compute", {"lost": "timed out"}, planning.RebootSettings(), CONTROLLER, ROLES
-    )
+    settings = planning.RebootSettings()
+    lost = planning.decide("n", "compute", {"lost": "timed out"}, settings, CONTROLLER)
     assert left(lost).endswith("timed out")
     unread = "/x/os.json: not a record of reasons (x)"
     assert left(decide(reasons={}, problems=[unread])) == unread
@@ -215,4 +208,4 @@ def test_the_table():
 def test_a_role_verifies_every_layer_with_records():
     assert planning.VERIFIERS["os"] == "baremetal.mpi_roce.os_baseline"
     for record in ("os", "rdma", "gpu", "rails", "rails-firmware"):
-        assert planning.layer_of(record, planning.VERIFIERS) is not None, record
+        assert planning.layer_of(record) is not None, record

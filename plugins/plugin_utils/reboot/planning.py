@@ -131,7 +131,6 @@ def decide(
     found: Mapping[str, Any],
     settings: RebootSettings,
     controller: Controller,
-    roles: Mapping[str, str],
 ) -> Decision:
     """Decide about one host. `found` is the result of node.read, or {"lost": reason}."""
     if found.get("lost"):
@@ -140,11 +139,12 @@ def decide(
     reason = _why(reasons)
     records = tuple(sorted(reasons))
     node = found.get("slurm")
-    if found["problems"] and (reasons or _records_unread(found)):
+    unread = any("not a record of reasons" in problem for problem in found["problems"])
+    if unread or (found["problems"] and reasons):
         return Left(name, "; ".join(found["problems"]), reason)
     if not reasons and not (node and node["ours"]):
         return None
-    asked = {record: layer_of(record, roles) for record in records}
+    asked = {record: layer_of(record) for record in records}
     unknown = sorted(record for record, layer in asked.items() if layer is None)
     if unknown:
         return Left(
@@ -156,16 +156,16 @@ def decide(
     wanted = tuple(sorted({layer for layer in asked.values() if layer is not None}))
     if not due(reasons, found["boot_id"]):
         return Turn(name, group, VERIFY, records, wanted, reason, found["boot_id"])
-    refused = _refused(group, found, settings, controller)
-    if refused is not None:
-        return Left(name, refused[0], reason, policy=refused[1])
+    why, policy = _refused(group, found, settings, controller)
+    if why:
+        return Left(name, why, reason, policy)
     return Turn(name, group, REBOOT, records, wanted, reason, found["boot_id"])
 
 
-def layer_of(record: str, layers: Iterable[str]) -> Optional[str]:
+def layer_of(record: str) -> Optional[str]:
     """The layer that wrote a record (`os`, `rails-firmware`); None if it is unknown."""
-    known = set(layers)
-    return next((name for name in (record, record.partition("-")[0]) if name in known), None)
+    names = (record, record.partition("-")[0])
+    return next((name for name in names if name in VERIFIERS), None)
 
 
 def due(reasons: Mapping[str, Sequence[Mapping[str, str]]], boot_id: str) -> bool:
@@ -223,26 +223,20 @@ def batch_size(wanted: Union[int, str], members: int) -> int:
 
 def _refused(
     group: str, found: Mapping[str, Any], settings: RebootSettings, controller: Controller
-) -> Optional[tuple[str, bool]]:
-    """Why this host is not rebooted, and whether a policy excludes it; None if it may be
-    rebooted.
-    """
+) -> tuple[str, bool]:
+    """Why this host is not rebooted (empty if it may be), and whether a policy excludes it."""
     if is_controller(found, controller):
         return "it is the machine that runs Ansible: reboot it by hand, from another machine", True
     if group == STORAGE and settings.storage != LAST:
         return f"it is storage (cluster_reboot_storage: {settings.storage})", True
     guarded = too_often(found["boots"], found["now"], settings.min_hours, settings.max_per_day)
-    if guarded:
+    if guarded or settings.wait_s > 0:
         return guarded, False
-    if settings.wait_s > 0:
-        return None
     running = [busy.Process(**item) for item in found["processes"]]
     if running:
         return f"MPI runs on it: {busy.listed(running)}", False
     node = found.get("slurm")
-    if node and node["busy"]:
-        return slurm.shown(node), False
-    return None
+    return slurm.shown(node) if node and node["busy"] else "", False
 
 
 def too_often(began: Sequence[float], now: float, hours: float, per_day: int) -> str:
@@ -261,10 +255,6 @@ def too_often(began: Sequence[float], now: float, hours: float, per_day: int) ->
     if per_day and len(today) >= per_day:
         return f"it rebooted {len(today)} times in 24 h (cluster_reboot_max_per_day: {per_day})"
     return ""
-
-
-def _records_unread(found: Mapping[str, Any]) -> bool:
-    return any("not a record of reasons" in problem for problem in found["problems"])
 
 
 def _why(reasons: Mapping[str, Sequence[Mapping[str, str]]]) -> tuple[str, ...]:
