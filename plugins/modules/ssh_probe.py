@@ -11,7 +11,7 @@ extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
 description:
   - Logs in to every target as the MPI user, without a terminal or prompts, as V(mpirun) does,
     several at a time. Reports each pair that fails and the cause, or that another host responded.
-    Changes nothing. Shells that a login file leaves behind after the connection are terminated.
+    Changes nothing.
   - Logs in to this host itself, inspects the session (limits, variables, parameters, programs,
     free space), and names the file that sets a foreign value.
   - Reads from C(ssh -G), as the MPI user, whether ssh checks host keys by the cluster's
@@ -31,11 +31,6 @@ options: # generated from layers/ssh.yml by tools/generate_layers.py
         description: Interface over which to send packets as large as its MTU, instead of logging
           in.
       port: {type: int, default: 22, description: Port of its sshd.}
-      witness:
-        type: str
-        default: ''
-        description: Name of a third node on that rail, used to decide at which end packets are
-          lost.
   addresses:
     type: dict
     default: {}
@@ -104,7 +99,6 @@ ARGUMENTS = {
             "target": {"type": "str", "required": True},
             "rail": {"type": "str"},
             "port": {"type": "int", "default": 22},
-            "witness": {"type": "str", "default": ""},
         },
     },
     "addresses": {"type": "dict", "default": {}},

@@ -6,12 +6,11 @@ from __future__ import annotations
 import json
 import os
 import pwd
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import (
@@ -25,12 +24,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
     NoAnswerError,
     Result,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.hosts import remote
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import client, session
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import session
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import (
     session_program as program,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.paths import Listener
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -321,77 +318,6 @@ def test_the_program_needs_only_python() -> None:
     argv = [sys.executable, "-I", "-", "files"]
     done = subprocess.run(argv, input=text, capture_output=True, text=True, check=True)
     assert isinstance(session.answer(done.stdout)["waits"], list)
-
-
-def processes(folder: Path, **others: Optional[str]) -> Path:
-    """A root directory with an abandoned shell of the MPI user."""
-    usual = {"PPid": "1", "Uid": str(os.getuid()), "command": "uname -n", "option": "-c"}
-    lines = {**usual, **others}
-    proc = folder / "proc/4711"
-    proc.mkdir(parents=True)
-    (proc / "status").write_text(f"Name:\tbash\nPPid:\t{lines['PPid']}\nUid:\t{lines['Uid']}\t0\n")
-    words = ["bash", lines["option"], *([] if lines["command"] is None else [lines["command"], ""])]
-    (proc / "cmdline").write_bytes("\0".join(words).encode())
-    return folder
-
-
-def called() -> str:
-    """The command of a login that connects back."""
-    with Listener({"management": "127.0.0.1"}) as back:
-        words = [*client.argv("node01", 10), back.call(["management"])]
-    return " ".join(words[words.index("node01") + 1 :])
-
-
-@pytest.mark.parametrize(
-    ("given", "left"),
-    [
-        ({}, True),
-        ({"command": "true"}, True),
-        ({"command": called()}, True),
-        ({"command": session.command(5)}, True),
-        ({"command": remote("sleep 1\nsleep 2", ["a b"])}, True),
-        ({"PPid": "11"}, False),
-        ({"Uid": "2001"}, False),
-        ({"option": "-l"}, False),
-        ({"command": "uname -nr"}, False),
-        ({"command": "echo it | base64 -d | sh"}, False),
-        ({"command": "/home/mpi/train.sh"}, False),
-        ({"command": None}, False),  # the kernel reads what the process writes meanwhile
-    ],
-)
-def test_abandoned_shells_are_found(
-    tmp_path: Path, given: dict[str, Optional[str]], left: bool
-) -> None:
-    """Other processes of the user are not killed: those with a connection, or other commands."""
-    assert session.abandoned(os.getuid(), processes(tmp_path, **given)) == [4711] * left
-
-
-def test_children_of_an_abandoned_shell_are_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    script = f"sleep 600 & echo $! >{tmp_path}/child; wait"
-    with subprocess.Popen(["sh", "-c", script], start_new_session=True) as shell:
-        waited(tmp_path / "child")
-        monkeypatch.setattr(
-            session, "abandoned", lambda uid, _root: [shell.pid] * (uid == USER.pw_uid)
-        )
-        assert session.end_abandoned(USER) == [shell.pid]
-        assert shell.wait(timeout=10) == -signal.SIGKILL
-    gone(int((tmp_path / "child").read_text()))
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root takes the rights of another account")
-def test_processes_of_other_accounts_are_not_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One may have received the pid meanwhile."""
-    with subprocess.Popen(["sleep", "600"], start_new_session=True) as root_s:
-        monkeypatch.setattr(session, "abandoned", lambda _uid, _root: [root_s.pid])
-        assert session.end_abandoned(pwd.getpwnam("nobody")) == [root_s.pid]
-        assert root_s.poll() is None
-        root_s.kill()
-
-
-def waited(path: Path) -> None:
-    until(lambda: path.exists() and path.read_text().strip(), f"{path} has a number", every=0.01)
 
 
 def gone(pid: int) -> None:

@@ -17,7 +17,6 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Optional
@@ -60,10 +59,6 @@ class RebootNode:
     name: str = ""
 
     @property
-    def host_name(self) -> str:
-        return self.name or socket.gethostname()
-
-    @property
     def scontrol(self) -> str:
         """Path of Slurm's program; empty without Slurm."""
         return self.find("scontrol") or ""
@@ -97,8 +92,6 @@ def read(here: RebootNode, more: Sequence[str] = ()) -> dict[str, Any]:
         problems.append(str(error))
     return {
         "boot_id": boot_id,
-        "machine_id": machine_id(here.root),
-        "host_name": here.host_name,
         "container": container,
         "reasons": reasons,
         "boots": [round(when, 1) for when in boots],
@@ -231,14 +224,8 @@ def began(root: Path = Path("/")) -> float:
     return kernel + int(first.rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
 
 
-def machine_id(root: Path = Path("/")) -> str:
-    with suppress(OSError, ValueError):
-        return (root / "etc/machine-id").read_text(encoding="ascii").strip()
-    return ""
-
-
 def _slurm(here: RebootNode) -> Optional[slurm.SlurmNode]:
-    name = here.host_name.partition(".")[0]
+    name = (here.name or socket.gethostname()).partition(".")[0]
     return slurm.read(here.run, name, here.scontrol) if here.scontrol else None
 
 

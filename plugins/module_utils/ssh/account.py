@@ -123,28 +123,12 @@ class UserPart:
                 return []
             home, owner = account.pw_dir, f"{account.pw_uid}:{account.pw_gid}"
             return [["mkhomedir_helper", user, "0027"], ["chown", owner, home]]
-        taken = None if uid is None else _entry(pwd.getpwuid, uid)
-        if taken:
-            raise PlanError(
-                message(
-                    "ssh_uid_taken",
-                    "uid {uid} for {user} belongs to {owner} here: set cluster_mpi_uid to a uid"
-                    " that is free on every node",
-                    uid=uid,
-                    user=user,
-                    owner=taken.pw_name,
-                )
-            )
-        steps = []
-        if _entry(grp.getgrnam, user) is None:
-            number = [] if uid is None or _entry(grp.getgrgid, uid) else ["--gid", str(uid)]
-            steps.append(["groupadd", *number, user])
+        number = [] if uid is None else ["--uid", str(uid)]
+        group = "--user-group" if _entry(grp.getgrnam, user) is None else f"--gid={user}"
         # The password "*" permits no password login. With the default "!", some sshd treat the
         # account as locked.
-        number = [] if uid is None else ["--uid", str(uid)]
         rest = ["--shell", self.shell, "--password", "*", "--comment", "MPI jobs", user]
-        steps.append(["useradd", *number, "--gid", user, "--create-home", *rest])
-        return steps
+        return [["useradd", *number, group, "--create-home", *rest]]
 
     def verify(self, node: Node) -> Verdict:
         account, subject, mode = find(self.user), self.user, node.check_mode

@@ -7,10 +7,8 @@ verification or redirect a login.
 
 from __future__ import annotations
 
-import os
 import pwd
 import re
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -26,7 +24,6 @@ from .sshd import CERTIFICATE_TYPE
 MAX_VALUE = 8000
 """Maximum length of a setting: lists of algorithms are long."""
 MAX_SHOWN = 200
-MAX_CONFIG_BYTES = 1 << 18
 MAX_TARGETS = 4
 """Number of failed targets whose settings are checked, in addition to the first target."""
 GRACE_S = 20.0
@@ -59,20 +56,18 @@ def checks(
 ) -> list[Check]:
     """Compare the settings that `ssh -G` reports for a target with those of the collection."""
     name = target["target"]
-    printed, log, failure = ask(["ssh", "-G", "-v", "--", name], user, timeout_s)
+    printed, _errors, failure = ask(["ssh", "-G", "--", name], user, timeout_s)
     compared = []
     for keyword, (desired, actual) in _settings(printed, target, user).items():
         if desired == actual or (keyword == "hostname" and actual.startswith(f"{name}.")):
             compared.append(Check("ssh_client", desired, actual, OK, keyword))
             continue
-        where = _position(log, keyword, actual)
-        step = f"remove {keyword} from {where}" if where else ""
-        reason = (
-            f"{user.pw_dir}/.ssh/config or a file that /etc/ssh/ssh_config includes earlier"
-            " sets it: remove it there (ssh -Gv prints the order)"
+        step = failure.line or (
+            f"remove {keyword} from {user.pw_dir}/.ssh/config or the file of /etc/ssh that sets it"
+            f" before {DROP_IN} (ssh -Gv {name} prints the order)"
         )
-        reason, status = step or failure.line or reason, differs(check_mode)
-        compared.append(Check("ssh_client", desired, actual, status, keyword, reason, by_hand=step))
+        status = differs(check_mode)
+        compared.append(Check("ssh_client", desired, actual, status, keyword, step, by_hand=step))
     return compared
 
 
@@ -111,28 +106,6 @@ def _settings(
         present = desired in re.split("[ ,]", found)
         compared[keyword] = desired, desired if present else shortened(found, MAX_SHOWN)
     return compared
-
-
-def _position(log: str, keyword: str, value: str) -> str:
-    """`file:line` of a setting in the files that `ssh -v` read; empty for the collection's file."""
-    for name in re.findall(r"^debug1: Reading configuration data (/\S+)$", log, re.MULTILINE):
-        try:
-            # The MPI user chooses the files read here, and a pipe would block for ever.
-            handle = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
-            with open(handle, encoding="utf-8", errors="replace") as file:
-                regular = stat.S_ISREG(os.fstat(handle).st_mode)
-                lines = file.read(MAX_CONFIG_BYTES).splitlines() if regular else []
-        except OSError:
-            continue
-        for number, line in enumerate(lines, start=1):
-            word, *rest = re.split(r"[\s=]+", line.strip(), maxsplit=1)
-            if (
-                word.lower() == keyword
-                and value
-                and "".join(rest).strip('" ').split()[:1] == [value.split()[0]]
-            ):
-                return "" if name.endswith(f"/{DROP_IN}") else f"{one_line(name)}:{number}"
-    return ""
 
 
 def to_check(attempts: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:

@@ -14,13 +14,11 @@ import shlex
 import socket
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
 from ..core.checks import OK, Check, differs
 from ..core.commands import CommandError, Result, Runner
-from .refusals import HERE, TARGET
 
 HEADERS = 28
 """Size in bytes of a packet's IPv4 and ICMP headers."""
@@ -38,41 +36,22 @@ MAX_LOSS = 0.01
 few."""
 
 
-@dataclass(frozen=True)
-class Carried:
-    """Result of sending full packets over a rail."""
+def carried(run: Runner, rail: str, target: str, root: Path = Path("/")) -> tuple[str, bool]:
+    """Send one full packet over the rail, then bursts.
 
-    why: str = ""
-    """Reason of the failure; empty if all packets returned."""
-    side: str = ""
-    """The end that loses packets, if a third node could tell."""
-    lossy: bool = False
-
-
-def carried(run: Runner, rail: str, target: str, witness: str, root: Path = Path("/")) -> Carried:
-    """Send one full packet over the rail, then bursts, and locate losses.
-
-    Packets may be lost at either end. Only in that case, `witness`, a third node, is tried to find
-    out which.
+    Returns the reason of a failure, empty if all packets returned, and whether packets were lost.
     """
     try:
         mtu = int((root / "sys/class/net" / rail / "mtu").read_text(encoding="ascii"))
         ping = ["ping", "-n", "-q", "-M", "do", "-s", str(mtu - HEADERS), "-I", rail]
-        one = [*ping, "-c", "1", "-w", str(PACKET_S)]
         # Resolves the neighbour as well: the kernel queues only a few packets until then.
-        first = run([*one, target], check=False)
-        if first.rc != 0:
-            return Carried(_said(first))
-        loss = lost(run, ping, target)
-        if loss is None:
-            return Carried()
-        side = ""
-        if witness and run([*one, witness], check=False).rc == 0:
-            witnessed = lost(run, ping, witness, (SLOW, SLOW))
-            side = TARGET if witnessed is None else HERE
-        return Carried(f"{loss:.1%} of full packets lost", side, lossy=True)
+        first = run([*ping, "-c", "1", "-w", str(PACKET_S), target], check=False)
+        loss = None if first.rc else lost(run, ping, target)
     except (OSError, ValueError, CommandError) as error:
-        return Carried(str(error))
+        return str(error), False
+    if first.rc:
+        return _said(first), False
+    return ("", False) if loss is None else (f"{loss:.1%} of full packets lost", True)
 
 
 def _said(done: Result) -> str:
@@ -81,15 +60,10 @@ def _said(done: Result) -> str:
     return f"{' '.join(done.argv)}: {(lines or ['no answer'])[-1]}"
 
 
-def lost(
-    run: Runner,
-    ping: Sequence[str],
-    target: str,
-    bursts: Sequence[Sequence[str]] = (QUICK, SLOW),
-) -> Optional[float]:
+def lost(run: Runner, ping: Sequence[str], target: str) -> Optional[float]:
     """Share of lost packets; None if it is negligible or one burst was complete."""
     sent = received = 0
-    for burst in bursts:
+    for burst in (QUICK, SLOW):
         done = run([*ping, *burst, target], check=False)
         counted = re.search(r"(\d+) packets transmitted, (\d+) received", done.stdout)
         if counted is None:
@@ -101,13 +75,12 @@ def lost(
     return share if share > MAX_LOSS else None
 
 
-def ends(side: str, rail: str, here: str, host: str) -> str:
+def ends(rail: str, here: str, host: str) -> str:
     """What the operator must check if packets are lost."""
-    where = {HERE: here, TARGET: host}.get(side, f"{here} and {host}")
     return (
-        f"check cable, transceiver and leaf port of {rail} on {where}: ethtool -S {rail} (errors,"
-        " discards, out of buffer) and the counters of the port; then pause and watermarks of the"
-        " leaf"
+        f"check cable, transceiver and leaf port of {rail} on {here} and {host}: ethtool -S {rail}"
+        " (errors, discards, out of buffer) and the counters of the ports; then pause and"
+        " watermarks of the leaf"
     )
 
 

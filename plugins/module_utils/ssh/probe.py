@@ -48,9 +48,8 @@ def attempt(
     began = time.monotonic()
     result = dict(target)
     if target.get("rail"):
-        packets = paths.carried(run, target["rail"], target["target"], target.get("witness", ""))
-        failure = Refusal(packets.why, packets.side)
-        result["lossy"] = packets.lossy
+        why, result["lossy"] = paths.carried(run, target["rail"], target["target"])
+        failure = Refusal(why)
     else:
         failure = _login(result, user, timeout_s, back, networks)
     reported = asdict(failure)
@@ -118,7 +117,7 @@ class Verdicts:
             """The host at fault; empty for this one."""
             host, side = attempt["host"], attempt.get("side", HERE)
             if attempt.get("rail"):
-                return host if attempt.get("lossy") and side == TARGET else ""
+                return ""  # packets may be lost at either end
             if attempt["target"] in self.misled:
                 return ""
             if side == EITHER and attempt["target"] != host and host not in silent:
@@ -165,7 +164,7 @@ class Verdicts:
                 False,
             )
         if attempt.get("lossy"):
-            return paths.ends(attempt["side"], rail, here, host), True
+            return paths.ends(rail, here, host), True
         if self.resolver_step and UNKNOWN.search(reason):
             return self.resolver_step, True
         if attempt.get("remedy") and (attempt["by_hand"] or not rail):
@@ -235,7 +234,6 @@ def probe(
     check_mode: bool,
 ) -> tuple[list[dict[str, Any]], list[Check]]:
     """Try every target and this host's own session; returns the attempts and all checks."""
-    session.end_abandoned(user)  # left by earlier runs
     with ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor(max_workers=parallel + 1))
         back = stack.enter_context(paths.Listener(addresses))

@@ -11,22 +11,16 @@ import base64
 import json
 import os
 import pwd
-import re
-import signal
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable, Optional
 
-from ..core import bounded, processes
-from ..core.bounded import Report
 from ..core.checks import FAILED, OK, PENDING, Check
 from ..core.commands import CommandError, NoAnswerError, Result, run
 from ..core.text import bytes_text, one_line, some
 from ..os_baseline.limits import FILE as LIMITS_FILE
 from ..os_baseline.limits import ITEMS, UNLIMITED, parse_proc
 from . import session_program as program
-from .account import rights_of
 from .refusals import NOISE
 
 SESSION_S = 5.0
@@ -34,10 +28,7 @@ SESSION_S = 5.0
 PART = 0.6
 """Share of that time given to each process that it starts, as a login file may wait for ever."""
 QUICKLY = ("-o", "KexAlgorithms=^ecdh-sha2-nistp256")
-"""Options for logins that need not prove the key exchange: a post-quantum exchange takes 130 ms of
-CPU time on both ends together."""
-ABANDONED_S = 10.0
-"""Seconds allowed for finding abandoned shells in /proc and killing them."""
+"""For logins that need not prove the key exchange: a post-quantum one takes 130 ms of CPU time."""
 MAX_ANSWER, MAX_ITEMS, MAX_TEXT = 1 << 18, 60, 400
 MIN_FREE_BYTES, MIN_FREE_FILES = 16 << 20, 64
 """Free space required in each directory for session files and shared memory of ranks."""
@@ -45,13 +36,6 @@ FLOOR = {"nofile": 1024, "nproc": 1024}
 """Default soft limits of sessions: lower ones are due to a setting."""
 FORK = ("fork", "Resource temporarily unavailable", "exec request failed")
 """Messages of shells and sshd when the limit on processes is reached."""
-PROBES = re.compile(
-    rb"true|uname -n( ; /usr/bin/python3 -ISc .*)?"
-    rb"|echo [A-Za-z0-9+/=]+ \| /usr/bin/base64 -d \| (/bin/sh|%b -I - [0-9.]+)"
-    % re.escape(program.PYTHON).encode(),
-    re.DOTALL,
-)
-"""Commands that this collection runs through logins of the MPI user."""
 KINDS = {"ssh": "over ssh", "ranks": "of ranks", "login": "of a login shell"}
 DECLARE = "declare it with mpi_stack_environment if ranks need it"
 
@@ -68,43 +52,6 @@ def as_user(user: pwd.struct_passwd) -> dict[str, Any]:
     if os.geteuid() == 0:  # otherwise the process is the MPI user already
         arguments.update(user=user.pw_uid, group=user.pw_gid, extra_groups=[])
     return arguments
-
-
-def abandoned(uid: int, root: Path = Path("/")) -> list[int]:
-    """Find this user's shells that run a probe without a connection: their parent is init.
-
-    A waiting login file leaves them behind, as sshd does not kill processes that have no terminal.
-    """
-    shells = []
-    for pid in processes.pids(root):
-        folder = root / f"proc/{pid}"
-        try:
-            if folder.stat().st_uid != uid:  # the cheapest test comes first
-                continue
-            status = (folder / "status").read_text(encoding="utf-8", errors="replace")
-            orphan = "\nPPid:\t1\n" in status and f"\nUid:\t{uid}\t" in status
-            words = (folder / "cmdline").read_bytes().split(b"\0") if orphan else []
-        except OSError:  # the process has exited
-            continue
-        if len(words) > 2 and words[1] == b"-c" and PROBES.fullmatch(words[2]):
-            shells.append(pid)
-    return shells
-
-
-def end_abandoned(user: pwd.struct_passwd, root: Path = Path("/")) -> list[int]:
-    """Kill abandoned shells with their process groups, which sshd creates for every login.
-
-    This runs as the user, because a PID may belong to another process by then.
-    """
-
-    def end(report: Report) -> None:
-        shells = abandoned(user.pw_uid, root)
-        report({"killed": shells})
-        for pid in shells:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)
-
-    return list(bounded.within(ABANDONED_S, end, become=rights_of(user)).found.get("killed", []))
 
 
 def source() -> str:

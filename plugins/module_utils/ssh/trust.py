@@ -27,38 +27,12 @@ from ..core.locks import alone
 from ..core.part import Node, Part, Plan, PlanError, Step, StepError, Verdict
 from ..core.waiting import until
 from . import account as accounts
-from . import authorized, sshd
-from .keys import (
-    DAY,
-    DROP_IN,
-    HOST,
-    KNOWN_HOSTS,
-    OWN,
-    PORT,
-    REVOKED,
-    USER,
-    USER_KEY,
-    KeyPair,
-    digest,
-    public_key,
-    refused_by_fips,
-    standing,
-    sweep,
-)
-from .texts import (
-    CERTIFICATES,
-    DECLARED,
-    PRINCIPALS,
-    USER_AUTHORITIES,
-    authority_lines,
-    ssh_text,
-    sshd_text,
-    strict_settings,
-)
+from . import authorized, keys, sshd, texts
+from .keys import DAY, HOST, KeyPair, digest
 
 HOST_KEY = "/etc/ssh/ssh_host_ed25519_key"
-SSHD_CONFIG, SSHD_DROP_IN = "/etc/ssh/sshd_config", f"/etc/ssh/sshd_config.d/{DROP_IN}"
-SSH_CONFIG, SSH_DROP_IN = "/etc/ssh/ssh_config", f"/etc/ssh/ssh_config.d/{DROP_IN}"
+SSHD_CONFIG, SSHD_DROP_IN = "/etc/ssh/sshd_config", f"/etc/ssh/sshd_config.d/{keys.DROP_IN}"
+SSH_CONFIG, SSH_DROP_IN = "/etc/ssh/ssh_config", f"/etc/ssh/ssh_config.d/{keys.DROP_IN}"
 BLOCK = "ssh"
 """Name of the block that adds an Include to a main file."""
 LOCK = "run/baremetal-mpi-roce/locks/ssh.lock"
@@ -87,7 +61,7 @@ class TrustRequest:
     """The journal's records of this node's certificates, by kind."""
     certificates: Mapping[str, str] = field(default_factory=dict)
     """Newly signed certificates, by kind."""
-    port: int = PORT
+    port: int = keys.PORT
     """Port of this node's sshd."""
     strict: Optional[bool] = None
     """Whether key files in the home are ignored; None means only if the home may be shared."""
@@ -108,7 +82,7 @@ class TrustRequest:
             return "there is none"
         record = self.issued.get(kind, {})
         signer = digest(self.authority[f"{kind}_authorities"][0])
-        names, sources = ([self.principal], self.sources) if kind == USER else (self.names, [])
+        names, sources = ([self.principal], self.sources) if kind == keys.USER else (self.names, [])
         compared = {
             "not the one that was issued last": (digest(text), record.get("digest")),
             "for another key": (key, record.get("key")),
@@ -144,7 +118,7 @@ def converge(request: TrustRequest, node: Node) -> Settled:
 
 def _converge(request: TrustRequest, node: Node) -> Settled:
     _keep_authority(request, node)
-    refusal = refused_by_fips(node)
+    refusal = keys.refused_by_fips(node)
     if refusal:
         raise PlanError(refusal)
     daemon = sshd.Sshd(node.path(SSHD_CONFIG), node.run)
@@ -164,26 +138,34 @@ def _converge(request: TrustRequest, node: Node) -> Settled:
     authorized.declarable(request.authorized_keys)
     _keep_login(request, node)
     pairs = [
-        KeyPair(USER, node.path(USER_KEY), f"{request.user}@{name}", owner, request.refused_keys),
+        KeyPair(
+            keys.USER,
+            node.path(keys.USER_KEY),
+            f"{request.user}@{name}",
+            owner,
+            request.refused_keys,
+        ),
         KeyPair(HOST, host_key, f"root@{name}", lambda: (node.uid, node.gid), request.refused_keys),
     ]
     user = accounts.UserPart(request.user, request.uid, request.shell)
     parts: list[Part] = [user, Directories(), *pairs]
     outcome = settle(parts, node)
-    keys = {pair.kind: pair.public for pair in pairs}
-    sign = _to_sign(request, node, keys)
+    public = {pair.kind: pair.public for pair in pairs}
+    sign = _to_sign(request, node, public)
     if not outcome.errors and (node.check_mode or not sign):
         account = accounts.find(request.user)
         if request.strict is None and account:
             table = mounts.read(node.root)
             request = replace(request, strict=authorized.shared(account.pw_dir, table, node.root))
         host_key_changed = any(diff["after_header"] == str(host_key) for diff in outcome.diff)
-        later = settle([Files(request, keys, sign, host_key_line, host_key_changed, daemon)], node)
+        later = settle(
+            [Files(request, public, sign, host_key_line, host_key_changed, daemon)], node
+        )
         outcome.changed |= later.changed
         outcome.diff += later.diff
         outcome.checks += later.checks
         outcome.errors += later.errors
-    public_keys = {kind: key for kind, key in keys.items() if key}
+    public_keys = {kind: key for kind, key in public.items() if key}
     return Settled(outcome, returned={"public_keys": public_keys, "sign": sign})
 
 
@@ -191,8 +173,8 @@ def _keep_authority(request: TrustRequest, node: Node) -> None:
     """Refuse a node that trusts an authority of which the controller has no record. Raises
     PlanError.
     """
-    lines = (node.read(USER_AUTHORITIES) or "").splitlines()
-    trusted = {digest(line) for line in lines if public_key(line)}
+    lines = (node.read(texts.USER_AUTHORITIES) or "").splitlines()
+    trusted = {digest(line) for line in lines if keys.public_key(line)}
     desired = {digest(line) for line in request.authority["user_authorities"]}
     if trusted and not (request.issued or request.replace_authority or trusted & desired):
         raise PlanError(
@@ -234,13 +216,13 @@ def _host_key_line(node: Node, settings: sshd.SshdSettings) -> str:
 
 def _certificate_text(request: TrustRequest, node: Node, kind: str) -> str:
     """The certificate that the node will have after this call."""
-    return request.certificates.get(kind) or node.read(CERTIFICATES[kind]) or ""
+    return request.certificates.get(kind) or node.read(texts.CERTIFICATES[kind]) or ""
 
 
-def _to_sign(request: TrustRequest, node: Node, keys: Mapping[str, str]) -> dict[str, str]:
+def _to_sign(request: TrustRequest, node: Node, public: Mapping[str, str]) -> dict[str, str]:
     """Certificates that the controller must sign first, by kind, with the reason."""
     sign = {}
-    for kind, key in keys.items():
+    for kind, key in public.items():
         text = _certificate_text(request, node, kind)
         if not key:
             reason = "its key pair is missing"
@@ -261,8 +243,8 @@ class Directories:
     """
 
     def _compared(self, node: Node) -> tuple[str, dict[Path, str]]:
-        own = node.path(OWN)
-        actual = {path: standing(path) or "absent" for path in (own.parent, own)}
+        own = node.path(keys.OWN)
+        actual = {path: keys.standing(path) or "absent" for path in (own.parent, own)}
         return f"mode 0755 owner {node.uid}:{node.gid}", actual
 
     def plan(self, node: Node) -> Plan:
@@ -302,7 +284,7 @@ class Files:
         plans = self.files(node)
         shown = diffs(plans)
         for kind, reason in self.sign.items():
-            path = str(node.path(CERTIFICATES[kind]))
+            path = str(node.path(texts.CERTIFICATES[kind]))
             shown.append(diff(path, f"{reason}\n", "a new certificate\n"))
         act = partial(self._apply, node, plans)
         step = Step("sshd", "with its old files", "reloaded", act, shown=shown)
@@ -316,17 +298,19 @@ class Files:
         return [
             *(
                 node.record(name, _certificate_text(self.request, node, kind))
-                for kind, name in CERTIFICATES.items()
+                for kind, name in texts.CERTIFICATES.items()
                 if not self.sign
             ),
-            node.file(USER_AUTHORITIES, "".join(f"{x}\n" for x in authority["user_authorities"])),
-            node.file(PRINCIPALS, "".join(f"{name}\n" for name in self.request.admits)),
-            plan_file(node.path(REVOKED), krl, uid=node.uid, gid=node.gid, secret=True),
-            node.record(KNOWN_HOSTS, authority_lines(authority)),
-            node.file(DECLARED, self._declared()),
-            node.record(SSH_DROP_IN, ssh_text(user, authority)),
+            node.file(
+                texts.USER_AUTHORITIES, "".join(f"{x}\n" for x in authority["user_authorities"])
+            ),
+            node.file(texts.PRINCIPALS, "".join(f"{name}\n" for name in self.request.admits)),
+            plan_file(node.path(keys.REVOKED), krl, uid=node.uid, gid=node.gid, secret=True),
+            node.record(keys.KNOWN_HOSTS, texts.authority_lines(authority)),
+            node.file(texts.DECLARED, self._declared()),
+            node.record(SSH_DROP_IN, texts.ssh_text(user, authority)),
             _including(node, SSH_CONFIG, SSH_DROP_IN),
-            node.record(SSHD_DROP_IN, sshd_text(user, self.host_key_line, self._strict())),
+            node.record(SSHD_DROP_IN, texts.sshd_text(user, self.host_key_line, self._strict())),
             _including(node, SSHD_CONFIG, SSHD_DROP_IN),
         ]
 
@@ -335,13 +319,15 @@ class Files:
         return "".join(f"{line.strip()}\n" for line in lines) or None
 
     def _strict(self) -> Mapping[str, str]:
-        return strict_settings(bool(self._declared())) if self.request.strict else {}
+        return texts.strict_settings(bool(self._declared())) if self.request.strict else {}
 
     def _apply(self, node: Node, plans: Sequence[FilePlan]) -> None:
         read_at_start = {node.path(SSHD_DROP_IN), node.path(SSHD_CONFIG)}
         configuration = [plan for plan in plans if plan.changed and plan.path in read_at_start]
-        host = any(plan.changed and plan.path == node.path(CERTIFICATES[HOST]) for plan in plans)
-        sweep(node.path(OWN))
+        host = any(
+            plan.changed and plan.path == node.path(texts.CERTIFICATES[HOST]) for plan in plans
+        )
+        keys.sweep(node.path(keys.OWN))
         for plan in plans:
             plan.apply()
         if not (configuration or host or self.host_key_changed):
@@ -360,20 +346,22 @@ class Files:
     # Reading back.
 
     def verify(self, node: Node) -> Verdict:
+        plans = self.files(node)
         checks = [
-            _check(
-                node,
+            compare(
                 "file",
                 "as wanted",
                 "different" if plan.changed else "as wanted",
-                str(plan.path),
+                subject=str(plan.path),
+                check_mode=node.check_mode,
             )
-            for plan in self.files(node)
+            for plan in plans
         ]
         checks += [self._certificate(node, kind, key) for kind, key in self.keys.items()]
         fault = self.daemon.fault()
         checks.append(_check(node, "sshd_configuration", "valid", fault or "valid"))
-        return Verdict(checks if fault else [*checks, *self._sshd(node)])
+        own = not any(plan.changed for plan in plans)
+        return Verdict(checks if fault else [*checks, *self._sshd(node, own)])
 
     def _certificate(self, node: Node, kind: str, key: str) -> Check:
         name = f"{kind}_certificate"
@@ -382,7 +370,9 @@ class Files:
             return Check(name, desired, "none that is valid", PENDING, reason=self.sign[kind])
         # According to the node's clock, which sshd and ssh use.
         clock = time.time()
-        fault = self.request.fault(kind, node.read(CERTIFICATES[kind]) or "", key, int(clock), 0)
+        fault = self.request.fault(
+            kind, node.read(texts.CERTIFICATES[kind]) or "", key, int(clock), 0
+        )
         record = self.request.issued[kind]
         days = (record["valid_before"] - self.request.now) // DAY
         actual = f"{days} days left, serial {record['serial']}, by {record['authority']}"
@@ -391,23 +381,25 @@ class Files:
         reason = f"{fault} by this node's clock: {time.ctime(clock)}"
         return _check(node, name, desired, actual, reason=reason)
 
-    def _sshd(self, node: Node) -> list[Check]:
+    def _sshd(self, node: Node, own: bool) -> list[Check]:
+        """Compare effective settings. `own`: the files of the role are as they must be."""
         address = (self.request.sources or ["127.0.0.1"])[0]
         settings = self.daemon.settings(self.request.user, address, self.request.port)
         checks = []
         by_keyword = {
-            "trustedusercakeys": USER_AUTHORITIES,
-            "authorizedprincipalsfile": PRINCIPALS,
-            "revokedkeys": REVOKED,
+            "trustedusercakeys": texts.USER_AUTHORITIES,
+            "authorizedprincipalsfile": texts.PRINCIPALS,
+            "revokedkeys": keys.REVOKED,
             "pubkeyauthentication": "yes",
             **{name.lower(): value for name, value in self._strict().items()},
         }
         for keyword, desired in by_keyword.items():
-            actual, file = settings.first(keyword), settings.foreign(keyword)
-            reason = f"another file sets it for {self.request.user} before {DROP_IN}"
-            step = f"remove {keyword} for {self.request.user} from {file}" if file else ""
-            name = f"sshd_{keyword}"
-            checks.append(_check(node, name, desired, actual, "", step or reason, step))
+            step = (
+                f"remove {keyword} for {self.request.user} from the file that sets it before"
+                f" {keys.DROP_IN}: grep -rni {keyword} /etc/ssh"
+            )
+            actual, by_hand = settings.first(keyword), step if own else ""
+            checks.append(_check(node, f"sshd_{keyword}", desired, actual, "", step, by_hand))
         signed_by = [key.split()[0] for key in self.request.authority["user_authorities"]]
         checks += sshd.login_checks(
             settings,

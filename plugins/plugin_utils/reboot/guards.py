@@ -22,10 +22,9 @@ class LockedError(Exception):
 
 
 def take(directory: Path, pid: int, root: Path = Path("/")) -> Path:
-    """Take the lock for process `pid`, which may already hold it.
+    """Take the lock for process `pid`, an ansible-playbook, which may already hold it.
 
-    The file contains the PID and start time of an ansible-playbook process. The lock needs no
-    release, as that of a terminated process is void. Raises LockedError and HeldError.
+    It needs no release: that of a terminated process is void. Raises LockedError and HeldError.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = directory / NAME

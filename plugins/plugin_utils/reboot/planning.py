@@ -1,9 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Decide which hosts are rebooted and in which batch, and which are skipped and why.
 
-Compute nodes go first, in batches. Launchers follow one at a time, once every compute node is back.
-Storage hosts are last, one at a time, and only on request. Hosts that rebooted after they recorded
-their reasons come before all of them: they are verified, not rebooted again.
+Hosts that rebooted after they recorded their reasons come first: they are only verified. Compute
+nodes follow in batches, then launchers, then storage hosts on request, one at a time.
 """
 
 from __future__ import annotations
@@ -49,15 +48,6 @@ class RebootSettings:
 
 
 @dataclass(frozen=True)
-class Controller:
-    """The machine that runs Ansible."""
-
-    boot_id: str
-    machine_id: str = ""
-    host_name: str = ""
-
-
-@dataclass(frozen=True)
 class Turn:
     """A host to reboot or verify."""
 
@@ -87,9 +77,7 @@ class Left:
 def typed(answer: Any) -> dict[str, Any]:
     """Parse the result of node.read. Raises AnswerError."""
     with form_of("the state before a reboot"):
-        found: dict[str, Any] = {
-            key: sentence(answer[key]) for key in ("boot_id", "machine_id", "host_name")
-        }
+        found: dict[str, Any] = {"boot_id": sentence(answer["boot_id"])}
         found["reasons"] = {
             sentence(record): [
                 {
@@ -130,9 +118,11 @@ def decide(
     group: str,
     found: Mapping[str, Any],
     settings: RebootSettings,
-    controller: Controller,
+    controller: str,
 ) -> Decision:
-    """Decide about one host. `found` is the result of node.read, or {"lost": reason}."""
+    """Decide about one host. `found` is the result of node.read, or {"lost": reason}; `controller`
+    is the boot id of the machine that runs Ansible, which a container there shares.
+    """
     if found.get("lost"):
         return Left(name, f"it was not reached: {found['lost']}")
     reasons = {record: list(every) for record, every in found["reasons"].items() if every}
@@ -175,18 +165,6 @@ def due(reasons: Mapping[str, Sequence[Mapping[str, str]]], boot_id: str) -> boo
     return any(item["boot_id"] in ("", boot_id) for every in reasons.values() for item in every)
 
 
-def is_controller(found: Mapping[str, Any], controller: Controller) -> bool:
-    """Whether a host is the machine that runs Ansible, under any name and connection.
-
-    The boot id decides: a controller in a container has that of its machine. Machine ids are not
-    unique, because machines copied from one image share them.
-    """
-    if found.get("local") or found["boot_id"] == controller.boot_id:
-        return True
-    same_id = bool(controller.machine_id) and found["machine_id"] == controller.machine_id
-    return same_id and _short(found["host_name"]) == _short(controller.host_name)
-
-
 def plan(decisions: Iterable[tuple[str, Decision]], settings: RebootSettings) -> dict[str, Any]:
     """Turns in batches, in the order of the hosts; the skipped hosts; the hosts without a
     reason.
@@ -222,10 +200,10 @@ def batch_size(wanted: Union[int, str], members: int) -> int:
 
 
 def _refused(
-    group: str, found: Mapping[str, Any], settings: RebootSettings, controller: Controller
+    group: str, found: Mapping[str, Any], settings: RebootSettings, controller: str
 ) -> tuple[str, bool]:
     """Why this host is not rebooted (empty if it may be), and whether a policy excludes it."""
-    if is_controller(found, controller):
+    if found.get("local") or found["boot_id"] == controller:
         return "it is the machine that runs Ansible: reboot it by hand, from another machine", True
     if group == STORAGE and settings.storage != LAST:
         return f"it is storage (cluster_reboot_storage: {settings.storage})", True
@@ -263,7 +241,3 @@ def _why(reasons: Mapping[str, Sequence[Mapping[str, str]]]) -> tuple[str, ...]:
         for record, every in sorted(reasons.items())
         for item in every
     )
-
-
-def _short(name: str) -> str:
-    return name.partition(".")[0].lower()

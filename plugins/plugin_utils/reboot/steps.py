@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ from ansible.errors import AnsibleActionFail
 from ...module_utils.core import machine
 from ...module_utils.core.checks import FAILED, OK, REBOOT, Check, as_dicts
 from ...module_utils.core.locks import HeldError
-from ...module_utils.reboot import node
 from ..answers import AnswerError
 from ..terminal import display
 from . import guards, planning, table
@@ -106,7 +104,7 @@ class RebootSteps:
 
     def _decisions(self, settings: planning.RebootSettings) -> list[tuple[str, planning.Decision]]:
         """One decision per host, in the order of the inventory."""
-        controller = planning.Controller(machine.boot_id(), node.machine_id(), socket.gethostname())
+        controller = machine.boot_id()
         decisions = []
         for name in self.task_vars["ansible_play_hosts_all"]:
             found = self.of(name, FOUND).get("found") or {"lost": "it was not read"}
