@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from ..modules.cluster_reboot import ARGUMENTS
 from ..plugin_utils.reboot.host import MODULE, RebootingHost
-from ..plugin_utils.reboot.steps import STEPS, RebootStep, Registered
+from ..plugin_utils.reboot.steps import STEPS, RebootSteps
 from ..plugin_utils.steps import Step, SteppedAction
 
 
@@ -18,8 +19,9 @@ class ActionModule(SteppedAction):
     def steps(self) -> dict[str, Step]:
         return {name: partial(self._run_step, step) for name, step in STEPS.items()}
 
-    def _run_step(self, step: type[RebootStep], task_vars: Any) -> dict[str, Any]:
+    def _run_step(
+        self, step: Callable[[RebootSteps], dict[str, Any]], task_vars: Any
+    ) -> dict[str, Any]:
         _spec, arguments = self.validate_argument_spec(argument_spec=ARGUMENTS)
         host = RebootingHost(self, task_vars)
-        check_mode = bool(self._task.check_mode)
-        return step(host, arguments, Registered(task_vars), check_mode).result()
+        return step(RebootSteps(host, arguments, task_vars, bool(self._task.check_mode)))

@@ -10,8 +10,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -52,19 +52,15 @@ class ActionModule(NodeAction):
                 "msg": "ssh: state_directory and host of ssh_authority are required",
             }
 
-        def execute(module_args: dict[str, Any]) -> dict[str, Any]:
-            result: dict[str, Any] = self._execute_module(
-                module_name=MODULE, module_args=module_args, task_vars=task_vars
-            )
-            return result
-
         try:
-            session = SigningSession.of(
+            session = SigningSession(
                 arguments,
                 name=str(task_vars["inventory_hostname"]),
                 journal=Journal(Path(str(state_directory))),
                 passphrase=passphrase_of(self._templar, task_vars),
-                execute=execute,
+                execute=lambda given: self._execute_module(
+                    module_name=MODULE, module_args=given, task_vars=task_vars
+                ),
             )
             return session.configure(check_mode=self._task.check_mode)
         except NotSignedError as error:
@@ -76,34 +72,21 @@ class ActionModule(NodeAction):
             return {"failed": True, "msg": f"ssh: on the controller: {where}"}
 
 
-@dataclass
 class SigningSession:
     """A run on one node: converge, sign missing certificates, converge again, record."""
 
-    name: str
-    journal: Journal
-    arguments: dict[str, Any]
-    """Arguments of the module. They contain no secrets."""
-    authority: dict[str, Any]
-    known: dict[str, Any]
-    """The journal's record of the node (`Member.known`)."""
-    validity_days: float
-    now: int
-    passphrase: str
-    execute: Callable[[dict[str, Any]], dict[str, Any]]
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         arguments: dict[str, Any],
         *,
         name: str,
         journal: Journal,
         passphrase: str,
         execute: Callable[[dict[str, Any]], dict[str, Any]],
-    ) -> SigningSession:
+    ) -> None:
         """Check the task's arguments and add those of the module. Raises NotSignedError."""
-        validity_days = float(arguments.pop("validity_days", 90))
+        self.name, self.journal, self.passphrase, self.execute = name, journal, passphrase, execute
+        self.validity_days = float(arguments.pop("validity_days", 90))
         if arguments["host"].get("revoked"):
             raise NotSignedError(
                 message(
@@ -113,24 +96,26 @@ class SigningSession:
                     name=name,
                 )
             )
-        if float(arguments.get("renew_days", 45)) >= validity_days:
+        if float(arguments.get("renew_days", 45)) >= self.validity_days:
             raise NotSignedError(
                 message(
                     "ssh_renewal_too_early",
                     "ssh_trust_renew_days must be less than ssh_trust_validity_days ({days:g})",
-                    days=validity_days,
+                    days=self.validity_days,
                 )
             )
-        now, known = int(time.time()), arguments["host"]["known"]
-        arguments.update(now=now, issued=known["issued"], refused_keys=known["refused_keys"])
-        if known["recorded"]:  # it had left or was revoked, and missed a rotation
-            arguments["replace_authority"] = True
-        authority = arguments["authority"]
-        shared = {key: value for key, value in authority.items() if key not in ON_CONTROLLER}
-        arguments["authority"] = shared
-        return cls(
-            name, journal, arguments, authority, known, validity_days, now, passphrase, execute
-        )
+        self.known, self.authority = arguments["host"]["known"], arguments["authority"]
+        """The journal's record of the node (`Member.known`), and the result of ssh_authority."""
+        self.arguments = {
+            **arguments,
+            "now": int(time.time()),
+            "issued": self.known["issued"],
+            "refused_keys": self.known["refused_keys"],
+            "authority": {k: v for k, v in self.authority.items() if k not in ON_CONTROLLER},
+        }
+        """Arguments of the module. They contain no secrets."""
+        if self.known["recorded"]:  # it had left or was revoked, and missed a rotation
+            self.arguments["replace_authority"] = True
 
     def configure(self, *, check_mode: bool = False) -> dict[str, Any]:
         """Returns the module's result. A run is recorded in the journal only after it succeeded."""
@@ -139,15 +124,24 @@ class SigningSession:
             return result
         requested = mapping(result["sign"])
         sign = {kind: sentence(requested[kind], MAX_REASON) for kind in KINDS if kind in requested}
-        if sign:
-            records = self._sign(sign, mapping(result.get("public_keys")))
-            result = self._install(sign, sequence(result.get("diff")))
-            if result.get("failed") or not _succeeded(result):
-                return result
-            if warnings := self._host_key_changed(records):
-                result["warnings"] = [*result.get("warnings", []), *warnings]
-        self._record(signed=bool(sign))
-        return result
+        if not sign:
+            self._record(signed=False)
+            return result
+        records = self._sign(sign, mapping(result.get("public_keys")))
+        again = self.execute(self.arguments)
+        again["changed"] = True
+        again["diff"] = [*sequence(result.get("diff")), *sequence(again.get("diff"))]
+        if not _succeeded(again):
+            return again
+        refused = mapping(again["sign"])
+        if refused:
+            reasons = ", ".join(f"{kind}: {reason}" for kind, reason in refused.items())
+            msg = f"ssh: a new certificate is refused: {reasons}"
+            return {**again, "failed": True, "msg": msg}
+        if warnings := self._host_key_changed(records):
+            again["warnings"] = [*again.get("warnings", []), *warnings]
+        self._record(signed=True)
+        return {**again, "sign": sign}
 
     def _sign(self, sign: Mapping[str, str], public_keys: Mapping[str, Any]) -> dict[str, Issued]:
         certificates, records = issue(
@@ -159,7 +153,7 @@ class SigningSession:
             user=str(self.arguments.get("user", "mpi")),
             host=self.arguments["host"],
             validity_days=self.validity_days,
-            now=self.now,
+            now=self.arguments["now"],
             passphrase=self.passphrase,
             refused=self.known["refused_keys"],
         )
@@ -171,19 +165,6 @@ class SigningSession:
             now=int(time.time()),
         )
         return records
-
-    def _install(self, sign: Mapping[str, str], before: Sequence[Any]) -> dict[str, Any]:
-        result = self.execute(self.arguments)
-        result["changed"] = True
-        result["diff"] = [*before, *sequence(result.get("diff"))]
-        if not _succeeded(result):
-            return result
-        if result["sign"]:
-            refused = mapping(result["sign"])
-            reasons = ", ".join(f"{kind}: {reason}" for kind, reason in refused.items())
-            msg = f"ssh: a new certificate is refused: {reasons}"
-            return {**result, "failed": True, "msg": msg}
-        return {**result, "sign": sign}
 
     def _host_key_changed(self, records: dict[str, Issued]) -> list[str]:
         before = self.known["issued"].get(HOST, {}).get("key")

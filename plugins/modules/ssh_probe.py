@@ -12,7 +12,7 @@ extends_documentation_fragment:
 description:
   - Logs in to every target as the MPI user, without a terminal or prompts, as V(mpirun) does,
     several at a time. Reports each pair that fails and the cause, or that another host responded.
-    Changes nothing. Shells that a login file leaves behind after the connection are terminated.
+    Changes nothing.
   - Logs in to this host itself, inspects the session (limits, variables, parameters, programs,
     free space), and names the file that sets a foreign value.
   - Reads from C(ssh -G), as the MPI user, whether ssh checks host keys by the cluster's
@@ -63,7 +63,6 @@ ARGUMENTS = {
             "target": {"type": "str", "required": True},
             "rail": {"type": "str"},
             "port": {"type": "int", "default": 22},
-            "witness": {"type": "str", "default": ""},
         },
     },
     "addresses": {"type": "dict", "default": {}},

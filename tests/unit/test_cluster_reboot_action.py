@@ -267,8 +267,6 @@ def test_the_plan_takes_the_lock(tmp_path, monkeypatch):
     names = ["node01", "node02", "storage01", "login01"]
     found = {
         "boot_id": "now",
-        "machine_id": "",
-        "host_name": "x",
         "reasons": {"os": [{"subject": "x", "reason": "why", "boot_id": "now"}]},
         "boots": [0.0],
         "now": 100.0,
@@ -298,8 +296,6 @@ def test_the_plan_takes_the_lock(tmp_path, monkeypatch):
 
 HERE = {
     "boot_id": "now",
-    "machine_id": "m",
-    "host_name": "x",
     "reasons": {"os": [{"subject": "x", "reason": "why", "boot_id": "now", "wanted": "y"}]},
     "boots": [0.0],
     "now": 100.0,

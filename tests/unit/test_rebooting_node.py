@@ -287,7 +287,6 @@ def root(tmp_path):
     for path, text in {
         "proc/sys/kernel/random/boot_id": f"{BOOT}\n",
         "proc/stat": f"cpu 1 2\nbtime {int(NOW) - 5000}\n",
-        "etc/machine-id": "abc\n",
         "run/systemd/container": "podman\n",
     }.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)

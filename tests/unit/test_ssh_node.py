@@ -366,7 +366,8 @@ def test_certificates_of_a_recreated_authority_are_replaced(machine: Machine) ->
     shutil.rmtree(machine.journal.directory / "authorities")
     (machine.journal.directory / "state.json").unlink()
     signed = machine.call(machine.request()).sign
-    assert signed == dict.fromkeys(("user", "host"), "signed by another key of generation-1")
+    assert all(reason.startswith("not signed by generation-1") for reason in signed.values())
+    assert len(signed) == 2
     assert statuses(machine.lay()) == {"ok"}
     again = machine.call(machine.request())
     assert (again.sign, again.changed) == ({}, False)
@@ -479,11 +480,6 @@ def test_a_missing_host_key_is_added_to_the_list(machine: Machine) -> None:
     assert statuses(machine.call(machine.request())) == {"ok"}
     assert ours in machine.places.sshd_drop_in.read_text()
     assert not machine.call(machine.request()).changed
-    machine.places.sshd_drop_in.write_text(
-        "Garbage yes\n" + machine.places.sshd_drop_in.read_text()
-    )
-    machine.call(machine.request())
-    assert ours in machine.places.sshd_drop_in.read_text(), "sshd tells nothing of a broken file"
     main.write_text(f"{main.read_text()}{ours}")
     machine.call(machine.request())
     assert ours not in machine.places.sshd_drop_in.read_text()

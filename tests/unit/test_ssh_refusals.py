@@ -16,116 +16,45 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.refusals im
 CLOSED = "Connection closed by 10.223.0.11 port 22\n"
 
 
+ISSUE = "System is going down. Unprivileged users are not permitted to log in anymore.\n\n"
+SLURM = "Access denied by pam_slurm_adopt: you have no active jobs on this node\n"
+POST_QUANTUM = (
+    "** WARNING: connection is not using a post-quantum key exchange algorithm.\nodd\n"
+    "** The server may need to be upgraded. See https://openssh.com/pq.html\n"
+)
+
+
 @pytest.mark.parametrize(
-    ("printed", "line", "side", "by_hand"),
+    ("printed", "number", "side", "by_hand"),
     [
-        (
-            "Certificate invalid: expired\nNo ED25519 host key is known for node02 and you have"
-            " requested strict checking.\nHost key verification failed.\n",
-            "Certificate invalid: expired",
-            "target",
-            False,
-        ),
-        (
-            "Host key ED25519-CERT SHA256:Hhf9 revoked by file /etc/x/revoked.krl\n"
-            "Host key verification failed.\n",
-            "Host key ED25519-CERT SHA256:Hhf9 revoked by file /etc/x/revoked.krl",
-            "target",
-            False,
-        ),
-        (
-            "Access denied by pam_slurm_adopt: you have no active jobs on this node\n" + CLOSED,
-            "Access denied by pam_slurm_adopt: you have no active jobs on this node",
-            "target",
-            True,
-        ),
-        (
-            "System is going down. Unprivileged users are not permitted to log in anymore. For"
-            " technical details, see pam_nologin(8).\n\n" + CLOSED,
-            "System is going down. Unprivileged users are not permitted to log in anymore. For"
-            " technical details, see pam_nologin(8).",
-            "target",
-            True,
-        ),
-        (
-            "back at nine\n\n" + CLOSED,
-            f"{CLOSED.strip()}, after: back at nine",
-            "target",
-            True,
-        ),
-        (
-            "Received disconnect from 10.223.0.11 port 22:2: Too many authentication failures\n"
-            "Disconnected from 10.223.0.11 port 22\n",
-            "Received disconnect from 10.223.0.11 port 22:2: Too many authentication failures",
-            "either",
-            False,
-        ),
-        (
-            "Unable to negotiate with 10.0.0.1 port 22: no matching host key type found. Their"
-            " offer: rsa-sha2-512\n",
-            "Unable to negotiate with 10.0.0.1 port 22: no matching host key type found. Their"
-            " offer: rsa-sha2-512",
-            "target",
-            True,
-        ),
-        (
-            "kex_exchange_identification: Connection closed by remote host\n" + CLOSED,
-            "kex_exchange_identification: Connection closed by remote host",
-            "target",
-            True,
-        ),
-        (
-            "channel 0: open failed: connect failed: open failed\n",
-            "channel 0: open failed: connect failed: open failed",
-            "target",
-            True,
-        ),
-        (
-            "Access denied to others. Maintenance on Monday.\n"
-            "mpi@n: Permission denied (publickey).\n",
-            "mpi@n: Permission denied (publickey).",
-            "either",
-            False,
-        ),
-        (
-            "ssh: connect to host n port 22: Connection refused\n",
-            "ssh: connect to host n port 22: Connection refused",
-            "target",
-            True,
-        ),
-        (
-            "ssh: connect to host n port 22: Connection timed out\n",
-            "ssh: connect to host n port 22: Connection timed out",
-            "either",
-            True,
-        ),
-        (
-            "ssh: Could not resolve hostname n: Temporary failure in name resolution\n",
-            "ssh: Could not resolve hostname n: Temporary failure in name resolution",
-            "here",
-            False,
-        ),
-        (
-            "Bad owner or permissions on /home/mpi/.ssh/config\n",
-            "Bad owner or permissions on /home/mpi/.ssh/config",
-            "here",
-            True,
-        ),
-        (CLOSED, CLOSED.strip(), "target", False),
-        ("first\nodd thing\n", "odd thing", "either", False),
-        (
-            "** WARNING: connection is not using a post-quantum key exchange algorithm.\nodd\n"
-            "** The server may need to be upgraded. See https://openssh.com/pq.html\n",
-            "odd",
-            "either",
-            False,
-        ),
-        ("", "ssh: exit status 7", "either", False),
+        ("Certificate invalid: expired\nHost key verification failed.\n", 0, "target", False),
+        ("Host key x revoked by file /x\nHost key verification failed.\n", 0, "target", False),
+        ("No ED25519 host key is known for n.\nverification failed.\n", 0, "either", False),
+        (SLURM + CLOSED, 0, "target", True),
+        (ISSUE + CLOSED, 0, "target", True),
+        ("Received disconnect: Too many authentication failures\n" + CLOSED, 0, "either", False),
+        ("Unable to negotiate with n: no matching host key type found.\n", 0, "target", True),
+        ("kex_exchange_identification: Connection closed by n\n" + CLOSED, 0, "target", True),
+        ("channel 0: open failed: connect failed: open failed\n", 0, "target", True),
+        ("Maintenance on Monday.\nmpi@n: Permission denied (publickey).\n", 1, "either", False),
+        ("ssh: connect to host n port 22: Connection refused\n", 0, "target", True),
+        ("ssh: connect to host n port 22: Connection timed out\n", 0, "either", True),
+        ("ssh: Could not resolve hostname n: Temporary failure\n", 0, "here", False),
+        (CLOSED, 0, "target", False),
+        ("first\nodd thing\n", 1, "either", False),
+        (POST_QUANTUM, 1, "either", False),
     ],
 )
-def test_the_line_with_the_cause(printed: str, line: str, side: str, by_hand: bool) -> None:
+def test_the_line_with_the_cause(printed: str, number: int, side: str, by_hand: bool) -> None:
     found = refusal(printed, 7)
-    assert (found.line, found.side, found.by_hand) == (line, side, by_hand)
+    assert (found.line, found.side, found.by_hand) == (printed.splitlines()[number], side, by_hand)
+
+
+def test_a_message_of_the_target_or_none() -> None:
+    found = refusal("back at nine\n\n" + CLOSED, 7)
+    assert found.line == f"{CLOSED.strip()}, after: back at nine"
+    assert (found.side, found.by_hand) == ("target", True)
+    assert refusal("", 7).line == "ssh: exit status 7"
 
 
 @pytest.mark.parametrize(

@@ -179,17 +179,6 @@ def test_a_new_authority_has_the_passphrase_and_signs_with_it(tmp_path: Path) ->
             issue(folder, key, ca="user_ca", passphrase=wrong)
 
 
-def test_signing_directories_of_killed_runs_are_removed(tmp_path: Path) -> None:
-    made(tmp_path)
-    killed, running = tmp_path / "ssh-ca/.sign-a", tmp_path / "ssh-ca/.sign-b"
-    for folder in (killed, running):
-        folder.mkdir()
-        (folder / "askpass").touch()
-    os.utime(killed, (NOW - 10 * 365 * 86400,) * 2)
-    made(tmp_path)
-    assert (killed.exists(), running.exists()) == (False, True)
-
-
 def test_a_new_key_without_passphrase_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -370,18 +359,6 @@ def test_deviating_certificates_are_refused(
     with pytest.raises(SigningError, match=why):
         issue(tmp_path, keypair(tmp_path / "key"), ca="ca.pub", signer=signer(tmp_path, mode))
     assert Journal(tmp_path).read() == {}
-
-
-def test_a_signature_by_sha1_is_refused(tmp_path: Path) -> None:
-    """Older signers create it with RSA keys; OpenSSH refuses it since 8.2."""
-    keypair(tmp_path / "ca", "-t", "rsa")
-    key = keypair(tmp_path / "key")
-    words = {"ca": "ca.pub", "signer": signer(tmp_path, "well")}
-    issue(tmp_path, key, **words)
-    stub = tmp_path / "signer.py"
-    stub.write_text(SIGNER.replace('"ssh-keygen",', '"ssh-keygen", "-t", "ssh-rsa",'))
-    with pytest.raises(SigningError, match=r"signature: wanted rsa-sha2-256 .* found ssh-rsa"):
-        issue(tmp_path, key, **words)
 
 
 def test_a_serial_of_another_node_is_refused(tmp_path: Path) -> None:

@@ -7,16 +7,13 @@ from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.keys import DROP_IN
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.sshd import (
-    MpiLogin,
     SshdSettings,
     login_checks,
-    places_of,
 )
 
 CERTIFICATE = "ssh-ed25519-cert-v01@openssh.com"
-LOGIN = MpiLogin("mpi", ["mpi", "users", "hpc jobs"], "/bin/bash", "10.0.0.11", "ssh-ed25519")
+GROUPS = ["mpi", "users", "hpc jobs"]
 DEFAULTS = {
     "usepam": "yes",
     "pubkeyacceptedalgorithms": f"{CERTIFICATE},ssh-ed25519,rsa-sha2-512",
@@ -32,10 +29,11 @@ DEFAULTS = {
 }
 
 
-def failed(root: Path, login: MpiLogin = LOGIN, strict: bool = False, **values: Any) -> list[Check]:
+def failed(
+    root: Path, signed_by: str = "ssh-ed25519", strict: bool = False, **values: Any
+) -> list[Check]:
     given = {k: v if isinstance(v, list) else [v] for k, v in {**DEFAULTS, **values}.items()}
-    places = dict.fromkeys(values, "/etc/ssh/sshd_config.d/60-site.conf:3")
-    found = login_checks(SshdSettings(given, places), login, root, strict=strict)
+    found = login_checks(SshdSettings(given), root, "mpi", GROUPS, signed_by, strict=strict)
     return [each for each in found if each.status != "ok"]
 
 
@@ -55,20 +53,8 @@ def failed(root: Path, login: MpiLogin = LOGIN, strict: bool = False, **values: 
         ("allowusers", ["root", "mpi"], True),
         ("allowusers", ["m*"], True),
         ("allowusers", ["mpi@10.0.0.0/24"], True),
-        ("allowusers", ["mpi@10.1.0.0/24"], False),
-        ("allowusers", ["mpi@10.1.*"], False),
-        ("allowusers", ["mpi@192.168.0.0/16,10.0.*"], True),
-        ("allowusers", ["mpi@!10.0.0.0/24,*"], False),
-        ("allowusers", ["mpi@!10.9.0.0/24,10.*", "root"], True),
-        ("allowusers", ["mpi@192.168.*,10.1.*"], False),
-        ("allowusers", ["mpi@launcher01"], True),
-        ("allowusers", ["mpi@10.0.0.12"], True),
         ("denyusers", ["mpi"], False),
-        ("denyusers", ["mpi@10.0.0.*"], False),
-        ("denyusers", ["mpi@10.0.0.99"], True),
-        ("denyusers", ["mpi@!10.0.0.0/24,*"], True),
-        ("denyusers", ["mpi@192.168.0.0/16,10.0.0.*"], False),
-        ("denyusers", ["mpi@x/y"], True),
+        ("denyusers", ["mpi@10.0.0.*"], True),
         ("pubkeyacceptedalgorithms", "ssh-ed25519,rsa-sha2-512", False),
         ("casignaturealgorithms", "rsa-sha2-512", False),
         ("hostkeyalgorithms", "rsa-sha2-512,ssh-ed25519", False),
@@ -85,20 +71,19 @@ def failed(root: Path, login: MpiLogin = LOGIN, strict: bool = False, **values: 
         ("maxauthtries", "0", False),
     ],
 )
-def test_a_refusing_setting_is_reported_with_its_line(
+def test_a_refusing_setting_is_reported(
     keyword: str, value: Any, right: bool, tmp_path: Path
 ) -> None:
     found = failed(tmp_path, **{keyword: value})
     assert [each.name for each in found] == ([] if right else [f"sshd_{keyword}"])
     for each in found:
-        assert "/etc/ssh/sshd_config.d/60-site.conf:3" in each.by_hand
+        assert f"grep -rni {keyword} /etc/ssh" in each.by_hand
         assert each.status == "failed", "the role does not change decisions of the site"
 
 
 def test_the_authority_s_key_type_must_be_accepted(tmp_path: Path) -> None:
-    rsa = MpiLogin("mpi", ["mpi"], "/bin/bash", "10.0.0.11", "ssh-rsa")
-    assert failed(tmp_path, rsa, casignaturealgorithms="rsa-sha2-256") == []
-    (check,) = failed(tmp_path, rsa, casignaturealgorithms="ssh-ed25519")
+    assert failed(tmp_path, "ssh-rsa", casignaturealgorithms="rsa-sha2-256") == []
+    (check,) = failed(tmp_path, "ssh-rsa", casignaturealgorithms="ssh-ed25519")
     assert check.name == "sshd_casignaturealgorithms"
 
 
@@ -117,50 +102,3 @@ def test_a_nologin_file_is_reported(name: str, tmp_path: Path) -> None:
     assert {each.name for each in failed(tmp_path, usepam="no")} == (
         {"sshd_usepam", "nologin"} if name == "/etc/nologin" else {"sshd_usepam"}
     )
-
-
-def test_checks_depend_on_pam(tmp_path: Path) -> None:
-    pam = tmp_path / "etc/pam.d/sshd"
-    pam.parent.mkdir(parents=True)
-    (tmp_path / "etc/nologin").touch()
-    pam.write_text("account required pam_unix.so\n# account required pam_nologin.so\n")
-    assert failed(tmp_path) == []
-    pam.write_text("auth required pam_shells.so\naccount required pam_nologin.so\n")
-    (tmp_path / "etc/shells").write_text("/bin/sh\n")
-    assert [each.name for each in failed(tmp_path)] == ["nologin", "shell_listed"]
-    (tmp_path / "etc/shells").write_text("/bin/sh\n/bin/bash\n")
-    assert [each.name for each in failed(tmp_path)] == ["nologin"]
-
-
-def test_crypto_policies_are_changed_by_their_tool(tmp_path: Path) -> None:
-    """An edit there is lost with the next package or policy."""
-    place = "/etc/crypto-policies/back-ends/opensshserver.config:5"
-    given = {**{k: [v] for k, v in DEFAULTS.items()}, "casignaturealgorithms": ["rsa-sha2-512"]}
-    settings = SshdSettings(given, {"casignaturealgorithms": place})
-    found = login_checks(settings, LOGIN, tmp_path, strict=False)
-    (check,) = [each for each in found if each.status != "ok"]
-    assert f" with update-crypto-policies --set, which writes {place}" in check.by_hand
-    assert f" in {place}" not in check.by_hand
-
-
-LOG = f"""debug2: parse_server_config_depth: config /etc/ssh/sshd_config len 3224
-debug3: /etc/ssh/sshd_config.d/{DROP_IN}:2 setting HostCertificate /x
-debug3: /etc/ssh/sshd_config:85 setting UsePAM yes
-debug3: /etc/ssh/sshd_config:90 setting UsePAM no
-debug3: /etc/ssh/sshd_config:91 setting PubkeyAuthentication yes
-debug3: /etc/ssh/sshd_config:92 setting PubkeyAcceptedKeyTypes ssh-rsa
-debug2: parse_server_config_depth: config reprocess config len 3224
-debug3: checking match for 'User mpi' user mpi host localhost addr 127.0.0.1
-debug3: /etc/ssh/sshd_config.d/05-site.conf:2 setting PubkeyAuthentication no
-debug3: /etc/ssh/sshd_config.d/{DROP_IN}:4 setting PubkeyAuthentication yes
-debug3: /etc/ssh/sshd_config.d/{DROP_IN}:5 setting TrustedUserCAKeys /y
-"""
-
-
-def test_the_effective_line_of_a_setting() -> None:
-    found = SshdSettings({}, places_of(LOG))
-    assert found.foreign("usepam") == "/etc/ssh/sshd_config:85"
-    assert found.foreign("pubkeyauthentication") == "/etc/ssh/sshd_config.d/05-site.conf:2"
-    assert found.foreign("pubkeyacceptedalgorithms") == "/etc/ssh/sshd_config:92"
-    assert found.foreign("trustedusercakeys") == ""
-    assert found.foreign("maxsessions") == ""

@@ -92,7 +92,6 @@ WITH_PROSE: frozenset[str] = frozenset(
         "tests/unit/test_ssh_journal.py",
         "tests/unit/test_ssh_node.py",
         "tests/unit/test_ssh_parts.py",
-        "tests/unit/test_ssh_paths.py",
         "tests/unit/test_ssh_probe.py",
         "tests/unit/test_ssh_session.py",
         "tests/unit/test_ssh_signing.py",

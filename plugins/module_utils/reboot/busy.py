@@ -1,9 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """MPI processes of all users in /proc, which prevent a reboot.
 
-Launchers and their daemons are recognized by name, idle daemons by their arguments. Ranks are
-recognized by inherited variables: a rank number, or a Slurm job that has a step on this host.
-Variables that profiles set for every login (UCX_*, OMPI_MCA_*) do not count.
+Launchers and daemons are recognized by name, idle daemons by their arguments, ranks by a rank
+number or a Slurm job in their environment. Variables that profiles set do not count.
 """
 
 from __future__ import annotations

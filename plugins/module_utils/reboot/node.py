@@ -59,13 +59,9 @@ class RebootNode:
     name: str = ""
 
     @property
-    def host_name(self) -> str:
-        return self.name or socket.gethostname()
-
-    @property
-    def node_name(self) -> str:
-        """The default name of the node in Slurm."""
-        return self.host_name.partition(".")[0]
+    def scontrol(self) -> str:
+        """Path of Slurm's program; empty without Slurm."""
+        return self.find("scontrol") or ""
 
 
 def read(here: RebootNode, more: Sequence[str] = ()) -> dict[str, Any]:
@@ -96,8 +92,6 @@ def read(here: RebootNode, more: Sequence[str] = ()) -> dict[str, Any]:
         problems.append(str(error))
     return {
         "boot_id": boot_id,
-        "machine_id": machine_id(here.root),
-        "host_name": here.host_name,
         "container": container,
         "reasons": reasons,
         "boots": [round(when, 1) for when in boots],
@@ -110,21 +104,21 @@ def read(here: RebootNode, more: Sequence[str] = ()) -> dict[str, Any]:
 
 def leave(
     here: RebootNode, boot_id: str, reasons: Sequence[str], wait_s: float, more: Sequence[str] = ()
-) -> str:
-    """Drain, check again, and schedule the reboot. Return the id of the current boot.
+) -> None:
+    """Drain, check again, and schedule the reboot.
 
     Raises LeaveError after restoring the former state: a node drained here is resumed.
     """
     try:
         with alone(here.root / LOCK, 0):
-            return _leave(here, boot_id, reasons, wait_s, more)
+            _leave(here, boot_id, reasons, wait_s, more)
     except HeldError as error:
         raise LeaveError(f"another run is about to reboot it: {error}; run again later") from None
 
 
 def _leave(
     here: RebootNode, boot_id: str, reasons: Sequence[str], wait_s: float, more: Sequence[str]
-) -> str:
+) -> None:
     if machine.boot_id(here.root) != boot_id:
         raise LeaveError("it has rebooted since the plan was made; run again")
     if not reboots.required(here.root):
@@ -134,7 +128,7 @@ def _leave(
     try:
         node = _slurm(here)
         if node is not None and not node.drained:
-            slurm.drain(here.run, node.name, reason, here.find("scontrol") or "scontrol")
+            slurm.drain(here.run, node.name, reason, here.scontrol)
         drained = node is not None and (node.ours or not node.drained)
         still = _wait(here, wait_s, more)
         if still:
@@ -145,11 +139,10 @@ def _leave(
         message = str(error)
         if drained and node is not None:
             try:
-                slurm.resume(here.run, node.name, here.find("scontrol") or "scontrol")
+                slurm.resume(here.run, node.name, here.scontrol)
             except slurm.SlurmError as problem:
                 message += f"; and it is still drained in Slurm: {problem}"
         raise LeaveError(message) from error
-    return boot_id
 
 
 def arrive(here: RebootNode, wait_s: float) -> dict[str, Any]:
@@ -175,7 +168,7 @@ def finish(here: RebootNode, records: Iterable[str], boot_id: str) -> dict[str, 
     try:
         node = _slurm(here)
         if node is not None and node.ours:
-            slurm.resume(here.run, node.name, here.find("scontrol") or "scontrol")
+            slurm.resume(here.run, node.name, here.scontrol)
             resumed = True
     except slurm.SlurmError as error:
         raise LeaveError(f"it is verified, but Slurm does not resume it: {error}") from error
@@ -231,34 +224,22 @@ def began(root: Path = Path("/")) -> float:
     return kernel + int(first.rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
 
 
-def machine_id(root: Path = Path("/")) -> str:
-    try:
-        return (root / "etc/machine-id").read_text(encoding="ascii").strip()
-    except (OSError, ValueError):
-        return ""
-
-
 def _slurm(here: RebootNode) -> Optional[slurm.SlurmNode]:
-    program = here.find("scontrol")
-    return slurm.read(here.run, here.node_name, program) if program else None
+    name = (here.name or socket.gethostname()).partition(".")[0]
+    return slurm.read(here.run, name, here.scontrol) if here.scontrol else None
 
 
 def _wait(here: RebootNode, wait_s: float, more: Sequence[str]) -> str:
-    """Processes still running after `wait_s`; empty if there are none."""
+    """What still runs after `wait_s`; empty for nothing."""
     until = here.clock() + wait_s
     while True:
-        still = _occupied(here, more)
+        found, node = busy.processes(here.root, more), _slurm(here)
+        still = f"MPI runs on it: {busy.listed(found)}" if found else ""
+        if not still and node is not None and node.busy:
+            still = slurm.shown(node.as_dict())
         if not still or here.clock() >= until:
             return still
         here.sleep(POLL_S)
-
-
-def _occupied(here: RebootNode, more: Sequence[str]) -> str:
-    found = busy.processes(here.root, more)
-    if found:
-        return f"MPI runs on it: {busy.listed(found)}"
-    node = _slurm(here)
-    return slurm.shown(node.as_dict()) if node is not None and node.busy else ""
 
 
 def _reboot(here: RebootNode, why: str) -> None:

@@ -70,50 +70,46 @@ def parse(name: str, text: str) -> SlurmNode:
 
 def read(run: Runner, name: str, program: str) -> Optional[SlurmNode]:
     """This host in Slurm; None if it is not a node."""
-    done = _scontrol(run, program, "--oneliner", "show", "node", name)
-    text = f"{done[1]}\n{done[2]}".strip()
-    if done[0] != 0 or "State=" not in done[1]:
-        if _UNKNOWN.search(text):
-            return _by_host_name(run, program, name)
-        raise SlurmError(f"scontrol show node {name}: exit status {done[0]}: {text[-500:]}")
-    return parse(name, done[1])
-
-
-def _by_host_name(run: Runner, program: str, host: str) -> Optional[SlurmNode]:
-    """Find the node by its host name, which may differ from its name in Slurm."""
-    rc, stdout, stderr = _scontrol(run, program, "--oneliner", "show", "node")
-    text = f"{stdout}\n{stderr}".strip()
-    if rc != 0 or ("NodeName=" not in stdout and NO_NODES not in text.lower()):
-        raise SlurmError(f"scontrol show node: exit status {rc}: {text[-500:]}")
-    for line in stdout.splitlines():
+    try:
+        return parse(name, _scontrol(run, program, "--oneliner", "show", "node", name))
+    except SlurmError as error:
+        if not _UNKNOWN.search(str(error)):
+            raise
+    # The name of the node may differ from its host name.
+    try:
+        text = _scontrol(run, program, "--oneliner", "show", "node")
+    except SlurmError as error:
+        if NO_NODES in str(error).lower():
+            return None
+        raise
+    for line in text.splitlines():
         words = dict(word.split("=", 1) for word in line.split() if "=" in word)
-        if words.get("NodeHostName", "").partition(".")[0] == host:
-            return parse(words.get("NodeName", host), line)
+        if words.get("NodeHostName", "").partition(".")[0] == name:
+            return parse(words.get("NodeName", name), line)
     return None
 
 
-def drain(run: Runner, name: str, why: str, program: str = "scontrol") -> None:
+def drain(run: Runner, name: str, why: str, program: str) -> None:
     """Let running jobs continue, but start no new ones."""
-    _update(run, program, name, "state=drain", f"reason={REASON}: {why}"[:200])
+    what = ("state=drain", f"reason={REASON}: {why}"[:200])
+    _scontrol(run, program, "update", f"nodename={name}", *what)
 
 
-def resume(run: Runner, name: str, program: str = "scontrol") -> None:
-    _update(run, program, name, "state=resume")
+def resume(run: Runner, name: str, program: str) -> None:
+    _scontrol(run, program, "update", f"nodename={name}", "state=resume")
 
 
-def _update(run: Runner, program: str, name: str, *what: str) -> None:
-    rc, stdout, stderr = _scontrol(run, program, "update", f"nodename={name}", *what)
-    if rc != 0:
-        text = (stderr or stdout).strip()[-500:]
-        raise SlurmError(f"scontrol update nodename={name} {what[0]}: exit status {rc}: {text}")
-
-
-def _scontrol(run: Runner, *argv: str) -> tuple[int, str, str]:
+def _scontrol(run: Runner, program: str, *words: str) -> str:
+    """The output. Raises SlurmError; `show node` without its answer is an error as well."""
     try:
-        done = run(list(argv), check=False)
+        done = run([program, *words], check=False)
     except CommandError as error:
         raise SlurmError(str(error)) from error
-    return done.rc, done.stdout, done.stderr
+    if done.rc or ("show" in words and "NodeName=" not in done.stdout):
+        text = f"{done.stdout}\n{done.stderr}".strip()[-500:]
+        what = " ".join(["scontrol", *(word for word in words if not word.startswith("--"))])
+        raise SlurmError(f"{what}: exit status {done.rc}:\n{text}")
+    return done.stdout
 
 
 def shown(node: Mapping[str, Any]) -> str:

@@ -54,14 +54,13 @@ def unanswered(path: str, root: Path = Path("/")) -> tuple[str, str]:
     return f"no answer within {ANSWER_S:g} s: {text} at {point}", step
 
 
-def groups_and_shell(user: str) -> tuple[list[str], str]:
-    """Group names and shell of an account, or those that a new account gets."""
+def groups_of(user: str) -> list[str]:
+    """Group names of an account, or those that a new account gets."""
     account = find(user)
     if account is None:
-        return [user], "/bin/bash"
+        return [user]
     gids = os.getgrouplist(user, account.pw_gid)
-    groups = [entry.gr_name for gid in gids if (entry := _entry(grp.getgrgid, gid))]
-    return groups, account.pw_shell
+    return [entry.gr_name for gid in gids if (entry := _entry(grp.getgrgid, gid))]
 
 
 def _entry(lookup: Callable[[Any], Any], key: object) -> Any:
@@ -124,28 +123,12 @@ class UserPart:
                 return []
             home, owner = account.pw_dir, f"{account.pw_uid}:{account.pw_gid}"
             return [["mkhomedir_helper", user, "0027"], ["chown", owner, home]]
-        taken = None if uid is None else _entry(pwd.getpwuid, uid)
-        if taken:
-            raise PlanError(
-                message(
-                    "ssh_uid_taken",
-                    "uid {uid} for {user} belongs to {owner} here: set cluster_mpi_uid to a uid"
-                    " that is free on every node",
-                    uid=uid,
-                    user=user,
-                    owner=taken.pw_name,
-                )
-            )
-        steps = []
-        if _entry(grp.getgrnam, user) is None:
-            number = [] if uid is None or _entry(grp.getgrgid, uid) else ["--gid", str(uid)]
-            steps.append(["groupadd", *number, user])
+        number = [] if uid is None else ["--uid", str(uid)]
+        group = "--user-group" if _entry(grp.getgrnam, user) is None else f"--gid={user}"
         # The password "*" permits no password login. With the default "!", some sshd treat the
         # account as locked.
-        number = [] if uid is None else ["--uid", str(uid)]
         rest = ["--shell", self.shell, "--password", "*", "--comment", "MPI jobs", user]
-        steps.append(["useradd", *number, "--gid", user, "--create-home", *rest])
-        return steps
+        return [["useradd", *number, group, "--create-home", *rest]]
 
     def verify(self, node: Node) -> Verdict:
         account, subject, mode = find(self.user), self.user, node.check_mode
@@ -159,11 +142,16 @@ class UserPart:
             compare("account", uid, account.pw_uid, subject=subject, check_mode=mode),
             compare("login_shell", usable, shell, subject=subject, reason=remedy),
         ]
-        lines = (node.read(SHADOW) or "").splitlines()
-        for line in (line for line in lines if line.startswith(f"{subject}:")):
-            expiry, remedy = barred(line, int(time.time() // DAY))
-            actual = expiry or VALID
-            checks.append(compare("account_expiry", VALID, actual, subject=subject, reason=remedy))
+        for line in (node.read(SHADOW) or "").splitlines():
+            name, *fields = line.split(":")
+            day = fields[6] if name == subject and len(fields) > 6 else ""
+            # pam_unix refuses it, even for logins with a key: shadow(5).
+            barred = day.isdigit() and time.time() >= int(day) * DAY
+            actual = f"expired on day {day} since 1970" if barred else VALID
+            remedy = f"chage -E -1 {subject}"
+            if name == subject:
+                expiry = compare("account_expiry", VALID, actual, subject=subject, reason=remedy)
+                checks.append(expiry)
         return Verdict([*checks, *home_checks(account, mode)])
 
 
@@ -171,29 +159,9 @@ def privileged(user: str, uid: Optional[int], account: Optional[pwd.struct_passw
     """Why the account counts as root or can become root; empty for other accounts."""
     if 0 in (uid, account and account.pw_uid):
         return "uid 0"
-    groups = [] if account is None else groups_and_shell(user)[0]
+    groups = [] if account is None else groups_of(user)
     listed = [name for name in groups if name in PRIVILEGED]
     return f"a member of {', '.join(listed)}" if listed else ""
-
-
-def barred(line: str, today: int) -> tuple[str, str]:
-    """Reason and remedy if this line of /etc/shadow prevents logins by sshd, else empty.
-
-    pam_unix applies the same rules, even to logins with a key: shadow(5).
-    """
-    user, *fields = [*line.split(":"), *[""] * 8]
-    numbers = [int(value) if value.isdigit() else None for value in fields]
-    changed, longest, expires = numbers[1], numbers[3], numbers[6]
-    if expires is not None and today >= expires:
-        return f"expired on {_date(expires)}", f"chage -E -1 {user}"
-    if changed == 0 or (changed and longest is not None and today > changed + longest):
-        due = _date(changed + (longest or 0)) if changed else "the next login"
-        return f"a new password was due on {due}", f"chage -M -1 -d {_date(today)} {user}"
-    return "", ""
-
-
-def _date(day: int) -> str:
-    return time.strftime("%Y-%m-%d", time.gmtime(day * DAY))
 
 
 def is_local(account: pwd.struct_passwd) -> bool:

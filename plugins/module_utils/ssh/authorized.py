@@ -2,18 +2,17 @@
 """Keys that admit the MPI user without a certificate: whether the home is shared, and which keys.
 
 Root on any node can write the key files in a shared home, by which all hosts, launchers included,
-admit the user. The files belong to the user: links are not followed, and only fingerprints of the
+admit the user. They are read with the user's rights, as sshd does, and only fingerprints of the
 contents are shown.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import pwd
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ..core import bounded, mounts
@@ -25,36 +24,17 @@ from . import account
 from .keys import digest, public_key
 
 LOCAL = frozenset(
-    {
-        "bcachefs",
-        "btrfs",
-        "erofs",
-        "ext2",
-        "ext3",
-        "ext4",
-        "f2fs",
-        "jfs",
-        "nilfs2",
-        "overlay",
-        "ramfs",
-        "reiserfs",
-        "rootfs",
-        "squashfs",
-        "tmpfs",
-        "xfs",
-        "zfs",
-    }
+    [
+        *("bcachefs", "btrfs", "erofs", "ext2", "ext3", "ext4", "f2fs", "jfs", "nilfs2", "overlay"),
+        *("ramfs", "reiserfs", "rootfs", "squashfs", "tmpfs", "xfs", "zfs"),
+    ]
 )
 """File systems of a single host. All others, unknown ones included, count as shared."""
 MAX_BYTES = 256 * 1024
 """Size limit of a key file; sshd has none."""
 MAX_LISTED = 10
-DENIED = os.strerror(errno.EACCES)
 _LINKS = 40
 """Maximum number of symbolic links followed, as in the kernel."""
-_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
-"""Flags for parent directories, which need not be listable."""
 
 
 def shared(home: str, table: Sequence[mounts.Mount], root: Path = Path("/")) -> bool:
@@ -124,26 +104,27 @@ def checks(
     declared: Iterable[str],
     root: Path = Path("/"),
 ) -> list[Check]:
-    """Failed checks for files that have undeclared keys or are unreadable; otherwise one check."""
+    """Failed checks for files that have undeclared keys or are no lists; otherwise one check."""
     known = {digest(key) for line in declared for key in keys_of(line)}
     failed = []
     for path in lists(user, patterns):
-        work = _reading(user.pw_dir, path, root)
-        # First as the user, like sshd, since NFS may squash root; then as root, which may read
-        # more.
-        for become in (account.rights_of(user), None):
-            answer = bounded.within(account.ANSWER_S, work, become=become)
-            if answer.found.get("why") != DENIED:
-                break
+
+        def read(report: Report, path: str = path) -> None:
+            report(_contents(root / path.lstrip("/")))
+
+        answer = bounded.within(account.ANSWER_S, read, become=account.rights_of(user))
         if not answer.answered:
             reason, step = account.unanswered(path, root)
             failed.append(_failed(path, reason, f"{step}; or set ssh_trust_strict to true"))
-            continue
-        text, reason = answer.found.get("text"), answer.found.get("why", "nothing was read")
-        if text is None and reason:
-            step = "set ssh_trust_strict to true, or make it a file that its user can read"
-            failed.append(_failed(path, reason, f"check {path}: {step}"))
-        undeclared = list(_undeclared((text or "").split("\n"), known))
+        elif "text" not in answer.found:
+            step = f"check {path}: set ssh_trust_strict to true, or make it a small file"
+            failed.append(_failed(path, answer.found.get("why", "nothing was read"), step))
+        undeclared = [
+            (number, digest(key))
+            for number, line in enumerate(answer.found.get("text", "").split("\n"), 1)
+            for key in keys_of(line)
+            if digest(key) not in known
+        ]
         if undeclared:
             lines = [f"line {number} {fingerprint}" for number, fingerprint in undeclared]
             numbers = list(dict.fromkeys(str(number) for number, _fingerprint in undeclared))
@@ -160,55 +141,16 @@ def _failed(path: str, actual: str, step: str) -> Check:
     return Check("undeclared_keys", "none", actual, FAILED, path, reason, by_hand=step)
 
 
-def _undeclared(lines: Iterable[str], known: set[str]) -> Iterator[tuple[int, str]]:
-    for number, line in enumerate(lines, 1):
-        for key in keys_of(line):
-            if digest(key) not in known:
-                yield number, digest(key)
-
-
-def _why(error: OSError) -> str:
-    if error.errno == errno.ELOOP:
-        return "a symbolic link, which sshd follows and this check does not"
-    return error.strerror or str(error)
-
-
-def _reading(home: str, path: str, root: Path) -> Callable[[Report], None]:
-    def work(report: Report) -> None:
-        try:
-            report({"text": _read(home, path, root)})
-        except (FileNotFoundError, NotADirectoryError):
-            report({"why": ""})
-        except OSError as error:
-            report({"why": _why(error)})
-
-    return work
-
-
-def _read(home: str, path: str, root: Path) -> str:
-    """Read a key file. Within the home, which the user controls, no link is followed."""
-    inside = mounts.within(path, home)
-    base = home if inside else str(Path(path).parent)
-    names = os.path.relpath(path, base).split("/")
-    handle = os.open(root / base.lstrip("/"), _DIRECTORY)
+def _contents(path: Path) -> dict[str, str]:
+    """The text of a key file; empty for one that sshd cannot open either, `why` for another one."""
     try:
-        for number, name in enumerate(names):
-            flags = _READ
-            if number < len(names) - 1:
-                # Without O_DIRECTORY, which would report a link as "not a directory".
-                if stat.S_ISLNK(os.stat(name, dir_fd=handle, follow_symlinks=False).st_mode):
-                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-                flags = _DIRECTORY
-            deeper = os.open(name, flags | os.O_NOFOLLOW, dir_fd=handle)
-            os.close(handle)
-            handle = deeper
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError:
+        return {"text": ""}
+    with open(handle, "rb") as file:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", path)
-        data = b""
-        while len(data) <= MAX_BYTES and (more := os.read(handle, MAX_BYTES + 1)):
-            data += more
-    finally:
-        os.close(handle)
+            return {"why": "not a regular file"}
+        data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
-        raise OSError(errno.EFBIG, f"longer than {MAX_BYTES // 1024} KiB", path)
-    return data.decode("latin-1")
+        return {"why": f"longer than {MAX_BYTES // 1024} KiB"}
+    return {"text": data.decode("latin-1")}

@@ -7,15 +7,13 @@ verification or redirect a login.
 
 from __future__ import annotations
 
-import os
 import pwd
 import re
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..core.checks import FAILED, OK, PENDING, Check
+from ..core.checks import OK, Check, differs
 from ..core.commands import CommandError, NoAnswerError, run
 from ..core.text import one_line, shortened
 from . import session
@@ -26,8 +24,6 @@ from .sshd import CERTIFICATE_TYPE
 MAX_VALUE = 8000
 """Maximum length of a setting: lists of algorithms are long."""
 MAX_SHOWN = 200
-MAX_CONFIG = 1 << 18
-"""Maximum size of an ssh configuration file."""
 MAX_TARGETS = 4
 """Number of failed targets whose settings are checked, in addition to the first target."""
 GRACE_S = 20.0
@@ -60,22 +56,18 @@ def checks(
 ) -> list[Check]:
     """Compare the settings that `ssh -G` reports for a target with those of the collection."""
     name = target["target"]
-    printed, log, failure = ask(["ssh", "-G", "-v", "--", name], user, timeout_s)
+    printed, _errors, failure = ask(["ssh", "-G", "--", name], user, timeout_s)
     compared = []
     for keyword, (desired, actual) in _settings(printed, target, user).items():
         if desired == actual or (keyword == "hostname" and actual.startswith(f"{name}.")):
             compared.append(Check("ssh_client", desired, actual, OK, keyword))
             continue
-        where = _position(log, keyword, actual)
-        step = f"remove {keyword} from {where}" if where else ""
-        reason = step or failure.line
-        if not reason:
-            reason = (
-                f"{user.pw_dir}/.ssh/config or a file that /etc/ssh/ssh_config includes earlier"
-                " sets it: remove it there (ssh -Gv prints the order)"
-            )
-        status = PENDING if check_mode else FAILED
-        compared.append(Check("ssh_client", desired, actual, status, keyword, reason, by_hand=step))
+        step = failure.line or (
+            f"remove {keyword} from {user.pw_dir}/.ssh/config or the file of /etc/ssh that sets it"
+            f" before {DROP_IN} (ssh -Gv {name} prints the order)"
+        )
+        status = differs(check_mode)
+        compared.append(Check("ssh_client", desired, actual, status, keyword, step, by_hand=step))
     return compared
 
 
@@ -87,53 +79,33 @@ def _settings(
     for line in printed.splitlines():
         keyword, _blank, rest = line.partition(" ")
         settings.setdefault(keyword, []).append(shortened(one_line(rest), MAX_VALUE))
-
-    def value(keyword: str) -> str:
-        return " ".join(settings.get(keyword, []))
-
-    def listed(keyword: str, desired: str) -> tuple[str, str]:
-        """A keyword with several values, one of which is desired."""
-        actual = value(keyword)
-        present = desired in re.split("[ ,]", actual)
-        return desired, desired if present else shortened(actual, MAX_SHOWN)
-
-    return {
-        "stricthostkeychecking": ("yes", value("stricthostkeychecking").replace("true", "yes")),
-        "globalknownhostsfile": listed("globalknownhostsfile", KNOWN_HOSTS),
-        "revokedhostkeys": (REVOKED, value("revokedhostkeys")),
-        "user": (user.pw_name, value("user")),
-        "hostname": (target["target"], value("hostname")),
-        "port": (str(target.get("port", 22)), value("port")),
-        "identitiesonly": ("yes", value("identitiesonly")),
-        "identityfile": listed("identityfile", USER_KEY),
-        "certificatefile": listed("certificatefile", USER_CERTIFICATE),
-        "hostkeyalgorithms": listed("hostkeyalgorithms", CERTIFICATE_TYPE),
-        "pubkeyacceptedalgorithms": listed("pubkeyacceptedalgorithms", CERTIFICATE_TYPE),
-        "proxycommand": ("", value("proxycommand").replace("none", "")),
-        "proxyjump": ("", value("proxyjump").replace("none", "")),
+    actual = {keyword: " ".join(values) for keyword, values in settings.items()}
+    exact = {
+        "stricthostkeychecking": "yes",
+        "revokedhostkeys": REVOKED,
+        "user": user.pw_name,
+        "hostname": target["target"],
+        "port": str(target.get("port", 22)),
+        "identitiesonly": "yes",
+        "proxycommand": "none",
+        "proxyjump": "none",
     }
-
-
-def _position(log: str, keyword: str, value: str) -> str:
-    """`file:line` of a setting in the files that `ssh -v` read; empty for the collection's file."""
-    for name in re.findall(r"^debug1: Reading configuration data (/\S+)$", log, re.MULTILINE):
-        try:
-            # The MPI user chooses the files read here, and a pipe would block for ever.
-            handle = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
-            with open(handle, encoding="utf-8", errors="replace") as file:
-                regular = stat.S_ISREG(os.fstat(handle).st_mode)
-                lines = file.read(MAX_CONFIG).splitlines() if regular else []
-        except OSError:
-            continue
-        for number, line in enumerate(lines, start=1):
-            word, *rest = re.split(r"[\s=]+", line.strip(), maxsplit=1)
-            if (
-                word.lower() == keyword
-                and value
-                and "".join(rest).strip('" ').split()[:1] == [value.split()[0]]
-            ):
-                return "" if name.endswith(f"/{DROP_IN}") else f"{one_line(name)}:{number}"
-    return ""
+    listed = {
+        "globalknownhostsfile": KNOWN_HOSTS,
+        "identityfile": USER_KEY,
+        "certificatefile": USER_CERTIFICATE,
+        "hostkeyalgorithms": CERTIFICATE_TYPE,
+        "pubkeyacceptedalgorithms": CERTIFICATE_TYPE,
+    }
+    compared = {}
+    for keyword, desired in exact.items():
+        found = actual.get(keyword, "none" if desired == "none" else "")
+        compared[keyword] = desired, "yes" if found == "true" else found
+    for keyword, desired in listed.items():
+        found = actual.get(keyword, "")
+        present = desired in re.split("[ ,]", found)
+        compared[keyword] = desired, desired if present else shortened(found, MAX_SHOWN)
+    return compared
 
 
 def to_check(attempts: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
@@ -146,12 +118,14 @@ def to_check(attempts: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any
 def without_repeats(by_target: Mapping[str, Sequence[Check]]) -> Iterator[Check]:
     """All checks of the first target; of further targets, only failures not reported yet."""
     reported: set[tuple[str, str]] = set()
-    for index, (target, of_target) in enumerate(by_target.items()):
-        for check in of_target:
-            fault = (check.subject, check.by_hand)
-            if index == 0:
-                yield check
-            elif check.status != OK and fault not in reported:
-                yield replace(check, subject=f"{check.subject} of {target}")
-            if check.status != OK:
-                reported.add(fault)
+    for index, (target, compared) in enumerate(by_target.items()):
+        new = [
+            check
+            for check in compared
+            if check.status != OK and (check.subject, check.by_hand) not in reported
+        ]
+        reported.update((check.subject, check.by_hand) for check in new)
+        if index == 0:
+            yield from compared
+        else:
+            yield from (replace(check, subject=f"{check.subject} of {target}") for check in new)

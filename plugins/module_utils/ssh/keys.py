@@ -109,8 +109,7 @@ def sweep(directory: Path) -> None:
 class KeyPair:
     """An ed25519 key pair, created unless a usable one without passphrase exists.
 
-    `refused` are revoked keys, which are replaced. A host key retains its group, which may read it
-    (on Enterprise Linux a dedicated group).
+    `refused` are revoked keys, which are replaced.
     """
 
     def __init__(
@@ -134,7 +133,7 @@ class KeyPair:
         """Mode, owner and group of the private half."""
         uid, gid = self.owner()
         if self.kind == HOST and self.path.exists():
-            status = self.path.stat()
+            status = self.path.stat()  # its group may be a dedicated one (Enterprise Linux)
             allowed = 0o700 if status.st_gid == gid else 0o740
             return status.st_mode & allowed, uid, status.st_gid
         return PRIVATE, uid, gid

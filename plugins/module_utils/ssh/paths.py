@@ -14,12 +14,11 @@ import shlex
 import socket
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
 from ..core.checks import OK, Check, differs
-from ..core.commands import CommandError, Runner
+from ..core.commands import CommandError, Result, Runner
 
 HEADERS = 28
 """Size in bytes of a packet's IPv4 and ICMP headers."""
@@ -36,63 +35,39 @@ MAX_LOSS = 0.01
 """Tolerated loss over both bursts. A RoCE fabric must not lose packets, but a busy host drops a
 few."""
 
-HERE = "here"
-TARGET = "target"
 
+def carried(run: Runner, rail: str, target: str, root: Path = Path("/")) -> tuple[str, bool]:
+    """Send one full packet over the rail, then bursts.
 
-@dataclass(frozen=True)
-class Carried:
-    """Result of sending full packets over a rail."""
-
-    why: str = ""
-    """Reason of the failure; empty if all packets returned."""
-    side: str = ""
-    """The end that loses packets, if a third node could tell."""
-    lossy: bool = False
-
-
-def carried(run: Runner, rail: str, target: str, witness: str, root: Path) -> Carried:
-    """Send one full packet over the rail, then bursts, and locate losses.
-
-    Packets may be lost at either end. Only in that case, `witness`, a third node, is tried to find
-    out which.
+    Returns the reason of a failure, empty if all packets returned, and whether packets were lost.
     """
     try:
         mtu = int((root / "sys/class/net" / rail / "mtu").read_text(encoding="ascii"))
         ping = ["ping", "-n", "-q", "-M", "do", "-s", str(mtu - HEADERS), "-I", rail]
         # Resolves the neighbour as well: the kernel queues only a few packets until then.
         first = run([*ping, "-c", "1", "-w", str(PACKET_S), target], check=False)
-        if first.rc != 0:
-            lines = (first.stderr or first.stdout).strip().splitlines()
-            return Carried(f"{' '.join(first.argv)}: {(lines or ['no answer'])[-1]}")
-        loss = lost(run, ping, target)
-        if loss is None:
-            return Carried()
-        reason = f"{loss:.1%} of full packets lost"
-        if not witness:
-            return Carried(reason, lossy=True)
-        if run([*ping, "-c", "1", "-w", str(PACKET_S), witness], check=False).rc != 0:
-            return Carried(reason, lossy=True)
-        witnessed = lost(run, ping, witness, (SLOW, SLOW))
-        return Carried(reason, TARGET if witnessed is None else HERE, lossy=True)
+        loss = None if first.rc else lost(run, ping, target)
     except (OSError, ValueError, CommandError) as error:
-        return Carried(str(error))
+        return str(error), False
+    if first.rc:
+        return _said(first), False
+    return ("", False) if loss is None else (f"{loss:.1%} of full packets lost", True)
 
 
-def lost(
-    run: Runner,
-    ping: Sequence[str],
-    target: str,
-    bursts: Sequence[Sequence[str]] = (QUICK, SLOW),
-) -> Optional[float]:
+def _said(done: Result) -> str:
+    """The command and its last line."""
+    lines = (done.stderr or done.stdout).strip().splitlines()
+    return f"{' '.join(done.argv)}: {(lines or ['no answer'])[-1]}"
+
+
+def lost(run: Runner, ping: Sequence[str], target: str) -> Optional[float]:
     """Share of lost packets; None if it is negligible or one burst was complete."""
     sent = received = 0
-    for burst in bursts:
+    for burst in (QUICK, SLOW):
         done = run([*ping, *burst, target], check=False)
         counted = re.search(r"(\d+) packets transmitted, (\d+) received", done.stdout)
         if counted is None:
-            text = (done.stderr or done.stdout).strip().splitlines()[-1:]
-            raise CommandError(f"{' '.join(done.argv)}: {(text or ['no answer'])[0]}")
+            raise CommandError(_said(done))
         if counted[1] == counted[2] != "0":
             return None
         sent, received = sent + int(counted[1]), received + int(counted[2])
@@ -100,28 +75,23 @@ def lost(
     return share if share > MAX_LOSS else None
 
 
-def ends(side: str, rail: str, here: str, host: str) -> str:
+def ends(rail: str, here: str, host: str) -> str:
     """What the operator must check if packets are lost."""
-    where = {HERE: here, TARGET: host}.get(side, f"{here} and {host}")
     return (
-        f"check cable, transceiver and leaf port of {rail} on {where}: ethtool -S {rail} (errors,"
-        " discards, out of buffer) and the counters of the port; then pause and watermarks of the"
-        " leaf"
+        f"check cable, transceiver and leaf port of {rail} on {here} and {host}: ethtool -S {rail}"
+        " (errors, discards, out of buffer) and the counters of the ports; then pause and"
+        " watermarks of the leaf"
     )
 
 
 # Connections back: mpirun's daemons connect to the launcher, and ranks to each other, on any port.
 
-NAME = "tcp_reachable"
 CONNECTS = "connects"
 PYTHON = "/usr/bin/python3"
 MANAGEMENT = "management"
-LOOPBACK = {"loopback": "127.0.0.1"}
-"""Loopback network, over which ranks connect to the daemon on the same host (PMIx)."""
 WAIT_S = 4
 """Seconds to wait for a connection: the kernel repeats the SYN after 1 and 3 s."""
 MARK = "mpi-back"
-NOT_TRIED = "not tried"
 CALL = (
     f"import os,select,socket,sys,time;port,*peers=sys.argv[1:];end=time.time()+{WAIT_S};"
     "tried=[(peer,socket.socket()) for peer in peers];"
@@ -145,7 +115,7 @@ class Listener:
     """Accept connections on any free TCP port of this host, as a context manager."""
 
     def __init__(self, addresses: Mapping[str, str]) -> None:
-        self.addresses = dict(addresses)
+        self.addresses = addresses
         """This host's addresses by network: `management`, or a rail's interface."""
 
     def __enter__(self) -> Listener:
@@ -162,16 +132,6 @@ class Listener:
     def __exit__(self, *_error: object) -> None:
         self._socket.shutdown(socket.SHUT_RDWR)  # interrupts the pending accept, unlike close
         self._socket.close()
-
-    def itself(self) -> dict[str, Optional[int]]:
-        """Connect to this host over loopback; returns the errno by network."""
-        codes: dict[str, Optional[int]] = {}
-        for name, address in LOOPBACK.items():
-            with socket.socket() as own:
-                own.settimeout(WAIT_S)
-                code = own.connect_ex((address, self.port))
-            codes[name] = errno.ETIMEDOUT if code == errno.EAGAIN else code
-        return codes
 
     def call(self, networks: Iterable[str]) -> str:
         """Shell commands to run after `uname -n` on the other host. They print the name again at
@@ -213,18 +173,16 @@ def back(
     for network, code in heard.items():
         subject = f"{host} -> {here} {network}"
         if code == 0:
-            yield Check(NAME, CONNECTS, CONNECTS, OK, subject)
+            yield Check("tcp_reachable", CONNECTS, CONNECTS, OK, subject)
             continue
         at = step = ""
         if code is None:
-            actual, reason = NOT_TRIED, f"{PYTHON} on {host} gave no answer"
+            actual, reason = "not tried", f"{PYTHON} on {host} gave no answer"
+        elif is_refused(code):
+            filters, step = firewall[network]
+            actual, reason = told(code), f"{filters}; {step}"
         else:
-            actual = told(code)
-            if is_refused(code):
-                filters, step = firewall[network]
-                reason = f"{filters}; {step}"
-            else:
-                at = host
-                reason = step = f"on {host}, check ip route get and filters of its output"
+            actual, at = told(code), host
+            reason = step = f"on {host}, check ip route get and filters of its output"
         status = differs(check_mode)
-        yield Check(NAME, CONNECTS, actual, status, subject, reason, at=at, by_hand=step)
+        yield Check("tcp_reachable", CONNECTS, actual, status, subject, reason, at=at, by_hand=step)

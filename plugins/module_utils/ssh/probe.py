@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from ..core import resolve
-from ..core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, Check
+from ..core.checks import NOT_APPLICABLE, OK, Check, differs
 from ..core.commands import CommandError, run
 from ..core.text import one_line
 from ..os_baseline import filters
@@ -38,7 +38,6 @@ def attempt(
     target: Mapping[str, Any],
     user: pwd.struct_passwd,
     timeout_s: int,
-    root: Path = Path("/"),
     back: Optional[paths.Listener] = None,
     networks: Sequence[str] = (),
 ) -> dict[str, Any]:
@@ -49,13 +48,10 @@ def attempt(
     began = time.monotonic()
     result = dict(target)
     if target.get("rail"):
-        packets = paths.carried(
-            run, target["rail"], target["target"], target.get("witness", ""), root
-        )
-        failure = Refusal(packets.why, packets.side)
-        result["lossy"] = packets.lossy
+        why, result["lossy"] = paths.carried(run, target["rail"], target["target"])
+        failure = Refusal(why)
     else:
-        failure = _login(result, user, timeout_s, root, back, networks)
+        failure = _login(result, user, timeout_s, back, networks)
     reported = asdict(failure)
     result["why"] = reported.pop("line")
     return {**result, **reported, "seconds": round(time.monotonic() - began, 3)}
@@ -65,7 +61,6 @@ def _login(
     result: dict[str, Any],
     user: pwd.struct_passwd,
     timeout_s: int,
-    root: Path,
     back: Optional[paths.Listener],
     networks: Sequence[str],
 ) -> Refusal:
@@ -84,17 +79,9 @@ def _login(
     # With or without the domain (cluster_hosts_name).
     if f"{name}.".startswith(f"{host}.") or f"{host}.".startswith(f"{name}."):
         return failure
-    # Another host of the cluster answered if /etc/hosts lists it: this host takes a wrong path.
-    # Otherwise the target has a different name, or a login file prevented the command.
-    side = HERE if name in _known_hosts(root) else TARGET
+    # Another host answered because this host takes a wrong path; none did because of a login file.
+    side = TARGET if name == NOTHING else HERE
     return Refusal(f"{one_line(name)[:64]}{ANSWERED}", side)
-
-
-def _known_hosts(root: Path) -> list[str]:
-    try:
-        return (root / "etc/hosts").read_text(encoding="utf-8", errors="replace").split()
-    except OSError:
-        return []
 
 
 @dataclass(frozen=True)
@@ -130,7 +117,7 @@ class Verdicts:
             """The host at fault; empty for this one."""
             host, side = attempt["host"], attempt.get("side", HERE)
             if attempt.get("rail"):
-                return host if attempt.get("lossy") and side == TARGET else ""
+                return ""  # packets may be lost at either end
             if attempt["target"] in self.misled:
                 return ""
             if side == EITHER and attempt["target"] != host and host not in silent:
@@ -140,26 +127,23 @@ class Verdicts:
         return [self._check(attempt, at(attempt)) for attempt in attempts]
 
     def _check(self, attempt: Attempt, at: str) -> Check:
-        reason = attempt["why"]
+        host, reason = attempt["host"], attempt["why"]
         name = "rail_peer" if attempt.get("rail") else "ssh_login"
         pair = f"{self.here} -> {attempt['target']}"
         if not reason:
             return Check(name, "reached", "reached", OK, pair)
-        skipped = "" if reason.endswith(ANSWERED) else self._skipped(attempt)
-        if skipped:
+        skipped = ""
+        if host in self.lost:
+            skipped = f"{host} dropped out of this run earlier ({reason})"
+        elif host in self.incomplete:
+            skipped = f"the role was never applied there (run --tags ssh on it); {reason}"
+        if skipped and not reason.endswith(ANSWERED):
             return Check(name, "reached", reason, NOT_APPLICABLE, pair, skipped)
         remedy, by_hand = self._remedy(attempt, at)
-        status = PENDING if self.check_mode else FAILED
         step = remedy if by_hand else ""
-        return Check(name, "reached", reason, status, pair, remedy, at=at, by_hand=step)
-
-    def _skipped(self, attempt: Attempt) -> str:
-        host, reason = attempt["host"], attempt["why"]
-        if host in self.lost:
-            return f"{host} dropped out of this run earlier ({reason})"
-        if host in self.incomplete:
-            return f"the role was never applied there (run --tags ssh on it); {reason}"
-        return ""
+        return Check(
+            name, "reached", reason, differs(self.check_mode), pair, remedy, at=at, by_hand=step
+        )
 
     def _remedy(self, attempt: Attempt, at: str) -> tuple[str, bool]:
         """The remedy, and whether only the operator can apply it."""
@@ -180,7 +164,7 @@ class Verdicts:
                 False,
             )
         if attempt.get("lossy"):
-            return paths.ends(attempt["side"], rail, here, host), True
+            return paths.ends(rail, here, host), True
         if self.resolver_step and UNKNOWN.search(reason):
             return self.resolver_step, True
         if attempt.get("remedy") and (attempt["by_hand"] or not rail):
@@ -250,8 +234,6 @@ def probe(
     check_mode: bool,
 ) -> tuple[list[dict[str, Any]], list[Check]]:
     """Try every target and this host's own session; returns the attempts and all checks."""
-    began = time.monotonic()
-    session.end_abandoned(user)  # left by earlier runs
     with ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor(max_workers=parallel + 1))
         back = stack.enter_context(paths.Listener(addresses))
@@ -260,15 +242,9 @@ def probe(
         )
 
         def tried(target: Mapping[str, Any]) -> dict[str, Any]:
-            networks = networks_of(target, targets)
-            return attempt(target, user, timeout_s, Path("/"), back, networks)
+            return attempt(target, user, timeout_s, back, networks_of(target, targets))
 
         attempts = list(pool.map(tried, targets))
-        itself = {"host": here, "back": back.itself()}
-    if session.end_abandoned(user):
-        # A login file here never finishes: logins from other hosts hang as well, and give up later.
-        time.sleep(max(0.0, began + timeout_s + client.GRACE_S + 1 - time.monotonic()))
-        session.end_abandoned(user)
     settings = {
         target["target"]: client.checks(target, user, timeout_s, check_mode)
         for target in client.to_check(attempts)
@@ -285,10 +261,9 @@ def probe(
         resolver_step=resolve.source_check().by_hand,
         check_mode=check_mode,
     )
-    own_addresses = {**addresses, **paths.LOOPBACK}
     return attempts, [
         *verdicts.checks(attempts),
         *client.without_repeats(settings),
-        *connections([*attempts, itself], own_addresses, here, check_mode),
+        *connections(attempts, addresses, here, check_mode),
         *own.result(),
     ]

@@ -11,22 +11,16 @@ import base64
 import json
 import os
 import pwd
-import re
-import signal
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable, Optional
 
-from ..core import bounded, processes
-from ..core.bounded import Report
 from ..core.checks import FAILED, OK, PENDING, Check
 from ..core.commands import CommandError, NoAnswerError, Result, run
 from ..core.text import bytes_text, one_line, some
 from ..os_baseline.limits import FILE as LIMITS_FILE
 from ..os_baseline.limits import ITEMS, UNLIMITED, parse_proc
 from . import session_program as program
-from .account import rights_of
 from .refusals import NOISE
 
 SESSION_S = 5.0
@@ -34,25 +28,14 @@ SESSION_S = 5.0
 PART = 0.6
 """Share of that time given to each process that it starts, as a login file may wait for ever."""
 QUICKLY = ("-o", "KexAlgorithms=^ecdh-sha2-nistp256")
-"""Options for logins that need not prove the key exchange: a post-quantum exchange takes 130 ms of
-CPU time on both ends together."""
-ABANDONED_S = 10.0
-"""Seconds allowed for finding abandoned shells in /proc and killing them."""
+"""For logins that need not prove the key exchange: a post-quantum one takes 130 ms of CPU time."""
 MAX_ANSWER, MAX_ITEMS, MAX_TEXT = 1 << 18, 60, 400
 MIN_FREE_BYTES, MIN_FREE_FILES = 16 << 20, 64
 """Free space required in each directory for session files and shared memory of ranks."""
 FLOOR = {"nofile": 1024, "nproc": 1024}
 """Default soft limits of sessions: lower ones are due to a setting."""
-NOT_RUN = "the shell exited without running the command"
 FORK = ("fork", "Resource temporarily unavailable", "exec request failed")
 """Messages of shells and sshd when the limit on processes is reached."""
-PROBES = re.compile(
-    rb"true|uname -n( ; /usr/bin/python3 -ISc .*)?"
-    rb"|echo [A-Za-z0-9+/=]+ \| /usr/bin/base64 -d \| (/bin/sh|%b -I - [0-9.]+)"
-    % re.escape(program.PYTHON).encode(),
-    re.DOTALL,
-)
-"""Commands that this collection runs through logins of the MPI user."""
 KINDS = {"ssh": "over ssh", "ranks": "of ranks", "login": "of a login shell"}
 DECLARE = "declare it with mpi_stack_environment if ranks need it"
 
@@ -71,46 +54,6 @@ def as_user(user: pwd.struct_passwd) -> dict[str, Any]:
     return arguments
 
 
-def abandoned(uid: int, root: Path = Path("/")) -> list[int]:
-    """Find this user's shells that run a probe without a connection: their parent is init.
-
-    A waiting login file leaves them behind, as sshd does not kill processes that have no terminal.
-    """
-    shells = []
-    for pid in processes.pids(root):
-        folder = root / f"proc/{pid}"
-        try:
-            if folder.stat().st_uid != uid:  # the cheapest test comes first
-                continue
-            status = (folder / "status").read_text(encoding="utf-8", errors="replace")
-            orphan = "\nPPid:\t1\n" in status and f"\nUid:\t{uid}\t" in status
-            words = (folder / "cmdline").read_bytes().split(b"\0") if orphan else []
-        except OSError:  # the process has exited
-            continue
-        if len(words) > 2 and words[1] == b"-c" and PROBES.fullmatch(words[2]):
-            shells.append(pid)
-    return shells
-
-
-def end_abandoned(user: pwd.struct_passwd, root: Path = Path("/")) -> list[int]:
-    """Kill abandoned shells with their process groups, which sshd creates for every login.
-
-    This runs as the user, because a PID may belong to another process by then.
-    """
-
-    def end(report: Report) -> None:
-        shells = abandoned(user.pw_uid, root)
-        report({"killed": shells})
-        for pid in shells:
-            with suppress(ProcessLookupError, PermissionError):
-                if os.getpgid(pid) == pid:
-                    os.killpg(pid, signal.SIGKILL)
-                else:
-                    os.kill(pid, signal.SIGKILL)
-
-    return list(bounded.within(ABANDONED_S, end, become=rights_of(user)).found.get("killed", []))
-
-
 def source() -> str:
     """The program's source, even if it is in the archive that Ansible sends."""
     return str(program.__loader__.get_source(program.__name__))  # type: ignore[union-attr]
@@ -126,13 +69,13 @@ def answer(printed: str) -> dict[str, Any]:
     """Parse the program's output. Raises AnswerError."""
     lines = [line for line in printed.splitlines() if line.startswith(program.MARK)]
     if not lines:
-        raise AnswerError(NOT_RUN)
+        raise AnswerError("the shell exited without running the command")
     try:
         output = json.loads(lines[-1][len(program.MARK) :][:MAX_ANSWER])
-    except (ValueError, RecursionError) as error:
-        raise AnswerError("the output is truncated") from error
+    except (ValueError, RecursionError):
+        output = None
     if not isinstance(output, dict):
-        raise AnswerError("the output has another form")
+        raise AnswerError("the output is truncated")
     return output
 
 
@@ -165,7 +108,6 @@ def look(
     connect_s: int,
     *,
     check_mode: bool = False,
-    root: Path = Path("/"),
     use_pam: Callable[[], str] = str,
 ) -> list[Check]:
     """Check this host's session. `use_pam` explains limits that PAM does not set."""
@@ -186,12 +128,10 @@ def look(
     except AnswerError as error:
         return [_closed(str(error), said, user, limit_s)]
     problem = text(output.get("problem"))
+    opened = Check("session", "opens", "opens", OK, here)
     if problem:
-        return [
-            _finding("session", "opens", problem, "a login shell", texts(output.get("waits"))),
-            *evaluate(output, root, use_pam),
-        ]
-    return [Check("session", "opens", "opens", OK, here), *evaluate(output, root, use_pam)]
+        opened = _hangs(problem, "a login shell", texts(output.get("waits")))
+    return [opened, *evaluate(output, Path("/"), use_pam)]
 
 
 def _run(
@@ -217,25 +157,30 @@ def _closed(actual: str, said: str, user: pwd.struct_passwd, limit_s: float) -> 
     except (AnswerError, CommandError):
         files = {}
     if any(word in said for word in FORK):
-        at = texts(mapping(files, "limit_files").get("nproc"))
-        where = _where(at, "no limits file sets it")
-        reason, step = f"{said}: the limit nproc is reached: {where}", f"raise nproc in {where}"
-        return Check("session", "opens", actual, FAILED, user.pw_name, reason, by_hand=step)
+        where = _where(texts(mapping(files, "limit_files").get("nproc")), "no limits file sets it")
+        reason = f"{said}: the limit nproc is reached: {where}"
+        return _wrong("session", "opens", actual, user.pw_name, reason, f"raise nproc in {where}")
     actual = f"{actual}: {said}" if said else actual
-    return _finding("session", "opens", actual, user.pw_name, texts(files.get("waits")))
+    return _hangs(actual, user.pw_name, texts(files.get("waits")))
 
 
-def _finding(name: str, wanted: str, actual: str, subject: str, at: Sequence[str]) -> Check:
+def _hangs(actual: str, subject: str, at: Sequence[str]) -> Check:
     """A failed check for a login file that waits or replaces the shell."""
-    if not at:
-        reason = (
+    reason, step = (
+        (
             "no login file has a line that waits: check the load of this host, PAM, and ssh -v as"
             f" {subject}; ssh_trust_probe_timeout_s gives it more time"
-        )
-        return Check(name, wanted, actual, FAILED, subject, reason)
-    reason = f"a login file waits for input or replaces the shell: {some(list(at))}"
-    step = f"edit {some(list(at))}: without a terminal it must neither wait nor replace the shell"
-    return Check(name, wanted, actual, FAILED, subject, reason, by_hand=step)
+        ),
+        "",
+    )
+    if at:
+        reason = f"a login file waits for input or replaces the shell: {some(at)}"
+        step = f"edit {some(at)}: without a terminal it must neither wait nor replace the shell"
+    return _wrong("session", "opens", actual, subject, reason, step)
+
+
+def _wrong(name: str, wanted: str, found: str, subject: str, reason: str, step: str) -> Check:
+    return Check(name, wanted, found, FAILED, subject, reason, by_hand=step)
 
 
 def evaluate(
@@ -248,7 +193,6 @@ def evaluate(
         "session_parameter": ("none of others", parameters(output)),
         "session_program": ("those of this cluster's MPI", programs(output)),
         "session_space": ("free space for ranks", spaces(output)),
-        "session_umask": ("files for their owner", umask(output)),
     }
     checks: list[Check] = []
     for name, (wanted, wrong) in kinds.items():
@@ -257,7 +201,7 @@ def evaluate(
 
 
 def _where(at: Sequence[str], otherwise: str) -> str:
-    return some(list(at), 3) if at else otherwise
+    return some(at, 3) if at else otherwise
 
 
 def limits(output: Mapping[str, Any], root: Path, use_pam: Callable[[], str]) -> list[Check]:
@@ -282,22 +226,13 @@ def limits(output: Mapping[str, Any], root: Path, use_pam: Callable[[], str]) ->
         at = ulimit if set(low) == {"login"} else [*files, *ulimit]
         pam = "" if at else use_pam()
         where = _where(at, pam or "no limits file sets it: check sshd's PAM stack and unit")
-        step = f"remove {item} from {some(at, 3)}" if at else "set UsePAM yes for sshd"
+        step = f"remove {item} from {where}" if at else "set UsePAM yes for sshd"
         if not at and not pam:
             step = "add pam_limits to /etc/pam.d/sshd"
         kind, have = next(iter(low.items()))
         shown = have[0] if have[0] == have[1] else f"soft {have[0]}, hard {have[1]}"
-        checks.append(
-            Check(
-                "session_limit",
-                f"at least {wanted}",
-                shown,
-                FAILED,
-                item,
-                reason=f"{KINDS[kind]}: {where}",
-                by_hand=step,
-            )
-        )
+        reason = f"{KINDS[kind]}: {where}"
+        checks.append(_wrong("session_limit", f"at least {wanted}", shown, item, reason, step))
     return checks
 
 
@@ -345,75 +280,61 @@ def _read(path: Path) -> str:
 
 def variables(output: Mapping[str, Any]) -> list[Check]:
     """One check per variable, whichever sessions have it."""
-    by_name: dict[str, dict[str, Any]] = {}
-    kinds: dict[str, list[str]] = {}
+    by_name: dict[str, list[dict[str, Any]]] = {}
     for row in rows(output, "variables"):
-        by_name.setdefault(text(row.get("name")), row)
-        kinds.setdefault(text(row.get("name")), []).append(KINDS.get(text(row.get("kind")), ""))
+        by_name.setdefault(text(row.get("name")), []).append(row)
     checks = []
-    for name, row in by_name.items():
-        at = texts(row.get("at"))
+    for name, found in by_name.items():
+        at = texts(found[0].get("at"))
         where = _where(at, "no login file sets it: check SetEnv of sshd, PAM and systemd")
         step = f"remove {name} from {where}; {DECLARE}" if at else f"{where}; {DECLARE}"
-        pair = text(row.get("wanted")) or "not set", text(row.get("value"))
-        reason = f"in the environment {', '.join(kinds[name])}: {where}"
-        checks.append(Check("session_variable", *pair, FAILED, name, reason, by_hand=step))
+        pair = text(found[0].get("wanted")) or "not set", text(found[0].get("value"))
+        reason = f"in the environment {', '.join(map(_kind, found))}: {where}"
+        checks.append(_wrong("session_variable", *pair, name, reason, step))
     return checks
+
+
+def _kind(row: Mapping[str, Any]) -> str:
+    return KINDS.get(text(row.get("kind")), "")
 
 
 def parameters(output: Mapping[str, Any]) -> list[Check]:
     checks = []
     for row in rows(output, "parameters"):
-        name, at = text(row.get("name")), text(row.get("at"))
+        name, at, value = (text(row.get(key)) for key in ("name", "at", "value"))
         step = f"remove {name} from {at}; declare it with mpi_stack_parameters if ranks need it"
-        pair = "not set", text(row.get("value"))
-        checks.append(Check("session_parameter", *pair, FAILED, name, at, by_hand=step))
+        checks.append(_wrong("session_parameter", "not set", value, name, at, step))
     return checks
 
 
 def programs(output: Mapping[str, Any]) -> list[Check]:
-    checks = []
-    seen: set[tuple[str, str]] = set()
+    # The same fault in several sessions is reported once.
+    found: dict[tuple[str, str], Check] = {}
+
+    def add(key: str, wanted: str, actual: str, subject: str, reason: str, step: str) -> None:
+        check = _wrong("session_program", wanted, actual, subject, reason, step)
+        found.setdefault((key, actual), check)
+
     for row in rows(output, "programs"):
-        name, value = text(row.get("name")), text(row.get("value"))
-        if (name, value) in seen:
-            continue
-        seen.add((name, value))
+        name, value, wanted = (text(row.get(key)) for key in ("name", "value", "wanted"))
         where = _where(texts(row.get("at")), "check PATH in the login files of the MPI user")
-        pair = text(row.get("wanted")), value or "not found"
-        kind = KINDS.get(text(row.get("kind")), "")
         step = f"move {Path(value).parent} to the end of PATH: {where}"
         if not value:
-            step = f"add {Path(pair[0]).parent} to PATH: {where}"
-        checks.append(
-            Check("session_program", *pair, FAILED, name, f"PATH {kind}: {where}", by_hand=step)
-        )
+            step = f"add {Path(wanted).parent} to PATH: {where}"
+        add(name, wanted, value or "not found", name, f"PATH {_kind(row)}: {where}", step)
     for row in rows(output, "modules"):
-        python, origin = text(row.get("python")), text(row.get("origin"))
+        origin, files = text(row.get("origin")), texts(row.get("at"))
         error = text(row.get("error")) or "it cannot be imported"
-        source = origin or python
-        if (source, error) in seen:
-            continue
-        seen.add((source, error))
-        kind, files = KINDS.get(text(row.get("kind")), ""), texts(row.get("at"))
-        reason = f"python3 {kind} imports it from {source}" + (f": {some(files)}" if files else "")
+        source = origin or text(row.get("python"))
+        reason = f"python3 {_kind(row)} imports it from {source}"
+        reason += f": {some(files)}" if files else ""
         step = f"remove {source}" + (f", or its entry in {some(files)}" if files else "")
         name = "numpy" if "/numpy/" in origin else "mpi4py"
-        pair = "imports", error
-        checks.append(Check("session_program", *pair, FAILED, name, reason, by_hand=step))
-    for row in rows(output, "libraries"):
-        name, value = text(row.get("name")), text(row.get("value"))
-        where = _where(texts(row.get("at")), str(Path(value).parent))
-        reason = f"the loader prefers it to the package's library: {where}"
-        step = f"remove {value}, or its directory from {where}, and run ldconfig"
-        pair = "of a package", value
-        checks.append(Check("session_program", *pair, FAILED, name, reason, by_hand=step))
+        add(source, "imports", error, name, reason, step)
     for row in rows(output, "preload"):
         at, path = text(row.get("at")), text(row.get("path"))
-        step = f"remove it from {at}, or install {path}"
-        pair = "present", "missing"
-        checks.append(Check("session_program", *pair, FAILED, path, at, by_hand=step))
-    return checks
+        add(path, "present", "missing", path, at, f"remove it from {at}, or install {path}")
+    return list(found.values())
 
 
 def spaces(output: Mapping[str, Any]) -> list[Check]:
@@ -430,21 +351,5 @@ def spaces(output: Mapping[str, Any]) -> list[Check]:
         step = f"free space in {where}: see du -xh {where}"
         if error:
             step = f"let the MPI user write to {where}: mode 1777, the default"
-        checks.append(Check("session_space", wanted, have, FAILED, where, reason, by_hand=step))
+        checks.append(_wrong("session_space", wanted, have, where, reason, step))
     return checks
-
-
-def umask(output: Mapping[str, Any]) -> list[Check]:
-    mask = number(output.get("umask"))
-    if not mask & 0o700:
-        return []
-    return [
-        Check(
-            "session_umask",
-            "files for their owner",
-            f"{mask:04o}",
-            FAILED,
-            reason="ranks cannot read the files that they write",
-            by_hand="set umask 022 in the login file that sets another",
-        )
-    ]

@@ -33,63 +33,32 @@ HARMLESS = re.compile(
 )
 PROGRAMS = ("mpirun", "orted", "ucx_info")
 LIBRARY = re.compile(r"lib(?:mpi|ucp|uct|ucs|pmix|prrte|open-rte|open-pal|mpifort|fabric)\.so")
-LOADED = re.compile(r"lib(?:mpi|ucp|uct|ucs|pmix)\.so\.\d")
 SYSTEM = ("/usr/lib/", "/usr/lib64/")
 MAX_FILES, MAX_BYTES, MAX_FINDINGS, MAX_VALUE = 80, 1 << 18, 40, 300
 ROOT_FILES = (
-    "/etc/environment",
-    "/etc/security/pam_env.conf",
-    "/etc/profile",
-    "/etc/profile.d",
-    "/etc/bash.bashrc",
-    "/etc/bashrc",
-    "/etc/csh.cshrc",
-    "/etc/csh.login",
-    "/etc/zsh",
-    "/etc/zshenv",
-    "/etc/zprofile",
-    "/etc/environment.d",
-    "/etc/ssh/sshd_config",
-    "/etc/ssh/sshd_config.d",
+    *("/etc/environment", "/etc/security/pam_env.conf", "/etc/profile", "/etc/profile.d"),
+    *("/etc/bash.bashrc", "/etc/bashrc", "/etc/csh.cshrc", "/etc/csh.login", "/etc/zsh"),
+    *("/etc/zshenv", "/etc/zprofile", "/etc/environment.d"),
+    *("/etc/ssh/sshd_config", "/etc/ssh/sshd_config.d"),
 )
 HOME_FILES = (
-    ".pam_environment",
-    ".ssh/environment",
-    ".ssh/rc",
-    ".profile",
-    ".bash_profile",
-    ".bash_login",
-    ".bashrc",
-    ".bash_aliases",
-    ".cshrc",
-    ".tcshrc",
-    ".login",
-    ".zshenv",
-    ".zprofile",
-    ".zshrc",
-    ".zlogin",
-    ".kshrc",
-    ".config/environment.d",
+    *(".pam_environment", ".ssh/environment", ".ssh/rc", ".config/environment.d"),
+    *(".profile", ".bash_profile", ".bash_login", ".bashrc", ".bash_aliases", ".kshrc"),
+    *(".cshrc", ".tcshrc", ".login", ".zshenv", ".zprofile", ".zshrc", ".zlogin"),
 )
 PARAMETER_FILES = (
-    ".openmpi/mca-params.conf",
-    ".pmix/mca-params.conf",
-    ".prte/mca-params.conf",
-    "ucx.conf",
-    ".nccl.conf",
+    *(".openmpi/mca-params.conf", ".pmix/mca-params.conf", ".prte/mca-params.conf"),
+    *("ucx.conf", ".nccl.conf"),
 )
 LIMITS = ("/etc/security/limits.conf", "/etc/security/limits.d")
 LIMIT_LINE = re.compile(r"\s*[^#\s]+\s+(?:soft|hard|-)\s+(nofile|nproc|memlock|stack|core)\s+\S")
 SOURCED = re.compile(r"(?:^|[;&{]|then|do)\s*(?:\.|source)\s+[\"']?([\w/.~${}+-]+)")
 BEGIN = r"(?:^|[;&|{]|\bthen\b|\bdo\b)\s*"
 ULIMITS = {
-    "nofile": re.compile(BEGIN + r"(?:ulimit\s+(?:-\S+\s+)*-[SH]*n|limit\s+(?:-h\s+)?d)"),
-    "nproc": re.compile(BEGIN + r"(?:ulimit\s+(?:-\S+\s+)*-[SH]*u|limit\s+(?:-h\s+)?maxp)"),
-    "memlock": re.compile(BEGIN + r"(?:ulimit\s+(?:-\S+\s+)*-[SH]*l|limit\s+(?:-h\s+)?meml)"),
-    "stack": re.compile(BEGIN + r"(?:ulimit\s+(?:-\S+\s+)*-[SH]*s|limit\s+(?:-h\s+)?s)"),
-    "core": re.compile(BEGIN + r"(?:ulimit\s+(?:-\S+\s+)*-[SH]*c|limit\s+(?:-h\s+)?co)"),
+    name: re.compile(BEGIN + rf"ulimit\s+(?:-\S+\s+)*-[SH]*{option}")
+    for name, option in zip(("nofile", "nproc", "memlock", "stack", "core"), "nulsc")
 }
-"""Lines of login files that set a limit, in the syntax of sh and of csh."""
+"""Lines of login files that set a limit."""
 WAITS = re.compile(
     BEGIN + r"(?:(?:exec|exit|logout|read|select|sleep|cat|while|until)\b|set\s+-\w*e)"
 )
@@ -103,8 +72,6 @@ FIND = (
     "for name in ('mpi4py', 'numpy')))"
 )
 
-OF_CSH = re.compile(r"\.csh$|/csh\.|/\.(?:t?cshrc|login)$")
-
 Values = Mapping[str, str]
 Line = tuple[str, int, str]
 
@@ -112,12 +79,19 @@ Line = tuple[str, int, str]
 def text_of(path: str) -> str:
     """A file's text up to MAX_BYTES; empty if it cannot be read."""
     try:
-        if not Path(path).is_file():
-            return ""
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            return stream.read(MAX_BYTES)
+        if Path(path).is_file():
+            with open(path, encoding="utf-8", errors="replace") as stream:
+                return stream.read(MAX_BYTES)
     except OSError:
-        return ""
+        pass
+    return ""
+
+
+def numbered(path: str) -> Iterator[Line]:
+    """A file's lines without comments, with their position."""
+    for number, line in enumerate(text_of(path).splitlines(), 1):
+        if not line.lstrip().startswith("#"):
+            yield path, number, line
 
 
 def files_in(paths: Sequence[str]) -> list[str]:
@@ -131,21 +105,19 @@ def files_in(paths: Sequence[str]) -> list[str]:
     return result[: MAX_FILES * 2]
 
 
-def lines_of(home: str, shell: str) -> list[Line]:
+def lines_of(home: str) -> list[Line]:
     """The lines of all files that set up a session, and of files that they source."""
     paths = files_in([*ROOT_FILES, *(f"{home}/{name}" for name in HOME_FILES)])
     result: list[Line] = []
     seen: set[str] = set()
     while paths and len(seen) < MAX_FILES:
         path = paths.pop(0)
-        if path in seen or OWN in path or (OF_CSH.search(path) and "csh" not in shell):
+        if path in seen or OWN in path:
             continue
         seen.add(path)
-        for number, line in enumerate(text_of(path).splitlines(), 1):
-            if line.lstrip().startswith("#"):
-                continue
-            result.append((path, number, line))
-            for name in SOURCED.findall(line):
+        for line in numbered(path):
+            result.append(line)
+            for name in SOURCED.findall(line[2]):
                 name = re.sub(r"^(~|\$\{?HOME\}?)(?=/)", lambda _match: home, name)
                 if name.startswith("/") and "$" not in name:
                     paths.append(name)
@@ -154,6 +126,11 @@ def lines_of(home: str, shell: str) -> list[Line]:
 
 def places(lines: Sequence[Line], pattern: re.Pattern[str]) -> list[str]:
     return [f"{path}:{number}" for path, number, line in lines if pattern.search(line)][:3]
+
+
+def mentions(lines: Sequence[Line], file: str) -> list[str]:
+    """Places that name the directory of a file."""
+    return places(lines, re.compile(re.escape(str(Path(file).parent))))
 
 
 def setting(name: str) -> re.Pattern[str]:
@@ -227,21 +204,17 @@ def imports(values: Values, ours: Values, limit_s: float) -> Optional[dict[str, 
     ones.
     """
     python = find("python3", values.get("PATH", "")) or PYTHON
-    given = {**values}
     roots = (*SYSTEM, *filter(None, ours.get("MPI_ROCE_PYTHON", "").split(":")))
+    result = {"python": python, "origin": ""}
     try:
-        origins = printed([python, "-c", FIND], limit_s, env=given, cwd="/").strip().split("|")
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
-        return {"python": python, "origin": "", "error": str(error)[-MAX_VALUE:]}
-    usual = os.path.realpath(python) == os.path.realpath(PYTHON)
-    strange = [origin for origin in origins if origin and not origin.startswith(roots)]
-    loader = any(name.startswith("LD_") for name, _value in foreign(values, ours))
-    if usual and not strange and not loader:
-        return None
-    result = {"python": python, "origin": (strange or [""])[0], "error": ""}
-    try:
-        library = printed([python, "-c", PROBE], limit_s, env=given, cwd="/").strip()
-        wanted = printed([PYTHON, "-s", "-c", PROBE], limit_s, env=dict(ours), cwd="/").strip()
+        found = printed([python, "-c", FIND], limit_s, env=values, cwd="/").strip().split("|")
+        strange = [origin for origin in found if origin and not origin.startswith(roots)]
+        loader = any(name.startswith("LD_") for name, _value in foreign(values, ours))
+        if os.path.realpath(python) == os.path.realpath(PYTHON) and not strange and not loader:
+            return None
+        result["origin"] = (strange or [""])[0]
+        library = printed([python, "-c", PROBE], limit_s, env=values, cwd="/").strip()
+        wanted = printed([PYTHON, "-s", "-c", PROBE], limit_s, env=ours, cwd="/").strip()
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         return {**result, "error": str(error)[-MAX_VALUE:]}
     if library == wanted:
@@ -264,49 +237,19 @@ def space(path: str) -> dict[str, Any]:
 def parameters(home: str) -> Iterator[dict[str, str]]:
     """Settings in the user's parameter files of Open MPI, PMIx, UCX and NCCL."""
     for name in PARAMETER_FILES:
-        path = f"{home}/{name}"
-        for number, line in enumerate(text_of(path).splitlines(), 1):
-            key, equal, value = line.split("#", 1)[0].partition("=")
-            if equal and key.strip() and not HARMLESS.fullmatch(key.strip()):
+        for path, number, line in numbered(f"{home}/{name}"):
+            key, equal, value = (part.strip() for part in line.split("#", 1)[0].partition("="))
+            if equal and key and not HARMLESS.fullmatch(key):
                 at = f"{path}:{number}"
-                yield {"name": key.strip()[:80], "value": value.strip()[:MAX_VALUE], "at": at}
+                yield {"name": key[:80], "value": value[:MAX_VALUE], "at": at}
 
 
 def preloaded() -> Iterator[dict[str, str]]:
     """Libraries in /etc/ld.so.preload that are missing."""
-    for number, line in enumerate(text_of("/etc/ld.so.preload").splitlines(), 1):
+    for at, number, line in numbered("/etc/ld.so.preload"):
         for path in re.split(r"[\s:]+", line.split("#", 1)[0].strip()):
             if path.startswith("/") and not Path(path).exists():
-                yield {"path": path[:MAX_VALUE], "at": f"/etc/ld.so.preload:{number}"}
-
-
-def cached(limit_s: float) -> Iterator[dict[str, Any]]:
-    """Libraries of MPI and UCX that the loader finds outside of system directories."""
-    try:
-        done = subprocess.run(
-            ["/sbin/ldconfig", "-p"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=limit_s,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return
-    seen: set[str] = set()
-    for line in done.stdout.decode("utf-8", "replace").splitlines():
-        name, _arrow, path = line.strip().partition(" => ")
-        name = name.partition(" ")[0]
-        if name in seen or not LOADED.match(name):
-            continue
-        seen.add(name)
-        if not path.startswith((*SYSTEM, "/lib")):
-            configured = [
-                (file, number, text)
-                for file in files_in(("/etc/ld.so.conf", "/etc/ld.so.conf.d"))
-                for number, text in enumerate(text_of(file).splitlines(), 1)
-            ]
-            at = places(configured, re.compile(rf"^\s*{re.escape(str(Path(path).parent))}/?\s*$"))
-            yield {"name": name, "value": path[:MAX_VALUE], "at": at}
+                yield {"path": path[:MAX_VALUE], "at": f"{at}:{number}"}
 
 
 def session(home: str, shell: str, limit_s: float) -> dict[str, Any]:
@@ -330,7 +273,7 @@ def session(home: str, shell: str, limit_s: float) -> dict[str, Any]:
         problem = f"nothing within {limit_s:g} s"
     except (OSError, ValueError) as error:
         problem = str(error)
-    lines = lines_of(home, shell)
+    lines = lines_of(home)
     variables, programs, modules = [], [], []
     asked: list[Values] = []
     wanted = {name: find(name, ours.get("PATH", "")) for name in PROGRAMS}
@@ -341,15 +284,11 @@ def session(home: str, shell: str, limit_s: float) -> dict[str, Any]:
             variables.append({**entry, "wanted": ours.get(name, "")[:MAX_VALUE]})
         if kind == "ssh":
             continue
-        path = values.get("PATH", "")
         for name in PROGRAMS:
-            executable = find(name, path)
-            if wanted[name] and os.path.realpath(executable) != os.path.realpath(wanted[name]):
-                at = places(
-                    lines,
-                    re.compile(re.escape(str(Path(executable).parent) if executable else "PATH=")),
-                )
-                entry = {"kind": kind, "name": name, "value": executable, "at": at}
+            value = find(name, values.get("PATH", ""))
+            if wanted[name] and os.path.realpath(value) != os.path.realpath(wanted[name]):
+                at = mentions(lines, value) if value else places(lines, re.compile("PATH="))
+                entry = {"kind": kind, "name": name, "value": value, "at": at}
                 programs.append({**entry, "wanted": wanted[name]})
         of_python = {
             name: value
@@ -360,21 +299,16 @@ def session(home: str, shell: str, limit_s: float) -> dict[str, Any]:
             asked.append(of_python)
             wrong = imports(values, ours, limit_s)
             if wrong:
-                base = wrong["origin"] if wrong["origin"] else wrong["python"]
-                at = places(lines, re.compile(re.escape(str(Path(base).parent))))
+                at = mentions(lines, wrong["origin"] or wrong["python"])
                 modules.append({"kind": kind, **wrong, "at": at})
     scratch = dict.fromkeys(("/tmp", here.get("TMPDIR") or "/tmp", "/dev/shm"))
-    mask = os.umask(0o077)
-    os.umask(mask)
     return {
         "problem": problem,
-        "umask": mask,
         "limits": {kind: text[:4096] for kind, (_values, text) in views.items()},
         "variables": variables[:MAX_FINDINGS],
         "programs": programs[:MAX_FINDINGS],
         "modules": modules[:MAX_FINDINGS],
         "parameters": list(parameters(home))[:MAX_FINDINGS],
-        "libraries": [] if ours.get("LD_LIBRARY_PATH") else list(cached(limit_s))[:MAX_FINDINGS],
         "preload": list(preloaded())[:MAX_FINDINGS],
         "space": {path[:MAX_VALUE]: space(path) for path in scratch},
         "ulimit": {name: places(lines, pattern) for name, pattern in ULIMITS.items()},
@@ -386,10 +320,8 @@ def session(home: str, shell: str, limit_s: float) -> dict[str, Any]:
 def limit_files() -> dict[str, list[str]]:
     """Lines that set limits in files other than the collection's, by limit."""
     result: dict[str, list[str]] = {}
-    for path in files_in(LIMITS):
-        if OWN in path:
-            continue
-        for number, line in enumerate(text_of(path).splitlines(), 1):
+    for file in files_in(LIMITS):
+        for path, number, line in numbered(file) if OWN not in file else ():
             match = LIMIT_LINE.match(line)
             if match:
                 result.setdefault(match[1], []).append(f"{path}:{number}")
@@ -406,7 +338,7 @@ def waits(lines: Sequence[Line], home: str) -> list[str]:
 def main() -> None:
     entry = pwd.getpwuid(os.getuid())
     if sys.argv[1] == "files":
-        lines = lines_of(entry.pw_dir, entry.pw_shell)
+        lines = lines_of(entry.pw_dir)
         result: dict[str, Any] = {"waits": waits(lines, entry.pw_dir), "limit_files": limit_files()}
     else:
         result = session(entry.pw_dir, entry.pw_shell or "/bin/sh", float(sys.argv[1]))

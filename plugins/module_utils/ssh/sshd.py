@@ -7,9 +7,9 @@ a role that overrode them would open up a locked-down system.
 
 from __future__ import annotations
 
-import ipaddress
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Optional
 from ..core.checks import FAILED, OK, Check
 from ..core.commands import CommandError, Result, Runner, find_program
 from ..core.text import one_line, shortened
-from .keys import DROP_IN, KEY_TYPE, PORT
+from .keys import KEY_TYPE, PORT
 
 CERTIFICATE_TYPE = f"{KEY_TYPE}-cert-v01@openssh.com"
 UNITS = ("ssh.service", "sshd.service")
@@ -30,15 +30,7 @@ first number of MaxStartups, sshd drops some connections that are not authentica
 """
 OF_ONE_SOURCE = 2
 NOLOGIN = ("/etc/nologin", "/run/nologin")
-PAM = "/etc/pam.d/sshd"
 MAX_SHOWN = 200
-POLICIES = "/etc/crypto-policies/"
-"""Files of RHEL that sshd includes and update-crypto-policies regenerates: edits are lost."""
-OTHER_NAMES = {"pubkeyacceptedkeytypes": "pubkeyacceptedalgorithms"}
-"""Old names of keywords, which files may use; `sshd -T` prints the new ones."""
-_SET = re.compile(r"^debug3: (/\S+?)(?::| line )(\d+):? setting (\w+)")
-_AGAIN = "config reprocess"
-"""After this line sshd reads matching blocks, whose settings take precedence."""
 
 
 @dataclass(frozen=True)
@@ -46,33 +38,12 @@ class SshdSettings:
     """sshd's effective settings for one user, by keyword, as `sshd -T` prints them."""
 
     values: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    places: Mapping[str, str] = field(default_factory=dict)
-    """`file:line` of each keyword that is not at its default."""
 
     def first(self, keyword: str) -> str:
         return (self.values.get(keyword) or [""])[0]
 
     def words(self, keyword: str) -> list[str]:
         return " ".join(self.values.get(keyword, [])).replace(",", " ").split()
-
-    def foreign(self, keyword: str) -> str:
-        """`file:line` if a foreign file sets it; empty for the collection's drop-in."""
-        position = self.places.get(keyword, "")
-        return "" if f"/{DROP_IN}:" in position else position
-
-
-def places_of(log: str) -> dict[str, str]:
-    """`file:line` of each keyword, from the log of `sshd -ddd -T -C ...`."""
-    passes: tuple[dict[str, str], dict[str, str]] = ({}, {})
-    index = 0
-    for line in log.splitlines():
-        if _AGAIN in line:
-            index = 1
-        at = _SET.match(line)
-        if at:
-            keyword = at[3].lower()
-            passes[index].setdefault(OTHER_NAMES.get(keyword, keyword), f"{at[1]}:{at[2]}")
-    return {**passes[0], **passes[1]}
 
 
 class Sshd:
@@ -102,22 +73,20 @@ class Sshd:
         """Effective settings for a login of this user from a host like this one."""
         host = "localhost" if address == "127.0.0.1" else address
         connection = f"user={user},host={host},addr={address},laddr={address},lport={port}"
-        answer = self._ask("-ddd", "-T", "-C", connection)
+        answer = self._ask("-T", "-C", connection)
         if answer.rc != 0:
-            errors = [line for line in answer.stderr.splitlines() if not line.startswith("debug")]
-            raise CommandError(f"sshd -T: {' '.join(errors) or f'exit status {answer.rc}'}")
+            raise CommandError(f"sshd -T: {answer.stderr.strip() or f'exit status {answer.rc}'}")
         values: dict[str, list[str]] = {}
         for line in answer.stdout.splitlines():
             keyword, _separator, value = line.partition(" ")
             values.setdefault(keyword.lower(), []).append(value.strip())
-        return SshdSettings(values, places_of(answer.stderr))
+        return SshdSettings(values)
 
     def running_unit(self) -> str:
         """The unit of the running sshd; empty if none is running (until a socket starts one)."""
-        for unit in UNITS:
-            if self.run(["systemctl", "is-active", "--quiet", unit], check=False).rc == 0:
-                return unit
-        return ""
+        active = ["systemctl", "is-active", "--quiet"]
+        running = (unit for unit in UNITS if self.run([*active, unit], check=False).rc == 0)
+        return next(running, "")
 
     def reload(self) -> None:
         """Have the running sshd reload its files. Open sessions are not affected."""
@@ -139,107 +108,69 @@ class Sshd:
         return None
 
 
-# Settings that would refuse the MPI user.
-
-
-@dataclass(frozen=True)
-class MpiLogin:
-    """A login of the MPI user by certificate, from a host of the cluster."""
-
-    user: str
-    groups: Sequence[str]
-    shell: str
-    address: str
-    """This node's address, which stands for those in its network."""
-    signed_by: str
-    """Type of the key that signs user certificates."""
-
-
 def login_checks(
-    settings: SshdSettings, login: MpiLogin, root: Path, *, strict: bool
+    settings: SshdSettings,
+    root: Path,
+    user: str,
+    groups: Sequence[str],
+    signed_by: str,
+    *,
+    strict: bool,
 ) -> list[Check]:
-    """Check the operator's settings for anything that refuses this login, with line and remedy."""
+    """Check the operator's settings for anything that refuses a login of the MPI user by
+    certificate, with line and remedy. `signed_by`: type of the key that signs user certificates.
+    """
     return [
-        *_lists(settings, login),
-        *_values(settings, login, strict),
-        *_files(settings, login, root),
+        *_lists(settings, user, groups),
+        *_values(settings, user, signed_by, strict),
+        _nologin(settings, root),
     ]
 
 
-def _check(
-    settings: SshdSettings, keyword: str, wanted: str, actual: str, right: bool, step: str
-) -> Check:
+def _check(keyword: str, wanted: str, actual: str, right: bool, step: str) -> Check:
     name, actual = f"sshd_{keyword}", shortened(one_line(actual), MAX_SHOWN)
     if right:
         return Check(name, wanted, actual, OK)
-    position = settings.places.get(keyword)
-    where = f"in {position}" if position else "in sshd's configuration, which uses the default"
-    if position and position.startswith(POLICIES):
-        where = f"with update-crypto-policies --set, which writes {position}"
-    by_hand = f"{step} {where}, then systemctl reload {' or '.join(unit[:-8] for unit in UNITS)}"
+    by_hand = (
+        f"{step} (grep -rni {keyword} /etc/ssh /etc/crypto-policies/back-ends), then systemctl"
+        f" reload {' or '.join(unit[:-8] for unit in UNITS)}"
+    )
     return Check(name, wanted, actual, FAILED, "", by_hand, by_hand=by_hand)
 
 
-def _lists(settings: SshdSettings, login: MpiLogin) -> Iterator[Check]:
-    """User and group lists, as in allowed_user of OpenSSH's auth.c."""
+def _lists(settings: SshdSettings, user: str, groups: Sequence[str]) -> Iterator[Check]:
+    """User and group lists, as in allowed_user of OpenSSH's auth.c.
 
-    def user_in(patterns: Iterable[str], unknown: bool) -> bool:
-        return any(_is_user(pattern, login, unknown) for pattern in patterns)
+    `user@hosts` may admit or refuse some hosts only, and is not taken for a fault.
+    """
 
-    def group_in(patterns: Iterable[str]) -> bool:
-        return any(_matches(group, pattern) for pattern in patterns for group in login.groups)
+    def matches(pattern: str, names: Sequence[str]) -> bool:
+        # As in sshd, only * and ? are special.
+        return any(fnmatchcase(name, pattern.replace("[", "[[]")) for name in names)
 
-    for keyword, allows, of in (
-        ("denyusers", False, lambda patterns: user_in(patterns, False)),
-        ("allowusers", True, lambda patterns: user_in(patterns, True)),
-        ("denygroups", False, group_in),
-        ("allowgroups", True, group_in),
-    ):
+    def is_user(pattern: str, allows: bool) -> bool:
+        name, at, _hosts = pattern.partition("@")
+        return matches(name, [user]) and (allows or not at)
+
+    def has_group(pattern: str, _allows: bool) -> bool:
+        return matches(pattern, groups)
+
+    lists: dict[str, tuple[bool, Callable[[str, bool], bool], str]] = {
+        "denyusers": (False, is_user, user),
+        "allowusers": (True, is_user, user),
+        "denygroups": (False, has_group, f"a group of {user}"),
+        "allowgroups": (True, has_group, f"a group of {user}"),
+    }
+    for keyword, (allows, of, entry) in lists.items():
         # One per line, as group names may contain blanks, and lists of hosts commas.
         patterns = settings.values.get(keyword, [])
-        right = not patterns or of(patterns) is allows
-        entry = login.user if keyword.endswith("users") else f"a group of {login.user}"
+        right = not patterns or any(of(pattern, allows) for pattern in patterns) is allows
         step = f"add {entry} to {keyword}" if allows else f"remove {entry} from {keyword}"
         actual = ", ".join(patterns) or "none"
-        yield _check(settings, keyword, f"{login.user} admitted", actual, right, step)
+        yield _check(keyword, f"{user} admitted", actual, right, step)
 
 
-def _matches(text: str, pattern: str) -> bool:
-    """Match as sshd does: only * and ? are special."""
-    return fnmatchcase(text, pattern.replace("[", "[[]"))
-
-
-def _is_user(pattern: str, login: MpiLogin, unknown: bool) -> bool:
-    """Match `user` or `user@hosts`. For a list of single hosts the result is `unknown`."""
-    name, _at, hosts = pattern.partition("@")
-    if not _matches(login.user, name):
-        return False
-    if not hosts:
-        return True
-    matched = {host: _is_host(host.lstrip("!"), login) for host in hosts.split(",")}
-    if any(result for host, result in matched.items() if host.startswith("!")):
-        return False
-    return any(
-        unknown if result is None else result
-        for host, result in matched.items()
-        if not host.startswith("!")
-    )
-
-
-def _is_host(pattern: str, login: MpiLogin) -> Optional[bool]:
-    """Whether the cluster's hosts match; None if the pattern may be one of them."""
-    if "/" in pattern:
-        try:
-            network = ipaddress.ip_network(pattern, strict=False)
-        except ValueError:
-            return None
-        return ipaddress.ip_address(login.address) in network
-    if re.fullmatch(r"[\d.*?]+", pattern) and re.search(r"[*?]", pattern):
-        return _matches(login.address, pattern)
-    return True if login.address == pattern else None
-
-
-def _values(settings: SshdSettings, login: MpiLogin, strict: bool) -> Iterator[Check]:
+def _values(settings: SshdSettings, user: str, signed_by: str, strict: bool) -> Iterator[Check]:
     def has(keyword: str, algorithms: Sequence[str]) -> Check:
         actual = settings.words(keyword)
         # Versions without this keyword print nothing.
@@ -247,24 +178,22 @@ def _values(settings: SshdSettings, login: MpiLogin, strict: bool) -> Iterator[C
         desired = " or ".join(algorithms)
         shown = desired if right else ",".join(actual)
         step = f"add {algorithms[0]} to {keyword}"
-        return _check(settings, keyword, desired, shown, right, step)
+        return _check(keyword, desired, shown, right, step)
 
-    signs = [login.signed_by] if login.signed_by else [KEY_TYPE]
-    if signs == ["ssh-rsa"]:
-        signs = ["rsa-sha2-512", "rsa-sha2-256"]
+    signs = ["rsa-sha2-512", "rsa-sha2-256"] if signed_by == "ssh-rsa" else [signed_by or KEY_TYPE]
     yield has("pubkeyacceptedalgorithms", [CERTIFICATE_TYPE])
     yield has("casignaturealgorithms", signs)
     yield has("hostkeyalgorithms", [CERTIFICATE_TYPE])
     keywords = {"usepam": "yes", "forcecommand": "none", "chrootdirectory": "none"}
     for keyword, wanted in keywords.items():
         actual = settings.first(keyword) or wanted
-        step = f"set {keyword} to {wanted} for {login.user}"
-        yield _check(settings, keyword, wanted, actual, actual == wanted, step)
+        step = f"set {keyword} to {wanted} for {user}"
+        yield _check(keyword, wanted, actual, actual == wanted, step)
     if not strict:  # otherwise the drop-in sets it
         methods = settings.first("authenticationmethods") or "any"
         right = bool({"any", "publickey"}.intersection(methods.split()))
-        step = f"add publickey to authenticationmethods for {login.user}"
-        yield _check(settings, "authenticationmethods", "publickey", methods, right, step)
+        step = f"add publickey to authenticationmethods for {user}"
+        yield _check("authenticationmethods", "publickey", methods, right, step)
     least = {
         "maxstartups": STARTING,
         "persourcemaxstartups": OF_ONE_SOURCE,
@@ -276,34 +205,17 @@ def _values(settings: SshdSettings, login: MpiLogin, strict: bool) -> Iterator[C
         begin = value.partition(":")[0]
         right = not begin.isdigit() or int(begin) >= number
         step = f"raise {keyword} to {number} or more"
-        yield _check(settings, keyword, f"{number} or more", value or "none", right, step)
+        yield _check(keyword, f"{number} or more", value or "none", right, step)
 
 
-def _files(settings: SshdSettings, login: MpiLogin, root: Path) -> Iterator[Check]:
-    def read(name: str) -> Optional[str]:
-        try:
-            with open(root / name.lstrip("/"), encoding="utf-8", errors="replace") as file:
-                return file.read(1 << 16)
-        except OSError:
-            return None
-
-    pam = settings.first("usepam") != "no"
-    lines = [line.strip() for line in (read(PAM) or "").splitlines()]
-    modules = " ".join(line for line in lines if not line.startswith("#"))
-    present = {name: text for name in NOLOGIN if (text := read(name)) is not None}
-    if pam and lines and "pam_nologin" not in modules:
-        present = {}
-    if not pam:  # sshd itself uses the first one
-        present = {name: text for name, text in present.items() if name == NOLOGIN[0]}
-    status, step = OK, ""
-    if present:
-        status, step = FAILED, f"rm {' '.join(present)} after the announced event"
-    texts = (f"{name}: {shortened(one_line(text), MAX_SHOWN)}" for name, text in present.items())
-    actual = "; ".join(texts) or "no file"
-    yield Check("nologin", "no file", actual, status, "", step, by_hand=step)
-    shells = (read("/etc/shells") or "").split()
-    if pam and "pam_shells" in modules and login.shell not in shells:
-        step = f"add {login.shell} to /etc/shells, which pam_shells of {PAM} requires"
-        yield Check(
-            "shell_listed", login.shell, "not in /etc/shells", FAILED, "", step, by_hand=step
-        )
+def _nologin(settings: SshdSettings, root: Path) -> Check:
+    """Files by which PAM (pam_nologin) refuses everyone except root; without PAM, sshd itself."""
+    present = {}
+    for name in NOLOGIN[: 1 if settings.first("usepam") == "no" else None]:
+        with suppress(OSError), open(root / name.lstrip("/"), errors="replace") as file:
+            present[name] = shortened(one_line(file.read(1 << 16)), MAX_SHOWN)
+    if not present:
+        return Check("nologin", "no file", "no file", OK)
+    actual = "; ".join(f"{name}: {text}" for name, text in present.items())
+    step = f"rm {' '.join(present)} after the announced event"
+    return Check("nologin", "no file", actual, FAILED, "", step, by_hand=step)

@@ -19,47 +19,20 @@ from pathlib import Path
 from typing import Any, Optional
 
 from ..core import mounts
-from ..core.checks import FAILED, OK, PENDING, Check, differs, not_applicable
+from ..core.checks import FAILED, OK, PENDING, Check, compare, not_applicable
 from ..core.commands import CommandError
 from ..core.engine import Settled, settle
-from ..core.files import FilePlan, diff, diffs, plan_file, replace_block, with_header
+from ..core.files import FilePlan, diff, diffs, plan_file, replace_block
 from ..core.locks import alone
 from ..core.part import Node, Part, Plan, PlanError, Step, StepError, Verdict
 from ..core.waiting import until
 from . import account as accounts
-from . import authorized, sshd
-from .keys import (
-    DAY,
-    DROP_IN,
-    HOST,
-    KNOWN_HOSTS,
-    OWN,
-    PORT,
-    REVOKED,
-    USER,
-    USER_KEY,
-    KeyPair,
-    digest,
-    key_of,
-    public_key,
-    refused_by_fips,
-    standing,
-    sweep,
-)
-from .texts import (
-    CERTIFICATES,
-    DECLARED,
-    PRINCIPALS,
-    USER_AUTHORITIES,
-    authority_lines,
-    ssh_text,
-    sshd_text,
-    strict_settings,
-)
+from . import authorized, keys, sshd, texts
+from .keys import DAY, HOST, KeyPair, digest
 
 HOST_KEY = "/etc/ssh/ssh_host_ed25519_key"
-SSHD_CONFIG, SSHD_DROP_IN = "/etc/ssh/sshd_config", f"/etc/ssh/sshd_config.d/{DROP_IN}"
-SSH_CONFIG, SSH_DROP_IN = "/etc/ssh/ssh_config", f"/etc/ssh/ssh_config.d/{DROP_IN}"
+SSHD_CONFIG, SSHD_DROP_IN = "/etc/ssh/sshd_config", f"/etc/ssh/sshd_config.d/{keys.DROP_IN}"
+SSH_CONFIG, SSH_DROP_IN = "/etc/ssh/ssh_config", f"/etc/ssh/ssh_config.d/{keys.DROP_IN}"
 BLOCK = "ssh"
 """Name of the block that adds an Include to a main file."""
 LOCK = "run/baremetal-mpi-roce/locks/ssh.lock"
@@ -88,7 +61,7 @@ class TrustRequest:
     """The journal's records of this node's certificates, by kind."""
     certificates: Mapping[str, str] = field(default_factory=dict)
     """Newly signed certificates, by kind."""
-    port: int = PORT
+    port: int = keys.PORT
     """Port of this node's sshd."""
     strict: Optional[bool] = None
     """Whether key files in the home are ignored; None means only if the home may be shared."""
@@ -105,40 +78,30 @@ class TrustRequest:
 
     def fault(self, kind: str, text: str, key: str, now: int, renew_before_s: int) -> str:
         """Why this certificate must be replaced, as a phrase; empty if it is good."""
-        record = self.issued.get(kind, {})
-        names = [self.principal] if kind == USER else list(self.names)
         if not text.strip():
             return "there is none"
-        if digest(text) != record.get("digest"):
-            return "not the one that was issued last"
-        if record["key"] != key:
-            return "for another key"
-        if record["authority"] != self.authority["signs"]:
-            return f"signed by another authority, {record['authority']}"
-        if record["signer"] != digest(self.authority[f"{kind}_authorities"][0]):
-            return f"signed by another key of {record['authority']}"
-        if list(record["principals"]) != names:
-            gone = [f"-{name}" for name in record["principals"] if name not in names]
-            new = [f"+{name}" for name in names if name not in record["principals"]]
-            return "names changed: " + (" ".join(gone + new) or "other order")
-        if list(record["sources"]) != (list(self.sources) if kind == USER else []):
-            return "its source addresses changed"
-        days = (record["valid_before"] - now) // DAY
-        if now >= record["valid_before"]:
-            return f"expired {-days} days ago"
+        record = self.issued.get(kind, {})
+        signer = digest(self.authority[f"{kind}_authorities"][0])
+        names, sources = ([self.principal], self.sources) if kind == keys.USER else (self.names, [])
+        compared = {
+            "not the one that was issued last": (digest(text), record.get("digest")),
+            "for another key": (key, record.get("key")),
+            f"not signed by {self.authority['signs']} {signer}": (
+                (self.authority["signs"], signer),
+                (record.get("authority"), record.get("signer")),
+            ),
+            "its names changed": (list(names), list(record.get("principals", []))),
+            "its source addresses changed": (list(sources), list(record.get("sources", []))),
+        }
+        for reason, (desired, actual) in compared.items():
+            if desired != actual:
+                return reason
+        left_s = record["valid_before"] - now
+        if left_s <= 0:
+            return f"expired {-left_s // DAY} days ago"
         if now < record["valid_after"]:
             return "not valid yet"
-        return f"expires in {days} days" if record["valid_before"] - now < renew_before_s else ""
-
-
-def foreign(request: TrustRequest, node: Node) -> str:
-    """Authorities that this node trusts but of which the controller has no record."""
-    lines = (node.read(USER_AUTHORITIES) or "").splitlines()
-    trusted = {digest(line) for line in lines if public_key(line)}
-    desired = {digest(line) for line in request.authority["user_authorities"]}
-    if request.issued or request.replace_authority or trusted & desired:
-        return ""
-    return " ".join(sorted(trusted))
+        return f"expires in {left_s // DAY} days" if left_s < renew_before_s else ""
 
 
 def converge(request: TrustRequest, node: Node) -> Settled:
@@ -154,14 +117,8 @@ def converge(request: TrustRequest, node: Node) -> Settled:
 
 
 def _converge(request: TrustRequest, node: Node) -> Settled:
-    other = foreign(request, node)
-    if other:
-        raise PlanError(
-            f"this node trusts the SSH authority {other}, of which ssh_trust_state_directory on the"
-            " controller has no record. Restore that directory from its copy; or replace the"
-            " authority on all nodes: -e ssh_trust_replace_authority=true (docs/ssh-trust.md)"
-        )
-    refusal = refused_by_fips(node)
+    _keep_authority(request, node)
+    refusal = keys.refused_by_fips(node)
     if refusal:
         raise PlanError(refusal)
     daemon = sshd.Sshd(node.path(SSHD_CONFIG), node.run)
@@ -170,7 +127,8 @@ def _converge(request: TrustRequest, node: Node) -> Settled:
     except CommandError:
         # The configuration is invalid, which this change may fix; it is tested afterwards.
         settings = sshd.SshdSettings()
-    host_key, host_key_line = _host_key(node, settings)
+    host_key = node.path(HOST_KEY)
+    host_key_line = _host_key_line(node, settings)
     name = socket.gethostname()
 
     def owner() -> tuple[int, int]:
@@ -180,27 +138,51 @@ def _converge(request: TrustRequest, node: Node) -> Settled:
     authorized.declarable(request.authorized_keys)
     _keep_login(request, node)
     pairs = [
-        KeyPair(USER, node.path(USER_KEY), f"{request.user}@{name}", owner, request.refused_keys),
+        KeyPair(
+            keys.USER,
+            node.path(keys.USER_KEY),
+            f"{request.user}@{name}",
+            owner,
+            request.refused_keys,
+        ),
         KeyPair(HOST, host_key, f"root@{name}", lambda: (node.uid, node.gid), request.refused_keys),
     ]
     user = accounts.UserPart(request.user, request.uid, request.shell)
     parts: list[Part] = [user, Directories(), *pairs]
     outcome = settle(parts, node)
-    keys = {pair.kind: pair.public for pair in pairs}
-    sign = _to_sign(request, node, keys)
+    public = {pair.kind: pair.public for pair in pairs}
+    sign = _to_sign(request, node, public)
     if not outcome.errors and (node.check_mode or not sign):
         account = accounts.find(request.user)
         if request.strict is None and account:
             table = mounts.read(node.root)
             request = replace(request, strict=authorized.shared(account.pw_dir, table, node.root))
         host_key_changed = any(diff["after_header"] == str(host_key) for diff in outcome.diff)
-        later = settle([Files(request, keys, sign, host_key_line, host_key_changed, daemon)], node)
+        later = settle(
+            [Files(request, public, sign, host_key_line, host_key_changed, daemon)], node
+        )
         outcome.changed |= later.changed
         outcome.diff += later.diff
         outcome.checks += later.checks
         outcome.errors += later.errors
-    public_keys = {kind: key for kind, key in keys.items() if key}
+    public_keys = {kind: key for kind, key in public.items() if key}
     return Settled(outcome, returned={"public_keys": public_keys, "sign": sign})
+
+
+def _keep_authority(request: TrustRequest, node: Node) -> None:
+    """Refuse a node that trusts an authority of which the controller has no record. Raises
+    PlanError.
+    """
+    lines = (node.read(texts.USER_AUTHORITIES) or "").splitlines()
+    trusted = {digest(line) for line in lines if keys.public_key(line)}
+    desired = {digest(line) for line in request.authority["user_authorities"]}
+    if trusted and not (request.issued or request.replace_authority or trusted & desired):
+        raise PlanError(
+            f"this node trusts the SSH authority {' '.join(sorted(trusted))}, of which"
+            " ssh_trust_state_directory on the controller has no record. Restore that directory"
+            " from its copy; or replace the authority on all nodes:"
+            " -e ssh_trust_replace_authority=true (docs/ssh-trust.md)"
+        )
 
 
 def _keep_login(request: TrustRequest, node: Node) -> None:
@@ -208,8 +190,7 @@ def _keep_login(request: TrustRequest, node: Node) -> None:
     account = accounts.find(request.user)
     if request.login != request.user or request.strict is not None or request.authorized_keys:
         return
-    strict = "AuthorizedKeysFile" in (node.read(SSHD_DROP_IN) or "")
-    if account is None or strict:
+    if account is None or "AuthorizedKeysFile" in (node.read(SSHD_DROP_IN) or ""):
         return
     if authorized.shared(account.pw_dir, mounts.read(node.root), node.root):
         raise PlanError(
@@ -220,36 +201,28 @@ def _keep_login(request: TrustRequest, node: Node) -> None:
         )
 
 
-def _host_key(node: Node, settings: sshd.SshdSettings) -> tuple[Path, str]:
-    """The ed25519 host key in use, and its HostKey line for the drop-in, if needed.
+def _host_key_line(node: Node, settings: sshd.SshdSettings) -> str:
+    """The host key for a HostKey line in the drop-in.
 
-    A HostKey line disables sshd's defaults. It is therefore needed only if the operator lists host
-    keys without an ed25519 key.
+    Such a line disables sshd's defaults. It is therefore needed only if the operator lists host
+    keys without this one.
     """
-    default = node.path(HOST_KEY)
-    listed = [Path(value) for value in settings.values.get("hostkey", [])]
-    if f"HostKey {default}\n" in (node.read(SSHD_DROP_IN) or ""):
-        if not listed:  # sshd refuses its configuration, and so prints none
-            return default, str(default)
-        if default in listed:
-            listed.remove(default)
-    if not listed or default in listed:
-        return default, ""
-    for path in listed:
-        if key_of(plan_file(Path(f"{path}.pub"), None).before):
-            return path, ""
-    return default, str(default)
+    default = str(node.path(HOST_KEY))
+    listed = list(settings.values.get("hostkey", []))
+    if f"HostKey {default}\n" in (node.read(SSHD_DROP_IN) or "") and default in listed:
+        listed.remove(default)
+    return default if listed and default not in listed else ""
 
 
 def _certificate_text(request: TrustRequest, node: Node, kind: str) -> str:
     """The certificate that the node will have after this call."""
-    return request.certificates.get(kind) or node.read(CERTIFICATES[kind]) or ""
+    return request.certificates.get(kind) or node.read(texts.CERTIFICATES[kind]) or ""
 
 
-def _to_sign(request: TrustRequest, node: Node, keys: Mapping[str, str]) -> dict[str, str]:
+def _to_sign(request: TrustRequest, node: Node, public: Mapping[str, str]) -> dict[str, str]:
     """Certificates that the controller must sign first, by kind, with the reason."""
     sign = {}
-    for kind, key in keys.items():
+    for kind, key in public.items():
         text = _certificate_text(request, node, kind)
         if not key:
             reason = "its key pair is missing"
@@ -269,12 +242,10 @@ class Directories:
     MPI from the parent directory.
     """
 
-    def _actual(self, node: Node) -> dict[Path, str]:
-        own = node.path(OWN)
-        return {path: standing(path) or "absent" for path in (own.parent, own)}
-
-    def _desired(self, node: Node) -> str:
-        return f"mode 0755 owner {node.uid}:{node.gid}"
+    def _compared(self, node: Node) -> tuple[str, dict[Path, str]]:
+        own = node.path(keys.OWN)
+        actual = {path: keys.standing(path) or "absent" for path in (own.parent, own)}
+        return f"mode 0755 owner {node.uid}:{node.gid}", actual
 
     def plan(self, node: Node) -> Plan:
         def close(path: Path) -> None:
@@ -282,22 +253,19 @@ class Directories:
             os.chown(path, node.uid, node.gid)
             path.chmod(0o755)
 
-        desired = self._desired(node)
+        desired, actual = self._compared(node)
         return Plan(
             steps=[
-                Step(str(path), actual, desired, partial(close, path), essential=True)
-                for path, actual in self._actual(node).items()
-                if actual != desired
+                Step(str(path), found, desired, partial(close, path), essential=True)
+                for path, found in actual.items()
+                if found != desired
             ]
         )
 
     def verify(self, node: Node) -> Verdict:
-        desired = self._desired(node)
+        desired, actual = self._compared(node)
         return Verdict(
-            [
-                _check(node, "directory", desired, actual, str(path))
-                for path, actual in self._actual(node).items()
-            ]
+            [_check(node, "directory", desired, found, str(path)) for path, found in actual.items()]
         )
 
 
@@ -316,39 +284,33 @@ class Files:
         plans = self.files(node)
         shown = diffs(plans)
         for kind, reason in self.sign.items():
-            path = str(node.path(CERTIFICATES[kind]))
+            path = str(node.path(texts.CERTIFICATES[kind]))
             shown.append(diff(path, f"{reason}\n", "a new certificate\n"))
-        if not shown and not self.host_key_changed:
-            return Plan()
-        step = Step(
-            "sshd", "with its old files", "reloaded", lambda: self._apply(node, plans), shown=shown
-        )
-        return Plan(steps=[step])
+        act = partial(self._apply, node, plans)
+        step = Step("sshd", "with its old files", "reloaded", act, shown=shown)
+        return Plan(steps=[step] if shown or self.host_key_changed else [])
 
     def files(self, node: Node) -> list[FilePlan]:
         """All files in the order in which they are written: none refers to a later one."""
         authority, user = self.request.authority, self.request.user
 
-        def owned(name: str, text: str, *, secret: bool = False) -> FilePlan:
-            return plan_file(node.path(name), text, uid=node.uid, gid=node.gid, secret=secret)
-
-        authorities = with_header("".join(f"{key}\n" for key in authority["user_authorities"]))
         krl = base64.b64decode(authority["revoked"]).decode("utf-8", "surrogateescape")
-        known_hosts = authority_lines(authority)
         return [
             *(
-                owned(name, _certificate_text(self.request, node, kind))
-                for kind, name in CERTIFICATES.items()
+                node.record(name, _certificate_text(self.request, node, kind))
+                for kind, name in texts.CERTIFICATES.items()
                 if not self.sign
             ),
-            owned(USER_AUTHORITIES, authorities),
-            owned(PRINCIPALS, with_header("".join(f"{name}\n" for name in self.request.admits))),
-            owned(REVOKED, krl, secret=True),
-            owned(KNOWN_HOSTS, known_hosts),
-            node.file(DECLARED, self._declared()),
-            owned(SSH_DROP_IN, ssh_text(user, authority)),
+            node.file(
+                texts.USER_AUTHORITIES, "".join(f"{x}\n" for x in authority["user_authorities"])
+            ),
+            node.file(texts.PRINCIPALS, "".join(f"{name}\n" for name in self.request.admits)),
+            plan_file(node.path(keys.REVOKED), krl, uid=node.uid, gid=node.gid, secret=True),
+            node.record(keys.KNOWN_HOSTS, texts.authority_lines(authority)),
+            node.file(texts.DECLARED, self._declared()),
+            node.record(SSH_DROP_IN, texts.ssh_text(user, authority)),
             _including(node, SSH_CONFIG, SSH_DROP_IN),
-            owned(SSHD_DROP_IN, sshd_text(user, self.host_key_line, self._strict())),
+            node.record(SSHD_DROP_IN, texts.sshd_text(user, self.host_key_line, self._strict())),
             _including(node, SSHD_CONFIG, SSHD_DROP_IN),
         ]
 
@@ -357,13 +319,15 @@ class Files:
         return "".join(f"{line.strip()}\n" for line in lines) or None
 
     def _strict(self) -> Mapping[str, str]:
-        return strict_settings(bool(self._declared())) if self.request.strict else {}
+        return texts.strict_settings(bool(self._declared())) if self.request.strict else {}
 
     def _apply(self, node: Node, plans: Sequence[FilePlan]) -> None:
         read_at_start = {node.path(SSHD_DROP_IN), node.path(SSHD_CONFIG)}
         configuration = [plan for plan in plans if plan.changed and plan.path in read_at_start]
-        host = any(plan.changed and plan.path == node.path(CERTIFICATES[HOST]) for plan in plans)
-        sweep(node.path(OWN))
+        host = any(
+            plan.changed and plan.path == node.path(texts.CERTIFICATES[HOST]) for plan in plans
+        )
+        keys.sweep(node.path(keys.OWN))
         for plan in plans:
             plan.apply()
         if not (configuration or host or self.host_key_changed):
@@ -382,14 +346,22 @@ class Files:
     # Reading back.
 
     def verify(self, node: Node) -> Verdict:
-        checks = []
-        for plan in self.files(node):
-            actual = "different" if plan.changed else "as wanted"
-            checks.append(_check(node, "file", "as wanted", actual, str(plan.path)))
+        plans = self.files(node)
+        checks = [
+            compare(
+                "file",
+                "as wanted",
+                "different" if plan.changed else "as wanted",
+                subject=str(plan.path),
+                check_mode=node.check_mode,
+            )
+            for plan in plans
+        ]
         checks += [self._certificate(node, kind, key) for kind, key in self.keys.items()]
         fault = self.daemon.fault()
         checks.append(_check(node, "sshd_configuration", "valid", fault or "valid"))
-        return Verdict(checks if fault else [*checks, *self._sshd(node)])
+        own = not any(plan.changed for plan in plans)
+        return Verdict(checks if fault else [*checks, *self._sshd(node, own)])
 
     def _certificate(self, node: Node, kind: str, key: str) -> Check:
         name = f"{kind}_certificate"
@@ -398,7 +370,9 @@ class Files:
             return Check(name, desired, "none that is valid", PENDING, reason=self.sign[kind])
         # According to the node's clock, which sshd and ssh use.
         clock = time.time()
-        fault = self.request.fault(kind, node.read(CERTIFICATES[kind]) or "", key, int(clock), 0)
+        fault = self.request.fault(
+            kind, node.read(texts.CERTIFICATES[kind]) or "", key, int(clock), 0
+        )
         record = self.request.issued[kind]
         days = (record["valid_before"] - self.request.now) // DAY
         actual = f"{days} days left, serial {record['serial']}, by {record['authority']}"
@@ -407,31 +381,34 @@ class Files:
         reason = f"{fault} by this node's clock: {time.ctime(clock)}"
         return _check(node, name, desired, actual, reason=reason)
 
-    def _sshd(self, node: Node) -> list[Check]:
+    def _sshd(self, node: Node, own: bool) -> list[Check]:
+        """Compare effective settings. `own`: the files of the role are as they must be."""
         address = (self.request.sources or ["127.0.0.1"])[0]
         settings = self.daemon.settings(self.request.user, address, self.request.port)
         checks = []
         by_keyword = {
-            "trustedusercakeys": USER_AUTHORITIES,
-            "authorizedprincipalsfile": PRINCIPALS,
-            "revokedkeys": REVOKED,
+            "trustedusercakeys": texts.USER_AUTHORITIES,
+            "authorizedprincipalsfile": texts.PRINCIPALS,
+            "revokedkeys": keys.REVOKED,
             "pubkeyauthentication": "yes",
             **{name.lower(): value for name, value in self._strict().items()},
         }
         for keyword, desired in by_keyword.items():
-            actual, file = settings.first(keyword), settings.foreign(keyword)
-            reason = f"another file sets it for {self.request.user} before {DROP_IN}"
-            step = f"remove {keyword} for {self.request.user} from {file}" if file else ""
-            name = f"sshd_{keyword}"
-            checks.append(_check(node, name, desired, actual, "", step or reason, step))
+            step = (
+                f"remove {keyword} for {self.request.user} from the file that sets it before"
+                f" {keys.DROP_IN}: grep -rni {keyword} /etc/ssh"
+            )
+            actual, by_hand = settings.first(keyword), step if own else ""
+            checks.append(_check(node, f"sshd_{keyword}", desired, actual, "", step, by_hand))
         signed_by = [key.split()[0] for key in self.request.authority["user_authorities"]]
-        login = sshd.MpiLogin(
+        checks += sshd.login_checks(
+            settings,
+            node.root,
             self.request.user,
-            *accounts.groups_and_shell(self.request.user),
-            address,
+            accounts.groups_of(self.request.user),
             (signed_by or [""])[0],
+            strict=bool(self.request.strict),
         )
-        checks += sshd.login_checks(settings, login, node.root, strict=bool(self.request.strict))
         account = accounts.find(self.request.user)
         if account and not self.request.strict:
             patterns = settings.values.get("authorizedkeysfile", [])
@@ -478,10 +455,9 @@ def _check(
     reason: str = "",
     by_hand: str = "",
 ) -> Check:
-    if desired == actual:
-        return Check(name, desired, actual, OK, subject)
-    status = differs(node.check_mode and not by_hand)
-    return Check(name, desired, actual, status, subject, reason, by_hand=by_hand)
+    pending = node.check_mode and not by_hand
+    check = compare(name, desired, actual, subject=subject, check_mode=pending, reason=reason)
+    return check if check.status == OK else replace(check, by_hand=by_hand)
 
 
 def _including(node: Node, main: str, drop_in: str) -> FilePlan:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Optional
 
-from ...module_utils.core.locks import HeldError, alone
+from ...module_utils.core.locks import alone
 from ..deadline import TimeIsUpError, time_limit
 
 NAME = "reboot.lock"
@@ -22,20 +22,12 @@ class LockedError(Exception):
 
 
 def take(directory: Path, pid: int, root: Path = Path("/")) -> Path:
-    """Take the lock for process `pid`, which may already hold it.
+    """Take the lock for process `pid`, an ansible-playbook, which may already hold it.
 
-    The file contains the PID and start time of an ansible-playbook process. The lock needs no
-    release, as that of a terminated process is void. Raises LockedError.
+    It needs no release: that of a terminated process is void. Raises LockedError and HeldError.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = directory / NAME
-    try:
-        return _take(directory, path, pid, root)
-    except HeldError as error:
-        raise LockedError(f"another run is taking the reboot lock: {error}") from None
-
-
-def _take(directory: Path, path: Path, pid: int, root: Path) -> Path:
     with alone(directory / f"{NAME}.busy"):
         holder = _holder(path)
         if holder is not None and holder[0] != pid and started(holder[0], root) == holder[1]:

@@ -1,9 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Decide which hosts are rebooted and in which batch, and which are skipped and why.
 
-Compute nodes go first, in batches. Launchers follow one at a time, once every compute node is back.
-Storage hosts are last, one at a time, and only on request. Hosts that rebooted after they recorded
-their reasons come before all of them: they are verified, not rebooted again.
+Hosts that rebooted after they recorded their reasons come first: they are only verified. Compute
+nodes follow in batches, then launchers, then storage hosts on request, one at a time.
 """
 
 from __future__ import annotations
@@ -49,15 +48,6 @@ class RebootSettings:
 
 
 @dataclass(frozen=True)
-class Controller:
-    """The machine that runs Ansible."""
-
-    boot_id: str
-    machine_id: str = ""
-    host_name: str = ""
-
-
-@dataclass(frozen=True)
 class Turn:
     """A host to reboot or verify."""
 
@@ -87,9 +77,7 @@ class Left:
 def typed(answer: Any) -> dict[str, Any]:
     """Parse the result of node.read. Raises AnswerError."""
     with form_of("the state before a reboot"):
-        found: dict[str, Any] = {
-            key: sentence(answer[key]) for key in ("boot_id", "machine_id", "host_name")
-        }
+        found: dict[str, Any] = {"boot_id": sentence(answer["boot_id"])}
         found["reasons"] = {
             sentence(record): [
                 {
@@ -130,21 +118,23 @@ def decide(
     group: str,
     found: Mapping[str, Any],
     settings: RebootSettings,
-    controller: Controller,
-    roles: Mapping[str, str],
+    controller: str,
 ) -> Decision:
-    """Decide about one host. `found` is the result of node.read, or {"lost": reason}."""
+    """Decide about one host. `found` is the result of node.read, or {"lost": reason}; `controller`
+    is the boot id of the machine that runs Ansible, which a container there shares.
+    """
     if found.get("lost"):
         return Left(name, f"it was not reached: {found['lost']}")
     reasons = {record: list(every) for record, every in found["reasons"].items() if every}
     reason = _why(reasons)
     records = tuple(sorted(reasons))
     node = found.get("slurm")
-    if found["problems"] and (reasons or _records_unread(found)):
+    unread = any("not a record of reasons" in problem for problem in found["problems"])
+    if unread or (found["problems"] and reasons):
         return Left(name, "; ".join(found["problems"]), reason)
     if not reasons and not (node and node["ours"]):
         return None
-    asked = {record: layer_of(record, roles) for record in records}
+    asked = {record: layer_of(record) for record in records}
     unknown = sorted(record for record, layer in asked.items() if layer is None)
     if unknown:
         return Left(
@@ -156,16 +146,16 @@ def decide(
     wanted = tuple(sorted({layer for layer in asked.values() if layer is not None}))
     if not due(reasons, found["boot_id"]):
         return Turn(name, group, VERIFY, records, wanted, reason, found["boot_id"])
-    refused = _refused(group, found, settings, controller)
-    if refused is not None:
-        return Left(name, refused[0], reason, policy=refused[1])
+    why, policy = _refused(group, found, settings, controller)
+    if why:
+        return Left(name, why, reason, policy)
     return Turn(name, group, REBOOT, records, wanted, reason, found["boot_id"])
 
 
-def layer_of(record: str, layers: Iterable[str]) -> Optional[str]:
+def layer_of(record: str) -> Optional[str]:
     """The layer that wrote a record (`os`, `rails-firmware`); None if it is unknown."""
-    known = set(layers)
-    return next((name for name in (record, record.partition("-")[0]) if name in known), None)
+    names = (record, record.partition("-")[0])
+    return next((name for name in names if name in VERIFIERS), None)
 
 
 def due(reasons: Mapping[str, Sequence[Mapping[str, str]]], boot_id: str) -> bool:
@@ -173,18 +163,6 @@ def due(reasons: Mapping[str, Sequence[Mapping[str, str]]], boot_id: str) -> boo
     taken place.
     """
     return any(item["boot_id"] in ("", boot_id) for every in reasons.values() for item in every)
-
-
-def is_controller(found: Mapping[str, Any], controller: Controller) -> bool:
-    """Whether a host is the machine that runs Ansible, under any name and connection.
-
-    The boot id decides: a controller in a container has that of its machine. Machine ids are not
-    unique, because machines copied from one image share them.
-    """
-    if found.get("local") or found["boot_id"] == controller.boot_id:
-        return True
-    same_id = bool(controller.machine_id) and found["machine_id"] == controller.machine_id
-    return same_id and _short(found["host_name"]) == _short(controller.host_name)
 
 
 def plan(decisions: Iterable[tuple[str, Decision]], settings: RebootSettings) -> dict[str, Any]:
@@ -222,27 +200,21 @@ def batch_size(wanted: Union[int, str], members: int) -> int:
 
 
 def _refused(
-    group: str, found: Mapping[str, Any], settings: RebootSettings, controller: Controller
-) -> Optional[tuple[str, bool]]:
-    """Why this host is not rebooted, and whether a policy excludes it; None if it may be
-    rebooted.
-    """
-    if is_controller(found, controller):
+    group: str, found: Mapping[str, Any], settings: RebootSettings, controller: str
+) -> tuple[str, bool]:
+    """Why this host is not rebooted (empty if it may be), and whether a policy excludes it."""
+    if found.get("local") or found["boot_id"] == controller:
         return "it is the machine that runs Ansible: reboot it by hand, from another machine", True
     if group == STORAGE and settings.storage != LAST:
         return f"it is storage (cluster_reboot_storage: {settings.storage})", True
     guarded = too_often(found["boots"], found["now"], settings.min_hours, settings.max_per_day)
-    if guarded:
+    if guarded or settings.wait_s > 0:
         return guarded, False
-    if settings.wait_s > 0:
-        return None
     running = [busy.Process(**item) for item in found["processes"]]
     if running:
         return f"MPI runs on it: {busy.listed(running)}", False
     node = found.get("slurm")
-    if node and node["busy"]:
-        return slurm.shown(node), False
-    return None
+    return slurm.shown(node) if node and node["busy"] else "", False
 
 
 def too_often(began: Sequence[float], now: float, hours: float, per_day: int) -> str:
@@ -263,17 +235,9 @@ def too_often(began: Sequence[float], now: float, hours: float, per_day: int) ->
     return ""
 
 
-def _records_unread(found: Mapping[str, Any]) -> bool:
-    return any("not a record of reasons" in problem for problem in found["problems"])
-
-
 def _why(reasons: Mapping[str, Sequence[Mapping[str, str]]]) -> tuple[str, ...]:
     return tuple(
         f"{record}: {item.get('reason') or item['subject']}"
         for record, every in sorted(reasons.items())
         for item in every
     )
-
-
-def _short(name: str) -> str:
-    return name.partition(".")[0].lower()

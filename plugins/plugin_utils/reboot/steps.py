@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import os
-import socket
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +15,7 @@ from ansible.errors import AnsibleActionFail
 
 from ...module_utils.core import machine
 from ...module_utils.core.checks import FAILED, OK, REBOOT, Check, as_dicts
-from ...module_utils.reboot import node
+from ...module_utils.core.locks import HeldError
 from ..answers import AnswerError
 from ..terminal import display
 from . import guards, planning, table
@@ -38,10 +36,14 @@ OUTCOME = "cluster_reboot_outcome"
 
 
 @dataclass(frozen=True)
-class Registered:
-    """Results of earlier steps, read from the variables of the task."""
+class RebootSteps:
+    """The steps of one host. Results of earlier ones are read from the variables of the task."""
 
+    host: RebootingHost
+    arguments: Mapping[str, Any]
+    """Arguments of the task, with the module's types and defaults."""
     task_vars: Mapping[str, Any]
+    check_mode: bool
 
     def own(self, name: str) -> dict[str, Any]:
         return self.task_vars.get(name) or {}
@@ -50,7 +52,7 @@ class Registered:
         return self.task_vars["hostvars"][host].get(name) or {}
 
     @property
-    def host(self) -> str:
+    def name(self) -> str:
         return str(self.task_vars["inventory_hostname"])
 
     @property
@@ -66,24 +68,8 @@ class Registered:
     def outcome(self, host: str) -> Optional[dict[str, Any]]:
         return self.of(host, OUTCOME).get("reboot_outcome")
 
-
-@dataclass(frozen=True)
-class RebootStep(ABC):
-    host: RebootingHost
-    arguments: Mapping[str, Any]
-    """Arguments of the task, with the module's types and defaults."""
-    known: Registered
-    check_mode: bool
-
-    @abstractmethod
-    def result(self) -> dict[str, Any]:
-        """The result of the task."""
-
-
-class Read(RebootStep):
-    """Read why the host waits for a reboot. A host that cannot be read is named and skipped."""
-
-    def result(self) -> dict[str, Any]:
+    def read(self) -> dict[str, Any]:
+        """Read why the host waits for a reboot. A host that cannot be read is named and skipped."""
         done = self.host.run(step="read", commands=self.arguments["commands"])
         found: dict[str, Any] = {}
         try:
@@ -96,20 +82,14 @@ class Read(RebootStep):
             found = {"lost": shortened(lost)}
         return {"changed": False, "found": {**found, "local": self.host.is_local}}
 
-
-class PlanBatches(RebootStep):
-    """Decide which hosts reboot, and in which batches. Takes the lock, except in check mode."""
-
-    def result(self) -> dict[str, Any]:
-        if not self.check_mode:
-            try:
-                guards.take(Path(self.arguments["state_directory"]), os.getppid())
-            except guards.LockedError as error:
-                raise AnsibleActionFail(f"nothing was rebooted: {error}") from None
+    def plan_batches(self) -> dict[str, Any]:
+        """Decide which hosts reboot, and in which batches. Takes the lock, except in check mode."""
         settings = planning.RebootSettings(**{name: self.arguments[name] for name in SETTINGS})
         try:
+            if not self.check_mode:
+                guards.take(Path(self.arguments["state_directory"]), os.getppid())
             plan = planning.plan(self._decisions(settings), settings)
-        except planning.SettingError as error:
+        except (HeldError, guards.LockedError, planning.SettingError) as error:
             raise AnsibleActionFail(f"nothing was rebooted: {error}") from None
         plan["check_mode"] = self.check_mode
         for line in table.plan_lines(plan):
@@ -124,25 +104,20 @@ class PlanBatches(RebootStep):
 
     def _decisions(self, settings: planning.RebootSettings) -> list[tuple[str, planning.Decision]]:
         """One decision per host, in the order of the inventory."""
-        controller = planning.Controller(machine.boot_id(), node.machine_id(), socket.gethostname())
-        roles, groups = planning.VERIFIERS, self.known.task_vars["groups"]
+        controller = machine.boot_id()
         decisions = []
-        for name in self.known.task_vars["ansible_play_hosts_all"]:
-            found = self.known.of(name, FOUND).get("found") or {"lost": "it was not read"}
-            group = _group(name, groups)
-            decision = planning.decide(name, group, found, settings, controller, roles)
-            decisions.append((name, decision))
+        for name in self.task_vars["ansible_play_hosts_all"]:
+            found = self.of(name, FOUND).get("found") or {"lost": "it was not read"}
+            group = _group(name, self.task_vars["groups"])
+            decisions.append((name, planning.decide(name, group, found, settings, controller)))
         return decisions
 
-
-class CheckTurn(RebootStep):
-    """Check that Ansible formed the batch as planned, and stop after a batch that failed."""
-
-    def result(self) -> dict[str, Any]:
-        batches, name = self.known.plan["batches"], self.known.host
+    def check_turn(self) -> dict[str, Any]:
+        """Check that Ansible formed the batch as planned, and stop after a batch that failed."""
+        batches, name = self.plan["batches"], self.name
         number = next(i for i, batch in enumerate(batches) if name in _names(batch["turns"]))
         planned = _names(batches[number]["turns"])
-        actual = self.known.task_vars["ansible_play_batch"]
+        actual = self.task_vars["ansible_play_batch"]
         if sorted(actual) != sorted(planned):
             raise AnsibleActionFail(
                 f"batch {number + 1} should be {', '.join(planned)}, but is {', '.join(actual)}: "
@@ -160,15 +135,12 @@ class CheckTurn(RebootStep):
         }
 
     def _came_back(self, host: str) -> bool:
-        status = (self.known.outcome(host) or {}).get("status")
+        status = (self.outcome(host) or {}).get("status")
         return status in (table.VERIFIED, table.LEFT)
 
-
-class Reboot(RebootStep):
-    """Drain and reboot the host, and wait until it is up in another boot."""
-
-    def result(self) -> dict[str, Any]:
-        turn = self.known.turn
+    def reboot(self) -> dict[str, Any]:
+        """Drain and reboot the host, and wait until it is up in another boot."""
+        turn = self.turn
         if turn["action"] == planning.VERIFY:
             return self._arrived(turn["boot_id"], time.monotonic(), changed=False)
         limit_s, wait_s = self.arguments["timeout_s"], self.arguments["wait_s"]
@@ -212,12 +184,9 @@ class Reboot(RebootStep):
             "seconds": round(time.monotonic() - began) if changed else None,
         }
 
-
-class Finish(RebootStep):
-    """Resume the host in Slurm, and remove the records that verification disproved."""
-
-    def result(self) -> dict[str, Any]:
-        turn, rebooted = self.known.turn, self.known.own(REBOOTED)
+    def finish(self) -> dict[str, Any]:
+        """Resume the host in Slurm, and remove the records that verification disproved."""
+        turn, rebooted = self.turn, self.own(REBOOTED)
         if rebooted.get("left"):
             return {"changed": False, "reboot_outcome": rebooted["reboot_outcome"]}
         boot_id = rebooted["boot_id"]
@@ -233,27 +202,21 @@ class Finish(RebootStep):
         outcome = _outcome(turn, table.VERIFIED, text, rebooted.get("seconds"))
         return {"changed": done["changed"], "reboot_outcome": outcome}
 
-
-class RecordFailure(RebootStep):
-    """Record why a host did not come back."""
-
-    def result(self) -> dict[str, Any]:
-        rebooted = self.known.own(REBOOTED)
+    def record_failure(self) -> dict[str, Any]:
+        """Record why a host did not come back."""
+        rebooted = self.own(REBOOTED)
         task = self.arguments["task"].rpartition(" : ")[2]
         text = f"FAILED at {task!r}: {shortened(self.arguments['failure'])}"
-        outcome = _outcome(self.known.turn, table.FAILED, text, rebooted.get("seconds"))
+        outcome = _outcome(self.turn, table.FAILED, text, rebooted.get("seconds"))
         return {"changed": bool(rebooted.get("changed")), "reboot_outcome": outcome}
 
-
-class ReportVerdict(RebootStep):
-    """Return the outcome of the host as a check; fail if it still waits for a reboot."""
-
-    def result(self) -> dict[str, Any]:
-        name, plan = self.known.host, self.known.plan
+    def verdict(self) -> dict[str, Any]:
+        """Return the outcome of the host as a check; fail if it still waits for a reboot."""
+        name, plan = self.name, self.plan
         names = [host for batch in plan["batches"] for host in _names(batch["turns"])]
-        outcomes = {host: outcome for host in names if (outcome := self.known.outcome(host))}
+        outcomes = {host: outcome for host in names if (outcome := self.outcome(host))}
         rows = table.outcomes(plan, outcomes, plan["check_mode"])
-        first = name == self.known.task_vars["ansible_play_hosts"][0]
+        first = name == self.task_vars["ansible_play_hosts"][0]
         if first and rows and SUMMARY not in C.CALLBACKS_ENABLED:
             for line in table.lines(rows):
                 display.display(line)
@@ -279,14 +242,14 @@ class ReportVerdict(RebootStep):
         return FAILED if unknown or not by_policy else REBOOT
 
 
-STEPS: dict[str, type[RebootStep]] = {
-    "read": Read,
-    "plan": PlanBatches,
-    "turn": CheckTurn,
-    "reboot": Reboot,
-    "finish": Finish,
-    "failed": RecordFailure,
-    "verdict": ReportVerdict,
+STEPS = {
+    "read": RebootSteps.read,
+    "plan": RebootSteps.plan_batches,
+    "turn": RebootSteps.check_turn,
+    "reboot": RebootSteps.reboot,
+    "finish": RebootSteps.finish,
+    "failed": RebootSteps.record_failure,
+    "verdict": RebootSteps.verdict,
 }
 
 

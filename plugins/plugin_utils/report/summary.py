@@ -28,13 +28,8 @@ from ..layers import MEASURING, TAGS
 from ..model.cluster import ROLES
 from ..reboot import table
 
-HEADINGS = {
-    OK: "ok",
-    NOT_APPLICABLE: "not applicable",
-    FAILED: "failed",
-    PENDING: "pending",
-    REBOOT: "reboot",
-}
+SHOWN = (OK, NOT_APPLICABLE, FAILED, PENDING, REBOOT)
+"""Statuses in the order of the table's columns."""
 BOOKKEEPING = frozenset(
     [
         *("changed", "checks", "diff", "failed", "invocation", "layer", "msg"),
@@ -155,7 +150,7 @@ class RunSummary:
         """By layer and reason, the hosts that playbooks/verify.yml did not verify."""
         found: dict[str, dict[str, list[str]]] = {}
         for layer, hosts in self.expected.items():
-            failed = {host for _layer, host, _check in self._checks(FAILED, layer)}
+            failed = self._failed_hosts(layer)
             for host, reason in hosts.items():
                 if reason and host not in failed:  # otherwise its checks report the failure
                     reason = self.unreachable.get(host, reason)
@@ -165,13 +160,10 @@ class RunSummary:
     def wrong(self) -> dict[str, list[str]]:
         """By layer, the hosts that failed verification or were not verified."""
         unverified = self.unverified()
-        found = {}
-        for layer in self.expected:
-            missing = {host for hosts in unverified.get(layer, {}).values() for host in hosts}
-            failed = {host for _layer, host, _check in self._checks(FAILED, layer)}
-            if missing or failed:
-                found[layer] = sorted(missing | failed)
-        return found
+        found = {layer: self._failed_hosts(layer) for layer in self.expected}
+        for layer, hosts in unverified.items():
+            found[layer].update(*hosts.values())
+        return {layer: sorted(hosts) for layer, hosts in found.items() if hosts}
 
     def counts(self, layer: str) -> Counter[str]:
         """Number of checks of a layer per status, over all hosts."""
@@ -202,11 +194,12 @@ class RunSummary:
         check_mode = bool(self.reboot_plan.get("check_mode"))
         return table.outcomes(self.reboot_plan, self.reboot_outcomes, check_mode)
 
-    def busiest(self, role: str = "compute") -> Optional[tuple[str, int]]:
-        """The host of a role with most module executions, and their number."""
-        counts = {host: self.executions[host] for host, its in self.roles.items() if its == role}
-        most = max(counts.values(), default=0)
-        return next(((host, many) for host, many in counts.items() if many == most > 0), None)
+    def busiest(self) -> tuple[str, int]:
+        """The compute node with most module executions, and their number; empty and 0 if none."""
+        counts = {host: self.executions[host] for host, role in self.roles.items()}
+        of_compute = {host: many for host, many in counts.items() if self.roles[host] == "compute"}
+        host = max(of_compute, key=lambda host: of_compute[host], default="")
+        return (host, of_compute[host]) if host and of_compute[host] else ("", 0)
 
     @property
     def any(self) -> bool:
@@ -232,15 +225,13 @@ class RunSummary:
         lines = [f"{self.playbook}{of}: {seconds:.1f} s"]
         if self.layers or self.expected:
             lines += self._table()
-        reasons = self.reasons()
-        for count, reason, names in reasons[:MAX_LINES]:
+        shown = []
+        for count, reason, names in self.reasons():
             what = some([f"{name} {many}" for name, many in sorted(names.items())], MAX_LINES)
             if not reason.startswith("not applicable"):
                 reason = f"not applicable, {reason}"
-            lines.append(f"{count} {_line(reason)}: {what}")
-        if len(reasons) > MAX_LINES:
-            more = len(reasons) - MAX_LINES
-            lines.append(f"not applicable: for {more} more reasons, see the report")
+            shown.append(f"{count} {_line(reason)}: {what}")
+        lines += _at_most(shown, MAX_LINES, "not applicable")
         for layer, by_reason in self.unverified().items():
             for why, hosts in by_reason.items():
                 lines.append(f"not verified: {layer} on {_listed(hosts)}: {why}")
@@ -248,20 +239,14 @@ class RunSummary:
         failed: dict[str, list[str]] = {}
         for host, why in self.failed.items():
             failed.setdefault(why, []).append(host)
-        for why, hosts in list(failed.items())[:MAX_NAMES]:
-            lines.append(f"failed: {_listed(hosts)}: {why}")
-        if len(failed) > MAX_NAMES:
-            lines.append(f"failed: for {len(failed) - MAX_NAMES} more reasons, see the report")
+        shown = [f"failed: {_listed(hosts)}: {why}" for why, hosts in failed.items()]
+        lines += _at_most(shown, MAX_NAMES, "failed")
         if self.unreachable:
             lines.append(f"unreachable: {_listed(self.unreachable)}")
-        for line, hosts in list(self.simulated.items())[:MAX_LINES]:
-            lines.append(f"SIMULATED: {line}: {_listed(hosts)}")
-        if len(self.simulated) > MAX_LINES:
-            lines.append(f"SIMULATED: {len(self.simulated) - MAX_LINES} more, see the report")
-        lines += self._repairs() + self._reboot_lines()
-        busiest = self.busiest()
-        if busiest:
-            host, count = busiest
+        shown = [f"SIMULATED: {line}: {_listed(hosts)}" for line, hosts in self.simulated.items()]
+        lines += _at_most(shown, MAX_LINES, "SIMULATED") + self._repairs() + self._reboot_lines()
+        host, count = self.busiest()
+        if count:
             verdict = "" if count <= limit else ", OVER THE LIMIT"
             lines.append(
                 f"remote module executions per compute node: {count} at most ({host}), "
@@ -271,7 +256,6 @@ class RunSummary:
 
     def report(self, started: str, seconds: float, limit: int, check_mode: bool) -> dict[str, Any]:
         """The summary as data, with every check."""
-        busiest = self.busiest()
         return {
             "format": 1,
             "playbook": self.playbook,
@@ -289,7 +273,7 @@ class RunSummary:
             "simulated": self.simulated,
             "remote_module_executions": {
                 "limit_per_compute_node": limit,
-                "most_on_a_compute_node": busiest[1] if busiest else 0,
+                "most_on_a_compute_node": self.busiest()[1],
                 "hosts": dict(self.executions),
             },
             "layers": {
@@ -343,10 +327,9 @@ class RunSummary:
         unverified = self.unverified()
         for layer in self.wrong():
             hosts = {host for hosts in unverified.get(layer, {}).values() for host in hosts}
-            differ = {
-                host for _layer, host, check in self._checks(FAILED, layer) if not check.get("at")
-            }
-            for _layer, host, check in self._checks(FAILED, layer):
+            failed = [(host, check) for _layer, host, check in self._checks(FAILED, layer)]
+            differ = {host for host, check in failed if not check.get("at")}
+            for host, check in failed:
                 # A host may only name hosts in the inventory.
                 named = check.get("at")
                 at = str(named) if named in self.roles else host
@@ -368,11 +351,8 @@ class RunSummary:
     def _repairs(self) -> list[str]:
         steps, layers = self.repairs()
         site = self._command("site.yml")
-        shown = list(steps.items())[:MAX_NAMES]
-        lines = [f"by hand: {_listed(hosts)}: {_line(step)}" for step, hosts in shown]
-        if len(steps) > MAX_NAMES:
-            lines.append(f"by hand: {len(steps) - MAX_NAMES} more steps, see the report")
-        return lines + [
+        shown = [f"by hand: {_listed(hosts)}: {_line(step)}" for step, hosts in steps.items()]
+        return _at_most(shown, MAX_NAMES, "by hand") + [
             f"repair: {site} --tags {layer} --limit {','.join(hosts)}"
             for layer, hosts in layers.items()
         ]
@@ -382,20 +362,20 @@ class RunSummary:
         if self.reboot_plan is not None:
             found = self.rebooted()
             return table.lines(found) if found else ["no host waits for a reboot"]
-        waiting = self.reboots()
-        if not waiting:
-            return []
-        lines = [
+        shown = [
             f"reboot needed: {host} ({_line('; '.join(reasons))})"
-            for host, reasons in list(waiting.items())[:MAX_NAMES]
+            for host, reasons in self.reboots().items()
         ]
-        if len(waiting) > MAX_NAMES:
-            lines.append(f"reboot needed: {len(waiting) - MAX_NAMES} more, see the report")
-        lines.append(
+        if not shown:
+            return []
+        return [
+            *_at_most(shown, MAX_NAMES, "reboot needed"),
             f"reboot them with: {self._command('playbooks/reboot.yml')} (--check shows the plan "
-            "and hosts waiting from earlier runs)"
-        )
-        return lines
+            "and hosts waiting from earlier runs)",
+        ]
+
+    def _failed_hosts(self, layer: str) -> set[str]:
+        return {host for _layer, host, _check in self._checks(FAILED, layer)}
 
     def _checks(self, status: str, of: str = "") -> Iterable[tuple[str, str, Mapping[str, Any]]]:
         for layer, hosts in self.layers.items():
@@ -419,10 +399,10 @@ class RunSummary:
         )
 
     def _table(self) -> list[str]:
-        rows = [["layer", "hosts", *HEADINGS.values()]]
+        rows = [["layer", "hosts", *(status.replace("_", " ") for status in SHOWN)]]
         for layer in dict.fromkeys([*self.expected, *self.layers]):
             counts = self.counts(layer)
-            cells = [str(counts[status]) if counts[status] else "-" for status in HEADINGS]
+            cells = [str(counts[status]) if counts[status] else "-" for status in SHOWN]
             rows.append([layer, self._verified_hosts(layer) or "not verified", *cells])
         return columns(rows, left=(0, 1))
 
@@ -446,3 +426,8 @@ def _line(text: str) -> str:
 
 def _listed(names: Iterable[str]) -> str:
     return some(list(names), MAX_NAMES)
+
+
+def _at_most(lines: list[str], most: int, what: str) -> list[str]:
+    left = len(lines) - most
+    return [*lines[:most], f"{what}: {left} more, see the report"] if left > 0 else lines

@@ -8,24 +8,21 @@ An authority is two key pairs: one signs users, the other hosts. The module
 from __future__ import annotations
 
 import base64
-import contextlib
 import hashlib
 import json
 import shutil
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
 from ...module_utils.core.commands import Result, run
-from ...module_utils.ssh.keys import DAY, KINDS, public_key
+from ...module_utils.ssh.keys import KINDS, public_key
 from .journal import Journal, Member
 from .rotation import (
     MAX_REMOVED,
     AuthorityError,
-    Departures,
     Revocations,
     Rotation,
     advance,
@@ -128,37 +125,33 @@ class AuthorityStore:
         wanted = _supplied_name(supplied) if supplied else f"generation-{generation}"
         known, before = self.journal.read(), self.rotation()
         leaving = departures(known, members, max_removed, revoke)
-        for name in leaving.names:
+        removed = [*dict.fromkeys([*leaving.left, *leaving.revoked])]
+        for name in removed:
             known[name].leave(now, with_keys=name in leaving.revoked)
         trust = _trust(known, members)
-        trust.removed = leaving.names
-        active = {name: node for name, node in trust.nodes.items() if node.complete or node.issued}
+        trust.removed = removed
+        active = {name: node for name, node in trust.nodes.items() if node.admitted}
         after, steps = advance(before, wanted, active, overlap)
         trust.steps += steps
         trust.made = after != before
-        if write:
-            self._record(leaving)
-            if supplied or wanted not in before.trusted:
-                self._make(wanted, comment, supplied or {})
-            if trust.made:
-                self.journal.write("state.json", json.dumps(vars(after)) + "\n")
-        usable = (
-            after.trusted if write else [name for name in after.trusted if name in before.trusted]
-        )
-        self._complete(trust, usable)
-        if write:
-            self._remove_dropped(after.trusted)
+        if not write:
+            usable = [name for name in after.trusted if name in before.trusted]
+            return self._complete(trust, usable)
+        for name in leaving.left:
+            self.journal.left(name)
+        for name in leaving.revoked:
+            self.journal.revoked(name)
+        if supplied or wanted not in before.trusted:
+            self._make(wanted, comment, supplied or {})
+        if trust.made:
+            self.journal.write("state.json", json.dumps(vars(after)) + "\n")
+        self._complete(trust, after.trusted)
+        self._remove_dropped(after.trusted)
         return trust
 
     def after(self, members: Sequence[str]) -> ClusterTrust:
         """Trust after the nodes have been configured: replaced certificates are revoked."""
         return self._complete(_trust(self.journal.read(), members), self.rotation().trusted)
-
-    def _record(self, leaving: Departures) -> None:
-        for name in leaving.left:
-            self.journal.left(name)
-        for name in leaving.revoked:
-            self.journal.revoked(name)
 
     def _make(self, name: str, comment: str, supplied: Mapping[str, Path]) -> None:
         """Create an authority's directory atomically. Supplied keys may have moved."""
@@ -197,10 +190,6 @@ class AuthorityStore:
             if folder.name not in trusted:
                 # A killed run of another operator may have left an unreadable directory.
                 shutil.rmtree(folder, ignore_errors=folder.name.startswith("."))
-        for folder in self.journal.directory.glob(".sign-*"):
-            with contextlib.suppress(FileNotFoundError):  # a concurrent run has removed it
-                if time.time() - folder.stat().st_mtime > DAY:
-                    shutil.rmtree(folder, ignore_errors=True)
 
     def _complete(self, trust: ClusterTrust, names: Sequence[str]) -> ClusterTrust:
         """Add the authorities with these names, and the revocation list."""

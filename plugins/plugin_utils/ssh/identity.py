@@ -1,34 +1,24 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Determine whether the state belongs to this inventory's cluster.
 
-Two inventories with the same `name:` share a state directory by default, and a copied directory has
-the same keys; the second inventory would then revoke all hosts of the first. The path or digest of
-an inventory does not identify a cluster, because inventories are edited and moved. Its hosts do:
-where inventory and state share fewer than half of the hosts of the smaller of the two, by name and
-management address, the state is another cluster's until the operator hands it over for one run.
-Removing hosts is limited by `ssh_trust_max_removed`.
+Two inventories with the same `name:` share a state directory by default, and the second would
+revoke all hosts of the first. Where inventory and state share fewer than half of the hosts of the
+smaller of the two, by name and management address, the state is another cluster's.
 """
 
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 import json
-import socket
-import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from ...module_utils.core.text import some
-from ...module_utils.ssh.keys import HOST
-from .journal import Journal, Member, operator
+from .journal import Journal
 from .rotation import AuthorityError
 
 NAME = "identity.json"
-HISTORY = 50
-"""Number of recorded changes of the hosts; older ones are dropped."""
 TOKEN_LENGTH = 12
 """Length of the token with which an operator hands the state over."""
 
@@ -40,8 +30,6 @@ class Identity:
     id: str = ""
     """UUID; empty until a run claims the state."""
     members: Mapping[str, str] = field(default_factory=dict)
-    history: Sequence[Mapping[str, Any]] = ()
-    """Changes of the members: time, operator, controller, digest and count."""
 
 
 def read(journal: Journal) -> Identity:
@@ -50,8 +38,7 @@ def read(journal: Journal) -> Identity:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         members = {str(name): str(address) for name, address in content["members"].items()}
-        history = [{**change, "time": int(change["time"])} for change in content["history"]]
-        return Identity(str(uuid.UUID(content["id"])), members, history)
+        return Identity(str(uuid.UUID(content["id"])), members)
     except FileNotFoundError:
         return Identity()
     except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -68,79 +55,30 @@ def claim(journal: Journal, members: Mapping[str, str], cluster: str, word: str)
     another cluster.
     """
     identity = read(journal)
-    recorded = {name: node for name, node in journal.read().items() if node.complete or node.issued}
-    known = {name: _addresses(name, node, identity) for name, node in recorded.items()}
-    common = [
-        name
-        for name, addresses in known.items()
-        if name in members and (not addresses or members[name] in addresses)
-    ]
-    if 2 * len(common) < min(len(known), len(members)):
-        hosts = {name: sorted(addresses) for name, addresses in known.items()}
-        wanted = _digest([identity.id, hosts])
-        if word != wanted[:TOKEN_LENGTH]:
-            raise AuthorityError(
-                _other(
-                    journal, identity, members, cluster, known, len(common), wanted[:TOKEN_LENGTH]
-                )
-            )
-        return True
-    return False
+    known = [name for name, node in journal.read().items() if node.admitted]
+    addresses = {name: identity.members.get(name, "") for name in known}
+    common = [name for name in known if name in members and addresses[name] in ("", members[name])]
+    if 2 * len(common) >= min(len(known), len(members)):
+        return False
+    content = json.dumps([identity.id, addresses], sort_keys=True)
+    wanted = hashlib.sha256(content.encode()).hexdigest()[:TOKEN_LENGTH]
+    if word != wanted:
+        hosts = [f"{name} {address}".strip() for name, address in sorted(addresses.items())]
+        gone = sorted(name for name in known if name not in members)
+        raise AuthorityError(
+            f"{journal.directory} is the state of another cluster (id {identity.id or 'none'}),"
+            f" with {some(hosts, 10)}. The inventory of {cluster!r} has {len(common)} of its"
+            f" {len(known)} hosts, by name and management address. Nothing was signed or revoked."
+            " A second cluster needs another `name:` in its cluster.yml. If this is the same"
+            " cluster with new names or addresses, or its replacement, hand the state over for one"
+            f" run: -e ssh_trust_take_over={wanted}; this revokes {some(gone, 20)}"
+        )
+    return True
 
 
 def record(journal: Journal, members: Mapping[str, str]) -> None:
     """Record these hosts as those of the state."""
     identity = read(journal)
     if not identity.id or members != identity.members:
-        made = {"time": int(time.time()), "operator": operator(), "host": socket.gethostname()}
-        made.update(digest=_digest(dict(members)), count=len(members))
-        history = [*identity.history, made][-HISTORY:]
-        own = identity.id or str(uuid.uuid4())
-        now = {"id": own, "members": dict(members), "history": history}
+        now = {"id": identity.id or str(uuid.uuid4()), "members": dict(members)}
         journal.write(NAME, json.dumps(now, indent=1, sort_keys=True) + "\n")
-
-
-def _addresses(name: str, member: Member, identity: Identity) -> set[str]:
-    """Management address at the last run, or the addresses in the host certificate."""
-    if name in identity.members:
-        return {identity.members[name]}
-    host = member.latest().get(HOST)
-    return set(filter(_is_address, host.principals if host else ()))
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
-
-
-def _other(
-    journal: Journal,
-    identity: Identity,
-    members: Mapping[str, str],
-    cluster: str,
-    known: Mapping[str, set[str]],
-    common: int,
-    word: str,
-) -> str:
-    hosts = [" ".join([name, *sorted(addresses)[:1]]) for name, addresses in sorted(known.items())]
-    gone = sorted(name for name in known if name not in members)
-    last = identity.id or "none"
-    if identity.history:
-        change = identity.history[-1]
-        when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(change["time"]))
-        last += f", last changed {when} by {change.get('operator')} on {change.get('host')}"
-    return (
-        f"{journal.directory} is the state of another cluster (id {last}), with"
-        f" {some(hosts, 10)}. The inventory of {cluster!r} has {common} of its {len(known)} hosts,"
-        " by name and management address. Nothing was signed or revoked. A second cluster needs"
-        " another `name:` in its cluster.yml. If this is the same cluster with new names or"
-        " addresses, or its replacement, hand the state over for one run:"
-        f" -e ssh_trust_take_over={word}; this revokes {some(gone, 20)}"
-    )

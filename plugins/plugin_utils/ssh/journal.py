@@ -1,10 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Record on the controller which certificates were signed, and what each node trusts.
 
-The journal is an append-only file in chronological order, from which the state of each node is
-derived. A certificate is recorded before it leaves the controller, so that every certificate ever
-issued can be revoked. Each line has a time and an operator, and is sent to syslog as well. The
-journal contains no secrets.
+An append-only file without secrets, from which the state of each node is derived. A certificate is
+recorded before it leaves the controller, so that every one can be revoked.
 """
 
 from __future__ import annotations
@@ -28,10 +26,7 @@ from ...module_utils.core.locks import PATIENCE_S, acquire, alone
 
 @dataclass(frozen=True)
 class Issued:
-    """A signed certificate. Times are in seconds since 1970.
-
-    Records of early versions lack the fields with defaults; their certificates are replaced.
-    """
+    """A signed certificate. Times are in seconds since 1970."""
 
     kind: str
     serial: int
@@ -66,6 +61,11 @@ class Member:
         """Whether any run has succeeded on it."""
         return bool(self.trusts)
 
+    @property
+    def admitted(self) -> bool:
+        """Whether other nodes accept it, or a certificate may be on its way to it."""
+        return self.complete or bool(self.issued)
+
     def latest(self) -> dict[str, Issued]:
         """The certificates that the node must have: the last one issued of each kind."""
         return {certificate.kind: certificate for certificate in self.issued}
@@ -84,13 +84,8 @@ class Member:
 
     def known(self) -> dict[str, Any]:
         """The data that the action ssh_trust needs."""
-        issued = {
-            kind: asdict(certificate)
-            for kind, certificate in self.latest().items()
-            if certificate.key
-        }
         return {
-            "issued": issued,
+            "issued": {kind: asdict(certificate) for kind, certificate in self.latest().items()},
             "trusts": self.trusts,
             "krl": self.krl,
             "refused_keys": self.refused_keys,
@@ -196,12 +191,8 @@ class Journal:
         self, name: str, certificates: Sequence[Issued], reasons: Mapping[str, str] = {}
     ) -> None:
         """Record certificates for a node, with the reason for each kind."""
-        self._append(
-            [
-                {"node": name, **asdict(issued), "reason": str(reasons.get(issued.kind, ""))[:200]}
-                for issued in certificates
-            ]
-        )
+        records = [(asdict(each), str(reasons.get(each.kind, ""))[:200]) for each in certificates]
+        self._append([{"node": name, **fields, "reason": reason} for fields, reason in records])
 
     def trusts(
         self, name: str, authorities: Sequence[str], krl: str = "", serials: Sequence[int] = ()

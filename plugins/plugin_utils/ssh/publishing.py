@@ -82,10 +82,9 @@ def probes_of(
 ) -> dict[str, list[dict[str, Any]]]:
     """The hosts that each node must reach to verify the trust.
 
-    A launcher logs in to every compute node. With `between_compute`, each compute node logs in to
-    the next one in the model, by its name and the name of its first rail. Over each rail, a compute
-    node also sends packets to the next node with that rail; the node after that is a witness, which
-    shows at which end packets are lost. The work is linear in the number of nodes.
+    A launcher logs in to every compute node. Each compute node logs in to the next one in the model
+    (with `between_compute`), by its name and the name of its first rail, and sends packets to the
+    next node with each rail. The work is linear in the number of nodes.
     """
     compute = [entry for entry in entries if entry["role"] == COMPUTE]
     by_name = [{"host": str(entry["name"]), "target": str(entry["name"])} for entry in compute]
@@ -96,21 +95,18 @@ def probes_of(
         neighbour = compute[(index + 1) % len(compute)]
         host = str(neighbour["name"])
         targets = [host, *(rail_name(host, str(rail["interface"])) for rail in neighbour["rails"])]
-        probes[str(entry["name"])] = [{"host": host, "target": name} for name in targets[:2]]
-        if not between_compute:
-            probes[str(entry["name"])] = []
+        logins = [{"host": host, "target": name} for name in targets[:2]]
+        probes[str(entry["name"])] = logins if between_compute else []
     rings: dict[str, list[str]] = {}
     for entry in compute:
         for rail in entry["rails"]:
             rings.setdefault(str(rail["interface"]), []).append(str(entry["name"]))
     for rail, ring in rings.items():
         for index, here in enumerate(ring):
-            host, third = (ring[(index + step) % len(ring)] for step in (1, 2))
+            host = ring[(index + 1) % len(ring)]
             if here != host:
-                probe = {"host": host, "target": rail_name(host, rail), "rail": rail}
-                if third != here:
-                    probe["witness"] = rail_name(third, rail)
-                probes[here].append(probe)
+                target = rail_name(host, rail)
+                probes[here].append({"host": host, "target": target, "rail": rail})
     ports = {str(entry["name"]): port_of(entry) for entry in entries}
     for login in (probe for own in probes.values() for probe in own if "rail" not in probe):
         if ports[login["host"]] != PORT:

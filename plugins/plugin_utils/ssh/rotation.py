@@ -1,16 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Decide which authorities sign and are trusted, and which nodes lose their certificates.
 
-The functions here do not read or write files; `authority.AuthorityStore` applies their results.
-
-A rotation takes one step per run:
-
-1. A new authority is created and every node trusts it. The old one still signs.
-2. Once every node trusts the new authority, it signs and every node gets new certificates.
-3. Once every node has them, the old authority is dropped and its private keys are deleted.
-
-Two nodes that communicate therefore always trust each other's authority, however long a node was
-unreachable.
+The functions here read and write no files. A rotation takes one step per run (docs/ssh-trust.md),
+so that two nodes that communicate trust each other's authority, however long one was unreachable.
 """
 
 from __future__ import annotations
@@ -26,7 +18,7 @@ from .journal import Member
 
 MAX_REMOVED = 1
 """Default number of compute nodes that may leave the inventory between two runs. A launcher counts
-as two, because no job starts without one, so its removal is never routine.
+as two: no job starts without one.
 """
 
 
@@ -56,10 +48,6 @@ class Departures:
     """Nodes that are no longer in the inventory."""
     revoked: Sequence[str]
     """Nodes that the operator revokes, keys included."""
-
-    @property
-    def names(self) -> list[str]:
-        return [*dict.fromkeys([*self.left, *self.revoked])]
 
 
 @dataclass
@@ -94,12 +82,8 @@ def departures(
                 names=some(unknown, 5),
             )
         )
-    left = sorted(
-        name
-        for name, node in known.items()
-        if name not in present and (node.complete or node.issued)
-    )
-    unnamed = [name for name in left if name not in revoke]
+    left = [name for name, node in known.items() if name not in present and node.admitted]
+    unnamed = sorted(name for name in left if name not in revoke)
     launchers = [name for name in unnamed if known[name].launcher]
     count = len(unnamed) + len(launchers)
     if count > max(0, max_removed):
@@ -118,11 +102,9 @@ def departures(
             )
         )
     revoked = [
-        name
-        for name in revoke
-        if name in known and (known[name].keys or known[name].issued or known[name].complete)
+        name for name in revoke if name in known and (known[name].keys or known[name].admitted)
     ]
-    return Departures(left, revoked)
+    return Departures(sorted(left), revoked)
 
 
 def revocations(known: Mapping[str, Member]) -> Revocations:
@@ -168,28 +150,44 @@ def advance(
     if not rotation.current:
         step = message("ssh_authority_made", "authority {name} is created", name=wanted)
         return Rotation(current=wanted), [step]
+    current, following, previous = rotation.current, rotation.next, rotation.previous
+    if wanted not in (current, following):
+        return _start(rotation, wanted, overlap)
     steps: list[str] = []
-    if wanted == rotation.current and rotation.next:
+    if wanted == current and following:
         # The successor has signed nothing yet and can be dropped.
-        steps.append(
-            message(
-                "ssh_rotation_cancelled",
-                "authority {dropped} is dropped, {name} continues to sign",
-                dropped=rotation.next,
-                name=wanted,
+        steps.append(message("ssh_rotation_cancelled", "{old} is dropped again", old=following))
+        following = ""
+    if previous:
+        away = [name for name, node in nodes.items() if not _signed_by(node, current)]
+        if away:
+            step = message(
+                "ssh_authority_kept",
+                "{old} remains trusted until its certificates on {nodes} are replaced",
+                old=previous,
+                nodes=some(away, 5),
             )
-        )
-        rotation = Rotation(rotation.current, previous=rotation.previous)
-    elif wanted not in (rotation.current, rotation.next):
-        return _start(rotation, wanted, overlap, steps), steps
-    if rotation.previous:
-        rotation = _drop_previous(rotation, nodes, steps)
-    if rotation.next and not rotation.previous:
-        rotation = _sign_with_next(rotation, nodes, overlap, steps)
-    return rotation, steps
+        else:
+            step = message("ssh_authority_dropped", "{old} is no longer trusted", old=previous)
+            previous = ""
+        steps.append(step)
+    if following and not previous:
+        away = [name for name, node in nodes.items() if following not in node.trusts]
+        if away and overlap:
+            step = message(
+                "ssh_authority_waits",
+                "{name} will sign once {nodes} also trusts it",
+                name=following,
+                nodes=some(away, 5),
+            )
+        else:
+            step = message("ssh_authority_signs", "{name} signs from now on", name=following)
+            current, following, previous = following, "", current if overlap else ""
+        steps.append(step)
+    return Rotation(current, following, previous), steps
 
 
-def _start(rotation: Rotation, wanted: str, overlap: bool, steps: list[str]) -> Rotation:
+def _start(rotation: Rotation, wanted: str, overlap: bool) -> tuple[Rotation, list[str]]:
     in_use = max(_generation(name) for name in rotation.trusted)
     if 0 < _generation(wanted) < in_use:
         raise AuthorityError(
@@ -202,63 +200,11 @@ def _start(rotation: Rotation, wanted: str, overlap: bool, steps: list[str]) -> 
             )
         )
     if not overlap:
-        steps.append(
-            message(
-                "ssh_authority_replaced",
-                "authority {name} replaces {old} immediately",
-                name=wanted,
-                old=rotation.current,
-            )
-        )
-        return Rotation(current=wanted)
+        step = message("ssh_authority_replaced", "{name} replaces all others", name=wanted)
+        return Rotation(current=wanted), [step]
+    step = message("ssh_rotation_begun", "every node will trust {name}", name=wanted)
     old = "" if rotation.previous == wanted else rotation.previous
-    begun = Rotation(rotation.current, next=wanted, previous=old)
-    steps.append(
-        message(
-            "ssh_rotation_begun",
-            "authority {name} is created, and every node will trust it",
-            name=wanted,
-        )
-    )
-    return begun
-
-
-def _drop_previous(rotation: Rotation, nodes: Mapping[str, Member], steps: list[str]) -> Rotation:
-    old = rotation.previous
-    waiting = [name for name, node in nodes.items() if not _signed_by(node, rotation.current)]
-    if waiting:
-        steps.append(
-            message(
-                "ssh_authority_kept",
-                "authority {name} remains trusted until its certificates on {nodes} are replaced",
-                name=old,
-                nodes=some(waiting, 5),
-            )
-        )
-        return rotation
-    steps.append(
-        message("ssh_authority_dropped", "authority {name} is no longer trusted", name=old)
-    )
-    return Rotation(rotation.current, next=rotation.next)
-
-
-def _sign_with_next(
-    rotation: Rotation, nodes: Mapping[str, Member], overlap: bool, steps: list[str]
-) -> Rotation:
-    name = rotation.next
-    waiting = [node for node, member in nodes.items() if name not in member.trusts]
-    if waiting and overlap:
-        steps.append(
-            message(
-                "ssh_authority_waits",
-                "authority {name} will sign once {nodes} also trusts it",
-                name=name,
-                nodes=some(waiting, 5),
-            )
-        )
-        return rotation
-    steps.append(message("ssh_authority_signs", "authority {name} signs from now on", name=name))
-    return Rotation(name, previous=rotation.current if overlap else "")
+    return Rotation(rotation.current, wanted, old), [step]
 
 
 def _generation(name: str) -> int:
@@ -276,12 +222,11 @@ def _signed_by(node: Member, authority: str) -> bool:
 
 def expiring(nodes: Mapping[str, Member], now: int, warn_days: float) -> str:
     """List nodes with a certificate that expires within `warn_days`, with the days left."""
-    ends = {
-        name: min(certificate.valid_before for certificate in node.latest().values())
+    left = sorted(
+        (min(certificate.valid_before for certificate in node.latest().values()) - now, name)
         for name, node in nodes.items()
         if node.issued
-    }
-    left = sorted((end - now, name) for name, end in ends.items())
+    )
     soon = [
         f"{name} ({seconds // DAY} days)" for seconds, name in left if seconds < warn_days * DAY
     ]

@@ -7,7 +7,6 @@ command (`ssh_trust_signer`).
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import secrets
@@ -191,9 +190,6 @@ def _checked(text: str, asked: Issued, key_id: str) -> tuple[str, Issued]:
     if not asked.valid_after <= begin < end <= asked.valid_before:
         within = f"{asked.valid_after} to {asked.valid_before}"
         wrong.append(f"validity: wanted within {within}, found {begin} to {end}")
-    # The first ssh-rsa is the type of a signing RSA key; a second occurrence is a SHA-1 signature.
-    if base64.b64decode(words[1]).count(b"\0\0\0\7ssh-rsa") > 1:
-        wrong.append("signature: wanted rsa-sha2-256 or -512, found ssh-rsa, which sshd refuses")
     if not certificate.serial:
         wrong.append("serial: wanted a unique one, which revocation needs, found 0")
     if wrong:
