@@ -7,7 +7,6 @@ MPI, PMIx and NCCL use arbitrary TCP ports, so the cluster's networks are admitt
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +16,7 @@ from ..core.checks import compare, not_applicable
 from ..core.files import FilePlan
 from ..core.part import Node, Plan, PlanError, Step, Verdict
 from ..core.text import some
-from .filters import FIREWALLD, UFW, accepts, bound, manager, ufw_rules, unbind, zones
+from .filters import FIREWALLD, UFW, accepts, bound, manager, ufw_networks, unbind, zones
 
 RECORD = "var/lib/baremetal-mpi-roce/firewall.json"
 """Record of the networks admitted by the collection, with the service; only these are ever
@@ -132,9 +131,7 @@ def _there(node: Node, kept_by: str, place: tuple[str, ...]) -> set[str]:
     """Networks that are admitted now. Raises CommandError if that cannot be read."""
     if kept_by == FIREWALLD:
         return set(node.look([*TRUSTED, *place, "--list-sources"]).stdout.split())
-    rules = ufw_rules(node.look([UFW, "show", "added"]).stdout)
-    allowed = (re.fullmatch(r"ufw allow from (\S+)", rule) for rule in rules)
-    return {rule[1] for rule in allowed if rule}
+    return set(ufw_networks(node.look([UFW, "show", "added"]).stdout))
 
 
 def _words(kept_by: str, place: tuple[str, ...], network: str, *, add: bool) -> list[str]:
