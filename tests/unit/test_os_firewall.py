@@ -326,9 +326,6 @@ class Filtered(host.Host):
         super().__init__(root)
         self.service = service
         self.admitted = {"": {OPERATOR}, "--permanent": {OPERATOR}}
-        self.zones = ""
-        """Networks of zones other than `trusted`."""
-        self.targets = {"internal": "default", "cluster": "ACCEPT"}
         self.stuck = False
 
     def run(
@@ -342,10 +339,6 @@ class Filtered(host.Host):
         answer = ""
         if words[-1] in ("--state", "status"):
             answer = {"--state": "running\n", "status": "Status: active\n"}[words[-1]]
-        elif words[-1] == "--get-active-zones":
-            answer = f"{self.zones}trusted\n  sources: {' '.join(sorted(there))}\n"
-        elif words[-1] == "--get-target":
-            answer = self.targets[words[2].split("=")[1]] + "\n"
         elif words[-1] == "--list-sources":
             answer = " ".join(sorted(there)) + "\n"
         elif words[-1] == "added":
@@ -412,24 +405,6 @@ def test_failed_removal_stays_recorded(filtered: Filtered) -> None:
     filtered.stuck = False
     filtered.settle()
     assert (record(filtered), RAIL in places(filtered)[0]) == (None, False)
-
-
-@pytest.mark.parametrize("source", [RAIL, "10.0.0.0/8"])
-def test_refusing_zone_is_reported_before_any_change(source: str, tmp_path: Path) -> None:
-    """firewalld 1.3.3 refuses one (ZONE_CONFLICT), and does not admit the other."""
-    filtered = Filtered(tmp_path, "firewalld")
-    filtered.zones = f"internal\n  sources: {source}\n"
-    with pytest.raises(PlanError, match=f"zone=internal --remove-source={source} && "):
-        filtered.settle(RAIL, check_mode=True)
-    assert places(filtered) == [{OPERATOR}, {OPERATOR}]
-
-
-def test_networks_of_an_operator_s_zone(tmp_path: Path) -> None:
-    filtered = Filtered(tmp_path, "firewalld")
-    filtered.zones = f"cluster\n  sources: {RAIL} 10.7.7.7\n"
-    done = filtered.settle(MANAGEMENT, RAIL)
-    assert places(filtered) == [{OPERATOR, MANAGEMENT}] * 2
-    assert ({each.status for each in done.checks}, record(filtered)) == ({"ok"}, [MANAGEMENT])
 
 
 def test_without_a_service_nothing_is_done(tmp_path: Path) -> None:

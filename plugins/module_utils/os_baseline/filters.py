@@ -5,7 +5,6 @@ may refuse IPv4.
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 import shlex
@@ -97,7 +96,7 @@ def _places_of(run: Runner, addresses: Iterable[str]) -> dict[str, tuple[str, st
 # firewalld: the zone of a packet's source takes precedence over that of its interface.
 
 
-def zones(run: Runner, kind: str) -> list[tuple[str, str]]:
+def _zones(run: Runner, kind: str) -> list[tuple[str, str]]:
     """Zones and their `interfaces` or `sources` as pairs, in the order of evaluation, which is by
     name.
     """
@@ -110,7 +109,7 @@ def zones(run: Runner, kind: str) -> list[tuple[str, str]]:
     return found
 
 
-def bound(sources: Iterable[tuple[str, str]], network: str) -> Iterator[tuple[str, str]]:
+def _bound(sources: Iterable[tuple[str, str]], network: str) -> Iterator[tuple[str, str]]:
     """Zone and source, if a source contains the whole network."""
     for zone, value in sources:
         try:
@@ -120,30 +119,23 @@ def bound(sources: Iterable[tuple[str, str]], network: str) -> Iterator[tuple[st
             continue
 
 
-def accepts(run: Runner, zone: str) -> bool:
-    words = ("firewall-cmd", "--permanent", f"--zone={zone}", "--get-target")
-    return answer(run, *words).strip() == ACCEPT
-
-
 def _by_zone(run: Runner, places: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
     """For each address that firewalld does not admit, what refuses it, and the remedy."""
-    of_interfaces = {value: zone for zone, value in zones(run, "interfaces")}
-    sources = zones(run, "sources")
+    of_interfaces = {value: zone for zone, value in _zones(run, "interfaces")}
+    sources = _zones(run, "sources")
     default = _short(answer(run, "firewall-cmd", "--get-default-zone"))
-    accepting = functools.cache(functools.partial(accepts, run))
     refused = {}
     for address, (interface, network) in places.items():
         by_interface = (of_interfaces.get(interface, default), "")
-        zone, source = next(bound(sources, network), by_interface)
-        if not accepting(zone):
+        zone, source = next(_bound(sources, network), by_interface)
+        of_zone = ("firewall-cmd", "--permanent", f"--zone={zone}")
+        if answer(run, *of_zone, "--get-target").strip() != ACCEPT:
             what = f"firewalld, zone {zone} of {source or interface}"
-            refused[address] = (what, f"{unbind(zone, source)}; then {STEP}" if source else STEP)
+            unbind = (
+                f"{shlex.join([*of_zone, f'--remove-source={source}'])} && firewall-cmd --reload"
+            )
+            refused[address] = (what, f"run {unbind}; then {STEP}" if source else STEP)
     return refused
-
-
-def unbind(zone: str, source: str) -> str:
-    words = ("firewall-cmd", "--permanent", f"--zone={zone}", f"--remove-source={source}")
-    return f"run {shlex.join(words)} && firewall-cmd --reload"
 
 
 def _by_ufw(run: Runner, places: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
@@ -155,7 +147,7 @@ def _by_ufw(run: Runner, places: Mapping[str, tuple[str, str]]) -> dict[str, tup
     return {
         address: (f"ufw, default {default} (incoming)", STEP)
         for address, (_interface, network) in places.items()
-        if default != "allow" and not any(bound(admitted, network))
+        if default != "allow" and not any(_bound(admitted, network))
     }
 
 

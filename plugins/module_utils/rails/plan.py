@@ -15,7 +15,6 @@ SOURCE = "source"
 """Each rail has a routing table, looked up by source address."""
 ARP = "arp"
 """No tables: one flat network, in which only ARP settings separate the rails."""
-ROUTINGS = (SOURCE, ARP)
 
 FIRST_METRIC = 1000
 """Metric of routes in the main table, higher than that of any management route."""

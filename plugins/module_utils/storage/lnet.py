@@ -249,10 +249,10 @@ class LnetPart:
         checks = [self._service_check(node, missing)]
         if missing or not self.kernel.has_lnet:
             status = NOT_APPLICABLE if missing else differs(node.check_mode)
-            current = None if missing else "not loaded"
+            found = None if missing else "not loaded"
             reason = missing or next(self.kernel.lacking(self.settings), "LNet is not loaded")
             checks += [
-                Check(name, value, current, status, subject, reason)
+                Check(name, value, found, status, subject, reason)
                 for (name, subject), value in wanted_values(self.settings).items()
             ]
             return Verdict(checks)
