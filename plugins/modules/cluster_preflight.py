@@ -51,8 +51,7 @@ ARGUMENTS = {
 
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
-    given = {**module.params, "ansible_core": module.ansible_version}
-    checks = Preflight(given, LAYER.node(check_mode=True)).checks()
+    checks = Preflight(module.params, LAYER.node(check_mode=True)).checks()
     module.exit_json(changed=False, layer=LAYER.tag, checks=as_dicts(checks))
 
 

@@ -32,15 +32,6 @@ EXAMPLES = r"""
 
 RETURN = r"""
 layer: {type: str, returned: always, description: Tag of the layer.}
-backend: {type: str, returned: success, description: Network service that configures the rails.}
-reconfigured:
-  {type: list, elements: str, returned: success, description: Interfaces that were set up.}
-rolled_back:
-  description: Rails whose former configuration or NIC settings were restored.
-  type: list
-  elements: str
-  returned: success
-removed: {type: list, elements: str, returned: success, description: Removed former rails.}
 rails:
   description: State of the kernel at the end, for each rail that is present.
   type: dict
@@ -73,7 +64,7 @@ from ..module_utils.nic.nics import MAX_READ_REQUEST_BYTES, QUICK_S, Nics
 from ..module_utils.rails import LOCK
 from ..module_utils.rails.arp import ARP_DEFAULTS
 from ..module_utils.rails.backends import backend_of
-from ..module_utils.rails.boot_unit import BootUnit
+from ..module_utils.rails.boot_unit import BootUnit, longest_s
 from ..module_utils.rails.converge import Rails
 from ..module_utils.rails.management import ManagementNetwork
 from ..module_utils.rails.plan import plan_rails
@@ -121,7 +112,7 @@ def converged(given: dict[str, Any], node: Node) -> Settled:
     of_unit = replace(
         node,
         layer=FIRMWARE_RECORD,
-        run=partial(run, timeout_s=unit.longest_s),
+        run=partial(run, timeout_s=longest_s(wait_s)),
         rebooted_for=tuple(reboots.recorded(FIRMWARE_RECORD, node.root)),
     )
     try:
@@ -137,10 +128,6 @@ def converged(given: dict[str, Any], node: Node) -> Settled:
             [*outcome.errors, *boot.errors],
         ),
         returned={
-            "backend": rails.backend.name,
-            "reconfigured": rails.reconfigured,
-            "rolled_back": sorted({*rails.rolled_back, *nics.rolled_back}),
-            "removed": rails.survey.removed,
             "rails": rails.running(),
             "settings": nics.settings(check_mode=node.check_mode),
         },

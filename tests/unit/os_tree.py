@@ -72,19 +72,12 @@ class Tree(Host):
         self.users = {"nobody"}
         self.tracking = IN_STEP
         self.states = {"irqbalance.service": "enabled, active"}
-        self.stubborn: set[str] = set()
         self.services_started = 0.0
         self.loaded: dict[str, str] = {}
         self._load()
 
-    # Actions of tests.
-
-    def options(self, **wanted: Any) -> dict[str, Any]:
-        return {**DEFAULTS, **wanted}
-
     def settle(self, *, check_mode: bool = False, **wanted: Any) -> Outcome:
-        node = self.node(check_mode)
-        return settle(parts(self.options(**wanted)), node)
+        return settle(parts({**DEFAULTS, **wanted}), self.node(check_mode))
 
     def reboot(self) -> None:
         """The next boot: the configured command line, and tmpfiles.d."""
@@ -169,8 +162,6 @@ class Tree(Host):
         return 0, "".join(rows)
 
     def _swapoff(self, words: list[str]) -> tuple[int, str]:
-        if "swapoff" in self.stubborn:
-            return 255, "swapoff: Cannot allocate memory"
         lines = self.read("proc/swaps").splitlines(keepends=True)
         kept = [line for line in lines if not line.startswith(f"{words[1]} ")]
         self.write("proc/swaps", "".join(kept))

@@ -71,8 +71,6 @@ class StorageNode(StorageHost):
         self.loaded: dict[str, str] = {}
         self.active: set[str] = set()
         self.dead: set[str] = set()
-        self.busy: set[str] = set()
-        """Units of devices in use by the kernel, as its NFS server does."""
         self.journal = ""
         self.reloads_fail = False
         self.number = 100
@@ -128,21 +126,8 @@ class StorageNode(StorageHost):
         under = [each for each in table if each.point == point]
         parent = under[-1].identity if under else 20
         self.number += 1
-        line = " ".join(
-            [
-                str(self.number),
-                str(parent),
-                device or f"0:{self.number}",
-                escape(root),
-                escape(point),
-                flags,
-                "shared:7",
-                "-",
-                kind,
-                escape(source),
-                options,
-            ]
-        )
+        line = f"{self.number} {parent} {device or f'0:{self.number}'} {escape(root)} "
+        line += f"{escape(point)} {flags} shared:7 - {kind} {escape(source)} {options}"
         self.write("proc/self/mountinfo", f"{self.read('proc/self/mountinfo')}{line}\n")
 
     def unmount(self, point: str) -> None:
@@ -163,7 +148,7 @@ class StorageNode(StorageHost):
     def changing(self) -> list[list[str]]:
         """Calls that change something; a started mount counts as accessed."""
         looking = (["systemctl", "show"], ["systemctl", "start"])
-        programs = ("realpath", "find", "grep", "journalctl", "dpkg-query", "rpm")
+        programs = ("find", "journalctl")
         return [call for call in self.calls if call[:2] not in looking and call[0] not in programs]
 
     # The programs
@@ -242,11 +227,7 @@ class StorageNode(StorageHost):
         return 0, ""
 
     def _disable(self, words: list[str]) -> tuple[int, str]:
-        for unit in [word for word in words[2:] if word != "--now"]:
-            if "--now" in words:
-                if unit in self.busy:
-                    return 1, f"Job for {unit} failed: target is busy"
-                self._stop(["systemctl", "stop", unit])
+        for unit in words[2:]:
             if not (self.root / "etc/systemd/system" / unit).exists():
                 return 1, f"Failed to disable unit: Unit file {unit} does not exist."
             self._enabled(unit).unlink(missing_ok=True)
@@ -317,26 +298,14 @@ def escape(text: str) -> str:
 def shown_of(words: Sequence[str]) -> str:
     """The options that Linux shows for an NFS mount."""
     asked = dict(word.partition("=")[::2] for word in words)
-    version = asked.get("vers", "4.2")
-    port = asked.get("port", "2049")
-    shown = [
-        "ro" if "ro" in asked else "rw",
-        f"vers={version}",
-        "rsize=1048576",
-        "wsize=1048576",
-        "namlen=255",
-        "hard",
-        f"proto={asked['proto']}",
-        *([f"nconnect={asked['nconnect']}"] if "nconnect" in asked else []),
-        *([f"port={port}"] if port != "2049" or version == "3" else []),
-        f"timeo={asked['timeo']}",
-        f"retrans={asked['retrans']}",
-        "sec=sys",
-        "clientaddr=10.0.0.11",
-        "local_lock=none",
-        f"addr={ADDRESS}",
-    ]
-    return ",".join(shown)
+    version, port = asked.get("vers", "4.2"), asked.get("port", "2049")
+    mode = "ro" if "ro" in asked else "rw"
+    shown = f"{mode},vers={version},rsize=1048576,wsize=1048576,namlen=255,hard"
+    shown += f",proto={asked['proto']}"
+    shown += f",nconnect={asked['nconnect']}" if "nconnect" in asked else ""
+    shown += f",port={port}" if port != "2049" or version == "3" else ""
+    shown += f",timeo={asked['timeo']},retrans={asked['retrans']},sec=sys,clientaddr=10.0.0.11"
+    return f"{shown},local_lock=none,addr={ADDRESS}"
 
 
 def _value(text: str, key: str) -> str:
@@ -354,14 +323,8 @@ def found(outcome: Outcome, name: str) -> dict[str, Check]:
 
 def wrong(outcome: Outcome) -> list[str]:
     """Every error and failed check, one line each."""
-    return [
-        *outcome.errors,
-        *(
-            f"{check.status} {check.line()}"
-            for check in outcome.checks
-            if check.status not in (OK, NOT_APPLICABLE)
-        ),
-    ]
+    checks = [check for check in outcome.checks if check.status not in (OK, NOT_APPLICABLE)]
+    return [*outcome.errors, *(f"{check.status} {check.line()}" for check in checks)]
 
 
 def statuses(outcome: Outcome) -> set[str]:

@@ -56,7 +56,6 @@ class ServerHost(StorageHost):
         self.units: dict[str, str] = {}
         self.accounts: dict[str, dict[str, str]] = {"passwd": {}, "group": {}}
         self.blkid: Optional[tuple[int, str]] = None
-        self.before_mkfs = lambda: None
         self.write("proc/self/mountinfo", "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n")
         self.write("etc/exports", "")
         (root / "srv").mkdir()
@@ -123,21 +122,15 @@ class ServerHost(StorageHost):
             return 0, "".join(f"{line}\n" for line in self.etab)
         if not (self.root / "etc/exports").exists():
             return 1, "exportfs: can't open /etc/exports for reading"
-        if words[1:] == ["-ra"]:
-            self.etab = list(self._files().values())
-        elif words[1:] == ["-a"]:
+        if words[1:] == ["-a"]:
             kept = [line for key, line in self._by_key().items() if key not in self._files()]
             self.etab = [*kept, *self._files().values()]
         elif words[1] == "-u":
             table = self._by_key()
-            unknown = []
             for word in words[2:]:
                 host, _colon, path = word.rpartition(":")
-                if table.pop((path, host.strip("[]")), None) is None:
-                    unknown.append(word)
+                del table[path, host.strip("[]")]  # otherwise it could not find it to unexport
             self.etab = list(table.values())
-            if unknown:
-                return 1, f"exportfs: Could not find '{unknown[0]}' to unexport."
         else:
             raise AssertionError(words)
         return 0, ""

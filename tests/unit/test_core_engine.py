@@ -338,11 +338,7 @@ class Refused(Exception):
     """A refusal specific to this layer."""
 
 
-class Broken(Exception):
-    """A failure specific to this layer."""
-
-
-RDMA = Layer("rdma", command_s=600.0, look_s=60.0, refusals=(Refused,), failures=(Broken,))
+RDMA = Layer("rdma", command_s=600.0, look_s=60.0, refusals=(Refused,))
 REASON = Reason("RDMA drivers", "new", "old", "the kernel goes on", "boot-1")
 HOLDS = Check("rdma_source", "inbox", "inbox", "ok")
 
@@ -439,7 +435,7 @@ def test_a_refusal_is_as_strict_as_any_result(monkeypatch: pytest.MonkeyPatch) -
     assert found == [["pending", "reboot"], ["failed", "reboot"], ["failed", "failed"]]
 
 
-@pytest.mark.parametrize("error", [CommandError("x"), OSError("x"), Broken("x")])
+@pytest.mark.parametrize("error", [CommandError("x"), OSError("x")])
 def test_a_failure_does_not_claim_that_nothing_changed(error: Exception) -> None:
     done = ended(error)
     assert done.failed

@@ -42,13 +42,6 @@ To                         Action      From
 --                         ------      ----
 22/tcp                     ALLOW IN    Anywhere
 """
-ADDED = """Added user rules (see 'ufw status' for running firewall):
-ufw deny from 10.0.0.0/8 to any port 1024:65535 proto tcp
-ufw limit 22/tcp
-ufw allow from 10.231.0.0/24 comment 'mine'
-ufw allow from 10.131.0.0/24
-ufw route deny from 10.9.0.0/16
-"""
 UFW_S = """-P INPUT DROP
 -P FORWARD DROP
 -N ufw-before-input
@@ -99,26 +92,15 @@ def rule(table: str, chain: str, handle: int, *expr: Mapping[str, Any]) -> dict[
 
 
 REJECT: dict[str, Any] = {"reject": {"type": "icmpx", "expr": "admin-prohibited"}}
-XT_REJECT: dict[str, Any] = {"xt": {"type": "target", "name": "REJECT"}}
 DROP: dict[str, Any] = {"drop": None}
-STATES = [["invalid", DROP], ["established", {"accept": None}], ["related", {"accept": None}]]
-STATE = {"ct": {"key": "state"}}
 SITE = nft(
     chain("inet site", "incoming", "input", "drop"),
     chain("inet site", "forward", "forward", "drop"),
-    rule("inet site", "incoming", 6, {"vmap": {"key": STATE, "data": {"set": STATES}}}),
 )
 CORP = [
-    {
-        "map": {
-            **{"family": "inet", "name": "nets", "table": "corp", "type": "ipv4_addr"},
-            **{"handle": 3, "map": "verdict", "flags": ["interval"]},
-            "elem": [[{"prefix": {"addr": "10.231.0.0", "len": 24}}, {"jump": {"target": "lan"}}]],
-        }
-    },
     chain("inet corp", "inp", "input"),
     chain("inet corp", "lan"),
-    rule("inet corp", "inp", 4, {"vmap": {"key": {}, "data": "@nets"}}),
+    rule("inet corp", "inp", 4, {"match": {}}, {"jump": {"target": "lan"}}),
     rule("inet corp", "lan", 5, {"match": {}}, DROP),
 ]
 FIREWALLD = [
@@ -136,12 +118,11 @@ DOCKER = [
 RULES = [
     *DOCKER,
     chain("ip filter", "INPUT", "input"),
-    rule("ip filter", "SITE", 10, {"counter": {"packets": 0, "bytes": 0}}, XT_REJECT),
+    rule("ip filter", "SITE", 10, {"counter": {"packets": 0, "bytes": 0}}, REJECT),
     rule("ip filter", "INPUT", 8, {"counter": {"packets": 0}}, {"jump": {"target": "SITE"}}),
 ]
 BOTH = "10.131.0.0/24, 10.231.0.0/24"
-ALLOWED = "ufw allow from 10.231.0.0/24\nufw allow from 10.131.0.0/24\n"
-DENY = "ufw deny from 10.0.0.0/8 to any port 1024:65535 proto tcp"
+ALLOWED = "ufw allow from 10.231.0.0/24 comment 'mine'\nufw allow from 10.131.0.0/24\n"
 
 
 def nft_step(chain: str) -> str:
@@ -210,7 +191,7 @@ def ufw(added: str, **more: str) -> dict[str, Optional[str]]:
             ),
             "firewalld, zone public of mgmt0",
             f"firewalld admits 10.131.0.0/24 here, and {filters.NONE}",
-            f"{filters.STEP}; {filters.MORE['firewalld']}{filters.ELSEWHERE}",
+            f"{filters.STEP}; {filters.ELSEWHERE}",
         ),
         (
             firewalld("", "public", ruleset=nft(*FIREWALLD, *CORP)),
@@ -227,16 +208,9 @@ def ufw(added: str, **more: str) -> dict[str, Optional[str]]:
             filters.STEP,
         ),
         (
-            ufw(ADDED),
-            f"ufw admits 10.231.0.0/24 after {DENY}",
-            f"ufw admits 10.131.0.0/24 after {DENY}",
-            "run for n in 10.231.0.0/24 10.131.0.0/24; do ufw delete allow from $n && ufw prepend"
-            " allow from $n; done",
-        ),
-        (
-            ufw(ALLOWED + "ufw deny 1:2/tcp\n"),
+            ufw(f"ufw deny 1:2/tcp\n{ALLOWED}"),
             *[f"ufw admits {BOTH} here, and {filters.NONE}"] * 2,
-            f"{filters.MORE['ufw']}{filters.ELSEWHERE}",
+            filters.ELSEWHERE,
         ),
         (
             ufw(
@@ -260,11 +234,6 @@ def ufw(added: str, **more: str) -> dict[str, Optional[str]]:
             {"nft -j list ruleset": nft(*RULES)},
             *["nft table ip filter chain SITE: rule with handle 10"] * 2,
             nft_step("ip filter INPUT"),
-        ),
-        (
-            {"cat /proc/net/ip_tables_names": "filter\n", "iptables-legacy -S": "-P INPUT DROP\n"},
-            *["iptables-legacy -P INPUT DROP"] * 2,
-            iptables_step("iptables-legacy", "INPUT"),
         ),
         (
             {"nft -j list ruleset": nft(*DOCKER), "iptables-nft -S": None},
@@ -302,52 +271,9 @@ def test_policies_come_first() -> None:
     assert step.startswith(f"run {' && '.join(commands)}, and")
 
 
-@pytest.mark.parametrize("named", [False, True])
-def test_a_map_that_drops_is_named(named: bool) -> None:
-    drops = [["ib0", {"drop": None}], ["lo", {"accept": None}]]
-    data = "@ports" if named else {"set": drops}
-    key = {"meta": {"key": "iifname"}}
-    own = {"family": "inet", "table": "site", "name": "ports", "map": "verdict", "elem": drops}
-    ruleset = nft(
-        chain("inet site", "in", "input"),
-        *([{"map": own}] if named else []),
-        rule("inet site", "in", 7, {"vmap": {"key": key, "data": data}}),
-    )
-    found, step = filters.filters(Programs({"nft -j list ruleset": ruleset}), [MGMT])
-    where = "chain @ports: drop in the map" if named else "chain in: rule with handle 7"
-    assert found == {MGMT: f"nft table inet site {where}"}
-    assert step.startswith("run nft 'insert rule inet site in ip saddr")
-
-
-def test_failed_nft_is_reported() -> None:
-    found, step = filters.filters(Programs({"nft -j list ruleset": None}), [MGMT])
-    assert "nft list ruleset failed" in found[MGMT] and "nft list ruleset" in step
-
-
-@pytest.mark.parametrize(
-    ("rules", "named"),
-    [
-        ("ufw deny from 203.0.113.9\nufw deny out 25/tcp\nufw limit 22/tcp\n", None),
-        ("ufw deny from 10.231.0.0/25\n", "admits 10.231.0.0/24 after ufw deny from 10.231.0.0/25"),
-        ("ufw reject from any to any port 1024:65535 proto tcp\n", "after ufw reject from any"),
-        ("ufw limit from 10.0.0.0/8\n", "after ufw limit from 10.0.0.0/8"),
-    ],
-)
-def test_ufw_rule_for_the_network(rules: str, named: Optional[str]) -> None:
-    answers = ufw(f"{rules}ufw allow from 10.0.0.0/8\n", rules=UFW_S + BY_HAND)
-    found, _step = filters.filters(Programs(answers), [MGMT])
-    assert (named or BY_HAND.strip()) in found[MGMT]
-
-
-def test_legacy_iptables() -> None:
-    programs = Programs({"cat /proc/net/ip_tables_names": ""})
-    filters.filters(programs, [MGMT])
-    assert not [words for words in programs.asked if words.startswith(("iptables ", "iptables-l"))]
-
-
 @pytest.mark.parametrize("service", ["firewalld", "ufw"])
 def test_a_service_is_not_blamed_for_the_loopback(service: str) -> None:
-    answers = firewalld(ZONES, ruleset=SITE) if service == "firewalld" else ufw(ADDED)
+    answers = firewalld(ZONES, ruleset=SITE) if service == "firewalld" else ufw(ALLOWED)
     programs = Programs({**answers, "nft -j list ruleset": SITE})
     found, step = filters.filters(programs, ["127.0.0.1"])
     where = "nft table inet site chain incoming: policy drop"
@@ -355,12 +281,11 @@ def test_a_service_is_not_blamed_for_the_loopback(service: str) -> None:
     assert "nft 'insert rule inet site incoming ip saddr { 127.0.0.0/8 } accept'" in step
 
 
-@pytest.mark.parametrize("text", [None, "", "no json", "{}", "[5]", '[{"addr_info": [5]}]'])
-def test_foreign_addresses_are_not_admitted(text: Optional[str]) -> None:
+def test_foreign_addresses_are_not_admitted() -> None:
     """A node reports the addresses that it calls."""
-    programs = Programs({**firewalld(""), "ip -j -4 address show": text})
-    what = {MGMT: f"{MGMT} is no address of this host"}
-    assert filters.filters(programs, [MGMT]) == (what, filters.TRANSLATED)
+    what = {"10.9.9.9": "10.9.9.9 is no address of this host"}
+    found = filters.filters(Programs(firewalld("")), ["10.9.9.9"])
+    assert found == (what, filters.TRANSLATED)
 
 
 @pytest.mark.parametrize(
@@ -377,7 +302,7 @@ def test_foreign_addresses_are_not_admitted(text: Optional[str]) -> None:
     ],
 )
 def test_what_nft_answers_is_not_trusted(text: str) -> None:
-    assert list(filters.nftables(text)) == []
+    assert filters.nftables(text) == []
 
 
 def test_commands_quote_names() -> None:
@@ -401,9 +326,6 @@ class Filtered(host.Host):
         super().__init__(root)
         self.service = service
         self.admitted = {"": {OPERATOR}, "--permanent": {OPERATOR}}
-        self.zones = ""
-        """Networks of zones other than `trusted`."""
-        self.targets = {"internal": "default", "cluster": "ACCEPT"}
         self.stuck = False
 
     def run(
@@ -417,10 +339,6 @@ class Filtered(host.Host):
         answer = ""
         if words[-1] in ("--state", "status"):
             answer = {"--state": "running\n", "status": "Status: active\n"}[words[-1]]
-        elif words[-1] == "--get-active-zones":
-            answer = f"{self.zones}trusted\n  sources: {' '.join(sorted(there))}\n"
-        elif words[-1] == "--get-target":
-            answer = self.targets[words[2].split("=")[1]] + "\n"
         elif words[-1] == "--list-sources":
             answer = " ".join(sorted(there)) + "\n"
         elif words[-1] == "added":
@@ -487,24 +405,6 @@ def test_failed_removal_stays_recorded(filtered: Filtered) -> None:
     filtered.stuck = False
     filtered.settle()
     assert (record(filtered), RAIL in places(filtered)[0]) == (None, False)
-
-
-@pytest.mark.parametrize("source", [RAIL, "10.0.0.0/8"])
-def test_refusing_zone_is_reported_before_any_change(source: str, tmp_path: Path) -> None:
-    """firewalld 1.3.3 refuses one (ZONE_CONFLICT), and does not admit the other."""
-    filtered = Filtered(tmp_path, "firewalld")
-    filtered.zones = f"internal\n  sources: {source}\n"
-    with pytest.raises(PlanError, match=f"zone=internal --remove-source={source} && "):
-        filtered.settle(RAIL, check_mode=True)
-    assert places(filtered) == [{OPERATOR}, {OPERATOR}]
-
-
-def test_networks_of_an_operator_s_zone(tmp_path: Path) -> None:
-    filtered = Filtered(tmp_path, "firewalld")
-    filtered.zones = f"cluster\n  sources: {RAIL} 10.7.7.7\n"
-    done = filtered.settle(MANAGEMENT, RAIL)
-    assert places(filtered) == [{OPERATOR, MANAGEMENT}] * 2
-    assert ({each.status for each in done.checks}, record(filtered)) == ({"ok"}, [MANAGEMENT])
 
 
 def test_without_a_service_nothing_is_done(tmp_path: Path) -> None:

@@ -184,13 +184,10 @@ class Looked:
     host: GpuNode
     rails: FakeHost
     given: dict[str, Any]
-    synchronised: str = "yes"
 
     def run(
         self, argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None
     ) -> Result:
-        if argv[0] == "timedatectl":
-            return Result(tuple(argv), 0, f"{self.synchronised}\n", "")
         if argv[:2] == ("systemctl", "is-active"):  # NetworkManager
             return Result(tuple(argv), 3, "", "")
         if argv[0] in ("ip", "networkctl", "systemctl"):
@@ -217,7 +214,6 @@ def looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Looked:
     for path, text in (
         ("etc/os-release", "ID=ubuntu\nVERSION_ID=24.04\n"),
         ("usr/lib/systemd/systemd-networkd", ""),
-        ("dev/ipmi0", ""),
         ("proc/self/mountinfo", ""),
     ):
         host.write(path, text)
@@ -232,7 +228,6 @@ def looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Looked:
         "gpus": [{"index": 0, "pci": None, "numa": None}],
         "management": {"address": "10.10.1.1", "prefix": 22},
         "hardware_root": str(tmp_path),
-        "ansible_core": "2.19.14",
     }
     return Looked(tmp_path, packages, host, FakeHost(tmp_path), given)
 
@@ -287,16 +282,8 @@ def cuda_keyring(looked: Looked) -> None:
     looked.packages.rivals_ = [FilePlan(Path(CUDA_LIST), "deb", "# deb")]
 
 
-def no_ipmi(looked: Looked) -> None:
-    (looked.root / "dev/ipmi0").unlink()
-
-
 def job(looked: Looked) -> None:
     looked.host.process(4711, "orted")
-
-
-def out_of_step(looked: Looked) -> None:
-    looked.synchronised = "no"
 
 
 def other_driver(looked: Looked) -> None:
@@ -349,11 +336,9 @@ def no_interface(looked: Looked) -> None:
         (half_done_of_the_set, {("packages_interrupted", "", "ok")}),
         (pmix, {("layer_plan", "rdma", "failed")}),
         (cuda_keyring, {("repository_twice", CUDA_LIST, "ok")}),
-        (no_ipmi, {("remote_power", "", "ok")}),
         (other_kernel, {("kernel_release", "gpu", "ok")}),
         (hpcx_away, {("repository_answers", "file:///gone/hpcx.tbz", "failed")}),
         (job, {("node_busy", "", "ok")}),
-        (out_of_step, {("time_sync", "", "ok")}),
     ],
 )
 def test_what_is_in_the_way_is_named(
@@ -469,29 +454,6 @@ def test_an_open_mpi_that_jobs_cannot_be_started_by_is_named(
     assert looked.findings() == set()
 
 
-@pytest.mark.parametrize(
-    ("core", "python", "remedy"),
-    [
-        ("2.19.14", 13, None),
-        ("2.19.14", 14, "update to 2.20"),
-        ("2.18.1", 14, "update to 2.20"),
-        ("2.20.0", 14, None),
-        ("2.30.0", 14, None),
-        ("2.30.0", 99, "see its support matrix"),
-        ("", 14, None),
-    ],
-)
-def test_a_python_that_ansible_does_not_know_is_a_note(
-    looked: Looked, core: str, python: int, remedy: Optional[str]
-) -> None:
-    found = list(looked.there(ansible_core=core).python(python))
-    assert [(each.name, each.status, each.found) for each in found] == (
-        [("node_python", "ok", f"3.{python}")] if remedy else []
-    )
-    for each in found:
-        assert each.reason.endswith(remedy or "")
-
-
 def test_unreadable_condition_is_a_finding(looked: Looked) -> None:
     looked.host.write("etc/os-release", "ID=slackware\nVERSION_ID=15\n")
     foreign(looked)
@@ -505,9 +467,9 @@ def test_unreadable_condition_is_a_finding(looked: Looked) -> None:
 def test_the_same_finding_of_many_hosts_is_one_line() -> None:
     why = "remove the rail from that file"
     checks = [Check("rail_claim", [], ["50.yaml"], "failed", f"rail{n}", why) for n in range(8)]
-    power = Check("remote_power", "/dev/ipmi0", "missing", "ok", "", "know a way")
+    busy_ = Check("node_busy", "none", "orted (7)", "ok", "", "they delay it")
     good = Check("clock", "that of the controller", "0 s off", "ok")
-    hosts = {f"node{n:03d}": as_dicts([power, good, *checks]) for n in range(1, 501) if n != 499}
+    hosts = {f"node{n:03d}": as_dicts([busy_, good, *checks]) for n in range(1, 501) if n != 499}
     busy = [
         Check("disk_space", "16 MiB free", f"{n} B free", "failed", "/", "room") for n in range(5)
     ]
@@ -523,9 +485,9 @@ def test_the_same_finding_of_many_hosts_is_one_line() -> None:
         "  STOPS  disk_space /: x[0-4]",
         "    found 0 B free, 1 B free, 2 B free and 2 more; wanted 16 MiB free",
         "    room",
-        "  note  remote_power: node[001-498,500]",
-        "    found missing; wanted /dev/ipmi0",
-        "    know a way",
+        "  note  node_busy: node[001-498,500]",
+        "    found orted (7); wanted none",
+        "    they delay it",
     ]
     assert preflight.lines({}, 1) == [
         "preflight: 1 host, nothing of what was found stops the first run"

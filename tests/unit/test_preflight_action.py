@@ -28,12 +28,12 @@ PLAY = """\
       run_once: true
 """
 NOTE = {
-    "name": "remote_power",
+    "name": "node_busy",
     "subject": "",
-    "wanted": "/dev/ipmi0",
-    "found": "missing",
+    "wanted": "none",
+    "found": "orted (7)",
     "status": "ok",
-    "reason": "know a way",
+    "reason": "they delay it",
 }
 
 
@@ -61,7 +61,7 @@ def test_hosts_that_cannot_be_read_and_keys_are_findings_like_others(tmp_path: P
         assert "STOPS  node_read: away2" in output
         assert "STOPS  repository_key rdma: the controller" in output
         assert "which cannot be read: No such file" in output
-        assert "note  remote_power: node[01-04]" in output
+        assert "note  node_busy: node[01-04]" in output
         assert "unreachable=0" in output
 
 
@@ -92,4 +92,4 @@ def test_notes_alone_stop_nothing(tmp_path: Path) -> None:
     status, output = play(tmp_path, {"node01": {"preflight_read": {"checks": [NOTE]}}})
     assert status == 0, output
     assert "preflight: 1 host, nothing of what was found stops the first run" in output
-    assert "note  remote_power: node01" in output
+    assert "note  node_busy: node01" in output

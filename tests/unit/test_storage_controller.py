@@ -6,12 +6,13 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 import yaml
 from ansible_collections.baremetal.mpi_roce.plugins.action import shared_storage
-from ansible_collections.baremetal.mpi_roce.plugins.modules import shared_storage as module
+from ansible_collections.baremetal.mpi_roce.plugins.modules import lustre_packages, storage_use
+from ansible_collections.baremetal.mpi_roce.plugins.modules import shared_storage as shared_module
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.key_files import KeyFileError
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.shared_storage import (
     ClientError,
@@ -19,6 +20,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.shared_storage 
     lustre_key,
 )
 
+from tests.unit.ended import Ended, Module
 from tests.unit.storage_node import filesystem, served
 
 GROUPS = {"compute": ["node01", "node02"], "storage": ["storage01"], "launcher": ["launcher01"]}
@@ -126,29 +128,42 @@ def test_packages_of_lustre_are_installed_first(tmp_path: Path, failed: bool, na
     assert calls["lustre_packages"]["rdma_source"] == "doca"
 
 
+@pytest.mark.parametrize("of", [shared_module, storage_use, lustre_packages])
+def test_modules_support_check_mode(of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: dict[str, Any] = {}
+
+    def create(**given: Any) -> None:
+        made.update(given)
+        raise Ended(False, {})
+
+    monkeypatch.setattr(of, "AnsibleModule", create)
+    with pytest.raises(Ended):
+        of.main()
+    assert made == {"argument_spec": of.ARGUMENTS, "supports_check_mode": True}
+
+
+@pytest.mark.parametrize("uid", [None, 2000])
+def test_a_round_on_a_host(uid: Optional[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = Module()
+    ended.params = {"user": "no-such-user", "uid": uid, "filesystems": [], "round": "write"}  # type: ignore[attr-defined]
+    ended.params |= {"host": "node01", "groups": []}  # type: ignore[attr-defined]
+    monkeypatch.setattr(storage_use, "AnsibleModule", lambda **_given: ended)
+    with pytest.raises(Ended) as caught:
+        storage_use.main()
+    result = caught.value.result
+    assert (result["layer"], result["checks"]) == ("storage", [])
+    assert caught.value.failed == (uid is None) == ("no-such-user" in result.get("msg", ""))
+    if uid:
+        assert result["measured"] == {} and result["invocation"] == {} and "virtual" in result
+
+
 # The role
 
 ROOT = Path(__file__).resolve().parents[2]
 ROLE = ROOT / "roles/shared_storage"
 
 
-def load(path: Path) -> Any:
-    return yaml.safe_load(path.read_text())
-
-
-DEFAULTS = load(ROLE / "defaults/main.yml")
-SPECS = load(ROLE / "meta/argument_specs.yml")["argument_specs"]["main"]["options"]
-TASKS = load(ROLE / "tasks/main.yml")
-
-
-@pytest.mark.parametrize("name", DEFAULTS)
-def test_defaults_match_the_argument_spec(name):
-    if name != "shared_storage_report_directory":
-        assert SPECS[name]["default"] == DEFAULTS[name]
-
-
-def test_every_specified_variable_has_a_default():
-    assert {name for name in SPECS if name.startswith("shared_storage_")} == set(DEFAULTS)
+TASKS = yaml.safe_load((ROLE / "tasks/main.yml").read_text())
 
 
 def test_order_of_the_tasks():
@@ -156,7 +171,7 @@ def test_order_of_the_tasks():
     assert settle[0]["when"] == "inventory_hostname in __shared_storage_servers"
     assert settle[1]["when"] == "inventory_hostname not in __shared_storage_servers"
     given = TASKS[1]["module_defaults"]["baremetal.mpi_roce.shared_storage"]
-    assert set(given) <= set(module.ARGUMENTS)
+    assert set(given) <= set(shared_module.ARGUMENTS)
     # Built for each host: for ten thousand hosts it would be a day's work.
     assert "directory" not in given
     arguments = [task["baremetal.mpi_roce.shared_storage"] or {} for task in settle]

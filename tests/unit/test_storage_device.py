@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import NoAnswerError
@@ -79,15 +79,14 @@ def test_labels_fit_both_file_systems_and_differ() -> None:
     assert all(len(label(name)) <= 12 for name in names)
 
 
-def signature(*words: str) -> Callable[[ServerHost, Path], None]:
+Put = Callable[[ServerHost, Path], None]
+
+
+def signature(*words: str) -> Put:
     def put(host: ServerHost, disk: Path) -> None:
         host.blkid = (0, "".join(f"{word}\n" for word in ("DEVNAME=/dev/nvme1n1", *words)))
 
     return put
-
-
-def several(host: ServerHost, disk: Path) -> None:
-    host.blkid = (8, "")
 
 
 def partitions(host: ServerHost, disk: Path) -> None:
@@ -108,7 +107,7 @@ def swap(host: ServerHost, disk: Path) -> None:
     host.write("proc/swaps", "Filename Type Size Used Priority\n/dev/nvme1n1 partition 1 0 -2\n")
 
 
-def byte_at(offset: int) -> Callable[[ServerHost, Path], None]:
+def byte_at(offset: int) -> Put:
     def put(host: ServerHost, disk: Path) -> None:
         data = bytearray(disk.read_bytes())
         data[offset] = 1
@@ -117,14 +116,36 @@ def byte_at(offset: int) -> Callable[[ServerHost, Path], None]:
     return put
 
 
+def answering(status: int, text: str = "") -> Put:
+    def put(host: ServerHost, disk: Path) -> None:
+        host.blkid = (status, text)
+
+    return put
+
+
+def content(host: ServerHost, disk: Path) -> None:
+    host.write("srv/checkpoints/step-1", "weights")
+
+
+def another(host: ServerHost, disk: Path) -> None:
+    host.mount("/srv/checkpoints", "8:16", "/dev/sdb")
+
+
+def gone(host: ServerHost, disk: Path) -> None:
+    (host.root / DISK.lstrip("/")).unlink()
+
+
+def no_medium(host: ServerHost, disk: Path) -> None:
+    (host.root / "sys/class/block/nvme1n1/size").write_text("0\n")
+
+
 @pytest.mark.parametrize(
     ("put", "part"),
     [
         (signature("TYPE=xfs", "UUID=u", "LABEL=data"), "blkid finds LABEL=data TYPE=xfs UUID=u"),
-        (signature("TYPE=ext4", "UUID=u"), "blkid finds TYPE=ext4 UUID=u"),
         (signature("PTTYPE=gpt", "PTUUID=p"), "blkid finds PTTYPE=gpt PTUUID=p"),
         (signature("TYPE=LVM2_member", "UUID=u"), "TYPE=LVM2_member"),
-        (several, "TYPE=more than one"),
+        (answering(8), "TYPE=more than one"),
         (partitions, "it has partitions: nvme1n1p1"),
         (holders, "it is part of dm-0 (LVM, RAID or encryption)"),
         (mounted, "is mounted at /data"),
@@ -133,11 +154,17 @@ def byte_at(offset: int) -> Callable[[ServerHost, Path], None]:
         (byte_at(MIB - 1), "its first MiB is not all zero"),
         (byte_at(-1), "its last MiB is not all zero"),
         (byte_at(7 * MIB), "its last MiB is not all zero"),
+        *(
+            (answering(status, text), f"blkid cannot read it (exit status {status})")
+            for status, text in ((4, ""), (0, ""), (0, "DEVNAME=/dev/nvme1n1\n"), (-9, ""))
+        ),
+        (gone, "device not found"),
+        (no_medium, "has no size"),
+        (content, "/srv/checkpoints is not empty"),
+        (another, "/dev/sdb is mounted there"),
     ],
 )
-def test_a_device_with_data_is_refused(
-    host: ServerHost, put: Callable[[ServerHost, Path], None], part: str
-) -> None:
+def test_a_device_that_is_not_blank_is_refused(host: ServerHost, put: Put, part: str) -> None:
     put(host, host.disk())
     why = refused(host, BLANK)
     assert part in why and DISK in why
@@ -162,22 +189,6 @@ def test_data_written_after_planning_is_kept(host: ServerHost) -> None:
     assert host.etab == [] and "nfs-server.service" not in host.units  # nothing is served
 
 
-@pytest.mark.parametrize("answer", [(4, ""), (0, ""), (0, "DEVNAME=/dev/nvme1n1\n"), (-9, "")])
-def test_a_failed_blkid_is_not_a_blank_device(host: ServerHost, answer: tuple[int, str]) -> None:
-    host.disk()
-    host.blkid = answer
-    assert f"blkid cannot read it (exit status {answer[0]})" in refused(host, BLANK)
-
-
-def test_a_missing_device(host: ServerHost) -> None:
-    assert "device not found" in refused(host, BLANK)
-
-
-def test_a_device_without_a_medium(host: ServerHost) -> None:
-    host.disk(size=0)
-    assert "has no size" in refused(host, BLANK)
-
-
 @pytest.mark.parametrize("kind", ["xfs", "ext4"])
 def test_an_existing_file_system_is_used(host: ServerHost, kind: str) -> None:
     disk = host.disk()
@@ -189,33 +200,22 @@ def test_an_existing_file_system_is_used(host: ServerHost, kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("put", "part"),
+    ("signatures", "put", "part"),
     [
-        (signature("TYPE=btrfs", "UUID=u"), "no xfs or ext4"),
-        (lambda host, disk: None, "it is blank"),
+        ("TYPE=btrfs\nUUID=u\n", None, "no xfs or ext4"),
+        ("", None, "it is blank"),
+        ("TYPE=xfs\nUUID=u\n", mounted, "mounted at /data instead"),
+        ("TYPE=xfs\nUUID=u\n", holders, "cannot be served: it is part of dm-0"),
+        ("TYPE=xfs\nUUID=u\n", partitions, "cannot be served: it has partitions: nvme1n1p1"),
     ],
 )
-def test_an_unusable_file_system_is_refused(
-    host: ServerHost, put: Callable[[ServerHost, Path], None], part: str
+def test_an_unusable_device_is_refused(
+    host: ServerHost, signatures: str, put: Optional[Put], part: str
 ) -> None:
-    put(host, host.disk())
-    assert part in refused(host, AS_IT_IS)
-
-
-@pytest.mark.parametrize(
-    ("put", "part"),
-    [
-        (mounted, "mounted at /data instead"),
-        (holders, "cannot be served: it is part of dm-0"),
-        (partitions, "cannot be served: it has partitions: nvme1n1p1"),
-    ],
-)
-def test_a_device_in_use_is_refused(
-    host: ServerHost, put: Callable[[ServerHost, Path], None], part: str
-) -> None:
-    host.disk()
-    host.blkid = (0, "TYPE=xfs\nUUID=u\n")
-    put(host, host.root / "dev/nvme1n1")
+    disk = host.disk()
+    host.blkid = (0, signatures) if signatures else (2, "")
+    if put:
+        put(host, disk)
     assert part in refused(host, AS_IT_IS)
 
 
@@ -227,19 +227,6 @@ def test_a_file_system_of_this_role_is_recognised(host: ServerHost, tmp_path: Pa
     again.disk().write_bytes(disk.read_bytes())
     assert wrong(again.settle(BLANK)) == []
     assert made(again) == 0
-
-
-def test_the_mount_point_must_be_empty(host: ServerHost) -> None:
-    host.disk()
-    host.write("srv/checkpoints/step-1", "weights")
-    why = refused(host, BLANK)
-    assert "/srv/checkpoints is not empty" in why and "step-1" in why
-
-
-def test_another_mounted_device_is_not_unmounted(host: ServerHost) -> None:
-    host.disk()
-    host.mount("/srv/checkpoints", "8:16", "/dev/sdb")
-    assert "/dev/sdb is mounted there" in refused(host, BLANK)
 
 
 def test_an_unmounted_device_is_mounted_again(host: ServerHost) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import base64
 from types import SimpleNamespace
 
 import pytest
@@ -32,6 +33,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre_
     ClientPackages,
     client_packages,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.modules import lustre_packages as module
 
 from tests.unit.lustre_node import LustreNode, settings_of
 from tests.unit.storage_node import wrong
@@ -183,3 +185,15 @@ class TestPart:
         with pytest.raises(PlanError, match="Lustre client: Secure Boot is on"):
             outcome(node, monkeypatch, Engine(FRESH))
         assert wrong(outcome(node, monkeypatch, Engine(FRESH), "prebuilt")) == []
+
+
+def test_the_module_plans_for_the_running_kernel(node, monkeypatch):
+    node.write("proc/sys/kernel/osrelease", f"{KERNELS[EL]}\n")
+    monkeypatch.setattr(module, "read_distribution", lambda: EL)
+    monkeypatch.setattr(module, "settle", lambda parts, node: parts)
+    packages = {"method": "dkms", "version": "2.15.7", "repository": vars(settings())["repository"]}
+    key = base64.b64encode(b"key").decode()
+    given = {"packages": packages, "key": key, "root": str(node.root), "o2ib": True}
+    (part,) = module.converge({**given, "rdma_source": "inbox"}, node.node()).outcome
+    assert part.wanted == wanted(EL, "dkms")[0]
+    assert (part.kernel.root, part.kernel.simulated) == (node.root, True)

@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
-    CHECKPOINTS,
-    PURPOSES,
     Expectation,
     FileSystem,
     Lustre,
@@ -18,16 +16,12 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_sy
     Serve,
     of_variable,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import inventory_of, load
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.storage_keys import (
     FILE_SYSTEM,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.kinds import section_in
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.unit.file_systems import (
-    DROP,
     LUSTRE,
     NFS,
     SERVED,
@@ -90,6 +84,7 @@ def test_every_key_is_read() -> None:
         expect=Expectation(1.0, 0.0, 0.0, 2.5),
     )
     assert (found.server, found.path) == ("storage01", "/srv/checkpoints")
+    round_trips((found,))
 
 
 def test_every_field_of_the_dataclasses_is_a_key() -> None:
@@ -137,7 +132,14 @@ UNKNOWN_HERE = ["noattime", "nolruresize", "network=o2ib1", "rsize", "foreign_sy
     ],
 )
 def test_valid_file_systems(value: list[dict[str, Any]]) -> None:
-    read_filesystems(value)
+    round_trips(read_filesystems(value))
+
+
+def round_trips(found: Sequence[FileSystem]) -> None:
+    """Ansible passes the compiled variable on as JSON."""
+    variable = [entry.as_variable() for entry in found]
+    assert read_filesystems(json.loads(json.dumps(variable))) == found
+    assert [of_variable(entry) for entry in variable] == list(found)
 
 
 BAD: tuple[tuple[Any, ...], ...] = (
@@ -147,15 +149,9 @@ BAD: tuple[tuple[Any, ...], ...] = (
         [{}],
         *(f"model.missing_key [0].{key}" for key in ("name", "type", "source", "mount", "purpose")),
     ),
-    (one(nme="x"), "model.unknown_key [0].nme"),
     (one(type="gpfs"), "model.not_a_choice [0].type 'gpfs'"),
-    (one(name="Check Points"), "model.wrong_form [0].name 'Check Points'"),
     (one(space_gib=-1), "model.out_of_range [0].space_gib (-1, 0, 1000000000)"),
     (one(expect={"write_gb_s": "fast"}), "model.not_a_number [0].expect.write_gb_s 'fast'"),
-    (
-        one(expect={"read_gb_s": float("nan")}),
-        "model.out_of_range [0].expect.read_gb_s (nan, 0, 100000)",
-    ),
     # mount points
     *(
         (one(mount=path), f"model.wrong_form [0].mount {path!r}")
@@ -171,16 +167,12 @@ BAD: tuple[tuple[Any, ...], ...] = (
         (one(source=source), f"storage.source [0].source {source!r}")
         for source in (
             "storage01",
-            "storage01:srv",
-            "/srv",
             "nfs://storage01/srv",
-            ":/srv",
             "ops@storage01:/srv",
             "fd00::21:/srv",
             "stor_age:/srv",
             "storage01:/my data",
             "10.0.0.300:/srv",
-            "10.0.0:/srv",
             "\uff110.0.0.1:/srv",
         )
     ),
@@ -189,10 +181,8 @@ BAD: tuple[tuple[Any, ...], ...] = (
         for source in (
             "10.0.0.31:/scratch",
             "10.0.0.31@ib0:/scratch",
-            "10.0.0.31@o2ib:scratch",
             "10.0.0.31@o2ib:/scratch-of-all",
             "mgs1@o2ib:/scratch",
-            "10.0.0.300@o2ib:/scratch",
             "\uff110.0.0.1@o2ib:/scratch",
         )
     ),
@@ -223,7 +213,6 @@ BAD: tuple[tuple[Any, ...], ...] = (
         for name in ("soft", "softerr", "bg", "nolock")
     ),
     (one(options=["vers=3"]), "storage.option_is_key [0].options[0] 'vers'"),
-    (one(options=["rdma"]), "storage.option_is_key [0].options[0] 'rdma'"),
     (lustre(options=["localflock"]), "storage.option_is_key [0].options[0] 'localflock'"),
     # served
     (served(serve={}), "model.missing_key [0].serve.host"),
@@ -241,12 +230,8 @@ BAD: tuple[tuple[Any, ...], ...] = (
         (served(serve__device=path), f"model.wrong_form [0].serve.device {path!r}")
         for path in (
             "sdb",
-            "/srv/disk.img",
-            "/dev/sdb",
             "/dev/nvme0n1p1",
             "/dev/../etc/passwd",
-            "/dev/md127",
-            "/dev/dm-0",
             "/dev/disk/by-diskseq/9",
         )
     ),
@@ -281,7 +266,6 @@ BAD: tuple[tuple[Any, ...], ...] = (
         two(nfs={"transport": "rdma"}, hosts=["compute"]),
         "storage.transports_of_one_server [1].nfs.transport ('rdma', 'tcp')",
     ),
-    (one(source=DROP), "model.missing_key [0].source"),
 )
 
 
@@ -291,63 +275,8 @@ def test_invalid_file_systems(case: tuple[Any, ...]) -> None:
     assert refused(wrong) == wanted
 
 
-NAMES = st.from_regex(r"[a-z][a-z0-9_-]{0,8}", fullmatch=True)
-ENTRIES: dict[str, st.SearchStrategy[Any]] = {
-    "owner": NAMES,
-    "mode": st.sampled_from(["0770", "2770", "0755"]),
-    "hosts": st.lists(st.sampled_from(["compute", "storage"]), min_size=1, unique=True),
-    "options": st.lists(st.sampled_from(["noatime", "nodev", "nosuid", "rw"]), unique=True),
-    "expect": st.fixed_dictionaries({}, optional={"write_gb_s": st.floats(0, 1000)}),
-}
-OF_NFS = {
-    "nfs": st.fixed_dictionaries(
-        {"version": st.just("3")},
-        optional={
-            "transport": st.sampled_from(["tcp", "rdma"]),
-            "port": st.sampled_from([2050, 20050]),
-        },
-    ),
-    "serve": st.sampled_from([None, {"host": "storage01"}]),
-}
-OF_LUSTRE = {"lustre": st.fixed_dictionaries({}, optional={"flock": st.booleans()})}
-
-
-def lists() -> st.SearchStrategy[list[dict[str, Any]]]:
-    def placed(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return [
-            {
-                **entry,
-                "name": f"fs{number}",
-                "mount": f"/mnt/fs{number}",
-                "source": entry["source"] + str(number),
-                "purpose": PURPOSES[number % 5],
-            }
-            for number, entry in enumerate(entries)
-        ]
-
-    nfs = st.fixed_dictionaries(
-        {"type": st.just("nfs"), "source": st.just("storage01:/srv/fs")},
-        optional={**ENTRIES, **OF_NFS},
-    )
-    of_lustre = st.fixed_dictionaries(
-        {"type": st.just("lustre"), "source": st.just("10.0.0.31@o2ib:/fs")},
-        optional={**ENTRIES, **OF_LUSTRE},
-    )
-    entry = st.one_of(nfs, of_lustre).map(lambda made: {"hosts": ["compute"], **made})
-    return st.lists(entry, max_size=5).map(placed)
-
-
-@given(lists())
-def test_the_compiled_variable_round_trips(value: list[dict[str, Any]]) -> None:
-    found = read_filesystems(value)
-    variable = [entry.as_variable() for entry in found]
-    assert json.loads(json.dumps(variable)) == variable, "Ansible passes it on as JSON"
-    assert read_filesystems(variable) == found
-
-
 # In a model
 
-ROOT = Path(__file__).resolve().parents[2]
 MODEL = """\
 plugin: baremetal.mpi_roce.cluster
 name: small
@@ -460,13 +389,3 @@ def test_nids_are_validated() -> None:
         "13 storage.served_without_link filesystems[0].nfs.transport 'storage01'"
     ]
     assert doubts(PLANS["linked"] + f"  - {json.dumps(rdma)}\n") == []
-
-
-def test_the_inventories_have_one_checkpoint_file_system() -> None:
-    for name in ("b300", "virtual", "virtual-rdma"):
-        inventory = inventory_of(load(str(ROOT / f"inventories/{name}/cluster.yml")))
-        variable = inventory.group_variables["all"]["cluster_filesystems"]
-        found = [of_variable(entry) for entry in variable]
-        (checkpoints,) = (entry for entry in found if entry.purpose == CHECKPOINTS)
-        assert checkpoints.mount == "/mnt/checkpoints"
-        assert checkpoints.serve is not None

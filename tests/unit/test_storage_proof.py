@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -92,20 +93,16 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.fixture
 def writing(answers: Any) -> Any:
-    def write(found: Any, given: Target = target()) -> Proof:  # noqa: B008
+    def write(found: Any, given: Target = target(), do: Any = proof.write) -> Proof:  # noqa: B008
         answers(found)
-        return proof.write(given)
+        return do(given)  # type: ignore[no-any-return]
 
     return write
 
 
 @pytest.fixture
-def reading(answers: Any) -> Any:
-    def read(found: Any, given: Target = target()) -> Proof:  # noqa: B008
-        answers(found)
-        return proof.read(given)
-
-    return read
+def reading(writing: Any) -> Any:
+    return partial(writing, do=proof.read)
 
 
 def statuses(done: Proof) -> dict[str, str]:
@@ -151,11 +148,10 @@ def test_check_mode_writes_nothing(answers: Any) -> None:
     assert asked == ["look"] and not failed(done)
     assert set(done.checks) == set(proof.PROMISES)
     found = statuses(done)
-    assert (found["answers"], found["write"], found["neighbour"]) == (
+    assert [found[name] for name in ("answers", "write", "neighbour")] == [
         OK,
-        NOT_APPLICABLE,
-        NOT_APPLICABLE,
-    )
+        *[NOT_APPLICABLE] * 2,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -334,16 +330,13 @@ def test_a_killed_probe_fails(writing: Any, reading: Any) -> None:
 )
 def test_wrong_contents_are_reported(writing: Any, reading: Any, about: str, name: str) -> None:
     found = {**LOOKED, "wrong": {"about": about, "text": "differs at 7"}}
-    done = writing(found) if name == "storage_write" else reading(found)
-    check = one_fault(done)
+    check = one_fault((writing if name == "storage_write" else reading)(found))
     assert (check.name, check.found) == (name, "differs at 7")
 
 
 def test_a_missing_file_of_the_neighbour(reading: Any) -> None:
-    error = {"number": errno.ENOENT, "text": "No such file or directory"}
-    check = one_fault(
-        reading(bounded.WorkResult({**LOOKED, "error": error}, "reading node02.probe", True))
-    )
+    found = {**LOOKED, "error": {"number": errno.ENOENT, "text": "No such file or directory"}}
+    check = one_fault(reading(bounded.WorkResult(found, "reading node02.probe", True)))
     assert check.name == "storage_neighbour" and "same export" in check.reason
 
 

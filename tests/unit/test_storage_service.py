@@ -85,22 +85,15 @@ def test_a_server_started_by_its_package_is_restarted(host: ServerHost) -> None:
     assert host.read("proc/fs/nfsd/threads") == "64\n"
 
 
-def test_threads_change_without_a_restart(host: ServerHost) -> None:
+def test_threads_and_an_rdma_port_need_no_restart(host: ServerHost) -> None:
     host.settle(TCP)
     host.connected("10.240.0.11")
     before = restarts(host)
-    outcome = host.settle(TCP, threads=16)
+    outcome = host.settle(TCP, RDMA, threads=16)
     assert wrong(outcome) == [] and restarts(host) == before
     assert host.read("proc/fs/nfsd/threads") == "16\n" and "threads=16\n" in host.read(CONF)
     (shown,) = [each for each in outcome.diff if "NFS threads" in each["before_header"]]
     assert (shown["before"], shown["after"]) == ("64\n", "16\n")
-
-
-def test_an_rdma_port_needs_no_restart(host: ServerHost) -> None:
-    host.settle(TCP)
-    host.connected("10.240.0.11")
-    before = restarts(host)
-    assert wrong(host.settle(TCP, RDMA)) == [] and restarts(host) == before
     assert host.read("proc/fs/nfsd/portlist") == "tcp 2049\nrdma 20049\n"
     order = [call[0] for call in host.calls]
     assert order.index("modprobe") < order.index("tee")
@@ -127,7 +120,6 @@ def test_a_restart_with_clients_needs_permission(host: ServerHost, systems: list
 
     outcome = host.settle(*systems, restart=True)
     assert wrong(outcome) == [] and restarts(host) == count + 1
-    assert any("grace period" in each["after"] for each in outcome.diff)
 
 
 def test_a_failed_start_is_one_fault(host: ServerHost) -> None:
@@ -161,6 +153,7 @@ def test_a_server_without_threads_is_started(host: ServerHost) -> None:
 def test_a_missing_module_is_one_failure(host: ServerHost, fresh: bool) -> None:
     if not fresh:
         host.settle(TCP)
+    loads = host._modprobe
     host._modprobe = lambda words: (1, "modprobe: Invalid argument")  # type: ignore
     for _run in range(2):
         host.calls = []
@@ -175,12 +168,6 @@ def test_a_missing_module_is_one_failure(host: ServerHost, fresh: bool) -> None:
         assert listens["rdma 20049"].status == "not_applicable"
         assert "see nfs_rdma_module" in listens["rdma 20049"].reason
         assert host.ran("tee") == 0, "a kernel without it is not asked for a listener"
-
-
-def test_a_module_loaded_later_is_used(host: ServerHost) -> None:
-    loads = host._modprobe
-    host._modprobe = lambda words: (1, "modprobe: Invalid argument")  # type: ignore
-    host.settle(TCP, RDMA)
     host._modprobe = loads  # type: ignore[method-assign]
     count = restarts(host)
     assert wrong(host.settle(TCP, RDMA)) == [] and restarts(host) == count

@@ -40,8 +40,6 @@ POLL_S = 0.2
 
 @dataclass
 class Outcome:
-    """The result of settling parts."""
-
     changed: bool = False
     diff: list[dict[str, Any]] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
@@ -202,9 +200,7 @@ def _read_back(parts: Sequence[Part], node: Node, errors: list[str]) -> tuple[li
 
 
 def _file_check(planned: FilePlan, node: Node, unwritten: Mapping[Path, Optional[str]]) -> Check:
-    """Evaluate the planned content of a file in check mode, and otherwise its content after the
-    change.
-    """
+    """Compare the planned content of a file, or in check mode its content before the change."""
     subject = f"/{planned.path.relative_to(node.root)}"
     wanted = "absent" if planned.after is None else "as planned"
     if not planned.changed:
@@ -213,9 +209,8 @@ def _file_check(planned: FilePlan, node: Node, unwritten: Mapping[Path, Optional
         return Check("file", wanted, "missing or different", PENDING, subject)
     reason = unwritten.get(planned.path, "")
     if reason is None:
-        return not_applicable(
-            "file", wanted, "not written, as an earlier step failed", subject=subject
-        )
+        reason = "not written, as an earlier step failed"
+        return not_applicable("file", wanted, reason, subject=subject)
     try:
         text = planned.path.read_text(encoding="utf-8", errors="surrogateescape")
     except FileNotFoundError:
@@ -231,9 +226,7 @@ def _file_check(planned: FilePlan, node: Node, unwritten: Mapping[Path, Optional
 def _record(
     verdicts: Sequence[Verdict], node: Node, outcome: Outcome, *, preserve: bool
 ) -> list[reboots.Reason]:
-    """Record the reasons for a reboot; `preserve` also retains earlier ones, as a part was not
-    read.
-    """
+    """Record the reasons for a reboot; `preserve` retains earlier ones, as a part was not read."""
     reasons = [reason for verdict in verdicts for reason in verdict.reasons]
     if preserve:
         reasons += [old for old in node.rebooted_for if not any(map(old.same_wish, reasons))]
@@ -255,11 +248,8 @@ REMEDY = "Correct what the lines name, then run again with --tags {} (checks: do
 
 @dataclass(frozen=True)
 class Layer:
-    """The differences between the modules of layers.
-
-    `refusals` are exceptions raised before any change, `failures` those raised at any time; both in
-    addition to the ones common to all layers.
-    """
+    """The differences between the modules of layers. `refusals` are exceptions raised before any
+    change, in addition to those common to all layers."""
 
     tag: str
     command_s: float
@@ -267,7 +257,6 @@ class Layer:
     look_s: Optional[float] = None
     """Shorter time limit for programs that only read, if any."""
     refusals: tuple[type[Exception], ...] = ()
-    failures: tuple[type[Exception], ...] = ()
     simulates: bool = True
     """Whether results list the simulated hardware of this machine."""
 
@@ -301,14 +290,13 @@ def carry_out(module: checks.Module, layer: Layer, converge: Callable[[Node], Se
     if layer.simulates:
         nothing["simulated"] = []
     refusals: tuple[type[Exception], ...] = (PlanError, reboots.RecordError, *layer.refusals)
-    failures: tuple[type[Exception], ...] = (CommandError, OSError, *layer.failures)
     try:
         node = layer.node(module.check_mode)
         settled = converge(node)
     except refusals as error:
         nothing["checks"] = checks.as_dicts(strictness.of_checks(getattr(error, "checks", [])))
         module.fail_json(msg=f"{layer.tag}: nothing was changed:\n{error}", **nothing)
-    except failures as error:
+    except (CommandError, OSError) as error:
         module.fail_json(msg=f"{layer.tag}: {error}", **nothing)
 
     outcome = settled.outcome

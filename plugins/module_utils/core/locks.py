@@ -56,7 +56,7 @@ def alone(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[None]:
-    """Hold the lock `path`, and write the PID of this process into it.
+    """Hold the lock `path`, which contains the PID of this process.
 
     `waiting` is called with the seconds waited so far before each further attempt. Raises
     HeldError, and UnsafeError before a file of another user is opened.
@@ -68,8 +68,6 @@ def alone(
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
             raise UnsafeError(f"{path}: not a file, so no lock of a run: remove it")
-        if status.st_uid == os.geteuid() and status.st_mode & 0o007:
-            os.fchmod(handle, status.st_mode & 0o770)  # an earlier version made it readable
         acquire(handle, path, patience_s, waiting=waiting, sleep=sleep, clock=clock)
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)

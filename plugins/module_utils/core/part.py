@@ -183,26 +183,23 @@ def fault_text(error: Exception) -> str:
 
 
 class Change(Protocol):
-    """A member of a `core/engine.Group`. `write` and `restore` may raise FAULTS."""
+    """A member of a `core/engine.Group`. Changes of one `unit` take effect together or not at all,
+    except those that are `optional`. `write` and `restore` may raise FAULTS; `missing` says why the
+    change was not in effect when last read; `failed` is told what was done about a failure.
+    """
 
     name: str
 
     @property
-    def unit(self) -> str:
-        """Changes of one unit take effect together or not at all."""
+    def unit(self) -> str: ...
 
     @property
-    def optional(self) -> bool:
-        """Whether the unit stays in effect if this member fails."""
+    def optional(self) -> bool: ...
 
-    def write(self) -> None:
-        """Make the change."""
+    def write(self) -> None: ...
 
-    def restore(self) -> None:
-        """Restore the state before `write`."""
+    def restore(self) -> None: ...
 
-    def missing(self) -> str:
-        """Return why the change was not in effect when last read; empty if it was."""
+    def missing(self) -> str: ...
 
-    def failed(self, reason: str) -> None:
-        """Record that the change failed, and what was done about it."""
+    def failed(self, reason: str) -> None: ...

@@ -7,7 +7,6 @@ MPI, PMIx and NCCL use arbitrary TCP ports, so the cluster's networks are admitt
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +16,7 @@ from ..core.checks import compare, not_applicable
 from ..core.files import FilePlan
 from ..core.part import Node, Plan, PlanError, Step, Verdict
 from ..core.text import some
-from .filters import FIREWALLD, UFW, accepts, bound, manager, ufw_rules, unbind, zones
+from .filters import FIREWALLD, UFW, manager, ufw_networks
 
 RECORD = "var/lib/baremetal-mpi-roce/firewall.json"
 """Record of the networks admitted by the collection, with the service; only these are ever
@@ -40,7 +39,6 @@ class Admitted:
         kept_by = manager(node.look) if wanted or recorded else ""
         if not kept_by:
             return Plan()
-        wanted = _needed(node, kept_by, wanted)
         steps: list[Step] = []
         added: set[str] = set()
         removed = [each for each in recorded if each not in wanted]
@@ -69,7 +67,6 @@ class Admitted:
         if not kept_by:
             reason = "neither firewalld nor ufw runs here"
             return Verdict([not_applicable("firewall", wanted, reason)])
-        wanted = _needed(node, kept_by, wanted)
         checks = []
         for place in _places(kept_by):
             there = _there(node, kept_by, place)
@@ -112,29 +109,11 @@ def _recorded(node: Node) -> list[str]:
         raise PlanError(f"firewall: /{RECORD}: {error}. Remove the file") from error
 
 
-def _needed(node: Node, kept_by: str, networks: Sequence[str]) -> list[str]:
-    """Networks that are not in a zone of the operator. Raises PlanError if such a zone refuses
-    one.
-    """
-    sources = zones(node.look, "sources") if kept_by == FIREWALLD and networks else []
-    others = [each for each in sources if each[0] != "trusted"]
-    taken = {network: each for network in networks for each in bound(others, network)}
-    for network, (zone, source) in taken.items():
-        if not accepts(node.look, zone):
-            raise PlanError(
-                f"firewall: firewalld's zone {zone} takes {source}, so {network} cannot be admitted"
-                f" by zone trusted: {unbind(zone, source)}, or set the target of {zone} to ACCEPT"
-            )
-    return [each for each in networks if each not in taken]
-
-
 def _there(node: Node, kept_by: str, place: tuple[str, ...]) -> set[str]:
     """Networks that are admitted now. Raises CommandError if that cannot be read."""
     if kept_by == FIREWALLD:
         return set(node.look([*TRUSTED, *place, "--list-sources"]).stdout.split())
-    rules = ufw_rules(node.look([UFW, "show", "added"]).stdout)
-    allowed = (re.fullmatch(r"ufw allow from (\S+)", rule) for rule in rules)
-    return {rule[1] for rule in allowed if rule}
+    return set(ufw_networks(node.look([UFW, "show", "added"]).stdout))
 
 
 def _words(kept_by: str, place: tuple[str, ...], network: str, *, add: bool) -> list[str]:

@@ -44,26 +44,22 @@ def running(node: Node) -> list[str]:
 
 
 class BootLoader(Protocol):
-    """The boot loader configuration in which a node sets its kernel's arguments."""
+    """The configuration in which a node sets its kernel's arguments. `exclusive`: those of the
+    collection are separate from the operator's. `stale`: the entries are older than the files from
+    which they are generated."""
 
     @property
-    def exclusive(self) -> bool:
-        """Whether the collection's arguments are separate from the operator's."""
+    def exclusive(self) -> bool: ...
 
-    def entries(self) -> list[list[str]]:
-        """Return the arguments of each entry that starts this system."""
+    def entries(self) -> list[list[str]]: ...
 
-    def holds(self, argument: str) -> bool:
-        """Return whether an argument is configured."""
+    def holds(self, argument: str) -> bool: ...
 
-    def files(self, arguments: Sequence[str]) -> list[FilePlan]:
-        """Plan the files that contain `arguments`."""
+    def files(self, arguments: Sequence[str]) -> list[FilePlan]: ...
 
-    def stale(self) -> bool:
-        """Return whether the entries are older than the files from which they are generated."""
+    def stale(self) -> bool: ...
 
-    def configure(self, add: Sequence[str], remove: Sequence[str]) -> None:
-        """Change the entries."""
+    def configure(self, add: Sequence[str], remove: Sequence[str]) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -182,36 +178,26 @@ class KernelArguments:
         ours = {*owned, *shared, *missing}
         added = [x for x in self.arguments if x in ours or loader.exclusive]
         files = loader.files(_line({**others, node.layer: self.arguments}))
+
+        def configure() -> None:
+            # Recorded first, so that the next run knows them if this one is interrupted.
+            _write_owned(node, [*owned, *added])
+            loader.configure(missing, leaving)
+
         steps = []
         if missing or leaving or loader.stale() or any(planned.changed for planned in files):
-            steps.append(self._configuring(node, loader, missing, leaving, [*owned, *added]))
+            before, after = " ".join(leaving) or "(without them)", " ".join(self.arguments)
+            steps.append(Step("kernel arguments of the next boot", before, after, configure))
         if added != owned:
             name, act = "kernel arguments added by this layer", partial(_write_owned, node, added)
             steps.append(Step(name, " ".join(owned) or "none", " ".join(added) or "none", act))
         return Plan(files, steps)
 
-    def _configuring(
-        self,
-        node: Node,
-        loader: BootLoader,
-        missing: Sequence[str],
-        leaving: Sequence[str],
-        owned: Sequence[str],
-    ) -> Step:
-        def configure() -> None:
-            # Recorded first, so that the next run knows them if this one is interrupted.
-            _write_owned(node, owned)
-            loader.configure(missing, leaving)
-
-        before, after = " ".join(leaving) or "(without them)", " ".join(self.arguments)
-        return Step("kernel arguments of the next boot", before, after, configure)
-
     def _agree(self, layer: str, others: Mapping[str, Sequence[str]]) -> None:
         """Raise PlanError if another layer requires a different value of an argument."""
         findings = [
-            f"kernel_arguments: {wanted} is wanted here, and the layer {other} has {theirs} on the "
-            f"kernel command line: leave it out of the variables of {other} or of {layer}, then "
-            "run that layer first"
+            f"kernel_arguments: {wanted} is wanted here, and the layer {other} has {theirs}: leave "
+            f"it out of the variables of {other} or of {layer}, then run that layer first"
             for other, arguments in others.items()
             for theirs in arguments
             for wanted in self.arguments

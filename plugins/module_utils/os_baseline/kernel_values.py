@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import Any, Optional, Union
@@ -24,15 +23,6 @@ from ..core.reboots import Reason
 SYSCTL_FILE = f"etc/sysctl.d/90-{NAME}.conf"
 SEARCH = ("etc/sysctl.d", "run/sysctl.d", "usr/local/lib/sysctl.d", "usr/lib/sysctl.d")
 """Directories of systemd-sysctl; of files with the same name, the first directory's applies."""
-INITIAL_NAMESPACE_ONLY = (
-    "net/core/*",
-    "net/ipv4/neigh/default/gc_*",
-    "net/ipv6/neigh/default/gc_*",
-    "net/ipv4/tcp_mem",
-    "net/ipv4/udp_mem",
-    "net/ipv4/route/*",
-)
-"""Keys of net.* that on some kernels exist only in the host's own network namespace."""
 TMPFILES = f"etc/tmpfiles.d/{NAME}.conf"
 UNIT = f"{NAME}-sysfs.service"
 UNIT_FILE = f"etc/systemd/system/{UNIT}"
@@ -48,19 +38,11 @@ ExecStart=/usr/bin/systemd-tmpfiles --create /{TMPFILES}
 [Install]
 WantedBy=multi-user.target
 """
+AT_BOOT = ("disabled", "enabled")
 KEEP = "keep"
 KIB = {"2M": 2048, "1G": 1048576}
 TRANSPARENT = "sys/kernel/mm/transparent_hugepage/enabled"
 POLICIES = "sys/devices/system/cpu/cpufreq/policy*"
-
-
-@dataclass(frozen=True)
-class SysctlSetting:
-    """One line of a sysctl.d file."""
-
-    key: str
-    value: str
-    where: str
 
 
 def slashed(key: str) -> str:
@@ -74,34 +56,32 @@ def tidy(value: Any) -> str:
     return " ".join(str(int(value) if isinstance(value, bool) else value).split())
 
 
-def parse(text: str, name: str) -> list[SysctlSetting]:
-    """Settings of one sysctl.d file, in order."""
-    settings = []
+def parse(text: str) -> Iterator[tuple[int, str, str]]:
+    """Line number, path below /proc/sys and value of each setting of a sysctl.d file."""
     for number, raw in enumerate(text.splitlines(), start=1):
-        line = raw.strip()
-        if line and line[0] not in "#;" and "=" in line:
-            key, value = line.split("=", 1)
-            where = f"{name} line {number}"
-            settings.append(
-                SysctlSetting(slashed(key.strip().lstrip("-").strip()), tidy(value), where)
-            )
-    return settings
+        key, equals, value = raw.partition("=")
+        if equals and not key.lstrip().startswith(("#", ";")):
+            yield number, slashed(key.strip().lstrip("-").strip()), tidy(value)
 
 
-def overridden(root: Path, wanted: Mapping[str, str]) -> list[SysctlSetting]:
+def overridden(root: Path, wanted: Mapping[str, str]) -> list[str]:
     """Settings in files read after SYSCTL_FILE that override one of its keys."""
     by_name: dict[str, Path] = {}
     for directory in SEARCH:
         for path in (root / directory).glob("*.conf"):
             by_name.setdefault(path.name, path)
-    last: dict[str, SysctlSetting] = {}
+    last: dict[str, tuple[str, str]] = {}
     for name, path in sorted(by_name.items()):
         # systemd-sysctl skips a dangling link too.
         if name > Path(SYSCTL_FILE).name and path.exists():
             text = path.read_text(encoding="utf-8", errors="replace")
-            last.update((each.key, each) for each in parse(text, f"/{path.relative_to(root)}"))
-    own = [last[key] for key in sorted(last) if key in wanted]
-    return [each for each in own if each.value != wanted[each.key]]
+            for number, key, value in parse(text):
+                last[key] = (value, f"/{path.relative_to(root)} line {number}")
+    return [
+        f"{key.replace('/', '.')} = {value} ({where})"
+        for key, (value, where) in sorted(last.items())
+        if value != wanted.get(key, value)
+    ]
 
 
 @dataclass(frozen=True)
@@ -125,8 +105,8 @@ class Sysctls:
                 steps.append(Step(f"sysctl {key}", running, value, act))
         if missing:
             raise PlanError(
-                f"sysctl: this kernel has no {', '.join(missing)} (looked under /proc/sys): correct"
-                " the name, load the module that brings it, or list it in optional_sysctls"
+                f"sysctl: this kernel has no {', '.join(missing)}: correct the name, load its "
+                "module, or list it in optional_sysctls"
             )
         return Plan([node.file(SYSCTL_FILE, "".join(lines) or None)], steps)
 
@@ -140,16 +120,9 @@ class Sysctls:
             own[slashed(key)] = value
             found = _running(node, key)
             checks.append(compare("sysctl", value, found, subject=key, check_mode=node.check_mode))
+        reason = f"read after /{SYSCTL_FILE} at boot: remove these lines or change the variable"
         others = overridden(node.root, own)
-        found_later = [
-            f"{other.key.replace('/', '.')} = {other.value} ({other.where})" for other in others
-        ]
-        reason = (
-            f"read after /{SYSCTL_FILE} at boot, so they win: remove these lines or change the"
-            " variable"
-        )
-        checks.append(compare("sysctl_at_boot", [], found_later, reason=reason))
-        return Verdict(checks)
+        return Verdict([*checks, compare("sysctl_at_boot", [], others, reason=reason)])
 
     def _wanted(self) -> list[tuple[str, str]]:
         return [(key, tidy(value)) for key, value in self.values.items()]
@@ -160,12 +133,8 @@ class Sysctls:
         if node.container is not None:
             if not name.startswith("net/"):
                 return node.not_here("the kernel is the host's")
-            if path.exists() and not _writable(path):
-                return node.not_here("the host's network namespace holds this value")
-            if not path.exists() and any(
-                fnmatchcase(name, each) for each in INITIAL_NAMESPACE_ONLY
-            ):
-                return node.not_here("only the host's own network namespace has this key")
+            if not path.exists() or not _writable(path):
+                return node.not_here("the host's network namespace has this key")
         if not path.exists() and key in self.optional:
             return "this kernel has no such key, and it is listed as optional"
         return ""
@@ -273,13 +242,10 @@ class SysfsValues:
                 what = f"{write.check} {write.subject}".strip()
                 act = partial(write.apply, node)
                 steps.append(Step(what, write.summary(node) or "", write.value, act))
-        enabled = systemd.linked(node, UNIT)
-        if writes and not enabled:
-            steps.append(
-                Step(UNIT, "disabled", "enabled", partial(systemd.control, node, "enable", UNIT))
-            )
-        if enabled and not writes:
-            steps.append(Step(UNIT, "enabled", "removed", partial(systemd.link, node, UNIT, False)))
+        enabled, wanted = systemd.linked(node, UNIT), bool(writes)
+        if enabled != wanted:
+            act = partial(systemd.link, node, UNIT, wanted)
+            steps.append(Step(UNIT, AT_BOOT[enabled], AT_BOOT[wanted], act))
         return Plan(files, steps)
 
     def verify(self, node: Node) -> Verdict:
@@ -291,10 +257,9 @@ class SysfsValues:
                 value.evaluate(node, verdict)
                 writes = True
         if writes:
-            found = "enabled" if systemd.linked(node, UNIT) else "disabled"
-            verdict.checks.append(
-                compare("sysfs_at_boot", "enabled", found, subject=UNIT, check_mode=node.check_mode)
-            )
+            found, check_mode = AT_BOOT[systemd.linked(node, UNIT)], node.check_mode
+            check = compare("sysfs_at_boot", AT_BOOT[1], found, subject=UNIT, check_mode=check_mode)
+            verdict.checks.append(check)
         return verdict
 
     def _values(self, node: Node) -> Iterator[Union[Write, Check]]:

@@ -124,7 +124,7 @@ class SessionLimits:
             if limit.name == "nofile" and ceiling and limit.above(ceiling):
                 raise PlanError(
                     f"limit nofile: {limit.pam} is above fs.nr_open = {ceiling}, and PAM would"
-                    " refuse every login: raise the sysctl fs.nr_open first, or lower the limit"
+                    " refuse every login"
                 )
             reason = excuse(node, limit)
             if reason:
@@ -139,21 +139,13 @@ class SessionLimits:
         known = node.run(["id", "-u", self.user], check=False).rc == 0
         inside = ["runuser", "-u", self.user if known else "nobody", "--"]
         applied = parse_proc(node.run([*inside, "cat", "/proc/self/limits"]).stdout)
-        checks = []
-        for limit in self.limits:
-            reason = excuse(node, limit)
-            if reason:
-                checks.append(
-                    not_applicable("session_limit", limit.pam, reason, subject=limit.name)
-                )
-                continue
-            reason = (
-                "a later or more specific line in /etc/security/limits.d wins, or the session's "
-                "PAM stack has no pam_limits"
-            )
-            found = shown(applied.get(limit.name))
-            checks.append(_compare("session_limit", limit.kernel, found, limit, node, reason))
-        return Verdict(checks)
+        reason = "a later line in /etc/security/limits.d wins, or the session has no pam_limits"
+        return Verdict(
+            [
+                _compare("session_limit", x.kernel, shown(applied.get(x.name)), x, node, reason)
+                for x in self.limits
+            ]
+        )
 
 
 MANAGER_FILES = tuple(f"etc/systemd/{kind}.conf.d/90-{NAME}.conf" for kind in ("system", "user"))
@@ -186,19 +178,13 @@ class ServiceLimits:
         return Plan(files, [step])
 
     def verify(self, node: Node) -> Verdict:
-        loaded = _loaded(node, self.limits)
-        checks: list[Check] = []
-        for limit in self.limits:
-            reason = excuse(node, limit)
-            if reason:
-                checks.append(
-                    not_applicable("service_limit", limit.pam, reason, subject=limit.name)
-                )
-                continue
-            reason = "another drop-in sets it: see systemctl show"
-            found = loaded.get(limit.key)
-            checks.append(_compare("service_limit", limit.systemd, found, limit, node, reason))
-        return Verdict(checks)
+        loaded, reason = _loaded(node, self.limits), "another drop-in sets it: see systemctl show"
+        return Verdict(
+            [
+                _compare("service_limit", x.systemd, loaded.get(x.key), x, node, reason)
+                for x in self.limits
+            ]
+        )
 
 
 def _loaded(node: Node, limits: Sequence[Limit]) -> dict[str, str]:
@@ -211,5 +197,8 @@ def _loaded(node: Node, limits: Sequence[Limit]) -> dict[str, str]:
 def _compare(
     name: str, wanted: str, found: Optional[str], limit: Limit, node: Node, reason: str
 ) -> Check:
+    excused = excuse(node, limit)
+    if excused:
+        return not_applicable(name, limit.pam, excused, subject=limit.name)
     check_mode, why = node.check_mode, "" if node.check_mode else reason
     return compare(name, wanted, found, subject=limit.name, check_mode=check_mode, reason=why)

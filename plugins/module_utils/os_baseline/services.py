@@ -33,7 +33,6 @@ UBUNTU_POOLS, SOURCES = "usr/share/chrony/ubuntu-ntp-pools.sources", "/etc/chron
 BLOCK = "time servers"
 RUNNING = "enabled, active"
 MAX_LISTED_PACKAGES = 5
-"""Maximum number of packages named in a check."""
 
 
 def with_servers(text: str, servers: Sequence[str], folder: str = "") -> str:
@@ -127,9 +126,8 @@ def _tracking(node: Node) -> Optional[dict[str, Any]]:
 
 def _older_than_config(node: Node, unit: str, config: FilePlan) -> bool:
     """Whether the service started before its file was written, as after an interrupted run."""
-    text = node.run(
-        ["systemctl", "show", unit, "-p", "ActiveEnterTimestamp", "--timestamp=unix"]
-    ).stdout
+    argv = ["systemctl", "show", unit, "-p", "ActiveEnterTimestamp", "--timestamp=unix"]
+    text = node.run(argv).stdout
     match = re.search(r"@([0-9]+)", text)
     return match is not None and int(match.group(1)) < int(config.path.stat().st_mtime)
 
@@ -169,18 +167,14 @@ class Irqbalance:
 
 
 def _irqbalance(node: Node) -> str:
-    masked = node.path(f"etc/systemd/system/{IRQBALANCE}").is_symlink()
-    if systemd.installed(node, [IRQBALANCE]) is None and not masked:
-        return ABSENT
-    return systemd.state(node, IRQBALANCE)
+    present = systemd.installed(node, [IRQBALANCE])
+    return systemd.state(node, IRQBALANCE) if present else ABSENT
 
 
 FSTAB = "etc/fstab"
 GENERATED = "run/systemd/generator*/*.swap"
 ZRAM_UNITS = ("zramswap.service", "zram-config.service")
-"""Services of zram-tools (Debian, Ubuntu) and zram-config (Ubuntu); zram-generator creates swap
-units.
-"""
+"""Of zram-tools (Debian, Ubuntu) and zram-config (Ubuntu); zram-generator creates swap units."""
 
 
 def swaps(node: Node) -> dict[str, int]:
@@ -219,9 +213,8 @@ class SwapOff:
         ]
         if files and (files[0].changed or _from_fstab(node)):
             before = "\n".join(path.name for path in _from_fstab(node)) or "fstab as it was"
-            steps.append(
-                Step("swap units", before, "none", partial(systemd.control, node, "daemon-reload"))
-            )
+            reload = partial(systemd.control, node, "daemon-reload")
+            steps.append(Step("swap units", before, "none", reload))
         for device in devices:
             steps.append(Step(f"swap {device}", "on", "off", node.doing("swapoff", device)))
         return Plan(files, steps)
@@ -232,10 +225,9 @@ class SwapOff:
             return Verdict([not_applicable("swap", [], reason)])
         lines = [line.strip() for line in (node.read(FSTAB) or "").splitlines() if is_swap(line)]
         at_boot = [f"/etc/fstab: {line}" for line in lines] + _units(node)
-        reason = "" if node.check_mode else "see systemctl list-units -t swap"
         return Verdict(
             [
-                compare(name, [], found, check_mode=node.check_mode, reason=reason)
+                compare(name, [], found, check_mode=node.check_mode)
                 for name, found in (("swap", list(swaps(node))), ("swap_at_boot", at_boot))
             ]
         )
@@ -285,9 +277,5 @@ class Dpkg:
         if not left:
             reason = f"left to its layer: {some(list(half), MAX_LISTED_PACKAGES)}" if half else ""
             return Verdict([Check("packages_interrupted", "", "", OK, reason=reason)])
-        reason = "apt refuses every change until they are configured"
-        step = "dpkg --configure -a"
-        found = some(left, MAX_LISTED_PACKAGES)
-        return Verdict(
-            [Check("packages_interrupted", "", found, FAILED, reason=reason, by_hand=step)]
-        )
+        words = ("", some(left, MAX_LISTED_PACKAGES), FAILED)
+        return Verdict([Check("packages_interrupted", *words, by_hand="dpkg --configure -a")])

@@ -8,8 +8,6 @@ reported as missing. A condition that stops no layer is `ok`, with a reason.
 from __future__ import annotations
 
 import os
-import re
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -56,10 +54,6 @@ read on 2026-11-25): 1 GB. DOCA-OFED is its successor."""
 CUDA_SPACE, CUDA_ARCHIVES = 4700 << 20, 2200 << 20
 """cuda 13.1.1-1 of Arch Linux (archlinux.org/packages/extra/x86_64/cuda, built on 2026-01-13):
 installed 4.7 GB, packed 2.2 GB."""
-NEWEST_PYTHON = {18: 13, 19: 13, 20: 14, 21: 14}
-"""Python 3 of nodes that ansible-core 2 supports, by minor release:
-gist.github.com/sivel/3fc22827e48e60c077a6db058ed6bee2 (read on 2026-11-28)."""
-MATRIX = "see its support matrix"
 BEHIND_S, AHEAD_S = 10.0, 60.0
 """apt refuses metadata from the future (Acquire::Max-FutureTime of apt.conf(5)). For a clock that
 is behind, the limit includes the time from the controller to this node.
@@ -80,8 +74,7 @@ class Preflight:
 
     def checks(self) -> list[Check]:
         found: list[Check] = []
-        looks = (self.packages, self.rails, self.disks, self.clock, self.use, self.ssh, self.python)
-        for look in looks:
+        for look in (self.packages, self.rails, self.disks, self.clock, self.use, self.ssh):
             try:
                 found += look()
             except (PlanError, SurveyError, CommandError, OSError) as error:
@@ -199,9 +192,9 @@ class Preflight:
         for place in (each for each in PLACES if self.node.path(each).is_dir()):
             systems.setdefault(self.node.path(place).stat().st_dev, []).append(place)
         for places in systems.values():
-            found, need = (
+            need, found = (
+                FULL + sum(needs[place] for place in places),
                 os.statvfs(self.node.path(places[0])),
-                FULL + sum(needs[x] for x in places),
             )
             free = found.f_bavail * found.f_frsize
             reason = "" if free >= need else "the layers would fill it: free space"
@@ -211,38 +204,20 @@ class Preflight:
     def clock(self) -> Iterator[Check]:
         if self.node.container is not None:
             return
-        right = -BEHIND_S <= self.off <= AHEAD_S
+        found, right = f"{self.off:.0f} s off", -BEHIND_S <= self.off <= AHEAD_S
         reason = "" if right else "set it: metadata and certificates have dates"
-        yield Check(
-            "clock", "in step", f"{self.off:.0f} s off", OK if right else FAILED, "", reason
-        )
-        argv = ["timedatectl", "show", "-p", "NTPSynchronized", "--value"]
-        found = self.node.look(argv, check=False).stdout.strip()
-        reason = "" if found == "yes" else "see os_baseline_time_servers, which the node must reach"
-        yield Check("time_sync", "yes", found, OK, "", reason)
+        yield Check("clock", "in step", found, OK if right else FAILED, "", reason)
 
     def use(self) -> Iterator[Check]:
         root = self.node.root
         jobs = [*(process.text() for process in busy.processes(root)), *drivers.users(root)]
         reason = "they delay a change of drivers and a reboot" if jobs else ""
         yield Check("node_busy", "none", some(jobs, busy.SHOWN), OK, "", reason)
-        if self.node.container is None and not self.node.path("dev/ipmi0").exists():
-            reason = "no BMC responds here: know a way to power the node on if a reboot fails"
-            yield Check("remote_power", "/dev/ipmi0", "missing", OK, "", reason)
 
     def ssh(self) -> Iterator[Check]:
         reason = refused_by_fips(self.node)
         if reason:
             yield _refusal("ssh", reason)
-
-    def python(self, here: int = sys.version_info[1]) -> Iterator[Check]:
-        core = re.match(r"2\.(\d{1,3})\.", self.given["ansible_core"])
-        minor = int(core[1]) if core else 0
-        newest = NEWEST_PYTHON.get(min(minor, max(NEWEST_PYTHON)), here)
-        if here > newest:
-            later = [f"update to 2.{at}" for at, most in NEWEST_PYTHON.items() if most >= here]
-            reason = f"ansible-core 2.{minor} is not known to work with it: {[*later, MATRIX][0]}"
-            yield Check("node_python", f"3.{newest} or older", f"3.{here}", OK, "", reason)
 
 
 def _refusal(what: str, why: str) -> Check:
@@ -274,7 +249,5 @@ def _headers(layer: str, away: Sequence[WantedPackage], manager: Manager) -> Ite
     lacking = [each.name for each in away if not any(satisfied(each, at) for at in has[each.name])]
     # Without package lists, dpkg and rpm are unknown too.
     if lacking and (has["dpkg"] or has["rpm"]):
-        reason = (
-            "DKMS builds for this kernel: add a repository that has them, or boot another kernel"
-        )
+        reason = "DKMS builds for this kernel: add their repository, or boot another kernel"
         yield Check("kernel_headers", "in a repository", lacking, FAILED, layer, reason)

@@ -24,9 +24,6 @@ from .plan import RailPlan
 
 AUTO = "auto"
 READY = "active, starts at boot"
-FORMER = f"etc/netplan/60-{NAME}-rails.yaml"
-"""netplan file written by earlier versions, which is removed."""
-
 Blocks = Mapping[str, str]
 """Maps an interface to its block."""
 
@@ -46,7 +43,6 @@ class Backend(ABC):
         self.node = node
 
     def file(self, interface: str) -> str:
-        """Return the path of a rail's block, relative to the root."""
         return f"{self.directory}/{self.prefix}{interface}{self.suffix}"
 
     def read(self) -> dict[str, str]:
@@ -58,9 +54,7 @@ class Backend(ABC):
         return found
 
     def files(self, blocks: Blocks) -> list[FilePlan]:
-        """Plan the collection's files to contain exactly these blocks; its other files are
-        removed.
-        """
+        """Plan the files of exactly these blocks; the collection's others are removed."""
         return [
             self.node.record(self.file(interface), blocks.get(interface), mode=self.mode)
             for interface in sorted({*blocks, *self.read()})
@@ -88,10 +82,8 @@ class Backend(ABC):
 
     @abstractmethod
     def apply(self, written: Sequence[str], again: Sequence[str]) -> dict[str, str]:
-        """Activate the blocks of `written` and set up the rails in `again` from scratch; touch no
-        other rail.
-
-        Returns the service's errors of single rails. Raises CommandError.
+        """Activate the blocks of `written`, set up the rails in `again` from scratch, and touch no
+        other. Returns the errors of single rails. Raises CommandError.
         """
 
 

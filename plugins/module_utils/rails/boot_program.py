@@ -45,11 +45,8 @@ _ERROR = "<3>"
 def state_text(
     interfaces: Sequence[str], with_rdma: Sequence[str], given: Mapping[str, Any]
 ) -> str:
-    """Return the desired state that every boot sets on this node, as JSON.
-
-    `interfaces`: rails by the names that udev gives them. At boot, the program waits for the RDMA
-    devices of those in `with_rdma`.
-    """
+    """Return the desired state as JSON. At boot, the program waits for the RDMA devices of the
+    rails in `with_rdma`."""
     asked = {name: given[name] for name in OPTIONS}
     content = {"": HEADER, "rails": list(interfaces), "with_rdma": list(with_rdma), **asked}
     return json.dumps(content, indent=2, sort_keys=True) + "\n"
@@ -100,19 +97,13 @@ def main(
 
 
 def _arguments(words: Sequence[str]) -> Any:
-    parser = argparse.ArgumentParser(
-        prog="rails", description="RoCE settings of this host's rails, as last set by the role."
-    )
+    parser = argparse.ArgumentParser(prog="rails", description="RoCE settings of this host's rails")
     mode = parser.add_mutually_exclusive_group()
-    mode.add_argument(
-        "--check", action="store_true", help="show the state, change nothing (default)"
-    )
+    mode.add_argument("--check", action="store_true", help="change nothing (default)")
     mode.add_argument("--apply", action="store_true", help="set what differs and read it back")
     parser.add_argument("--wait", type=float, default=0.0, metavar="SECONDS")
-    parser.add_argument(
-        "--json", action="store_true", help="print all settings in the form of the module"
-    )
-    parser.add_argument("--root", default="/", help="root directory of the host")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--root", default="/")
     return parser.parse_args(words)
 
 

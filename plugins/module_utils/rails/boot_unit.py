@@ -62,10 +62,6 @@ class BootUnit:
     """Units that start jobs and wait until the rails are set up."""
     asked: bool = True
 
-    @property
-    def longest_s(self) -> int:
-        return _longest_s(self.wait_s)
-
     def plan(self, node: Node) -> Plan:
         if self._left_alone(node):
             return Plan()
@@ -90,9 +86,7 @@ class BootUnit:
             node.run(("systemctl", "start", BOOT_UNIT), check=False)
 
     def _differing(self, node: Node) -> tuple[list[FilePlan], list[dict[str, str]]]:
-        """Return the files in the order in which they are written, and the diff of those that
-        differ.
-        """
+        """The files in the order in which they are written, and the diff of those that differ."""
         texts: dict[str, Optional[str]] = dict.fromkeys((PROGRAM, STATE, UNIT_FILE, UDEV_RULE))
         wanted = not self._needless
         if wanted:
@@ -113,9 +107,7 @@ class BootUnit:
 
     @property
     def _ours(self) -> list[str]:
-        """Rails except those in another fabric mode: the boot must not set what the role refuses to
-        set.
-        """
+        """Rails except those in another fabric mode, which the role refuses to set too."""
         other = self.nics.in_other_mode
         return [name for name in self.interfaces if name not in other]
 
@@ -140,9 +132,7 @@ class BootUnit:
 
     @property
     def _holds(self) -> bool:
-        """Whether names and run-time settings are in effect; the unit sets neither cables nor
-        firmware.
-        """
+        """Whether names and run-time settings hold; the unit sets neither cables nor firmware."""
         settings = self.nics.settings(check_mode=True).values()
         states = [each for of_rail in settings for each in of_rail.items()]
         running = {f"rail_{name}" for name, state in states if state["persistence"] == RUNTIME}
@@ -196,13 +186,13 @@ class BootUnit:
         return Check(CHECK, WANTED, "installed, enabled", status, reason=f"{trouble}; {more}")
 
 
-def _longest_s(wait_s: int) -> int:
+def longest_s(wait_s: int) -> int:
     """Return the time after which systemd terminates the unit, in seconds."""
     return wait_s + LOCK_S + _SLOWEST_S
 
 
 def _trouble(node: Node) -> str:
-    """Return why the last run of the unit does not prove that it works, or None."""
+    """Return why the last run of the unit does not prove that it works; empty if it does."""
     try:
         result = json.loads(node.path(RESULT).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -261,7 +251,7 @@ After={_DRIVERS} {_NETWORK}
 [Service]
 Type=oneshot
 ExecStart=/{PROGRAM} --apply --wait {wait_s}
-TimeoutStartSec={_longest_s(wait_s)}
+TimeoutStartSec={longest_s(wait_s)}
 
 [Install]
 WantedBy=multi-user.target
@@ -269,10 +259,8 @@ WantedBy=multi-user.target
 
 
 def udev_rule_text(interfaces: Sequence[str]) -> str:
-    """Return the rule that starts the unit when a NIC or RDMA device appears without its settings.
-
-    That happens when their driver is reloaded. While the unit is running, systemd merges the start
-    with it.
+    """Return the rule that starts the unit when a NIC or RDMA device appears, as after a reload of
+    its driver. While the unit is running, systemd merges the start with it.
     """
     names = "|".join(interfaces)
     start = f'TAG+="systemd", ENV{{SYSTEMD_WANTS}}+="{BOOT_UNIT}"'

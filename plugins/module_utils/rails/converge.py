@@ -48,21 +48,14 @@ def unfinished(root: Path = Path("/")) -> list[str]:
     return names
 
 
-def begin(interfaces: Iterable[str], node: Node) -> None:
-    """Record the rails that are about to be changed, until they are read back."""
-    text = json.dumps(sorted(set(interfaces))) + "\n"
-    write_atomically(node.path(UNFINISHED), text, 0o644, node.uid, node.gid)
-
-
 @dataclass(frozen=True)
 class _Changes:
-    """Plan of one run: files, and rails grouped by how the network service learns of them."""
+    """`written`: rails whose file differs, or that an interrupted run was changing. `again`: rails
+    that are set up again although the service knows their file."""
 
     files: Sequence[FilePlan]
     written: Sequence[str]
-    """Rails whose file differs, or that an interrupted run was changing."""
     again: Sequence[str]
-    """Rails that are set up again although the service knows their file."""
 
 
 @dataclass(eq=False)
@@ -84,7 +77,6 @@ class Rails:
     """Interfaces that the network service set up; no other was touched."""
     changed: bool = field(default=False, init=False)
     _activated_at: Optional[float] = field(default=None, init=False)
-    """Time at which the network service had been told of all changes."""
     _clean_reads: int = field(default=0, init=False)
     _needed_reads: int = field(default=1, init=False)
     _retries: bool = field(default=False, init=False)
@@ -94,10 +86,7 @@ class Rails:
         self.survey = Survey(self.request, self.backend, node)
         files = self.survey.file_plans()
         self.nics.look(self.survey.present, self.survey.reached_by)
-        shown = [
-            *diffs([*files, *self.survey.former_file()]),
-            *self.survey.running_diff(),
-        ]
+        shown = [*diffs(files), *self.survey.running_diff()]
         drifted, left = self._incomplete(), unfinished(node.root)
         steps = []
         if self.survey.service != READY:
@@ -105,30 +94,22 @@ class Rails:
             steps.append(Step(unit, state, READY, self._enable, essential=True))
         if shown or self.nics.diff or drifted or left:
             changes = self._changes(files, drifted, left)
-            before = f"not as planned: {some([*drifted, *left])}"
+            words = (STEP, f"not as planned: {some([*drifted, *left])}", "as planned")
+            write, activate = partial(self._write, changes), partial(self._activate, changes)
+            silent = bool(self.nics.diff and not shown)
             steps += [
-                Step(
-                    STEP,
-                    before,
-                    "as planned",
-                    partial(self._write, changes),
-                    essential=True,
-                    shown=shown,
-                    silent=bool(self.nics.diff and not shown),
-                ),
+                Step(*words, write, essential=True, shown=shown, silent=silent),
                 *self.nics.steps(),
                 Step(
-                    STEP,
-                    before,
-                    "as planned",
-                    partial(self._activate, changes),
+                    *words,
+                    activate,
                     essential=True,
                     silent=True,
                     holds=self._settled,
                     wait_s=self.request.wait_s,
                     undo=self._restore,
                 ),
-                Step(STEP, before, "as planned", self._finish, silent=True),
+                Step(*words, self._finish, silent=True),
             ]
         self.changed = bool(steps)
         return Plan([], steps)
@@ -150,7 +131,6 @@ class Rails:
         return found
 
     def _incomplete(self) -> list[str]:
-        """Return the rails that the network service must set up."""
         return [rail.interface for rail in self.survey.live if self.survey.incomplete(rail)]
 
     def _changes(
@@ -173,7 +153,8 @@ class Rails:
         self.survey.service = self.backend.state()
 
     def _write(self, changes: _Changes) -> None:
-        begin([*changes.written, *changes.again], self.node)
+        text = json.dumps(sorted({*changes.written, *changes.again})) + "\n"
+        write_atomically(self.node.path(UNFINISHED), text, 0o644, self.node.uid, self.node.gid)
         for planned in changes.files:
             planned.apply()
         if self._rename():
@@ -309,9 +290,6 @@ class Rails:
         return ""
 
     def _finish(self) -> None:
-        if not self.rolled_back:
-            for planned in self.survey.former_file():
-                planned.apply()
         self.node.path(UNFINISHED).unlink(missing_ok=True)
 
     def _reason(self, name: str) -> str:

@@ -18,14 +18,9 @@ from ..hardware.iproute import IpLink, NetworkState
 from ..hardware.survey import interfaces
 from .plan import RailPlan
 
-NAMED = "named"
-"""The interface has its name, at its PCI address if the model has one."""
-RENAME = "rename"
-"""The interface at the PCI address is idle and can be renamed now."""
-AT_BOOT = "at_boot"
-"""The interface is in use under another name; the link file names it at the next boot."""
-REFUSED = "refused"
-"""The interface is missing, or another device has its name. Nothing is changed."""
+NAMED, RENAME, AT_BOOT, REFUSED = "named", "rename", "at_boot", "refused"
+"""It has its name; it is idle and can be renamed now; it is in use, and the link file names it at
+the next boot; it is missing, or another device has its name: nothing is changed."""
 
 LINK_DIRECTORY = "etc/systemd/network"
 NETWORK_PREFIX = f"10-{NAME}-"
@@ -34,11 +29,10 @@ NETWORK_PREFIX = f"10-{NAME}-"
 
 @dataclass(frozen=True)
 class RailName:
-    """What a run does about the name of one rail: one of the actions above."""
+    """What a run does about the interface that is now named `interface`."""
 
     action: str
     interface: Optional[str]
-    """Current name of the interface."""
     reason: str = ""
 
 
@@ -58,10 +52,8 @@ def rail_name(
     reached_by: Mapping[str, str],
     held: str = "",
 ) -> RailName:
-    """Return what a run does about the name of a rail.
-
-    A rail is refused if its interface is in `reached_by`, through which the host is reached, or if
-    its address is `held`: the text says how the management of this host uses it.
+    """A rail is refused if its interface is in `reached_by`, through which the host is reached, or
+    if its address is `held`: the text says how the management of this host uses it.
     """
     here = by_pci.get(rail.pci or "", [])
     refusal = _refusal(rail, state.links, by_pci, reached_by)
@@ -90,8 +82,8 @@ def _refusal(
         if interface in reached_by:
             return (
                 f"{interface}{f' at {pci}' if interface in here else ''} {reached_by[interface]}; "
-                f"as the rail {name} ({rail.cidr}) it would cut this host off. Correct interface "
-                "or pci of this rail in the model"
+                f"as the rail {name} ({rail.cidr}) it would cut this host off: correct it in the "
+                "model"
             )
     if name in here or (pci is None and name in links):
         return ""
@@ -101,14 +93,13 @@ def _refusal(
         address = next((pci for pci, names in by_pci.items() if name in names), "no PCI address")
         return (
             f"the interface {name} is at {address}; the model has {pci}, where {some(here)} is. "
-            "Correct "
-            f"pci of {name} in the model, or free the name (ip link set {name} name OTHER)"
+            f"Correct pci of {name} in the model, or free the name"
         )
     if len(here) != 1:
         nics = [f"{address} ({' '.join(names)})" for address, names in sorted(by_pci.items())]
         return (
-            f"{len(here) or 'no'} network interfaces at PCI address {pci}. Check the NIC and its "
-            f"driver (lspci -s {pci} -k), or correct pci. NICs found: {some(nics)}"
+            f"{len(here) or 'no'} network interfaces at PCI address {pci}. Check NIC and driver, "
+            f"or correct pci. NICs found: {some(nics)}"
         )
     return ""
 

@@ -15,7 +15,6 @@ SOURCE = "source"
 """Each rail has a routing table, looked up by source address."""
 ARP = "arp"
 """No tables: one flat network, in which only ARP settings separate the rails."""
-ROUTINGS = (SOURCE, ARP)
 
 FIRST_METRIC = 1000
 """Metric of routes in the main table, higher than that of any management route."""
@@ -51,7 +50,7 @@ def plan_rails(
     priority_base: int = 10000,
     networks: Sequence[str] = (),
 ) -> list[RailPlan]:
-    """Return the plan for every rail of one host; `networks` are behind the rails' gateways.
+    """Plan every rail of one host; `networks` are behind the rails' gateways.
 
     Rail R, plane P has the numbers `base + 10R + P`. Raises PlanError if one of them would change
     tables of the kernel, or if traffic between rails would not use the rails.
@@ -76,17 +75,15 @@ def _plan(
     routes: list[Route] = []
     if routing == ARP and gateway:
         raise PlanError(
-            f"{name}: gateway {gateway} is not used with roce_rails_routing: {ARP}, so other "
-            f"rails' networks would not be reached through it. Set roce_rails_routing: {SOURCE}, "
-            "or remove the gateway"
+            f"{name}: gateway {gateway} is not used with roce_rails_routing: {ARP}. Set "
+            f"roce_rails_routing: {SOURCE}, or remove the gateway"
         )
     if routing == SOURCE:
         if table in _RESERVED_TABLES or not 0 < priority < _MAIN_RULE:
             raise PlanError(
                 f"{name}: routing table {table} with a rule of priority {priority}: tables "
                 f"{', '.join(map(str, _RESERVED_TABLES))} belong to the kernel, and the rule must "
-                f"come before {_MAIN_RULE}. Correct roce_rails_table_base or "
-                "roce_rails_priority_base"
+                f"come before {_MAIN_RULE} (roce_rails_table_base, roce_rails_priority_base)"
             )
         network = ipaddress.ip_interface(f"{address}/{rail['prefix']}").network
         routes.append(Route(table, str(network)))

@@ -22,7 +22,7 @@ from ..core.part import Node
 from ..core.reboots import Reason
 from ..hardware.iproute import MAIN_TABLE, IpLink, Route, SourceRule, read_neighbours, read_state
 from . import arp, naming
-from .backends import BACKENDS, FORMER, Backend
+from .backends import BACKENDS, Backend
 from .management import ManagementNetwork
 from .plan import RailPlan
 
@@ -96,13 +96,10 @@ class Survey:
         self.arp = {name: arp.read_arp(name, self.node.root) for name in self.by_name}
         self.neighbours = read_neighbours(self.node.run)
 
-    # Changes that a run may make on each rail
-
     def refused(self, name: str) -> bool:
         return self.names[name].action == naming.REFUSED
 
     def blocked(self, name: str) -> bool:
-        """Return whether the files of a rail must not be changed."""
         return self.refused(name) or name in self.claims
 
     @property
@@ -151,8 +148,6 @@ class Survey:
                 blocks[name] = self.old_blocks[name]
         return blocks
 
-    # Readings
-
     def _link(self, name: str) -> Optional[IpLink]:
         return self.state.links.get(name)
 
@@ -187,8 +182,6 @@ class Survey:
             return False
         return not arp.arp_writable(name, self.node.root)
 
-    # Checks
-
     def checks_of(self, rail: RailPlan, *, check_mode: bool) -> list[Check]:
         """Return one check per promise of a rail."""
         name, at = rail.interface, self.names[rail.interface]
@@ -202,12 +195,9 @@ class Survey:
             return [first, Check(CLAIM, [], claims, FAILED, name, reason)]
         rest = self._running_checks(rail, check_mode)
         if at.action == naming.AT_BOOT:
-            rest = [
-                check
-                if check.status in (OK, NOT_APPLICABLE)
-                else replace(check, status=REBOOT, reason=at.reason)
-                for check in rest
-            ]
+            for index, check in enumerate(rest):
+                if check.status not in (OK, NOT_APPLICABLE):
+                    rest[index] = replace(check, status=REBOOT, reason=at.reason)
         return [first, Check(CLAIM, [], [], OK, name), *rest]
 
     def _running_checks(self, rail: RailPlan, check_mode: bool) -> list[Check]:
@@ -223,7 +213,7 @@ class Survey:
         checks = [same(CONFIG, self.backend.owner(name), owner)]
         if link is not None and link.up and not link.carrier:
             # A run cannot connect a cable, so this is a failure in check mode as well.
-            reason = "check cable, transceiver and switch port; the configuration is not changed"
+            reason = "check cable, transceiver and switch port"
             checks.append(Check(LINK, "up", NO_CARRIER, FAILED, name, reason))
         else:
             found = "absent" if link is None else "up" if link.up else "down"
@@ -264,8 +254,6 @@ class Survey:
             or not set(rail.routes) <= set(self.routes(rail))
         )
 
-    # Planning
-
     def file_plans(self) -> list[FilePlan]:
         node = self.node
         kept = [name for name in self.by_name if self.blocked(name)]
@@ -279,13 +267,6 @@ class Survey:
             *naming.plan_link_files(ours, kept, node),
             arp.plan_arp_file(self.blocks, self.request.arp, node),
         ]
-
-    def former_file(self) -> list[FilePlan]:
-        """Plan to remove the file written by earlier versions, unless it may configure a blocked
-        rail.
-        """
-        kept = any(map(self.blocked, self.by_name))
-        return [] if kept else [self.node.record(FORMER, None)]
 
     def running_diff(self) -> list[dict[str, Any]]:
         """Return a diff per rail of the differences in the running kernel."""
@@ -310,11 +291,9 @@ def _name_check(rail: RailPlan, wanted: str, at: naming.RailName, check_mode: bo
     return Check(NAME, wanted, found, status, subject, at.reason)
 
 
-# Claims: files of the operator that also configure a rail, which is then not changed.
-#
-# A claim is the name, MAC address or PCI address of a rail in a file of any network service, for
-# whatever key. A file that configures the rail in another way is found by the read-back
-# (`rail_config`).
+# A claim is the name, MAC address or PCI address of a rail in an operator's file of any network
+# service, for whatever key; the rail is then not changed. A file that configures it in another way
+# is found by the read-back (`rail_config`).
 
 _SYSTEMD = [f"{each}/systemd/network" for each in ("etc", "run", "usr/lib", "lib")]
 _KINDS = (
@@ -351,9 +330,7 @@ def find_claims(
 
 
 def _files(root: Path) -> Iterator[Path]:
-    """Yield files that neither the collection nor netplan wrote; the first file with a name hides
-    the others.
-    """
+    """Files that neither the collection nor netplan wrote; the first with a name hides others."""
     for kind in _KINDS:
         seen: dict[str, Path] = {}
         for path in (path for pattern in kind for path in sorted(root.glob(pattern))):
@@ -363,9 +340,7 @@ def _files(root: Path) -> Iterator[Path]:
 
 
 def _claims(word: str, rail: RailPlan, mac: str, first: bool) -> bool:
-    """Return whether a word claims a rail; patterns only count if the first match applies
-    (`first`).
-    """
+    """Return whether a word claims a rail; patterns only count if the `first` match applies."""
     if word == rail.interface:
         return True
     if not first or not word:

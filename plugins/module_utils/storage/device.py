@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ..core import systemd
@@ -27,9 +28,7 @@ from . import mounts
 from .units import ENABLED, MOUNT, OF_DEVICE, path_of, unit_name
 
 EDGE = 1 << 20
-"""Number of bytes read at either end, where partition tables, RAID and file systems have their
-signatures.
-"""
+"""Number of bytes read at either end, where signatures are."""
 FOUND, NOTHING, AMBIVALENT = 0, 2, 8
 """Exit statuses of `blkid -p`. NOTHING also means that it could not read the device, and does not
 prove it blank."""
@@ -46,23 +45,16 @@ MAX_LISTED = 5
 
 @dataclass(frozen=True)
 class Contents:
-    """State of a block device."""
+    """State of a block device: `number` is `major:minor`; `in_use` lists users other than mounts;
+    `edges` the ends that are not all zero, which are not read if the device is mounted."""
 
     path: Path
-    """The device file to which its name links."""
     number: str
-    """`major:minor`."""
     size: int
     signatures: dict[str, str]
-    """Signatures found by blkid: TYPE, LABEL, PTTYPE."""
     in_use: tuple[str, ...]
-    """Users other than mounts, one line each."""
     mounts: tuple[str, ...]
-    """Its mount points."""
     edges: tuple[str, ...]
-    """Ends that are not all zero. They are not read if the device is mounted, and therefore not
-    blank.
-    """
 
     @property
     def kind(self) -> str:
@@ -94,9 +86,7 @@ def _find(node: Node, device: str) -> tuple[Path, Path, str]:
     try:
         path = node.path(device).resolve(strict=True)
     except OSError as error:
-        raise PlanError(
-            f"{device}: device not found on this host. See ls -l /dev/disk/by-id"
-        ) from error
+        raise PlanError(f"{device}: device not found on this host") from error
     block = node.path(f"sys/class/block/{path.name}")
     if not block.is_dir():
         raise PlanError(f"{device} leads to {path}, which is not a block device")
@@ -122,10 +112,7 @@ def _read(node: Node, device: str, *argv: str) -> Result:
     try:
         return node.look(argv, check=False)
     except CommandError as error:
-        raise PlanError(
-            f"{device} does not respond: {error}. See dmesg and smartctl -a. Replace the disk, or "
-            "remove its file system from cluster_filesystems"
-        ) from error
+        raise PlanError(f"{device} does not respond: {error}. See dmesg") from error
 
 
 def _signatures(node: Node, device: str, path: Path) -> dict[str, str]:
@@ -190,18 +177,13 @@ class Device:
         unit = node.file(path_of(self.unit), self.unit_text(kind))
         steps = []
         if make:
-            steps.append(
-                Step(
-                    f"{self.device}: file system",
-                    f"blank, {contents.size // 10**9} GB",
-                    f"{self.format}, label {label(self.name)}",
-                    lambda: self._make(node),
-                    essential=True,
-                )
-            )
+            before = f"blank, {contents.size // 10**9} GB"
+            after, act = f"{self.format}, label {label(self.name)}", partial(self._make, node)
+            steps.append(Step(f"{self.device}: file system", before, after, act, essential=True))
         state = "unit missing or different" if unit.changed else systemd.state(node, self.unit)
         if state != ENABLED:
-            steps.append(Step(self.unit, state, ENABLED, lambda: self._mount(node), essential=True))
+            mount = partial(self._mount, node)
+            steps.append(Step(self.unit, state, ENABLED, mount, essential=True))
         return Plan([unit], steps)
 
     def verify(self, node: Node) -> Verdict:
@@ -226,29 +208,25 @@ class Device:
         """Raise PlanError if the directory or the device is already in use."""
         line = mounts.in_fstab(node, self.directory)
         if line:
-            raise PlanError(
-                f"{self.directory}: {line}: this line mounts another device. Remove it, or remove "
-                "`device` to serve the directory as it is"
-            )
+            raise PlanError(f"{self.directory}: {line}. Remove the line, or `device`")
         at = on(read_mounts(node.root), self.directory)
         if at is not None and at.device == contents.number:
             return
         if at is not None:
             raise PlanError(
-                f"{self.directory}: {at.source} is mounted there instead of {self.device}. "
-                f"Unmount it (systemctl stop {self.unit}) when it is not in use, then run again"
+                f"{self.directory}: {at.source} is mounted there instead of {self.device}"
             )
         if contents.mounts:
             raise PlanError(
                 f"{self.device} is mounted at {', '.join(contents.mounts)} instead of "
-                f"{self.directory}. Unmount it there permanently, then run again"
+                f"{self.directory}"
             )
         directory = node.path(self.directory)
         names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
         if names:
             raise PlanError(
                 f"{self.directory} is not empty, and would be hidden by {self.device}: "
-                f"{some(names, MAX_LISTED)}. Move its contents elsewhere, then run again"
+                f"{some(names, MAX_LISTED)}"
             )
 
     def _to_make(self, contents: Contents) -> bool:
@@ -264,15 +242,14 @@ class Device:
                 return True
             raise PlanError(
                 f"{self.device} is not blank: {'; '.join(reasons)}. To serve an existing xfs or "
-                "ext4, remove `format`; otherwise name another device, or blank this one by hand "
-                "(docs/shared-storage.md)"
+                "ext4, remove `format`; to blank it by hand, see docs/shared-storage.md"
             )
         if contents.kind in KINDS:
             return False
         listed = "; ".join(contents.findings()) or "it is blank"
         raise PlanError(
             f"{self.device} has no {' or '.join(KINDS)} file system to serve: {listed}. "
-            "Name another device, or set `format` for a blank one"
+            "Set `format` for a blank one"
         )
 
     def _make(self, node: Node) -> None:

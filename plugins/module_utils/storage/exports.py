@@ -17,10 +17,11 @@ import os
 import stat
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Optional
 
-from ..core.checks import FAILED, Check, compare, differs, not_applicable
+from ..core.checks import FAILED, OK, Check, compare, differs, not_applicable
 from ..core.commands import CommandError
 from ..core.files import make_directories
 from ..core.mounts import on, overlap
@@ -38,28 +39,14 @@ OPTIONS = ("rw", "sync", "no_subtree_check", "root_squash", "sec=sys")
 for files that are renamed while open. `root_squash`: root on a node has no rights of root."""
 MOUNTED = "mountpoint"
 """Export option: only while the device is mounted, never the empty mount point."""
-COMPARED = frozenset(
-    {
-        "rw",
-        "ro",
-        "sync",
-        "async",
-        "root_squash",
-        "no_root_squash",
-        "all_squash",
-        "insecure",
-        "subtree_check",
-        "no_subtree_check",
-        "sec=sys",
-        MOUNTED,
-    }
-)
+COMPARED = frozenset((
+    "rw", "ro", "sync", "async", "root_squash", "no_root_squash", "all_squash", "insecure",
+    "subtree_check", "no_subtree_check", "sec=sys", MOUNTED,
+))  # fmt: skip
 """Compared options. exportfs prints defaults as well, which depend on its version."""
 MAX_LISTED = 6
 MAX_ARGUMENTS = 1000
-"""Maximum number of arguments per command: each has up to 300 bytes, and the kernel's limit is 2
-MiB.
-"""
+"""Of a command, which may have 2 MiB of them."""
 
 
 @dataclass(frozen=True)
@@ -91,18 +78,17 @@ class ServedDirectory:
             before = f"as it is on {self.device}"
         if before == wanted:
             return Plan()
-        act = lambda: self._make(node, uid, gid)  # noqa: E731
+        act = partial(self._make, node, uid, gid)
         return Plan([], [Step(self.path, before, wanted, act, essential=True)])
 
     def verify(self, node: Node) -> Verdict:
         wanted = self._text(*self._wanted(node), int(self.mode, 8))
         actual, check_mode = self._actual(node), node.check_mode
-        return Verdict(
-            [compare(DIRECTORY, wanted, actual, subject=self.path, check_mode=check_mode)]
-        )
+        check = compare(DIRECTORY, wanted, actual, subject=self.path, check_mode=check_mode)
+        return Verdict([check])
 
     def _refuse_links(self, node: Node) -> None:
-        """Raise PlanError if a component of the path is a link, or not a directory."""
+        """Raise PlanError if a component of the path is a link."""
         for component in [*reversed(Path(self.path).parents), Path(self.path)][1:]:
             path = node.path(str(component))
             if path.is_symlink():
@@ -110,8 +96,6 @@ class ServedDirectory:
                     f"{self.path}: {component} is a symbolic link to {path.readlink()}. Name the "
                     "directory that it points to"
                 )
-            if path.exists() and not path.is_dir():
-                raise PlanError(f"{self.path}: {component} is not a directory. Move it away")
 
     def _actual(self, node: Node) -> str:
         try:
@@ -139,19 +123,13 @@ class ServedDirectory:
         elif known is not None:
             uid = gid = known
         else:
-            raise self._unknown("user", owner)
+            raise PlanError(f"{self.path}: user {owner!r} not found on this host")
         if self.group:
             entry = _entry(node, "group", self.group)
             if entry is None:
-                raise self._unknown("group", self.group)
+                raise PlanError(f"{self.path}: group {self.group!r} not found on this host")
             gid = int(entry[2])
         return uid, gid
-
-    def _unknown(self, kind: str, name: str) -> PlanError:
-        return PlanError(
-            f"{self.path}: {kind} {name!r} not found on this host. Create it with the number that "
-            "it has on the nodes"
-        )
 
     def _make(self, node: Node, uid: int, gid: int) -> None:
         """Set owner and mode through a handle, so that no link put in its place is followed."""
@@ -198,10 +176,8 @@ class Served:
         """Its lines in the file of exports. In a container no device is mounted."""
         mounted = [MOUNTED] if self.device and not node.container else []
         options = ",".join([*OPTIONS, *mounted])
-        return [
-            f"# {self.fs.name}: mounted at {self.fs.mount}",
-            *(f"{self.path} {address}({options})" for address in self.addresses),
-        ]
+        lines = [f"{self.path} {address}({options})" for address in self.addresses]
+        return [f"# {self.fs.name}: mounted at {self.fs.mount}", *lines]
 
 
 def served_by(
@@ -287,32 +263,23 @@ class Exports:
             return Plan()
         unused = [share.fs.name for share in self.served if not share.addresses]
         if unused:
-            raise PlanError(
-                f"{', '.join(unused)}: no other host mounts it. Correct `hosts` of the file "
-                "system, or remove `serve`"
-            )
-        text = "\n".join(
-            "".join(f"{line}\n" for line in lines) for _path, lines in sorted(blocks.items())
-        )
+            raise PlanError(f"{', '.join(unused)}: no other host mounts it: correct `hosts`")
+        text = "\n".join("\n".join([*lines, ""]) for _path, lines in sorted(blocks.items()))
         files = [node.file(FILE, text or None)]
         if blocks and node.read(EXPORTS) is None:  # exportfs fails without this directory
             files.append(node.record(EXPORTS, ""))
         if node.container:
             return Plan(files)
-        wanted = read_exports(text)
+        wanted, paths = read_exports(text), {*blocks, *self.absent}
         active = set()
         with contextlib.suppress(CommandError):  # not installed yet on a new host
-            active = self._ours(node, wanted, {*blocks, *self.absent})
+            active = self._ours(node, wanted, paths)
         if active == wanted and not any(file.changed for file in files):
             return Plan(files)
         before = f"{len(active & wanted)} as wanted, {len(active - wanted)} others"
-        step = Step(
-            "exports in force",
-            before,
-            f"{len(wanted)} as wanted",
-            lambda: self._act(node, wanted, {*blocks, *self.absent}),
-            essential=bool(self.absent),  # otherwise the device below would be unmounted
-        )
+        after, act = f"{len(wanted)} as wanted", partial(self._act, node, wanted, paths)
+        # Essential for a removal: otherwise the device below would be unmounted.
+        step = Step("exports in force", before, after, act, essential=bool(self.absent))
         return Plan(files, [step])
 
     def verify(self, node: Node) -> Verdict:
@@ -361,10 +328,7 @@ class Exports:
         active |= {export for export in _of_operator(node) if export.key not in known}
         others = sorted(export.text for export in active if export.reaches(share))
         if others:
-            reason = (
-                "other exports give access to it: remove them from /etc/exports and /etc/exports.d "
-                "and run exportfs -ra, or serve a directory on a separate file system"
-            )
+            reason = "other exports give access to it: remove them, and run exportfs -ra"
             return Check(CHECK, promise, some(others, MAX_LISTED), FAILED, share.path, reason)
         actual = {export for export in active if export.path == share.path}
         right = read_exports("\n".join(share.lines(node)))
@@ -372,20 +336,12 @@ class Exports:
         more = sorted(export.text for export in actual - right)
         result = [f"missing or with other options: {some(missing, MAX_LISTED)}"] if missing else []
         result += [f"also: {some(more, MAX_LISTED)}"] if more else []
-        count = f"{len(actual & right)} of them" if result else promise
-        return compare(
-            CHECK,
-            promise,
-            count,
-            subject=share.path,
-            check_mode=node.check_mode,
-            reason="; ".join(result),
-        )
+        if not result:
+            return Check(CHECK, promise, promise, OK, share.path)
+        count, status = f"{len(actual & right)} of them", differs(node.check_mode)
+        return Check(CHECK, promise, count, status, share.path, "; ".join(result))
 
 
 def _left(path: str) -> Check:
-    reason = (
-        "this host no longer serves it. Nodes may have it mounted: unmount it there, then add "
-        f"{path} to shared_storage_absent"
-    )
+    reason = f"unmount it on every node, then add {path} to shared_storage_absent"
     return Check(LEFT, "served, or gone", "exported, and not in the list", FAILED, path, reason)

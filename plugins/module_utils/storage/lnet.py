@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from ..core import systemd
-from ..core.checks import FAILED, NOT_APPLICABLE, OK, Check, compare, differs, not_applicable
+from ..core.checks import NOT_APPLICABLE, OK, Check, compare, differs, not_applicable
 from ..core.commands import CommandError
 from ..core.files import HEADER
 from ..core.part import Node, Plan, PlanError, Step, StepError, Verdict
@@ -36,22 +36,12 @@ DROP_IN = f"etc/systemd/system/{SERVICE}.d/baremetal-mpi-roce.conf"
 READY = "enabled, active"
 SERVICE_CHECK, NETWORK = "lustre_lnet_service", "lustre_lnet_network"
 DISCOVERY, ROUTE = "lustre_lnet_discovery", "lustre_lnet_route"
-OPTION, VERSION = "lustre_module_option", "lustre_module_version"
-_REASONS = {
-    NETWORK: "lnetctl net show shows other interfaces than /etc/lnet.conf",
-    DISCOVERY: "see lnetctl global show",
-    ROUTE: "see lnetctl route show -v",
-    OPTION: "the module was loaded with another value",
-    VERSION: "the kernel still runs the modules of the previous packages",
-}
+OPTION = "lustre_module_option"
 _DOWN = re.compile(r"Network is down|errno:\s*-(100|3)\b")
 """LNet is loaded but not configured, so it has no networks."""
 
 Values = dict[tuple[str, str], Any]
 """Values by check name and subject."""
-
-
-# Files
 
 
 def lnet_conf(settings: LustreSettings) -> str:
@@ -97,9 +87,6 @@ def modprobe_conf(settings: LustreSettings) -> str:
     )
 
 
-# Desired and running values
-
-
 def wanted_values(settings: LustreSettings) -> Values:
     values: Values = {(NETWORK, x.net): sorted(x.interfaces) for x in settings.networks}
     values[DISCOVERY, ""] = "on" if settings.discovery else "off"
@@ -109,24 +96,20 @@ def wanted_values(settings: LustreSettings) -> Values:
     return values
 
 
-def running_values(kernel: LustreKernel, wanted: Values) -> tuple[Values, set[str]]:
-    """Running values of the desired keys and of all networks, and the interfaces that are down.
+def running_values(kernel: LustreKernel, wanted: Values) -> Values:
+    """Running values of the desired keys and of all networks.
 
     Must only be called if LNet is loaded, as lnetctl would load it. Raises CommandError.
     """
     current: Values = {}
-    down: set[str] = set()
-    net = status = ""
+    net = ""
     for key, value in _shown(kernel, "net"):
         if key == "net type":
             net = read_net(value)
             if net != "lo":
                 current[NETWORK, net] = []
-        elif key in ("nid", "status"):
-            status = value if key == "status" else "up"
         elif key.isdigit() and (NETWORK, net) in current:  # below `interfaces`
             current[NETWORK, net] = sorted([*current[NETWORK, net], value])
-            down |= {value} if status not in ("up", "") else set()
     discovery = dict(_shown(kernel, "global")).get("discovery", "not shown")
     current[DISCOVERY, ""] = {"1": "on", "0": "off"}.get(discovery, discovery)
     wanted_routes = {key: value for key, value in wanted.items() if key[0] == ROUTE}
@@ -140,7 +123,7 @@ def running_values(kernel: LustreKernel, wanted: Values) -> tuple[Values, set[st
         gateways = routes.get(route[1], [])
         same = set(gateway.split(", ")) <= set(gateways)
         current[route] = gateway if same else ", ".join(gateways) or "none"
-    return current, down
+    return current
 
 
 def pairs(text: str) -> Iterator[tuple[str, str]]:
@@ -179,8 +162,8 @@ class LnetPart:
         lacking = lacking_programs(node)
         if lacking and not missing and not node.check_mode:
             findings.append(
-                f"the Lustre client is not installed: {lacking}. Install it (packages.method is "
-                "present), or set method, version and repository in shared_storage_lustre.packages"
+                f"the Lustre client is not installed: {lacking}. Install it, or set method, "
+                "version and repository in shared_storage_lustre.packages"
             )
         if not missing and not (node.check_mode and not self.kernel.has_lnet):
             # In check mode on a new node, the rails do not exist yet.
@@ -206,13 +189,12 @@ class LnetPart:
         steps = []
         enabled, _comma, active = systemd.state(node, SERVICE).partition(", ")
         if enabled != "enabled":
-            steps.append(
-                Step(SERVICE, enabled, "enabled", partial(systemd.control, node, "enable", SERVICE))
-            )
+            enable = partial(systemd.control, node, "enable", SERVICE)
+            steps.append(Step(SERVICE, enabled, "enabled", enable))
         loaded, points = self.kernel.has_lnet, self.kernel.points()
         changes = []
         if loaded:
-            wanted, current, _down = self._values(node)
+            wanted, current = self._values()
             changes = [
                 (" ".join(key).strip(), current.get(key), value)
                 for key, value in wanted.items()
@@ -225,8 +207,7 @@ class LnetPart:
         if points and not node.check_mode:
             raise PlanError(
                 f"LNet: {after}: not changed, because that unloads LNet, and Lustre is mounted at "
-                f"{some(points)}. Stop the jobs, unmount them (systemctl stop UNIT, or umount "
-                f"{points[0]}), then run again with --tags storage"
+                f"{some(points)}. Stop the jobs and unmount it, then run again"
             )
         before = before or (f"loaded without {SERVICE}" if loaded else "not loaded")
         load = partial(self._load, node)
@@ -243,16 +224,13 @@ class LnetPart:
         if self.kernel.has_lnet:
             node.run(["lustre_rmmod"])
         if self.kernel.has_lnet:
-            raise StepError(
-                "LNet could not be unloaded: its modules are in use (lsmod | grep lnet). Stop the "
-                "users, or reboot the node, then run again"
-            )
+            raise StepError("LNet could not be unloaded: its modules are in use (lsmod)")
         systemd.control(node, "start", SERVICE)
 
-    def _values(self, node: Node) -> tuple[Values, Values, set[str]]:
-        """Desired and running values of a loaded LNet, and the interfaces that are down."""
+    def _values(self) -> tuple[Values, Values]:
+        """Desired and running values of a loaded LNet."""
         wanted = wanted_values(self.settings)
-        current, down = running_values(self.kernel, wanted)
+        current = running_values(self.kernel, wanted)
         wanted = {**{key: [] for key in current if key[0] == NETWORK}, **wanted}
         for module, options in module_options(self.settings).items():
             for option, value in options.items():
@@ -264,61 +242,38 @@ class LnetPart:
                 same = flags.get(value, value) == flags.get(actual, actual)
                 wanted[OPTION, f"{module} {option}"] = value
                 current[OPTION, f"{module} {option}"] = value if same else actual
-        running = read_text(self.kernel.module("lnet") / "version")
-        try:
-            installed = node.look(["modinfo", "-F", "version", "lnet"], check=False)
-        except CommandError:
-            return wanted, current, down
-        if running and installed.rc == 0 and installed.stdout.strip():
-            wanted[VERSION, ""], current[VERSION, ""] = installed.stdout.strip(), running
-        return wanted, current, down
+        return wanted, current
 
     def verify(self, node: Node) -> Verdict:
         missing = self.kernel.missing(node)
         checks = [self._service_check(node, missing)]
         if missing or not self.kernel.has_lnet:
             status = NOT_APPLICABLE if missing else differs(node.check_mode)
-            current = None if missing else "not loaded"
+            found = None if missing else "not loaded"
             reason = missing or next(self.kernel.lacking(self.settings), "LNet is not loaded")
             checks += [
-                Check(name, value, current, status, subject, reason)
+                Check(name, value, found, status, subject, reason)
                 for (name, subject), value in wanted_values(self.settings).items()
             ]
             return Verdict(checks)
-        wanted, now, down = self._values(node)
-        for key, value in wanted.items():
-            checks.append(self._check(node, key, value, now.get(key), down))
+        wanted, current = self._values()
+        points = self.kernel.points() if node.check_mode else []
+        reason = f"refused while Lustre is mounted at {some(points)}" if points else ""
+        for (name, subject), value in wanted.items():
+            actual, pending = current.get((name, subject), []), node.check_mode
+            checks.append(
+                compare(name, value, actual, subject=subject, check_mode=pending, reason=reason)
+            )
         return Verdict(checks)
-
-    def _check(
-        self, node: Node, key: tuple[str, str], wanted: Any, current: Any, down: set[str]
-    ) -> Check:
-        name, subject = key
-        if name == NETWORK and current == wanted and down.intersection(current):
-            # The link or its peer is down, which reloading LNet does not fix.
-            shown = [f"{port} (down)" if port in down else port for port in current]
-            first = sorted(down)[0]
-            reason = f"see ip -br link show {first}, lnetctl net show -v 3, and the layer rails"
-            return Check(name, wanted, shown, FAILED, subject, reason)
-        reason, points = _REASONS[name], self.kernel.points()
-        if node.check_mode and points:
-            reason = f"refused until Lustre is unmounted, which is mounted at {some(points)}"
-        current, check_mode = [] if current is None else current, node.check_mode
-        return compare(name, wanted, current, subject=subject, check_mode=check_mode, reason=reason)
 
     def _service_check(self, node: Node, missing: str) -> Check:
         if missing:
             return not_applicable(SERVICE_CHECK, READY, missing, subject=SERVICE)
         state = systemd.state(node, SERVICE)
         if state == "enabled, inactive" and self.kernel.has_lnet and self.kernel.points():
-            reason = (
-                f"LNet was loaded without {SERVICE}, which cannot change while Lustre is mounted"
-            )
+            reason = "LNet was loaded without it, which cannot change while Lustre is mounted"
             return Check(SERVICE_CHECK, READY, state, OK, SERVICE, reason)
-        reason = f"see systemctl status {SERVICE}"
-        return compare(
-            SERVICE_CHECK, READY, state, subject=SERVICE, check_mode=node.check_mode, reason=reason
-        )
+        return compare(SERVICE_CHECK, READY, state, subject=SERVICE, check_mode=node.check_mode)
 
     def _foreign(self, node: Node) -> list[str]:
         text = node.read(CONF) or ""
@@ -327,7 +282,7 @@ class LnetPart:
             return []
         return [
             f"/{CONF}: has foreign content ({lines[0].strip()!r}, {len(lines)} lines). Move it to "
-            f"shared_storage_lustre (networks, routes), then: mv /{CONF} /{CONF}.before"
+            "shared_storage_lustre (networks, routes), and remove the file"
         ]
 
 

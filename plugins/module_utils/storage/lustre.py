@@ -18,7 +18,6 @@ from ..core.part import Node
 from .file_system import LUSTRE, FileSystem
 
 TCP, O2IB = "tcp", "o2ib"
-CLIENT = "lustre_client"
 PROGRAMS = ("lnetctl", "lctl", "lfs", "mount.lustre")
 ALIKE = ("lustre", "lustre_tgt")
 """Types in mountinfo of clients and of a server's targets."""
@@ -58,7 +57,6 @@ class LustreSource:
 
     @property
     def nids(self) -> set[str]:
-        """NIDs of the management service."""
         return {nid for server in self.servers for nid in server}
 
     def __str__(self) -> str:
@@ -80,18 +78,17 @@ def read_source(text: str) -> LustreSource:
 
 DKMS, PREBUILT, PRESENT = "dkms", "prebuilt", "present"
 TUNABLES = ("peer_timeout", "peer_credits", "peer_buffer_credits", "credits")
-"""Networks in the spelling and order of lnetctl."""
+"""In the spelling and order of lnetctl."""
 DRIVER_TUNABLES = ("conns_per_peer",)
 
 
 @dataclass(frozen=True)
 class LnetNetwork:
-    """One network of LNet. The driver chooses tunables that are not listed."""
+    """One network, in LNet's spelling. The driver chooses tunables that are not listed."""
 
     net: str
-    """Name in LNet's spelling: `o2ib`, not `o2ib0`."""
     interfaces: tuple[str, ...] = ()
-    """Interfaces of this host, in order; several mean multi-rail."""
+    """Several mean multi-rail."""
     tunables: Mapping[str, int] = field(default_factory=dict)
     driver_tunables: Mapping[str, int] = field(default_factory=dict)
 
@@ -102,7 +99,6 @@ class LustrePackages:
     version: str = ""
     repository: Optional[Mapping[str, Any]] = None
     names: Sequence[str] = ()
-    """Package names, if they differ from the default ones."""
 
 
 @dataclass(frozen=True)
@@ -116,11 +112,6 @@ class LustreSettings:
     modprobe: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Maps a kernel module to its options."""
     time_limit_s: int = 30
-    """Time limit of each command that may hang."""
-
-    @property
-    def interfaces(self) -> set[str]:
-        return {name for network in self.networks for name in network.interfaces}
 
 
 def read_settings(
@@ -161,9 +152,6 @@ def _network(entry: Mapping[str, Any], rails: tuple[str, ...]) -> LnetNetwork:
         {name: entry[name] for name in TUNABLES if entry.get(name)},
         {name: entry[name] for name in DRIVER_TUNABLES if entry.get(name)},
     )
-
-
-# The kernel
 
 
 @dataclass(frozen=True)

@@ -27,13 +27,10 @@ WELL = ("FULL", "IDLE")
 """Unused object targets are disconnected (IDLE) and reconnected on demand."""
 INACTIVE = "inactive"
 _REMEDY = (
-    "every access to them waits. Recovery of a server takes minutes. Otherwise: is it up (lctl "
-    "ping NID), and is the target mounted on it or on its partner? EVICTED: unwritten data of "
-    "programs is lost (dmesg). inactive: lctl set_param osc.*.active=1"
+    "every access to them waits, for minutes while a server recovers. EVICTED: unwritten data is "
+    "lost. inactive: lctl set_param osc.*.active=1"
 )
 _TARGET = re.compile(r"(.+)-(?:OST|MDT)[0-9a-f]{4}")
-
-
 MGC = "MGC"
 """Prefix of management clients: `MGC10.0.0.1@o2ib`, with the first NID of the mount's source
 (lustre_start_mgc of lustre/obdclass/obd_mount.c)."""
@@ -127,24 +124,19 @@ class HealthPart:
         if len(silent) < len(source.servers):
             reason = f"without an answer: {', '.join(silent)}: {reason}" if silent else ""
             return Check(MGS, ANSWERS, ANSWERS, OK, subject, reason)
-        reason = (
-            f"{reason}. Is the server up, does lctl list_nids there show this NID, and does its "
-            "address respond to ping from this node's rails?"
-        )
         return Check(MGS, ANSWERS, "none", FAILED, subject, reason)
 
     def _ping(self, nid: str) -> str:
         """Ping a NID; returns the error, or an empty string."""
+        argv = ["lnetctl", "ping", "--timeout", str(PING_S), nid]
         try:
-            result = self.kernel.look(
-                ["lnetctl", "ping", "--timeout", str(PING_S), nid], check=False
-            )
+            result = self.kernel.look(argv, check=False)
         except CommandError as error:
             return str(error)
         if result.rc == 0 and "primary nid" in result.stdout:
             return ""
         reason = dict(pairs(f"{result.stdout}\n{result.stderr}")).get("descr")
-        return reason or f"lnetctl ping {nid}: exit status {result.rc}"
+        return reason or f"{' '.join(argv)}: exit status {result.rc}"
 
     def _connections(self, mounted: Sequence[FileSystem]) -> list[Check]:
         """Check the connections of each file system once, however often it is mounted."""
@@ -157,21 +149,18 @@ class HealthPart:
         checks = []
         sources = {fs.mount: read_source(fs.source) for fs in mounted}
         managers = [entry for entry in imports if not entry.file_system]
+        # A management service may have other NIDs than the source, for example behind a router.
         unclaimed = [x for x in managers if not any(x.nids & s.nids for s in sources.values())]
-        by_source = {(s.servers, s.name): mount for mount, s in sources.items()}
-        for mount in by_source.values():
-            source = sources[mount]
+        by_source = {(s.servers, s.name): (mount, s) for mount, s in sources.items()}
+        for mount, source in by_source.values():
             targets = [entry for entry in imports if entry.file_system == source.name]
-            # If the kernel spells the servers of this source differently, the unclaimed ones are
-            # used.
             own = [*([x for x in managers if x.nids & source.nids] or unclaimed), *targets]
             count = len({entry.target for entry in targets})
             wrong = list(dict.fromkeys(entry.text() for entry in own if entry.trouble))
             if not count:
                 checks.append(Check(TARGETS, CONNECTED, "unknown", FAILED, mount, problem))
-            elif wrong:
-                checks.append(Check(TARGETS, CONNECTED, wrong, FAILED, mount, _REMEDY))
-            else:
-                actual = f"{CONNECTED} ({count} targets)"
-                checks.append(Check(TARGETS, CONNECTED, actual, OK, mount))
+                continue
+            good = (f"{CONNECTED} ({count} targets)", OK, mount)
+            words = (wrong, FAILED, mount, _REMEDY) if wrong else good
+            checks.append(Check(TARGETS, CONNECTED, *words))
         return checks

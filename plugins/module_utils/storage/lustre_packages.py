@@ -16,8 +16,9 @@ from ..core.part import Node, Plan, PlanError, Verdict
 from ..core.text import some
 from ..packages.installer import Installer
 from ..packages.package import INSTALL, Manager, PackageSet, Repository, Stage, WantedPackage
-from .lustre import CLIENT, DKMS, PREBUILT, LustreKernel, LustrePackages, lacking_programs
+from .lustre import DKMS, PREBUILT, LustreKernel, LustrePackages, lacking_programs
 
+CLIENT = "lustre_client"
 SPLIT = (2, 16)
 """From this release on Ubuntu's prebuilt network drivers are separate packages."""
 COMPONENT = "shared_storage_lustre.packages"

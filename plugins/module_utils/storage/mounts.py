@@ -371,7 +371,7 @@ def refuse(node: Node, desired: WantedMount, mounts: Sequence[Mount]) -> None:
     point = desired.point
     line = in_fstab(node, point)
     if line:
-        raise PlanError(f"{point}: {line}: remove the line; its mount is taken over")
+        raise PlanError(f"{point}: {line}. Remove the line; its mount is taken over")
     for unit in (desired.mount_unit, units.unit_name(point, AUTOMOUNT)):
         path = units.path_of(unit)
         text = node.read(path)

@@ -74,11 +74,11 @@ class SystemPackages:
         return Plan([], [step])
 
     def verify(self, node: Node) -> Verdict:
-        missing = self._missing(node)
+        missing, check_mode = self._missing(node), node.check_mode
         states = {x: "not installed" if x in missing else "installed" for x in self.names}
         return Verdict(
             [
-                compare(CHECK, "installed", state, subject=name, check_mode=node.check_mode)
+                compare(CHECK, "installed", state, subject=name, check_mode=check_mode)
                 for name, state in states.items()
             ]
         )
@@ -96,9 +96,8 @@ class SystemPackages:
         options = [word for setting in APT for word in ("-o", setting)]
         try:
             if not self.debian:
-                self.install(
-                    ["dnf", "-y", "-q", "--setopt=install_weak_deps=False", "install", *missing]
-                )
+                weak = "--setopt=install_weak_deps=False"
+                self.install(["dnf", "-y", "-q", weak, "install", *missing])
                 return
             # The node's package lists may be outdated or missing.
             self.install(["apt-get", "-q", *options, "update"], check=False)
@@ -120,23 +119,13 @@ def storage(options: Mapping[str, Any], node: Node) -> tuple[list[Part], list[st
     kernel = LustreKernel(root if is_stand_in else node.root, look, is_stand_in)
     before, after = lustre_parts(settings, lustre, options["rails"], kernel)
     wait: Runner = partial(run, timeout_s=options["mount_wait_s"])
+    user, restart = User(options["user"], options["uid"]), options["server_restart"]
+    devices = [directory.path for directory in served if directory.device]
     parts: list[Part] = [
         *_packages(mounts, served, node),
-        *server_parts(
-            served,
-            User(options["user"], options["uid"]),
-            threads=options["server_threads"],
-            absent=absent,
-            restart=options["server_restart"],
-        ),
+        *server_parts(served, user, options["server_threads"], absent, restart),
         *before,
-        Mounts(
-            mounts,
-            absent,
-            wait,
-            options["mount_wait_s"],
-            devices=[directory.path for directory in served if directory.device],
-        ),
+        Mounts(mounts, absent, wait, options["mount_wait_s"], devices),
         *after,
     ]
     line = f"Lustre and LNet are read below {kernel.root}: stand-ins, not this machine's kernel"
@@ -146,7 +135,6 @@ def storage(options: Mapping[str, Any], node: Node) -> tuple[list[Part], list[st
 def server_parts(
     served: Sequence[Served],
     user: User,
-    *,
     threads: int = THREADS,
     absent: Collection[str] = (),
     restart: bool = False,
@@ -213,7 +201,8 @@ def lustre_parts(
     """Parts of the Lustre client before and after the mounts."""
     if not filesystems:
         return [], []
-    on_rails = settings.interfaces.intersection(str(rail["interface"]) for rail in rails)
+    of_rails = {rail["interface"] for rail in rails}
+    on_rails = any(of_rails.intersection(network.interfaces) for network in settings.networks)
     return (
         [LnetPart(settings, kernel, (BOOT_UNIT,) if on_rails else ())],
         [HealthPart(settings, filesystems, kernel)],

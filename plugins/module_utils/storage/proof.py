@@ -24,8 +24,7 @@ FREE_SHARE = 0.05
 """Share of the free space that all writers may use in total."""
 GIB = 1 << 30
 ANONYMOUS = (65534, 4294967294)
-"""Uids of the anonymous user of NFS servers: 16 bits, and -2 in 32 bits."""
-
+"""Uids of the anonymous user of NFS servers."""
 MOUNTED, ANSWERS, READ_ONLY, SPACE, FILES, WRITE, OWNER, WRITE_RATE, NEIGHBOUR, READ_RATE = (
     "storage_mounted", "storage_answers", "storage_read_only", "storage_space", "storage_files",
     "storage_write", "storage_owner", "storage_write_rate", "storage_neighbour",
@@ -45,34 +44,27 @@ PROMISES = {
 }
 OF_READING = (NEIGHBOUR, READ_RATE)
 
-_CORRUPT = (
-    "data read differs from data written: do not use this file system until the cause is found "
-    "(network without checksums, a server's disk or memory, a cache)"
-)
+_CORRUPT = "data read differs from data written: do not use it until the cause is found"
 _RIGHTS = (
-    "{user} must be allowed to make a directory in the top directory: its owner and mode (keys "
-    "owner, mode), the same uid on the server, and the export's squash options"
+    "{user} must be allowed to make a directory there: see keys owner and mode, the uid on the "
+    "server, and the export's squash options"
 )
 BY_ERROR = {
     errno.ESTALE: (
         MOUNTED,
-        "the server exports another directory under this path than when it was mounted. Stop all "
-        "users of the mount, then: systemctl restart {unit}",
+        "the server exports another directory than when it was mounted. Stop all users of the "
+        "mount, then: systemctl restart {unit}",
     ),
-    errno.EROFS: (READ_ONLY, "see exportfs -v and dmesg on the server, and dmesg here"),
+    errno.EROFS: (READ_ONLY, "see exportfs -v and dmesg on the server"),
     errno.EDQUOT: (SPACE, "raise the quota of {user} there"),
-    errno.ENOSPC: (SPACE, "no space or no inodes are left (df, df -i): remove old checkpoints"),
+    errno.ENOSPC: (SPACE, "no space or no inodes are left: remove old checkpoints"),
     errno.EACCES: (WRITE, _RIGHTS),
     errno.EPERM: (WRITE, _RIGHTS),
 }
 BY_ANSWER = {
     probe.OWN: (WRITE, _CORRUPT),
-    probe.RENAME: (WRITE, "the server does not rename atomically: which server is it?"),
-    probe.TOKEN: (
-        NEIGHBOUR,
-        "a cache holds old data (mount options such as nocto or a long actimeo), or it is another "
-        "export",
-    ),
+    probe.RENAME: (WRITE, "the server does not rename atomically"),
+    probe.TOKEN: (NEIGHBOUR, "a cache holds old data (nocto, actimeo), or it is another export"),
     probe.CONTENT: (NEIGHBOUR, _CORRUPT),
 }
 """Check and remedy for an error."""
@@ -120,9 +112,8 @@ class Target:
 
     @property
     def of_others(self) -> bool:
-        """Whether the MPI user does not own the top directory. By default, this is the case for
-        homes and software of an external server.
-        """
+        """Whether the MPI user does not own the top directory; the default for homes and software
+        of an external server."""
         if self.fs.owner:
             return self.fs.owner not in (self.user, str(self.uid))
         return self.fs.serve is None and self.fs.purpose in (HOME, SOFTWARE)
@@ -159,10 +150,6 @@ class Proof:
     failed: str = ""
     """The failed check that prevented others."""
 
-    @property
-    def unit(self) -> str:
-        return self.target.wanted.mount_unit
-
     def add(
         self, name: str, actual: Any, status: str, reason: str = "", wanted: Any = None
     ) -> None:
@@ -185,9 +172,6 @@ class Proof:
                 skipped = f"not read: see {self.failed}" if self.failed else reason
                 self.add(name, None, NOT_APPLICABLE, skipped)
         return self
-
-
-# The rounds
 
 
 def write(target: Target) -> Proof:
@@ -255,8 +239,6 @@ def _figures(target: Target, answer: WorkResult) -> dict[str, Any]:
     return {**reported, "served_here": target.wanted.is_bind} if reported else {}
 
 
-# Results as checks
-
 _EXITED = ("its process exited early", "was it killed for lack of memory? See dmesg")
 
 
@@ -278,12 +260,11 @@ def _evaluate(proof: Proof, answer: WorkResult, does: str) -> None:
     if error is not None:
         number, step = int(error["number"]), answer.step
         code = errno.errorcode.get(number, f"error {number}")
-        name, remedy = BY_ERROR.get(number, (does, "see the server's log, and dmesg here"))
-        if "line" not in reported and number not in BY_ERROR:
-            name, remedy = MOUNTED, "see systemctl status {unit}: the server, and its export"
-        elif does == NEIGHBOUR and number == errno.ENOENT:
+        other = (does if "line" in reported else MOUNTED, "see systemctl status {unit}, and dmesg")
+        name, remedy = BY_ERROR.get(number, other)
+        if does == NEIGHBOUR and number == errno.ENOENT:
             remedy = "do both mount the same export of the same server?"
-        remedy = remedy.format(unit=proof.unit, user=proof.target.user)
+        remedy = remedy.format(unit=proof.target.wanted.mount_unit, user=proof.target.user)
         proof.fail(name, f"{error['text'] or code} ({code}) while {step}", remedy)
     elif wrong is not None:
         name, remedy = BY_ANSWER[wrong["about"]]
@@ -300,21 +281,15 @@ def _mounted(proof: Proof, reported: Mapping[str, Any]) -> bool:
     if reported.get("right"):
         proof.ok(MOUNTED)
         return True
+    unit = target.wanted.mount_unit
     if running is not None:
-        proof.fail(
-            MOUNTED,
-            f"{running.source} ({running.kind})",
-            "another file system is mounted there, and nothing was written to it: stop its users, "
-            f"then run --tags storage, or systemctl restart {proof.unit}",
-        )
+        reason = f"nothing was written to it: stop its users, then systemctl restart {unit}"
+        proof.fail(MOUNTED, f"{running.source} ({running.kind})", reason)
     elif target.check_mode and not target.container:
         proof.add(MOUNTED, "not mounted", PENDING)
     elif not target.container:
-        proof.fail(
-            MOUNTED,
-            "not mounted",
-            f"nothing was written: run --tags storage, or systemctl start {proof.unit}",
-        )
+        reason = f"nothing was written: run --tags storage, or systemctl start {unit}"
+        proof.fail(MOUNTED, "not mounted", reason)
     return False
 
 
@@ -323,12 +298,11 @@ def _hung(proof: Proof, answer: WorkResult) -> None:
     actual = f"no answer within {target.limit_s:g} s while {answer.step or 'starting'}"
     if answer.left_behind:
         actual += f"; process {answer.left_behind} cannot be killed and still waits"
-    proof.fail(
-        ANSWERS,
-        actual,
-        f"is {target.wanted.source} up, and its service? Users of this mount continue when it "
-        f"responds. If it will not return: umount -f -l {target.mount}, and change the model",
+    reason = (
+        f"is {target.wanted.source} up? Users of this mount continue when it responds. If it will "
+        f"not return: umount -f -l {target.mount}, and change the model"
     )
+    proof.fail(ANSWERS, actual, reason)
 
 
 def _read_only(proof: Proof, reported: bool) -> None:
@@ -337,9 +311,7 @@ def _read_only(proof: Proof, reported: bool) -> None:
     if actual == wanted:
         proof.ok(READ_ONLY, actual, wanted)
         return
-    flag = "ro" if proof.target.read_only else "rw"
-    remedy = f"see dmesg: mount -o remount,{flag} {proof.target.mount}, or run --tags storage"
-    proof.fail(READ_ONLY, actual, remedy, wanted)
+    proof.fail(READ_ONLY, actual, "see dmesg, then run --tags storage", wanted)
 
 
 def _space(proof: Proof, reported: Mapping[str, Any]) -> None:
@@ -367,10 +339,7 @@ def _owner(proof: Proof, uid: int, where: str = "") -> None:
     if uid == proof.target.uid:
         proof.ok(OWNER, wanted, wanted)
     elif uid in ANONYMOUS:
-        remedy = (
-            f"the server does not know {user}: all_squash in the export, or idmapd maps unknown "
-            "names (use one domain in /etc/idmapd.conf, or nfs4_disable_idmapping=Y on both sides)"
-        )
+        remedy = f"the server does not know {user}: all_squash in the export, or idmapd.conf"
         proof.fail(OWNER, f"nobody ({uid}){where}", remedy, wanted)
     else:
         remedy = f"{user} has another uid there, or the export has anonuid: use cluster_mpi_uid"

@@ -26,19 +26,17 @@ CONF = f"etc/nfs.conf.d/{NAME}.conf"
 MODULES_FILE = f"etc/modules-load.d/{NAME}-nfs-rdma.conf"
 MODULE = "rpcrdma"
 MODULE_REMEDY = (
-    "DOCA-OFED has it in a separate package of the same release: install mlnx-nfsrdma-dkms "
-    "(EL before DOCA 3.2: kmod-mlnx-nfsrdma), then modprobe rpcrdma"
+    "with DOCA-OFED install mlnx-nfsrdma-dkms of the same release (EL before DOCA 3.2: "
+    "kmod-mlnx-nfsrdma), then modprobe rpcrdma"
 )
 OVERRIDDEN = (
     "a later file of /etc/nfs.conf.d sets another value, or the server was not restarted since: "
-    f"nfsconf --dump, then systemctl restart {UNIT}"
+    f"systemctl restart {UNIT}"
 )
 NFSD = "proc/fs/nfsd"
 NFS_PORT = 2049
 THREADS = 64
-"""Each thread serves one request at a time. The kernel's default of 8 to 16 is too small: with
-`nconnect` of 8, four nodes that write checkpoints have dozens of requests in flight.
-"""
+"""Each serves one request at a time; four nodes with `nconnect` of 8 have dozens in flight."""
 MAX_LISTED = 6
 SERVICE, RUNNING, LISTENS, VERSION, LOADED = (
     "nfs_service", "nfs_threads", "nfs_listens", "nfs_version", "nfs_rdma_module"
@@ -84,15 +82,13 @@ class NfsService:
             steps.append(Step(UNIT, f"{before}, without threads", ENABLED, partial(_start, node)))
             return Plan(files, steps)
         if before != ENABLED:
-            steps.append(
-                Step(UNIT, before, ENABLED, partial(systemd.control, node, "enable", UNIT))
-            )
+            enable = partial(systemd.control, node, "enable", UNIT)
+            steps.append(Step(UNIT, before, ENABLED, enable))
         reasons = self._needs_restart(running) if conf.changed else []
         if reasons:
             self._refuse_restart(reasons, running)
-            after = "restarted: clients wait for the grace period, 90 s, and lose nothing"
             act = partial(systemd.control, node, "restart", UNIT)
-            steps.append(Step(f"{UNIT}: {'; '.join(reasons)}", "running", after, act))
+            steps.append(Step(f"{UNIT}: {'; '.join(reasons)}", "running", "restarted", act))
             return Plan(files, steps)
         if running.threads != self.threads:
             set_threads = partial(_write, node, "threads", str(self.threads))
@@ -107,9 +103,7 @@ class NfsService:
         if node.container:
             reason = node.not_here("the kernel's NFS server is the host's")
             names = (SERVICE, RUNNING, LISTENS)
-            return Verdict(
-                [not_applicable(name, "running", reason, subject=UNIT) for name in names]
-            )
+            return Verdict([not_applicable(name, ENABLED, reason, subject=UNIT) for name in names])
         pending = node.check_mode
 
         def check(name: str, wanted: Any, actual: Any, reason: str, subject: str = UNIT) -> Check:
@@ -142,8 +136,6 @@ class NfsService:
             checks.append(check(LOADED, "loaded", state, MODULE_REMEDY, MODULE))
         return Verdict(checks)
 
-    # Desired settings
-
     def _port(self, rdma: bool) -> Optional[int]:
         ports = sorted({x.nfs.port for x in self.filesystems if (x.nfs.transport == RDMA) == rdma})
         if len(ports) > 1:
@@ -171,8 +163,6 @@ class NfsService:
         lines += ["rdma=y", f"rdma-port={rdma}"] if rdma else []
         return "".join(f"{line}\n" for line in lines)
 
-    # Actions
-
     def _listen(self, node: Node, listener: str) -> None:
         if _loaded(node):
             _write(node, "portlist", listener)
@@ -190,8 +180,8 @@ class NfsService:
             return
         raise PlanError(
             f"{UNIT}: {'; '.join(reasons)}, which requires a restart, with clients: "
-            f"{some(running.clients, MAX_LISTED)}. Their mounts wait for the grace period, 90 s, "
-            "and lose nothing. Unmount them first, or set shared_storage_server_restart: true"
+            f"{some(running.clients, MAX_LISTED)}. Unmount them first, or set "
+            "shared_storage_server_restart: true (they wait 90 s, and lose nothing)"
         )
 
 

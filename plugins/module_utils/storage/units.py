@@ -44,35 +44,21 @@ LUSTRE_DEFAULTS = ("noatime", "nosuid", "nodev", "user_xattr", "lazystatfs")
 attributes for data set tools, and a df that does not wait for a dead target.
 """
 _ACCESS_TIMES = ("noatime", "relatime", "strictatime", "atime")
-_OF_BIND = frozenset(
-    (
-        *_ACCESS_TIMES,
-        "ro",
-        "rw",
-        "nosuid",
-        "suid",
-        "nodev",
-        "dev",
-        "noexec",
-        "exec",
-        "nodiratime",
-        "diratime",
-        "nosymfollow",
-        "symfollow",
-    )
-)
+_OF_BIND = (
+    *_ACCESS_TIMES, "ro", "rw", "nosuid", "suid", "nodev", "dev", "noexec", "exec",
+    "nodiratime", "diratime", "nosymfollow", "symfollow",
+)  # fmt: skip
 """Options that also apply to a bind mount, as the kernel stores them per mount."""
 
 
 @dataclass(frozen=True)
 class WantedMount:
-    """A file system at its mount point on this host, as in its units."""
+    """A file system at its mount point on this host, as in its units. `source` has the kernel's
+    spelling; for a bind mount it is a directory, and `kind` (`Type=`) is `none`."""
 
     fs: FileSystem
     source: str
-    """Source in the kernel's spelling; a directory for a bind mount."""
     kind: str
-    """`Type=`: `nfs`, `lustre`, or `none` for a bind mount."""
     options: tuple[str, ...]
     timeout_s: int
 
@@ -117,10 +103,7 @@ class WantedMount:
 
 
 def wanted_mounts(
-    filesystems: Iterable[FileSystem],
-    host: str,
-    groups: Collection[str],
-    timeout_s: int,
+    filesystems: Iterable[FileSystem], host: str, groups: Collection[str], timeout_s: int
 ) -> tuple[WantedMount, ...]:
     """The mounts of a host in `groups`, outer mount points before inner ones."""
     wanted = []
@@ -130,12 +113,9 @@ def wanted_mounts(
         if serves(fs, host):
             options = ("bind", NOFAIL, *(word for word in fs.options if word in _OF_BIND))
             wanted.append(WantedMount(fs, fs.path, BIND, options, timeout_s))
-        elif fs.type == LUSTRE:
-            source = str(read_source(fs.source))
-            wanted.append(WantedMount(fs, source, LUSTRE, _options(fs, timeout_s), timeout_s))
-        else:
-            source = plain_nfs(fs.source)
-            wanted.append(WantedMount(fs, source, NFS, _options(fs, timeout_s), timeout_s))
+            continue
+        source = str(read_source(fs.source)) if fs.type == LUSTRE else plain_nfs(fs.source)
+        wanted.append(WantedMount(fs, source, fs.type, _options(fs, timeout_s), timeout_s))
     return tuple(sorted(wanted, key=lambda mount: mount.point.count("/")))
 
 
@@ -181,9 +161,6 @@ def _options(fs: FileSystem, timeout_s: int) -> tuple[str, ...]:
         ]
     own = {subject(word) for word in fs.options}
     return (*(word for word in options if subject(word) not in own), *fs.options)
-
-
-# Names and texts
 
 
 def unit_name(path: str, kind: str) -> str:
