@@ -151,7 +151,6 @@ def test_a_cut_connection_says_so(authority: Authority, issued: tuple[Path, Path
     [
         (401, "switch_qos_password"),
         (403, "role"),
-        (404, "no such object"),
         (500, "HTTP 500"),
         (302, "HTTP 302"),
     ],

@@ -65,7 +65,7 @@ def shell_on(
     do: Callable[[str, bytes], tuple[int, str, str]],
 ) -> tuple[switch_qos.AnsibleShell, Action]:
     action = Action(do)
-    return switch_qos.AnsibleShell(action), action  # type: ignore[arg-type]
+    return switch_qos.AnsibleShell(action, "leaf01"), action  # type: ignore[arg-type]
 
 
 def test_a_command_runs_once_without_a_terminal() -> None:

@@ -16,7 +16,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.re
     PORTS,
     SAVED,
     VERSION,
-    Completed,
     Present,
     lookup_file,
     lookup_of,
@@ -32,6 +31,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.sw
     DRIVER,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
+    Completed,
     Difference,
     SwitchIntent,
 )

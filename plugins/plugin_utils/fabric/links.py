@@ -12,12 +12,11 @@ from ...module_utils.core.text import some
 from ..qos import Contract, fabric_intent
 from . import aspects
 from .asics import Asic, asic_named
-from .aspects import Reading, Unread
+from .aspects import Reading, Unread, show
 from .cabling import Cable, End, LinkFinding, Neighbours, NodeEntry, SwitchEntry, cabling_of
 from .compare import SwitchEnds, nic_end
 from .system import HOST, STORAGE, UPLINK
 from .systems import SYSTEMS
-from .text import show
 
 REPORT = "link_report"
 LIMIT = "link_other_end"

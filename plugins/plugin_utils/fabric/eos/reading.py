@@ -21,30 +21,8 @@ from ..system import (
     is_mac,
     port_id,
 )
+from . import settings
 from .render import ACTIONS
-from .settings import (
-    DSCP,
-    HEADROOM,
-    INTERFACE,
-    MMU_APPLIED,
-    MTU,
-    PFC_ALL_OFF,
-    PROFILE,
-    QUEUE,
-    SERVICE_PROFILE,
-    WATCHDOG,
-    WATCHDOG_ACTION,
-    WATCHDOG_POLLING,
-    WATCHDOG_RECOVERY,
-    WATCHDOG_TIMEOUT,
-    Settings,
-    default_mtu,
-    default_of,
-    ecn_of,
-    headroom_of,
-    queue_number,
-    read_settings,
-)
 
 MAX_BITS_S = 1e15
 """Speed of a port, in bit/s."""
@@ -121,8 +99,8 @@ def report(intent: SwitchIntent, present: Present) -> SwitchReport:
 class _Switch:
     def __init__(self, intent: SwitchIntent, present: Present) -> None:
         self._present = present
-        self._settings = read_settings(present.running)
-        self._blocks: dict[str, Settings] = {}
+        self._settings = settings.read_settings(present.running)
+        self._blocks: dict[str, settings.Settings] = {}
         """Settings by block, with paths below it."""
         for path, line in self._settings.items():
             self._blocks.setdefault(path[0], {})[path[1:]] = line
@@ -137,10 +115,13 @@ class _Switch:
         lines, queues = self._in_force(name)
         shared = {queue for queue, own in queues.items() if own.get("priority") == "no priority"}
         thresholds = {
-            queue: ecn_of(own.get("random-detect ecn", "")) for queue, own in queues.items()
+            queue: settings.ecn_of(own.get("random-detect ecn", ""))
+            for queue, own in queues.items()
         }
         paused: tuple[int, ...] = ()
-        if (PFC_ALL_OFF,) not in self._settings and lines.get("priority-flow-control") in _PFC_ON:
+        if (settings.PFC_ALL_OFF,) not in self._settings and lines.get(
+            "priority-flow-control"
+        ) in _PFC_ON:
             found = map(_NO_DROP.match, lines.values())
             paused = tuple(sorted(int(match[1]) for match in found if match))
         bandwidth = amount(status.get("bandwidth"), MAX_BITS_S)
@@ -176,30 +157,34 @@ class _Switch:
         )
 
     def _class_of(self, dscp: int) -> int:
-        path = (f"{DSCP}{dscp}",)
-        match = _CLASS.search(self._settings.get(path) or default_of(path) or "")
+        path = (f"{settings.DSCP}{dscp}",)
+        match = _CLASS.search(self._settings.get(path) or settings.default_of(path) or "")
         return int(match[1]) if match else -1
 
     def _in_force(self, port: str) -> tuple[dict[str, str], dict[int, dict[str, str]]]:
         """Lines of a port and its queues. Lines of the port take precedence over its profile."""
-        own = self._blocks.get(f"{INTERFACE}{port}", {})
-        profile = own.get((SERVICE_PROFILE,), "").partition(" ")[2]
+        own = self._blocks.get(f"{settings.INTERFACE}{port}", {})
+        profile = own.get((settings.SERVICE_PROFILE,), "").partition(" ")[2]
         lines: dict[str, str] = {}
         queues: dict[int, dict[str, str]] = {}
-        for path, line in {**self._blocks.get(f"{PROFILE}{profile}", {}), **own}.items():
+        for path, line in {**self._blocks.get(f"{settings.PROFILE}{profile}", {}), **own}.items():
             if len(path) == 1:
                 lines[path[0]] = line
-            elif path and QUEUE.match(path[0]) and not path[0].startswith("mc-"):
-                queues.setdefault(queue_number(path[0]), {})[path[1]] = line
+            elif path and settings.QUEUE.match(path[0]) and not path[0].startswith("mc-"):
+                queues.setdefault(settings.queue_number(path[0]), {})[path[1]] = line
         return lines, queues
 
     def _interface(self, name: str) -> dict[str, str]:
-        own = self._blocks.get(f"{INTERFACE}{name}", {})
+        own = self._blocks.get(f"{settings.INTERFACE}{name}", {})
         return {path[0]: line for path, line in own.items() if len(path) == 1}
 
     def _mtu_of(self, lines: Mapping[str, str]) -> Optional[int]:
         """The MTU; None if the line has no number."""
-        return _last_number(lines[MTU]) if MTU in lines else default_mtu(self._settings)
+        return (
+            _last_number(lines[settings.MTU])
+            if settings.MTU in lines
+            else settings.default_mtu(self._settings)
+        )
 
     def _vlan(self, lines: Mapping[str, str]) -> str:
         """The routed interface of a switched port's VLAN, if it has an address; otherwise empty.
@@ -217,17 +202,21 @@ class _Switch:
 
     def _headroom(self) -> Optional[int]:
         """Headroom of the applied profile; EOS does not show the value that it computes."""
-        profile = self._settings.get(MMU_APPLIED, "").rpartition(" apply")[0]
-        return headroom_of(self._blocks.get(profile, {}).get((HEADROOM,), ""))
+        profile = self._settings.get(settings.MMU_APPLIED, "").rpartition(" apply")[0]
+        return settings.headroom_of(self._blocks.get(profile, {}).get((settings.HEADROOM,), ""))
 
     def _watchdog(self, lines: Mapping[str, str]) -> PfcWatchdog:
         timeout, recovery, polling = (
             _milliseconds(self._settings.get((word,), ""))
-            for word in (WATCHDOG_TIMEOUT, WATCHDOG_RECOVERY, WATCHDOG_POLLING)
+            for word in (
+                settings.WATCHDOG_TIMEOUT,
+                settings.WATCHDOG_RECOVERY,
+                settings.WATCHDOG_POLLING,
+            )
         )
-        action = self._settings.get((WATCHDOG_ACTION,), "errdisable").split()[-1]
+        action = self._settings.get((settings.WATCHDOG_ACTION,), "errdisable").split()[-1]
         return PfcWatchdog(
-            enabled=bool(timeout) and lines.get(WATCHDOG) != f"no {WATCHDOG}",
+            enabled=bool(timeout) and lines.get(settings.WATCHDOG) != f"no {settings.WATCHDOG}",
             # By default, EOS polls twice within the shorter time.
             poll_ms=polling or min(timeout, recovery) // 2,
             detection_ms=timeout,

@@ -19,21 +19,8 @@ from ....module_utils.core.text import counted
 from ...qos.compiled import FabricIntent
 from ...qos.contract import DSCPS, PRIORITIES
 from ...schema.findings import Findings
+from .. import system
 from ..asics import WantedError, rounded
-from ..system import (
-    DSCP_MAP,
-    MARKING,
-    SHARES,
-    UNDER_TRAFFIC,
-    WATCHING,
-    Change,
-    Difference,
-    Impact,
-    SwitchIntent,
-    check_mtu,
-    check_ports,
-    named_ports,
-)
 from .reading import ACTION, PROFILE, Present
 from .tree import (
     Path,
@@ -65,7 +52,7 @@ BINDINGS = ("mapping", "remark", "egress-scheduler", "congestion-control", "pfc"
 """Profiles whose binding to a port would override the contract."""
 
 
-def wanted(intent: SwitchIntent) -> Tree:
+def wanted(intent: system.SwitchIntent) -> Tree:
     """The intent as one object. Raises WantedError, listing every setting that NVUE cannot
     represent."""
     _check(intent)
@@ -75,13 +62,13 @@ def wanted(intent: SwitchIntent) -> Tree:
     }
 
 
-def cable_metres(intent: SwitchIntent) -> int:
+def cable_metres(intent: system.SwitchIntent) -> int:
     """The cable length of RoCE, one for the whole switch: the longest, which is safe for every
     port."""
     return max(port.cable_metres for port in intent.ports)
 
 
-def _qos(intent: SwitchIntent) -> Tree:
+def _qos(intent: system.SwitchIntent) -> Tree:
     fabric, metres = intent.fabric, cable_metres(intent)
     to_class = {queue.priority: queue.traffic_class for queue in fabric.queues}
     to_priority = {queue.traffic_class: queue.priority for queue in fabric.queues}
@@ -189,10 +176,10 @@ def _port(fabric: FabricIntent) -> Tree:
     }
 
 
-def _check(intent: SwitchIntent) -> None:
+def _check(intent: system.SwitchIntent) -> None:
     fabric, name = intent.fabric, intent.name
     findings = Findings()
-    check_mtu(intent, findings)
+    system.check_mtu(intent, findings)
     if fabric.watchdog.enabled and fabric.watchdog.action != ACTION:
         findings.add(
             "nvue.watchdog_action",
@@ -224,15 +211,15 @@ _BUFFERS = {
 }
 """Branches of qos whose change divides the buffers again."""
 _CHANGING = {
-    "mapping": DSCP_MAP,
-    "remark": DSCP_MAP,
-    "egress-scheduler": SHARES,
-    "congestion-control": MARKING,
+    "mapping": system.DSCP_MAP,
+    "remark": system.DSCP_MAP,
+    "egress-scheduler": system.SHARES,
+    "congestion-control": system.MARKING,
 }
 """Branches of qos that affect packets without dividing the buffers."""
 
 
-def impact(paths: Iterable[Path]) -> Impact:
+def impact(paths: Iterable[Path]) -> system.Impact:
     paths = tuple(paths)
     losses: list[str] = []
     buffers = {
@@ -244,24 +231,26 @@ def impact(paths: Iterable[Path]) -> Impact:
             "lost for a moment on all of its ports"
         )
     parts = [path[1] if path[0] == "qos" else path[3] for path in paths if "qos" in path[::2]]
-    losses += dict.fromkeys(UNDER_TRAFFIC[_CHANGING[part]] for part in parts if part in _CHANGING)
+    losses += dict.fromkeys(
+        system.UNDER_TRAFFIC[_CHANGING[part]] for part in parts if part in _CHANGING
+    )
     bound = _ports(path for path in paths if path[2:4] in (("qos", "pfc"), ("qos", "link-pause")))
     if bound:
         losses.append(
-            f"PFC changes on {named_ports(bound)}: packets can be lost there for a moment"
+            f"PFC changes on {system.named_ports(bound)}: packets can be lost there for a moment"
         )
     watched = _ports(path for path in paths if path[2:4] == ("qos", "pfc-watchdog"))
     if watched:
-        losses.append(UNDER_TRAFFIC[WATCHING].format(counted(len(watched), "port")))
+        losses.append(system.UNDER_TRAFFIC[system.WATCHING].format(counted(len(watched), "port")))
     elif "pfc-watchdog" in parts:
-        losses.append(UNDER_TRAFFIC[WATCHING].format("every port"))
+        losses.append(system.UNDER_TRAFFIC[system.WATCHING].format("every port"))
     sized = _ports(path for path in paths if path[2:4] == ("link", "mtu"))
     if sized:
         losses.append(
-            f"the MTU changes on {named_ports(sized)}: until both ends of a link have the same, "
-            "packets of a size between the two are lost"
+            f"the MTU changes on {system.named_ports(sized)}: until both ends of a link have the "
+            "same, packets of a size between the two are lost"
         )
-    return Impact(losses=tuple(losses))
+    return system.Impact(losses=tuple(losses))
 
 
 def _ports(paths: Iterable[Path]) -> tuple[str, ...]:
@@ -300,8 +289,8 @@ _WORDS = {
 }
 
 
-def difference(intent: SwitchIntent, wanted: Tree, present: Present) -> Difference:
-    check_ports(intent, present.ports, bonds_of(present.explicit))
+def difference(intent: system.SwitchIntent, wanted: Tree, present: Present) -> system.Difference:
+    system.check_ports(intent, present.ports, bonds_of(present.explicit))
     running: Tree = {"qos": present.running_qos, "interface": present.ports}
     roce = objects_at(uniform(present.filled_qos), "roce")
     if is_on(roce.get("enable")) and "cable-length" not in roce:
@@ -318,10 +307,10 @@ def difference(intent: SwitchIntent, wanted: Tree, present: Present) -> Differen
     changes, before, after = _compared(values, found, spelling)
     if unsaved and values:
         # In force but not saved, because a run was killed: a restart would lose it.
-        changes = [Change("startup", "not saved", "as applied")]
-    return Difference(
+        changes = [system.Change("startup", "not saved", "as applied")]
+    return system.Difference(
         changes=tuple(changes),
-        impact=Impact() if unsaved else impact(sorted(values, key=natural_path)),
+        impact=system.Impact() if unsaved else impact(sorted(values, key=natural_path)),
         before="".join(f"{line}\n" for line in before),
         after="".join(f"{line}\n" for line in after),
         steps={} if unsaved else spelling.tree(values),
@@ -329,7 +318,7 @@ def difference(intent: SwitchIntent, wanted: Tree, present: Present) -> Differen
 
 
 def _differing(
-    intent: SwitchIntent, wanted: Tree, explicit: Tree, running: Tree
+    intent: system.SwitchIntent, wanted: Tree, explicit: Tree, running: Tree
 ) -> tuple[dict[Path, Any], dict[Path, Any]]:
     """Desired and actual values of the differences, by path."""
     values: dict[Path, Any] = {}
@@ -383,25 +372,25 @@ def bonds_of(explicit: Tree) -> dict[str, str]:
 
 def _compared(
     values: dict[Path, Any], found: dict[Path, Any], spelling: Spelling
-) -> tuple[list[Change], list[str], list[str]]:
+) -> tuple[list[system.Change], list[str], list[str]]:
     """Changes, with their lines before and after."""
     changes, before, after = [], [], []
     for path in sorted(values, key=natural_path):
         sent_path, sent = spelling.of(path, values[path])
-        changes.append(Change(words(sent_path), _shown(found[path]), _shown(sent)))
+        changes.append(system.Change(words(sent_path), _shown(found[path]), _shown(sent)))
         before += [] if found[path] is None else _lines(sent_path, found[path])
         after += [] if sent is None else _lines(sent_path, sent)
     return changes, before, after
 
 
-def _kept(intent: SwitchIntent, path: Path, value: Any, found: Any) -> bool:
+def _kept(intent: system.SwitchIntent, path: Path, value: Any, found: Any) -> bool:
     if value is None:
         other = _NOTHING_ELSE_THAN.get(path[-1])
         return found is None or same(path[-1], found, other)
     return found is not None and _alike(intent, path[-1], value, found)
 
 
-def _alike(intent: SwitchIntent, leaf: str, value: Any, found: Any) -> bool:
+def _alike(intent: system.SwitchIntent, leaf: str, value: Any, found: Any) -> bool:
     """Whether two values are equal, apart from rounding by the chip."""
     if leaf in THRESHOLDS:
         asked, got = number(value), number(found)
@@ -410,7 +399,7 @@ def _alike(intent: SwitchIntent, leaf: str, value: Any, found: Any) -> bool:
     return same(leaf, value, found)
 
 
-def _contradicts(intent: SwitchIntent, path: Path, value: Any, running: Tree) -> bool:
+def _contradicts(intent: system.SwitchIntent, path: Path, value: Any, running: Tree) -> bool:
     """Whether the switch reports another state. Unreported values contradict nothing."""
     leaf, found = path[-1], at(running, *path)
     if value == {}:
