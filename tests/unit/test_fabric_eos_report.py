@@ -8,13 +8,10 @@ from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import OK
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import aspects
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.compare import (
-    ECN,
     SwitchEnds,
     port_checks,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.compare import (
-    show as show_value,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.reading import (
     Present,
@@ -106,9 +103,9 @@ def test_thresholds_in_segments_are_unknown_in_bytes() -> None:
     assert port.ecn == {3: EcnReport(None, None, 20)}
     switch = SwitchEnds("eos", leaf().asic, {"ports": [asdict(port)]}, leaf().fabric)
     wanted = switch.wanted("host", 400)
-    found = switch.found("Ethernet1/1", wanted)[ECN]
-    assert found != wanted[ECN]
-    assert "not in bytes" in show_value(ECN, found)
+    found = switch.found("Ethernet1/1", wanted)[aspects.ECN]
+    assert found != wanted[aspects.ECN]
+    assert "not in bytes" in aspects.show(aspects.ECN, found)
 
 
 def test_the_mtu_of_all_interfaces_is_that_of_a_port_without_one() -> None:

@@ -16,7 +16,7 @@ import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, TypeVar
 
 from ...module_utils.core.text import bytes_text, one_line, printable, shortened
 from ..deadline import TimeIsUpError, time_limit
@@ -28,6 +28,8 @@ except ImportError as error:
     HTTPX_MISSING: Optional[ImportError] = error
 else:
     HTTPX_MISSING = None
+
+Connection = TypeVar("Connection", bound="Https")
 
 MAX_MESSAGE = 400
 """Maximum length at which a switch's own message is shown."""
@@ -103,7 +105,7 @@ class Https:
             transport=transport,
         )
 
-    def __enter__(self) -> Https:
+    def __enter__(self: Connection) -> Connection:
         return self
 
     def __exit__(self, *_error: object) -> None:

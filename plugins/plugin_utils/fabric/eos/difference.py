@@ -1,9 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Differences between desired and current configuration, limited to lines that the collection owns.
 
-The collection owns objects whose name begins with OWNED; on ports in the model, the lines that
-affect the contract; the map of all DSCPs, the queues of the contract's classes, and a few
-switch-wide lines that would override it. Everything else belongs to the operator.
+These are objects whose name begins with OWNED; on ports in the model, the lines that affect the
+contract; the map of all DSCPs, the queues of the contract's classes, and SWITCH_WIDE.
 """
 
 from __future__ import annotations
@@ -95,9 +94,7 @@ def compare(wanted: EosConfiguration, found: Settings) -> list[Item]:
 
 
 def _left(wanted: EosConfiguration, found: Settings) -> set[Path]:
-    """MTU lines of ports that left the model, if they have the contract's value and the
-    collection's profile.
-    """
+    """MTU lines of ports that left the model and still have the contract's value and profile."""
     set_here = {line for path, line in wanted.settings.items() if is_mtu(path)}
     bound = {
         path[0]
@@ -109,9 +106,7 @@ def _left(wanted: EosConfiguration, found: Settings) -> set[Path]:
 
 
 def _bundled(found: Settings) -> set[str]:
-    """Port channels and their members, which the operator configures, even those with the
-    collection's profile.
-    """
+    """Port channels and their members, which the operator configures, whatever their profile."""
     channel = f"{INTERFACE}Port-Channel"
     return {p[0] for p in found if p[0].startswith(channel) or p[1:] == (CHANNEL_GROUP,)}
 
@@ -124,7 +119,6 @@ def _is_written_out(path: Path, new: set[str]) -> bool:
 
 
 def is_object(path: Path) -> bool:
-    """Whether the path denotes a named object, not a line in it."""
     return len(path) == 1 and path[0].startswith((PROFILE, MMU_PROFILE)) and path != MMU_APPLIED
 
 
@@ -160,15 +154,11 @@ def _repeats(path: Path, line: str, wanted: EosConfiguration) -> bool:
 
 
 def port_of(path: Path) -> str:
-    """The interface in a path; empty if there is none."""
     return path[0][len(INTERFACE) :] if path[0].startswith(INTERFACE) else ""
 
 
 def is_mtu(path: Path) -> bool:
     return bool(port_of(path)) and path[1:] == (MTU,)
-
-
-# Lines to type in a configuration session
 
 
 def commands(items: Sequence[Item]) -> list[str]:
@@ -307,8 +297,7 @@ def _with_operators_buffers(wanted: EosConfiguration, found: Settings) -> EosCon
     """Respect a buffer profile applied by the operator, since a switch has only one.
 
     A profile with at least the contract's headroom stays applied. Otherwise the collection's
-    profile takes over its other lines, such as `ingress threshold`, the share of the free buffer
-    that a lossless queue may use.
+    profile takes over its other lines, such as `ingress threshold`.
     """
     ours = f"{MMU_PROFILE}{system.OWNED}"
     needed = headroom_of(wanted.settings.get((ours, HEADROOM), ""))
@@ -355,7 +344,6 @@ def _part_of(path: Path) -> str:
 
 
 def _impact(items: Sequence[Item], wanted: EosConfiguration) -> system.Impact:
-    """Impact by rule, as Arista documents no duration for these changes."""
     losses = []
     blocks = {item.path[0] for item in items}
     changing = {_part_of(item.path) for item in items}

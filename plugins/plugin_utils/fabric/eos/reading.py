@@ -24,8 +24,6 @@ from ..system import (
 from . import settings
 from .render import ACTIONS
 
-MAX_BITS_S = 1e15
-"""Speed of a port, in bit/s."""
 SESSION_PREFIX = "baremetal-"
 """Prefix of this collection's configuration sessions."""
 
@@ -37,15 +35,13 @@ class Present:
     running: str
     startup: str
     interfaces: Mapping[str, Mapping[str, Any]]
-    """`interfaceStatuses` of `show interfaces status`."""
     neighbours: Optional[tuple[Mapping[str, Any], ...]]
-    """`lldpNeighbors` of `show lldp neighbors`; None if LLDP is disabled."""
+    """None if LLDP is disabled."""
     unconfirmed: bool = False
-    """Whether a change made by this run waits for confirmation and is not saved yet."""
+    """A change of this run waits for confirmation and is not saved yet."""
     queue: str = ""
-    """Keyword, one of QUEUES, from the configuration with all defaults; empty if not shown."""
+    """Keyword, one of QUEUES; empty if not shown. `mapped`: that in the map of traffic classes."""
     mapped: str = ""
-    """Keyword in the map of traffic classes; empty if not shown."""
 
 
 def sessions(detail: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -55,17 +51,9 @@ def sessions(detail: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def session_with_timer(detail: Mapping[str, Any]) -> str:
-    """The session with a running commit timer; empty if there is none.
-
-    Up to EOS 4.31, this is a state of the session; from 4.32 on, it is a separate key.
-    """
-    name = detail.get("commitTimerSessionName")
-    if name:
-        return str(name)
-    for session, state in sessions(detail).items():
-        if state.get("state") == "pendingCommitTimer":
-            return str(session)
-    return ""
+    """The session with a running commit timer, if any: a state of the session up to EOS 4.31."""
+    waiting = (n for n, s in sessions(detail).items() if s.get("state") == "pendingCommitTimer")
+    return str(detail.get("commitTimerSessionName") or next(waiting, ""))
 
 
 def abandoned_sessions(detail: Mapping[str, Any]) -> list[str]:
@@ -124,7 +112,7 @@ class _Switch:
         ) in _PFC_ON:
             found = map(_NO_DROP.match, lines.values())
             paused = tuple(sorted(int(match[1]) for match in found if match))
-        bandwidth = amount(status.get("bandwidth"), MAX_BITS_S)
+        bandwidth = amount(status.get("bandwidth"), 1e15)
         mtu, vlan = self._mtu_of(lines), self._vlan(lines)
         routed = self._mtu_of(self._interface(vlan)) if vlan else None
         if mtu is None or routed is None or routed >= mtu:
@@ -179,7 +167,7 @@ class _Switch:
         return {path[0]: line for path, line in own.items() if len(path) == 1}
 
     def _mtu_of(self, lines: Mapping[str, str]) -> Optional[int]:
-        """The MTU; None if the line has no number."""
+        """None if the line has no number."""
         return (
             _last_number(lines[settings.MTU])
             if settings.MTU in lines
@@ -187,11 +175,8 @@ class _Switch:
         )
 
     def _vlan(self, lines: Mapping[str, str]) -> str:
-        """The routed interface of a switched port's VLAN, if it has an address; otherwise empty.
-
-        EOS checks the MTU on egress, of routed packets only, and drops those that must not be
-        fragmented (aristaeos.blogspot.com, "Arista EOS MTU Behavior", 1 and 3, 2020).
-        """
+        """The routed interface of a switched port's VLAN, if it has an address: EOS checks the MTU
+        of routed packets (aristaeos.blogspot.com, "Arista EOS MTU Behavior", 1 and 3, 2020)."""
         if lines.get("switchport") == "no switchport":
             return ""
         trunk = "switchport mode trunk" in lines
@@ -201,7 +186,7 @@ class _Switch:
         return name if any(line.startswith(_GATEWAY) for line in self._interface(name)) else ""
 
     def _headroom(self) -> Optional[int]:
-        """Headroom of the applied profile; EOS does not show the value that it computes."""
+        """Of the applied profile; EOS does not show the value that it computes."""
         profile = self._settings.get(settings.MMU_APPLIED, "").rpartition(" apply")[0]
         return settings.headroom_of(self._blocks.get(profile, {}).get((settings.HEADROOM,), ""))
 

@@ -4,10 +4,9 @@
 Every value is set explicitly, because defaults differ between releases. None: the key must be
 absent. Keys are spelled as before release 5.15 (`tree.py`).
 
-The comparison covers explicitly configured values, not defaults, and the chip's state where the
-switch reports it, because an apply can be accepted but only half carried out. Other settings are
-removed only if they contradict the contract: a second PFC priority, a share for an unused queue,
-another profile on a port of the model.
+Configured values are compared, and the chip's state where the switch reports it, because an apply
+can be accepted but only half carried out. Other settings are removed only if they contradict the
+contract.
 """
 
 from __future__ import annotations
@@ -44,17 +43,13 @@ MODE = "lossless"
 TRUST_DSCP = "l3"
 
 _SHARED_BY_ROCE = {0, 3}
-"""Traffic classes that, with RoCE enabled, get half of the bandwidth each, and ECN, unless
-configured otherwise.
-"""
+"""Traffic classes that, with RoCE enabled, get half of the bandwidth each, and ECN, by default."""
 
 BINDINGS = ("mapping", "remark", "egress-scheduler", "congestion-control", "pfc", "link-pause")
 """Profiles whose binding to a port would override the contract."""
 
 
 def wanted(intent: system.SwitchIntent) -> Tree:
-    """The intent as one object. Raises WantedError, listing every setting that NVUE cannot
-    represent."""
     _check(intent)
     return {
         "qos": _qos(intent),
@@ -62,20 +57,16 @@ def wanted(intent: system.SwitchIntent) -> Tree:
     }
 
 
-def cable_metres(intent: system.SwitchIntent) -> int:
-    """The cable length of RoCE, one for the whole switch: the longest, which is safe for every
-    port."""
-    return max(port.cable_metres for port in intent.ports)
-
-
 def _qos(intent: system.SwitchIntent) -> Tree:
-    fabric, metres = intent.fabric, cable_metres(intent)
+    fabric = intent.fabric
+    # One length for the whole switch: the longest is safe for every port.
+    metres = max(port.cable_metres for port in intent.ports)
     to_class = {queue.priority: queue.traffic_class for queue in fabric.queues}
     to_priority = {queue.traffic_class: queue.priority for queue in fabric.queues}
     # Priorities without a class use the traffic class of unmarked packets.
     others = fabric.dscp_to_traffic_class[0]
     lossless = {str(priority) for priority in fabric.pfc_priorities}
-    watchdog = fabric.watchdog
+    watchdog, (shares, marking) = fabric.watchdog, _classes(fabric)
     return {
         "roce": {"enable": "on", "mode": MODE, "cable-length": metres},
         "mapping": {
@@ -97,8 +88,8 @@ def _qos(intent: system.SwitchIntent) -> Tree:
                 }
             }
         },
-        "egress-scheduler": {PROFILE: {"traffic-class": _shares(fabric)}},
-        "congestion-control": {PROFILE: {"traffic-class": _marking(fabric)}},
+        "egress-scheduler": {PROFILE: {"traffic-class": shares}},
+        "congestion-control": {PROFILE: {"traffic-class": marking}},
         "pfc": {
             PROFILE: {
                 "switch-priority": {priority: {} for priority in sorted(lossless)},
@@ -127,43 +118,31 @@ def _pools(percent: Optional[int], lossless: set[str]) -> Tree:
     return pools
 
 
-def _shares(fabric: FabricIntent) -> Tree:
-    """Scheduling by traffic class. bw-percent is removed from strict queues: it applies only to
-    DWRR.
+def _classes(fabric: FabricIntent) -> tuple[Tree, Tree]:
+    """Scheduling and ECN by traffic class.
 
-    An unused queue to which RoCE would give a share is made strict too, so that it has none.
+    bw-percent applies only to DWRR. An unused class, which may have been the contract's before its
+    priority changed, is made strict, so that RoCE gives it no share, and does not mark.
     """
     idle = _SHARED_BY_ROCE - {queue.traffic_class for queue in fabric.queues}
-    shares: Tree = {str(queue): {"mode": "strict", "bw-percent": None} for queue in sorted(idle)}
+    strict = {"mode": "strict", "bw-percent": None}
+    shares: Tree = {str(number): strict for number in sorted(idle)}
+    marking: Tree = {str(number): {"ecn": "disable"} for number in sorted(idle)}
     for queue in fabric.queues:
-        shares[str(queue.traffic_class)] = (
-            {"mode": "strict", "bw-percent": None}
-            if queue.strict
-            else {"mode": "dwrr", "bw-percent": queue.weight_percent}
+        name = str(queue.traffic_class)
+        shares[name] = (
+            strict if queue.strict else {"mode": "dwrr", "bw-percent": queue.weight_percent}
         )
-    return shares
-
-
-def _marking(fabric: FabricIntent) -> Tree:
-    """ECN by traffic class. Disabled for other classes: by default a switch marks class 0, and with
-    RoCE class 3.
-
-    That includes unused classes, which may have been the contract's before its priority changed.
-    """
-    idle = _SHARED_BY_ROCE - {queue.traffic_class for queue in fabric.queues}
-    result: Tree = {str(number): {"ecn": "disable"} for number in sorted(idle)}
-    for queue in fabric.queues:
-        if queue.ecn is None:
-            result[str(queue.traffic_class)] = {"ecn": "disable"}
-        else:
-            result[str(queue.traffic_class)] = {
+        marking[name] = {"ecn": "disable"}
+        if queue.ecn is not None:
+            marking[name] = {
                 "ecn": "enable",
                 "red": None,
                 "min-threshold": queue.ecn.minimum_bytes,
                 "max-threshold": queue.ecn.maximum_bytes,
                 "probability": queue.ecn.probability_percent,
             }
-    return result
+    return shares, marking
 
 
 def _port(fabric: FabricIntent) -> Tree:
@@ -193,15 +172,6 @@ def _check(intent: system.SwitchIntent) -> None:
         raise WantedError(findings.found)
 
 
-THRESHOLDS = ("min-threshold", "max-threshold")
-"""ECN thresholds, which the hardware rounds."""
-
-
-# Impact of a difference.
-#
-# NVUE reloads switchd, which takes no port down. Forwarding is affected if the buffers of the chip
-# are divided again: NVIDIA lists PFC, link pause and all changes of qos_infra.conf.
-
 _BUFFERS = {
     "roce": "RoCE",
     "pfc": "PFC",
@@ -209,7 +179,7 @@ _BUFFERS = {
     "egress-queue-mapping": "queue mapping",
     "link-pause": "link pause",
 }
-"""Branches of qos whose change divides the buffers again."""
+"""Branches of qos whose change divides the buffers again, as NVIDIA lists them."""
 _CHANGING = {
     "mapping": system.DSCP_MAP,
     "remark": system.DSCP_MAP,
@@ -220,6 +190,7 @@ _CHANGING = {
 
 
 def impact(paths: Iterable[Path]) -> system.Impact:
+    """NVUE reloads switchd, which takes no port down."""
     paths = tuple(paths)
     losses: list[str] = []
     buffers = {
@@ -268,9 +239,7 @@ _WHOLE = (
 
 _WATCHED: Path = ("qos", "pfc-watchdog", "state")
 _PAUSED: Path = ("qos", "pfc", PROFILE, "switch-priority")
-"""Other priorities that the chip pauses count as a difference too, even if they are not
-configured.
-"""
+"""Other priorities that the chip pauses count as a difference, even if not configured."""
 
 _NOTHING_ELSE_THAN = {
     "rx": "enable",
@@ -280,7 +249,6 @@ _NOTHING_ELSE_THAN = {
     "rewrite": "l2",
 }
 """Values that are equivalent to an absent key."""
-
 
 _WORDS = {
     "trust": ("l2", "l3", "both", "port"),
@@ -346,9 +314,8 @@ def _differing(
 def _left(wanted: Tree, explicit: Tree, running: Tree) -> Iterator[Path]:
     """MTU and watchdog of ports that left the model.
 
-    NVUE has no marks of ownership on ports. A port counts as one that left if both settings have
-    the contract's values, its link is down, and it is in no bond: ports that an operator configured
-    in the same way are not changed while in use.
+    As nothing marks a port as the collection's, one counts that has the contract's values and no
+    link, and is in no bond.
     """
     ours, bonds = wanted["interface"], bonds_of(explicit)
     kept: Tree = next(iter(ours.values()), {})
@@ -362,7 +329,7 @@ def _left(wanted: Tree, explicit: Tree, running: Tree) -> Iterator[Path]:
 
 
 def bonds_of(explicit: Tree) -> dict[str, str]:
-    """Maps members to their bonds."""
+    """By member."""
     return {
         member: bond
         for bond, settings in explicit.get("interface", {}).items()
@@ -391,8 +358,8 @@ def _kept(intent: system.SwitchIntent, path: Path, value: Any, found: Any) -> bo
 
 
 def _alike(intent: system.SwitchIntent, leaf: str, value: Any, found: Any) -> bool:
-    """Whether two values are equal, apart from rounding by the chip."""
-    if leaf in THRESHOLDS:
+    """Whether two values are equal, apart from rounding of ECN thresholds by the chip."""
+    if leaf in ("min-threshold", "max-threshold"):
         asked, got = number(value), number(found)
         if asked is not None and got is not None and rounded(intent.asic, asked, got):
             return True
@@ -413,9 +380,7 @@ def _contradicts(intent: system.SwitchIntent, path: Path, value: Any, running: T
 
 
 def _understood(leaf: str, value: Any, found: Any) -> bool:
-    """Whether a value has the form used in configurations. Some are meant for people: 1.43 MB,
-    pcp,dscp.
-    """
+    """Whether a value has the form used in configurations, unlike `1.43 MB` or `pcp,dscp`."""
     if isinstance(value, int):
         return number(found) is not None
     if is_switch(leaf, value):
