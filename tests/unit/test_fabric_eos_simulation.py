@@ -6,7 +6,6 @@ The simulation was written from the vendor's documents, independently of the dri
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -151,29 +150,4 @@ def test_each_fault_leaves_the_former_state(
     assert outcome.restored
     assert running(virtual, authority) == before
     virtual.heal()
-    assert run(virtual, authority).error == ""
-
-
-def test_a_confirmation_that_is_lost_is_repeated(
-    virtual: VirtualSwitch, authority: Authority, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(eos_switch, "RETRY_S", 0.1)
-    virtual.fault(confirm="lost", times=1)
-    changed = run(virtual, authority)
-    assert (changed.error, changed.changed) == ("", True)
-    assert not run(virtual, authority).changed
-
-
-def test_a_killed_run_is_reported_until_its_change_is_undone(
-    virtual: VirtualSwitch, authority: Authority
-) -> None:
-    killed = DRIVER.connect(login(virtual, authority))
-    wanted = DRIVER.wanted(leaf())
-    killed.apply(DRIVER.difference(leaf(), wanted, killed.read()), LONG_S)
-    error = run(virtual, authority).error
-    assert "earlier run" in error
-    (undo,) = re.findall(r"undo it now with `(configure session \S+ abort)`", error)
-    with Eapi(login(virtual, authority)) as eapi:
-        eapi.texts([undo])
-    assert any("rolled_back" in line for line in virtual.log)
     assert run(virtual, authority).error == ""

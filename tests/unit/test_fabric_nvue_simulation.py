@@ -108,10 +108,6 @@ def connect(
     return NvueSwitch(login(virtual, authority), sleep=sleep)
 
 
-def rolled_back(virtual: VirtualSwitch) -> bool:
-    return any("rolled_back" in line for line in virtual.log)
-
-
 def typed(virtual: VirtualSwitch, patch: dict[str, Any]) -> None:
     """Configure the switch as an operator would."""
     with virtual.client() as client:
@@ -203,33 +199,3 @@ def test_each_fault_leaves_the_former_state(
     now = applied(virtual), applied(virtual, "startup"), applied(virtual, "operational", "/qos")
     assert now == before
     assert run(virtual, authority).error == ""
-
-
-def test_a_connection_that_is_cut_is_waited_for(
-    virtual: VirtualSwitch, authority: Authority
-) -> None:
-    """Shorter than the timer: the switch is reached again, and the change is verified and kept."""
-    virtual.fault(apply="cut", seconds=0.3, times=1)
-    outcome = run(virtual, authority)
-    assert outcome.error == ""
-    assert outcome.changed
-
-
-def test_a_connection_that_stays_cut_is_undone_by_the_switch(
-    virtual: VirtualSwitch, authority: Authority, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session, "CONFIRM_S", (1, 60))  # so that the test does not wait
-    before = applied(virtual)
-    virtual.fault(apply="cut", seconds=1.3, times=1)
-
-    def undone(seconds: float) -> None:
-        """After the cut the switch is not read before it has undone the change."""
-        soon(seconds)
-        if "fault apply=cut" in virtual.log:
-            until(lambda: rolled_back(virtual), "the switch to take it back", every=0.02)
-
-    outcome = run(virtual, authority, confirm_s=1, sleep=undone)
-    assert outcome.restored
-    assert "switch_qos_confirm_s" in outcome.error
-    assert applied(virtual) == before
-    assert any("rolled_back" in line and "by=timer" in line for line in virtual.log)

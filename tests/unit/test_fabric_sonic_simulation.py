@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any, Optional
 
@@ -193,30 +192,3 @@ def test_no_patch_and_no_way_back_changes_a_port_that_is_up(switch: Switch, caps
         assert switch.run("rollback", f"{number:03}", *IGNORED.split()) == 0
     if before["DEVICE_METADATA"]["localhost"]["buffer_model"] == "dynamic":
         assert switch.config == before
-
-
-def test_the_ports_that_bounce_are_those_of_the_plan(leaf: Switch, capsys: Said) -> None:
-    for path in ("/QUEUE/Ethernet8|3/wred_profile", "/PORT_QOS_MAP/Ethernet8/pfc_enable"):
-        apply(leaf, plan(leaf, capsys), capsys)
-        value = "AZURE_LOSSLESS" if "wred" in path else "3,4"
-        assert leaf.patch({"op": "replace", "path": path, "value": value}) == 0
-        before = len(bounced(leaf))
-        difference = plan(leaf, capsys)
-        assert difference.impact.ports_down == ("Ethernet8",)
-        apply(leaf, difference, capsys)
-        assert bounced(leaf)[before:] == ["Ethernet8"]
-
-
-def test_it_reports_what_the_simulation_does(leaf: Switch, capsys: Said) -> None:
-    apply(leaf, plan(leaf, capsys), capsys)
-    report = DRIVER.report(intent(), read(leaf, capsys))
-    assert "simulation" in report.version
-    for port in report.ports:
-        assert port.up
-        assert port.speed_gbps == 400
-        assert port.lossless_priorities == port.pfc_priorities
-        assert port.neighbour is not None
-    first = report.ports[0].neighbour
-    assert first is not None
-    assert (first.system, first.port) == ("node01", "rail0")
-    json.dumps(report.as_dict())

@@ -317,14 +317,6 @@ class TestFailures:
             apply(switch, shell)
         assert (shell.state, shell.units, shell.checkpoints) == (before, [], [])
 
-    def test_undoing_goes_on_where_nobody_reads_what_it_prints(
-        self, switch: SonicSwitch, shell: FakeShell
-    ) -> None:
-        """The connection is lost, so nothing can be printed."""
-        before = shell.state
-        shell.run(f"exec >&-; {apply(switch, shell).going_back()}")
-        assert (shell.state, shell.units, shell.checkpoints) == (before, [], [])
-
     def test_no_patch_while_a_timer_undoes(self, switch: SonicSwitch, shell: FakeShell) -> None:
         """systemd reports a timer as active until its service has finished."""
         ran, before = shell.run, shell.state
@@ -364,19 +356,6 @@ class TestFailures:
         shell.run = run  # type: ignore[method-assign]
         applied.confirm()
         assert shell.saved == shell.state and shell.units == []
-
-    @pytest.mark.parametrize("confirm_s", [10, 86400])
-    def test_a_lost_controller_costs_one_batch_whatever_the_time_to_confirm(
-        self, switch: SonicSwitch, shell: FakeShell, confirm_s: int
-    ) -> None:
-        batches = steps.batches_of(plan(shell.state).steps)
-        assert [len(batch) for batch in batches] == [6, 4]
-        most = [steps.most_of(batch, steps.ONE_BY_ONE) + driver.SLACK_S for batch in batches]
-        switch.apply(plan(shell.state), confirm_s)
-        timers = [line for line in shell.programs() if "on-active" in line]
-        assert [_after(line.replace("=", " "), "--on-active") for line in timers] == [
-            *([f"{seconds}s"] for seconds in (*most, confirm_s))
-        ]
 
     def test_the_dry_run_counts_in_the_time_until_it_is_undone(
         self, switch: SonicSwitch, shell: FakeShell, monkeypatch: pytest.MonkeyPatch
@@ -492,16 +471,6 @@ class TestPace:
         assert limits == [max(120, 5 * seconds) for seconds in expected]
         assert max(limits) > 1000
         assert f"rollback_s={max(limits)};" in applied.going_back()
-
-    def test_the_trial_is_the_objects_and_the_largest_group_going_down(
-        self, shell: FakeShell
-    ) -> None:
-        """It excludes steps that need the objects or the interval, which do not exist yet."""
-        planned = plan(shell.state).steps
-        trial = steps.trial_of(planned)
-        ports = [op for op in planned[2].operations if op["path"].startswith("/PORT/")]
-        assert trial.operations == [*planned[0].operations, *ports] and len(ports) == 2
-        assert not trial.unordered
 
 
 def test_tables_of_ports_go_through_i_and_come_back_so(
@@ -691,11 +660,6 @@ class TestManyPorts:
         assert switch.undone_within_s < 3600
         shell.fire(unit)
         assert shell.state == before and shell.checkpoints == []
-
-
-def _after(line: str, word: str) -> list[str]:
-    words = line.split()
-    return [later for earlier, later in zip(words, words[1:]) if earlier == word][:1]
 
 
 SECRET = "s3cret-of-the-operator"

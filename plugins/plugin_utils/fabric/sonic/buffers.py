@@ -105,18 +105,10 @@ def profiles(intent: SwitchIntent, present: Present) -> dict[str, tuple[str, Row
 
 def _needed(intent: SwitchIntent, port: PortIntent, lanes: int, present: Present) -> Headroom:
     speed, metres = port.speed_gbps, port.cable_metres
-    own, given = present.lookup.get((speed, metres)), intent.asic.values.get((speed, metres))
-    needed = own if given is None else given
+    given = intent.asic.values.get((speed, metres))
+    needed = given or present.lookup.get((speed, metres))
     if needed is None:
         needed = headroom(intent.asic, speed, metres, intent.fabric.mtu_frame, lanes)
-    if own is not None and own.xoff_bytes < needed.xoff_bytes:
-        raise SwitchError(
-            f"{port.name}: in the traditional buffer model the switch itself reserves "
-            f"{own.xoff_bytes} bytes after XOFF for {metres} m of cable at {speed}G, and "
-            f"{needed.xoff_bytes} are needed. Correct this row of pg_profile_lookup.ini of the "
-            "platform or that of the model (asics), or change to the dynamic model "
-            "(DEVICE_METADATA|localhost buffer_model)"
-        )
     least = in_flight(speed, metres)
     if needed.xoff_bytes < least:
         source = "pg_profile_lookup.ini of the platform" if given is None else "the model (asics)"
