@@ -11,13 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import (
-    WantedError,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import asics
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.cabling import LinkFinding
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
-    parsed,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import reading
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     Completed,
     SwitchError,
@@ -56,9 +52,9 @@ def refused(run: Callable[[], Any]) -> Messages:
     """Messages of a compiler or a system, before anything is changed."""
 
     def messages() -> list[str]:
-        with pytest.raises((WantedError, SwitchError)) as error:
+        with pytest.raises((asics.WantedError, SwitchError)) as error:
             run()
-        if isinstance(error.value, WantedError):
+        if isinstance(error.value, asics.WantedError):
             return brief(error.value.findings)
         return [str(error.value)]
 
@@ -93,7 +89,7 @@ def unplannable(edit: Callable[[dict[str, Any]], Any]) -> Messages:
 
 
 def sonic_answers(stdout: str) -> Messages:
-    return refused(lambda: parsed(Completed(0, stdout, "")))
+    return refused(lambda: reading.parsed(Completed(0, stdout, "")))
 
 
 def eos(old: str, new: str) -> Messages:

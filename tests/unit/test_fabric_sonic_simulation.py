@@ -7,19 +7,9 @@ from dataclasses import replace
 from typing import Any, Optional
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import system
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import Asic, Headroom
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
-    CONFIG,
-    MARK,
-    NEIGHBOURS,
-    PORTS,
-    SAVED,
-    VERSION,
-    Present,
-    lookup_file,
-    lookup_of,
-    parsed,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import reading
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.steps import (
     IGNORED,
     PollInterval,
@@ -28,11 +18,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.st
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.switch import (
     DRIVER,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
-    Completed,
-    Difference,
-    SwitchIntent,
 )
 
 from tests.bed.simulators.memory import UNUSED, Switch, leaf, show
@@ -49,41 +34,41 @@ TOMAHAWK5 = Asic("tomahawk5", values={(400, 50): Headroom(1248, 2288, 337000, 0,
 """Between 40 and 300 m, for which the platform has rows."""
 
 
-def intent(qos: Optional[dict[str, Any]] = None, broadcom: bool = False) -> SwitchIntent:
+def intent(qos: Optional[dict[str, Any]] = None, broadcom: bool = False) -> system.SwitchIntent:
     found = small(qos)
     ports = tuple(replace(port, speed_gbps=400) for port in found.ports)
     return replace(found, ports=ports, asic=TOMAHAWK5 if broadcom else found.asic)
 
 
-def read(leaf: Switch, output: Said) -> Present:
+def read(leaf: Switch, output: Said) -> reading.Present:
     """Output of the commands, as over SSH."""
     output.readouterr()
     parts = {}
     for name, run, words in (
-        (CONFIG, show.cfggen, ["-d", "--print-data"]),
-        (PORTS, show.db_dump, ["-n", "APPL_DB", "-k", "PORT_TABLE:*", "-y"]),
-        (NEIGHBOURS, show.db_dump, ["-n", "APPL_DB", "-k", "LLDP_ENTRY_TABLE:*", "-y"]),
+        (reading.CONFIG, show.cfggen, ["-d", "--print-data"]),
+        (reading.PORTS, show.db_dump, ["-n", "APPL_DB", "-k", "PORT_TABLE:*", "-y"]),
+        (reading.NEIGHBOURS, show.db_dump, ["-n", "APPL_DB", "-k", "LLDP_ENTRY_TABLE:*", "-y"]),
     ):
         assert run(words, leaf.sonic) == 0
         parts[name] = output.readouterr().out
-    parts[SAVED] = parts[CONFIG]
-    parts[VERSION] = (leaf.folder / "etc/sonic/sonic_version.yml").read_text()
-    out = "".join(f"{text}\n{MARK} {name} 0\n" for name, text in parts.items())
-    present = parsed(Completed(0, out, ""))
-    path = lookup_file(present)
+    parts[reading.SAVED] = parts[reading.CONFIG]
+    parts[reading.VERSION] = (leaf.folder / "etc/sonic/sonic_version.yml").read_text()
+    out = "".join(f"{text}\n{reading.MARK} {name} 0\n" for name, text in parts.items())
+    present = reading.parsed(system.Completed(0, out, ""))
+    path = reading.lookup_file(present)
     if path:
         rows = (leaf.folder / path.lstrip("/")).read_text()
-        present = replace(present, lookup=lookup_of(rows))
+        present = replace(present, lookup=reading.lookup_of(rows))
     return present
 
 
-def plan(leaf: Switch, output: Said, qos: Optional[dict[str, Any]] = None) -> Difference:
+def plan(leaf: Switch, output: Said, qos: Optional[dict[str, Any]] = None) -> system.Difference:
     present = read(leaf, output)
     wanted = intent(qos, present.asic_type == "broadcom")
     return DRIVER.difference(wanted, DRIVER.wanted(wanted), present)
 
 
-def apply(leaf: Switch, difference: Difference, output: Said) -> None:
+def apply(leaf: Switch, difference: system.Difference, output: Said) -> None:
     for step in difference.steps:
         tell(leaf, step, output)
 

@@ -33,11 +33,7 @@ class SwitchEnds:
     """Desired and actual values of all ports of one switch."""
 
     def __init__(
-        self,
-        system: str,
-        asic: Asic,
-        report: Optional[Mapping[str, Any]],
-        intent: FabricIntent,
+        self, system: str, asic: Asic, report: Optional[Mapping[str, Any]], intent: FabricIntent
     ) -> None:
         self._system = SYSTEMS.get(system)
         self._asic = asic
@@ -55,7 +51,7 @@ class SwitchEnds:
         self._known: dict[tuple[Any, ...], Reading] = {}
 
     def wanted(self, kind: str, speed_gbps: float) -> Reading:
-        """Desired values of a port, which are the same for all links of one kind."""
+        """Of a port, the same for all links of one kind."""
         key = (kind, speed_gbps)
         if key not in self._wanted:
             self._wanted[key] = self._wants(*key)
@@ -92,7 +88,7 @@ class SwitchEnds:
         }
 
     def routed(self, name: str) -> str:
-        """The routed interface that limits the MTU of a port; empty if the port itself does."""
+        """The routed interface that limits the MTU of a port, if any."""
         return str((self._ports.get(name) or {}).get("mtu_of") or "")
 
     def found(self, name: str, wanted: Reading) -> Reading:
@@ -160,7 +156,7 @@ class SwitchEnds:
         )
 
     def _queues(self, strict: Iterable[int]) -> tuple[Any, ...]:
-        """Whether the CNP queue is strict, and which other queues are."""
+        """The CNP queue, whether it is strict, and other queues that are."""
         strict_queues, cnp = set(strict), self._intent.queue("cnp").traffic_class
         others = tuple(
             (queue.traffic_class, queue.name)
@@ -204,8 +200,6 @@ def _at(values: Mapping[Any, Any], queue: int) -> Any:
     return values.get(queue, values.get(str(queue)))
 
 
-# The NIC side, from the result of roce_rails, whose settings include the contract's values.
-
 NO_NIC = "rail_settings"
 """The check of roce_rails for a rail without NIC settings."""
 
@@ -213,7 +207,7 @@ NO_NIC = "rail_settings"
 def nic_end(
     state: Mapping[str, Any], name: str, speed_gbps: float, mtu: int
 ) -> tuple[Reading, Reading]:
-    """Desired and actual values of a rail of a node."""
+    """Desired and actual values of a rail, from the result of roce_rails."""
     wanted: dict[str, Any] = {
         aspects.PORT: aspects.THERE,
         aspects.UP: aspects.IS_UP,
@@ -288,8 +282,6 @@ def _found(setting: Mapping[str, Any]) -> Any:
     return _frozen(setting["found"])
 
 
-# The checks of one switch: one per aspect and group of ports with the same values
-
 BOTH_ENDS = (aspects.UP,)
 """Aspect that depends on both ends of a link, so the layer `links` checks it."""
 VERIFIED = (aspects.PORT, aspects.SPEED)
@@ -300,7 +292,8 @@ ADAPTIVE_ROUTING = "adaptive_routing"
 def port_checks(
     intent: SwitchIntent, report: SwitchReport, remaining: Optional[Difference], check_mode: bool
 ) -> list[Check]:
-    """The checks of one switch. `remaining`: its differences, None if unknown."""
+    """One check per aspect and group of ports with the same values. `remaining`: the differences;
+    None if unknown."""
     differs = remaining is None or bool(remaining)
     found = [_configuration(remaining, check_mode)]
     if intent.fabric.fabric_mode == SPECTRUM_X:
@@ -341,7 +334,7 @@ def _configuration(remaining: Optional[Difference], check_mode: bool) -> Check:
 
 
 def _groups(intent: SwitchIntent, report: SwitchReport) -> dict[tuple[str, str, str], list[str]]:
-    """Ports by aspect, desired and actual value."""
+    """By aspect, desired and actual value."""
     switch = SwitchEnds(intent.system, intent.asic, report.as_dict(), intent.fabric)
     groups: dict[tuple[str, str, str], list[str]] = {}
     for port in intent.ports:
