@@ -20,7 +20,7 @@ from ..plugin_utils.answers import AnswerError
 from ..plugin_utils.fabric.cabling import NodeEntry, SwitchEntry
 from ..plugin_utils.fabric.compare import node_state
 from ..plugin_utils.fabric.links import Group, Links, check_links
-from ..plugin_utils.fabric.results import RAILS, SwitchResult, failure_of
+from ..plugin_utils.fabric.results import RAILS, failure_of, switch_result
 from ..plugin_utils.qos import contract_of
 from ..plugin_utils.report import reports
 from ..plugin_utils.steps import Step, SteppedAction
@@ -89,14 +89,14 @@ def _of_one_that_dropped_out(check: Check, host: str) -> Check:
 def _switches(groups: Any, hostvars: Any) -> Iterator[SwitchEntry]:
     for name in (*groups.get("leaf", []), *groups.get("spine", [])):
         variables = hostvars[name]
-        result = SwitchResult.of(variables)
+        result = switch_result(variables)
         yield SwitchEntry(
             name=name,
             ports=variables.get("cluster_ports") or [],
             system=str(variables.get("cluster_system") or ""),
             asic=str(variables.get("cluster_asic") or ""),
-            report=result.report,
-            reason=result.reason,
+            report=result.get("report"),
+            reason=failure_of(result),
         )
 
 

@@ -22,9 +22,10 @@ from ..module_utils.core.text import counted
 from ..module_utils.core.waiting import until
 from ..plugin_utils.deadline import TimeIsUpError, time_limit
 from ..plugin_utils.fabric import session
+from ..plugin_utils.fabric.aspects import ports_text
 from ..plugin_utils.fabric.base import SSH
 from ..plugin_utils.fabric.compare import port_checks
-from ..plugin_utils.fabric.results import SwitchResult
+from ..plugin_utils.fabric.results import switch_result
 from ..plugin_utils.fabric.system import (
     SPINE,
     Completed,
@@ -37,7 +38,6 @@ from ..plugin_utils.fabric.system import (
     compile_switch,
 )
 from ..plugin_utils.fabric.systems import SYSTEMS
-from ..plugin_utils.fabric.text import ports_text
 from ..plugin_utils.qos import contract_of
 from ..plugin_utils.steps import Step, SteppedAction
 from ..plugin_utils.terminal import display
@@ -70,11 +70,12 @@ class ActionModule(SteppedAction):
         variables = _Variables(self._templar, task_vars)
         if not variables.text("cluster_system"):
             key = "spines.system" if variables.text("cluster_role") == SPINE else "leaves.system"
-            return _untouched(f"the model names no system for this switch: set {key}")
+            return _not_planned(f"the model names no system for this switch: set {key}")
         if variables.value("cluster_ports", None) == []:
-            return _untouched("no port of this switch is in the model")
+            return _not_planned("no port of this switch is in the model")
         intent = _intent(variables)
-        up_before = SwitchResult.of(task_vars).ports_up()
+        former = (switch_result(task_vars).get("report") or {}).get("ports") or []
+        up_before = {port["name"] for port in former if port.get("up")}
         outcome = session.SessionOutcome()
 
         def settled() -> bool:
@@ -84,7 +85,9 @@ class ActionModule(SteppedAction):
 
         until(settled, float(self._task.args.get("settle_s", 0)), PAUSE_S)
         if outcome.report is None or outcome.difference is None:
-            return _unplanned(outcome.error)
+            reason = outcome.error.partition("\n")[0]
+            check = Check("configuration", "0 values differ", None, "failed", "", reason)
+            return _result([check], problem=outcome.error)
         # playbooks/verify.yml: pending counts as failed.
         strict = any(STRICT in (names or {}) for names in self._task.environment or [])
         checks = port_checks(intent, outcome.report, outcome.remaining, check_mode=not strict)
@@ -105,7 +108,7 @@ class ActionModule(SteppedAction):
         )
 
     def _verdict(self, task_vars: Any) -> dict[str, Any]:
-        problem = SwitchResult.of(task_vars).problem
+        problem = switch_result(task_vars).get("problem")
         return {"failed": True, "msg": problem} if problem else {"changed": False}
 
     def _batches(self, task_vars: Any) -> dict[str, Any]:
@@ -122,7 +125,7 @@ class ActionModule(SteppedAction):
         switches = [
             (name, hostvars[name]["cluster_role"], hostvars[name].get("cluster_ports") or [])
             for name in hosts
-            if SwitchResult.of(hostvars[name]).differs
+            if switch_result(hostvars[name]).get("differs")
         ]
         ordered = batches(switches, int(self._task.args.get("at_once", 1)))
         turns = {name: turn for turn, batch in enumerate(ordered) for name in batch}
@@ -139,7 +142,11 @@ class ActionModule(SteppedAction):
             outcome = self._session(variables, intent, apply=True)
         if outcome.report is None or outcome.difference is None:
             checks = [Check("configuration", "0 values differ", None, "failed")]
-            return {**_result(checks, changed=outcome.changed), **_failure(outcome.error)}
+            return {
+                **_result(checks, changed=outcome.changed),
+                "failed": True,
+                "msg": outcome.error,
+            }
         checks = port_checks(intent, outcome.report, outcome.remaining, check_mode=False)
         message = outcome.error or failure_message(LAYER, checks, REMEDY.format(intent.name))
         result = _result(
@@ -153,7 +160,7 @@ class ActionModule(SteppedAction):
         if message:
             # Ansible prints a failed result in full.
             kept = ("layer", "checks", "changed", "impact")
-            return {**{key: result[key] for key in kept}, **_failure(message)}
+            return {**{key: result[key] for key in kept}, "failed": True, "msg": message}
         return result
 
     def _session(
@@ -186,10 +193,7 @@ def _intent(variables: _Variables) -> SwitchIntent:
 
 
 class _Variables:
-    """Templated variables of the host. Secrets are only read here.
-
-    They are not arguments of the task, because Ansible prints those.
-    """
+    """Templated variables of the host, with secrets: Ansible prints arguments of a task."""
 
     def __init__(self, templar: Any, task_vars: Mapping[str, Any]) -> None:
         self._templar = templar
@@ -217,7 +221,7 @@ class _Variables:
 class AnsibleShell:
     """A root shell over Ansible's connection to the host of this task."""
 
-    def __init__(self, action: ActionModule, name: str = "") -> None:
+    def __init__(self, action: ActionModule, name: str) -> None:
         self._action = action
         self._name = name
 
@@ -231,7 +235,8 @@ class AnsibleShell:
             _done, problem = self._try("exit 0", "\n", PROBE_S)
             problem = problem or "the SSH connection was lost, and works again"
         if problem or done is None:
-            raise SwitchError(f"{self._address()}: {problem}")
+            host = self._action._connection.get_option("host")
+            raise SwitchError(f"{host or 'switch'}: {problem}")
         return Completed(int(done["rc"]), done["stdout"], done["stderr"])
 
     def _try(
@@ -264,25 +269,17 @@ class AnsibleShell:
             context.no_log = former
 
     def reconnect(self) -> None:
-        """Open a new connection for the next command."""
-        # A connection that cannot be closed is already gone.
-        with contextlib.suppress(AnsibleError, OSError):
+        with contextlib.suppress(AnsibleError, OSError):  # it is already gone
             self._action._connection.reset()
 
     def say(self, line: str) -> None:
         with contextlib.suppress(Exception):  # continue even if nothing can be printed
-            display.display(f"{self._name or self._address()}: {line}")
-
-    def _address(self) -> str:
-        return str(self._action._connection.get_option("host") or "switch")
+            display.display(f"{self._name}: {line}")
 
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """Raise Interrupted on Ctrl-C and SIGTERM, so that the session undoes its change.
-
-    Further signals are ignored meanwhile.
-    """
+    """Raise Interrupted on the first Ctrl-C or SIGTERM, so that the session undoes its change."""
     numbers = (signal.SIGINT, signal.SIGTERM)
 
     def end(_number: int, _frame: Optional[FrameType]) -> None:
@@ -316,25 +313,14 @@ def _result(checks: list[Check], **more: Any) -> dict[str, Any]:
     }
 
 
-def _unplanned(problem: str) -> dict[str, Any]:
-    check = Check(
-        "configuration", "0 values differ", None, "failed", "", problem.partition("\n")[0]
-    )
-    return _result([check], problem=problem)
-
-
-def _failure(message: str) -> dict[str, Any]:
-    return {"failed": True, "msg": message}
+def _not_planned(reason: str) -> dict[str, Any]:
+    return _result([not_applicable("configuration", "0 values differ", reason)])
 
 
 def _of(intent: SwitchIntent, difference: Difference) -> dict[str, Any]:
     header = f"{intent.name} ({intent.system})"
-    diff = {
-        "before_header": header,
-        "after_header": header,
-        "before": difference.before,
-        "after": difference.after,
-    }
+    diff = dict.fromkeys(("before_header", "after_header"), header)
+    diff |= {"before": difference.before, "after": difference.after}
     impact = {"level": difference.impact.level, **asdict(difference.impact)}
     return {"diff": [diff] if difference else [], "impact": impact}
 
@@ -349,23 +335,17 @@ def _cost(intent: SwitchIntent, difference: Difference) -> list[str]:
         return [f"{head}; no link goes down and nothing is lost"]
     lines = [head]
     if impact.ports_down:
-        names = [port.name for port in intent.ports]
-        known = [port for port in impact.ports_down if port in names]
-        other = [port for port in impact.ports_down if port not in names]
-        text = ", ".join([*([ports_text(known, names)] if known else []), *other])
-        lines.append(f"{intent.name}: go down and come up again: {text}")
+        every = list(dict.fromkeys([*(port.name for port in intent.ports), *impact.ports_down]))
+        ports = ports_text(impact.ports_down, every)
+        lines.append(f"{intent.name}: go down and come up again: {ports}")
     return [*lines, *(f"{intent.name}: {loss}" for loss in impact.losses)]
-
-
-def _untouched(reason: str) -> dict[str, Any]:
-    return _result([not_applicable("configuration", "0 values differ", reason)])
 
 
 def _check_turn(host: str, plan: Any, hostvars: Any) -> None:
     """Fail unless all switches of earlier batches were changed, whatever the play's strategy."""
     turns = (plan or {}).get("turns") or {}
     earlier = [name for name, turn in turns.items() if turn < turns.get(host, 0)]
-    undone = [name for name in earlier if not SwitchResult.of(hostvars[name]).applied]
+    undone = [name for name in earlier if not switch_result(hostvars[name]).get("applied")]
     if undone or host not in turns:
         reason = f"{', '.join(undone)} come before it" if undone else "it is in none of the batches"
         raise AnsibleActionFail(

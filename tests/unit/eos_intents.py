@@ -5,14 +5,11 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import qos
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import Asic
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     PortIntent,
     SwitchIntent,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
-    fabric_intent,
-    read_contract,
 )
 
 TOMAHAWK5 = Asic("tomahawk5", options={"eos_queue": "tx-queue"})
@@ -36,7 +33,7 @@ def leaf(
         name="leaf01",
         system="eos",
         asic=asic,
-        fabric=fabric_intent(read_contract(contract or {})),
+        fabric=qos.fabric_intent(qos.read_contract(contract or {})),
         ports=tuple(
             PortIntent(f"Ethernet{number}/1", "host", 800, 50, f"node{number:02}", "rail0")
             for number in range(1, ports + 1)
@@ -49,7 +46,7 @@ def spine(contract: Optional[dict[str, Any]] = None, ports: int = 2) -> SwitchIn
         name="spine01",
         system="eos",
         asic=Asic("chip", options={"eos_queue": "uc-tx-queue"}),
-        fabric=fabric_intent(read_contract(contract or {})),
+        fabric=qos.fabric_intent(qos.read_contract(contract or {})),
         ports=tuple(
             PortIntent(f"Ethernet{number}/1", "downlink", 800, 100, f"leaf{number:02}", "swp49")
             for number in range(1, ports + 1)

@@ -7,17 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import system
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import WantedError
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.session import SessionClock
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
-    Change,
-    Difference,
-    Impact,
-    PortReport,
-    SwitchError,
-    SwitchIntent,
-    SwitchReport,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import Finding
 
 Fault = Callable[["FakeSwitch"], None]
@@ -48,14 +40,16 @@ class FakeSystem:
         self._wanted = wanted
         self._findings = findings
 
-    def wanted(self, intent: SwitchIntent) -> dict[str, Any]:
+    def wanted(self, intent: system.SwitchIntent) -> dict[str, Any]:
         if self._findings:
             raise WantedError([Finding("fake", (), each, "") for each in self._findings])
         return self._wanted
 
-    def difference(self, intent: SwitchIntent, wanted: Any, present: Any) -> Difference:
+    def difference(
+        self, intent: system.SwitchIntent, wanted: Any, present: Any
+    ) -> system.Difference:
         changes = tuple(
-            Change(key, present.get(key), value)
+            system.Change(key, present.get(key), value)
             for key, value in sorted(wanted.items())
             if present.get(key) != value
         )
@@ -63,11 +57,13 @@ class FakeSystem:
         losses = ("packets can be lost",) if any(c.path == "pfc" for c in changes) else ()
         before = {change.path: change.found for change in changes}
         after = {change.path: change.wanted for change in changes}
-        return Difference(changes, Impact(ports, losses), f"{before}\n", f"{after}\n", after)
+        return system.Difference(
+            changes, system.Impact(ports, losses), f"{before}\n", f"{after}\n", after
+        )
 
-    def report(self, intent: SwitchIntent, present: Any) -> SwitchReport:
-        ports = tuple(PortReport(name, True, up=up) for name, up in present["links"].items())
-        return SwitchReport(intent.name, self.name, "simulation", ports, lldp=False)
+    def report(self, intent: system.SwitchIntent, present: Any) -> system.SwitchReport:
+        ports = tuple(system.PortReport(name, True, up=up) for name, up in present["links"].items())
+        return system.SwitchReport(intent.name, self.name, "simulation", ports, lldp=False)
 
 
 @dataclass
@@ -92,7 +88,7 @@ class FakeSwitch:
         self.tick()
         if self.time.now_s < self.unreachable_until:
             self.time.now_s += 1
-            raise SwitchError("10.0.0.1: no answer")
+            raise system.SwitchError("10.0.0.1: no answer")
         waiting = self.faults.get(name)
         fault = waiting.pop(0) if waiting else None
         if fault:
@@ -114,7 +110,7 @@ class FakeSwitch:
         further = {f"Ethernet{16 + 8 * port}": True for port in range(self.further_links)}
         return {**self.state, "links": {"Ethernet0": up, "Ethernet8": False, **further}}
 
-    def apply(self, difference: Difference, confirm_s: int) -> FakeApplied:
+    def apply(self, difference: system.Difference, confirm_s: int) -> FakeApplied:
         self.former = dict(self.state)
         self.undo_at = self.time.now_s + confirm_s
         self._step("apply")

@@ -14,24 +14,17 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.nics import providers
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.port_settings import Ethtool
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import RailNic
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import model
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import links
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.cabling import (
     NodeEntry,
     SwitchEntry,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.links import (
-    Links,
-    check_links,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     EcnReport,
     Neighbour,
     PortReport,
     SwitchReport,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
-    compile_model,
-    inventory_of,
-    read,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
     fabric_intent,
@@ -75,7 +68,9 @@ class Fabric:
         values: dict[str, Any] = {"system": system, "asic": asic}
         values["spines"] = spines % values
         values.update(nodes=nodes, rails=rails, leaves=leaves or rails)
-        inventory = inventory_of(compile_model(read("cluster.yml", MODEL % values)))
+        inventory = model.inventory_of(
+            model.compile_model(model.read("cluster.yml", MODEL % values))
+        )
         self.contract = read_contract(qos)
         self.variables = {host.name: host.variables for host in inventory.hosts}
         self.switches: dict[str, SwitchEntry] = {}
@@ -167,8 +162,8 @@ class Fabric:
     def change_node(self, name: str, **fields: Any) -> None:
         self.nodes[name] = replace(self.nodes[name], **fields)
 
-    def check(self, **options: Any) -> Links:
-        return check_links(self.contract, self.switches, self.nodes, **options)
+    def check(self, **options: Any) -> links.Links:
+        return links.check_links(self.contract, self.switches, self.nodes, **options)
 
     def failed(self, **options: Any) -> list[Check]:
         return [check for check in self.check(**options).checks if check.status == "failed"]

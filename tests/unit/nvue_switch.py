@@ -10,20 +10,14 @@ from typing import Any
 from urllib.parse import unquote
 
 import httpx
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import system
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue import switch
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.reading import (
     Present,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.switch import (
-    NvueSwitch,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.tree import (
     put,
     uniform,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
-    SwitchIntent,
-    SwitchLogin,
-    compile_switch,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import read_contract
 
@@ -53,7 +47,7 @@ def intent(
     ports: int = 4,
     role: str = "leaf",
     asic: str = "spectrum4",
-) -> SwitchIntent:
+) -> system.SwitchIntent:
     """A leaf with half of its ports to nodes, or a spine."""
     half = ports // 2
     groups = (
@@ -62,7 +56,7 @@ def intent(
         else [group("downlink", 1, ports, "leaf")]
     )
     contract = read_contract(contract or {})
-    return compile_switch(f"{role}01", "nvue", asic, {}, groups, contract)
+    return system.compile_switch(f"{role}01", "nvue", asic, {}, groups, contract)
 
 
 def merged(tree: Tree, patch: Mapping[str, Any]) -> Tree:
@@ -187,13 +181,13 @@ class FakeNvue:
         self._left: dict[str, int] = {}
         self._confirm: dict[str, int] = {}
 
-    def login(self, **more: Any) -> SwitchLogin:
-        return SwitchLogin("192.0.2.7", user="ops", password=PASSWORD, timeout_s=2, **more)
+    def login(self, **more: Any) -> system.SwitchLogin:
+        return system.SwitchLogin("192.0.2.7", user="ops", password=PASSWORD, timeout_s=2, **more)
 
-    def switch(self) -> NvueSwitch:
+    def switch(self) -> switch.NvueSwitch:
         """Time passes only during its pauses."""
         transport = httpx.MockTransport(self._handle)
-        return NvueSwitch(self.login(), transport, self._sleep, lambda: self.now)
+        return switch.NvueSwitch(self.login(), transport, self._sleep, lambda: self.now)
 
     def _sleep(self, seconds: float) -> None:
         self.now += seconds

@@ -11,23 +11,15 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import tables
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
-    Present,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import system
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import reading, tables
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.steps import (
     Patch,
     PollInterval,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
-    Completed,
-    SwitchError,
-    SwitchIntent,
-    compile_switch,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
     compile_model,
@@ -42,7 +34,7 @@ Config = dict[str, dict[str, dict[str, str]]]
 
 def intents(
     inventory: str = "b300", nodes: int = 4, qos: Optional[dict[str, Any]] = None
-) -> dict[str, SwitchIntent]:
+) -> dict[str, system.SwitchIntent]:
     """Every switch of the reference cluster with this many nodes; 48 use every port.
 
     Its storage host is not plugged in, as the 33rd node needs its port, and serves nothing.
@@ -58,7 +50,7 @@ def intents(
     for host in compiled.hosts:
         if host.groups[0] in ("leaf", "spine"):
             output = host.variables
-            found[host.name] = compile_switch(
+            found[host.name] = system.compile_switch(
                 host.name,
                 output["cluster_system"],
                 output["cluster_asic"],
@@ -69,10 +61,10 @@ def intents(
     return found
 
 
-def small(qos: Optional[dict[str, Any]] = None, ports: int = 2) -> SwitchIntent:
+def small(qos: Optional[dict[str, Any]] = None, ports: int = 2) -> system.SwitchIntent:
     """A leaf of the first few ports of the reference cluster."""
     intent = intents(qos=qos)["leaf01"]
-    return SwitchIntent(**{**vars(intent), "ports": intent.ports[:ports]})
+    return system.SwitchIntent(**{**vars(intent), "ports": intent.ports[:ports]})
 
 
 def new_switch(ports: int = 64, model: str = "dynamic") -> Config:
@@ -173,9 +165,9 @@ def broadcom(ports: int = 64) -> Config:
     return config
 
 
-def present(config: Config, **further: Any) -> Present:
+def present(config: Config, **further: Any) -> reading.Present:
     fixed = {"version": "1", "asic_type": "mellanox", "listed": True}
-    return Present(**{"config": config, **fixed, **further})
+    return reading.Present(**{"config": config, **fixed, **further})
 
 
 def patch(config: Config, operation: dict[str, Any]) -> None:
@@ -395,13 +387,39 @@ class FakeShell:
         self._sh(path.read_text().replace(f"{self.root}/etc", "/etc"), "")
         path.unlink()
 
+    def at(self, words: str, act: Callable[[], None], *, before: bool = True) -> None:
+        """Act once, when a command or its input contains these words."""
+        ran, acted = self.run, list[str]()
+
+        def run(command: str, stdin: str = "", timeout_s: int = 60) -> system.Completed:
+            now = words in command + stdin and not acted
+            if now:
+                acted.append(command)
+                if before:
+                    act()
+            answer = ran(command, stdin, timeout_s)
+            if now and not before:
+                act()
+            return answer
+
+        self.run = run  # type: ignore[method-assign]
+
+    def lose(self) -> None:
+        """No command arrives from now on."""
+
+        def lost(command: str, stdin: str = "", timeout_s: int = 60) -> system.Completed:
+            raise system.SwitchError("no route to host")
+
+        self.run = lost  # type: ignore[method-assign]
+        raise system.SwitchError("the connection was lost")
+
     def reconnect(self) -> None:
         self.reconnects += 1
 
     def say(self, line: str) -> None:
         self.said.append(line)
 
-    def run(self, command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
+    def run(self, command: str, stdin: str = "", timeout_s: int = 60) -> system.Completed:
         self.log.append(command)
         self.stdin.append(stdin)
         if "config apply-patch" in command and stdin:
@@ -417,10 +435,10 @@ class FakeShell:
             (self.root / "interval.json").write_text(json.dumps(state))
         completed = self._sh(command, stdin)
         if self.cut_at and self.cut_at in command:
-            raise SwitchError("the connection was lost")
+            raise system.SwitchError("the connection was lost")
         return completed
 
-    def _sh(self, command: str, stdin: str) -> Completed:
+    def _sh(self, command: str, stdin: str) -> system.Completed:
         here = command.replace("/etc/sonic", f"{self.root}/etc/sonic")
         here = here.replace("/tmp/baremetal", f"{self.root}/tmp/baremetal")
         done = subprocess.run(
@@ -435,4 +453,4 @@ class FakeShell:
             },
             check=False,
         )
-        return Completed(done.returncode, done.stdout, done.stderr)
+        return system.Completed(done.returncode, done.stdout, done.stderr)

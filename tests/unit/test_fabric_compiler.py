@@ -7,31 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import model, qos
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import system
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import headroom
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
-    PortIntent,
-    SwitchError,
-    SwitchIntent,
-    batches,
-    check_ports,
-    compile_switch,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
-    compile_model,
-    inventory_of,
-    load,
-    read,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
-    Contract,
-    fabric_intent,
-    read_contract,
-)
 from hypothesis import given
 from hypothesis import strategies as st
 
 ROOT = Path(__file__).resolve().parents[2]
-CONTRACT = read_contract({})
+CONTRACT = qos.read_contract({})
 PORTS: list[dict[str, Any]] = [
     {
         "kind": "host",
@@ -62,7 +45,7 @@ PORTS: list[dict[str, Any]] = [
 ]
 
 
-def leaf(contract: Contract = CONTRACT, **changes: Any) -> SwitchIntent:
+def leaf(contract: qos.Contract = CONTRACT, **changes: Any) -> system.SwitchIntent:
     values: dict[str, Any] = {
         "name": "leaf01",
         "system": "sonic",
@@ -70,20 +53,20 @@ def leaf(contract: Contract = CONTRACT, **changes: Any) -> SwitchIntent:
         "asics": {},
         "ports": PORTS,
     }
-    return compile_switch(**{**values, **changes}, contract=contract)
+    return system.compile_switch(**{**values, **changes}, contract=contract)
 
 
-def cluster_switches(text: str | None = None, name: str = "b300") -> list[SwitchIntent]:
+def cluster_switches(text: str | None = None, name: str = "b300") -> list[system.SwitchIntent]:
     """Intents of all switches of a model, compiled from Ansible variables."""
     cluster = (
-        load(str(ROOT / f"inventories/{name}/cluster.yml"))
+        model.load(str(ROOT / f"inventories/{name}/cluster.yml"))
         if text is None
-        else compile_model(read("cluster.yml", text))
+        else model.compile_model(model.read("cluster.yml", text))
     )
-    inventory = inventory_of(cluster)
-    contract = read_contract(inventory.group_variables["all"]["roce_qos"])
+    inventory = model.inventory_of(cluster)
+    contract = qos.read_contract(inventory.group_variables["all"]["roce_qos"])
     return [
-        compile_switch(
+        system.compile_switch(
             host.name,
             host.variables["cluster_system"] or "nvue",
             host.variables["cluster_asic"],
@@ -97,16 +80,20 @@ def cluster_switches(text: str | None = None, name: str = "b300") -> list[Switch
 
 
 def test_ports_are_in_the_order_of_the_switch() -> None:
-    contract = read_contract({"cable_metres": {"to_nodes": 7, "between_switches": 70}})
+    contract = qos.read_contract({"cable_metres": {"to_nodes": 7, "between_switches": 70}})
     switch = leaf(contract)
     assert [port.name for port in switch.ports] == [
         *("Ethernet0", "Ethernet8", "Ethernet16", "Ethernet80", "Ethernet496", "Ethernet504"),
     ]
-    assert switch.ports[1] == PortIntent("Ethernet8", "host", 800, 7, "node02", "rail0")
-    assert switch.ports[3] == PortIntent("Ethernet80", "storage", 400, 7, "storage01", "ens1")
-    assert switch.ports[5] == PortIntent("Ethernet504", "uplink", 800, 70, "spine02", "Ethernet0")
+    assert switch.ports[1] == system.PortIntent("Ethernet8", "host", 800, 7, "node02", "rail0")
+    assert switch.ports[3] == system.PortIntent(
+        "Ethernet80", "storage", 400, 7, "storage01", "ens1"
+    )
+    assert switch.ports[5] == system.PortIntent(
+        "Ethernet504", "uplink", 800, 70, "spine02", "Ethernet0"
+    )
     assert (switch.name, switch.system) == ("leaf01", "sonic")
-    assert switch.fabric == fabric_intent(contract)
+    assert switch.fabric == qos.fabric_intent(contract)
 
 
 def test_the_chip_has_what_the_inventory_says_of_it() -> None:
@@ -154,8 +141,8 @@ def test_a_port_in_a_bundle_is_refused(port: str, kind: str, remedy: str) -> Non
     intent = leaf()
     names = [each.name for each in intent.ports]
     words = f"{port} .{kind} link, .*member of bond7.*{remedy}"
-    with pytest.raises(SwitchError, match=words) as it:
-        check_ports(intent, names, {port: "bond7"})
+    with pytest.raises(system.SwitchError, match=words) as it:
+        system.check_ports(intent, names, {port: "bond7"})
     assert ("a rail" in str(it.value).lower()) == (kind == "host")
 
 
@@ -186,7 +173,7 @@ PLANES = [
 def test_spines_alone_then_leaves_that_no_node_needs_both_of(
     at_once: int, leaves: list[list[str]]
 ) -> None:
-    assert batches(PLANES, at_once) == [["spine01"], ["spine02"], *leaves]
+    assert system.batches(PLANES, at_once) == [["spine01"], ["spine02"], *leaves]
 
 
 def test_leaves_with_a_common_peer_are_in_different_batches() -> None:
@@ -195,9 +182,9 @@ def test_leaves_with_a_common_peer_are_in_different_batches() -> None:
         ("leaf01", "leaf", [ports("host", 0, "a")]),
         ("leaf02", "leaf", [ports("host", 0, "b")]),
     ]
-    assert batches(others, 2) == [["leaf01", "leaf02"]]
+    assert system.batches(others, 2) == [["leaf01", "leaf02"]]
     shared = [(name, role, [*groups, storage]) for name, role, groups in others]
-    assert batches(shared, 2) == [["leaf01"], ["leaf02"]]
+    assert system.batches(shared, 2) == [["leaf01"], ["leaf02"]]
 
 
 SERVES = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 1)), max_size=4, unique=True)
@@ -210,7 +197,7 @@ def test_the_laws_of_every_order(rows: list[tuple[str, list[Any]]], at_once: int
         (f"s{number}", role, [ports("host", rail, peer) for peer, rail in serves])
         for number, (role, serves) in enumerate(rows)
     ]
-    found = batches(members, at_once)
+    found = system.batches(members, at_once)
     served = {name: rows[place][1] for place, (name, _role, _ports) in enumerate(members)}
     role = {name: its for name, its, _ports in members}
     assert sorted(name for batch in found for name in batch) == sorted(role)

@@ -11,10 +11,7 @@ from typing import Any
 
 import pyavd
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import (
-    Headroom,
-    WantedError,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import asics
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import render
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.switch import DRIVER
 from hypothesis import example, given
@@ -34,8 +31,8 @@ def test_the_configuration_is_the_golden_one(name: str, intent: Any) -> None:
 
 
 ROWS = {
-    (800, 50): Headroom(500000, 20000, 480000),
-    (800, 100): Headroom(600000, 20000, 560000),
+    (800, 50): asics.Headroom(500000, 20000, 480000),
+    (800, 100): asics.Headroom(600000, 20000, 560000),
 }
 
 
@@ -64,7 +61,7 @@ def test_rows_for_switches_of_another_system_leave_the_headroom_to_eos(
     metres: tuple[int, ...],
 ) -> None:
     """SONiC's rows are for 5, 40 and 300 m (pg_profile_lookup.ini), EOS needs none."""
-    rows = {(800, length): Headroom(500000, 20000, 480000) for length in metres}
+    rows = {(800, length): asics.Headroom(500000, 20000, 480000) for length in metres}
     one, two = leaf(asic=replace(TOMAHAWK5, values=rows)).ports
     intent = replace(
         leaf(asic=replace(TOMAHAWK5, values=rows)), ports=(one, replace(two, cable_metres=100))
@@ -73,7 +70,7 @@ def test_rows_for_switches_of_another_system_leave_the_headroom_to_eos(
 
 
 def refused(run: Callable[[], Any]) -> list[str]:
-    with pytest.raises(WantedError) as error:
+    with pytest.raises(asics.WantedError) as error:
         run()
     return brief(error.value.findings)
 
@@ -109,7 +106,7 @@ def test_every_reason_is_told_at_once() -> None:
 def test_the_schema_of_pyavd_takes_each_contract_that_eos_can_keep(value: dict[str, Any]) -> None:
     """Without validation, as in a run."""
     for intent in (leaf(value), spine(value), leaf(value, asic=replace(TOMAHAWK5, values=ROWS))):
-        with contextlib.suppress(WantedError):
+        with contextlib.suppress(asics.WantedError):
             DRIVER.wanted(intent)
             word, room = intent.asic.options["eos_queue"], 480000 if intent.asic.values else None
             data = render.structured(intent.fabric, word, "tx-queue", room, counts=True)

@@ -8,13 +8,10 @@ from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import OK
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.compare import (
-    ECN,
-    SwitchEnds,
-    port_checks,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.compare import (
-    show as show_value,
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import (
+    aspects,
+    compare,
+    system,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.reading import (
     Present,
@@ -24,12 +21,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.read
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.switch import (
     DRIVER,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
-    EcnReport,
-    Neighbour,
-    PortReport,
-    SwitchReport,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos.compiled import PfcWatchdog
 
 from tests.unit.eos_intents import OTHER, leaf
@@ -38,7 +29,7 @@ from tests.unit.eos_switch import empty, show, typed
 UP = {"linkStatus": "connected", "bandwidth": 400 * 10**9}
 
 
-def reported(contract: dict[str, Any], *lines: str, **more: Any) -> PortReport:
+def reported(contract: dict[str, Any], *lines: str, **more: Any) -> system.PortReport:
     """Port 1 of a switch that complies with the contract, after these lines."""
     intent = leaf(contract)
     wanted = DRIVER.wanted(intent)
@@ -51,7 +42,7 @@ def reported(contract: dict[str, Any], *lines: str, **more: Any) -> PortReport:
 
 def test_a_switch_that_keeps_the_contract_reports_it() -> None:
     fabric = leaf(OTHER).fabric
-    assert reported(OTHER) == PortReport(
+    assert reported(OTHER) == system.PortReport(
         name="Ethernet1/1",
         present=True,
         up=True,
@@ -63,7 +54,7 @@ def test_a_switch_that_keeps_the_contract_reports_it() -> None:
         lossless_priorities=(4,),
         strict_queues=(7,),
         weights={0: 25, 2: 15, 4: 60},
-        ecn={4: EcnReport(166912, 239616, 5)},
+        ecn={4: system.EcnReport(166912, 239616, 5)},
         watchdog=fabric.watchdog,
     )
 
@@ -76,7 +67,7 @@ def test_a_switch_that_was_never_told_reports_the_defaults_of_eos() -> None:
     assert port.dscp_to_traffic_class[:9] == (1, 1, 1, 1, 1, 1, 1, 1, 0)
     assert port.strict_queues == (0, 3, 6)
     assert port.watchdog == PfcWatchdog(False, 0, 0, 0, "errdisable")
-    assert missing == PortReport("Ethernet2/1", present=False)
+    assert missing == system.PortReport("Ethernet2/1", present=False)
 
 
 def test_what_the_port_says_itself_comes_first() -> None:
@@ -103,12 +94,12 @@ def test_thresholds_in_segments_are_unknown_in_bytes() -> None:
         "random-detect ecn minimum-threshold 2000 segments maximum-threshold 10000 segments "
         "max-mark-probability 20 weight 0",
     )  # fmt: skip
-    assert port.ecn == {3: EcnReport(None, None, 20)}
-    switch = SwitchEnds("eos", leaf().asic, {"ports": [asdict(port)]}, leaf().fabric)
+    assert port.ecn == {3: system.EcnReport(None, None, 20)}
+    switch = compare.SwitchEnds("eos", leaf().asic, {"ports": [asdict(port)]}, leaf().fabric)
     wanted = switch.wanted("host", 400)
-    found = switch.found("Ethernet1/1", wanted)[ECN]
-    assert found != wanted[ECN]
-    assert "not in bytes" in show_value(ECN, found)
+    found = switch.found("Ethernet1/1", wanted)[aspects.ECN]
+    assert found != wanted[aspects.ECN]
+    assert "not in bytes" in aspects.show(aspects.ECN, found)
 
 
 def test_the_mtu_of_all_interfaces_is_that_of_a_port_without_one() -> None:
@@ -125,9 +116,9 @@ def test_untrusted_and_routed_ports() -> None:
 
 def test_neighbours_by_name_or_by_address() -> None:
     heard = {"port": "Ethernet1/1", "neighborPort": "rail0", "neighborDevice": "node01"}
-    assert reported({}, neighbours=(heard,)).neighbour == Neighbour("node01", "rail0")
+    assert reported({}, neighbours=(heard,)).neighbour == system.Neighbour("node01", "rail0")
     nic = {**heard, "neighborPort": "B8CE.F6AA.BB01", "neighborDevice": "b8ce.f6aa.bb01"}
-    assert reported({}, neighbours=(nic,)).neighbour == Neighbour("", "b8:ce:f6:aa:bb:01")
+    assert reported({}, neighbours=(nic,)).neighbour == system.Neighbour("", "b8:ce:f6:aa:bb:01")
     assert reported({}).neighbour is None
 
 
@@ -193,6 +184,6 @@ def test_the_layer_fabric_leaves_the_mtu_of_a_routed_interface_to_links(
     """9000 bytes are enough for rails of 9000, and no line of the port is wrong."""
     intent = leaf(ports=1)
     port = reported({}, *VLAN[:2], "mtu 9000", "exit", *lines)
-    found = SwitchReport("leaf01", "eos", "x", (port,), lldp=True)
-    checks = port_checks(intent, found, None, check_mode=False)
+    found = system.SwitchReport("leaf01", "eos", "x", (port,), lldp=True)
+    checks = compare.port_checks(intent, found, None, check_mode=False)
     assert {check.status for check in checks if check.name == "port_mtu"} == judged

@@ -8,21 +8,17 @@ from typing import Any, Optional
 
 import httpx
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import system
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.switch import (
     DRIVER,
     SAVE,
     EosSwitch,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
-    Difference,
-    SwitchError,
-    SwitchLogin,
-)
 
 from tests.unit.eos_intents import leaf
 from tests.unit.eos_switch import FakeEos, empty, typed
 
-LOGIN = SwitchLogin("192.0.2.1", user="ops", password="horse-staple", timeout_s=1)
+LOGIN = system.SwitchLogin("192.0.2.1", user="ops", password="horse-staple", timeout_s=1)
 
 
 class Time:
@@ -41,7 +37,7 @@ def switch(fake: FakeEos, when: Optional[Time] = None) -> EosSwitch:
     return EosSwitch(LOGIN, fake.transport, sleep=when.sleep, clock=when.clock)
 
 
-def difference(one: Any) -> Difference:
+def difference(one: Any) -> system.Difference:
     intent = leaf()
     return DRIVER.difference(intent, DRIVER.wanted(intent), one.read())
 
@@ -76,7 +72,7 @@ def test_an_answer_of_another_shape_aborts_the_session(
 
     before = copy.deepcopy(fake.running)
     planned = difference(switch(fake))
-    with pytest.raises(SwitchError, match="Nothing of it"):
+    with pytest.raises(system.SwitchError, match="Nothing of it"):
         EosSwitch(LOGIN, httpx.MockTransport(transport)).apply(planned, 300)
     assert fake.running == before
     assert fake.timer is None
@@ -125,7 +121,7 @@ def test_an_abort_that_leaves_the_change_in_force_is_no_rollback(fake: FakeEos) 
     one = switch(fake)
     applied = one.apply(difference(one), 300)
     fake.faults = {"ignores abort"}
-    with pytest.raises(SwitchError, match=r"session baremetal-\w+ was aborted"):
+    with pytest.raises(system.SwitchError, match=r"session baremetal-\w+ was aborted"):
         applied.rollback()
     assert fake.timer is not None
 
@@ -133,7 +129,7 @@ def test_an_abort_that_leaves_the_change_in_force_is_no_rollback(fake: FakeEos) 
 def test_a_failed_session_that_cannot_be_aborted_is_not_called_gone(fake: FakeEos) -> None:
     fake.faults = {"lost after commit timer", "ignores abort"}
     one = switch(fake)
-    with pytest.raises(SwitchError, match="Whether anything") as at:
+    with pytest.raises(system.SwitchError, match="Whether anything") as at:
         one.apply(difference(one), 300)
     assert "was aborted" in str(at.value)
 
@@ -146,7 +142,7 @@ def test_a_refused_line_leaves_nothing_and_is_told_in_eos_words(fake: FakeEos) -
     before = copy.deepcopy(fake.running)
     fake.faults = {"refuses service-profile"}
     one = switch(fake)
-    with pytest.raises(SwitchError) as error:
+    with pytest.raises(system.SwitchError) as error:
         one.apply(difference(one), 300)
     text = str(error.value)
     assert "192.0.2.1 port 443: EOS refuses `service-profile BAREMETAL_MPI_ROCE`" in text
@@ -161,7 +157,7 @@ def test_a_switch_that_stays_away_is_asked_for_a_while(fake: FakeEos) -> None:
     one = switch(fake, when)
     applied = one.apply(difference(one), 300)
     fake.faults = {"dead"}
-    with pytest.raises(SwitchError, match=r"timed out|no connection"):
+    with pytest.raises(system.SwitchError, match=r"timed out|no connection"):
         applied.rollback()
     assert 60 < when.now < 200
 
@@ -171,7 +167,7 @@ def test_a_full_disk_leaves_the_change_in_force_unsaved(fake: FakeEos) -> None:
     startup = copy.deepcopy(fake.startup)
     applied = one.apply(difference(one), 300)
     fake.faults = {"full"}
-    with pytest.raises(SwitchError, match=r"did not save .*No space left.*flash"):
+    with pytest.raises(system.SwitchError, match=r"did not save .*No space left.*flash"):
         applied.confirm()
     applied.rollback()
     assert fake.timer is None and fake.startup == startup
@@ -191,7 +187,7 @@ def test_a_confirmation_that_does_not_stick_is_an_error(fake: FakeEos) -> None:
     one = switch(fake)
     applied = one.apply(difference(one), 300)
     fake.faults = {"confirm lost"}
-    with pytest.raises(SwitchError, match="still waits"):
+    with pytest.raises(system.SwitchError, match="still waits"):
         applied.confirm()
     applied.rollback()
     assert fake.timer is None
@@ -202,7 +198,7 @@ def test_what_its_timer_has_undone_is_not_confirmed(fake: FakeEos) -> None:
     one = switch(fake)
     applied = one.apply(difference(one), 300)
     fake.timer_ends()
-    with pytest.raises(SwitchError, match="EOS has undone it"):
+    with pytest.raises(system.SwitchError, match="EOS has undone it"):
         applied.confirm()
     assert not fake.typed(SAVE)
     applied.rollback()
@@ -215,7 +211,7 @@ def test_a_timer_that_ends_at_the_confirmation_is_seen(fake: FakeEos) -> None:
     one = switch(fake)
     applied = one.apply(difference(one), 300)
     fake.faults = {"timer ends at confirm"}
-    with pytest.raises(SwitchError, match="EOS has undone it"):
+    with pytest.raises(system.SwitchError, match="EOS has undone it"):
         applied.confirm()
     assert not fake.typed(SAVE) and fake.running == before
 
@@ -223,7 +219,7 @@ def test_a_timer_that_ends_at_the_confirmation_is_seen(fake: FakeEos) -> None:
 def test_an_earlier_run_whose_timer_still_runs_is_no_success(fake: FakeEos) -> None:
     killed = switch(fake)
     killed.apply(difference(killed), 300)
-    with pytest.raises(SwitchError, match=r"earlier run .*baremetal-.*run again"):
+    with pytest.raises(system.SwitchError, match=r"earlier run .*baremetal-.*run again"):
         switch(fake).read()
     assert not difference(killed)
 
@@ -240,7 +236,7 @@ def test_somebody_elses_timer_is_respected(fake: FakeEos) -> None:
     one = switch(fake)
     first = difference(one)
     fake.timer = ("ops", fake.running)
-    with pytest.raises(SwitchError, match="session ops"):
+    with pytest.raises(system.SwitchError, match="session ops"):
         one.apply(first, 300)
     assert fake.timer is not None
 
@@ -267,5 +263,5 @@ def test_a_switch_without_lldp_is_read_all_the_same(fake: FakeEos) -> None:
 
 def test_a_user_without_privileges_is_told_what_is_missing(fake: FakeEos) -> None:
     fake.faults = {"no enable"}
-    with pytest.raises(SwitchError, match=r"refuses `enable`: .*privilege 15"):
+    with pytest.raises(system.SwitchError, match=r"refuses `enable`: .*privilege 15"):
         switch(fake).read()

@@ -19,14 +19,12 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.chip_key
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.reading import (
     Present as EosPresent,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue import tree
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.reading import (
     Present as NvuePresent,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.reading import (
     _written,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.tree import (
-    uniform,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     Difference,
@@ -34,16 +32,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system i
     compile_switch,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.systems import SYSTEMS
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.schema import (
-    LEAVES,
-    SPINES,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import schema
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import read_contract
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos.contract import CONTRACT
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.kinds import (
-    Section,
-    section_in,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema import kinds
 
 from tests.bed.simulators.memory import Switch
 from tests.bed.simulators.parts import (
@@ -136,9 +128,9 @@ PORTS = {
 """Port names by system: two ports per cage."""
 
 
-def keys(section: Section, place: str) -> Iterator[str]:
+def keys(section: kinds.Section, place: str) -> Iterator[str]:
     for key in section.keys:
-        below = section_in(key.kind)
+        below = kinds.section_in(key.kind)
         if below is None or below.name.endswith(("classes", "asics.headroom")):
             yield f"{place}.{key.name}"
         else:
@@ -148,8 +140,8 @@ def keys(section: Section, place: str) -> Iterator[str]:
 DOCUMENTED = {
     *keys(CONTRACT, "roce_qos"),
     *keys(CHIP, "asics"),
-    *keys(LEAVES, "leaves"),
-    *keys(SPINES, "spines"),
+    *keys(schema.LEAVES, "leaves"),
+    *keys(schema.SPINES, "spines"),
 }
 
 
@@ -234,7 +226,7 @@ class OnNvue:
             now["system"]["build"],
             _written(nvue_tree.in_ranges(self._config)),
             filled["qos"],
-            uniform(now["qos"]),
+            tree.uniform(now["qos"]),
             now["interface"],
         )
 

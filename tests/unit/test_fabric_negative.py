@@ -11,14 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import (
-    Headroom,
-    WantedError,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import asics
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.cabling import LinkFinding
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
-    parsed,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import reading
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     Completed,
     SwitchError,
@@ -57,9 +52,9 @@ def refused(run: Callable[[], Any]) -> Messages:
     """Messages of a compiler or a system, before anything is changed."""
 
     def messages() -> list[str]:
-        with pytest.raises((WantedError, SwitchError)) as error:
+        with pytest.raises((asics.WantedError, SwitchError)) as error:
             run()
-        if isinstance(error.value, WantedError):
+        if isinstance(error.value, asics.WantedError):
             return brief(error.value.findings)
         return [str(error.value)]
 
@@ -94,7 +89,7 @@ def unplannable(edit: Callable[[dict[str, Any]], Any]) -> Messages:
 
 
 def sonic_answers(stdout: str) -> Messages:
-    return refused(lambda: parsed(Completed(0, stdout, "")))
+    return refused(lambda: reading.parsed(Completed(0, stdout, "")))
 
 
 def eos(old: str, new: str) -> Messages:
@@ -206,36 +201,10 @@ ROWS: tuple[tuple[str, Messages, str], ...] = (
         "of 9000 bytes",
     ),
     (
-        "SONiC's own MTU, 9100",
-        sonic(lambda c: c["PORT"]["Ethernet8"].update(mtu="9100")),
-        "link_mtu leaf01: IP packets of 9100 bytes, not IP packets of 9198 bytes; IP packets "
-        "of 9000 bytes",
-    ),
-    (
         "the host's MTU above the fabric's, on the node",
         fabric(lambda f: f.rail("node02", "rail0").update(mtu=9500)),
         "link_mtu node02: IP packets of 9500 bytes, not IP packets of 9198 bytes; IP packets "
         "of 9000 bytes",
-    ),
-    (
-        "no headroom known for a chip",
-        refused(lambda: planned("sonic", broadcom, asic="tomahawk5")),
-        "fabric.headroom_unknown leaf01 (400, 50)",
-    ),
-    (
-        "no chip in the model",
-        refused(lambda: planned("sonic", lambda present: None, asic="")),
-        "fabric.headroom_of_no_chip leaf01 (400, 50)",
-    ),
-    (
-        "a switch without a lossless pool",
-        unplannable(lambda c: c["BUFFER_POOL"].pop("ingress_lossless_pool")),
-        "BUFFER_POOL has no ingress_lossless_pool",
-    ),
-    (
-        "a lossless pool with fixed limits",
-        unplannable(lambda c: c["BUFFER_POOL"]["ingress_lossless_pool"].update(mode="static")),
-        "BUFFER_POOL|ingress_lossless_pool has mode static",
     ),
     (
         "ports of another breakout",
@@ -243,29 +212,9 @@ ROWS: tuple[tuple[str, Messages, str], ...] = (
         "the switch has no port Ethernet8",
     ),
     (
-        "less headroom in the platform's own table",
-        refused(lambda: planned("sonic", small_lookup)),
-        "pg_profile_lookup.ini of the platform has 1024 bytes after XOFF for 50 m of cable",
-    ),
-    (
-        "another chip than the model's",
-        refused(lambda: planned("sonic", lambda present: None, asic="spectrum5")),
-        "platform x86_64-nvidia_sn5600-r0 has the chip spectrum4, and the model says spectrum5",
-    ),
-    (
-        "a release whose patches take no new profiles",
-        refused(lambda: planned("sonic", lambda p: replace(p, version="SONiC-OS-202505.3"))),
-        "SONiC SONiC-OS-202505.3 is release 202505",
-    ),
-    (
         "no SONiC at the other end of the login",
         sonic_answers("Welcome!\n"),
         "`sonic-cfggen -d --print-data` was not answered",
-    ),
-    (
-        "a lossless class whose queue SONiC's watchdog would not watch",
-        wanted("sonic", {"roce": {"traffic_class": 4}}),
-        "sonic.lossless_class leaf01 (3, 4)",
     ),
     (
         "an MTU above SONiC's largest",
@@ -278,11 +227,6 @@ ROWS: tuple[tuple[str, Messages, str], ...] = (
         "nvue.mtu leaf01 10222",
     ),
     (
-        "a watchdog action that NVUE does not have",
-        wanted("nvue", {"pfc": {"watchdog": {"action": "forward"}}}),
-        "nvue.watchdog_action leaf01 'forward'",
-    ),
-    (
         "a port that NVUE does not have",
         refused(lambda: planned("nvue", lambda p: p.ports.pop("swp2") and None)),
         "the switch has no port swp2",
@@ -291,16 +235,6 @@ ROWS: tuple[tuple[str, Messages, str], ...] = (
         "a switch that does not show how EOS calls its queues",
         refused(lambda: planned("eos", lambda p: replace(p, queue=""))),
         "Write asics: {tomahawk5: {eos_queue: tx-queue or uc-tx-queue}}",
-    ),
-    (
-        "a CNP queue below a shared one, which EOS serves in turn",
-        wanted("eos", {"cnp": {"priority": 2}}, asic="tomahawk5"),
-        "eos.strict_below_shared leaf01 (2, 3)",
-    ),
-    (
-        "an MTU above EOS's largest",
-        wanted("eos", {"mtu": {"fabric": 10240}}, asic="tomahawk5"),
-        "eos.mtu leaf01 10222",
     ),
     (
         "a port that EOS does not have",
@@ -316,24 +250,6 @@ ROWS: tuple[tuple[str, Messages, str], ...] = (
         "no marking in the RoCE queue",
         sonic(lambda c: c["QUEUE"]["Ethernet8|3"].pop("wred_profile")),
         "link_ecn leaf01: TC 3 does not mark, not TC 3 marks from 150000 to 1500000 bytes, 100 %",
-    ),
-    (
-        "SONiC's own thresholds",
-        sonic(
-            lambda c: (
-                c["WRED_PROFILE"].update(
-                    OWN={
-                        "ecn": "ecn_all",
-                        "green_min_threshold": "1048576",
-                        "green_max_threshold": "2097152",
-                        "green_drop_probability": "5",
-                    }
-                )
-                or c["QUEUE"]["Ethernet8|3"].update(wred_profile="OWN")
-            )
-        ),
-        "link_ecn leaf01: TC 3 marks from 1048576 to 2097152 bytes, 5 %, not TC 3 marks from "
-        "150000 to 1500000 bytes, 100 %",
     ),
     (
         "less headroom than the cable needs",
@@ -387,11 +303,6 @@ ROWS: tuple[tuple[str, Messages, str], ...] = (
         "link_ecn_rp node02: none, not 3",
     ),
     (
-        "a NIC without ECT",
-        fabric(nic("cma_roce_tos", 26 << 2)),
-        "link_cma_roce_tos node02: 104, not 106",
-    ),
-    (
         "a NIC that answers nothing",
         fabric(nic("pfc", None, status="failed", reason="dcb: no answer within 10 s")),
         "link_pfc node02: dcb: no answer within 10 s, not PFC on 3",
@@ -412,16 +323,6 @@ ROWS: tuple[tuple[str, Messages, str], ...] = (
         "link_neighbour leaf01: None, not the neighbours of every port",
     ),
 )
-
-
-def small_lookup(present: Any) -> Any:
-    present.config["DEVICE_METADATA"]["localhost"]["buffer_model"] = "traditional"
-    return replace(present, lookup={(400, 50): Headroom(1024, 0, 1024)})
-
-
-def broadcom(present: Any) -> Any:
-    present.config["DEVICE_METADATA"]["localhost"]["platform"] = "x86_64-dell_z9864f-r0"
-    return replace(present, asic_type="broadcom")
 
 
 @pytest.mark.parametrize(("_what", "messages", "wanted_text"), ROWS, ids=[row[0] for row in ROWS])

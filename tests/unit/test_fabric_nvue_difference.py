@@ -9,27 +9,8 @@ import time
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import (
-    ASICS,
-    Asic,
-    rounded,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.switch import (
-    DRIVER,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.tree import (
-    at,
-    ends,
-    expanded,
-    names,
-    put,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
-    Change,
-    Difference,
-    SwitchError,
-    SwitchIntent,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import asics, system
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue import switch, tree
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,9 +19,9 @@ from tests.unit.nvue_switch import Tree, intent, merged, present
 from tests.unit.qos_contracts import contracts
 
 
-def plan(config: Tree, one: SwitchIntent | None = None, **read: Any) -> Difference:
+def plan(config: Tree, one: system.SwitchIntent | None = None, **read: Any) -> system.Difference:
     one = one or intent()
-    return DRIVER.difference(one, DRIVER.wanted(one), present(config, **read))
+    return switch.DRIVER.difference(one, switch.DRIVER.wanted(one), present(config, **read))
 
 
 def converged(config: Tree | None = None, **read: Any) -> Tree:
@@ -53,11 +34,11 @@ def converged(config: Tree | None = None, **read: Any) -> Tree:
 def listed(config: Tree, *path: Any) -> Tree:
     """The tree with one value changed, the last of the path."""
     result = copy.deepcopy(config)
-    put(result, tuple(path[:-1]), path[-1])
+    tree.put(result, tuple(path[:-1]), path[-1])
     return result
 
 
-def values(difference: Difference) -> list[tuple[str, Any, Any]]:
+def values(difference: system.Difference) -> list[tuple[str, Any, Any]]:
     return [(change.path, change.found, change.wanted) for change in difference.changes]
 
 
@@ -67,7 +48,7 @@ def test_a_new_switch_gets_everything_once() -> None:
     assert "nv set qos roce enable on\n" in difference.after
     assert "nv set interface swp4 link mtu 9198\n" in difference.after
     assert "nv set qos pfc default-global switch-priority 3\n" in difference.after
-    assert Change("qos roce mode", None, "lossless") in difference.changes
+    assert system.Change("qos roce mode", None, "lossless") in difference.changes
     converged()
 
 
@@ -82,50 +63,32 @@ def test_only_the_leaf_that_differs_is_sent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "expected"),
+    ("path", "value"),
     [
-        (("qos", "roce", "enable", "off"), "qos roce enable"),
-        (("qos", "roce", "mode", "lossy"), "qos roce mode"),
-        (("qos", "roce", "cable-length", 10), "qos roce cable-length"),
-        (
-            ("qos", "mapping", "default-global", "dscp", "26", "switch-priority", 0),
-            "qos mapping default-global dscp 26 switch-priority",
-        ),
-        (("qos", "mapping", "default-global", "trust", "both"), "qos mapping default-global trust"),
-        (
-            ("qos", "pfc", "default-global", "switch-priority", "4", {}),
-            "qos pfc default-global switch-priority 4",
-        ),
-        (("qos", "pfc", "default-global", "tx", "disable"), "qos pfc default-global tx"),
-        (
-            ("qos", "egress-scheduler", "default-global", "traffic-class", "6", "mode", "dwrr"),
-            "qos egress-scheduler default-global traffic-class 6 mode",
-        ),
-        (
-            ("qos", "congestion-control", "default-global", "traffic-class", "0", "ecn", "enable"),
-            "qos congestion-control default-global traffic-class 0 ecn",
-        ),
-        (
-            ("interface", "swp1", "qos", "pfc-watchdog", "state", "disable"),
-            "interface swp1 qos pfc-watchdog state",
-        ),
-        (("qos", "remark", "default-global", "rewrite", "l3"), "qos remark default-global rewrite"),
-        (("interface", "swp1", "qos", "pfc", "profile", "mine"), "interface swp1 qos pfc profile"),
-        (
-            ("interface", "swp1", "qos", "link-pause", "profile", "mine"),
-            "interface swp1 qos link-pause profile",
-        ),
+        ("qos roce enable", "off"),
+        ("qos roce mode", "lossy"),
+        ("qos roce cable-length", 10),
+        ("qos mapping default-global dscp 26 switch-priority", 0),
+        ("qos mapping default-global trust", "both"),
+        ("qos pfc default-global switch-priority 4", {}),
+        ("qos pfc default-global tx", "disable"),
+        ("qos egress-scheduler default-global traffic-class 6 mode", "dwrr"),
+        ("qos congestion-control default-global traffic-class 0 ecn", "enable"),
+        ("interface swp1 qos pfc-watchdog state", "disable"),
+        ("qos remark default-global rewrite", "l3"),
+        ("interface swp1 qos pfc profile", "mine"),
+        ("interface swp1 qos link-pause profile", "mine"),
     ],
 )
-def test_drift_is_found_and_repaired(path: tuple[Any, ...], expected: str) -> None:
-    drifted = listed(converged(), *path)
+def test_drift_is_found_and_repaired(path: str, value: Any) -> None:
+    drifted = listed(converged(), *path.split(), value)
     difference = plan(drifted)
-    assert [change.path for change in difference.changes] == [expected]
+    assert [change.path for change in difference.changes] == [path]
     assert not plan(merged(drifted, difference.steps))
 
 
 def marking(config: Tree) -> dict[str, str]:
-    listed = at(config, "qos", "congestion-control", "default-global", "traffic-class")
+    listed = tree.at(config, "qos", "congestion-control", "default-global", "traffic-class")
     return {number: settings["ecn"] for number, settings in sorted(listed.items())}
 
 
@@ -247,7 +210,7 @@ def test_each_key_is_spelt_as_the_switch_shows_that_key() -> None:
     found = dataclasses.replace(
         found, ports=shown, filled_qos={**found.filled_qos, "roce": {"enable": "off"}}
     )
-    steps = DRIVER.difference(intent(), DRIVER.wanted(intent()), found).steps
+    steps = switch.DRIVER.difference(intent(), switch.DRIVER.wanted(intent()), found).steps
     assert steps["interface"]["swp1"]["qos"]["pfc-watchdog"] == {"state": "enabled"}
     assert steps["qos"]["roce"]["enable"] == "on"
 
@@ -262,7 +225,7 @@ def test_a_cable_length_that_roce_does_not_show_is_not_sent() -> None:
 def test_a_port_of_a_bond_is_refused() -> None:
     for member in ("swp2", "swp1-2", "swp9,2"):
         bonded = listed(converged(), "interface", "bond7", "bond", "member", member, {})
-        with pytest.raises(SwitchError, match=r"leaf01: swp\d .*is a member of bond7"):
+        with pytest.raises(system.SwitchError, match=r"leaf01: swp\d .*is a member of bond7"):
             plan(bonded)
     assert not plan(listed(converged(), "interface", "bond7", "bond", "member", "swp9", {}))
 
@@ -272,10 +235,10 @@ def test_a_port_that_left_loses_mtu_and_watchdog_when_down() -> None:
     left = merged(done, {"interface": {"swp5": done["interface"]["swp4"]}})
     read = present(left, ports=5)
 
-    def plan_of(config: Tree, status: str | None = "down") -> Difference:
+    def plan_of(config: Tree, status: str | None = "down") -> system.Difference:
         ports = listed(read.ports, "swp5", "link", "oper-status", status)
         now = dataclasses.replace(read, explicit=config, ports=ports)
-        return DRIVER.difference(intent(), DRIVER.wanted(intent()), now)
+        return switch.DRIVER.difference(intent(), switch.DRIVER.wanted(intent()), now)
 
     gone = plan_of(left)
     assert gone.steps == {
@@ -311,11 +274,11 @@ def test_the_step_of_the_hardware_is_tolerated_and_nothing_else() -> None:
 )
 def test_each_chip_has_its_own_step(asic: str, low: int, high: int) -> None:
     """The figures of NVIDIA's documentation: 156 KB and 153.00 KB, 1.43 MB."""
-    chip = ASICS[asic]
-    assert rounded(chip, 150000, low) and rounded(chip, 1500000, high)
-    assert rounded(Asic(""), 150000, low), "an unnamed chip may be any Spectrum"
-    assert not rounded(chip, 150000, low + 64) and not rounded(chip, low, 150000)
-    assert rounded(chip, low, low)
+    chip = asics.ASICS[asic]
+    assert asics.rounded(chip, 150000, low) and asics.rounded(chip, 1500000, high)
+    assert asics.rounded(asics.Asic(""), 150000, low), "an unnamed chip may be any Spectrum"
+    assert not asics.rounded(chip, 150000, low + 64) and not asics.rounded(chip, low, 150000)
+    assert asics.rounded(chip, low, low)
 
 
 @pytest.mark.parametrize(
@@ -345,7 +308,7 @@ def test_each_chip_has_its_own_step(asic: str, low: int, high: int) -> None:
     ],
 )
 def test_ranges_stand_for_their_names(key: str, expected: list[str]) -> None:
-    assert names(key) == expected
+    assert tree.names(key) == expected
 
 
 def test_keys_without_end_are_not_taken_apart_for_long() -> None:
@@ -353,7 +316,7 @@ def test_keys_without_end_are_not_taken_apart_for_long() -> None:
     part = "s".join(["x1-4000", *["1-4000"] * 8])
     assert len(part) <= 64
     before = time.process_time()
-    assert names(",".join([part] * 10_000))[-1] == part
+    assert tree.names(",".join([part] * 10_000))[-1] == part
     assert time.process_time() - before < 5
 
 
@@ -367,7 +330,7 @@ PORTS = st.builds(
 
 @given(st.one_of(st.sets(each, min_size=1) for each in (PORTS, st.integers(0, 63).map(str))))
 def test_what_is_printed_together_is_taken_apart_again(several: set[str]) -> None:
-    assert sorted(names(nvue_tree.together(sorted(several)))) == sorted(several)
+    assert sorted(tree.names(nvue_tree.together(sorted(several)))) == sorted(several)
 
 
 def test_ranges_of_ports_are_read_as_their_ports() -> None:
@@ -375,75 +338,58 @@ def test_ranges_of_ports_are_read_as_their_ports() -> None:
     done = converged()
     ports = done.pop("interface")
     with_ranges = {"swp1-4": ports["swp1"], "swp2": {"description": "x"}}
-    assert not plan({**done, "interface": expanded(with_ranges)})
+    assert not plan({**done, "interface": tree.expanded(with_ranges)})
     mapped = done["qos"]["mapping"]["default-global"]
     others = {key: value for key, value in mapped["dscp"].items() if key not in ("1", "2", "3")}
     mapped["dscp"] = {**others, "1-3": {"switch-priority": 0}}
     assert not plan({**done, "interface": ports})
 
 
-def running(done: Tree, *path: Any) -> Difference:
-    """A switch whose chip differs from its configuration in one value."""
+def running(done: Tree, path: str, value: Any) -> list[tuple[str, Any, Any]]:
+    """Changes of a switch whose chip differs from its configuration in one value."""
     one, read = intent(), present(done)
     doing = {"qos": copy.deepcopy(done["qos"]), "interface": copy.deepcopy(read.ports)}
-    put(doing, tuple(path[:-1]), path[-1])
+    tree.put(doing, tuple(path.split()), value)
     read = dataclasses.replace(read, running_qos=doing["qos"], ports=doing["interface"])
-    return DRIVER.difference(one, DRIVER.wanted(one), read)
+    return values(switch.DRIVER.difference(one, switch.DRIVER.wanted(one), read))
 
 
 @pytest.mark.parametrize(
-    ("path", "expected"),
+    ("path", "found", "wanted"),
     [
-        (("interface", "swp3", "link", "mtu", 9216), ("interface swp3 link mtu", 9216, 9198)),
-        (
-            ("qos", "pfc", "default-global", "switch-priority", {"0": {}}),
-            ("qos pfc default-global switch-priority 0", "set", None),
-        ),
-        (
-            ("qos", "mapping", "default-global", "dscp", "26", "switch-priority", 0),
-            ("qos mapping default-global dscp 26 switch-priority", 0, 3),
-        ),
-        (
-            ("qos", "mapping", "default-global", "trust", "l2"),
-            ("qos mapping default-global trust", "l2", "l3"),
-        ),
-        (
-            ("qos", "egress-scheduler", "default-global", "traffic-class", "6", "mode", "dwrr"),
-            ("qos egress-scheduler default-global traffic-class 6 mode", "dwrr", "strict"),
-        ),
-        (
-            ("interface", "swp1", "qos", "pfc-watchdog", "state", "disabled"),
-            ("interface swp1 qos pfc-watchdog state", "disabled", "enable"),
-        ),
+        ("interface swp3 link mtu", 9216, 9198),
+        ("qos mapping default-global dscp 26 switch-priority", 0, 3),
+        ("qos mapping default-global trust", "l2", "l3"),
+        ("qos egress-scheduler default-global traffic-class 6 mode", "dwrr", "strict"),
+        ("interface swp1 qos pfc-watchdog state", "disabled", "enable"),
     ],
 )
-def test_what_the_chip_does_counts_too(path: tuple[Any, ...], expected: tuple[Any, ...]) -> None:
+def test_what_the_chip_does_counts_too(path: str, found: Any, wanted: Any) -> None:
     """An apply that was accepted but only half carried out is not a success."""
-    assert expected in values(running(converged(), *path))
+    assert (path, found, wanted) in running(converged(), path, found)
+
+
+def test_a_priority_that_only_the_chip_pauses_goes() -> None:
+    path = "qos pfc default-global switch-priority"
+    assert (f"{path} 0", "set", None) in running(converged(), path, {"0": {}})
 
 
 @pytest.mark.parametrize(
-    "path",
+    ("path", "value"),
     [
-        ("qos", "roce", {}),
-        ("qos", "egress-scheduler", {}),
-        ("qos", "roce", "mode", "lossless"),
-        ("qos", "roce", "mode", "Lossless (RoCEv2)"),
-        ("qos", "mapping", "default-global", "trust", "pcp,dscp"),
-        ("interface", "swp1", "qos", "pfc-watchdog", "state", "OK"),
-        ("qos", "pfc", "default-global", "switch-priority", "3"),
-        (
-            "qos", "congestion-control", "default-global", "traffic-class", "3", "max-threshold",
-            "1.43 MB",
-        ),
-        (
-            "qos", "congestion-control", "default-global", "traffic-class", "3", "min-threshold",
-            "159744 B",
-        ),
+        ("qos roce", {}),
+        ("qos egress-scheduler", {}),
+        ("qos roce mode", "lossless"),
+        ("qos roce mode", "Lossless (RoCEv2)"),
+        ("qos mapping default-global trust", "pcp,dscp"),
+        ("interface swp1 qos pfc-watchdog state", "OK"),
+        ("qos pfc default-global switch-priority", "3"),
+        ("qos congestion-control default-global traffic-class 3 max-threshold", "1.43 MB"),
+        ("qos congestion-control default-global traffic-class 3 min-threshold", "159744 B"),
     ],
-)  # fmt: skip
-def test_what_the_chip_does_not_say_contradicts_nothing(path: tuple[Any, ...]) -> None:
-    assert values(running(converged(), *path)) == []
+)
+def test_what_the_chip_does_not_say_contradicts_nothing(path: str, value: Any) -> None:
+    assert running(converged(), path, value) == []
 
 
 _EXTRA = (
@@ -473,7 +419,7 @@ def test_one_apply_is_enough_whatever_was_there(
     contract.setdefault("mtu", {})["fabric_layer"] = "frame"
     contract["mtu"]["fabric"] = min(contract["mtu"].get("fabric", 9216), 9234)
     one = intent(contract, ports=2)
-    places = [*(path for path, _value in ends(DRIVER.wanted(one))), *_EXTRA]
+    places = [*(path for path, _value in tree.ends(switch.DRIVER.wanted(one))), *_EXTRA]
     before = merged({}, OPERATORS)
     for number, value in edits:
         path = places[number % len(places)]
@@ -483,6 +429,6 @@ def test_one_apply_is_enough_whatever_was_there(
     difference = plan(before, one, **read)
     after = merged(before, difference.steps)
     assert not plan(after, one, **read)
-    ours = {path for path, _value in ends(DRIVER.wanted(one))}
-    for path in {*(path for path, _value in ends(OPERATORS)), *_EXTRA[3:]} - ours:
-        assert at(after, *path) == at(before, *path), f"{path} is the operator's"
+    ours = {path for path, _value in tree.ends(switch.DRIVER.wanted(one))}
+    for path in {*(path for path, _value in tree.ends(OPERATORS)), *_EXTRA[3:]} - ours:
+        assert tree.at(after, *path) == tree.at(before, *path), f"{path} is the operator's"

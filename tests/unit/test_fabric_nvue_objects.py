@@ -9,17 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import system
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import WantedError
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.objects import (
     impact,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.switch import (
     DRIVER,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
-    DSCP_MAP,
-    UNDER_TRAFFIC,
-    WATCHING,
 )
 from hypothesis import given
 
@@ -142,7 +138,7 @@ def test_the_watchdog_can_only_drop(action: str) -> None:
 def test_costs_are_said_for_what_costs_only() -> None:
     assert impact([]).level == impact([("qos", "egress-shaper", "mine")]).level == "none"
     moved = impact([("qos", "mapping", "default-global", "dscp", str(dscp)) for dscp in (24, 26)])
-    assert moved.losses == (UNDER_TRAFFIC[DSCP_MAP],)
+    assert moved.losses == (system.UNDER_TRAFFIC[system.DSCP_MAP],)
     buffers = impact([("qos", "pfc", "default-global"), ("qos", "roce", "mode")])
     assert buffers.level == "loss" and buffers.ports_down == ()
     assert "(PFC, RoCE)" in buffers.losses[0] and "all of" in buffers.losses[0]
@@ -151,6 +147,6 @@ def test_costs_are_said_for_what_costs_only() -> None:
     bound = impact([("interface", "swp2", "qos", "pfc", "profile")])
     assert ["1 port (swp2)" in loss for loss in bound.losses] == [True]
     watched = impact([("interface", "swp2", "qos", "pfc-watchdog", "state")])
-    assert watched.losses == (UNDER_TRAFFIC[WATCHING].format("1 port"),)
+    assert watched.losses == (system.UNDER_TRAFFIC[system.WATCHING].format("1 port"),)
     own = impact([("interface", "swp2", "qos", "mapping", "profile")])
-    assert own.losses == (UNDER_TRAFFIC[DSCP_MAP],)
+    assert own.losses == (system.UNDER_TRAFFIC[system.DSCP_MAP],)

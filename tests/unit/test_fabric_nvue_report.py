@@ -9,32 +9,25 @@ import json
 from typing import Any
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import system
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.compare import port_checks
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.switch import (
-    DRIVER,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue import switch
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.tree import put
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
-    EcnReport,
-    Neighbour,
-    PortReport,
-    SwitchReport,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos.compiled import PfcWatchdog
 
 from tests.unit.nvue_switch import Tree, intent, merged, present
 from tests.unit.test_fabric_nvue_difference import converged, listed
 
 
-def report(config: Tree, **changes: Any) -> SwitchReport:
-    return DRIVER.report(intent(), dataclasses.replace(present(config), **changes))
+def report(config: Tree, **changes: Any) -> system.SwitchReport:
+    return switch.DRIVER.report(intent(), dataclasses.replace(present(config), **changes))
 
 
-def port(config: Tree, **changes: Any) -> PortReport:
+def port(config: Tree, **changes: Any) -> system.PortReport:
     return report(config, **changes).ports[0]
 
 
-def operational(*path: Any) -> PortReport:
+def operational(*path: Any) -> system.PortReport:
     """swp1 with one other operational value."""
     ports = copy.deepcopy(present({}).ports)
     put(ports["swp1"], tuple(path[:-1]), path[-1])
@@ -47,7 +40,7 @@ def test_a_converged_switch_keeps_the_contract() -> None:
     assert (whole.switch, whole.system, whole.lldp) == ("leaf01", "nvue", True)
     assert whole.version == "Cumulus Linux 5.12.0" and len(whole.ports) == 4
     first = whole.ports[0]
-    assert first == PortReport(
+    assert first == system.PortReport(
         "swp1",
         present=True,
         up=True,
@@ -59,32 +52,32 @@ def test_a_converged_switch_keeps_the_contract() -> None:
         lossless_priorities=(3,),
         strict_queues=(6,),
         weights={0: 50, 3: 50},
-        ecn={3: EcnReport(150000, 1500000, 100)},
+        ecn={3: system.EcnReport(150000, 1500000, 100)},
         cable_metres=100,
         headroom_bytes=None,
         watchdog=PfcWatchdog(True, 100, 200, 0, "drop"),
-        neighbour=Neighbour("node01", "rail0"),
+        neighbour=system.Neighbour("node01", "rail0"),
     )
     json.dumps(whole.as_dict())
 
 
 def test_spectrum_x_uses_dscp_24_without_marking() -> None:
     one = intent({"fabric_mode": "spectrum_x"})
-    config = merged({}, DRIVER.wanted(one))
-    first, *_more = DRIVER.report(one, present(config)).ports
+    config = merged({}, switch.DRIVER.wanted(one))
+    first, *_more = switch.DRIVER.report(one, present(config)).ports
     assert first.dscp_to_traffic_class is not None and first.dscp_to_traffic_class[24] == 3
     assert (first.ecn, first.pfc_priorities, first.lossless_priorities) == ({}, (3,), (3,))
 
     def statuses(config: Tree) -> dict[str, str]:
-        difference = DRIVER.difference(one, DRIVER.wanted(one), present(config))
-        report = DRIVER.report(one, present(config))
+        difference = switch.DRIVER.difference(one, switch.DRIVER.wanted(one), present(config))
+        report = switch.DRIVER.report(one, present(config))
         checks = port_checks(one, report, difference, check_mode=True)
         return {check.name: check.status for check in checks if check.status != "ok"}
 
     assert statuses(config) == {"adaptive_routing": "not_applicable"}
     other = {"port_ecn": "pending", "port_dscp_map": "pending", "configuration": "pending"}
     assert statuses(converged()) == {**other, "adaptive_routing": "not_applicable"}
-    roce = DRIVER.difference(intent(), DRIVER.wanted(intent()), present(converged()))
+    roce = switch.DRIVER.difference(intent(), switch.DRIVER.wanted(intent()), present(converged()))
     checks = port_checks(intent(), report(converged()), roce, check_mode=True)
     assert "adaptive_routing" not in {check.name for check in checks}
 
@@ -126,7 +119,7 @@ def test_a_new_switch_keeps_none_of_it() -> None:
     first = port({})
     assert first.trust == "pcp" and set(first.dscp_to_traffic_class or ()) == {0}
     assert first.pfc_priorities == () == first.lossless_priorities
-    assert first.ecn == {0: EcnReport(150000, 1500000, 100)}
+    assert first.ecn == {0: system.EcnReport(150000, 1500000, 100)}
     assert first.watchdog is not None and not first.watchdog.enabled
     assert first.watchdog.detection_ms == 300
 
@@ -187,7 +180,7 @@ def test_queues_that_nothing_leads_to_are_nobody_s() -> None:
 def test_thresholds_as_the_chip_rounds_them() -> None:
     marked = {"3": {"min-threshold": 159744, "max-threshold": "1511424 B"}}
     first = operational("qos", "congestion-control", "traffic-class", marked)
-    assert first.ecn == {3: EcnReport(159744, 1511424, 100)}
+    assert first.ecn == {3: system.EcnReport(159744, 1511424, 100)}
 
 
 @pytest.mark.parametrize(
@@ -230,22 +223,22 @@ MAC = "b8:ce:f6:01:02:0a"
         ({}, None),
         (
             {"leaf02": {"age": "1", "port": {"name": "swp3"}}},
-            Neighbour("leaf02", "swp3"),
+            system.Neighbour("leaf02", "swp3"),
         ),
         (
             {MAC: {"chassis": {"chassis-id": MAC}, "port": {"name": "B8CE.F601.020A"}}},
-            Neighbour("", MAC),
+            system.Neighbour("", MAC),
         ),
         (
             {MAC.upper(): {"chassis": {"system-name": ""}, "port": {"name": MAC.upper()}}},
-            Neighbour("", MAC),
+            system.Neighbour("", MAC),
         ),
         (
             {
                 "old": {"age": "900", "chassis": {"system-name": "old"}, "port": {"name": "swp1"}},
                 "new": {"age": "3", "chassis": {"system-name": "new"}, "port": {"name": "swp2"}},
             },
-            Neighbour("new", "swp2"),
+            system.Neighbour("new", "swp2"),
         ),
     ],
 )
@@ -262,4 +255,4 @@ def test_the_new_words_are_read_as_the_old_ones() -> None:
     new = merged(converged(release="5.16.0", new=True), {})
     one = intent()
     read = present(new, release="5.16.0", new=True)
-    assert DRIVER.report(one, read).ports == report(converged()).ports
+    assert switch.DRIVER.report(one, read).ports == report(converged()).ports

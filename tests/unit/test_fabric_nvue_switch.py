@@ -8,15 +8,11 @@ import traceback
 from typing import Any
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import system
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.switch import (
     DRIVER,
     NvueApplied,
     NvueSwitch,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
-    Applied,
-    Difference,
-    SwitchError,
 )
 
 from tests.unit.nvue_switch import PASSWORD, FakeNvue, intent, merged
@@ -32,11 +28,11 @@ def fake() -> FakeNvue:
     return FakeNvue(config=OPERATORS)
 
 
-def planned(switch: NvueSwitch) -> Difference:
+def planned(switch: NvueSwitch) -> system.Difference:
     return DRIVER.difference(ONE, WANTED, switch.read())
 
 
-def applied(fake: FakeNvue) -> tuple[NvueSwitch, Applied]:
+def applied(fake: FakeNvue) -> tuple[NvueSwitch, system.Applied]:
     switch = fake.switch()
     return switch, switch.apply(planned(switch), CONFIRM_S)
 
@@ -44,7 +40,7 @@ def applied(fake: FakeNvue) -> tuple[NvueSwitch, Applied]:
 def failing(fake: FakeNvue) -> str:
     switch = fake.switch()
     difference = planned(switch)
-    with pytest.raises(SwitchError) as caught:
+    with pytest.raises(system.SwitchError) as caught:
         switch.apply(difference, CONFIRM_S)
     whole = "".join(traceback.format_exception(caught.value))
     assert PASSWORD not in whole and "Authorization" not in whole
@@ -134,7 +130,7 @@ def test_somebody_else_s_change_that_waits_is_respected_between_plan_and_apply(
     late = fake.switch()
     difference = planned(late)
     applied(fake)
-    with pytest.raises(SwitchError, match="revision 2 waits") as caught:
+    with pytest.raises(system.SwitchError, match="revision 2 waits") as caught:
         late.apply(difference, CONFIRM_S)
     assert "nv config save" not in str(caught.value)
     assert fake.made == ["/nvue_v1/revision"] and fake.states["2"] == "confirm"
@@ -163,7 +159,7 @@ def test_a_later_revision_of_another_user_is_not_undone(fake: FakeNvue) -> None:
     change.confirm()
     theirs = merged(fake.config, {"interface": {"eth0": {"description": "theirs"}}})
     fake.configs["3"], fake.states["3"], fake.applied = theirs, "applied_and_saved", "3"
-    with pytest.raises(SwitchError, match=r"revision 3 was"):
+    with pytest.raises(system.SwitchError, match=r"revision 3 was"):
         change.rollback()
     assert fake.config == theirs
 
@@ -178,7 +174,7 @@ def test_rollback_after_the_timer_is_done_already(fake: FakeNvue) -> None:
 def test_a_change_that_timed_out_is_not_called_kept(fake: FakeNvue) -> None:
     _switch, change = applied(fake)
     fake.time_out()
-    with pytest.raises(SwitchError, match=r"'confirm_fail' and not kept"):
+    with pytest.raises(system.SwitchError, match=r"'confirm_fail' and not kept"):
         change.confirm()
 
 
@@ -221,7 +217,7 @@ def test_ays_after_the_change_waits_for_the_verification(
 def test_a_question_to_somebody_else_is_not_answered(fake: FakeNvue) -> None:
     fake.waits = "ays"
     applied(fake)
-    with pytest.raises(SwitchError, match="revision 2 waits"):
+    with pytest.raises(system.SwitchError, match="revision 2 waits"):
         fake.switch().read()
     assert fake.states["2"] == "ays"
 
@@ -289,7 +285,7 @@ def test_a_waiting_change_of_another_run_is_refused(fake: FakeNvue) -> None:
     """Killed between apply and confirm: the change is in force until the timer expires."""
     switch, _change = applied(fake)
     switch.read()
-    with pytest.raises(SwitchError, match=r"revision 2 .*Run again"):
+    with pytest.raises(system.SwitchError, match=r"revision 2 .*Run again"):
         fake.switch().read()
     fake.time_out()
     assert planned(fake.switch())
@@ -332,14 +328,14 @@ def test_releases_that_know_less_are_read_all_the_same(
 def test_what_cannot_be_read_is_no_empty_answer(fake: FakeNvue, asked: str) -> None:
     fake.refuses = {asked: 503}
     fake.refuses_operational = True
-    with pytest.raises(SwitchError, match="HTTP 503"):
+    with pytest.raises(system.SwitchError, match="HTTP 503"):
         fake.switch().read()
 
 
 @pytest.mark.parametrize("asked", ["GET /nvue_v1/ applied", "GET /nvue_v1/interface"])
 def test_an_answer_that_is_no_object_is_an_error(fake: FakeNvue, asked: str) -> None:
     fake.lies = {asked: ((), ["swp1"])}
-    with pytest.raises(SwitchError, match="port 8765: GET"):
+    with pytest.raises(system.SwitchError, match="port 8765: GET"):
         fake.switch().read()
 
 
@@ -348,5 +344,5 @@ def test_a_revision_name_is_quoted_in_the_remedy(
 ) -> None:
     name = "1; reboot"
     fake.configs[name], fake.states[name], fake.ends = fake.configs["1"], "pending", "invalid"
-    with pytest.raises(SwitchError, match="nv config apply '1; reboot'"):
+    with pytest.raises(system.SwitchError, match="nv config apply '1; reboot'"):
         NvueApplied(fake.switch(), "2", name).go_back()

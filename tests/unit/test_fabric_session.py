@@ -7,6 +7,7 @@ import itertools
 from typing import Any, Optional
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import qos
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import session
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import Asic
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.session import (
@@ -17,16 +18,12 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system i
     SwitchError,
     SwitchIntent,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
-    fabric_intent,
-    read_contract,
-)
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.fake_switch import FakeSwitch, FakeSystem, Fault, Time
 
-INTENT = SwitchIntent("leaf01", "sonic", Asic("none"), fabric_intent(read_contract({})), ())
+INTENT = SwitchIntent("leaf01", "sonic", Asic("none"), qos.fabric_intent(qos.read_contract({})), ())
 FORMER = {"Ethernet0": "default", "Ethernet8": "default", "ecn": "off", "hostname": "theirs"}
 WANTED = {"Ethernet0": "ours", "Ethernet8": "ours", "ecn": "on"}
 AFTER = {**FORMER, **WANTED}

@@ -14,10 +14,7 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible_collections.baremetal.mpi_roce.plugins.action import switch_qos
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import deadline as deadline_module
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.deadline import TimeIsUpError
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
-    Completed,
-    SwitchError,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import system
 
 from tests.waiting import deadline
 
@@ -65,12 +62,12 @@ def shell_on(
     do: Callable[[str, bytes], tuple[int, str, str]],
 ) -> tuple[switch_qos.AnsibleShell, Action]:
     action = Action(do)
-    return switch_qos.AnsibleShell(action), action  # type: ignore[arg-type]
+    return switch_qos.AnsibleShell(action, "leaf01"), action  # type: ignore[arg-type]
 
 
 def test_a_command_runs_once_without_a_terminal() -> None:
     shell, action = shell_on(lambda _command, _stdin: (3, "out", "err"))
-    assert shell.run("config 'save' -y") == Completed(3, "out", "err")
+    assert shell.run("config 'save' -y") == system.Completed(3, "out", "err")
     ((command, sent, no_log, retries),) = action.seen
     assert command == "/bin/sh -c 'config '\"'\"'save'\"'\"' -y' </dev/null"
     assert sent, "no terminal"
@@ -90,7 +87,7 @@ def test_a_lost_connection_names_the_switch_and_the_reason_in_one_line() -> None
         raise AnsibleConnectionFailure("Connection closed\r\nby peer")
 
     shell, action = shell_on(lost)
-    with pytest.raises(SwitchError, match=r"^10\.0\.0\.1: lost over SSH: Connection"):
+    with pytest.raises(system.SwitchError, match=r"^10\.0\.0\.1: lost over SSH: Connection"):
         shell.run("true")
     assert len(action.seen) == 1
 
@@ -102,7 +99,7 @@ def test_a_censored_reason_is_probed_by_a_harmless_command() -> None:
         raise AnsibleConnectionFailure("Permission denied (publickey)")
 
     shell, action = shell_on(lost)
-    with pytest.raises(SwitchError, match="Permission denied"):
+    with pytest.raises(system.SwitchError, match="Permission denied"):
         shell.run("config apply-patch file")
     assert [command for command, *_rest in action.seen].count("exit 0") == 1
     assert len(action.seen) == 2
@@ -114,7 +111,7 @@ def test_a_silent_switch_is_abandoned_at_the_limit() -> None:
         return 0, "", ""
 
     shell, _action = shell_on(hang)
-    with pytest.raises(SwitchError, match="within 1 s over SSH"):
+    with pytest.raises(system.SwitchError, match="within 1 s over SSH"):
         shell.run("true", timeout_s=1)
 
 

@@ -11,21 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import (
-    Asic,
-    Headroom,
-    WantedError,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import asics, system
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import tables
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.steps import (
     PollInterval,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.switch import (
     DRIVER,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
-    Difference,
-    SwitchError,
 )
 
 from tests.unit.sonic_switch import (
@@ -44,7 +36,7 @@ NAME = "BAREMETAL_MPI_ROCE"
 PROFILE = f"{NAME}_800G_50M"
 
 
-def plan(config: Config, intent: Any = None, **further: Any) -> Difference:
+def plan(config: Config, intent: Any = None, **further: Any) -> system.Difference:
     intent = intent or small()
     return DRIVER.difference(intent, DRIVER.wanted(intent), present(config, **further))
 
@@ -134,8 +126,8 @@ class TestWanted:
         assert done["BUFFER_PROFILE"][PROFILE]["xon"] == "38912"
 
     def test_a_chip_without_figures_is_refused_and_named(self) -> None:
-        with pytest.raises(WantedError) as caught:
-            plan(broadcom(2), replace(small(), asic=Asic("tomahawk5")), asic_type="broadcom")
+        with pytest.raises(asics.WantedError) as caught:
+            plan(broadcom(2), replace(small(), asic=asics.Asic("tomahawk5")), asic_type="broadcom")
         (finding,) = caught.value.findings
         assert (finding.code, finding.path, finding.value) == (
             *("fabric.headroom_unknown", ("leaf01",), (800, 50)),
@@ -237,7 +229,7 @@ class TestDifference:
         bundled = copy.deepcopy(done)
         bundled["PORTCHANNEL_MEMBER"] = {"PortChannel7|Ethernet8": {}}
         with pytest.raises(
-            SwitchError, match=r"Ethernet8 .* is a member of PortChannel7\. .*one link"
+            system.SwitchError, match=r"Ethernet8 .* is a member of PortChannel7\. .*one link"
         ):
             plan(bundled)
 
@@ -253,7 +245,7 @@ class TestDifference:
     def test_a_switch_of_several_chips_is_refused(
         self, done: Config, field: str, value: str
     ) -> None:
-        with pytest.raises(SwitchError, match=f"has {field} {value}: a switch"):
+        with pytest.raises(system.SwitchError, match=f"has {field} {value}: a switch"):
             plan(changed(done, f"DEVICE_METADATA|localhost {field}", value))
         single = changed(done, "DEVICE_METADATA|localhost sub_role", "None")
         single = changed(single, "DEVICE_METADATA|localhost num_asic", "1")
@@ -361,7 +353,9 @@ class TestDifference:
         assert converged(config, intent)["PFC_WD"]["GLOBAL"] == {"POLL_INTERVAL": "300"}
 
     def test_a_chip_without_the_map_to_groups_gets_none(self) -> None:
-        chip = Asic("tomahawk5", values={(800, 50): Headroom(18796, 0, 835406, 0, 3556)})
+        chip = asics.Asic(
+            "tomahawk5", values={(800, 50): asics.Headroom(18796, 0, 835406, 0, 3556)}
+        )
         intent = replace(small(), asic=chip)
         final = converged(broadcom(2), intent, asic_type="broadcom")
         assert "PFC_PRIORITY_TO_PRIORITY_GROUP_MAP" not in final
@@ -390,9 +384,9 @@ def test_where_ports_share_headroom_a_profile_is_as_large_as_xon(how: str) -> No
 
 
 def test_shared_headroom_of_the_model_needs_a_shared_pool() -> None:
-    chip = Asic("mine", values={(800, 50): Headroom(9, xon_bytes=9, xoff_bytes=60000)})
+    chip = asics.Asic("mine", values={(800, 50): asics.Headroom(9, xon_bytes=9, xoff_bytes=60000)})
     intent = replace(small(), asic=chip)
-    with pytest.raises(SwitchError, match=r"60000 .* BUFFER_POOL"):
+    with pytest.raises(system.SwitchError, match=r"60000 .* BUFFER_POOL"):
         plan(new_switch(2), intent)
     shared = changed(new_switch(2), "BUFFER_POOL|ingress_lossless_pool xoff", "4194304")
     assert converged(shared, intent)["BUFFER_PROFILE"][PROFILE]["size"] == "9"
@@ -420,7 +414,7 @@ class TestTraditional:
         for port in ("Ethernet0", "Ethernet8"):
             del config["BUFFER_PG"][f"{port}|3-4"]
             config["BUFFER_PG"] |= {f"{port}|{groups}": profile, f"{port}|6": profile}
-        room = Headroom(999999 + 38912, 38912, 999999)
+        room = asics.Headroom(999999 + 38912, 38912, 999999)
         final = converged(config, lookup={(800, 50): room})
         assert final["BUFFER_PG"] == {
             f"{port}|{group}": profile if group else {"profile": "ingress_lossy_profile"}
@@ -598,9 +592,9 @@ class TestUnlisted:
     def test_it_is_said_before_anything_is_changed_with_what_helps(self, done: Config) -> None:
         start = "pfcwd start --action drop --restoration-time 400 PORTS 200"
         words = rf"`{start}` and `pfcwd interval 100`.*pfc.watchdog.enabled: false"
-        with pytest.raises(SwitchError, match=words):
+        with pytest.raises(system.SwitchError, match=words):
             plan(new_switch(2), listed=False)
-        with pytest.raises(SwitchError, match="ACS-SN5600"):
+        with pytest.raises(system.SwitchError, match="ACS-SN5600"):
             plan(changed(done, "PFC_WD|Ethernet0", None), listed=False)
         for listed in (True, None):
             assert plan(new_switch(2), listed=listed)
@@ -610,7 +604,7 @@ class TestUnlisted:
         assert converged(by_hand, listed=False)["PFC_WD"] == done["PFC_WD"]
         off = small({"pfc": {"watchdog": {"enabled": False}}})
         assert converged(new_switch(2), off, listed=False)
-        with pytest.raises(SwitchError, match="run `pfcwd stop` on"):
+        with pytest.raises(system.SwitchError, match="run `pfcwd stop` on"):
             plan(done, off, listed=False)
 
     def test_a_field_of_a_profile_gets_a_second_profile(self, done: Config) -> None:

@@ -12,12 +12,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics im
     Asic,
     Headroom,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
-    lookup_of,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.switch import (
-    DRIVER,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import reading, switch
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import SwitchError
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -42,7 +37,7 @@ class TestRows:
         config["BUFFER_POOL"]["ingress_lossless_pool"]["mode"] = row.mode
         room = Headroom(row.size, row.xon, row.xoff, row.threshold, row.offset)
         chip = Asic("tomahawk5", values={(800, 50): room} if of_model else {})
-        lookup = {} if of_model else lookup_of(f"# speed cable\n{row.line}\n")
+        lookup = {} if of_model else reading.lookup_of(f"# speed cable\n{row.line}\n")
         final = converged(config, replace(small(), asic=chip), asic_type="broadcom", lookup=lookup)
         assert final["BUFFER_PROFILE"][PROFILE] == row.profile
         assert final["BUFFER_PG"]["Ethernet0|3"] == {"profile": PROFILE}
@@ -82,7 +77,7 @@ class TestRows:
         config = new_switch(2, model="traditional")
         config["BUFFER_POOL"]["ingress_lossless_pool"]["xoff"] = "4194304"
         before, after = (
-            DRIVER.report(small(), present(state, lookup=lookup)).ports[0]
+            switch.DRIVER.report(small(), present(state, lookup=lookup)).ports[0]
             for state in (config, converged(config, lookup=lookup))
         )
         assert before.platform_headroom_bytes == 95232

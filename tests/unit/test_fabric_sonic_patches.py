@@ -7,12 +7,9 @@ import copy
 from functools import cache
 from typing import Any
 
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import tables
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import switch, tables
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.difference import (
     BOUNCING,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.switch import (
-    DRIVER,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,7 +36,7 @@ def _intent(number: int) -> Any:
 
 def final(config: Config, number: int) -> tuple[Config, Any, list[Config]]:
     intent = _intent(number)
-    difference = DRIVER.difference(intent, DRIVER.wanted(intent), present(config))
+    difference = switch.DRIVER.difference(intent, switch.DRIVER.wanted(intent), present(config))
     states = [config, *map(copy.deepcopy, stepped(config, difference.steps))]
     return states[-1], difference, states
 
@@ -116,7 +113,7 @@ def test_the_contract_is_reached_safely_and_once(config: Config, number: int) ->
     for state in states:
         assert not [table for table, rows in state.items() if not rows]
         assert set(dangling(state)) <= set(dangling(before))
-    DRIVER.report(_intent(number), present(before))
+    switch.DRIVER.report(_intent(number), present(before))
     again = final(reached, number)[1]
     assert (again.changes, again.steps) == ((), [])
     _is_the_operators_as_it_was(before, reached)

@@ -3,24 +3,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import subprocess
 from pathlib import Path
-from typing import Callable
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import session
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import session, system
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import rollback
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.switch import (
     DRIVER,
     SonicApplied,
     SonicSwitch,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
-    Completed,
-    Difference,
-    SwitchError,
 )
 
 from tests.unit.sonic_switch import Config, FakeShell, after, new_switch, present, small
@@ -30,7 +25,7 @@ pytestmark = pytest.mark.slow
 CONFIRM_S = 300
 
 
-def plan(switch: SonicSwitch) -> Difference:
+def plan(switch: SonicSwitch) -> system.Difference:
     intent = small()
     return DRIVER.difference(intent, DRIVER.wanted(intent), switch.read())
 
@@ -53,6 +48,10 @@ def save(shell: FakeShell, text: str) -> None:
 def done() -> Config:
     intent, config = small(), new_switch(2)
     return after(config, DRIVER.difference(intent, DRIVER.wanted(intent), present(config)).steps)
+
+
+def interrupt() -> None:
+    raise session.Interrupted
 
 
 class TestSaved:
@@ -119,25 +118,6 @@ class TestSaved:
         assert not left.exists()
 
 
-def at(shell: FakeShell, words: str, act: Callable[[], None], *, before: bool = True) -> None:
-    """Act once, when a command contains these words."""
-    ran = shell.run
-    acted: list[str] = []
-
-    def run(command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
-        now = words in command and not acted
-        if now:
-            acted.append(command)
-            if before:
-                act()
-        answer = ran(command, stdin, timeout_s)
-        if now and not before:
-            act()
-        return answer
-
-    shell.run = run  # type: ignore[method-assign]
-
-
 class TestTwoControllers:
     @pytest.mark.parametrize(
         "words",
@@ -153,14 +133,14 @@ class TestTwoControllers:
         difference, refused = plan(first), []
 
         def meanwhile() -> None:
-            with pytest.raises(SwitchError) as caught:
+            with pytest.raises(system.SwitchError) as caught:
                 second.apply(difference, CONFIRM_S)
             refused.append(str(caught.value))
-            with pytest.raises(SwitchError) as caught:
+            with pytest.raises(system.SwitchError) as caught:
                 DRIVER.connect(shell).read()
             refused.append(str(caught.value))
 
-        at(shell, words, meanwhile)
+        shell.at(words, meanwhile)
         before = shell.state
         applied = first.apply(difference, CONFIRM_S)
         assert len(refused) == 2
@@ -179,8 +159,8 @@ class TestTwoControllers:
                 path.unlink()
             shell.fail("apply-patch", "Failed to apply patch: error")
 
-        at(shell, 'apply-patch "$f.4" &&', lose)
-        with pytest.raises(SwitchError) as caught:
+        shell.at('apply-patch "$f.4" &&', lose)
+        with pytest.raises(system.SwitchError) as caught:
             switch.apply(difference, CONFIRM_S)
         assert "not found" in str(caught.value)
         assert "rolled back" not in str(caught.value)
@@ -189,10 +169,7 @@ class TestTwoControllers:
 def test_a_controller_lost_when_it_had_saved_leaves_nothing_for_long(shell: FakeShell) -> None:
     """The next change removes its checkpoints."""
 
-    def killed() -> None:
-        raise session.Interrupted
-
-    at(shell, "; confirm ", killed, before=False)
+    shell.at("; confirm ", interrupt, before=False)
     switch = DRIVER.connect(shell)
     applied = switch.apply(plan(switch), CONFIRM_S)
     with pytest.raises(session.Interrupted):
@@ -211,10 +188,7 @@ class TestInterrupted:
     def test_the_switch_undoes_it_at_once_and_alone(self, shell: FakeShell) -> None:
         before = shell.state
 
-        def interrupt() -> None:
-            raise session.Interrupted
-
-        at(shell, 'apply-patch "$f.4" &&', interrupt, before=False)
+        shell.at('apply-patch "$f.4" &&', interrupt, before=False)
         with pytest.raises(session.Interrupted):
             run(shell, allowed="bounce")
         assert shell.state == shell.saved == before
@@ -224,10 +198,7 @@ class TestInterrupted:
         assert "--on-active" not in undoing[0].split("/bin/sh")[0]
 
     def test_before_its_timer_nothing_is_left(self, shell: FakeShell) -> None:
-        def interrupt() -> None:
-            raise session.Interrupted
-
-        at(shell, "arm applying", interrupt, before=False)
+        shell.at("arm applying", interrupt, before=False)
         with pytest.raises(session.Interrupted):
             run(shell, allowed="bounce")
         assert shell.state == new_switch(2)
@@ -247,14 +218,12 @@ class TestInterrupted:
         assert not changed.exists() and shell.state == before
 
     def test_without_a_connection_its_timer_is_left(self, shell: FakeShell) -> None:
-        def interrupt() -> None:
-            def lost(command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
-                raise SwitchError("no route to host")
-
-            shell.run = lost  # type: ignore[method-assign]
+        def lose() -> None:
+            with contextlib.suppress(system.SwitchError):
+                shell.lose()
             raise session.Interrupted
 
-        at(shell, 'apply-patch "$f.4" &&', interrupt)
+        shell.at('apply-patch "$f.4" &&', lose)
         with pytest.raises(session.Interrupted):
             run(shell, allowed="bounce")
         (unit,) = shell.units

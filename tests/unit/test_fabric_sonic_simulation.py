@@ -3,25 +3,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any, Optional
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import system
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import Asic, Headroom
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
-    CONFIG,
-    MARK,
-    NEIGHBOURS,
-    PORTS,
-    SAVED,
-    VERSION,
-    Completed,
-    Present,
-    lookup_file,
-    lookup_of,
-    parsed,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import reading
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.steps import (
     IGNORED,
     PollInterval,
@@ -30,10 +18,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.st
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.switch import (
     DRIVER,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
-    Difference,
-    SwitchIntent,
 )
 
 from tests.bed.simulators.memory import UNUSED, Switch, leaf, show
@@ -50,41 +34,41 @@ TOMAHAWK5 = Asic("tomahawk5", values={(400, 50): Headroom(1248, 2288, 337000, 0,
 """Between 40 and 300 m, for which the platform has rows."""
 
 
-def intent(qos: Optional[dict[str, Any]] = None, broadcom: bool = False) -> SwitchIntent:
+def intent(qos: Optional[dict[str, Any]] = None, broadcom: bool = False) -> system.SwitchIntent:
     found = small(qos)
     ports = tuple(replace(port, speed_gbps=400) for port in found.ports)
     return replace(found, ports=ports, asic=TOMAHAWK5 if broadcom else found.asic)
 
 
-def read(leaf: Switch, output: Said) -> Present:
+def read(leaf: Switch, output: Said) -> reading.Present:
     """Output of the commands, as over SSH."""
     output.readouterr()
     parts = {}
     for name, run, words in (
-        (CONFIG, show.cfggen, ["-d", "--print-data"]),
-        (PORTS, show.db_dump, ["-n", "APPL_DB", "-k", "PORT_TABLE:*", "-y"]),
-        (NEIGHBOURS, show.db_dump, ["-n", "APPL_DB", "-k", "LLDP_ENTRY_TABLE:*", "-y"]),
+        (reading.CONFIG, show.cfggen, ["-d", "--print-data"]),
+        (reading.PORTS, show.db_dump, ["-n", "APPL_DB", "-k", "PORT_TABLE:*", "-y"]),
+        (reading.NEIGHBOURS, show.db_dump, ["-n", "APPL_DB", "-k", "LLDP_ENTRY_TABLE:*", "-y"]),
     ):
         assert run(words, leaf.sonic) == 0
         parts[name] = output.readouterr().out
-    parts[SAVED] = parts[CONFIG]
-    parts[VERSION] = (leaf.folder / "etc/sonic/sonic_version.yml").read_text()
-    out = "".join(f"{text}\n{MARK} {name} 0\n" for name, text in parts.items())
-    present = parsed(Completed(0, out, ""))
-    path = lookup_file(present)
+    parts[reading.SAVED] = parts[reading.CONFIG]
+    parts[reading.VERSION] = (leaf.folder / "etc/sonic/sonic_version.yml").read_text()
+    out = "".join(f"{text}\n{reading.MARK} {name} 0\n" for name, text in parts.items())
+    present = reading.parsed(system.Completed(0, out, ""))
+    path = reading.lookup_file(present)
     if path:
         rows = (leaf.folder / path.lstrip("/")).read_text()
-        present = replace(present, lookup=lookup_of(rows))
+        present = replace(present, lookup=reading.lookup_of(rows))
     return present
 
 
-def plan(leaf: Switch, output: Said, qos: Optional[dict[str, Any]] = None) -> Difference:
+def plan(leaf: Switch, output: Said, qos: Optional[dict[str, Any]] = None) -> system.Difference:
     present = read(leaf, output)
     wanted = intent(qos, present.asic_type == "broadcom")
     return DRIVER.difference(wanted, DRIVER.wanted(wanted), present)
 
 
-def apply(leaf: Switch, difference: Difference, output: Said) -> None:
+def apply(leaf: Switch, difference: system.Difference, output: Said) -> None:
     for step in difference.steps:
         tell(leaf, step, output)
 
@@ -193,30 +177,3 @@ def test_no_patch_and_no_way_back_changes_a_port_that_is_up(switch: Switch, caps
         assert switch.run("rollback", f"{number:03}", *IGNORED.split()) == 0
     if before["DEVICE_METADATA"]["localhost"]["buffer_model"] == "dynamic":
         assert switch.config == before
-
-
-def test_the_ports_that_bounce_are_those_of_the_plan(leaf: Switch, capsys: Said) -> None:
-    for path in ("/QUEUE/Ethernet8|3/wred_profile", "/PORT_QOS_MAP/Ethernet8/pfc_enable"):
-        apply(leaf, plan(leaf, capsys), capsys)
-        value = "AZURE_LOSSLESS" if "wred" in path else "3,4"
-        assert leaf.patch({"op": "replace", "path": path, "value": value}) == 0
-        before = len(bounced(leaf))
-        difference = plan(leaf, capsys)
-        assert difference.impact.ports_down == ("Ethernet8",)
-        apply(leaf, difference, capsys)
-        assert bounced(leaf)[before:] == ["Ethernet8"]
-
-
-def test_it_reports_what_the_simulation_does(leaf: Switch, capsys: Said) -> None:
-    apply(leaf, plan(leaf, capsys), capsys)
-    report = DRIVER.report(intent(), read(leaf, capsys))
-    assert "simulation" in report.version
-    for port in report.ports:
-        assert port.up
-        assert port.speed_gbps == 400
-        assert port.lossless_priorities == port.pfc_priorities
-        assert port.neighbour is not None
-    first = report.ports[0].neighbour
-    assert first is not None
-    assert (first.system, first.port) == ("node01", "rail0")
-    json.dumps(report.as_dict())

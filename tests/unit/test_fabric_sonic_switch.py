@@ -6,10 +6,12 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import system
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import Headroom
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import (
     reading,
@@ -28,11 +30,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.sw
     SonicApplied,
     SonicSwitch,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
-    Completed,
-    Difference,
-    SwitchError,
-)
 
 from tests.bed.simulators.parts import sonic_updater
 from tests.unit.sonic_switch import Config, FakeShell, after, new_switch, present, small
@@ -42,7 +39,7 @@ cost: Any = sonic_updater.cost
 """Duration of a patch upstream, as the simulated switch computes it."""
 
 
-def plan(config: Config) -> Difference:
+def plan(config: Config) -> system.Difference:
     intent = small()
     return DRIVER.difference(intent, DRIVER.wanted(intent), present(config))
 
@@ -57,7 +54,7 @@ def switch(shell: FakeShell) -> SonicSwitch:
     return DRIVER.connect(shell)
 
 
-def rebinding(shell: FakeShell) -> Difference:
+def rebinding(shell: FakeShell) -> system.Difference:
     """Drift that takes two patches."""
     state = after(shell.state, plan(shell.state).steps)
     (name,) = [name for name in state["BUFFER_PROFILE"] if name.startswith("BAREMETAL")]
@@ -70,6 +67,10 @@ def apply(switch: SonicSwitch, shell: FakeShell) -> SonicApplied:
     applied = switch.apply(plan(shell.state), CONFIRM_S)
     assert isinstance(applied, SonicApplied)
     return applied
+
+
+def killed() -> None:
+    raise SystemExit
 
 
 class TestRead:
@@ -143,7 +144,7 @@ class TestApply:
         shell.fire(shell.units[0])
         assert shell.state == before
         assert shell.checkpoints == []
-        with pytest.raises(SwitchError, match="undone it already"):
+        with pytest.raises(system.SwitchError, match="undone it already"):
             applied.confirm()
         assert shell.saved == before
         applied.rollback()
@@ -166,7 +167,7 @@ class TestApply:
         before = shell.state
         applied = apply(switch, shell)
         shell.cut_at = "config save"
-        with pytest.raises(SwitchError, match="connection was lost"):
+        with pytest.raises(system.SwitchError, match="connection was lost"):
             applied.confirm()
         assert shell.saved != before
         shell.cut_at = ""
@@ -205,7 +206,7 @@ class TestFailures:
         difference = rebinding(shell)
         before = shell.state
         shell.fail(program, message)
-        with pytest.raises(SwitchError) as caught:
+        with pytest.raises(system.SwitchError) as caught:
             switch.apply(difference, CONFIRM_S)
         assert message in str(caught.value)
         assert words.lower() in str(caught.value).lower()
@@ -218,15 +219,8 @@ class TestFailures:
         """A partial change is undone."""
         difference = rebinding(shell)
         before = shell.state
-        ran = shell.run
-
-        def run(command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
-            if '"op": "remove"' in stdin:
-                shell.fail("apply-patch", "Failed to apply patch due to: it is still bound")
-            return ran(command, stdin, timeout_s)
-
-        shell.run = run  # type: ignore[method-assign]
-        with pytest.raises(SwitchError) as caught:
+        shell.at('"op": "remove"', lambda: shell.fail("apply-patch", "it is still bound"))
+        with pytest.raises(system.SwitchError) as caught:
             switch.apply(difference, CONFIRM_S)
         assert "still bound" in str(caught.value)
         assert "was rolled back" in str(caught.value)
@@ -240,15 +234,15 @@ class TestFailures:
         monkeypatch.setattr(driver, "RETRY_S", 0)
         ran, before, lost = shell.run, shell.state, []
 
-        def run(command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
+        def run(command: str, stdin: str = "", timeout_s: int = 60) -> system.Completed:
             answer = ran(command, stdin, timeout_s)
             if 0 < len(lost) < 3 or ("take 001;" in command and not lost):
                 lost.append(command)
-                raise SwitchError("the connection was lost")
+                raise system.SwitchError("the connection was lost")
             return answer
 
         shell.run = run  # type: ignore[method-assign]
-        with pytest.raises(SwitchError, match=r"connection was lost. .*rolled back"):
+        with pytest.raises(system.SwitchError, match=r"connection was lost. .*rolled back"):
             apply(switch, shell)
         assert (shell.state, shell.units, shell.checkpoints) == (before, [], [])
 
@@ -258,19 +252,8 @@ class TestFailures:
         """The command finishes on the switch, and the timer undoes it."""
         monkeypatch.setattr(driver, "LOST_S", 0)
         before = shell.state
-        ran, lost = shell.run, []
-
-        def run(command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
-            if lost:
-                raise SwitchError("no route to host")
-            answer = ran(command, stdin, timeout_s)
-            if "arm confirm 300" in command:
-                lost.append(command)
-                raise SwitchError("the connection was lost")
-            return answer
-
-        shell.run = run  # type: ignore[method-assign]
-        with pytest.raises(SwitchError) as caught:
+        shell.at("arm confirm 300", shell.lose, before=False)
+        with pytest.raises(system.SwitchError) as caught:
             apply(switch, shell)
         assert "Undoing it failed" in str(caught.value)
         assert shell.state != before
@@ -286,7 +269,7 @@ class TestFailures:
         before = shell.state
         applied = apply(switch, shell)
         shell.fail(program, "No space left on device")
-        with pytest.raises(SwitchError, match=r"`config save -y` .*status 76"):
+        with pytest.raises(system.SwitchError, match=r"`config save -y` .*status 76"):
             applied.confirm()
         assert shell.saved == before
         (unit,) = shell.units
@@ -300,7 +283,7 @@ class TestFailures:
     ) -> None:
         before, applied = shell.state, apply(switch, shell)
         shell.fail("rollback", "Failed to rollback config: error")
-        with pytest.raises(SwitchError) as caught:
+        with pytest.raises(system.SwitchError) as caught:
             applied.rollback()
         assert len(shell.checkpoints) == 10
         assert "-i /BUFFER_PG` on the switch" in str(caught.value)
@@ -313,23 +296,15 @@ class TestFailures:
         self, switch: SonicSwitch, shell: FakeShell
     ) -> None:
         before, shell.full_at = shell.state, "002"
-        with pytest.raises(SwitchError, match=r"status 1: full. .* was rolled back"):
+        with pytest.raises(system.SwitchError, match=r"status 1: full. .* was rolled back"):
             apply(switch, shell)
-        assert (shell.state, shell.units, shell.checkpoints) == (before, [], [])
-
-    def test_undoing_goes_on_where_nobody_reads_what_it_prints(
-        self, switch: SonicSwitch, shell: FakeShell
-    ) -> None:
-        """The connection is lost, so nothing can be printed."""
-        before = shell.state
-        shell.run(f"exec >&-; {apply(switch, shell).going_back()}")
         assert (shell.state, shell.units, shell.checkpoints) == (before, [], [])
 
     def test_no_patch_while_a_timer_undoes(self, switch: SonicSwitch, shell: FakeShell) -> None:
         """systemd reports a timer as active until its service has finished."""
         ran, before = shell.run, shell.state
 
-        def run(command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
+        def run(command: str, stdin: str = "", timeout_s: int = 60) -> system.Completed:
             if "take 002;" not in command:
                 return ran(command, stdin, timeout_s)
             (shell.root / "undoing").touch()
@@ -339,7 +314,7 @@ class TestFailures:
             return answer
 
         shell.run = run  # type: ignore[method-assign]
-        with pytest.raises(SwitchError, match=r"status 75 \(its timer ran out"):
+        with pytest.raises(system.SwitchError, match=r"status 75 \(its timer ran out"):
             apply(switch, shell)
         assert (shell.state, shell.units, shell.checkpoints) == (before, [], [])
 
@@ -354,41 +329,17 @@ class TestFailures:
     def test_an_interruption_after_it_was_kept_undoes_nothing(
         self, switch: SonicSwitch, shell: FakeShell
     ) -> None:
-        applied, ran = apply(switch, shell), shell.run
-
-        def run(command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
-            if "forget_checkpoints" in command.rpartition(";")[2]:
-                raise SystemExit  # as good as Ctrl-C
-            return ran(command, stdin, timeout_s)
-
-        shell.run = run  # type: ignore[method-assign]
+        applied = apply(switch, shell)
+        shell.at('eval "$script"; forget_checkpoints', killed)
         applied.confirm()
         assert shell.saved == shell.state and shell.units == []
-
-    @pytest.mark.parametrize("confirm_s", [10, 86400])
-    def test_a_lost_controller_costs_one_batch_whatever_the_time_to_confirm(
-        self, switch: SonicSwitch, shell: FakeShell, confirm_s: int
-    ) -> None:
-        batches = steps.batches_of(plan(shell.state).steps)
-        assert [len(batch) for batch in batches] == [6, 4]
-        most = [steps.most_of(batch, steps.ONE_BY_ONE) + driver.SLACK_S for batch in batches]
-        switch.apply(plan(shell.state), confirm_s)
-        timers = [line for line in shell.programs() if "on-active" in line]
-        assert [_after(line.replace("=", " "), "--on-active") for line in timers] == [
-            *([f"{seconds}s"] for seconds in (*most, confirm_s))
-        ]
 
     def test_the_dry_run_counts_in_the_time_until_it_is_undone(
         self, switch: SonicSwitch, shell: FakeShell, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        ran, now = shell.run, [0]
+        now = [0]
         monkeypatch.setattr(driver.time, "monotonic", lambda: now[0])
-
-        def run(command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
-            now[0] += 200 if "apply-patch -d" in command else 0
-            return ran(command, stdin, timeout_s)
-
-        shell.run = run  # type: ignore[method-assign]
+        shell.at("apply-patch -d", lambda: now.append(now.pop() + 200))
         applied = apply(switch, shell)
         assert switch.undone_within_s == 200 + CONFIRM_S + applied.undoing_s
 
@@ -399,7 +350,7 @@ class TestLeftovers:
     ) -> None:
         apply(switch, shell)
         switch.read()
-        with pytest.raises(SwitchError, match="about to undo it"):
+        with pytest.raises(system.SwitchError, match="about to undo it"):
             DRIVER.connect(shell).read()
         shell.fire(shell.units[0])
         DRIVER.connect(shell).read()
@@ -410,7 +361,7 @@ class TestLeftovers:
         (shell.root / "bin/systemctl").write_text(
             "#!/bin/sh\necho '● baremetal-mpi-roce-1-confirm.service loaded failed failed sh'\n"
         )
-        with pytest.raises(SwitchError, match="reset-failed baremetal-mpi-roce-1"):
+        with pytest.raises(system.SwitchError, match="reset-failed baremetal-mpi-roce-1"):
             switch.read()
 
     def test_checkpoints_of_ours_go_and_those_of_the_operator_stay(
@@ -423,14 +374,14 @@ class TestLeftovers:
 
 
 def test_a_message_holds_the_lines_that_matter() -> None:
-    answer = Completed(
+    answer = system.Completed(
         2,
         "Patch Applier: localhost: Patch application starting.\nPatch: [ ... ]\n",
         "\x1b[4m\x1b[31mFailed to apply patch due to: x\x1b[0m\nUsage: config apply-patch\n"
         'Try "config apply-patch -h" for help.\n\nError: x\n',
     )
     assert last_lines(answer) == ": Patch: [ ... ]; Failed to apply patch due to: x; Error: x"
-    assert last_lines(Completed(1, "", "")) == ""
+    assert last_lines(system.Completed(1, "", "")) == ""
 
 
 def test_the_patch_is_on_no_command_line(switch: SonicSwitch, shell: FakeShell) -> None:
@@ -451,7 +402,7 @@ class TestPace:
         monkeypatch.setattr(driver.time, "monotonic", lambda: now[0])
         takes = {"start": 2.0, "sort": 60.0, "changes": 40.0}
 
-        def run(command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
+        def run(command: str, stdin: str = "", timeout_s: int = 60) -> system.Completed:
             answer = ran(command, stdin, timeout_s)
             tried = "apply-patch -d" in command
             now[0] += takes["start"] + (takes["sort"] if tried else 0)
@@ -493,16 +444,6 @@ class TestPace:
         assert max(limits) > 1000
         assert f"rollback_s={max(limits)};" in applied.going_back()
 
-    def test_the_trial_is_the_objects_and_the_largest_group_going_down(
-        self, shell: FakeShell
-    ) -> None:
-        """It excludes steps that need the objects or the interval, which do not exist yet."""
-        planned = plan(shell.state).steps
-        trial = steps.trial_of(planned)
-        ports = [op for op in planned[2].operations if op["path"].startswith("/PORT/")]
-        assert trial.operations == [*planned[0].operations, *ports] and len(ports) == 2
-        assert not trial.unordered
-
 
 def test_tables_of_ports_go_through_i_and_come_back_so(
     switch: SonicSwitch, shell: FakeShell
@@ -535,7 +476,7 @@ class TestManyPorts:
         return shell
 
     @pytest.fixture
-    def difference(self, shell: FakeShell) -> Difference:
+    def difference(self, shell: FakeShell) -> system.Difference:
         intent = small(ports=4)
         names = [replace(intent.ports[0], name=f"Ethernet{8 * place}") for place in range(24)]
         intent = replace(intent, ports=tuple(names))
@@ -547,7 +488,7 @@ class TestManyPorts:
         self,
         switch: SonicSwitch,
         shell: FakeShell,
-        difference: Difference,
+        difference: system.Difference,
         release: str,
         most: int,
     ) -> None:
@@ -568,7 +509,7 @@ class TestManyPorts:
         self,
         switch: SonicSwitch,
         shell: FakeShell,
-        difference: Difference,
+        difference: system.Difference,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """It never expires during its batch, and the next is armed before it stops."""
@@ -593,23 +534,16 @@ class TestManyPorts:
 
     def stays_down(self, shell: FakeShell, *ports: str) -> None:
         """Their links stay down after the first bounce."""
-        ran = shell.run
-
-        def run(command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
-            for port in ports:
-                if "admin_status" in stdin and f"/{port}/" in stdin:
-                    shell.links([port], "down")
-            return ran(command, stdin, timeout_s)
-
-        shell.run = run  # type: ignore[method-assign]
+        for port in ports:
+            shell.at(f"/{port}/admin_status", partial(shell.links, [port], "down"))
 
     @pytest.mark.usefixtures("impatient")
     def test_the_first_link_that_stays_down_costs_no_other_port(
-        self, switch: SonicSwitch, shell: FakeShell, difference: Difference
+        self, switch: SonicSwitch, shell: FakeShell, difference: system.Difference
     ) -> None:
         before = shell.state
         self.stays_down(shell, "Ethernet0")
-        with pytest.raises(SwitchError, match=r"stay down: Ethernet0; .*was rolled back"):
+        with pytest.raises(system.SwitchError, match=r"stay down: Ethernet0; .*was rolled back"):
             switch.apply(difference, CONFIRM_S)
         assert (shell.state, shell.units, shell.checkpoints) == (before, [], [])
         lowered = [line for line in shell.stdin if '"admin_status", "value": "down"' in line]
@@ -623,19 +557,19 @@ class TestManyPorts:
 
     @pytest.mark.usefixtures("impatient")
     def test_a_tenth_of_the_links_so_far_may_stay_down(
-        self, switch: SonicSwitch, shell: FakeShell, difference: Difference
+        self, switch: SonicSwitch, shell: FakeShell, difference: system.Difference
     ) -> None:
         self.stays_down(shell, "Ethernet40", "Ethernet168")
         switch.apply(difference, CONFIRM_S)
         assert len([line for line in shell.said if line.startswith("batch")]) == 4
 
     def test_a_controller_that_is_lost_leaves_no_port_of_its_group_down(
-        self, switch: SonicSwitch, shell: FakeShell, difference: Difference
+        self, switch: SonicSwitch, shell: FakeShell, difference: system.Difference
     ) -> None:
         """A group is one command line, which finishes on the switch."""
         ran = shell.run
 
-        def run(command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
+        def run(command: str, stdin: str = "", timeout_s: int = 60) -> system.Completed:
             if "Ethernet40/admin_status" in stdin and "apply-patch -d" not in command:
                 ran(command, stdin, timeout_s)
                 raise SystemExit  # as good as killed
@@ -651,20 +585,17 @@ class TestManyPorts:
 
     @pytest.mark.usefixtures("impatient")
     def test_what_was_accepted_and_is_not_there_stops_it(
-        self, switch: SonicSwitch, shell: FakeShell, difference: Difference
+        self, switch: SonicSwitch, shell: FakeShell, difference: system.Difference
     ) -> None:
-        ran, before = shell.run, shell.state
+        before = shell.state
 
-        def run(command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
-            answer = ran(command, stdin, timeout_s)
-            if "PORT_QOS_MAP/Ethernet0/pfc_enable" in stdin:
-                state = shell.state
-                state["PORT_QOS_MAP"]["Ethernet0"]["pfc_enable"] = "5"
-                shell.state = state
-            return answer
+        def change() -> None:
+            state = shell.state
+            state["PORT_QOS_MAP"]["Ethernet0"]["pfc_enable"] = "5"
+            shell.state = state
 
-        shell.run = run  # type: ignore[method-assign]
-        with pytest.raises(SwitchError, match=r"accepted: PORT_QOS_MAP\|Ethernet0\."):
+        shell.at("PORT_QOS_MAP/Ethernet0/pfc_enable", change, before=False)
+        with pytest.raises(system.SwitchError, match=r"accepted: PORT_QOS_MAP\|Ethernet0\."):
             switch.apply(difference, CONFIRM_S)
         assert shell.state == before
 
@@ -672,17 +603,11 @@ class TestManyPorts:
         self,
         switch: SonicSwitch,
         shell: FakeShell,
-        difference: Difference,
+        difference: system.Difference,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        ran, before = shell.run, shell.state
-
-        def run(command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
-            if "take 014" in command:
-                raise SystemExit  # as good as killed
-            return ran(command, stdin, timeout_s)
-
-        shell.run = run  # type: ignore[method-assign]
+        before = shell.state
+        shell.at("take 014", killed)
         monkeypatch.setattr(SonicApplied, "undo_soon", lambda _applied: None)
         with pytest.raises(SystemExit):
             switch.apply(difference, CONFIRM_S)
@@ -691,11 +616,6 @@ class TestManyPorts:
         assert switch.undone_within_s < 3600
         shell.fire(unit)
         assert shell.state == before and shell.checkpoints == []
-
-
-def _after(line: str, word: str) -> list[str]:
-    words = line.split()
-    return [later for earlier, later in zip(words, words[1:]) if earlier == word][:1]
 
 
 SECRET = "s3cret-of-the-operator"
@@ -712,7 +632,7 @@ class Overheard(FakeShell):
 
     output = ""
 
-    def run(self, command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
+    def run(self, command: str, stdin: str = "", timeout_s: int = 60) -> system.Completed:
         answer = super().run(command, stdin, timeout_s)
         self.output += f"{command}{stdin}{answer.stdout}{answer.stderr}"
         return answer
@@ -737,7 +657,7 @@ def test_passwords_of_other_tables_stay_on_the_switch(overheard: Overheard) -> N
 @pytest.mark.parametrize("text", [f"Traceback {SECRET}", f'["{SECRET}"]', f'"{SECRET}"', ""])
 def test_what_is_no_json_is_not_shown(overheard: Overheard, text: str) -> None:
     (overheard.root / "state.json").write_text(text)
-    with pytest.raises(SwitchError, match=r"sonic-cfggen -d --print-data`.*printed no JSON"):
+    with pytest.raises(system.SwitchError, match=r"sonic-cfggen -d --print-data`.*printed no JSON"):
         DRIVER.connect(overheard).read()
     assert SECRET not in overheard.output
 
@@ -753,11 +673,11 @@ def test_what_a_switch_reports_only_prints() -> None:
         "units": hostile,
     }
     out = "".join(f"{text}\n{reading.MARK} {name} 0\n" for name, text in said.items())
-    shown = repr(parsed(Completed(0, out, "")))
+    shown = repr(parsed(system.Completed(0, out, "")))
     assert shown.count(r"spine01\\x1b[2J\\u202e") == 3 + 3 + 2 + 2 + 1 + 1
 
 
 def test_the_status_of_the_program_that_failed_is_kept(overheard: Overheard) -> None:
     (overheard.root / "bin/sonic-cfggen").write_text("#!/bin/sh\necho 'no redis' >&2\nexit 42\n")
-    with pytest.raises(SwitchError, match="status 42: no redis"):
+    with pytest.raises(system.SwitchError, match="status 42: no redis"):
         DRIVER.connect(overheard).read()

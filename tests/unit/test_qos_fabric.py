@@ -6,19 +6,14 @@ from __future__ import annotations
 from itertools import pairwise, product
 from typing import Any
 
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
-    Contract,
-    fabric_intent,
-    host_settings,
-    read_contract,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import qos
 from hypothesis import given
 
 from tests.unit.qos_contracts import STORAGE, contracts
 
 
 def test_the_intent_of_the_contract_of_the_field() -> None:
-    intent = fabric_intent(read_contract(None))
+    intent = qos.fabric_intent(qos.read_contract(None))
     assert intent.trust == "dscp"
     assert [
         (queue.name, queue.traffic_class, queue.priority, queue.priority_group, queue.strict)
@@ -39,7 +34,7 @@ def test_the_intent_of_the_contract_of_the_field() -> None:
 
 
 def test_the_intent_of_a_site_of_its_own() -> None:
-    intent = fabric_intent(read_contract(STORAGE))
+    intent = qos.fabric_intent(qos.read_contract(STORAGE))
     assert [(queue.name, queue.traffic_class, queue.dscps) for queue in intent.queues[1:]] == [
         ("backup", 1, (8,)),
         ("storage", 2, (10, 12)),
@@ -56,7 +51,7 @@ def test_the_intent_of_a_site_of_its_own() -> None:
 
 @given(contracts())
 def test_every_packet_is_in_one_queue(value: dict[str, Any]) -> None:
-    intent = fabric_intent(read_contract(value))
+    intent = qos.fabric_intent(qos.read_contract(value))
     dscps = sorted(dscp for queue in intent.queues for dscp in queue.dscps)
     assert dscps == list(range(64))
     for queue in intent.queues:
@@ -68,7 +63,7 @@ def test_every_packet_is_in_one_queue(value: dict[str, Any]) -> None:
 @given(contracts())
 def test_the_lossless_queue_has_all_that_lossless_needs(value: dict[str, Any]) -> None:
     """PFC without a separate priority group would pause packets without a buffer for them."""
-    intent = fabric_intent(read_contract(value))
+    intent = qos.fabric_intent(qos.read_contract(value))
     lossless = [queue for queue in intent.queues if queue.lossless]
     assert [queue.name for queue in lossless] == ["roce"]
     assert intent.pfc_priorities == tuple(queue.priority for queue in lossless)
@@ -84,34 +79,34 @@ def test_the_lossless_queue_has_all_that_lossless_needs(value: dict[str, Any]) -
 
 @given(contracts())
 def test_the_watchdog_looks_often_enough(value: dict[str, Any]) -> None:
-    watchdog = fabric_intent(read_contract(value)).watchdog
+    watchdog = qos.fabric_intent(qos.read_contract(value)).watchdog
     assert 2 * watchdog.poll_ms <= watchdog.detection_ms <= watchdog.restoration_ms
     assert watchdog.poll_ms >= 100, "SONiC takes no less"
 
 
 @given(contracts())
 def test_the_layers_of_the_mtu_count_the_same_packet(value: dict[str, Any]) -> None:
-    contract = read_contract(value)
-    intent = fabric_intent(contract)
+    contract = qos.read_contract(value)
+    intent = qos.fabric_intent(contract)
     assert intent.mtu_frame == intent.mtu_ip + 18
     counted = intent.mtu_ip if contract.mtu.fabric_layer == "ip" else intent.mtu_frame
     assert counted == contract.mtu.fabric
     assert contract.mtu.roce_path + 96 <= intent.mtu_ip
 
 
-def dscps(dscp: int, *also: int) -> Contract:
-    return read_contract({"roce": {"dscp": dscp, "also_dscps": list(also)}})
+def dscps(dscp: int, *also: int) -> qos.Contract:
+    return qos.read_contract({"roce": {"dscp": dscp, "also_dscps": list(also)}})
 
 
 ANOTHER_DSCP = [dscps(26), dscps(26, 24), dscps(24, 26), dscps(24)]
 """The contracts of docs/qos-contract.md, Another DSCP, one after the other."""
 
 
-def lossless(sender: Contract, switch: Contract, receiver: Contract) -> bool:
+def lossless(sender: qos.Contract, switch: qos.Contract, receiver: qos.Contract) -> bool:
     """Whether RoCE data of one host is lossless on a switch, and at the host that receives it."""
-    fabric, roce = fabric_intent(switch), fabric_intent(switch).queue("roce")
-    marked = host_settings(sender).traffic_class >> 2
-    taken = host_settings(receiver)
+    fabric, roce = qos.fabric_intent(switch), qos.fabric_intent(switch).queue("roce")
+    marked = qos.host_settings(sender).traffic_class >> 2
+    taken = qos.host_settings(receiver)
     return (
         fabric.dscp_to_traffic_class[marked] == roce.traffic_class
         and roce.priority in fabric.pfc_priorities
@@ -129,5 +124,5 @@ def test_no_state_of_a_change_of_dscp_lacks_its_lossless_class() -> None:
 
 
 def test_switches_do_not_change_while_hosts_go_over_to_another_dscp() -> None:
-    _former, both, moved, _following = map(fabric_intent, ANOTHER_DSCP)
+    _former, both, moved, _following = map(qos.fabric_intent, ANOTHER_DSCP)
     assert both == moved

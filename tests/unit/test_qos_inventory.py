@@ -7,11 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
-    ModelError,
-    inventory_of,
-    load,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import model
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import read_contract
 
 from tests.unit.qos_contracts import STORAGE
@@ -30,7 +26,7 @@ def test_what_the_reference_says_is_the_default() -> None:
     """Its comment says so, and readers learn the keys from it."""
     text = B300.read_text(encoding="utf-8")
     assert "\nroce_qos:\n" in text
-    everywhere = inventory_of(load(str(B300))).group_variables["all"]
+    everywhere = model.inventory_of(model.load(str(B300))).group_variables["all"]
     assert everywhere["roce_qos"] == read_contract(None).as_variable()
 
 
@@ -73,7 +69,7 @@ def test_rails_above_the_fabric() -> None:
 def test_a_wrong_mode_has_its_line_and_the_nearest() -> None:
     text = MODEL + "roce_qos:\n  roce: {priority: 3}\n  fabric_mode: spectrumx\n"
     assert refused(text) == ["12 model.not_a_choice roce_qos.fabric_mode 'spectrumx'"]
-    with pytest.raises(ModelError, match="spectrum_x") as caught:
+    with pytest.raises(model.ModelError, match="spectrum_x") as caught:
         compiled(text)
     assert "spectrum_x" in caught.value.findings[0].remedy
 

@@ -8,10 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
-    RdmaPort,
-    mpi_environment,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils import qos
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
     ContractError,
     fabric_intent,
@@ -63,6 +60,6 @@ def test_the_numbers_of_the_page() -> None:
 def test_the_page_names_every_variable_of_the_environment() -> None:
     contract = read_contract(None)
     for indexes in ((3, 3), (3, 5)):
-        ports = [RdmaPort(f"mlx5_{n}", 1, index, f"rail{n}") for n, index in enumerate(indexes)]
-        for name in mpi_environment(host_settings(contract), ports):
+        ports = [qos.RdmaPort(f"mlx5_{n}", 1, index, f"rail{n}") for n, index in enumerate(indexes)]
+        for name in qos.mpi_environment(host_settings(contract), ports):
             assert name in PAGE or name.endswith("_GID_INDEX"), name

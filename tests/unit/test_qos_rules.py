@@ -6,10 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
-    ContractError,
-    read_contract,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import qos
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import rules as rules_module
 from hypothesis import given
 from hypothesis import strategies as st
@@ -173,8 +170,8 @@ CASES: tuple[tuple[Any, ...], ...] = (
 
 def refused(value: Any) -> list[str]:
     try:
-        read_contract(value)
-    except ContractError as error:
+        qos.read_contract(value)
+    except qos.ContractError as error:
         return brief(error.findings, below=1)
     return []
 
@@ -195,12 +192,12 @@ def test_every_rule_is_broken_by_some_case(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_what_lies_on_the_border_is_kept() -> None:
-    read_contract({"ecn": {"minimum_bytes": 200000, "maximum_bytes": 200000}})
-    read_contract({"ecn": {"maximum_bytes": 239615}, "pfc": {"xoff_bytes": 239616}})
-    read_contract({"pfc": {"watchdog": {"detection_ms": 400, "restoration_ms": 400}}})
-    read_contract({"roce": {"bandwidth_percent": 99}})
-    read_contract({"mtu": {"fabric": 4210, "roce_path": 4096}})
-    read_contract({"mtu": {"fabric": 4192, "fabric_layer": "ip", "roce_path": 4096}})
+    qos.read_contract({"ecn": {"minimum_bytes": 200000, "maximum_bytes": 200000}})
+    qos.read_contract({"ecn": {"maximum_bytes": 239615}, "pfc": {"xoff_bytes": 239616}})
+    qos.read_contract({"pfc": {"watchdog": {"detection_ms": 400, "restoration_ms": 400}}})
+    qos.read_contract({"roce": {"bandwidth_percent": 99}})
+    qos.read_contract({"mtu": {"fabric": 4210, "roce_path": 4096}})
+    qos.read_contract({"mtu": {"fabric": 4192, "fabric_layer": "ip", "roce_path": 4096}})
 
 
 @pytest.mark.parametrize(
@@ -217,7 +214,7 @@ def test_what_lies_on_the_border_is_kept() -> None:
 def test_a_path_mtu_that_nobody_wrote_is_what_the_fabric_carries(
     fabric: int, layer: str, path: int
 ) -> None:
-    contract = read_contract({"mtu": {"fabric": fabric, "fabric_layer": layer}})
+    contract = qos.read_contract({"mtu": {"fabric": fabric, "fabric_layer": layer}})
     assert contract.mtu.roce_path == path
 
 
@@ -229,7 +226,7 @@ _KEYS = st.sampled_from(["roce", "cnp", "classes", "dscp", "dscps", "ecn", "mtu"
 def test_whatever_is_written_is_read_or_refused(value: Any) -> None:
     """Never another exception."""
     try:
-        read_contract(value)
-    except ContractError as error:
+        qos.read_contract(value)
+    except qos.ContractError as error:
         assert error.findings
         assert all(finding.path[0] == "roce_qos" for finding in error.findings)

@@ -60,7 +60,7 @@ SLEEPS = {
     "tests/waiting.py": "the one place where tests wait",
     "tests/unit/test_waiting.py": "has the text that is searched for",
     "tests/unit/test_cluster_reboot_action.py": "a clock of the test's own goes on by it",
-    "tests/unit/test_fabric_nvue_simulation.py": "paces the polling of a driver, not the test",
+    "tests/unit/test_fabric_https_simulation.py": "paces the polling of a driver, not the test",
     "tests/unit/test_fabric_https.py": "a switch that answers byte by byte",
     "tests/bench/": "benchmarks are no tests",
     "tests/bed/plugins/": "the test bed polls its nodes",

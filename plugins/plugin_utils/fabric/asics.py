@@ -1,8 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Switch chips: ports, headroom, and rounding of ECN thresholds.
-
-Every value has a published source. A site gets other values from its vendor and writes them into
-the model (`cluster_asics`); nothing is derived from another chip.
+"""Switch chips: ports, headroom, and rounding of ECN thresholds. Each value has a published source.
 
 Headroom is the buffer of a lossless priority group for data in flight after a pause is sent. For
 Spectrum it follows NVIDIA's formula, which also runs on SONiC switches (sonic-swss e6b0c5b5,
@@ -11,10 +8,8 @@ platform/mellanox/asic_table.j2):
 
     xoff = lossless MTU + occupancy * (frame + MAC and PHY + 64 * pause quanta + tile + 2 * cable)
 
-rounded up to KiB. A pause waits for the frame that is being sent, then crosses the cable, and the
-peer needs time to stop. Everything sent until then, plus the contents of the cable, must fit. All
-of it may arrive in the smallest packets, each of which occupies whole cells. Integers and fractions
-keep the result exact to the byte.
+rounded up to KiB. Everything that the peer sends until it stops, plus the contents of the cable,
+must fit, even in the smallest packets, each of which occupies whole cells.
 """
 
 from __future__ import annotations
@@ -43,11 +38,9 @@ class Formula:
     """
 
     cell_bytes: int
-    """Size of a buffer cell; the smallest packet occupies a whole one."""
     pipeline_kib: int = 19
     """XON. A port of eight lanes has two buffers, and therefore twice this value."""
     tile_ns: int = 0
-    """Delay from the die with the lanes."""
     further_bytes: int = 0
     """Added to the headroom after rounding."""
 
@@ -79,22 +72,18 @@ class Formula:
 
 @dataclass(frozen=True)
 class Headroom:
-    """A row of pg_profile_lookup.ini.
-
-    The relation of the values depends on the vendor: the headroom after XOFF may be part of the
-    size or of the pool, and XON and size may be 0.
-    """
+    """A row of pg_profile_lookup.ini. XON and size may be 0, and headroom may be part of the size
+    or of the pool, depending on the vendor."""
 
     size_bytes: int
-    """Bytes reserved for the group. NVIDIA: XON plus headroom; only XON if ports share headroom."""
+    """NVIDIA: XON plus headroom; only XON if ports share headroom."""
     xon_bytes: int
     xoff_bytes: int
     """Headroom after XOFF, which fills until a pause takes effect."""
     threshold: Optional[int] = None
-    """Share of the buffer: a power of two in a pool of mode dynamic, bytes in one of mode static.
-    None if not given."""
+    """Share of the buffer: a power of two in a pool of mode dynamic, otherwise bytes."""
     xon_offset_bytes: Optional[int] = None
-    """The pause also ends this far below XOFF. None if the chip does not support it."""
+    """The pause also ends this far below XOFF."""
 
 
 @dataclass(frozen=True)
@@ -102,17 +91,14 @@ class Asic:
     name: str
     """`spectrum4`, `tomahawk5`, ..., or a name of the inventory. Empty: unknown."""
     lanes: Optional[int] = None
-    """Lanes of the whole chip; None if unknown."""
     lane_gbps: Optional[int] = None
-    """Highest rate of a lane."""
     formula: Optional[Formula] = None
     values: Mapping[tuple[int, int], Headroom] = field(default_factory=dict, hash=False)
-    """Rows by speed and cable length, from the inventory. They take precedence over the formula."""
+    """Rows of the inventory by speed and cable length. They take precedence over the formula."""
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """Values of the keys that switch systems add to a chip (`System.chip_keys`), if set."""
+    """Values of `System.chip_keys`, if set."""
 
     def has_port(self, speed_gbps: int) -> bool:
-        """Whether a port may have this speed, as far as known."""
         fastest = self.lane_gbps * MAX_LANES if self.lane_gbps else ETHERNET_GBPS[-1]
         return speed_gbps in ETHERNET_GBPS and speed_gbps <= fastest
 
@@ -124,9 +110,8 @@ class Asic:
         return lanes
 
     def lanes_of_port(self, ports: int, speed_gbps: int) -> Optional[int]:
-        """Lanes per port if `ports` equal ports share the chip: as many as fit, since cages are
-        wired to all lanes. None if unknown, or if the ports do not fit.
-        """
+        """Lanes of each of `ports` equal ports: as many as fit, since cages are wired to all. None
+        if unknown, or if the ports do not fit."""
         if self.lanes is None:
             return None
         fits = [lanes for lanes in (1, 2, 4, MAX_LANES) if lanes * ports <= self.lanes]
@@ -250,20 +235,13 @@ def _missing(asic: Asic, speed_gbps: int, cable_metres: int) -> Finding:
     )
 
 
-# Spectrum rounds ECN thresholds up to steps of 64 buffer cells: 150000 bytes become 159744 on
-# Spectrum-4 (13 steps of 64 cells of 192 bytes) and 156672 on Spectrum-2 and -3 (17 steps of 64
-# cells of 144 bytes), as NVIDIA documents. Only rounding to the next step is tolerated.
-
 STEP_CELLS = 64
-
-
-def _cells(asic: Asic) -> tuple[int, ...]:
-    if asic.formula is not None:
-        return (asic.formula.cell_bytes,)
-    return tuple(sorted({chip.formula.cell_bytes for chip in ASICS.values() if chip.formula}))
+"""Spectrum rounds ECN thresholds up to steps of 64 cells: 150000 bytes become 159744 on
+Spectrum-4 (cells of 192 bytes), and 156672 on Spectrum-2 and -3 (144), as NVIDIA documents."""
 
 
 def rounded(asic: Asic, asked: int, found: int) -> bool:
-    """Whether the chip rounds `asked` to `found`."""
-    steps = (STEP_CELLS * cell for cell in _cells(asic))
+    """Whether the chip, any Spectrum if unknown, rounds `asked` to `found`."""
+    formulas = [asic.formula] if asic.formula else [chip.formula for chip in ASICS.values()]
+    steps = (STEP_CELLS * formula.cell_bytes for formula in formulas if formula)
     return any(found == -(-asked // step) * step for step in steps)

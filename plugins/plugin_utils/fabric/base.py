@@ -1,8 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """What a switch system declares, and the driver that does its work.
 
-The declaration is cheap to import: compiling a model reads only names and limits. The driver is
-loaded when it is first used, because its libraries (httpx, pyavd) take up to a second.
+The driver is loaded when it is first used, because its libraries take up to a second.
 """
 
 from __future__ import annotations
@@ -23,13 +22,10 @@ SSH, HTTPS = "ssh", "https"
 
 @dataclass(frozen=True)
 class PortNaming:
-    """How a system names the ports of a switch."""
-
     pattern: str
-    """Name pattern, with `{}` for the number."""
     start: int
     step: Optional[int]
-    """Step from one port's number to the next; None if the system counts lanes."""
+    """From one port's number to the next; None if the system counts lanes."""
 
 
 UNNAMED = PortNaming("Ethernet{}", start=0, step=1)
@@ -41,15 +37,11 @@ class SystemDriver:
     """Everything that a system does. Only `connect` needs a switch."""
 
     wanted: Callable[[SwitchIntent], Any]
-    """The intent in the system's own configuration. Raises WantedError, listing every setting that
-    the system cannot represent."""
+    """The intent in the system's own configuration. Raises WantedError."""
     difference: Callable[[SwitchIntent, Any, Any], Difference]
-    """Compares intent, desired and current configuration. Empty if the switch complies, whatever
-    else the operator has configured; rounding by the chip is tolerated. Raises SwitchError if this
-    switch cannot implement the desired configuration.
-    """
+    """Of intent, desired and current configuration; empty if the switch complies, whatever else
+    the operator has configured. Raises SwitchError if the switch cannot implement it."""
     report: Callable[[SwitchIntent, Any], SwitchReport]
-    """The state of every port of the intent, in terms of the contract."""
     connect: Callable[[Any], SwitchConnection]
     """Takes a `Shell` if the transport is SSH, a `SwitchLogin` if it is HTTPS."""
 
@@ -61,24 +53,18 @@ class System:
     package: str
     """`__name__` of the package; its last part is the system's name in the model."""
     title: str
-    """Name as the vendor writes it."""
     naming: PortNaming
     largest_mtu: int
     """Largest IP packet that a port can carry, in bytes, without Ethernet header and checksum."""
     transport: str
-    """SSH or HTTPS."""
     adaptive_routing: str = ""
-    """How to enable adaptive routing by hand. If empty, `roce_qos.fabric_mode: spectrum_x` is not
-    supported.
-    """
+    """How to enable it by hand. If empty, `fabric_mode: spectrum_x` is not supported."""
     one_cable_length: bool = False
     """Whether there is only one cable length per switch, the longest."""
     reports_rounded_thresholds: bool = False
-    """Whether ECN thresholds are reported as rounded by the chip, not as configured."""
+    """Whether ECN thresholds are reported as rounded by the chip."""
     fixed: Mapping[str, str] = field(default_factory=dict)
-    """Remedy by aspect, for aspects in which the driver does not change an operator's overriding
-    setting.
-    """
+    """Remedy by aspect, where an operator's overriding setting is not changed."""
     chip_keys: tuple[Key, ...] = ()
     """Keys of `asics.CHIP` in the model that only this system reads."""
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Optional, Union
 
 from ...module_utils.core.checks import FAILED, NOT_APPLICABLE, Check
@@ -15,8 +15,6 @@ HOW = "install lldpd on the nodes, or enable LLDP in NIC firmware (mlxconfig LLD
 
 
 class End(NamedTuple):
-    """One end of a cable."""
-
     host: str
     interface: str
 
@@ -33,7 +31,7 @@ class Cable(NamedTuple):
     """HOST, STORAGE or UPLINK."""
     speed_gbps: float
     mtu: int
-    """Largest IP packet of the rails, in bytes."""
+    """Largest IP packet of the rails."""
 
     def __str__(self) -> str:
         return f"{self.first} - {self.second}"
@@ -45,11 +43,10 @@ class SwitchEntry:
 
     name: str
     ports: Sequence[Mapping[str, Any]]
-    """Its variable `cluster_ports`."""
     system: str = ""
     asic: str = ""
     report: Optional[Mapping[str, Any]] = None
-    """`SwitchReport.as_dict()`; None if missing, with the reason."""
+    """None if missing, with the reason."""
     reason: str = ""
 
 
@@ -59,31 +56,25 @@ class NodeEntry:
 
     name: str
     state: Optional[Mapping[str, Any]] = None
-    """Result of the module roce_rails; None if missing, with the reason."""
+    """None if missing, with the reason."""
     reason: str = ""
 
 
-@dataclass
-class Cabling:
-    links: list[Cable] = field(default_factory=list)
-    peers: dict[End, End] = field(default_factory=dict)
-    """Maps each end to the opposite end."""
-
-
-def cabling_of(switches: Iterable[SwitchEntry]) -> Cabling:
-    """Return every link once; links between leaf and spine begin at the leaf."""
-    cabling = Cabling()
-    for switch in switches:
-        for group in switch.ports:
-            if group["kind"] == DOWNLINK:
-                continue
-            for port, peer in group["peers"].items():
-                here, opposite = End(switch.name, port), End(peer, group["peer_interface"])
-                link = Cable(here, opposite, group["kind"], group["speed_gbps"], group["mtu"])
-                cabling.links.append(link)
-                cabling.peers[here] = opposite
-                cabling.peers[opposite] = here
-    return cabling
+def cables_of(switches: Iterable[SwitchEntry]) -> list[Cable]:
+    """Every link once; links between leaf and spine begin at the leaf."""
+    return [
+        Cable(
+            End(switch.name, port),
+            End(peer, group["peer_interface"]),
+            group["kind"],
+            group["speed_gbps"],
+            group["mtu"],
+        )
+        for switch in switches
+        for group in switch.ports
+        if group["kind"] != DOWNLINK
+        for port, peer in group["peers"].items()
+    ]
 
 
 class LinkFinding(NamedTuple):
@@ -99,21 +90,26 @@ class Stranger(NamedTuple):
 
     text: str
     host: str = ""
-    """The host in the model that has the name sent; empty if there is none."""
+    """The host in the model that has the name sent, if any."""
     bare: bool = False
-    """Whether it sends only a MAC address."""
+    """It sends only a MAC address."""
 
 
 Heard = Union[End, Stranger]
 
 
 class Neighbours:
-    """Compares LLDP neighbours with the cables of the model."""
-
     def __init__(
-        self, cabling: Cabling, switches: Mapping[str, SwitchEntry], nodes: Mapping[str, NodeEntry]
+        self,
+        cables: Iterable[Cable],
+        switches: Mapping[str, SwitchEntry],
+        nodes: Mapping[str, NodeEntry],
     ) -> None:
-        self._peers = cabling.peers
+        self._peers = {
+            near: far
+            for cable in cables
+            for near, far in ((cable.first, cable.second), (cable.second, cable.first))
+        }
         self._switches = switches
         self._nodes = nodes
         self._by_label: dict[str, list[str]] = {}
@@ -194,10 +190,7 @@ class Neighbours:
         return Stranger(f"{shown}, which is not an end of the model", host)
 
     def _named(self, system: str) -> list[str]:
-        """Hosts with the name sent by LLDP, with or without the inventory's domain.
-
-        One name must be a prefix of the other: `leaf01.dc1` is not `leaf01.dc2`.
-        """
+        """Hosts with the name sent, with or without a domain: `leaf01.dc1` is not `leaf01.dc2`."""
         sent = _labels(system)
         return [
             host

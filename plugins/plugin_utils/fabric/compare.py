@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Both ends of a link by aspect: the contract's values, and those that a switch or a NIC reports.
 
-Values are compared; `text.show` renders them. For a value as good as the desired one (a threshold
-rounded by the chip, a larger headroom), the reading contains the desired value.
+For a value as good as the desired one (a threshold rounded by the chip, a larger headroom), the
+reading contains the desired value.
 """
 
 from __future__ import annotations
@@ -22,47 +22,18 @@ from ...module_utils.core.text import counted
 from ...module_utils.qos import SPECTRUM_X
 from ..answers import INTERFACE, MOST_TEXT, amount, checks, form_of, sentence, whole
 from ..qos.compiled import FabricIntent
+from . import aspects
 from .asics import Asic, WantedError, headroom, rounded
-from .aspects import (
-    ALWAYS,
-    CABLE,
-    DSCP_MAP,
-    ECN,
-    FIELDS,
-    FORCED,
-    HEADROOM,
-    IS_UP,
-    LOSSLESS,
-    MTU,
-    NIC_SETTINGS,
-    NOT_SET_UP,
-    PFC,
-    PORT,
-    QUEUES,
-    SETTINGS,
-    SPEED,
-    THERE,
-    TRUST,
-    UP,
-    WATCHDOG,
-    WEIGHTS,
-    Reading,
-    Unread,
-)
+from .aspects import Reading, Unread, ports_text, show
 from .system import TO_NODES, Difference, SwitchIntent, SwitchReport
 from .systems import SYSTEMS
-from .text import ports_text, show
 
 
 class SwitchEnds:
     """Desired and actual values of all ports of one switch."""
 
     def __init__(
-        self,
-        system: str,
-        asic: Asic,
-        report: Optional[Mapping[str, Any]],
-        intent: FabricIntent,
+        self, system: str, asic: Asic, report: Optional[Mapping[str, Any]], intent: FabricIntent
     ) -> None:
         self._system = SYSTEMS.get(system)
         self._asic = asic
@@ -72,15 +43,15 @@ class SwitchEnds:
         # The system cannot report a field that no port has; one that other ports have is missing.
         self._unread = {
             aspect: Unread("the switch does not report it", fault=True)
-            if aspect in ALWAYS or any(port.get(key) is not None for port in present)
+            if aspect in aspects.ALWAYS or any(port.get(key) is not None for port in present)
             else Unread(f"{system or 'the switch'} does not report {key} of a port")
-            for aspect, key in FIELDS.items()
+            for aspect, key in aspects.FIELDS.items()
         }
         self._wanted: dict[tuple[str, float], Reading] = {}
         self._known: dict[tuple[Any, ...], Reading] = {}
 
     def wanted(self, kind: str, speed_gbps: float) -> Reading:
-        """Desired values of a port, which are the same for all links of one kind."""
+        """Of a port, the same for all links of one kind."""
         key = (kind, speed_gbps)
         if key not in self._wanted:
             self._wanted[key] = self._wants(*key)
@@ -96,81 +67,81 @@ class SwitchEnds:
             room = Unread(f"the headroom of {self._asic.name or 'its chip'} is not known")
         watchdog, roce = intent.watchdog, intent.queue("roce")
         return {
-            PORT: THERE,
-            UP: IS_UP,
-            SPEED: speed_gbps,
-            MTU: intent.mtu_ip,
-            TRUST: intent.trust,
-            DSCP_MAP: self._dscp_map(intent.dscp_to_traffic_class),
-            PFC: tuple(sorted(intent.pfc_priorities)),
-            LOSSLESS: tuple(sorted(intent.pfc_priorities)),
-            QUEUES: self._queues(tuple(q.traffic_class for q in intent.queues if q.strict)),
-            WEIGHTS: tuple(
+            aspects.PORT: aspects.THERE,
+            aspects.UP: aspects.IS_UP,
+            aspects.SPEED: speed_gbps,
+            aspects.MTU: intent.mtu_ip,
+            aspects.TRUST: intent.trust,
+            aspects.DSCP_MAP: self._dscp_map(intent.dscp_to_traffic_class),
+            aspects.PFC: tuple(sorted(intent.pfc_priorities)),
+            aspects.LOSSLESS: tuple(sorted(intent.pfc_priorities)),
+            aspects.QUEUES: self._queues(tuple(q.traffic_class for q in intent.queues if q.strict)),
+            aspects.WEIGHTS: tuple(
                 (q.traffic_class, q.weight_percent) for q in intent.queues if not q.strict
             ),
-            ECN: (roce.traffic_class, *(vars(roce.ecn).values() if roce.ecn else ())),
-            CABLE: metres,
-            HEADROOM: room,
-            WATCHDOG: (watchdog.action, watchdog.detection_ms, watchdog.restoration_ms)
+            aspects.ECN: (roce.traffic_class, *(vars(roce.ecn).values() if roce.ecn else ())),
+            aspects.CABLE: metres,
+            aspects.HEADROOM: room,
+            aspects.WATCHDOG: (watchdog.action, watchdog.detection_ms, watchdog.restoration_ms)
             if watchdog.enabled
             else (),
         }
 
     def routed(self, name: str) -> str:
-        """The routed interface that limits the MTU of a port; empty if the port itself does."""
+        """The routed interface that limits the MTU of a port, if any."""
         return str((self._ports.get(name) or {}).get("mtu_of") or "")
 
     def found(self, name: str, wanted: Reading) -> Reading:
         port = self._ports.get(name)
         if port is None or not port["present"]:
-            return {PORT: "the switch has no such port"}
+            return {aspects.PORT: "the switch has no such port"}
         # Most ports of a switch have the same values: each combination is read once.
-        alike = (id(wanted), *(_frozen(port.get(key)) for key in FIELDS.values()))
+        alike = (id(wanted), *(_frozen(port.get(key)) for key in aspects.FIELDS.values()))
         if alike not in self._known:
             self._known[alike] = self._found(port, wanted)
         return self._known[alike]
 
     def _found(self, port: Mapping[str, Any], wanted: Reading) -> Reading:
-        found: dict[str, Any] = {PORT: THERE}
-        for aspect, key in FIELDS.items():
+        found: dict[str, Any] = {aspects.PORT: aspects.THERE}
+        for aspect, key in aspects.FIELDS.items():
             value = port.get(key)
             if value is None:
                 found[aspect] = self._unread[aspect]
             else:
                 found[aspect] = self._value(aspect, value, wanted[aspect], port)
         if port.get("up") is False:
-            del found[SPEED]  # meaningless while the port is down
+            del found[aspects.SPEED]  # meaningless while the port is down
         return found
 
     def _value(self, aspect: str, value: Any, wanted: Any, port: Mapping[str, Any]) -> Any:
-        if aspect == UP:
-            return IS_UP if value else "down"
-        if aspect == DSCP_MAP:
+        if aspect == aspects.UP:
+            return aspects.IS_UP if value else "down"
+        if aspect == aspects.DSCP_MAP:
             return self._dscp_map(value)
-        if aspect == PFC:
+        if aspect == aspects.PFC:
             return tuple(sorted(value))
-        if aspect == LOSSLESS:
+        if aspect == aspects.LOSSLESS:
             return wanted if set(wanted) <= set(value) else tuple(sorted(value))
-        if aspect == QUEUES:
+        if aspect == aspects.QUEUES:
             return self._queues(value)
-        if aspect == WEIGHTS:
+        if aspect == aspects.WEIGHTS:
             strict = port.get("strict_queues") or ()
             return tuple(
                 (queue, share if queue in strict else _at(value, queue) or 0)
                 for queue, share in wanted
             )
-        if aspect == ECN:
+        if aspect == aspects.ECN:
             return self._ecn(value, wanted)
-        if aspect == CABLE and self._system and self._system.one_cable_length:
+        if aspect == aspects.CABLE and self._system and self._system.one_cable_length:
             return min(value, wanted)
-        if aspect == HEADROOM:
+        if aspect == aspects.HEADROOM:
             if isinstance(wanted, Unread):
                 return wanted
             # The vendor's value may be smaller than the one computed here, which covers any
             # traffic.
             enough = min(port.get("platform_headroom_bytes") or wanted, wanted)
             return wanted if value >= enough else value
-        if aspect == WATCHDOG:
+        if aspect == aspects.WATCHDOG:
             return self._watchdog(value)
         return value
 
@@ -185,7 +156,7 @@ class SwitchEnds:
         )
 
     def _queues(self, strict: Iterable[int]) -> tuple[Any, ...]:
-        """Whether the CNP queue is strict, and which other queues are."""
+        """The CNP queue, whether it is strict, and other queues that are."""
         strict_queues, cnp = set(strict), self._intent.queue("cnp").traffic_class
         others = tuple(
             (queue.traffic_class, queue.name)
@@ -229,8 +200,6 @@ def _at(values: Mapping[Any, Any], queue: int) -> Any:
     return values.get(queue, values.get(str(queue)))
 
 
-# The NIC side, from the result of roce_rails, whose settings include the contract's values.
-
 NO_NIC = "rail_settings"
 """The check of roce_rails for a rail without NIC settings."""
 
@@ -238,22 +207,29 @@ NO_NIC = "rail_settings"
 def nic_end(
     state: Mapping[str, Any], name: str, speed_gbps: float, mtu: int
 ) -> tuple[Reading, Reading]:
-    """Desired and actual values of a rail of a node."""
-    wanted: dict[str, Any] = {PORT: THERE, UP: IS_UP, SPEED: speed_gbps, MTU: mtu}
+    """Desired and actual values of a rail, from the result of roce_rails."""
+    wanted: dict[str, Any] = {
+        aspects.PORT: aspects.THERE,
+        aspects.UP: aspects.IS_UP,
+        aspects.SPEED: speed_gbps,
+        aspects.MTU: mtu,
+    }
     rail = (state.get("rails") or {}).get(name)
     if rail is None:
-        return wanted, {PORT: "the node has no such rail"}
-    up = (IS_UP if rail["carrier"] else "no carrier") if rail["up"] else NOT_SET_UP
-    found: dict[str, Any] = {PORT: THERE, UP: up, MTU: rail["mtu"]}
+        return wanted, {aspects.PORT: "the node has no such rail"}
+    up = (aspects.IS_UP if rail["carrier"] else "no carrier") if rail["up"] else aspects.NOT_SET_UP
+    found: dict[str, Any] = {aspects.PORT: aspects.THERE, aspects.UP: up, aspects.MTU: rail["mtu"]}
     if rail["carrier"]:
         missing = Unread("the driver reports no speed of the link")
-        found[SPEED] = missing if rail.get("speed_gbps") is None else rail["speed_gbps"]
+        found[aspects.SPEED] = missing if rail.get("speed_gbps") is None else rail["speed_gbps"]
     settings = (state.get("settings") or {}).get(name) or {}
     if not settings:
-        wanted[SETTINGS] = "as the contract"
-        found[SETTINGS] = _without_settings(state, name)
+        wanted[aspects.SETTINGS] = "as the contract"
+        found[aspects.SETTINGS] = _without_settings(state, name)
     for aspect, setting in settings.items():
-        if aspect in NIC_SETTINGS and not (aspect == FORCED and setting["found"] is None):
+        if aspect in aspects.NIC_SETTINGS and not (
+            aspect == aspects.FORCED and setting["found"] is None
+        ):
             wanted[aspect] = _frozen(setting["wanted"])
             found[aspect] = _found(setting)
     return wanted, found
@@ -306,11 +282,9 @@ def _found(setting: Mapping[str, Any]) -> Any:
     return _frozen(setting["found"])
 
 
-# The checks of one switch: one per aspect and group of ports with the same values
-
-BOTH_ENDS = (UP,)
+BOTH_ENDS = (aspects.UP,)
 """Aspect that depends on both ends of a link, so the layer `links` checks it."""
-VERIFIED = (PORT, SPEED)
+VERIFIED = (aspects.PORT, aspects.SPEED)
 """Aspects that are read but never set: the operator configures optics and breakout."""
 ADAPTIVE_ROUTING = "adaptive_routing"
 
@@ -318,7 +292,8 @@ ADAPTIVE_ROUTING = "adaptive_routing"
 def port_checks(
     intent: SwitchIntent, report: SwitchReport, remaining: Optional[Difference], check_mode: bool
 ) -> list[Check]:
-    """The checks of one switch. `remaining`: its differences, None if unknown."""
+    """One check per aspect and group of ports with the same values. `remaining`: the differences;
+    None if unknown."""
     differs = remaining is None or bool(remaining)
     found = [_configuration(remaining, check_mode)]
     if intent.fabric.fabric_mode == SPECTRUM_X:
@@ -338,7 +313,7 @@ def port_checks(
             status = PENDING
         elif not differs:
             reason = "its configuration is as desired, the port is not"
-        name = "port" if aspect == PORT else f"port_{aspect}"
+        name = "port" if aspect == aspects.PORT else f"port_{aspect}"
         found.append(Check(name, wanted, value, status, ports_text(ports, names), reason))
     return found
 
@@ -359,7 +334,7 @@ def _configuration(remaining: Optional[Difference], check_mode: bool) -> Check:
 
 
 def _groups(intent: SwitchIntent, report: SwitchReport) -> dict[tuple[str, str, str], list[str]]:
-    """Ports by aspect, desired and actual value."""
+    """By aspect, desired and actual value."""
     switch = SwitchEnds(intent.system, intent.asic, report.as_dict(), intent.fabric)
     groups: dict[tuple[str, str, str], list[str]] = {}
     for port in intent.ports:
@@ -368,7 +343,7 @@ def _groups(intent: SwitchIntent, report: SwitchReport) -> dict[tuple[str, str, 
             goal = wanted[aspect]
             if aspect in BOTH_ENDS or isinstance(goal, Unread):
                 continue
-            if aspect == MTU and switch.routed(port.name):
+            if aspect == aspects.MTU and switch.routed(port.name):
                 continue  # it belongs to the interface: link_mtu compares it with the rails
             if isinstance(value, Unread):
                 if not value.fault:

@@ -16,7 +16,7 @@ import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, TypeVar
 
 from ...module_utils.core.text import bytes_text, one_line, printable, shortened
 from ..deadline import TimeIsUpError, time_limit
@@ -29,16 +29,14 @@ except ImportError as error:
 else:
     HTTPX_MISSING = None
 
+Connection = TypeVar("Connection", bound="Https")
+
 MAX_MESSAGE = 400
 """Maximum length at which a switch's own message is shown."""
 MAX_BYTES = 32 << 20
-"""Maximum size of an answer, ten times the state of all ports of a large switch. Compressed answers
-are refused, because a few bytes could expand to fill the memory.
-"""
+"""Maximum size of an answer, ten times the state of all ports of a large switch."""
 MAX_VALUES = 1 << 20
-"""Maximum number of values in an answer, counted before parsing: an empty list takes 3 bytes of
-JSON, but 64 bytes of memory.
-"""
+"""Maximum number of values in an answer: an empty list takes 3 bytes of JSON, but 64 of memory."""
 MAX_ERROR_BYTES = 64 << 10
 TIMEOUTS_PER_ANSWER = 3
 """Time limit for a whole answer with its headers. httpx's timeout applies to each part."""
@@ -58,17 +56,13 @@ class Refused(SwitchError):
 
 @dataclass(frozen=True)
 class HttpsService:
-    """One JSON interface of a switch system."""
-
     name: str
-    """Name as in the vendor's documentation."""
     port: int
     how_to_enable: str
     """Commands on the switch that enable it, or show whether it is enabled."""
 
 
 def where(login: SwitchLogin, service: HttpsService) -> str:
-    """Address and port, for messages."""
     return f"{login.address} port {login.port or service.port}"
 
 
@@ -111,7 +105,7 @@ class Https:
             transport=transport,
         )
 
-    def __enter__(self) -> Https:
+    def __enter__(self: Connection) -> Connection:
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -198,8 +192,6 @@ class Https:
         return {
             401: f"User {user} was refused: check switch_qos_user and switch_qos_password.",
             403: f"User {user} may not do this: give it a role on the switch that may.",
-            404: f"The {self._service.name} of this release has no such object.",
-            409: "Another change of the switch is under way: run again after it.",
         }.get(status, "")
 
 

@@ -12,12 +12,11 @@ from ...module_utils.core.text import some
 from ..qos import Contract, fabric_intent
 from . import aspects
 from .asics import Asic, asic_named
-from .aspects import Reading, Unread
-from .cabling import Cable, End, LinkFinding, Neighbours, NodeEntry, SwitchEntry, cabling_of
+from .aspects import Reading, Unread, show
+from .cabling import Cable, End, LinkFinding, Neighbours, NodeEntry, SwitchEntry, cables_of
 from .compare import SwitchEnds, nic_end
 from .system import HOST, STORAGE, UPLINK
 from .systems import SYSTEMS
-from .text import show
 
 REPORT = "link_report"
 LIMIT = "link_other_end"
@@ -55,16 +54,16 @@ class Side(NamedTuple):
 
 @dataclass
 class Group:
-    """The links of one switch to one kind of host, which form a line of the table."""
+    """The links of one switch to one kind of host: a line of the table."""
 
     switch: str
     to: str
     """`nodes`, `storage` or `spines`."""
     links: int = 0
     agree: int = 0
-    """Number of links with both ends read and matching the contract."""
+    """Both ends were read, and match the contract."""
     one_end: int = 0
-    """Number of links with only one end read, which matches the contract."""
+    """Only one end was read, which matches the contract."""
     wrong: int = 0
     unread: int = 0
     figures: dict[str, str] = field(default_factory=dict)
@@ -80,8 +79,6 @@ class Group:
 
 @dataclass
 class Links:
-    """The result for all links."""
-
     findings: list[LinkFinding] = field(default_factory=list)
     groups: list[Group] = field(default_factory=list)
     neighbours: int = 0
@@ -103,8 +100,7 @@ def check_links(
 ) -> Links:
     """Check every link with an end among the hosts `inside`; None: every link.
 
-    `asics` is the variable `cluster_asics`. In check mode, deviations that the layers rails and
-    fabric would repair are pending.
+    In check mode, deviations that the layers rails and fabric would repair are pending.
     """
     return _Check(contract, switches, nodes, asics or {}, inside, check_mode).run()
 
@@ -142,12 +138,12 @@ class _Check:
         self.groups: dict[tuple[str, str], Group] = {}
 
     def run(self) -> Links:
-        cabling = cabling_of(self.switches.values())
+        cables = cables_of(self.switches.values())
         self._without_report()
-        for link in cabling.links:
+        for link in cables:
             if self._within(link.first.host) or self._within(link.second.host):
                 self._check_link(link)
-        neighbours = Neighbours(cabling, self.switches, self.nodes)
+        neighbours = Neighbours(cables, self.switches, self.nodes)
         self.result.findings += neighbours.findings()
         self.result.neighbours = neighbours.proven
         self._add_unread()
@@ -193,8 +189,6 @@ class _Check:
     def _command(self, host: str) -> str:
         tag = "fabric" if host in self.switches else "rails"
         return f"ansible-playbook site.yml --tags {tag} --limit {host}"
-
-    # One link
 
     def _check_link(self, link: Cable) -> None:
         key = (link.first.host, link.kind)
@@ -243,10 +237,8 @@ class _Check:
         return Side(end, {}, None)
 
     def _wrong(self, sides: tuple[Side, Side], mtu: int) -> dict[str, list[Side]]:
-        """Per aspect, return the sides that deviate from the contract; record unreported values.
-
-        A routed interface only needs the MTU of the rails, `mtu` bytes.
-        """
+        """By aspect, the sides that deviate from the contract. A routed interface only needs the
+        MTU of the rails, `mtu`. Unreported values are recorded."""
         wrong: dict[str, list[Side]] = {}
         for side in sides:
             if side.found is None or side.found == side.wanted:
@@ -304,8 +296,6 @@ class _Check:
                 return ""
             interfaces.append(f"{side.end.host} interface {name}")
         return f"Set the MTU of {', '.join(interfaces)} by hand: no layer sets routed interfaces"
-
-    # Findings that concern many links
 
     def _add_unread(self) -> None:
         for (host, reason), interfaces in self.unread.items():

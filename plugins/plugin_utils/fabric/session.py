@@ -3,8 +3,7 @@
 
 Read, compare, apply under a timer on the switch, read again over a new connection until the links
 are up as before, and confirm. On any fault, undo the change, read again, and report whether the
-former state is back. Other layers use core/engine; this one differs because a switch undoes an
-unconfirmed change itself.
+former state is back.
 """
 
 from __future__ import annotations
@@ -34,8 +33,7 @@ LINKS_S = 60
 """Time for links to come up again after a change; 800G trains slowly."""
 DARK_SHARE = 0.1
 """A guess: a change is undone if more than this share of the links that it took down stay down. A
-smaller share may be due to a rebooting node, which is no reason to take all links down again.
-"""
+rebooting node is no reason to take all links down again."""
 CONFIRM_S = (10, 86400)
 """Limits of the timer, in seconds. Without a timer a switch would keep an unverified change."""
 MAX_LISTED_VALUES = 3
@@ -57,14 +55,11 @@ class SessionClock:
 
 @dataclass(frozen=True)
 class SessionOutcome:
-    """The result for one switch."""
-
     difference: Optional[Difference] = None
     """The planned changes; None if the switch could not be read."""
     remaining: Optional[Difference] = None
     """The remaining differences; None if unknown."""
     report: Optional[SwitchReport] = None
-    """The last report of the switch."""
     changed: bool = False
     """Whether part of the difference has come into force, or may have."""
     error: str = ""
@@ -115,10 +110,6 @@ class _Session:
     deadline: float = 0.0
     """Time by which the switch has undone an unconfirmed change."""
 
-    @property
-    def name(self) -> str:
-        return self.intent.name
-
     def run(self, apply: bool, allowed: str) -> SessionOutcome:
         try:
             self.wanted = self.driver.wanted(self.intent)
@@ -126,15 +117,19 @@ class _Session:
         except WantedError as error:
             return SessionOutcome(error=str(error))
         except Exception as error:
-            text = _reason(error).removeprefix(f"{self.name}: ")
-            return SessionOutcome(error=f"{self.name} cannot be planned: {text}.")
+            text = _reason(error).removeprefix(f"{self.intent.name}: ")
+            return SessionOutcome(error=f"{self.intent.name} cannot be planned: {text}.")
         plan = SessionOutcome(first.difference, first.difference, first.report)
         level = first.difference.impact.level
         if first.difference and IMPACTS.index(level) > IMPACTS.index(allowed):
+            impact = first.difference.impact
+            cost = "; ".join(impact.losses)
+            if impact.ports_down:
+                cost = f"{len(impact.ports_down)} port(s) would go down and come up again"
             return replace(
                 plan,
-                error=f"{self.name}: {_cost(first.difference)}, and switch_qos_allowed_impact is "
-                f"{allowed}. Nothing was changed. Allow {level} when it fits.",
+                error=f"{self.intent.name}: {cost}, and switch_qos_allowed_impact is {allowed}. "
+                f"Nothing was changed. Allow {level} when it fits.",
             )
         return self._apply(first) if apply and first.difference else plan
 
@@ -155,8 +150,8 @@ class _Session:
             return self._verdict(first, problem, self.deadline)
         except BaseException:
             self._print(
-                f"{self.name}: interrupted while the change was being applied; the switch undoes "
-                f"it within {self._undone_by(began) - self.clock.now():.0f} s. Run again after that"
+                "interrupted while the change was being applied; the switch undoes it within "
+                f"{self._undone_by(began) - self.clock.now():.0f} s. Run again after that"
             )
             raise
         # The switch starts its timer when the change is applied, however long that took.
@@ -175,7 +170,8 @@ class _Session:
             # An error of this collection, or an unexpected answer.
             return self._undo(applied, first, f"the change could not be proved: {_reason(error)}")
         except BaseException:
-            self._print(self._undo(applied, first, "interrupted before the change was kept").error)
+            undone = self._undo(applied, first, "interrupted before the change was kept")
+            self._print(undone.error.removeprefix(f"{self.intent.name}: "))
             raise
         return SessionOutcome(first.difference, kept.difference, kept.report, changed=True)
 
@@ -201,8 +197,8 @@ class _Session:
             raise SwitchError(f"links that it took down stay down: {', '.join(dark)}")
         if dark:
             self._print(
-                f"{self.name}: {', '.join(dark)} did not come up again, and others did: the "
-                "change is kept. Check the other end"
+                f"{', '.join(dark)} did not come up again, and others did: the change is kept. "
+                "Check the other end"
             )
         return seen
 
@@ -237,23 +233,16 @@ class _Session:
     ) -> SessionOutcome:
         """Read until the former state is back or the time for it has passed."""
         seen, unread = self._look_for(first.difference, read_until, undone)
-        if seen is not None and _same(seen.difference, first.difference):
-            return SessionOutcome(
-                first.difference,
-                seen.difference,
-                seen.report,
-                error=f"{self.name}: {problem}. Its former state is back (read back).",
-                restored=True,
-            )
+        back = seen is not None and _same(seen.difference, first.difference)
         left = self.deadline - self.clock.now()
-        timer = (
-            ""
-            if undone
-            else f" The switch undoes the change within {left:.0f} s."
-            if left > 0
-            else " By now the switch should have undone the change."
-        )
-        if seen is None:
+        timer = ""
+        if not undone:
+            timer = " By now the switch should have undone the change."
+            if left > 0:
+                timer = f" The switch undoes the change within {left:.0f} s."
+        if back:
+            state = "Its former state is back (read back)"
+        elif seen is None:
             state = (
                 "WHETHER ITS FORMER STATE IS BACK IS NOT KNOWN: it cannot be read "
                 f"({unread}).{timer} Look at it over its console, then run again"
@@ -274,9 +263,9 @@ class _Session:
             first.difference,
             seen.difference if seen else None,
             seen.report if seen else None,
-            changed=True,
-            error=f"{self.name}: {problem}. {state}.",
-            restored=False,
+            changed=not back,
+            error=f"{self.intent.name}: {problem}. {state}.",
+            restored=back,
         )
 
     def _look_for(
@@ -297,15 +286,15 @@ class _Session:
                 return seen, unread
             if not printed and (unread or not undone):
                 self._print(
-                    f"{self.name}: {unread or 'its former state is not back yet'}; reading again "
-                    f"until the switch has undone the change, {read_until - now:.0f} s at most"
+                    f"{unread or 'its former state is not back yet'}; reading again until the "
+                    f"switch has undone the change, {read_until - now:.0f} s at most"
                 )
                 printed = True
             self.clock.sleep(min(PAUSE_S, read_until - now))
 
     def _print(self, line: str) -> None:
         with contextlib.suppress(Exception):  # undo the change even if nothing can be printed
-            self.display(line)
+            self.display(f"{self.intent.name}: {line}")
 
 
 def _same(one: Difference, other: Difference) -> bool:
@@ -323,21 +312,11 @@ def _dark(report: SwitchReport, bounced: Collection[str]) -> list[str]:
 
 
 def _some(difference: Difference) -> str:
-    def shown(value: Any) -> str:
-        return "nothing" if value is None else str(value)
-
     changes = [
-        f"{change.path}: wanted {shown(change.wanted)}, found {shown(change.found)}"
+        f"{change.path}: wanted {change.wanted}, found {change.found}"
         for change in difference.changes
     ]
     return some(changes, MAX_LISTED_VALUES)
-
-
-def _cost(difference: Difference) -> str:
-    impact = difference.impact
-    if impact.ports_down:
-        return f"{len(impact.ports_down)} port(s) would go down and come up again"
-    return "; ".join(impact.losses)
 
 
 def _reason(error: BaseException) -> str:

@@ -1,9 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What all switch systems share: the intent, the report, and the protocol of a switch.
-
-Rendering, comparing and reporting are pure functions, so that a plan of a whole fabric needs no
-switch. Only `SwitchConnection` connects to one.
-"""
+"""What all switch systems share: the intent, the report, and the protocol of a switch."""
 
 from __future__ import annotations
 
@@ -28,13 +24,10 @@ TO_NODES = (HOST, STORAGE)
 @dataclass(frozen=True)
 class PortIntent:
     name: str
-    """As the switch names it: `Ethernet8`, `swp2`, `Ethernet2/1`."""
     kind: str
     speed_gbps: int
     cable_metres: int
-    """Longest cable of this kind of link, by the contract."""
     peer: str
-    """Host name of the other end."""
     peer_interface: str
     """Rail or port of the peer."""
 
@@ -50,18 +43,15 @@ class SwitchIntent:
     ports: tuple[PortIntent, ...]
     """Ports of the model only, in the order of the switch's ports."""
     port_step: int = 0
-    """From one port's number to the next, if the model computed it from the lanes of the chip;
-    otherwise 0."""
+    """From one port's number to the next, if computed from the lanes of the chip."""
 
 
 @dataclass(frozen=True)
 class Neighbour:
-    """The LLDP neighbour of a port."""
-
     system: str
-    """Host name; empty if the sender has none, like the firmware of a NIC."""
+    """Host name by LLDP; empty if the sender has none, like the firmware of a NIC."""
     port: str
-    """Port id: an interface name, or a MAC address in lower case with colons."""
+    """An interface name, or a MAC address in lower case with colons."""
 
 
 _MAC = re.compile(r"([0-9a-f]{4}\.){2}[0-9a-f]{4}|([0-9a-f]{2}[:-]?){5}[0-9a-f]{2}", re.IGNORECASE)
@@ -72,7 +62,7 @@ def is_mac(text: str) -> bool:
 
 
 def port_id(text: str) -> str:
-    """Normalise a port id to the form of `Neighbour.port`."""
+    """A port id in the form of `Neighbour.port`."""
     digits = re.sub(r"[^0-9a-f]", "", text.lower())
     pairs = (digits[index : index + 2] for index in range(0, 12, 2))
     return ":".join(pairs) if is_mac(text) else text
@@ -92,13 +82,12 @@ class PortReport:
 
     name: str
     present: bool
-    """False: the switch has no such port; the other fields are unknown."""
     up: Optional[bool] = None
     speed_gbps: Optional[int] = None
     mtu_ip: Optional[int] = None
     """Largest IP packet in bytes, however the system counts."""
     mtu_of: str = ""
-    """The routed interface behind the port (`Vlan100`), if its MTU is smaller."""
+    """The routed interface behind the port, if its MTU is smaller: `Vlan100`."""
     trust: Optional[str] = None
     """`dscp`, `pcp` or `none`."""
     dscp_to_traffic_class: Optional[tuple[int, ...]] = None
@@ -113,7 +102,6 @@ class PortReport:
     """By queue. Queues that do not mark are absent."""
     cable_metres: Optional[int] = None
     headroom_bytes: Optional[int] = None
-    """Headroom (xoff) of the lossless priority group."""
     platform_headroom_bytes: Optional[int] = None
     """Headroom in the platform's own table, for this speed and cable length."""
     watchdog: Optional[PfcWatchdog] = None
@@ -127,13 +115,11 @@ class SwitchReport:
     switch: str
     system: str
     version: str
-    """As the switch reports it; contains `simulation` on a simulated switch."""
     ports: tuple[PortReport, ...]
     lldp: bool
     """Whether neighbours could be read at all."""
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON form that the module returns."""
         return asdict(self)
 
 
@@ -153,7 +139,7 @@ class Change:
     """One value to change."""
 
     path: str
-    """In the syntax of the system: `PORT_QOS_MAP|Ethernet0 pfc_enable`."""
+    """In the syntax of the system."""
     found: Any
     """None: absent."""
     wanted: Any
@@ -167,7 +153,6 @@ class Impact:
     ports_down: tuple[str, ...] = ()
     """Ports that go down and come up again."""
     losses: tuple[str, ...] = ()
-    """Other effects, one sentence each."""
 
     @property
     def level(self) -> str:
@@ -183,8 +168,7 @@ UNDER_TRAFFIC = {
     MARKING: "ECN thresholds change under traffic",
     WATCHING: "the PFC watchdog of {} restarts: a stuck queue is detected later",
 }
-"""Impact of changing a part of the contract, the same on every system. Systems add their own, such
-as buffers that are divided again."""
+"""Impact of changing a part of the contract on any system; systems add their own."""
 
 
 def check_ports(intent: SwitchIntent, present: Collection[str], bundles: Mapping[str, str]) -> None:
@@ -205,12 +189,10 @@ def check_ports(intent: SwitchIntent, present: Collection[str], bundles: Mapping
 
 
 def check_names(intent: SwitchIntent, present: Collection[str]) -> None:
-    """Raise SwitchError if computed names skip ports of the switch.
-
-    All of them exist then, and lead to the wrong cables.
-    """
+    """Raise SwitchError if computed names, which all exist, skip ports of the switch."""
     for port in intent.ports if intent.port_step else ():
-        stem, number = _stem(port.name)
+        stem = port.name.rstrip("0123456789")
+        number = int(port.name[len(stem) :] or 0)
         between = range(number + 1, number + intent.port_step)
         skipped = next((index for index in between if f"{stem}{index}" in present), None)
         if skipped is not None:
@@ -223,28 +205,18 @@ def check_names(intent: SwitchIntent, present: Collection[str]) -> None:
             )
 
 
-def _stem(name: str) -> tuple[str, int]:
-    """`Ethernet` and 8."""
-    digits = re.search(r"[0-9]{0,9}$", name)
-    number = digits[0] if digits else ""
-    return name.removesuffix(number), int(number or 0)
-
-
-_TO_SWITCH = (
-    "The model lists every link between switches, and a member has the MTU and QoS of its bundle. "
-    "Remove it from the bundle and route over each link (ECMP), or leave the spines out of the "
-    "model and configure the bundle by hand according to the contract"
-)
 _IN_A_BUNDLE = {
     HOST: "A rail is one link, with its own headroom and cable. Remove it from the bundle, or "
     "correct the model",
-    STORAGE: "A member has the MTU and QoS of its bundle; the contract applies to single ports. "
-    "Remove it from the bundle, or leave the link out of the model (storage, links) and configure "
-    "the bundle by hand according to the contract",
-    UPLINK: _TO_SWITCH,
-    DOWNLINK: _TO_SWITCH,
+    STORAGE: "Remove it from the bundle, or leave the link out of the model (storage, links) and "
+    "configure the bundle by hand according to the contract",
+    **dict.fromkeys(
+        (UPLINK, DOWNLINK),
+        "Remove it from the bundle and route over each link (ECMP), or leave the spines out of the "
+        "model and configure the bundle by hand according to the contract",
+    ),
 }
-"""Why a port in a bundle is refused, and the remedy, by kind of link."""
+"""The remedy for a port in a bundle, whose MTU and QoS are those of the bundle."""
 
 
 def check_mtu(intent: SwitchIntent, found: Findings) -> None:
@@ -276,7 +248,7 @@ def check_lossless_class(intent: SwitchIntent, reason: str, found: Findings) -> 
 
 
 def named_ports(names: Iterable[str]) -> str:
-    """`2 ports (swp1, swp2)`, for the text of an impact."""
+    """`2 ports (swp1, swp2)`"""
     unique = list(dict.fromkeys(names))
     return f"{counted(len(unique), 'port')} ({some(unique, 8)})"
 
@@ -286,10 +258,10 @@ class Difference:
     changes: tuple[Change, ...]
     impact: Impact
     before: str
-    """Present lines of the changes, for a unified diff. `after`: the same lines when applied."""
+    """Present lines of the changes, for a unified diff."""
     after: str
     steps: Any
-    """Input of the system's `Switch.apply`: patches, an object, lines."""
+    """Input of the system's `apply`."""
 
     def __bool__(self) -> bool:
         return bool(self.changes)
@@ -308,26 +280,19 @@ class Applied(Protocol):
 class Saved:
     """The configuration was in force and is now saved: nothing to confirm or undo."""
 
-    def confirm(self) -> None:
-        return
+    def confirm(self) -> None: ...
 
-    def rollback(self) -> None:
-        return
+    def rollback(self) -> None: ...
 
 
 class SwitchConnection(Protocol):
-    """One switch, over its connection."""
-
     undone_within_s: int
     """Time from the start of `apply` until the switch has undone an unconfirmed change; 0 if only
     its timer determines that."""
 
     def read(self) -> Any:
-        """Read the input of `difference` and `report`. Changes nothing.
-
-        Each call opens a new connection, so that a read after a change proves that the switch can
-        still be reached.
-        """
+        """Read the input of `difference` and `report` over a new connection, which proves that the
+        switch can still be reached."""
 
     def apply(self, difference: Difference, confirm_s: int) -> Applied:
         """Apply a difference, which the switch undoes after `confirm_s` unless it is confirmed.
@@ -342,7 +307,6 @@ class SwitchLogin:
 
     address: str
     port: Optional[int] = None
-    """None: the default of the system."""
     user: str = ""
     password: str = ""
     token: str = ""
@@ -373,9 +337,6 @@ class Shell(Protocol):
     def say(self, line: str) -> None:
         """Show a line of progress."""
 
-
-# From the inventory to one intent per switch, and the order in which switches are changed. The
-# model compiler has validated these variables.
 
 SPINE = "spine"
 
@@ -417,12 +378,10 @@ def compile_switch(
 def batches(
     switches: Sequence[tuple[str, str, Sequence[Mapping[str, Any]]]], at_once: int = 1
 ) -> list[list[str]]:
-    """Order switches into batches: those of a batch are changed in parallel.
+    """Order switches (name, role, `cluster_ports`) into batches that are changed in parallel.
 
-    `switches`: name, role and `cluster_ports` of every switch that differs. Spines come first, one
-    by one: the others carry the traffic meanwhile, so that a mistake appears on the switch whose
-    loss costs least. Leaves follow, `at_once` in parallel, but never two that serve the same node
-    in the same rail (planes) or the same storage host.
+    Spines come first, one by one, since a mistake costs least there. Leaves follow, but never two
+    at a time that serve the same node in the same rail (planes) or the same storage host.
     """
     found = [[name] for name, role, _ports in switches if role == SPINE]
     waiting = {name: _served(ports) for name, role, ports in switches if role != SPINE}

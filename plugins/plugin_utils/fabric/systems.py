@@ -1,9 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The supported switch systems. Every package in this folder is one, and exports `SYSTEM`.
+"""The supported switch systems. Every package in this folder is one.
 
-To add a system, add a package: its `__init__.py` describes the system (`base.System`), its
-`switch.py` exports the `DRIVER` that renders, compares, reads and applies. Nothing else in the
-collection names a system; docs/fabric.md describes them for the operator.
+Its `__init__.py` describes the system (`SYSTEM`), its `switch.py` exports the `DRIVER` that
+renders, compares, reads and applies. Nothing else in the collection names a system.
 """
 
 from __future__ import annotations

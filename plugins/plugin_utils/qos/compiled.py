@@ -25,21 +25,18 @@ LOSSY_PRIORITY_GROUP = 0
 
 @dataclass(frozen=True)
 class Queue:
-    """A class of the contract as an egress queue."""
+    """A class of the contract as an egress queue, whose number is its traffic class."""
 
     name: str
-    """`roce`, `cnp`, `best_effort`, or the name of an additional class."""
+    """`roce`, `cnp`, `best_effort`, or the name of a further class."""
     traffic_class: int
-    """Traffic class, which is also the number of its egress queue."""
     priority: int
-    """802.1p priority, used by PFC frames and VLAN tags."""
     priority_group: int
     """Ingress buffer. A lossless class has a separate one, numbered as its priority."""
     dscps: tuple[int, ...]
     lossless: bool
     strict: bool
     weight_percent: int
-    """Share of the bandwidth; 0 for a strict queue."""
     ecn: Optional[Ecn]
 
 
@@ -57,21 +54,19 @@ class PfcWatchdog:
 class FabricIntent:
     fabric_mode: str
     trust: str
-    """`dscp`, on every port."""
     queues: tuple[Queue, ...]
     """All classes, by traffic class."""
     dscp_to_traffic_class: tuple[int, ...]
-    """Indexed by DSCP, all 64 of them, so as not to rely on a switch's defaults."""
+    """Indexed by DSCP, all 64 of them."""
     pfc_priorities: tuple[int, ...]
     xoff_bytes: Optional[int]
     """None if the switch decides by its free buffer."""
     pool_percent: Optional[int]
-    """Share of the buffer for lossless traffic; None for the switch's default."""
+    """None for the switch's default."""
     watchdog: PfcWatchdog
     mtu_ip: int
-    """Largest IP packet, in bytes."""
     mtu_frame: int
-    """Largest Ethernet frame in bytes, with header and checksum, without VLAN tag."""
+    """Of an Ethernet frame, with header and checksum, without VLAN tag."""
     cable_metres: Cables
 
     def queue(self, name: str) -> Queue:
@@ -98,7 +93,6 @@ def fabric_intent(contract: Contract) -> FabricIntent:
 
 
 def _queues(contract: Contract) -> tuple[Queue, ...]:
-    """Return all classes by traffic class, the same for NICs and switches."""
     roce, cnp, further = contract.roce, contract.cnp, contract.classes
     ecn = contract.ecn if contract.dcqcn else None
     marked = {*contract.roce_dscps, cnp.dscp, *(dscp for entry in further for dscp in entry.dscps)}

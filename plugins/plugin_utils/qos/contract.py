@@ -1,9 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The QoS contract of both ends of every link: how packets are marked, and which are lossless.
-
-Fields are the keys of `roce_qos`: their kinds, defaults and help serve validation, messages and the
-docs. The defaults apply to a site without `roce_qos`, and are defined only here.
-"""
+"""The QoS contract of both ends of every link, with the kinds, defaults and help of `roce_qos`."""
 
 from __future__ import annotations
 
@@ -26,9 +22,7 @@ RA2.0 (Mellanox/nic-configuration-operator 7df40d52, 2025-10-31, bindata/spectru
 
 LOSSLESS_POOL_PERCENT = {SPECTRUM_X: 90}
 """Default share by mode, as in NVIDIA's template for a SuperPOD with Spectrum-X and Cumulus Linux
-5.16.1: roce-lossless 90, default-lossy 10 (NVIDIA/nv-config-manager 50d4d776, qos.j2). By default
-`qos roce` divides the buffer into halves.
-"""
+5.16.1 (NVIDIA/nv-config-manager 50d4d776, qos.j2)."""
 
 TRUST = "dscp"
 """How NICs and switches classify packets: routed links have no VLAN tag with a priority."""
@@ -42,8 +36,7 @@ FRAME_OVERHEAD = 18
 
 ROCE_OVERHEAD = 96
 """Bytes that the kernel reserves around RoCE payload in every IP packet: IPv6 (40), UDP (8), base
-transport (12), XRC (4) and atomic (28) headers, checksum (4). A path MTU of 4096 therefore requires
-an MTU of 4192 bytes."""
+transport (12), XRC (4) and atomic (28) headers, checksum (4)."""
 
 PATH_MTUS = (256, 512, 1024, 2048, 4096)
 
@@ -193,12 +186,10 @@ class Mtu:
 
     @property
     def fabric_ip(self) -> int:
-        """Largest IP packet that the fabric carries, in bytes."""
         return self.fabric if self.fabric_layer == IP else self.fabric - FRAME_OVERHEAD
 
     @property
     def fabric_frame(self) -> int:
-        """The same packet as an Ethernet frame."""
         return self.fabric_ip + FRAME_OVERHEAD
 
 
@@ -257,19 +248,15 @@ class Contract:
 
     @property
     def roce_dscps(self) -> tuple[int, ...]:
-        """All DSCPs of RoCE data, sorted, so that moving between DSCPs changes nothing on
-        switches.
-        """
+        """Sorted, so that moving between DSCPs changes nothing on switches."""
         return tuple(sorted({self.roce.dscp, *self.roce.also_dscps}))
 
     @property
     def dcqcn(self) -> bool:
-        """Whether switches mark RoCE data and NICs react to it."""
         return self.fabric_mode == ROCE
 
     @property
     def traffic_class_byte(self) -> int:
-        """TOS byte of RoCE data, ECN-capable if switches mark."""
         return self.roce.dscp << 2 | (ECT0 if self.dcqcn else 0)
 
 
@@ -277,7 +264,7 @@ CONTRACT = section_of(Contract, VARIABLE)
 
 
 def contract_of(value: Mapping[str, Any]) -> Contract:
-    """The contract for a complete, trusted value, such as the compiled variable `roce_qos`."""
+    """For a complete, trusted value, such as the compiled variable `roce_qos`."""
     contract: Contract = build(CONTRACT, value)
     return contract
 

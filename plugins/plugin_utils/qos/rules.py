@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Optional, Union
 
 from ...module_utils.qos import SPECTRUM_X
@@ -31,8 +31,6 @@ _PATH: Path = (VARIABLE,)
 
 
 class _Class(NamedTuple):
-    """A class with its path, for rules that compare all classes."""
-
     path: Path
     entry: Union[RoceClass, CnpClass, BestEffort, FurtherClass]
     dscps: tuple[tuple[Path, int], ...]
@@ -51,41 +49,38 @@ def _classes(contract: Contract) -> Iterator[_Class]:
         yield _Class(path, further, tuple(zip(dscps, further.dscps)))
 
 
+def _twice(entries: Iterable[tuple[Path, Any]]) -> Iterator[tuple[Path, Any, Path]]:
+    """Paths whose value is there before, with the value and the first path."""
+    first: dict[Any, Path] = {}
+    for path, value in entries:
+        if first.setdefault(value, path) != path:
+            yield path, value, first[value]
+
+
 def _names(contract: Contract, findings: Findings) -> None:
-    first: dict[str, Path] = {name: (*_PATH, name) for name in ("roce", "cnp", "best_effort")}
-    for index, entry in enumerate(contract.classes):
-        path: Path = (*_PATH, "classes", index)
-        other = first.setdefault(entry.name, path)
-        if other != path:
-            findings.add(
-                "qos.class_twice",
-                (*path, "name"),
-                f"{entry.name!r} is also the name of {dotted(other)}",
-                "Rename one of them",
-                entry.name,
-            )
+    names: list[tuple[Path, Any]] = [((*_PATH, n), n) for n in ("roce", "cnp", "best_effort")]
+    names += [((*_PATH, "classes", n), each.name) for n, each in enumerate(contract.classes)]
+    for path, name, other in _twice(names):
+        problem = f"{name!r} is also the name of {dotted(other)}"
+        findings.add("qos.class_twice", (*path, "name"), problem, "Rename one of them", name)
 
 
 def _one_class_each(contract: Contract, findings: Findings) -> None:
     """Check that each class has a separate priority and queue: CNPs in the lossless class can
-    deadlock a fabric.
-    """
+    deadlock a fabric."""
     for key, noun, reason in (
         ("priority", "priority", "a pause stops a priority as a whole"),
         ("traffic_class", "traffic class", "one queue has one scheduler and one ECN profile"),
     ):
-        first: dict[int, Path] = {}
-        for path, entry, _dscps in _classes(contract):
-            number = getattr(entry, key)
-            other = first.setdefault(number, path)
-            if other != path:
-                findings.add(
-                    "qos.number_twice",
-                    (*path, key),
-                    f"{number} is also the {noun} of {dotted(other)}: {reason}",
-                    f"Give each class a separate {noun}",
-                    (number, dotted(other)),
-                )
+        numbers = ((each.path, getattr(each.entry, key)) for each in _classes(contract))
+        for path, number, other in _twice(numbers):
+            findings.add(
+                "qos.number_twice",
+                (*path, key),
+                f"{number} is also the {noun} of {dotted(other)}: {reason}",
+                f"Give each class a separate {noun}",
+                (number, dotted(other)),
+            )
 
 
 def _priority_zero(contract: Contract, findings: Findings) -> None:
@@ -100,24 +95,18 @@ def _priority_zero(contract: Contract, findings: Findings) -> None:
 
 
 def _dscps(contract: Contract, findings: Findings) -> None:
-    first: dict[int, Path] = {}
-    for entry in _classes(contract):
-        for path, dscp in entry.dscps:
-            other = first.setdefault(dscp, path)
-            if other != path:
-                findings.add(
-                    "qos.dscp_twice",
-                    path,
-                    f"{dscp} is already mapped by {dotted(other)}: a DSCP belongs to one class",
-                    "Give one of them another DSCP",
-                    (dscp, dotted(other)),
-                )
+    for path, dscp, other in _twice(each for entry in _classes(contract) for each in entry.dscps):
+        findings.add(
+            "qos.dscp_twice",
+            path,
+            f"{dscp} is already mapped by {dotted(other)}: a DSCP belongs to one class",
+            "Give one of them another DSCP",
+            (dscp, dotted(other)),
+        )
 
 
 def _shares(contract: Contract, findings: Findings) -> None:
-    """Check that best effort, which carries SSH, BGP and TCP, has a share: otherwise they
-    starve.
-    """
+    """Best effort carries SSH, BGP and TCP, which starve without a share."""
     shares = {
         dotted((*entry.path, "bandwidth_percent")): entry.entry.bandwidth_percent
         for entry in _classes(contract)
@@ -136,11 +125,8 @@ def _shares(contract: Contract, findings: Findings) -> None:
 
 
 def _ecn(contract: Contract, findings: Findings) -> None:
-    low, high, xoff = (
-        contract.ecn.minimum_bytes,
-        contract.ecn.maximum_bytes,
-        contract.pfc.xoff_bytes,
-    )
+    low, high = contract.ecn.minimum_bytes, contract.ecn.maximum_bytes
+    xoff = contract.pfc.xoff_bytes
     if low > high:
         findings.add(
             "qos.ecn_order",
@@ -223,10 +209,8 @@ def _path_mtu(contract: Contract, findings: Findings) -> None:
 
 
 def _fabric(mtu: Mtu) -> str:
-    """Check the MTU of the fabric, with its key and layer."""
-    counts = (
-        "layer ip" if mtu.fabric_layer == IP else f"{mtu.fabric} with {FRAME_OVERHEAD} of frame"
-    )
+    frame = f"{mtu.fabric} with {FRAME_OVERHEAD} of frame"
+    counts = "layer ip" if mtu.fabric_layer == IP else frame
     return f"and the fabric carries {mtu.fabric_ip} ({VARIABLE}.mtu.fabric, {counts})"
 
 
@@ -266,16 +250,11 @@ def check_rail(contract: Contract, mtu: int, findings: Findings, rail: Path) -> 
 
 
 class ContractError(RefusedError):
-    """The contract is refused."""
-
     what = f"{VARIABLE} is not valid"
 
 
 def read_contract(value: Optional[Mapping[str, Any]], rail_mtu: Optional[int] = None) -> Contract:
-    """The contract for a value; None and {} mean the defaults. Raises ContractError.
-
-    `rail_mtu`: MTU of the rails, if known.
-    """
+    """The contract for a value; None and {} mean the defaults. Raises ContractError."""
     findings = Findings()
     checked = CONTRACT.check({} if value is None else value, findings, _PATH)
     contract = None if findings else finish(checked, findings, rail_mtu)

@@ -13,16 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
-    Change,
-    Difference,
-    EcnReport,
-    Impact,
-    PortReport,
-    SwitchError,
-    SwitchIntent,
-    SwitchReport,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import system
 
 from tests.waiting import until
 
@@ -32,33 +23,35 @@ class FileSystem:
         address = shell._action._play_context.remote_addr
         return FileSwitch(Path(os.environ["SWITCH_FILES"]) / f"{address}.json")
 
-    def wanted(self, intent: SwitchIntent) -> dict[str, str]:
+    def wanted(self, intent: system.SwitchIntent) -> dict[str, str]:
         return {port.name: "lossless" for port in intent.ports}
 
-    def difference(self, intent: SwitchIntent, wanted: Any, present: Any) -> Difference:
+    def difference(
+        self, intent: system.SwitchIntent, wanted: Any, present: Any
+    ) -> system.Difference:
         ports = present["ports"]
         changes = tuple(
-            Change(name, ports.get(name), value)
+            system.Change(name, ports.get(name), value)
             for name, value in wanted.items()
             if ports.get(name) != value
         )
-        return Difference(
+        return system.Difference(
             changes,
-            Impact(tuple(change.path for change in changes)),
+            system.Impact(tuple(change.path for change in changes)),
             "".join(f"{change.path} {change.found}\n" for change in changes),
             "".join(f"{change.path} {change.wanted}\n" for change in changes),
             {change.path: change.wanted for change in changes},
         )
 
-    def report(self, intent: SwitchIntent, present: Any) -> SwitchReport:
+    def report(self, intent: system.SwitchIntent, present: Any) -> system.SwitchReport:
         fabric = intent.fabric
         ecn = {
-            queue.traffic_class: EcnReport(**vars(queue.ecn))
+            queue.traffic_class: system.EcnReport(**vars(queue.ecn))
             for queue in fabric.queues
             if queue.ecn
         }
         ports = tuple(
-            PortReport(
+            system.PortReport(
                 port.name,
                 present=True,
                 up=port.name not in present.get("dark", []),
@@ -74,7 +67,7 @@ class FileSystem:
             )
             for port in intent.ports
         )
-        return SwitchReport(intent.name, "sonic", "simulation", ports, lldp=False)
+        return system.SwitchReport(intent.name, "sonic", "simulation", ports, lldp=False)
 
 
 @dataclass
@@ -99,7 +92,7 @@ class FileSwitch:
         elif fault == "pause":
             until(self.path.with_suffix(".go").exists, "the test's leave to go on", 300)
         elif fault:
-            raise SwitchError(f"{self.path.stem}: {fault}")
+            raise system.SwitchError(f"{self.path.stem}: {fault}")
         return found
 
     def _write(self, state: dict[str, Any]) -> None:
@@ -110,7 +103,7 @@ class FileSwitch:
     def read(self) -> Any:
         return self._step("read")
 
-    def apply(self, difference: Difference, confirm_s: int) -> FileApplied:
+    def apply(self, difference: system.Difference, confirm_s: int) -> FileApplied:
         state = self._step("apply")
         former = dict(state["ports"])
         state["ports"].update(difference.steps)

@@ -1,9 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Differences between desired and current configuration, limited to lines that the collection owns.
 
-The collection owns objects whose name begins with OWNED; on ports in the model, the lines that
-affect the contract; the map of all DSCPs, the queues of the contract's classes, and a few
-switch-wide lines that would override it. Everything else belongs to the operator.
+These are objects whose name begins with OWNED; on ports in the model, the lines that affect the
+contract; the map of all DSCPs, the queues of the contract's classes, and SWITCH_WIDE.
 """
 
 from __future__ import annotations
@@ -13,22 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Optional
 
 from ....module_utils.core.text import some
-from ..system import (
-    DSCP_MAP,
-    MARKING,
-    OWNED,
-    QUEUE_MAP,
-    SHARES,
-    UNDER_TRAFFIC,
-    WATCHING,
-    Change,
-    Difference,
-    Impact,
-    SwitchError,
-    SwitchIntent,
-    check_ports,
-    named_ports,
-)
+from .. import system
 from . import QUEUE as QUEUE_KEY
 from . import QUEUES
 from .reading import Present
@@ -110,34 +94,31 @@ def compare(wanted: EosConfiguration, found: Settings) -> list[Item]:
 
 
 def _left(wanted: EosConfiguration, found: Settings) -> set[Path]:
-    """MTU lines of ports that left the model, if they have the contract's value and the
-    collection's profile.
-    """
+    """MTU lines of ports that left the model and still have the contract's value and profile."""
     set_here = {line for path, line in wanted.settings.items() if is_mtu(path)}
     bound = {
         path[0]
         for path, line in found.items()
-        if path[1:] == (SERVICE_PROFILE,) and line.split()[-1].startswith(OWNED)
+        if path[1:] == (SERVICE_PROFILE,) and line.split()[-1].startswith(system.OWNED)
     }
     paths = ((block, MTU) for block in bound if port_of((block,)) not in wanted.ports)
     return {path for path in paths if found.get(path) in set_here}
 
 
 def _bundled(found: Settings) -> set[str]:
-    """Port channels and their members, which the operator configures, even those with the
-    collection's profile.
-    """
+    """Port channels and their members, which the operator configures, whatever their profile."""
     channel = f"{INTERFACE}Port-Channel"
     return {p[0] for p in found if p[0].startswith(channel) or p[1:] == (CHANNEL_GROUP,)}
 
 
 def _is_written_out(path: Path, new: set[str]) -> bool:
     """Whether the line belongs to a new profile, for which even defaults are typed."""
-    return path[0] in new or (f"{PROFILE}{OWNED}" in new and path[0].startswith(TRAFFIC_CLASS))
+    return path[0] in new or (
+        f"{PROFILE}{system.OWNED}" in new and path[0].startswith(TRAFFIC_CLASS)
+    )
 
 
 def is_object(path: Path) -> bool:
-    """Whether the path denotes a named object, not a line in it."""
     return len(path) == 1 and path[0].startswith((PROFILE, MMU_PROFILE)) and path != MMU_APPLIED
 
 
@@ -146,17 +127,17 @@ def _is_ours(path: Path, line: str, wanted: EosConfiguration) -> bool:
     if block in SWITCH_WIDE:
         return True
     if path == MMU_APPLIED:
-        return line[len(MMU_PROFILE) :].startswith(OWNED)
+        return line[len(MMU_PROFILE) :].startswith(system.OWNED)
     for kind in (PROFILE, MMU_PROFILE):
         if block.startswith(kind):
             # Other lines that divide the buffers belong to the operator.
             set_here = len(path) == 1 or kind == PROFILE or path[1] == HEADROOM
-            return set_here and block[len(kind) :].startswith(OWNED)
+            return set_here and block[len(kind) :].startswith(system.OWNED)
     if not block.startswith(INTERFACE):
         return False
     if block[len(INTERFACE) :] in wanted.ports:
         return _overrides(path) and not _repeats(path, line, wanted)
-    return path[1] == SERVICE_PROFILE and line.split()[-1].startswith(OWNED)
+    return path[1] == SERVICE_PROFILE and line.split()[-1].startswith(system.OWNED)
 
 
 def _overrides(path: Path) -> bool:
@@ -167,21 +148,17 @@ def _overrides(path: Path) -> bool:
 
 def _repeats(path: Path, line: str, wanted: EosConfiguration) -> bool:
     """Whether the line repeats the profile, which is harmless."""
-    of_profile = (f"{PROFILE}{OWNED}", *path[1:])
+    of_profile = (f"{PROFILE}{system.OWNED}", *path[1:])
     desired = wanted.settings.get(of_profile)
     return desired is not None and meaning(of_profile, desired) == meaning(of_profile, line)
 
 
 def port_of(path: Path) -> str:
-    """The interface in a path; empty if there is none."""
     return path[0][len(INTERFACE) :] if path[0].startswith(INTERFACE) else ""
 
 
 def is_mtu(path: Path) -> bool:
     return bool(port_of(path)) and path[1:] == (MTU,)
-
-
-# Lines to type in a configuration session
 
 
 def commands(items: Sequence[Item]) -> list[str]:
@@ -271,25 +248,27 @@ def as_text(items: Sequence[Item], side: str) -> str:
 MAX_LISTED_PORTS = 8
 
 
-def difference(intent: SwitchIntent, wanted: EosConfiguration, present: Present) -> Difference:
+def difference(
+    intent: system.SwitchIntent, wanted: EosConfiguration, present: Present
+) -> system.Difference:
     found = read_settings(present.running)
     groups = {
         port_of(path): " ".join(line.split()[:2])
         for path, line in found.items()
         if port_of(path) and path[1] == CHANNEL_GROUP
     }
-    check_ports(intent, present.interfaces, groups)
+    system.check_ports(intent, present.interfaces, groups)
     pausing = {port_of(path) for path, line in found.items() if _is_link_pause(line)}
     paused = [port for port in wanted.ports if port in pausing]
     if paused:
-        raise SwitchError(
+        raise system.SwitchError(
             f"{intent.name}: {some(paused, MAX_LISTED_PORTS)} pauses every class of the link "
             "(`flowcontrol`): `no flowcontrol receive`, `no flowcontrol send`."
         )
     word = present.queue or intent.asic.options.get(QUEUE_KEY)
     if not word:
         chip = intent.asic.name or "<chip>"
-        raise SwitchError(
+        raise system.SwitchError(
             f"{intent.name}: `show running-config all | include tx-queue` shows no name of "
             f"unicast queues. Write asics: {{{chip}: {{{QUEUE_KEY}: "
             f"{' or '.join(QUEUES)}}}}}, as `qos map traffic-class 0 to ?` has it on the switch"
@@ -300,10 +279,10 @@ def difference(intent: SwitchIntent, wanted: EosConfiguration, present: Present)
     if not items and not present.unconfirmed:
         shown = compare(wanted, _with_mtu(wanted, read_settings(present.startup)))
         if shown:
-            changes = (Change("startup-config", "not saved", "as running-config"),)
+            changes = (system.Change("startup-config", "not saved", "as running-config"),)
     before, after = as_text(shown, "found"), as_text(shown, "wanted")
     # Without lines to type, the configuration only needs to be saved.
-    return Difference(changes, _impact(items, wanted), before, after, tuple(commands(items)))
+    return system.Difference(changes, _impact(items, wanted), before, after, tuple(commands(items)))
 
 
 def _with_mtu(wanted: EosConfiguration, found: Settings) -> Settings:
@@ -318,10 +297,9 @@ def _with_operators_buffers(wanted: EosConfiguration, found: Settings) -> EosCon
     """Respect a buffer profile applied by the operator, since a switch has only one.
 
     A profile with at least the contract's headroom stays applied. Otherwise the collection's
-    profile takes over its other lines, such as `ingress threshold`, the share of the free buffer
-    that a lossless queue may use.
+    profile takes over its other lines, such as `ingress threshold`.
     """
-    ours = f"{MMU_PROFILE}{OWNED}"
+    ours = f"{MMU_PROFILE}{system.OWNED}"
     needed = headroom_of(wanted.settings.get((ours, HEADROOM), ""))
     applied = found.get(MMU_APPLIED, "").rpartition(" apply")[0]
     if needed is None or not applied or applied.startswith(ours):
@@ -340,22 +318,22 @@ def _is_link_pause(line: str) -> bool:
     return line.startswith(f"{FLOWCONTROL} ") and line.split()[-1] in ("on", "desired")
 
 
-def _changes(items: Sequence[Item]) -> Iterator[Change]:
+def _changes(items: Sequence[Item]) -> Iterator[system.Change]:
     removed = {item.path[0] for item in items if len(item.path) == 1 and item.wanted is None}
     for item in items:
         if len(item.path) == 1 or item.path[0] not in removed:
             found = item.found or default_of(item.path)
-            yield Change(" ".join(item.path), found, item.wanted)
+            yield system.Change(" ".join(item.path), found, item.wanted)
 
 
 _PARTS = {
-    DSCP: DSCP_MAP,
-    REWRITE_DSCP: DSCP_MAP,
-    TRAFFIC_CLASS: QUEUE_MAP,
-    WATCHDOG: WATCHING,
-    "priority": SHARES,
-    "bandwidth": SHARES,
-    "random-detect": MARKING,
+    DSCP: system.DSCP_MAP,
+    REWRITE_DSCP: system.DSCP_MAP,
+    TRAFFIC_CLASS: system.QUEUE_MAP,
+    WATCHDOG: system.WATCHING,
+    "priority": system.SHARES,
+    "bandwidth": system.SHARES,
+    "random-detect": system.MARKING,
 }
 """Part of the contract by the start of a line of the switch or of a queue."""
 
@@ -365,19 +343,20 @@ def _part_of(path: Path) -> str:
     return next((part for start, part in _PARTS.items() if line.startswith(start)), "")
 
 
-def _impact(items: Sequence[Item], wanted: EosConfiguration) -> Impact:
-    """Impact by rule, as Arista documents no duration for these changes."""
+def _impact(items: Sequence[Item], wanted: EosConfiguration) -> system.Impact:
     losses = []
     blocks = {item.path[0] for item in items}
     changing = {_part_of(item.path) for item in items}
     losses += [
-        f"{UNDER_TRAFFIC[part]}, for ports outside the model too"
-        for part in (DSCP_MAP, QUEUE_MAP)
+        f"{system.UNDER_TRAFFIC[part]}, for ports outside the model too"
+        for part in (system.DSCP_MAP, system.QUEUE_MAP)
         if part in changing
     ]
-    losses += [UNDER_TRAFFIC[part] for part in (SHARES, MARKING) if part in changing]
-    if WATCHING in changing:
-        losses.append(UNDER_TRAFFIC[WATCHING].format("every port"))
+    losses += [
+        system.UNDER_TRAFFIC[part] for part in (system.SHARES, system.MARKING) if part in changing
+    ]
+    if system.WATCHING in changing:
+        losses.append(system.UNDER_TRAFFIC[system.WATCHING].format("every port"))
     if any(block == PFC_ALL_OFF for block in blocks):
         losses.append("PFC changes for every port of the switch")
     if any(block.startswith(MMU_PROFILE) for block in blocks):
@@ -392,12 +371,13 @@ def _impact(items: Sequence[Item], wanted: EosConfiguration) -> Impact:
         new_profile += wanted.ports
     if new_profile:
         losses.append(
-            f"PFC and queues change on {named_ports(new_profile)}: packets can be lost for a moment"
+            f"PFC and queues change on {system.named_ports(new_profile)}: packets can be lost for "
+            "a moment"
         )
     new_mtu = [port_of(item.path) for item in items if is_mtu(item.path)]
     if new_mtu:
         losses.append(
-            f"the MTU of {named_ports(new_mtu)} changes: longer packets are dropped until the "
-            "other end has it too. Whether the link goes down is not documented"
+            f"the MTU of {system.named_ports(new_mtu)} changes: longer packets are dropped until "
+            "the other end has it too. Whether the link goes down is not documented"
         )
-    return Impact(losses=tuple(losses))
+    return system.Impact(losses=tuple(losses))

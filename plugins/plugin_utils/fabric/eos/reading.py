@@ -21,33 +21,9 @@ from ..system import (
     is_mac,
     port_id,
 )
+from . import settings
 from .render import ACTIONS
-from .settings import (
-    DSCP,
-    HEADROOM,
-    INTERFACE,
-    MMU_APPLIED,
-    MTU,
-    PFC_ALL_OFF,
-    PROFILE,
-    QUEUE,
-    SERVICE_PROFILE,
-    WATCHDOG,
-    WATCHDOG_ACTION,
-    WATCHDOG_POLLING,
-    WATCHDOG_RECOVERY,
-    WATCHDOG_TIMEOUT,
-    Settings,
-    default_mtu,
-    default_of,
-    ecn_of,
-    headroom_of,
-    queue_number,
-    read_settings,
-)
 
-MAX_BITS_S = 1e15
-"""Speed of a port, in bit/s."""
 SESSION_PREFIX = "baremetal-"
 """Prefix of this collection's configuration sessions."""
 
@@ -59,15 +35,13 @@ class Present:
     running: str
     startup: str
     interfaces: Mapping[str, Mapping[str, Any]]
-    """`interfaceStatuses` of `show interfaces status`."""
     neighbours: Optional[tuple[Mapping[str, Any], ...]]
-    """`lldpNeighbors` of `show lldp neighbors`; None if LLDP is disabled."""
+    """None if LLDP is disabled."""
     unconfirmed: bool = False
-    """Whether a change made by this run waits for confirmation and is not saved yet."""
+    """A change of this run waits for confirmation and is not saved yet."""
     queue: str = ""
-    """Keyword, one of QUEUES, from the configuration with all defaults; empty if not shown."""
+    """Keyword, one of QUEUES; empty if not shown. `mapped`: that in the map of traffic classes."""
     mapped: str = ""
-    """Keyword in the map of traffic classes; empty if not shown."""
 
 
 def sessions(detail: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -77,17 +51,9 @@ def sessions(detail: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def session_with_timer(detail: Mapping[str, Any]) -> str:
-    """The session with a running commit timer; empty if there is none.
-
-    Up to EOS 4.31, this is a state of the session; from 4.32 on, it is a separate key.
-    """
-    name = detail.get("commitTimerSessionName")
-    if name:
-        return str(name)
-    for session, state in sessions(detail).items():
-        if state.get("state") == "pendingCommitTimer":
-            return str(session)
-    return ""
+    """The session with a running commit timer, if any: a state of the session up to EOS 4.31."""
+    waiting = (n for n, s in sessions(detail).items() if s.get("state") == "pendingCommitTimer")
+    return str(detail.get("commitTimerSessionName") or next(waiting, ""))
 
 
 def abandoned_sessions(detail: Mapping[str, Any]) -> list[str]:
@@ -121,8 +87,8 @@ def report(intent: SwitchIntent, present: Present) -> SwitchReport:
 class _Switch:
     def __init__(self, intent: SwitchIntent, present: Present) -> None:
         self._present = present
-        self._settings = read_settings(present.running)
-        self._blocks: dict[str, Settings] = {}
+        self._settings = settings.read_settings(present.running)
+        self._blocks: dict[str, settings.Settings] = {}
         """Settings by block, with paths below it."""
         for path, line in self._settings.items():
             self._blocks.setdefault(path[0], {})[path[1:]] = line
@@ -137,13 +103,16 @@ class _Switch:
         lines, queues = self._in_force(name)
         shared = {queue for queue, own in queues.items() if own.get("priority") == "no priority"}
         thresholds = {
-            queue: ecn_of(own.get("random-detect ecn", "")) for queue, own in queues.items()
+            queue: settings.ecn_of(own.get("random-detect ecn", ""))
+            for queue, own in queues.items()
         }
         paused: tuple[int, ...] = ()
-        if (PFC_ALL_OFF,) not in self._settings and lines.get("priority-flow-control") in _PFC_ON:
+        if (settings.PFC_ALL_OFF,) not in self._settings and lines.get(
+            "priority-flow-control"
+        ) in _PFC_ON:
             found = map(_NO_DROP.match, lines.values())
             paused = tuple(sorted(int(match[1]) for match in found if match))
-        bandwidth = amount(status.get("bandwidth"), MAX_BITS_S)
+        bandwidth = amount(status.get("bandwidth"), 1e15)
         mtu, vlan = self._mtu_of(lines), self._vlan(lines)
         routed = self._mtu_of(self._interface(vlan)) if vlan else None
         if mtu is None or routed is None or routed >= mtu:
@@ -176,37 +145,38 @@ class _Switch:
         )
 
     def _class_of(self, dscp: int) -> int:
-        path = (f"{DSCP}{dscp}",)
-        match = _CLASS.search(self._settings.get(path) or default_of(path) or "")
+        path = (f"{settings.DSCP}{dscp}",)
+        match = _CLASS.search(self._settings.get(path) or settings.default_of(path) or "")
         return int(match[1]) if match else -1
 
     def _in_force(self, port: str) -> tuple[dict[str, str], dict[int, dict[str, str]]]:
         """Lines of a port and its queues. Lines of the port take precedence over its profile."""
-        own = self._blocks.get(f"{INTERFACE}{port}", {})
-        profile = own.get((SERVICE_PROFILE,), "").partition(" ")[2]
+        own = self._blocks.get(f"{settings.INTERFACE}{port}", {})
+        profile = own.get((settings.SERVICE_PROFILE,), "").partition(" ")[2]
         lines: dict[str, str] = {}
         queues: dict[int, dict[str, str]] = {}
-        for path, line in {**self._blocks.get(f"{PROFILE}{profile}", {}), **own}.items():
+        for path, line in {**self._blocks.get(f"{settings.PROFILE}{profile}", {}), **own}.items():
             if len(path) == 1:
                 lines[path[0]] = line
-            elif path and QUEUE.match(path[0]) and not path[0].startswith("mc-"):
-                queues.setdefault(queue_number(path[0]), {})[path[1]] = line
+            elif path and settings.QUEUE.match(path[0]) and not path[0].startswith("mc-"):
+                queues.setdefault(settings.queue_number(path[0]), {})[path[1]] = line
         return lines, queues
 
     def _interface(self, name: str) -> dict[str, str]:
-        own = self._blocks.get(f"{INTERFACE}{name}", {})
+        own = self._blocks.get(f"{settings.INTERFACE}{name}", {})
         return {path[0]: line for path, line in own.items() if len(path) == 1}
 
     def _mtu_of(self, lines: Mapping[str, str]) -> Optional[int]:
-        """The MTU; None if the line has no number."""
-        return _last_number(lines[MTU]) if MTU in lines else default_mtu(self._settings)
+        """None if the line has no number."""
+        return (
+            _last_number(lines[settings.MTU])
+            if settings.MTU in lines
+            else settings.default_mtu(self._settings)
+        )
 
     def _vlan(self, lines: Mapping[str, str]) -> str:
-        """The routed interface of a switched port's VLAN, if it has an address; otherwise empty.
-
-        EOS checks the MTU on egress, of routed packets only, and drops those that must not be
-        fragmented (aristaeos.blogspot.com, "Arista EOS MTU Behavior", 1 and 3, 2020).
-        """
+        """The routed interface of a switched port's VLAN, if it has an address: EOS checks the MTU
+        of routed packets (aristaeos.blogspot.com, "Arista EOS MTU Behavior", 1 and 3, 2020)."""
         if lines.get("switchport") == "no switchport":
             return ""
         trunk = "switchport mode trunk" in lines
@@ -216,18 +186,22 @@ class _Switch:
         return name if any(line.startswith(_GATEWAY) for line in self._interface(name)) else ""
 
     def _headroom(self) -> Optional[int]:
-        """Headroom of the applied profile; EOS does not show the value that it computes."""
-        profile = self._settings.get(MMU_APPLIED, "").rpartition(" apply")[0]
-        return headroom_of(self._blocks.get(profile, {}).get((HEADROOM,), ""))
+        """Of the applied profile; EOS does not show the value that it computes."""
+        profile = self._settings.get(settings.MMU_APPLIED, "").rpartition(" apply")[0]
+        return settings.headroom_of(self._blocks.get(profile, {}).get((settings.HEADROOM,), ""))
 
     def _watchdog(self, lines: Mapping[str, str]) -> PfcWatchdog:
         timeout, recovery, polling = (
             _milliseconds(self._settings.get((word,), ""))
-            for word in (WATCHDOG_TIMEOUT, WATCHDOG_RECOVERY, WATCHDOG_POLLING)
+            for word in (
+                settings.WATCHDOG_TIMEOUT,
+                settings.WATCHDOG_RECOVERY,
+                settings.WATCHDOG_POLLING,
+            )
         )
-        action = self._settings.get((WATCHDOG_ACTION,), "errdisable").split()[-1]
+        action = self._settings.get((settings.WATCHDOG_ACTION,), "errdisable").split()[-1]
         return PfcWatchdog(
-            enabled=bool(timeout) and lines.get(WATCHDOG) != f"no {WATCHDOG}",
+            enabled=bool(timeout) and lines.get(settings.WATCHDOG) != f"no {settings.WATCHDOG}",
             # By default, EOS polls twice within the shorter time.
             poll_ms=polling or min(timeout, recovery) // 2,
             detection_ms=timeout,

@@ -1,8 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The desired configuration of a switch, rendered by pyavd.
+"""The desired configuration of a switch, rendered by pyavd, Arista's library.
 
-pyavd is Arista's library and needs no switch. Tests validate the data of any contract against its
-schema; a run does not, because that would double its duration.
+Tests validate the data of any contract against its schema; a run does not, as that takes as long.
 """
 
 from __future__ import annotations
@@ -48,8 +47,6 @@ class EosConfiguration:
 
 
 def wanted(intent: SwitchIntent) -> EosConfiguration:
-    """The intent as configuration. Raises WantedError, listing every setting that EOS cannot
-    represent."""
     findings = _findings(intent)
     if findings:
         raise WantedError(findings.found)
@@ -57,10 +54,7 @@ def wanted(intent: SwitchIntent) -> EosConfiguration:
 
 
 def with_queue(intent: SwitchIntent, word: str, mapped: str = "") -> EosConfiguration:
-    """The configuration with the switch's keyword for queues.
-
-    `mapped`: the keyword in the map of traffic classes; empty if it is the same.
-    """
+    """The configuration with the switch's keywords for queues, below a port and in the map."""
     counts, words = bool(intent.asic.options.get(ECN_COUNT)), (word, mapped or word)
     top, interface = _rendered(intent.fabric, words, _headroom_bytes(intent), counts)
     blocks = [interface.replace(_ANY_PORT, port.name) for port in intent.ports]
@@ -129,10 +123,8 @@ def _check_watchdog(fabric: FabricIntent, path: Path, found: Findings) -> None:
 
 
 def _headroom_bytes(intent: SwitchIntent) -> Optional[int]:
-    """The largest headroom of any port, since EOS has one value per switch. None leaves it to EOS.
-
-    Set only if the inventory has rows for the speeds and cable lengths of all ports.
-    """
+    """The largest headroom of any port, since EOS has one value per switch; None, which leaves it
+    to EOS, unless the inventory has rows for all ports."""
     if not intent.asic.name.startswith(_MMU_CHIPS):
         return None
     rows = [intent.asic.values.get((p.speed_gbps, p.cable_metres)) for p in intent.ports]
@@ -144,17 +136,14 @@ def _headroom_bytes(intent: SwitchIntent) -> Optional[int]:
 def _rendered(
     fabric: FabricIntent, words: tuple[str, str], headroom_bytes: Optional[int], counts: bool
 ) -> tuple[str, str]:
-    """The configuration with one interface, and the block of that interface.
-
-    All ports have the same block, and a fabric has few kinds of switches: each is rendered once.
-    """
+    """The configuration with one interface, and the block of that interface, which is the same for
+    all ports."""
     text = render(structured(fabric, *words, headroom_bytes, counts))
     start = text.index(f"{INTERFACE}{_ANY_PORT}\n")
     return text, text[start : text.index("!\n", start)]
 
 
 def render(data: dict[str, Any]) -> str:
-    """Render structured configuration of pyavd as EOS configuration."""
     if PYAVD_MISSING is not None:
         problem = "pyavd, which renders EOS configuration, is not installed on the controller"
         remedy = "Install requirements/controller.txt"

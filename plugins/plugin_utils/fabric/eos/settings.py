@@ -1,9 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Parse the settings of a configuration that concern the contract, one line per setting.
-
-Desired and current configuration are parsed by the same code, so the order of lines, the grouping
-of DSCPs and the format of numbers make no difference.
-"""
+"""Parse the settings of a configuration, desired or current, that concern the contract."""
 
 from __future__ import annotations
 
@@ -12,8 +8,6 @@ from collections.abc import Iterator
 from typing import NamedTuple, Optional
 
 from ...qos.contract import DSCPS
-
-BANNER_END = "EOF"
 
 Path = tuple[str, ...]
 """Block and subject of a line: `("interface Ethernet1/1", "mtu")`."""
@@ -86,7 +80,7 @@ _RANGE = re.compile(r"(\d{1,3})(?:-(\d{1,3}))?")
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 
 MAX_LINE = 1000
-"""Maximum length of a setting's line; longer lines do not concern QoS."""
+"""Longer lines do not concern QoS."""
 
 UNITS = {"bytes": 1, "kbytes": 1000, "mbytes": 1_000_000}
 """Thresholds may also be in `segments`, whose size depends on the chip."""
@@ -102,7 +96,7 @@ def read_settings(configuration: str) -> Settings:
     for raw in configuration.splitlines():
         text = raw.strip()
         if in_banner:
-            in_banner = text != BANNER_END
+            in_banner = text != "EOF"
             continue
         in_banner = raw.startswith("banner ")
         if not text or text.startswith("!") or raw == "end" or len(text) > MAX_LINE:
@@ -151,7 +145,7 @@ def _numbers(text: str) -> Iterator[int]:
 
 
 def subject_of(text: str) -> str:
-    """The subject of a line in a block, the same for `no qos trust` and `qos trust dscp`."""
+    """The same for `no qos trust` and `qos trust dscp`."""
     bare = text[3:] if text.startswith("no ") else text
     priority = _PFC_PRIORITY.match(bare)
     if priority:
@@ -184,20 +178,14 @@ def ecn_of(text: str) -> Optional[Threshold]:
 
 
 def headroom_of(text: str) -> Optional[int]:
-    """Headroom in bytes; None for cells and other lines.
-
-    EOS may omit the unit: `ingress headroom 64000` (docs.habana.ai, switch configuration of Gaudi:
-    250 cells of 254 bytes).
-    """
+    """Headroom in bytes; None for cells and other lines. EOS may omit the unit (docs.habana.ai,
+    switch configuration of Gaudi: `ingress headroom 64000`)."""
     match = _HEADROOM.match(text)
     return int(match[1]) if match else None
 
 
 def meaning(path: Path, text: Optional[str]) -> object:
-    """A value that is equal for equivalent lines; None for a default.
-
-    EOS omits defaults from its running-config.
-    """
+    """A value that is equal for equivalent lines; None for a default, which EOS omits."""
     if text is None:
         return default_of(path)
     bare = " ".join(text.split())

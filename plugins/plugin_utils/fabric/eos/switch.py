@@ -39,29 +39,18 @@ SERVICE = HttpsService(
 PATH = "/command-api"
 
 SESSION_TIMEOUT_S = 120
-"""Time limit for typing and committing a session of a few hundred lines, or for saving."""
+"""For typing and committing a session of a few hundred lines, or for saving."""
 
 
 class CommandError(SwitchError):
     """EOS refused a command."""
 
 
-class Eapi:
-    """One connection, open while in use as a context manager. `transport` is for tests."""
-
+class Eapi(Https):
     def __init__(self, login: SwitchLogin, transport: Any = None) -> None:
-        self._https = Https(login, SERVICE, transport)
-        self.where = self._https.where
-
-    def __enter__(self) -> Eapi:
-        self._https.__enter__()
-        return self
-
-    def __exit__(self, *details: Any) -> None:
-        self._https.__exit__(*details)
+        super().__init__(login, SERVICE, transport)
 
     def texts(self, commands: Sequence[str], timeout_s: Optional[float] = None) -> list[str]:
-        """The output of each command."""
         return [str(answer.get("output", "")) for answer in self._run(commands, "text", timeout_s)]
 
     def objects(self, commands: Sequence[str]) -> list[dict[str, Any]]:
@@ -77,7 +66,7 @@ class Eapi:
             "params": {"version": 1, "cmds": typed, "format": form},
             "id": "baremetal",
         }
-        answer = self._https.request("POST", PATH, body=body, timeout_s=timeout_s)
+        answer = self.request("POST", PATH, body=body, timeout_s=timeout_s)
         if not isinstance(answer, dict):
             raise SwitchError(f"{self.where}: {PATH} answers no JSON-RPC. Is this port the eAPI?")
         if answer.get("error"):
@@ -94,8 +83,7 @@ class Eapi:
         return list(results[1:])
 
     def _refused(self, typed: Sequence[str], error: Mapping[str, Any]) -> SwitchError:
-        """The error of a refused command: `data` has one entry per command, the refused one
-        last."""
+        """The error of a refused command, the last one in `data`."""
         data = sequence(error.get("data"))[: len(typed)]
         errors = sequence(mapping(data[-1]).get("errors")) if data else ()
         reason = text_of(json.dumps([*errors] or str(error.get("message", "no reason given"))))
@@ -116,7 +104,7 @@ SAVE = "copy running-config startup-config"
 
 RETRY_S = 3
 PATIENCE_S = 90
-"""Time for which to retry a switch that does not answer, in order to confirm or undo a change."""
+"""How long to retry a switch that does not answer, to confirm or undo a change."""
 
 
 class EosSwitch:
@@ -134,7 +122,6 @@ class EosSwitch:
         self._sleep = sleep
         self._clock = clock
         self._session = ""
-        """The session that this object applied."""
 
     def read(self) -> Present:
         with self.connected() as eapi:
@@ -197,7 +184,7 @@ class EosSwitch:
             eapi.texts([f"configure session {name} abort"])
 
     def _after(self, name: str, confirm_s: int) -> str:
-        """Abort a failed session, and return a sentence on what remains in force."""
+        """Abort a failed session, and say what remains in force."""
         try:
             self.patiently(lambda eapi: _abort(eapi, name))
         except SwitchError as error:
@@ -242,9 +229,7 @@ class EosApplied:
         self._switch.patiently(self._confirm)
 
     def _confirm(self, eapi: Eapi) -> None:
-        """Confirm the change. Can be repeated after a lost answer, as the switch may have kept or
-        undone the change.
-        """
+        """Can be repeated after a lost answer, as the switch may have kept or undone the change."""
         running, waits = _running(eapi), self._waits(eapi)
         if waits:
             self._proved = running
@@ -273,7 +258,6 @@ class EosApplied:
 
 
 def save(eapi: Eapi) -> None:
-    """Save the running configuration, which includes changes of the operator."""
     (printed,) = eapi.texts([SAVE], timeout_s=SESSION_TIMEOUT_S)
     if _running(eapi) != read_settings(_saved(eapi)):
         raise SwitchError(
@@ -284,7 +268,7 @@ def save(eapi: Eapi) -> None:
 
 
 def _abort(eapi: Eapi, name: str) -> None:
-    """Abort a session, unless it is confirmed, undone by its timer, or does not exist."""
+    """Unless it is confirmed, undone by its timer, or does not exist."""
     (detail,) = eapi.objects([SESSIONS])
     state = sessions(detail).get(name, {}).get("state")
     if session_with_timer(detail) != name and state != "pending":

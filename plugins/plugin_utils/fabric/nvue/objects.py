@@ -4,10 +4,9 @@
 Every value is set explicitly, because defaults differ between releases. None: the key must be
 absent. Keys are spelled as before release 5.15 (`tree.py`).
 
-The comparison covers explicitly configured values, not defaults, and the chip's state where the
-switch reports it, because an apply can be accepted but only half carried out. Other settings are
-removed only if they contradict the contract: a second PFC priority, a share for an unused queue,
-another profile on a port of the model.
+Configured values are compared, and the chip's state where the switch reports it, because an apply
+can be accepted but only half carried out. Other settings are removed only if they contradict the
+contract.
 """
 
 from __future__ import annotations
@@ -19,21 +18,8 @@ from ....module_utils.core.text import counted
 from ...qos.compiled import FabricIntent
 from ...qos.contract import DSCPS, PRIORITIES
 from ...schema.findings import Findings
+from .. import system
 from ..asics import WantedError, rounded
-from ..system import (
-    DSCP_MAP,
-    MARKING,
-    SHARES,
-    UNDER_TRAFFIC,
-    WATCHING,
-    Change,
-    Difference,
-    Impact,
-    SwitchIntent,
-    check_mtu,
-    check_ports,
-    named_ports,
-)
 from .reading import ACTION, PROFILE, Present
 from .tree import (
     Path,
@@ -57,17 +43,13 @@ MODE = "lossless"
 TRUST_DSCP = "l3"
 
 _SHARED_BY_ROCE = {0, 3}
-"""Traffic classes that, with RoCE enabled, get half of the bandwidth each, and ECN, unless
-configured otherwise.
-"""
+"""Traffic classes that, with RoCE enabled, get half of the bandwidth each, and ECN, by default."""
 
 BINDINGS = ("mapping", "remark", "egress-scheduler", "congestion-control", "pfc", "link-pause")
 """Profiles whose binding to a port would override the contract."""
 
 
-def wanted(intent: SwitchIntent) -> Tree:
-    """The intent as one object. Raises WantedError, listing every setting that NVUE cannot
-    represent."""
+def wanted(intent: system.SwitchIntent) -> Tree:
     _check(intent)
     return {
         "qos": _qos(intent),
@@ -75,20 +57,16 @@ def wanted(intent: SwitchIntent) -> Tree:
     }
 
 
-def cable_metres(intent: SwitchIntent) -> int:
-    """The cable length of RoCE, one for the whole switch: the longest, which is safe for every
-    port."""
-    return max(port.cable_metres for port in intent.ports)
-
-
-def _qos(intent: SwitchIntent) -> Tree:
-    fabric, metres = intent.fabric, cable_metres(intent)
+def _qos(intent: system.SwitchIntent) -> Tree:
+    fabric = intent.fabric
+    # One length for the whole switch: the longest is safe for every port.
+    metres = max(port.cable_metres for port in intent.ports)
     to_class = {queue.priority: queue.traffic_class for queue in fabric.queues}
     to_priority = {queue.traffic_class: queue.priority for queue in fabric.queues}
     # Priorities without a class use the traffic class of unmarked packets.
     others = fabric.dscp_to_traffic_class[0]
     lossless = {str(priority) for priority in fabric.pfc_priorities}
-    watchdog = fabric.watchdog
+    watchdog, (shares, marking) = fabric.watchdog, _classes(fabric)
     return {
         "roce": {"enable": "on", "mode": MODE, "cable-length": metres},
         "mapping": {
@@ -110,8 +88,8 @@ def _qos(intent: SwitchIntent) -> Tree:
                 }
             }
         },
-        "egress-scheduler": {PROFILE: {"traffic-class": _shares(fabric)}},
-        "congestion-control": {PROFILE: {"traffic-class": _marking(fabric)}},
+        "egress-scheduler": {PROFILE: {"traffic-class": shares}},
+        "congestion-control": {PROFILE: {"traffic-class": marking}},
         "pfc": {
             PROFILE: {
                 "switch-priority": {priority: {} for priority in sorted(lossless)},
@@ -140,43 +118,31 @@ def _pools(percent: Optional[int], lossless: set[str]) -> Tree:
     return pools
 
 
-def _shares(fabric: FabricIntent) -> Tree:
-    """Scheduling by traffic class. bw-percent is removed from strict queues: it applies only to
-    DWRR.
+def _classes(fabric: FabricIntent) -> tuple[Tree, Tree]:
+    """Scheduling and ECN by traffic class.
 
-    An unused queue to which RoCE would give a share is made strict too, so that it has none.
+    bw-percent applies only to DWRR. An unused class, which may have been the contract's before its
+    priority changed, is made strict, so that RoCE gives it no share, and does not mark.
     """
     idle = _SHARED_BY_ROCE - {queue.traffic_class for queue in fabric.queues}
-    shares: Tree = {str(queue): {"mode": "strict", "bw-percent": None} for queue in sorted(idle)}
+    strict = {"mode": "strict", "bw-percent": None}
+    shares: Tree = {str(number): strict for number in sorted(idle)}
+    marking: Tree = {str(number): {"ecn": "disable"} for number in sorted(idle)}
     for queue in fabric.queues:
-        shares[str(queue.traffic_class)] = (
-            {"mode": "strict", "bw-percent": None}
-            if queue.strict
-            else {"mode": "dwrr", "bw-percent": queue.weight_percent}
+        name = str(queue.traffic_class)
+        shares[name] = (
+            strict if queue.strict else {"mode": "dwrr", "bw-percent": queue.weight_percent}
         )
-    return shares
-
-
-def _marking(fabric: FabricIntent) -> Tree:
-    """ECN by traffic class. Disabled for other classes: by default a switch marks class 0, and with
-    RoCE class 3.
-
-    That includes unused classes, which may have been the contract's before its priority changed.
-    """
-    idle = _SHARED_BY_ROCE - {queue.traffic_class for queue in fabric.queues}
-    result: Tree = {str(number): {"ecn": "disable"} for number in sorted(idle)}
-    for queue in fabric.queues:
-        if queue.ecn is None:
-            result[str(queue.traffic_class)] = {"ecn": "disable"}
-        else:
-            result[str(queue.traffic_class)] = {
+        marking[name] = {"ecn": "disable"}
+        if queue.ecn is not None:
+            marking[name] = {
                 "ecn": "enable",
                 "red": None,
                 "min-threshold": queue.ecn.minimum_bytes,
                 "max-threshold": queue.ecn.maximum_bytes,
                 "probability": queue.ecn.probability_percent,
             }
-    return result
+    return shares, marking
 
 
 def _port(fabric: FabricIntent) -> Tree:
@@ -189,10 +155,10 @@ def _port(fabric: FabricIntent) -> Tree:
     }
 
 
-def _check(intent: SwitchIntent) -> None:
+def _check(intent: system.SwitchIntent) -> None:
     fabric, name = intent.fabric, intent.name
     findings = Findings()
-    check_mtu(intent, findings)
+    system.check_mtu(intent, findings)
     if fabric.watchdog.enabled and fabric.watchdog.action != ACTION:
         findings.add(
             "nvue.watchdog_action",
@@ -206,15 +172,6 @@ def _check(intent: SwitchIntent) -> None:
         raise WantedError(findings.found)
 
 
-THRESHOLDS = ("min-threshold", "max-threshold")
-"""ECN thresholds, which the hardware rounds."""
-
-
-# Impact of a difference.
-#
-# NVUE reloads switchd, which takes no port down. Forwarding is affected if the buffers of the chip
-# are divided again: NVIDIA lists PFC, link pause and all changes of qos_infra.conf.
-
 _BUFFERS = {
     "roce": "RoCE",
     "pfc": "PFC",
@@ -222,17 +179,18 @@ _BUFFERS = {
     "egress-queue-mapping": "queue mapping",
     "link-pause": "link pause",
 }
-"""Branches of qos whose change divides the buffers again."""
+"""Branches of qos whose change divides the buffers again, as NVIDIA lists them."""
 _CHANGING = {
-    "mapping": DSCP_MAP,
-    "remark": DSCP_MAP,
-    "egress-scheduler": SHARES,
-    "congestion-control": MARKING,
+    "mapping": system.DSCP_MAP,
+    "remark": system.DSCP_MAP,
+    "egress-scheduler": system.SHARES,
+    "congestion-control": system.MARKING,
 }
 """Branches of qos that affect packets without dividing the buffers."""
 
 
-def impact(paths: Iterable[Path]) -> Impact:
+def impact(paths: Iterable[Path]) -> system.Impact:
+    """NVUE reloads switchd, which takes no port down."""
     paths = tuple(paths)
     losses: list[str] = []
     buffers = {
@@ -244,24 +202,26 @@ def impact(paths: Iterable[Path]) -> Impact:
             "lost for a moment on all of its ports"
         )
     parts = [path[1] if path[0] == "qos" else path[3] for path in paths if "qos" in path[::2]]
-    losses += dict.fromkeys(UNDER_TRAFFIC[_CHANGING[part]] for part in parts if part in _CHANGING)
+    losses += dict.fromkeys(
+        system.UNDER_TRAFFIC[_CHANGING[part]] for part in parts if part in _CHANGING
+    )
     bound = _ports(path for path in paths if path[2:4] in (("qos", "pfc"), ("qos", "link-pause")))
     if bound:
         losses.append(
-            f"PFC changes on {named_ports(bound)}: packets can be lost there for a moment"
+            f"PFC changes on {system.named_ports(bound)}: packets can be lost there for a moment"
         )
     watched = _ports(path for path in paths if path[2:4] == ("qos", "pfc-watchdog"))
     if watched:
-        losses.append(UNDER_TRAFFIC[WATCHING].format(counted(len(watched), "port")))
+        losses.append(system.UNDER_TRAFFIC[system.WATCHING].format(counted(len(watched), "port")))
     elif "pfc-watchdog" in parts:
-        losses.append(UNDER_TRAFFIC[WATCHING].format("every port"))
+        losses.append(system.UNDER_TRAFFIC[system.WATCHING].format("every port"))
     sized = _ports(path for path in paths if path[2:4] == ("link", "mtu"))
     if sized:
         losses.append(
-            f"the MTU changes on {named_ports(sized)}: until both ends of a link have the same, "
-            "packets of a size between the two are lost"
+            f"the MTU changes on {system.named_ports(sized)}: until both ends of a link have the "
+            "same, packets of a size between the two are lost"
         )
-    return Impact(losses=tuple(losses))
+    return system.Impact(losses=tuple(losses))
 
 
 def _ports(paths: Iterable[Path]) -> tuple[str, ...]:
@@ -279,9 +239,7 @@ _WHOLE = (
 
 _WATCHED: Path = ("qos", "pfc-watchdog", "state")
 _PAUSED: Path = ("qos", "pfc", PROFILE, "switch-priority")
-"""Other priorities that the chip pauses count as a difference too, even if they are not
-configured.
-"""
+"""Other priorities that the chip pauses count as a difference, even if not configured."""
 
 _NOTHING_ELSE_THAN = {
     "rx": "enable",
@@ -292,7 +250,6 @@ _NOTHING_ELSE_THAN = {
 }
 """Values that are equivalent to an absent key."""
 
-
 _WORDS = {
     "trust": ("l2", "l3", "both", "port"),
     "mode": ("dwrr", "strict", MODE, "lossless-single-ipool", "lossy", "lossy-multi-tc"),
@@ -300,8 +257,8 @@ _WORDS = {
 }
 
 
-def difference(intent: SwitchIntent, wanted: Tree, present: Present) -> Difference:
-    check_ports(intent, present.ports, bonds_of(present.explicit))
+def difference(intent: system.SwitchIntent, wanted: Tree, present: Present) -> system.Difference:
+    system.check_ports(intent, present.ports, bonds_of(present.explicit))
     running: Tree = {"qos": present.running_qos, "interface": present.ports}
     roce = objects_at(uniform(present.filled_qos), "roce")
     if is_on(roce.get("enable")) and "cable-length" not in roce:
@@ -318,10 +275,10 @@ def difference(intent: SwitchIntent, wanted: Tree, present: Present) -> Differen
     changes, before, after = _compared(values, found, spelling)
     if unsaved and values:
         # In force but not saved, because a run was killed: a restart would lose it.
-        changes = [Change("startup", "not saved", "as applied")]
-    return Difference(
+        changes = [system.Change("startup", "not saved", "as applied")]
+    return system.Difference(
         changes=tuple(changes),
-        impact=Impact() if unsaved else impact(sorted(values, key=natural_path)),
+        impact=system.Impact() if unsaved else impact(sorted(values, key=natural_path)),
         before="".join(f"{line}\n" for line in before),
         after="".join(f"{line}\n" for line in after),
         steps={} if unsaved else spelling.tree(values),
@@ -329,7 +286,7 @@ def difference(intent: SwitchIntent, wanted: Tree, present: Present) -> Differen
 
 
 def _differing(
-    intent: SwitchIntent, wanted: Tree, explicit: Tree, running: Tree
+    intent: system.SwitchIntent, wanted: Tree, explicit: Tree, running: Tree
 ) -> tuple[dict[Path, Any], dict[Path, Any]]:
     """Desired and actual values of the differences, by path."""
     values: dict[Path, Any] = {}
@@ -357,9 +314,8 @@ def _differing(
 def _left(wanted: Tree, explicit: Tree, running: Tree) -> Iterator[Path]:
     """MTU and watchdog of ports that left the model.
 
-    NVUE has no marks of ownership on ports. A port counts as one that left if both settings have
-    the contract's values, its link is down, and it is in no bond: ports that an operator configured
-    in the same way are not changed while in use.
+    As nothing marks a port as the collection's, one counts that has the contract's values and no
+    link, and is in no bond.
     """
     ours, bonds = wanted["interface"], bonds_of(explicit)
     kept: Tree = next(iter(ours.values()), {})
@@ -373,7 +329,7 @@ def _left(wanted: Tree, explicit: Tree, running: Tree) -> Iterator[Path]:
 
 
 def bonds_of(explicit: Tree) -> dict[str, str]:
-    """Maps members to their bonds."""
+    """By member."""
     return {
         member: bond
         for bond, settings in explicit.get("interface", {}).items()
@@ -383,34 +339,34 @@ def bonds_of(explicit: Tree) -> dict[str, str]:
 
 def _compared(
     values: dict[Path, Any], found: dict[Path, Any], spelling: Spelling
-) -> tuple[list[Change], list[str], list[str]]:
+) -> tuple[list[system.Change], list[str], list[str]]:
     """Changes, with their lines before and after."""
     changes, before, after = [], [], []
     for path in sorted(values, key=natural_path):
         sent_path, sent = spelling.of(path, values[path])
-        changes.append(Change(words(sent_path), _shown(found[path]), _shown(sent)))
+        changes.append(system.Change(words(sent_path), _shown(found[path]), _shown(sent)))
         before += [] if found[path] is None else _lines(sent_path, found[path])
         after += [] if sent is None else _lines(sent_path, sent)
     return changes, before, after
 
 
-def _kept(intent: SwitchIntent, path: Path, value: Any, found: Any) -> bool:
+def _kept(intent: system.SwitchIntent, path: Path, value: Any, found: Any) -> bool:
     if value is None:
         other = _NOTHING_ELSE_THAN.get(path[-1])
         return found is None or same(path[-1], found, other)
     return found is not None and _alike(intent, path[-1], value, found)
 
 
-def _alike(intent: SwitchIntent, leaf: str, value: Any, found: Any) -> bool:
-    """Whether two values are equal, apart from rounding by the chip."""
-    if leaf in THRESHOLDS:
+def _alike(intent: system.SwitchIntent, leaf: str, value: Any, found: Any) -> bool:
+    """Whether two values are equal, apart from rounding of ECN thresholds by the chip."""
+    if leaf in ("min-threshold", "max-threshold"):
         asked, got = number(value), number(found)
         if asked is not None and got is not None and rounded(intent.asic, asked, got):
             return True
     return same(leaf, value, found)
 
 
-def _contradicts(intent: SwitchIntent, path: Path, value: Any, running: Tree) -> bool:
+def _contradicts(intent: system.SwitchIntent, path: Path, value: Any, running: Tree) -> bool:
     """Whether the switch reports another state. Unreported values contradict nothing."""
     leaf, found = path[-1], at(running, *path)
     if value == {}:
@@ -424,9 +380,7 @@ def _contradicts(intent: SwitchIntent, path: Path, value: Any, running: Tree) ->
 
 
 def _understood(leaf: str, value: Any, found: Any) -> bool:
-    """Whether a value has the form used in configurations. Some are meant for people: 1.43 MB,
-    pcp,dscp.
-    """
+    """Whether a value has the form used in configurations, unlike `1.43 MB` or `pcp,dscp`."""
     if isinstance(value, int):
         return number(found) is not None
     if is_switch(leaf, value):

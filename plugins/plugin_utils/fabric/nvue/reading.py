@@ -54,9 +54,7 @@ class Present:
     ports: Tree = field(default_factory=dict)
     """Operational state by interface."""
     startup: Optional[Tree] = None
-    """Like `explicit`, for the startup configuration. None if unknown, or if a change made by this
-    run is in force and cannot be saved yet.
-    """
+    """Like `explicit`. None if unknown, or while a change of this run cannot be saved yet."""
 
     @property
     def release(self) -> tuple[int, ...]:
@@ -66,7 +64,7 @@ class Present:
 
 
 def read(https: Https, unconfirmed: bool = False) -> Present:
-    """Read a switch. `unconfirmed`: a change of this run is in force and cannot be saved yet."""
+    """`unconfirmed`: a change of this run is in force and cannot be saved yet."""
     ports = {"include": ",".join(f"/*/{part}" for part in _OF_PORTS)}
     here = _get(https, "interface", ports, 400)
     if here is None:  # an older release, without `include`
@@ -85,9 +83,7 @@ def read(https: Https, unconfirmed: bool = False) -> Present:
 def _get(
     https: Https, path: str, query: Optional[dict[str, str]] = None, *unknown: int
 ) -> Optional[Tree]:
-    """Get an object; None if refused with a status in `unknown`, because the release does not have
-    it.
-    """
+    """An object; None if refused with a status in `unknown`, as the release does not have it."""
     try:
         answer = https.get(f"{ROOT}{path}", query)
     except Refused as error:
@@ -140,7 +136,7 @@ class _Switch:
         self._present = present
         self._qos = _in_force(present)
         self._known: dict[tuple[str, ...], dict[str, Any]] = {}
-        """Cache by profiles, as most ports have the same ones."""
+        """Classes by profiles, as most ports have the same ones."""
 
     def port(self, name: str) -> PortReport:
         now = self._present.ports.get(name)
@@ -188,12 +184,8 @@ class _Switch:
         }
 
     def _fixed_headroom(self, profile: str) -> Optional[int]:
-        """The headroom set in bytes, which overrides cable lengths; None if unset.
-
-        NVIDIA's template for a SuperPOD sets it (NVIDIA/nv-config-manager 50d4d776, qos.j2). It is
-        the headroom after XOFF: with `xoff-threshold` it makes up the whole (NVUE Reference, nv set
-        qos pfc), and the 363000 of the template correspond to 40 m at 800G.
-        """
+        """The headroom after XOFF set in bytes, which overrides cable lengths, as in NVIDIA's
+        template for a SuperPOD (nv-config-manager 50d4d776, qos.j2: 363000, 40 m at 800G)."""
         return number(at(self._present.explicit, "qos", "pfc", profile, "port-buffer"))
 
     def _by_dscp(self, profile: str, trust: str) -> tuple[int, ...]:
@@ -215,7 +207,7 @@ class _Switch:
         return priority if found is None else found
 
     def _in_use(self, branch: str, profile: str) -> Tree:
-        """Settings of traffic classes in use; the others have no effect."""
+        """Of traffic classes in use; the others have no effect."""
         classes = objects_at(self._qos, branch, profile, "traffic-class")
         used = {str(self._class_of(priority)) for priority in range(PRIORITIES)}
         return {tc: classes[tc] for tc in sorted(used) if tc in classes}

@@ -3,9 +3,8 @@
 
 An apply with `state-controls.confirm` waits in state `confirm` for that time; unless it is answered
 with `confirm_yes`, the switch applies the previous configuration. NVIDIA's own client waits for
-state `ays` instead and confirms by answering it (nv-config-manager, 0f569b0f, cumulus.py). If the
-change is in force already, `ays` is that question, and is answered only after the change is
-verified.
+state `ays` instead (nv-config-manager, 0f569b0f, cumulus.py): if the change is in force already,
+that is answered only after the change is verified.
 """
 
 from __future__ import annotations
@@ -38,20 +37,17 @@ UNCONFIRMED = "confirm_fail"
 """It was in force until the switch undid it."""
 SURE = "ays"
 """It asks for confirmation although `auto-prompt` was sent."""
-YES = {"ays": "ays_yes"}
+YES = {SURE: "ays_yes"}
 
 FIRST_LOOK_S, LONGEST_PAUSE_S, BACKOFF = 0.1, 5.0, 1.6
 REACHABLE_AGAIN_S = 20
-"""Time within which a switch that reloads its web server answers again; after that, it counts as
-cut off.
-"""
+"""Time within which a switch that reloads its web server answers again."""
 APPLY_LIMIT_S = 180
-"""Maximum time until an apply is in force."""
 SAVE_LIMIT_S = 60
 NEWEST = 3
 """Number of earlier revisions to compare with the applied configuration."""
 ATTEMPTS = 3
-"""Attempts to confirm a change if the answer is lost. Repeating the request is harmless."""
+"""To confirm a change if the answer is lost. Repeating the request is harmless."""
 
 
 def in_force(state: str) -> bool:
@@ -67,8 +63,7 @@ def failed(state: str) -> bool:
 
 
 class NvueSwitch:
-    """See `fabric.system.SwitchConnection`. Every call opens a connection, since an apply can
-    restart the web server."""
+    """Every call opens a connection, since an apply can restart the web server."""
 
     undone_within_s = 0
 
@@ -103,9 +98,7 @@ class NvueSwitch:
             return read(https, unconfirmed=self.own in waiting)
 
     def _refuse_waiting(self) -> set[str]:
-        """Return revisions that wait for confirmation. Raises SwitchError for one that is not the
-        collection's.
-        """
+        """Revisions that wait for confirmation. Raises SwitchError for one of somebody else."""
         asked = (CONFIRM, SURE)
         waiting = {
             name: details for name, details in self._all().items() if at(details, "state") in asked
@@ -186,7 +179,6 @@ class NvueSwitch:
             self._ask("DELETE", _of(revision))
 
     def _applied(self, revision: str, confirm_s: int) -> tuple[str, str]:
-        """Wait until the change is in force or has failed; return the state."""
         try:
             return self.wait(
                 revision,
@@ -251,19 +243,15 @@ class NvueSwitch:
         return state, _issues(found)
 
     def _is_in_force(self) -> bool:
-        """Whether the change of a revision that asks is in force, so that it asks for
-        confirmation.
-        """
+        """Whether a revision that asks is in force, so that it asks for confirmation."""
         if not self._confirms_by_ays:
             query = {"rev": "applied", "filled": "false"}
             self._confirms_by_ays = self._ask("GET", "", query) != self._before
         return self._confirms_by_ays
 
     def wait(self, revision: str, until: Callable[[str], bool], limit_s: float) -> tuple[str, str]:
-        """Wait until `until` holds for the state, or it has failed. Return state and message.
-
-        Raises Lost if the switch is cut off, and SwitchError after `limit_s`.
-        """
+        """Return state and message when `until` holds for the state, or it has failed. Raises Lost
+        if the switch is cut off, and SwitchError after `limit_s`."""
         begun, pause = self._clock(), FIRST_LOOK_S
         heard = begun
         while True:
@@ -287,7 +275,6 @@ class NvueSwitch:
         )
 
     def save(self) -> None:
-        """Save the applied configuration, which includes changes of the operator."""
         self.patch("applied", {"state": "save"})
         state, message = self.wait("applied", saved, SAVE_LIMIT_S)
         if not saved(state):
@@ -299,8 +286,6 @@ class NvueSwitch:
 
 
 class NvueApplied:
-    """See `fabric.system.Applied`."""
-
     def __init__(self, switch: NvueSwitch, revision: str, earlier: str) -> None:
         self._switch = switch
         self._revision = revision
@@ -338,7 +323,6 @@ class NvueApplied:
             self._switch.save()
 
     def rollback(self) -> None:
-        """Undo the change, and restore the saved configuration if this run saved."""
         state = self._switch.state(self._revision)[0]
         if state == CONFIRM:
             self._switch.answer(self._revision, "confirm_no")
@@ -387,11 +371,9 @@ def _issues(revision: Any) -> str:
     """The messages of a transition as one line."""
     transition = objects_at(revision, "transition")
     issues = objects_at(transition, "issue").values()
-    texts = [
-        transition.get("progress"),
-        *(at(issue, "message") or at(issue, "code") for issue in issues),
-    ]
-    return "; ".join(text for text in (str(text or "").strip() for text in texts) if text)
+    texts = [at(issue, "message") or at(issue, "code") for issue in issues]
+    lines = (str(text or "").strip() for text in (transition.get("progress"), *texts))
+    return "; ".join(filter(None, lines))
 
 
 DRIVER = SystemDriver(wanted, difference, report, NvueSwitch)

@@ -47,7 +47,6 @@ def ends(tree: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 
 
 def natural_path(path: Path) -> tuple[Any, ...]:
-    """Sort key that puts swp2 before swp10."""
     return tuple(map(natural, path))
 
 
@@ -56,21 +55,18 @@ def words(path: Path, value: Any = None) -> str:
     return " ".join(path if value is None or value == {} else (*path, str(value)))
 
 
-# Keys that name several objects. NVUE prints `lo,swp51-54,vlan10,20,30` (CumulusNetworks, demos of
-# Cumulus Linux 5.1, `nv config show`) and accepts `swp1-64s0-1` (Cumulus Linux 5.x, NVUE CLI). A
-# part that begins with a number continues the previous name.
-
 _MAX_RANGE = 4096
 """A longer range is part of one name, such as vx-10-4000010."""
 _MAX_NAMES = 1 << 18
-"""Maximum number of names in one collection, since a few bytes can denote thousands."""
+"""In one collection, since a few bytes can denote thousands."""
 _MAX_PART = 64
 """Maximum length of a part with ranges; NVUE's numbered objects have shorter names."""
 _NUMBERS = re.compile(r"([0-9]+(?:-[0-9]+)*)")
 
 
 def names(key: str) -> list[str]:
-    """Every name that a key denotes: the key itself if it is not a range."""
+    """Every name that a key denotes. NVUE prints `lo,swp51-54,vlan10,20,30` (CumulusNetworks, demos
+    of Cumulus Linux 5.1) and accepts `swp1-64s0-1`. A number continues the previous name."""
     found: list[str] = []
     before = ""
     for part in map(str.strip, key.split(",")):
@@ -148,7 +144,7 @@ COLLECTIONS = (
     ("pfc", "switch-priority"),
     ("traffic-pool", "switch-priority"),
 )
-"""Numbered objects in profiles of qos, of which an answer may name several in one key."""
+"""Numbered objects in profiles of qos."""
 
 
 def same(leaf: str, one: Any, other: Any) -> bool:
@@ -229,7 +225,7 @@ class Spelling:
         return path, value
 
     def tree(self, values: dict[Path, Any]) -> Tree:
-        """The object to send: it is merged, where null removes a key."""
+        """The object to send: null removes a key."""
         result: Tree = {}
         for path, value in values.items():
             put(result, *self.of(path, value))
@@ -240,8 +236,6 @@ _NEW_WORDS = {"enable": False, "disable": False, "enabled": True, "disabled": Tr
 
 
 def _renamed(values: Iterable[Any], otherwise: bool) -> bool:
-    """Whether a switch writes `enabled` rather than `enable`, according to the first value that
-    shows it.
-    """
+    """Whether a switch writes `enabled` rather than `enable`."""
     shown = (_NEW_WORDS[value] for value in map(str, values) if value in _NEW_WORDS)
     return next(shown, otherwise)

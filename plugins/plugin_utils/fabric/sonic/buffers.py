@@ -3,11 +3,10 @@
 release.
 
 The headroom of a port is that of the model (`asics`), otherwise the row of the switch's own
-pg_profile_lookup.ini, otherwise NVIDIA's formula. In the dynamic buffer model (DEVICE_METADATA) a
-profile with explicit sizes overrides the value that the switch computes. In the traditional model
-buffermgrd creates profiles (`pg_lossless_800000_40m_profile`) and binds them to every port with PFC
-whose speed and cable length are in that file, again after each change of the port. Such profiles
-are used if they have enough headroom; a row with less is refused, since it would be bound again.
+pg_profile_lookup.ini, otherwise NVIDIA's formula. In the traditional buffer model buffermgrd makes
+profiles (`pg_lossless_800000_40m_profile`) and binds them, again after each change of a port, where
+that file has its speed and cable length. Such profiles are used if they have enough headroom; a row
+with less is refused, since it would be bound again.
 """
 
 from __future__ import annotations
@@ -30,9 +29,8 @@ GENERATED = "pg_lossless_"
 """Prefix of profiles that the switch creates. They are never changed."""
 STATIC = "static"
 THRESHOLD = "0"
-"""2^0 = 1, as much as the free part of the shared buffer: the column `threshold` of
-pg_profile_lookup.ini on SN5600, IXR7220-H5 and Z9864F (Tomahawk 5). Rows and
-DEFAULT_LOSSLESS_BUFFER_PARAMETER take precedence."""
+"""2^0 = 1, as much as the free part of the shared buffer, as in pg_profile_lookup.ini of SN5600,
+IXR7220-H5 and Z9864F (Tomahawk 5). Rows and DEFAULT_LOSSLESS_BUFFER_PARAMETER take precedence."""
 MELLANOX = "mellanox"
 
 GENERATIONS = {"2": "", "3": "2", "4": "3", "5": "4", "5640": "5", "6": "6"}
@@ -107,18 +105,10 @@ def profiles(intent: SwitchIntent, present: Present) -> dict[str, tuple[str, Row
 
 def _needed(intent: SwitchIntent, port: PortIntent, lanes: int, present: Present) -> Headroom:
     speed, metres = port.speed_gbps, port.cable_metres
-    own, given = present.lookup.get((speed, metres)), intent.asic.values.get((speed, metres))
-    needed = own if given is None else given
+    given = intent.asic.values.get((speed, metres))
+    needed = given or present.lookup.get((speed, metres))
     if needed is None:
         needed = headroom(intent.asic, speed, metres, intent.fabric.mtu_frame, lanes)
-    if own is not None and own.xoff_bytes < needed.xoff_bytes:
-        raise SwitchError(
-            f"{port.name}: in the traditional buffer model the switch itself reserves "
-            f"{own.xoff_bytes} bytes after XOFF for {metres} m of cable at {speed}G, and "
-            f"{needed.xoff_bytes} are needed. Correct this row of pg_profile_lookup.ini of the "
-            "platform or that of the model (asics), or change to the dynamic model "
-            "(DEVICE_METADATA|localhost buffer_model)"
-        )
     least = in_flight(speed, metres)
     if needed.xoff_bytes < least:
         source = "pg_profile_lookup.ini of the platform" if given is None else "the model (asics)"

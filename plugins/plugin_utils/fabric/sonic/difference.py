@@ -8,21 +8,8 @@ from dataclasses import replace
 from typing import Optional, TypeVar
 
 from ....module_utils.core.text import counted, natural
+from .. import system
 from ..asics import WantedError
-from ..system import (
-    DSCP_MAP,
-    MARKING,
-    QUEUE_MAP,
-    SHARES,
-    UNDER_TRAFFIC,
-    UPLINK,
-    WATCHING,
-    Change,
-    Difference,
-    Impact,
-    SwitchError,
-    SwitchIntent,
-)
 from . import tables
 from .reading import SAVED_FILE, Present
 from .steps import (
@@ -37,17 +24,15 @@ from .steps import (
 from .tables import Config, ContractTables, Row, port_of
 from .target import target
 
-# Patches (RFC 6902) from one state of CONFIG_DB to another, as `config apply-patch` takes them.
-#
-# A missing table is added as a whole, because no path leads into it; a table that loses its last
-# row is removed as a whole, because an empty one is refused.
-
 Value = TypeVar("Value")
 
 
 def patch(before: Config, after: Config) -> list[Operation]:
-    """Operations in order: objects before the rows that refer to them, additions before
-    removals."""
+    """Operations in order: objects before the rows that refer to them, additions before removals.
+
+    A missing table is added as a whole, because no path leads into it; a table that loses its last
+    row is removed as a whole, because an empty one is refused.
+    """
     added: list[Operation] = []
     removed: list[Operation] = []
     for table in tables.CHANGED:
@@ -73,34 +58,30 @@ def _escaped(part: str) -> str:
     return part.replace("~", "~0").replace("/", "~1")
 
 
-# Traffic impact of a change of CONFIG_DB.
-#
-# A port goes down and up only for changes of its rows in these tables, as the patch sorter of
-# `config apply-patch` does.
-
 BOUNCING = ("PORT_QOS_MAP", "QUEUE", "BUFFER_PG", "BUFFER_QUEUE")
+"""A port goes down and up only for changes of its rows in these tables (patch_sorter.py)."""
 
 LENGTHS = "CABLE_LENGTH"
 _OF_PORTS = {
     "PORT": "the MTU of {} changes: larger packets are dropped until both ends have it",
-    "PFC_WD": UNDER_TRAFFIC[WATCHING],
+    "PFC_WD": system.UNDER_TRAFFIC[system.WATCHING],
 }
 _OF_SWITCH = {
     "CABLE_LENGTH": "cable lengths change, and with them headroom that the switch computes",
-    "DSCP_TO_TC_MAP": UNDER_TRAFFIC[DSCP_MAP],
-    "TC_TO_QUEUE_MAP": UNDER_TRAFFIC[QUEUE_MAP],
+    "DSCP_TO_TC_MAP": system.UNDER_TRAFFIC[system.DSCP_MAP],
+    "TC_TO_QUEUE_MAP": system.UNDER_TRAFFIC[system.QUEUE_MAP],
     "TC_TO_PRIORITY_GROUP_MAP": "the map to priority groups changes under traffic: packets "
     "without headroom can be lost",
     "MAP_PFC_PRIORITY_TO_QUEUE": "pauses hold another queue: packets can be lost",
     "PFC_PRIORITY_TO_PRIORITY_GROUP_MAP": "pauses are sent for another priority group: "
     "packets can be lost",
-    "WRED_PROFILE": UNDER_TRAFFIC[MARKING],
-    "SCHEDULER": UNDER_TRAFFIC[SHARES],
+    "WRED_PROFILE": system.UNDER_TRAFFIC[system.MARKING],
+    "SCHEDULER": system.UNDER_TRAFFIC[system.SHARES],
     "BUFFER_PROFILE": "thresholds of lossless buffers change: packets can be lost",
 }
 
 
-def impact(changes: tuple[Change, ...], before: Config) -> Impact:
+def impact(changes: tuple[system.Change, ...], before: Config) -> system.Impact:
     touched: dict[str, dict[str, None]] = {}
     for change in changes:
         table, _bar, rest = change.path.partition("|")
@@ -123,12 +104,11 @@ def impact(changes: tuple[Change, ...], before: Config) -> Impact:
                 losses.append("the PFC watchdog of every port polls at another interval")
         elif table in _OF_SWITCH:
             losses.append(_OF_SWITCH[table])
-    return Impact(tuple(down), tuple(losses))
+    return system.Impact(tuple(down), tuple(losses))
 
 
 def _down(touched: dict[str, dict[str, None]], before: Config) -> dict[str, None]:
-    """Ports that go down, in the order of the switch's ports. A port without `admin_status` counts
-    as down already (patch_sorter.py, buffermgr.cpp)."""
+    """A port without `admin_status` counts as down already (patch_sorter.py, buffermgr.cpp)."""
     bounced = {key for table in BOUNCING for key in touched.get(table, {})}
     ports = before.get("PORT", {})
     return {
@@ -138,24 +118,26 @@ def _down(touched: dict[str, dict[str, None]], before: Config) -> dict[str, None
     }
 
 
-def difference(intent: SwitchIntent, wanted: ContractTables, present: Present) -> Difference:
+def difference(
+    intent: system.SwitchIntent, wanted: ContractTables, present: Present
+) -> system.Difference:
     try:
         bound, final = target(intent, wanted, present)
-    except SwitchError as error:
+    except system.SwitchError as error:
         text = str(error).removeprefix(f"{intent.name}: ")
-        raise SwitchError(f"{intent.name}: {text}") from None
+        raise system.SwitchError(f"{intent.name}: {text}") from None
     before = {table: present.config.get(table, {}) for table in tables.CHANGED}
     changes = tuple(_changes(before, final))
     if not changes and not present.unconfirmed:
         lost = _lost_by_a_restart(intent, wanted, present)
         if lost:
-            unsaved = Change(SAVED_FILE, "not saved", "as it is in force")
-            return Difference(
-                (unsaved,), Impact(), _text(lost, "found"), _text(lost, "wanted"), Save()
+            unsaved = system.Change(SAVED_FILE, "not saved", "as it is in force")
+            return system.Difference(
+                (unsaved,), system.Impact(), _text(lost, "found"), _text(lost, "wanted"), Save()
             )
     linked = {name for name, row in present.ports.items() if row.get("oper_status") == "up"}
-    uplinks = {port.name for port in intent.ports if port.kind == UPLINK}
-    return Difference(
+    uplinks = {port.name for port in intent.ports if port.kind == system.UPLINK}
+    return system.Difference(
         changes,
         impact(changes, before),
         _text(changes, "found"),
@@ -165,16 +147,16 @@ def difference(intent: SwitchIntent, wanted: ContractTables, present: Present) -
 
 
 def _lost_by_a_restart(
-    intent: SwitchIntent, wanted: ContractTables, present: Present
-) -> tuple[Change, ...]:
+    intent: system.SwitchIntent, wanted: ContractTables, present: Present
+) -> tuple[system.Change, ...]:
     """Differences from the contract after a restart with the saved configuration."""
     if present.saved is None or present.saved == present.config:
         return ()
     saved = {table: present.saved.get(table, {}) for table in tables.CHANGED}
     try:
         _bound, final = target(intent, wanted, replace(present, config=present.saved))
-    except (SwitchError, WantedError) as error:
-        return (Change(SAVED_FILE, str(error), None),)
+    except (system.SwitchError, WantedError) as error:
+        return (system.Change(SAVED_FILE, str(error), None),)
     return tuple(_changes(saved, final))
 
 
@@ -211,9 +193,8 @@ def _steps(
 
 
 FIRST, GROWTH, LARGEST = 1, 4, 16
-"""Ports that go down together. A single one reveals faults of the contract on this switch, a few
-reveal faults of kinds of cables and peers. After that a group takes about the same time for any
-number of ports, and a new fault costs at most this many links."""
+"""Ports that go down together: one reveals faults of the contract on this switch, a few those of
+kinds of cables and peers, and a later fault costs at most this many links."""
 
 
 def _groups(ports: list[str], linked: set[str], uplinks: set[str]) -> list[list[str]]:
@@ -248,9 +229,8 @@ def _of_group(
     """Patches of a group: down, ranges removed, rows set, up. No intermediate state is active.
 
     Sorted tables come with the first patch: buffermgrd of the traditional model binds by the cable
-    length that it has when PFC changes. Within the unordered tables (`-i`) a range must be removed
-    before one of its numbers is added: otherwise the buffer of that number could be removed with
-    the range.
+    length that it has when PFC changes. Within the unordered tables (`-i`) a range goes first, so
+    that it cannot take the buffer of one of its numbers along.
     """
     bounced = _bounced(before, after)
     down = [port for port in ports if port in bounced]
@@ -350,7 +330,7 @@ def _mixed(others: dict[str, Value], own: dict[str, Value], ports: set[str]) -> 
     return {**found, **{key: value for key, value in own.items() if port_of(key) in ports}}
 
 
-def _changes(before: Config, after: Config) -> Iterator[Change]:
+def _changes(before: Config, after: Config) -> Iterator[system.Change]:
     for table in tables.CHANGED:
         old, new = before.get(table, {}), after.get(table, {})
         differing = [key for key in {*old, *new} if old.get(key) != new.get(key)]
@@ -358,16 +338,16 @@ def _changes(before: Config, after: Config) -> Iterator[Change]:
             yield from _row(f"{table}|{key}", old.get(key), new.get(key))
 
 
-def _row(path: str, old: Optional[Row], new: Optional[Row]) -> Iterator[Change]:
+def _row(path: str, old: Optional[Row], new: Optional[Row]) -> Iterator[system.Change]:
     if old is None or new is None:
-        yield Change(path, old, new)
+        yield system.Change(path, old, new)
     else:
         for field in sorted({*old, *new}, key=natural):
             if old.get(field) != new.get(field):
-                yield Change(f"{path} {field}", old.get(field), new.get(field))
+                yield system.Change(f"{path} {field}", old.get(field), new.get(field))
 
 
-def _text(changes: tuple[Change, ...], side: str) -> str:
+def _text(changes: tuple[system.Change, ...], side: str) -> str:
     lines: list[str] = []
     for change in changes:
         value = getattr(change, side)

@@ -1,9 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Read a switch by one command line, and report its state.
-
-`sonic-cfggen` prints CONFIG_DB as `config apply-patch` sees it, `sonic-db-dump` the state of ports
-and neighbours. Both print JSON on every release; the output of `show` is not meant for programs.
-"""
+"""Read a switch by one command line, whose programs print JSON on every release, and report its
+state."""
 
 from __future__ import annotations
 
@@ -17,17 +14,8 @@ from typing import Any, Optional
 from ....module_utils.core.text import one_line, printable
 from ...qos.compiled import PfcWatchdog
 from ...qos.contract import DSCPS, PRIORITIES
+from .. import system
 from ..asics import Headroom
-from ..system import (
-    Completed,
-    EcnReport,
-    Neighbour,
-    PortReport,
-    SwitchError,
-    SwitchIntent,
-    SwitchReport,
-    port_id,
-)
 from . import tables
 from .tables import Config, Row, Table
 
@@ -35,13 +23,12 @@ OURS = "baremetal-mpi-roce-"
 """Prefix of the collection's checkpoints and units."""
 SAVED_FILE = "/etc/sonic/config_db.json"
 
-
 MOST_CHARACTERS = 600
 _NOISE = re.compile(r"^(usage:|try .* for help|\s*$)", re.IGNORECASE)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def last_lines(answer: Completed) -> str:
+def last_lines(answer: system.Completed) -> str:
     """`: last lines`; empty if the command printed nothing."""
     text = _COLOUR.sub("", f"{answer.stdout if answer.rc else ''}\n{answer.stderr}")
     lines = dict.fromkeys(line.strip() for line in text.splitlines() if not _NOISE.match(line))
@@ -72,8 +59,7 @@ else:
         sys.exit("it printed no JSON object")
 json.dump({table: rows for table, rows in found if table in tables}, sys.stdout)
 """
-"""Runs on the switch, so that the rest of CONFIG_DB stays there: Ansible shows the output at -vvv
-and writes it into its log."""
+"""Runs on the switch, as Ansible shows all output at -vvv, and the rest of CONFIG_DB is secret."""
 
 
 def _only_tables(saved: str) -> str:
@@ -115,25 +101,24 @@ READ = "; ".join(
 @dataclass(frozen=True)
 class Present:
     config: Config
-    """The tables of CONFIG_DB that are compared, including the operator's rows."""
     version: str = ""
     asic_type: str = ""
-    """Family of the switch's chip: `mellanox`, `broadcom`, ..."""
+    """Family of the chip: `mellanox`, `broadcom`, ..."""
     ports: dict[str, Row] = field(default_factory=dict)
-    """Operational state by port."""
+    """Operational state."""
     neighbours: Optional[dict[str, Row]] = field(default_factory=dict)
-    """LLDP neighbours by port; None if they could not be read."""
+    """By port; None if they could not be read."""
     units: tuple[str, ...] = ()
     """Lines of `systemctl list-units` for the collection's timers and services."""
     saved: Optional[Config] = None
-    """The same tables in the saved configuration; None if not read."""
+    """The saved configuration; None if not read."""
     unconfirmed: bool = False
     """A change of this run is in force and not yet confirmed, so it is not saved."""
     listed: Optional[bool] = None
     """Whether patches may change PFC_WD and fields of BUFFER_PROFILE; None if unknown."""
     lookup: Mapping[tuple[int, int], Headroom] = field(default_factory=dict)
-    """By speed (Gb/s) and cable length (m): the table that the switch creates buffer profiles from,
-    in the traditional buffer model only."""
+    """The table that the switch creates buffer profiles from in the traditional buffer model, by
+    speed (Gb/s) and cable length (m)."""
 
     @property
     def metadata(self) -> Row:
@@ -144,13 +129,13 @@ class Present:
         return self.metadata.get("buffer_model", TRADITIONAL)
 
 
-def parsed(answer: Completed) -> Present:
+def parsed(answer: system.Completed) -> Present:
     """Parse the answer. Raises SwitchError if a required part is missing."""
     parts = _parts(answer)
     for name in (CONFIG, SAVED, VERSION, PORTS):
         rc, _out = parts.get(name, (None, ""))
         if rc != 0:
-            raise SwitchError(
+            raise system.SwitchError(
                 f"`{COMMANDS[name]}` "
                 + ("was not answered" if rc is None else f"failed with status {rc}")
                 + f"{last_lines(answer)}. Is this SONiC, and are its services up (`docker ps`)?"
@@ -163,16 +148,12 @@ def parsed(answer: Completed) -> Present:
         asic_type=_word(parts[VERSION][1], "asic_type"),
         ports=_hashes(PORTS, parts[PORTS][1]),
         neighbours=_hashes(NEIGHBOURS, neighbours) if rc == 0 else None,
-        listed=_said(*parts.get(LISTED, (1, ""))),
+        listed={"True": True, "False": False}.get(parts.get(LISTED, (1, ""))[1].strip()),
         units=tuple(filter(None, map(one_line, parts.get(UNITS, (1, ""))[1].splitlines()))),
     )
 
 
-def _said(rc: int, text: str) -> Optional[bool]:
-    return {"True": True, "False": False}.get(text.strip()) if rc == 0 else None
-
-
-def _parts(answer: Completed) -> dict[str, tuple[int, str]]:
+def _parts(answer: system.Completed) -> dict[str, tuple[int, str]]:
     found: dict[str, tuple[int, str]] = {}
     lines: list[str] = []
     for line in answer.stdout.splitlines():
@@ -190,12 +171,14 @@ def _json(what: str, text: str) -> dict[str, dict[str, Any]]:
     try:
         value = printable(json.loads(text or "{}"))
     except (ValueError, RecursionError) as error:
-        raise SwitchError(
+        raise system.SwitchError(
             f"`{COMMANDS[what]}` printed no JSON ({error}). Run it on the switch: it must "
             "print JSON and nothing else"
         ) from None
     if not isinstance(value, dict):
-        raise SwitchError(f"`{COMMANDS[what]}` printed a {type(value).__name__}, not an object")
+        raise system.SwitchError(
+            f"`{COMMANDS[what]}` printed a {type(value).__name__}, not an object"
+        )
     return {key: inner for key, inner in value.items() if isinstance(inner, dict)}
 
 
@@ -243,8 +226,8 @@ _LOOKUP_ROW = re.compile(
 
 
 def lookup_of(text: str) -> dict[tuple[int, int], Headroom]:
-    """Parse rows of `speed cable size xon xoff threshold [xon_offset]`. The last row of a kind
-    holds, as for buffermgrd (sonic-swss e6b0c5b5, cfgmgr/buffermgr.cpp)."""
+    """The rows `speed cable size xon xoff threshold [xon_offset]`. The last one of a kind holds, as
+    for buffermgrd (sonic-swss e6b0c5b5, cfgmgr/buffermgr.cpp)."""
     found = {}
     for row in filter(None, map(_LOOKUP_ROW.fullmatch, text.splitlines())):
         speed, metres, size, xon, xoff, threshold = map(int, row.groups()[:6])
@@ -254,10 +237,10 @@ def lookup_of(text: str) -> dict[tuple[int, int], Headroom]:
     return found
 
 
-def report(intent: SwitchIntent, present: Present) -> SwitchReport:
+def report(intent: system.SwitchIntent, present: Present) -> system.SwitchReport:
     switch = _Switch(present)
     lldp = present.config.get("FEATURE", {}).get("lldp", {}).get("state", "enabled")
-    return SwitchReport(
+    return system.SwitchReport(
         switch=intent.name,
         system=intent.system,
         version=present.version,
@@ -275,10 +258,10 @@ class _Switch:
     def table(self, name: str) -> Table:
         return self.present.config.get(name, {})
 
-    def port(self, name: str) -> PortReport:
+    def port(self, name: str) -> system.PortReport:
         row = self.table("PORT").get(name)
         if row is None:
-            return PortReport(name, present=False)
+            return system.PortReport(name, present=False)
         state = self.present.ports.get(name, {})
         everywhere = self.table("PORT_QOS_MAP").get("global", {}).get("dscp_to_tc_map", "")
         qos = {"dscp_to_tc_map": everywhere, **self.table("PORT_QOS_MAP").get(name, {})}
@@ -291,7 +274,7 @@ class _Switch:
         lengths = {each[name] for each in self.table("CABLE_LENGTH").values() if name in each}
         cable = _number(lengths.pop().rstrip("m")) if len(lengths) == 1 else None
         own = self.present.lookup.get(((megabits or 0) // 1000, cable or 0))
-        return PortReport(
+        return system.PortReport(
             name=name,
             present=True,
             alias=row.get("alias", ""),
@@ -348,12 +331,12 @@ class _Switch:
             return None
         return min((tables.number(rows[profile]["xoff"]) for profile in profiles), default=None)
 
-    def _ecn(self, queues: dict[int, Row]) -> dict[int, EcnReport]:
+    def _ecn(self, queues: dict[int, Row]) -> dict[int, system.EcnReport]:
         found = {}
         for number, queue in queues.items():
             profile = self._object("WRED_PROFILE", queue, "wred_profile")
             if profile.get("ecn", "ecn_none") in ("ecn_all", "ecn_green"):
-                found[number] = EcnReport(
+                found[number] = system.EcnReport(
                     minimum_bytes=tables.number(profile.get("green_min_threshold")),
                     maximum_bytes=tables.number(profile.get("green_max_threshold")),
                     probability_percent=tables.number(profile.get("green_drop_probability"), 100),
@@ -371,12 +354,12 @@ class _Switch:
             action=row.get("action", ""),
         )
 
-    def _neighbour(self, port: str) -> Optional[Neighbour]:
+    def _neighbour(self, port: str) -> Optional[system.Neighbour]:
         heard = (self.present.neighbours or {}).get(port)
         if heard is None:
             return None
-        identity = port_id(heard.get("lldp_rem_port_id", ""))
-        return Neighbour(heard.get("lldp_rem_sys_name", ""), identity)
+        identity = system.port_id(heard.get("lldp_rem_port_id", ""))
+        return system.Neighbour(heard.get("lldp_rem_sys_name", ""), identity)
 
 
 def _trust(qos: Row) -> str:

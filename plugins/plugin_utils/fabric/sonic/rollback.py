@@ -1,9 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A change that the switch itself undoes unless it is confirmed: timers, checkpoints, saving.
-
-files/rollback.sh does the work on the switch. This module composes calls of its functions, and
-reads their exit statuses.
-"""
+"""A change that the switch undoes unless it is confirmed, by functions of files/rollback.sh."""
 
 from __future__ import annotations
 
@@ -31,8 +27,7 @@ if TYPE_CHECKING:
     from .switch import SonicSwitch
 
 TOO_LATE, NOT_SAVED, GONE = 75, 76, 77
-"""Exit statuses of the script: the timer has rolled back; `config save` failed; there is no
-checkpoint to go back to."""
+"""Exit statuses of the script."""
 TIME_UP = 124
 """Exit status of `timeout`."""
 
@@ -48,10 +43,8 @@ _CONTINUES = ("{", "do", "then", "else", "in", ";;", "&&", "||", "|")
 
 @lru_cache(maxsize=1)
 def functions() -> str:
-    """The functions of the script in one line, without comments.
-
-    One line, because systemd writes the command of a timer into a unit file.
-    """
+    """The functions of the script, in one line: systemd writes the command of a timer into a file
+    of lines."""
     text = SCRIPT.read_text(encoding="utf-8").replace("\\\n", "")
     lines = (line.strip() for line in text.splitlines())
     code = (line.partition(" # ")[0].rstrip() for line in lines if line and line[0] != "#")
@@ -59,10 +52,7 @@ def functions() -> str:
 
 
 def calling(calls: str, **settings: object) -> str:
-    """A command line that defines the functions and calls some of them.
-
-    `settings`: variables of the script; unset ones stay unset.
-    """
+    """A command line that defines the functions, with `settings` as variables, and calls some."""
     values = {"saved_file": SAVED_FILE, "ignored": IGNORED.strip(), **settings}
     assignments = "".join(f"{name}={quote(str(value))}; " for name, value in values.items())
     script = f"{assignments}{functions()}"
@@ -89,9 +79,8 @@ class SonicApplied:
         self._steps_s = [step.takes_s(pace) for step in steps]
         self._call_s = max(most_of(call, pace) for call in calls_of(steps))
         self.begun = len(steps)
-        """The first steps, which can be in force."""
+        """The number of steps that can be in force."""
         self._config_saved = False
-        """The change may have been saved."""
         self._settings = {
             "name": name,
             "owner": switch.owner,
@@ -106,7 +95,6 @@ class SonicApplied:
 
     @property
     def undoing_s(self) -> int:
-        """Longest time of a rollback."""
         return SLOWER * sum(self._steps_s[: self.begun])
 
     def checkpoint(self, number: int) -> str:
@@ -130,8 +118,7 @@ class SonicApplied:
         if answer.rc:
             state = "the change is not saved, and the switch will soon undo it"
             raise failed("config save -y", answer, state)
-        # The change is kept, even if the run is interrupted here: without all of its checkpoints it
-        # cannot be undone. The next run removes those that remain.
+        # The change is kept, even if interrupted here. The next run removes remaining checkpoints.
         with contextlib.suppress(BaseException):
             self._switch.run(self.command("forget_checkpoints"), COMMAND_S + self.undoing_s)
 
@@ -140,8 +127,6 @@ class SonicApplied:
 
     def went_back(self) -> bool:
         """Undo the change. False if there is no checkpoint, or no longer one."""
-        expected_s = self.undoing_s // SLOWER
-        self._switch.say(f"undoing it patch by patch: about {-(-expected_s // 60)} min at most")
         limit_s = self._call_s + self.undoing_s + COMMAND_S
         answer = self._switch.run(self.going_back(), timeout_s=limit_s)
         if answer.rc not in (0, GONE):
@@ -156,8 +141,8 @@ class SonicApplied:
     def undo_soon(self) -> None:
         """Start a rollback that the switch finishes without this run."""
         unit = f"--unit={self._name}-undoing --description={quote(self._switch.owner)}"
-        unit += f" --property=SuccessExitStatus={GONE}"
-        command = f"systemd-run --quiet {unit} /bin/sh -c {quote(self.going_back())}"
+        status = f"--property=SuccessExitStatus={GONE}"
+        command = f"systemd-run --quiet {unit} {status} /bin/sh -c {quote(self.going_back())}"
         self._switch.done(command, "its timer undoes it", "systemd-run")
 
     def going_back(self) -> str:

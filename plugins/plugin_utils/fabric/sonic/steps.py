@@ -19,11 +19,10 @@ Operation = dict[str, Any]
 UNORDERED = ("PORT_QOS_MAP", "QUEUE", "BUFFER_PG")
 """Tables whose order `config apply-patch -i` leaves to the caller.
 
-In its own order, upstream takes a port down, changes its rows field by field, reading the whole
-configuration each time, and takes the port up: 13 s of sorting and 9 changes per port (39 s and 18
-on 202511), and more than the square of that for several ports in one patch. With `-i` all of these
-tables are one unordered change that is not validated. Ports are therefore down before it and come
-up after it, which validates the whole."""
+Upstream's own order takes 13 s of sorting and 9 changes per port (39 s and 18 on 202511), and more
+than the square of that for several ports in one patch. With `-i` all of these tables are one
+unordered change that is not validated. Ports are therefore down before it and come up after it,
+which validates the whole."""
 IGNORED = "".join(f" -i /{table}" for table in UNORDERED)
 """Also used for a rollback, to a state that was in force before."""
 READ_S = 120
@@ -35,8 +34,6 @@ CALL_S = 30
 
 @dataclass(frozen=True)
 class Pace:
-    """Speed of a switch."""
-
     call_s: float
     """Time to start `config` and read the configuration, for the checkpoint and the patch."""
     change_s: float
@@ -54,13 +51,12 @@ class PortsCheck:
     """Conditions after a step, before the next group of ports goes down."""
 
     rows: Config
-    """Rows of the group's ports."""
     links: tuple[str, ...]
     """Ports whose links were up before."""
 
     def differing(self, present: Present) -> list[str]:
-        """Rows that differ from their settings. buffermgrd of the traditional model replaces those
-        of BUFFER_PG by its own, whose size is compared at the end."""
+        """buffermgrd of the traditional model replaces rows of BUFFER_PG by its own, whose size is
+        compared at the end."""
         return [
             f"{table}|{key}"
             for table, rows in self.rows.items()

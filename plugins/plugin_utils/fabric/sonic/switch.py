@@ -1,10 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """One SONiC switch over a root shell: read, and apply under a rollback timer.
 
-SONiC has no commit timer. A transient systemd timer takes its place: unless it is stopped in time,
-it rolls back to a checkpoint, even if connection and controller are lost. After a reboot no timer
-runs and nothing must be undone, because only a confirmed change is saved. Timers also exclude
-concurrent runs: each arms its own, then looks for others. Every program used ships with SONiC.
+A transient systemd timer rolls back to a checkpoint unless it is stopped in time. After a reboot
+nothing must be undone, because only a confirmed change is saved. Timers also exclude concurrent
+runs: each arms its own, then looks for others. Every program used ships with SONiC.
 """
 
 from __future__ import annotations
@@ -58,10 +57,9 @@ from .tables import wanted
 LOAD_S = 3
 """A guess: time to read the configuration and its models, in a checkpoint and a patch."""
 APPLY_S = 1
-"""Time per change that the sorter makes of a patch, on all releases; see `steps.BULK_FROM`."""
+"""Time per change that the sorter makes of a patch, on all releases."""
 SLACK_S = 300
-"""Extra time of a batch before its timer expires, independent of `confirm_s`. Each batch has a
-timer: a switch that loses its controller waits for one group of ports before it rolls back."""
+"""Extra time of a batch before its timer expires, independent of `confirm_s`."""
 LOST_S, RETRY_S = 120, 3
 """How long, and how often, to retry a switch that was lost during a change, to undo it."""
 AGAIN_S = 1
@@ -79,7 +77,6 @@ class SonicSwitch:
         self._name = ""
         """Prefix of the checkpoints and units of this run."""
         self.undone_within_s = 0
-        """See `Switch`."""
 
     def read(self) -> Present:
         self._shell.reconnect()
@@ -242,10 +239,8 @@ class SonicSwitch:
     def _call(
         self, applied: SonicApplied, call: list[Step], pace: Pace, around: list[tuple[str, str]]
     ) -> None:
-        """Run all of it on the switch, even if the connection is lost meanwhile.
-
-        `around`: the commands before and after each step.
-        """
+        """Run all of it, even if the connection is lost. `around`: commands before and after each
+        step."""
         calls, lines, shown = "", "", ""
         for number, (step, (before, after)) in enumerate(zip(call, around), 1):
             if isinstance(step, PollInterval):
@@ -261,7 +256,7 @@ class SonicSwitch:
         )
 
     def wait_for_answer(self) -> None:
-        """Wait for a switch whose change interrupted its network: its timer is much slower."""
+        """Wait for a switch whose change interrupted its network."""
 
         def answers() -> bool:
             try:
@@ -272,9 +267,6 @@ class SonicSwitch:
             return True
 
         until(answers, LOST_S, RETRY_S)
-
-    def say(self, line: str) -> None:
-        self._shell.say(line)
 
     def run(self, command: str, timeout_s: int = COMMAND_S) -> Completed:
         return self._shell.run(command, timeout_s=timeout_s)
@@ -287,9 +279,9 @@ class SonicSwitch:
         stdin: str = "",
         timeout_s: int = COMMAND_S,
     ) -> Completed:
-        """Run a command. Raises SwitchError with its output if it fails.
+        """Run a command. Raises SwitchError with its output and `state`, what a failure means.
 
-        `state`: what a failure means. `shown`: the part that an operator would run by hand.
+        `shown`: the part that an operator would run by hand.
         """
         answer = self._shell.run(command, stdin=stdin, timeout_s=timeout_s)
         if answer.rc != 0:

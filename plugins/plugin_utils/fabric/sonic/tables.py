@@ -29,17 +29,18 @@ Config = dict[str, Table]
 GLOBAL = "GLOBAL"
 """Row of PFC_WD for all ports."""
 
-OBJECTS = (
-    "DSCP_TO_TC_MAP",
-    "TC_TO_QUEUE_MAP",
-    "TC_TO_PRIORITY_GROUP_MAP",
-    "MAP_PFC_PRIORITY_TO_QUEUE",
-    "PFC_PRIORITY_TO_PRIORITY_GROUP_MAP",
-    "WRED_PROFILE",
-    "SCHEDULER",
-    "BUFFER_PROFILE",
-)
-"""Tables of named objects that other tables refer to."""
+
+MAPS = {
+    "dscp_to_tc_map": "DSCP_TO_TC_MAP",
+    "tc_to_queue_map": "TC_TO_QUEUE_MAP",
+    "tc_to_pg_map": "TC_TO_PRIORITY_GROUP_MAP",
+    "pfc_to_queue_map": "MAP_PFC_PRIORITY_TO_QUEUE",
+    "pfc_to_pg_map": "PFC_PRIORITY_TO_PRIORITY_GROUP_MAP",
+}
+"""Fields of PORT_QOS_MAP. Maps are changed in place while the lossless priorities stay the same.
+Otherwise a port has the old maps with its old rows, or the new maps with its new rows."""
+
+OBJECTS = (*MAPS.values(), "WRED_PROFILE", "SCHEDULER", "BUFFER_PROFILE")
 
 ROWS = ("PORT", "CABLE_LENGTH", "PORT_QOS_MAP", "QUEUE", "BUFFER_PG", "PFC_WD")
 """Tables of ports, of which the contract sets some fields."""
@@ -47,11 +48,7 @@ ROWS = ("PORT", "CABLE_LENGTH", "PORT_QOS_MAP", "QUEUE", "BUFFER_PG", "PFC_WD")
 CHANGED = (*OBJECTS, *ROWS)
 
 REFERENCES: Mapping[tuple[str, str], str] = {
-    ("PORT_QOS_MAP", "dscp_to_tc_map"): "DSCP_TO_TC_MAP",
-    ("PORT_QOS_MAP", "tc_to_queue_map"): "TC_TO_QUEUE_MAP",
-    ("PORT_QOS_MAP", "tc_to_pg_map"): "TC_TO_PRIORITY_GROUP_MAP",
-    ("PORT_QOS_MAP", "pfc_to_queue_map"): "MAP_PFC_PRIORITY_TO_QUEUE",
-    ("PORT_QOS_MAP", "pfc_to_pg_map"): "PFC_PRIORITY_TO_PRIORITY_GROUP_MAP",
+    **{("PORT_QOS_MAP", field): table for field, table in MAPS.items()},
     ("PORT_QOS_MAP", "scheduler"): "SCHEDULER",
     ("QUEUE", "scheduler"): "SCHEDULER",
     ("QUEUE", "wred_profile"): "WRED_PROFILE",
@@ -134,8 +131,6 @@ def references(config: Mapping[str, Mapping[str, Row]]) -> Iterator[tuple[str, s
                     yield table, key, field, target, name
 
 
-COLOURS = ("green", "yellow", "red")
-
 MOST_POLL_MS = 1000
 """Largest interval of PFC_WD|GLOBAL."""
 
@@ -165,10 +160,7 @@ def wanted(intent: SwitchIntent) -> ContractTables:
     return ContractTables(
         objects=_objects(fabric),
         qos={
-            "dscp_to_tc_map": OWNED,
-            "tc_to_queue_map": OWNED,
-            "tc_to_pg_map": OWNED,
-            "pfc_to_queue_map": OWNED,
+            **{field: OWNED for field in MAPS if field != "pfc_to_pg_map"},
             "pfc_enable": paused,
             "pfcwd_sw_enable": paused if watchdog.enabled else None,
             # It rewrites the DSCP on egress, by which the next switch classifies.
@@ -221,7 +213,7 @@ def _objects(fabric: FabricIntent) -> Config:
     marking = {"ecn": "ecn_all"}
     ecn = fabric.queue("roce").ecn
     if ecn is not None:
-        for colour in COLOURS:
+        for colour in ("green", "yellow", "red"):
             marking[f"wred_{colour}_enable"] = "true"
             marking[f"{colour}_min_threshold"] = str(ecn.minimum_bytes)
             marking[f"{colour}_max_threshold"] = str(ecn.maximum_bytes)

@@ -13,18 +13,8 @@ from .reading import Present
 from .tables import Config, ContractTables, Fields, Row, Table, owned, port_of
 
 IN_PLACE = {"BUFFER_PROFILE": {"dynamic_th"}, "SCHEDULER": {"weight"}}
-"""Fields that a switch allows to be replaced, in tables where it does not allow all. (It allows
-`xoff`, but not the related `size`.)"""
+"""Fields that a switch allows to be replaced, in tables where it does not allow all."""
 
-MAPS = {
-    "dscp_to_tc_map": "DSCP_TO_TC_MAP",
-    "tc_to_queue_map": "TC_TO_QUEUE_MAP",
-    "tc_to_pg_map": "TC_TO_PRIORITY_GROUP_MAP",
-    "pfc_to_queue_map": "MAP_PFC_PRIORITY_TO_QUEUE",
-    "pfc_to_pg_map": "PFC_PRIORITY_TO_PRIORITY_GROUP_MAP",
-}
-"""Maps are changed in place while the lossless priorities stay the same. Otherwise a port has the
-old maps with its old rows, or the new maps with its new rows."""
 DEFAULT_MTU = "9100"
 """MTU of a port without a setting (sonic-swss, cfgmgr/portmgr.cpp)."""
 
@@ -37,10 +27,8 @@ _TABLE_OF = {field: table for (_table, field), table in tables.REFERENCES.items(
 
 
 def target(intent: SwitchIntent, wanted: ContractTables, present: Present) -> tuple[Config, Config]:
-    """Return the desired tables with the collection's unused objects, and without them.
-
-    Raises SwitchError if the switch cannot carry the contract.
-    """
+    """The desired tables with the collection's unused objects, and without them. Raises SwitchError
+    if the switch cannot carry the contract."""
     ports = intent.ports
     _check(intent, present)
     has_pfc_to_pg = present.asic_type in HAS_PFC_TO_PG or bool(
@@ -78,9 +66,6 @@ def target(intent: SwitchIntent, wanted: ContractTables, present: Present) -> tu
     return bound, _without_stale(names, bound, present.config)
 
 
-# Requirements of the contract on a switch
-
-
 def _check(intent: SwitchIntent, present: Present) -> None:
     config, ports = present.config, intent.ports
     # On these switches each chip has a separate CONFIG_DB, and this is the host's.
@@ -106,9 +91,6 @@ def _check(intent: SwitchIntent, present: Present) -> None:
         buffers.check_egress_pool(intent, present)
 
 
-# Objects
-
-
 def _placed(
     objects: Config,
     has_pfc_to_pg: bool,
@@ -130,20 +112,18 @@ def _in_place(
     intent: SwitchIntent, wanted: ContractTables, present: Present
 ) -> Mapping[str, Collection[str]]:
     moving = any(_moves(wanted, present.config, port.name) for port in intent.ports)
-    fixed = list(MAPS.values()) if moving else []
+    fixed = list(tables.MAPS.values()) if moving else []
     fixed += [] if present.listed else ["BUFFER_PROFILE"]
     return {**IN_PLACE, **dict.fromkeys(fixed, ())}
 
 
 def _moves(wanted: ContractTables, config: Config, port: str) -> bool:
-    """Whether a port with the collection's maps gets different lossless priorities, or a different
-    queue for them.
-    """
+    """Whether a port with the collection's maps gets other lossless priorities or queues."""
     row, queues = config.get("PORT_QOS_MAP", {}).get(port, {}), config.get("QUEUE", {})
     wants, has = ({*(each.get("pfc_enable") or "").split(",")} for each in (wanted.qos, row))
     marking = (number for number, fields in wanted.queues.items() if fields["wred_profile"])
     served = (queues.get(f"{port}|{number}", {}).get("scheduler", "") for number in marking)
-    return any(owned(row.get(field, "")) for field in MAPS) and (
+    return any(owned(row.get(field, "")) for field in tables.MAPS) and (
         not wants <= has or not all(map(owned, served))
     )
 
@@ -151,12 +131,10 @@ def _moves(wanted: ContractTables, config: Config, port: str) -> bool:
 def _place(
     table: str, base: str, content: Row, rows: Table, in_place: Optional[Collection[str]]
 ) -> str:
-    """Add an object under its name, or under a numbered one if it cannot be changed in place.
-
-    `in_place`: fields that can be replaced; None: all.
-    """
+    """Add an object under its name, or under a numbered one if its differences are not `in_place`,
+    the fields that can be replaced (None: all)."""
     # Names of maps have no dot (sonic-buildimage 086b03bd, sonic-dscp-tc-map.yang).
-    bar = "_" if table in MAPS.values() else "."
+    bar = "_" if table in tables.MAPS.values() else "."
     numbered = re.compile(rf"{re.escape(base + bar)}[0-9]{{1,9}}")
     candidates = [name for name in rows if name == base or numbered.fullmatch(name)]
     candidates.sort(key=lambda name: (len(name), name))
@@ -178,10 +156,8 @@ def _place(
 
 
 def _without_unbound(names: dict[str, dict[str, str]], config: Config, before: Config) -> None:
-    """Drop new profiles that no port uses, because the switch binds its own.
-
-    An existing profile stays: buffermgrd may bind and release ports at any time.
-    """
+    """Drop new profiles that no port uses, because the switch binds its own. An existing one stays:
+    buffermgrd may bind and release ports at any time."""
     profiles = names.get("BUFFER_PROFILE", {})
     bound = {row.get("profile") for row in config["BUFFER_PG"].values()}
     for base, name in list(profiles.items()):
@@ -205,9 +181,6 @@ def _without_stale(names: dict[str, dict[str, str]], bound: Config, everything: 
         if rows:
             final[table] = rows
     return final
-
-
-# Rows of ports
 
 
 def _set(row: Row, fields: Fields, names: dict[str, dict[str, str]]) -> None:
@@ -240,11 +213,8 @@ def _bind(
     config: Config,
     present: Present,
 ) -> None:
-    """Bind the profile to the port's lossless priority groups.
-
-    Other lossless groups lose their buffer, because PFC is enabled for no other priority. Lossy
-    groups of a range retain their profile.
-    """
+    """Bind the profile to the port's lossless priority groups. Others lose their buffer, as PFC is
+    enabled for no other priority; lossy groups of a range keep theirs."""
     rows, profiles = config["BUFFER_PG"], config["BUFFER_PROFILE"]
     wanted = {queue.priority_group for queue in intent.fabric.queues if queue.lossless}
     numbers = {key: set(tables.numbers_of(key)) for key in keys}
