@@ -28,11 +28,9 @@ from .cluster import (
 from .layout import Lane, Topology, interface_name, lay_out, plan_addresses
 from .nodes import NodeSpec, specify
 from .schema import MODEL, POINT_TO_POINT, SUBNET_PER_RAIL
-from .software import KEY as SOFTWARE
 from .software import finish as read_software
 from .source import ModelError, ModelSource
 from .storage import Site, read_filesystems
-from .storage_keys import KEY as FILE_SYSTEMS
 from .switches import SwitchKind, port_names, read_switches
 
 
@@ -80,7 +78,7 @@ def check(source: ModelSource) -> CheckedModel:
     mtu = model["rails"]["mtu"]
     contract = read_contract(model["roce_qos"], findings, mtu)
     check_rail(contract, mtu, findings, ("rails", "mtu"))
-    software = read_software(model[SOFTWARE], findings, (SOFTWARE,))
+    software = read_software(model["software"], findings, ("software",))
     site, doubts = None, Findings(source.line)
     if specs and topology is not None and plan is not None:
         addresses = _addresses(model, specs, topology, plan, names["leaves"])
@@ -90,7 +88,7 @@ def check(source: ModelSource) -> CheckedModel:
             rules.check_storage_links(
                 model, topology, positions, names["leaves"], kinds["leaves"], findings
             )
-    filesystems = read_filesystems(model[FILE_SYSTEMS], findings, (FILE_SYSTEMS,), site)
+    filesystems = read_filesystems(model["filesystems"], findings, ("filesystems",), site)
     if findings or topology is None or plan is None:
         raise ModelError(source.name, findings.found)
     return CheckedModel(
