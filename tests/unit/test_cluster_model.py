@@ -342,7 +342,6 @@ def test_no_address_of_a_cluster_is_there_twice(shape: dict[str, Any]) -> None:
         ("name: small", []),
         ("addresses.pool: 100.64.0.0/16", []),
         ("addresses.pool: 11.0.0.0/16", ["7 model.public_pool addresses.pool '11.0.0.0/16'"]),
-        ("nodes.drained: [node01, node02]", ["4 model.all_drained nodes.drained 2"]),
     ],
 )
 def test_doubts_are_told_and_refuse_nothing(edits: str, doubts: list[str]) -> None:

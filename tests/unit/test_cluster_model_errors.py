@@ -71,7 +71,6 @@ nodes.management_first -> 4 model.no_management_address nodes.management_first (
 launcher.name: node02 -> 9 model.name_taken launcher.name 'node02'
 nodes.count; nodes.list: [{name: a}, {name: a}] -> 4 model.name_taken nodes.list[1] 'a'
 launcher.name: launcher -> 9 model.name_reserved launcher.name 'launcher'
-launcher.name: slots -> 9 model.name_reserved launcher.name 'slots'
 launcher.name: localhost -> 9 model.name_reserved launcher.name 'localhost'
 launcher.name: node02-rail1 -> 9 model.name_of_rail launcher.name 'node02-rail1'
 nodes.count; nodes.list: [{name: a}, {name: a-rail0}] -> 4 model.name_of_rail nodes.list[1] 'a-rail0'
@@ -94,7 +93,7 @@ leaves.rail_to_leaf: [0, 2] -> 8 model.rail_to_leaf leaves.rail_to_leaf (2, 2)
 leaves.ports: 1 -> 8 model.more_nodes_than_ports leaves.count (2, 1)
 nodes.count: 65; storage: [{name: s1, management: 10.0.0.99, links: [{leaf: leaf01, port: Ethernet63, interface: e0}]}] -> 8 model.more_nodes_than_ports leaves.count (65, 64)
 leaves.nodes_per_set: 65 -> 8 model.leaf_ports leaves.nodes_per_set (65, 64)
-leaves.name: [tor-a] -> 8 model.names_of_switches leaves.name 1
+leaves.name: [tor-a] -> 8 model.values_for_switches leaves.name 1
 leaves.name: [tor-a, tor-a] -> 8 model.name_taken leaves.name[1] 'tor-a'
 spines: {count: 64, ports: 64, management_first: 10.0.0.200} -> 8 model.leaf_ports leaves.ports (0, 0) | 10 model.outside_management spines.management_first ('10.0.0.255', 9)
 spines: {count: 2, ports: 1, management_first: 10.0.0.200} -> 10 model.spine_ports spines.ports (2, 1)
