@@ -29,9 +29,14 @@ from .layout import Lane, Topology, interface_name, lay_out, plan_addresses
 from .nodes import NodeSpec, specify
 from .schema import MODEL, POINT_TO_POINT, SUBNET_PER_RAIL
 from .software import finish as read_software
-from .source import ModelError, ModelSource
+from .source import ModelError, ModelSource, read_file
 from .storage import Site, read_filesystems
 from .switches import Switches, read_switches
+
+
+def load(path: str) -> Cluster:
+    """Read and compile the model at `path`. Raises ModelError, even if it cannot be read."""
+    return compile_model(read_file(path))
 
 
 def compile_model(source: ModelSource) -> Cluster:
