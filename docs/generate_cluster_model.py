@@ -25,6 +25,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import ( 
     read,
     schema,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software import (  # noqa: E402
+    SOFTWARE,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema import kinds  # noqa: E402
 
 HEAD = """\
@@ -59,54 +62,20 @@ characters.
 """
 
 TAIL = """
-## Rejected models
-
-In addition to unknown keys, wrong types and values out of range:
-
-- an empty cluster; a second model in the same inventory, such as a copy;
-- duplicate names, addresses or PCI addresses; a host named like a group, a rail (`node01-rail0`)
-  or `localhost`;
-- loopback, link-local, multicast or reserved networks;
-- a management address outside its subnet; rails that overlap the management subnet;
-- a pool or subnet with too few addresses;
-- a rail without a leaf; more nodes than leaf ports; more uplinks than spine ports;
-- lists without one entry per rail, plane, GPU or switch;
-- an unknown chip, or one without ports of that speed; SONiC ports with unknown lanes;
-- a storage link to a missing or used port;
-- drained nodes and overrides of unknown nodes;
-- an invalid [QoS contract](qos-contract.md), or one that the rails' MTU does not allow;
-- an invalid or incompatible [software set](software-set.md);
-- a file system with an invalid source or one at an address that its server cannot have, mounted
-  over a system directory or another file system, with options that have a key, for missing groups,
-  or served by a host that `source` does not name;
-- variables for a missing group, or with a name that the model sets.
-
-Warnings: a pool of public addresses; all nodes drained; files in `host_vars` and `group_vars` for
-unknown hosts and groups (by the first play of `site.yml`).
-
-## Ports of leaves and spines
-
-`cluster_ports` of a leaf or spine is a list of groups of ports that differ only in their peer:
-
-| | |
-|---|---|
-| `kind` | `host` (to a node), `storage` (to a storage host), `uplink` (to a spine), `downlink` |
-| `peer_interface` | interface at the other end of every cable |
-| `peers` | port -> peer |
-| `speed_gbps`, `mtu` | as at the other end; for storage hosts `rails.mtu` |
-| `rail`, `plane` | of the ports to nodes; otherwise null |
-| `prefix`, `address` | with `subnet_per_rail`: the shared gateway |
-| `addresses` | with `point_to_point`: port -> address |
-
 ## Systems and port names
 
-Port names follow the system: with `system: [sonic, nvue, eos]` the first ports are `Ethernet0`,
-`swp1` and `Ethernet1/1`. `port`, `port_start` and `port_step` override them.
+| system | first ports | `port`, `port_start`, `port_step` |
+|---|---|---|
+| none | `Ethernet0`, `Ethernet1` | `Ethernet{}`, 0, 1 |
+| `sonic` | `Ethernet0`, `Ethernet8` | `Ethernet{}`, 0, the lanes of a port |
+| `nvue` | `swp1`, `swp2` | `swp{}`, 1, 1 |
+| `eos` | `Ethernet1/1`, `Ethernet2/1` | `Ethernet{}/1`, 1, 1 |
 
-SONiC numbers lanes: ports of eight lanes are `Ethernet0`, `Ethernet8`, ... The lanes follow from
-the chip (`spectrum4`: 8 with 64 ports, 4 with up to 128; `spectrum6` with 128 ports of 800G: 4), or
-are eight for other chips at 800G; otherwise `port_step` is required. The layer `fabric` rejects a
-switch with ports between the computed ones.
+Breakouts and several speeds are lists: `port: ["swp{1..64}s{0..1}"]`, `["Ethernet{1..64}/{1,5}"]`,
+`["Ethernet{0..504..8}"]`.
+
+The lanes of SONiC follow from the chip (`spectrum4`: 8 with 64 ports, 4 with up to 128; `spectrum6`
+with 128 ports of 800G: 4), or are eight for other chips at 800G; otherwise write `port_step`.
 
 [Headroom](qos-contract.md#headroom) is computed for `spectrum` to `spectrum6`. A SONiC switch with
 another chip may have a table of its vendor. Otherwise write the vendor's values:
@@ -147,9 +116,8 @@ filesystems:
     hosts: [compute]
 ```
 
-- Mount points and served directories consist of letters, digits, `.`, `_` and `-`. They must not
-  overlap system directories, other mount points or served directories; the server may mount a file
-  system at its served directory. Other directories in `/usr/local` and `/opt` are allowed.
+- Mount points and served directories must not overlap each other or system directories; the server
+  may mount a file system at its served directory. `/usr/local/...` and `/opt/...` are allowed.
 - The owner and mode of a served directory are changed: use `/srv/checkpoints`, not `/srv`.
 - `source` of a served file system begins with a name or address of its host: management, a rail
   (`node01-rail0`), or one of a storage host's `links`.
@@ -201,7 +169,7 @@ def _sections(section: kinds.Section) -> Iterator[kinds.Section]:
     yield section
     for key in section.keys:
         below = kinds.section_in(key.kind)
-        if below is not None:
+        if below is not None and below is not SOFTWARE:
             yield from _sections(below)
 
 
@@ -223,7 +191,11 @@ def _section(section: kinds.Section, earlier: list[kinds.Section]) -> str:
 
 
 def _row(key: kinds.Key) -> str:
-    name = f"**`{key.name}`**" if key.required else f"`{key.name}`"
+    name, below = f"`{key.name}`", kinds.section_in(key.kind)
+    if below is not None:
+        anchor = f"#{below.name.replace('.', '')}"
+        name = f"[{name}]({'software-set.md#keys' if below is SOFTWARE else anchor})"
+    name = f"**{name}**" if key.required else name
     kind = key.kind.describe().replace(schema.HOST_NAME.wanted, "host name")
     return f"| {name} | {kind} | {_default(key)} | {key.help} |"
 

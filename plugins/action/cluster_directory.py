@@ -11,7 +11,7 @@ from ansible.errors import AnsibleActionFail
 from ..module_utils.software.software_set import SoftwareSet
 from ..modules.cluster_directory import ARGUMENTS
 from ..plugin_utils.actions import NodeAction
-from ..plugin_utils.model import digest, facts, inventory_rules, names, role_variables
+from ..plugin_utils.model import digest, facts, inventory_rules, role_variables
 from ..plugin_utils.model.software_rules import REFUSED, evaluate
 from ..plugin_utils.schema.findings import Findings
 from ..plugin_utils.terminal import display
@@ -35,34 +35,31 @@ class ActionModule(NodeAction):
         if arguments["role_variables"]:
             specs = role_variables.read_specs()
             values = {name: role_variables.values(hostvars, name, specs) for name in groups["all"]}
-            role_variables.check_renamed(values, findings)
             role_variables.check(specs, values, findings)
-            role_variables.check_combinations(values, findings)
         ports = inventory_rules.ssh_ports(hosts, hostvars, findings)
-        cluster = facts.ClusterFacts("", []) if findings else facts.build(hosts, ports)
-        lines = {}
-        if arguments["domain"] is not None and not findings:
-            lines = names.lines(cluster.entries, arguments["domain"], findings)
         if findings:
             return {
                 "failed": True,
                 "msg": inventory_rules.message(findings, bool(hosts), sources),
                 "findings": [finding.text() for finding in findings.found],
             }
-        software = next(iter(hosts.values()))["cluster_software"]
-        doubts = _doubts(software)
-        for line in (*doubts, *inventory_rules.unread_files(sources, groups)):
+        first = next(iter(hosts.values()))
+        software = SoftwareSet.of(first["cluster_software"])
+        doubts = [rule.line(software) for rule in evaluate(software) if rule.status != REFUSED]
+        for line in doubts:
             display.warning(line)
+        directory = facts.build(hosts, ports)
+        domain = arguments["domain"]
         return {
             "changed": False,
-            "cluster_name": cluster.cluster_name,
-            "compute_hosts": cluster.compute_hosts,
-            "drained_hosts": cluster.drained_hosts,
-            "total_slots": cluster.total_slots,
-            "directory": cluster.entries,
-            "names": names.rendered(lines),
+            "cluster_name": first["cluster_name"],
+            "compute_hosts": [host["name"] for host in directory if host["role"] == "compute"],
+            "drained_hosts": [host["name"] for host in directory if host["drained"]],
+            "total_slots": sum(host["slots"] for host in directory if not host["drained"]),
+            "directory": directory,
+            "names": facts.names(directory if domain is not None else (), domain or ""),
             "software_doubts": doubts,
-            "mpi_provider": SoftwareSet.of(software).mpi.provider,
+            "mpi_provider": software.mpi.provider,
         }
 
 
@@ -75,9 +72,3 @@ def _check_limit(group: str, task_vars: dict[str, Any]) -> None:
             f"--limit {limit} excludes {', '.join(hosts)}, which runs it: nothing was done. "
             f"Add the {group}: --limit '{limit},{group}'"
         )
-
-
-def _doubts(variable: dict[str, Any]) -> list[str]:
-    """Doubtful or unknown combinations in the software set, one line each."""
-    software = SoftwareSet.of(variable)
-    return [rule.line(software) for rule in evaluate(software) if rule.status != REFUSED]

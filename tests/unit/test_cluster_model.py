@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.names import is_host_name
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
     Cluster,
     Inventory,
@@ -20,10 +21,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
     load,
     read,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.facts import build
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.names import lines
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import Findings
-from hypothesis import example, given, settings
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.facts import build, names
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.findings import brief
@@ -342,7 +341,6 @@ def test_no_address_of_a_cluster_is_there_twice(shape: dict[str, Any]) -> None:
         ("name: small", []),
         ("addresses.pool: 100.64.0.0/16", []),
         ("addresses.pool: 11.0.0.0/16", ["7 model.public_pool addresses.pool '11.0.0.0/16'"]),
-        ("nodes.drained: [node01, node02]", ["4 model.all_drained nodes.drained 2"]),
     ],
 )
 def test_doubts_are_told_and_refuse_nothing(edits: str, doubts: list[str]) -> None:
@@ -354,21 +352,15 @@ def test_doubts_are_told_and_refuse_nothing(edits: str, doubts: list[str]) -> No
     st.sampled_from(["node{}", "{}", "a-{}", "n{:05d}", "a" * 57 + "{}", "rail0-{}"]),
     st.sampled_from(["rail{rail}", "r_{rail}", "r.{rail}", ".{rail}", "r{rail}-", "{rail}"]),
     st.sampled_from(["login", "localhost", "1", "a-1-rail0", "n00001-0", "n-1", "rail0"]),
-    st.sampled_from(["", "example.net", ".".join(["b" * 60] * 4)]),
 )
-@example("a" * 57 + "{}", "{rail}", "login", ".".join(["b" * 60] * 4))
-def test_every_layer_accepts_names_of_a_model(
-    node: str, interface: str, launcher: str, domain: str
-) -> None:
-    text = edited(
-        f"nodes.name: '{node}'; rails.interface: '{interface}'; launcher.name: '{launcher}'"
-    )
-    findings = Findings()
+def test_names_of_a_model_are_unique_host_names(node: str, interface: str, launcher: str) -> None:
+    edits = f"nodes.name: '{node}'; rails.interface: '{interface}'; launcher.name: '{launcher}'"
     with contextlib.suppress(ModelError):
-        inventory = compiled(f"{text}domain: '{domain}'\n")
+        inventory = compiled(edited(edits))
         hosts = {host.name: inventory.merged(host) for host in inventory.hosts}
-        lines(build(hosts).entries, domain, findings)
-    assert findings.found == []
+        own = [name for each in names(build(hosts), "")["own"].values() for name in each]
+        assert len(set(own)) == len(own)
+        assert all(map(is_host_name, own))
 
 
 def test_the_page_of_keys_is_not_stale() -> None:

@@ -15,11 +15,6 @@ import jinja2
 import pytest
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import layers
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import role_variables
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import Findings
-
-from tests.unit.findings import brief
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = "ansible_collections.baremetal.mpi_roce.plugins.modules."
@@ -112,17 +107,6 @@ def test_arguments_accept_their_own_defaults(module: str) -> None:
     defaults = {name: spec["default"] for name, spec in arguments.items() if "default" in spec}
     optional = {name: spec for name, spec in arguments.items() if not spec.get("required")}
     assert not ArgumentSpecValidator(optional).validate(defaults).error_messages
-
-
-@pytest.mark.parametrize(("old", "new"), layers.RENAMED.items())
-def test_former_names_are_refused_with_the_present_one(old: str, new: str) -> None:
-    findings = Findings()
-    hosts: dict[str, dict[str, Any]] = {"node01": {old: 1}, "node02": {old: 1}}
-    role_variables.check_renamed(hosts, findings)
-    assert brief(findings.found) == [f"inventory.renamed_variable node01.{old}"]
-    assert new in findings.found[0].remedy
-    assert new in role_variables.read_specs()
-    assert hosts == {"node01": {}, "node02": {}}
 
 
 TRANSPORTS = {

@@ -19,12 +19,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.names import (
     plan,
     wrong_names,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import names
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import Findings
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import facts
 from hypothesis import given
 from hypothesis import strategies as st
-
-from tests.unit.findings import brief
 
 GOLDEN = Path(__file__).parent / "golden"
 DEBIAN = """\
@@ -51,10 +48,7 @@ def host(name: str, index: int, role: str = "compute", rails: int = 2) -> dict[s
 
 def entries(directory: list[dict[str, Any]], domain: str = "") -> list[tuple[str, ...]]:
     """The table, as the module receives it."""
-    findings = Findings()
-    table = names.rendered(names.lines(directory, domain, findings))["table"]
-    assert brief(findings.found) == []
-    return [tuple(line.split()) for line in table.splitlines()]
+    return [tuple(line.split()) for line in facts.names(directory, domain)["table"].splitlines()]
 
 
 CLUSTER = [host("node01", 11), host("node02", 12), host("launcher", 5, "launcher", 0)]
@@ -84,7 +78,7 @@ def test_canonical_names_with_a_domain() -> None:
 
 
 def test_the_names_of_one_host() -> None:
-    assert names.rendered(names.lines(CLUSTER, "x.y", Findings()))["own"]["node02"] == {
+    assert facts.names(CLUSTER, "x.y")["own"]["node02"] == {
         "node02.x.y": "10.10.0.12",
         "node02": "10.10.0.12",
         "node02-rail0": "10.20.0.12",
@@ -184,23 +178,6 @@ def test_the_same_address_twice_is_no_conflict() -> None:
     after, _removed = plan(text, TABLE, "node01")
     assert after.startswith(text)
     assert wrong_names(after, {"node01": "10.10.0.11"}) == []
-
-
-@pytest.mark.parametrize(
-    ("directory", "found"),
-    [
-        ([host("node_1", 1, rails=0)], ["inventory.host_name node_1 'node_1'"]),
-        ([host("a", 1, rails=0), host("a", 2, rails=0)], ["inventory.host_name_twice a 'a'"]),
-        (
-            [host("a-rail0", 1, rails=0), host("a", 2)],
-            ["inventory.host_name_twice a-rail0 'a-rail0'"],
-        ),
-    ],
-)
-def test_bad_names_are_findings(directory: list[dict[str, Any]], found: list[str]) -> None:
-    findings = Findings()
-    names.lines(directory, "", findings)
-    assert brief(findings.found) == found
 
 
 def test_lines_that_glibc_ignores() -> None:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from ..schema.findings import Finding
 from .cluster import Cluster, Inventory, inventory_of
-from .compiler import compile_model
+from .compiler import compile_model, load
 from .digest import seal
-from .loading import is_model, load, read
 from .schema import PLUGIN
-from .source import ModelError, ModelSource
+from .source import ModelError, ModelSource, is_model, read
 
 __all__ = [
     "PLUGIN",

@@ -206,12 +206,6 @@ class HostAddresses:
             return f"is an address of {owner}, and not of {server}"
         return self._elsewhere(here, server) if self.plan.pool.overlaps(here) else ""
 
-    def doubt(self, address: int, server: str) -> str:
-        """Why the address, outside all networks of the model, is probably wrong for `server`."""
-        here = Subnet(address, 32)
-        known = self.plan.pool.overlaps(here) or server not in self.hosts
-        return "" if known else self._elsewhere(here, server)
-
     def _elsewhere(self, here: Subnet, server: str) -> str:
         """Why the server cannot have the address in a known network; empty if it may."""
         links = self.links.get(server, ())

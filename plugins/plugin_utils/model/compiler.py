@@ -3,16 +3,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, Optional
 
-from ...module_utils.software.software_set import SoftwareSet
 from ...module_utils.storage.file_system import NFS, RDMA, FileSystem
-from ..qos import Contract
 from ..qos.rules import check_rail
 from ..qos.rules import finish as read_contract
-from ..schema.findings import Finding, Findings
+from ..schema.findings import Findings
 from . import rules
 from .addresses import AddressPlan, HostAddresses, Subnet, text
 from .cluster import (
@@ -28,39 +27,19 @@ from .cluster import (
 from .layout import Lane, Topology, interface_name, lay_out, plan_addresses
 from .nodes import NodeSpec, specify
 from .schema import MODEL, POINT_TO_POINT, SUBNET_PER_RAIL
-from .software import KEY as SOFTWARE
 from .software import finish as read_software
-from .source import ModelError, ModelSource
+from .source import ModelError, ModelSource, read_file
 from .storage import Site, read_filesystems
-from .storage_keys import KEY as FILE_SYSTEMS
-from .switches import SwitchKind, port_names, read_switches
+from .switches import Switches, read_switches
 
 
-@dataclass(frozen=True)
-class CheckedModel:
-    """A model without errors, and what checking it computed."""
-
-    model: dict[str, Any]
-    """Values with types and defaults of the schema."""
-    specs: list[NodeSpec]
-    topology: Topology
-    addresses: AddressPlan
-    switch_names: dict[str, list[str]]
-    """Names of `leaves` and `spines`."""
-    switch_kinds: dict[str, list[SwitchKind]]
-    qos: Contract
-    software: SoftwareSet
-    filesystems: tuple[FileSystem, ...]
-    doubts: tuple[Finding, ...]
+def load(path: str) -> Cluster:
+    """Read and compile the model at `path`. Raises ModelError, even if it cannot be read."""
+    return compile_model(read_file(path))
 
 
 def compile_model(source: ModelSource) -> Cluster:
-    """The cluster that `source` describes. Raises ModelError, listing every error."""
-    return build(check(source))
-
-
-def check(source: ModelSource) -> CheckedModel:
-    """Check a model. Raises ModelError, listing every error.
+    """The cluster that `source` describes. Raises ModelError, listing every error.
 
     Errors of keys and types come first; rules need complete values.
     """
@@ -71,69 +50,51 @@ def check(source: ModelSource) -> CheckedModel:
     specs = specify(model, findings)
     topology = lay_out(model, specs, findings)
     plan = plan_addresses(model, specs, topology, findings)
-    names = rules.switch_names(model, findings)
-    kinds = read_switches(model, findings)
-    rules.check_names(model, specs, names, findings)
-    rules.check_management(model, specs, names, findings)
+    switches = {
+        section: read_switches(model, section, findings) for section in ("leaves", "spines")
+    }
+    rules.check_names(model, specs, switches, findings)
+    rules.check_management(model, specs, switches, findings)
     rules.check_devices(model, specs, findings)
     rules.check_group_vars(model, specs, findings)
     mtu = model["rails"]["mtu"]
     contract = read_contract(model["roce_qos"], findings, mtu)
     check_rail(contract, mtu, findings, ("rails", "mtu"))
-    software = read_software(model[SOFTWARE], findings, (SOFTWARE,))
-    site, doubts = None, Findings(source.line)
+    software = read_software(model["software"], findings, ("software",))
+    filesystems: tuple[FileSystem, ...] = ()
     if specs and topology is not None and plan is not None:
-        addresses = _addresses(model, specs, topology, plan, names["leaves"])
-        site = Site(tuple(rules.groups_of(specs)), addresses.hosts, addresses, doubts)
-        if len(kinds["leaves"]) == len(names["leaves"]):
-            positions = specs[-1].index + 1
-            rules.check_storage_links(
-                model, topology, positions, names["leaves"], kinds["leaves"], findings
-            )
-    filesystems = read_filesystems(model[FILE_SYSTEMS], findings, (FILE_SYSTEMS,), site)
+        addresses = _addresses(model, specs, topology, plan, switches["leaves"].names)
+        site = Site(tuple(rules.groups_of(specs)), addresses.hosts, addresses)
+        positions = specs[-1].index + 1
+        rules.check_storage_links(model, topology, positions, switches["leaves"], findings)
+        filesystems = read_filesystems(model["filesystems"], findings, ("filesystems",), site)
     if findings or topology is None or plan is None:
         raise ModelError(source.name, findings.found)
-    return CheckedModel(
-        model=model,
-        specs=specs,
-        topology=topology,
-        addresses=plan,
-        switch_names=names,
-        switch_kinds=kinds,
-        qos=contract,
-        software=software,
-        filesystems=filesystems,
-        doubts=rules.doubts(model, specs, doubts),
+
+    gpus = _gpus(model["gpus"], model["gpus"]["pci"])
+    nodes = _nodes(model, specs, gpus)
+    leaves = _switches(model, "leaves", "leaf", switches)
+    spines = _switches(model, "spines", "spine", switches)
+    leaf_ports, spine_ports = (
+        [kind.ports for kind in switches[section].kinds] for section in ("leaves", "spines")
     )
-
-
-def build(checked: CheckedModel) -> Cluster:
-    """Compile a model without errors."""
-    model = checked.model
-    leaves, spines = _switches(checked, "leaves", "leaf"), _switches(checked, "spines", "spine")
-    leaf_ports = port_names(checked.switch_kinds["leaves"])
-    common_gpus = _gpus(model["gpus"], model["gpus"]["pci"])
-    nodes = _nodes(checked, common_gpus)
-    _plug_nodes(checked, nodes, leaves, leaf_ports)
-    if model["spines"]:
-        spine_ports = port_names(checked.switch_kinds["spines"])
-        _plug_spines(model, leaves, leaf_ports, spines, spine_ports, checked.topology)
+    _plug_nodes(model, topology, plan, list(zip(specs, nodes)), leaves, leaf_ports)
+    _plug_spines(model, leaves, leaf_ports, spines, spine_ports, topology)
     _plug_storage(model, leaves)
-    nfs_rdma = any(fs.type == NFS and fs.nfs.transport == RDMA for fs in checked.filesystems)
-    software = checked.software
-    plan = model["addresses"]["plan"]
+    nfs_rdma = any(fs.type == NFS and fs.nfs.transport == RDMA for fs in filesystems)
+    addressing = model["addresses"]["plan"]
     return Cluster(
         name=model["name"],
         domain=model["domain"],
         mpi_user=model["mpi"]["user"],
         mpi_uid=model["mpi"]["uid"],
-        addressing=plan,
-        rail_networks=[str(model["addresses"]["pool"])] if plan == POINT_TO_POINT else [],
-        roce_qos=checked.qos,
+        addressing=addressing,
+        rail_networks=[str(plan.pool)] if addressing == POINT_TO_POINT else [],
+        roce_qos=contract,
         software=replace(software, rdma=replace(software.rdma, nfs=nfs_rdma)),
-        filesystems=checked.filesystems,
+        filesystems=filesystems,
         slots=model["nodes"]["slots"] or model["gpus"]["count"],
-        gpus=common_gpus,
+        gpus=gpus,
         nodes=nodes,
         launcher=_host(model, model["launcher"], "launcher"),
         storage=[_host(model, entry, "storage") for entry in model["storage"]],
@@ -141,7 +102,7 @@ def build(checked: CheckedModel) -> Cluster:
         spines=spines,
         asics=model["asics"],
         group_vars=model["vars"],
-        doubts=checked.doubts,
+        doubts=rules.doubts(model, Findings(source.line)),
     )
 
 
@@ -154,38 +115,40 @@ def _host(model: dict[str, Any], entry: dict[str, Any], role: str) -> ClusterHos
     return ClusterHost(entry["name"], role, _management(model, entry["management"]), entry["vars"])
 
 
-def _switches(checked: CheckedModel, section: str, role: str) -> list[ClusterSwitch]:
-    model = checked.model
-    first = model[section]["management_first"] if model[section] else 0
-    names, kinds = checked.switch_names[section], checked.switch_kinds[section]
+def _switches(
+    model: dict[str, Any], section: str, role: str, switches: Mapping[str, Switches]
+) -> list[ClusterSwitch]:
+    found = switches[section]
     return [
         ClusterSwitch(
             name,
             role,
-            _management(model, first + index),
+            _management(model, model[section]["management_first"] + index),
             system=kind.system,
             asic=kind.asic,
-            port_step=kind.ports.step if kind.ports.computed else 0,
+            port_step=kind.port_step,
         )
-        for index, (name, kind) in enumerate(zip(names, kinds))
+        for index, (name, kind) in enumerate(zip(found.names, found.kinds))
     ]
 
 
-def _nodes(checked: CheckedModel, common_gpus: list[ClusterGpu]) -> list[ComputeNode]:
-    gpus = checked.model["gpus"]
+def _nodes(
+    model: dict[str, Any], specs: list[NodeSpec], common: list[ClusterGpu]
+) -> list[ComputeNode]:
+    gpus = model["gpus"]
     return [
         ComputeNode(
             name=spec.name,
             role="compute",
-            management=_management(checked.model, spec.management or 0),
+            management=_management(model, spec.management or 0),
             vars=spec.vars,
             index=spec.index,
             rack=spec.rack,
             slots=spec.slots,
             drained=spec.drained,
-            gpus=common_gpus if spec.gpu_pci is gpus["pci"] else _gpus(gpus, spec.gpu_pci),
+            gpus=common if spec.gpu_pci is gpus["pci"] else _gpus(gpus, spec.gpu_pci),
         )
-        for spec in checked.specs
+        for spec in specs
     ]
 
 
@@ -194,7 +157,7 @@ def _addresses(
     specs: list[NodeSpec],
     topology: Topology,
     plan: AddressPlan,
-    leaves: list[str],
+    leaves: Sequence[str],
 ) -> HostAddresses:
     """The addresses of all hosts that the model determines."""
 
@@ -226,20 +189,21 @@ def _gpus(gpus: dict[str, Any], pci: Optional[list[str]]) -> list[ClusterGpu]:
 
 
 def _plug_nodes(
-    checked: CheckedModel,
-    nodes: list[ComputeNode],
+    model: dict[str, Any],
+    topology: Topology,
+    plan: AddressPlan,
+    nodes: list[tuple[NodeSpec, ComputeNode]],
     leaves: list[ClusterSwitch],
-    leaf_ports: list[list[str]],
+    leaf_ports: list[Sequence[str]],
 ) -> None:
     """Assign the address of every lane of every node, and the ports at both ends of its cable."""
-    model, topology, plan = checked.model, checked.topology, checked.addresses
     rails = model["rails"]
     mtu, speed, prefix = rails["mtu"], rails["speed_gbps"], plan.prefix
     shared_gateway = model["addresses"]["plan"] == SUBNET_PER_RAIL
     sets = [
         (leaf_set, list(members))
         for leaf_set, members in groupby(
-            zip(checked.specs, nodes), key=lambda pair: pair[1].index // topology.nodes_per_set
+            nodes, key=lambda pair: pair[1].index // topology.nodes_per_set
         )
     ]
     for number, lane in enumerate(topology.lanes):
@@ -298,17 +262,14 @@ def _locality(
 def _plug_spines(
     model: dict[str, Any],
     leaves: list[ClusterSwitch],
-    leaf_ports: list[list[str]],
+    leaf_ports: list[Sequence[str]],
     spines: list[ClusterSwitch],
-    spine_ports: list[list[str]],
+    spine_ports: list[Sequence[str]],
     topology: Topology,
 ) -> None:
-    """Assign ports of uplinks: a link has the same index on every spine and on every leaf.
-
-    If all spines run one system and all leaves run one, the port names are equal, too.
-    """
-    speed = model["spines"]["speed_gbps"] or model["rails"]["speed_gbps"]
-    mtu = model["rails"]["mtu"]
+    """Assign ports of uplinks: a link has the same index on every spine and on every leaf."""
+    mtu, speed = model["rails"]["mtu"], model["rails"]["speed_gbps"]
+    speed = (model["spines"] or {}).get("speed_gbps") or speed
 
     def group(
         switch: ClusterSwitch, kind: str, peer_port: str, known: dict[Any, PortGroup]

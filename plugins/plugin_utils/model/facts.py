@@ -1,82 +1,66 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Cluster facts: one entry per host, from the variables that the model compiled.
+"""The directory: one entry per host, from the variables that the model compiled, and their names.
 
-Layers that need the whole cluster read them, whatever hosts play (`directory` of the action
-cluster_directory).
+Layers that need the whole cluster read it, whatever hosts play (action cluster_directory).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from ...module_utils.names import rail_name
 from .cluster import HOST_ROLES
 
 _RAIL_KEYS = (
-    "rail",
-    "plane",
-    "interface",
-    "address",
-    "prefix",
-    "network",
-    "speed_gbps",
-    "leaf",
-    "gpu",
-    "numa",
+    *("rail", "plane", "interface", "address", "prefix", "network", "speed_gbps", "leaf"),
+    *("gpu", "numa"),
 )
-
-
-@dataclass
-class ClusterFacts:
-    cluster_name: str
-    entries: list[dict[str, Any]]
-    """Compute nodes, launcher and storage hosts, in the order of the model."""
-
-    @property
-    def compute_hosts(self) -> list[str]:
-        return [entry["name"] for entry in self.entries if entry["role"] == "compute"]
-
-    @property
-    def drained_hosts(self) -> list[str]:
-        return [entry["name"] for entry in self.entries if entry["drained"]]
-
-    @property
-    def total_slots(self) -> int:
-        """MPI slots of all compute hosts that are not drained: the world size."""
-        return sum(entry["slots"] for entry in self.entries if not entry["drained"])
 
 
 def build(
     hosts: Mapping[str, Mapping[str, Any]], ports: Mapping[str, int] = MappingProxyType({})
-) -> ClusterFacts:
-    """The facts of `hosts`, given their variables. Switches have no entry.
+) -> list[dict[str, Any]]:
+    """Compute nodes, launcher and storage hosts of `hosts` (variables by host), in the order of
+    the model.
 
     `ports`: ports of sshd other than 22.
     """
-    ordered = [
-        ((HOST_ROLES.index(own["cluster_role"]), own.get("cluster_index", position)), name, own)
-        for position, (name, own) in enumerate(hosts.items())
-        if own["cluster_role"] in HOST_ROLES
+    servers = [(name, own) for name, own in hosts.items() if own["cluster_role"] in HOST_ROLES]
+    servers.sort(key=lambda item: item[1].get("cluster_index", 0))
+    servers.sort(key=lambda item: HOST_ROLES.index(item[1]["cluster_role"]))
+    return [
+        {
+            "name": name,
+            "role": own["cluster_role"],
+            "management_address": own["cluster_management"]["address"],
+            "rack": own.get("cluster_rack", ""),
+            "slots": own.get("cluster_slots", 0),
+            "gpus": len(own.get("cluster_gpus", ())),
+            "drained": own.get("cluster_drained", False),
+            "rails": [
+                {key: rail[key] for key in _RAIL_KEYS} for rail in own.get("cluster_rails", ())
+            ],
+            **({"ssh_port": ports[name]} if name in ports else {}),
+        }
+        for name, own in servers
     ]
-    ordered.sort(key=lambda item: item[0])
-    cluster = next((str(own["cluster_name"]) for _key, _name, own in ordered), "")
-    entries = [_entry(name, own) for _key, name, own in ordered]
-    for entry in entries:
-        if entry["name"] in ports:
-            entry["ssh_port"] = ports[entry["name"]]
-    return ClusterFacts(cluster, entries)
 
 
-def _entry(name: str, own: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "name": name,
-        "role": own["cluster_role"],
-        "management_address": own["cluster_management"]["address"],
-        "rack": own.get("cluster_rack", ""),
-        "slots": own.get("cluster_slots", 0),
-        "gpus": len(own.get("cluster_gpus", ())),
-        "drained": own.get("cluster_drained", False),
-        "rails": [{key: rail[key] for key in _RAIL_KEYS} for rail in own.get("cluster_rails", ())],
-    }
+def names(directory: Iterable[Mapping[str, Any]], domain: str) -> dict[str, Any]:
+    """Arguments of the module cluster_hosts: `table`, and `own` names by host.
+
+    With a domain, the canonical name of a host is the full one. Rails have only short names. The
+    table is one string, as Ansible would template and copy a structure again for each host, which
+    takes quadratic time.
+    """
+    table, own = [], {}
+    for host in directory:
+        name = str(host["name"])
+        full = (f"{name}.{domain}",) if domain and not name.endswith(f".{domain}") else ()
+        lines = [(host["management_address"], *full, name)]
+        lines += [(rail["address"], rail_name(name, rail["interface"])) for rail in host["rails"]]
+        table += [f"{' '.join(line)}\n" for line in lines]
+        own[name] = {each: address for address, *several in lines for each in several}
+    return {"table": "".join(table), "own": own}

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Rules for the inventory around the model: what Ansible merged, and files that nothing reads."""
+"""Rules for the inventory around the model: what Ansible merged."""
 
 from __future__ import annotations
 
@@ -7,20 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...module_utils.core.text import nearest
 from ..schema.findings import Findings, listed
 from . import digest
 from .cluster import DIGEST, inventory_of
-from .loading import is_model, load, read
+from .compiler import load
 from .role_variables import values
-from .source import ModelError
+from .source import ModelError, is_model
 
 Variables = Mapping[str, Any]
 NO_MODELS = frozenset(["group_vars", "host_vars", "keys"])
 """Directories of an inventory that hold no models."""
 SSH_PORT = 22
 _PORT_VARIABLES = ("ansible_port", "ansible_ssh_port")
-_VARIABLE_SUFFIXES = (".yml", ".yaml", ".json")
 
 
 def check_model(
@@ -42,7 +40,7 @@ def check_model(
         return
     problem = "differs from its digest, and no inventory source is a model"
     try:
-        for path in _models(_existing(sources)):
+        for path in _models([source for source in sources if source.exists()]):
             problem = "cluster.yml changed during this run, or there are two of them"
             digest.differences(inventory_of(load(str(path))), hosts, findings)
     except (ModelError, OSError) as error:
@@ -60,44 +58,16 @@ def ssh_ports(hosts: Mapping[str, Variables], hostvars: Any, findings: Findings)
     for name, variables in hosts.items():
         key = next((key for key in _PORT_VARIABLES if variables.get(key) is not None), "")
         management = variables.get("cluster_management") or {}
-        address = str(variables.get("ansible_host", name))
-        if not key or address not in (name, management.get("address")):
+        if not key or variables.get("ansible_host", name) not in (name, management.get("address")):
             continue
-        value = values(hostvars, name, [key]).get(key, SSH_PORT)
-        port = int(value) if str(value).isascii() and str(value).isdigit() else 0
+        value = str(values(hostvars, name, [key]).get(key, SSH_PORT))
+        port = int(value) if value.isascii() and value.isdigit() else 0
         if not 0 < port < 1 << 16:
-            findings.add(
-                "inventory.ssh_port",
-                (name, key),
-                f"{str(value)[:40]!r} is not a port: use a number from 1 to 65535",
-                "Correct it in the inventory",
-            )
+            problem, remedy = f"{value[:40]!r} is not a port", "Use a number from 1 to 65535"
+            findings.add("inventory.ssh_port", (name, key), problem, remedy)
         elif port != SSH_PORT:
             ports[name] = port
     return ports
-
-
-def unread_files(sources: Sequence[Path], groups: Mapping[str, list[str]]) -> Iterator[str]:
-    """One line for each file of variables that no host or group reads; Ansible ignores them."""
-    hosts = dict.fromkeys([*groups["all"], "localhost"])
-    names: dict[str, Mapping[str, Any]] = {"host_vars": hosts, "group_vars": groups}
-    folders = dict.fromkeys(
-        source if source.is_dir() else source.parent for source in sources if source.exists()
-    )
-    unread = [
-        (path, name, known)
-        for folder in folders
-        for kind, known in names.items()
-        for path in sorted((folder / kind).glob("*"))
-        if path.name[0] != "." and (path.is_dir() or path.suffix in ("", *_VARIABLE_SUFFIXES))
-        for name in [path.stem if path.suffix in _VARIABLE_SUFFIXES else path.name]
-        if path.name not in known and name not in known
-    ]
-    absent = set(_absent(sources)) if unread else set()
-    for path, name, known in unread:
-        if name not in absent:
-            hint = nearest(name, known)
-            yield f"{path}: {name!r} is not in the inventory, and nothing reads the file. {hint}"
 
 
 def message(findings: Findings, hosts: bool, sources: Sequence[Path]) -> str:
@@ -118,17 +88,6 @@ def _models(sources: Sequence[Path]) -> Iterator[Path]:
             ignored = NO_MODELS.intersection(path.relative_to(source).parts)
             if not ignored and is_model(path):
                 yield path
-
-
-def _existing(sources: Sequence[Path]) -> list[Path]:
-    """Without lists of hosts (`-i node01,node02`)."""
-    return [source for source in sources if source.exists()]
-
-
-def _absent(sources: Sequence[Path]) -> Iterator[str]:
-    for path in _models(_existing(sources)):
-        nodes = read(str(path), path.read_text(encoding="utf-8")).data["nodes"]
-        yield from nodes.get("absent") or ()
 
 
 def _model_errors(sources: Sequence[Path]) -> Iterator[str]:

@@ -34,8 +34,8 @@ class Topology:
     leaves_per_set: int
     leaf_ports: int
     """Number of ports of each leaf."""
-    spines: int = 0
-    links_per_leaf: int = 0
+    spines: int
+    links_per_leaf: int
     nodes_per_set: int = 1
 
     @property
@@ -55,49 +55,43 @@ class Topology:
         """Port index of this link on every spine."""
         return leaf * self.links_per_leaf + link
 
+    def free_ports(self, leaf: int, nodes: int) -> tuple[int, int]:
+        """The range of a leaf's ports that nodes and spines leave free."""
+        leaf_set, of_set = divmod(leaf, self.leaves_per_set)
+        here = min(max(0, nodes - leaf_set * self.nodes_per_set), self.nodes_per_set)
+        return here * self.lanes_on(of_set), self.leaf_ports - self.uplinks
+
 
 def lay_out(model: dict[str, Any], specs: list[NodeSpec], findings: Findings) -> Optional[Topology]:
-    """The topology; None if lanes have no leaf."""
+    """The topology; None if lanes have no leaf, or cables no port."""
     rails, leaves, spines = model["rails"], model["leaves"], model["spines"]
-    wanted = rails["count"] * rails["planes"]
+    wanted, count = rails["count"] * rails["planes"], leaves["count"]
     what = "rail" if rails["planes"] == 1 else "plane"
     mapping = leaves["rail_to_leaf"]
     if mapping is None:
         mapping = list(range(wanted))
-        if leaves["count"] < wanted:
-            findings.add(
-                "model.rail_without_leaf",
-                ("leaves", "count"),
-                f"{_lane_name(leaves['count'], rails['planes'])} has no leaf: "
-                f"{counted(leaves['count'], 'leaf', 'leaves')} for {counted(wanted, what)}",
-                f"Have {wanted} leaves, or let rails share them by leaves.rail_to_leaf",
-                (leaves["count"], wanted),
-            )
+        if count < wanted:
+            problem = f"{counted(count, 'leaf', 'leaves')} for {counted(wanted, what)}"
+            remedy = f"Have {wanted} leaves, or let rails share them by leaves.rail_to_leaf"
+            path = ("leaves", "count")
+            findings.add("model.rail_without_leaf", path, problem, remedy, (count, wanted))
             return None
     per_set = max(mapping, default=0) + 1
     if len(mapping) != wanted or set(mapping) != set(range(per_set)):
-        findings.add(
-            "model.rail_to_leaf",
-            ("leaves", "rail_to_leaf"),
-            f"{counted(len(mapping), 'number')} for {counted(wanted, what)}, or a leaf of the set "
-            "without a rail",
-            f"Write {counted(wanted, 'number')}, one per rail and plane, using all numbers from 0",
-            (len(mapping), wanted),
-        )
+        problem = f"{counted(len(mapping), 'number')} for {counted(wanted, what)}, or a leaf of "
+        problem += "the set without a rail"
+        remedy = f"Write {wanted}, one per rail and plane, using all numbers from 0"
+        path, value = ("leaves", "rail_to_leaf"), (len(mapping), wanted)
+        findings.add("model.rail_to_leaf", path, problem, remedy, value)
         return None
-    if leaves["count"] % per_set:
-        findings.add(
-            "model.leaves_no_whole_sets",
-            ("leaves", "count"),
-            f"{leaves['count']} leaves do not form sets of {per_set}: rails of the last set "
-            "have no leaf",
-            f"Use a multiple of {per_set}",
-            (leaves["count"], per_set),
-        )
+    if count % per_set:
+        problem = f"{count} leaves do not form sets of {per_set}"
+        path, remedy, value = ("leaves", "count"), f"Use a multiple of {per_set}", (count, per_set)
+        findings.add("model.leaves_no_whole_sets", path, problem, remedy, value)
         return None
     topology = Topology(
         lanes=lay_lanes(rails["planes"], mapping),
-        leaves=leaves["count"],
+        leaves=count,
         leaves_per_set=per_set,
         leaf_ports=leaves["ports"],
         spines=spines["count"] if spines else 0,
@@ -116,39 +110,28 @@ def _check_capacity(
     capacity = (leaves["ports"] - topology.uplinks) // most_lanes
     per_set = leaves["nodes_per_set"] or capacity
     if capacity < 1 or per_set > capacity:
-        findings.add(
-            "model.leaf_ports",
-            ("leaves", "ports" if capacity < 1 else "nodes_per_set"),
-            f"leaves with {counted(leaves['ports'], 'port')}, {topology.uplinks} of them uplinks, "
-            f"hold only {max(capacity, 0)} nodes at {counted(most_lanes, 'port')} each",
-            "Use more ports, fewer links to spines, or fewer nodes_per_set",
-            (per_set, capacity),
-        )
+        problem = f"leaves with {counted(leaves['ports'], 'port')}, {topology.uplinks} of them "
+        problem += f"uplinks, hold only {max(capacity, 0)} nodes at {most_lanes} each"
+        remedy = "Use more ports, fewer links to spines, or fewer nodes_per_set"
+        path = ("leaves", "ports" if capacity < 1 else "nodes_per_set")
+        findings.add("model.leaf_ports", path, problem, remedy, (per_set, capacity))
         return False
     topology.nodes_per_set = per_set
     links = topology.leaves * topology.links_per_leaf
     if spines and links > spines["ports"]:
-        findings.add(
-            "model.spine_ports",
-            ("spines", "ports"),
-            f"{counted(topology.leaves, 'leaf', 'leaves')} with "
-            f"{counted(topology.links_per_leaf, 'link')} each need {counted(links, 'port')} on "
-            f"every spine, which has {spines['ports']}",
-            "Use more ports, or fewer links_per_leaf",
-            (links, spines["ports"]),
-        )
+        problem = f"{topology.leaves} leaves need {counted(links, 'port')} on every spine, which "
+        problem += f"has {spines['ports']}"
+        path, remedy = ("spines", "ports"), "Use more ports, or fewer links_per_leaf"
+        findings.add("model.spine_ports", path, problem, remedy, (links, spines["ports"]))
     sets = topology.leaves // topology.leaves_per_set
     positions = specs[-1].index + 1 if specs else 0
     if positions > sets * per_set:
-        findings.add(
-            "model.more_nodes_than_ports",
-            ("leaves", "count"),
-            f"{counted(positions, 'node')}, but the leaves have ports for {sets * per_set} "
-            f"({counted(sets, 'set')} for {per_set} each)",
-            f"Use {-(-positions // per_set) * topology.leaves_per_set} leaves, leaves with more "
-            "ports, or fewer nodes",
-            (positions, sets * per_set),
-        )
+        problem = f"{counted(positions, 'node')}, but the leaves have ports for {sets * per_set} "
+        problem += f"({counted(sets, 'set')} for {per_set} each)"
+        remedy = f"Use {-(-positions // per_set) * topology.leaves_per_set} leaves, leaves with "
+        remedy += "more ports, or fewer nodes"
+        path, value = ("leaves", "count"), (positions, sets * per_set)
+        findings.add("model.more_nodes_than_ports", path, problem, remedy, value)
     return len(findings.found) == before
 
 
@@ -160,20 +143,15 @@ def lay_lanes(planes: int, rail_to_leaf: Sequence[int]) -> tuple[Lane, ...]:
     )
 
 
-def _lane_name(number: int, planes: int) -> str:
-    rail, plane = divmod(number, planes)
-    return f"rail {rail}" if planes == 1 else f"rail {rail} plane {plane}"
-
-
 def interface_name(rails: dict[str, Any], rail: int, plane: int) -> str:
     pattern = rails["interface"] or ("rail{rail}" if rails["planes"] == 1 else "rail{rail}p{plane}")
     return str(pattern.format(rail=rail, plane=plane))
 
 
 def interface_names(rails: dict[str, Any]) -> list[str]:
-    """The leaf of every lane of a node, in order."""
-    lanes = (divmod(lane, rails["planes"]) for lane in range(rails["count"] * rails["planes"]))
-    return [interface_name(rails, *lane) for lane in lanes]
+    """The interface of every lane of a node, in order."""
+    planes = rails["planes"]
+    return [interface_name(rails, *divmod(n, planes)) for n in range(rails["count"] * planes)]
 
 
 def plan_addresses(
@@ -183,23 +161,15 @@ def plan_addresses(
     addresses, management = model["addresses"], model["management"]["subnet"]
     pool, path = addresses["pool"], ("addresses", "pool")
     if pool.overlaps(management):
-        findings.add(
-            "model.pool_in_management",
-            path,
-            f"{pool} overlaps the management subnet {management}",
-            "Use separate networks for rails and management",
-            str(pool),
-        )
+        problem = f"{pool} overlaps the management subnet {management}"
+        remedy = "Use separate networks for rails and management"
+        findings.add("model.pool_in_management", path, problem, remedy, str(pool))
     if topology is None or not specs:
         return None
-    lanes = len(topology.lanes)
-    plan: AddressPlan
+    lanes, per_set = len(topology.lanes), topology.nodes_per_set
+    plan: AddressPlan = PointToPoint(pool, lanes)
     if addresses["plan"] == SUBNET_PER_RAIL:
-        plan = SubnetPerRail(
-            pool, lanes, topology.nodes_per_set, addresses["prefix"], addresses["first_host"]
-        )
-    else:
-        plan = PointToPoint(pool, lanes)
+        plan = SubnetPerRail(pool, lanes, per_set, addresses["prefix"], addresses["first_host"])
     try:
         plan.require_capacity(specs[-1].index + 1)
     except Exhausted as exhausted:

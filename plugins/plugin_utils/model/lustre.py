@@ -15,6 +15,7 @@ from ..schema.kinds import (
     Section,
     Table,
     Text,
+    needed,
 )
 from .software import repository
 
@@ -40,7 +41,7 @@ NETWORK = Section(
     f"{VARIABLE}.networks",
     "A network of LNet that this host is in.",
     (
-        Key("net", _NET, "`o2ib` is RDMA; `o2ib0` is the same.", True),
+        needed("net", _NET, "`o2ib` is RDMA; `o2ib0` is the same."),
         Key(
             "interfaces",
             OneOrList(OneOf((RAILS,)), _INTERFACE),
@@ -59,8 +60,8 @@ ROUTE = Section(
     f"{VARIABLE}.routes",
     "A router of LNet.",
     (
-        Key("net", _NET, "The network that lies behind it.", True),
-        Key("gateway", _NID, "Its NID in a network of this host.", True),
+        needed("net", _NET, "The network that lies behind it."),
+        needed("gateway", _NID, "Its NID in a network of this host."),
     ),
 )
 
@@ -71,6 +72,8 @@ REPOSITORY = repository(
     ("version", "distribution", "architecture"),
 )
 
+_RELEASE = Text(r"2\.\d+\.\d+", "a release of Lustre", '"2.15.7" (in quotes)', 20, empty=True)
+_PACKAGE = Text(r"[a-z0-9][A-Za-z0-9.+_-]*", "the name of a package", "lustre-client", 120)
 PACKAGES = Section(
     f"{VARIABLE}.packages",
     "The client's packages.",
@@ -82,21 +85,12 @@ PACKAGES = Section(
             "in packages. `present`: the site installs the client, and its presence is checked.",
             default=PRESENT,
         ),
-        Key(
-            "version",
-            Text(r"2\.\d+\.\d+", "a release of Lustre", '"2.15.7" (in quotes)', 20, empty=True),
-            "Release of Lustre; needed unless the method is `present`.",
-            default="",
-        ),
+        Key("version", _RELEASE, "Needed unless the method is `present`.", default=""),
         Key("repository", OrNull(REPOSITORY), "Needed unless the method is `present`."),
         Key(
             "names",
-            ListOf(
-                Text(r"[a-z0-9][A-Za-z0-9.+_-]*", "the name of a package", "lustre-client", 120),
-                "names of packages",
-            ),
-            "Names of the packages where the repository has others than "
-            "[these](lustre.md#packages).",
+            ListOf(_PACKAGE, "names of packages"),
+            "Where the repository has others than [these](lustre.md#packages).",
             default=[],
         ),
     ),
@@ -123,11 +117,6 @@ SETTINGS = Section(
             "Options of kernel modules, `{lnet: {lnet_transaction_timeout: '50'}}`.",
             default={},
         ),
-        Key(
-            "time_limit_s",
-            Integer(5, 300, "seconds"),
-            "Of each look at a file system or a server that may not answer.",
-            default=30,
-        ),
+        Key("time_limit_s", Integer(5, 300, "seconds"), "For each look at a server.", default=30),
     ),
 )

@@ -29,20 +29,15 @@ from ...module_utils.software.software_set import (
     SoftwareSet,
 )
 from ..schema.findings import Findings, Path, RefusedError, dotted
-from ..schema.kinds import Boolean, Key, ListOf, OneOf, OrNull, Section, Text
+from ..schema.kinds import Boolean, Key, ListOf, OneOf, OrNull, Section, Text, needed
 from .software_rules import REFUSED, evaluate
 
-KEY = "software"
-"""Key in the cluster model."""
 VARIABLE = "cluster_software"
 """Variable with the compiled value."""
 
 GPUS = ("B300", "B200", "H200", "H100")
 PREFIXES = "/opt/baremetal-mpi-roce"
 """Directory for unpacked archives on every host."""
-_OF_THE_GPU = ("cuda", "dcgm", "gdrcopy", "nccl")
-_INSTALLED = ("dcgm", "gdrcopy", "nccl")
-"""The repository is configured only for the driver; the toolkit is also needed to build MPI."""
 _OF_PROVIDERS = {
     "archives": (HPCX,),
     "impi": (IMPI,),
@@ -78,6 +73,20 @@ def _checksum(empty: bool = False) -> Text:
     return Text(r"[0-9a-f]{64}", wanted, "what sha256sum prints", empty=empty)
 
 
+def _archive(ends: str, wanted: str, example: str) -> Text:
+    """The URL of an archive. Braces are excluded, so that no computed value can be a template."""
+    return Text(
+        rf"(https?://[^\s{{}}'\"@]+|file:///[^\s{{}}'\"@]+)/[A-Za-z0-9._+~-]+\.({ends})",
+        f"a URL (https, http, file) of a {wanted} without user or password",
+        f"https://mirror.example.net/{example}",
+        500,
+        secret=True,
+    )
+
+
+_PATH = Text(r"[^\s{}'\"]+", "a file or directory of the controller", "keys/cuda.asc", 500)
+_PROFILE = Text(r"doca-[a-z0-9-]+", "a profile of DOCA", "doca-ofed", 40, empty=True)
+_DRIVER_VERSION = _version(3, "a driver version with all its numbers", "580.95.05")
 RDMA = Section(
     "software.rdma",
     "RDMA drivers and tools.",
@@ -89,18 +98,8 @@ RDMA = Section(
             "distribution. `none`: the layer does nothing.",
             default=INBOX,
         ),
-        Key(
-            "version",
-            _version(3, "a release of DOCA", "3.2.0"),
-            "DOCA release; only for the source `doca`.",
-            default="",
-        ),
-        Key(
-            "profile",
-            Text(r"doca-[a-z0-9-]+", "a profile of DOCA", "doca-ofed", 40, empty=True),
-            "Meta package: `doca-ofed`, `doca-roce`, `doca-all`, ...",
-            default_text=f"`{DOCA_PROFILE}` with the source `doca`",
-        ),
+        Key("version", _version(3, "a release of DOCA", "3.2.0"), "With `doca`.", default=""),
+        Key("profile", _PROFILE, "Meta package, with `doca`.", default_text=f"`{DOCA_PROFILE}`"),
     ),
 )
 
@@ -112,25 +111,12 @@ DRIVER = Section(
         Key(
             "manage",
             Boolean(),
-            "Install the driver. `false`: only verify one [installed by "
-            "others](software-set.md#a-driver-that-others-installed).",
+            "`false`: verify one [of others](software-set.md#a-driver-that-others-installed).",
             default=True,
         ),
-        # All three numbers, as DKMS and the driver report them.
-        Key(
-            "version",
-            _version(3, "a driver version with all its numbers", "580.95.05"),
-            "Driver version; the first number is the branch. Optional with `manage: "
-            "false`: then any version that all components share.",
-            default="",
-        ),
+        Key("version", _DRIVER_VERSION, "Required unless `manage: false`.", default=""),
         Key("modules", OneOf((OPEN, PROPRIETARY)), "Kernel modules.", default=OPEN),
-        Key(
-            "gpu",
-            OneOf(GPUS),
-            "GPU model of the nodes.",
-            default=GPUS[0],
-        ),
+        Key("gpu", OneOf(GPUS), "GPU model of the nodes.", default=GPUS[0]),
     ),
 )
 
@@ -158,29 +144,17 @@ def repository(name: str, text: str, fields: tuple[str, ...], url: str = "") -> 
     filled_in = ", ".join(f"{{{field}}}" for field in fields)
     form = r"(https?://[^\s{}'\"@]|file:///)([^\s{}'\"@]|\{(" + "|".join(fields) + r")\})*"
     wanted = f"a URL (https, http, file) without user or password, with placeholders {filled_in}"
+    kind = Text(form, wanted, "file:///srv/packages/{distribution}", 500, secret=True)
     return _Repository(
         name,
         text,
         (
-            Key(
-                "url",
-                Text(form, wanted, "file:///srv/packages/{distribution}", 500, secret=True),
-                "Base URL; may be a mirror or a directory (`file:///`).",
-                required=not url,
-                default=url,
-            ),
-            Key(
-                "key",
-                Text(r"[^\s{}'\"]+", "a file of the controller", "keys/cuda.asc", 500),
-                "Public signing key: a file on the controller, relative to the inventory.",
-                required=True,
-            ),
-            Key(
+            Key("url", kind, "May be a mirror or a directory.", required=not url, default=url),
+            needed("key", _PATH, "Public signing key, relative to the inventory."),
+            needed(
                 "key_sha256",
                 _checksum(empty=True),
-                "SHA-256 of that file; compare the key's fingerprint first. While empty, "
-                "the repository is not used.",
-                required=True,
+                "Of that file; compare the fingerprint first. While empty, it is not used.",
             ),
             Key(
                 "signed_metadata",
@@ -204,72 +178,45 @@ _DOCA = repository(
     ("version", "distribution", "architecture"),
     DOCA_URL,
 )
+_SYSTEM = Text(r"[a-z]+\d+(\.\d+)?", "a distribution as HPC-X names it", "ubuntu24.04", 20)
 ARCHIVE = Section(
     "software.mpi.archives",
     "A build of HPC-X, such as hpcx-v2.24.1-gcc-doca_ofed-ubuntu24.04-cuda13-x86_64.tbz.",
     (
-        Key(
-            "distribution",
-            Text(r"[a-z]+\d+(\.\d+)?", "a distribution as HPC-X names it", "ubuntu24.04", 20),
-            "Distribution of the hosts: `ubuntu24.04`, `redhat9`, `debian12`.",
-            required=True,
-        ),
-        Key(
+        needed("distribution", _SYSTEM, "Of the hosts: `ubuntu24.04`, `redhat9`, `debian12`."),
+        needed(
             "url",
-            Text(
-                r"(https?://[^\s{}'\"@]+|file:///[^\s{}'\"@]+)/[A-Za-z0-9._+-]+\.(tbz|tar\.bz2|tgz|tar\.gz)",
-                "a URL (https, http, file) of a .tbz or .tgz without user or password",
-                "https://mirror.example.net/hpcx-v2.24.1-....tbz",
-                500,
-                secret=True,
-            ),
-            "Download URL for every host; `file:///` is a path on the host.",
-            required=True,
+            _archive(r"tbz|tar\.bz2|tgz|tar\.gz", ".tbz or .tgz", "hpcx-v2.24.1-....tbz"),
+            "For every host; `file:///` is a path on the host.",
         ),
-        Key(
-            "sha256",
-            _checksum(empty=True),
-            "Checksum. While empty, the layer `mpi` stops.",
-            required=True,
-        ),
+        needed("sha256", _checksum(empty=True), "While empty, the layer `mpi` stops."),
     ),
 )
 WHEEL = Section(
     "software.mpi.impi",
     "The wheel `impi-rt` in the directory of wheels.",
     (
-        Key(
+        needed(
             "version",
             _version(3, "a version of impi-rt", "2021.18.1", empty=False),
-            "Version. Releases after 2021.18.1 no longer bundle libfabric.",
-            required=True,
+            "Releases after 2021.18.1 no longer bundle libfabric.",
         ),
-        Key("sha256", _checksum(), "Checksum.", required=True),
+        needed("sha256", _checksum(), ""),
     ),
 )
 _OPTION = Text(r"[A-Za-z-][^\s{}'\"]*", "an option of configure", "--with-gdrcopy=/usr", 500)
 
 
 def _source(name: str, what: str, example: str) -> Key:
-    url = Text(
-        r"(https?://[^\s{}'\"@]+|file:///[^\s{}'\"@]+)/[A-Za-z0-9._+~-]+\.(tgz|tbz|tar\.(gz|bz2|xz))",
-        "a URL (https, http, file) of a .tar.gz, .tar.bz2 or .tar.xz without user or password",
-        f"https://mirror.example.net/{example}",
-        500,
-        secret=True,
-    )
+    url = _archive(r"tgz|tbz|tar\.(gz|bz2|xz)", ".tar.gz, .tar.bz2 or .tar.xz", example)
+    options = ListOf(_OPTION, "options of configure")
     keys = (
-        Key("url", url, "Download URL, reachable from the build node.", required=True),
-        Key("sha256", _checksum(), "Checksum.", required=True),
-        Key(
-            "options",
-            ListOf(_OPTION, "options of configure"),
-            "Extra configure options, appended to those of the collection.",
-            default=[],
-        ),
+        needed("url", url, "Reachable from the build node."),
+        needed("sha256", _checksum(), ""),
+        Key("options", options, "Appended to those of the collection.", default=[]),
     )
     section = Section(f"software.mpi.sources.{name}", f"A release archive of {what}.", keys)
-    return Key(name, section, f"A release archive of {what}.", required=True)
+    return needed(name, section, "")
 
 
 SOURCES = Section(
@@ -282,43 +229,25 @@ SOURCES = Section(
 )
 MPI = Section(
     "software.mpi",
-    "MPI, UCX and mpi4py: [mpi.md](mpi.md#provider).",
+    "MPI, UCX and mpi4py.",
     (
         Key(
             "provider",
             OneOf((DISTRIBUTION, HPCX, IMPI, SOURCE)),
-            "`distribution`: packages of the distribution. `hpcx`: archive of NVIDIA "
-            "HPC-X, with UCX for GPU memory. `impi`: wheel of Intel MPI. `source`: UCX "
-            "and Open MPI, built on a node.",
+            "[Provider](mpi.md#provider). All but `distribution` need `mpi4py`.",
             default=DISTRIBUTION,
         ),
-        Key(
-            "archives",
-            ListOf(ARCHIVE, "archives"),
-            "For `hpcx`: one for each distribution.",
-            default=[],
-        ),
-        Key("impi", OrNull(WHEEL), "For `impi`: its wheel."),
-        Key("sources", OrNull(SOURCES), "For `source`: the archives."),
-        Key(
-            "mpi4py",
-            _version(3, "a version of mpi4py", "4.1.1"),
-            "Version of mpi4py, for all but `distribution`. Since 4.1.0 its wheels work "
-            "with any MPI.",
-            default="",
-        ),
+        Key("archives", ListOf(ARCHIVE, "archives"), "One for each distribution.", default=[]),
+        Key("impi", OrNull(WHEEL), ""),
+        Key("sources", OrNull(SOURCES), ""),
+        Key("mpi4py", _version(3, "a version of mpi4py", "4.1.1"), "", default=""),
         Key(
             "mpi4py_sha256",
             ListOf(_checksum(), "checksums"),
-            "Checksums of its wheels, one per Python version. Empty: not checked.",
+            "Of its wheels, one per Python version. Empty: not checked.",
             default=[],
         ),
-        Key(
-            "wheels",
-            Text(r"[^\s{}'\"]+", "a directory of the controller", "wheels", 200),
-            "Directory of wheels, relative to the inventory, for all but `distribution`.",
-            default="wheels",
-        ),
+        Key("wheels", _PATH, "Directory of wheels, relative to the inventory.", default="wheels"),
     ),
 )
 REPOSITORIES = Section(
@@ -330,42 +259,22 @@ REPOSITORIES = Section(
     ),
 )
 
+_KERNEL = Text(r"[0-9][A-Za-z0-9._+~-]*", "a kernel release", "6.8.0-79-generic", 80, empty=True)
 SOFTWARE = Section(
     "software",
     "The versions that the layers `rdma`, `gpu` and `mpi` install and pin: "
-    "[software-set.md](software-set.md).",
+    "[software-set.md](software-set.md). Empty: not in the set.",
     (
-        Key(
-            "kernel",
-            Text(r"[0-9][A-Za-z0-9._+~-]*", "a kernel release", "6.8.0-79-generic", 80, empty=True),
-            "Required kernel, as printed by `uname -r`. Empty: hold the installed kernel.",
-            default="",
-        ),
-        Key("rdma", RDMA, "RDMA drivers and tools."),
-        Key("driver", OrNull(DRIVER), "The NVIDIA driver. Left out, there is no layer `gpu`."),
-        Key(
-            "cuda",
-            _version(2, "a CUDA toolkit by its first two numbers", "13.0"),
-            "CUDA toolkit. Empty: not in the set; likewise `dcgm`, `gdrcopy` and `nccl`.",
-            default="",
-        ),
-        Key("dcgm", _version(3, "a version of DCGM", "4.4.1"), "DCGM.", default=""),
-        Key(
-            "dcgm_profiling",
-            Boolean(),
-            "With DCGM 4: install the profiling packages (`DCGM_FI_PROF_*`), which are "
-            "not open source.",
-            default=True,
-        ),
-        Key(
-            "gdrcopy",
-            _version(3, "a version of GDRCopy with all its numbers", "2.5.1"),
-            "GDRCopy.",
-            default="",
-        ),
-        Key("nccl", _version(3, "a version of NCCL", "2.28.3"), "NCCL.", default=""),
-        Key("mpi", MPI, "MPI, the layer `mpi`."),
-        Key("repositories", REPOSITORIES, "Package repositories."),
+        Key("kernel", _KERNEL, "As `uname -r` prints it. Empty: the installed one.", default=""),
+        Key("rdma", RDMA, ""),
+        Key("driver", OrNull(DRIVER), "Left out, there is no layer `gpu`."),
+        Key("cuda", _version(2, "a CUDA toolkit by its first two numbers", "13.0"), "", default=""),
+        Key("dcgm", _version(3, "a version of DCGM", "4.4.1"), "", default=""),
+        Key("dcgm_profiling", Boolean(), "Packages for `DCGM_FI_PROF_*`, not open.", default=True),
+        Key("gdrcopy", _version(3, "a full version of GDRCopy", "2.5.1"), "", default=""),
+        Key("nccl", _version(3, "a version of NCCL", "2.28.3"), "", default=""),
+        Key("mpi", MPI, ""),
+        Key("repositories", REPOSITORIES, ""),
     ),
 )
 
@@ -390,17 +299,26 @@ def finish(value: dict[str, Any], findings: Findings, path: Path) -> SoftwareSet
     """The software set for a value that has passed SOFTWARE.check."""
     before = len(findings.found)
     _check_keys(value, findings, path)
-    rdma = value["rdma"]
-    profile = rdma["profile"] or (DOCA_PROFILE if rdma["source"] == DOCA else "")
-    archives = [{**item, "prefix": _prefix(**item)} for item in value["mpi"]["archives"]]
-    mpi = value["mpi"]
-    wheel = mpi["impi"]
-    if wheel:
-        prefix = f"{PREFIXES}/impi-{wheel['version']}-{wheel['sha256'][:12]}"
-        wheel = {**wheel, "prefix": prefix}
-    sources = _built(value) if mpi["sources"] else None
-    mpi = {**mpi, "archives": archives, "impi": wheel, "sources": sources}
-    software = SoftwareSet.of({**value, "rdma": {**rdma, "profile": profile}, "mpi": mpi})
+    rdma, mpi, wheel = value["rdma"], value["mpi"], value["mpi"]["impi"]
+    software = SoftwareSet.of(
+        {
+            **value,
+            "rdma": {
+                **rdma,
+                "profile": rdma["profile"] or (DOCA_PROFILE if rdma["source"] == DOCA else ""),
+            },
+            "mpi": {
+                **mpi,
+                "archives": [
+                    {**item, "prefix": _prefix(item["url"].rpartition("/")[2], item["sha256"])}
+                    for item in mpi["archives"]
+                ],
+                "impi": wheel
+                and {**wheel, "prefix": _prefix(f"impi-{wheel['version']}", wheel["sha256"])},
+                "sources": _built(value) if mpi["sources"] else None,
+            },
+        }
+    )
     if len(findings.found) == before:
         for rule in evaluate(software):
             if rule.status == REFUSED:
@@ -422,81 +340,54 @@ def _built(value: dict[str, Any]) -> dict[str, Any]:
         builds.append({**given, "name": name, "options": [*options, *given["options"]]})
     known = {**value["rdma"], "cuda": value["cuda"]}
     inputs = [[build["sha256"], build["options"]] for build in builds]
-    text = json.dumps([known, inputs], sort_keys=True)
-    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-    return {"prefix": f"{PREFIXES}/source-{digest}", "cuda": bool(value["cuda"]), "builds": builds}
+    digest = hashlib.sha256(json.dumps([known, inputs], sort_keys=True).encode()).hexdigest()
+    prefix = _prefix("source", digest)
+    return {"prefix": prefix, "cuda": bool(value["cuda"]), "builds": builds}
 
 
-def _prefix(url: str, sha256: str, **_distribution: str) -> str:
-    name = re.sub(r"\.(tbz|tar\.bz2|tgz|tar\.gz)$", "", url.rpartition("/")[2])
+def _prefix(name: str, sha256: str) -> str:
+    name = re.sub(r"\.(tbz|tar\.bz2|tgz|tar\.gz)$", "", name)
     return f"{PREFIXES}/{name}-{sha256[:12]}"
 
 
 def _check_keys(value: dict[str, Any], findings: Findings, path: Path) -> None:
     """Check keys that require or exclude each other, whatever their versions."""
-    rdma, driver, repositories = value["rdma"], value["driver"], value["repositories"]
-    if rdma["source"] == DOCA and not rdma["version"]:
-        findings.add(
-            "software.no_doca_version",
-            (*path, "rdma", "version"),
-            "is missing, but the source is doca",
-            "Write the release of DOCA",
-        )
+    rdma, driver, mpi = value["rdma"], value["driver"], value["mpi"]
+    doca, managed = rdma["source"] == DOCA, bool(driver and driver["manage"])
+    manage, provider = (
+        dotted((*path, *key)) for key in (("driver", "manage"), ("mpi", "provider"))
+    )
+
+    def _add(code: str, key: Path, wrong: Any, problem: str, remedy: str) -> None:
+        if wrong:
+            shown = wrong if isinstance(wrong, str) else None
+            problem = f"{shown!r} {problem}" if shown else problem
+            findings.add(code, (*path, *key), problem, remedy, shown)
+
+    version, problem = ("rdma", "version"), "is missing, but the source is doca"
+    wrong = doca and not rdma["version"]
+    _add("software.no_doca_version", version, wrong, problem, "Write the release of DOCA")
     for key in ("version", "profile"):
-        if rdma["source"] != DOCA and rdma[key]:
-            findings.add(
-                "software.of_doca",
-                (*path, "rdma", key),
-                f"{rdma[key]!r} belongs to DOCA, but {dotted((*path, 'rdma', 'source'))} is "
-                f"{rdma['source']}",
-                "Remove it, or write source: doca",
-                rdma[key],
-            )
-    for key in _OF_THE_GPU:
-        if value[key] and not driver:
-            findings.add(
-                "software.needs_driver",
-                (*path, key),
-                f"{value[key]!r} needs the NVIDIA driver, which is not in the set",
-                f"Write {dotted((*path, 'driver', 'version'))}, or remove it",
-                value[key],
-            )
-    if driver and driver["manage"] and not driver["version"]:
-        findings.add(
-            "software.no_driver_version",
-            (*path, "driver", "version"),
-            "is missing",
-            "Write it, or write manage: false if others install the driver",
-        )
-    for key in _INSTALLED:
-        if value[key] and driver and not driver["manage"]:
-            findings.add(
-                "software.not_managed",
-                (*path, key),
-                f"{value[key]!r} would be installed, but {dotted((*path, 'driver', 'manage'))} is "
-                "false",
-                "Remove it: software installed by others is not changed",
-                value[key],
-            )
-    mpi = value["mpi"]
+        problem = f"belongs to DOCA, but the source is {rdma['source']}"
+        remedy = "Remove it, or write source: doca"
+        _add("software.of_doca", ("rdma", key), not doca and rdma[key], problem, remedy)
+    for key in ("cuda", "dcgm", "gdrcopy", "nccl"):
+        problem = "needs the NVIDIA driver, which is not in the set"
+        remedy = f"Write {dotted((*path, 'driver', 'version'))}, or remove it"
+        _add("software.needs_driver", (key,), not driver and value[key], problem, remedy)
+    wrong, remedy = managed and not driver["version"], f"Write it, or {manage}: false"
+    _add("software.no_driver_version", ("driver", "version"), wrong, "is missing", remedy)
+    # Without a managed driver, the repository's toolkit is still used to build MPI.
+    for key in ("dcgm", "gdrcopy", "nccl"):
+        wrong, problem = driver and not managed and value[key], f"is set, but {manage} is false"
+        remedy = "Remove it: software installed by others is not changed"
+        _add("software.not_managed", (key,), wrong, problem, remedy)
     for key, providers in _OF_PROVIDERS.items():
-        if bool(mpi[key]) is not (mpi["provider"] in providers):
-            of = " or ".join(providers)
-            findings.add(
-                "software.of_provider",
-                (*path, "mpi", key),
-                f"is {'missing' if not mpi[key] else f'for {of}'}, but "
-                f"{dotted((*path, 'mpi', 'provider'))} is {mpi['provider']}",
-                "Write it" if not mpi[key] else f"Remove it, or write provider: {of}",
-            )
-    for name, needed, reason in (
-        ("cuda", bool(driver and driver["manage"]), "it provides the driver"),
-        ("doca", rdma["source"] == DOCA, "rdma.source is doca"),
-    ):
-        if needed and not repositories[name]:
-            findings.add(
-                "software.no_repository",
-                (*path, "repositories", name),
-                f"is missing, but {reason}",
-                "Add it with key and key_sha256",
-            )
+        of, wrong = " or ".join(providers), bool(mpi[key]) is not (mpi["provider"] in providers)
+        problem = f"is {f'for {of}' if mpi[key] else 'missing'}, but {provider} is "
+        remedy = f"Remove it, or write provider: {of}" if mpi[key] else "Write it"
+        _add("software.of_provider", ("mpi", key), wrong, problem + mpi["provider"], remedy)
+    for key, wanted in {"cuda": managed, "doca": doca}.items():
+        wrong, remedy = wanted and not value["repositories"][key], "Add it with key and key_sha256"
+        problem = "is missing, but provides the drivers"
+        _add("software.no_repository", ("repositories", key), wrong, problem, remedy)

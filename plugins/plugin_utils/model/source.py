@@ -1,25 +1,25 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A YAML file as plain values, with line numbers for messages."""
+"""Model files: which files are models, and their YAML as plain values with line numbers."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from itertools import islice
+from pathlib import Path as FilePath
 from typing import Any, Optional
 
 import yaml
 
 from ..schema.findings import Finding, Findings, Path, listed
+from .schema import PLUGIN
 
-_TOP_KEY = re.compile(r"^\w+\s*:", re.M)
-_MOST_KEYS = 1000
-"""Maximum number of top-level keys, so that errors are found in bounded time."""
+_NAMED = re.compile(rf"""^[^#\n]*:\s*['"]?{re.escape(PLUGIN)}\b""", re.M)
+_PLUGIN = re.compile(r"^plugin\s*:", re.M)
+_SECTION = re.compile(r"^(management|rails|addresses|leaves)\s*:", re.M)
+_KEY = re.compile(r"^[^\s#-].*:", re.M)
 _DEEPEST = 50
 """Maximum depth; Ansible's code fails at about 200."""
 YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
 DRAFT = "# Draft of a cluster model"
 """Start of the first line of files that playbooks/discover.yml writes."""
 
@@ -28,7 +28,6 @@ class ModelError(Exception):
     """The model is invalid. `findings` lists every error, in the order of the file."""
 
     def __init__(self, source: str, findings: Iterable[Finding]) -> None:
-        self.source = source
         self.findings = tuple(sorted(findings, key=lambda finding: finding.line or 0))
         super().__init__(listed(f"{source}: this cluster model has", self.findings))
 
@@ -78,11 +77,40 @@ class ModelSource:
         return node, line
 
 
+def is_model(path: FilePath) -> bool:
+    """Whether the file is a cluster model, or was meant to be one and must be reported as an error:
+    a `cluster.yml` without `plugin`, or without any key.
+
+    Raises OSError if the file cannot be read.
+    """
+    text = _content(path).decode("utf-8", "replace")
+    if _NAMED.search(text):
+        return True
+    named = path.stem == "cluster" and not _PLUGIN.search(text)
+    return named and (_SECTION.search(text) is not None or _KEY.search(text) is None)
+
+
+def read_file(path: str) -> ModelSource:
+    """Parse the file at `path`. Raises ModelError, even if it cannot be read."""
+    try:
+        text = _content(FilePath(path)).decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        remedy = "Check the path and its permissions, and save it as UTF-8"
+        finding = Finding("model.cannot_be_read", (), f"cannot be read: {error}", remedy)
+        raise ModelError(path, [finding]) from error
+    return read(path, text)
+
+
+def _content(path: FilePath) -> bytes:
+    if path.exists() and not path.is_file():
+        raise OSError("it is not a regular file")  # reading a FIFO would block
+    return path.read_bytes()
+
+
 def read(name: str, text: str) -> ModelSource:
     """Parse `text`. Raises ModelError if it is not YAML or has duplicate keys."""
     findings = Findings()
-    beyond = next(islice(_TOP_KEY.finditer(text), _MOST_KEYS, None), None)
-    loader = YamlLoader(text[: beyond.start()] if beyond else text)
+    loader = YamlLoader(text)
     try:
         root = loader.get_single_node()
         data = None if root is None else loader.construct_document(root)
@@ -111,15 +139,12 @@ def _find_templates(node: Any, path: Path, findings: Findings) -> None:
     """Reject templates in a draft, whose values come from machines."""
     if isinstance(node, yaml.ScalarNode):
         if re.search(r"{[{%#]", node.value):
-            finding = Finding(
-                "model.draft_template",
-                path,
-                "is a template, but the first line of the file marks it as a draft from machines",
-                "Find out where it comes from. If you wrote it, remove the first line of the file",
-                node.start_mark.line + 1,
-                node.value,
+            problem = "is a template, but the first line marks the file as a draft from machines"
+            remedy = "Find out where it comes from. If you wrote it, remove the first line"
+            line, value = node.start_mark.line + 1, node.value
+            findings.found.append(
+                Finding("model.draft_template", path, problem, remedy, line, value)
             )
-            findings.found.append(finding)
     elif isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             _find_templates(key, path, findings)
@@ -152,11 +177,9 @@ def _find_repeated(node: Any, path: Path, findings: Findings, sizes: dict[int, i
             line, place = key.start_mark.line + 1, (*path, key.value)
             if key.value in first:
                 problem = f"is written twice, first in line {first[key.value]}"
-                findings.found.append(
-                    Finding(
-                        "model.key_twice", place, problem, "Remove one of them", line, key.value
-                    )
-                )
+                remedy, value_of = "Remove one of them", key.value
+                found = Finding("model.key_twice", place, problem, remedy, line, value_of)
+                findings.found.append(found)
             first.setdefault(key.value, line)
             size += _find_repeated(value, place, findings, sizes)
     else:

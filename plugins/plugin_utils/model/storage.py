@@ -13,7 +13,7 @@ from itertools import combinations
 from typing import Any, Optional
 
 from ...module_utils.core.mounts import overlap, within
-from ...module_utils.core.text import nearest, some
+from ...module_utils.core.text import nearest
 from ...module_utils.storage.file_system import (
     CHECKPOINTS,
     HOME,
@@ -30,7 +30,7 @@ from .storage_keys import PLAIN_PATH
 
 _WITHOUT_MOUNTS = ("all", "leaf", "spine", "ungrouped")
 """Groups that contain switches, or no hosts."""
-_WITHOUT_RAILS = ("launcher",)
+_WITHOUT_RAILS = "launcher"
 
 _OCTET = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 _ADDRESS = rf"(?<![\w.-]){_OCTET}(\.{_OCTET}){{3}}(?![\w.-])"
@@ -75,14 +75,12 @@ _LOCKS = "other nodes would not see the locks of a node"
 _NEVER = {
     **dict.fromkeys(("soft", "softerr"), _LOST),
     **dict.fromkeys(("nolock", "local_lock"), _LOCKS),
-    "bg": "a background mount is reported before it exists",
 }
 """Options that are never allowed, and the reason."""
 
 Value = dict[str, Any]
 PlacedEntry = tuple[Path, Value]
 """An entry with its path in the model."""
-Placed = list[PlacedEntry]
 
 
 @dataclass(frozen=True)
@@ -93,87 +91,99 @@ class Site:
     hosts: Collection[str]
     """Nodes, launcher and storage hosts, by name."""
     addresses: Optional[HostAddresses] = None
-    doubts: Optional[Findings] = None
-    """Receives problems that may have an explanation in a network outside the model."""
 
 
 def read_filesystems(
-    checked: Sequence[Value], findings: Findings, path: Path, site: Optional[Site]
+    checked: Sequence[Value], findings: Findings, path: Path, site: Site
 ) -> tuple[FileSystem, ...]:
-    """The file systems described by a value that has passed FILE_SYSTEMS.check.
-
-    `site`: None if the rest of the model has errors; groups and hosts are then not checked.
-    """
-    entries: Placed = [((*path, index), entry) for index, entry in enumerate(checked)]
+    """The file systems described by a value that has passed FILE_SYSTEMS.check."""
+    entries = [((*path, index), entry) for index, entry in enumerate(checked)]
     for at, entry in entries:
         _check_one(entry, findings, at, site)
+        if entry["serve"] is not None:
+            _check_served(entry, findings, at, site)
+        _check_addresses(entry, findings, at, site)
     _check_pairs(entries, findings)
     return tuple(of_variable(entry) for _at, entry in entries)
 
 
-def _check_one(entry: Value, findings: Findings, at: Path, site: Optional[Site]) -> None:
-    kind, mount = entry["type"], entry["mount"]
+def _check_one(entry: Value, findings: Findings, at: Path, site: Site) -> None:
+    kind, mount, source = entry["type"], entry["mount"], entry["source"]
+
+    def _add(code: str, key: Path, problem: str, remedy: str, value: Any = None) -> None:
+        findings.add(code, (*at, *key), problem, remedy, value)
+
     system = _system_directory(mount)
     if system or mount == "/opt" or (mount == "/home" and entry["purpose"] != HOME):
-        findings.add(
-            "storage.mount_in_system",
-            (*at, "mount"),
-            f"{mount!r} would hide {system or mount}, a directory of the system",
-            "Mount it in /mnt, for example; /home needs purpose: home",
-            mount,
-        )
+        problem = f"{mount!r} would hide {system or mount}, a directory of the system"
+        remedy = "Mount it in /mnt, for example; /home needs purpose: home"
+        _add("storage.mount_in_system", ("mount",), problem, remedy, mount)
     form, example = _SOURCES[kind]
-    if not form.fullmatch(entry["source"]):
-        findings.add(
-            "storage.source",
-            (*at, "source"),
-            f"{entry['source']!r} is not a source of {kind}",
-            f"Write {example}",
-            entry["source"],
-        )
+    if not form.fullmatch(source):
+        problem = f"{source!r} is not a source of {kind}"
+        _add("storage.source", ("source",), problem, f"Write {example}", source)
     other = LUSTRE if kind == NFS else NFS
     if entry[other] is not None:
-        findings.add(
-            "storage.section_of_other_type",
-            (*at, other),
-            f"belongs to type {other}, but the type is {kind}",
-            "Remove it, or change type",
-        )
-    _check_hosts(entry, findings, at, site)
+        problem = f"belongs to type {other}, but the type is {kind}"
+        _add("storage.section_of_other_type", (other,), problem, "Remove it, or change type")
+    known = [group for group in site.groups if group not in _WITHOUT_MOUNTS]
+    for index, group in enumerate(entry["hosts"]):
+        if group not in known:
+            problem = f"{group!r} is not a group whose hosts mount file systems"
+            _add("storage.unknown_group", ("hosts", index), problem, nearest(group, known), group)
+    if _WITHOUT_RAILS in entry["hosts"] and (entry["nfs"] or {}).get("transport") == RDMA:
+        problem = f"{_WITHOUT_RAILS} has no rails, but {dotted((*at, 'nfs', 'transport'))} is rdma"
+        remedy = "Write hosts: [compute], or transport: tcp"
+        _add("storage.groups_without_rails", ("hosts",), problem, remedy, (_WITHOUT_RAILS,))
     for index, option in enumerate(entry["options"]):
-        path, name = (*at, "options", index), option.partition("=")[0]
+        path, name = ("options", index), option.partition("=")[0]
         if name in _BY_KEY[kind]:
             key = _BY_KEY[kind][name]
             problem = f"{name!r} is set by {dotted((*at, kind, key))}"
-            findings.add("storage.option_is_key", path, problem, f"Write {key} instead", name)
+            _add("storage.option_is_key", path, problem, f"Write {key} instead", name)
         elif name in _NEVER:
             problem = f"{name!r} is not allowed: {_NEVER[name]}"
-            findings.add("storage.option_never", path, problem, "Remove it", name)
-    if entry["serve"] is not None:
-        _check_served(entry, findings, at, site)
-    if site is not None and site.addresses is not None:
-        doubts = Findings() if site.doubts is None else site.doubts
-        _check_addresses(entry, findings, doubts, at, site.addresses)
+            _add("storage.option_never", path, problem, "Remove it", name)
 
 
-def _check_addresses(
-    entry: Value, findings: Findings, doubts: Findings, at: Path, addresses: HostAddresses
-) -> None:
+def _check_served(entry: Value, findings: Findings, at: Path, site: Site) -> None:
+    def _add(code: str, key: Path, problem: str, remedy: str, value: Any = None) -> None:
+        findings.add(code, (*at, *key), problem, remedy, value)
+
+    if entry["type"] == LUSTRE:
+        remedy = "Remove it, and write their NIDs in source"
+        _add("storage.lustre_not_served", ("serve",), "Lustre servers are not set up", remedy)
+        return
+    server, serve, directory = _server(entry), entry["serve"], _directory(entry)
+    plain = re.fullmatch(PLAIN_PATH, directory) is not None
+    if not plain or directory in _SHARED_BY_MANY or _system_directory(directory):
+        problem = f"{directory!r} is of the system, whose owner must not change, or is not plain"
+        remedy = "Serve a separate directory, such as /srv/checkpoints"
+        _add("storage.served_directory", ("source",), problem, remedy, directory)
+    if serve["format"] and not serve["device"]:
+        problem, remedy = f"{serve['format']!r} has no device to format", "Write device"
+        path = ("serve", "format")
+        _add("storage.format_without_device", path, problem, remedy, serve["format"])
+    host = serve["host"]
+    if host not in site.hosts:
+        remedy = nearest(host, sorted(site.hosts))
+        _add("storage.unknown_host", ("serve", "host"), f"unknown host {host!r}", remedy, host)
+    elif server in site.hosts and server != host:
+        problem = f"begins with {server!r}, but {dotted((*at, 'serve', 'host'))} is {host!r}"
+        value = (server, host)
+        _add("storage.source_of_other_host", ("source",), problem, "Write the same host", value)
+
+
+def _check_addresses(entry: Value, findings: Findings, at: Path, site: Site) -> None:
     host = (entry["serve"] or {}).get("host", "")
-    for written in re.finditer(_ADDRESS, entry["source"].rpartition(":/")[0]):
-        address = int(IPv4Address(written[0]))
-        looks = ((findings, addresses.problem), (doubts, addresses.doubt))
-        for found, look in looks:
-            problem = look(address, host)
-            if problem:
-                problem = f"{written[0]} {problem}"
-                remedy = f"Write an address or a name of {host or 'the server'}"
-                found.add("storage.source_address", (*at, "source"), problem, remedy, written[0])
-    linked = host in addresses.nodes.values() or addresses.links.get(host)
-    if host in addresses.hosts and not linked and _route(entry)[2] == RDMA:
-        problem = f"RDMA needs links to leaves, and {host} has none"
-        remedy, path = "Describe its cables under storage.links, or write tcp", (*at, "nfs")
-        doubts.add("storage.served_without_link", (*path, "transport"), problem, remedy, host)
+    if site.addresses is None:
+        return
+    for written in re.finditer(_ADDRESS, _server(entry)):
+        problem = site.addresses.problem(int(IPv4Address(written[0])), host)
+        if problem:
+            problem = f"{written[0]} {problem}"
+            remedy, path = f"Write an address or a name of {host or 'the server'}", (*at, "source")
+            findings.add("storage.source_address", path, problem, remedy, written[0])
 
 
 def _system_directory(path: str) -> Optional[str]:
@@ -183,193 +193,79 @@ def _system_directory(path: str) -> Optional[str]:
     return next((directory for directory in _OF_THE_SYSTEM if within(path, directory)), None)
 
 
-def _check_hosts(entry: Value, findings: Findings, at: Path, site: Optional[Site]) -> None:
-    known = [group for group in site.groups if group not in _WITHOUT_MOUNTS] if site else None
-    for index, group in enumerate(entry["hosts"]):
-        if group in _WITHOUT_MOUNTS or (known is not None and group not in known):
-            findings.add(
-                "storage.unknown_group",
-                (*at, "hosts", index),
-                f"{group!r} is not a group whose hosts mount file systems",
-                nearest(group, known or ()),
-                group,
-            )
-    without = [group for group in entry["hosts"] if group in _WITHOUT_RAILS]
-    if without and (entry["nfs"] or {}).get("transport") == RDMA:
-        findings.add(
-            "storage.groups_without_rails",
-            (*at, "hosts"),
-            f"{some(without)} has no rails, but {dotted((*at, 'nfs', 'transport'))} is rdma",
-            "Write hosts: [compute], or transport: tcp",
-            tuple(without),
-        )
-
-
-def _check_served(entry: Value, findings: Findings, at: Path, site: Optional[Site]) -> None:
-    server, serve, path = entry["source"].rpartition(":/")[0], entry["serve"], (*at, "serve")
-    if entry["type"] == LUSTRE:
-        findings.add(
-            "storage.lustre_not_served",
-            path,
-            "this collection does not set up Lustre servers",
-            "Remove it, and write their NIDs in source",
-        )
-        return
-    directory = _directory(entry)
-    plain = re.fullmatch(PLAIN_PATH, directory) is not None
-    if not plain or directory in _SHARED_BY_MANY or _system_directory(directory):
-        findings.add(
-            "storage.served_directory",
-            (*at, "source"),
-            f"{directory!r} is a system directory or has special characters; its owner and mode "
-            "would change",
-            "Serve a separate directory, such as /srv/checkpoints",
-            directory,
-        )
-    if serve["format"] and not serve["device"]:
-        findings.add(
-            "storage.format_without_device",
-            (*path, "format"),
-            f"{serve['format']!r} has no device to format",
-            "Write device, or remove it",
-            serve["format"],
-        )
-    if site is not None and serve["host"] not in site.hosts:
-        findings.add(
-            "storage.unknown_host",
-            (*path, "host"),
-            f"unknown host {serve['host']!r}",
-            nearest(serve["host"], sorted(site.hosts)),
-            serve["host"],
-        )
-    elif site is not None and server in site.hosts and server != serve["host"]:
-        findings.add(
-            "storage.source_of_other_host",
-            (*at, "source"),
-            f"it begins with {server!r}, but {dotted((*path, 'host'))} is {serve['host']!r}",
-            "Write the same host",
-            (server, serve["host"]),
-        )
-
-
 # Rules for pairs of file systems
 
 
-def _check_pairs(entries: Placed, findings: Findings) -> None:
+def _check_pairs(entries: Sequence[PlacedEntry], findings: Findings) -> None:
     """Every rule for two file systems; each reports the later one."""
     for first, second in combinations(entries, 2):
-        for rule in PAIR_RULES:
-            rule(first, second, findings)
+        _check_pair(first, second, findings)
     served = [(path, entry) for path, entry in entries if entry["serve"] is not None]
-    for first, second in combinations(served, 2):
-        if first[1]["serve"]["host"] == second[1]["serve"]["host"]:
-            for rule in SERVER_RULES:
-                rule(first, second, findings)
-    for entry in entries:
-        for other in served:
-            _check_mount_over_served(other, entry, findings)
+    for path, entry in entries:
+        for other_path, other in served:
+            mount, directory = entry["mount"], _directory(other)
+            # A server may mount a file system at its served directory, but not elsewhere over it.
+            if overlap(mount, directory) and not (path == other_path and mount == directory):
+                findings.add(
+                    "storage.mount_hides_served",
+                    (*path, "mount"),
+                    f"{mount!r} would hide {directory!r}, which {other['serve']['host']} serves "
+                    f"for {findings.place(other_path)}",
+                    "Mount it elsewhere, such as in /mnt",
+                    (mount, directory),
+                )
 
 
-def _check_name(first: PlacedEntry, second: PlacedEntry, findings: Findings) -> None:
-    (path, entry), name = second, second[1]["name"]
-    if entry["name"] == first[1]["name"]:
-        problem = f"{name!r} is also the name of {findings.place(first[0])}"
-        findings.add("storage.name_twice", (*path, "name"), problem, "Rename one of them", name)
+def _check_pair(first: PlacedEntry, second: PlacedEntry, findings: Findings) -> None:
+    (first_path, other), (path, entry) = first, second
+    place = findings.place(first_path)
 
+    def _add(code: str, key: Path, problem: str, remedy: str, value: Any = None) -> None:
+        findings.add(code, (*path, *key), f"{problem} {place}", remedy, value)
 
-def _check_purpose(first: PlacedEntry, second: PlacedEntry, findings: Findings) -> None:
-    if first[1]["purpose"] == second[1]["purpose"] == CHECKPOINTS:
-        findings.add(
-            "storage.checkpoints_twice",
-            (*second[0], "purpose"),
-            f"{findings.place(first[0])} is also for checkpoints, and jobs use only one",
-            "Write scratch for one of them",
-        )
-
-
-def _check_mounts(first: PlacedEntry, second: PlacedEntry, findings: Findings) -> None:
-    (path, entry), other = second, first[1]["mount"]
-    if overlap(entry["mount"], other):
-        findings.add(
-            "storage.mounts_overlap",
-            (*path, "mount"),
-            f"{entry['mount']!r} overlaps {other!r} of {findings.place(first[0])}: one would hide "
-            "the other",
+    if (name := entry["name"]) == other["name"]:
+        problem = f"{name!r} is also the name of"
+        _add("storage.name_twice", ("name",), problem, "Rename one of them", name)
+    if entry["purpose"] == other["purpose"] == CHECKPOINTS:
+        problem, remedy = "jobs use only one for checkpoints:", "Write scratch for one of them"
+        _add("storage.checkpoints_twice", ("purpose",), problem, remedy)
+    mounts = (entry["mount"], other["mount"])
+    if overlap(*mounts):
+        problem, remedy = (
+            f"{mounts[0]!r} overlaps {mounts[1]!r} of",
             "Mount them in separate directories",
-            (entry["mount"], other),
         )
-
-
-def _check_transport(first: PlacedEntry, second: PlacedEntry, findings: Findings) -> None:
-    (path, entry), other = second, first[1]
+        _add("storage.mounts_overlap", ("mount",), problem, remedy, mounts)
+    # Since version 4, mounts from one server share a connection.
     (server, version, transport), route = _route(entry), _route(other)
-    if (
-        (server, version) == route[:2]
-        and version not in ("", "3")
-        and transport != route[2]
-        and set(entry["hosts"]) & set(other["hosts"])
-    ):
-        findings.add(
-            "storage.transports_of_one_server",
-            (*path, "nfs", "transport"),
-            f"{transport!r}, but {findings.place(first[0])} uses {route[2]!r} to {server} with the "
-            "same version, and the kernel shares one connection",
-            "Use the same transport, or another nfs.version for one of them",
-            (transport, route[2]),
-        )
-
-
-def _check_device(first: PlacedEntry, second: PlacedEntry, findings: Findings) -> None:
-    (path, entry), device = second, second[1]["serve"]["device"]
-    if device and device == first[1]["serve"]["device"]:
-        findings.add(
-            "storage.device_twice",
-            (*path, "serve", "device"),
-            f"{device!r} of {entry['serve']['host']} is also used by {findings.place(first[0])}",
-            "Use a separate device for each file system",
-            device,
-        )
-
-
-def _check_directory(first: PlacedEntry, second: PlacedEntry, findings: Findings) -> None:
-    path, entry = second
-    directory, other = _directory(entry), _directory(first[1])
-    if overlap(directory, other):
-        findings.add(
-            "storage.served_overlap",
-            (*path, "source"),
-            f"{directory!r} overlaps {other!r} of {findings.place(first[0])} on "
-            f"{entry['serve']['host']}, but owner, space and exports are separate",
-            "Serve separate directories",
-            (directory, other),
-        )
-
-
-def _check_mount_over_served(served: PlacedEntry, mounted: PlacedEntry, findings: Findings) -> None:
-    """A file system may only be mounted over its own directory on its server."""
-    (path, entry), directory = mounted, _directory(served[1])
-    mount = entry["mount"]
-    if overlap(mount, directory) and not (path == served[0] and mount == directory):
-        findings.add(
-            "storage.mount_hides_served",
-            (*path, "mount"),
-            f"{mount!r} overlaps {directory!r}, which {served[1]['serve']['host']} serves for "
-            f"{findings.place(served[0])}: the mount would hide it",
-            "Mount it elsewhere, such as in /mnt",
-            (mount, directory),
-        )
-
-
-PAIR_RULES = (_check_name, _check_purpose, _check_mounts, _check_transport)
-SERVER_RULES = (_check_device, _check_directory)
-"""For two file systems that one host serves."""
+    shared = (server, version) == route[:2] and version not in ("", "3")
+    if shared and transport != route[2] and set(entry["hosts"]) & set(other["hosts"]):
+        problem = f"{transport!r}, but the kernel shares the connection with {route[2]!r} of"
+        remedy = "Use the same transport, or another nfs.version for one of them"
+        key, value = ("nfs", "transport"), (transport, route[2])
+        _add("storage.transports_of_one_server", key, problem, remedy, value)
+    serve, other_serve = entry["serve"], other["serve"]
+    if serve is None or other_serve is None or serve["host"] != other_serve["host"]:
+        return
+    if (device := serve["device"]) and device == other_serve["device"]:
+        problem, remedy = f"{device!r} is also used by", "Use a separate device for each"
+        _add("storage.device_twice", ("serve", "device"), problem, remedy, device)
+    directories = (_directory(entry), _directory(other))
+    if overlap(*directories):
+        problem = f"{directories[0]!r} overlaps {directories[1]!r} of"
+        remedy = "Serve separate directories: owner, space and exports are separate"
+        _add("storage.served_overlap", ("source",), problem, remedy, directories)
 
 
 def _route(entry: Value) -> tuple[str, str, str]:
-    """Server, version and transport of NFS. Since version 4, mounts share a connection."""
-    nfs = entry["nfs"] if entry["type"] == NFS else {"version": ""}
-    server = (entry["serve"] or {}).get("host") or entry["source"].rpartition(":/")[0]
-    return str(server), (nfs or {}).get("version", "4.2"), (nfs or {}).get("transport", TCP)
+    """Server, version and transport of NFS."""
+    nfs = (entry["nfs"] or {}) if entry["type"] == NFS else {"version": ""}
+    server = (entry["serve"] or {}).get("host") or _server(entry)
+    return server, nfs.get("version", "4.2"), nfs.get("transport", TCP)
+
+
+def _server(entry: Value) -> str:
+    return str(entry["source"]).rpartition(":/")[0]
 
 
 def _directory(entry: Value) -> str:

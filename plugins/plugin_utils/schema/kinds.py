@@ -239,6 +239,11 @@ class Key:
         return self.default
 
 
+def needed(name: str, kind: Kind, text: str) -> Key:
+    """A required key."""
+    return Key(name, kind, text, required=True)
+
+
 @dataclass(frozen=True)
 class Section(Kind):
     name: str
@@ -267,7 +272,7 @@ class Section(Kind):
         return checked
 
     def describe(self) -> str:
-        return f"section [`{self.name}`](#{self.name.replace('.', '')})"
+        return "section"
 
     def wanted_text(self) -> str:
         needed = ", ".join(key.name for key in self.keys if key.required)
