@@ -34,7 +34,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.key_files
     cuda_keys,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software import (  # noqa: E402
-    SOFTWARE,
     read_software,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software_rules import (  # noqa: E402
@@ -42,7 +41,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software_
     RULES,
     STATUSES,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema import kinds  # noqa: E402
 
 EXAMPLE = {
     "kernel": "",
@@ -63,7 +61,6 @@ NODES = (("Ubuntu", "24.04", "6.8.0-79-generic"), ("Rocky", "9.6", "5.14.0-570.1
 def page(text: str) -> str:
     """Return the page with its generated parts replaced. Raises ValueError for a missing mark."""
     for name, lines in (
-        ("keys", _keys(SOFTWARE)),
         ("compatibility", _compatibility()),
         ("systems", _systems()),
         ("signing keys", _signing_keys()),
@@ -76,21 +73,6 @@ def page(text: str) -> str:
             raise ValueError(f"{PAGE}: no marks of {name}")
         text = before + begin + "\n".join(lines) + "\n" + end + after
     return text
-
-
-def _keys(section: kinds.Section, prefix: str = "") -> Iterator[str]:
-    if not prefix:
-        yield "| key | holds | default | |"
-        yield "|---|---|---|---|"
-    for key in section.keys:
-        below = kinds.section_in(key.kind)
-        if below is not None:
-            yield from _keys(below, f"{prefix}{key.name}.")
-            continue
-        default = key.default_text or ("" if key.default is None else f"`{key.default}`")
-        default = "required" if key.required else default.replace("`True`", "`true`")
-        holds = key.kind.describe()
-        yield f"| `{prefix}{key.name}` | {holds} | {default.replace('``', 'empty')} | {key.help} |"
 
 
 def _compatibility() -> Iterator[str]:

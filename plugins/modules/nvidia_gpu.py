@@ -9,17 +9,13 @@ module: nvidia_gpu
 short_description: Installs NVIDIA's driver stack on a node and verifies every GPU
 extends_documentation_fragment: [baremetal.mpi_roce.module, baremetal.mpi_roce.options.nvidia_gpu]
 description:
-  - Brings driver, fabric manager, CUDA, DCGM, GDRCopy and NCCL of one node to the software set in
-    one call, disables nouveau, loads the driver, starts the services, and reads everything back
-    together with the state of every GPU.
-  - Validates and plans everything before it changes anything. Another run repairs an interrupted
-    one.
-  - Refuses a machine on which this driver must not be installed, before any change and with the
-    remedy; for example if Secure Boot is on without an enrolled key, or if the driver comes from
-    another source.
+  - Brings driver, fabric manager, CUDA, DCGM, GDRCopy and NCCL of one node to the software set,
+    disables nouveau, loads the driver, starts the services, and reads everything back together
+    with the state of every GPU.
+  - Plans everything before it changes anything, and refuses a machine on which this driver must not
+    be installed. Another run repairs an interrupted one.
   - Never changes the driver while a process uses the GPUs, unless O(change_under_jobs).
-  - Never reboots. Changes that need a reboot are recorded in
-    C(/var/lib/baremetal-mpi-roce/reboot-required.d/gpu.json) and returned in RV(reboot_reasons).
+  - Never reboots. Changes that need a reboot are recorded, and returned in RV(reboot_reasons).
   - Only verifies a driver that is managed elsewhere (C(software.driver.manage) is V(false)).
   - Without a driver in the software set, without GPUs in the model, and in a container, the layer
     is C(not_applicable), with the reason.
@@ -34,16 +30,6 @@ EXAMPLES = r"""
     gpus: "{{ cluster_gpus }}"
     rails: "{{ cluster_rails }}"
     nvml_bindings: "{{ lookup('baremetal.mpi_roce.nvml_bindings') }}"
-  become: true
-
-- name: Set other thresholds
-  baremetal.mpi_roce.nvidia_gpu:
-    software: "{{ cluster_software }}"
-    gpus: "{{ cluster_gpus }}"
-    rails: "{{ cluster_rails }}"
-    health:
-      product: NVIDIA B300 SXM6 AC
-      remapped_rows: 64
   become: true
 """
 

@@ -13,7 +13,8 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
@@ -44,6 +45,9 @@ ARCHITECTURE = platform.machine()
 
 DIE = 'posix.kill(posix.getprocessid("pid"), 9)'
 """A scriptlet that kills the process that runs the transaction."""
+
+
+RELATIONS = ("Requires", "Provides", "Conflicts")
 
 
 @dataclass(frozen=True)
@@ -83,11 +87,7 @@ class Rpm:
         return f"{self.name}-{self.epoch}:{self.version}-{self.release}.{ARCHITECTURE}"
 
     def specification(self) -> str:
-        relations = {
-            "Requires": self.requires,
-            "Provides": self.provides,
-            "Conflicts": self.conflicts,
-        }
+        relations = {name: getattr(self, name.lower()) for name in RELATIONS}
         return "\n".join(
             [
                 f"Name: {self.name}",
@@ -115,24 +115,20 @@ class Workshop:
     def __init__(self, where: Path) -> None:
         self.where = where
         where.mkdir(parents=True, exist_ok=True)
-        with self._alone():
+        with alone(self.where / "lock"):
             self._homes = {name: where / name for name in ("ours", "foreign")}
             for name, home in self._homes.items():
                 if not (where / f"{name}.asc").exists():
                     home.mkdir(mode=0o700, exist_ok=True)
                     (where / f"{name}.asc").write_bytes(Key(home, name).public)
 
-    def _alone(self) -> Alone:
-        return Alone(self.where / "lock")
-
     def public(self, name: str = "ours") -> bytes:
         return (self.where / f"{name}.asc").read_bytes()
 
     def build(self, package: Rpm) -> Path:
-        path = self.where / package.file
         spec = hashlib.sha256(package.specification().encode()).hexdigest()[:16]
-        path = path.with_name(f"{spec}-{path.name}")
-        with self._alone():
+        path = self.where / f"{spec}-{package.file}"
+        with alone(self.where / "lock"):
             if not path.exists():
                 self._build(package, path)
         return path
@@ -141,78 +137,48 @@ class Workshop:
         work = self.where / "work"
         work.mkdir()
         (work / "a.spec").write_text(package.specification())
-        run(
-            "rpmbuild",
-            "-bb",
-            "--quiet",
-            "--target",
-            f"{ARCHITECTURE}-linux",
-            "--define",
-            f"_topdir {work}",
-            "--define",
-            f"_rpmdir {work}",
-            "--define",
-            "_rpmfilename built.rpm",
-            "--define",
-            "__os_install_post %{nil}",
-            "--define",
-            "_build_id_links none",
-            "--define",
-            "debug_package %{nil}",
-            work / "a.spec",
-        )
+        settings = {
+            "_topdir": work,
+            "_rpmdir": work,
+            "_rpmfilename": "built.rpm",
+            "__os_install_post": "%{nil}",
+            "_build_id_links": "none",
+            "debug_package": "%{nil}",
+        }
+        target = f"--target={ARCHITECTURE}-linux"
+        run("rpmbuild", "-bb", "--quiet", target, *defined(settings), work / "a.spec")
         if package.key:
-            run(
-                "rpmsign",
-                "--addsign",
-                "--define",
-                f"_gpg_name {package.key}",
-                "--define",
-                f"_gpg_path {self._homes[package.key]}",
-                "--define",
-                "__gpg /usr/bin/gpg",
-                work / "built.rpm",
-            )
+            key = {
+                "_gpg_name": package.key,
+                "_gpg_path": self._homes[package.key],
+                "__gpg": "/usr/bin/gpg",
+            }
+            run("rpmsign", "--addsign", *defined(key), work / "built.rpm")
         (work / "built.rpm").rename(path)
         shutil.rmtree(work)
 
     def sign(self, path: Path, name: str = "ours") -> None:
-        with self._alone():
-            run(
-                "gpg",
-                "--homedir",
-                self._homes[name],
-                "--batch",
-                "--quiet",
-                "--yes",
-                "--local-user",
-                name,
-                "--armor",
-                "--detach-sign",
-                path,
-            )
+        with alone(self.where / "lock"):
+            argv = ["gpg", "--homedir", self._homes[name], "--batch", "--quiet", "--yes"]
+            run(*argv, "--local-user", name, "--armor", "--detach-sign", path)
 
     def end(self) -> None:
         for home in self._homes.values():
-            subprocess.run(
-                ["gpgconf", "--homedir", str(home), "--kill", "gpg-agent"],
-                check=False,
-                capture_output=True,
-            )
+            argv = ["gpgconf", "--homedir", str(home), "--kill", "gpg-agent"]
+            subprocess.run(argv, check=False, capture_output=True)
 
 
-class Alone:
-    """Locks out other workers; the lock of a dead worker is released."""
+def defined(settings: Mapping[str, object]) -> list[str]:
+    """Options of rpm that set these macros."""
+    return [f"--define={name} {value}" for name, value in settings.items()]
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
 
-    def __enter__(self) -> None:
-        self._file = self._path.open("w")
-        fcntl.flock(self._file, fcntl.LOCK_EX)
-
-    def __exit__(self, *_error: object) -> None:
-        self._file.close()
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Lock out other workers; the lock of a dead worker is released."""
+    with path.open("w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
 
 
 class DnfRoot:
@@ -258,12 +224,7 @@ class DnfRoot:
             run("modifyrepo_c", "--mdtype=modules", folder / "modules.yaml", folder / "repodata")
         self.workshop.sign(folder / "repodata/repomd.xml", key)
         public = self.workshop.public()
-        return Repository(
-            name=name,
-            url=folder.as_uri(),
-            key=public,
-            key_sha256=hashlib.sha256(public).hexdigest(),
-        )
+        return Repository(name, folder.as_uri(), public, hashlib.sha256(public).hexdigest())
 
     def manager(self, wanted: PackageSet, layer: str = "gpu") -> DnfManager:
         return DnfManager(wanted, layer, root=self.root, plugin_paths=[PLUGINS])
@@ -279,13 +240,9 @@ class DnfRoot:
         }
         argv = ["dnf", "-y", f"--installroot={root}", f"--config={root}/etc/dnf/dnf.conf"]
         argv += [f"--setopt={name}={value}" for name, value in options.items()]
-        done = subprocess.run(
-            [*argv, *words],
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, "LC_ALL": "C"},
-        )
+        environment = {**os.environ, "LC_ALL": "C"}
+        quiet = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL}
+        done = subprocess.run([*argv, *words], env=environment, **quiet)
         if check and done.returncode:
             raise AssertionError(f"dnf {' '.join(words)}: {done.stdout}\n{done.stderr}")
         return done

@@ -30,7 +30,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
     CommandError,
     Result,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import Settled, settle
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import Settled
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node, Step
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import stack
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
@@ -42,6 +42,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.packag
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.planning import (
     PackagePlan,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.modules import nvidia_gpu
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software import read_software
 
 from tests.unit.host import Host
@@ -256,19 +257,15 @@ class GpuNode(Host):
         extra: Optional[dict[str, Any]] = None,
         **options: Any,
     ) -> Settled:
-        options = {**OPTIONS, "hardware_root": str(self.root), **options}
         asked = {**software(driver, dcgm=dcgm), **(extra or {})} if driver else {}
-        node = self.node(check_mode)
-        excuse = stack.excuse(options, read_software(asked), node)
-        if excuse:
-            return Settled(settle([stack.Excused(excuse)], node))
-        if not stack.installs(options, read_software(asked), node):
-            return stack.verify(options, read_software(asked), node)
         wanted = dict.fromkeys(DRIVER, f"{driver}-0ubuntu1")
         wanted |= {"cuda-toolkit-13-0": "13.0.2-1", "gdrdrv-dkms": "2.5.1-1"}
         if dcgm:
             wanted[UNITS[DCGM]] = f"1:{dcgm}"
-        return stack.converge(options, read_software(asked), node, Installer(self, wanted, fails))
+        self.installer = Installer(self, wanted, fails)
+        options = {**OPTIONS, "hardware_root": str(self.root), **options}
+        options["software"] = read_software(asked).as_variable()
+        return nvidia_gpu.converge(options, self.node(check_mode))
 
     # The node.
 
@@ -411,7 +408,8 @@ class GpuNode(Host):
 
     def _ldconfig(self, words: list[str]) -> tuple[int, str]:
         if words[1:] == ["-p"]:
-            return 0, "".join(f"\t{name} (libc6,x86-64) => /x/{name}\n" for name in self.linker)
+            names = ["libc.so.6", *self.linker]
+            return 0, "".join(f"\t{name} (libc6,x86-64) => /x/{name}\n" for name in names)
         if (self.root / "usr/local/cuda-13.0").is_dir():
             self.linker.add("libcudart.so.13")
         return 0, ""
@@ -471,7 +469,10 @@ class GpuNode(Host):
 
 
 def play(node: GpuNode, monkeypatch: Any) -> GpuNode:
-    """Let the package `gpu` see this node's GPUs."""
+    """Let the module see this node's GPUs and packages."""
+    for name in ("read_distribution", "manager_of", "gpu_packages"):
+        monkeypatch.setattr(nvidia_gpu, name, lambda *_args: None)
+    monkeypatch.setattr(nvidia_gpu, "Installer", lambda *_args: node.installer)
     monkeypatch.setattr(stack.gpu, "read", node.look)
     monkeypatch.setattr(stack.gpu, "evaluate", node.evaluate)
     return node

@@ -20,28 +20,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import read
 from tests.hardware.gpu_states import GPUS, save, state
 from tests.unit.gpu_tools import look
 
-FAKE_PYNVML = """\
-class NVMLError(Exception):
-    value = 0
-
-class Three(NVMLError):
-    value = 3
-
-class Info:
-    busId = b"00000000:14:00.0"
-
-def nvmlInit(): pass
-def nvmlShutdown(): pass
-def nvmlSystemGetNVMLVersion(): return "13.580.95.05"
-def nvmlDeviceGetCount(): return 1
-def nvmlDeviceGetHandleByIndex(index): return index
-def nvmlDeviceGetPciInfo(handle): return Info
-def nvmlDeviceGetNvLinkState(handle, link):
-    if link > 17:
-        raise Three("not supported")
-    return int(link != 4)
-"""
-
 
 def printed(tmp_path: Path, name: str) -> str:
     save(state(name), tmp_path / name)
@@ -78,14 +56,6 @@ def test_every_gpu_is_read_in_full(healthy: str) -> None:
 def test_a_gpu_that_cannot_be_opened_is_named(healthy: str, line: str, address: str) -> None:
     for text in (line, f"{line}\n{healthy}"):
         assert smi.parse(255, text).unreachable == {address: line}
-
-
-def test_nvml_runs_in_a_separate_process(tmp_path: Path) -> None:
-    path = tmp_path / "pynvml.py"
-    path.write_text(FAKE_PYNVML, encoding="utf-8")
-    answer = reading.ask_nvml(commands.run, path)
-    assert (answer.error, answer.library) == ("", "580.95.05")
-    assert answer.links == {GPUS[0]: [*[True] * 4, False, *[True] * 13]}
 
 
 def test_nvml_that_hangs_is_an_answer_too(tmp_path: Path) -> None:

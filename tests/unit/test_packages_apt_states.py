@@ -290,11 +290,7 @@ CUDA = "https://developer.download.nvidia.com/compute/cuda/repos/ubuntu2404/x86_
         (".list", f"deb {CUDA}/ ./\n", None),
         (".list", f"deb {CUDA}x/ /\n", None),
         (".list", "deb [\nnot a line\n", None),
-        (
-            ".sources",
-            f"# a\nTypes: deb\nuris:\n {CUDA}/\n http://other/\nSuites: /\n\nTypes: deb\n",
-            "# a\nTypes: deb\nuris: http://other/\nSuites: /\n\nTypes: deb\n",
-        ),
+        (".sources", f"Types: deb\nuris:\n {CUDA}/\n http://other/\nSuites: /\n", None),
         (".sources", f"Enabled: no\nURIs: {CUDA}\nSuites: /\n", None),
         (".sources", f"URIs: {CUDA}\nSuites: noble\n", None),
         (".sources", "", None),

@@ -281,7 +281,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_noise_on_standard_output_is_no_answer(node: Path) -> None:
     run = Recorded({"/usr/bin/platform-python": "Updating Subscription Management\n"})
 
-    with pytest.raises(PackageError, match=r"dnf \(available\) exited with status 0: Updating"):
+    with pytest.raises(PackageError, match=r"dnf \(available\) failed, status 0: Updating"):
         DnfManager(PackageSet(), "gpu", root=node, run=run).available(["a"])
 
 

@@ -4,23 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import SimpleNamespace
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.files import HEADER
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages import dpkg
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.apt import Apt
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.installer import (
-    Installation,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
     PackageError,
     PackageSet,
     Repository,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.planning import (
-    PackagePlan,
 )
 
 KEY = b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nmQ==\n-----END PGP PUBLIC KEY BLOCK-----\n"
@@ -31,7 +24,6 @@ SET = PackageSet(repositories=[Repository("cuda", URL, KEY, "0" * 64)])
 def test_pins_leave_one_candidate():
     pins, preferred = {"nvidia-open-580": "580.95.05-0ubuntu1"}, {"mft*": "release l=d"}
     text = dpkg.render_pins(pins, preferred)
-    assert (dpkg.pins_of(text), dpkg.preferred_of(text)) == (pins, preferred)
     assert text == (
         f"# {HEADER}\n\n"
         "Package: nvidia-open-580\nPin: version 580.95.05-0ubuntu1\nPin-Priority: 1001\n\n"
@@ -152,22 +144,6 @@ def test_removal_takes_only_named_packages(root):
     assert run.one("-y")[-1] == "old-"
 
 
-def test_the_solvers_lines_are_read_as_changes(root):
-    solved = (
-        "Inst new (1.0-1 NVIDIA:cuda [amd64]) []\n"
-        "Inst tool [1] (2 A:x, B:y [all])\n"
-        "Remv old [0.5] [tool ]\nConf tool (2 A:x)\n"
-    )
-    changes = Apt(PackageSet(), "gpu", Recorded({("apt-get", "-s"): solved}), root=root).simulate(
-        {"tool": "2"}, [], {}
-    )
-    assert [(each.kind, each.name, each.before, each.after) for each in changes] == [
-        ("install", "new", "", "1.0-1"),
-        ("upgrade", "tool", "1", "2"),
-        ("remove", "old", "0.5", ""),
-    ]
-
-
 def interrupted(root, answers=None):
     return Apt(PackageSet(), "gpu", Recorded(answers or {}), root=root).interrupted()
 
@@ -224,20 +200,3 @@ def test_owner_of_a_diverted_file():
         ("", ""),
     ):
         assert dpkg.owner_of("/etc/a", text) == owner
-
-
-def test_repaired_node_is_planned_again() -> None:
-    """A repair may have changed packages of the plan."""
-    calls: list[object] = []
-    manager = SimpleNamespace(
-        wait=lambda: calls.append("wait"), repair=lambda: calls.append("repair"), installed=dict
-    )
-    installer = SimpleNamespace(
-        manager=manager,
-        plan_now=lambda interrupted, fetch: calls.append((interrupted, fetch)) or PackagePlan(),
-        settle_pins=lambda _plan: calls.append("pins"),
-    )
-    run = Installation(installer, PackagePlan(repairs="driver is unpacked"))  # type: ignore[arg-type]
-    run.act()
-    assert calls == ["wait", "repair", ({}, False), "pins"]
-    assert run.plan.repairs == "driver is unpacked"

@@ -32,7 +32,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.catalo
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.software_set import Mpi
 
-from tests.bed.stand_ins import table, versions
+from tests.bed.stand_ins import table
 from tests.unit.software_sets import KEYS, software
 
 GOLDEN = Path(__file__).parent / "golden" / "software_packages.json"
@@ -122,29 +122,6 @@ def test_the_packages_are_those_of_the_golden_file() -> None:
     if os.environ.get("UPDATE_GOLDEN"):
         GOLDEN.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     assert found == json.loads(GOLDEN.read_text(encoding="utf-8"))
-
-
-@pytest.mark.parametrize(
-    ("name", "own", "other"),
-    [
-        ("B300, 580, DOCA", versions.FIRST, versions.NEXT),
-        ("B300, 590, DOCA, kernel", versions.NEXT, versions.FIRST),
-    ],
-)
-def test_only_other_branches_are_absent_on_ubuntu(
-    name: str, own: versions.Driver, other: versions.Driver
-) -> None:
-    """apt would not replace a package of the old branch by one of the new branch."""
-    absent = both(name, *NODES[0])["gpu"].absent
-    here = {package.name for package in table.ubuntu_driver(own)}
-    there = {package.name for package in table.ubuntu_driver(other)}
-    leave = {each for each in here | there if any_matches(each, absent)}
-    assert there - here <= leave
-    # Modules that do not support Blackwell, and foreign pins.
-    suffix = own.suffix
-    wrong = {f"cuda-drivers{suffix}", f"nvidia-driver{suffix}", f"nvidia-dkms{suffix}"}
-    assert leave & here <= wrong | {f"nvidia-driver-pinning-{own.branch}"}
-    assert f"cuda-drivers{suffix}" in leave
 
 
 # Earlier packages on nodes: packages.ubuntu.com, NVIDIA/gpu-driver-container ubuntu26.04/install.sh
@@ -394,7 +371,7 @@ def test_urls_have_the_names_of_the_vendors_folders() -> None:
         repositories__doca__url="https://mirror/{version}/{distribution}/{architecture}",
     )
     urls = []
-    for distribution, kernel in (*NODES, (distribution_of("Ubuntu", "22.04"), "5.15.0-1-generic")):
+    for distribution, kernel in NODES:
         urls += [one.url for one in rdma_packages(found, distribution, KEYS).repositories]
         urls += [one.url for one in gpu_packages(found, distribution, kernel, KEYS).repositories]
     assert urls == [
@@ -402,16 +379,7 @@ def test_urls_have_the_names_of_the_vendors_folders() -> None:
         "https://mirror/ubuntu2404/x86_64",
         "https://mirror/3.2.1/rhel9/x86_64",
         "https://mirror/rhel9/x86_64",
-        "https://mirror/3.2.1/ubuntu22.04/x86_64",
-        "https://mirror/ubuntu2204/x86_64",
     ]
-
-
-def test_vendors_folders_of_later_systems() -> None:
-    """doca/3.4.0/ubuntu26.04: Azure/azhpc-images; cuda/repos/ubuntu2604, rhel10: the driver guide
-    610; doca/3.2.1/rhel10: the repository list of dell/omnia."""
-    folders = [(node.doca_folder, node.cuda_folder) for node, _kernel in LATER]
-    assert folders == [("ubuntu26.04", "ubuntu2604"), ("rhel10", "rhel10")]
 
 
 def test_el_10_has_no_module_streams() -> None:
@@ -479,12 +447,8 @@ def test_ubuntus_own_doca_leaves_for_nvidias() -> None:
         ("Ubuntu", "22.04", "ubuntu 22.04"),
         ("Ubuntu", "24.04.3", "ubuntu 24.04"),
         ("RedHat", "9.6", "rhel 9.6"),
-        ("rhel", "9.6", "rhel 9.6"),
         ("AlmaLinux", "9", "almalinux 9"),
-        ("Ubuntu", "26.04", "ubuntu 26.04"),
         ("Rocky", "10.0", "rocky 10.0"),
-        ("RedHat", "10", "rhel 10"),
-        ("Debian", "12.11", "debian 12"),
         ("debian", "12", "debian 12"),
     ],
 )
@@ -496,13 +460,9 @@ def test_distributions(name: str, version: str, wanted: str) -> None:
     ("name", "version", "architecture"),
     [
         ("Ubuntu", "20.04", "x86_64"),
-        ("Ubuntu", "24.10", "x86_64"),
         ("Ubuntu", "22.041", "x86_64"),
         ("Debian", "13", "x86_64"),
-        ("Rocky", "8.10", "x86_64"),
         ("Rocky", "100.1", "x86_64"),
-        ("Rocky", "11.0", "x86_64"),
-        ("Ubuntu", "26.10", "x86_64"),
         ("Fedora", "42", "x86_64"),
         ("", "", "x86_64"),
         ("Ubuntu", "24.04", "aarch64"),

@@ -19,7 +19,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.distributi
     distribution_of,
     sentence,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import doca_kernels
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.catalog import (
     gpu_packages,
@@ -91,27 +90,21 @@ def test_every_identifier_has_a_fact_and_a_family() -> None:
     assert {id(system.family) for system in SYSTEMS} == {id(family) for family in FAMILIES}
 
 
-@pytest.mark.parametrize("release", ["9.6", "10.1"])
-def test_almalinux_is_treated_as_rocky(release: str) -> None:
-    alma, rocky = (distribution_of(name, release) for name in ("AlmaLinux", "Rocky"))
-    assert alma.system is rocky.system
-    assert alma.cuda_folder == alma.doca_folder == f"rhel{alma.major}"
-    assert alma.mpi == rocky.mpi
-    assert {**alma.facts, "distribution": "Rocky"} == rocky.facts
-
-
 @pytest.mark.parametrize(
     ("release", "kernel"),
     [("9.6", "5.14.0-570.12.1.el9_6.x86_64"), ("10.1", "6.12.0-124.8.1.el10_1.x86_64")],
 )
-def test_almalinux_and_rhel_get_the_packages_of_rocky(release: str, kernel: str) -> None:
-    wanted = software()
+def test_almalinux_is_treated_as_rocky(release: str, kernel: str) -> None:
+    alma, rocky, rhel = (distribution_of(x, release) for x in ("AlmaLinux", "Rocky", "RedHat"))
+    assert alma.system is rocky.system
+    assert alma.mpi == rocky.mpi
+    assert {**alma.facts, "distribution": "Rocky"} == rocky.facts
     sets = [
         (
-            rdma_packages(wanted, node, KEYS, kernel),
-            gpu_packages(wanted, node, kernel, KEYS),
+            rdma_packages(software(), node, KEYS, kernel),
+            gpu_packages(software(), node, kernel, KEYS),
         )
-        for node in (distribution_of(name, release) for name in ("Rocky", "AlmaLinux", "RedHat"))
+        for node in (alma, rocky, rhel)
     ]
     assert sets[0] == sets[1] == sets[2]
 
@@ -175,15 +168,6 @@ def test_the_message_about_keys_names_each_system_with_a_repository(system) -> N
     assert system.cuda_key.file in FROM["cuda"]
     assert folder.rstrip("0123456789") in FROM["cuda"]
     assert system.cuda_key.fingerprint in FROM["cuda"]
-
-
-def test_nvidia_s_first_packages() -> None:
-    ubuntu, debian = distribution_of("Ubuntu", "26.04"), distribution_of("Debian", "12")
-    ubuntu.refuse_before(ubuntu.system.driver, "driver", "595.45.04", "Leave it out")
-    with pytest.raises(PlanError, match=r"driver 580\.95\.05 for ubuntu 26\.04.* 595"):
-        ubuntu.refuse_before(ubuntu.system.driver, "driver", "580.95.05", "Leave it out")
-    with pytest.raises(PlanError, match="debian 12"):
-        debian.refuse_before(debian.system.doca, "DOCA", "3.2.1", "Leave it out")
 
 
 def test_virtual_nodes_report_systems_that_nodes_may_run() -> None:

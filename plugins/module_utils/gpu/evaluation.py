@@ -41,23 +41,9 @@ WARNINGS = "gpu_warnings"
 COUNT = "gpu_count"
 ORDER = "gpu_order"
 EACH = (*gpu_checks.RULES, gpu_checks.RECOVERY)
-NAMES = (
-    DRIVER,
-    VERSION,
-    OPEN,
-    WARNINGS,
-    DIRECT,
-    FM_VERSION,
-    FM,
-    NVML,
-    PRESENT,
-    COUNT,
-    ORDER,
-    *EACH,
-    XID,
-)
+OF_NODE = (DRIVER, VERSION, OPEN, WARNINGS, DIRECT, FM_VERSION, FM, NVML)
+NAMES = (*OF_NODE, PRESENT, COUNT, ORDER, *EACH, XID)
 """All checks; each is either reported or names the finding that prevented it."""
-MASKED = "masked"
 NO_FABRIC = "the GPUs of this node have no NVSwitch fabric (fabric: false)"
 
 
@@ -69,10 +55,19 @@ def evaluate(gpus: Gpus, wanted: GpuTarget, node: Node) -> GpuFindings:
         made = {check.name for check in findings.checks}
         findings.unread([name for name in NAMES if name not in made], hindered)
         return findings
-    _warnings(findings)
+    # Always a problem.
+    found, none = "; ".join(gpus.smi.warnings), "none"
+    reason = "see NVRM in dmesg; if an infoROM is corrupted, run NVIDIA's field diagnostic, replace"
+    findings.expect(WARNINGS, none, found or none, not found, reason)
     _gpudirect(findings)
     findings.without_fabric = _fabric_manager(findings)
-    _nvml(findings)
+    if wanted.nvlinks:
+        error = gpus.nvml.error
+        reason = "see libnvidia-ml.so.1 (ldconfig -p) and pynvml.py of nvidia-ml-py on the node"
+        absent = gpus.nvml.absent
+        findings.expect(NVML, "answers", error or "answers", not error, reason, fixable=absent)
+    else:
+        findings.skip(NVML, "answers", "needed only for NVLinks, and none are desired (nvlinks: 0)")
     known = slots_of(gpus, wanted)
     _presence(findings, known)
     skipped = _skipped(findings)
@@ -93,7 +88,7 @@ def evaluate(gpus: Gpus, wanted: GpuTarget, node: Node) -> GpuFindings:
 
 
 def _modules(findings: GpuFindings) -> str:
-    """Check that the kernel module is loaded, is the open one, and that the driver responds.
+    """Check that the open kernel module is loaded and the driver responds.
 
     Returns the name of the finding that prevents all other checks, or nothing.
     """
@@ -104,17 +99,16 @@ def _modules(findings: GpuFindings) -> str:
         return DRIVER
     if smi.hung:
         reason = "the driver hangs: see dmesg, drain the node and reboot it, or power it off and on"
-        findings.fail(DRIVER, answers, smi.error, reason)
+        findings.expect(DRIVER, answers, smi.error, False, reason)
         return DRIVER
     if not _version(findings) and smi.mismatch:
         return VERSION
     if not _open(findings) and not smi.gpus:
         return OPEN
-    if smi.gpus or any(":" in pci for pci in smi.unreachable):
-        findings.ok(DRIVER, answers, f"nvidia-smi responds for {len(smi.gpus)} GPUs")
-        return ""
-    findings.fail(DRIVER, answers, smi.error, "nvidia-smi reports no GPU: see NVRM in dmesg")
-    return DRIVER
+    good = bool(smi.gpus) or any(":" in pci for pci in smi.unreachable)
+    found = f"nvidia-smi responds for {len(smi.gpus)} GPUs" if good else smi.error
+    reason = "nvidia-smi reports no GPU: see NVRM in dmesg"
+    return "" if findings.expect(DRIVER, answers, found, good, reason) else DRIVER
 
 
 def _not_loaded(findings: GpuFindings, answers: str) -> None:
@@ -131,7 +125,7 @@ def _not_loaded(findings: GpuFindings, answers: str) -> None:
         f"see modprobe nvidia, dkms status and the headers of kernel {driver.kernel}. With Secure "
         "Boot the module's key must be enrolled (mokutil)"
     )
-    findings.fail(DRIVER, answers, seen, reason, fixable=True)
+    findings.expect(DRIVER, answers, seen, False, reason, fixable=True)
 
 
 def _version(findings: GpuFindings) -> bool:
@@ -144,9 +138,6 @@ def _version(findings: GpuFindings) -> bool:
     )
     of_the_set = library in ("", version)
     same = driver.module == version == driver.on_disk
-    if same and of_the_set and not findings.found.smi.mismatch:
-        findings.ok(VERSION, version, seen)
-        return True
     if driver.module != version and driver.on_disk == version and of_the_set:
         why = (
             f"driver {version} is installed, but {driver.module} is running: until the next boot "
@@ -164,8 +155,8 @@ def _version(findings: GpuFindings) -> bool:
             "it was installed by others (driver.manage: false): bring all components to one "
             f"version, for kernel {driver.kernel} too, or correct driver.version of the model"
         )
-    findings.fail(VERSION, version, seen, reason, fixable=not same)
-    return False
+    good = same and of_the_set and not findings.found.smi.mismatch
+    return findings.expect(VERSION, version, seen, good, reason, fixable=not same)
 
 
 def _open(findings: GpuFindings) -> bool:
@@ -174,56 +165,41 @@ def _open(findings: GpuFindings) -> bool:
     if not findings.wanted.open_modules:
         findings.skip(OPEN, "open", "the set does not ask for the open kernel modules")
         return True
-    if driver.open:
-        findings.ok(OPEN, "open", "open")
-        return True
-    if driver.on_disk_open:
+    if not driver.open and driver.on_disk_open:
         why = "the open kernel modules are installed, but the proprietary ones are running."
         waits = Reason("kind of the kernel module nvidia", "open", "proprietary", why)
         findings.reboot(OPEN, "open", "proprietary", waits)
         return False
+    seen = "open" if driver.open else "proprietary"
     reason = (
         "they support no Blackwell GPU and no dma-buf: install nvidia-open (Ubuntu), module "
         "stream nvidia-driver:BRANCH-open (EL); then reboot"
     )
-    findings.fail(OPEN, "open", "proprietary", reason, fixable=True)
-    return False
-
-
-def _warnings(findings: GpuFindings) -> None:
-    """Report messages that nvidia-smi prints outside its XML; they always indicate a problem."""
-    found = "; ".join(findings.found.smi.warnings)
-    if not found:
-        findings.ok(WARNINGS, "none", "none")
-        return
-    reason = "see NVRM in dmesg; if an infoROM is corrupted, run NVIDIA's field diagnostic, replace"
-    findings.fail(WARNINGS, "none", found, reason)
+    return findings.expect(OPEN, "open", seen, driver.open, reason, fixable=True)
 
 
 def _gpudirect(findings: GpuFindings) -> None:
     """Check the path from NICs to GPU memory: dma-buf, or the module nvidia_peermem."""
-    wanted, driver = findings.wanted, findings.found.driver
-    if wanted.gpudirect == NONE:
-        findings.skip(DIRECT, None, "not wanted (gpudirect: none)")
-        return
+    wanted, driver = findings.wanted.gpudirect, findings.found.driver
     there = []
     if driver.open and kernel_version(driver.kernel) >= DMABUF_KERNEL:
         there.append(DMABUF)
     if "nvidia_peermem" in findings.found.machine.modules:
         there.append(PEERMEM)
-    goal = "dmabuf or peermem" if wanted.gpudirect == AUTO else wanted.gpudirect
-    seen = " and ".join(there) or "neither dma-buf nor nvidia_peermem"
-    if wanted.gpudirect in there or (there and wanted.gpudirect == AUTO):
-        findings.ok(DIRECT, goal, seen)
-    elif OPEN in findings.blamed.get("", []) and wanted.gpudirect != PEERMEM:
+    good = wanted in there or bool(there and wanted == AUTO)
+    if wanted == NONE:
+        findings.skip(DIRECT, None, "not wanted (gpudirect: none)")
+    elif not good and OPEN in findings.blamed.get("", []) and wanted != PEERMEM:
         findings.unread([DIRECT], OPEN)
     else:
+        goal = "dmabuf or peermem" if wanted == AUTO else wanted
+        seen = " and ".join(there) or "neither dma-buf nor nvidia_peermem"
         reason = (
             "NICs cannot access GPU memory: dma-buf needs the open modules and kernel 5.12 "
             f"(here: {driver.kernel}); otherwise modprobe nvidia_peermem, which is built against "
             "DOCA-OFED"
         )
-        findings.fail(DIRECT, goal, seen, reason)
+        findings.expect(DIRECT, goal, seen, good, reason)
 
 
 def _fabric_manager(findings: GpuFindings) -> str:
@@ -233,36 +209,20 @@ def _fabric_manager(findings: GpuFindings) -> str:
             findings.skip(name, None, NO_FABRIC)
         return ""
     version, found = findings.version, findings.found.driver.fabric_manager
-    if found != version:
-        whose = "the set's (nvlink5)" if findings.wanted.managed else "that of this version"
-        reason = f"it terminates immediately with another driver: install {whose}, restart it"
-        findings.fail(FM_VERSION, version, found, reason, fixable=True)
+    whose = "the set's (nvlink5)" if findings.wanted.managed else "that of this version"
+    reason = f"it terminates immediately with another driver: install {whose}, restart it"
+    same = found == version
+    if not findings.expect(FM_VERSION, version, found, same, reason, fixable=True):
         findings.unread([FM], FM_VERSION)
         return FM_VERSION
-    findings.ok(FM_VERSION, version, found)
     seen = findings.found.services[FABRIC_MANAGER]
-    if seen == ACTIVE:
-        findings.ok(FM, ACTIVE, seen)
-        return ""
-    unmask = f"systemctl unmask {FABRIC_MANAGER}, then " if MASKED in seen else ""
+    unmask = f"systemctl unmask {FABRIC_MANAGER}, then " if "masked" in seen else ""
     reason = (
         f"{findings.missing_modules()}{unmask}systemctl start {FABRIC_MANAGER}; see its journal "
         "and /var/log/fabricmanager.log"
     )
-    findings.fail(FM, ACTIVE, seen, reason, fixable=True)
-    return FM
-
-
-def _nvml(findings: GpuFindings) -> None:
-    """Check that NVML responds."""
-    error = findings.found.nvml.error
-    if not findings.wanted.nvlinks:
-        findings.skip(NVML, "answers", "needed only for NVLinks, and none are desired (nvlinks: 0)")
-    elif not error:
-        findings.ok(NVML, "answers", "answers")
-    else:
-        reason = "see libnvidia-ml.so.1 (ldconfig -p) and pynvml.py of nvidia-ml-py on the node"
-        findings.fail(NVML, "answers", error, reason, fixable=findings.found.nvml.absent)
+    active = seen == ACTIVE
+    return "" if findings.expect(FM, ACTIVE, seen, active, reason, fixable=True) else FM
 
 
 def _skipped(findings: GpuFindings) -> dict[str, str]:
@@ -301,41 +261,31 @@ def _presence(findings: GpuFindings, known: Sequence[GpuSlot]) -> None:
     findings.responding = [
         slot for slot, result in results if result.status == OK and not result.reason
     ]
-    missing = len(findings.responding) < len(known)
     goal, seen = len(findings.wanted.gpus), len(findings.responding)
-    if missing:
-        findings.skip(COUNT, goal, f"{seen} respond: see {PRESENT}")
-    elif seen == goal:
-        findings.ok(COUNT, goal, seen)
-    else:
-        extra = ", ".join(slot.pci for slot in known if not slot.entry) or "none"
-        reason = f"not in the model: {extra}. See lspci -d 10de:, or correct gpus in the model"
-        findings.fail(COUNT, goal, seen, reason)
-
     # GPU k of the model must be GPU k of nvidia-smi and, in PCI order, of CUDA.
     modelled = [slot for slot in known if slot.entry]
     wanted = [slot.pci for slot in modelled]
     order = [slot.pci for slot in sorted(modelled, key=lambda slot: slot.gpu.index)]
+    missing = seen < len(known)
+    if missing:
+        findings.skip(COUNT, goal, f"{seen} respond: see {PRESENT}")
+    else:
+        extra = ", ".join(slot.pci for slot in known if not slot.entry) or "none"
+        reason = f"not in the model: {extra}. See lspci -d 10de:, or correct gpus in the model"
+        findings.expect(COUNT, goal, seen, seen == goal, reason)
     if not findings.wanted.by_address:
-        findings.skip(
-            ORDER, None, "the model has no PCI addresses of GPUs: the driver's order applies"
-        )
+        reason = "the model has no PCI addresses of GPUs: the driver's order applies"
+        findings.skip(ORDER, None, reason)
     elif missing:
         findings.skip(ORDER, wanted, f"a missing GPU shifts the others: see {PRESENT}")
-    elif order == wanted:
-        findings.ok(ORDER, wanted, order)
     else:
         reason = "GPU k of a job is not the GPU of rail k: write gpus.pci in the order of the rails"
-        findings.fail(ORDER, wanted, order, reason)
+        findings.expect(ORDER, wanted, order, order == wanted, reason)
 
 
 def _present(found: Gpus, slot: GpuSlot) -> GpuResult:
-    goal, function, smi = "answers", slot.function, found.smi
-    said = (
-        slot.gpu.lost,
-        smi.unreachable.get(slot.pci, ""),
-        found.nvml.errors.get(slot.pci, ""),
-    )
+    goal, function, smi, lost = "answers", slot.function, found.smi, slot.gpu.lost
+    said = (lost, smi.unreachable.get(slot.pci, ""), found.nvml.errors.get(slot.pci, ""))
     if any(NEEDS_RESET.lower() in each.lower() for each in said):
         text = (
             f"{slot.where}: the driver requires a reset of it, and no job can use it before. "
@@ -344,7 +294,6 @@ def _present(found: Gpus, slot: GpuSlot) -> GpuResult:
         )
         reason = Reason(f"{slot.name} {slot.pci} reset", goal, NEEDS_RESET, text)
         return GpuResult(goal, NEEDS_RESET, reason=reason)
-    lost = slot.gpu.lost
     if slot.listed and not lost:
         return GpuResult(goal, goal)
     fell_off = (
@@ -392,12 +341,14 @@ OF_SWITCH = (
 
 
 def _kernel_log(findings: GpuFindings, known: Sequence[GpuSlot]) -> None:
-    if findings.found.xid_error:
-        reason = "the kernel log cannot be read: journalctl -k -b"
-        findings.fail(XID, "none", findings.found.xid_error, reason)
+    found, error = findings.found.xids, findings.found.xid_error
+    if error:
+        findings.expect(
+            XID, "none", error, False, "the kernel log cannot be read: journalctl -k -b"
+        )
         return
-    found, results = findings.found.xids, []
     there = {xid.number for xid in found}
+    results = []
     for slot in known:
         own = [xid for xid in found if xid.pci == slot.pci and not xid.switch]
         own = [*xids.standing(own, slot.gpu.recovery)]
@@ -412,10 +363,10 @@ def _kernel_log(findings: GpuFindings, known: Sequence[GpuSlot]) -> None:
         own = [xid for xid in others if (xid.pci, xid.switch) == (pci, switch)]
         result = _xids(findings.wanted, xids.standing(own, ""), ())
         if result.status == FAILED:
-            subject = f"NVSwitch {pci}" if switch else pci
             fatal = switch and result.remedy == REMEDIES[xids.RESET]
             reason = f"{result.what}. {OF_SWITCH if fatal else result.remedy}"
-            findings.fail(XID, result.wanted, result.found, reason, subject)
+            subject = f"NVSwitch {pci}" if switch else pci
+            findings.expect(XID, result.wanted, result.found, False, reason, subject)
 
 
 def _asks(wanted: GpuTarget, xid: Xid) -> str:
@@ -427,20 +378,19 @@ def _asks(wanted: GpuTarget, xid: Xid) -> str:
 
 
 def _xids(wanted: GpuTarget, found: Sequence[Xid], blamed: Sequence[str]) -> GpuResult:
-    asked: dict[str, list[Xid]] = {}
-    for xid in found:
-        asked.setdefault(_asks(wanted, xid), []).append(xid)
-    counted = [xid for action in xids.ORDER for xid in asked.get(action, [])]
-    if not counted:
-        return GpuResult("none", "none")
+    asked: set[str] = set()
     texts: dict[int, list[str]] = {}
-    for xid in counted:
-        texts.setdefault(xid.number, []).append(xid.text)
+    for xid in found:
+        action = _asks(wanted, xid)
+        if action != xids.HARMLESS:
+            asked.add(action)
+            texts.setdefault(xid.number, []).append(xid.text)
+    if not texts:
+        return GpuResult("none", "none")
     kind = "SXid" if found[0].switch else "Xid"
     what = "; ".join(
-        f"{kind} {number}, {len(texts[number])} times in the kernel log since boot: "
-        f"{texts[number][0]}"
-        for number in sorted(texts)
+        f"{kind} {number}, {len(said)} times in the kernel log since boot: {said[0]}"
+        for number, said in sorted(texts.items())
     )
     if blamed:
         return aside("none", f"{what}: see {', '.join(blamed)}")

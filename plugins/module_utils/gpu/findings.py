@@ -1,8 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Desired state of a node's GPUs, their identity, and findings about them, one per fault.
 
-A check that another fault prevents is `not_applicable` and names the finding of that fault: it
-neither passes nor counts as a second failure. A fault shared by all GPUs is one finding.
+A check that another fault prevents is `not_applicable` and names the finding of that fault.
 """
 
 from __future__ import annotations
@@ -34,47 +33,38 @@ FABRIC_MODULES = ("ib_umad", "mlx5_ib")
 
 @dataclass(frozen=True)
 class GpuTarget:
-    """`gpus` and `rails` are `cluster_gpus` and `cluster_rails` of the model.
-
-    Thresholds default to published values (docs/gpu.md).
-    """
+    """`gpus` and `rails` are `cluster_gpus` and `cluster_rails`. Defaults: docs/gpu.md."""
 
     driver: str
-    """The set's version, such as `580.95.05`, of kernel module, libraries and fabric manager. Empty
-    for a driver not managed by the collection: the version that the next boot loads then
-    applies.
-    """
+    """Version of kernel module, libraries and fabric manager (`580.95.05`). Empty for an unmanaged
+    driver: the version that the next boot loads applies."""
     gpus: Sequence[Mapping[str, Any]]
     rails: Sequence[Mapping[str, Any]] = ()
     managed: bool = True
     """Whether a run installs the driver and repairs its packages and services."""
     product: str = ""
-    """`NVIDIA B300`; if empty, all GPUs must be of the same product."""
+    """If empty, all GPUs must be of the same product; likewise `vbios`."""
     vbios: str = ""
-    """If empty, all GPUs must have the same VBIOS."""
     open_modules: bool = True
     fabric: bool = True
     """Whether NVSwitches, which the fabric manager configures, connect the GPUs."""
     nvlinks: int = 18
     mig: bool = False
-    """Whether GPUs may be partitioned. An MPI rank needs an entire GPU."""
+    """Whether GPUs may be partitioned."""
     persistence: bool = True
     ecc: bool = True
     volatile_uncorrectable: int = 0
     remapped_rows: int = 512
-    """A GPU with a greater number must be replaced."""
     pcie_width: int = 16
     pcie_gts: float = 64.0
-    """GT/s per lane; 0 for the maximum that both ends of the link support."""
+    """GT/s per lane; 0 for the maximum that both ends support."""
     xids: Optional[frozenset[int]] = None
     """Xids and SXids after which a GPU must not be used; None: NVIDIA's catalogue (xids.py)."""
     xids_ignored: frozenset[int] = frozenset()
     gpudirect: str = AUTO
-    """`auto`: dma-buf or nvidia_peermem."""
 
     @property
     def by_address(self) -> bool:
-        """Whether the model has the PCI address of each GPU."""
         return bool(self.gpus) and all(entry.get("pci") for entry in self.gpus)
 
 
@@ -85,7 +75,7 @@ class GpuSlot:
     index: int
     pci: str
     entry: Mapping[str, Any]
-    """From the model; empty if the GPU is not in the model."""
+    """Empty if the GPU is not in the model."""
     function: Optional[Function]
     gpu: GpuReading
     """Empty if the driver does not list the GPU."""
@@ -93,7 +83,6 @@ class GpuSlot:
 
     @property
     def name(self) -> str:
-        """Subject of the GPU's checks."""
         return f"gpu{self.index}"
 
     @property
@@ -106,10 +95,9 @@ class GpuSlot:
 
 
 def slots_of(found: Gpus, wanted: GpuTarget) -> list[GpuSlot]:
-    """Match the GPUs of model, PCI bus and driver by PCI address.
+    """Match the GPUs of model (first), PCI bus and driver by PCI address.
 
-    GPUs in the model come first, in its order. If the model has no addresses, all GPUs on the bus
-    are used.
+    If the model has no addresses, all GPUs on the bus are used.
     """
     functions = {function.pci: function for function in found.machine.gpus}
     gpus = {gpu.pci: gpu for gpu in found.smi.gpus}
@@ -137,10 +125,7 @@ def slots_of(found: Gpus, wanted: GpuTarget) -> list[GpuSlot]:
 
 @dataclass(frozen=True)
 class GpuResult:
-    """Result of one check for one GPU. Neither `what` nor `remedy` names the GPU.
-
-    An empty `remedy` stands for the check's own.
-    """
+    """Neither `what` nor `remedy` names the GPU. An empty `remedy` stands for the check's own."""
 
     wanted: Any
     found: Any
@@ -148,7 +133,6 @@ class GpuResult:
     remedy: str = ""
     status: str = OK
     reason: Optional[Reason] = None
-    """Reason for a reboot that fixes it."""
 
 
 def bad(wanted: Any, found: Any, what: str, remedy: str = "") -> GpuResult:
@@ -177,9 +161,8 @@ class GpuFindings:
     checks: list[Check] = field(default_factory=list)
     reasons: list[Reason] = field(default_factory=list)
     blamed: dict[str, list[str]] = field(default_factory=dict)
-    """Maps the subject of a GPU to the checks that failed for it."""
+    """Subject to the checks that failed for it."""
     responding: Sequence[GpuSlot] = ()
-    """GPUs that respond."""
     without_fabric: str = ""
     """The node's finding that excludes all GPUs from the fabric."""
     settling: bool = False
@@ -202,23 +185,26 @@ class GpuFindings:
             "then restart the fabric manager. "
         )
 
-    def ok(self, name: str, wanted: Any, found: Any) -> None:
-        self.checks.append(Check(name, wanted, found, OK))
-
-    def fail(
+    def expect(
         self,
         name: str,
         wanted: Any,
         found: Any,
+        good: bool,
         reason: str,
         subject: str = "",
         *,
         fixable: bool = False,
-    ) -> None:
-        """Add a failure. `fixable`: a run repairs it, so that check mode reports it as pending."""
+    ) -> bool:
+        """Add a check. `reason`: of a failure. `fixable`: a run repairs it, so that check mode
+        reports it as pending."""
+        if good:
+            self.checks.append(Check(name, wanted, found, OK, subject))
+            return True
         status = differs(fixable and self.wanted.managed and self.node.check_mode)
         self.checks.append(Check(name, wanted, found, status, subject, reason))
         self.blamed.setdefault(subject, []).append(name)
+        return False
 
     def skip(self, name: str, wanted: Any, reason: str, subject: str = "") -> None:
         self.checks.append(not_applicable(name, wanted, reason, subject=subject))
@@ -229,10 +215,8 @@ class GpuFindings:
             self.skip(name, None, f"not read: see {see}", subject)
 
     def reboot(self, name: str, wanted: Any, found: Any, reason: Reason, subject: str = "") -> None:
-        """Add a failure that a reboot fixes, unless an earlier reboot for it did not help.
-
-        The reason stays recorded in that case, or the next run would ask for a reboot again.
-        """
+        """Add a fault that a reboot fixes; a failure if an earlier one did not. The reason stays
+        recorded then, or the next run would ask for a reboot again."""
         self.blamed.setdefault(subject, []).append(name)
         self.reasons.append(reason)
         status, why = self.node.reboot_due(reason, reason.reason)

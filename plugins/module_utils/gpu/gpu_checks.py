@@ -1,8 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Rules for each GPU that responds, one per check, in the order in which they are evaluated.
-
-`findings.blamed` tells a rule which earlier checks failed for the same GPU.
-"""
+"""Rules for each GPU that responds, one per check, in the order in which they are evaluated."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Optional
 
 from ..core.checks import differs
 from ..core.reboots import Reason
@@ -29,9 +27,7 @@ FABRIC, NVLINKS = "gpu_fabric", "gpu_nvlinks"
 SLOWDOWN = "gpu_slowdown"
 RECOVERY, XID = "gpu_recovery", "gpu_xid"
 FAULTS = (PRESENT, ROW_REMAP, ECC, PCIE, FABRIC, NVLINKS, RECOVERY)
-"""Findings about the GPU itself. Those about settings or the model do not explain a driver
-error.
-"""
+"""Those about settings or the model do not explain a driver error."""
 
 REPAIRS: Mapping[str, str] = {
     "row": "remapped_rows/remapped_row_pending",
@@ -39,7 +35,6 @@ REPAIRS: Mapping[str, str] = {
     "TPC": "ecc_errors/tpc_repair_pending",
     "page": "retired_pages/pending_retirement",
 }
-"""Which of them a GPU has depends on its generation."""
 UNCORRECTABLE = ("dram_uncorrectable", "sram_uncorrectable_parity", "sram_uncorrectable_secded")
 BEYOND_REPAIR: Mapping[str, str] = {
     "ecc_errors/unrepairable_memory": "its memory cannot be repaired",
@@ -69,10 +64,8 @@ def expected(
     path: str,
     value: Callable[[GpuReading, str], object] = GpuReading.text,
 ) -> bool:
-    """Whether a missing value is an error: nvidia-smi reports an error, or another GPU has a value.
-
-    If no GPU of the node has it, this product or driver does not report it.
-    """
+    """Whether a missing value is an error: nvidia-smi reports one, or another GPU has a value.
+    Otherwise this product or driver does not report it."""
     known = (value(each.gpu, path) not in ("", None) for each in findings.responding)
     return slot.gpu.has(path) or any(known)
 
@@ -83,8 +76,14 @@ def unread(findings: GpuFindings, slot: GpuSlot, *paths: str) -> str:
     return next((path for path in lacking if expected(findings, slot, path, GpuReading.flag)), "")
 
 
+def total(slot: GpuSlot, *paths: str) -> Optional[int]:
+    """The sum of these numbers, unless one is unknown."""
+    numbers = [slot.gpu.number(path) for path in paths]
+    return None if None in numbers else sum(number or 0 for number in numbers)
+
+
 def _alike(path: str, findings: GpuFindings, slot: GpuSlot) -> GpuResult:
-    """The same value on every GPU: the desired one, otherwise that of most GPUs."""
+    """The desired value, otherwise that of most GPUs."""
     values = [each.gpu.text(path).removesuffix(SIMULATED).strip() for each in findings.responding]
     known = Counter(filter(None, values))
     wanted = findings.wanted.product if path == "product_name" else findings.wanted.vbios
@@ -98,11 +97,12 @@ def _alike(path: str, findings: GpuFindings, slot: GpuSlot) -> GpuResult:
 
 
 def mig(findings: GpuFindings, slot: GpuSlot) -> GpuResult:
-    """On a partitioned GPU, a rank gets only a part of the GPU, without NVLink."""
+    """A rank would get only a part of a partitioned GPU, without NVLink."""
     path, later = "mig_mode/current_mig", "mig_mode/pending_mig"
     on, pending = slot.gpu.flag(path), slot.gpu.flag(later)
-    if on is None or unread(findings, slot, later):
-        return unknown(slot, "disabled", path if on is None else later)
+    lacking = path if on is None else unread(findings, slot, later)
+    if lacking:
+        return unknown(slot, "disabled", lacking)
     seen = "enabled" if on else "disabled"
     if pending is not None and pending != on:
         seen += f", pending {'enabled' if pending else 'disabled'}"
@@ -139,15 +139,12 @@ def ecc_mode(findings: GpuFindings, slot: GpuSlot) -> GpuResult:
 
 
 def row_remap(findings: GpuFindings, slot: GpuSlot) -> GpuResult:
-    """Memory repairs that await a reset, failed, or exceed their limit."""
     most, gpu = findings.wanted.remapped_rows, slot.gpu
     limit = f"at most {most} rows, none pending, no failure"
     base = "remapped_rows/remapped_row_"
-    rows = [gpu.number(f"{base}corr"), gpu.number(f"{base}unc")]
-    failure = gpu.flag(f"{base}failure")
-    if None in rows or failure is None or gpu.flag(f"{base}pending") is None:
+    count, failure = total(slot, f"{base}corr", f"{base}unc"), gpu.flag(f"{base}failure")
+    if count is None or failure is None or gpu.flag(f"{base}pending") is None:
         return unknown(slot, limit, "remapped_rows")
-    count = sum(each or 0 for each in rows)
     lacking = unread(findings, slot, *REPAIRS.values())
     if failure:
         return bad(limit, f"{count} rows, failure", "a row of its memory could not be remapped")
@@ -165,7 +162,7 @@ def row_remap(findings: GpuFindings, slot: GpuSlot) -> GpuResult:
 
 
 def ecc(findings: GpuFindings, slot: GpuSlot) -> GpuResult:
-    """Uncorrectable errors since the driver was loaded, and over the GPU's lifetime."""
+    """Uncorrectable errors since the driver was loaded."""
     most, blamed = findings.wanted.volatile_uncorrectable, findings.blamed.get(slot.name, [])
     goal = f"at most {most} uncorrectable since the driver was loaded"
     for path, what in BEYOND_REPAIR.items():
@@ -176,19 +173,15 @@ def ecc(findings: GpuFindings, slot: GpuSlot) -> GpuResult:
     lacking = unread(findings, slot, *BEYOND_REPAIR)
     if lacking:
         return unknown(slot, goal, lacking)
-    errors = [slot.gpu.number(f"ecc_errors/volatile/{name}") for name in UNCORRECTABLE]
-    if None in errors:
+    count = total(slot, *(f"ecc_errors/volatile/{name}" for name in UNCORRECTABLE))
+    if count is None:
         return unknown(slot, goal, "ecc_errors/volatile")
-    count = sum(error or 0 for error in errors)
     if count > most:
         if ROW_REMAP in blamed:
             text = f"{count} uncorrectable: see {ROW_REMAP}, which is about the same memory"
             return aside(goal, text)
-        what = f"uncorrectable errors of its memory since the driver was loaded: {count}"
-        return bad(goal, count, what)
-    ever = [slot.gpu.number(f"ecc_errors/aggregate/{name}") or 0 for name in UNCORRECTABLE]
-    note = f"{sum(ever)} uncorrectable errors over its lifetime" if sum(ever) else ""
-    return GpuResult(goal, count, note)
+        return bad(goal, count, f"uncorrectable errors of its memory since then: {count}")
+    return GpuResult(goal, count)
 
 
 def pcie(findings: GpuFindings, slot: GpuSlot) -> GpuResult:
@@ -235,10 +228,9 @@ def rail(findings: GpuFindings, slot: GpuSlot) -> GpuResult:
     if not nics or not slot.function:
         return aside(None, "the model pairs no rail with a PCI address with it")
     goal = ", ".join(f"{name} at {pci}" for pci, name in nics.items())
-    gone = [name for pci, name in nics.items() if machine.at(pci) is None]
+    gone = ", ".join(name for pci, name in nics.items() if machine.at(pci) is None)
     if gone:
-        where = "see rail_nic of the layer rails"
-        return aside(goal, f"the NIC of {', '.join(gone)} is missing: {where}")
+        return aside(goal, f"the NIC of {gone} is missing: see rail_nic of the layer rails")
     beside = [port.pci or "" for port in machine.ports if slot.pci in port.gpus]
     seen = ", ".join(beside) or "no NIC"
     if all(pci in beside for pci in nics):
@@ -248,7 +240,6 @@ def rail(findings: GpuFindings, slot: GpuSlot) -> GpuResult:
 
 
 def fabric(findings: GpuFindings, slot: GpuSlot) -> GpuResult:
-    """The state must be Completed and the status Success."""
     goal = "Completed, Success"
     state = slot.gpu.text("fabric/state")
     status = slot.gpu.raw("fabric/status")  # its value may be an error text
@@ -262,8 +253,7 @@ def fabric(findings: GpuFindings, slot: GpuSlot) -> GpuResult:
             if not values["summary"] and expected(findings, slot, path):
                 return unknown(slot, goal, path)
             return GpuResult(goal, seen)
-        what = f"its fabric is not healthy: {faults}"
-        return bad(goal, f"{seen}, {faults}", what)
+        return bad(goal, f"{seen}, {faults}", f"its fabric is not healthy: {faults}")
     if findings.without_fabric:
         return aside(goal, f"{seen or 'unknown'}: see {findings.without_fabric}")
     if not state:
@@ -275,7 +265,6 @@ def fabric(findings: GpuFindings, slot: GpuSlot) -> GpuResult:
 
 
 def nvlinks(findings: GpuFindings, slot: GpuSlot) -> GpuResult:
-    """The expected number of NVLinks, all active."""
     goal, answer = findings.wanted.nvlinks, findings.found.nvml
     links = answer.links.get(slot.pci)
     if links is None:

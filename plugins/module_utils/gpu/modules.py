@@ -1,8 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Kernel modules and services: block nouveau, build NVIDIA's with DKMS, load and start them.
 
-A loaded module is unloaded only if the operator allows it and nothing uses it. Otherwise the new
-one loads at the next boot, and `health` records the reason for it.
+A loaded module is unloaded only if the operator allows it and nothing uses it.
 """
 
 from __future__ import annotations
@@ -32,34 +31,29 @@ LINE = re.compile(r"([^/,]+)[/,]\s*([^,:]+)(?:,\s*([^,:]+),\s*([^,:]+))?:\s*(.*)
 """`nvidia/580.95.05, 6.8.0-79-generic, x86_64: installed`; before DKMS 3 `nvidia, 580.95.05, ...`.
 Before the build: `nvidia/580.95.05: added`."""
 NOTES = re.compile(r"\((?!original)([^()]+)\)", re.IGNORECASE)
-"""Suffix of `installed` if modules are missing or differ from the build (do_status of dell/dkms:
-`(WARNING! Diff between built and installed module!)`, since 3.1 `(Differences between built and
-installed modules)`). A note about original modules there is harmless.
-"""
+"""Suffix of `installed` if modules are missing or differ from the build (do_status of dell/dkms). A
+note about original modules is harmless."""
 INSTALLED = "installed"
 DIFFERENT = f"{INSTALLED}, with other modules than built: "
 NOT_KNOWN = "not known to DKMS"
 LOG = "var/lib/dkms/{}/{}/build/make.log"
 FABRIC_LOG = "/var/log/fabricmanager.log"
 ABOVE = ("nvidia_peermem", "gdrdrv", "nvidia_drm", "nvidia_modeset", "nvidia_uvm", "nvidia")
-"""Modules in the order in which they are unloaded."""
+"""In the order in which they are unloaded."""
 PEER_MEMORY, RDMA_CORE = "nvidia_peermem", "ib_core"
+STALE = f"built before {RDMA_CORE} changed"
 BUILT_BY = {PEER_MEMORY: "nvidia", "gdrdrv": "gdrdrv"}
-"""Modules that match only one build of another module, with the DKMS module that contains them."""
+"""Modules that match only one build of another one, with the DKMS module that contains them."""
 MISFIT = re.compile(r"Invalid argument|Unknown symbol|Exec format error")
-"""modprobe's error for a module built against a different build of a module that it uses; the
-kernel log has `disagrees about version of symbol` (NVIDIA/gpu-operator 2868)."""
+"""modprobe's error for a module that does not match one that it uses (NVIDIA/gpu-operator 2868)."""
 OUT_OF_TREE = ("updates", "extra", "weak-updates")
-"""Directories below a kernel's modules in which DKMS and vendor packages install theirs."""
+"""Where DKMS and vendor packages install modules of a kernel."""
 
 
 @dataclass(frozen=True)
 class Nouveau:
-    """Blocks the kernel's own driver from the next boot on, including in the initramfs.
-
-    If it drives the GPUs now, NVIDIA's module needs a reboot: unloading nouveau under a console
-    would freeze the console.
-    """
+    """Blocks the kernel's own driver from the next boot on, including in the initramfs: unloading
+    it now would freeze the console."""
 
     shared: Shared
 
@@ -94,7 +88,7 @@ class DkmsModule:
     version: str
 
     def status(self, node: Node, release: str) -> tuple[str, str]:
-        """Its DKMS state for this kernel (`installed`, `added`, ...) and its name there."""
+        """Its DKMS state for this kernel, and its name there."""
         try:
             lines = node.look(["dkms", "status"], check=False).stdout.splitlines()
         except CommandError:
@@ -224,11 +218,9 @@ def needs_peermem(release: str, choice: str, open_modules: bool) -> bool:
 
 @dataclass(frozen=True)
 class BootModules:
-    """Modules that load at boot, with the set's driver only: gdrdrv for GDRCopy, nvidia_peermem
-    where dma-buf is not available.
+    """gdrdrv for GDRCopy, nvidia_peermem without dma-buf; with the set's driver only.
 
-    nvidia_peermem matches only one build of DOCA-OFED. If DOCA-OFED changed later, it is rebuilt,
-    as the next boot could not load it.
+    nvidia_peermem matches only one build of DOCA-OFED, and is rebuilt if that changed later.
     """
 
     shared: Shared
@@ -246,8 +238,8 @@ class BootModules:
             shown = [file.diff()]
             steps.append(Step(AT_BOOT, "", "", lambda: self._file(node).apply(), shown=shown))
         if PEER_MEMORY in self.modules and self._outdated(node):
-            before, after = f"built before {RDMA_CORE} changed", f"built against {RDMA_CORE}"
-            steps.append(Step(PEER_MEMORY, before, after, partial(self._renew, node)))
+            act = partial(self._renew, node)
+            steps.append(Step(PEER_MEMORY, STALE, f"built against {RDMA_CORE}", act))
         for module in self.modules:
             loaded = self.shared.kernel.loaded(module)
             if self.shared.reloads or not (loaded or self.shared.awaits_reboot):
@@ -268,7 +260,7 @@ class BootModules:
         found = "loaded" if self.shared.kernel.loaded(module) else "not loaded"
         reason = f"see the output of modprobe {module}, and dmesg"
         if module == PEER_MEMORY and self._outdated(node):
-            found = f"built before {RDMA_CORE} changed"
+            found = STALE
             reason = "the next boot cannot load it: DKMS did not rebuild its driver"
         return self.shared.check(node, "kernel_module", module, "loaded", found, reason)
 
@@ -282,19 +274,8 @@ class BootModules:
         except CommandError as error:
             if not MISFIT.search(str(error)):
                 raise
-            if module == PEER_MEMORY and self._of_the_kernel(node):
-                raise StepError(
-                    f"{error}: {module} does not fit the kernel's own {RDMA_CORE}. Use DOCA-OFED "
-                    "(software.rdma.source: doca), or dma-buf: open modules, kernel 5.12 or later"
-                ) from error
             self._again(node, module)
-            try:
-                node.run(["modprobe", module])
-            except CommandError as problem:
-                raise StepError(
-                    f"{problem}, also after a rebuild by DKMS. See dmesg; if it names symbols of "
-                    "drivers that changed on disk and are not loaded yet, reboot"
-                ) from problem
+            node.run(["modprobe", module])
 
     def _renew(self, node: Node) -> None:
         if self._outdated(node):  # otherwise the driver's package has rebuilt it by now
@@ -309,10 +290,6 @@ class BootModules:
         """Whether DOCA-OFED's RDMA core on disk is newer than this driver's modules."""
         core, mine = self._ko(node, RDMA_CORE), self._ko(node, PEER_MEMORY)
         return bool(core and mine and core.stat().st_mtime_ns > mine.stat().st_mtime_ns)
-
-    def _of_the_kernel(self, node: Node) -> bool:
-        there = node.path(f"lib/modules/{self.shared.kernel.release}").is_dir()
-        return there and self._ko(node, RDMA_CORE) is None
 
     def _ko(self, node: Node, module: str) -> Optional[Path]:
         """File of a module outside the kernel's own tree."""
@@ -340,15 +317,9 @@ class Services:
     def plan(self, node: Node) -> Plan:
         files = [node.file(DROP_IN, PERSISTENCE)] if PERSISTENCED in self.wanted else []
         steps = []
-        if any(file.changed for file in files) or self._stale(node):
-            steps.append(
-                Step(
-                    "systemd",
-                    "old units",
-                    "reloaded",
-                    partial(systemd.control, node, "daemon-reload"),
-                )
-            )
+        if any(file.changed for file in files):
+            act = partial(systemd.control, node, "daemon-reload")
+            steps.append(Step("systemd", "old units", "reloaded", act))
             if systemd.active(node, PERSISTENCED):
                 before = "as in the package"
                 steps.append(Step("persistence mode", before, "enabled", partial(_switch_on, node)))
@@ -368,15 +339,11 @@ class Services:
         return Plan(files, steps)
 
     def verify(self, node: Node) -> Verdict:
-        """Check only DCGM; the checks of the GPUs cover the other services."""
+        """The checks of the GPUs cover the other services."""
         found = systemd.state(node, DCGM) if DCGM in self.wanted else ""
         reason = f"see journalctl -u {DCGM}"
         check = self.shared.check(node, "service", DCGM, "enabled, active", found, reason)
         return Verdict([check] if found else [])
-
-    def _stale(self, node: Node) -> bool:
-        key = "NeedDaemonReload"
-        return systemd.show(node, PERSISTENCED, [key]).get(key) == "yes"
 
     def _start(self, node: Node, unit: str) -> None:
         runs = self.shared.kernel.driver
@@ -392,22 +359,16 @@ class Services:
             _switch_on(node)
 
     def _again(self, node: Node) -> None:
-        """Start it a second time: it exits if GPUs are not ready yet ("not all local fabric
-        manager instances finished their configuration", pytorch/ci-infra pull 552)."""
+        """It exits if GPUs are not ready yet (pytorch/ci-infra pull 552)."""
         try:
             systemd.control(node, "restart", FABRIC_MANAGER)
         except CommandError as error:
-            try:
-                log = node.look(["tail", "-n", "40", FABRIC_LOG], check=False).stdout
-            except CommandError:
-                log = ""
+            log = node.look(["tail", "-n", "40", FABRIC_LOG], check=False).stdout
             errors = [line.strip()[:200] for line in log.splitlines() if "[ERROR]" in line][-5:]
             said = " | ".join(errors) or "no [ERROR] in its last 40 lines"
             raise StepError(f"started twice: {error}; {FABRIC_LOG}: {said}") from error
 
 
 def _switch_on(node: Node) -> None:
-    """Enable persistence in a daemon that started without the drop-in; a failure shows in a
-    check.
-    """
+    """For a daemon that started without the drop-in; a failure shows in a check."""
     node.run(("nvidia-smi", "--persistence-mode=1"), check=False)

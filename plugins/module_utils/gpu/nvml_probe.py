@@ -1,8 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Query NVML and print the answer as JSON: `python3 -I -c THIS PYNVML.PY`.
 
-Runs as a separate process, because a library call into a hung driver never returns. It imports
-nothing from the collection.
+A separate process, because a library call into a hung driver never returns.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any
 
 MOST_LINKS = 36
 NO_SUCH_LINK = (2, 3)
-"""NVML's errors "invalid argument" and "not supported": the GPU has no link with that number."""
+"""NVML's errors "invalid argument" and "not supported"."""
 
 
 def text(value: Any) -> str:

@@ -22,7 +22,6 @@ from . import nvml_probe, smi
 from .smi import Smi
 
 SIMULATED = "(simulated)"
-"""Suffix of a simulated GPU's product name."""
 FABRIC_MANAGER = "nvidia-fabricmanager.service"
 PERSISTENCED = "nvidia-persistenced.service"
 PROPERTIES = ("ActiveState", "LoadState", "UnitFileState", "Result")
@@ -48,9 +47,8 @@ JOURNAL = (
     f"SYSLOG_IDENTIFIER={RESET_TAG}",
     "_UID=0",
 )
-"""The kernel's messages, and messages by root about resets."""
 RECORDED = "var/log/kernel.json"
-"""The kernel log of simulated hardware, below its root; journalctl would show the host's."""
+"""The kernel log of simulated hardware."""
 # Lines of NVIDIA/open-gpu-kernel-modules 595.45.04 (df1c9a3d): kernel_rc.c, gpu.c,
 # kern_gpu_error_cont_ga100.c, common_nvswitch.h.
 _AT = r"(?:PCI:)?([0-9a-f]{4,8}):([0-9a-f]{2}:[0-9a-f]{2})(\.[0-7])?"
@@ -60,30 +58,26 @@ _XID = re.compile(
 )
 _LOADED = re.compile(r"NVRM: loading NVIDIA UNIX .*Kernel Module")
 _NEW = re.compile(rf"NVRM: GPU at {_AT}: (GPU-[0-9a-f-]+)", re.IGNORECASE)
-"""Logged each time the driver initialises a GPU, before its first Xid."""
+"""Logged when the driver initialises a GPU, before its first Xid."""
 _RESET = re.compile(
     r"GPU reset executed: (GPU-[0-9a-f-]+|all)\b(?:, success: (\w+))?", re.IGNORECASE
 )
 """Operators write `all` (docs/gpu.md): NVSwitches have no UUID, and are reset with all GPUs."""
 LONGEST = 300
-"""Maximum length of an error's text."""
+"""Characters of an error's text."""
 
 
 @dataclass(frozen=True)
 class DriverState:
-    """Components of the driver, whose versions may differ until the next reboot."""
-
     module: str
-    """Version of the loaded kernel module; empty if none is loaded."""
+    """Version of the loaded kernel module, if any."""
     open: bool
-    """Whether the open module is loaded."""
     on_disk: str
     """Version of the kernel module that the next boot loads."""
     on_disk_open: bool
     fabric_manager: str
     """Version of the fabric manager on disk, or the reason why it is unknown."""
     kernel: str
-    """Release of the running kernel."""
 
 
 @dataclass(frozen=True)
@@ -92,17 +86,16 @@ class Nvml:
 
     error: str = ""
     absent: bool = False
-    """The Python module for NVML has not been copied to the node yet."""
+    """pynvml.py is not on the node yet."""
     library: str = ""
-    """Version of the library, without CUDA's: `580.95.05`."""
     links: Mapping[str, Sequence[bool]] = field(default_factory=dict)
     """PCI address to its NVLinks in order, active or not."""
     errors: Mapping[str, str] = field(default_factory=dict)
-    """PCI address, or `GPU 3`, to NVML's error about its NVLinks."""
+    """PCI address, or `GPU 3`, to NVML's error."""
 
 
 class Xid(NamedTuple):
-    """One error of the driver in the kernel log (`NVRM: Xid`, `SXid`)."""
+    """One error in the kernel log (`NVRM: Xid`, `SXid`)."""
 
     number: int
     pci: str
@@ -113,8 +106,6 @@ class Xid(NamedTuple):
 
 @dataclass(frozen=True)
 class Gpus:
-    """A reading of all GPUs of a node."""
-
     machine: Machine
     driver: DriverState
     smi: Smi
@@ -122,18 +113,17 @@ class Gpus:
     services: Mapping[str, str]
     """systemd unit to `active`, or its actual state."""
     xids: Sequence[Xid]
-    """Errors since boot."""
     xid_error: str
     """Why the kernel log could not be read."""
     simulated: Sequence[str]
-    """Evidence that the hardware is simulated, one line each; empty for real hardware."""
+    """Evidence that the hardware is simulated, one line each."""
 
 
 def read(node: Node, hardware_root: Path, pynvml: Path) -> Gpus:
     """Read every GPU; missing answers are part of the result.
 
-    `pynvml`: the file pynvml.py of nvidia-ml-py on this node. `hardware_root` contains `sys` and
-    `proc`: `/`, or the tree of simulated hardware. Raises SurveyError if it does not.
+    `hardware_root` contains `sys` and `proc`, of simulated hardware if it is not `/`. Raises
+    SurveyError if it does not.
     """
     run, machine, found = node.look, survey(hardware_root / "sys"), smi.ask(node.look)
     unasked = Nvml(error="not asked, as nvidia-smi does not respond")
@@ -177,7 +167,7 @@ def read_driver(run: Runner, root: Path) -> DriverState:
 
 
 def _modinfo(run: Runner, name: str) -> str:
-    """A modinfo field of the module that modprobe would load, or nothing."""
+    """A field of the module that modprobe would load, or nothing."""
     try:
         return run(["modinfo", "-F", name, "nvidia"]).stdout.strip().partition("\n")[0]
     except CommandError:
@@ -195,7 +185,7 @@ def _fabric_manager(run: Runner) -> str:
 
 
 def ask_nvml(run: Runner, pynvml: Path) -> Nvml:
-    """Ask NVML in a process with a time limit; any error is part of the answer."""
+    """Any error is part of the answer."""
     if not pynvml.is_file():
         return Nvml(error=f"{pynvml} (nvidia-ml-py) is missing", absent=True)
     # Modules reach a node in an archive, so the probe is not a file there.
@@ -210,18 +200,12 @@ def ask_nvml(run: Runner, pynvml: Path) -> Nvml:
     except ValueError:
         last = (result.stderr.strip() or result.stdout.strip() or "no output").splitlines()[-1]
         return Nvml(error=f"asking NVML through {pynvml}: exit status {result.rc}: {last[:300]}")
-    places = {each["index"]: smi.address(each["pci"]) for each in answer["gpus"]}
+    at = {smi.address(each["pci"]) or f"GPU {each['index']}": each for each in answer["gpus"]}
     return Nvml(
         error=answer["error"],
         library=library_version(answer["library"]),
-        links={
-            places[each["index"]]: each["links"] for each in answer["gpus"] if not each["error"]
-        },
-        errors={
-            places[each["index"]] or f"GPU {each['index']}": each["error"]
-            for each in answer["gpus"]
-            if each["error"]
-        },
+        links={pci: each["links"] for pci, each in at.items() if not each["error"]},
+        errors={pci: each["error"] for pci, each in at.items() if each["error"]},
     )
 
 
@@ -255,7 +239,6 @@ def _message(line: str) -> str:
 
 
 def xid_of(message: str) -> Optional[Xid]:
-    """The Xid or SXid in a line of the kernel log, or None."""
     match = _XID.search(message)
     if match is None:
         return None

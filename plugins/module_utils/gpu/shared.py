@@ -1,15 +1,13 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Shared by the resources of the GPU stack: kernel, services, GPU users, packages, root causes.
 
-The services have the same names in both families and all branches. The unit of the fabric manager
-also starts and stops NVLSM, which NVLink 5 needs.
+The unit of the fabric manager also starts and stops NVLSM, which NVLink 5 needs.
 """
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -31,7 +29,7 @@ OPENERS = (DCGM, FABRIC_MANAGER, PERSISTENCED)
 """Services that use the GPUs, in the order in which they are stopped."""
 NVIDIA = "0x10de"
 DISPLAY = "0x03"
-"""PCI class of display controllers. NVIDIA's are GPUs; its bridges have another class."""
+"""PCI class of GPUs; NVIDIA's bridges have another one."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +50,12 @@ class GpuKernel:
 
     @property
     def driver(self) -> Optional[str]:
-        """Version of the loaded NVIDIA module, or None."""
         if not self.loaded("nvidia"):
             return None
         return tree.text(self.root / "sys/module/nvidia/version") or "unknown"
 
     @property
     def has_gpus(self) -> bool:
-        """Whether NVIDIA's display controllers are on the PCI bus, with or without a driver."""
         devices = self.root / "sys/bus/pci/devices"
         return any(
             tree.text(devices / name / "vendor") == NVIDIA
@@ -70,11 +66,7 @@ class GpuKernel:
 
 @dataclass
 class RootCause:
-    """The root finding, which explains later ones, so that one fault yields one finding.
-
-    Filled during verification, in order: a driver that is not installed is not built, one that is
-    not built does not run, and without a driver no GPU responds.
-    """
+    """The first finding, which explains later ones: a driver that is not installed is not built."""
 
     name: str = ""
 
@@ -83,18 +75,18 @@ class RootCause:
             self.name = f"{check.name} {check.subject}".strip()
 
     def hides(self, name: str, wanted: object, subject: str = "") -> Check:
-        """Return a check that this finding prevents, and that therefore has not passed."""
+        """A check that this finding prevents, and that therefore has not passed."""
         return not_applicable(name, wanted, f"not read: see {self.name}", subject=subject)
 
 
 @dataclass
 class Shared:
-    """State that one resource passes to later ones. `driver` is the set's version."""
+    """State that resources pass to later ones. `driver` is the set's version."""
 
     kernel: GpuKernel
     driver: str
     stopped: list[str] = field(default_factory=list)
-    """Services that were stopped for a change and must start again."""
+    """Services to start again after a change."""
     reloads: bool = False
     """The kernel module is replaced, so the set's driver will run."""
     gdrcopy: bool = True
@@ -104,7 +96,7 @@ class Shared:
 
     @property
     def awaits_reboot(self) -> bool:
-        """Whether another driver is loaded, so that only a reboot can load the set's."""
+        """Whether another driver is loaded."""
         if self.kernel.driver is None:
             return self.kernel.loaded("nouveau")
         return self.kernel.driver != self.driver
@@ -112,7 +104,7 @@ class Shared:
     def check(
         self, node: Node, name: str, subject: str, wanted: str, found: str, why: str
     ) -> Check:
-        """A check that needs the running driver; a fault of the driver takes precedence."""
+        """A fault of the driver takes precedence."""
         if found != wanted and self.without_driver.name:
             return self.without_driver.hides(name, wanted, subject)
         if found != wanted and self.awaits_reboot:
@@ -131,16 +123,11 @@ class Shared:
 DEVICES = "/dev/nvidia"
 OWN = ("nvidia-persistenced", "nv-fabricmanager", "nvlsm", "nv-hostengine", "nvidia-imex")
 """Services of the set, which are stopped and started for a change."""
-MAX_LISTED_JOBS = 5
-"""In a message."""
 
 
 def users(root: Path) -> list[Process]:
-    """Every process of a job, by PID, without the set's own services and this run.
-
-    That is every process with an open device of the driver, and every MPI process, which may open
-    one later. Jobs in containers are included.
-    """
+    """Every process with an open device of the driver, and every MPI process, which may open one
+    later, by PID, without the set's own services."""
     found = {process.pid: process for process in busy.processes(root)}
     own = {name[: processes.COMM_LENGTH] for name in OWN}
     for opener in processes.openers(root, lambda path: path.startswith(DEVICES)):
@@ -148,22 +135,11 @@ def users(root: Path) -> list[Process]:
         if opener.name not in own or opener.service == "":
             of = f", {opener.service}" if opener.service else ""
             found[opener.pid] = Process(opener.pid, "", opener.name, f"has {opener.file} open{of}")
-    for pid in _ourselves(root):
-        found.pop(pid, None)
     return [found[pid] for pid in sorted(found)]
 
 
 def listed(jobs: Sequence[Process]) -> str:
-    return some([f"{job.command} (PID {job.pid}: {job.why})" for job in jobs], MAX_LISTED_JOBS)
-
-
-def _ourselves(root: Path) -> Iterator[int]:
-    """This process and its parents: a run started by an MPI job is not a job itself."""
-    pid = os.getpid()
-    while pid > 1:
-        yield pid
-        fields = tree.text(root / "proc" / str(pid) / "stat").rpartition(")")[2].split()
-        pid = int(fields[1]) if len(fields) > 1 else 0
+    return some([f"{job.command} (PID {job.pid}: {job.why})" for job in jobs], 5)
 
 
 # Packages of the set. A change of the driver stops services, and is refused while jobs run.
@@ -172,7 +148,7 @@ DRIVER_PACKAGES = re.compile(r".*nvidia.*|nvlsm|nvlink5.*|libnvsdm.*|libxnvctrl.
 """Packages whose change affects users of the driver."""
 CUDA_PACKAGES = re.compile(r"cuda-toolkit-.*")
 FABRIC_PACKAGE = re.compile(r"nvidia-fabric-?manager(-\d+)?")
-"""The package that has the driver's version in every family; it stands for the other ones."""
+"""Has the driver's version in every family; stands for the other packages."""
 GDRDRV = {"gdrdrv-dkms", "gdrcopy-kmod"}
 DCGM_PACKAGES = re.compile(r"datacenter-gpu-manager.*")
 
@@ -225,9 +201,9 @@ class GpuPackages:
     def verify(self, node: Node) -> Verdict:
         checks = self.installer.verify(node.check_mode)
         for check in checks:
-            if DRIVER_PACKAGES.fullmatch(check.subject) or check.name == "packages":
+            if DRIVER_PACKAGES.fullmatch(check.subject):
                 self.shared.without_driver.look(check)
-            if CUDA_PACKAGES.fullmatch(check.subject) or check.name == "packages":
+            if CUDA_PACKAGES.fullmatch(check.subject):
                 self.shared.without_cuda.look(check)
         return Verdict(checks)
 
@@ -252,12 +228,12 @@ def _refusal(planned: PackagePlan, jobs: Sequence[Process]) -> str:
 
 
 def fitting(installed: Mapping[str, str], driver: str) -> bool:
-    """Whether the installed fabric manager has the running driver's version, which it needs."""
+    """Whether the installed fabric manager has the running driver's version."""
     versions = [version for name, version in installed.items() if FABRIC_PACKAGE.fullmatch(name)]
     return any(re.search(rf"(?<![\d.]){re.escape(driver)}(?![\d.])", each) for each in versions)
 
 
 def touches(planned: PackagePlan, names: re.Pattern[str]) -> bool:
-    """Whether such packages change, or may change during a repair or as unknown dependencies."""
+    """Whether such packages change, or may: during a repair, or as unknown dependencies."""
     unknown = planned.repairs or (planned.changes and not planned.solved)
     return bool(unknown) or any(names.fullmatch(change.name) for change in planned.changes)

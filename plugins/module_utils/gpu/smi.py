@@ -2,8 +2,7 @@
 """The output of `nvidia-smi -q -x`: XML, or the message instead of it.
 
 An element contains a value, `N/A` if the GPU lacks the feature, or an error. A missing element, or
-one without a value, must never be taken for a healthy one: it is empty or None here, and `lost` is
-set for a GPU that is gone.
+one without a value, must never be taken for a healthy one: it is empty or None here.
 """
 
 from __future__ import annotations
@@ -52,13 +51,12 @@ class GpuReading:
     """One GPU in nvidia-smi's output; rules read its elements by path."""
 
     index: int
-    """Its index in the driver, which orders GPUs by PCI address."""
+    """In the driver, which orders GPUs by PCI address."""
     pci: str
-    """`0000:14:00.0`"""
     element: ElementTree.Element
 
     def raw(self, path: str) -> str:
-        """The text of the element at a path, even if it is not a value."""
+        """The text at a path, even if it is not a value."""
         return (self.element.findtext(path) or "").strip()
 
     def text(self, path: str) -> str:
@@ -79,7 +77,7 @@ class GpuReading:
 
     @property
     def lost(self) -> str:
-        """The driver's message if it no longer reaches the GPU; otherwise empty."""
+        """The driver's message if it no longer reaches the GPU."""
         own = {id(each) for part in self.element.iter("processes") for each in part.iter()}
         for each in self.element.iter():  # except names of processes, which users choose
             if id(each) not in own and _plain(each.text or "") in LOST:
@@ -88,10 +86,8 @@ class GpuReading:
 
     @property
     def recovery(self) -> str:
-        """The action that the driver requests, `None` or `Reset`; empty if unknown.
-
-        Older drivers have two flags instead (gpu_reset_status).
-        """
+        """The action that the driver requests, such as `None`; empty if unknown. Drivers before
+        R565 have two flags instead."""
         if self.has("gpu_recovery_action"):
             return self.text("gpu_recovery_action")
         flags = {
@@ -108,17 +104,15 @@ class GpuReading:
 
 @dataclass(frozen=True)
 class Smi:
-    """Result of one run of nvidia-smi."""
-
     gpus: tuple[GpuReading, ...] = ()
     error: str = ""
-    """The reason why it reported no GPU."""
+    """Why it reported no GPU."""
     hung: bool = False
     """It exceeded its time limit."""
     mismatch: bool = False
     """Library and kernel module have different versions."""
     unreachable: Mapping[str, str] = field(default_factory=dict)
-    """Maps the PCI address of a GPU that the driver cannot open to the driver's message."""
+    """PCI address of a GPU that the driver cannot open, to the driver's message."""
     warnings: tuple[str, ...] = ()
     """Messages outside its XML, such as a corrupted infoROM."""
 
@@ -132,7 +126,6 @@ def ask(run: Runner) -> Smi:
 
 
 def parse(rc: int, text: str) -> Smi:
-    """Parse output and exit status of `nvidia-smi -q -x`."""
     before, start, rest = text.partition("<?xml")
     body, end, after = rest.partition(_END)
     lines = [line.strip() for line in (before + after).splitlines() if line.strip()]

@@ -29,9 +29,8 @@ from .shared import DCGM, GpuKernel, GpuPackages, Shared
 
 # Machines on which this driver must not be installed, for reasons unknown to the package manager.
 
-
 RUN_FILE = "usr/bin/nvidia-uninstall"
-"""Installed only by NVIDIA's .run installer, not by a package."""
+"""Of NVIDIA's .run installer."""
 ELSEWHERE = re.compile(
     r"linux-((modules|objects)-nvidia-\d+|signatures-nvidia)-.+"  # Ubuntu
     r"|.*nvidia-(.+-)?\d+-server(-open|-[\d.]+)?"
@@ -90,9 +89,7 @@ class Suitable:
             )
 
 
-# The CUDA toolkit for all users: PATH in login shells, the linker's path, and the link
-# /usr/local/cuda.
-
+# The CUDA toolkit: PATH in login shells, the linker's path, and the link /usr/local/cuda.
 
 HOME = "usr/local/cuda"
 PROFILE = f"etc/profile.d/{NAME}-cuda.sh"
@@ -137,19 +134,12 @@ class Cuda:
         if cause.name:
             return Verdict([cause.hides("cuda_toolkit", version)])
         found = _release(node)
-        reason = (
-            f"update-alternatives --set cuda /{HOME}-{version} chooses between several toolkits"
-        )
-        checks = [compare("cuda_toolkit", version, found, check_mode=check_mode, reason=reason)]
+        why = f"update-alternatives --set cuda /{HOME}-{version} chooses between several toolkits"
+        checks = [compare("cuda_toolkit", version, found, check_mode=check_mode, reason=why)]
         if found == version:  # otherwise the library differs too
-            known = self.library if self._known(node) else "not known to the linker"
-            reason = (
-                "ldconfig -p does not list it: run ldconfig, and look for it in /usr/local/cuda"
-            )
-            linker = compare(
-                "cuda_linker", self.library, known, check_mode=check_mode, reason=reason
-            )
-            checks.append(linker)
+            name, known = self.library, self.library if self._known(node) else "not known"
+            why = "ldconfig -p does not list it: run ldconfig, and look for it in /usr/local/cuda"
+            checks += [compare("cuda_linker", name, known, check_mode=check_mode, reason=why)]
         return Verdict(checks)
 
     def _known(self, node: Node) -> bool:
@@ -171,11 +161,8 @@ def _release(node: Node) -> str:
     return "".join(RELEASE.findall(text))
 
 
-# Health of every GPU, after the NVLink fabric has had time to initialise.
-
-
 PAUSE_S = 5.0
-"""Pause between two readings of a fabric that is initialising."""
+"""Between two readings of a fabric that is initialising."""
 PYNVML = Path("/usr/local/libexec/baremetal-mpi-roce/pynvml.py")
 
 
@@ -187,12 +174,11 @@ def packed(text: str) -> str:
 class Bindings:
     """pynvml.py of nvidia-ml-py from the controller, with which a node queries NVML.
 
-    Nodes need no Python package, and all use the same version. The file is large, so it is sent
-    compressed and its diff is not shown. If the controller sends none, an existing file stays.
+    `text` is made by `packed`. The diff of the large file is not shown. If the controller sends
+    none, an existing file stays.
     """
 
     text: str
-    """Compressed and encoded by `packed`."""
 
     def plan(self, node: Node) -> Plan:
         if not self.text:
@@ -205,7 +191,6 @@ class Bindings:
         return Plan(steps=[Step(str(PYNVML), before, "that of the controller", planned.apply)])
 
     def verify(self, node: Node) -> Verdict:
-        """The checks of the GPUs show whether NVML responds."""
         return Verdict()
 
 
@@ -219,12 +204,10 @@ class Health:
     simulated: list[str] = field(default_factory=list)
 
     def plan(self, node: Node) -> Plan:
-        """Change nothing, as hardware faults can only be reported."""
         return Plan()
 
     def verify(self, node: Node) -> Verdict:
-        """Wait for the fabric, even in check mode: playbooks/verify.yml and playbooks/reboot.yml
-        read nodes that have just booted."""
+        """Wait for the fabric, even in check mode: the node may have just booted."""
         goal = len(self.wanted.gpus)
         if self.shared.without_driver.name:
             return Verdict([self.shared.without_driver.hides("gpus", goal)])
@@ -248,7 +231,7 @@ class Health:
 
 @dataclass(frozen=True)
 class Excused:
-    """A node with nothing to do, and the reason; it needs no reboot either."""
+    """A node with nothing to do, and the reason."""
 
     why: str
 
@@ -260,13 +243,13 @@ class Excused:
 
 
 def installs(options: Mapping[str, Any], software: SoftwareSet, node: Node) -> bool:
-    """Whether the layer installs packages: a managed driver, on a node with GPUs."""
+    """Whether the layer installs packages."""
     managed = software.driver is not None and software.driver.manage
     return managed and not excuse(options, software, node)
 
 
 def excuse(options: Mapping[str, Any], software: SoftwareSet, node: Node) -> str:
-    """The reason why the layer has nothing to do on a node, or None."""
+    """Why the layer has nothing to do on a node, or nothing."""
     if software.driver is None:
         return "the set has no driver (software.driver of the cluster model)"
     if not options["gpus"]:
@@ -277,7 +260,6 @@ def excuse(options: Mapping[str, Any], software: SoftwareSet, node: Node) -> str
 
 
 def wanted(options: Mapping[str, Any], driver: DriverSpec) -> gpu.GpuTarget:
-    """Desired state of the GPUs; thresholds default to published values."""
     given = {key: value for key, value in options["health"].items() if value is not None}
     given.update({key: frozenset(given[key]) for key in ("xids", "xids_ignored") if key in given})
     return gpu.GpuTarget(
@@ -292,7 +274,7 @@ def wanted(options: Mapping[str, Any], driver: DriverSpec) -> gpu.GpuTarget:
 
 
 def verify(options: Mapping[str, Any], software: SoftwareSet, node: Node) -> Settled:
-    """Check every GPU and the toolkit on a node with an unmanaged driver; install nothing."""
+    """Check a node with an unmanaged driver."""
     driver = cast(DriverSpec, software.driver)
     kernel = GpuKernel(Path(options["hardware_root"]), node.root)
     shared = Shared(kernel, driver.version)
@@ -308,7 +290,6 @@ def verify(options: Mapping[str, Any], software: SoftwareSet, node: Node) -> Set
 def converge(
     options: Mapping[str, Any], software: SoftwareSet, node: Node, installer: Installer
 ) -> Settled:
-    """Plan, act and verify with a driver in the set. Raises PlanError before any change."""
     driver = cast(DriverSpec, software.driver)
     kernel = GpuKernel(Path(options["hardware_root"]), node.root)
     shared, gpus = Shared(kernel, driver.version), wanted(options, driver)

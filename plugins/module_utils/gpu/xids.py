@@ -13,16 +13,14 @@ from collections.abc import Collection, Mapping, Sequence
 from .reading import Xid
 
 CATALOGUE_DATED = "2026-11-28"
-"""Date on which ACTIONS, DECODED and NEWEST were compared with NVIDIA's page."""
 NEWEST = 172
-"""Last Xid in the catalogue. Xids of later drivers are unknown and never count as harmless."""
+"""Last Xid in the catalogue; later ones are unknown."""
 
 HARMLESS, RESET, REBOOT, SUPPORT, UNKNOWN = "harmless", "reset", "reboot", "support", "unknown"
 ORDER = (REBOOT, RESET, UNKNOWN, SUPPORT)
 """Precedence for a GPU with several Xids."""
 
-CAUSED, CHANGED, NVLINK, NVLINK5, FATAL_MSE = 45, 154, 74, range(144, 151), 150
-"""Clean-up after another error; change of the recovery action; links before and since NVLink 5."""
+CAUSED, CHANGED, NVLINK5, FATAL_MSE = 45, 154, range(144, 151), 150
 
 
 def _numbers(text: str) -> frozenset[int]:
@@ -41,7 +39,7 @@ ACTIONS: Mapping[str, frozenset[int]] = {
         "137 139 141 152-154 157 160-165 171 172"
     ),
     # RESET_GPU, WORKFLOW_XID_48, CHECK_UVM.
-    RESET: _numbers("46 48 62 64 95 109 110 119 120 136 140 143 155 156 158 159"),
+    RESET: _numbers("46 48 62 64 74 95 109 110 119 120 136 140 143 155 156 158 159"),
     # RESTART_BM, RESTART_VM.
     REBOOT: _numbers("79 151"),
     # Listed without an action.
@@ -65,19 +63,14 @@ DECODED: Sequence[tuple[str, int, int]] = (
 Other rows are IGNORE, or XID_154_EVAL, for which the recovery action decides."""
 DOWN_AND_WELL = (0b100110, 0b101000)
 """Harmless causes of a link that is down (intrInfo[25:20], IGNORE): by software, by the host."""
-WELL_IN_NVLINK: Mapping[int, int] = {0: 1 << 0 | 1 << 23 | 1 << 30, 4: 0x24900000}
-"""Maps a register of Xid 74 to the bits after which operation continues (WORKFLOW_NVLINK_ERR)."""
 
 # The name of a process precedes the error, and may contain any text.
 _PROCESS = re.compile(r"pid=.*, ")
 _NVLINK5 = re.compile(r"(\w+)[^,]* \((0x[0-9a-f]{1,8}) (0x[0-9a-f]{1,8})", re.IGNORECASE)
 _SEVERITY = re.compile(r"\b(non-?fatal|correctable|fatal)\b", re.IGNORECASE)
-_REGISTERS = re.compile(r"\((0x[0-9a-f]{1,8}(?:, 0x[0-9a-f]{1,8}){6})\)", re.IGNORECASE)
 _CONTAINED = re.compile(r"\bRST: (Yes|No), D-RST: (Yes|No)$")
 _OF_SWITCH = re.compile(r"Severity \d|Data \{|.*\b(thermal|temperature)\b", re.IGNORECASE)
-"""Lines of an SXid without a severity: details, and overheating, whose effects other Xids
-report.
-"""
+"""Lines of an SXid without a severity: details, and overheating, which other Xids report."""
 _CAUSE = re.compile(r"caused by previous Xid (\d{1,6})$")
 _CHANGED = re.compile(r"changed from \w+ \([^()]*\) to \w+ \(([^()]+)\)$")
 
@@ -110,7 +103,6 @@ def causes(found: Sequence[Xid], there: Collection[int]) -> list[Xid]:
 
 
 def action(xid: Xid) -> str:
-    """The required action: HARMLESS, RESET, REBOOT, SUPPORT or UNKNOWN."""
     if xid.switch:
         return HARMLESS if _OF_SWITCH.match(xid.text) else _by_severity(xid.text)
     contained = _CONTAINED.search(xid.text)  # in 94 and 95
@@ -118,8 +110,6 @@ def action(xid: Xid) -> str:
         return RESET
     if xid.number in NVLINK5:
         return _of_nvlink5(xid)
-    if xid.number == NVLINK:
-        return _of_nvlink(xid.text)
     changed = _CHANGED.search(xid.text) if xid.number == CHANGED else None
     if changed and changed[1] != "None":
         return REBOOT if "reboot" in changed[1].lower() else RESET
@@ -135,9 +125,7 @@ def _by_severity(text: str) -> str:
 
 
 def _of_nvlink5(xid: Xid) -> str:
-    """The action by subcode, intrInfo and error status; outside the table, by the severity in the
-    line.
-    """
+    """By subcode, intrInfo and error status; outside the table, by the severity in the line."""
     text = _PROCESS.sub("", xid.text)
     match = _NVLINK5.match(text)
     if match is None or xid.number == FATAL_MSE:
@@ -157,11 +145,3 @@ def _of_nvlink5(xid: Xid) -> str:
         if name.startswith(subcode) and status and not status & ~known:
             return RESET if status & fatal else HARMLESS
     return _by_severity(text)
-
-
-def _of_nvlink(text: str) -> str:
-    """NVLinks of Hopper: seven registers, some of whose bits are harmless."""
-    found = _REGISTERS.findall(text)
-    values = [int(each, 16) for each in found[-1].split(", ")] if found else []
-    rest = [value & ~WELL_IN_NVLINK.get(index, 0) for index, value in enumerate(values)]
-    return HARMLESS if any(values) and not any(rest) else RESET

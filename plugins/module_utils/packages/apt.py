@@ -9,14 +9,14 @@ import tempfile
 import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 from ..core import commands
 from ..core.commands import Runner, output
 from ..core.files import FilePlan, with_header
 from . import apt_sources, dpkg
-from .apt_failure import AFTERWARDS, unmet
-from .apt_failure import refusal as _refusal
+from .apt_failure import AFTERWARDS, refusal, unmet
+from .apt_sources import address
 from .package import (
     DOWNGRADE,
     INSTALL,
@@ -95,25 +95,20 @@ def options(settings: Iterable[str]) -> list[str]:
     return [word for setting in settings for word in ("-o", setting)]
 
 
+NODE = functools.partial(commands.run, timeout_s=TIMEOUT_S, env=ENVIRONMENT)
+
+
 class Apt(Manager):
     """Reads and writes files below `root`; programs are always the node's."""
 
-    def __init__(
-        self,
-        wanted: PackageSet,
-        layer: str,
-        run: Optional[Runner] = None,
-        *,
-        root: Path = Path("/"),
-        uid: int = 0,
-        gid: int = 0,
-    ) -> None:
-        node = functools.partial(commands.run, timeout_s=TIMEOUT_S, env=ENVIRONMENT)
-        super().__init__(wanted, layer, run or node, root=root, uid=uid, gid=gid)
-        self._view: Optional[AptView] = None
-        self._known: Optional[dpkg.DpkgState] = None
-        self._unmet: Optional[dict[str, str]] = None
-        self._unrepaired = ""  # the reason why `repair` left a package of the set to `apply`
+    _view: Optional[AptView] = None
+    _known: Optional[dpkg.DpkgState] = None
+    _unmet: Optional[dict[str, str]] = None
+    _unrepaired = ""
+    """Why `repair` left a package of the set to `apply`."""
+
+    def __init__(self, wanted: PackageSet, layer: str, run: Runner = NODE, **where: Any) -> None:
+        super().__init__(wanted, layer, run, **where)
 
     def forget(self) -> None:
         self._view = self._known = self._unmet = None
@@ -153,13 +148,11 @@ class Apt(Manager):
     def available(
         self, names: Sequence[str], repositories: Optional[Sequence[Repository]] = None
     ) -> Mapping[str, Sequence[str]]:
-        """Versions by package, newest first; apt-cache prints one line per version and source."""
         found: dict[str, list[str]] = {name: [] for name in names}
         if not names:
             return found
-        sites = (
-            None if repositories is None else {shown_url(repository) for repository in repositories}
-        )
+        sites = None if repositories is None else {address(each.url) for each in repositories}
+        # One line per version and source.
         for line in self.run(["apt-cache", *self._words(), "madison", *names]).stdout.splitlines():
             name, version, source = (word.strip() for word in line.split("|"))
             site, _blank, index = source.partition(" ")
@@ -179,9 +172,6 @@ class Apt(Manager):
     def owner(self, path: str) -> str:
         return dpkg.owner_of(path, self.run(["dpkg-query", "-S", path], check=False).stdout)
 
-    def switch_streams(self) -> None:
-        """Do nothing: apt has no module streams."""
-
     # Repositories
 
     def key_path(self, repository: Repository) -> Path:
@@ -191,7 +181,6 @@ class Apt(Manager):
         return self.root / SOURCES / f"{OURS}{name}.sources"
 
     def definition(self, repository: Repository) -> str:
-        """A deb822 stanza without `Trusted`: apt accepts only this key."""
         return with_header(
             f"{self._mine}\nTypes: deb\nURIs: {repository.url}\nSuites: /\n"
             f"Signed-By: {self.key_path(repository)}\n"
@@ -208,21 +197,13 @@ class Apt(Manager):
                 yield from (self.root / KEYRINGS).glob(f"{path.stem}.*")
 
     def rivals(self) -> list[FilePlan]:
-        mine = {shown_url(repository) for repository in self.wanted.repositories}
+        mine = {address(repository.url) for repository in self.wanted.repositories}
         return [*apt_sources.rivals(self.root, mine)]
 
-    def defined(self, name: str) -> bool:
-        return self.definition_path(name).exists()
-
     def locations(self) -> list[Location]:
-        """Addresses of the repositories with apt's settings for them.
-
-        A repository may have Release and its signature instead of InRelease. Settings for http
-        apply to https too.
-        """
         listed = self.run(["apt-get", *options(QUIET), "update", "--print-uris"], check=False)
         if listed.rc != 0:
-            raise PackageError(f"{apt_sources.twice(self.rivals())}{_refusal(listed)}")
+            raise PackageError(f"{apt_sources.twice(self.rivals())}{refusal(listed)}")
         bases = re.findall(r"^'(.+/)InRelease' ", listed.stdout, re.MULTILINE)
         bases += [f"{repository.url.rstrip('/')}/" for repository in self.wanted.repositories]
         dump = self.run(["apt-config", "dump", "Acquire"]).stdout
@@ -238,12 +219,7 @@ class Apt(Manager):
             self.wait()
             result = self.run(["apt-get", *words, "update"], check=False)
             if result.rc != 0:
-                raise PackageError(
-                    f"repository {repository.name} ({repository.url}): its metadata could not be "
-                    "fetched and verified by the key of the set (sha256 "
-                    f"{repository.key_sha256}). Check the address, and whether the vendor has a "
-                    f"new key: {_refusal(result)}"
-                )
+                raise PackageError(repository.unverified(refusal(result)))
 
     # The solver
 
@@ -262,9 +238,8 @@ class Apt(Manager):
         return self._solve(exact, remove, self._view.words())
 
     def _bound(self, pins: Mapping[str, str]) -> dict[str, str]:
-        """Dependencies of `pins`, at any depth, that accept exactly one version.
-
-        Without pins for them, apt takes their newest version, which then conflicts.
+        """Dependencies of `pins`, at any depth, that accept exactly one version: apt takes their
+        newest one, which then conflicts.
         """
         bound: dict[str, str] = {}
         todo = dict(pins)
@@ -287,7 +262,7 @@ class Apt(Manager):
         argv = ["apt-get", *words, *settings, "-s", *self._install(exact, remove)]
         result = self.run(argv, check=False)
         if result.rc != 0:
-            raise PackageError(self._cause(_refusal(result, self.root)))
+            raise PackageError(self._cause(refusal(result, self.root)))
         found = []
         for line in result.stdout.splitlines():
             install, removal = _INST.match(line), _REMV.match(line)
@@ -295,15 +270,12 @@ class Apt(Manager):
                 name, after = install.group(1), install.group(3)
                 before = self.installed().get(name, "")
                 if before != after:  # otherwise a reinstallation
-                    found.append(PackageChange(self._kind(before, after), name, before, after))
+                    lower = before and self.lower(after, before)
+                    kind = DOWNGRADE if lower else UPGRADE if before else INSTALL
+                    found.append(PackageChange(kind, name, before, after))
             elif removal:
                 found.append(PackageChange(REMOVE, removal.group(1), removal.group(2), ""))
         return found
-
-    def _kind(self, before: str, after: str) -> str:
-        if not before:
-            return INSTALL
-        return DOWNGRADE if self.lower(after, before) else UPGRADE
 
     # Changes
 
@@ -324,11 +296,7 @@ class Apt(Manager):
         return before if before and AFTERWARDS.search(why) else why
 
     def _install(self, exact: Mapping[str, str], remove: Sequence[str]) -> list[str]:
-        """Arguments of apt-get.
-
-        For apt, a broken package that already has the desired version needs no upgrade, so it is
-        named for reinstallation.
-        """
+        """Arguments of apt-get; broken packages of the desired version are reinstalled."""
         at = {**self.pinned(), **exact}
         broken = {name: at[name] for name in self._state().unfinished if at.get(name)}
         named = [f"{name}={version}" for name, version in sorted({**broken, **exact}.items())]
@@ -342,7 +310,7 @@ class Apt(Manager):
         finally:
             self.forget()
         if result.rc != 0:
-            raise PackageError(_refusal(result, self.root))
+            raise PackageError(refusal(result, self.root))
 
     # Pins
 
@@ -358,23 +326,18 @@ class Apt(Manager):
         return dpkg.pinned(self.root, layer)
 
     def _preferred(self) -> dict[str, str]:
-        """Maps a package pattern to the release fields of its preferred repository.
-
-        Without metadata (lists were cleaned), the file's current values stay. The record for
-        another layer's repository is in that layer's preferences, which apply to the whole node.
+        """Package pattern to the release fields of its preferred repository, if that is this
+        layer's. Without metadata (lists were cleaned), the file's current values stay.
         """
-        path = self._pins_path(self.layer)
-        known = dpkg.preferred_of(path.read_text(encoding="utf-8") if path.exists() else "")
-        sites = {repository.name: shown_url(repository) for repository in self.wanted.repositories}
-        mine = {x: name for x, name in self.wanted.preferred.items() if name in sites}
+        known = dpkg.records(self._pins_path(self.layer), dpkg.PREFERRED)
+        sites = {each.name: address(each.url) for each in self.wanted.repositories}
+        mine = {x: sites[name] for x, name in self.wanted.preferred.items() if name in sites}
         terms = self._terms() if mine else {}
-        found = {
-            pattern: terms.get(sites[name]) or known.get(pattern) for pattern, name in mine.items()
-        }
+        found = {pattern: terms.get(site) or known.get(pattern) for pattern, site in mine.items()}
         return {pattern: term for pattern, term in found.items() if term}
 
     def _terms(self) -> dict[str, str]:
-        """Maps a site to the release fields by which a pin selects it."""
+        """Site to the release fields by which a pin selects it."""
         argv = ["apt-get", *self._words(), "indextargets", "--format", _TARGET]
         terms = {}
         for line in self.run([*argv, "Created-By: Packages"], check=False).stdout.splitlines():
@@ -409,10 +372,8 @@ class Apt(Manager):
         return self._unmet
 
     def repair(self) -> None:
-        """Finish packages that are unpacked or configured.
-
-        A package of the set that must be unpacked again is left to `apply`, which installs the
-        version desired now instead of the one that failed.
+        """Finish packages. One of the set that must be unpacked again is left to `apply`, which
+        installs the version desired now.
         """
         self.forget()
         first = self.run(["dpkg", *KEEP_CONFFILES, "--configure", "-a"], check=False)
@@ -435,10 +396,7 @@ class Apt(Manager):
 
 
 class AptView:
-    """A view of apt with different pins and holds, through options that name temporary files.
-
-    The files are removed with the object.
-    """
+    """apt with different pins and holds, in temporary files that are removed with the object."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -491,9 +449,9 @@ def _released(stanza: str, names: frozenset[str]) -> str:
 
 
 def _location(base: str, words: Mapping[str, str]) -> Location:
-    """One address, with the settings described in apt-transport-http(1) and apt-transport-https(1).
+    """One address, with the settings of apt-transport-http(1) and -https(1).
 
-    A repository with settings that this module cannot imitate (proxy auto-detection, a proxy that
+    A repository with settings that preflight cannot imitate (proxy auto-detection, a proxy that
     does not speak HTTP, no verification) is not required to respond.
     """
     parts = urllib.parse.urlsplit(base)
@@ -511,8 +469,3 @@ def _location(base: str, words: Mapping[str, str]) -> Location:
     )
     urls = [f"{base}InRelease", f"{base}Release"]
     return Location(urls, proxy, word("cainfo", "https"), client if all(client) else (), needed)
-
-
-def shown_url(repository: Repository) -> str:
-    """The URL as apt prints it."""
-    return apt_sources.address(repository.url)

@@ -19,9 +19,7 @@ BEGINS = re.compile(
     r"(?:Preparing to unpack|Unpacking|Setting up|Removing|Purging configuration files for"
     r"|Processing triggers for) (\S+) "
 )
-"""Line that starts the output about a package or its archive."""
 ARCHIVE = re.compile(r"(?:\d+-)?([^_]+)_[^_]+_[^_]+\.deb")
-"""apt numbers the archives of a large transaction."""
 NOISE = (
     "Selecting previously ",
     "(Reading database ",
@@ -29,34 +27,24 @@ NOISE = (
     "ERROR (dkms apport)",
     "ERROR: Cannot create report",
 )
-"""Progress, a missing terminal, and Ubuntu's crash reporter."""
 REMOVED = re.compile(r"will be REMOVED:\n((?: .*\n)+)")
 HEADING = re.compile(r"dpkg: error processing (?:package|archive) (\S+) \(--\w+\):")
-"""It is not at the start of a line if a prompt precedes it."""
 ERROR = re.compile(
     r"^(?:E: |Error: |dpkg: un|dpkg: error(?! processing)"
     r"|(?:W|Warning): .*(?:GPG error|signature verification)).*(?:\n .*)*",
     re.MULTILINE,
 )
-"""apt 3 (Ubuntu 26.04) prefixes with `Error:`, and continues on indented lines. The reason for an
-unsigned repository is a warning."""
+"""apt 3 (Ubuntu 26.04) writes `Error:`. The reason for an unsigned repository is a warning."""
 SUMMARY = re.compile(r"(?:E|Error): Sub-process \S+ returned an error code")
-SCRIPT = "subprocess"
-"""Text in dpkg's line about a failed script, which has printed the cause."""
-FOLLOWS = "dependency problems"
-"""Text about a package that only waits for another one."""
 TELLS = re.compile(
     r"error|fail|fatal|cannot|denied|unable|no space|no such|not found|consult", re.I
 )
 UNMET = re.compile(r"unmet dependencies|Unsatisfied dependencies")
-"""As apt 2 and apt 3 write it."""
 LAST_LINES, MAX_LINES, MAX_CHARACTERS = 3, 10, 2500
-"""Limits: lines of a failed script, lines per package, and characters in total."""
+"""Lines of a failed script, lines per package, and characters in total."""
 MAKE_LOG = re.compile(r"(var/lib/dkms/\w[\w.+~-]*/\w[\w.+~-]*/(?:build|log)/make\.log)")
 BUILD_ERROR = re.compile(r"\berror:|\bfatal|\*\*\*", re.IGNORECASE)
-"""Errors of compilers and make."""
 READ = 64 << 10
-
 AFTERWARDS = re.compile(r"--fix-broken|Internal Error, No file name for")
 """Follow-up messages about unfinished packages, which do not contain the cause."""
 REMEDIES = (
@@ -85,8 +73,6 @@ REMEDIES = (
 
 @dataclass
 class Failed:
-    """The failure of one package."""
-
     package: str
     said: list[str]
     found: list[str] = field(default_factory=list)
@@ -97,15 +83,17 @@ class Failed:
         telling = [line for line in said if TELLS.search(line)]
         rest = [line for line in said[-LAST_LINES:] if line not in telling]
         scripts = [*telling[-MAX_LINES:], *rest]
-        by_script = any(SCRIPT in line for line in self.found)
+        # A failed script has printed the cause itself.
+        by_script = any("subprocess" in line for line in self.found)
         return [*scripts, *self.found] if by_script else [*self.found, *scripts]
 
 
 def refusal(result: Result, root: Path = Path("/")) -> str:
-    """The failure as one line. `root`: the directory below which the logs that DKMS names are."""
+    """The failure as one line, with the logs that DKMS names below `root`."""
     printed = [_sections(text) for text in (result.stdout, result.stderr)]
     failed = [each for _said, found in printed for each in found]
-    causes = [each for each in failed if not any(FOLLOWS in line for line in each.found)]
+    # Others only wait for them.
+    causes = [x for x in failed if not any("dependency problems" in line for line in x.found)]
     lines = []
     for each in causes or failed:
         told = [line for said, _found in printed for line in said.get(each.package, ())]
@@ -120,7 +108,7 @@ def refusal(result: Result, root: Path = Path("/")) -> str:
     found = "; ".join([*lines, *unmet(text), *errors])
     if not found:
         return f"exit status {result.rc}: {one_line(output(result, 1500)) or 'no output'}"
-    # The length of each section is limited, so that none displaces another.
+    # Each section has its own limit, so that none displaces another.
     return ". ".join([shortened(found, MAX_CHARACTERS), *_logs(text, root), *_remedies(text)])
 
 
@@ -139,7 +127,6 @@ def unmet(text: str) -> list[str]:
 
 
 def _sections(text: str) -> tuple[dict[str, list[str]], list[Failed]]:
-    """Output about each package, and the failed packages."""
     about: dict[str, list[str]] = {}
     failed: list[Failed] = []
     said: list[str] = []
@@ -160,7 +147,6 @@ def _sections(text: str) -> tuple[dict[str, list[str]], list[Failed]]:
 
 
 def _name(word: str) -> str:
-    """Name of a package, from its name or its archive."""
     archive = ARCHIVE.fullmatch(word.rpartition("/")[2])
     return archive.group(1) if archive else word.partition(":")[0]
 

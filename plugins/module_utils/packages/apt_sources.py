@@ -17,14 +17,12 @@ from .package import OURS
 
 MAIN, PARTS = "etc/apt/sources.list", "etc/apt/sources.list.d"
 FLAT = "/"
-"""Suite of the set's repositories. A different suite at the same address is a different
-repository.
-"""
+"""Suite of the set's repositories."""
 WHY = "# Turned off: baremetal.mpi_roce defines this repository, with the key of its software set."
 _ONE_LINE = re.compile(r"\s*deb(-src)?\s+(\[[^\]]*\]\s*)?(?P<address>\S+)\s+(?P<suite>\S+)")
 _FIELD = re.compile(r"^(?P<name>[A-Za-z-]+):(?P<value>.*(?:\n[ \t].*)*)", re.MULTILINE)
 _OFF = ("no", "false", "without", "off", "disable", "0")
-"""Values that apt takes as false (StringToBool)."""
+"""apt's StringToBool."""
 
 
 def address(url: str) -> str:
@@ -47,7 +45,6 @@ def rivals(root: Path, addresses: Collection[str]) -> Iterator[FilePlan]:
 
 
 def twice(others: Sequence[FilePlan]) -> str:
-    """The message about a repository that is defined twice."""
     if not others:
         return ""
     return (
@@ -57,7 +54,6 @@ def twice(others: Sequence[FilePlan]) -> str:
 
 
 def turned_off(path: Path, text: str, addresses: Collection[str]) -> str:
-    """The text of a definition file without these repositories."""
     if path.suffix == ".sources":
         return re.sub(r"(?:^.+\n?)+", lambda it: _stanza(it.group(), addresses), text, flags=re.M)
     return "".join(_line(line, addresses) for line in text.splitlines(keepends=True))
@@ -71,18 +67,14 @@ def _line(line: str, addresses: Collection[str]) -> str:
 
 
 def _stanza(stanza: str, addresses: Collection[str]) -> str:
-    """One deb822 stanza. Fields have no order, and their names are case-insensitive."""
+    """Turn a deb822 stanza off if it defines no other repository."""
     fields = {each["name"].lower(): each for each in _FIELD.finditer(stanza)}
     words = {name: each["value"].split() for name, each in fields.items()}
-    there = [url for url in words.get("uris", []) if address(url) in addresses]
+    urls = words.get("uris", [])
+    there = urls and all(address(url) in addresses for url in urls)
     off = [word.lower() for word in words.get("enabled", [])]
     if not there or FLAT not in words.get("suites", []) or (off and off[0] in _OFF):
         return stanza
-    others = [url for url in words["uris"] if url not in there]
-    if others:
-        uris = fields["uris"]
-        left = f"{uris['name']}: {' '.join(others)}"
-        return f"{stanza[: uris.start()]}{left}{stanza[uris.end() :]}"
     if "enabled" in fields:
         stanza = stanza.replace(fields["enabled"].group(), "", 1).replace("\n\n", "\n").lstrip("\n")
     return f"{WHY}\nEnabled: no\n{stanza}"

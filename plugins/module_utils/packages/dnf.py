@@ -1,9 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Package manager dnf 4, with rpm, on EL 9 and 10.
-
-Installed packages are read from rpm and files. dnf_program.py reads repositories and runs the
-solver.
-"""
+"""Package manager dnf 4, with rpm: dnf_program.py reads repositories and runs the solver."""
 
 from __future__ import annotations
 
@@ -18,7 +14,6 @@ from pathlib import Path
 from typing import Any, Optional
 
 from ..core import commands
-from ..core.commands import CommandError
 from ..core.files import FilePlan, with_header
 from . import dnf_program
 from .package import (
@@ -36,15 +31,15 @@ from .package import (
 )
 from .planning import any_matches, satisfied
 from .rpm import Rpm, split
-from .versionlock import CONFIGURATION, VersionLock
+from .versionlock import VersionLock
 
 INTERPRETER = "/usr/bin/python3"
 """dnf's Python on EL, which has dnf's libraries."""
 READ_TIMEOUT_S = 120.0
 SOLVE_TIMEOUT_S = 1200.0
-"""Time limit that includes fetching the metadata of every repository."""
+"""Includes fetching the metadata of every repository."""
 APPLY_TIMEOUT_S = 7200.0
-"""Time limit that includes building kernel modules during installation."""
+"""Includes building kernel modules."""
 DEFINITIONS, KEYS = "etc/yum.repos.d", "etc/pki/rpm-gpg"
 MODULES = "etc/dnf/modules.d"
 
@@ -64,9 +59,7 @@ class DnfManager(Manager):
         self.locks = VersionLock(root, plugin_paths)
         self._directory: Optional[tempfile.TemporaryDirectory[str]] = None
         self._known: dict[str, list[tuple[str, str]]] = {}
-        """Maps a package to (version, repository)."""
-
-    # Interruptions
+        """Package to (version, repository)."""
 
     def forget(self) -> None:
         self._rpm.forget()
@@ -94,8 +87,7 @@ class DnfManager(Manager):
         killed = self._rpm.killed()
         if not killed:
             return
-        # Uses the streams that are enabled now; streams are switched to those of a new set
-        # afterwards.
+        # With the streams that are enabled now.
         request = {"packages": [[each.name, each.evr, each.arch] for each in killed], "streams": {}}
         missing = self._ask("reinstall", request, APPLY_TIMEOUT_S, writes=True)["missing"]
         if missing:
@@ -117,7 +109,6 @@ class DnfManager(Manager):
         return self.root / DEFINITIONS / f"{OURS}{self.layer}-{name}.repo"
 
     def definition(self, repository: Repository) -> str:
-        """The repository's section in dnf's configuration, with every signature check on."""
         lines = [
             f"[{self._id(repository)}]",
             f"name={repository.name} (baremetal.mpi_roce, layer {self.layer})",
@@ -142,9 +133,6 @@ class DnfManager(Manager):
         yield from sorted((self.root / DEFINITIONS).glob(f"{name}.repo"))
         yield from sorted((self.root / KEYS).glob(f"RPM-GPG-KEY-{name}"))
 
-    def defined(self, name: str) -> bool:
-        return any((self.root / DEFINITIONS).glob(f"{OURS}*-{name}.repo"))
-
     def locations(self) -> list[Location]:
         request = {"urls": [repository.url for repository in self.wanted.repositories]}
         found = self._ask("locations", request, READ_TIMEOUT_S)["locations"]
@@ -155,22 +143,15 @@ class DnfManager(Manager):
         by_id = {self._id(repository): repository for repository in self.wanted.repositories}
         errors = self._ask("refresh", {"repositories": list(by_id)}, SOLVE_TIMEOUT_S)["errors"]
         if errors:
-            raise PackageError(
-                "; ".join(
-                    f"repository {by_id[name].name} ({by_id[name].url}): its metadata could not be "
-                    "fetched and verified by the key of the set (sha256 "
-                    f"{by_id[name].key_sha256}): {text}"
-                    for name, text in sorted(errors.items())
-                )
-            )
+            lines = [by_id[name].unverified(text) for name, text in sorted(errors.items())]
+            raise PackageError("; ".join(lines))
 
     # Installed and available packages
 
     def installed(self) -> Mapping[str, str]:
         """Installed packages; of several versions (kernels) the set's, otherwise the newest.
 
-        If the set's version can be installed in parallel, the package counts as not installed, so
-        that a newer version is no reason for a refusal.
+        If the set's version can be installed in parallel, the package counts as not installed.
         """
         there = self._rpm.versions()
         found = {name: self._newest([one.evr for one in same]) for name, same in there.items()}
@@ -190,7 +171,6 @@ class DnfManager(Manager):
         return newest
 
     def _fitting(self, package: WantedPackage, found: Iterable[str]) -> str:
-        """The newest version that satisfies the set, or None."""
         good = [each for each in found if satisfied(package, each)]
         return self._newest(good) if good else ""
 
@@ -248,7 +228,7 @@ class DnfManager(Manager):
     ) -> list[PackageChange]:
         if not exact and not remove:
             return []
-        # Kernels install in parallel, so locks of other layers must not hide a new one.
+        # Locks of other layers must not hide a new kernel, which is installed in parallel.
         held = [*self.wanted.held, *self.bringing()]
         free = held if any(any_matches(name, held) for name in exact) else ()
         self._lock_list(self.locks.without(self.layer, free))
@@ -268,15 +248,7 @@ class DnfManager(Manager):
     # Pins: versionlock
 
     def pin_file(self, pins: Mapping[str, str]) -> FilePlan:
-        """The lock list, including every installed version of packages that the set only holds.
-
-        Raises PackageError if dnf would ignore the list.
-        """
-        if pins and self.locks.off():
-            raise PackageError(
-                "dnf's versionlock is disabled, so nothing would hold packages at their versions: "
-                f"set enabled = 1 in /{CONFIGURATION}"
-            )
+        """The lock list, with every installed version of packages that the set only holds."""
         versions = {name: {version} for name, version in pins.items()}
         bringing = self.bringing()
         for package in self._rpm.packages():
@@ -287,7 +259,7 @@ class DnfManager(Manager):
         return self._file(path, text if text or path.exists() else None)
 
     def pinned(self, layer: str = "") -> Mapping[str, str]:
-        """The pins; of several versions of a package the set's, otherwise the newest."""
+        """Of several versions of a package the set's, otherwise the newest."""
         wanted = {package.name: package for package in self.wanted.packages}
         return {
             name: (self._fitting(wanted[name], versions) if name in wanted else "")
@@ -296,29 +268,19 @@ class DnfManager(Manager):
         }
 
     def held(self) -> frozenset[str]:
-        """Packages that this collection locked, if dnf reads the locks."""
         return frozenset(self.locks.pins()) if self.locks.in_force() else frozenset()
-
-    def hold(self, names: Sequence[str]) -> None:
-        """Do nothing: the lock list holds packages; `held` checks that dnf reads it."""
-
-    def release(self, names: Sequence[str]) -> None:
-        """Do nothing: the solver gets a list without the locks of this layer."""
 
     # Running programs
 
     def _private(self) -> Path:
-        """Directory for dnf's state, log and lock list while planning.
-
-        Metadata are stored in the node's cache.
-        """
+        """Directory for dnf's state, log and lock list while planning."""
         if self._directory is None:
             self._directory = tempfile.TemporaryDirectory(prefix=OURS)
             (Path(self._directory.name) / "plugins").mkdir()
         return Path(self._directory.name)
 
     def _lock_list(self, text: str) -> None:
-        """Make versionlock read this list; dnf reads the configuration there last."""
+        """Make versionlock read this list."""
         plugins = self._private() / "plugins"
         (plugins / "versionlock.list").write_text(text, encoding="utf-8")
         configuration = f"[main]\nlocklist = {plugins}/versionlock.list\n"
@@ -348,30 +310,19 @@ class DnfManager(Manager):
             request["private"] = str(self._private())
         argv = [INTERPRETER, "-I", "-c", dnf_program.COMMAND]
         try:
-            reply = self._reply(action, argv, json.dumps(request), seconds)
+            result = self._bounded(seconds)(argv, stdin=json.dumps(request), check=False)
         finally:
             if writes:
                 self.forget()
+        try:
+            reply: dict[str, dict[str, Any]] = json.loads(result.stdout)
+        except ValueError as error:
+            text = commands.output(result, 2000) or "no output"
+            how = f"killed by signal {-result.rc}" if result.rc < 0 else f"status {result.rc}"
+            raise PackageError(f"dnf ({action}) failed, {how}: {text}") from error
         if "refused" in reply:
             raise PackageError(f"dnf ({action}): {reply['refused']}")
-        done: dict[str, Any] = reply["done"]
-        return done
-
-    def _reply(
-        self, action: str, argv: Sequence[str], request: str, seconds: float
-    ) -> dict[str, Any]:
-        try:
-            result = self._bounded(seconds)(argv, stdin=request, check=False)
-        except CommandError as error:
-            raise PackageError(f"dnf ({action}): {error}") from error
-        with suppress(ValueError):
-            reply = json.loads(result.stdout)
-            if isinstance(reply, dict) and reply.keys() & {"done", "refused"}:
-                return reply
-        if result.rc < 0:
-            raise PackageError(f"dnf ({action}) was killed by signal {-result.rc}")
-        text = commands.output(result, 2000) or "no output"
-        raise PackageError(f"dnf ({action}) exited with status {result.rc}: {text}")
+        return reply["done"]
 
 
 def _change(item: Mapping[str, str]) -> PackageChange:
@@ -381,7 +332,6 @@ def _change(item: Mapping[str, str]) -> PackageChange:
 
 
 def enabled_streams(root: Path) -> dict[str, str]:
-    """Maps a module to its enabled stream."""
     found = {}
     for path in sorted((root / MODULES).glob("*.module")):
         parser = configparser.ConfigParser(interpolation=None, strict=False)

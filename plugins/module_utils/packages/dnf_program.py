@@ -1,22 +1,19 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """A program that uses dnf's library, with JSON as input and output.
 
-It runs as `python3 -c COMMAND` under dnf's own interpreter, because the module's may lack dnf's
-libraries, and reads this file and a request from standard input. The same code simulates and
-applies a transaction, and reports failed scriptlets, which dnf's exit status ignores. It runs as
-text, so it imports nothing from the collection.
+It runs as `python3 -c COMMAND` under dnf's own interpreter, and reads this file and a request from
+standard input, so it imports nothing from the collection. The same code simulates and applies a
+transaction, and reports failed scriptlets, which dnf's exit status ignores.
 """
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import json
 import logging
 import os
 import re
 import shutil
-import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -28,7 +25,6 @@ COMMAND = (
     "exec(compile(request.pop('program'), 'dnf_program', 'exec'), space); space['answer'](request)"
 )
 OURS = "baremetal-mpi-roce-"
-"""Prefix of the IDs of this collection's repositories."""
 WRITING = ["subscription-manager", "product-id", "upload-profile"]
 """Plugins that write on the node even if nothing is installed; off while planning."""
 INTERACTIVE = ["show-leaves"]
@@ -36,7 +32,7 @@ INTERACTIVE = ["show-leaves"]
 
 
 class DnfRefusedError(Exception):
-    """The request cannot be fulfilled; the text is the reason."""
+    """The text is the reason."""
 
 
 class DnfSession:
@@ -104,7 +100,6 @@ class DnfSession:
             self.base.sack.add_excludes(named.difference(named.filter(pkg=same)))
 
     def start_again(self) -> None:
-        """Prepare for another attempt of the solver."""
         # base.reset() would forget the enabled streams.
         self.base._goal = self.dnf.goal.Goal(self.base.sack)
         self.base._goal.protect_running_kernel = self.base.conf.protect_running_kernel
@@ -146,7 +141,6 @@ class DnfSession:
         }
 
     def find(self, name: str, version: str) -> Any:
-        """The package with exactly this version, from the most preferred repository."""
         query = self.base.sack.query().available().filterm(name=name, arch=self.architectures())
         there = [one for one in query if one.evr == version]
         if there:
@@ -157,7 +151,6 @@ class DnfSession:
         )
 
     def mark(self) -> None:
-        """Add the requested changes to the solver."""
         installed = self.base.sack.query().installed()
         for name in self.request.get("remove", []):
             for package in installed.filter(name=name):
@@ -228,14 +221,11 @@ class DnfSession:
             raise DnfRefusedError(cause(errors, lines))
 
     def close(self) -> None:
-        for repo in self.base.repos.iter_enabled():
-            if repo.id.startswith(OURS):
-                end_agent(keys_of(repo))
         self.base.close()
 
 
 class Errors(logging.Handler):
-    """Collects what dnf logs as errors, the only source of rpm's own messages."""
+    """What dnf logs as errors, the only source of rpm's own messages."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -266,8 +256,8 @@ def refresh(request: dict[str, Any]) -> dict[str, Any]:
                 try:
                     with session.dnf.lock.build_metadata_lock(session.base.conf.cachedir, False):
                         # libdnf trusts every key that it ever imported, even one that was replaced.
-                        end_agent(keys_of(repo))
-                        shutil.rmtree(keys_of(repo), ignore_errors=True)
+                        keys = Path(repo._repo.getCachedir(), "pubring")
+                        shutil.rmtree(keys, ignore_errors=True)
                         repo._repo.expire()
                         repo.load()
                 except (session.dnf.exceptions.Error, RuntimeError) as error:
@@ -275,25 +265,8 @@ def refresh(request: dict[str, Any]) -> dict[str, Any]:
     return {"errors": errors}
 
 
-def keys_of(repo: Any) -> Path:
-    """Directory of libdnf's keys for metadata. It is retained, as dnf asks about each missing
-    key.
-    """
-    return Path(repo._repo.getCachedir(), "pubring")
-
-
-def end_agent(keys: Path) -> None:
-    """Stop GnuPG's agent for these keys, which would keep running."""
-    if keys.is_dir():
-        argv = ["gpgconf", "--homedir", str(keys), "--kill", "gpg-agent"]
-        with contextlib.suppress(OSError):
-            subprocess.run(argv, check=False, capture_output=True)
-
-
 def locations(request: dict[str, Any]) -> dict[str, Any]:
-    """Addresses and settings of the repositories and of further `urls`, without fetching
-    anything.
-    """
+    """Addresses and settings of the repositories and of further `urls`."""
     with closing(DnfSession(request, writes=False)) as session:
         repos = [(repo, repo.baseurl) for repo in session.base.repos.iter_enabled()]
         repos += [(session.base.conf, [url]) for url in request["urls"]]
@@ -303,10 +276,9 @@ def locations(request: dict[str, Any]) -> dict[str, Any]:
 def location(conf: Any, bases: list[str]) -> dict[str, Any]:
     mirrors = getattr(conf, "metalink", "") or getattr(conf, "mirrorlist", "")
     login = ":".join(quote(word or "") for word in (conf.proxy_username, conf.proxy_password))
+    urls = [f"{base.rstrip('/')}/repodata/repomd.xml" for base in bases]
     return {
-        "urls": [mirrors]
-        if mirrors
-        else [f"{base.rstrip('/')}/repodata/repomd.xml" for base in bases],
+        "urls": [mirrors] if mirrors else urls,
         "proxy": (conf.proxy or "").replace("://", f"://{login}@" if login != ":" else "://", 1),
         "ca": conf.sslcacert or "",
         "client": [each for each in (conf.sslclientcert, conf.sslclientkey) if each],
@@ -317,7 +289,6 @@ def location(conf: Any, bases: list[str]) -> dict[str, Any]:
 
 
 def available(request: dict[str, Any]) -> dict[str, Any]:
-    """Versions of the named packages."""
     with closing(DnfSession(request, writes=False)) as session:
         session.fill()
         return {"versions": session.versions(request["names"])}

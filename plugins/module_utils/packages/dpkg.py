@@ -26,7 +26,6 @@ _STATUS_LINES = re.compile(r"^Package: (\S+)\nStatus: (.*)$", re.MULTILINE)
 """dpkg writes both fields in this order."""
 _NAME = re.compile(r"^\s*([a-z0-9][a-z0-9+.-]*)")
 _RELEASE = re.compile(r"-\d+\.\d+\.\d+")
-"""Kernel release in a package name: linux-image-6.8.0-79-generic."""
 _EXACTLY = re.compile(r"\s*([a-z0-9][a-z0-9+.-]*)(?::\w+)?\s*\(=\s*(\S+)\)\s*")
 
 
@@ -38,9 +37,9 @@ class DpkgState:
     held: set[str] = field(default_factory=set)
     unfinished: dict[str, str] = field(default_factory=dict)
     needed: dict[str, list[list[str]]] = field(default_factory=dict)
-    """Maps a package to its dependencies, each a list of alternatives."""
+    """Package to its dependencies, each a list of alternatives."""
     provided: dict[str, list[str]] = field(default_factory=dict)
-    """Maps a virtual package to its providers."""
+    """Virtual package to its providers."""
 
     def needs(self, names: Iterable[str]) -> frozenset[str]:
         """Installed packages that `names` depend on, at any depth."""
@@ -55,11 +54,11 @@ class DpkgState:
         return frozenset(seen.difference(start))
 
     def bringing(self, patterns: Sequence[str]) -> frozenset[str]:
-        """Installed packages that depend, at any depth, on a package matching `patterns`.
+        """Installed packages that depend, at any depth, on a package matching `patterns`, so that
+        their upgrade installs the next kernel.
 
-        Upgrading such a package installs the next kernel. A package with a kernel release in its
-        name stays with that kernel. A dependency with alternatives (`linux-headers-generic |
-        linux-headers`) installs no kernel.
+        Not those with a kernel release in their name, nor those that accept an alternative
+        (`linux-headers-generic | linux-headers`).
         """
         names = {x for groups in self.needed.values() for x in chain(*groups)}
         found = new = {x for x in names if any(fnmatchcase(x, pattern) for pattern in patterns)}
@@ -74,7 +73,7 @@ class DpkgState:
 
 
 def parse_state(text: str, native: str) -> DpkgState:
-    """Parse the output of QUERY. `native` is dpkg's own architecture."""
+    """Parse the output of QUERY. `native`: dpkg's own architecture."""
     state = DpkgState()
     for line in text.splitlines():
         package, version, architecture, want, status, flag, provides, *depends = line.split("\t")
@@ -97,10 +96,7 @@ STATUS = "var/lib/dpkg/status"
 
 
 def unfinished(database: str) -> dict[str, str]:
-    """Packages that an interrupted dpkg left unfinished, with their state.
-
-    apt refuses every change until they are configured. `database` is the content of STATUS.
-    """
+    """Packages that an interrupted dpkg left unfinished, with their state, by STATUS."""
     found = {}
     for name, status in _STATUS_LINES.findall(database):
         _want, flag, state = [*status.split(), "", "", ""][:3]
@@ -119,13 +115,12 @@ def owner_of(path: str, text: str) -> str:
 
 
 def _named(relations: str) -> list[str]:
-    """Names in a relations field, without versions and architectures."""
     found = (_NAME.match(each) for each in re.split(r"[,|]", relations))
     return [match.group(1) for match in found if match]
 
 
 def exactly(relations: str) -> dict[str, str]:
-    """Packages of which a relations field accepts only one version (`libfoo (= 1.0-1)`)."""
+    """Packages of a relations field with their only version (`libfoo (= 1.0-1)`)."""
     found = (_EXACTLY.fullmatch(each) for each in relations.split(","))
     return {match.group(1): match.group(2) for match in found if match}
 
@@ -134,11 +129,10 @@ def exactly(relations: str) -> dict[str, str]:
 
 PREFERENCES = "etc/apt/preferences.d"
 PINS = f"00-{NAME}-"
-"""Sorts first in its directory: of two records for one package, apt obeys the first."""
+"""Sorts first: of two records for one package, apt obeys the first."""
 EXACT = 1001
 """Above 1000, a version is the candidate even if a newer one is installed."""
 NEVER = -1
-"""Other versions are never candidates, neither as an upgrade nor as a dependency."""
 PREFERRED = 600
 """Above the default priority of a repository (500)."""
 ANY = "[a-z0-9]*"
@@ -149,10 +143,8 @@ _RECORD = re.compile(r"^Package: (.*)\nPin: (.*)\nPin-Priority: (.*)$", re.MULTI
 def render_pins(
     pins: Mapping[str, str], preferred: Mapping[str, str], versions: Iterable[str] = ()
 ) -> str:
-    """The text of a pin file.
-
-    `preferred` maps a package pattern to a pin of its repository (`release o=NVIDIA`). `versions`
-    are preferred for every package. Of two records that match a version, apt obeys the first.
+    """A pin file. `preferred`: package pattern to a pin of its repository (`release o=NVIDIA`).
+    `versions`: preferred for every package.
     """
     records = []
     for name, version in sorted(pins.items()):
@@ -167,22 +159,14 @@ def render_pins(
     )
 
 
-def pins_of(text: str) -> dict[str, str]:
-    """Parse the pins from a text made by `render_pins`."""
-    return {name: pin.split(None, 1)[1] for name, pin in _records(text, EXACT)}
+def records(path: Path, priority: int) -> dict[str, str]:
+    """Package to pin, in a file made by `render_pins`."""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return {name: pin for name, pin, value in _RECORD.findall(text) if value == str(priority)}
 
 
 def pinned(root: Path, layer: str = "") -> dict[str, str]:
-    """The pins on the node, of one layer or of all layers."""
-    pins: dict[str, str] = {}
-    for path in sorted((root / PREFERENCES).glob(f"{PINS}{layer or '*'}.pref")):
-        pins.update(pins_of(path.read_text(encoding="utf-8")))
-    return pins
-
-
-def preferred_of(text: str) -> dict[str, str]:
-    return dict(_records(text, PREFERRED))
-
-
-def _records(text: str, priority: int) -> list[tuple[str, str]]:
-    return [(name, pin) for name, pin, value in _RECORD.findall(text) if value == str(priority)]
+    """Versions by package, of one layer or of all layers."""
+    paths = sorted((root / PREFERENCES).glob(f"{PINS}{layer or '*'}.pref"))
+    found = [pin for path in paths for pin in records(path, EXACT).items()]
+    return {name: pin.split(None, 1)[1] for name, pin in found}

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Optional
 
-from ..core.checks import FAILED, OK, Check, compare, differs, not_applicable
+from ..core.checks import OK, Check, compare, differs, not_applicable
 from ..core.commands import CommandError
 from ..core.distribution import REDHAT, Distribution
 from ..core.files import FilePlan
@@ -31,7 +31,6 @@ NOTHING_CHANGED = "Nothing was changed: packages, pins and definitions are as th
 
 
 def manager_of(distribution: Distribution, wanted: PackageSet, layer: str) -> Manager:
-    """Return the package manager of a distribution."""
     return (DnfManager if distribution.family is REDHAT else Apt)(wanted, layer)
 
 
@@ -45,18 +44,15 @@ class Installer:
     allow_downgrade: bool = False
 
     def step(self, plan: PackagePlan, name: str, before: str, after: str) -> Step:
-        """Return the step that carries out a plan, and restores the files if no package changed."""
+        """The step that carries out a plan, and restores the files if no package changed."""
         run = Installation(self, plan)
         return Step(name, before, after, run.act, True, shown=plan.diffs(), undo=run.undo)
 
     # Plan
 
     def plan(self) -> PackagePlan:
-        """Plan the set.
-
-        Raises PackageError with one line per refusal: a downgrade, a removal, a version that no
-        repository has, a conflict.
-        """
+        """Raise PackageError with one line per refusal: a downgrade, a removal, a version that no
+        repository has, a conflict."""
         return self.plan_now(self.manager.interrupted())
 
     def plan_now(self, interrupted: Mapping[str, str], *, fetch: bool = False) -> PackagePlan:
@@ -64,17 +60,15 @@ class Installer:
         manager = self.manager
         planner = Planner(self.wanted, manager, self.layer, self.allow_downgrade)
         definitions, streams = manager.repository_files(), manager.stream_changes()
-        pending = any(not package.optional for package in planner.pending)
-        pending = pending or bool(planner.remove or streams)
+        required = [package for package in planner.pending if not package.optional]
+        pending = bool(required or planner.remove or streams)
         if not pending:
             # Foreign packages may stay unfinished until they block a change.
             interrupted = self.own(interrupted)
         repairs = "; ".join(interrupted.values())
         if any(file.changed for file in definitions) or (pending and repairs):
-            stages = planner.outline()
-            return PackagePlan(
-                repairs=repairs, solved=False, files=definitions, streams=streams, stages=stages
-            )
+            plan, files = PackagePlan(solved=False, stages=planner.outline()), definitions
+            return replace(plan, repairs=repairs, files=files, streams=streams)
         if pending or fetch:
             manager.refresh()
         plan = planner.solve()
@@ -91,52 +85,49 @@ class Installer:
         )
 
     def own(self, interrupted: Mapping[str, str]) -> dict[str, str]:
-        """Return the unfinished packages that the set names or that were pinned for it."""
-        names = {package.name for package in self.wanted.packages} | {""}
-        names |= set(self.manager.pinned(self.layer))
-        return {
-            name: state for name, state in interrupted.items() if name.partition(":")[0] in names
-        }
+        """The unfinished packages that the set names or that were pinned for it."""
+        names = {"", *(each.name for each in self.wanted.packages)}
+        names |= self.manager.pinned(self.layer).keys()
+        return {x: state for x, state in interrupted.items() if x.partition(":")[0] in names}
 
     def _pins(self, plan: PackagePlan) -> dict[str, str]:
-        """Return the set and those of its dependencies that come from the set's repositories.
+        """The set and those of its dependencies that come from the set's repositories.
 
         A dependency that was pinned before stays pinned while it is needed. Packages that the set
         only holds (the kernel) are pinned if this change installs them; a hold would block it.
         """
-        manager, wanted = self.manager, self.wanted
+        manager = self.manager
         after = plan.after(manager.installed())
         incoming = [change.name for change in plan.changes if change.after]
         held = only_held(incoming, manager)
-        offered = manager.available(incoming, wanted.repositories)
+        offered = manager.available(incoming, self.wanted.repositories)
         kept = after.keys() & manager.pinned(self.layer).keys() & manager.needs(plan.exact)
         new = {name for name in incoming if after[name] in offered[name] or name in held}
         return {**{name: after[name] for name in kept | new}, **plan.exact}
 
     def _holds(self, pins: Iterable[str], after: Iterable[str]) -> set[str]:
-        """Return the pinned packages and those that the set only holds (the kernel)."""
+        """The pinned packages and those that the set only holds (the kernel)."""
         return only_held(after, self.manager).union(set(pins) & set(after))
 
     def _released(
         self, pins: Iterable[str], holds: Iterable[str], after: Mapping[str, str]
     ) -> list[str]:
-        """Return the packages that this layer held and that no layer needs any longer."""
+        """The packages that this layer held and that no layer needs any longer."""
         manager = self.manager
         others = {name for other in ROLES if other != self.layer for name in manager.pinned(other)}
         gone = set(manager.pinned(self.layer)).difference(pins, holds, others)
         return sorted(gone & manager.held() & after.keys())
 
-    def _as_installed(self) -> PackagePlan:
-        installed = self.manager.installed()
-        names = [package.name for package in self.wanted.packages if package.name in installed]
-        return PackagePlan(exact={name: installed[name] for name in names})
+    def _pins_as_installed(self) -> dict[str, str]:
+        there = self.manager.installed()
+        names = [each.name for each in self.wanted.packages if each.name in there]
+        return self._pins(PackagePlan(exact={name: there[name] for name in names}))
 
     # Act
 
     def install(self, name: str, changes: Iterable[PackageChange], plan: PackagePlan) -> None:
         """Install one stage in one transaction, and hold its packages."""
-        manager = self.manager
-        held = manager.held()
+        manager, held = self.manager, self.manager.held()
         touched = [change.name for change in changes if change.name in held]
         removed = [change.name for change in changes if change.kind == REMOVE]
         try:
@@ -149,9 +140,8 @@ class Installer:
 
     def hold_pinned(self, others: Iterable[str] = ()) -> None:
         """Hold what the pins on the node and the set hold, and `others`."""
-        manager = self.manager
-        pinned = manager.pinned(self.layer)
-        self._hold({*others, *self._holds(pinned, manager.installed())})
+        pinned = self.manager.pinned(self.layer)
+        self._hold({*others, *self._holds(pinned, self.manager.installed())})
 
     def _hold(self, names: Iterable[str]) -> None:
         new = (set(names) & self.manager.installed().keys()) - self.manager.held()
@@ -162,7 +152,7 @@ class Installer:
         """Pin and hold the packages that the set needs now, and release the rest."""
         manager = self.manager
         installed = manager.installed()
-        pins = self._pins(self._as_installed())
+        pins = self._pins_as_installed()
         holds = self._holds(pins, installed)
         gone = {*plan.released, *self._released(pins, holds, installed)} - holds
         manager.release(sorted(gone & installed.keys()))
@@ -173,32 +163,31 @@ class Installer:
 
     def verify(self, check_mode: bool = False) -> list[Check]:
         """Check that packages have the set's versions, are pinned and held, or are absent."""
-        try:
-            return self._verify(check_mode)
-        except CommandError as error:
-            wanted = "as the set has them"
-            return [Check("packages", wanted, "unknown", FAILED, reason=str(error))]
-
-    def _verify(self, check_mode: bool) -> list[Check]:
-        manager, wanted = self.manager, self.wanted
-        installed = manager.installed()
-        files = manager.repository_files()
+        installed, absent = self.manager.installed(), self.wanted.absent
+        files = self.manager.repository_files()
+        checks = [self._interruption(check_mode)]
+        for file in files:
+            wanted = "absent" if file.after is None else "as planned"
+            found = "different" if file.changed else wanted
+            status = differs(check_mode) if file.changed else OK
+            checks.append(Check("repository_file", wanted, found, status, str(file.path)))
+        undefined = any(file.changed for file in files)
+        checks += self._package_checks(installed, undefined, check_mode)
+        for name in unwanted(self.wanted, installed):
+            why = next(text for at, text in absent.items() if any_matches(name, [at]))
+            status = differs(check_mode)
+            checks.append(Check("package_absent", "absent", installed[name], status, name, why))
+        pins, pinned = self._pins_as_installed(), self.manager.pinned(self.layer)
+        lacking = {
+            "packages_pinned": [name for name, at in pins.items() if pinned.get(name) != at],
+            "packages_held": self._holds(pins, installed) - self.manager.held(),
+        }
         return [
-            self._interruption(check_mode),
-            *(_file_check(file, check_mode) for file in files),
-            *self._package_checks(installed, any(file.changed for file in files), check_mode),
+            *checks,
             *(
-                Check(
-                    "package_absent",
-                    "absent",
-                    installed[name],
-                    differs(check_mode),
-                    name,
-                    next(text for at, text in wanted.absent.items() if any_matches(name, [at])),
-                )
-                for name in unwanted(wanted, installed)
+                compare(name, [], sorted(names), check_mode=check_mode, reason="these are not")
+                for name, names in lacking.items()
             ),
-            *self._pin_checks(installed, check_mode),
         ]
 
     def _package_checks(
@@ -223,15 +212,6 @@ class Installer:
                 package.name,
             )
 
-    def _pin_checks(self, installed: Mapping[str, str], check_mode: bool) -> Iterable[Check]:
-        pins, pinned = self._pins(self._as_installed()), self.manager.pinned(self.layer)
-        unpinned = sorted(name for name, version in pins.items() if pinned.get(name) != version)
-        reason = "these are not pinned at the installed version"
-        yield compare("packages_pinned", [], unpinned, check_mode=check_mode, reason=reason)
-        unheld = sorted(self._holds(pins, installed) - self.manager.held())
-        reason = "these are not held"
-        yield compare("packages_held", [], unheld, check_mode=check_mode, reason=reason)
-
     def _interruption(self, check_mode: bool) -> Check:
         """Unfinished foreign packages are named, without failing this layer."""
         name, interrupted = "packages_interrupted", self.manager.interrupted()
@@ -241,12 +221,6 @@ class Installer:
             return Check(name, "", "", OK, reason=text)
         reason = "run the layer: it repairs this first"
         return compare(name, "", own, check_mode=check_mode, reason=reason)
-
-
-def _file_check(file: FilePlan, check_mode: bool) -> Check:
-    wanted = "absent" if file.after is None else "as planned"
-    found, status = ("different", differs(check_mode)) if file.changed else (wanted, OK)
-    return Check("repository_file", wanted, found, status, str(file.path))
 
 
 @dataclass
@@ -273,7 +247,7 @@ class Installation:
         if self.plan.repairs:
             manager.repair()
         self.begun = True
-        if not self.plan.solved or self.plan.repairs:
+        if not self.plan.solved:
             self._solve()
         self._write(self.plan.files)
         if self.plan.streams:
@@ -315,13 +289,11 @@ class Installation:
         )
 
     def _solve(self) -> None:
-        """Plan again once the solver can be asked, after definitions are written and repairs are
-        done.
-        """
-        former, definitions = self.plan, [] if self.plan.solved else list(self.plan.files)
-        self._write(definitions)
-        plan = self.installer.plan_now({}, fetch=not former.solved)
-        self.plan = replace(plan, repairs=former.repairs, files=[*definitions, *plan.files])
+        """Plan again, as the solver can be asked after definitions are written and repairs done."""
+        former = self.plan
+        self._write(former.files)
+        plan = self.installer.plan_now({}, fetch=True)
+        self.plan = replace(plan, repairs=former.repairs, files=[*former.files, *plan.files])
 
     def _write(self, files: Iterable[FilePlan]) -> None:
         for file in files:

@@ -7,6 +7,7 @@ import fcntl
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Optional
 
@@ -22,10 +23,7 @@ WAIT_S = 300.0
 
 
 class PackageError(CommandError):
-    """Packages cannot be planned or changed; the text gives the package, the reason and the remedy.
-
-    `refusals`: the lines of a refused plan.
-    """
+    """Packages cannot be planned or changed. `refusals`: the lines of a refused plan."""
 
     def __init__(self, text: str, refusals: Sequence[Message] = ()) -> None:
         super().__init__(text)
@@ -34,13 +32,10 @@ class PackageError(CommandError):
 
 @dataclass(frozen=True)
 class WantedPackage:
-    """One package of the set.
-
-    `version`: the upstream version or its beginning (`580.95.05`, `13.0`; see `matches`). Epoch and
-    revision (`3:580.95.05-1.el9`, `580.95.05-0ubuntu1`) come from the repository. If empty, the
-    first installation takes the newest version, which is then held. `component`: key in the set
-    that contains the version (`driver`, `cuda`), for messages. `follows`: the version belongs to
-    the repository's release. The package is updated to it whenever another package of the set
+    """`version`: the upstream version or its beginning (`13.0`; see `matches`), without epoch and
+    revision. If empty, the first installation takes the newest version, which is then held.
+    `component`: key of the version in the set (`driver`, `cuda`), for messages. `follows`: the
+    version belongs to the repository's release; the package is updated to it whenever another one
     changes. `optional`: left out, with its component, if no repository has the package.
     """
 
@@ -55,8 +50,7 @@ def matches(wanted: str, full: str) -> bool:
     """Whether a full version starts with `wanted`, up to the end of a number.
 
     `13.0` matches 13.0.2-1, but not 13.01-1 or the release candidate 13.0rc1-1. The revision may be
-    part of it, where an upstream version was built several times (`2.28.3-1+cuda13`) or the
-    revision is significant (`5.14.0-570.12.1.el9_6`).
+    part of it (`2.28.3-1+cuda13`, `5.14.0-570.12.1.el9_6`).
     """
     bare = full.partition(":")[2] or full
     after = bare[len(wanted) : len(wanted) + 1]
@@ -66,10 +60,7 @@ def matches(wanted: str, full: str) -> bool:
 
 @dataclass(frozen=True)
 class Stage:
-    """Packages of one transaction; stages are installed in order.
-
-    `replaced`: names or patterns of packages that the transaction may remove.
-    """
+    """One transaction. `replaced`: names or patterns of packages that it may remove."""
 
     name: str
     packages: Sequence[WantedPackage]
@@ -78,10 +69,8 @@ class Stage:
 
 @dataclass(frozen=True)
 class Repository:
-    """A signed package repository.
-
-    `name` is stable, as files are named after it. `url` is the base URL; for apt, that of a flat
-    repository. `key` is the armoured public key. `check_metadata` (dnf): the metadata are signed.
+    """Files are named after `name`. `url` is that of a flat repository for apt. `key` is the
+    armoured public key. `check_metadata` (dnf): the metadata are signed.
     """
 
     name: str
@@ -90,12 +79,18 @@ class Repository:
     key_sha256: str
     check_metadata: bool = True
 
+    def unverified(self, why: str) -> str:
+        return (
+            f"repository {self.name} ({self.url}): its metadata could not be fetched and verified "
+            f"by the key of the set (sha256 {self.key_sha256}). Check the address, and whether the "
+            f"vendor has a new key: {why}"
+        )
+
 
 @dataclass(frozen=True)
 class Location:
-    """The locations of a repository's metadata: any of `urls`.
-
-    An empty `proxy` stands for the environment's; `ca` and `client` (certificate, key) are files.
+    """Metadata at any of `urls`. An empty `proxy` stands for the environment's; `ca` and `client`
+    (certificate, key) are files.
     """
 
     urls: Sequence[str]
@@ -107,7 +102,7 @@ class Location:
 
 @dataclass(frozen=True)
 class ModuleStream:
-    """A module stream of dnf (`nvidia-driver:580-open`); apt has none."""
+    """Of dnf only: `nvidia-driver:580-open`."""
 
     module: str
     stream: str
@@ -125,17 +120,12 @@ class PackageSet:
     held: Sequence[str] = ()
     """Other packages, which are only held at the installed version (the kernel)."""
     kernels: Sequence[str] = ()
-    """How to recognise other packages that would install another kernel: patterns of their
-    dependencies (apt), or a capability that they provide (dnf).
-    """
+    """How to recognise packages that would install another kernel: patterns of their dependencies
+    (apt), or a capability that they provide (dnf)."""
     preferred: Mapping[str, str] = field(default_factory=dict)
-    """Maps a package name or pattern (`mft*`) to `Repository.name`, for packages in several
-    repositories. The repository may belong to another layer.
-    """
+    """Package name or pattern (`mft*`) to `Repository.name`, which may belong to another layer."""
     claims: Mapping[str, str] = field(default_factory=dict)
-    """Files that other packages contain too, without a conflict visible to the solver; maps the
-    path to the package of the set.
-    """
+    """Path to the package of the set that contains it, in conflicts that the solver cannot see."""
 
     @property
     def packages(self) -> list[WantedPackage]:
@@ -159,8 +149,7 @@ class Manager(ABC):
     """The package manager of one node, for the set of one layer.
 
     Versions are complete, as the package manager writes them. File names contain `layer` (`rdma`,
-    `gpu`), so that layers do not undo each other. Reading works in check mode: it only writes to
-    the metadata cache.
+    `gpu`), so that layers do not undo each other. Reading writes only to the metadata cache.
     """
 
     wait_s = WAIT_S
@@ -176,28 +165,20 @@ class Manager(ABC):
         gid: int = 0,
     ) -> None:
         self.wanted, self.layer, self.run, self.root = wanted, layer, run, root
-        self._owner = (uid, gid)
-
-    def _file(self, path: Path, text: Optional[str]) -> FilePlan:
-        return plan_file(path, text, uid=self._owner[0], gid=self._owner[1])
+        self._file = partial(plan_file, uid=uid, gid=gid)
 
     def repository_files(self) -> list[FilePlan]:
         """Plan keys, then definitions that name them; files of a former set are removed."""
-        repositories = self.wanted.repositories
-        keys = [
-            self._file(self.key_path(source), source.key.decode("utf-8", "surrogateescape"))
-            for source in repositories
-        ]
-        definitions = [
-            self._file(self.definition_path(source.name), self.definition(source))
-            for source in repositories
-        ]
-        kept = {planned.path for planned in (*keys, *definitions)}
-        old = [self._file(path, None) for path in self.own_files() if path not in kept]
-        return [*keys, *definitions, *old, *self.rivals()]
+        sources = self.wanted.repositories
+        texts = {
+            **{self.key_path(x): x.key.decode("utf-8", "surrogateescape") for x in sources},
+            **{self.definition_path(x.name): self.definition(x) for x in sources},
+        }
+        old = [self._file(path, None) for path in self.own_files() if path not in texts]
+        return [*(self._file(*each) for each in texts.items()), *old, *self.rivals()]
 
     def rivals(self) -> list[FilePlan]:
-        """Plan changes to foreign definitions that conflict with the set's."""
+        """Plan changes to foreign definitions of the set's repositories."""
         return []
 
     def wait(self) -> None:
@@ -221,18 +202,15 @@ class Manager(ABC):
 
     @abstractmethod
     def busy(self) -> bool:
-        """Return whether another package manager is running."""
+        """Whether another package manager is running."""
 
     @abstractmethod
     def interrupted(self) -> Mapping[str, str]:
-        """Return packages that an interrupted transaction left unfinished, with a description.
-
-        An empty name stands for the package manager itself. Waits while another one runs.
-        """
+        """Unfinished packages with a description; an empty name stands for the package manager."""
 
     @abstractmethod
     def repair(self) -> None:
-        """Finish or undo an interrupted transaction with packages that are on the node."""
+        """Finish or undo an interrupted transaction."""
 
     @abstractmethod
     def key_path(self, repository: Repository) -> Path: ...
@@ -245,19 +223,15 @@ class Manager(ABC):
 
     @abstractmethod
     def own_files(self) -> Iterable[Path]:
-        """Return definitions and keys of this layer that are on the node."""
-
-    @abstractmethod
-    def defined(self, name: str) -> bool:
-        """Return whether any layer has the repository defined."""
+        """Definitions and keys of this layer on the node."""
 
     @abstractmethod
     def locations(self) -> list[Location]:
-        """Return the locations of the node's and the set's repositories, without fetching."""
+        """The node's and the set's repositories, without fetching."""
 
     @abstractmethod
     def refresh(self) -> None:
-        """Fetch and verify metadata of the set's repositories, which must be defined."""
+        """Fetch and verify metadata of the set's repositories."""
 
     @abstractmethod
     def installed(self) -> Mapping[str, str]: ...
@@ -266,72 +240,71 @@ class Manager(ABC):
     def available(
         self, names: Sequence[str], repositories: Optional[Sequence[Repository]] = None
     ) -> Mapping[str, Sequence[str]]:
-        """Return versions in all or these repositories, newest first; empty for unknown names."""
+        """Versions in all or these repositories, newest first; empty for unknown names."""
 
     @abstractmethod
     def needs(self, names: Iterable[str]) -> frozenset[str]:
-        """Return installed packages that `names` depend on at any depth, without `names`."""
+        """Installed packages that `names` depend on at any depth, without `names`."""
 
     @abstractmethod
     def bringing(self) -> frozenset[str]:
-        """Return installed packages whose upgrade would install another kernel (`kernels`)."""
+        """Installed packages whose upgrade would install another kernel (`kernels`)."""
 
     @abstractmethod
     def lower(self, one: str, other: str) -> bool: ...
 
     @abstractmethod
     def upstream(self, version: str) -> str:
-        """Return the version without epoch and revision."""
+        """The version without epoch and revision."""
 
     def owner(self, path: str) -> str:
-        """Return the installed package that contains the file, or None if it is unknown."""
+        """The installed package that contains the file, if known."""
         return ""
 
     def stream_changes(self) -> list[PackageChange]:
-        """Return the module streams that differ from the set."""
+        """Module streams that differ from the set."""
         return []
 
-    @abstractmethod
     def switch_streams(self) -> None:
-        """Enable the set's streams instead of other streams of their modules."""
+        """Enable the set's streams."""
+        return
 
     @abstractmethod
     def simulate(
         self, exact: Mapping[str, str], remove: Sequence[str], whole: Mapping[str, str]
     ) -> list[PackageChange]:
-        """Return the solver's transaction for these versions. Raises PackageError if there is none.
+        """The solver's transaction for these versions, without this layer's pins and holds.
 
-        This layer's pins and holds are ignored, those of others are respected. `whole` is the whole
-        set: dependencies get its versions where repositories have them, as a driver does not work
-        with libraries of another release.
+        Raises PackageError if there is none. `whole` is the whole set: dependencies get its
+        versions, as a driver does not work with libraries of another release.
         """
 
     @abstractmethod
     def apply(self, exact: Mapping[str, str], remove: Sequence[str]) -> None:
-        """Carry out that transaction, removing only `remove`. The pin file is already on the
-        node.
-        """
+        """Carry out that transaction, removing only `remove`, with the pin file on the node."""
 
     @abstractmethod
     def pin_file(self, pins: Mapping[str, str]) -> FilePlan:
-        """Plan the file that protects the packages in `pins` from any upgrade."""
+        """Plan the file that protects the packages from any upgrade."""
 
     @abstractmethod
     def pinned(self, layer: str = "") -> Mapping[str, str]:
-        """Return the pins on the node, of one layer or of all layers."""
+        """The pins on the node, of one layer or of all layers."""
 
     @abstractmethod
     def held(self) -> frozenset[str]: ...
 
-    @abstractmethod
-    def hold(self, names: Sequence[str]) -> None: ...
+    def hold(self, names: Sequence[str]) -> None:
+        """Hold packages; the pin file does that with dnf."""
+        return
 
-    @abstractmethod
-    def release(self, names: Sequence[str]) -> None: ...
+    def release(self, names: Sequence[str]) -> None:
+        """Let packages change."""
+        return
 
 
 def locked_by_another(path: Path) -> bool:
-    """Return whether another program holds the lock file, which apt, dpkg and rpm lock (fcntl)."""
+    """Whether another program holds the lock file, which apt, dpkg and rpm lock (fcntl)."""
     try:
         stream = path.open("r+")
     except OSError:

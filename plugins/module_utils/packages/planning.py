@@ -26,24 +26,20 @@ from .package import (
 )
 
 ROLES = {"rdma": "rdma_stack", "gpu": "nvidia_gpu"}
-MAX_LISTED_VERSIONS = 8
-"""Maximum number of versions listed in the message about one that does not exist."""
 
 
 @dataclass(frozen=True)
 class PackagePlan:
-    """Changes of the packages of one set. `stages` are transactions, in order."""
+    """Changes of one set. `stages` are transactions, in order."""
 
     exact: dict[str, str] = field(default_factory=dict)
     """Every package of the set, with its full version after the change."""
     stages: list[tuple[str, list[PackageChange]]] = field(default_factory=list)
     asked: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Maps a stage to the packages requested from the package manager; the rest are
-    dependencies.
-    """
+    """Stage to the requested packages; the rest are dependencies."""
     solved: bool = True
-    """False while repositories are undefined or packages are unfinished. The stages then contain
-    the packages of the set without dependencies, and the solver is asked during the change."""
+    """False while repositories are undefined or packages are unfinished: the stages then lack
+    dependencies, and the solver is asked during the change."""
     repairs: str = ""
     files: Sequence[FilePlan] = ()
     streams: Sequence[PackageChange] = ()
@@ -60,7 +56,7 @@ class PackagePlan:
         return bool(acts) or any(planned.changed for planned in self.files)
 
     def after(self, installed: Mapping[str, str]) -> dict[str, str]:
-        """Return the installed packages after the change."""
+        """The installed packages after the change."""
         state = dict(installed)
         for change in self.changes:
             state.pop(change.name, None)
@@ -69,30 +65,32 @@ class PackagePlan:
         return state
 
     def diffs(self) -> list[dict[str, str]]:
-        """Return Ansible diffs of repairs, streams, files, each stage and holds, in that order."""
-        parts = []
-        if self.repairs:
-            parts.append(_diff("interrupted installation", [self.repairs], []))
-        if self.streams:
-            parts.append(_changes_diff("module streams", self.streams))
-        parts += diffs(self.files)
-        parts += [
-            _changes_diff(f"packages, stage {name}", changes) for name, changes in self.stages
+        """Ansible's diffs of repairs, streams, files, each stage and holds."""
+        first: list[_Part] = [("interrupted installation", [self.repairs] * bool(self.repairs), ())]
+        stages = [(f"packages, stage {name}", *_shown(changes)) for name, changes in self.stages]
+        return [
+            *_diffs([*first, ("module streams", *_shown(self.streams))]),
+            *diffs(self.files),
+            *_diffs([*stages, ("held packages", self.released, self.held)]),
         ]
-        if self.held or self.released:
-            parts.append(_diff("held packages", self.released, self.held))
-        return parts
 
 
-def _diff(name: str, before: Iterable[str], after: Iterable[str]) -> dict[str, str]:
-    old, new = ("".join(f"{line}\n" for line in lines) for lines in (before, after))
-    return diff(name, old, new)
+_Part = tuple[str, Iterable[str], Iterable[str]]
 
 
-def _changes_diff(name: str, changes: Sequence[PackageChange]) -> dict[str, str]:
-    before = [f"{change.name} {change.before}" for change in changes if change.before]
-    after = [f"{change.name} {change.after}" for change in changes if change.after]
-    return _diff(name, before, after)
+def _diffs(parts: Iterable[_Part]) -> list[dict[str, str]]:
+    return [
+        diff(name, *("".join(f"{line}\n" for line in lines) for lines in (before, after)))
+        for name, before, after in parts
+        if before or after
+    ]
+
+
+def _shown(changes: Sequence[PackageChange]) -> tuple[list[str], list[str]]:
+    return (
+        [f"{change.name} {change.before}" for change in changes if change.before],
+        [f"{change.name} {change.after}" for change in changes if change.after],
+    )
 
 
 def any_matches(name: str, patterns: Iterable[str]) -> bool:
@@ -101,22 +99,20 @@ def any_matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 def only_held(names: Iterable[str], manager: Manager) -> set[str]:
-    """Return those packages that have no version in the set but must not change: the kernel."""
+    """Those packages that have no version in the set but must not change: the kernel."""
     held, bringing = manager.wanted.held, manager.bringing()
     return {name for name in names if any_matches(name, held) or name in bringing}
 
 
 def satisfied(package: WantedPackage, version: str) -> bool:
-    """Return whether an installed version satisfies the set; any version does if the set names
-    none.
-    """
+    """Whether an installed version satisfies the set."""
     return bool(version) and matches(package.version, version)
 
 
 def missing_components(
     packages: Iterable[WantedPackage], available: Mapping[str, Sequence[str]]
 ) -> set[str]:
-    """Return the components of optional packages that are in no repository."""
+    """Components of optional packages that are in no repository."""
     return {
         package.component
         for package in packages
@@ -125,7 +121,7 @@ def missing_components(
 
 
 def unwanted(wanted: PackageSet, installed: Iterable[str]) -> list[str]:
-    """Return the installed packages that the set forbids."""
+    """Installed packages that the set forbids."""
     names = {package.name for package in wanted.packages}
     return sorted(
         name for name in installed if any_matches(name, wanted.absent) and name not in names
@@ -135,7 +131,7 @@ def unwanted(wanted: PackageSet, installed: Iterable[str]) -> list[str]:
 def claimed(
     wanted: PackageSet, manager: Manager, removed: Iterable[str] = ()
 ) -> dict[str, Message]:
-    """Return the packages of the set that share a file with an installed package, with the reason.
+    """Packages of the set that share a file with an installed package, with the reason.
 
     `removed`: packages that the same transaction removes.
     """
@@ -181,14 +177,13 @@ class Planner:
         self.refusals: list[Message] = []
 
     def outline(self) -> list[tuple[str, list[PackageChange]]]:
-        """Return the stages without dependencies, for a plan before the solver can be asked."""
-        stages = []
-        for stage in self.wanted.stages:
-            packages = [package for package in stage.packages if package in self.pending]
-            if packages:
-                stages.append((stage.name, [self._outlined(package) for package in packages]))
+        """The stages without dependencies, for a plan before the solver can be asked."""
+        stages = [
+            (stage.name, [self._outlined(each) for each in stage.packages if each in self.pending])
+            for stage in self.wanted.stages
+        ]
         gone = [PackageChange(REMOVE, name, self.installed[name], "") for name in self.remove]
-        return [*stages, ("removal", gone)] if gone else stages
+        return [stage for stage in (*stages, ("removal", gone)) if stage[1]]
 
     def _outlined(self, package: WantedPackage) -> PackageChange:
         before = self.installed.get(package.name, "")
@@ -196,7 +191,7 @@ class Planner:
         return PackageChange(kind, package.name, before, package.version or "newest")
 
     def solve(self) -> PackagePlan:
-        """Return the complete plan. Raises PackageError with one line per refusal."""
+        """Raise PackageError with one line per refusal."""
         self._choose_versions()
         if not self.refusals and (self.pending or self.remove):
             self._solve_stages()
@@ -208,17 +203,13 @@ class Planner:
     # Versions
 
     def _outdated(self) -> list[WantedPackage]:
-        """Return packages that follow their repository and whose version is no longer in it."""
-        following = [package for package in self.wanted.packages if package.follows]
-        offered = self.manager.available(
-            [package.name for package in following], self.wanted.repositories
-        )
+        """Packages that follow their repository and whose version is no longer in it."""
+        following = [x for x in self.wanted.packages if x.follows and x not in self.pending]
+        offered = self.manager.available([x.name for x in following], self.wanted.repositories)
         return [
             package
             for package in following
-            if package not in self.pending
-            and offered[package.name]
-            and self.installed[package.name] not in offered[package.name]
+            if offered[package.name] and self.installed[package.name] not in offered[package.name]
         ]
 
     def _choose_versions(self) -> None:
@@ -247,22 +238,17 @@ class Planner:
         stages = [(stage.name, stage.packages) for stage in self.wanted.stages]
         for name, packages in stages or [("removal", ())]:
             chosen = self.plan.exact
-            asked = {
-                package.name: chosen[package.name] for package in packages if package.name in chosen
-            }
+            asked = {each.name: chosen[each.name] for each in packages if each.name in chosen}
             exact.update(asked)
             try:
                 changes = self.manager.simulate(exact, self.remove, chosen)
             except CommandError as error:
-                origins = {self._undefined(origin) for origin in self.wanted.preferred.values()}
-                hints = "".join(f". {text}" for text in origins if text)
                 self.refusals.append(
                     message(
                         "package_conflict",
-                        "stage {stage}: the solver refuses: {error}{hints}",
+                        "stage {stage}: the solver refuses: {error}",
                         stage=name,
                         error=error,
-                        hints=hints,
                     )
                 )
                 return
@@ -291,7 +277,7 @@ class Planner:
     def _refusal(
         self, stage: str, change: PackageChange, removable: Sequence[str]
     ) -> Optional[Message]:
-        """Return the reason against one change, or None. `removable`: names and patterns."""
+        """The reason against one change, or None. `removable`: names and patterns."""
         named = change.name in self.plan.exact
         if change.kind == REMOVE:
             if any_matches(change.name, removable):
@@ -318,26 +304,7 @@ class Planner:
                 before=change.before,
                 after=change.after,
             )
-        for pattern, origin in self.wanted.preferred.items():
-            hint = self._undefined(origin) if fnmatchcase(change.name, pattern) else ""
-            if hint:
-                return message(
-                    "package_source_undefined",
-                    "stage {stage}: {name}: {hint}",
-                    stage=stage,
-                    name=change.name,
-                    hint=hint,
-                    repository=origin,
-                )
         return None
-
-    def _undefined(self, origin: str) -> str:
-        if self.manager.defined(origin):
-            return ""
-        return (
-            f"Repository {origin}, the source of {', '.join(self.wanted.preferred)}, is not defined"
-            " on this node: run the layer that defines it first (--tags rdma,gpu)"
-        )
 
     def _downgrade(self, name: str, before: str, after: str, origin: str) -> Message:
         return message(
@@ -353,20 +320,10 @@ class Planner:
 
 
 def _not_available(package: WantedPackage, versions: Sequence[str]) -> Message:
-    component = f" (software.{package.component})" if package.component else ""
-    if not versions:
-        return message(
-            "package_unknown",
-            "{name}: not in any repository of this node. Check the repositories of the set for "
-            "this distribution{component}",
-            name=package.name,
-            component=component,
-        )
     return message(
         "package_version_unknown",
-        "{name}: no repository has version {version}{component}; available: {available}",
-        name=package.name,
-        version=package.version,
-        component=component,
-        available=some(versions, MAX_LISTED_VERSIONS),
+        "{wanted}: in no repository of this node{component}; available: {available}",
+        wanted=f"{package.name} {package.version}".strip(),
+        component=f" (software.{package.component})" if package.component else "",
+        available=some(versions),
     )

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional
 
 from ..core.commands import Runner
 from .package import locked_by_another
@@ -32,8 +31,7 @@ _KILLED = (
     "WHERE trans_item.action IN (1, 2, 4, 6, 9) AND trans_item.trans_id = "
     "(SELECT id FROM trans WHERE id = (SELECT MAX(id) FROM trans) AND state = 0)"
 )
-"""New packages (installed, downgraded, obsoleting, upgraded, reinstalled) of the last transaction,
-if it did not finish."""
+"""New packages of the last transaction, if it did not finish."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class InstalledRpm:
     evr: str
     arch: str
     installed: tuple[int, int] = (0, 0)
-    """Time of installation and rpm's instance number; the later one is higher."""
+    """Time of installation and rpm's instance number."""
 
     @property
     def nevra(self) -> str:
@@ -55,29 +53,27 @@ class Rpm:
     def __init__(self, run: Runner, root: Path) -> None:
         self.run, self._root = run, root
         self.words = ["rpm", *([] if root == Path("/") else ["--root", str(root)])]
-        self._packages: Optional[list[InstalledRpm]] = None
-        self._needs: dict[frozenset[str], frozenset[str]] = {}
-        self._providers: dict[tuple[str, ...], frozenset[str]] = {}
+        self._answers: dict[tuple[str, ...], str] = {}
 
     def forget(self) -> None:
-        self._packages = None
-        self._needs = {}
-        self._providers = {}
+        self._answers = {}
+
+    def _query(self, *words: str, check: bool = True) -> list[str]:
+        if words not in self._answers:
+            self._answers[words] = self.run([*self.words, *words], check=check).stdout
+        return self._answers[words].splitlines()
 
     def packages(self) -> list[InstalledRpm]:
-        """Every installed package; rpm also lists keys as packages, which are left out."""
-        if self._packages is None:
-            lines = self.run([*self.words, "-qa", "--qf", _FORM]).stdout.splitlines()
-            rows = [line.split("\t") for line in lines]
-            self._packages = [
-                InstalledRpm(name, evr.removeprefix("0:"), arch, (int(time), int(instance)))
-                for name, evr, arch, time, instance in rows
-                if name != "gpg-pubkey"
-            ]
-        return self._packages
+        """Every installed package, without the keys that rpm lists too."""
+        return [
+            InstalledRpm(name, evr.removeprefix("0:"), arch, (int(time), int(instance)))
+            for line in self._query("-qa", "--qf", _FORM)
+            for name, evr, arch, time, instance in [line.split("\t")]
+            if name != "gpg-pubkey"
+        ]
 
     def versions(self) -> dict[str, list[InstalledRpm]]:
-        """Maps a name to its installed versions for the machine's own architecture."""
+        """Name to its installed versions for the machine's own architecture."""
         native = {platform.machine(), "noarch"}
         by_name = defaultdict(list)
         for package in self.packages():
@@ -128,44 +124,34 @@ class Rpm:
 
     def needs(self, names: Iterable[str]) -> frozenset[str]:
         """Installed packages that `names` require at any depth, by name."""
-        key = frozenset(names)
-        if key not in self._needs:
-            self._needs[key] = self._all_needs(key)
-        return self._needs[key]
-
-    def _all_needs(self, names: frozenset[str]) -> frozenset[str]:
         found: set[str] = set()
-        waiting = sorted(names)
+        start = set(names)
+        waiting = sorted(start)
         while waiting:
             required = self._ask(r"[@%{REQUIRENAME}\n]", *waiting)
             wanted = sorted({name for text in required for name in _names(text)})
-            owners = self._ask(r"@%{NAME}\n", "--whatprovides", *wanted) if wanted else []
-            waiting = sorted(set(owners) - found)
+            owners = self.providers(wanted)
+            waiting = sorted(owners - found)
             found.update(owners)
-        return frozenset(found - names)
+        return frozenset(found - start)
 
     def _ask(self, form: str, *words: str) -> list[str]:
         """Answers to a query, whose format starts with @; errors are dropped."""
-        text = self.run([*self.words, "-q", "--qf", form, *words], check=False).stdout
-        return [line[1:] for line in text.splitlines() if line.startswith("@")]
+        lines = self._query("-q", "--qf", form, *words, check=False)
+        return [line[1:] for line in lines if line.startswith("@")]
 
     def providers(self, capabilities: Iterable[str]) -> frozenset[str]:
         """Installed packages that provide any of these capabilities."""
-        wanted = tuple(sorted(capabilities))
-        if wanted and wanted not in self._providers:
-            found = self._ask(r"@%{NAME}\n", "--whatprovides", *wanted)
-            self._providers[wanted] = frozenset(found)
-        return self._providers.get(wanted, frozenset())
+        wanted = sorted(capabilities)
+        return frozenset(self._ask(r"@%{NAME}\n", "--whatprovides", *wanted) if wanted else ())
 
     def lower(self, one: str, other: str) -> bool:
-        """Whether `one` is older than `other` for rpm."""
         pairs = zip(split(one), split(other))
         calls = ", ".join(f'rpm.vercmp("{mine}", "{its}")' for mine, its in pairs)
         order = self.run(["rpm", "--eval", f"%{{lua: print({calls})}}"]).stdout.split()
         return next((each for each in order if each != "0"), "0") == "-1"
 
     def busy(self) -> bool:
-        """Whether a transaction is running, which makes packages look unfinished."""
         with suppress(OSError, ValueError):
             pid = int((self._root / _DNF_LOCK).read_text(encoding="ascii"))
             if Path("/proc", str(pid), "stat").exists():
@@ -181,7 +167,7 @@ def split(evr: str) -> tuple[str, str, str]:
 
 
 def _names(requirement: str) -> list[str]:
-    """All names in `(a or b(64bit))`, `(a if b)`: any of them may be installed."""
+    """All names in `(a or b(64bit))`, `(a if b)`."""
     if not requirement.startswith("("):
         return [requirement]
     words = [word.lstrip("(") for word in requirement.split()]

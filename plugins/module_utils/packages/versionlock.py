@@ -24,9 +24,7 @@ _BEGIN, _END = "# BEGIN baremetal.mpi_roce ", "# END baremetal.mpi_roce "
 
 
 class VersionLock:
-    """The lock list of one node, and whether dnf reads it. `plugins`: plugin directories of dnf's
-    Python.
-    """
+    """The lock list of one node. `plugins`: plugin directories of dnf's Python."""
 
     def __init__(self, root: Path, plugins: Optional[Sequence[Path]] = None) -> None:
         self._root, self._plugins = root, plugins
@@ -51,7 +49,7 @@ class VersionLock:
             raise PackageError(f"{self.path}: {error}. Put the missing line back") from error
 
     def entries(self) -> list[tuple[str, str]]:
-        """(layer, line) of every lock; the layer is empty for the operator's."""
+        """(layer, line) of every lock; the operator's have no layer."""
         found, layer = [], ""
         for raw in self.text().splitlines():
             entry = raw.strip()
@@ -64,7 +62,7 @@ class VersionLock:
         return found
 
     def pins(self, layer: str = "") -> dict[str, list[str]]:
-        """Maps a package to its locked versions, of one layer or of all layers."""
+        """Package to its locked versions, of one layer or of all layers."""
         found: dict[str, list[str]] = {}
         for owner, entry in self.entries():
             if owner and (not layer or owner == layer):
@@ -73,9 +71,7 @@ class VersionLock:
         return found
 
     def without(self, layer: str, free: Sequence[str] = ()) -> str:
-        """The list without the locks of `layer`, and without those of other layers on packages in
-        `free`.
-        """
+        """The list without the locks of `layer`, and those of other layers on `free` packages."""
         return "".join(
             f"{entry}\n"
             for owner, entry in self.entries()
@@ -83,15 +79,13 @@ class VersionLock:
             or (owner != layer and not any(fnmatchcase(locked(entry)[0], each) for each in free))
         )
 
-    def off(self) -> bool:
-        return self._settings().get("enabled", "1").strip().lower() in _OFF
-
     def in_force(self) -> bool:
         """Whether dnf reads the list: the plugin is installed and enabled."""
         paths = self._plugins
         if paths is None:  # Debian's Python has dist-packages
             paths = [*self._root.glob("usr/lib/python3*/*-packages/dnf-plugins")]
-        return any((path / "versionlock.py").is_file() for path in paths) and not self.off()
+        enabled = self._settings().get("enabled", "1").strip().lower() not in _OFF
+        return enabled and any((path / "versionlock.py").is_file() for path in paths)
 
     def _settings(self) -> Mapping[str, str]:
         parser = configparser.ConfigParser(interpolation=None)

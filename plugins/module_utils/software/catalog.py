@@ -1,9 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Packages of a software set on a distribution, in the order of their installation.
-
-Versions come from the set, package names from the vendors' repositories. gpu_catalog.py has those
-of the GPU stack.
-"""
+"""Packages of a software set on a distribution, in the order of their installation."""
 
 from __future__ import annotations
 
@@ -25,19 +21,17 @@ MPI_DEBIAN = ("openmpi-*", "libopenmpi*", "mpi-default-*", "python3-mpi4py")
 """Packages that need libucx0, which DOCA's `ucx` before 1.19 does not provide; HPC-X replaces
 them."""
 DOCA_CLAIMS = {"/etc/pmix-mca-params.conf": "openmpi"}
-"""A file of DOCA's `openmpi` and of the `pmix` in Slurm's builds, which declares a conflict only up
-to 4.2.9-1: Azure/azhpc-images, components/install_doca.sh at 0d4b898 and pull request 538."""
+"""Also in Slurm's `pmix`, which declares a conflict only up to 4.2.9-1: Azure/azhpc-images,
+components/install_doca.sh at 0d4b898 and pull request 538."""
 WITH_OPENMPI = ("doca-ofed", "doca-all")
 """Profiles that depend on DOCA's `openmpi`."""
 MODULES_UBUNTU, MODULES = "linux-modules-extra-", "modules of the kernel"
 """Contains mlx5_ib and ib_umad (NVIDIA/gpu-operator 2781). linux-generic depends on it,
 linux-virtual does not, and later releases may have none."""
 NFS, NFS_KMOD = "mlnx-nfsrdma-dkms", "kmod-mlnx-nfsrdma"
-"""NFS over RDMA, built for DOCA's drivers but in none of its profiles. On EL, DKMS builds drivers
-since DOCA 3.2.
-"""
+"""NFS over RDMA, in none of DOCA's profiles. On EL, DKMS builds drivers since DOCA 3.2."""
 MFT = "mft*"
-"""Firmware tools, which are in the repositories of both DOCA and CUDA."""
+"""Firmware tools, in the repositories of both DOCA and CUDA."""
 
 
 def rdma_packages(
@@ -47,11 +41,9 @@ def rdma_packages(
     kernel_release: str = "",
     own_kernel: bool = True,
 ) -> PackageSet:
-    """Return what the layer `rdma` installs. `keys` maps a repository (`doca`) to the content of
-    its key.
+    """What the layer `rdma` installs. `keys`: repository to the content of its key.
 
-    `kernel_release` is the kernel that must run, for which DOCA builds its drivers. A kernel named
-    by the set is installed with either source. Without `own_kernel` (a container) the node has no
+    `kernel_release` is the kernel that must run. Without `own_kernel` (a container) the node has no
     kernel modules. Raises PlanError for software that the catalogue does not have.
     """
     if software.rdma.source == NO_RDMA:
@@ -90,12 +82,8 @@ def gpu_packages(
     kernel_release: str,
     keys: Mapping[str, bytes],
 ) -> PackageSet:
-    """Return what the layer `gpu` installs in addition to `rdma_packages`; `keys` has the key of
-    `cuda`.
-
-    `kernel_release` is the kernel that must run, whose headers are installed. Raises PlanError for
-    a set without a driver, or one that the catalogue does not have.
-    """
+    """What the layer `gpu` installs. Raises PlanError for a set without a driver, or one that the
+    catalogue does not have."""
     if software.driver is None:
         raise PlanError(
             "the set has no software.driver. Add it, or leave the layer gpu out of the play"
@@ -135,7 +123,6 @@ def _kernel(software: SoftwareSet, distribution: Distribution, release: str) -> 
 
 
 def _held(distribution: Distribution, release: str) -> tuple[str, ...]:
-    """Packages of the kernel, which are held if they are installed."""
     return tuple(name.format(release=release) for name in distribution.family.kernel_parts)
 
 
@@ -154,9 +141,6 @@ def _absent(rdma: Rdma, distribution: Distribution, release: str) -> dict[str, s
 
 
 def _doca(rdma: Rdma, distribution: Distribution, own_mpi: bool) -> list[Stage]:
-    """DOCA's profile has the release as its version (`3.2.1-...`); other packages have separate
-    versions.
-    """
     first, without = distribution.system.doca, "Write software.rdma.source: inbox"
     distribution.refuse_before(first, "DOCA", rdma.version, without)
     packages = [WantedPackage(rdma.profile, rdma.version, "rdma")]
@@ -191,7 +175,7 @@ def _repositories(
 
 
 def _complete(stages: Sequence[Stage], distribution: Distribution) -> tuple[Stage, ...]:
-    """Drop repeated packages and empty stages; a package stays where it comes first."""
+    """Drop empty stages, and packages after their first stage."""
     seen: set[str] = set()
     result = [VERSION_LOCK] if distribution.family is REDHAT else []
     for stage in stages:

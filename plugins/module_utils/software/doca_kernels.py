@@ -13,7 +13,6 @@ import re
 from ..core.distribution import SYSTEMS
 
 DATED = "2026-11-28"
-"""Date on which the table was compared with its sources."""
 FAILS, UNKNOWN = "fails", "unknown"
 SINCE: dict[str, dict[int, str]] = {
     # Up to 9.7; 9.8. Without Azure's patch 25.10 (DOCA 3.2.1) does not build for 9.8:
@@ -32,10 +31,7 @@ from the distributions that DOCA supports. 24.04 has 7.0 too (actions/runner-ima
 
 
 def verdict(doca: str, release: str) -> str:
-    """Return `fails`, `unknown`, or an empty string for a kernel that is known to build.
-
-    `doca` is DOCA's release, `release` the kernel's as in `uname -r`.
-    """
+    """Return `fails`, `unknown`, or an empty string for a kernel that is known to build."""
     has, ubuntu = _numbers(doca), _UBUNTU.fullmatch(release)
     if ubuntu and ubuntu[1] in UBUNTU:
         return "" if has >= _numbers(UBUNTU[ubuntu[1]]) else UNKNOWN
@@ -51,7 +47,7 @@ def verdict(doca: str, release: str) -> str:
 
 
 def doubt(doca: str, release: str) -> str:
-    """Return the verdict as a sentence, or an empty string if the drivers are known to build."""
+    """The verdict as a sentence."""
     found = verdict(doca, release)
     if found == FAILS:
         return (

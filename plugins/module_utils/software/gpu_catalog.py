@@ -1,9 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Packages of the GPU stack in the CUDA repository, by driver branch and distribution family.
 
-Names changed between branches. On Ubuntu they end with the branch up to 580 (fabric manager and
-related packages up to 575), but not since 590. EL 9 has module streams instead, EL 10 has none; the
-fabric manager's name lost a hyphen in 580.
+Names changed between branches: on Ubuntu they end with the branch up to 580 (fabric manager and
+related packages up to 575); the fabric manager's name lost a hyphen in 580.
 """
 
 from __future__ import annotations
@@ -16,20 +15,17 @@ from ..packages.package import ModuleStream, Stage, WantedPackage
 from .software_set import OPEN, DriverSpec, SoftwareSet
 
 DATED = "2026-11-28"
-"""Date on which these names were compared with published package lists: Ubuntu's
-(packages.ubuntu.com, source fabric-manager-580), NVIDIA/gpu-driver-container ubuntu26.04/install.sh
-at bd20cb2, images of AWS and Azure."""
+"""Compared with packages.ubuntu.com, source fabric-manager-580, NVIDIA/gpu-driver-container
+ubuntu26.04/install.sh at bd20cb2, images of AWS and Azure."""
 OLDEST_BRANCH = 570
 LAST_SUFFIXED = 580
 """Last branch with the branch in the driver's package names on Ubuntu."""
 LAST_SUFFIXED_FABRIC = 575
 """The same for fabric manager, NSCQ, NVSDM and IMEX, in both families. Ubuntu's own packages always
-have the branch in their names, and contain the same files as those without it.
-"""
+have the branch, and contain the same files."""
 BRANCH_OF_13 = 580
 """First branch whose user-mode driver supports CUDA 13."""
 ANY_BRANCH = ("[0-9][0-9][0-9]",)
-"""Branches in package names, as patterns."""
 SUFFIXED = (
     "nvidia-*-{}",
     "nvidia-*-{}-open",
@@ -41,7 +37,7 @@ SUFFIXED = (
     "nvlink5-{}",
     "xserver-xorg-video-nvidia-{}",
 )
-"""Patterns of Ubuntu's packages with the branch in their names."""
+"""Ubuntu's packages with the branch in their names."""
 FABRIC_LIBRARIES = ("libnvidia-nscq", "libnvsdm", "nvidia-imex")
 FABRIC = (
     "nvidia-fabricmanager",
@@ -49,45 +45,23 @@ FABRIC = (
     "cuda-drivers-fabricmanager",
     *FABRIC_LIBRARIES,
 )
-"""Names on Ubuntu."""
 METAS_REDHAT = ("nvlink5", "cuda-drivers-fabricmanager", "nvidia-fabricmanager")
 """Packages with the branch in their names (NVIDIA/yum-packaging-fabric-manager issue 1)."""
 PRECOMPILED = "kmod-nvidia-[0-9]*"
 """For one EL kernel; conflicts with DKMS (NVIDIA/yum-packaging-precompiled-kmod issue 50)."""
 UNSUFFIXED = (
-    "nvidia-open",
-    "cuda-drivers",
-    "cuda-drivers-fabricmanager",
-    "nvlink5",
-    "nvidia-driver",
-    "nvidia-driver-open",
-    "nvidia-dkms",
-    "nvidia-dkms-open",
-    "nvidia-headless",
-    "nvidia-headless-open",
-    "nvidia-headless-no-dkms",
-    "nvidia-headless-no-dkms-open",
-    "nvidia-kernel-source",
+    *("nvidia-open", "cuda-drivers", "cuda-drivers-fabricmanager", "nvlink5", "nvidia-firmware"),
+    *(f"nvidia-{x}" for x in ("headless-no-dkms", "kernel-common", "compute-utils", "utils")),
+    *(f"nvidia-{x}" for x in ("driver", "dkms", "headless", "kernel-source")),
+    *(f"nvidia-{x}-open" for x in ("driver", "dkms", "headless", "headless-no-dkms")),
     "nvidia-kernel-source-open",
-    "nvidia-kernel-common",
-    "nvidia-compute-utils",
-    "nvidia-utils",
-    "nvidia-firmware",
-    "libnvidia-common",
-    "libnvidia-cfg1",
-    "libnvidia-compute",
-    "libnvidia-decode",
-    "libnvidia-encode",
-    "libnvidia-extra",
-    "libnvidia-fbc1",
-    "libnvidia-gl",
-    "libnvidia-gpucomp",
+    *(f"libnvidia-{x}" for x in ("common", "cfg1", "compute", "decode", "encode", "extra")),
+    *(f"libnvidia-{x}" for x in ("fbc1", "gl", "gpucomp")),
     "xserver-xorg-video-nvidia",
 )
-"""The same packages in later branches."""
+"""The same in later branches."""
 CUDA_WITH_DRIVER = ("cuda", "cuda-[0-9]*", "cuda-runtime-*", "cuda-demo-suite-*")
-"""Toolkits that depend on a driver (`apt-get install cuda`): they may be removed with it, but
-`cuda-toolkit-*` stays."""
+"""Toolkits that depend on a driver, and may be removed with it."""
 
 PINNED = "versions are pinned by this collection, and one source of pins is enough"
 NVLINK5 = ("B300", "B200")
@@ -109,9 +83,7 @@ def stages(software: SoftwareSet, driver: DriverSpec, distribution: Distribution
 
 
 def _driver(driver: DriverSpec, distribution: Distribution) -> tuple[WantedPackage, ...]:
-    """Packages to install in one transaction, as modules, libraries and fabric manager must
-    match.
-    """
+    """One transaction, as modules, libraries and fabric manager must match."""
     fabric = "" if driver.branch > LAST_SUFFIXED_FABRIC else f"-{driver.branch}"
     names = [
         _meta(driver, distribution),
@@ -189,7 +161,6 @@ def _named(names: Sequence[str], branches: Sequence[str]) -> list[str]:
 
 
 def _others(branch: int) -> list[str]:
-    """Patterns of all other branches."""
     digits, any_digit = str(branch), "[0-9]"
     return [
         digits[:place] + _but(digit) + any_digit * (2 - place) for place, digit in enumerate(digits)
@@ -213,8 +184,7 @@ def old_dcgm(software: SoftwareSet) -> dict[str, str]:
 
 
 def _beside(software: SoftwareSet, driver: DriverSpec, redhat: bool) -> list[Stage]:
-    """CUDA, DCGM, GDRCopy and NCCL. An NCCL release is built for several CUDA versions, named at
-    the end of its revision."""
+    """CUDA, DCGM, GDRCopy and NCCL, whose revision ends with the CUDA version."""
     major = software.cuda_major or str(_cuda_of(driver))
     gdrcopy, nccl = ("gdrdrv-dkms", "libgdrapi", "gdrcopy"), ("libnccl2", "libnccl-dev")
     if redhat:
@@ -237,7 +207,7 @@ def _beside(software: SoftwareSet, driver: DriverSpec, redhat: bool) -> list[Sta
 
 
 def _cuda_of(driver: DriverSpec) -> int:
-    """CUDA major version of the user-mode driver."""
+    """Major version of the user-mode driver."""
     return 13 if driver.branch >= BRANCH_OF_13 else 12
 
 

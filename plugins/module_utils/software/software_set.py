@@ -18,48 +18,42 @@ DOCA_URL = "https://linux.mellanox.com/public/repo/doca/{version}/{distribution}
 
 @dataclass(frozen=True)
 class Rdma:
-    """Source of the RDMA drivers and tools."""
-
     source: str = INBOX
     """`doca`, `inbox` or `none`."""
     version: str = ""
-    """DOCA's version; empty with another source."""
+    """DOCA's; empty with another source, as is `profile`, its meta package."""
     profile: str = ""
-    """The meta package of DOCA that is installed; empty with another source."""
     nfs: bool = False
     """Whether a file system is mounted by NFS over RDMA."""
 
 
 @dataclass(frozen=True)
 class DriverSpec:
-    """The NVIDIA driver; fabric manager, NSCQ, IMEX and persistenced have its version."""
+    """Fabric manager, NSCQ, IMEX and persistenced have the driver's version."""
 
     version: str
     """Empty for an unmanaged driver of which any version is accepted."""
     modules: str = OPEN
     """`open` or `proprietary` kernel modules."""
     gpu: str = "B300"
-    """The GPU product, on which the other packages depend."""
     manage: bool = True
-    """Whether the collection installs it. Otherwise it is only verified."""
+    """False: it is only verified."""
 
     @property
     def branch(self) -> int:
-        """The driver branch; 0 if the collection does not choose the version."""
+        """0 without a version."""
         return int(self.version.split(".")[0] or 0)
 
 
 @dataclass(frozen=True)
 class RepositorySpec:
-    """A package repository as in the model; `catalog.py` turns it into a Repository."""
-
     url: str
     """May contain `{distribution}`, `{architecture}` and, for DOCA, `{version}`."""
     key: str
     """File of the public key on the controller, relative to the inventory."""
     key_sha256: str
     signed_metadata: bool = True
-    """dnf checks the signature of the metadata too; packages are always checked."""
+    """Whether dnf also checks the signature of the metadata."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +61,7 @@ class Archive:
     """A build of HPC-X for one distribution."""
 
     distribution: str
-    """The distribution as HPC-X names it: `ubuntu24.04`, `redhat9`."""
+    """As HPC-X names it: `ubuntu24.04`, `redhat9`."""
     url: str
     sha256: str
     prefix: str
@@ -89,28 +83,23 @@ class Sources:
     """UCX and Open MPI, built on a node in the order of `builds`."""
 
     prefix: str
-    """Directory to which they are unpacked; its path depends on every input except the
-    distribution.
-    """
+    """Directory to which they are unpacked; its path depends on all inputs but the distribution."""
     cuda: bool
-    """Whether they are built with the CUDA toolkit."""
     builds: Sequence[Mapping[str, Any]]
     """Each with `name`, `url`, `sha256`, and the `options` of its configure script."""
 
 
 @dataclass(frozen=True)
 class Mpi:
-    """MPI and UCX of the hosts."""
-
     provider: str = DISTRIBUTION
     """`distribution`, `hpcx`, `impi` or `source`."""
     archives: Sequence[Archive] = field(default_factory=list)
     impi: Optional[Wheel] = None
     sources: Optional[Sources] = None
     mpi4py: str = ""
-    """Version of mpi4py, for MPIs that are unpacked; the distribution has its own."""
+    """Version, for MPIs that are unpacked; the distribution has its own."""
     mpi4py_sha256: Sequence[str] = field(default_factory=list)
-    """Checksums of its wheels; empty if any are accepted."""
+    """Of its wheels; empty if any are accepted."""
     wheels: str = ""
     """Directory with wheels on the controller, relative to the inventory."""
 
@@ -121,26 +110,22 @@ class SoftwareSet:
     """The release that must run (`uname -r`); if empty, the installed one is held."""
     rdma: Rdma = field(default_factory=Rdma)
     driver: Optional[DriverSpec] = None
-    """None if there is no GPU layer."""
     cuda: str = ""
-    """Version of the toolkit, such as `13.0`; empty if not in the set, as with dcgm, gdrcopy and
-    nccl.
-    """
+    """Version of the toolkit, such as `13.0`; empty if not in the set, like the following ones."""
     dcgm: str = ""
     dcgm_profiling: bool = True
-    """With `dcgm`: whether to install the packages for DCGM_FI_PROF_*."""
+    """Whether to install the packages for DCGM_FI_PROF_*."""
     gdrcopy: str = ""
     nccl: str = ""
     mpi: Mpi = field(default_factory=Mpi)
     repositories: Mapping[str, RepositorySpec] = field(default_factory=dict)
-    """`cuda` and `doca`, if they are used or written."""
+    """`cuda` and `doca`."""
 
     @property
     def cuda_major(self) -> str:
         return self.cuda.split(".")[0]
 
     def repositories_of(self, layer: str) -> tuple[str, ...]:
-        """Names of the repositories that the layer (`rdma`, `gpu`) uses."""
         if layer == "rdma":
             return ("doca",) if self.rdma.source == DOCA else ()
         return ("cuda",) if self.driver and self.driver.manage else ()
@@ -151,7 +136,7 @@ class SoftwareSet:
 
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> SoftwareSet:
-        """Read `cluster_software`. The model has validated it."""
+        """Read `cluster_software`, which the model has validated."""
         driver = value.get("driver")
         sources, mpi = value.get("repositories") or {}, value.get("mpi") or {}
         archives = [Archive(**each) for each in mpi.get("archives", ())]
