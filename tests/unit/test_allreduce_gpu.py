@@ -117,15 +117,11 @@ def test_a_head_has_one_row_or_two(two_rows: bool) -> None:
     assert found == [[operation, "zero-copy fenced write", "rc_mlx5/mlx5_3:1/path0"]]
 
 
-def test_ucx_prints_its_tables_for_gpu_memory_only(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for name in ("UCX_LOG_LEVEL", "UCX_LOG_FILE", "UCX_PROTO_INFO"):
-        monkeypatch.setenv(name, "n")
-    program.UcxLog()
-    assert program.os.environ["UCX_PROTO_INFO"] == "n"
-    program.UcxLog(tables=True)
-    assert program.os.environ["UCX_PROTO_INFO"] == "y"
+def test_ucx_prints_its_tables_for_gpu_memory_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program.os, "environ", {})
+    for tables in (False, True):
+        program.UcxLog(tables=tables)
+        assert ("UCX_PROTO_INFO" in program.os.environ) is tables
 
 
 # Ranks with a fake GPU
@@ -303,31 +299,11 @@ def test_gpu_memory_changes_only_the_buffers() -> None:
 def test_nccl_tests_run_over_all_ranks() -> None:
     wanted = gpu.GpuOptions(nccl_tests="/opt/nccl-tests/all_reduce_perf")
     argv = command(gpu.by_nccl(PLAN, wanted), "hosts", "run7", 9)
-    assert argv == [
-        "mpirun",
-        "--mca",
-        "baremetal_run_id",
-        "run7",
-        "--hostfile",
-        "hosts",
-        "-np",
-        "16",
-        "--map-by",
-        "slot",
-        "--bind-to",
-        "none",
-        "env",
-        "CUDA_DEVICE_ORDER=PCI_BUS_ID",
-        "/opt/nccl-tests/all_reduce_perf",
-        "-b",
-        "1073741824",
-        "-e",
-        "17179869184",
-        "-f",
-        "2",
-        "-g",
-        "1",
-    ]
+    assert " ".join(argv) == (
+        "mpirun --mca baremetal_run_id run7 --hostfile hosts -np 16 --map-by slot --bind-to none "
+        "env CUDA_DEVICE_ORDER=PCI_BUS_ID /opt/nccl-tests/all_reduce_perf -b 1073741824 "
+        "-e 17179869184 -f 2 -g 1"
+    )
     assert not [word for word in argv if "NCCL_" in word or "UCX_" in word]
 
 
@@ -346,26 +322,10 @@ def test_a_node_reports_gpus_and_their_software(
 
     def asked(path: str, devices: Path) -> NodeReport:
         script = READY.replace("/dev/nvidia", f"{devices}/nvidia")
-        argv = [
-            "/bin/sh",
-            "-c",
-            script,
-            "sh",
-            "/absent",
-            "all_reduce_perf",
-            "orted",
-            "",
-            "",
-            "",
-            "lo",
-        ]
-        done = subprocess.run(
-            argv,
-            capture_output=True,
-            text=True,
-            check=True,
-            env={**program.os.environ, "PATH": path},
-        )
+        words = ["/absent", "all_reduce_perf", "orted", "", "", "", "lo"]
+        argv = ["/bin/sh", "-c", script, "sh", *words]
+        variables = {**program.os.environ, "PATH": path}
+        done = subprocess.run(argv, capture_output=True, text=True, check=True, env=variables)
         found = answer(done.stdout)
         assert found.whole
         assert not found.down
@@ -451,10 +411,7 @@ def test_a_staged_or_unknown_path_fails(rows: list[dict[str, Any]], words: str) 
     ("outcome", "words"),
     [
         (RunResult(-15, True, 120.0), "stopped after 120 s (mpi_smoke_gpu_limit_s)"),
-        (
-            RunResult(1, False, 1.0, [], "allreduce: rank 3 on node01: no libcuda"),
-            "status 1: allre",
-        ),
+        (RunResult(1, False, 1.0, [], "allreduce: rank 3: no libcuda"), "status 1: allre"),
         (RunResult(0, False, 1.0), "did not report"),
     ],
 )
@@ -482,20 +439,8 @@ def test_the_output_of_nccl_tests_is_read() -> None:
         (NCCL, 0, None, NOT_APPLICABLE, "no threshold set"),
         (NCCL.replace("values : 0 OK", "values : 7 FAILED"), 0, 0.1, FAILED, "7 wrong values"),
         (NCCL.partition("#  Rank  1")[0] * 16, 0, 0.1, FAILED, "no average bus"),
-        (
-            NCCL.replace("#  Rank 1", "#  Bank 1"),
-            0,
-            0.1,
-            FAILED,
-            "10 ranks of 16: build nccl-tests",
-        ),
-        (
-            "Test NCCL failure common.cu:958 'unhandled system error'",
-            3,
-            0.1,
-            FAILED,
-            "common.cu:958",
-        ),
+        (NCCL.replace("#  Rank 1", "#  Bank 1"), 0, 0.1, FAILED, "10 ranks of 16"),
+        ("Test NCCL failure common.cu:958 'unhandled system error'", 3, 0.1, FAILED, "cu:958"),
     ],
 )
 def test_nccls_figure_is_held_against_the_line_rate(

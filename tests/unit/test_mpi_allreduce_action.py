@@ -28,40 +28,11 @@ MORE = "tail -n +2 {} 2>/dev/null || true"
 
 
 def test_only_what_is_used_is_sent() -> None:
-    entry = {
-        "name": "node01",
-        "role": "compute",
-        "management_address": "10.0.0.1",
-        "rack": "r1",
-        "slots": 8,
-        "gpus": 8,
-        "drained": False,
-        "rails": [
-            {
-                "rail": 0,
-                "interface": "rail0",
-                "address": "10.1.0.1",
-                "network": "10.1.0.0/24",
-                "speed_gbps": 800,
-                "gpu": 0,
-            }
-        ],
-    }
-    assert action.needed(entry) == {
-        "name": "node01",
-        "role": "compute",
-        "slots": 8,
-        "drained": False,
-        "rails": [
-            {
-                "rail": 0,
-                "interface": "rail0",
-                "network": "10.1.0.0/24",
-                "gpu": 0,
-                "speed_gbps": 800,
-            }
-        ],
-    }
+    kept = {"rail": 0, "interface": "rail0", "network": "10.1.0.0/24", "gpu": 0, "speed_gbps": 800}
+    entry = {"name": "node01", "role": "compute", "slots": 8, "drained": False}
+    more = {"management_address": "10.0.0.1", "rack": "r1", "gpus": 8}
+    sent = action.needed({**entry, **more, "rails": [{**kept, "address": "10.1.0.1"}]})
+    assert sent == {**entry, "rails": [kept]}
 
 
 def test_launchers_storage_and_drained_nodes_run_no_ranks() -> None:
@@ -75,25 +46,18 @@ def test_launchers_storage_and_drained_nodes_run_no_ranks() -> None:
     assert [(node.name, node.slots, node.rails) for node in nodes] == [("node02", 4, ("rail0",))]
 
 
-def test_each_rank_has_the_rails_of_its_gpu() -> None:
-    entry = {
-        "name": "node01",
-        "slots": 2,
-        "management_address": "10.0.0.1",
-        "rails": [{"interface": f"rail{number}", "gpu": number} for number in range(4)],
-    }
-    for rail in entry["rails"]:
-        rail["speed_gbps"] = 400
-    node = nodes_of([action.needed(entry)])[0]
-    assert node.line_rate_gbytes_s == 200
-    assert node.rails == ("rail0", "rail1", "rail2", "rail3")
-    assert node.by_rank == (("rail0",), ("rail1",))
-    assert node.given == ("rail0", "rail1")
-    for rail in entry["rails"]:
-        rail["gpu"] = None
-    node = nodes_of([action.needed(entry)])[0]
-    assert node.by_rank == (("rail0", "rail2"), ("rail1", "rail3"))
-    assert set(node.given) == set(node.rails)
+@pytest.mark.parametrize(
+    ("gpus", "by_rank", "given"),
+    [
+        (range(4), (("rail0",), ("rail1",)), 2),
+        ([None] * 4, (("rail0", "rail2"), ("rail1", "rail3")), 4),
+    ],
+)
+def test_each_rank_has_the_rails_of_its_gpu(gpus: Any, by_rank: Any, given: int) -> None:
+    rails = [{"interface": f"rail{n}", "gpu": gpu, "speed_gbps": 400} for n, gpu in enumerate(gpus)]
+    [node] = nodes_of([action.needed({"name": "node01", "slots": 2, "rails": rails})])
+    assert node.line_rate_gbytes_s == 200 and len(node.rails) == 4
+    assert node.by_rank == by_rank and len(node.given) == given
 
 
 def test_options_of_the_module_are_those_of_the_test() -> None:
@@ -122,9 +86,6 @@ def test_a_malformed_answer_is_a_failure() -> None:
     assert "nothing" in detached.result_of("smoke", "")["msg"]
     assert detached.result_of("smoke", "[1]")["failed"]
     assert detached.result_of("smoke", "[" * 100_000)["failed"]
-    assert detached.result_of("smoke", '{"msg": "\\u001b[2J"}') == {"msg": "\\x1b[2J"}
-    long = {"rows": "x" * 2_000_000}
-    assert detached.result_of("smoke", str(detached.printable(json.dumps(long)))) == long
 
 
 def test_a_record_adds_no_host_group_or_variable() -> None:
@@ -153,16 +114,6 @@ def test_a_record_is_at_a_plain_path(record: Any, monkeypatch: pytest.MonkeyPatc
     )
     with pytest.raises(AnsibleActionFail, match="record of the job"):
         one.run_detached({"run_id": "0"}, {}, 1, 1)
-
-
-def test_results_are_printable_and_may_be_large(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    nodes = {f"node{number:05d}": {"packets": [number] * 20} for number in range(10_000)}
-    text = json.dumps({"nodes": nodes, "msg": "\x1b[2J"})
-    watched = Watched(monkeypatch, [f"finished\r\n{text}"])
-    assert len(text) > 1_000_000
-    assert watched.run() == {"nodes": nodes, "msg": "\\x1b[2J"}
 
 
 def test_the_record_of_an_earlier_run_is_ignored(
@@ -281,9 +232,12 @@ def test_a_worker_whose_ansible_playbook_was_killed_ends(monkeypatch: pytest.Mon
 def test_the_result_is_found_after_output_of_sudo(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    watched = Watched(monkeypatch, ["running\r\nallreduce: 2 of 7 sizes, 8 s\r\n", DONE])
+    nodes = {f"node{number:05d}": {"packets": [number] * 20} for number in range(10_000)}
+    done = json.dumps({"nodes": nodes, "msg": "\x1b[2J"})
+    looks = ["running\r\nallreduce: 2 of 7 sizes, 8 s\r\n", f"finished\r\n{done}"]
+    watched = Watched(monkeypatch, looks)
     watched.before = "\r\nSorry, try again.\r\n"
-    assert watched.run() == {"changed": False}
+    assert len(done) > 1_000_000 and watched.run() == {"nodes": nodes, "msg": "\\x1b[2J"}
     assert watched.shown == ["allreduce: 2 of 7 sizes, 8 s"]
 
 

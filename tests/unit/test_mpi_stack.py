@@ -65,29 +65,15 @@ MACHINE = Machine(
 
 def params(tmp_path: Path, **changes: Any) -> dict[str, Any]:
     return {
-        "transport": "rc",
+        **{name: of.get("default") for name, of in module.ARGUMENTS.items()},
         "management": {"address": "10.10.1.1", "prefix": 22, "interface": "mgmt0"},
         "rails": [{"interface": "rail0", "gpu": 0, "rail": 0, "address": "10.100.0.11"}],
         "slots": 1,
         "gpus": 1,
         "qos": compiled(),
-        "filesystems": [],
         "groups": ["compute"],
-        "oversubscribe": False,
-        "tree_spawn": False,
-        "concurrent_launches": 128,
         "mca_file": str(tmp_path / "openmpi-mca-params.conf"),
-        "bin_directory": "",
-        "library_directory": "",
-        "python_directory": "",
-        "provider": "distribution",
-        "variables": {},
-        "ucx_file": "etc/ucx/ucx.conf",
-        "nccl_file": False,
-        "environment": {},
-        "parameters": {},
         "profile": "# profile\n",
-        "programs": {},
         **changes,
     }
 
@@ -98,15 +84,22 @@ def host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stack, "read_ucx", lambda _run: UCX)
 
 
+def a_stack(given: dict[str, Any], **more: Any) -> stack.Stack:
+    names = ("mca_file", "ucx_file", "nccl_file", "profile", "programs", "gpus")
+    of = {name: given[name] for name in names}
+    return stack.Stack(module.wanted(given), python="python3", **of, **more)
+
+
+def a_node(folder: Path, check_mode: bool = True, runner: Any = run) -> Node:
+    return Node("mpi", folder, runner, None, "b", check_mode, os.getuid(), os.getgid())
+
+
 def planned(
     given: dict[str, Any], folder: Path, check_mode: bool = False, write: bool = False
 ) -> tuple[dict[str, str], set[str]]:
     """Resulting environment, and names of the files."""
-    names = ("mca_file", "ucx_file", "nccl_file", "profile", "programs", "gpus")
-    part = stack.Stack(
-        module.wanted(given), python="python3", **{name: given[name] for name in names}
-    )
-    plan = part.plan(Node("mpi", folder, run, None, "b", check_mode, os.getuid(), os.getgid()))
+    part = a_stack(given)
+    plan = part.plan(a_node(folder, check_mode))
     names = {f"/{each.path.relative_to(folder)}" for each in plan.files}
     for each in plan.files if write else ():
         each.apply()
@@ -148,23 +141,12 @@ def test_ranks_connect_on_the_management_interface(
         return Result(tuple(argv), 0, known, "")
 
     given = params(tmp_path, management={"address": address, "prefix": 22, "interface": named})
-    names = ("mca_file", "ucx_file", "nccl_file", "profile", "programs", "gpus")
-    part = stack.Stack(
-        module.wanted(given), python="python3", **{name: given[name] for name in names}
-    )
-    node = Node("mpi", tmp_path, answers, None, "b", False, os.getuid(), os.getgid())
+    part, node = a_stack(given), a_node(tmp_path, False, answers)
     part.plan(node)
     values = environment.environment(part.settings)
     assert tuple(values.get(f"{of}_SOCKET_IFNAME") for of in ("NCCL", "GLOO")) == found
     said = [each for each in part.verify(node).checks if each.name == "mpi_management"]
     assert [(each.wanted, each.found, each.status) for each in said] == checks
-
-
-@pytest.mark.usefixtures("host")
-def test_over_tcp_rdma_is_not_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stack, "survey", lambda: pytest.fail("looked"))
-    found, _names = planned(params(tmp_path, transport="tcp"), tmp_path)
-    assert found["UCX_NET_DEVICES"] == "rail0"
 
 
 @pytest.mark.usefixtures("host")
@@ -184,8 +166,10 @@ def test_files_of_ucx_and_nccl_have_equal_values(tmp_path: Path) -> None:
     packaged = tmp_path / "etc/ucx/ucx.conf"
     packaged.parent.mkdir(parents=True)
     packaged.write_text("[Grace Hopper]\nUCX_X=1\n")
-    given = params(tmp_path, ucx_file="opt/ucx/etc/ucx/ucx.conf", nccl_file=True)
-    found, names = planned(given, tmp_path, write=True)
+    own = {"ucx_file": "opt/ucx/etc/ucx/ucx.conf", "nccl_file": True}
+    own["environment"] = {"UCX_LONG": "x" * stack.UCX_LINE}
+    found, names = planned(params(tmp_path, **own), tmp_path, write=True)
+    assert found.pop("UCX_LONG"), "UCX would truncate it in its file"
     assert {"/etc/nccl.conf", "/etc/ucx/ucx.conf", "/opt/ucx/etc/ucx/ucx.conf"} <= names
     ucx, nccl = (
         [f"{k}={v}" for k, v in found.items() if k.startswith(p)] for p in ("UCX_", "NCCL_")
@@ -227,19 +211,14 @@ def test_parameters_of_others_are_named_with_their_line(
     (tmp_path / "etc").mkdir()
     (tmp_path / MAIN).write_text(BLOCK)
     (tmp_path / file).write_text(before + (BLOCK if file == MAIN else "") + after)
-    node = Node("mpi", tmp_path, run, None, "b", True, os.getuid(), os.getgid())
-    found = failures(stack.parameter_checks(node, MAIN, OURS))
-    if not subject:
-        assert found == []
-        return
-    (check,) = found
-    assert check.subject == subject and f"{file}:{line}" in check.by_hand
+    found = failures(stack.parameter_checks(a_node(tmp_path), MAIN, OURS))
+    assert [check.subject for check in found] == ([subject] if subject else [])
+    assert all(f"{file}:{line}" in check.by_hand for check in found)
 
 
 def test_without_our_block_parameters_wait_for_it(tmp_path: Path) -> None:
     (tmp_path / "mca.conf").write_text("pml = ^ucx\n")
-    node = Node("mpi", tmp_path, run, None, "b", True, os.getuid(), os.getgid())
-    checks = stack.parameter_checks(node, "mca.conf", OURS)
+    checks = stack.parameter_checks(a_node(tmp_path), "mca.conf", OURS)
     assert [(check.status, check.by_hand) for check in checks] == [(PENDING, "")] * 2
 
 
@@ -248,9 +227,8 @@ def test_lines_of_ucx_conf_that_win_are_named(tmp_path: Path) -> None:
     block = f"{environment.BEGIN}\nUCX_TLS=tcp\n{environment.END}\n"
     text = f"{block}# UCX_TLS=x\nUCX_TLS=all\nUCX_IB_SL=3\nUCX_LOG_LEVEL=info\n[Grace]\nUCX_X=1\n"
     (tmp_path / "etc/ucx/ucx.conf").write_text(text)
-    node = Node("mpi", tmp_path, run, None, "b", True, os.getuid(), os.getgid())
     given = (stack.UCX_FILE, f"/{stack.UCX_FILE}")
-    found = stack.ucx_file_checks(node, given, ["UCX_TLS=tcp"])
+    found = stack.ucx_file_checks(a_node(tmp_path), given, ["UCX_TLS=tcp"])
     assert [(check.subject, check.found, check.by_hand.split(";")[0]) for check in found] == [
         ("UCX_TLS", "all", "remove UCX_TLS from /etc/ucx/ucx.conf:5"),
         ("UCX_IB_SL", "3", "remove UCX_IB_SL from /etc/ucx/ucx.conf:6"),
@@ -291,14 +269,6 @@ def test_nccl_conf_is_edited_on_request_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("host")
-def test_lines_that_ucx_truncates_are_omitted(tmp_path: Path) -> None:
-    own = {"UCX_LONG": "x" * stack.UCX_LINE, "UCX_SHORT": "y"}
-    planned(params(tmp_path, environment=own), tmp_path, write=True)
-    text = (tmp_path / "etc/ucx/ucx.conf").read_text()
-    assert "UCX_SHORT=y\n" in text and "UCX_LONG" not in text
-
-
-@pytest.mark.usefixtures("host")
 def test_check_mode_on_a_fresh_host_shows_the_files(tmp_path: Path) -> None:
     given = params(tmp_path, rails=[{"interface": "rail7", "address": "10.100.7.11"}])
     _found, names = planned(given, tmp_path, check_mode=True)
@@ -327,8 +297,7 @@ def test_programs_find_checkpoints_and_datasets_where_they_are_mounted(tmp_path:
     assert found["CLUSTER_CHECKPOINT_DIR"] == "/mnt/checkpoints"
     assert "CLUSTER_DATASETS_DIR" not in found
     own = {**given, "environment": {"CLUSTER_CHECKPOINT_DIR": "/mnt/other"}}
-    found = planned(own, tmp_path)[0]
-    assert found["CLUSTER_CHECKPOINT_DIR"] == "/mnt/other"  # the operator's setting comes last
+    assert planned(own, tmp_path)[0]["CLUSTER_CHECKPOINT_DIR"] == "/mnt/other", "the operator's"
 
 
 # Installed software.
@@ -398,7 +367,10 @@ def test_versions_of_old_and_new_formats() -> None:
 
 
 def test_a_complete_installation_passes() -> None:
-    found = reading()
+    text = "#\n# x\nUCX_RC_VERBS_TRAFFIC_CLASS=106\nUCX_EMPTY=\n"
+    found = reading(ucx_info=UCX_INFO + text)
+    assert found.ucx.settings == {"UCX_RC_VERBS_TRAFFIC_CLASS": "106", "UCX_EMPTY": ""}
+    assert found.ucx.knows("TRAFFIC_CLASS") and not found.ucx.knows("ROCE_REACHABILITY_MODE")
     assert found.problems == {}
     assert found.ucx.transports == {"self", "tcp", "rc_verbs", "rc_mlx5"}
     assert found.versions == {
@@ -438,14 +410,6 @@ def test_an_nvidia_nic_needs_an_accelerated_transport(
     assert [c.status for c in checks if c.name == "ucx_device"] == ["ok"]
 
 
-def test_a_rail_that_ucx_does_not_offer_fails_by_name() -> None:
-    found = reading()
-    checks = installed_checks(found, [MpiRail("rail0"), MpiRail("rail9")], "tcp", Machine())
-    assert [(check.name, check.subject, check.found) for check in failures(checks)] == [
-        ("ucx_device", "rail9", "not there")
-    ]
-
-
 def test_an_rdma_device_must_offer_rc() -> None:
     found = reading()
     rail = MpiRail("rail0", 0, rdma=RdmaPort("mlx5_0", 1, 3, "rail0"))
@@ -455,30 +419,21 @@ def test_an_rdma_device_must_offer_rc() -> None:
     assert (plain.status, plain.found) == ("failed", "tcp")
 
 
-def test_every_setting_of_ucx_is_read() -> None:
-    text = "#\n# x\nUCX_RC_VERBS_TRAFFIC_CLASS=106\nUCX_TLS=rc,ud\nUCX_EMPTY=\n"
-    found = reading(ucx_info=UCX_INFO + text).ucx
-    assert found.settings == {
-        "UCX_RC_VERBS_TRAFFIC_CLASS": "106",
-        "UCX_TLS": "rc,ud",
-        "UCX_EMPTY": "",
-    }
-    assert found.knows("TRAFFIC_CLASS")
-    assert not found.knows("ROCE_REACHABILITY_MODE")
-
-
-def test_ucx_is_read_once() -> None:
-    answer = reading().ucx
-    rest = {name: text for name, text in ALL.items() if name != "ucx_info"}
-    assert read(runner(rest), PYTHON, answer).ucx == answer
-    assert "ucx" in read(runner(rest), PYTHON).problems
-
-
-def test_missing_programs_fail_with_the_reason() -> None:
+def test_what_is_missing_fails_with_the_reason() -> None:
     found = read(runner({"ucx_info": UCX_INFO}), PYTHON)
     checks = failed(found)
     assert set(checks) == {"open_mpi", "mpi4py"}
     assert "mpirun: not found" in checks["open_mpi"].reason
+    pending = installed_checks(found, [], "tcp", Machine(), check_mode=True)
+    assert {check.status for check in pending} == {"ok", "pending"}
+    rest = {name: text for name, text in ALL.items() if name != "ucx_info"}
+    assert "ucx" in read(runner(rest), PYTHON).problems
+    assert read(runner(rest), PYTHON, UCX).ucx == UCX, "it is read once"
+    other = reading(**{PYTHON: json.dumps(["3.1.4", "1.24.2", "Open MPI v5.0.1"])})
+    assert failed(other)["mpi4py_library"].found == "Open MPI v5.0.1"
+    checks = installed_checks(reading(), [MpiRail("rail9")], "tcp", Machine())
+    wrong = [(check.name, check.subject, check.found) for check in failures(checks)]
+    assert wrong == [("ucx_device", "rail9", "not there")]
 
 
 def test_a_node_without_orted_fails() -> None:
@@ -553,21 +508,6 @@ def test_a_modulefile_of_intel_mpi_contains_hydras_variables(tmp_path: Path) -> 
     assert "UCX_NET_DEVICES" not in found, "devices belong to the host"
 
 
-def test_check_mode_expects_an_installation() -> None:
-    found = Installed(problems={"open_mpi": "not found"})
-    statuses = {
-        check.status
-        for check in installed_checks(found, [MpiRail("rail0")], "tcp", Machine(), check_mode=True)
-    }
-    assert statuses == {"pending"}
-
-
-@pytest.mark.parametrize("other", ["MPICH Version:\t4.0.2", "Open MPI v5.0.1"])
-def test_mpi4py_of_another_mpi_fails(other: str) -> None:
-    found = reading(**{PYTHON: json.dumps(["3.1.4", "1.24.2", other])})
-    assert failed(found)["mpi4py_library"].found == other
-
-
 def test_a_node_compares_the_cores_of_the_rankfile(tmp_path: Path) -> None:
     """A launcher has no slots, and no such check."""
     chassis.build(tmp_path)
@@ -577,13 +517,7 @@ def test_a_node_compares_the_cores_of_the_rankfile(tmp_path: Path) -> None:
 
     for slots, wanted in ((8, ["ok", "failed"]), (0, [])):
         given = params(tmp_path, transport="tcp", slots=slots)
-        names = ("mca_file", "ucx_file", "nccl_file", "profile", "programs", "gpus")
-        part = stack.Stack(
-            module.wanted(given),
-            python="python3",
-            numa_cores={0: "0-55", 1: "56-112"},
-            **{name: given[name] for name in names},
-        )
-        verdict = part.verify(Node("mpi", tmp_path, silent, None, "b"))
+        part = a_stack(given, numa_cores={0: "0-55", 1: "56-112"})
+        verdict = part.verify(a_node(tmp_path, runner=silent))
         found = [check.status for check in verdict.checks if check.name == "numa_cores"]
         assert found == wanted
