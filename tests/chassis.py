@@ -35,10 +35,7 @@ def threads(cpu: int) -> str:
 
 
 def build(
-    root: Path,
-    gpus: Sequence[str] = B300,
-    allowed: str = "0-223",
-    reads: Path | None = None,
+    root: Path, gpus: Sequence[str] = B300, allowed: str = "0-223", reads: Path | None = None
 ) -> Path:
     """Create the directory with `rail-bind` and `show`. `reads`: its path on the node."""
     reads = reads or root

@@ -6,10 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import (
-    SurveyError,
-    survey,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import SurveyError, survey
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import tree as tree_module
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.inventory import (
     BLUEFIELD,
@@ -21,14 +18,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.invent
     VIRTUAL,
 )
 
-from tests.hardware.trees import (
-    function,
-    line,
-    link,
-    machine,
-    recording,
-    surveyed,
-)
+from tests.hardware.trees import function, line, link, machine, recording, surveyed
 from tools.record_hardware import Directory
 
 B300 = "b300-8x800g"
@@ -58,13 +48,6 @@ def test_rails_are_told_from_all_that_looks_like_them() -> None:
     bridges = found.of_kind(NVSWITCH_BRIDGE)
     assert [port.name for port in bridges] == ["mlx5_11", "mlx5_12", "mlx5_13", "mlx5_14"]
     assert {port.link_layer for port in bridges} == {"InfiniBand"}
-
-
-def test_rail_k_belongs_to_gpu_k() -> None:
-    found = machine(B300)
-    assert tuple(gpu.pci for gpu in found.gpus) == GPUS
-    assert tuple(port.gpu_pci for port in found.of_kind(RAIL)) == GPUS
-    assert [port.numa for port in found.of_kind(RAIL)] == [0] * 4 + [1] * 4
 
 
 def test_a_storage_nic_does_not_replace_a_rail() -> None:

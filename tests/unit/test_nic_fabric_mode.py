@@ -21,12 +21,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
 from tests.unit import test_nic_firmware
 from tests.unit.nic_host import FakeNode, converge, kernel_writes
 from tests.unit.qos_contracts import compiled
-from tests.unit.test_nic_firmware import (
-    CARD,
-    CONNECTX_4_LX,
-    FACTORY,
-    FakeMlxconfig,
-)
+from tests.unit.test_nic_firmware import CARD, CONNECTX_4_LX, FACTORY, FakeMlxconfig
 from tests.unit.test_nics import Store
 
 machine = test_nic_firmware.machine

@@ -17,9 +17,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.invent
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.mlx5 import firmware
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.mlx5.firmware import Firmwares
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import RailNic
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.sriov import (
-    sriov_settings,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.sriov import sriov_settings
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
     host_settings,
     read_contract,

@@ -8,9 +8,6 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
-    NoAnswerError,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import port_settings
 from ansible_collections.baremetal.mpi_roce.plugins.modules import roce_rails
@@ -179,11 +176,7 @@ def test_a_second_priority_for_a_dscp_is_taken_away(tmp_path):
 
 @pytest.mark.parametrize(
     ("broken", "culprit"),
-    [
-        ("pfc set rail0", "pfc"),
-        ("ets set rail0", "priority_to_tc"),
-        ("app add rail0", "trust"),
-    ],
+    [("pfc set rail0", "pfc"), ("ets set rail0", "priority_to_tc"), ("app add rail0", "trust")],
 )
 def test_a_rail_on_which_a_program_fails_is_as_before(inbox, broken, culprit):
     inbox.ethtool.paused["rail0"] = (True, False)
@@ -254,16 +247,6 @@ def test_rdma_cm_is_loaded(tmp_path):
     outcome = node.converge()
     assert ("modprobe", "rdma_cm") in node.commands
     assert status(outcome)["cma_roce_tos"] == "ok"
-
-
-def test_the_in_tree_driver_fulfils_promises_otherwise(inbox):
-    outcome = inbox.converge()
-    reasons = {name: entry["reason"] for name, entry in outcome.settings["rail0"].items()}
-    assert "cma_roce_tos" in reasons["traffic_class"]
-    assert "ROCE_CC_PRIO_MASK_P1" in reasons["ecn_rp"]
-    assert (
-        inbox.root / f"sys/kernel/debug/mlx5/{PCI.format(16)}/cc_params/np_cnp_dscp"
-    ).read_text() == "48\n"
 
 
 def test_ecn_on_more_priorities_than_the_contract_is_left(doca):
@@ -358,22 +341,6 @@ def test_options_that_cannot_be_are_refused_before_anything_is_read(inbox, given
 
 
 # What cannot be read
-
-
-def test_a_program_that_hangs_is_asked_once_for_each_rail(tmp_path):
-    node = FakeNode(tmp_path, 3)
-    real, hung = node.run, []
-
-    def run(argv, **more):
-        if argv[0] == "dcb" and "rail0" in argv:
-            hung.append(argv)
-            raise NoAnswerError(" ".join(argv), 10)
-        return real(argv, **more)
-
-    node.run = run
-    outcome = node.converge()
-    assert len(hung) == 1 and outcome.written == ["rail1", "rail2"]
-    assert "within 10 s" in reason(outcome, "pfc")
 
 
 def test_debugfs_closed_by_lockdown_leaves_cnps_to_the_firmware(inbox, monkeypatch):

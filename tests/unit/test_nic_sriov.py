@@ -8,13 +8,9 @@ import shutil
 from types import MappingProxyType
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
-    Result,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import RailNic
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.sriov import (
-    sriov_settings,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.sriov import sriov_settings
 
 PF = "0000:09:00.0"
 

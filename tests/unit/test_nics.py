@@ -380,16 +380,6 @@ def test_settings_go_to_the_rail_under_its_new_name(tmp_path, monkeypatch):
     assert nics.settings(check_mode=False)["rail0"]["pfc"]["status"] == "ok"
 
 
-def test_veth_rails_run_no_program(tmp_path, monkeypatch):
-    host, node = FakeHost(tmp_path, names=("rail0", "rail1")), FakeNode(tmp_path, 0)
-    node.ethtool.drivers = {"rail0": "veth", "rail1": "veth"}
-    machine(monkeypatch, {})
-    outcome = host.converge(RAILS, nics=node.nics(RAILS, firmware=True))
-    checks = [check for check in outcome.checks if check.name == "rail_settings"]
-    assert [check.status for check in checks] == ["not_applicable"] * 2
-    assert node.commands == []
-
-
 @pytest.mark.parametrize(("numbers", "shared"), [((0, 0), True), ((), True), ((0, 1), False)])
 def test_a_plane_takes_the_rdma_device_of_the_first_function(
     tmp_path, monkeypatch, numbers, shared

@@ -150,9 +150,7 @@ def refusal(node: RdmaNode) -> str:
     return str(caught.value)
 
 
-def test_secure_boot_is_checked_before_any_change(
-    node: RdmaNode,
-) -> None:
+def test_secure_boot_is_checked_before_any_change(node: RdmaNode) -> None:
     node.install_doca_drivers()
     node.secure_boot = True
     assert "software.rdma.source: inbox" in refusal(node)
@@ -202,14 +200,8 @@ USES = {
     "a process": (lambda node: node.open_device(4711, "xhpl"), r"xhpl \(4711\)"),
     # As on every drained B300.
     "NVLSM": (nvlsm, r"nvlsm \(4712, nvidia-fabricmanager.service\).*systemctl stop"),
-    "NFS": (
-        lambda node: mounted(node, "/home rw - nfs4 a:/x rw,proto=rdma,port=20049"),
-        "/home",
-    ),
-    "Lustre": (
-        lambda node: mounted(node, "/scratch rw - lustre 10.0.0.1@o2ib:/fs rw"),
-        "/scratch",
-    ),
+    "NFS": (lambda node: mounted(node, "/home rw - nfs4 a:/x rw,proto=rdma,port=20049"), "/home"),
+    "Lustre": (lambda node: mounted(node, "/scratch rw - lustre 10.0.0.1@o2ib:/fs rw"), "/scratch"),
     "NVMe": (lambda node: node.write("sys/class/nvme/nvme3/transport", "rdma\n"), "nvme3"),
 }
 
@@ -271,9 +263,7 @@ def test_in_a_container_what_is_the_host_s_is_not_applicable(ubuntu: RdmaNode) -
     assert not ubuntu.settle(container="podman").changed
 
 
-def test_a_container_with_a_recorded_machine_is_judged_by_that(
-    ubuntu: RdmaNode,
-) -> None:
+def test_a_container_with_a_recorded_machine_is_judged_by_that(ubuntu: RdmaNode) -> None:
     ubuntu.answers["ib_write_bw"] = (0, "Version: 6.24 (simulated)\n")
     ubuntu.load("ib_umad", "", "")
     ubuntu.load("rdma_ucm", "", "")

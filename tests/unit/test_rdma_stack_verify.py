@@ -12,10 +12,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import reboots, systemd
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma import (
-    packages,
-    pcie,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma import packages, pcie
 
 from tests.unit.rdma_node import DOCA_SET, RdmaNode, StoreInstaller, found, wrong
 
@@ -177,8 +174,7 @@ def test_a_leftover_of_doca_is_no_inbox_driver(node: RdmaNode) -> None:
 
 
 @pytest.mark.parametrize(
-    ("release", "doubted"),
-    [("6.8.0-49-generic", False), ("5.14.0-687.5.1.el9_8.x86_64", True)],
+    ("release", "doubted"), [("6.8.0-49-generic", False), ("5.14.0-687.5.1.el9_8.x86_64", True)]
 )
 def test_drivers_that_were_not_built_say_whether_doca_knows_the_kernel(
     node: RdmaNode, release: str, doubted: bool
@@ -275,9 +271,7 @@ def test_missing_and_unused_iommu_differ(node: RdmaNode) -> None:
 # ACS
 
 
-def test_only_redirection_bits_below_the_common_bridge_are_cleared(
-    node: RdmaNode,
-) -> None:
+def test_only_redirection_bits_below_the_common_bridge_are_cleared(node: RdmaNode) -> None:
     for bridge in node.bridges():
         node.configuration(bridge, 0x7F)
     outcome = node.settle(DOCA_SET)
@@ -291,9 +285,7 @@ def test_only_redirection_bits_below_the_common_bridge_are_cleared(
     assert {"0000:10:00.0", "0000:10:01.0"} <= between
 
 
-def test_redirecting_bridge(
-    node: RdmaNode,
-) -> None:
+def test_redirecting_bridge(node: RdmaNode) -> None:
     node.configuration("0000:10:00.0", 0x04)
     outcome = node.settle(DOCA_SET, check_mode=True)
     assert [line.split()[0] for line in wrong(outcome)] == ["pending"]
@@ -303,9 +295,7 @@ def test_redirecting_bridge(
     assert node.control("0000:10:00.0") == 0x04
 
 
-def test_a_kernel_that_is_locked_down_is_not_written_to(
-    node: RdmaNode,
-) -> None:
+def test_a_kernel_that_is_locked_down_is_not_written_to(node: RdmaNode) -> None:
     (node.sys("kernel/security")).mkdir(parents=True)
     lockdown = node.sys("kernel/security/lockdown")
     node.configuration("0000:10:00.0", 0x1D)

@@ -64,9 +64,7 @@ def test_what_is_written_is_read_again(tree: Directory) -> None:
 def test_a_machine_can_be_described_by_what_differs_from_another(root: Path) -> None:
     (root / "well.sysfs").write_text("a/\n  b: 1\n  c: 2\n  d/\n    e: 3\n")
     (root / "ill.sysfs").write_text("# why\nbase: well.sysfs\na/\n  b: 9\n  - c\n  d/\n    - e\n")
-    assert record_hardware.load(root / "ill.sysfs") == {
-        "a": {"b": b"9\n", "d": {}},
-    }
+    assert record_hardware.load(root / "ill.sysfs") == {"a": {"b": b"9\n", "d": {}}}
 
 
 # Recording
@@ -107,11 +105,7 @@ def with_secrets() -> Directory:
     nic["vpd"] = File(f"SN\r{SERIAL}V3 {UUID}VAMLX:SMDL=SW_MNG".encode())
     rdma = nic.at("infiniband/mlx5_1")
     rdma.update(
-        {
-            "node_guid": line(GUID),
-            "sys_image_guid": line(GUID),
-            "node_desc": line(f"{HOST} mlx5_1"),
-        }
+        {"node_guid": line(GUID), "sys_image_guid": line(GUID), "node_desc": line(f"{HOST} mlx5_1")}
     )
     gids = rdma.at("ports/1/gids")
     gids["0"] = gids["1"] = line(f"fe80:0000:0000:0000:{EUI64}")

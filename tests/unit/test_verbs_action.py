@@ -35,9 +35,7 @@ def checks(layer: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_without_rdma_no_host_is_used(
-    tmp_path: Path,
-) -> None:
+def test_without_rdma_no_host_is_used(tmp_path: Path) -> None:
     (check,) = checks(play(tmp_path))
     assert check["status"] == "not_applicable"
     assert "mpi_stack_transport is tcp" in check["reason"]
@@ -119,9 +117,7 @@ def test_rails_that_a_peer_cannot_serve_are_named() -> None:
     assert a_run({"node02": {"late": {"skipped": True}}}).unserved("node01") == {}
 
 
-def test_the_time_limit_of_servers_includes_every_exchange(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_time_limit_of_servers_includes_every_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(action.context, "CLIARGS", {"forks": 8})
     rails = [{"interface": "rail0", "address": "10.0.0.1"}]
     names = ["node01", "node02", "node03"]

@@ -282,17 +282,6 @@ def test_the_table_starts_with_the_slowest_pair() -> None:
     assert any("the slowest 40 of 100" in line for line in many)
 
 
-def test_in_spectrum_x_the_class_is_proved_by_dscp_24() -> None:
-    settings = host_settings(read_contract({"fabric_mode": "spectrum_x"}))
-    request = replace(REQUEST, settings=settings)
-    assert evaluation.tos(request) == "UDP 4791, TOS 96 (DSCP 24, Not-ECT)"
-    for priority, status in ((settings.service_level, OK), (0, FAILED)):
-        growth = {f"tx_prio{priority}_bytes": 65536 * 100000}
-        result = exchange("write_bw", wire=None, growth=growth)
-        found = list(evaluation.sent(request, pair(), "write_bw", result))
-        assert of(found, "class_sent").status == status
-
-
 @pytest.mark.parametrize(
     ("again", "status"), [({}, OK), ({"out_of_sequence": 9}, OK), ({"packet_seq_err": 90}, FAILED)]
 )

@@ -144,10 +144,7 @@ def test_a_figure_has_its_share_of_the_line_rate(
 
 @pytest.mark.parametrize(
     ("gpu", "machine", "reason"),
-    [
-        (None, WITH, "rail3 has no GPU at both ends in the model"),
-        (5, WITHOUT, "node01 has no GPU"),
-    ],
+    [(None, WITH, "rail3 has no GPU at both ends in the model"), (5, WITHOUT, "node01 has no GPU")],
 )
 def test_without_a_gpu_it_is_not_applicable(
     tmp_path: Path, gpu: Optional[int], machine: Machine, reason: str

@@ -40,9 +40,7 @@ directories = st.lists(
 
 
 @given(directories)
-def test_every_rail_sends_once_and_receives_once(
-    drawn: list[tuple[set[int], bool, bool]],
-) -> None:
+def test_every_rail_sends_once_and_receives_once(drawn: list[tuple[set[int], bool, bool]]) -> None:
     directory = [
         entry(number, sorted(rails), drained=drained)
         for number, (rails, drained, _here) in enumerate(drawn, 1)

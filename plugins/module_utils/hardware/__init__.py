@@ -11,12 +11,4 @@ from __future__ import annotations
 from .inventory import Function, Gid, Machine, PcieLink, RdmaDevice
 from .survey import SurveyError, survey
 
-__all__ = [
-    "Function",
-    "Gid",
-    "Machine",
-    "PcieLink",
-    "RdmaDevice",
-    "SurveyError",
-    "survey",
-]
+__all__ = ["Function", "Gid", "Machine", "PcieLink", "RdmaDevice", "SurveyError", "survey"]

@@ -98,11 +98,7 @@ class PortReading:
 
     @classmethod
     def of(
-        cls,
-        pci: str,
-        sys: Path,
-        run: Runner,
-        which: Callable[[str], Optional[str]] = find_program,
+        cls, pci: str, sys: Path, run: Runner, which: Callable[[str], Optional[str]] = find_program
     ) -> PortReading:
         shown, unread = _ask(pci, run, next(filter(which, TOOLS), None))
         celsius, limit = module_celsius(sys / "bus/pci/devices" / pci)

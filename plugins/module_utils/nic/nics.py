@@ -178,9 +178,7 @@ class Nics:
         """Rails on which a setting was written; a NIC may take its link down for a moment."""
 
     def look(
-        self,
-        interfaces: Mapping[str, str],
-        reached_by: Mapping[str, str] = MappingProxyType({}),
+        self, interfaces: Mapping[str, str], reached_by: Mapping[str, str] = MappingProxyType({})
     ) -> None:
         """Read all settings. Raises PlanError for an impossible option.
 

@@ -185,9 +185,7 @@ Provider = Callable[[RailNic], Sequence[NicSetting]]
 
 
 def remembered(
-    known: MutableMapping[_Key, Union[_Answer, CommandError]],
-    key: _Key,
-    ask: Callable[[], _Answer],
+    known: MutableMapping[_Key, Union[_Answer, CommandError]], key: _Key, ask: Callable[[], _Answer]
 ) -> _Answer:
     """Return or raise what `ask` did the first time: a program that hangs does so once."""
     if key not in known:

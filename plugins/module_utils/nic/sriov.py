@@ -44,11 +44,7 @@ class VirtualFunction:
 
 
 def sriov_settings(
-    run: Runner,
-    remove_in_use: bool,
-    keep: Mapping[str, str],
-    root: Path,
-    rail: RailNic,
+    run: Runner, remove_in_use: bool, keep: Mapping[str, str], root: Path, rail: RailNic
 ) -> list[NicSetting]:
     """Return a setting for a rail that is a PCI function, even without an RDMA device.
 

@@ -107,10 +107,7 @@ PROGRAMS: Mapping[str, tuple[str, str]] = {
 
 Another check reports a kernel without RDMA.
 """
-OF_SOURCE = {
-    INBOX: (LIST, "ib_write_bw", "mstconfig"),
-    DOCA: (LIST, "ib_write_bw", "mlxconfig"),
-}
+OF_SOURCE = {INBOX: (LIST, "ib_write_bw", "mstconfig"), DOCA: (LIST, "ib_write_bw", "mlxconfig")}
 
 
 @dataclass(frozen=True)

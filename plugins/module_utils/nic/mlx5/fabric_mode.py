@@ -90,12 +90,7 @@ def compared_settings(
 
 def _spectrum_x(cnp_dscp: int) -> list[Profile]:
     """RA2.0 leaves the DSCP of probe responses to the device; RA2.2 sets it to that of CNPs."""
-    common = {
-        ROUTING: 1,
-        PROGRAM: 1,
-        "TX_SCHEDULER_LOCALITY_MODE": 2,
-        "ROCE_CC_STEERING_EXT": 2,
-    }
+    common = {ROUTING: 1, PROGRAM: 1, "TX_SCHEDULER_LOCALITY_MODE": 2, "ROCE_CC_STEERING_EXT": 2}
     mode, dscp = "ROCE_RTT_RESP_DSCP_MODE_P1", "ROCE_RTT_RESP_DSCP_P1"
     return [{**common, mode: 0, dscp: 0}, {**common, mode: 1, dscp: cnp_dscp}]
 
