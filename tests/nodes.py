@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -11,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Optional, Union
@@ -170,6 +171,29 @@ class Nodes:
         return testinfra.get_host(
             f"ssh://{name}", ssh_config=str(self.ssh_config), sudo=sudo, controlpersist=60
         )
+
+    def as_user(self, name: str, command: str) -> str:
+        """Return the output of a command in a login shell of the MPI user."""
+        user = self.of(name)["cluster_mpi_user"]
+        return str(self.on(name).check_output("runuser -l %s -c %s", user, command))
+
+    @contextlib.contextmanager
+    def by_hand(self, name: str, command: str, undo: str) -> Iterator[Host]:
+        """Run a command as root on a host, and `undo` afterwards."""
+        self.on(name).check_output(command)
+        try:
+            yield self.on(name)
+        finally:
+            self.on(name).check_output(undo)
+
+    @contextlib.contextmanager
+    def new(self) -> Iterator[Nodes]:
+        """Start the nodes in the state of their images. KEEP_NODES=1 leaves them running."""
+        self.state(present=False)
+        self.state(present=True)
+        yield self
+        if not os.environ.get("KEEP_NODES"):
+            self.state(present=False)
 
     def state(self, present: bool) -> Run:
         """Start or remove the nodes."""

@@ -152,12 +152,9 @@ def test_a_wrong_password_is_named(
 
 def test_a_user_whom_sudo_refuses_is_named(guarded: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """A wrong password is reported for its host, in the summary; the others continue."""
-    host, rule = guarded.on("node03"), f"/etc/sudoers.d/{LOGIN}"
-    host.check_output(f"mv {rule} /root/{LOGIN}")
-    try:
+    rule, away = f"/etc/sudoers.d/{LOGIN}", f"/root/{LOGIN}"
+    with guarded.by_hand("node03", f"mv {rule} {away}", f"mv {away} {rule}"):
         status, output = typed(guarded, monkeypatch, PASSWORD, "names")
-    finally:
-        host.check_output(f"mv /root/{LOGIN} {rule}")
     (failure,) = re.findall(r"^failed: (.*)\r?$", output.partition("SUMMARY")[2], re.MULTILINE)
     assert (
         status == 2

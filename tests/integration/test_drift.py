@@ -104,12 +104,9 @@ def test_the_printed_commands_repair_only_the_affected_hosts(
 
 def test_a_firewall_is_found_before_the_smoke_test(nodes: Nodes) -> None:
     """On the node that drops incoming traffic, and only there."""
-    host = nodes.on(faults.FIRST)
-    host.check_output(faults.DROP.format(interface="mgmt0"))
-    try:
+    drop = faults.DROP.format(interface="mgmt0")
+    with nodes.by_hand(faults.FIRST, drop, "tc qdisc del dev mgmt0 clsact"):
         run = nodes.play("playbooks/verify.yml", "--tags=ssh", expect=2)
-    finally:
-        host.check_output("tc qdisc del dev mgmt0 clsact")
     found = {name: run.failed("ssh", name) for name in nodes.group("compute", "launcher")}
     (check,) = found.pop(faults.FIRST)
     assert (check["name"], check["subject"]) == ("tcp_reachable", "node02 -> node01 management")

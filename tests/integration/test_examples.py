@@ -193,16 +193,13 @@ def test_a_job_killed_at_any_step_resumes_to_the_same_weights(
 
 def test_a_directory_that_cannot_have_checkpoints_is_named(examples: Nodes) -> None:
     host, folder = examples.group("compute")[0], f"{CHECKPOINTS}-small"
-    node = examples.on(host)
-    node.check_output(f"mkdir {folder} && mount -t tmpfs -o size=64k,mode=1777 small {folder}")
-    try:
+    small = f"mkdir {folder} && mount -t tmpfs -o size=64k,mode=1777 small {folder}"
+    with examples.by_hand(host, small, f"umount {folder}") as node:
         for reason in ("No space left on device", "Read-only file system"):
             output = start(examples, 2, folder).end(good=False)
             wanted = f"train.py: rank 0 on {host}: no checkpoints can be written to {folder}: "
             assert wanted + reason in output
             node.check_output(f"mount -o remount,ro {folder}")
-    finally:
-        node.check_output(f"umount {folder}")
 
 
 OTHER = {"mpi4py": "gloo", "gloo": "mpi4py"}

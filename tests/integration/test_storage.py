@@ -29,12 +29,10 @@ SERVER = "nfs-server.service"
 GRACE_S = 90
 """The kernel's grace period: how long a restarted server waits for clients to reclaim locks."""
 USE_LIMIT_S, MOUNT_LIMIT_S = 15, 15
-SHORT = json.dumps(
-    {
-        "shared_storage_use_time_limit_s": USE_LIMIT_S,
-        "shared_storage_mount_wait_s": MOUNT_LIMIT_S,
-    }
-)
+SHORT = f"--extra-vars=shared_storage_use_time_limit_s={USE_LIMIT_S}"
+SHORT += f" shared_storage_mount_wait_s={MOUNT_LIMIT_S}"
+Systems = dict[str, dict[str, Any]]
+Stop = Callable[[], None]
 
 WRITER = """
 import os, sys, time
@@ -57,14 +55,14 @@ def storage(machines: Nodes, *words: str, expect: int = 0) -> Run:
 
 
 @pytest.fixture(scope="module")
-def systems(machines: Nodes) -> dict[str, dict[str, Any]]:
+def systems(machines: Nodes) -> Systems:
     """Return the file systems of the inventory, by transport."""
     found = machines.of(machines.group("compute")[0])["cluster_filesystems"]
     return {fs["nfs"]["transport"]: fs for fs in found}
 
 
 @pytest.fixture(scope="module")
-def server(systems: dict[str, dict[str, Any]]) -> str:
+def server(systems: Systems) -> str:
     return str(systems["rdma"]["serve"]["host"])
 
 
@@ -91,11 +89,6 @@ def served_directory(fs: dict[str, Any]) -> str:
     return "/" + str(fs["source"]).split(":/", 1)[1]
 
 
-def as_user(machines: Nodes, name: str, command: str) -> str:
-    user = machines.of(name)["cluster_mpi_user"]
-    return str(machines.on(name).check_output("runuser -u %s -- sh -c %s", user, command))
-
-
 def checks(run: Run, name: str) -> dict[tuple[str, str], dict[str, Any]]:
     """Return the failed checks of one host, by name and subject."""
     return {
@@ -108,7 +101,7 @@ def checks(run: Run, name: str) -> dict[tuple[str, str], dict[str, Any]]:
 def changed(
     machines: Nodes,
     folder: Path,
-    systems: dict[str, dict[str, Any]],
+    systems: Systems,
     *more: dict[str, Any],
     **changes: dict[str, Any],
 ) -> Nodes:
@@ -126,7 +119,7 @@ def until(condition: Callable[[], bool], what: str, seconds: float) -> float:
 
 
 @pytest.fixture
-def stopped(machines: Nodes, server: str) -> Iterator[Callable[[], None]]:
+def stopped(machines: Nodes, server: str) -> Iterator[Stop]:
     """Stop the server. It is started again in any case."""
     yield lambda: machines.on(server).check_output("systemctl stop %s", SERVER) and None
     machines.on(server).check_output("systemctl start %s", SERVER)
@@ -136,7 +129,7 @@ def stopped(machines: Nodes, server: str) -> Iterator[Callable[[], None]]:
 
 
 def test_each_file_system_uses_its_transport_or_a_bind_mount(
-    machines: Nodes, systems: dict[str, dict[str, Any]], server: str, client: str
+    machines: Nodes, systems: Systems, server: str, client: str
 ) -> None:
     ports = machines.on(server).check_output("cat /proc/fs/nfsd/portlist").splitlines()
     for transport, fs in systems.items():
@@ -158,38 +151,29 @@ def test_a_second_run_changes_nothing_and_check_mode_is_silent(machines: Nodes) 
 
 @pytest.mark.parametrize("transport", ["rdma", "tcp"])
 def test_what_one_node_writes_another_reads(
-    machines: Nodes,
-    systems: dict[str, dict[str, Any]],
-    server: str,
-    client: str,
-    transport: str,
+    machines: Nodes, systems: Systems, server: str, client: str, transport: str
 ) -> None:
     target = f"{systems[transport]['mount']}/across"
     for writer, reader in ((client, server), (server, client)):
-        sums = as_user(
-            machines,
+        sums = machines.as_user(
             writer,
             f"dd if=/dev/urandom bs=1M count=4 conv=fsync status=none of={target}.new && "
             f"mv {target}.new {target} && sha256sum <{target}",
         )
-        assert as_user(machines, reader, f"sha256sum <{target}") == sums
+        assert machines.as_user(reader, f"sha256sum <{target}") == sums
         user = machines.of(reader)["cluster_mpi_user"]
-        assert as_user(machines, reader, f"stat -c %U {target}") == user
+        assert machines.as_user(reader, f"stat -c %U {target}") == user
     # A client's root has no privileges.
     refused = machines.on(client).run(f"touch {systems[transport]['mount']}/of-root")
     assert refused.rc != 0 and "Permission denied" in refused.stderr
-    as_user(machines, client, f"rm {target}")
+    machines.as_user(client, f"rm {target}")
 
 
 # The server is down
 
 
 def test_a_server_outage_loses_no_data_and_no_process(
-    machines: Nodes,
-    systems: dict[str, dict[str, Any]],
-    server: str,
-    client: str,
-    stopped: Callable[[], None],
+    machines: Nodes, systems: Systems, server: str, client: str, stopped: Stop
 ) -> None:
     on, user = machines.on(client), machines.of(client)["cluster_mpi_user"]
     on.check_output(
@@ -248,18 +232,14 @@ def test_a_server_outage_loses_no_data_and_no_process(
             str(count),
         )
         assert right == "True", f"{transport}: not all of {count} acknowledged blocks are there"
-        as_user(machines, client, f"rm {fs['mount']}/writer.data")
+        machines.as_user(client, f"rm {fs['mount']}/writer.data")
 
 
 def test_a_server_that_does_not_come_back_is_reported_in_time(
-    machines: Nodes,
-    systems: dict[str, dict[str, Any]],
-    server: str,
-    client: str,
-    stopped: Callable[[], None],
+    machines: Nodes, systems: Systems, server: str, client: str, stopped: Stop
 ) -> None:
     stopped()
-    run = storage(machines, f"--limit={client}", f"--extra-vars={SHORT}", expect=2)
+    run = storage(machines, f"--limit={client}", SHORT, expect=2)
     found = checks(run, client)
     for fs in systems.values():
         check = found["storage_answers", fs["mount"]]
@@ -276,7 +256,7 @@ def test_a_server_that_does_not_come_back_is_reported_in_time(
 
 
 def test_a_changed_option_is_shown_then_applied_then_taken_back(
-    machines: Nodes, systems: dict[str, dict[str, Any]], client: str, tmp_path: Path
+    machines: Nodes, systems: Systems, client: str, tmp_path: Path
 ) -> None:
     options = {"rdma": {"options": ["noatime"]}, "tcp": {"options": ["rsize=65536"]}}
     other = changed(machines, tmp_path, systems, **options)
@@ -297,7 +277,7 @@ def test_a_changed_option_is_shown_then_applied_then_taken_back(
 
 
 def test_a_busy_mount_is_kept_and_its_process_named(
-    machines: Nodes, systems: dict[str, dict[str, Any]], client: str, tmp_path: Path
+    machines: Nodes, systems: Systems, client: str, tmp_path: Path
 ) -> None:
     point, user = systems["tcp"]["mount"], machines.of(client)["cluster_mpi_user"]
     before = mounted(machines, client, point)
@@ -320,7 +300,7 @@ def test_a_busy_mount_is_kept_and_its_process_named(
 
 
 def test_a_directory_that_holds_something_is_not_mounted_over(
-    machines: Nodes, systems: dict[str, dict[str, Any]], client: str, tmp_path: Path
+    machines: Nodes, systems: Systems, client: str, tmp_path: Path
 ) -> None:
     more = {
         **systems["tcp"],
@@ -344,7 +324,7 @@ def test_a_directory_that_holds_something_is_not_mounted_over(
 
 
 def test_a_job_resumes_from_its_checkpoint_on_the_server(
-    machines: Nodes, systems: dict[str, dict[str, Any]], server: str, client: str
+    machines: Nodes, systems: Systems, server: str, client: str
 ) -> None:
     """docs/examples/train.py by playbooks/run.yml: the same weights as without an interruption."""
     point, program = systems["rdma"]["mount"], "/var/tmp/train-job.py"
@@ -385,18 +365,18 @@ def test_a_job_resumes_from_its_checkpoint_on_the_server(
 
 
 def test_a_mount_that_became_read_only_is_found_and_mended(
-    machines: Nodes, systems: dict[str, dict[str, Any]], client: str
+    machines: Nodes, systems: Systems, client: str
 ) -> None:
     point = systems["tcp"]["mount"]
     machines.on(client).check_output(f"mount -o remount,ro {point}")
     found = checks(storage(machines, f"--limit={client}", "--check", expect=2), client)
     assert ("storage_read_only", point) in found
     storage(machines, f"--limit={client}")
-    as_user(machines, client, f"touch {point}/writable && rm {point}/writable")
+    machines.as_user(client, f"touch {point}/writable && rm {point}/writable")
 
 
 def test_another_server_is_found_and_put_right(
-    machines: Nodes, systems: dict[str, dict[str, Any]], client: str
+    machines: Nodes, systems: Systems, client: str
 ) -> None:
     point, other = systems["tcp"]["mount"], systems["rdma"]
     address = other["source"].partition(":")[0]
@@ -414,11 +394,7 @@ def test_another_server_is_found_and_put_right(
 
 
 def test_a_client_boots_without_its_server_and_mounts_without_ansible(
-    machines: Nodes,
-    systems: dict[str, dict[str, Any]],
-    server: str,
-    client: str,
-    stopped: Callable[[], None],
+    machines: Nodes, systems: Systems, server: str, client: str, stopped: Stop
 ) -> None:
     on = machines.on(client)
     for fs in systems.values():
@@ -433,6 +409,6 @@ def test_a_client_boots_without_its_server_and_mounts_without_ansible(
 
     machines.on(server).check_output("systemctl start %s", SERVER)
     for fs in systems.values():
-        as_user(machines, client, f"touch {fs['mount']}/after && rm {fs['mount']}/after")
+        machines.as_user(client, f"touch {fs['mount']}/after && rm {fs['mount']}/after")
         assert mounted(machines, client, fs["mount"])["source"] == fs["source"]
     assert storage(machines, f"--limit={client}").total("changed") == 0
