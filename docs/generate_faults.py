@@ -24,30 +24,26 @@ HEAD = """\
 # Faults
 
 Tests inject each of these faults on virtual nodes and switches. `playbooks/verify.yml` reports it
-by the [check](checks.md) and prints the command that repairs it: `ansible-playbook site.yml` with
-`--tags` for the layer and `--limit` for the host. Some faults need a manual step first.
+by the [check](checks.md) and prints the command that repairs it. What a site's own file or account
+causes must first be removed by hand.
 
 <!-- made by docs/generate_faults.py -->
 
-| fault | layer | check | manual step |
-|---|---|---|---|
+| fault | layer | check |
+|---|---|---|
 """
 
 
-def rows() -> Iterator[tuple[str, str, str, str]]:
+def rows() -> Iterator[tuple[str, str, str]]:
     for fault in NODE_FAULTS:
-        yield fault.name, fault.layer, fault.check, fault.undo
+        yield fault.name, fault.layer, fault.check
     for system, switch in SYSTEMS.items():
         for name, check, _change in switch.FAULTS:
-            yield f"{system}: {name}", "fabric", check, ""
+            yield f"{system}: {name}", "fabric", check
 
 
 def page() -> str:
-    lines = []
-    for name, layer, check, step in rows():
-        step = f"`{step}`" if step else ""
-        lines.append(f"| {name} | {layer} | `{check}` | {step} |\n")
-    return HEAD + "".join(lines)
+    return HEAD + "".join(f"| {name} | {layer} | `{check}` |\n" for name, layer, check in rows())
 
 
 if __name__ == "__main__":
