@@ -29,21 +29,26 @@ causes must first be removed by hand.
 
 <!-- made by docs/generate_faults.py -->
 
-| fault | layer | check |
+| layer | check | faults |
 |---|---|---|
 """
 
 
 def rows() -> Iterator[tuple[str, str, str]]:
+    """Layer, check and fault."""
     for fault in NODE_FAULTS:
-        yield fault.name, fault.layer, fault.check
+        yield fault.layer, fault.check, fault.name
     for system, switch in SYSTEMS.items():
         for name, check, _change in switch.FAULTS:
-            yield f"{system}: {name}", "fabric", check
+            yield "fabric", check, f"{name} ({system})"
 
 
 def page() -> str:
-    return HEAD + "".join(f"| {name} | {layer} | `{check}` |\n" for name, layer, check in rows())
+    faults: dict[tuple[str, str], list[str]] = {}
+    for layer, check, name in rows():
+        faults.setdefault((layer, check), []).append(name)
+    lines = [f"| {of[0]} | `{of[1]}` | {'; '.join(names)} |\n" for of, names in faults.items()]
+    return HEAD + "".join(lines)
 
 
 if __name__ == "__main__":
