@@ -51,11 +51,8 @@ def hostfile_lines(nodes: Nodes) -> list[str]:
 
 
 def whole_hostfile(nodes: Nodes) -> list[str]:
-    return [
-        f"{host} slots={slots} max_slots={slots}"
-        for host in nodes.group("compute")
-        for slots in [nodes.of(host)["cluster_slots"]]
-    ]
+    slots = {host: nodes.of(host)["cluster_slots"] for host in nodes.group("compute")}
+    return [f"{host} slots={count} max_slots={count}" for host, count in slots.items()]
 
 
 def forget(nodes: Nodes, *hosts: str) -> None:

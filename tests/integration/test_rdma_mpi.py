@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -24,12 +25,8 @@ def extra(**variables: Any) -> str:
 
 def smoke_of(run: Run) -> dict[str, Any]:
     """Return the figures that the smoke test saved next to the summary's report."""
-    where = next(
-        line.split("report in ", 1)[1]
-        for line in run.output.splitlines()
-        if "smoke: report in " in line
-    )
-    return dict(json.loads((TOP / where.strip()).read_text(encoding="utf-8")))
+    (where,) = re.findall(r"smoke: report in (\S+)", run.output)[:1]
+    return dict(json.loads((TOP / where).read_text(encoding="utf-8")))
 
 
 def failed(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
