@@ -45,14 +45,12 @@ class Run:
     report: dict[str, Any] = field(default_factory=dict)
 
     def total(self, word: str) -> int:
-        """Sum over all hosts of `changed`, `failed`, `unreachable`, ..."""
         return sum(counts[word] for counts in self.recap.values())
 
     def hosts_with(self, word: str) -> set[str]:
         return {host for host, counts in self.recap.items() if counts[word]}
 
     def checks(self, layer: str, *hosts: str) -> list[dict[str, Any]]:
-        """Return the checks of a layer, of these hosts or of all."""
         found = self.report["layers"][layer]["hosts"]
         return [check for host in hosts or found for check in found[host]["checks"]]
 
@@ -65,8 +63,6 @@ class PlaybookFailed(AssertionError):
 
 
 class Nodes:
-    """The nodes of one inventory."""
-
     def __init__(self, inventory: Path) -> None:
         self.inventory = inventory
         self.environment = {
@@ -88,7 +84,6 @@ class Nodes:
         return Nodes(copy)
 
     def command(self, playbook: str, *words: str) -> list[str]:
-        """Return the command line of a run, for tests that start it themselves."""
         return [str(BIN / "ansible-playbook"), playbook, f"--inventory={self.inventory}", *words]
 
     def start(
@@ -143,7 +138,6 @@ class Nodes:
 
     @functools.cached_property
     def variables(self) -> dict[str, Any]:
-        """The whole inventory, as `ansible-inventory --list` prints it."""
         listed = subprocess.run(
             [BIN / "ansible-inventory", "--list", f"--inventory={self.inventory}"],
             cwd=TOP,
@@ -156,7 +150,6 @@ class Nodes:
         return dict(json.loads(listed.stdout))
 
     def of(self, name: str) -> dict[str, Any]:
-        """Return the variables of one host."""
         return dict(self.variables["_meta"]["hostvars"][name])
 
     @property
@@ -196,7 +189,6 @@ class Nodes:
             self.state(present=False)
 
     def state(self, present: bool) -> Run:
-        """Start or remove the nodes."""
         return self.play(f"baremetal.bed.virtual_nodes{'' if present else '_down'}")
 
     def reboot(self, pattern: str) -> None:
@@ -214,7 +206,6 @@ class Nodes:
         )  # fmt: skip
 
     def stop(self, name: str) -> None:
-        """Stop the container of a node."""
         container = f"{self.of(name)['cluster_name']}.{name}"
         subprocess.run(["podman", "stop", "--time=5", container], check=True, capture_output=True)
 
@@ -246,11 +237,9 @@ class Cluster:
         return self.nodes
 
     def used(self) -> None:
-        """Note that a test starts to change the nodes."""
         self._state = "used"
 
     def converge(self) -> Run:
-        """Run the playbook that converges the nodes."""
         if not self._state:
             self.fresh()
         run = self.nodes.play(self.playbook, *self.words)

@@ -46,7 +46,6 @@ SHOWN = [
 
 
 def fingerprints(nodes: Nodes) -> dict[str, set[str]]:
-    """Return the objects on each node, as a set of lines."""
     hosts = nodes.group("compute", "launcher")
 
     def take(host: str) -> set[str]:
@@ -59,13 +58,11 @@ def fingerprints(nodes: Nodes) -> dict[str, set[str]]:
 
 @pytest.fixture(scope="module")
 def converged(nodes: Nodes) -> dict[str, set[str]]:
-    """The fingerprints that the repairs must restore."""
     return fingerprints(nodes)
 
 
 @pytest.fixture(scope="module")
 def seen(nodes: Nodes, converged: dict[str, set[str]]) -> Iterator[Run]:
-    """Inject all faults, and return what verify reports."""
     faults.inject(nodes)
     broken = fingerprints(nodes)
     run = nodes.play("playbooks/verify.yml", "--diff", "--skip-tags=smoke", expect=2)

@@ -90,7 +90,6 @@ exec python3 "$@"
 
 @pytest.fixture(scope="module")
 def torch(examples: Nodes) -> Iterator[Nodes]:
-    """The same nodes with PyTorch."""
     if not TREE.is_dir():
         partial = TREE.with_suffix(".partial")
         shutil.rmtree(partial, ignore_errors=True)
@@ -141,7 +140,6 @@ def torch_weights(torch: Nodes) -> str:
 
 
 def a_rank(nodes: Nodes, ranks: int) -> tuple[str, str]:
-    """A host, and the command that kills a rank there."""
     hosts = nodes.group("compute")
     host = random.choice(hosts)
     user = nodes.of(host)["cluster_mpi_user"]
@@ -151,7 +149,6 @@ def a_rank(nodes: Nodes, ranks: int) -> tuple[str, str]:
 
 
 def mpirun(nodes: Nodes, ranks: int) -> tuple[str, str]:
-    """The launcher, and the command that terminates mpirun there."""
     launcher = nodes.group("launcher")[0]
     user = nodes.of(launcher)["cluster_mpi_user"]
     return launcher, f"pkill -TERM -u {user} -x mpirun"

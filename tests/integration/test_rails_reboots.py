@@ -37,7 +37,6 @@ def node(machines: Nodes) -> Iterator[str]:
 
 
 def failed(machines: Nodes, name: str) -> list[str]:
-    """Return what failed in the unit's last run in this boot."""
     return list(json.loads(machines.on(name).file(f"/{RESULT}").content_string)["failed"])
 
 
@@ -110,7 +109,6 @@ def card(machines: Nodes) -> Iterator[tuple[str, str]]:
 
 
 def functions(machines: Nodes, name: str, rail: str) -> list[str]:
-    """Return the interfaces of a rail's virtual functions."""
     found = machines.on(name).run(f"ls -d /sys/class/net/{rail}/device/virtfn*/net/*")
     return [path.rpartition("/")[2] for path in found.stdout.split()]
 

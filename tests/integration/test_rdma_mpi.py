@@ -24,7 +24,6 @@ def extra(**variables: Any) -> str:
 
 
 def smoke_of(run: Run) -> dict[str, Any]:
-    """Return the figures that the smoke test saved next to the summary's report."""
     (where,) = re.findall(r"smoke: report in (\S+)", run.output)[:1]
     return dict(json.loads((TOP / where).read_text(encoding="utf-8")))
 
@@ -34,7 +33,6 @@ def failed(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def messages(text: str) -> dict[str, str]:
-    """Return the variables of UCX, NCCL and the collection in the output of `env`."""
     pairs = (line.split("=", 1) for line in text.splitlines() if "=" in line)
     return {key: value for key, value in pairs if key.startswith(PREFIXES)}
 

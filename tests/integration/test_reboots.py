@@ -85,14 +85,12 @@ def reboot(nodes: Nodes, *words: str, limit: str = "compute") -> Run:
 
 
 def rows(run: Run) -> dict[str, str]:
-    """Return the table at the end of a run: the row of each host."""
     table = run.output.partition("SUMMARY")[2]
     return {line.split()[0]: line for line in table.splitlines() if line.startswith("node")}
 
 
 @contextlib.contextmanager
 def in_background(nodes: Nodes, until: str, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """Start a run and wait until its output contains `until`."""
     process = nodes.start(PLAYBOOK, *words)
     assert process.stdout is not None
     lines = []

@@ -117,7 +117,6 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
 
 
 def plan(nodes: Nodes) -> str:
-    """Return what a run would do with the node."""
     return nodes.play("playbooks/reboot.yml", "--check", f"--limit={NODE}", expect=None).output
 
 

@@ -63,7 +63,6 @@ class Site:
         self.points = {transport: str(fs["mount"]) for transport, fs in self.systems.items()}
 
     def play(self, *words: str, nodes: Nodes | None = None, expect: int = 0) -> Run:
-        """Run the layer on the client."""
         limit = f"--limit={self.client}"
         return (nodes or self.machines).play("playbooks/storage.yml", limit, *words, expect=expect)
 
@@ -90,7 +89,6 @@ class Site:
         )
 
     def bad(self, run: Run) -> dict[tuple[str, str], dict[str, Any]]:
-        """Return the failed checks of the client, by name and subject."""
         return {
             (entry["name"], entry["subject"]): entry
             for entry in run.checks("storage", self.client)
