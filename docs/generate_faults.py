@@ -24,29 +24,30 @@ HEAD = """\
 # Faults
 
 Tests inject each of these faults on virtual nodes and switches. `playbooks/verify.yml` reports it
-by the [check](checks.md) and prints the command that repairs it: `ansible-playbook site.yml` with
-`--tags` for the layer and `--limit` for the host. Some faults need a manual step first.
+by the [check](checks.md) and prints the command that repairs it. What a site's own file or account
+causes must first be removed by hand.
 
 <!-- made by docs/generate_faults.py -->
 
-| fault | layer | check | manual step |
-|---|---|---|---|
+| layer | check | faults |
+|---|---|---|
 """
 
 
-def rows() -> Iterator[tuple[str, str, str, str]]:
+def rows() -> Iterator[tuple[str, str, str]]:
+    """Layer, check and fault."""
     for fault in NODE_FAULTS:
-        yield fault.name, fault.layer, fault.check, fault.undo
+        yield fault.layer, fault.check, fault.name
     for system, switch in SYSTEMS.items():
         for name, check, _change in switch.FAULTS:
-            yield f"{system}: {name}", "fabric", check, ""
+            yield "fabric", check, f"{name} ({system})"
 
 
 def page() -> str:
-    lines = []
-    for name, layer, check, step in rows():
-        step = f"`{step}`" if step else ""
-        lines.append(f"| {name} | {layer} | `{check}` | {step} |\n")
+    faults: dict[tuple[str, str], list[str]] = {}
+    for layer, check, name in rows():
+        faults.setdefault((layer, check), []).append(name)
+    lines = [f"| {of[0]} | `{of[1]}` | {'; '.join(names)} |\n" for of, names in faults.items()]
     return HEAD + "".join(lines)
 
 

@@ -13,6 +13,7 @@ import hashlib
 import io
 import lzma
 import subprocess
+import sys
 import tarfile
 import tempfile
 import urllib.request
@@ -87,6 +88,13 @@ def archives(hpcx: Path, folder: Path) -> dict[str, str]:
         path.write_bytes(gzip.compress(plain.getvalue(), 1))
         found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
     return found
+
+
+def download(folder: Path, *requirements: str) -> None:
+    """Download wheels without their dependencies."""
+    argv = [sys.executable, "-m", "pip", "download", *requirements, "--no-deps"]
+    argv += ["--only-binary=:all:", f"--dest={folder}"]
+    subprocess.run(argv, check=True, stdout=subprocess.DEVNULL)
 
 
 def send(nodes: Nodes, host: str, path: Path, place: str) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -11,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Optional, Union
@@ -44,14 +45,12 @@ class Run:
     report: dict[str, Any] = field(default_factory=dict)
 
     def total(self, word: str) -> int:
-        """Sum over all hosts of `changed`, `failed`, `unreachable`, ..."""
         return sum(counts[word] for counts in self.recap.values())
 
     def hosts_with(self, word: str) -> set[str]:
         return {host for host, counts in self.recap.items() if counts[word]}
 
     def checks(self, layer: str, *hosts: str) -> list[dict[str, Any]]:
-        """Return the checks of a layer, of these hosts or of all."""
         found = self.report["layers"][layer]["hosts"]
         return [check for host in hosts or found for check in found[host]["checks"]]
 
@@ -64,8 +63,6 @@ class PlaybookFailed(AssertionError):
 
 
 class Nodes:
-    """The nodes of one inventory."""
-
     def __init__(self, inventory: Path) -> None:
         self.inventory = inventory
         self.environment = {
@@ -87,7 +84,6 @@ class Nodes:
         return Nodes(copy)
 
     def command(self, playbook: str, *words: str) -> list[str]:
-        """Return the command line of a run, for tests that start it themselves."""
         return [str(BIN / "ansible-playbook"), playbook, f"--inventory={self.inventory}", *words]
 
     def start(
@@ -142,7 +138,6 @@ class Nodes:
 
     @functools.cached_property
     def variables(self) -> dict[str, Any]:
-        """The whole inventory, as `ansible-inventory --list` prints it."""
         listed = subprocess.run(
             [BIN / "ansible-inventory", "--list", f"--inventory={self.inventory}"],
             cwd=TOP,
@@ -155,7 +150,6 @@ class Nodes:
         return dict(json.loads(listed.stdout))
 
     def of(self, name: str) -> dict[str, Any]:
-        """Return the variables of one host."""
         return dict(self.variables["_meta"]["hostvars"][name])
 
     @property
@@ -171,8 +165,30 @@ class Nodes:
             f"ssh://{name}", ssh_config=str(self.ssh_config), sudo=sudo, controlpersist=60
         )
 
+    def as_user(self, name: str, command: str) -> str:
+        """Return the output of a command in a login shell of the MPI user."""
+        user = self.of(name)["cluster_mpi_user"]
+        return str(self.on(name).check_output("runuser -l %s -c %s", user, command))
+
+    @contextlib.contextmanager
+    def by_hand(self, name: str, command: str, undo: str) -> Iterator[Host]:
+        """Run a command as root on a host, and `undo` afterwards."""
+        self.on(name).check_output(command)
+        try:
+            yield self.on(name)
+        finally:
+            self.on(name).check_output(undo)
+
+    @contextlib.contextmanager
+    def new(self) -> Iterator[Nodes]:
+        """Start the nodes in the state of their images. KEEP_NODES=1 leaves them running."""
+        self.state(present=False)
+        self.state(present=True)
+        yield self
+        if not os.environ.get("KEEP_NODES"):
+            self.state(present=False)
+
     def state(self, present: bool) -> Run:
-        """Start or remove the nodes."""
         return self.play(f"baremetal.bed.virtual_nodes{'' if present else '_down'}")
 
     def reboot(self, pattern: str) -> None:
@@ -190,7 +206,6 @@ class Nodes:
         )  # fmt: skip
 
     def stop(self, name: str) -> None:
-        """Stop the container of a node."""
         container = f"{self.of(name)['cluster_name']}.{name}"
         subprocess.run(["podman", "stop", "--time=5", container], check=True, capture_output=True)
 
@@ -222,11 +237,9 @@ class Cluster:
         return self.nodes
 
     def used(self) -> None:
-        """Note that a test starts to change the nodes."""
         self._state = "used"
 
     def converge(self) -> Run:
-        """Run the playbook that converges the nodes."""
         if not self._state:
             self.fresh()
         run = self.nodes.play(self.playbook, *self.words)

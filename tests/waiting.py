@@ -28,7 +28,6 @@ def factor() -> float:
 
 
 def _job() -> None:
-    """Run a load typical of tests: Python code, and new Python processes."""
     total = 0
     for number in range(1_000_000):
         total += number * number % 7

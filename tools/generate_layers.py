@@ -233,7 +233,7 @@ def generated() -> dict[str, str]:
         files[f"playbooks/{name}.yml"] = rendered(f"{name}.yml.j2")
     for page in ("docs/architecture.md", "docs/checks.md"):
         files[page] = region(page, rendered(f"{Path(page).name}.j2"))
-    table = rendered("layers.py.j2", renamed=renamed(layers))
+    table = rendered("layers.py.j2", order=order, renamed=renamed(layers))
     return {**files, "plugins/plugin_utils/layers.py": formatted(table)}
 
 

@@ -21,25 +21,7 @@ ROLES = {
 """Role of each layer of site.yml, by the layer's tag and in the order of site.yml."""
 MEASURING = ["links", "verbs", "smoke"]
 """Layers of site.yml that configure nothing: other layers repair what they find."""
-TAGS = [
-    "preflight",
-    "names",
-    "os",
-    "rdma",
-    "gpu",
-    "rails",
-    "fabric",
-    "links",
-    "storage",
-    "mpi",
-    "hostfile",
-    "ssh",
-    "verbs",
-    "smoke",
-    "job",
-    "bench",
-    "reboot",
-]
+TAGS = ["preflight", *ROLES, "job", "bench", "reboot"]
 """Values of `layer` in the results of modules."""
 RENAMED = {
     "os_baseline_apt_cache_valid": "os_baseline_apt_cache_valid_s",

@@ -30,7 +30,6 @@ PINGS = """\
 
 
 def pings(nodes: Nodes) -> Run:
-    """Run a play of 60 tasks with a module that does nothing."""
     with tempfile.TemporaryDirectory(prefix="bench-site-") as folder:
         playbook = Path(folder) / "pings.yml"
         playbook.write_text(PINGS + "    - ansible.builtin.ping:\n" * CALLS, encoding="utf-8")

@@ -102,7 +102,6 @@ def files(folder: Path, pattern: str = "*") -> Iterator[Path]:
 
 
 def generated_lines(path: Path) -> int:
-    """Count the lines of a file that tools/generate_layers.py writes."""
     text = path.read_text(encoding="utf-8")
     if GENERATED in "".join(text.splitlines(keepends=True)[:3]):
         return text.count("\n")
@@ -111,7 +110,6 @@ def generated_lines(path: Path) -> int:
 
 
 def groups(top: Path) -> Iterator[tuple[str, list[Path]]]:
-    """Yield the files of each part of the project by its name."""
     yield "plugins", list(files(top / "plugins", "*.py"))
     yield "roles", list(files(top / "roles"))
     bed = top / BED

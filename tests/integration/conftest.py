@@ -6,7 +6,6 @@ KEEP_NODES=1 leaves them running, to examine a failed test.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -49,12 +48,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def fresh_machines() -> Iterator[Nodes]:
     """Virtual machines with Soft-RoCE, running, in the state of the disk image."""
-    nodes = Nodes(MACHINES)
-    nodes.state(present=False)
-    nodes.state(present=True)
-    yield nodes
-    if not os.environ.get("KEEP_NODES"):
-        nodes.state(present=False)
+    with Nodes(MACHINES).new() as nodes:
+        yield nodes
 
 
 @pytest.fixture(scope="session")

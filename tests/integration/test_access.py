@@ -152,12 +152,9 @@ def test_a_wrong_password_is_named(
 
 def test_a_user_whom_sudo_refuses_is_named(guarded: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """A wrong password is reported for its host, in the summary; the others continue."""
-    host, rule = guarded.on("node03"), f"/etc/sudoers.d/{LOGIN}"
-    host.check_output(f"mv {rule} /root/{LOGIN}")
-    try:
+    rule, away = f"/etc/sudoers.d/{LOGIN}", f"/root/{LOGIN}"
+    with guarded.by_hand("node03", f"mv {rule} {away}", f"mv {away} {rule}"):
         status, output = typed(guarded, monkeypatch, PASSWORD, "names")
-    finally:
-        host.check_output(f"mv /root/{LOGIN} {rule}")
     (failure,) = re.findall(r"^failed: (.*)\r?$", output.partition("SUMMARY")[2], re.MULTILINE)
     assert (
         status == 2
@@ -178,30 +175,25 @@ def test_site_by_a_user_without_root(guarded: Nodes) -> None:
         given = f"--become-password-file={password_file(home)}"
         for path in (home, *home.rglob("*")):
             os.chown(path, UNPRIVILEGED, UNPRIVILEGED)
-        unprivileged = [
-            "setpriv", f"--reuid={UNPRIVILEGED}", f"--regid={UNPRIVILEGED}", "--clear-groups",
-            "env", f"HOME={home}", f"BAREMETAL_MPI_ROCE_REPORTS={home}/reports",
-        ]  # fmt: skip
-        readable = subprocess.run(
-            [*unprivileged, guarded.command("")[0], "--version"],
-            cwd=TOP,
-            env=guarded.environment,
-            capture_output=True,
-            check=False,
-        )
-        if readable.returncode:
+
+        def run(*words: str) -> subprocess.CompletedProcess[str]:
+            ids = f"--reuid={UNPRIVILEGED} --regid={UNPRIVILEGED} --clear-groups"
+            variables = [f"HOME={home}", f"BAREMETAL_MPI_ROCE_REPORTS={home}/reports"]
+            return subprocess.run(
+                ["setpriv", *ids.split(), "env", *variables, *words],
+                cwd=TOP,
+                env=guarded.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                check=False,
+            )
+
+        if run(guarded.command("")[0], "--version").returncode:
             pytest.skip("this checkout can be read by root only")
         tags = "--tags=names,hostfile,ssh,smoke"
-        done = subprocess.run(
-            [*unprivileged, *guarded.command("site.yml", tags, given, way(guarded, home))],
-            cwd=TOP,
-            env=guarded.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
+        done = run(*guarded.command("site.yml", tags, given, way(guarded, home)))
         assert done.returncode == 0, done.stdout
         assert "none failed" in done.stdout
         reports = list((home / "reports").rglob("site-*.json"))

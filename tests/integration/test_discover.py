@@ -48,7 +48,6 @@ def machines(nodes: Nodes, tmp_path: Path) -> Nodes:
 
 
 def draft(machines: Nodes) -> tuple[dict[str, Any], str]:
-    """Return the draft and the output of the run."""
     path = machines.inventory.with_name("cluster.draft.yml")
     done = machines.play(PLAYBOOK, f"--extra-vars=discover_file={path}")
     text = path.read_text(encoding="utf-8")

@@ -46,7 +46,6 @@ SHOWN = [
 
 
 def fingerprints(nodes: Nodes) -> dict[str, set[str]]:
-    """Return the objects on each node, as a set of lines."""
     hosts = nodes.group("compute", "launcher")
 
     def take(host: str) -> set[str]:
@@ -59,13 +58,11 @@ def fingerprints(nodes: Nodes) -> dict[str, set[str]]:
 
 @pytest.fixture(scope="module")
 def converged(nodes: Nodes) -> dict[str, set[str]]:
-    """The fingerprints that the repairs must restore."""
     return fingerprints(nodes)
 
 
 @pytest.fixture(scope="module")
 def seen(nodes: Nodes, converged: dict[str, set[str]]) -> Iterator[Run]:
-    """Inject all faults, and return what verify reports."""
     faults.inject(nodes)
     broken = fingerprints(nodes)
     run = nodes.play("playbooks/verify.yml", "--diff", "--skip-tags=smoke", expect=2)
@@ -104,12 +101,9 @@ def test_the_printed_commands_repair_only_the_affected_hosts(
 
 def test_a_firewall_is_found_before_the_smoke_test(nodes: Nodes) -> None:
     """On the node that drops incoming traffic, and only there."""
-    host = nodes.on(faults.FIRST)
-    host.check_output(faults.DROP.format(interface="mgmt0"))
-    try:
+    drop = faults.DROP.format(interface="mgmt0")
+    with nodes.by_hand(faults.FIRST, drop, "tc qdisc del dev mgmt0 clsact"):
         run = nodes.play("playbooks/verify.yml", "--tags=ssh", expect=2)
-    finally:
-        host.check_output("tc qdisc del dev mgmt0 clsact")
     found = {name: run.failed("ssh", name) for name in nodes.group("compute", "launcher")}
     (check,) = found.pop(faults.FIRST)
     assert (check["name"], check["subject"]) == ("tcp_reachable", "node02 -> node01 management")

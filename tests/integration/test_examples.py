@@ -90,7 +90,6 @@ exec python3 "$@"
 
 @pytest.fixture(scope="module")
 def torch(examples: Nodes) -> Iterator[Nodes]:
-    """The same nodes with PyTorch."""
     if not TREE.is_dir():
         partial = TREE.with_suffix(".partial")
         shutil.rmtree(partial, ignore_errors=True)
@@ -141,7 +140,6 @@ def torch_weights(torch: Nodes) -> str:
 
 
 def a_rank(nodes: Nodes, ranks: int) -> tuple[str, str]:
-    """A host, and the command that kills a rank there."""
     hosts = nodes.group("compute")
     host = random.choice(hosts)
     user = nodes.of(host)["cluster_mpi_user"]
@@ -151,7 +149,6 @@ def a_rank(nodes: Nodes, ranks: int) -> tuple[str, str]:
 
 
 def mpirun(nodes: Nodes, ranks: int) -> tuple[str, str]:
-    """The launcher, and the command that terminates mpirun there."""
     launcher = nodes.group("launcher")[0]
     user = nodes.of(launcher)["cluster_mpi_user"]
     return launcher, f"pkill -TERM -u {user} -x mpirun"
@@ -193,16 +190,13 @@ def test_a_job_killed_at_any_step_resumes_to_the_same_weights(
 
 def test_a_directory_that_cannot_have_checkpoints_is_named(examples: Nodes) -> None:
     host, folder = examples.group("compute")[0], f"{CHECKPOINTS}-small"
-    node = examples.on(host)
-    node.check_output(f"mkdir {folder} && mount -t tmpfs -o size=64k,mode=1777 small {folder}")
-    try:
+    small = f"mkdir {folder} && mount -t tmpfs -o size=64k,mode=1777 small {folder}"
+    with examples.by_hand(host, small, f"umount {folder}") as node:
         for reason in ("No space left on device", "Read-only file system"):
             output = start(examples, 2, folder).end(good=False)
             wanted = f"train.py: rank 0 on {host}: no checkpoints can be written to {folder}: "
             assert wanted + reason in output
             node.check_output(f"mount -o remount,ro {folder}")
-    finally:
-        node.check_output(f"umount {folder}")
 
 
 OTHER = {"mpi4py": "gloo", "gloo": "mpi4py"}

@@ -33,7 +33,6 @@ Fabric = dict[str, VirtualSwitch]
 
 
 def together(do: Callable[[str], T], names: list[str]) -> dict[str, T]:
-    """Run on several switches in parallel, and raise the first failure."""
     with ThreadPoolExecutor(len(names)) as pool:
         return dict(zip(names, pool.map(do, names)))
 
@@ -66,7 +65,6 @@ def logs(fabric: Fabric) -> dict[str, list[str]]:
 
 
 def of_layer(found: Run, host: str) -> dict[str, str]:
-    """Return the status of each check of a switch."""
     return {
         f"{check['name']} {check['subject']}".strip(): check["status"]
         for check in found.checks("fabric", host)

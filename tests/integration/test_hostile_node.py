@@ -39,8 +39,6 @@ find /home /root /etc/cron* /etc/sudoers.d /usr/local -type f -newer /run/before
 
 
 class Attacker:
-    """One node with an attacker, and the state of the rest of the cluster."""
-
     def __init__(self, nodes: Nodes) -> None:
         self.nodes = nodes
         self.name = nodes.group("compute")[-1]

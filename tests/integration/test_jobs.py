@@ -74,7 +74,6 @@ def program(*arguments: str) -> list[str]:
 
 
 def left(nodes: Nodes) -> dict[str, str]:
-    """Return processes, session directories and shared memory of each host."""
     hosts = nodes.group("compute", "launcher")
     found = {host: str(nodes.on(host).run(LEFT).stdout) for host in hosts}
     return {host: text for host, text in found.items() if text}

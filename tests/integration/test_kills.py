@@ -11,7 +11,6 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pytest
 
@@ -25,48 +24,32 @@ UNTOLD = ("Look the whole cluster up", "Read the")
 """Tasks of a role that run only on the controller, before it changes a node."""
 
 
-@dataclass(frozen=True)
-class Kill:
+LONG = pytest.mark.long
+KILLS = [
+    pytest.param("cluster_hosts", "names", 0.4, True, marks=LONG),
+    pytest.param("os_baseline", "os", 1.5, False, marks=LONG),
+    pytest.param("roce_rails", "rails", 1.0, True),
+    pytest.param("mpi_stack", "mpi", 2.0, False),
+    pytest.param("mpi_stack", "mpi", 1.0, True, marks=LONG),
+    pytest.param("mpi_hostfile", "hostfile", 0.4, True, marks=LONG),
+    pytest.param("ssh_trust", "ssh", 1.5, True),
+    pytest.param("mpi_smoke", "smoke", 4.0, True, marks=LONG),
+]
+"""Role, tag, seconds and `workers` of `kill_a_run`. Files, packages and keys are killed while each
+of them is written, in every run of the tests."""
+
+
+def kill_a_run(nodes: Nodes, role: str, tag: str, after_s: float, workers: bool) -> None:
     """Send SIGKILL a few seconds after the first task of a role that reaches the nodes has started.
 
     With `workers` all child processes are killed as well, as when the controller loses power;
     otherwise only the main process is killed, and its workers finish their tasks. The moment only
-    determines the interrupted step: the expectations are the same.
+    determines the interrupted step: the expectations are the same. It is an error if the run
+    finishes earlier.
     """
-
-    role: str
-    tag: str
-    after_s: float
-    workers: bool
-
-
-KILLS = [
-    Kill("cluster_hosts", "names", 0.4, workers=True),
-    Kill("os_baseline", "os", 1.5, workers=False),
-    Kill("roce_rails", "rails", 1.0, workers=True),
-    Kill("mpi_stack", "mpi", 2.0, workers=False),
-    Kill("mpi_stack", "mpi", 1.0, workers=True),
-    Kill("mpi_hostfile", "hostfile", 0.4, workers=True),
-    Kill("ssh_trust", "ssh", 1.5, workers=True),
-    Kill("mpi_smoke", "smoke", 4.0, workers=True),
-]
-USUALLY = ("roce_rails", "mpi_stack", "ssh_trust")
-"""Files, packages, keys: killed while each of them is written, in every run of the tests."""
-
-
-def case(kill: Kill) -> pytest.ParameterSet:
-    usual = (
-        kill == next(other for other in KILLS if other.role == kill.role) and kill.role in USUALLY
-    )
-    marks = () if usual else pytest.mark.long
-    return pytest.param(kill, marks=marks, id=f"{kill.role}-{kill.after_s:g}s")
-
-
-def kill_a_run(nodes: Nodes, kill: Kill) -> None:
-    """Start the layer and kill it there. It is an error if it finishes earlier."""
-    process = nodes.start("site.yml", f"--tags={kill.tag}")
+    process = nodes.start("site.yml", f"--tags={tag}")
     assert process.stdout is not None
-    begun = f"TASK [baremetal.mpi_roce.{kill.role} : "
+    begun = f"TASK [baremetal.mpi_roce.{role} : "
     lines = []
     for line in process.stdout:
         lines.append(line)
@@ -75,8 +58,8 @@ def kill_a_run(nodes: Nodes, kill: Kill) -> None:
     else:
         process.wait()
         raise AssertionError(f"the run finished before its task:\n{''.join(lines)}")
-    time.sleep(kill.after_s)
-    for pid in descendants(process.pid) if kill.workers else [process.pid]:
+    time.sleep(after_s)
+    for pid in descendants(process.pid) if workers else [process.pid]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     if process.wait() != -signal.SIGKILL:
@@ -92,9 +75,9 @@ def bare(fresh_nodes: Nodes) -> Iterator[Nodes]:
     yield fresh_nodes
 
 
-@pytest.mark.parametrize("kill", [case(kill) for kill in KILLS])
-def test_a_run_is_killed(bare: Nodes, kill: Kill) -> None:
-    kill_a_run(bare, kill)
+@pytest.mark.parametrize(("role", "tag", "after_s", "workers"), KILLS)
+def test_a_run_is_killed(bare: Nodes, role: str, tag: str, after_s: float, workers: bool) -> None:
+    kill_a_run(bare, role, tag, after_s, workers)
     for host in bare.group("compute", "launcher"):
         table = hosts_file(bare, host)
         assert "localhost" in table

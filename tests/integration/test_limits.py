@@ -30,7 +30,6 @@ def hosts_table(nodes: Nodes, host: str) -> dict[str, set[str]]:
 
 
 def every_name(nodes: Nodes) -> dict[str, set[str]]:
-    """Return all names of the inventory, which each node must know."""
     wanted = {}
     for host in nodes.group("compute", "launcher", "storage"):
         variables = nodes.of(host)
@@ -51,15 +50,11 @@ def hostfile_lines(nodes: Nodes) -> list[str]:
 
 
 def whole_hostfile(nodes: Nodes) -> list[str]:
-    return [
-        f"{host} slots={slots} max_slots={slots}"
-        for host in nodes.group("compute")
-        for slots in [nodes.of(host)["cluster_slots"]]
-    ]
+    slots = {host: nodes.of(host)["cluster_slots"] for host in nodes.group("compute")}
+    return [f"{host} slots={count} max_slots={count}" for host, count in slots.items()]
 
 
 def forget(nodes: Nodes, *hosts: str) -> None:
-    """Remove the names of the cluster from /etc/hosts by hand."""
     for host in hosts:
         nodes.on(host).check_output("sed -i '/BEGIN baremetal/,/END baremetal/d' /etc/hosts")
         assert not knows_everybody(nodes, host)

@@ -52,11 +52,9 @@ def test_matching_links_are_one_check_per_leaf(
 def test_a_rail_with_another_mtu_is_the_nodes_fault(
     nodes: Nodes, fabric: dict[str, VirtualSwitch]
 ) -> None:
-    nodes.on("node02").run("ip link set rail1 mtu 1500")
-    try:
+    mtu = "ip link set rail1 mtu {}"
+    with nodes.by_hand("node02", mtu.format(1500), mtu.format(9000)):
         done = nodes.play("playbooks/links.yml", expect=2)
-    finally:
-        nodes.on("node02").run("ip link set rail1 mtu 9000")
     assert failed_links(done) == {"node02": ["leaf02 swp2 - node02 rail1"]}
     (check,) = done.failed("links")
     assert check["name"] == "link_mtu"

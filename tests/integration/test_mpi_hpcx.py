@@ -4,14 +4,12 @@ test."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests import hpcx
+from tests import hpcx, mpi_source
 from tests.nodes import Nodes
 
 pytestmark = pytest.mark.nodes
@@ -53,9 +51,7 @@ def with_hpcx(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     nodes.on(FULL).check_output(MOUNT.format(archive=hpcx.PLACE))
     nodes.on(KILLED).check_output(HALF_DONE.format(part=part, archive=hpcx.PLACE))
     changed = nodes.changed(folder, change)
-    wheels = [sys.executable, "-m", "pip", "download", f"mpi4py=={MPI4PY}", "--no-deps"]
-    wheels += ["--only-binary=:all:", f"--dest={changed.inventory / 'wheels'}"]
-    subprocess.run(wheels, check=True, stdout=subprocess.DEVNULL)
+    mpi_source.download(changed.inventory / "wheels", f"mpi4py=={MPI4PY}")
     yield changed
     nodes.play(MPI)
 
@@ -77,21 +73,16 @@ def test_hpcx_is_installed_and_a_second_run_changes_nothing(with_hpcx: Nodes) ->
 def test_the_smoke_test_runs_over_it(with_hpcx: Nodes) -> None:
     run = with_hpcx.play(*SMOKE)
     assert run.failed("smoke") == []
-    node = with_hpcx.on("node01")
-    user = with_hpcx.of("node01")["cluster_mpi_user"]
     for program, place in (("mpirun", "ompi/bin"), ("ucx_info", "ucx/bin")):
-        found = node.check_output(f"runuser -l {user} -c 'command -v {program}'")
+        found = with_hpcx.as_user("node01", f"command -v {program}")
         assert found.startswith(f"/opt/baremetal-mpi-roce/{hpcx.NAME}-")
         assert found.endswith(f"/{place}/{program}")
 
 
 def test_another_mpirun_first_on_the_path_is_named(nodes: Nodes) -> None:
-    node = nodes.on("node01")
-    node.check_output("ln -s /bin/true /usr/local/bin/mpirun")
-    try:
+    place = "/usr/local/bin/mpirun"
+    with nodes.by_hand("node01", f"ln -s /bin/true {place}", f"rm {place}"):
         run = nodes.play(MPI, "--limit=node01", expect=2)
-    finally:
-        node.check_output("rm /usr/local/bin/mpirun")
     wrong = {check["subject"]: check["found"] for check in run.failed("mpi")}
     assert wrong["login"] == wrong["non-login"] == "/usr/local/bin/mpirun"
 

@@ -6,14 +6,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import mpi_source
 from tests.nodes import Nodes
 
 pytestmark = [pytest.mark.nodes, pytest.mark.long]
@@ -34,19 +33,12 @@ world.Barrier()
 LEFT = "pgrep -fa 'mpirun|mpiexec|hydra|mpi-job-test' | grep -v pgrep; ls /dev/shm | grep -i mpi"
 
 
-def download(requirement: str, folder: Path) -> None:
-    argv = [sys.executable, "-m", "pip", "download", requirement, "--no-deps"]
-    argv += ["--only-binary=:all:", f"--dest={folder}"]
-    subprocess.run(argv, check=True, stdout=subprocess.DEVNULL)
-
-
 @pytest.fixture(scope="module")
 def with_impi(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     """The nodes with a model that has Intel MPI. Afterwards they have the distribution's MPI
     again."""
     wheels = tmp_path_factory.mktemp("wheels")
-    download(f"impi-rt=={VERSION}", wheels)
-    download(f"mpi4py=={MPI4PY}", wheels)
+    mpi_source.download(wheels, f"impi-rt=={VERSION}", f"mpi4py=={MPI4PY}")
     [wheel] = wheels.glob("impi_rt-*.whl")
     sha256 = hashlib.sha256(wheel.read_bytes()).hexdigest()
 
@@ -98,9 +90,7 @@ def test_it_is_installed_and_a_second_run_changes_nothing(with_impi: Nodes) -> N
 def test_the_smoke_test_runs_over_it(with_impi: Nodes) -> None:
     run = with_impi.play(*SMOKE)
     assert run.failed("smoke") == []
-    node = with_impi.on("node03")
-    user = with_impi.of("node03")["cluster_mpi_user"]
-    found = node.check_output(f"runuser -l {user} -c 'command -v mpirun'")
+    found = with_impi.as_user("node03", "command -v mpirun")
     assert found.startswith(f"/opt/baremetal-mpi-roce/impi-{VERSION}-")
 
 

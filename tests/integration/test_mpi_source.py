@@ -11,10 +11,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shlex
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,12 +32,6 @@ PLACE = "/opt/baremetal-mpi-roce"
 WAITS = "/var/tmp/stand-in-waits"
 UNIT = "baremetal-mpi-build"
 MODULES = "/etc/environment-modules/modules"
-
-
-def wheels(changed: Nodes) -> None:
-    argv = [sys.executable, "-m", "pip", "download", f"mpi4py=={MPI4PY}", "--no-deps"]
-    argv += ["--only-binary=:all:", f"--dest={changed.inventory / 'wheels'}"]
-    subprocess.run(argv, check=True, stdout=subprocess.DEVNULL)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +60,7 @@ def with_source(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Itera
         model["vars"]["all"]["mpi_stack_build_packages"] = ["python3-numpy"]
 
     changed = nodes.changed(folder, change)
-    wheels(changed)
+    mpi_source.download(changed.inventory / "wheels", f"mpi4py=={MPI4PY}")
     yield changed
     nodes.play(MPI)
     for host in nodes.group("compute", "launcher"):
@@ -136,8 +128,7 @@ def started(nodes: Nodes) -> subprocess.Popen[str]:
 def test_the_smoke_test_runs_over_it(with_source: Nodes) -> None:
     run = with_source.play(*SMOKE)
     assert run.failed("smoke") == []
-    user = with_source.of("node01")["cluster_mpi_user"]
-    found = with_source.on("node01").check_output(f"runuser -l {user} -c 'command -v mpirun'")
+    found = with_source.as_user("node01", "command -v mpirun")
     assert found.startswith(f"{PLACE}/source-") and found.endswith("/ompi/bin/mpirun")
 
 
@@ -145,14 +136,11 @@ def test_a_full_disk_leaves_nothing_that_is_used(with_source: Nodes) -> None:
     cache = Path(with_source.of(BUILDER)["mpi_stack_build_cache"])
     for path in cache.glob("*ubuntu24*"):
         path.unlink()
-    node = with_source.on("node01")
-    node.check_output(f"rm -r {PLACE}/* && mount -t tmpfs -o size=6M full {PLACE}")
-    try:
+    full = f"rm -r {PLACE}/* && mount -t tmpfs -o size=6M full {PLACE}"
+    with with_source.by_hand("node01", full, f"umount {PLACE}"):
         run = with_source.play(MPI, "--limit=node01", expect=2)
         assert "No space left on device" in run.output, run.output
         assert not [name for name in left(with_source, "node01") if not name.endswith(".build")]
-    finally:
-        node.check_output(f"umount {PLACE}")
     assert not list(cache.glob("*ubuntu24*"))
     assert with_source.play(MPI, "--limit=node01").failed("mpi") == []
 
@@ -178,10 +166,8 @@ def test_a_modulefile_selects_a_former_mpi_on_every_node(nodes: Nodes, with_sour
     )
     # Not `command -v mpirun`: the stand-in's Open MPI is Debian's, which puts /usr/bin first.
     ask = "mpirun --host node01,node02 -np 2 sh -c 'echo ${MPI_HOME:-none}'"
-    user = nodes.of("node01")["cluster_mpi_user"]
     for script, wanted in ((ask, "none"), (load + ask, f"{PLACE}/{name}/ompi")):
-        said = nodes.on(BUILDER).check_output(f"runuser -l {user} -c {shlex.quote(script)}")
-        assert said.split() == [wanted] * 2
+        assert nodes.as_user(BUILDER, script).split() == [wanted] * 2
     nodes.play(MPI, limit)
     for host in hosts:
         nodes.on(host).check_output(f"rmdir {MODULES}/mpi {MODULES} $(dirname {MODULES})")
@@ -224,16 +210,15 @@ def test_debians_sources_are_built_and_run(nodes: Nodes, tmp_path: Path) -> None
         model["vars"]["all"]["mpi_stack_build_cache"] = str(cache)
 
     built = nodes.changed(tmp_path, change)
-    wheels(built)
+    mpi_source.download(built.inventory / "wheels", f"mpi4py=={MPI4PY}")
     try:
         assert built.play(MPI, limit).failed("mpi") == []
         assert built.play(MPI, limit).total("changed") == 0
         built.play("playbooks/hostfile.yml")
         run = built.play("playbooks/smoke.yml")
         assert run.failed("smoke") == []
-        user = nodes.of("node01")["cluster_mpi_user"]
         info = "ompi_info --version; ucx_info -v; command -v ucx_info mpirun"
-        said = nodes.on("node01").check_output(f"runuser -l {user} -c '{info}'")
+        said = nodes.as_user("node01", info)
         assert "Open MPI v4.1.4" in said and "1.13.1" in said
         assert said.count(f"{PLACE}/source-") >= 2
     finally:

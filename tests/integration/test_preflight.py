@@ -39,19 +39,17 @@ def test_three_faults_are_reported_together(fresh_nodes: Nodes) -> None:
     # No key is needed, so that the missing response is the only fault.
     dead = "deb [trusted=yes] http://127.0.0.1:9/dead ./"  # nothing listens, so nothing is fetched
     rail = nodes.of(second)["cluster_rails"][1]["interface"]
-    nodes.on(first).check_output(f"echo '{dead}' >{DEAD}")
-    nodes.on(second).check_output("mkdir -p /etc/netplan")
-    nodes.on(second).check_output(
-        f"printf 'network:\\n  ethernets:\\n    {rail}: {{}}\\n' >{CLAIM}"
-    )
+    claim = f"printf 'network:\\n  ethernets:\\n    {rail}: {{}}\\n' >{CLAIM}"
     mounts(nodes, third, "mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", "/opt")
     try:
-        done = nodes.play(PLAYBOOK, expect=2)
-        limited = nodes.play(PLAYBOOK, f"--limit={second}", expect=2)
+        with (
+            nodes.by_hand(first, f"echo '{dead}' >{DEAD}", f"rm {DEAD}"),
+            nodes.by_hand(second, f"mkdir -p /etc/netplan && {claim}", f"rm {CLAIM}"),
+        ):
+            done = nodes.play(PLAYBOOK, expect=2)
+            limited = nodes.play(PLAYBOOK, f"--limit={second}", expect=2)
     finally:
         mounts(nodes, third, "umount", "/opt")
-        nodes.on(second).check_output(f"rm {CLAIM}")
-        nodes.on(first).check_output(f"rm {DEAD}")
     assert done.output.count("STOPS  ") == 3
     assert f"STOPS  repository_answers http://127.0.0.1:9/dead/./InRelease: {first}" in done.output
     assert f"STOPS  rail_claim {rail}: {second}" in done.output

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+import shlex
 from collections.abc import Iterator
 from typing import Any, Optional
 
@@ -126,13 +127,10 @@ def test_a_rail_that_leaves_the_model_is_bare_again(nodes: Nodes, node: str) -> 
 
 def test_a_file_that_claims_a_rail_is_named(nodes: Nodes, node: str) -> None:
     path, text = CLAIMS[nodes.of(node)["virtual_nodes_family"]]
-    on = nodes.on(node)
-    on.check_output("ip link set rail3 mtu 1500")
-    on.check_output("printf %s > %s && chmod 600 %s", text, path, path)
-    try:
+    nodes.on(node).check_output("ip link set rail3 mtu 1500")
+    claim = f"printf %s {shlex.quote(text)} >{path} && chmod 600 {path}"
+    with nodes.by_hand(node, claim, f"rm {path}"):
         run = play(nodes, node, expect=2)
-    finally:
-        on.check_output("rm %s", path)
     (check,) = run.failed("rails", node)
     assert (check["name"], check["subject"]) == ("rail_claim", "rail2")
     assert path in check["found"][0]
@@ -145,9 +143,8 @@ def test_a_rail_that_does_not_come_up_is_undone(nodes: Nodes, node: str) -> None
     extra = {**rails[0], "rail": 60, "interface": "railx", "mtu": 9000, "gateway": None}
     extra.update(address="10.254.254.2", prefix=24, network="10.254.254.0/24")
     rails[1]["mtu"] = 8000
-    on = nodes.on(node)
-    on.check_output("ip link add railx link mgmt0 type macvlan mode bridge")
-    try:
+    add = "ip link add railx link mgmt0 type macvlan mode bridge"
+    with nodes.by_hand(node, add, "ip link del railx") as on:
         run = play(nodes, node, [*rails, extra], "--extra-vars=roce_rails_wait_s=5", expect=2)
         found = links(nodes, node)
         assert {check["subject"] for check in run.failed("rails", node)} == {"railx"}
@@ -157,8 +154,6 @@ def test_a_rail_that_does_not_come_up_is_undone(nodes: Nodes, node: str) -> None
             [],
             ["/etc/sysctl.d/60-baremetal-mpi-roce-rails.conf"],
         )
-    finally:
-        on.check_output("ip link del railx")
 
 
 def test_a_run_that_is_killed_on_the_node_is_repaired(nodes: Nodes, node: str) -> None:

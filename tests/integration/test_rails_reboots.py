@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import BOOT_UNIT
@@ -37,10 +36,8 @@ def node(machines: Nodes) -> Iterator[str]:
     machines.play(PLAYBOOK, f"--limit={name}")
 
 
-def result(machines: Nodes, name: str) -> dict[str, Any]:
-    """Return the result of the unit's last run in this boot."""
-    found: dict[str, Any] = json.loads(machines.on(name).file(f"/{RESULT}").content_string)
-    return found
+def failed(machines: Nodes, name: str) -> list[str]:
+    return list(json.loads(machines.on(name).file(f"/{RESULT}").content_string)["failed"])
 
 
 def state(machines: Nodes, name: str) -> str:
@@ -54,7 +51,7 @@ def test_everything_holds_after_a_reboot_without_ansible(machines: Nodes, node: 
         lambda: state(machines, node) not in ("activating", "unknown", ""), "the unit to end", 240
     )
 
-    assert result(machines, node)["failed"] == []
+    assert failed(machines, node) == []
     found = machines.on(node).run(f"{RAILS} --check --json")
     assert found.rc == 0 and json.loads(found.stdout) == json.loads(before)
     assert machines.play(PLAYBOOK, f"--limit={node}", "--check").total("changed") == 0
@@ -74,14 +71,11 @@ def test_the_unit_fails_without_an_rdma_device_and_recovers(machines: Nodes, nod
     messages = machines.on(node).check_output("journalctl -b -p err -o cat -u %s", BOOT_UNIT)
     assert "rail_rdma rail1: wanted 'rail1', found None" in messages
     assert state(machines, node) == "failed"
-    assert any("rail_rdma" in line for line in result(machines, node)["failed"])
+    assert any("rail_rdma" in line for line in failed(machines, node))
 
     machines.on(node).check_output("rdma link add rxe1 type rxe netdev rail1")
-    waiting.until(
-        lambda: result(machines, node)["failed"] == [] and state(machines, node) == "inactive",
-        "the unit to mend it",
-        240,
-    )
+    mended = lambda: failed(machines, node) == [] and state(machines, node) == "inactive"  # noqa: E731
+    waiting.until(mended, "the unit to mend it", 240)
 
 
 @pytest.mark.parametrize("damage", ["rm /{program}", "systemctl disable {unit}", "rm /{state}"])
@@ -115,7 +109,6 @@ def card(machines: Nodes) -> Iterator[tuple[str, str]]:
 
 
 def functions(machines: Nodes, name: str, rail: str) -> list[str]:
-    """Return the interfaces of a rail's virtual functions."""
     found = machines.on(name).run(f"ls -d /sys/class/net/{rail}/device/virtfn*/net/*")
     return [path.rpartition("/")[2] for path in found.stdout.split()]
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-import shlex
+import re
 from typing import Any
 
 import pytest
@@ -24,27 +24,15 @@ def extra(**variables: Any) -> str:
 
 
 def smoke_of(run: Run) -> dict[str, Any]:
-    """Return the figures that the smoke test saved next to the summary's report."""
-    where = next(
-        line.split("report in ", 1)[1]
-        for line in run.output.splitlines()
-        if "smoke: report in " in line
-    )
-    return dict(json.loads((TOP / where.strip()).read_text(encoding="utf-8")))
+    (where,) = re.findall(r"smoke: report in (\S+)", run.output)[:1]
+    return dict(json.loads((TOP / where).read_text(encoding="utf-8")))
 
 
 def failed(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {check["name"]: check for check in report["checks"] if check["status"] == "failed"}
 
 
-def as_mpi_user(machines: Nodes, host: str, command: str) -> str:
-    user = machines.of(host)["cluster_mpi_user"]
-    shell = f"runuser -l {user} -c {shlex.quote(command)}"
-    return str(machines.on(host).check_output(shell))
-
-
 def messages(text: str) -> dict[str, str]:
-    """Return the variables of UCX, NCCL and the collection in the output of `env`."""
     pairs = (line.split("=", 1) for line in text.splitlines() if "=" in line)
     return {key: value for key, value in pairs if key.startswith(PREFIXES)}
 
@@ -67,18 +55,18 @@ def test_an_allreduce_over_rc_uses_every_rail_by_rdma(machines: Nodes) -> None:
 def test_ranks_and_login_shells_have_the_environment(machines: Nodes) -> None:
     node, launcher = "node01", machines.group("launcher")[0]
     file = messages(machines.on(node).file("/etc/baremetal-mpi-roce/mpi.env").content_string)
-    shell = messages(as_mpi_user(machines, node, "env"))
+    shell = messages(machines.as_user(node, "env"))
     assert set(shell) == set(file)
     assert shell["UCX_TLS"] == "rc,ud,sm,self"
     started = f"mpirun --host {node}:1 -np 1"
-    rank = messages(as_mpi_user(machines, launcher, f"cd /; {started} env"))
+    rank = messages(machines.as_user(launcher, f"cd /; {started} env"))
     assert {key: rank[key] for key in shell} == shell
     assert set(rank) == set(shell)
     # A bound rank has only the rail of its GPU.
     both = f"cd /; mpirun --host {node}:2 -np 2 --tag-output {RAIL_BIND} env"
     bound = [
         line.split("UCX_NET_DEVICES=", 1)[1]
-        for line in as_mpi_user(machines, launcher, both).splitlines()
+        for line in machines.as_user(launcher, both).splitlines()
         if "UCX_NET_DEVICES=" in line
     ]
     assert sorted(bound) == sorted(shell["UCX_NET_DEVICES"].split(","))
@@ -99,32 +87,24 @@ def test_ucx_forced_to_tcp_where_rc_was_asked_fails(machines: Nodes) -> None:
 
 
 def test_a_node_without_its_rdma_device_fails_by_name(machines: Nodes) -> None:
-    node = machines.on("node02")
-    node.check_output("rdma link delete rxe1")
-    try:
+    add = "rdma link add rxe1 type rxe netdev rail1"
+    with machines.by_hand("node02", "rdma link delete rxe1", add):
         run = machines.play("site.yml", "--tags", "mpi", "--limit", "node02", expect=2)
         assert "rdma_device rail1" in run.output
         assert "mpi_stack_transport" in run.output
         run = machines.play(*SMOKE, extra(**QUICK), expect=2)
         assert "ready node02" in run.output
         assert "rail1" in run.output
-    finally:
-        node.check_output("rdma link add rxe1 type rxe netdev rail1")
     assert machines.play("site.yml", "--tags", "mpi", "--limit", "node02").total("changed") == 0
 
 
 def test_a_mark_that_is_not_the_contracts_fails(machines: Nodes) -> None:
     kept = machines.of("node01")["mpi_stack_environment"]
-    run = machines.play(
-        "site.yml", "--tags", "mpi", "--limit", "node01", "--check",
-        extra(mpi_stack_environment={**kept, "UCX_RC_VERBS_TRAFFIC_CLASS": "0"}),
-    )  # fmt: skip
+    other = extra(mpi_stack_environment={**kept, "UCX_RC_VERBS_TRAFFIC_CLASS": "0"})
+    layer = ("site.yml", "--tags", "mpi", "--limit", "node01")
+    run = machines.play(*layer, other, "--check")
     assert run.total("changed") > 0, "check mode shows what it would write"
-    run = machines.play(
-        "site.yml", "--tags", "mpi", "--limit", "node01",
-        extra(mpi_stack_environment={**kept, "UCX_RC_VERBS_TRAFFIC_CLASS": "0"}),
-        expect=2,
-    )  # fmt: skip
+    run = machines.play(*layer, other, expect=2)
     assert "contract UCX_IB_TRAFFIC_CLASS" in run.output
     assert "UCX_RC_VERBS_TRAFFIC_CLASS=0" in run.output
-    machines.play("site.yml", "--tags", "mpi", "--limit", "node01")
+    machines.play(*layer)

@@ -41,7 +41,6 @@ def dcb(machines: Nodes, name: str, kind: str, rail: str) -> dict[str, Any]:
 
 
 def pfc(machines: Nodes, name: str, rail: str) -> list[int]:
-    """Return the lossless priorities."""
     found = dcb(machines, name, "pfc", rail)["prio_pfc"]
     return [priority for priority, on in enumerate(found) if on]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import socket
 import subprocess
@@ -55,12 +54,9 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     variables = folder / "group_vars/all.yml"
     only = f"virtual_nodes_names: [{', '.join(COMPUTE)}]\n"  # the launcher is not needed
     variables.write_text(variables.read_text() + only)
-    nodes.state(present=False)
-    nodes.state(present=True)
-    nodes.play("playbooks/names.yml", "--limit=compute")
-    yield nodes
-    if not os.environ.get("KEEP_NODES"):
-        nodes.state(present=False)
+    with nodes.new():
+        nodes.play("playbooks/names.yml", "--limit=compute")
+        yield nodes
 
 
 def boot_id(nodes: Nodes, name: str) -> str:
@@ -89,14 +85,12 @@ def reboot(nodes: Nodes, *words: str, limit: str = "compute") -> Run:
 
 
 def rows(run: Run) -> dict[str, str]:
-    """Return the table at the end of a run: the row of each host."""
     table = run.output.partition("SUMMARY")[2]
     return {line.split()[0]: line for line in table.splitlines() if line.startswith("node")}
 
 
 @contextlib.contextmanager
 def in_background(nodes: Nodes, until: str, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """Start a run and wait until its output contains `until`."""
     process = nodes.start(PLAYBOOK, *words)
     assert process.stdout is not None
     lines = []
@@ -192,13 +186,13 @@ def test_an_interrupted_reboot_is_verified_but_not_repeated(
     ask(nodes, "node03", boot="an-earlier-one")
     ask(nodes, "node04")
     before = {name: boot_id(nodes, name) for name in ("node03", "node04")}
-    nodes.on("node03").check_output("cp /etc/hosts /root/hosts && sed -i /node01/d /etc/hosts")
-    run = reboot(nodes, *OFTEN)
+    damage = "cp /etc/hosts /root/hosts && sed -i /node01/d /etc/hosts"
+    with nodes.by_hand("node03", damage, "cp /root/hosts /etc/hosts"):
+        run = reboot(nodes, *OFTEN)
     table = rows(run)
     assert "FAILED at" in table["node03"] and "/etc/hosts" in table["node03"], run.output
     assert re.search(r"not rebooted: .*\(node03\)", table["node04"])
     assert "not reached" in table["node02"]
-    nodes.on("node03").check_output("cp /root/hosts /etc/hosts")
 
     # Losing a whole batch during verification ends all plays; the table is still printed.
     lost = {"ansible_port": "{{ 1 if cluster_reboot_rebooted is defined else 22 }}"}

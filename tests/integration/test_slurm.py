@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -99,29 +98,25 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     nodes = describe(folder, MODEL)
     variables = folder / "group_vars/all.yml"
     variables.write_text(variables.read_text() + f"virtual_nodes_names: [{NODE}]\n")
-    nodes.state(present=False)
-    nodes.state(present=True)
-    nodes.play("playbooks/names.yml", f"--limit={NODE}")
-    mpi_source.of_debian(nodes, NODE, PACKAGES)
-    on = nodes.on(NODE)
-    on.check_output(START, base64.b64encode(SLURM.encode()).decode())
-    try:
-        waiting.until(lambda: on.run(STATE).stdout.strip() == "idle", "Slurm's node to be idle")
-    except AssertionError as error:
-        log = on.run("journalctl --lines=40 --unit='test-slurm*'").stdout
-        raise AssertionError(f"{error}\n{log}") from None
-    on.check_output(FOREVER)
-    boot = on.check_output("cat /proc/sys/kernel/random/boot_id").strip()
-    reason = {"subject": "test", "wanted": "1", "running": "0", "reason": WHY, "boot_id": boot}
-    text = json.dumps({"layer": LAYER, "reasons": [reason]})
-    on.check_output("mkdir -p %s && echo %s > %s", RECORD.rpartition("/")[0], text, RECORD)
-    yield nodes
-    if not os.environ.get("KEEP_NODES"):
-        nodes.state(present=False)
+    with nodes.new():
+        nodes.play("playbooks/names.yml", f"--limit={NODE}")
+        mpi_source.of_debian(nodes, NODE, PACKAGES)
+        on = nodes.on(NODE)
+        on.check_output(START, base64.b64encode(SLURM.encode()).decode())
+        try:
+            waiting.until(lambda: on.run(STATE).stdout.strip() == "idle", "Slurm's node to be idle")
+        except AssertionError as error:
+            log = on.run("journalctl --lines=40 --unit='test-slurm*'").stdout
+            raise AssertionError(f"{error}\n{log}") from None
+        on.check_output(FOREVER)
+        boot = on.check_output("cat /proc/sys/kernel/random/boot_id").strip()
+        reason = {"subject": "test", "wanted": "1", "running": "0", "reason": WHY, "boot_id": boot}
+        text = json.dumps({"layer": LAYER, "reasons": [reason]})
+        on.check_output("mkdir -p %s && echo %s > %s", RECORD.rpartition("/")[0], text, RECORD)
+        yield nodes
 
 
 def plan(nodes: Nodes) -> str:
-    """Return what a run would do with the node."""
     return nodes.play("playbooks/reboot.yml", "--check", f"--limit={NODE}", expect=None).output
 
 

@@ -117,7 +117,6 @@ def _down(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @contextlib.contextmanager
 def load(on: bool) -> Iterator[None]:
-    """Keep both cores busy."""
     busy = [subprocess.Popen(BUSY) for _ in range(os.cpu_count() or 2)] if on else []
     try:
         yield
@@ -135,7 +134,6 @@ def test_a_healthy_cluster_passes(nodes: Nodes, loaded: bool) -> None:
 
 
 def found(nodes: Nodes, rail: str) -> None:
-    """The smoke test fails and names the node and the rail."""
     run = nodes.play(SMOKE, expect=None)
     lines = [" ".join(map(str, check.values())) for check in run.failed("smoke")]
     assert run.rc != 0

@@ -63,7 +63,6 @@ def interrupted(nodes: Nodes) -> Run:
 
 @pytest.fixture(scope="module")
 def installed(nodes: Nodes, interrupted: Run) -> Run:
-    """The following run."""
     return nodes.play(PLAYBOOK)
 
 
@@ -76,7 +75,6 @@ def upgraded(nodes: Nodes, installed: Run) -> Run:
 
 
 def upgrade(nodes: Nodes) -> str:
-    """Return the set of the next branch, as an extra variable."""
     found = copy.deepcopy(nodes.of("node01")["cluster_software"])
     found["driver"]["version"] = NEXT.version
     found["cuda"] = ".".join(NEXT.cuda.split(".")[:2])
@@ -84,7 +82,6 @@ def upgrade(nodes: Nodes) -> str:
 
 
 def bad(run: Run, name: str) -> list[dict[str, Any]]:
-    """Return the failed checks of every layer that ran."""
     found = [check for layer in run.report["layers"] for check in run.checks(layer, name)]
     return [check for check in found if check["status"] not in ("ok", "not_applicable")]
 

@@ -30,8 +30,6 @@ GENERATION = "--extra-vars=ssh_trust_ca_generation=2"
 
 @dataclass
 class Trust:
-    """The layer on the nodes, with the authority of these tests."""
-
     nodes: Nodes
     state: Path
 
@@ -67,8 +65,6 @@ class Trust:
 
 
 def without_the_last(nodes: Nodes, folder: Path) -> Nodes:
-    """The same cluster with a model that has one node fewer."""
-
     def change(model: dict[str, Any]) -> None:
         model["nodes"]["count"] -= 1
         model["nodes"].get("overrides", {}).pop(nodes.group("compute")[-1], None)
@@ -120,8 +116,6 @@ def test_no_secret_at_any_verbosity(trust: Trust) -> None:
 
 
 class TestMembership:
-    """One node leaves and comes back."""
-
     def test_who_has_left_is_refused_both_ways(self, trust: Trust, tmp_path: Path) -> None:
         gone, *rest = reversed(trust.compute)
         smaller = without_the_last(trust.nodes, tmp_path)
@@ -220,8 +214,6 @@ class TestDrift:
 
 
 class TestEmergency:
-    """An attacker controls a node."""
-
     def test_one_run_revokes_it_on_all_that_are_reached(self, trust: Trust, tmp_path: Path) -> None:
         stolen, away, *others = reversed(trust.compute)
         revoke = f'--extra-vars={{"ssh_trust_revoke": ["{stolen}"]}}'

@@ -29,12 +29,10 @@ SERVER = "nfs-server.service"
 GRACE_S = 90
 """The kernel's grace period: how long a restarted server waits for clients to reclaim locks."""
 USE_LIMIT_S, MOUNT_LIMIT_S = 15, 15
-SHORT = json.dumps(
-    {
-        "shared_storage_use_time_limit_s": USE_LIMIT_S,
-        "shared_storage_mount_wait_s": MOUNT_LIMIT_S,
-    }
-)
+SHORT = f"--extra-vars=shared_storage_use_time_limit_s={USE_LIMIT_S}"
+SHORT += f" shared_storage_mount_wait_s={MOUNT_LIMIT_S}"
+Systems = dict[str, dict[str, Any]]
+Stop = Callable[[], object]
 
 WRITER = """
 import os, sys, time
@@ -52,315 +50,247 @@ with open(directory + "/writer.data", "wb", buffering=0) as data:
 """Blocks of 64 KiB, numbered and fsynced; /run has the number of acknowledged blocks."""
 
 
-def storage(machines: Nodes, *words: str, expect: int = 0) -> Run:
-    return machines.play("playbooks/storage.yml", *words, expect=expect)
+class Site:
+    """The machines, their file systems by transport, the server of both, and one client."""
+
+    def __init__(self, machines: Nodes) -> None:
+        self.machines = machines
+        first, *others = machines.group("compute")
+        found = machines.of(first)["cluster_filesystems"]
+        self.systems: Systems = {fs["nfs"]["transport"]: fs for fs in found}
+        self.server = str(self.systems["rdma"]["serve"]["host"])
+        self.client = next(name for name in (first, *others) if name != self.server)
+        self.points = {transport: str(fs["mount"]) for transport, fs in self.systems.items()}
+
+    def play(self, *words: str, nodes: Nodes | None = None, expect: int = 0) -> Run:
+        limit = f"--limit={self.client}"
+        return (nodes or self.machines).play("playbooks/storage.yml", limit, *words, expect=expect)
+
+    def on_client(self, command: str) -> str:
+        return str(self.machines.on(self.client).check_output(command))
+
+    def on_server(self, *words: str) -> str:
+        return str(self.machines.on(self.server).check_output(*words))
+
+    def mounted(self, name: str, point: str) -> dict[str, str]:
+        """Return the kernel's mount below any automount point; empty if there is none."""
+        shown = self.machines.on(name).run("findmnt --json --kernel --mountpoint %s", point).stdout
+        found = list(json.loads(shown)["filesystems"]) if shown.strip() else []
+        return next((entry for entry in reversed(found) if entry["fstype"] != "autofs"), {})
+
+    def options(self, transport: str) -> list[str]:
+        return self.mounted(self.client, self.points[transport])["options"].split(",")
+
+    def changed(self, folder: Path, *more: dict[str, Any], **changes: dict[str, Any]) -> Nodes:
+        """Return a model with changed keys of file systems, by transport, and additional ones."""
+        wanted = [{**fs, **changes.get(name, {})} for name, fs in self.systems.items()]
+        return self.machines.changed(
+            folder, lambda model: model.update(filesystems=[*wanted, *more])
+        )
+
+    def bad(self, run: Run) -> dict[tuple[str, str], dict[str, Any]]:
+        return {
+            (entry["name"], entry["subject"]): entry
+            for entry in run.checks("storage", self.client)
+            if entry["status"] in ("failed", "pending")
+        }
 
 
 @pytest.fixture(scope="module")
-def systems(machines: Nodes) -> dict[str, dict[str, Any]]:
-    """Return the file systems of the inventory, by transport."""
-    found = machines.of(machines.group("compute")[0])["cluster_filesystems"]
-    return {fs["nfs"]["transport"]: fs for fs in found}
-
-
-@pytest.fixture(scope="module")
-def server(systems: dict[str, dict[str, Any]]) -> str:
-    return str(systems["rdma"]["serve"]["host"])
-
-
-@pytest.fixture(scope="module")
-def client(machines: Nodes, server: str) -> str:
-    return next(name for name in machines.group("compute") if name != server)
-
-
-@pytest.fixture(autouse=True)
-def tells_its_time(request: pytest.FixtureRequest) -> Iterator[None]:
-    began = time.monotonic()
-    yield
-    print(f"{request.node.name}: {time.monotonic() - began:.0f} s")
-
-
-def mounted(machines: Nodes, name: str, point: str) -> dict[str, str]:
-    """Return the kernel's mount below any automount point; empty if there is none."""
-    shown = machines.on(name).run("findmnt --json --kernel --mountpoint %s", point).stdout
-    found = list(json.loads(shown)["filesystems"]) if shown.strip() else []
-    return next((entry for entry in reversed(found) if entry["fstype"] != "autofs"), {})
+def site(machines: Nodes) -> Site:
+    return Site(machines)
 
 
 def served_directory(fs: dict[str, Any]) -> str:
     return "/" + str(fs["source"]).split(":/", 1)[1]
 
 
-def as_user(machines: Nodes, name: str, command: str) -> str:
-    user = machines.of(name)["cluster_mpi_user"]
-    return str(machines.on(name).check_output("runuser -u %s -- sh -c %s", user, command))
-
-
-def checks(run: Run, name: str) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return the failed checks of one host, by name and subject."""
-    return {
-        (entry["name"], entry["subject"]): entry
-        for entry in run.checks("storage", name)
-        if entry["status"] in ("failed", "pending")
-    }
-
-
-def changed(
-    machines: Nodes,
-    folder: Path,
-    systems: dict[str, dict[str, Any]],
-    *more: dict[str, Any],
-    **changes: dict[str, Any],
-) -> Nodes:
-    """Return a model with changed keys of file systems, by transport, and additional file
-    systems."""
-    wanted = [{**fs, **changes.get(transport, {})} for transport, fs in systems.items()]
-    return machines.changed(folder, lambda model: model.update(filesystems=[*wanted, *more]))
-
-
-def until(condition: Callable[[], bool], what: str, seconds: float) -> float:
-    """Wait for a condition and return the seconds that it took."""
-    began = time.monotonic()
-    waiting.until(condition, what, seconds, every=1)
-    return time.monotonic() - began
-
-
 @pytest.fixture
-def stopped(machines: Nodes, server: str) -> Iterator[Callable[[], None]]:
+def stopped(site: Site) -> Iterator[Stop]:
     """Stop the server. It is started again in any case."""
-    yield lambda: machines.on(server).check_output("systemctl stop %s", SERVER) and None
-    machines.on(server).check_output("systemctl start %s", SERVER)
+    yield lambda: site.on_server("systemctl stop %s", SERVER)
+    site.on_server("systemctl start %s", SERVER)
 
 
 # Mounted, and used
 
 
-def test_each_file_system_uses_its_transport_or_a_bind_mount(
-    machines: Nodes, systems: dict[str, dict[str, Any]], server: str, client: str
-) -> None:
-    ports = machines.on(server).check_output("cat /proc/fs/nfsd/portlist").splitlines()
-    for transport, fs in systems.items():
+def test_each_file_system_uses_its_transport_or_a_bind_mount(site: Site) -> None:
+    ports = site.on_server("cat /proc/fs/nfsd/portlist").splitlines()
+    for transport, fs in site.systems.items():
         assert f"{transport} {fs['nfs']['port']}" in ports
-        found = mounted(machines, client, fs["mount"])
+        found = site.mounted(site.client, fs["mount"])
         assert (found["source"], found["fstype"]) == (fs["source"], "nfs4")
-        options = found["options"].split(",")
-        assert {f"proto={transport}", "hard", f"vers={fs['nfs']['version']}"} <= set(options)
-        bound = mounted(machines, server, fs["mount"])
+        wanted = {f"proto={transport}", "hard", f"vers={fs['nfs']['version']}"}
+        assert wanted <= set(site.options(transport))
+        bound = site.mounted(site.server, fs["mount"])
         assert bound["source"].endswith(f"[{served_directory(fs)}]")
         assert not bound["fstype"].startswith("nfs")
 
 
 def test_a_second_run_changes_nothing_and_check_mode_is_silent(machines: Nodes) -> None:
-    assert storage(machines).total("changed") == 0
-    shown = storage(machines, "--check", "--diff")
+    assert machines.play("playbooks/storage.yml").total("changed") == 0
+    shown = machines.play("playbooks/storage.yml", "--check", "--diff")
     assert shown.total("changed") == 0 and "+++ after" not in shown.output, shown.output
 
 
 @pytest.mark.parametrize("transport", ["rdma", "tcp"])
-def test_what_one_node_writes_another_reads(
-    machines: Nodes,
-    systems: dict[str, dict[str, Any]],
-    server: str,
-    client: str,
-    transport: str,
-) -> None:
-    target = f"{systems[transport]['mount']}/across"
-    for writer, reader in ((client, server), (server, client)):
-        sums = as_user(
-            machines,
-            writer,
-            f"dd if=/dev/urandom bs=1M count=4 conv=fsync status=none of={target}.new && "
-            f"mv {target}.new {target} && sha256sum <{target}",
-        )
-        assert as_user(machines, reader, f"sha256sum <{target}") == sums
+def test_what_one_node_writes_another_reads(site: Site, transport: str) -> None:
+    machines, target = site.machines, f"{site.points[transport]}/across"
+    write = (
+        f"dd if=/dev/urandom bs=1M count=4 conv=fsync status=none of={target}.new && "
+        f"mv {target}.new {target} && sha256sum <{target}"
+    )
+    for writer, reader in ((site.client, site.server), (site.server, site.client)):
+        sums = machines.as_user(writer, write)
+        assert machines.as_user(reader, f"sha256sum <{target}") == sums
         user = machines.of(reader)["cluster_mpi_user"]
-        assert as_user(machines, reader, f"stat -c %U {target}") == user
+        assert machines.as_user(reader, f"stat -c %U {target}") == user
     # A client's root has no privileges.
-    refused = machines.on(client).run(f"touch {systems[transport]['mount']}/of-root")
+    refused = machines.on(site.client).run(f"touch {site.points[transport]}/of-root")
     assert refused.rc != 0 and "Permission denied" in refused.stderr
-    as_user(machines, client, f"rm {target}")
+    machines.as_user(site.client, f"rm {target}")
 
 
 # The server is down
 
 
-def test_a_server_outage_loses_no_data_and_no_process(
-    machines: Nodes,
-    systems: dict[str, dict[str, Any]],
-    server: str,
-    client: str,
-    stopped: Callable[[], None],
-) -> None:
-    on, user = machines.on(client), machines.of(client)["cluster_mpi_user"]
+def test_a_server_outage_loses_no_data_and_no_process(site: Site, stopped: Stop) -> None:
+    machines, systems = site.machines, site.systems
+    on, user = machines.on(site.client), machines.of(site.client)["cluster_mpi_user"]
     on.check_output(
         f"rm -f /run/storage-test-enough; install -d -o {user} /run/user-of-storage-test"
     )
     units = {transport: f"storage-test-{transport}" for transport in systems}
 
-    def written(transport: str) -> int:
-        count = on.run(f"cat /run/user-of-storage-test/{transport}").stdout
-        return int(count or 0)
+    def written() -> dict[str, int]:
+        files = {name: f"/run/user-of-storage-test/{name}" for name in systems}
+        return {name: int(on.run(f"cat {path}").stdout or 0) for name, path in files.items()}
+
+    def more_than(known: dict[str, int]) -> bool:
+        return all(count > known.get(name, 0) + 3 for name, count in written().items())
 
     try:
-        for transport, fs in systems.items():
+        for transport, point in site.points.items():
             on.check_output(
                 f"systemd-run --quiet --remain-after-exit --uid={user} --unit={units[transport]} "
                 "python3 -c %s %s %s",
                 WRITER,
-                fs["mount"],
+                point,
                 transport,
             )
-        until(lambda: all(written(transport) > 3 for transport in systems), "writers", 60)
+        waiting.until(lambda: more_than({}), "writers", 60, every=1)
         stopped()
-        seen = [{}]  # blocks acknowledged by the server may still be on their way
+        seen: list[dict[str, int]] = [{}]  # acknowledged blocks may still be on their way
 
         def settled() -> bool:
-            seen.append({transport: written(transport) for transport in systems})
+            seen.append(written())
             return seen[-1] == seen[-2]
 
         waiting.until(settled, "the last acknowledged blocks", 60, every=3)
         held = seen[-1]
         time.sleep(OUTAGE_S)  # the outage itself
-        assert {transport: written(transport) for transport in systems} == held, "not stopped"
+        assert written() == held, "not stopped"
         running = f"systemctl show -P SubState {' '.join(units.values())}"
         assert set(on.check_output(running).split()) == {"running"}, "a writer terminated"
 
-        machines.on(server).check_output("systemctl start %s", SERVER)
-        took = until(
-            lambda: all(written(transport) > held[transport] + 3 for transport in systems),
-            "the writers to go on",
-            GRACE_S + 60,
-        )
-        print(f"away for {OUTAGE_S:.0f} s, all went on {took:.0f} s after it was back")
+        site.on_server("systemctl start %s", SERVER)
+        waiting.until(lambda: more_than(held), "the writers to go on", GRACE_S + 60, every=1)
     finally:
         on.run("touch /run/storage-test-enough")
     ended = "systemctl show -P SubState -P Result " + " ".join(units.values())
-    until(lambda: "running" not in on.check_output(ended), "the writers to end", 60)
+    waiting.until(lambda: "running" not in on.check_output(ended), "the writers to end", every=1)
     assert set(on.check_output(ended).split()) == {"exited", "success"}
     on.check_output(f"systemctl stop {' '.join(units.values())}")
-    for transport, fs in systems.items():
-        count = written(transport)
-        right = machines.on(server).check_output(
+    for transport, count in written().items():
+        right = site.on_server(
             "python3 -c %s %s %s",
             "import sys; data = open(sys.argv[1], 'rb').read(); count = int(sys.argv[2]); "
             "print(data == b''.join(b'%015d\\n' % number * 4096 for number in range(count)))",
-            f"{served_directory(fs)}/writer.data",
+            f"{served_directory(systems[transport])}/writer.data",
             str(count),
         )
         assert right == "True", f"{transport}: not all of {count} acknowledged blocks are there"
-        as_user(machines, client, f"rm {fs['mount']}/writer.data")
+        machines.as_user(site.client, f"rm {site.points[transport]}/writer.data")
 
 
-def test_a_server_that_does_not_come_back_is_reported_in_time(
-    machines: Nodes,
-    systems: dict[str, dict[str, Any]],
-    server: str,
-    client: str,
-    stopped: Callable[[], None],
-) -> None:
+def test_a_server_that_does_not_come_back_is_reported_in_time(site: Site, stopped: Stop) -> None:
     stopped()
-    run = storage(machines, f"--limit={client}", f"--extra-vars={SHORT}", expect=2)
-    found = checks(run, client)
-    for fs in systems.values():
-        check = found["storage_answers", fs["mount"]]
+    run = site.play(SHORT, expect=2)
+    found = site.bad(run)
+    for point in site.points.values():
+        check = found["storage_answers", point]
         assert "no answer within" in f"{check['found']} {check['reason']}"
-    machines.on(server).check_output("systemctl start %s", SERVER)
-    again = storage(machines, f"--limit={client}")  # nothing of that remains
+    site.on_server("systemctl start %s", SERVER)
+    again = site.play()  # nothing of that remains
     assert again.total("changed") == 0
-    usual = again.seconds
-    print(f"reported after {run.seconds:.0f} s, a run takes {usual:.0f} s when it is there")
-    assert run.seconds < usual + len(systems) * USE_LIMIT_S + MOUNT_LIMIT_S + waiting.deadline(60)
+    limit = len(site.systems) * USE_LIMIT_S + MOUNT_LIMIT_S + waiting.deadline(60)
+    assert run.seconds < again.seconds + limit
 
 
 # Changes
 
 
-def test_a_changed_option_is_shown_then_applied_then_taken_back(
-    machines: Nodes, systems: dict[str, dict[str, Any]], client: str, tmp_path: Path
-) -> None:
-    options = {"rdma": {"options": ["noatime"]}, "tcp": {"options": ["rsize=65536"]}}
-    other = changed(machines, tmp_path, systems, **options)
-    where = {transport: fs["mount"] for transport, fs in systems.items()}
+def test_a_changed_option_is_shown_then_applied_then_taken_back(site: Site, tmp_path: Path) -> None:
+    options = {"rdma": "noatime", "tcp": "rsize=65536"}
+    changes = {transport: {"options": [option]} for transport, option in options.items()}
+    other = site.changed(tmp_path, **changes)
 
-    shown = storage(other, f"--limit={client}", "--check", "--diff")
-    assert "noatime" in shown.output and "rsize=65536" in shown.output
-    assert "noatime" not in mounted(machines, client, where["rdma"])["options"]
+    shown = site.play("--check", "--diff", nodes=other)
+    assert all(option in shown.output for option in options.values())
+    assert "noatime" not in site.options("rdma")
 
-    storage(other, f"--limit={client}")
-    assert "noatime" in mounted(machines, client, where["rdma"])["options"].split(",")
-    assert "rsize=65536" in mounted(machines, client, where["tcp"])["options"].split(",")
-    assert storage(other, f"--limit={client}").total("changed") == 0
+    site.play(nodes=other)
+    assert all(option in site.options(transport) for transport, option in options.items())
+    assert site.play(nodes=other).total("changed") == 0
 
-    storage(machines, f"--limit={client}")
-    assert "noatime" not in mounted(machines, client, where["rdma"])["options"].split(",")
-    assert "rsize=65536" not in mounted(machines, client, where["tcp"])["options"].split(",")
+    site.play()
+    assert not any(option in site.options(transport) for transport, option in options.items())
 
 
-def test_a_busy_mount_is_kept_and_its_process_named(
-    machines: Nodes, systems: dict[str, dict[str, Any]], client: str, tmp_path: Path
-) -> None:
-    point, user = systems["tcp"]["mount"], machines.of(client)["cluster_mpi_user"]
-    before = mounted(machines, client, point)
-    machines.on(client).check_output(
-        f"systemd-run --quiet --collect --unit=storage-test-busy --uid={user} "
-        f"--working-directory={point} sleep 3600"
-    )
-    try:
-        pid = machines.on(client).check_output(
-            "systemctl show -P MainPID storage-test-busy.service"
-        )
-        other = changed(machines, tmp_path, systems, tcp={"options": ["rsize=65536"]})
-        refused = storage(other, f"--limit={client}", expect=2)
+def test_a_busy_mount_is_kept_and_its_process_named(site: Site, tmp_path: Path) -> None:
+    machines, client, point = site.machines, site.client, site.points["tcp"]
+    user, unit = machines.of(client)["cluster_mpi_user"], "storage-test-busy"
+    before = site.mounted(client, point)
+    start = f"systemd-run --quiet --collect --unit={unit} --uid={user}"
+    start += f" --working-directory={point} sleep 3600"
+    with machines.by_hand(client, start, f"systemctl stop {unit}.service"):
+        pid = site.on_client(f"systemctl show -P MainPID {unit}.service")
+        other = site.changed(tmp_path, tcp={"options": ["rsize=65536"]})
+        refused = site.play(nodes=other, expect=2)
         for word in (pid, "sleep", point):
             assert word in refused.output
-        assert mounted(machines, client, point) == before
+        assert site.mounted(client, point) == before
         assert machines.on(client).run(f"kill -0 {pid}").rc == 0
-    finally:
-        machines.on(client).check_output("systemctl stop storage-test-busy.service")
 
 
-def test_a_directory_that_holds_something_is_not_mounted_over(
-    machines: Nodes, systems: dict[str, dict[str, Any]], client: str, tmp_path: Path
-) -> None:
-    more = {
-        **systems["tcp"],
-        "name": "more",
-        "mount": "/mnt/full",
-        "purpose": "home",
-        "serve": None,
-    }
-    other = changed(machines, tmp_path, systems, more)
-    machines.on(client).check_output("mkdir /mnt/full && echo mine >/mnt/full/thesis.tex")
-    try:
-        refused = storage(other, f"--limit={client}", expect=2)
+def test_a_directory_that_holds_something_is_not_mounted_over(site: Site, tmp_path: Path) -> None:
+    more = {"name": "more", "mount": "/mnt/full", "purpose": "home", "serve": None}
+    other = site.changed(tmp_path, {**site.systems["tcp"], **more})
+    fill = "mkdir /mnt/full && echo mine >/mnt/full/thesis.tex"
+    with site.machines.by_hand(site.client, fill, "rm -r /mnt/full") as on:
+        refused = site.play(nodes=other, expect=2)
         assert "/mnt/full" in refused.output and "thesis.tex" in refused.output
-        assert machines.on(client).file("/mnt/full/thesis.tex").content_string == "mine\n"
-        assert not machines.on(client).file("/etc/systemd/system/mnt-full.mount").exists
-    finally:
-        machines.on(client).check_output("rm -r /mnt/full")
+        assert on.file("/mnt/full/thesis.tex").content_string == "mine\n"
+        assert not on.file("/etc/systemd/system/mnt-full.mount").exists
 
 
 # A job
 
 
-def test_a_job_resumes_from_its_checkpoint_on_the_server(
-    machines: Nodes, systems: dict[str, dict[str, Any]], server: str, client: str
-) -> None:
+def test_a_job_resumes_from_its_checkpoint_on_the_server(site: Site) -> None:
     """docs/examples/train.py by playbooks/run.yml: the same weights as without an interruption."""
-    point, program = systems["rdma"]["mount"], "/var/tmp/train-job.py"
-
-    def command(name: str) -> list[str]:
-        variables = {
-            "mpi_job_files": [{"src": str(TOP / "docs/examples/train.py"), "dest": program}],
-            "mpi_job_program": [
-                "python3", program, "--deterministic", "--steps=60", "--every=5", "--report=1"
-            ],
-            "mpi_job_checkpoint_directory": f"{point}/{name}",
-        }  # fmt: skip
-        return machines.command("playbooks/run.yml", "--extra-vars", json.dumps(variables))
+    point, program = site.points["rdma"], "/var/tmp/train-job.py"
 
     def job(name: str) -> Job:
-        return Job(command(name), machines.environment)
+        words = ["python3", program, "--deterministic", "--steps=60", "--every=5", "--report=1"]
+        variables = {
+            "mpi_job_files": [{"src": str(TOP / "docs/examples/train.py"), "dest": program}],
+            "mpi_job_program": words,
+            "mpi_job_checkpoint_directory": f"{point}/{name}",
+        }
+        extra = ["--extra-vars", json.dumps(variables)]
+        return Job(site.machines.command("playbooks/run.yml", *extra), site.machines.environment)
 
     try:
         whole = job("train-whole").end()
@@ -368,71 +298,57 @@ def test_a_job_resumes_from_its_checkpoint_on_the_server(
         assert step == "60" and '"job_storage"' not in whole
         killed = job("train-killed")
         killed.until_step(12)
-        machines.on(client).check_output(f"pkill -KILL -f -o '^python3 {program}'")
+        site.on_client(f"pkill -KILL -f -o '^python3 {program}'")
         failed = killed.end(good=False)
         newest = rf"newest checkpoint: {point}/train-killed/train-\d+.checkpoint, .* s old$"
         assert re.search(newest, failed.replace("\\n", "\n"), re.MULTILINE), failed
-        assert (
-            machines.on(server).run(f"ls {served_directory(systems['rdma'])}/train-killed").rc == 0
-        )
+        site.on_server(f"ls {served_directory(site.systems['rdma'])}/train-killed")
         again = job("train-killed").end()
         assert "from step 0\n" not in again and END.findall(again) == [("60", "4", digest)]
     finally:
-        machines.on(server).check_output(f"rm -rf {point}/train-*")
+        site.on_server(f"rm -rf {point}/train-*")
 
 
 # Manual edits
 
 
-def test_a_mount_that_became_read_only_is_found_and_mended(
-    machines: Nodes, systems: dict[str, dict[str, Any]], client: str
-) -> None:
-    point = systems["tcp"]["mount"]
-    machines.on(client).check_output(f"mount -o remount,ro {point}")
-    found = checks(storage(machines, f"--limit={client}", "--check", expect=2), client)
-    assert ("storage_read_only", point) in found
-    storage(machines, f"--limit={client}")
-    as_user(machines, client, f"touch {point}/writable && rm {point}/writable")
+def test_a_mount_that_became_read_only_is_found_and_mended(site: Site) -> None:
+    point = site.points["tcp"]
+    site.on_client(f"mount -o remount,ro {point}")
+    assert ("storage_read_only", point) in site.bad(site.play("--check", expect=2))
+    site.play()
+    site.machines.as_user(site.client, f"touch {point}/writable && rm {point}/writable")
 
 
-def test_another_server_is_found_and_put_right(
-    machines: Nodes, systems: dict[str, dict[str, Any]], client: str
-) -> None:
-    point, other = systems["tcp"]["mount"], systems["rdma"]
+def test_another_server_is_found_and_put_right(site: Site) -> None:
+    point, other = site.points["tcp"], site.systems["rdma"]
     address = other["source"].partition(":")[0]
-    on = machines.on(client)
     unit = point.strip("/").replace("/", "-")
-    on.check_output(f"systemctl stop {unit}.automount {unit}.mount")
-    on.check_output(f"mount -t nfs4 {address}:{served_directory(other)} {point}")
-    found = checks(storage(machines, f"--limit={client}", "--check", expect=2), client)
+    site.on_client(f"systemctl stop {unit}.automount {unit}.mount")
+    site.on_client(f"mount -t nfs4 {address}:{served_directory(other)} {point}")
+    found = site.bad(site.play("--check", expect=2))
     assert other["source"] in str(found["storage_mounted", point]["found"])
-    storage(machines, f"--limit={client}")
-    assert mounted(machines, client, point)["source"] == systems["tcp"]["source"]
+    site.play()
+    assert site.mounted(site.client, point)["source"] == site.systems["tcp"]["source"]
 
 
 # A reboot
 
 
 def test_a_client_boots_without_its_server_and_mounts_without_ansible(
-    machines: Nodes,
-    systems: dict[str, dict[str, Any]],
-    server: str,
-    client: str,
-    stopped: Callable[[], None],
+    site: Site, stopped: Stop
 ) -> None:
-    on = machines.on(client)
-    for fs in systems.values():
-        on.check_output(f"umount {fs['mount']}")  # the automount unit is not stopped
+    on = site.machines.on(site.client)
+    for point in site.points.values():
+        on.check_output(f"umount {point}")  # the automount unit is not stopped
     stopped()
-    began = time.monotonic()
-    machines.reboot(client)
-    until(lambda: on.run("systemctl is-active multi-user.target").rc == 0, "it to boot", 240)
-    print(f"rebooted without its server in {time.monotonic() - began:.0f} s")
-    for fs in systems.values():
-        assert mounted(machines, client, fs["mount"]) == {}
+    site.machines.reboot(site.client)
+    target = "systemctl is-active multi-user.target"
+    waiting.until(lambda: on.run(target).rc == 0, "it to boot", 240, every=1)
+    assert all(site.mounted(site.client, point) == {} for point in site.points.values())
 
-    machines.on(server).check_output("systemctl start %s", SERVER)
-    for fs in systems.values():
-        as_user(machines, client, f"touch {fs['mount']}/after && rm {fs['mount']}/after")
-        assert mounted(machines, client, fs["mount"])["source"] == fs["source"]
-    assert storage(machines, f"--limit={client}").total("changed") == 0
+    site.on_server("systemctl start %s", SERVER)
+    for fs in site.systems.values():
+        site.machines.as_user(site.client, f"touch {fs['mount']}/after && rm {fs['mount']}/after")
+        assert site.mounted(site.client, fs["mount"])["source"] == fs["source"]
+    assert site.play().total("changed") == 0

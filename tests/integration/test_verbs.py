@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,19 +32,22 @@ def rails(machines: Nodes, name: str) -> list[str]:
     return [rail["interface"] for rail in machines.of(name)["cluster_rails"]]
 
 
+UNMARK = "action pedit munge ip tos set 0 pipe csum ip4h"
+
+
+def filtered(machines: Nodes, name: str, rule: str) -> contextlib.AbstractContextManager[object]:
+    """A rule on the first rail of a node, for a while."""
+    rail = rails(machines, name)[0]
+    add = f"tc qdisc add dev {rail} clsact && tc filter add dev {rail} {rule}"
+    return machines.by_hand(name, add, f"tc qdisc del dev {rail} clsact")
+
+
 @pytest.fixture
 def rewriting(machines: Nodes) -> Iterator[str]:
     """A node with a rule that removes the mark from packets that leave by one rail."""
     name = machines.group("compute")[0]
-    node, rail = machines.on(name), rails(machines, name)[0]
-    node.check_output("tc qdisc add dev %s clsact", rail)
-    node.check_output(
-        "tc filter add dev %s egress protocol ip matchall "
-        "action pedit munge ip tos set 0 pipe csum ip4h",
-        rail,
-    )
-    yield name
-    node.check_output("tc qdisc del dev %s clsact", rail)
+    with filtered(machines, name, "egress protocol ip matchall " + UNMARK):
+        yield name
 
 
 def test_every_rail_both_ways_and_the_contract_on_every_packet(machines: Nodes) -> None:
@@ -150,11 +154,8 @@ def test_a_removed_mark_is_reported_for_its_rail_only(machines: Nodes, rewriting
 def deaf(machines: Nodes) -> Iterator[str]:
     """A node that drops incoming traffic on one of its rails, although the link is up."""
     name = machines.group("compute")[-1]
-    node, rail = machines.on(name), rails(machines, name)[0]
-    node.check_output("tc qdisc add dev %s clsact", rail)
-    node.check_output("tc filter add dev %s ingress matchall action drop", rail)
-    yield name
-    node.check_output("tc qdisc del dev %s clsact", rail)
+    with filtered(machines, name, "ingress matchall action drop"):
+        yield name
 
 
 def test_a_blocked_rail_is_named_and_the_others_measured(machines: Nodes, deaf: str) -> None:

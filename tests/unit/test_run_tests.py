@@ -68,22 +68,12 @@ def test_a_run_of_no_tests_has_failed(runner, capsys, tmp_path, text):
     assert out.splitlines()[-1].startswith("0 passed, 1 failed")
 
 
-def test_a_program_that_is_missing_fails_its_own_stage(runner, capsys):
-    missing = runner.Stage("nope", ["no-such-program"], nodes=True)
-    status, out = run(runner, capsys, missing, runner.Stage("lint", ["true"]))
-    assert status == 1 and "no-such-program" in out
-    assert out.splitlines()[-1] == "1 passed, 1 failed, 0 skipped"
-
-
 def test_what_could_not_run_has_failed(runner, capsys):
-    images = runner.Stage("images", ["false"])
-    nodes = runner.Stage("molecule x", ["true"], needs="images")
-    outcomes: dict = {}
-    runner.run([runner.Lane([images, nodes])], outcomes)
-    assert runner.close(outcomes, 1.0) == 1
-    out = capsys.readouterr().out
-    assert "molecule x: could not run" in out
-    assert out.splitlines()[-1] == "0 passed, 2 failed, 0 skipped"
+    images = runner.Stage("images", ["no-such-program"], nodes=True)
+    nodes = runner.Stage("molecule x", ["true"], nodes=True, needs="images")
+    status, out = run(runner, capsys, images, nodes, runner.Stage("lint", ["true"]))
+    assert status == 1 and "no-such-program" in out and "molecule x: could not run" in out
+    assert out.splitlines()[-1] == "1 passed, 2 failed, 0 skipped"
 
 
 def test_a_stage_without_resources_for_its_nodes_fails_early(runner, capsys, tmp_path, monkeypatch):
@@ -178,17 +168,12 @@ def alive(state: Path) -> bool:
     ],
 )
 def test_stages_are_chosen_with_what_they_need(runner, options, names):
-    """A full name selects that stage, a part of a name all matching stages. Long ones need a
-    name."""
-    every = [
-        runner.Stage("lint", ["true"]),
-        runner.Stage("images", ["true"], fast=False),
-        runner.Stage("integration", ["true"], fast=False, needs="images"),
-        runner.Stage("machine images", ["true"], fast=False, long=True),
-        runner.Stage(
-            "machine integration", ["true"], fast=False, long=True, needs="machine images"
-        ),
-    ]
+    """A full name selects that stage, a part of a name all matching stages."""
+    every = [runner.Stage("lint", ["true"])]
+    for kind, long in (("", False), ("machine ", True)):
+        images, tests = f"{kind}images", f"{kind}integration"
+        every.append(runner.Stage(images, ["true"], fast=False, long=long))
+        every.append(runner.Stage(tests, ["true"], fast=False, long=long, needs=images))
     words = argparse.Namespace(**{"fast": False, "only": None, "all": False, **options})
     assert ", ".join(stage.name for stage in runner.chosen(every, words)) == names
 

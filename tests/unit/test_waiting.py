@@ -56,24 +56,18 @@ def test_a_test_that_got_no_time_asks_once_more(clock: Clock) -> None:
     assert waiting.until(after_a_pause, "it", 1)
 
 
-SLEEPS = {
-    "tests/waiting.py": "the one place where tests wait",
-    "tests/unit/test_waiting.py": "has the text that is searched for",
-    "tests/unit/test_cluster_reboot_action.py": "a clock of the test's own goes on by it",
-    "tests/unit/test_fabric_https_simulation.py": "paces the polling of a driver, not the test",
-    "tests/unit/test_fabric_https.py": "a switch that answers byte by byte",
-    "tests/bench/": "benchmarks are no tests",
-    "tests/bed/plugins/": "the test bed polls its nodes",
-    "tests/bed/roles/": "simulated switches, which take their time",
-    "tests/bed/stand_ins/": "programs that run on nodes, and are as slow as the real ones",
-    "tests/bed/instances.py": "the moment at which a run is killed",
-    "tests/integration/test_kills.py": "the same",
-    "tests/unit/test_mpi_launch.py": "programs that it starts, and that hang",
-    "tests/unit/test_ssh_authorized.py": "a file system that does not answer",
-    "tests/unit/test_ssh_parts.py": "the same",
-    "tests/integration/test_storage.py": "the length of an outage, and a program of a node",
-}
-"""Files in which `time.sleep` is allowed, and why."""
+SLEEPS = (
+    "tests/waiting.py",
+    "tests/unit/test_waiting.py",  # has the text that is searched for
+    "tests/unit/test_cluster_reboot_action.py",  # advances a simulated clock
+    "tests/unit/test_fabric_nvue_simulation.py",  # paces the polling of a driver
+    "tests/unit/test_fabric_https.py",  # a slow switch
+    "tests/bed/",  # polls nodes; simulates slow switches and programs
+    "tests/integration/test_kills.py",  # the moment of the kill
+    *(f"tests/unit/test_{name}.py" for name in ("mpi_launch", "ssh_authorized", "ssh_parts")),
+    "tests/integration/test_storage.py",  # the length of an outage
+)
+"""Files in which `time.sleep` is allowed. Those without a comment simulate what hangs."""
 
 
 def test_no_test_waits_for_time_to_pass() -> None:
@@ -83,7 +77,7 @@ def test_no_test_waits_for_time_to_pass() -> None:
         name
         for path in (top / "tests").rglob("*.py")
         if re.search(r"\btime\.sleep\(|from time import .*\bsleep\b", path.read_text())
-        and not (name := str(path.relative_to(top))).startswith(tuple(SLEEPS))
+        and not (name := str(path.relative_to(top))).startswith(SLEEPS)
     }
     assert found == set(), "wait by tests.waiting.until"
 

@@ -3,7 +3,7 @@
 
 Roles, the package catalogue, the model and the docs take every fact about a distribution from
 FAMILIES and SYSTEMS. To support another release, add a row to SYSTEMS with its sources;
-tests/unit/test_systems.py lists the pages that name it.
+README.md and docs/software-set.md name it.
 """
 
 from __future__ import annotations

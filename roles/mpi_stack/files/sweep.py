@@ -8,7 +8,7 @@ answered by one byte; MB/s are 10^6 bytes per second; the latency of a collectiv
 all ranks, which wait for each other between calls. Allreduce uses MPI_FLOAT.
 
 A window consists of persistent requests, which one call starts: with 64 calls of Isend the figures
-would include the interpreter (tests/bench/osu.py compares with Isend in C).
+would include the interpreter.
 
 The output has OSU's format, a table for each benchmark and pair, with the pair on a separate line.
 Other ranks sleep meanwhile.

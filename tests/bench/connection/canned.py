@@ -39,7 +39,6 @@ MODULE = re.compile(rb"module_fqn='[\w.]*?\.modules\.(\w+)'")
 
 
 def answer(module: str) -> dict[str, Any]:
-    """Return the result of a module on a converged node."""
     if module == "setup":
         return FACTS
     if module in PACKAGES:
