@@ -61,7 +61,7 @@ SLEEPS = (
     "tests/unit/test_waiting.py",  # has the text that is searched for
     "tests/unit/test_cluster_reboot_action.py",  # advances a simulated clock
     "tests/unit/test_fabric_nvue_simulation.py",  # paces the polling of a driver
-    "tests/unit/test_fabric_https.py",  # a slow switch
+    "tests/unit/test_fabric_https",  # a slow switch
     "tests/bed/",  # polls nodes; simulates slow switches and programs
     "tests/integration/test_kills.py",  # the moment of the kill
     *(f"tests/unit/test_{name}.py" for name in ("mpi_launch", "ssh_authorized", "ssh_parts")),
