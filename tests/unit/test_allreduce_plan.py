@@ -53,17 +53,10 @@ def test_the_command_has_all_options_and_the_run_id() -> None:
 def test_a_rank_has_the_numa_node_of_its_gpu_or_rail(
     gpus: int, wanted: tuple[int | None, ...]
 ) -> None:
-    rails = [
-        {
-            "interface": f"rail{rail}",
-            "rail": rail,
-            "address": "",
-            "gpu": 2 * rail if gpus else None,
-            "numa": rail,
-            "speed_gbps": 800,
-            "network": "",
-        }
-        for rail in (0, 1)
+    common = {"address": "", "speed_gbps": 800, "network": ""}
+    rails: list[dict] = [
+        {**common, "interface": f"rail{n}", "rail": n, "gpu": 2 * n if gpus else None, "numa": n}
+        for n in (0, 1)
     ]
     entry = {"name": "node01", "role": "compute", "drained": False, "slots": 3, "rails": rails}
     [found] = nodes_of([{**entry, "gpus": gpus}])
@@ -83,12 +76,9 @@ def test_rankfile_and_unbound_rails() -> None:
 def test_a_subset_is_a_short_run() -> None:
     plan = RunPlan(NODES, "tcp", max_bytes=1 << 20, rankfile="/etc/rankfile")
     part = plan.subset(["node02"])
-    assert [node.name for node in part.nodes] == ["node02"]
-    assert part.ranks == 4
-    assert part.sizes[-1] == plan.sizes[-1]
-    assert len(part.sizes) < len(plan.sizes)
-    assert part.rankfile == ""
-    assert part.hostfile() == "node02 slots=4\n"
+    assert [node.name for node in part.nodes] == ["node02"] and part.ranks == 4
+    assert part.sizes[-1] == plan.sizes[-1] and len(part.sizes) < len(plan.sizes)
+    assert (part.rankfile, part.hostfile()) == ("", "node02 slots=4\n")
 
 
 def test_a_plan_without_nodes_is_refused() -> None:
@@ -113,7 +103,8 @@ def test_the_hostfile_decides_order_and_names(tmp_path: Path) -> None:
         ("node01 slots=8\n", "node02: in the model"),
         ("node01 slots=8\nnode02 slots=8\n", "node02: 4 slots, 8 in the hostfile"),
         ("node01 slots=8\nnode02 slots=4\nnode03 slots=1\n", "node03: in the hostfile"),
-        ("node01 8 slots\n", "not of the format openmpi"),
+        ("# head\nnode01:8\n", "line 2: 'node01:8' is not of the format openmpi"),
+        ("node01 slots=8\nnode01 slots=8\n", "line 2: "),
         ("", "node01: in the model"),
         (None, "No such file"),
     ],

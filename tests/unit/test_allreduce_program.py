@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -20,12 +21,6 @@ PROGRAM = "roles/mpi_stack/files/allreduce.py"
 PATH = ROOT / PROGRAM
 program = programs.program(PROGRAM)
 CASES = sorted({(kind, operation) for kind, operation, _placement in program.combinations()})
-NUMPY = {
-    "SUM": numpy.add,
-    "MAX": numpy.maximum,
-    "MIN": numpy.minimum,
-    "PROD": numpy.multiply,
-}
 
 
 def buffers(kind: str, operation: str, ranks: int, count: int) -> list[numpy.ndarray]:
@@ -56,7 +51,8 @@ def test_any_order_of_combining_gives_the_same_bits(case, ranks, count, random) 
     while len(parts) > 1:
         left = parts.pop(random.randrange(len(parts)))
         right = parts.pop(random.randrange(len(parts)))
-        parts.append(NUMPY[operation](left, right))
+        names = {"SUM": "add", "MAX": "maximum", "MIN": "minimum", "PROD": "multiply"}
+        parts.append(getattr(numpy, names[operation])(left, right))
     wanted = expected(kind, operation, ranks, count)
     assert wanted.dtype == numpy.dtype(kind)
     assert program.verify(numpy, parts[0], wanted) is None
@@ -112,39 +108,30 @@ def test_every_combination_once() -> None:
     assert {operation for _kind, operation, _placement in every} == set(program.OPERATIONS)
 
 
+def write(folder: Path, **values: int | str) -> None:
+    """Write files by name, with `.` instead of `/`."""
+    for name, value in values.items():
+        chassis.write(folder / name.replace(".", "/"), f"{value}\n")
+
+
 def test_counters_of_interfaces_and_of_rdma_ports(tmp_path: Path) -> None:
     for name, sent in (("rail0", 100), ("mgmt0", 7), ("lo", 999)):
-        directory = tmp_path / f"class/net/{name}/statistics"
-        directory.mkdir(parents=True)
-        (directory / "tx_bytes").write_text(f"{sent}\n")
-        (directory / "rx_bytes").write_text(f"{sent + 1}\n")
-    (tmp_path / "class/net/bonding_masters").write_text("")
-    port = tmp_path / "class/infiniband/mlx5_0/ports/1"
-    (port / "gid_attrs/ndevs").mkdir(parents=True)
-    (port / "gid_attrs/ndevs/0").write_text("rail0\n")
-    (port / "counters").mkdir()
-    (port / "counters/port_xmit_data").write_text("25\n")
-    (port / "counters/port_rcv_data").write_text("26\n")
-    (tmp_path / "class/infiniband/mute0/ports/1").mkdir(parents=True)
+        values = {"tx_bytes": sent, "rx_bytes": sent + 1, "tx_packets": 40, "rx_packets": 50}
+        write(tmp_path / f"class/net/{name}/statistics", **values)
+    write(tmp_path / "class/net", bonding_masters="")
+    ports = tmp_path / "class/infiniband"
+    counters = {"port_xmit_data": 25, "port_rcv_data": 26, "port_xmit_packets": 700}
+    write(ports / "mlx5_0/ports/1/counters", **counters)
+    write(ports / "mlx5_0/ports/1/hw_counters", packet_seq_err=4)
+    write(ports / "rxe1/ports/1/hw_counters", sent_pkts=30, rcvd_pkts=45)
+    for name, gid in (("mlx5_0", "0"), ("rxe1", "1")):
+        write(ports / name / "ports/1/gid_attrs/ndevs", **{gid: "rail0"})
+    (ports / "mute0/ports/1").mkdir(parents=True)
     assert program.interface_counters(tmp_path) == {"mgmt0": [7, 8], "rail0": [100, 101]}
+    retries = [700, 0, 4, 0, 0, 0]
     assert program.rdma_counters(tmp_path) == {
-        "mlx5_0:1": {"interface": "rail0", "bytes": [100, 104], "retries": [0] * 6}
-    }
-
-
-def test_soft_roce_counters_are_parsed(tmp_path: Path) -> None:
-    statistics = tmp_path / "class/net/rail1/statistics"
-    statistics.mkdir(parents=True)
-    for name, value in (("tx_packets", 40), ("rx_packets", 50)):
-        (statistics / name).write_text(f"{value}\n")
-    port = tmp_path / "class/infiniband/rxe1/ports/1"
-    (port / "gid_attrs/ndevs").mkdir(parents=True)
-    (port / "gid_attrs/ndevs/1").write_text("rail1\n")
-    (port / "hw_counters").mkdir()
-    (port / "hw_counters/sent_pkts").write_text("30\n")
-    (port / "hw_counters/rcvd_pkts").write_text("45\n")
-    assert program.rdma_counters(tmp_path) == {
-        "rxe1:1": {"interface": "rail1", "packets": [30, 45], "interface_packets": [40, 50]}
+        "mlx5_0:1": {"interface": "rail0", "bytes": [100, 104], "retries": retries},
+        "rxe1:1": {"interface": "rail0", "packets": [30, 45], "interface_packets": [40, 50]},
     }
 
 
@@ -181,14 +168,6 @@ def test_the_topology_of_a_chassis(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 COUNTED = {"counters": {"rail0": [5, 6]}, "rdma": {}}
 
 
-class Sink:
-    def __init__(self) -> None:
-        self.records: list[dict] = []
-
-    def write(self, kind: str, **values: object) -> None:
-        self.records.append({"kind": kind, **values})
-
-
 def rank(host: str, wrong: int = 0, lanes: tuple = ("ep_cfg[2]: tag(tcp/rail0)",)) -> dict:
     return {
         "host": host,
@@ -219,44 +198,23 @@ def test_connections_of_the_process_are_counted_by_their_ends() -> None:
     assert "127.0.0.1" not in program.addresses().values()
 
 
-def test_an_rdma_port_counts_what_it_has(tmp_path: Path) -> None:
-    (tmp_path / "hw_counters").mkdir()
-    (tmp_path / "counters").mkdir()
-    (tmp_path / "counters/port_xmit_packets").write_text("700\n")
-    (tmp_path / "hw_counters/packet_seq_err").write_text("4\n")
-    assert program.retries(tmp_path) == [700, 0, 4, 0, 0, 0]
-
-
 def test_the_report_is_by_host_and_by_lane() -> None:
-    sink = Sink()
+    found: dict[str, list[dict]] = {}
+    report = SimpleNamespace(write=lambda kind, **values: found.setdefault(kind, []).append(values))
     ranks = [rank("node01"), rank("node01", wrong=4), rank("node02", lanes=())]
-    program.summarise(ranks, 1234, 2.5, sink)
-    by_kind: dict[str, list[dict]] = {}
-    for one in sink.records:
-        by_kind.setdefault(str(one["kind"]), []).append(one)
-    assert [(one["name"], one["ranks"]) for one in by_kind["host"]] == [
+    program.summarise(ranks, 1234, 2.5, report)
+    first, second = found["host"]
+    assert [(one["name"], one["ranks"]) for one in (first, second)] == [
         ("node01", [0, 1]),
         ("node02", [2]),
     ]
-    assert by_kind["host"][0]["cpus"] == ["0-3", "0-3"]
-    assert by_kind["host"][0]["topology"] == {"numa": {}}
-    assert by_kind["host"][0]["counters"] == {"rail0": [5, 6]}
+    assert (first["cpus"], first["topology"]) == (["0-3", "0-3"], {"numa": {}})
+    assert first["counters"] == {"rail0": [5, 6]}
     # Both ends of three ranks; ends that belong to no rank are omitted.
-    assert [one["resent"] for one in by_kind["host"]] == [{"rail0": [9, 120]}] * 2
-    assert [(one["name"], one["counters"]) for one in by_kind["rails"]] == [
-        ("node01", {"rail0": [5, 6]}),
-        ("node01", {"rail0": [5, 6]}),
-    ]
-    assert by_kind["lane"] == [
-        {"kind": "lane", "text": "ep_cfg[2]: tag(tcp/rail0)", "ranks": [0, 1]}
-    ]
-    assert by_kind["end"] == [
-        {
-            "kind": "end",
-            "volume_bytes": 1234,
-            "window_s": 2.5,
-            "wrong_ranks": [1],
-            "wrong_results": 4,
-            "silent_ranks": [2],
-        }
-    ]
+    assert first["resent"] == second["resent"] == {"rail0": [9, 120]}
+    assert [(one["name"], one["counters"]) for one in found["rails"]] == [
+        ("node01", {"rail0": [5, 6]})
+    ] * 2
+    assert found["lane"] == [{"text": "ep_cfg[2]: tag(tcp/rail0)", "ranks": [0, 1]}]
+    end = {"volume_bytes": 1234, "window_s": 2.5, "wrong_results": 4, "silent_ranks": [2]}
+    assert found["end"] == [end]

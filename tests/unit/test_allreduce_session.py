@@ -68,9 +68,7 @@ class Cluster:
             self.now += limit_s
             return RunResult(-15, True, limit_s, [], "")
         if how == "crash":
-            printed = (
-                "mpirun noticed that process rank 5 with PID 9 on node node03 exited on signal 11"
-            )
+            printed = "mpirun noticed that process rank 5 on node node03 exited on signal 11"
             return RunResult(139, False, 1.0, [], printed)
         records = self.records(plan, wrong=how == "wrong")
         for record in records:
@@ -79,45 +77,23 @@ class Cluster:
 
     @staticmethod
     def records(plan: RunPlan, wrong: bool) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = [{"kind": "start", "ranks": plan.ranks, "steps": 1}]
         tested = [["float32", "SUM", "in_place"]]
-        for size in plan.sizes:
-            found.append({"kind": "size", "bytes": size, "times_us": [50.0], "tested": tested})
-        first = 0
-        for node in plan.nodes:
-            ranks = list(range(first, first + node.slots))
-            first += node.slots
-            counters = {rail: [1 << 30, 1 << 30] for rail in RAILS}
-            counters["mgmt0"] = [100, 100]
-            found.append(
-                {
-                    "kind": "host",
-                    "name": node.name,
-                    "ranks": ranks,
-                    "devices": list(RAILS),
-                    "counters": counters,
-                }
-            )
+        size = {"kind": "size", "times_us": [50.0], "tested": tested}
+        found: list[dict[str, Any]] = [{"kind": "start", "ranks": plan.ranks}]
+        found += [{**size, "bytes": each} for each in plan.sizes]
+        counters = {rail: [1 << 30, 1 << 30] for rail in RAILS} | {"mgmt0": [100, 100]}
+        for place, node in enumerate(plan.nodes):
+            ranks = [2 * place, 2 * place + 1]
+            found.append({"kind": "host", "name": node.name, "ranks": ranks, "counters": counters})
         every = list(range(plan.ranks))
         found.append({"kind": "lane", "text": "ep_cfg[2]: tag(tcp/rail0)", "ranks": every})
         if wrong:
-            found.append(
-                {
-                    "kind": "wrong",
-                    "rank": 1,
-                    "host": plan.nodes[0].name,
-                    "type": "float32",
-                    "operation": "SUM",
-                    "placement": "in_place",
-                    "bytes": 4,
-                    "elements": 1,
-                    "first": 0,
-                    "wanted": "1",
-                    "found": "2",
-                }
-            )
+            what = {"type": "float32", "operation": "SUM", "placement": "in_place", "bytes": 4}
+            result = {"elements": 1, "first": 0, "wanted": "1", "found": "2"}
+            place = {"kind": "wrong", "rank": 1, "host": plan.nodes[0].name}
+            found.append({**place, **what, **result})
         end = {"volume_bytes": 1 << 20, "wrong_results": int(wrong), "silent_ranks": []}
-        return [*found, {"kind": "end", "wrong_ranks": [1] if wrong else [], **end}]
+        return [*found, {"kind": "end", **end}]
 
 
 @pytest.fixture
@@ -149,8 +125,7 @@ def test_a_sound_cluster(cluster: Cluster, tmp_path: Path) -> None:
     checks = by_name(result)
     assert result["message"] == ""
     assert not [check for check in result["checks"] if check["status"] == "failed"]
-    wanted = {"world_size", "placement", "exactness", "transport", "rails_traffic"}
-    assert wanted | {"management_traffic", "threshold", "no_orphans"} <= set(checks)
+    assert {"world_size", "exactness", "threshold", "no_orphans"} <= set(checks)
     assert len(cluster.runs) == 1
     assert result["figures"]["ranks"] == 16
     assert len(result["figures"]["by_size"]) == len(result["traffic"]) == 8
@@ -192,13 +167,12 @@ def test_a_faulty_pair_is_named(cluster: Cluster, tmp_path: Path, how: str) -> N
 
 
 def test_a_node_at_fault_is_named(cluster: Cluster, tmp_path: Path) -> None:
-    cluster.fails = lambda names: "hang" if "node05" in names and len(names) > 1 else ""
+    cluster.fails = lambda names: "crash" if "node05" in names and len(names) > 1 else ""
     result, _shown = play(cluster, tmp_path)
     assert result["culprit"]["nodes"] == ("node05",)
-    assert "stopped after 300 s (mpi_smoke_time_limit_s)" in result["message"]
+    assert "status 139" in result["message"] and "exited on signal 11" in result["message"]
     first, *others = [run_id for run_id, _names in cluster.runs]
-    assert first == "run7"
-    assert len(set(others)) == len(others)
+    assert first == "run7" and len(set(others)) == len(others)
     assert all(run_id.startswith("run7-") for run_id in others)
 
 
@@ -228,13 +202,6 @@ def test_an_end_without_its_sizes_is_no_end(cluster: Cluster, tmp_path: Path) ->
     result, _shown = play(cluster, tmp_path)
     total = len(RunPlan((LaunchNode("node01", 1),), "tcp", max_bytes=1 << 16).sizes)
     assert by_name(result)["finished"]["found"] == f"{total - 1} of {total} sizes"
-
-
-def test_output_of_the_launcher_is_shown(cluster: Cluster, tmp_path: Path) -> None:
-    cluster.fails = lambda names: "crash"
-    result, _shown = play(cluster, tmp_path)
-    assert "status 139" in result["message"]
-    assert "exited on signal 11" in result["message"]
 
 
 def test_silent_nodes_prevent_a_launch(cluster: Cluster, tmp_path: Path) -> None:

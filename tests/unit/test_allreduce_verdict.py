@@ -39,7 +39,7 @@ def record(kind: str, **values: Any) -> dict[str, Any]:
 
 
 SOUND: list[dict[str, Any]] = [
-    record("start", ranks=4, steps=1),
+    record("start", ranks=4),
     record("size", bytes=1048576, times_us=[1000.0, 1100.0], tested=TESTED),
     record("host", name="node01", ranks=[0, 1], counters={**BOTH, "mgmt0": [9000, 7000]}),
     record("host", name=OTHER, ranks=[2, 3], counters={**BOTH, "mgmt0": [100, 100]}),

@@ -11,6 +11,14 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks imp
     OK,
     PENDING,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.names import is_host_name
+
+BAD = ["", "-a", "a-", "a_b", "node 1", "node;1", "a..b", "12", "a" * 64, "nöde", "a\n"]
+
+
+def test_which_names_are_those_of_hosts() -> None:
+    assert [name for name in BAD if is_host_name(name)] == []
+    assert all(map(is_host_name, ["node01", "a", "A-1", "node01.hpc.example", "1a"]))
 
 
 class Resolver:
@@ -47,16 +55,6 @@ def test_of_a_table_a_spread_is_asked_for() -> None:
     assert [check.status for check in resolve.name_checks(wanted, found)] == [OK]
 
 
-def test_the_resolver_overrides_the_table() -> None:
-    found = resolve.find_addresses(["a"], {"a": {"10.0.0.1"}}, Resolver({"a": "10.0.0.9"}))
-    assert found == {"a": ("10.0.0.9",)}
-
-
-def test_a_name_missing_in_the_table_is_resolved() -> None:
-    found = resolve.find_addresses(["a"], {"b": {"10.0.0.2"}}, Resolver({"a": "10.0.0.1"}))
-    assert found == {"a": ("10.0.0.1",)}
-
-
 def test_a_dead_resolver_is_reported() -> None:
     wanted = simulated(1000)
     resolver = Resolver({})
@@ -68,19 +66,14 @@ def test_a_dead_resolver_is_reported() -> None:
 
 
 def test_a_wrong_address_is_told_with_both_values() -> None:
-    checks = resolve.name_checks(
-        {"a": "10.0.0.1", "b": "10.0.0.2"}, {"a": ("10.0.0.9",), "b": ("10.0.0.2",)}
-    )
-    assert [check.line() for check in checks] == [
-        "name_resolves a: wanted '10.0.0.1', found '10.0.0.9'",
-    ]
-
-
-def test_in_check_mode_a_name_may_still_come() -> None:
-    checks = resolve.name_checks({"a": "10.0.0.1"}, {"a": ("10.0.0.9",)}, check_mode=True)
-    assert [(check.status, check.reason) for check in checks] == [
-        (PENDING, "a: 10.0.0.9, not 10.0.0.1")
-    ]
+    """The resolver overrides the table, and is asked for names that the table lacks."""
+    resolver = Resolver({"a": "10.0.0.9", "b": "10.0.0.2"})
+    found = resolve.find_addresses(["a", "b"], {"a": {"10.0.0.1"}}, resolver)
+    wanted = {"a": "10.0.0.1", "b": "10.0.0.2"}
+    [check] = resolve.name_checks(wanted, found)
+    assert check.line() == "name_resolves a: wanted '10.0.0.1', found '10.0.0.9'"
+    [check] = resolve.name_checks(wanted, found, check_mode=True)
+    assert (check.status, check.reason) == (PENDING, "a: 10.0.0.9, not 10.0.0.1")
 
 
 @pytest.mark.parametrize(

@@ -80,12 +80,8 @@ def inputs_by_phase(numpy, kind, operation, ranks, of_rank):
 @functools.cache
 def expected_by_phase(numpy, kind, operation, ranks):
     """Expected result of each element of a period, computed from every rank's input without MPI."""
-    combine = {
-        "SUM": numpy.add,
-        "MAX": numpy.maximum,
-        "MIN": numpy.minimum,
-        "PROD": numpy.multiply,
-    }[operation]
+    names = {"SUM": "add", "MAX": "maximum", "MIN": "minimum", "PROD": "multiply"}
+    combine = getattr(numpy, names[operation])
     total = inputs_by_phase(numpy, kind, operation, ranks, 0)
     for rank in range(1, ranks):
         term = inputs_by_phase.__wrapped__(numpy, kind, operation, ranks, rank)
@@ -117,39 +113,24 @@ def verify(numpy, found, wanted):
     return (len(wrong), first, str(wanted[first]), str(found[first]))
 
 
-class Counted:
+def counted(root="/sys"):
     """Traffic counters of this node.
 
-    `interfaces`: bytes of every interface except loopback, as [sent, received]. `rdma`: for each
+    `counters`: bytes of every interface except loopback, as [sent, received]. `rdma`: for each
     RDMA device and port, its interface and its own counters. These are bytes on a NIC, whose RoCE
     frames bypass the interface's counters, and packets with Soft-RoCE, whose packets the interface
     counts as well; then the interface's packets are included.
     """
-
-    def __init__(self, root="/sys"):
-        self.interfaces = interface_counters(root)
-        self.rdma = rdma_counters(root)
-
-    def since(self, before):
-        """Growth since `before`."""
-        interfaces = {
-            name: minus(now, before.interfaces[name])
-            for name, now in self.interfaces.items()
-            if name in before.interfaces
-        }
-        rdma = {}
-        for device, now in self.rdma.items():
-            then = before.rdma.get(device)
-            if then is not None:
-                rdma[device] = {
-                    key: minus(value, then[key]) if isinstance(value, list) else value
-                    for key, value in now.items()
-                }
-        return {"counters": interfaces, "rdma": rdma}
+    return {"counters": interface_counters(root), "rdma": rdma_counters(root)}
 
 
-def minus(now, then):
-    return [left - right for left, right in zip(now, then)]
+def growth(now, before):
+    """Difference of two values of `counted`, without what is missing in either."""
+    if isinstance(now, dict):
+        return {key: growth(value, before[key]) for key, value in now.items() if key in before}
+    if isinstance(now, list):
+        return [left - right for left, right in zip(now, before)]
+    return now
 
 
 def interface_counters(root="/sys", what="bytes"):
@@ -159,10 +140,8 @@ def interface_counters(root="/sys", what="bytes"):
         statistics = interface / "statistics"
         try:
             if interface.name != "lo":
-                counters[interface.name] = [
-                    number(statistics / f"tx_{what}"),
-                    number(statistics / f"rx_{what}"),
-                ]
+                ways = [number(statistics / f"{way}_{what}") for way in ("tx", "rx")]
+                counters[interface.name] = ways
         except OSError:
             continue  # no statistics, or the interface is gone
     return counters
@@ -176,17 +155,12 @@ def rdma_counters(root="/sys"):
         name = interface_behind(port)
         entry = {"interface": name}
         try:
-            entry["bytes"] = [
-                4 * number(port / "counters/port_xmit_data"),
-                4 * number(port / "counters/port_rcv_data"),
-            ]
-            entry["retries"] = retries(port)
+            words = [number(port / f"counters/port_{way}_data") for way in ("xmit", "rcv")]
+            entry.update(bytes=[4 * count for count in words], retries=retries(port))
         except OSError:
             try:
-                entry["packets"] = [
-                    number(port / "hw_counters/sent_pkts"),
-                    number(port / "hw_counters/rcvd_pkts"),
-                ]
+                names = ("sent_pkts", "rcvd_pkts")
+                entry["packets"] = [number(port / "hw_counters" / name) for name in names]
             except OSError:
                 continue  # the port has no counters
             if name in packets:
@@ -325,15 +299,8 @@ def cpus():
 
 def lanes(log):
     """UCX's report of the lanes of its endpoints, without duplicate lines."""
-    found = []
-    for line in log.splitlines():
-        for sign in ("ep_cfg[", "cfg#"):
-            if sign in line and "(" in line and "INFO" in line:
-                text = line.split("INFO", 1)[1].strip()
-                if text not in found:
-                    found.append(text)
-                break
-    return found
+    lines = (line for line in log.splitlines() if re.search(r"INFO.*(ep_cfg\[|cfg#).*\(", line))
+    return list(dict.fromkeys(line.split("INFO", 1)[1].strip() for line in lines))
 
 
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -347,11 +314,9 @@ def length(text):
 
 
 def protocols(log, size):
-    """How UCX transfers `size` bytes of GPU memory between nodes, from its tables (UCX_PROTO_INFO).
-
-    Returns operation, description and devices without duplicates. The heading of a table names the
-    endpoint (`inter-node cfg#2`) and the operation, in one row or in two.
-    """
+    """How UCX transfers `size` bytes of GPU memory between nodes, from its tables (UCX_PROTO_INFO):
+    operation, description and devices without duplicates. The heading of a table names the endpoint
+    (`inter-node cfg#2`) and the operation, in one row or in two."""
     found = []
     between, operation = False, ""
     for line in log.splitlines():
@@ -370,13 +335,7 @@ def protocols(log, size):
 
 
 class HostMemory:
-    """Buffers in host memory."""
-
-    def put(self, array):
-        return array
-
-    def get(self, buffer):
-        return buffer
+    put = get = staticmethod(lambda array: array)
 
 
 class GpuMemory:
@@ -494,14 +453,9 @@ def run(spec, report, ucx_log):
         if rank == 0:
             report.write(kind, **values)
 
-    show(
-        "start",
-        ranks=ranks,
-        steps=len(spec["sizes"]),
-        library=MPI.Get_library_version().split(",")[0].strip(),
-        mpi4py=mpi4py.__version__,
-        numpy=numpy.__version__,
-    )
+    library = MPI.Get_library_version().split(",")[0].strip()
+    versions = {"library": library, "mpi4py": mpi4py.__version__, "numpy": numpy.__version__}
+    show("start", ranks=ranks, **versions)
     wrong_here = []
     wrong_count = 0
     volume = 0
@@ -521,12 +475,8 @@ def run(spec, report, ucx_log):
         size, place = among.Get_size(), among.Get_rank()
         mine = spread(numpy, inputs_by_phase(numpy, kind, operation, size, place), kind, count)
         wanted = spread(numpy, expected_by_phase(numpy, kind, operation, size), kind, count)
-        where = {
-            "type": kind,
-            "operation": operation,
-            "placement": placement,
-            "bytes": int(mine.nbytes),
-        }
+        where = {"type": kind, "operation": operation, "placement": placement}
+        where["bytes"] = int(mine.nbytes)
         sent = memory.put(mine)
         if placement == "in_place":
             among.Allreduce(MPI.IN_PLACE, sent, operations[operation])
@@ -558,7 +508,7 @@ def run(spec, report, ucx_log):
     exact("float32", "SUM", "out_of_place", 1)
     exact("float32", "SUM", "in_place", max(1, max(spec["sizes"], default=4) // 4))
     world.Barrier()
-    before = Counted() if local.Get_rank() == 0 else None
+    before = counted() if local.Get_rank() == 0 else None
     world.Barrier()
     began = time.perf_counter()
 
@@ -577,9 +527,8 @@ def run(spec, report, ucx_log):
 
         count = max(1, size // 4)
         iterations = spec["iterations"] if size <= spec["large"] else spec["iterations_large"]
-        mine = spread(
-            numpy, inputs_by_phase(numpy, "float32", "SUM", ranks, rank), "float32", count
-        )
+        by_phase = inputs_by_phase(numpy, "float32", "SUM", ranks, rank)
+        mine = spread(numpy, by_phase, "float32", count)
         sent, result = memory.put(mine), memory.put(numpy.empty_like(mine))
         for _unused in range(spec["warmup"]):
             world.Allreduce(sent, result, MPI.SUM)
@@ -592,29 +541,19 @@ def run(spec, report, ucx_log):
         world.Barrier()  # otherwise the checks of fast ranks slow down the last iteration of others
         volume += int(mine.nbytes) * (iterations + spec["warmup"])
         wanted = spread(numpy, expected_by_phase(numpy, "float32", "SUM", ranks), "float32", count)
-        check(
-            memory.get(result),
-            wanted,
-            type="float32",
-            operation="SUM",
-            placement="timed",
-            bytes=int(mine.nbytes),
-        )
+        where = {"type": "float32", "operation": "SUM", "placement": "timed"}
+        check(memory.get(result), wanted, bytes=int(mine.nbytes), **where)
         # An allreduce is complete when its last rank has the result.
         world.Allreduce(MPI.IN_PLACE, times, MPI.MAX)
-        show(
-            "size",
-            bytes=int(mine.nbytes),
-            times_us=[round(float(value) * 1e6, 2) for value in times],
-            tested=tested,
-        )
+        times_us = [round(float(value) * 1e6, 2) for value in times]
+        show("size", bytes=int(mine.nbytes), times_us=times_us, tested=tested)
 
     world.Barrier()
     window_s = time.perf_counter() - began
-    counted = rails = None
+    moved = rails = None
     if before is not None:
-        after = Counted()
-        counted = after.since(before)
+        after = counted()
+        moved = growth(after, before)
     largest = max(spec["sizes"], default=4)
     if spec.get("gpu"):
         pass_on(largest // 4, alike)
@@ -623,13 +562,13 @@ def run(spec, report, ucx_log):
         exact("float32", "SUM", "out_of_place", spec["rail_bytes"] // 4, alike)
         world.Barrier()
         if before is not None:
-            rails = Counted().since(after)
+            rails = growth(counted(), after)
     mine = {
         "host": host,
         "devices": os.environ.get("UCX_NET_DEVICES", ""),
         "lanes": lanes(ucx_log.text()),
         "protocols": protocols(ucx_log.text(), largest) if spec.get("gpu") else [],
-        "counted": counted,
+        "counted": moved,
         "rails": rails,
         "resent": resent(),
         "addresses": addresses() if local.Get_rank() == 0 else {},
@@ -675,12 +614,10 @@ def summarise(everyone, volume, window_s, report):
         report.write("lane", text=text, ranks=ranks)
     for (operation, how, over), ranks in ways.items():
         report.write("protocol", operation=operation, how=how, over=over, ranks=ranks)
-    wrong_ranks = [rank for rank, one in enumerate(everyone) if one["wrong_count"]]
     report.write(
         "end",
         volume_bytes=volume,
         window_s=round(window_s, 3),
-        wrong_ranks=wrong_ranks,
         wrong_results=sum(one["wrong_count"] for one in everyone),
         silent_ranks=[rank for rank, one in enumerate(everyone) if not one["lanes"]],
     )
