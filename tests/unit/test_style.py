@@ -110,8 +110,6 @@ WITH_PROSE: frozenset[str] = frozenset(
         "tests/unit/test_verbs_action.py",
         "tests/unit/test_verbs_ends.py",
         "tests/unit/test_verbs_evaluation.py",
-        "tests/unit/test_verbs_gpu.py",
-        "tests/unit/test_verbs_pairs.py",
         "tests/unit/test_waiting.py",
     }
 )
