@@ -10,7 +10,7 @@ from typing import Any
 
 from ..core.checks import FAILED, NOT_APPLICABLE, OK, Check, compare, not_applicable
 from ..core.text import bits_text
-from ..nic import losses
+from ..nic import health
 from . import endpoints
 from .exchanges import GPU, LATENCY, UCX, VerifyRequest, error_lines
 from .wire import tos_text
@@ -231,7 +231,7 @@ def retries(request: VerifyRequest, where: str, rail: str, growth: Mapping[str, 
 def lost(request: VerifyRequest, where: str, rail: str, growth: Mapping[str, int]) -> Check:
     """Check that no packet of the lossless class was dropped and no link paused."""
     limit = request.health.get("new_errors")
-    found = losses.findings(growth, request.settings.pfc_priorities)
+    found = health.findings(growth, request.settings.pfc_priorities)
     shown = {name: count for name, (count, _remedy) in found.items()}
     wanted = f"no loss (new_errors: {limit})"
     if not shown and not any(map(endpoints.PER_PRIORITY.match, growth)):
@@ -241,7 +241,7 @@ def lost(request: VerifyRequest, where: str, rail: str, growth: Mapping[str, int
         return Check("rail_losses", wanted, shown, NOT_APPLICABLE, where, "no limit: new_errors")
     if all(count <= (limit or 0) for count in shown.values()):
         return Check("rail_losses", wanted, shown, OK, where)
-    why = f"{losses.told(found)}; ethtool -S {rail} on {request.host}"
+    why = f"{health.told(found)}; ethtool -S {rail} on {request.host}"
     return Check("rail_losses", wanted, shown, FAILED, where, why)
 
 

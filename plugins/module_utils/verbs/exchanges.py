@@ -80,7 +80,6 @@ class Half:
     address: str
     """Address of the rail on this host."""
     peer: str
-    """The other host."""
     peer_address: str
     port: int
     """TCP port of the first exchange on the serving host."""
@@ -98,9 +97,8 @@ class VerifyRequest:
     drives: tuple[Half, ...] = ()
     serves: tuple[Half, ...] = ()
     exchanges: tuple[str, ...] = EXCHANGES
-    options: Options = field(default_factory=Options)
+    options: Options = Options()
     speeds_gbps: Mapping[str, float] = field(default_factory=dict)
-    """Line rate of each rail."""
     health: Mapping[str, Any] = field(default_factory=dict)
     """Limits on the rails' ports."""
     limit_s: float = 600.0
