@@ -93,7 +93,6 @@ class PortReading:
     """Values by the names of _SHOWN, as the tool prints them."""
     celsius: Optional[float] = None
     celsius_limit: Optional[float] = None
-    """Temperature limit of the module."""
     unread: str = ""
     """The reason why the tool printed nothing."""
 
@@ -239,7 +238,6 @@ _BUFFER = (
 )
 _MTU = "packets were longer than one end allows: rail_mtu here, link_mtu at the leaf"
 DISCARDS = "rx_discards_phy"
-"""The counter that covers all priorities."""
 LOST: Mapping[str, str] = {
     DISCARDS: _BUFFER,
     "tx_discards_phy": (
@@ -282,7 +280,6 @@ _NOTED = (
 
 
 def counted(name: str) -> bool:
-    """Return whether a counter belongs to this module."""
     patterns = (_OF_PRIORITY, _LINK_PAUSE, _ANY_PAUSE)
     return name in LOST or name in _NOTED or any(each.fullmatch(name) for each in patterns)
 

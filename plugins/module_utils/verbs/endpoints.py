@@ -48,11 +48,8 @@ class SharedEndpointError(NoEndpointError):
 
 @dataclass(frozen=True)
 class Endpoint:
-    """RDMA device of a rail."""
-
     rail: str
     device: str
-    """`mlx5_3`"""
     port: int
     gid_index: int
     software: bool

@@ -34,12 +34,10 @@ NO_GPU_MEMORY = re.compile(r"DMA-BUF|cuMemGetHandleForAddressRange|allocate MR|c
 
 
 def driven(request: VerifyRequest, pairs: Sequence[Mapping[str, Any]]) -> list[Check]:
-    """Checks of the packets that this host sent, and of their rate."""
     return [check for pair in pairs for check in _pair(request, pair)]
 
 
 def served(request: VerifyRequest, rails: Mapping[str, Mapping[str, Any]]) -> list[Check]:
-    """Checks of the packets that arrived at this host."""
     return [check for rail, seen in rails.items() for check in _arrivals(request, rail, seen)]
 
 
@@ -87,7 +85,6 @@ def _pair(request: VerifyRequest, pair: Mapping[str, Any]) -> Iterator[Check]:
 
 
 def _remedied(request: VerifyRequest, rail: str, name: str, problem: str) -> str:
-    """Problem of an exchange, with the remedy."""
     half = next(one for one in request.drives if one.rail == rail)
     advice = (
         f"ping -I {rail} {half.peer_address} on {request.host}; rdma link and dmesg on both hosts"
@@ -105,7 +102,6 @@ def _remedied(request: VerifyRequest, rail: str, name: str, problem: str) -> str
 def figure(
     request: VerifyRequest, pair: Mapping[str, Any], name: str, result: Mapping[str, Any]
 ) -> Check:
-    """A figure with its requirement and the line rate."""
     where = f"{pair['rail']} -> {pair['peer']}"
     options, wanted, holds = request.options, "", True
     measured = result["median_us" if name == LATENCY else "gbits_s"]

@@ -78,7 +78,6 @@ class Half:
     rail: str
     """Interface of the rail, the same name on both hosts: `rail3`, `rail3p1`."""
     address: str
-    """Address of the rail on this host."""
     peer: str
     peer_address: str
     port: int
@@ -100,7 +99,6 @@ class VerifyRequest:
     options: Options = Options()
     speeds_gbps: Mapping[str, float] = field(default_factory=dict)
     health: Mapping[str, Any] = field(default_factory=dict)
-    """Limits on the rails' ports."""
     limit_s: float = 600.0
     """Seconds after which the servers are stopped in any case."""
     lost: tuple[str, ...] = ()
@@ -117,7 +115,6 @@ class VerifyRequest:
         return "" if gpus else f"{self.host} has no GPU"
 
     def mpi_environment(self) -> dict[str, str]:
-        """MPI environment of this node, for the UCX exchange."""
         if UCX not in self.exchanges:
             return {}
         try:
@@ -139,16 +136,12 @@ class VerifyRequest:
 
 @dataclass(frozen=True)
 class Command:
-    """A program with arguments, and variables added to its environment."""
-
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Programs:
-    """Programs of one rail on this host, with their arguments."""
-
     request: VerifyRequest
     half: Half
     endpoint: Endpoint
@@ -212,7 +205,6 @@ MAX_LINES = 3
 
 
 def error_lines(printed: str) -> str:
-    """Error lines in the output of a program."""
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     found = [line for line in lines if ERROR_LINE.search(line)] or lines[-MAX_LINES:]
     return "; ".join(dict.fromkeys(found[:MAX_LINES])) or "it printed nothing"
@@ -223,7 +215,6 @@ LATENCIES = (
     *("bytes", "iterations", "min_us", "max_us", "median_us"),
     *("average_us", "deviation_us", "p99_us"),
 )
-"""Columns of perftest."""
 
 
 def figures(name: str, printed: str) -> dict[str, Any]:
@@ -307,7 +298,6 @@ class Perftest:
     gpu_bind: str = ""
     """The same option of the perftest that measures GPU memory."""
     problem: str = ""
-    """Why GPU memory cannot be measured."""
 
     @classmethod
     def of(cls, request: VerifyRequest, gpus: bool, run: Runner) -> Perftest:

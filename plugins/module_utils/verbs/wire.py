@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any, Optional
 
 PORT = 4791
-"""UDP port of RoCE v2."""
 IPV4 = 0x0800
 UDP = 17
 ECN_NAMES = ("Not-ECT", "ECT(1)", "ECT(0)", "CE")
@@ -61,7 +60,6 @@ RETURN = 0x06
 PROTOCOL, KIND = 0xFFFFF000, 0xFFFFF004
 """Offsets of the Ethernet type and packet type in the kernel's metadata."""
 TO_THIS_HOST, OUTGOING = 0, 4
-"""Packet types."""
 KEPT_BYTES = 128
 """Bytes read of each packet; enough for the longest headers."""
 
@@ -196,8 +194,6 @@ FORGET = signal.SIGUSR1
 
 
 class Server:
-    """One server of one rail."""
-
     def __init__(self, given: Mapping[str, Any], log: Path) -> None:
         self.exchange, self.port, self.argv = given["exchange"], given["port"], given["argv"]
         self.log = log
@@ -284,7 +280,6 @@ def wait_for(servers: Sequence[Server]) -> Optional[str]:
 
 
 def write(path: Path, value: Any) -> None:
-    """Write a file atomically."""
     part = path.with_suffix(".part")
     part.write_text(json.dumps(value), encoding="utf-8")
     part.replace(path)
