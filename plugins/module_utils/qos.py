@@ -80,8 +80,6 @@ class HostSettings:
 
 @dataclass(frozen=True)
 class RdmaPort:
-    """An RDMA port used by a job."""
-
     device: str
     """Kernel name, such as `mlx5_0`."""
     port: int

@@ -1,11 +1,14 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The survey of each recorded machine, and of unusual ones."""
+"""The survey of each recorded machine, and of unusual ones, and the facts of rdma_facts."""
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
+import yaml
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import SurveyError, survey
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import tree as tree_module
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.inventory import (
@@ -17,8 +20,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.invent
     SOFTWARE,
     VIRTUAL,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.modules import rdma_facts
+from ansible_collections.baremetal.mpi_roce.plugins.modules.rdma_facts import as_facts
 
-from tests.hardware.trees import function, line, link, machine, recording, surveyed
+from tests.hardware.trees import function, line, link, machine, names, recording, surveyed
 from tools.record_hardware import Directory
 
 B300 = "b300-8x800g"
@@ -213,3 +218,38 @@ def test_a_virtio_interface_belongs_to_the_function_below_which_it_is() -> None:
 def test_a_directory_that_is_no_sysfs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SurveyError, match=str(tmp_path / "class")):
         survey(tmp_path)
+
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("name", names())
+def test_facts_are_json_with_exactly_the_documented_keys(name: str) -> None:
+    returned = yaml.safe_load(rdma_facts.RETURN)["ansible_facts"]["contains"]
+    documented = returned["rdma_hardware"]["contains"]
+    keys = set(re.findall(r"C\((\w+)\)", documented["nics"]["description"]))
+    facts = json.loads(json.dumps(as_facts(machine(name))))
+    assert set(facts) == set(documented)
+    for nic in facts["nics"]:
+        assert set(nic) == keys
+    for gpu in facts["gpus"]:
+        assert set(gpu) == set(documented["gpus"]["sample"][0])
+
+
+def test_model_of_the_reference_machine() -> None:
+    inventory = yaml.safe_load((REPOSITORY / "inventories/b300/cluster.yml").read_text())
+    model = as_facts(machine(B300))["model"]
+    for key, value in model["gpus"].items():
+        assert inventory["gpus"][key] == value, key
+    for key, value in model["rails"].items():
+        assert inventory["rails"][key] == value, key
+
+
+def test_the_model_read_off_split_ports_has_planes() -> None:
+    rails = as_facts(machine("b300-16x400g"))["model"]["rails"]
+    assert (rails["count"], rails["planes"], rails["speed_gbps"]) == (8, 2, 400)
+    assert rails["pci"][0] == ["0000:11:00.0", "0000:11:00.1"]
+
+
+def test_no_model_without_a_nic() -> None:
+    assert as_facts(machine("b300-missing-nic"))["model"] == {}

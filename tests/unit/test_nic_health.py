@@ -16,18 +16,18 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
     CommandError,
     Result,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import health, losses
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import health
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.health import (
     PortCounters,
     PortReading,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.losses import DISCARDS
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.port_settings import Ethtool
 from jinja2.nativetypes import NativeEnvironment
 
 from tests.unit.nic_host import PCI, FakeNode
 from tests.unit.test_nics import machine
 
+DISCARDS = "rx_discards_phy"
 NO_ISSUE = "No issue was observed"
 ROLES = Path(__file__).parents[2] / "roles"
 LIMITS = {
@@ -125,18 +125,24 @@ def test_packets_that_a_lossless_class_lost_are_found_by_any_counter(name):
     [
         ({"rx_discards_phy": 9, "rx_prio0_discards": 9}, {}),
         ({"rx_discards_phy": 58591428329, "rx_prio0_discards": 58591314012}, {}),
-        ({"rx_discards_phy": 9, "rx_prio0_discards": 5, "rx_prio0_buf_discard": 5}, {DISCARDS: 4}),
-        ({"rx_discards_phy": 9, "rx_prio3_discards": 9}, {DISCARDS: 9, "rx_prio3_discards": 9}),
+        (
+            {"rx_discards_phy": 9, "rx_prio0_discards": 5, "rx_prio0_buf_discard": 5},
+            {DISCARDS: 4},
+        ),
+        (
+            {"rx_discards_phy": 9, "rx_prio3_discards": 9},
+            {DISCARDS: 9, "rx_prio3_discards": 9},
+        ),
         ({"rx_pause_ctrl_phy": 9, "rx_prio3_pause": 9}, {}),
         ({"rx_pause_ctrl_phy": 9, "tx_prio3_pause": 9}, {"rx_pause_ctrl_phy": 9}),
         ({"rx_global_pause": 9}, {"rx_global_pause": 9}),
     ],
 )
 def test_drops_of_another_class_and_pauses_of_pfc_are_none(grown, lost):
-    found = losses.findings(grown, (3,))
+    found = health.findings(grown, (3,))
     assert {name: count for name, (count, _remedy) in found.items()} == lost
     # The NIC has counters of priorities with PFC only (mlx5e_query_pfc_combined).
-    assert ("link_pfc" in losses.told(found)) is ("rx_pause_ctrl_phy" in lost)
+    assert ("link_pfc" in health.told(found)) is ("rx_pause_ctrl_phy" in lost)
 
 
 @pytest.mark.parametrize(

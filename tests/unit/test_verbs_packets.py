@@ -52,7 +52,7 @@ class Machine:
             if operation == wire.LOAD_WORD and k == wire.PROTOCOL:
                 a = ethertype
             elif operation == wire.LOAD_WORD and k == wire.KIND:
-                a = wire.OUTGOING if outgoing else 0
+                a = wire.OUTGOING if outgoing else wire.TO_THIS_HOST
             elif operation in (wire.LOAD_WORD, wire.LOAD_BYTE, wire.LOAD_HALF_AT_X):
                 size = {wire.LOAD_WORD: 4, wire.LOAD_BYTE: 1, wire.LOAD_HALF_AT_X: 2}[operation]
                 at = k + (x if operation == wire.LOAD_HALF_AT_X else 0)

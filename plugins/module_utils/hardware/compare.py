@@ -63,8 +63,6 @@ class ModelRail:
 
 
 class Modelled:
-    """A machine and the rails of the model."""
-
     def __init__(
         self,
         machine: Machine,

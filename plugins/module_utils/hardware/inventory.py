@@ -48,16 +48,11 @@ class PcieLink:
 
 @dataclass(frozen=True)
 class Function:
-    """One PCI function."""
-
     pci: str
     """`0000:5d:00.0`"""
     vendor: str = ""
-    """`15b3`"""
     device_id: str = ""
-    """`1023`"""
     class_code: str = ""
-    """`020000`"""
     driver: str = ""
     """Empty if none is bound."""
     numa: Optional[int] = None
@@ -65,7 +60,6 @@ class Function:
     """PCI addresses on the path to it, starting with the root port."""
     link: PcieLink = PcieLink()
     physfn: Optional[str] = None
-    """Physical function of a virtual one."""
 
     @property
     def network(self) -> bool:
@@ -115,7 +109,6 @@ class RdmaDevice:
     port_state: str = ""
     """`ACTIVE`, `DOWN`, ...; empty without an RDMA device."""
     link_layer: str = ""
-    """`Ethernet` or `InfiniBand`"""
     speed_gbps: Optional[float] = None
     """None while the link is down or if the rate is nominal."""
     link: PcieLink = PcieLink()
@@ -125,7 +118,6 @@ class RdmaDevice:
     """None if the function does not support SR-IOV or its firmware has it disabled."""
     sriov_numvfs: int = 0
     physfn: Optional[str] = None
-    """Physical function of a virtual one."""
     gids: tuple[Gid, ...] = ()
 
     @property
@@ -141,12 +133,9 @@ class RdmaDevice:
 
 @dataclass(frozen=True)
 class Machine:
-    """The result of one survey of a machine."""
-
     ports: tuple[RdmaDevice, ...] = ()
     """RDMA ports and PCI network functions, ordered by PCI address; software devices last."""
     functions: Mapping[str, Function] = field(default_factory=lambda: MappingProxyType({}))
-    """Every PCI function by its address."""
     slots: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Name of the physical slot by the card's PCI address without its function."""
     modules: frozenset[str] = frozenset()
@@ -154,7 +143,6 @@ class Machine:
 
     @property
     def gpus(self) -> tuple[Function, ...]:
-        """NVIDIA GPUs, ordered by PCI address."""
         return tuple(function for _pci, function in sorted(self.functions.items()) if function.gpu)
 
     def of_kind(self, kind: str) -> tuple[RdmaDevice, ...]:
@@ -180,7 +168,6 @@ class Machine:
         return first if first and first.name else None
 
     def at(self, pci: str) -> Optional[RdmaDevice]:
-        """Return the port of a PCI function."""
         return next((port for port in self.ports if port.pci == pci), None)
 
 

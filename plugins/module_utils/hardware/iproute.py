@@ -15,7 +15,6 @@ MAIN_TABLE = 254
 NOWHERE = ""
 """Key of routes without an interface."""
 KINDS = {"6": "blackhole", "7": "unreachable", "8": "prohibit", "9": "throw"}
-"""Route types by their numbers in rtnetlink."""
 
 
 @dataclass(frozen=True, order=True)
@@ -57,8 +56,6 @@ class SourceRule:
 
 @dataclass(frozen=True)
 class IpLink:
-    """The running state of a network interface."""
-
     name: str
     mtu: int
     up: bool
@@ -74,14 +71,11 @@ class IpLink:
 
 @dataclass(frozen=True)
 class NetworkState:
-    """Snapshot of this host's network."""
-
     links: Mapping[str, IpLink] = field(default_factory=dict)
     routes: Mapping[str, tuple[Route, ...]] = field(default_factory=dict)
     """By interface, except those that the kernel derives from addresses; those that discard packets
     are under NOWHERE."""
     rules: tuple[SourceRule, ...] = ()
-    """Rules that select a table by IPv4 source."""
 
     @property
     def in_use(self) -> frozenset[str]:
@@ -122,7 +116,6 @@ def read_state(run: Runner) -> NetworkState:
 
 
 def parse_links(answer: list[dict[str, Any]]) -> dict[str, IpLink]:
-    """Parse `ip -j address show` into links by name."""
     return {
         entry["ifname"]: IpLink(
             name=entry["ifname"],

@@ -60,8 +60,6 @@ class SurveyError(Exception):
 
 @dataclass(frozen=True)
 class Interface:
-    """An entry of /sys/class/net that has a device, physical or virtio."""
-
     name: str
     pci: Optional[str]
     port: int
@@ -178,7 +176,6 @@ def survey(root: Path = SYS) -> Machine:
 
 
 def read_function(path: Path) -> Function:
-    """One PCI function, from its directory below /sys/devices."""
     numa = tree.number(path / "numa_node")
     return Function(
         pci=path.name,
@@ -329,7 +326,6 @@ def _interface_of(port: RdmaDevice, candidates: Sequence[Interface]) -> Optional
 
 
 def _with_interface(port: RdmaDevice, interface: Optional[Interface]) -> RdmaDevice:
-    """Return a port with the properties of its network interface."""
     if interface is None:
         return port
     speed = port.speed_gbps if interface.speed_gbps is None else interface.speed_gbps

@@ -5,5 +5,5 @@ setting        the NIC of a rail, a setting and a reading
 nics           the NICs of a host: readings, checks, and the steps that set a rail as a whole
 port_settings, dcb, rdma_cm, sriov  settings through interfaces that every driver has
 vendor         what a vendor's package receives; mlx5/ is NVIDIA's
-health         errors and module of a port; losses are its counters of lost and paused packets
+health         errors of a port, its lost and paused packets, and its module
 """

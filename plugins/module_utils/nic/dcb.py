@@ -46,7 +46,6 @@ class DcbState:
     dscp: Mapping[int, tuple[int, ...]]
     """Maps a DSCP to its priorities; the kernel permits several, the contract defines one."""
     pfc: tuple[int, ...]
-    """Priorities with PFC."""
     priority_to_tc: tuple[int, ...]
     cable_metres: int
     """`delay` of PFC, which mlx5 interprets as cable length; 0 if the NIC has none."""
@@ -161,7 +160,6 @@ Put = Callable[[Dcb, str, DcbState], None]
 
 
 def target_state(contract: HostSettings) -> DcbState:
-    """Return the state that the contract requires."""
     return DcbState(
         dcbx=HOST,
         trust=contract.trust,
@@ -201,8 +199,6 @@ def qos_settings(contract: HostSettings, dcb: Optional[Dcb], rail: RailNic) -> l
 
 
 class DcbSetting(NicSetting):
-    """One aspect of an interface's DCB state."""
-
     otherwise = "its driver has no DCBX: nothing else sets its QoS"
 
     def __init__(

@@ -83,7 +83,6 @@ class RailSettings:
             self.group.act()
 
     def look(self) -> None:
-        """Read all settings of this rail again."""
         for setting in self.settings:
             setting.forget()
         for setting in self.settings:
@@ -127,7 +126,6 @@ class RailSettings:
         return not_applicable(WHOLE, PROMISE, reason, subject=name)
 
     def diff(self) -> list[dict[str, str]]:
-        """Return the settings that would be written, as one diff."""
         differing = self.to_write
         before = "".join(f"{each.name}: {shown(each.reading.to_come)}\n" for each in differing)
         after = "".join(f"{each.name}: {shown(each.wanted)}\n" for each in differing)
@@ -325,7 +323,6 @@ class Nics:
         return [name for name, rail in self._rails.items() if rail.group and rail.group.restored]
 
     def settings(self, *, check_mode: bool) -> dict[str, dict[str, dict[str, Any]]]:
-        """Return the state of each setting by rail and name."""
         return {name: rail.states(check_mode) for name, rail in self._rails.items()}
 
     def resets(self, *, check_mode: bool) -> list[Reason]:

@@ -36,7 +36,6 @@ class Ethtool:
         return answer[_DRIVER_NAME].split(b"\0", 1)[0].decode("ascii", "replace")
 
     def statistics(self, interface: str) -> dict[str, int]:
-        """Return the counters that `ethtool -S` prints."""
         info = self._ask(interface, struct.pack("I", _GET_DRIVER).ljust(_DRIVER_INFO_BYTES, b"\0"))
         (count,) = struct.unpack_from("I", info, _STATISTICS_COUNT)
         question = struct.pack("3I", _GET_STRINGS, _STATISTICS, count)
@@ -163,7 +162,6 @@ class MaxReadRequest(NicSetting):
         return Reading(128 << ((control & _MASK) >> _SHIFT))
 
     def set(self, value: Any) -> None:
-        """Change only these three bits."""
         file = os.open(self._config, os.O_RDWR)
         try:
             offset, control = _device_control(os.pread(file, 256, 0))

@@ -29,7 +29,6 @@ def rdma_cm_settings(
 
 
 def of_device(rail: RailNic) -> tuple[str, int]:
-    """Return the name and port of a rail's RDMA device."""
     if rail.device is None:
         raise ValueError(f"{rail.name} has no RDMA device")
     return rail.device.name, rail.device.port

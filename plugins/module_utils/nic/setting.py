@@ -65,7 +65,6 @@ class Reading:
 
     @property
     def to_come(self) -> Any:
-        """The value after the next reset."""
         return self.found if self.pending is None else self.pending
 
 
@@ -88,9 +87,7 @@ class NicSetting(ABC):
     """Whether it belongs to a RoCE NIC, not to Soft-RoCE."""
     reading = Reading(None)
     before = Reading(None)
-    """The reading before `write`."""
     error = ""
-    """Why it could not be read."""
     complaint = ""
     """Why it could not be written, and how that was handled."""
 

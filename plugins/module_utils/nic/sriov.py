@@ -21,7 +21,6 @@ from ..hardware.survey import pci_address
 from .setting import NicSetting, RailNic, Reading
 
 ALLOW = "roce_rails_remove_vfs_in_use"
-"""Variable of the role that permits the removal of functions in use."""
 _PASS_THROUGH = frozenset({"pci-stub", "pciback", "xen-pciback", "uio_pci_generic", "igb_uio"})
 """Drivers that pass a function to a guest or program, in addition to those of VFIO."""
 _UP = 0x1
@@ -33,7 +32,6 @@ class VirtualFunction:
     names: tuple[str, ...]
     """Names of its interfaces in this network namespace, its RDMA devices and its driver."""
     users: tuple[str, ...] = ()
-    """What it is used for; empty if it is idle."""
     holders: tuple[str, ...] = ()
     """Why it is never removed: the kernel would block, or the host would be unreachable."""
 
@@ -96,7 +94,6 @@ class NoVirtualFunctions(NicSetting):
         (self._directory / "sriov_numvfs").write_text(f"{len(value)}\n", encoding="ascii")
 
     def _functions(self) -> list[VirtualFunction]:
-        """Return the virtual functions in the order of the device."""
         entries = self._directory.glob("virtfn*")
         ordered = sorted(entries, key=lambda entry: int(entry.name[len("virtfn") :]))
         if not ordered:
@@ -140,9 +137,6 @@ class NoVirtualFunctions(NicSetting):
         uppers = [upper.name[len("upper_") :] for upper in sorted(path.glob("upper_*"))]
         if uppers:
             yield f"{name} is used by {', '.join(uppers)}"
-        for device in sorted((self._root / "sys/class/infiniband").glob("*/parent")):
-            if sysfs.text(device) == name:
-                yield f"{name} carries the RDMA device {device.parent.name}"
 
     def _refusal(self, functions: list[VirtualFunction]) -> str:
         held = [function for function in functions if function.holders]

@@ -26,7 +26,6 @@ class NicOptions:
     contract: HostSettings
     node: Node
     which: Callable[[str], Optional[str]]
-    """Path of an installed program."""
     dcb: Optional[Dcb]
     """None if `dcb` is not installed."""
     congestion_control: Mapping[str, int]

@@ -43,12 +43,10 @@ class Hardware:
         return survey(self.root / "sys")
 
     def again(self) -> Machine:
-        """Read the machine again."""
         self.__dict__.pop("machine", None)
         return self.machine
 
     def release(self, node: Node) -> str:
-        """`uname -r` of the machine."""
         return sysfs.text(self.root / RELEASE) or sysfs.text(node.path(RELEASE))
 
     @property

@@ -103,7 +103,6 @@ def _register(data: bytes, config: Path) -> Optional[int]:
 
 
 def clear(pci: str, root: Path) -> None:
-    """Turn redirection off on one bridge. Raises OSError."""
     config = root / DEVICES / pci / "config"
     try:
         with config.open("r+b", buffering=0) as file:

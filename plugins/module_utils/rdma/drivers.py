@@ -123,7 +123,6 @@ def loaded(hardware: Hardware) -> dict[str, KernelModule]:
 
 
 def installed(node: Node, names: Sequence[str]) -> dict[str, KernelModule]:
-    """Modules that modprobe would load for the running kernel."""
     if not names:
         return {}
     text = node.run(["modinfo", *names], check=False).stdout
@@ -236,7 +235,6 @@ def _differing(
 
 DEVICES = "/dev/infiniband/"
 MAX_LISTED_USERS = 8
-"""In a message."""
 
 
 def users(root: Path = Path("/")) -> list[str]:

@@ -37,7 +37,6 @@ DMESG = "look for DMAR or AMD-Vi in dmesg"
 
 
 def arguments(setting: str, root: Path = Path("/")) -> list[str]:
-    """Kernel arguments for `setting` on this machine's processor."""
     if not setting:
         return []
     cpus = sysfs.text(root / "proc/cpuinfo")

@@ -16,7 +16,7 @@ from typing import Optional
 from ..core.commands import CommandError, Runner
 from ..hardware import Machine, tree
 from ..hardware.inventory import SOFTWARE
-from ..nic import health, losses
+from ..nic import health
 
 RETRIES = (
     "out_of_sequence",
@@ -48,11 +48,8 @@ class SharedEndpointError(NoEndpointError):
 
 @dataclass(frozen=True)
 class Endpoint:
-    """RDMA device of a rail."""
-
     rail: str
     device: str
-    """`mlx5_3`"""
     port: int
     gid_index: int
     software: bool
@@ -106,7 +103,7 @@ def counters(here: Endpoint, run: Runner, sys: Path) -> dict[str, int]:
 
 
 def statistics(text: str) -> dict[str, int]:
-    """Per-priority counters of `ethtool -S`, those of the physical port, and losses."""
+    """Per-priority counters of `ethtool -S`, those of the physical port, and health."""
     found = {}
     for line in text.splitlines():
         name, separator, value = line.strip().partition(":")
@@ -129,7 +126,7 @@ def events(growth: Mapping[str, int]) -> dict[str, int]:
     return {
         name: count
         for name, count in growth.items()
-        if name in names or PAUSES.match(name) or losses.counted(name)
+        if name in names or PAUSES.match(name) or health.counted(name)
     }
 
 

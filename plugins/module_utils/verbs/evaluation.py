@@ -10,7 +10,7 @@ from typing import Any
 
 from ..core.checks import FAILED, NOT_APPLICABLE, OK, Check, compare, not_applicable
 from ..core.text import bits_text
-from ..nic import losses
+from ..nic import health
 from . import endpoints
 from .exchanges import GPU, LATENCY, UCX, VerifyRequest, error_lines
 from .wire import tos_text
@@ -34,12 +34,10 @@ NO_GPU_MEMORY = re.compile(r"DMA-BUF|cuMemGetHandleForAddressRange|allocate MR|c
 
 
 def driven(request: VerifyRequest, pairs: Sequence[Mapping[str, Any]]) -> list[Check]:
-    """Checks of the packets that this host sent, and of their rate."""
     return [check for pair in pairs for check in _pair(request, pair)]
 
 
 def served(request: VerifyRequest, rails: Mapping[str, Mapping[str, Any]]) -> list[Check]:
-    """Checks of the packets that arrived at this host."""
     return [check for rail, seen in rails.items() for check in _arrivals(request, rail, seen)]
 
 
@@ -87,7 +85,6 @@ def _pair(request: VerifyRequest, pair: Mapping[str, Any]) -> Iterator[Check]:
 
 
 def _remedied(request: VerifyRequest, rail: str, name: str, problem: str) -> str:
-    """Problem of an exchange, with the remedy."""
     half = next(one for one in request.drives if one.rail == rail)
     advice = (
         f"ping -I {rail} {half.peer_address} on {request.host}; rdma link and dmesg on both hosts"
@@ -105,7 +102,6 @@ def _remedied(request: VerifyRequest, rail: str, name: str, problem: str) -> str
 def figure(
     request: VerifyRequest, pair: Mapping[str, Any], name: str, result: Mapping[str, Any]
 ) -> Check:
-    """A figure with its requirement and the line rate."""
     where = f"{pair['rail']} -> {pair['peer']}"
     options, wanted, holds = request.options, "", True
     measured = result["median_us" if name == LATENCY else "gbits_s"]
@@ -231,7 +227,7 @@ def retries(request: VerifyRequest, where: str, rail: str, growth: Mapping[str, 
 def lost(request: VerifyRequest, where: str, rail: str, growth: Mapping[str, int]) -> Check:
     """Check that no packet of the lossless class was dropped and no link paused."""
     limit = request.health.get("new_errors")
-    found = losses.findings(growth, request.settings.pfc_priorities)
+    found = health.findings(growth, request.settings.pfc_priorities)
     shown = {name: count for name, (count, _remedy) in found.items()}
     wanted = f"no loss (new_errors: {limit})"
     if not shown and not any(map(endpoints.PER_PRIORITY.match, growth)):
@@ -241,7 +237,7 @@ def lost(request: VerifyRequest, where: str, rail: str, growth: Mapping[str, int
         return Check("rail_losses", wanted, shown, NOT_APPLICABLE, where, "no limit: new_errors")
     if all(count <= (limit or 0) for count in shown.values()):
         return Check("rail_losses", wanted, shown, OK, where)
-    why = f"{losses.told(found)}; ethtool -S {rail} on {request.host}"
+    why = f"{health.told(found)}; ethtool -S {rail} on {request.host}"
     return Check("rail_losses", wanted, shown, FAILED, where, why)
 
 

@@ -78,9 +78,7 @@ class Half:
     rail: str
     """Interface of the rail, the same name on both hosts: `rail3`, `rail3p1`."""
     address: str
-    """Address of the rail on this host."""
     peer: str
-    """The other host."""
     peer_address: str
     port: int
     """TCP port of the first exchange on the serving host."""
@@ -98,11 +96,9 @@ class VerifyRequest:
     drives: tuple[Half, ...] = ()
     serves: tuple[Half, ...] = ()
     exchanges: tuple[str, ...] = EXCHANGES
-    options: Options = field(default_factory=Options)
+    options: Options = Options()
     speeds_gbps: Mapping[str, float] = field(default_factory=dict)
-    """Line rate of each rail."""
     health: Mapping[str, Any] = field(default_factory=dict)
-    """Limits on the rails' ports."""
     limit_s: float = 600.0
     """Seconds after which the servers are stopped in any case."""
     lost: tuple[str, ...] = ()
@@ -119,7 +115,6 @@ class VerifyRequest:
         return "" if gpus else f"{self.host} has no GPU"
 
     def mpi_environment(self) -> dict[str, str]:
-        """MPI environment of this node, for the UCX exchange."""
         if UCX not in self.exchanges:
             return {}
         try:
@@ -141,16 +136,12 @@ class VerifyRequest:
 
 @dataclass(frozen=True)
 class Command:
-    """A program with arguments, and variables added to its environment."""
-
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Programs:
-    """Programs of one rail on this host, with their arguments."""
-
     request: VerifyRequest
     half: Half
     endpoint: Endpoint
@@ -214,7 +205,6 @@ MAX_LINES = 3
 
 
 def error_lines(printed: str) -> str:
-    """Error lines in the output of a program."""
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     found = [line for line in lines if ERROR_LINE.search(line)] or lines[-MAX_LINES:]
     return "; ".join(dict.fromkeys(found[:MAX_LINES])) or "it printed nothing"
@@ -225,7 +215,6 @@ LATENCIES = (
     *("bytes", "iterations", "min_us", "max_us", "median_us"),
     *("average_us", "deviation_us", "p99_us"),
 )
-"""Columns of perftest."""
 
 
 def figures(name: str, printed: str) -> dict[str, Any]:
@@ -309,7 +298,6 @@ class Perftest:
     gpu_bind: str = ""
     """The same option of the perftest that measures GPU memory."""
     problem: str = ""
-    """Why GPU memory cannot be measured."""
 
     @classmethod
     def of(cls, request: VerifyRequest, gpus: bool, run: Runner) -> Perftest:

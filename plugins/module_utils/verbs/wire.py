@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any, Optional
 
 PORT = 4791
-"""UDP port of RoCE v2."""
 IPV4 = 0x0800
 UDP = 17
 ECN_NAMES = ("Not-ECT", "ECT(1)", "ECT(0)", "CE")
@@ -60,7 +59,7 @@ RETURN = 0x06
 
 PROTOCOL, KIND = 0xFFFFF000, 0xFFFFF004
 """Offsets of the Ethernet type and packet type in the kernel's metadata."""
-OUTGOING = 4
+TO_THIS_HOST, OUTGOING = 0, 4
 KEPT_BYTES = 128
 """Bytes read of each packet; enough for the longest headers."""
 
@@ -76,45 +75,30 @@ def program(peer: str, traffic_class: int, way: str, is_right: bool) -> list[Ins
     """
     # Switches mark ECN-capable packets only.
     marked = traffic_class | (CE if way == IN and traffic_class & CE else 0)
-    text: list[Any] = [
+    code = [
         (LOAD_WORD, KIND),
-        (IF_EQUAL, OUTGOING, *(("", "other") if way == OUT else ("other", ""))),
+        (IF_EQUAL, OUTGOING if way == OUT else TO_THIS_HOST),
         (LOAD_WORD, PROTOCOL),
-        (IF_EQUAL, IPV4, "", "other"),
+        (IF_EQUAL, IPV4),
         (LOAD_BYTE, 9),
-        (IF_EQUAL, UDP, "", "other"),
+        (IF_EQUAL, UDP),
         (LOAD_WORD, 16 if way == OUT else 12),
-        (IF_EQUAL, int(ipaddress.IPv4Address(peer)), "", "other"),
+        (IF_EQUAL, int(ipaddress.IPv4Address(peer))),
         (HEADER_LENGTH_TO_X, 0),
         (LOAD_HALF_AT_X, 2),
-        (IF_EQUAL, PORT, "", "other"),
+        (IF_EQUAL, PORT),
         (LOAD_BYTE, 1),
-        (IF_EQUAL, traffic_class, "right", ""),
-        (IF_EQUAL, marked, "right", "wrong"),
-        "right",
-        (RETURN, KEPT_BYTES if is_right else 0),
-        "wrong",
-        (RETURN, 0 if is_right else KEPT_BYTES),
-        "other",
-        (RETURN, 0),
     ]
-    return assembled(text)
-
-
-def assembled(text: Sequence[Any]) -> list[Instruction]:
-    """Resolve labels to numbers of instructions to skip; an empty label is the next instruction."""
-    lines: list[Any] = []
-    places: dict[str, int] = {}
-    for line in text:
-        if isinstance(line, str):
-            places[line] = len(lines)
-        else:
-            lines.append(line)
-    found = []
-    for at, (code, operand, *jumps) in enumerate(lines):
-        yes, no = (places[name] - at - 1 if name else 0 for name in jumps or ("", ""))
-        found.append((code, yes, no, operand))
-    return found
+    # Other packets skip everything up to the last instruction.
+    last = len(code) + 4
+    return [
+        *((op, 0, (last - at - 1) * (op == IF_EQUAL), k) for at, (op, k) in enumerate(code)),
+        (IF_EQUAL, 1, 0, traffic_class),
+        (IF_EQUAL, 0, 1, marked),
+        (RETURN, 0, 0, KEPT_BYTES if is_right else 0),
+        (RETURN, 0, 0, 0 if is_right else KEPT_BYTES),
+        (RETURN, 0, 0, 0),
+    ]
 
 
 # Counters.
@@ -210,8 +194,6 @@ FORGET = signal.SIGUSR1
 
 
 class Server:
-    """One server of one rail."""
-
     def __init__(self, given: Mapping[str, Any], log: Path) -> None:
         self.exchange, self.port, self.argv = given["exchange"], given["port"], given["argv"]
         self.log = log
@@ -298,7 +280,6 @@ def wait_for(servers: Sequence[Server]) -> Optional[str]:
 
 
 def write(path: Path, value: Any) -> None:
-    """Write a file atomically."""
     part = path.with_suffix(".part")
     part.write_text(json.dumps(value), encoding="utf-8")
     part.replace(path)

@@ -162,7 +162,6 @@ class Firmwares:
 
 
 def _stem(name: str) -> str:
-    """Return a parameter's name without its port."""
     return re.sub(r"_P\d+$", "", name)
 
 
@@ -304,7 +303,6 @@ class FirmwareSetting(NicSetting):
     named = False
     """Whether the operator has named it."""
     siblings: Sequence[FirmwareSetting] = ()
-    """All parameters of this rail."""
     fulfilled_by = ""
 
     def __init__(
@@ -338,7 +336,6 @@ class FirmwareSetting(NicSetting):
         return self.evaluate(Reading(None) if parameter is None else parameter.reading)
 
     def evaluate(self, reading: Reading) -> Reading:
-        """Evaluate a reading, which is empty if the firmware lacks the parameter."""
         if reading.found is not None:
             return reading
         unknown = f"has no {self.parameter}"
@@ -382,7 +379,6 @@ class FirmwareSetting(NicSetting):
         ]
 
     def apply(self) -> None:
-        """Set all known parameters of this rail."""
         self._firmwares.set(self._pci, {each.parameter: each.wanted for each in self.siblings})
 
     def set(self, value: Any) -> None:
