@@ -15,10 +15,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.errors import AnsibleActionFail
 
 from ..module_utils.core.files import make_directories, write_atomically
-from ..module_utils.core.text import bytes_text, some
+from ..module_utils.core.text import some
 from ..module_utils.mpi.build import PACK, sha256, work_of
 from ..plugin_utils.answers import SHA256, AnswerError, mapping, whole
 from ..plugin_utils.detached import PATIENCE_S, DetachedAction
@@ -68,24 +68,15 @@ class ActionModule(DetachedAction):
         make_directories(pack.parent, 0o700)
         part = pack.with_suffix(f".{os.getpid()}.part")
         try:
-            try:
-                with writing_at_most(most):
-                    self._connection.fetch_file(str(source), str(part))
-            except (AnsibleError, OSError) as error:
-                if part.is_file() and part.stat().st_size >= most:
-                    raise AnsibleActionFail(
-                        f"mpi: {source} on the host is larger than the announced "
-                        f"{bytes_text(most)} ({error}): find out who has changed its Python "
-                        "before it is used again"
-                    ) from error
-                raise
+            with writing_at_most(most):
+                self._connection.fetch_file(str(source), str(part))
             actual = sha256(part)
             if actual != expected:
                 raise AnsibleActionFail(
                     f"mpi: {part} has SHA-256 {actual}, but {expected} on the host: run again"
                 )
-            sums = f"{actual}  {pack.name}\n"
             part.replace(pack)
+            sums = f"{actual}  {pack.name}\n"
             write_atomically(sum_of(pack), sums, 0o644, os.getuid(), os.getgid())
         finally:
             part.unlink(missing_ok=True)

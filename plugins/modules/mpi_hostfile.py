@@ -82,13 +82,9 @@ class Hostfile:
             ranks = hostfile.render_rankfile(bindings)
         if arguments["rankmap"]:
             places = hostfile.render_rankmap(hostfile.place(members))
-        return Plan(
-            [
-                node.record(arguments["path"], text),
-                *self._optional(node, arguments["rankfile_path"], ranks),
-                *self._optional(node, arguments["rankmap_path"], places),
-            ]
-        )
+        files = [node.record(arguments["path"], text)]
+        files += self._optional(node, arguments["rankfile_path"], ranks)
+        return Plan(files + self._optional(node, arguments["rankmap_path"], places))
 
     def _optional(self, node: Node, path: str, text: str | None) -> list[FilePlan]:
         """Remove a file that is no longer configured, if it has the collection's header."""
@@ -132,18 +128,17 @@ def main() -> None:
 
     def converge(node: Node) -> Settled:
         part = Hostfile(arguments)
-        outcome = settle([part], node)
         members = part.membership
-        size = f"{len(arguments['directory'])} hosts"
+        # Ansible would return the whole table of hosts as part of the arguments.
+        shown = {**arguments, "directory": f"{len(arguments['directory'])} hosts"}
         returned = {
             "hostfile": arguments["path"],
             "hosts": [member.host for member in members.members],
             "slots": members.slots,
             "drained": list(members.drained),
-            # Ansible would return the whole table of hosts as part of the arguments.
-            "invocation": {"module_args": {**arguments, "directory": size}},
+            "invocation": {"module_args": shown},
         }
-        return Settled(outcome, returned=returned)
+        return Settled(settle([part], node), returned=returned)
 
     carry_out(module, LAYER, converge)
 

@@ -97,24 +97,18 @@ def layout(params: dict[str, Any]) -> dict[str, str]:
 
 
 def modulefiles(params: dict[str, Any]) -> Modulefiles:
-    settings = wanted(params)
+    settings, given = wanted(params), (params["modulefiles"], params["keep_former"])
     variables = {**layout(params), **environment.of_launcher(settings)}
-    given = (params["modulefiles"], params["keep_former"])
     return Modulefiles(params["prefix"], variables, settings.launcher, *given)
 
 
 def storage_directories(params: dict[str, Any]) -> dict[str, str]:
     """Shared file systems of this host by variable: the first one for each purpose."""
-    here = [
-        fs
-        for fs in map(of_variable, params["filesystems"])
-        if set(fs.hosts) & set(params["groups"])
-    ]
-    found = {
-        variable: next((fs.mount for fs in here if fs.purpose == purpose), None)
-        for purpose, variable in STORAGE_VARIABLES.items()
-    }
-    return {variable: mount for variable, mount in found.items() if mount is not None}
+    found: dict[str, str] = {}
+    for fs in map(of_variable, params["filesystems"]):
+        if set(fs.hosts) & set(params["groups"]) and fs.purpose in STORAGE_VARIABLES:
+            found.setdefault(STORAGE_VARIABLES[fs.purpose], fs.mount)
+    return found
 
 
 # Generated from layers/ by tools/generate_layers.py.

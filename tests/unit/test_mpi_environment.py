@@ -18,7 +18,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.environment
     environment,
     environment_text,
     foreign_parameters,
-    parameter_lines,
     parameters,
     parse_environment,
     rails_by_rank,
@@ -103,7 +102,9 @@ def test_the_operators_own_settings_win() -> None:
 
 
 def test_the_block_wins_over_what_debian_ships() -> None:
-    text = files.replace_block(DEBIAN_MCA_FILE, parameter_lines(parameters(NODE)), "mpi")
+    text = files.replace_block(
+        DEBIAN_MCA_FILE, [f"{key} = {value}" for key, value in parameters(NODE).items()], "mpi"
+    )
     assert {each.name: each.value for each in settings_in(DEBIAN_MCA_FILE)}["pml"] == "^ucx"
     found = {each.name: each.value for each in settings_in(text)}
     assert {name: found[name] for name in parameters(NODE)} == parameters(NODE)

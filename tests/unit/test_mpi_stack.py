@@ -186,7 +186,12 @@ def test_files_of_ucx_and_nccl_have_equal_values(tmp_path: Path) -> None:
 
 OURS = {"pml": "ucx", "oob_tcp_if_include": "10.0.0.0/24"}
 BLOCK = "".join(
-    f"{line}\n" for line in (environment.BEGIN, *environment.parameter_lines(OURS), environment.END)
+    f"{line}\n"
+    for line in (
+        environment.BEGIN,
+        *(f"{key} = {value}" for key, value in OURS.items()),
+        environment.END,
+    )
 )
 
 

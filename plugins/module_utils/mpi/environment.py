@@ -58,9 +58,7 @@ class MpiRail:
 
     @property
     def ucx_device(self) -> str:
-        if self.rdma is None:
-            return self.interface
-        return f"{self.rdma.device}:{self.rdma.port}"
+        return f"{self.rdma.device}:{self.rdma.port}" if self.rdma else self.interface
 
 
 @dataclass(frozen=True)
@@ -102,8 +100,8 @@ def rails_by_rank(rails: Sequence[MpiRail], slots: int) -> list[list[MpiRail]]:
         return []
     groups: dict[object, list[MpiRail]] = {}
     for rail in rails:
-        own = ("rail", rail.interface if rail.number is None else rail.number)
-        groups.setdefault(own if rail.gpu is None else rail.gpu, []).append(rail)
+        number = ("rail", rail.interface if rail.number is None else rail.number)
+        groups.setdefault(number if rail.gpu is None else rail.gpu, []).append(rail)
     if all(rank in groups for rank in range(slots)):
         return [groups[rank] for rank in range(slots)]
     units = list(groups.values())
@@ -231,17 +229,8 @@ def environment_text(values: Mapping[str, str]) -> str:
 
 def parse_environment(text: str) -> dict[str, str]:
     """Variables that a shell gets from `text`, the output of `environment_text`."""
-    values: dict[str, str] = {}
-    for line in text.splitlines():
-        if line.strip() and not line.lstrip().startswith("#"):
-            key, _separator, value = line.partition("=")
-            parts = shlex.split(value)
-            values[key.strip()] = parts[0] if parts else ""
-    return values
-
-
-def parameter_lines(values: Mapping[str, str]) -> list[str]:
-    return [f"{key} = {value}" for key, value in values.items()]
+    lines = (line.partition("=") for line in text.splitlines() if not line.startswith("#"))
+    return {key: "".join(shlex.split(value)) for key, is_, value in lines if is_}
 
 
 @dataclass(frozen=True)
@@ -282,19 +271,10 @@ OF_VENDORS = {("mtl", "^ofi"), ("mtl", "^psm2"), ("gds", "hash"), ("pmix", "^s1,
 
 
 def foreign_parameters(text: str, ours: Mapping[str, str]) -> list[Set]:
-    """Lines of Open MPI's file that contradict the managed parameters, or set a parameter that must
-    keep its default.
-
-    A line above the block has no effect if the block sets the same parameter.
-    """
-    return [
-        setting
-        for setting in settings_in(text)
-        if setting.place != "inside"
-        and setting.name not in ours
-        and DECISIVE.fullmatch(setting.name)
-        and (setting.name, setting.value) not in OF_VENDORS
-    ]
+    """Lines of Open MPI's file that set a parameter which must keep its default."""
+    others = (each for each in settings_in(text) if each.place != "inside")
+    decisive = (each for each in others if each.name not in ours and DECISIVE.fullmatch(each.name))
+    return [each for each in decisive if (each.name, each.value) not in OF_VENDORS]
 
 
 def rails_from_model(entries: Sequence[Mapping[str, Any]]) -> list[MpiRail]:

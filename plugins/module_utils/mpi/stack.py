@@ -26,13 +26,10 @@ UCX_LINE = 198
 
 def interface_with(run: Runner, address: str) -> str:
     """Name of the interface with an address, or empty."""
-    links = json.loads(run(("ip", "-N", "-j", "address", "show")).stdout or "[]")
-    names = (
-        link["ifname"]
-        for link in links
-        if any(info.get("local") == address for info in link.get("addr_info", []))
-    )
-    return next(names, "")
+    for link in json.loads(run(("ip", "-N", "-j", "address", "show")).stdout or "[]"):
+        if any(info.get("local") == address for info in link.get("addr_info", [])):
+            return str(link["ifname"])
+    return ""
 
 
 def _lines(values: Mapping[str, str], prefix: str) -> list[str]:
@@ -170,14 +167,14 @@ class Stack:
             values = environments.environment(self.settings)
             text = environments.environment_text(values)
             files.insert(0, node.file(environments.ENVIRONMENT_FILE, text))
-            ucx = self._ucx_lines()
             for path in dict.fromkeys((UCX_FILE, self.ucx_file)):
-                files += _with_block(node, path, ucx)
+                files += _with_block(node, path, self._ucx_lines())
             files += _with_block(node, NCCL_FILE, _lines(values, "NCCL_") if self.nccl_file else [])
         for name, content in sorted(self.programs.items()):
             path = f"{environments.PROGRAM_DIRECTORY}/{name}"
             files.append(node.record(path, content.rstrip() + "\n", mode=0o755))
-        block = environments.parameter_lines(environments.parameters(self.settings))
+        values = environments.parameters(self.settings)
+        block = [f"{key} = {value}" for key, value in values.items()]
         before = node.read(self.mca_file) or ""
         text = replace_block(before, block, "mpi")
         return [*files, *([node.record(self.mca_file, text)] if text != before or block else [])]

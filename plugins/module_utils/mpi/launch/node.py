@@ -21,13 +21,11 @@ class LaunchNode:
     name: str
     slots: int
     rails: tuple[str, ...] = ()
-    """Interface of each rail."""
     speeds: tuple[float, ...] = ()
     """Speed of each rail in Gb/s."""
     address: str = ""
     """The name by which mpirun and ssh connect, if it is not `name`."""
     networks: tuple[str, ...] = ()
-    """Network of each rail."""
     numbers: tuple[Optional[int], ...] = ()
     """Number of each rail in the model; the planes of a NIC share one."""
     by_rank: tuple[tuple[str, ...], ...] = ()
@@ -100,20 +98,21 @@ def nodes_of(entries: Sequence[Mapping[str, Any]]) -> tuple[LaunchNode, ...]:
             continue
         slots, rails = int(entry["slots"]), entry["rails"]
         by_rank = rails_by_rank(rails_from_model(rails), slots)
-        numa_of_gpu = {rail.get("gpu"): rail.get("numa") for rail in rails}
-        numa_of_rail = {rail["interface"]: rail.get("numa") for rail in rails}
-        by_gpu = tuple(numa_of_gpu.get(gpu) for gpu in range(int(entry.get("gpus", 0))))
-        node = LaunchNode(
-            entry["name"],
-            slots,
-            rails=tuple(rail["interface"] for rail in rails),
-            speeds=tuple(float(rail["speed_gbps"] or 0) for rail in rails),
-            networks=tuple(rail["network"] or "" for rail in rails),
-            numbers=tuple(rail.get("rail") for rail in rails),
-            by_rank=tuple(tuple(rail.interface for rail in own) for own in by_rank),
-            numa=by_gpu or tuple(numa_of_rail[own[0].interface] for own in by_rank),
+        numa = {rail.get("gpu"): rail.get("numa") for rail in rails}
+        numa.update({rail["interface"]: rail.get("numa") for rail in rails})
+        by_gpu = tuple(numa.get(gpu) for gpu in range(int(entry.get("gpus", 0))))
+        nodes.append(
+            LaunchNode(
+                entry["name"],
+                slots,
+                rails=tuple(rail["interface"] for rail in rails),
+                speeds=tuple(float(rail["speed_gbps"] or 0) for rail in rails),
+                networks=tuple(rail["network"] or "" for rail in rails),
+                numbers=tuple(rail.get("rail") for rail in rails),
+                by_rank=tuple(tuple(rail.interface for rail in own) for own in by_rank),
+                numa=by_gpu or tuple(numa[own[0].interface] for own in by_rank),
+            )
         )
-        nodes.append(node)
     return tuple(nodes)
 
 
