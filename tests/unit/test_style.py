@@ -80,7 +80,6 @@ WITH_PROSE: frozenset[str] = frozenset(
         "tests/unit/test_rails_converge.py",
         "tests/unit/test_rdma_stack_settle.py",
         "tests/unit/test_rebooting_node.py",
-        "tests/unit/test_rebooting_planning.py",
         "tests/unit/test_record_hardware.py",
         "tests/unit/test_report_smoke.py",
         "tests/unit/test_reports.py",
