@@ -21,11 +21,7 @@ from ..module_utils.ssh.texts import authority_lines
 from ..modules.ssh_authority import ARGUMENTS
 from ..plugin_utils.actions import NodeAction
 from ..plugin_utils.ssh import identity, publishing
-from ..plugin_utils.ssh.authority import (
-    AuthorityStore,
-    ClusterTrust,
-    passphrase_of,
-)
+from ..plugin_utils.ssh.authority import AuthorityStore, ClusterTrust, passphrase_of
 from ..plugin_utils.ssh.journal import Journal
 from ..plugin_utils.ssh.rotation import AuthorityError, expiring
 
@@ -37,19 +33,15 @@ class ActionModule(NodeAction):
     _supports_async = False
 
     def act(self, task_vars: Any) -> dict[str, Any]:
-        result: dict[str, Any] = {}
         _spec, arguments = self.validate_argument_spec(argument_spec=ARGUMENTS)
         arguments["ca_passphrase"] = passphrase_of(self._templar, task_vars)
         try:
-            result.update(prepare(arguments, write=not self._task.check_mode))
+            return prepare(arguments, write=not self._task.check_mode)
         except (AuthorityError, CommandError, HeldError) as error:
-            result.update(failed=True, msg=f"ssh: {error}")
+            return {"failed": True, "msg": f"ssh: {error}"}
         except OSError as error:
-            where = error.filename or state_directory_of(arguments)
-            result.update(
-                failed=True, msg=f"ssh: on the controller: {where}: {error.strerror or error}"
-            )
-        return result
+            where = f"{error.filename or state_directory_of(arguments)}: {error.strerror or error}"
+            return {"failed": True, "msg": f"ssh: on the controller: {where}"}
 
 
 def prepare(arguments: dict[str, Any], *, write: bool) -> dict[str, Any]:
@@ -81,15 +73,15 @@ def prepare(arguments: dict[str, Any], *, write: bool) -> dict[str, Any]:
             identity.record(journal, addresses)
         result = _result(arguments, entries, journal, trust)
         known_hosts = _known_hosts(journal.directory / "known_hosts", result["authority"], write)
-    warnings = [f"ssh: {step}" for step in trust.steps] if rotating else []
+    warnings = []
     if trust.removed:
-        warnings.insert(
-            0,
+        warnings.append(
             f"ssh: {', '.join(trust.removed)} left the inventory, or is in ssh_trust_revoke:"
-            " certificates revoked, refused by every node that this run reaches",
+            " certificates revoked, refused by every node that this run reaches"
         )
-    # Check the whole cluster, whatever the limit: otherwise certificates of a rarely reached node
-    # would expire unnoticed.
+    if rotating:
+        warnings += [f"ssh: {step}" for step in trust.steps]
+    # For the whole cluster, whatever the limit: certificates of a rarely reached node expire too.
     soon = expiring(trust.nodes, now, arguments["warn_days"])
     if soon:
         warnings.append(

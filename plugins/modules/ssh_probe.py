@@ -92,17 +92,7 @@ def main() -> None:
             checks=[],
         )
         return
-    attempts, checks = probe(
-        here,
-        user,
-        given["targets"],
-        addresses=given["addresses"],
-        lost=given["lost"],
-        incomplete=given["incomplete"],
-        timeout_s=given["timeout_s"],
-        parallel=given["parallel"],
-        check_mode=module.check_mode,
-    )
+    attempts, checks = probe(given, user, module.check_mode)
     tried = f"{len(attempts)} paths to other hosts were tried from {here}."
     end(module, LAYER, checks, tried, attempts=attempts)
 

@@ -23,7 +23,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.reboot import (
     table,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.reboot import host as reboot_host
-from hypothesis import given
+from hypothesis import example, given
 
 from tests.unit.hostile import spoilt
 
@@ -162,33 +162,25 @@ def test_another_boot_id_means_back():
     assert found["boot_id"] == "after" and found["seconds"] == 6 and found["changed"]
 
 
-def test_the_boot_id_decides_after_a_lost_connection():
-    answers = {"leave": LOST, "arrive": {"boot_id": "after", "system": "running"}}
-    assert Action(answers, ("after",)).step("reboot", play(["a"], here="a"))["boot_id"] == "after"
-    found = Action(answers, ("before",), timeout_s=10).step("reboot", play(["a"], here="a"))
-    assert found["failed"] and "did not reboot" in found["msg"]
+UP = {"boot_id": "after", "system": "running"}
 
 
-def test_a_host_that_stays_away_fails():
-    found = Action({"leave": {}}, (LOST,), timeout_s=10).step("reboot", play(["a"], here="a"))
-    assert found["failed"] and found["changed"]
-    assert "within 10 s: " in found["msg"] and found["msg"].endswith("Connection refused")
-
-
-def test_a_lost_connection_during_boot_is_retried():
-    arrived = {"boot_id": "after", "system": "running"}
-    answers = {"leave": {}, "arrive": [LOST, LOST, arrived]}
-    found = Action(answers, ("after",), timeout_s=100).step("reboot", play(["a"], here="a"))
-    assert not found.get("failed") and found["boot_id"] == "after"
-    answers = {"leave": {}, "arrive": LOST}
-    found = Action(answers, ("after",), timeout_s=100).step("reboot", play(["a"], here="a"))
-    assert found["failed"] and found["msg"] == "Connection refused"
-
-
-def test_a_host_that_reboots_twice_fails():
-    answers = {"leave": {}, "arrive": {"boot_id": "later", "system": "running"}}
-    found = Action(answers, ("after",), timeout_s=100).step("reboot", play(["a"], here="a"))
-    assert found["failed"] and found["changed"] and "boot_id" not in found
+@pytest.mark.parametrize(
+    ("answers", "boots", "why"),
+    [
+        ({"leave": LOST, "arrive": UP}, "after", ""),  # only the boot id decides
+        ({"leave": LOST, "arrive": UP}, "before", "did not reboot"),
+        ({"leave": {}}, LOST, "within 10 s: Connection refused"),
+        ({"leave": {}, "arrive": [LOST, LOST, UP]}, "after", ""),
+        ({"leave": {}, "arrive": LOST}, "after", "Connection refused"),
+        ({"leave": {}, "arrive": {"boot_id": "later", "system": "running"}}, "after", "a second"),
+    ],
+)
+def test_when_a_host_is_back(answers, boots, why):
+    limit_s = 10 if why else 100
+    found = Action(answers, (boots,), timeout_s=limit_s).step("reboot", play(["a"], here="a"))
+    assert (bool(found.get("failed")), found["changed"]) == (bool(why), True)
+    assert why in found["msg"] if why else found["boot_id"] == "after"
 
 
 # A host that accepts the login and then hangs
@@ -305,6 +297,7 @@ HERE = {
 }
 
 
+@example({**HERE, "reasons": 7})
 @given(spoilt(HERE))
 def test_whatever_a_host_answers_the_plan_of_the_others_is_the_same(said):
     read = Action({"read": {"found": said}}).step("read", {"inventory_hostname": "node01"})["found"]
@@ -324,13 +317,6 @@ def test_whatever_a_host_answers_the_plan_of_the_others_is_the_same(said):
     assert "node02" in turns
     found = table.outcomes(plan, {}, True)
     assert all(line.isprintable() for line in (*table.lines(found), *table.plan_lines(plan)))
-
-
-def test_an_answer_without_reasons_leaves_the_host():
-    read = Action({"read": {"found": {**HERE, "reasons": 7}}}).step(
-        "read", {"inventory_hostname": "node01"}
-    )
-    assert read["found"]["lost"]
 
 
 # The verdict of each host

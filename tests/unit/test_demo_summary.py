@@ -47,10 +47,6 @@ def test_a_wrong_export_is_not_listed() -> None:
     assert lines({"storage01": [check("nfs_exports", "failed", "/srv/x", "not exported")]}) == []
 
 
-def test_a_cluster_without_file_systems() -> None:
-    assert list(storage({"layers": {}})) == []
-
-
 @pytest.mark.parametrize(("status", "results"), [("ok", "bit-exact"), ("failed", "not verified")])
 def test_results_are_exact_only_if_their_check_passed(status: str, results: str) -> None:
     size = {"bytes": 8, "median_us": 1.0, "p99_us": 2.0, "busbw_gbytes_s": 1.0}

@@ -180,15 +180,6 @@ def test_batches_after_a_failure_are_not_rebooted():
     assert found["d"]["text"].endswith("batch 1 failed (b)")
 
 
-def test_the_table():
-    found = table.outcomes(planned(["a"]), {}, check_mode=True)
-    assert table.lines(found) == [
-        "host  reason  batch  seconds  outcome",
-        "a     os: x   1      -        would be rebooted",
-        "z     os: x   -      -        left: it is busy",
-    ]
-
-
 # Roles that verify
 
 

@@ -43,11 +43,8 @@ def test_a_virtual_line_rate_is_called_nominal_and_a_real_one_compared() -> None
 
 
 def test_units() -> None:
-    assert [text.bytes_text(count) for count in (4, 65536, 3 << 29)] == [
-        "4 B",
-        "64 KiB",
-        "1.50 GiB",
-    ]
+    sizes = (4, 65536, 3 << 29)
+    assert [text.bytes_text(count) for count in sizes] == ["4 B", "64 KiB", "1.50 GiB"]
     assert [text.bits_text(value) for value in (800, 0.0937)] == ["800 Gb/s", "93.7 Mb/s"]
     assert units.time_text(12.34) == "12.3 us"
     assert units.time_text(2_500_000) == "2.50 s"

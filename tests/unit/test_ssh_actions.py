@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import yaml
 from ansible_collections.baremetal.mpi_roce.plugins.action import ssh_authority, ssh_trust
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.keys import digest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority import (
@@ -197,14 +196,6 @@ def test_a_node_that_returns_after_a_rotation_is_known(end: str, tmp_path: Path)
     assert host.calls[0]["replace_authority"] is True
 
 
-def test_revoked_keys_are_refused_from_every_node(tmp_path: Path) -> None:
-    host = Host(tmp_path, "node01")
-    host.run(prepared(tmp_path))
-    prepared(tmp_path, revoke=["node01"])
-    known = prepared(tmp_path)["hosts"]["node02"]["known"]
-    assert known["refused_keys"] == list(host.keys.values()), "the node under another name"
-
-
 def test_a_revoked_key_is_signed_for_no_node(tmp_path: Path) -> None:
     """Root on another node could have a stolen key admitted again by it."""
     owner, thief = Host(tmp_path, "node01"), Host(tmp_path, "node02")
@@ -352,21 +343,6 @@ def test_expiry_causes_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert prepared(tmp_path)["warnings"] == []
     (warning,) = prepared(tmp_path, warn_days=91)["warnings"]
     assert warning.startswith("ssh: certificates of node01 (90 days) expire within 91 days")
-
-
-class Once(yaml.SafeLoader):
-    """Refuses duplicate keys in a mapping, merged or not, of which Ansible warns in every run."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        self.flatten_mapping(node)
-        keys = [key.value for key, _value in node.value]
-        assert len(keys) == len(set(keys)), (node.start_mark.line, keys)
-        return super().construct_mapping(node, deep)
-
-
-def test_no_task_repeats_a_key() -> None:
-    tasks = Path(__file__).parents[2] / "roles/ssh_trust/tasks/main.yml"
-    assert yaml.load(tasks.read_text(), Once)
 
 
 def second(number: int = 60) -> list[dict[str, Any]]:

@@ -43,7 +43,6 @@ def failed(found: list[Check]) -> dict[str, str]:
         ("", False),
         ("30 20 0:50 / /home rw - nfs4 s:/home rw\n", True),
         ("30 20 0:50 / /home/mpi rw - lustre s:/home rw\n", True),
-        ("30 20 0:50 / /home rw - fuse.weka s rw\n", True),
         ("30 20 0:50 / /home rw - wholly_new s rw\n", True),
         ("30 20 0:50 / /home/mpi2 rw - nfs4 s:/home rw\n", False),
         ("30 20 0:51 / /home rw - autofs auto.home rw\n", True),

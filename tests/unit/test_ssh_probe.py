@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import commands
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import (
     client,
@@ -78,12 +77,6 @@ def test_a_hanging_login_is_terminated(tmp_path: Path, monkeypatch: pytest.Monke
     assert "timed out" in probe.attempt(tried("n"), USER, 0)["why"]
 
 
-def test_an_endless_login_is_terminated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program(tmp_path, monkeypatch, "exec yes")
-    monkeypatch.setattr(commands, "MAX_OUTPUT_BYTES", 1 << 20)
-    assert "printed more than 1 MiB" in probe.attempt(tried("n"), USER, 60)["why"]
-
-
 @pytest.mark.parametrize(
     ("script", "why"),
     [
@@ -103,17 +96,9 @@ def test_the_answering_host_is_compared(
     found = probe.attempt(tried("node02"), USER, 0)
     assert found["why"] == why
     (check,) = probe.Verdicts("node01", ["node02"]).checks([found])
-    assert check.status == ("failed" if why else "ok")
-
-
-@pytest.mark.parametrize(("said", "at"), [("echo node03", ""), ("exit 0", "node02")])
-def test_another_host_s_answer_is_this_host_s_fault(
-    said: str, at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program(tmp_path, monkeypatch, said)
-    attempts = [probe.attempt(tried("node02"), USER, 0)]
-    (check,) = probe.Verdicts("node01").checks(attempts)
-    assert (check.status, check.at) == ("failed", at)
+    # This host takes a wrong path, unless a login file there prevents the command.
+    at = "node02" if why == "nothing answered" else ""
+    assert (check.status, check.at) == ("failed" if why else "ok", at)
 
 
 OURS = f"""user mpi
@@ -161,7 +146,9 @@ def compared(
 def test_settings_of_ssh_are_compared(
     line: str, keyword: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert {each.status for each in compared(monkeypatch, OURS)} == {"ok"}
+    domain = OURS.replace("hostname node02", "hostname node02.example.net")
+    for text in (OURS, domain):
+        assert {each.status for each in compared(monkeypatch, text)} == {"ok"}
     kept = [each for each in OURS.splitlines() if not each.startswith(f"{keyword} ")]
     text = "\n".join([*kept, line])
     for check_mode, status in ((False, "failed"), (True, "pending")):
@@ -171,11 +158,6 @@ def test_settings_of_ssh_are_compared(
         assert check.by_hand.startswith(f"remove {keyword} from //.ssh/config or ")
     refused = compared(monkeypatch, text, failure="/x line 3: Bad configuration option")
     assert "/x line 3: Bad configuration option" in {each.by_hand for each in refused}
-
-
-def test_a_domain_added_by_ssh_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = OURS.replace("hostname node02", "hostname node02.example.net")
-    assert {each.status for each in compared(monkeypatch, text)} == {"ok"}
 
 
 def test_a_wrong_setting_is_reported_once() -> None:

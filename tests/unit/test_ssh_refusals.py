@@ -32,7 +32,7 @@ POST_QUANTUM = (
         ("No ED25519 host key is known for n.\nverification failed.\n", 0, "either", False),
         (SLURM + CLOSED, 0, "target", True),
         (ISSUE + CLOSED, 0, "target", True),
-        ("Received disconnect: Too many authentication failures\n" + CLOSED, 0, "either", False),
+        ("Received disconnect: Too many authentication failures\n" + CLOSED, 0, "either", True),
         ("Unable to negotiate with n: no matching host key type found.\n", 0, "target", True),
         ("kex_exchange_identification: Connection closed by n\n" + CLOSED, 0, "target", True),
         ("channel 0: open failed: connect failed: open failed\n", 0, "target", True),

@@ -122,9 +122,8 @@ def test_another_mpirun_is_traced_to_its_line(host: Path, monkeypatch: pytest.Mo
     assert subject == "mpirun" and reason.endswith("/home/.bash_profile:2")
 
 
-@pytest.mark.parametrize("name", [".openmpi/mca-params.conf", ".pmix/mca-params.conf", "ucx.conf"])
-def test_the_users_own_parameters_are_named(host: Path, name: str) -> None:
-    file = host / "home" / name
+def test_the_users_own_parameters_are_named(host: Path) -> None:
+    file = host / "home/.openmpi/mca-params.conf"
     file.parent.mkdir(exist_ok=True)
     file.write_text("# x = 1\nbtl = self\nplm_base_verbose = 5\n")
     assert wrong(host, "session_parameter") == [("btl", f"{file}:2")]
@@ -148,37 +147,25 @@ def test_limits_of_a_login_file_and_of_pam(host: Path) -> None:
     assert check.reason == f"over ssh: {host}/limits.d/99-site.conf:2"
 
 
-def test_required_limits(
-    host: Path,
-) -> None:
+def test_required_limits(host: Path) -> None:
     file = host / session.LIMITS_FILE
     file.parent.mkdir(parents=True)
     file.write_text("# nproc 9: not here\n* - nofile 15000\nroot - nofile 15000\n")
-    found = {"limits": {"ssh": limits(1024), "ranks": limits(15000), "login": limits("unlimited")}}
-    (check,) = session.limits(found, host, lambda: "sshd has UsePAM no")
-    assert (check.subject, check.found) == ("nofile", "soft 1024, hard 20000")
-    assert check.reason == "over ssh: sshd has UsePAM no" and "UsePAM yes" in check.by_hand
+    core = "Max core file size        {0}            unlimited            bytes\n".format
+    lower = limits("unlimited").replace("8388608              8388608", "65536         65536")
+    found = {
+        "limits": {"ssh": limits(1024) + core("unlimited"), "login": lower + core("0")},
+        "ulimit": {"memlock": ["/etc/profile.d/zz.sh:2"]},
+    }
+    nofile, memlock = session.limits(found, host, lambda: "sshd has UsePAM no")
+    assert (nofile.subject, nofile.found) == ("nofile", "soft 1024, hard 20000")
+    assert nofile.reason == "over ssh: sshd has UsePAM no" and "UsePAM yes" in nofile.by_hand
+    assert (memlock.subject, memlock.found) == ("memlock", "65536")
+    assert memlock.by_hand == "remove memlock from /etc/profile.d/zz.sh:2"
     (host / "proc/1").mkdir(parents=True)
     (host / "proc/1/limits").write_text(limits(512).replace("20000", "512"))
     file.unlink()
     assert session.limits({"limits": {"ssh": limits(512)}}, host, str) == []
-
-
-def test_lowered_limits_are_reported() -> None:
-    lower = limits().replace("8388608              8388608", "65536                65536")
-    found = {
-        "limits": {"ssh": limits(), "ranks": limits(), "login": lower},
-        "ulimit": {"memlock": ["/etc/profile.d/zz.sh:2"]},
-    }
-    (check,) = session.limits(found, Path("/none"), str)
-    assert (check.subject, check.found, check.by_hand) == (
-        "memlock",
-        "65536",
-        "remove memlock from /etc/profile.d/zz.sh:2",
-    )
-    core = "Max core file size        {0}            unlimited            bytes\n".format
-    views = {"ssh": limits() + core("unlimited"), "login": limits() + core("0")}
-    assert session.limits({"limits": views}, Path("/none"), str) == []
 
 
 class Programs:
@@ -274,18 +261,14 @@ def test_the_last_marked_line_counts() -> None:
 def test_a_session_that_does_not_open(
     monkeypatch: pytest.MonkeyPatch, outcome: Any, check_mode: bool, status: str, where: str
 ) -> None:
+    Programs(monkeypatch, NoAnswerError("ssh", 65.0), waits=[])
+    (check,) = session.look("node01", USER, 60)
+    assert (check.found, check.by_hand) == ("nothing within 65 s", "")
     programs = Programs(monkeypatch, outcome, waits=["/home/mpi/.bashrc:2"])
     (check,) = session.look("node01", USER, 5, check_mode=check_mode)
     assert (check.name, check.status) == ("session", status)
     assert where in check.by_hand and bool(check.by_hand) == bool(where)
     assert not [word for word in programs.asked if "hostkey" in word.lower()]
-
-
-def test_a_slow_host_is_no_fault_of_login_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    Programs(monkeypatch, NoAnswerError("ssh", 65.0), waits=[])
-    (check,) = session.look("node01", USER, 60)
-    assert (check.found, check.by_hand) == ("nothing within 65 s", "")
-    assert "ssh_trust_probe_timeout_s" in check.reason
 
 
 def test_lines_that_wait_or_replace_the_shell(host: Path) -> None:

@@ -82,16 +82,6 @@ def test_reasons_of_not_applicable_checks():
     ]
 
 
-def test_hosts_that_need_the_operator():
-    why = "Configure the rails: no carrier"
-    run = summary(failed={"node01": why, "node02": why}, unreachable={"login01": "Ping"})
-    run.add_result("node01", result("os", check(checks.REBOOT, "cmdline", reason="iommu=pt")))
-    lines = run.lines(1, 60)
-    assert f"failed: node01, node02: {why}" in lines
-    assert "unreachable: login01" in lines
-    assert "reboot needed: node01 (os: iommu=pt)" in lines
-
-
 def test_remote_executions_of_the_busiest_node():
     run = summary()
     run.executions.update({"login01": 80, "node01": 12, "node02": 14})
@@ -206,23 +196,22 @@ def waiting(**fields) -> RunSummary:
     return run
 
 
-def test_hosts_that_need_a_reboot():
-    run = waiting(inventories=("inventories/b300", "a b"))
-    assert run.lines(1, 60)[-2:] == [
+def test_hosts_that_need_the_operator():
+    why = "Configure the rails: no carrier"
+    run = waiting(inventories=("inventories/b300", "a b"), failed={"node01": why, "node02": why})
+    run.unreachable["login01"] = "Ping"
+    for host in ("node01", "node02", "node01"):
+        run.add_result(host, result("gpu", check(checks.OK), simulated=["nvidia-smi"]))
+    lines = run.lines(1, 60)
+    assert f"failed: node01, node02: {why}" in lines
+    assert "unreachable: login01" in lines
+    assert "SIMULATED: nvidia-smi: node01, node02" in lines
+    assert run.report("now", 1, 60, False)["simulated"] == {"nvidia-smi": ["node01", "node02"]}
+    assert lines[-2:] == [
         "reboot needed: node01 (os: iommu=pt; gpu: 580.95.05)",
         "reboot them with: ansible-playbook playbooks/reboot.yml -i inventories/b300 -i 'a b' "
         "(--check shows the plan and hosts waiting from earlier runs)",
     ]
-    assert not [line for line in summary().lines(1, 60) if "reboot.yml" in line]
-
-
-def test_simulated_items_are_shown():
-    run = summary()
-    for host in ("node01", "node02", "node01"):
-        run.add_result(host, result("gpu", check(checks.OK), simulated=["nvidia-smi"]))
-    run.add_result("login01", result("gpu", check(checks.OK), simulated=[]))
-    assert "SIMULATED: nvidia-smi: node01, node02" in run.lines(1, 60)
-    assert run.report("now", 1, 60, False)["simulated"] == {"nvidia-smi": ["node01", "node02"]}
 
 
 def rebooting(check_mode: bool) -> RunSummary:
@@ -289,14 +278,10 @@ def test_repairs_of_other_hosts_and_manual_steps():
         f"by hand: node01: {step}",
         "repair: ansible-playbook site.yml --tags ssh --limit node01,node02",
     ]
-
-
-def test_a_manual_step_replaces_the_repair():
-    run = summary(expected={"ssh": {"login01": "", "node01": ""}})
-    step = "rm /etc/nologin"
-    own = checks.Check("nologin", "no file", "back at nine", checks.FAILED, by_hand=step)
+    # A host that reports the fault itself has the step by hand; those that it refused need none.
+    own = checks.Check("nologin", "no file", "back", checks.FAILED, by_hand="rm /etc/nologin")
+    run.add_result("node01", result("ssh", own))
     seen = checks.Check("ssh_login", "reached", "closed", checks.FAILED, at="node01")
     run.add_result("login01", result("ssh", seen))
-    assert run.repairs() == ({}, {"ssh": ["node01"]})
-    run.add_result("node01", result("ssh", own))
-    assert run.repairs() == ({step: ["node01"]}, {})
+    assert run.repairs()[0] == {step: ["node01"], "rm /etc/nologin": ["node01"]}
+    assert run.repairs()[1] == {"ssh": ["node01"]}

@@ -67,34 +67,23 @@ class RebootNode:
 def read(here: RebootNode, more: Sequence[str] = ()) -> dict[str, Any]:
     """Read the input of the plan. `problems` lists what cannot be read."""
     problems: list[str] = []
-    boot_id = machine.boot_id(here.root)
-    container = machine.container(here.root)
-    reasons: dict[str, list[dict[str, str]]] = {}
-    boots: list[float] = []
-    node: Optional[slurm.SlurmNode] = None
-    try:
-        reasons = {
-            record: [asdict(item) for item in found]
-            for record, found in reboots.required(here.root).items()
-        }
-    except (reboots.RecordError, OSError) as error:
-        problems.append(str(error))
-    try:
-        # A start time after this boot comes from a wrong clock.
-        latest = began(here.root)
-        known = {**recorded_boots(here.root), boot_id: latest}
-        boots = sorted(min(when, latest) for when in known.values())
-    except HistoryError as error:
-        problems.append(str(error))
-    try:
-        node = _slurm(here)
-    except slurm.SlurmError as error:
-        problems.append(str(error))
+
+    def tried(reader: Callable[[], Any], otherwise: Any) -> Any:
+        try:
+            return reader()
+        except (reboots.RecordError, HistoryError, slurm.SlurmError, OSError) as error:
+            problems.append(str(error))
+            return otherwise
+
+    boot_id, latest = machine.boot_id(here.root), began(here.root)
+    reasons = tried(lambda: reboots.required(here.root), {})
+    known = {**tried(lambda: recorded_boots(here.root), {}), boot_id: latest}
+    node = tried(lambda: _slurm(here), None)
     return {
         "boot_id": boot_id,
-        "container": container,
-        "reasons": reasons,
-        "boots": [round(when, 1) for when in boots],
+        "reasons": {record: [asdict(item) for item in found] for record, found in reasons.items()},
+        # A start time after this boot comes from a wrong clock.
+        "boots": sorted(round(min(when, latest), 1) for when in known.values()),
         "now": round(here.clock(), 1),
         "processes": [asdict(item) for item in busy.processes(here.root, more)],
         "slurm": node.as_dict() if node else None,

@@ -142,15 +142,15 @@ class UserPart:
             compare("account", uid, account.pw_uid, subject=subject, check_mode=mode),
             compare("login_shell", usable, shell, subject=subject, reason=remedy),
         ]
+        # pam_unix refuses an expired account, even for logins with a key: shadow(5).
         for line in (node.read(SHADOW) or "").splitlines():
             name, *fields = line.split(":")
-            day = fields[6] if name == subject and len(fields) > 6 else ""
-            # pam_unix refuses it, even for logins with a key: shadow(5).
-            barred = day.isdigit() and time.time() >= int(day) * DAY
-            actual = f"expired on day {day} since 1970" if barred else VALID
-            remedy = f"chage -E -1 {subject}"
             if name == subject:
-                expiry = compare("account_expiry", VALID, actual, subject=subject, reason=remedy)
+                day = fields[6] if len(fields) > 6 else ""
+                barred = day.isdigit() and time.time() >= int(day) * DAY
+                actual = f"expired on day {day} since 1970" if barred else VALID
+                reason = f"chage -E -1 {subject}"
+                expiry = compare("account_expiry", VALID, actual, subject=subject, reason=reason)
                 checks.append(expiry)
         return Verdict([*checks, *home_checks(account, mode)])
 
@@ -159,9 +159,8 @@ def privileged(user: str, uid: Optional[int], account: Optional[pwd.struct_passw
     """Why the account counts as root or can become root; empty for other accounts."""
     if 0 in (uid, account and account.pw_uid):
         return "uid 0"
-    groups = [] if account is None else groups_of(user)
-    listed = [name for name in groups if name in PRIVILEGED]
-    return f"a member of {', '.join(listed)}" if listed else ""
+    listed = [name for name in groups_of(user) if name in PRIVILEGED]
+    return f"a member of {', '.join(listed)}" if account and listed else ""
 
 
 def is_local(account: pwd.struct_passwd) -> bool:
@@ -193,13 +192,14 @@ def home_checks(account: pwd.struct_passwd, check_mode: bool) -> list[Check]:
     if not answers(home):
         reason, step = unanswered(subject)
         return [Check("home", wanted, reason, FAILED, subject, step, by_hand=step)]
-    actual = standing(home)
     if home_missing(account):
+        actual = standing(home)
         return [compare("home", wanted, actual, subject=subject, check_mode=check_mode)]
-    if actual is None:
+    if not home.exists():  # its file system is not mounted
         return []
     status = home.stat()
     others = 0o002 if status.st_gid == account.pw_gid else 0o022
     private = status.st_uid == account.pw_uid and not status.st_mode & others
+    actual = wanted if private else standing(home)
     remedy = f"chown {account.pw_name} {home}; chmod go-w {home}"
-    return [compare("home", wanted, wanted if private else actual, subject=subject, reason=remedy)]
+    return [compare("home", wanted, actual, subject=subject, reason=remedy)]

@@ -222,21 +222,16 @@ def without_pam() -> str:
 
 
 def probe(
-    here: str,
-    user: pwd.struct_passwd,
-    targets: Sequence[Mapping[str, Any]],
-    *,
-    addresses: Mapping[str, str],
-    lost: Collection[str],
-    incomplete: Collection[str],
-    timeout_s: int,
-    parallel: int,
-    check_mode: bool,
+    given: Mapping[str, Any], user: pwd.struct_passwd, check_mode: bool
 ) -> tuple[list[dict[str, Any]], list[Check]]:
-    """Try every target and this host's own session; returns the attempts and all checks."""
+    """Try every target and this host's own session; returns the attempts and all checks.
+
+    `given` are the arguments of the module.
+    """
+    here, targets, timeout_s = given["here"], given["targets"], given["timeout_s"]
     with ExitStack() as stack:
-        pool = stack.enter_context(ThreadPoolExecutor(max_workers=parallel + 1))
-        back = stack.enter_context(paths.Listener(addresses))
+        pool = stack.enter_context(ThreadPoolExecutor(max_workers=given["parallel"] + 1))
+        back = stack.enter_context(paths.Listener(given["addresses"]))
         own = pool.submit(
             session.look, here, user, timeout_s, check_mode=check_mode, use_pam=without_pam
         )
@@ -249,21 +244,23 @@ def probe(
         target["target"]: client.checks(target, user, timeout_s, check_mode)
         for target in client.to_check(attempts)
     }
-    steps = {
-        target: [check.by_hand for check in compared if check.by_hand]
+    wrong = {
+        target: check.by_hand
         for target, compared in settings.items()
+        for check in reversed(compared)
+        if check.by_hand
     }
     verdicts = Verdicts(
         here,
-        lost,
-        incomplete,
-        misled={target: step[0] for target, step in steps.items() if step},
+        given["lost"],
+        given["incomplete"],
+        misled=wrong,
         resolver_step=resolve.source_check().by_hand,
         check_mode=check_mode,
     )
     return attempts, [
         *verdicts.checks(attempts),
         *client.without_repeats(settings),
-        *connections(attempts, addresses, here, check_mode),
+        *connections(attempts, given["addresses"], here, check_mode),
         *own.result(),
     ]

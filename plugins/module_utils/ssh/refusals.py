@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..core.text import one_line, shortened
 
@@ -30,8 +30,8 @@ LOG = "journalctl -t sshd -t sshd-session"
 """From 9.8 on a separate program serves connections and logs results of PAM and keys:
 openssh/openssh-portable@03e3de41. EL 10 has 9.9, Ubuntu 26.04 has 10."""
 NO_LOGIN = (
-    "PAM lets only root log in, usually because of /etc/nologin or /run/nologin: remove the file"
-    f" after the announced event; otherwise {LOG} shows the module"
+    f"remove /etc/nologin or /run/nologin after the announced event; otherwise {LOG} shows which"
+    " module of PAM lets only root log in"
 )
 
 
@@ -49,72 +49,57 @@ class Refusal:
 
 KNOWN = {
     # Slurm: contribs/pam_slurm_adopt/pam_slurm_adopt.c, contribs/pam/pam_slurm.c.
-    r"pam_slurm|no active jobs? on this node": Refusal(
-        "",
+    r"pam_slurm|no active jobs? on this node": (
         TARGET,
-        "Slurm admits users only to nodes of their jobs: start MPI through Slurm, or admit the MPI"
-        " user before pam_slurm there, by pam_access in /etc/pam.d/sshd",
-        True,
+        "start MPI through Slurm, or admit the MPI user before pam_slurm in /etc/pam.d/sshd there",
     ),
     # Linux-PAM: modules/pam_nologin; the texts are those of systemd: src/user-sessions, src/login.
-    r"not permitted to log in|System is going down": Refusal("", TARGET, NO_LOGIN, True),
+    r"not permitted to log in|System is going down": (TARGET, NO_LOGIN),
     # Linux-PAM: modules/pam_unix; sshd sends its message.
-    r"account (has )?expired|password (has )?expired": Refusal(
-        "", TARGET, f"PAM refuses the account: {LOG} shows the module", True
+    r"account (has )?expired|password (has )?expired": (
+        TARGET,
+        f"PAM refuses the account: {LOG} shows the module",
     ),
     # OpenSSH, auth.c: each key that a client offers counts for MaxAuthTries.
-    r"Too many authentication failures": Refusal(
-        "",
+    r"Too many authentication failures": (
         EITHER,
-        "more keys were offered than MaxAuthTries allows: IdentityFile lines in ~/.ssh/config here,"
-        " or a low MaxAuthTries in sshd's configuration there",
+        "remove IdentityFile from ~/.ssh/config here, or raise MaxAuthTries of sshd there",
     ),
     # OpenSSH: sshconnect.c. The reason precedes "Host key verification failed".
-    r"Certificate invalid|revoked by file": Refusal("", TARGET),
-    r"IDENTIFICATION HAS CHANGED|host key is known for": Refusal(""),
+    r"Certificate invalid|revoked by file": (TARGET, ""),
+    r"IDENTIFICATION HAS CHANGED|host key is known for": (EITHER, ""),
     # OpenSSH: kex.c, packet.c.
-    r"Unable to negotiate|no matching (host key type|key exchange|cipher|MAC)|kex error": Refusal(
-        "",
+    r"Unable to negotiate|no matching (host key type|key exchange|cipher|MAC)|kex error": (
         TARGET,
-        "sshd there and ssh here have no algorithm in common: compare sshd -T there with ssh -Q"
-        " here, and crypto-policies (update-crypto-policies --show) of both",
-        True,
+        "compare sshd -T there with ssh -Q here, and update-crypto-policies --show of both",
     ),
     # OpenSSH: sshd.c drops connections above MaxStartups before or during the key exchange.
-    r"kex_exchange_identification|Exceeded MaxStartups|banner exchange": Refusal(
-        "",
+    r"kex_exchange_identification|Exceeded MaxStartups|banner exchange": (
         TARGET,
-        "sshd accepted the connection and dropped it: MaxStartups, PerSourceMaxStartups or"
-        f" PerSourcePenalties of sshd there, or hosts.deny; {LOG} shows which",
-        True,
+        "sshd there dropped the connection: MaxStartups, PerSourceMaxStartups, PerSourcePenalties,"
+        f" or hosts.deny; {LOG} shows which",
     ),
     # OpenSSH: channels.c, session.c: more sessions than MaxSessions.
-    r"open failed: (connect failed: open failed|administratively prohibited)": Refusal(
-        "", TARGET, "sshd there permits no session: MaxSessions in its configuration", True
+    r"open failed: (connect failed: open failed|administratively prohibited)": (
+        TARGET,
+        "raise MaxSessions of sshd there",
     ),
     # getaddrinfo(3), connect(2).
-    r"Could not resolve hostname": Refusal("", HERE, "run --tags names"),
-    r"Connection refused": Refusal(
-        "",
+    r"Could not resolve hostname": (HERE, "run --tags names"),
+    r"Connection refused": (
         TARGET,
         "no sshd listens there on this port (systemctl status ssh sshd), or a firewall rejects it",
-        True,
     ),
-    r"timed out after the connection": Refusal(
-        "",
+    r"timed out after the connection": (
         TARGET,
-        "sshd or the MPI user's shell hangs: a .bashrc or profile waits for input, or the home is"
-        " on a dead server",
-        True,
+        "a .bashrc or profile of the MPI user there waits for input, or the home's server is dead",
     ),
-    r"timed out|No route to host": Refusal(
-        "",
+    r"timed out|No route to host": (
         EITHER,
-        "no answer: check power, cable, and whether a firewall there admits SSH from this host",
-        True,
+        "check power and cable there, and whether a firewall admits SSH from this host",
     ),
 }
-"""By pattern of the line with the cause, in the order in which they are tried."""
+"""Side and remedy by pattern of the line with the cause, in the order in which they are tried."""
 
 
 def refusal(stderr: str, status: int) -> Refusal:
@@ -124,7 +109,7 @@ def refusal(stderr: str, status: int) -> Refusal:
     for pattern, known in KNOWN.items():
         for line in lines:
             if re.search(pattern, line, re.IGNORECASE):
-                return replace(known, line=line)
+                return Refusal(line, *known, by_hand=bool(known[1]) and known[0] != HERE)
     messages = [line for line in lines if not CLOSED.search(line)]
     if not lines or not CLOSED.search(lines[-1]):
         return Refusal((messages[-1:] or [f"ssh: exit status {status}"])[0])

@@ -99,7 +99,7 @@ def mapping(output: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def number(value: Any) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+    return value if type(value) is int else 0
 
 
 def look(

@@ -28,7 +28,6 @@ STARTING = 4
 """Concurrent logins to a node: the launcher's, two from a neighbour, one by Ansible. Above the
 first number of MaxStartups, sshd drops some connections that are not authenticated yet.
 """
-OF_ONE_SOURCE = 2
 NOLOGIN = ("/etc/nologin", "/run/nologin")
 MAX_SHOWN = 200
 
@@ -114,15 +113,13 @@ def login_checks(
     user: str,
     groups: Sequence[str],
     signed_by: str,
-    *,
-    strict: bool,
 ) -> list[Check]:
     """Check the operator's settings for anything that refuses a login of the MPI user by
-    certificate, with line and remedy. `signed_by`: type of the key that signs user certificates.
+    certificate, with the remedy. `signed_by`: type of the key that signs user certificates.
     """
     return [
         *_lists(settings, user, groups),
-        *_values(settings, user, signed_by, strict),
+        *_values(settings, user, signed_by),
         _nologin(settings, root),
     ]
 
@@ -170,7 +167,7 @@ def _lists(settings: SshdSettings, user: str, groups: Sequence[str]) -> Iterator
         yield _check(keyword, f"{user} admitted", actual, right, step)
 
 
-def _values(settings: SshdSettings, user: str, signed_by: str, strict: bool) -> Iterator[Check]:
+def _values(settings: SshdSettings, user: str, signed_by: str) -> Iterator[Check]:
     def has(keyword: str, algorithms: Sequence[str]) -> Check:
         actual = settings.words(keyword)
         # Versions without this keyword print nothing.
@@ -189,23 +186,12 @@ def _values(settings: SshdSettings, user: str, signed_by: str, strict: bool) -> 
         actual = settings.first(keyword) or wanted
         step = f"set {keyword} to {wanted} for {user}"
         yield _check(keyword, wanted, actual, actual == wanted, step)
-    if not strict:  # otherwise the drop-in sets it
-        methods = settings.first("authenticationmethods") or "any"
-        right = bool({"any", "publickey"}.intersection(methods.split()))
-        step = f"add publickey to authenticationmethods for {user}"
-        yield _check("authenticationmethods", "publickey", methods, right, step)
-    least = {
-        "maxstartups": STARTING,
-        "persourcemaxstartups": OF_ONE_SOURCE,
-        "maxsessions": 1,
-        "maxauthtries": 1,
-    }
-    for keyword, number in least.items():
-        value = settings.first(keyword)
-        begin = value.partition(":")[0]
-        right = not begin.isdigit() or int(begin) >= number
-        step = f"raise {keyword} to {number} or more"
-        yield _check(keyword, f"{number} or more", value or "none", right, step)
+    # `start:rate:full`; `start` is the number above which connections are dropped.
+    value = settings.first("maxstartups")
+    begin = value.partition(":")[0]
+    right = not begin.isdigit() or int(begin) >= STARTING
+    step = f"raise maxstartups to {STARTING} or more"
+    yield _check("maxstartups", f"{STARTING} or more", value or "none", right, step)
 
 
 def _nologin(settings: SshdSettings, root: Path) -> Check:

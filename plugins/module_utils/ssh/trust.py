@@ -407,7 +407,6 @@ class Files:
             self.request.user,
             accounts.groups_of(self.request.user),
             (signed_by or [""])[0],
-            strict=bool(self.request.strict),
         )
         account = accounts.find(self.request.user)
         if account and not self.request.strict:

@@ -1,8 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """A host during its reboot, as seen from the controller over Ansible's connection.
 
-A lost connection is a normal effect of a reboot. No method leaves it to Ansible, which would mark
-the host as unreachable and remove it from the play.
+No method leaves a lost connection to Ansible, which would remove the host from the play.
 """
 
 from __future__ import annotations
@@ -25,9 +24,7 @@ RECONNECT_S = 5.0
 BOOT_ID_LIMIT_S = 60.0
 """Time limit for one login and the answer."""
 STEP_LIMIT_S = 300.0
-"""Time limit for a step on the host, excluding the time that it waits; its programs have a minute
-each.
-"""
+"""Time limit for a step on the host, excluding the time that it waits."""
 MAX_MESSAGE_CHARACTERS = 600
 
 

@@ -76,14 +76,17 @@ class Left:
 
 def typed(answer: Any) -> dict[str, Any]:
     """Parse the result of node.read. Raises AnswerError."""
+
+    def texts(item: Any, *keys: str) -> dict[str, str]:
+        return {key: sentence(item[key]) for key in keys}
+
     with form_of("the state before a reboot"):
-        found: dict[str, Any] = {"boot_id": sentence(answer["boot_id"])}
+        found: dict[str, Any] = texts(answer, "boot_id")
         found["reasons"] = {
             sentence(record): [
                 {
-                    "subject": sentence(item["subject"]),
+                    **texts(item, "subject", "boot_id"),
                     "reason": sentence(item.get("reason"), 300),
-                    "boot_id": sentence(item["boot_id"]),
                 }
                 for item in every[:MAX_ENTRIES]
             ]
@@ -94,15 +97,12 @@ def typed(answer: Any) -> dict[str, Any]:
         if not all(map(math.isfinite, (found["now"], *found["boots"]))):
             raise ValueError("a time is not finite")
         found["processes"] = [
-            {
-                "pid": int(item["pid"]),
-                **{key: sentence(item[key]) for key in ("user", "command", "why")},
-            }
+            {"pid": int(item["pid"]), **texts(item, "user", "command", "why")}
             for item in answer["processes"][:MAX_ENTRIES]
         ]
         node = answer["slurm"]
         found["slurm"] = node and {
-            **{key: sentence(node[key]) for key in ("name", "state", "reason")},
+            **texts(node, "name", "state", "reason"),
             **{key: bool(node[key]) for key in ("drained", "ours", "busy")},
         }
         found["problems"] = [sentence(item, 600) for item in sequence(answer["problems"])]

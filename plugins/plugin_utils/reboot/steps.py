@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
-from ansible import constants as C
 from ansible.errors import AnsibleActionFail
 
 from ...module_utils.core import machine
@@ -22,7 +21,6 @@ from . import guards, planning, table
 from .host import STEP_LIMIT_S, RebootingHost, shortened
 
 LAYER = "reboot"
-SUMMARY = "baremetal.mpi_roce.summary"
 REMEDY = (
     "check the host, repair it with site.yml --tags LAYER --limit {}, then run reboot.yml again"
 )
@@ -124,19 +122,14 @@ class RebootSteps:
                 "no further host is rebooted"
             )
         former = _names(batches[number - 1]["turns"]) if number else []
-        failed = [host for host in former if not self._came_back(host)]
+        outcomes = [(self.outcome(host) or {}).get("status") for host in former]
         turn = next(turn for turn in batches[number]["turns"] if turn["name"] == name)
-        roles = planning.VERIFIERS
         return {
             "changed": False,
-            "stopped": bool(failed),
+            "stopped": any(each not in (table.VERIFIED, table.LEFT) for each in outcomes),
             "turn": turn,
-            "roles": sorted({roles[layer] for layer in turn["layers"]}),
+            "roles": sorted({planning.VERIFIERS[layer] for layer in turn["layers"]}),
         }
-
-    def _came_back(self, host: str) -> bool:
-        status = (self.outcome(host) or {}).get("status")
-        return status in (table.VERIFIED, table.LEFT)
 
     def reboot(self) -> dict[str, Any]:
         """Drain and reboot the host, and wait until it is up in another boot."""
@@ -216,13 +209,7 @@ class RebootSteps:
         names = [host for batch in plan["batches"] for host in _names(batch["turns"])]
         outcomes = {host: outcome for host in names if (outcome := self.outcome(host))}
         rows = table.outcomes(plan, outcomes, plan["check_mode"])
-        first = name == self.task_vars["ansible_play_hosts"][0]
-        if first and rows and SUMMARY not in C.CALLBACKS_ENABLED:
-            for line in table.lines(rows):
-                display.display(line)
-        if name in plan["nothing"]:
-            return _verdict(Check("reboot_needed", "no", "no", OK))
-        row = rows[name]
+        row = rows.get(name, {"status": table.VERIFIED})  # no reason to reboot
         status = self._status(row, plan["check_mode"])
         if status == OK:
             return _verdict(Check("reboot_needed", "no", "no", OK))

@@ -1,8 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Store the cluster's certificate authorities on the controller, and build the revocation list.
 
-An authority is two key pairs: one signs users, the other hosts. The module
-`rotation` decides which steps are due.
+An authority is two key pairs: one signs users, the other hosts.
 """
 
 from __future__ import annotations
@@ -20,15 +19,7 @@ from typing import Any, Optional
 from ...module_utils.core.commands import Result, run
 from ...module_utils.ssh.keys import KINDS, public_key
 from .journal import Journal, Member
-from .rotation import (
-    MAX_REMOVED,
-    AuthorityError,
-    Revocations,
-    Rotation,
-    advance,
-    departures,
-    revocations,
-)
+from .rotation import AuthorityError, Revocations, Rotation, advance, departures, revocations
 
 ASKPASS = "#!/bin/sh\nIFS= read -r line && printf '%s\\n' \"$line\"\n"
 KRL_DATE = slice(20, 28)
@@ -112,7 +103,7 @@ class AuthorityStore:
         generation: int = 1,
         overlap: bool = True,
         supplied: Optional[Mapping[str, Path]] = None,
-        max_removed: int = MAX_REMOVED,
+        max_removed: int = 1,
         revoke: Sequence[str] = (),
     ) -> ClusterTrust:
         """Decide what this run changes, and with `write` apply it.
@@ -124,10 +115,10 @@ class AuthorityStore:
         """
         wanted = _supplied_name(supplied) if supplied else f"generation-{generation}"
         known, before = self.journal.read(), self.rotation()
-        leaving = departures(known, members, max_removed, revoke)
-        removed = [*dict.fromkeys([*leaving.left, *leaving.revoked])]
+        left, revoked = departures(known, members, max_removed, revoke)
+        removed = [*dict.fromkeys([*left, *revoked])]
         for name in removed:
-            known[name].leave(now, with_keys=name in leaving.revoked)
+            known[name].leave(now, with_keys=name in revoked)
         trust = _trust(known, members)
         trust.removed = removed
         active = {name: node for name, node in trust.nodes.items() if node.admitted}
@@ -137,9 +128,9 @@ class AuthorityStore:
         if not write:
             usable = [name for name in after.trusted if name in before.trusted]
             return self._complete(trust, usable)
-        for name in leaving.left:
+        for name in left:
             self.journal.left(name)
-        for name in leaving.revoked:
+        for name in revoked:
             self.journal.revoked(name)
         if supplied or wanted not in before.trusted:
             self._make(wanted, comment, supplied or {})

@@ -16,11 +16,6 @@ from ...module_utils.core.text import counted, some
 from ...module_utils.ssh.keys import DAY, KINDS, digest
 from .journal import Member
 
-MAX_REMOVED = 1
-"""Default number of compute nodes that may leave the inventory between two runs. A launcher counts
-as two: no job starts without one.
-"""
-
 
 class AuthorityError(Exception):
     """An authority or its state is unusable. The text names the file and the remedy."""
@@ -40,16 +35,6 @@ class Rotation:
         return [name for name in (self.current, self.next, self.previous) if name]
 
 
-@dataclass(frozen=True)
-class Departures:
-    """Nodes that lose their certificates in this run."""
-
-    left: Sequence[str]
-    """Nodes that are no longer in the inventory."""
-    revoked: Sequence[str]
-    """Nodes that the operator revokes, keys included."""
-
-
 @dataclass
 class Revocations:
     """Contents of the revocation list."""
@@ -66,11 +51,11 @@ class Revocations:
 
 def departures(
     known: Mapping[str, Member], members: Iterable[str], max_removed: int, revoke: Sequence[str]
-) -> Departures:
-    """Compare the journal with the inventory and with `ssh_trust_revoke`.
+) -> tuple[list[str], list[str]]:
+    """Nodes that left the inventory, and nodes of `ssh_trust_revoke`, whose keys are revoked too.
 
-    Raises AuthorityError for an unknown name in `revoke`, and when more than `max_removed` nodes
-    left: that may be a mistake in the model, and revocation cannot be undone.
+    Raises AuthorityError for an unknown name, and when more than `max_removed` nodes left: that may
+    be a mistake in the model, and revocation cannot be undone.
     """
     present = set(members)
     unknown = [name for name in revoke if name not in known and name not in present]
@@ -101,10 +86,8 @@ def departures(
                 count=count,
             )
         )
-    revoked = [
-        name for name in revoke if name in known and (known[name].keys or known[name].admitted)
-    ]
-    return Departures(sorted(left), revoked)
+    revoked = [name for name in revoke if name in known]
+    return sorted(left), [name for name in revoked if known[name].keys or known[name].admitted]
 
 
 def revocations(known: Mapping[str, Member]) -> Revocations:

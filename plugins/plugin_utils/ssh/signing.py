@@ -222,24 +222,20 @@ def issue(
     leave the controller. Raises SigningError for a key that is not exactly one ed25519 key, since
     a node sends it, and for a key in `refused`: a revoked node could otherwise return as another.
     """
-    certificates: dict[str, str] = {}
-    records: dict[str, Issued] = {}
+    certificates, records = {}, {}
     for kind in kinds:
         key = key_of(str(public_keys.get(kind)))
         if not key or key != public_keys[kind]:
             raise SigningError(
                 message(
-                    "ssh_key_invalid",
-                    "{name}: its {kind} key is not one ed25519 public key: not signed",
-                    name=name,
-                    kind=kind,
+                    "ssh_key_invalid", "{name}: not one ed25519 {kind} key", name=name, kind=kind
                 )
             )
         if key in refused:
             raise SigningError(
                 message(
                     "ssh_key_revoked",
-                    "{name}: its {kind} key {key} was revoked: not signed",
+                    "{name}: {kind} key {key} was revoked",
                     name=name,
                     kind=kind,
                     key=digest(key),
