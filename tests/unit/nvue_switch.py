@@ -12,9 +12,7 @@ from urllib.parse import unquote
 import httpx
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import system
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue import switch
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.reading import (
-    Present,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.reading import Present
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.tree import (
     put,
     uniform,
@@ -132,10 +130,7 @@ def present(config: Tree, ports: int = 4, release: str = "5.12.0", new: bool = F
     """The state that is read from a switch with this configuration."""
     return Present(
         version=f"Cumulus Linux {release}",
-        explicit={
-            "qos": uniform(config.get("qos")),
-            "interface": config.get("interface", {}),
-        },
+        explicit={"qos": uniform(config.get("qos")), "interface": config.get("interface", {})},
         filled_qos=merged(factory_qos(new), config.get("qos", {})),
         ports=interfaces(ports, config),
     )

@@ -158,8 +158,7 @@ def test_invalid_checks_become_one_failed_check(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "odd",
-    [{"status": "fine"}, {"status": ["ok"]}, {"name": "a b"}, {"name": 7}, {"at": ["x"]}],
+    "odd", [{"status": "fine"}, {"status": ["ok"]}, {"name": "a b"}, {"name": 7}, {"at": ["x"]}]
 )
 def test_a_check_of_another_form_has_failed(odd: dict[str, Any]) -> None:
     found = answers.checks([GOOD_CHECK, {**GOOD_CHECK, **odd}, "text"])

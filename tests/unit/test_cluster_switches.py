@@ -112,7 +112,7 @@ def test_models_without_systems() -> None:
 def test_port_names_follow_the_system() -> None:
     cluster = small(**MIXED)
     assert [rail.leaf_port for rail in cluster.nodes[1].rails] == [
-        *("Ethernet8", "swp2", "Ethernet2/1"),
+        *("Ethernet8", "swp2", "Ethernet2/1")
     ]
     found = ends(cluster)
     assert found["leaf02", "swp61"] == ("uplink", "spine01", "Ethernet3/1")

@@ -16,15 +16,11 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import (
     sonic,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.base import SystemDriver
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.switch import (
-    EosSwitch,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.switch import EosSwitch
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.switch import (
     NvueSwitch,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
-    MARK,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import MARK
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.switch import (
     SonicSwitch,
 )

@@ -83,7 +83,7 @@ def test_ports_are_in_the_order_of_the_switch() -> None:
     contract = qos.read_contract({"cable_metres": {"to_nodes": 7, "between_switches": 70}})
     switch = leaf(contract)
     assert [port.name for port in switch.ports] == [
-        *("Ethernet0", "Ethernet8", "Ethernet16", "Ethernet80", "Ethernet496", "Ethernet504"),
+        *("Ethernet0", "Ethernet8", "Ethernet16", "Ethernet80", "Ethernet496", "Ethernet504")
     ]
     assert switch.ports[1] == system.PortIntent("Ethernet8", "host", 800, 7, "node02", "rail0")
     assert switch.ports[3] == system.PortIntent(

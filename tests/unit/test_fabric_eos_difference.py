@@ -11,12 +11,8 @@ from typing import Any, Optional
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import system
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import Headroom
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.reading import (
-    Present,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.switch import (
-    DRIVER,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.reading import Present
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.switch import DRIVER
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -168,15 +164,6 @@ def test_after_the_lines_nothing_differs_and_the_operator_has_what_he_had(
 # --- single findings ---------------------------------------------------------------------------
 
 
-def test_a_switch_that_keeps_the_contract_needs_nothing() -> None:
-    found = difference({}, converged({}, empty()))
-    assert not found
-    assert found.changes == ()
-    assert found.before == found.after == ""
-    assert found.impact.level == "none"
-    assert found.steps == ()
-
-
 def drifted(*lines: str) -> system.Difference:
     return difference({}, typed(converged({}, empty()), list(lines)))
 
@@ -307,8 +294,7 @@ def test_dscps_that_move_together_are_one_line_of_the_diff() -> None:
 
 def test_objects_come_before_their_users_and_go_after_them() -> None:
     tree = typed(
-        empty(),
-        [f"{OWNED}_OLD", "qos cos 3", "interface Ethernet1/1", f"service-{OWNED[4:]}_OLD"],
+        empty(), [f"{OWNED}_OLD", "qos cos 3", "interface Ethernet1/1", f"service-{OWNED[4:]}_OLD"]
     )
     lines = list(difference({}, tree).steps)
     assert (
@@ -357,13 +343,6 @@ def test_what_is_in_force_and_not_saved_is_a_change_without_cost() -> None:
     assert change.impact.level == "none"
     waiting = Present(found.version, found.running, show(empty()), found.interfaces, (), True)
     assert not DRIVER.difference(intent, DRIVER.wanted(intent), waiting)
-
-
-def test_with_the_watchdog_off_its_lines_go() -> None:
-    tree = converged({}, empty())
-    quiet = difference({"pfc": {"watchdog": {"enabled": False}}}, tree)
-    assert len(quiet.changes) == 4
-    assert all(change.wanted is None for change in quiet.changes)
 
 
 def test_headroom_under_our_name_is_applied_and_goes_with_the_values() -> None:

@@ -18,9 +18,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.read
     abandoned_sessions,
     session_with_timer,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.switch import (
-    DRIVER,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.switch import DRIVER
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos.compiled import PfcWatchdog
 
 from tests.unit.eos_intents import OTHER, leaf

@@ -23,9 +23,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue imp
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.reading import (
     Present as NvuePresent,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.reading import (
-    _written,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.reading import _written
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     Difference,
     SwitchIntent,

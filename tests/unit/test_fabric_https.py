@@ -117,12 +117,6 @@ def test_a_certificate_for_another_address_is_refused(tmp_path: Path) -> None:
     assert "valid for 127.0.0.1" in message and served.seen == []
 
 
-def test_an_expired_certificate_says_so(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    with serving(*authority.issue(days=-1), Served()) as port:
-        assert "expired" in failing(login(port, authority), Lost)
-
-
 def test_connection_refused_names_the_command_that_turns_it_on(authority: Authority) -> None:
     with held_port() as silent:
         message = failing(login(silent.getsockname()[1], authority), Lost)
@@ -144,12 +138,7 @@ def test_a_cut_connection_says_so(authority: Authority, issued: tuple[Path, Path
 
 @pytest.mark.parametrize(
     ("status", "expected"),
-    [
-        (401, "switch_qos_password"),
-        (403, "role"),
-        (500, "HTTP 500"),
-        (302, "HTTP 302"),
-    ],
+    [(401, "switch_qos_password"), (403, "role"), (500, "HTTP 500"), (302, "HTTP 302")],
 )
 def test_a_refusal_has_the_switch_s_own_words(
     status: int, expected: str, authority: Authority, issued: tuple[Path, Path]

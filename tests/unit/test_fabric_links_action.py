@@ -98,9 +98,7 @@ def test_the_host_whose_end_is_wrong_fails(monkeypatch: pytest.MonkeyPatch) -> N
     assert any(line.startswith("  link_pfc leaf01 Ethernet8 - node02 rail0:") for line in run.lines)
 
 
-def test_in_check_mode_repairable_mismatches_are_pending(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_in_check_mode_repairable_mismatches_are_pending(monkeypatch: pytest.MonkeyPatch) -> None:
     fabric = Fabric()
     fabric.setting("node02", "rail0", "pfc")["found"] = []
     fabric.port("leaf02", "Ethernet8")["speed_gbps"] = 200

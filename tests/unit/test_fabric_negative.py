@@ -297,11 +297,7 @@ ROWS: tuple[tuple[str, Messages, str], ...] = (
         ),
         "link_cable leaf01: 40 m, not 100 m",
     ),
-    (
-        "a NIC that does not slow down",
-        fabric(nic("ecn_rp", [])),
-        "link_ecn_rp node02: none, not 3",
-    ),
+    ("a NIC that does not slow down", fabric(nic("ecn_rp", [])), "link_ecn_rp node02: none, not 3"),
     (
         "a NIC that answers nothing",
         fabric(nic("pfc", None, status="failed", reason="dcb: no answer within 10 s")),

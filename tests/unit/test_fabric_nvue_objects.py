@@ -11,12 +11,8 @@ from typing import Any
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import system
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import WantedError
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.objects import (
-    impact,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.switch import (
-    DRIVER,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.objects import impact
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.switch import DRIVER
 from hypothesis import given
 
 from tests.unit.findings import brief

@@ -221,10 +221,7 @@ MAC = "b8:ce:f6:01:02:0a"
     ("heard", "neighbour"),
     [
         ({}, None),
-        (
-            {"leaf02": {"age": "1", "port": {"name": "swp3"}}},
-            system.Neighbour("leaf02", "swp3"),
-        ),
+        ({"leaf02": {"age": "1", "port": {"name": "swp3"}}}, system.Neighbour("leaf02", "swp3")),
         (
             {MAC: {"chassis": {"chassis-id": MAC}, "port": {"name": "B8CE.F601.020A"}}},
             system.Neighbour("", MAC),

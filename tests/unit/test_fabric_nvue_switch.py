@@ -223,8 +223,7 @@ def test_a_question_to_somebody_else_is_not_answered(fake: FakeNvue) -> None:
 
 
 @pytest.mark.parametrize(
-    "refused",
-    ["POST /nvue_v1/revision", "PATCH /nvue_v1/", "PATCH /nvue_v1/revision/2"],
+    "refused", ["POST /nvue_v1/revision", "PATCH /nvue_v1/", "PATCH /nvue_v1/revision/2"]
 )
 def test_a_refusal_on_the_way_leaves_nothing(fake: FakeNvue, refused: str) -> None:
     fake.refuses = {refused: 507}
@@ -339,9 +338,7 @@ def test_an_answer_that_is_no_object_is_an_error(fake: FakeNvue, asked: str) -> 
         fake.switch().read()
 
 
-def test_a_revision_name_is_quoted_in_the_remedy(
-    fake: FakeNvue,
-) -> None:
+def test_a_revision_name_is_quoted_in_the_remedy(fake: FakeNvue) -> None:
     name = "1; reboot"
     fake.configs[name], fake.states[name], fake.ends = fake.configs["1"], "pending", "invalid"
     with pytest.raises(system.SwitchError, match="nv config apply '1; reboot'"):

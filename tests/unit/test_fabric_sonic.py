@@ -16,9 +16,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic im
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.steps import (
     PollInterval,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.switch import (
-    DRIVER,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.switch import DRIVER
 
 from tests.unit.sonic_switch import (
     Config,
@@ -72,59 +70,6 @@ def changed(config: Config, place: str, value: Any) -> Config:
 
 
 class TestWanted:
-    def test_every_value_is_text_and_every_reference_a_plain_name(self, done: Config) -> None:
-        for rows in done.values():
-            for row in rows.values():
-                assert all(isinstance(value, str) for value in row.values())
-        assert not any(
-            "[" in value for row in done["PORT_QOS_MAP"].values() for value in row.values()
-        )
-
-    def test_a_port_has_the_rows_of_the_contract(self, done: Config) -> None:
-        assert done["PORT_QOS_MAP"]["Ethernet0"] == {
-            "dscp_to_tc_map": NAME,
-            "tc_to_queue_map": NAME,
-            "tc_to_pg_map": NAME,
-            "pfc_to_queue_map": NAME,
-            "pfc_to_pg_map": NAME,
-            "pfc_enable": "3",
-            "pfcwd_sw_enable": "3",
-        }
-        assert done["QUEUE"]["Ethernet0|3"] == {
-            "scheduler": f"{NAME}_ROCE",
-            "wred_profile": NAME,
-        }
-        assert done["QUEUE"]["Ethernet0|6"] == {"scheduler": f"{NAME}_CNP"}
-        assert done["QUEUE"]["Ethernet0|0"] == {"scheduler": f"{NAME}_BEST_EFFORT"}
-        assert done["BUFFER_PG"]["Ethernet0|3"] == {"profile": PROFILE}
-        assert done["CABLE_LENGTH"]["AZURE"]["Ethernet0"] == "50m"
-        assert done["PORT"]["Ethernet0"]["mtu"] == str(small().fabric.mtu_ip)
-        assert done["PFC_WD"] == {
-            "GLOBAL": {"POLL_INTERVAL": "100"},
-            **{
-                port: {"action": "drop", "detection_time": "200", "restoration_time": "400"}
-                for port in ("Ethernet0", "Ethernet8")
-            },
-        }
-
-    def test_objects(self, done: Config) -> None:
-        dscps = done["DSCP_TO_TC_MAP"][NAME]
-        assert list(dscps) == [str(number) for number in range(64)]
-        assert (dscps["26"], dscps["48"], dscps["0"]) == ("3", "6", "0")
-        assert done["TC_TO_QUEUE_MAP"][NAME] == {str(n): str(n) for n in range(8)}
-        assert done["TC_TO_PRIORITY_GROUP_MAP"][NAME] == {
-            str(n): "3" if n == 3 else "0" for n in range(8)
-        }
-        to_queue = {str(n): "0" for n in range(8)} | {"3": "3", "6": "6"}
-        assert done["MAP_PFC_PRIORITY_TO_QUEUE"][NAME] == to_queue
-        assert done["PFC_PRIORITY_TO_PRIORITY_GROUP_MAP"][NAME] == {"3": "3"}
-        assert done["SCHEDULER"][f"{NAME}_CNP"] == {"type": "STRICT"}
-        assert done["SCHEDULER"][f"{NAME}_ROCE"] == {"type": "DWRR", "weight": "50"}
-        assert done["WRED_PROFILE"][NAME]["red_max_threshold"] == "1500000"
-        assert done["WRED_PROFILE"][NAME]["ecn"] == "ecn_all"
-        assert done["BUFFER_PROFILE"][PROFILE]["pool"] == "ingress_lossless_pool"
-        assert done["BUFFER_PROFILE"][PROFILE]["xon"] == "38912"
-
     def test_a_chip_without_figures_is_refused_and_named(self) -> None:
         with pytest.raises(asics.WantedError) as caught:
             plan(broadcom(2), replace(small(), asic=asics.Asic("tomahawk5")), asic_type="broadcom")
@@ -289,12 +234,6 @@ class TestDifference:
         final = converged(with_class)
         assert f"{NAME}_STORAGE" not in final["SCHEDULER"]
         assert "Ethernet0|2" not in final["QUEUE"]
-
-    def test_another_priority_takes_its_group_and_queue_along(self, done: Config) -> None:
-        final = converged(done, small({"roce": {"priority": 4, "traffic_class": 4}}))
-        assert final["BUFFER_PG"]["Ethernet0|4"] == {"profile": PROFILE}
-        assert "Ethernet0|3" not in final["BUFFER_PG"]
-        assert final["PORT_QOS_MAP"]["Ethernet0"]["pfc_enable"] == "4"
 
     def test_a_port_that_left_loses_only_our_settings(self, done: Config) -> None:
         mixed = changed(done, "PORT_QOS_MAP|Ethernet8 dot1p_to_tc_map", "AZURE")

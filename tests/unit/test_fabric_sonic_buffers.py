@@ -8,10 +8,7 @@ from dataclasses import replace
 from fnmatch import fnmatch
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import (
-    Asic,
-    Headroom,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import Asic, Headroom
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import reading, switch
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import SwitchError
 from hypothesis import given, settings

@@ -119,10 +119,7 @@ class TestSaved:
 
 
 class TestTwoControllers:
-    @pytest.mark.parametrize(
-        "words",
-        ["list-units --all", 'apply-patch "$f.4" &&'],
-    )
+    @pytest.mark.parametrize("words", ["list-units --all", 'apply-patch "$f.4" &&'])
     def test_the_second_is_refused_wherever_the_first_is(
         self, shell: FakeShell, words: str
     ) -> None:

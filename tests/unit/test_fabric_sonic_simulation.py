@@ -16,9 +16,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.st
     Step,
     options_of,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.switch import (
-    DRIVER,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.switch import DRIVER
 
 from tests.bed.simulators.memory import UNUSED, Switch, leaf, show
 from tests.unit.sonic_switch import small

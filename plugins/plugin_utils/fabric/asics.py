@@ -183,11 +183,7 @@ UNIT_BYTES = 1024
 
 
 def headroom(
-    asic: Asic,
-    speed_gbps: int,
-    cable_metres: int,
-    mtu_frame: int,
-    lanes: Optional[int] = None,
+    asic: Asic, speed_gbps: int, cable_metres: int, mtu_frame: int, lanes: Optional[int] = None
 ) -> Headroom:
     """Headroom of a port for lossless operation. Raises WantedError if it is unknown.
 

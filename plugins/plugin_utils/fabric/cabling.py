@@ -139,7 +139,12 @@ class Neighbours:
             if switch.report is None:
                 continue
             if not switch.report["lldp"]:
-                findings.append(_deaf(switch))
+                between = any(group["kind"] in (UPLINK, DOWNLINK) for group in switch.ports)
+                reason = "swapped cables are not detected: enable LLDP on the switch"
+                status = FAILED if between else NOT_APPLICABLE
+                every = "the neighbours of every port"
+                hosts = (switch.name,)
+                findings.append(_finding(every, None, switch.name, reason, hosts, status))
                 continue
             for port in switch.report["ports"]:
                 here = End(switch.name, port["name"])
@@ -264,14 +269,6 @@ class Neighbours:
 def _labels(name: str) -> list[str]:
     """`leaf01`, `dc1`, `example` of `leaf01.dc1.example`."""
     return name.lower().split(".")
-
-
-def _deaf(switch: SwitchEntry) -> LinkFinding:
-    between = any(group["kind"] in (UPLINK, DOWNLINK) for group in switch.ports)
-    reason = "without LLDP neighbours swapped cables are not detected: enable LLDP on the switch"
-    status = FAILED if between else NOT_APPLICABLE
-    wanted = "the neighbours of every port"
-    return _finding(wanted, None, switch.name, reason, (switch.name,), status)
 
 
 def _finding(

@@ -10,14 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Optional
 
-from ...module_utils.core.checks import (
-    FAILED,
-    NOT_APPLICABLE,
-    OK,
-    PENDING,
-    Check,
-    not_applicable,
-)
+from ...module_utils.core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, Check, not_applicable
 from ...module_utils.core.text import counted
 from ...module_utils.qos import SPECTRUM_X
 from ..answers import INTERFACE, MOST_TEXT, amount, checks, form_of, sentence, whole
@@ -200,10 +193,6 @@ def _at(values: Mapping[Any, Any], queue: int) -> Any:
     return values.get(queue, values.get(str(queue)))
 
 
-NO_NIC = "rail_settings"
-"""The check of roce_rails for a rail without NIC settings."""
-
-
 def nic_end(
     state: Mapping[str, Any], name: str, speed_gbps: float, mtu: int
 ) -> tuple[Reading, Reading]:
@@ -225,7 +214,11 @@ def nic_end(
     settings = (state.get("settings") or {}).get(name) or {}
     if not settings:
         wanted[aspects.SETTINGS] = "as the contract"
-        found[aspects.SETTINGS] = _without_settings(state, name)
+        found[aspects.SETTINGS] = Unread("the NIC does not report them", fault=True)
+        for check in state.get("checks") or ():
+            if (check["name"], check["subject"]) == ("rail_settings", name) and check.get("reason"):
+                fault = check["status"] == FAILED
+                found[aspects.SETTINGS] = Unread(check["reason"], fault)
     for aspect, setting in settings.items():
         if aspect in aspects.NIC_SETTINGS and not (
             aspect == aspects.FORCED and setting["found"] is None
@@ -236,10 +229,7 @@ def nic_end(
 
 
 def node_state(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Validate the result of roce_rails, since links to other hosts are compared with it.
-
-    Raises AnswerError.
-    """
+    """Validate the result of roce_rails, which other hosts depend on. Raises AnswerError."""
     with form_of("the state of its rails"):
         rails = {
             INTERFACE.of(name, "the name of a rail"): {
@@ -267,26 +257,12 @@ def node_state(answer: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _without_settings(state: Mapping[str, Any], rail: str) -> Unread:
-    for check in state.get("checks") or ():
-        if check["name"] == NO_NIC and check["subject"] == rail and check.get("reason"):
-            return Unread(check["reason"], fault=check["status"] == "failed")
-    return Unread("the NIC does not report them", fault=True)
-
-
 def _found(setting: Mapping[str, Any]) -> Any:
     if setting["status"] == NOT_APPLICABLE:
         return Unread(setting["reason"])
     if setting["found"] is None:
         return Unread(setting.get("reason") or "the NIC does not report it", fault=True)
     return _frozen(setting["found"])
-
-
-BOTH_ENDS = (aspects.UP,)
-"""Aspect that depends on both ends of a link, so the layer `links` checks it."""
-VERIFIED = (aspects.PORT, aspects.SPEED)
-"""Aspects that are read but never set: the operator configures optics and breakout."""
-ADAPTIVE_ROUTING = "adaptive_routing"
 
 
 def port_checks(
@@ -299,13 +275,13 @@ def port_checks(
     if intent.fabric.fabric_mode == SPECTRUM_X:
         enable = SYSTEMS[intent.system].adaptive_routing
         reason = f"not configured by this collection, and not read: {enable}"
-        found.append(not_applicable(ADAPTIVE_ROUTING, "on", reason))
+        found.append(not_applicable("adaptive_routing", "on", reason))
     names = [port.name for port in intent.ports]
     for (aspect, wanted, value), ports in _groups(intent, report).items():
         status, reason = FAILED, ""
         if wanted == value:
             status = OK
-        elif aspect in VERIFIED:
+        elif aspect in (aspects.PORT, aspects.SPEED):
             reason = "verified, never set: correct the port, or the model"
         elif aspect in SYSTEMS[intent.system].fixed:
             reason = SYSTEMS[intent.system].fixed[aspect]
@@ -341,8 +317,8 @@ def _groups(intent: SwitchIntent, report: SwitchReport) -> dict[tuple[str, str, 
         wanted = switch.wanted(port.kind, port.speed_gbps)
         for aspect, value in switch.found(port.name, wanted).items():
             goal = wanted[aspect]
-            if aspect in BOTH_ENDS or isinstance(goal, Unread):
-                continue
+            if aspect == aspects.UP or isinstance(goal, Unread):
+                continue  # the layer links compares both ends
             if aspect == aspects.MTU and switch.routed(port.name):
                 continue  # it belongs to the interface: link_mtu compares it with the rails
             if isinstance(value, Unread):

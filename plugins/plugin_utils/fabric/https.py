@@ -156,7 +156,11 @@ class Https:
             for secret in _secrets(self._login):
                 message = message.replace(secret, "***")
             message = f": {message.rstrip('. ')}" if message else ""
-            advice = self._advice(answer.status_code)
+            user = self._login.user or "(none)"
+            advice = {
+                401: f"User {user} was refused: check switch_qos_user and switch_qos_password.",
+                403: f"User {user} may not do this: give it a role on the switch that may.",
+            }.get(answer.status_code, "")
             text = f"{asked}: HTTP {answer.status_code}{message}. {advice}"
             raise Refused(text.rstrip(), answer.status_code)
         if not content.strip():
@@ -186,13 +190,6 @@ class Https:
         texts = [cause.strerror for cause in causes if isinstance(cause, OSError)]
         text = next(filter(None, texts), "the connection was cut before the answer was complete")
         return f"{text}. Is the {self._service.name} on? {self._service.how_to_enable}"
-
-    def _advice(self, status: int) -> str:
-        user = self._login.user or "(none)"
-        return {
-            401: f"User {user} was refused: check switch_qos_user and switch_qos_password.",
-            403: f"User {user} may not do this: give it a role on the switch that may.",
-        }.get(status, "")
 
 
 def _packed(answer: httpx.Response) -> str:

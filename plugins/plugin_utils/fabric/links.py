@@ -18,10 +18,6 @@ from .compare import SwitchEnds, nic_end
 from .system import HOST, STORAGE, UPLINK
 from .systems import SYSTEMS
 
-REPORT = "link_report"
-LIMIT = "link_other_end"
-SYSTEM = "link_system"
-GROUP = "links"
 MAX_LISTED_NAMES = 8
 
 BY_HAND = {
@@ -151,7 +147,7 @@ class _Check:
         for group in self.result.groups:
             if group.agree + group.one_end and not group.wrong:
                 subject = f"{group.switch} to {group.to}"
-                self._add(Check(GROUP, group.text(), group.text(), OK, subject), group.switch)
+                self._add(Check("links", group.text(), group.text(), OK, subject), group.switch)
         return self.result
 
     def _within(self, host: str) -> bool:
@@ -179,12 +175,14 @@ class _Check:
                 "ends of links were not read: set leaves.system and spines.system"
             )
             wanted = f"reports of {len(without_system)} switches"
-            self._add(Check(SYSTEM, wanted, None, NOT_APPLICABLE, "", reason), *without_system[:1])
+            self._add(
+                Check("link_system", wanted, None, NOT_APPLICABLE, "", reason), *without_system[:1]
+            )
 
     def _unreported(self, host: str, cause: str, wanted: str) -> None:
         cause = cause or f"{host} returned nothing in this run"
         reason = f"{cause.rstrip('.')}. Try: {self._command(host)} --check"
-        self._add(Check(REPORT, wanted, None, FAILED, host, reason), host)
+        self._add(Check("link_report", wanted, None, FAILED, host, reason), host)
 
     def _command(self, host: str) -> str:
         tag = "fabric" if host in self.switches else "rails"
@@ -197,7 +195,11 @@ class _Check:
             self.groups[key] = Group(link.first.host, to)
         group = self.groups[key]
         group.links += 1
-        sides = self._sides(link)
+        if link.kind == STORAGE:
+            self.storage += 1
+        elif not all(self._within(end.host) for end in (link.first, link.second)):
+            self.beyond += 1
+        sides = (self._side(link.first, link), self._side(link.second, link))
         wrong = self._wrong(sides, link.mtu)
         for aspect, deviating in wrong.items():
             hosts = dict.fromkeys(side.end.host for side in deviating)
@@ -218,13 +220,6 @@ class _Check:
                 for aspect, value in (side.found or {}).items():
                     if aspect in _FIGURES and not isinstance(value, Unread):
                         group.figures.setdefault(aspect, show(aspect, value))
-
-    def _sides(self, link: Cable) -> tuple[Side, Side]:
-        if link.kind == STORAGE:
-            self.storage += 1
-        elif not all(self._within(end.host) for end in (link.first, link.second)):
-            self.beyond += 1
-        return self._side(link.first, link), self._side(link.second, link)
 
     def _side(self, end: End, link: Cable) -> Side:
         switch, node = self.switches.get(end.host), self.nodes.get(end.host)
@@ -306,11 +301,11 @@ class _Check:
         if self.beyond:
             reason = "the other ends are outside --limit and were not read: run without it"
             wanted = f"both ends of {self.beyond} links"
-            self._add(Check(LIMIT, wanted, None, NOT_APPLICABLE, "", reason))
+            self._add(Check("link_other_end", wanted, None, NOT_APPLICABLE, "", reason))
         if self.storage:
             reason = "NICs of storage hosts are not read: this collection does not configure them"
             wanted = f"both ends of {self.storage} links"
-            self._add(Check(LIMIT, wanted, None, NOT_APPLICABLE, "storage", reason))
+            self._add(Check("link_other_end", wanted, None, NOT_APPLICABLE, "storage", reason))
 
 
 def _found(side: Side, aspect: str) -> str:

@@ -215,15 +215,7 @@ def _fabric(mtu: Mtu) -> str:
 
 
 _Rules = tuple[Callable[[Contract, Findings], None], ...]
-_RULES: _Rules = (
-    _names,
-    _one_class_each,
-    _priority_zero,
-    _dscps,
-    _shares,
-    _watchdog,
-    _path_mtu,
-)
+_RULES: _Rules = (_names, _one_class_each, _priority_zero, _dscps, _shares, _watchdog, _path_mtu)
 _OF_DCQCN: _Rules = (_ecn, _congestion_control)
 
 

@@ -202,22 +202,15 @@ def grouped(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _blocks(items: Sequence[Item]) -> Iterator[str]:
-    for header, block in _by_header(items).items():
+    for header in dict.fromkeys(item.path[0] for item in items):
         yield header
-        within = [item for item in block if len(item.path) > 1]
+        within = [item for item in items if item.path[0] == header and len(item.path) > 1]
         yield from _lines([item for item in within if not QUEUE.match(item.path[1])])
         for queue in dict.fromkeys(item.path[1] for item in within if QUEUE.match(item.path[1])):
             yield queue
             yield from _lines([item for item in within if item.path[1] == queue])
             yield "exit"
         yield "exit"
-
-
-def _by_header(items: Iterable[Item]) -> dict[str, list[Item]]:
-    blocks: dict[str, list[Item]] = {}
-    for item in items:
-        blocks.setdefault(item.path[0], []).append(item)
-    return blocks
 
 
 def _lines(items: Sequence[Item]) -> Iterator[str]:
@@ -245,9 +238,6 @@ def as_text(items: Sequence[Item], side: str) -> str:
     return "".join(f"{line}\n" for line in grouped(lines))
 
 
-MAX_LISTED_PORTS = 8
-
-
 def difference(
     intent: system.SwitchIntent, wanted: EosConfiguration, present: Present
 ) -> system.Difference:
@@ -258,11 +248,15 @@ def difference(
         if port_of(path) and path[1] == CHANNEL_GROUP
     }
     system.check_ports(intent, present.interfaces, groups)
-    pausing = {port_of(path) for path, line in found.items() if _is_link_pause(line)}
+    pausing = {
+        port_of(path)
+        for path, line in found.items()
+        if line.startswith(f"{FLOWCONTROL} ") and line.split()[-1] in ("on", "desired")
+    }
     paused = [port for port in wanted.ports if port in pausing]
     if paused:
         raise system.SwitchError(
-            f"{intent.name}: {some(paused, MAX_LISTED_PORTS)} pauses every class of the link "
+            f"{intent.name}: {some(paused, 8)} pauses every class of the link "
             "(`flowcontrol`): `no flowcontrol receive`, `no flowcontrol send`."
         )
     word = present.queue or intent.asic.options.get(QUEUE_KEY)
@@ -312,10 +306,6 @@ def _with_operators_buffers(wanted: EosConfiguration, found: Settings) -> EosCon
         kept = [path for path in found if path[0] == applied and path[1:] not in ((), (HEADROOM,))]
         settings.update({(ours, *path[1:]): found[path] for path in kept})
     return replace(wanted, settings=settings)
-
-
-def _is_link_pause(line: str) -> bool:
-    return line.startswith(f"{FLOWCONTROL} ") and line.split()[-1] in ("on", "desired")
 
 
 def _changes(items: Sequence[Item]) -> Iterator[system.Change]:

@@ -12,15 +12,7 @@ from typing import Any, Optional
 from ...answers import amount, mapping
 from ...qos.compiled import PfcWatchdog
 from ...qos.contract import DSCPS
-from ..system import (
-    EcnReport,
-    Neighbour,
-    PortReport,
-    SwitchIntent,
-    SwitchReport,
-    is_mac,
-    port_id,
-)
+from ..system import EcnReport, Neighbour, PortReport, SwitchIntent, SwitchReport, is_mac, port_id
 from . import settings
 from .render import ACTIONS
 

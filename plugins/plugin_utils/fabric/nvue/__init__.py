@@ -22,6 +22,6 @@ SYSTEM = System(
     reports_rounded_thresholds=True,
     fixed={
         HEADROOM: "qos pfc port-buffer sets it, whatever the cable length: unset it, or write a "
-        "shorter length in roce_qos.cable_metres",
+        "shorter length in roce_qos.cable_metres"
     },
 )

@@ -39,8 +39,6 @@ from .tree import (
 )
 
 LOSSLESS_POOL, LOSSY_POOL = "roce-lossless", "default-lossy"
-MODE = "lossless"
-TRUST_DSCP = "l3"
 
 _SHARED_BY_ROCE = {0, 3}
 """Traffic classes that, with RoCE enabled, get half of the bandwidth each, and ECN, by default."""
@@ -68,10 +66,10 @@ def _qos(intent: system.SwitchIntent) -> Tree:
     lossless = {str(priority) for priority in fabric.pfc_priorities}
     watchdog, (shares, marking) = fabric.watchdog, _classes(fabric)
     return {
-        "roce": {"enable": "on", "mode": MODE, "cable-length": metres},
+        "roce": {"enable": "on", "mode": "lossless", "cable-length": metres},
         "mapping": {
             PROFILE: {
-                "trust": TRUST_DSCP,
+                "trust": "l3",
                 "dscp": {
                     str(dscp): {"switch-priority": to_priority[fabric.dscp_to_traffic_class[dscp]]}
                     for dscp in range(DSCPS)
@@ -252,7 +250,7 @@ _NOTHING_ELSE_THAN = {
 
 _WORDS = {
     "trust": ("l2", "l3", "both", "port"),
-    "mode": ("dwrr", "strict", MODE, "lossless-single-ipool", "lossy", "lossy-multi-tc"),
+    "mode": ("dwrr", "strict", "lossless", "lossless-single-ipool", "lossy", "lossy-multi-tc"),
     "rewrite": ("l2", "l3", "both"),
 }
 

@@ -110,8 +110,6 @@ def _version(system: Any) -> str:
 
 _TRUST = {"l3": "dscp", "both": "dscp", "l2": "pcp", "port": "none"}
 """With `both`, IP packets are classified by DSCP, and only others by PCP."""
-_DSCPS_OF_A_PRIORITY = 8
-"""By default, DSCPs 0 to 7 map to priority 0, and so on."""
 _POLLING_MS, _ROBUSTNESS = 100, 3  # the watchdog of a switch without settings
 _GIGABITS = {"T": 1000.0, "G": 1.0, "M": 0.001}
 
@@ -159,7 +157,10 @@ class _Switch:
         )
 
     def _classes(self, mapping: str, scheduler: str, marking: str, pfc: str) -> dict[str, Any]:
-        paused, fixed = self._paused(pfc), self._fixed_headroom(pfc)
+        paused = self._paused(pfc)
+        # The headroom after XOFF in bytes overrides cable lengths, as in NVIDIA's template for a
+        # SuperPOD (nv-config-manager 50d4d776, qos.j2: 363000, 40 m at 800G).
+        fixed = number(at(self._present.explicit, "qos", "pfc", pfc, "port-buffer"))
         shares = self._in_use("egress-scheduler", scheduler)
         strict = {tc for tc, share in shares.items() if str(at(share, "mode")) == "strict"}
         trust = str(at(self._qos, "mapping", mapping, "trust") or "")
@@ -183,11 +184,6 @@ class _Switch:
             "headroom_bytes": fixed,
         }
 
-    def _fixed_headroom(self, profile: str) -> Optional[int]:
-        """The headroom after XOFF set in bytes, which overrides cable lengths, as in NVIDIA's
-        template for a SuperPOD (nv-config-manager 50d4d776, qos.j2: 363000, 40 m at 800G)."""
-        return number(at(self._present.explicit, "qos", "pfc", profile, "port-buffer"))
-
     def _by_dscp(self, profile: str, trust: str) -> tuple[int, ...]:
         mapping = objects_at(self._qos, "mapping", profile)
         if _TRUST.get(trust) != "dscp":
@@ -196,8 +192,9 @@ class _Switch:
         priorities = (
             number(at(mapping, "dscp", str(dscp), "switch-priority")) for dscp in range(DSCPS)
         )
+        # By default, DSCPs 0 to 7 map to priority 0, and so on.
         return tuple(
-            self._class_of(dscp // _DSCPS_OF_A_PRIORITY if priority is None else priority)
+            self._class_of(dscp // 8 if priority is None else priority)
             for dscp, priority in enumerate(priorities)
         )
 

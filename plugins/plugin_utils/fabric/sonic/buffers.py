@@ -27,7 +27,6 @@ POOL = "ingress_lossless_pool"
 EGRESS = "egress_lossless_profile"
 GENERATED = "pg_lossless_"
 """Prefix of profiles that the switch creates. They are never changed."""
-STATIC = "static"
 THRESHOLD = "0"
 """2^0 = 1, as much as the free part of the shared buffer, as in pg_profile_lookup.ini of SN5600,
 IXR7220-H5 and Z9864F (Tomahawk 5). Rows and DEFAULT_LOSSLESS_BUFFER_PARAMETER take precedence."""
@@ -150,7 +149,7 @@ def _threshold(
 ) -> str:
     defaults = present.config.get("DEFAULT_LOSSLESS_BUFFER_PARAMETER", {}).values()
     own = [each["default_dynamic_th"] for each in defaults if each.get("default_dynamic_th")]
-    if mode == STATIC:
+    if mode == "static":
         if likely is None:
             raise SwitchError(
                 f"{name}: BUFFER_POOL|{POOL} has mode static, in which a profile has a fixed limit "

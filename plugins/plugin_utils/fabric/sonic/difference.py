@@ -12,15 +12,7 @@ from .. import system
 from ..asics import WantedError
 from . import tables
 from .reading import SAVED_FILE, Present
-from .steps import (
-    UNORDERED,
-    Operation,
-    Patch,
-    PollInterval,
-    PortsCheck,
-    Save,
-    Step,
-)
+from .steps import UNORDERED, Operation, Patch, PollInterval, PortsCheck, Save, Step
 from .tables import Config, ContractTables, Row, port_of
 from .target import target
 

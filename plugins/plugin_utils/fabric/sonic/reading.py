@@ -23,16 +23,12 @@ OURS = "baremetal-mpi-roce-"
 """Prefix of the collection's checkpoints and units."""
 SAVED_FILE = "/etc/sonic/config_db.json"
 
-MOST_CHARACTERS = 600
-_NOISE = re.compile(r"^(usage:|try .* for help|\s*$)", re.IGNORECASE)
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-
 
 def last_lines(answer: system.Completed) -> str:
     """`: last lines`; empty if the command printed nothing."""
-    text = _COLOUR.sub("", f"{answer.stdout if answer.rc else ''}\n{answer.stderr}")
-    lines = dict.fromkeys(line.strip() for line in text.splitlines() if not _NOISE.match(line))
-    printed = "; ".join(map(one_line, list(lines)[-3:]))[:MOST_CHARACTERS]
+    text = re.sub(r"\x1b\[[0-9;]*m", "", f"{answer.stdout if answer.rc else ''}\n{answer.stderr}")
+    lines = list(filter(None, map(one_line, text.splitlines())))
+    printed = "; ".join(lines[-3:])[:600]
     return f": {printed.rstrip('.')}" if printed else ""
 
 
@@ -268,7 +264,9 @@ class _Switch:
         groups = self._lossless(name, qos)
         queues = self._numbered("QUEUE", self.queues.get(name, []))
         schedulers = {n: self._object("SCHEDULER", q, "scheduler") for n, q in queues.items()}
-        paused = _priorities(qos.get("pfc_enable", ""))
+        words = map(str.strip, qos.get("pfc_enable", "").split(","))
+        paused = tuple(sorted(tables.number(word) for word in words if tables.is_number(word)))
+        trust = "pcp" if qos.get("dot1p_to_tc_map") else "none"
         megabits = _number(state.get("speed") or row.get("speed"))
         dscps = self._object("DSCP_TO_TC_MAP", qos, "dscp_to_tc_map")
         lengths = {each[name] for each in self.table("CABLE_LENGTH").values() if name in each}
@@ -281,7 +279,7 @@ class _Switch:
             up=state["oper_status"] == "up" if "oper_status" in state else None,
             speed_gbps=None if megabits is None else megabits // 1000,
             mtu_ip=_number(row.get("mtu")),
-            trust=_trust(qos),
+            trust="dscp" if qos.get("dscp_to_tc_map") else trust,
             dscp_to_traffic_class=tuple(
                 tables.number(dscps.get(str(dscp))) for dscp in range(DSCPS)
             )
@@ -362,16 +360,5 @@ class _Switch:
         return system.Neighbour(heard.get("lldp_rem_sys_name", ""), identity)
 
 
-def _trust(qos: Row) -> str:
-    if qos.get("dscp_to_tc_map"):
-        return "dscp"
-    return "pcp" if qos.get("dot1p_to_tc_map") else "none"
-
-
 def _number(text: Optional[str]) -> Optional[int]:
     return tables.number(text) if tables.is_number(text) else None
-
-
-def _priorities(text: str) -> tuple[int, ...]:
-    words = (word.strip() for word in text.split(","))
-    return tuple(sorted(tables.number(word) for word in words if tables.is_number(word)))

@@ -104,8 +104,6 @@ class Save:
 
 
 Step = Union[Patch, PollInterval]
-LOOK_S = 20
-"""A guess: time until the links of a group are up again."""
 
 
 def options_of(step: Patch) -> str:
@@ -155,8 +153,5 @@ def announced(number: int, batches: list[list[Step]], pace: Pace) -> str:
     ports = sorted({port for step in batch for port in step.ports}, key=natural)
     contents = ["objects"] if any(not step.ports for step in batch) else []
     contents += [f"{counted(len(ports), 'port')} ({some(ports, 4)})"] if ports else []
-    looking = sum(LOOK_S for step in batch if step.look)
-    return (
-        f"batch {number + 1} of {len(batches)}: {' and '.join(contents)}, about "
-        f"{sum(step.takes_s(pace) for step in batch) + looking} s, {most_of(batch, pace)} s at most"
-    )
+    which = f"batch {number + 1} of {len(batches)}: {' and '.join(contents)}"
+    return f"{which}, {most_of(batch, pace)} s at most"

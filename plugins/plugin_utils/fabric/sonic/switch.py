@@ -24,16 +24,7 @@ from ..base import SystemDriver
 from ..session import LINKS_S, too_dark
 from ..system import Applied, Completed, Difference, Saved, Shell, SwitchError
 from .difference import difference
-from .reading import (
-    LIST_UNITS,
-    OURS,
-    READ,
-    Present,
-    lookup_file,
-    lookup_of,
-    parsed,
-    report,
-)
+from .reading import LIST_UNITS, OURS, READ, Present, lookup_file, lookup_of, parsed, report
 from .rollback import COMMAND_S, GUARDS, NOT_SAVED, SonicApplied, calling, failed
 from .steps import (
     CALL_S,
@@ -272,12 +263,7 @@ class SonicSwitch:
         return self._shell.run(command, timeout_s=timeout_s)
 
     def done(
-        self,
-        command: str,
-        state: str,
-        shown: str = "",
-        stdin: str = "",
-        timeout_s: int = COMMAND_S,
+        self, command: str, state: str, shown: str = "", stdin: str = "", timeout_s: int = COMMAND_S
     ) -> Completed:
         """Run a command. Raises SwitchError with its output and `state`, what a failure means.
 

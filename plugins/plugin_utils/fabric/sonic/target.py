@@ -38,10 +38,10 @@ def target(intent: SwitchIntent, wanted: ContractTables, present: Present) -> tu
         table: {key: dict(row) for key, row in present.config.get(table, {}).items()}
         for table in tables.CHANGED
     }
-    profiles = buffers.profiles(intent, present) if ports else {}
+    profiles = buffers.profiles(intent, present)
     in_place = _in_place(intent, wanted, present)
     objects = {**wanted.objects, "BUFFER_PROFILE": dict(profiles.values())}
-    names = _placed(objects, has_pfc_to_pg, in_place, config) if ports else {}
+    names = _placed(objects, has_pfc_to_pg, in_place, config)
     queues = tables.by_port(config["QUEUE"])
     groups = tables.by_port(config["BUFFER_PG"])
     for port in ports:
@@ -67,9 +67,8 @@ def target(intent: SwitchIntent, wanted: ContractTables, present: Present) -> tu
 
 
 def _check(intent: SwitchIntent, present: Present) -> None:
-    config, ports = present.config, intent.ports
+    config, data = present.config, present.metadata
     # On these switches each chip has a separate CONFIG_DB, and this is the host's.
-    data = present.metadata
     signs = [f for f in ("sub_role", "asic_name") if data.get(f, "None") not in ("", "None")]
     signs += ["num_asic"] if tables.number(data.get("num_asic")) > 1 else []
     signs += ["switch_type"] if data.get("switch_type") in CHASSIS else []
@@ -85,17 +84,13 @@ def _check(intent: SwitchIntent, present: Present) -> None:
         intent, config.get("PORT", {}), {member: bundle for bundle, _bar, member in members}
     )
     check_names(intent, config.get("PORT", {}))
-    if ports:
-        buffers.check_release(present)
-        buffers.check_chip(intent, present)
-        buffers.check_egress_pool(intent, present)
+    buffers.check_release(present)
+    buffers.check_chip(intent, present)
+    buffers.check_egress_pool(intent, present)
 
 
 def _placed(
-    objects: Config,
-    has_pfc_to_pg: bool,
-    in_place: Mapping[str, Collection[str]],
-    config: Config,
+    objects: Config, has_pfc_to_pg: bool, in_place: Mapping[str, Collection[str]], config: Config
 ) -> dict[str, dict[str, str]]:
     """Add the collection's objects, and return the name of each."""
     return {
@@ -158,7 +153,7 @@ def _place(
 def _without_unbound(names: dict[str, dict[str, str]], config: Config, before: Config) -> None:
     """Drop new profiles that no port uses, because the switch binds its own. An existing one stays:
     buffermgrd may bind and release ports at any time."""
-    profiles = names.get("BUFFER_PROFILE", {})
+    profiles = names["BUFFER_PROFILE"]
     bound = {row.get("profile") for row in config["BUFFER_PG"].values()}
     for base, name in list(profiles.items()):
         if name not in bound and name not in before.get("BUFFER_PROFILE", {}):
@@ -240,7 +235,7 @@ def _watchdog(intent: SwitchIntent, wanted: ContractTables, rows: Table) -> None
             rows.pop(port.name, None)
         else:
             _set(rows.setdefault(port.name, {}), wanted.watchdog, {})
-    if wanted.watchdog is not None and ours:
+    if wanted.watchdog is not None:
         # The interval also applies to the operator's ports, which must not detect faster.
         times = [
             tables.number(row[field])
