@@ -102,7 +102,7 @@ def against_model(
     }
     wanted = {node.host: differences.wanted_by_model(node, variables[node.host]) for node in nodes}
     return [
-        *differences.of_rails(nodes, differences.by_model(nodes, variables)),
+        *differences.of_rails(nodes, differences.by_model(nodes, variables), aliases=True),
         *differences.of_gpus(nodes, gpus),
         *differences.of_systems(nodes, wanted),
     ]
@@ -112,7 +112,7 @@ def against_most(draft: Draft) -> list[MachineDifference]:
     nodes, shape = draft.nodes, draft.shape
     wanted = differences.by_majority(nodes, shape, draft.addressed())
     return [
-        *differences.of_rails(nodes, wanted, shape),
+        *differences.of_rails(nodes, wanted),
         *differences.of_gpus(nodes, {node.host: shape.gpus for node in nodes}),
         *differences.of_systems(nodes),
     ]

@@ -506,7 +506,7 @@ def test_whatever_machines_answer_a_draft_has_its_own_keys_and_no_template(
 def test_a_machine_with_invalid_positions_is_named() -> None:
     facts = four()
     evil = "vars:\n  all:\n    x: \"{{ lookup('ansible.builtin.pipe', 'id') }}\""
-    facts[HOSTS[0]]["rdma_hardware"]["model"]["gpus"]["pci"][-1] += '"\n' + evil
+    facts[HOSTS[0]]["rdma_hardware"]["gpus"][-1]["pci"] += '"\n' + evil
     with pytest.raises(AnswerError, match="position of a GPU"):
         machines(facts)
 

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Optional
 
 from ...module_utils.core.text import columns, some
@@ -14,7 +14,13 @@ from .machines import DiscoveredMachine, Lane, Nic, Shape, majority
 HEADINGS = ("machine", "where", "what", "found", "expected")
 MISSING = "missing"
 MODEL = "model"
-NO_NEIGHBOUR = "no neighbour"
+NIC_PROPERTIES = {
+    "firmware": "firmware",
+    "PCIe": "pcie",
+    "Gb/s": "speed_gbps",
+    "MTU": "mtu",
+}
+"""What a difference is called, and the attribute of a NIC."""
 
 
 class MachineDifference(NamedTuple):
@@ -32,12 +38,18 @@ class ExpectedLane:
     label: str
     place: str
     """PCI address or interface."""
-    values: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
+    own: str
+    """The place in this machine: another one if all of its NICs are elsewhere."""
+    values: Mapping[str, tuple[Any, str]]
     """By property: the value and its source."""
-    leaf: str = ""
-    port: str = ""
+    leaf: str
+    port: str
     """Empty if only the leaf is compared."""
-    source: str = MODEL
+    source: str
+
+    @property
+    def end(self) -> str:
+        return f"{self.leaf} {self.port}".strip() + f" ({self.source})"
 
 
 Wanteds = Mapping[str, Mapping[Lane, ExpectedLane]]
@@ -70,12 +82,13 @@ def by_majority(
     for machine in machines:
         leaves = own_set(machine, shape, sets)
         port = _own_port(machine, shape, leaves)
-        own = addresses.get(machine.host, {})
+        own, address = shape.own(machine), addresses.get(machine.host, {})
         wanted[machine.host] = {
             lane: ExpectedLane(
                 shape.label(lane),
                 place,
-                {**common[lane], "address": (own.get(lane), "plan of most")},
+                own[lane],
+                {**common[lane], "address": (address.get(lane), "plan of most")},
                 leaves.get(lane, ""),
                 port,
                 "most",
@@ -105,6 +118,7 @@ def by_model(
             lane: ExpectedLane(
                 rail["interface"],
                 places[host][lane],
+                places[host][lane],
                 {
                     **common[lane],
                     "Gb/s": (float(rail["speed_gbps"]), MODEL),
@@ -113,6 +127,7 @@ def by_model(
                 },
                 rail["leaf"],
                 rail["leaf_port"],
+                MODEL,
             )
             for lane, rail in of.items()
         }
@@ -123,25 +138,23 @@ def by_model(
 def _common(
     machines: Sequence[DiscoveredMachine], places: Mapping[str, Mapping[Lane, str]]
 ) -> dict[Lane, dict[str, tuple[Any, str]]]:
-    lanes = list(dict.fromkeys(lane for of in places.values() for lane in of))
-    found: dict[Lane, dict[str, tuple[Any, str]]] = {}
-    for lane in lanes:
-        here = [(places[machine.host].get(lane), machine) for machine in machines]
-        nics = [nic for place, machine in here if place and (nic := machine.at(place))]
-        found[lane] = {
-            "firmware": majority(nic.firmware for nic in nics),
-            "PCIe": majority(nic.pcie for nic in nics),
-            "Gb/s": majority(nic.speed_gbps for nic in nics),
-            "MTU": majority(nic.mtu for nic in nics),
+    nics: dict[Lane, list[Nic]] = {}
+    for machine in machines:
+        for lane, place in places[machine.host].items():
+            nic = machine.at(place)
+            nics.setdefault(lane, []).extend([nic] if nic else [])
+    return {
+        lane: {
+            what: majority(getattr(nic, name) for nic in of)
+            for what, name in NIC_PROPERTIES.items()
         }
-    return found
+        for lane, of in nics.items()
+    }
 
 
 def leaf_sets(machines: Sequence[DiscoveredMachine], shape: Shape) -> list[dict[Lane, str]]:
     """The leaf of each lane according to LLDP, per leaf set; sets have no leaves in common."""
-    heard = Counter(
-        tuple(_heard(machine, shape)[lane] for lane in shape.lanes) for machine in machines
-    )
+    heard = Counter(tuple(_heard(machine, shape).values()) for machine in machines)
     sets: list[dict[Lane, str]] = []
     for leaves, _times in heard.most_common():
         known = {leaf for item in sets for leaf in item.values()}
@@ -153,7 +166,7 @@ def leaf_sets(machines: Sequence[DiscoveredMachine], shape: Shape) -> list[dict[
 def own_set(
     machine: DiscoveredMachine, shape: Shape, sets: Sequence[Mapping[Lane, str]]
 ) -> Mapping[Lane, str]:
-    """The leaf set to which most lanes belong; None if there are several and a machine receives
+    """The leaf set to which most lanes belong; empty if there are several and a machine receives
     LLDP from none.
     """
     heard = set(_heard(machine, shape).values())
@@ -162,12 +175,13 @@ def own_set(
 
 
 def _heard(machine: DiscoveredMachine, shape: Shape) -> dict[Lane, str]:
-    nics = {lane: machine.at(place) for lane, place in shape.own(machine).items()}
+    own = shape.own(machine)
+    nics = {lane: machine.at(own[lane]) for lane in shape.lanes}
     return {lane: nic.leaf if nic else "" for lane, nic in nics.items()}
 
 
 def _own_port(machine: DiscoveredMachine, shape: Shape, leaves: Mapping[Lane, str]) -> str:
-    """The port common to more than half of the lanes, each on a different leaf; otherwise None."""
+    """The port common to more than half of the lanes, each on a different leaf; otherwise empty."""
     if len(set(leaves.values())) < len(shape.lanes):
         return ""
     nics = [machine.at(place) for place in shape.own(machine).values()]
@@ -180,55 +194,45 @@ def _own_port(machine: DiscoveredMachine, shape: Shape, leaves: Mapping[Lane, st
 
 
 def of_rails(
-    machines: Sequence[DiscoveredMachine], wanted: Wanteds, shape: Optional[Shape] = None
+    machines: Sequence[DiscoveredMachine], wanted: Wanteds, aliases: bool = False
 ) -> list[MachineDifference]:
-    """Differences of NICs and cables. `shape`: the majority, if there is no model."""
+    """Differences of NICs and cables. `aliases`: compare only the ports that `wanted` names,
+    because a SONiC switch may send an alias of a port of the model.
+    """
     found: list[MachineDifference] = []
     for machine in machines:
-        own = shape.own(machine) if shape else {}
         lanes = wanted[machine.host]
-        for lane, item in lanes.items():
-            nic = machine.at(own.get(lane, item.place))
-            place = _place(nic, item)
+        for item in lanes.values():
+            nic = machine.at(item.own)
+            place = nic and (nic.pci if nic.pci and ":" in item.place else nic.interface)
             if place != item.place:
                 # If another device now has this name, report which one.
-                named = machine.at(item.label) if nic is None else nic
+                named = nic or machine.at(item.label)
                 place = named.pci if named and named.pci else MISSING
                 found.append(MachineDifference(machine.host, item.label, "NIC", place, item.place))
             if nic is not None:
                 found += _of_nic(machine.host, nic, item)
-        taken = {*own.values(), *(item.place for item in lanes.values())}
+        taken = {place for item in lanes.values() for place in (item.own, item.place)}
         found += [
             MachineDifference(machine.host, "", "NIC", str(nic.pci), "none")
             for nic in machine.nics
-            if nic.rail and nic.pci not in taken
+            if nic.kind == "rail" and nic.pci not in taken
         ]
-    return [*found, *_of_cables(machines, wanted, shape)]
-
-
-def _place(nic: Optional[Nic], wanted: ExpectedLane) -> Optional[str]:
-    if nic is None:
-        return None
-    return nic.pci if nic.pci and ":" in wanted.place else nic.interface
+    return [*found, *_of_cables(machines, wanted, aliases)]
 
 
 def _of_nic(host: str, nic: Nic, wanted: ExpectedLane) -> Iterator[MachineDifference]:
-    found = {
-        "firmware": nic.firmware or None,
-        "PCIe": nic.pcie or None,
-        "Gb/s": nic.speed_gbps,
-        "MTU": nic.mtu,
-    }
     texts = [str(address) for address in nic.addresses]
     for what, (value, source) in wanted.values.items():
         if value is None:
             continue
-        here: Any = found.get(what)
         expected = f"{_text(value)} ({source})"
         if what == "address":
-            here = value if value in texts else some(texts)
+            here: Any = value if value in texts else some(texts)
             # Before the first run, no rail has an address: report all in one line.
             expected = expected if texts else f"its own ({source})"
+        else:
+            here = getattr(nic, NIC_PROPERTIES[what]) or None
         if here != value:
             yield MachineDifference(host, wanted.label, what, _text(here), expected)
 
@@ -237,80 +241,49 @@ def _text(value: Any) -> str:
     return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-class _End(NamedTuple):
-    host: str
-    lane: Lane
+End = tuple[str, Lane]
+"""Host and lane: one end of a cable."""
 
 
 def _of_cables(
-    machines: Sequence[DiscoveredMachine], wanted: Wanteds, shape: Optional[Shape]
-) -> list[MachineDifference]:
+    machines: Sequence[DiscoveredMachine], wanted: Wanteds, aliases: bool
+) -> Iterator[MachineDifference]:
     """Cables at a leaf or port other than expected; two swapped cables count as one difference."""
-    known: dict[str, set[str]] = {}
-    if shape is None:
-        for of in wanted.values():
-            for item in of.values():
-                known.setdefault(item.leaf, set()).add(item.port)
-    heard: dict[_End, tuple[str, str]] = {}
-    found: list[MachineDifference] = []
+    known = {(item.leaf, item.port) for of in wanted.values() for item in of.values()}
+    heard: dict[End, tuple[str, str]] = {}
     for machine in machines:
-        own = shape.own(machine) if shape else {}
         for lane, item in wanted[machine.host].items():
-            nic = machine.at(own.get(lane, item.place))
-            if nic is None or machine.system["neighbours"] is None or not item.leaf:
+            nic = machine.at(item.own)
+            if nic is None or not machine.system["has_lldp"] or not item.leaf:
                 continue
             if not nic.leaf:
-                expected = _shown(item.leaf, item.port, item.source)
-                found.append(
-                    MachineDifference(machine.host, item.label, "cable", NO_NEIGHBOUR, expected)
-                )
-            elif not _fits(end := (nic.leaf, _port(nic, known.get(nic.leaf, set()), shape)), item):
-                heard[_End(machine.host, lane)] = end
-    return [*found, *_wrong(heard, wanted)]
-
-
-def _port(nic: Nic, known: set[str], shape: Optional[Shape]) -> str:
-    """Compare only the model's port names: a SONiC switch may send an alias."""
-    if shape is not None or not nic.neighbour:
-        return nic.port
-    sent = (nic.neighbour["port"], nic.neighbour["port_description"])
-    return next((port for port in sent if port in known), "")
+                yield MachineDifference(machine.host, item.label, "cable", "no neighbour", item.end)
+                continue
+            port = nic.port
+            if aliases and nic.neighbour:
+                sent = (nic.neighbour["port"], nic.neighbour["port_description"])
+                port = next((port for port in sent if (nic.leaf, port) in known), "")
+            if not _fits((nic.leaf, port), item):
+                heard[machine.host, lane] = (nic.leaf, port)
+    at = {(wanted[host][lane].leaf, wanted[host][lane].port): (host, lane) for host, lane in heard}
+    on = {(host, wanted[host][lane].leaf): (host, lane) for host, lane in heard}
+    done: set[End] = set()
+    for end, (leaf, port) in heard.items():
+        host, lane = end
+        item, found = wanted[host][lane], f"{leaf} {port}".strip()
+        for other in (on.get((host, leaf)), at.get((leaf, port))):
+            if other and other != end and _fits(heard[other], item):
+                there = wanted[other[0]][other[1]].label
+                found += f", swapped with {there if other[0] == host else f'{other[0]} {there}'}"
+                done.add(other)
+                break
+        if end not in done:
+            yield MachineDifference(host, item.label, "cable", found, item.end)
 
 
 def _fits(heard: tuple[str, str], wanted: ExpectedLane) -> bool:
     leaf, port = heard
     return leaf == wanted.leaf and (not port or not wanted.port or port == wanted.port)
-
-
-def _wrong(heard: Mapping[_End, tuple[str, str]], wanted: Wanteds) -> Iterator[MachineDifference]:
-    at_port: dict[tuple[str, str], _End] = {}
-    on_leaf: dict[tuple[str, str], _End] = {}
-    for end in heard:
-        of = wanted[end.host][end.lane]
-        at_port[of.leaf, of.port] = on_leaf[end.host, of.leaf] = end
-    done: set[_End] = set()
-    for end, (leaf, port) in heard.items():
-        here = wanted[end.host][end.lane]
-        expected = _shown(here.leaf, here.port, here.source)
-        others: Iterable[Optional[_End]] = (
-            on_leaf.get((end.host, leaf)),
-            at_port.get((leaf, port)),
-        )
-        other = next((item for item in others if item and _fits(heard[item], here)), None)
-        if other is None or other == end:
-            yield MachineDifference(
-                end.host, here.label, "cable", f"{leaf} {port}".strip(), expected
-            )
-        elif end not in done:
-            done.update((end, other))
-            there = wanted[other.host][other.lane]
-            label = there.label if other.host == end.host else f"{other.host} {there.label}"
-            swapped = f"{leaf} {port}".strip() + f", swapped with {label}"
-            yield MachineDifference(end.host, here.label, "cable", swapped, expected)
-
-
-def _shown(leaf: str, port: str, source: str) -> str:
-    return f"{leaf} {port}".strip() + f" ({source})"
 
 
 def of_gpus(
@@ -346,9 +319,8 @@ def of_systems(
             own = (model or {}).get(host, {}).get(what)
             wanted, source = (own, MODEL) if own else most
             if wanted is not None and of[what] != wanted:
-                found.append(
-                    MachineDifference(host, "", what, of[what] or "none", f"{wanted} ({source})")
-                )
+                expected = f"{wanted} ({source})"
+                found.append(MachineDifference(host, "", what, of[what] or "none", expected))
     return found
 
 
@@ -385,5 +357,5 @@ def _system(machine: DiscoveredMachine) -> dict[str, str]:
         "NUMA nodes of GPUs": _numa(machine.numa),
         "network service": ", ".join(system["network"]),
         "management interface": machine.interface,
-        "LLDP": "no answer" if system["neighbours"] is None else "answers",
+        "LLDP": "answers" if system["has_lldp"] else "no answer",
     }

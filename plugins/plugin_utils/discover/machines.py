@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 import ipaddress
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Optional, TypeVar
 
 from ...module_utils.hardware.inventory import RAIL, VIRTUAL, describe
@@ -19,7 +18,6 @@ from ..answers import (
     PORT,
     VERSION,
     AnswerError,
-    Form,
     amount,
     mapping,
     sentence,
@@ -37,11 +35,10 @@ Value = TypeVar("Value")
 class Nic:
     """A NIC with its interface, or only one of them."""
 
-    pci: Optional[str]
-    interface: str
-    rail: bool = False
-    """Whether it shares a PCIe switch with a GPU."""
-    gpu: Optional[str] = None
+    pci: Optional[str] = None
+    interface: str = ""
+    kind: str = ""
+    """`rail` if it shares a PCIe switch with a GPU."""
     firmware: str = ""
     pcie: str = ""
     """Its current PCIe link, `64 GT/s x16`."""
@@ -77,10 +74,10 @@ class DiscoveredMachine:
     gpus: tuple[str, ...] = ()
     numa: tuple[Optional[int], ...] = ()
     """The NUMA node of each GPU."""
-    model: Mapping[str, Any] = field(default_factory=dict)
-    """The keys `gpus` and `rails` that rdma_facts derives; empty if a NIC is missing."""
+    rails: Mapping[Lane, str] = field(default_factory=dict)
+    """PCI addresses of the rails, as its GPUs identify them; empty if a NIC is missing."""
     system: Mapping[str, Any] = field(default_factory=dict)
-    """`rdma_host`, unchanged."""
+    """`rdma_host`, without interfaces."""
 
     def at(self, place: str) -> Optional[Nic]:
         """The NIC at a PCI address, or the one with a given interface."""
@@ -99,30 +96,46 @@ def read(host: str, facts: Mapping[str, Any], known_address: str) -> DiscoveredM
 
     Raises AnswerError for positions and numbers that are invalid in a draft.
     """
-    hardware, system = _hardware(facts.get("rdma_hardware")), _system(facts.get("rdma_host"))
-    interfaces = system["interfaces"]
-    by_interface = {
-        nic["interface"]: nic
-        for nic in sorted(hardware["nics"], key=lambda nic: bool(nic["pci"]))
-        if nic["interface"]
-    }
-    found = [
-        (name, by_interface.get(name, {}))
-        for name, interface in interfaces.items()
-        if interface["plain"] and by_interface.get(name, {}).get("kind") != VIRTUAL
-    ]
-    found += [("", nic) for nic in hardware["nics"] if nic["kind"] == RAIL and not nic["interface"]]
-    address, interface = _management(system, known_address)
+    hardware, system = mapping(facts.get("rdma_hardware")), mapping(facts.get("rdma_host"))
+    seen, heard = _interfaces(system), system.get("neighbours")
+    neighbours = {name: _neighbour(mapping(item)) for name, item in mapping(heard).items()}
+    nics = [_nic(nic) for nic in _entries(hardware.get("nics"), "NICs")]
+    known = {nic.interface: nic for nic in sorted(nics, key=lambda nic: bool(nic.pci))}
+    found = []
+    for name, own in seen.items():
+        nic = known.get(name, Nic(interface=name))
+        if own.kind == "plain" and nic.kind != VIRTUAL:
+            seen_nic = replace(nic, mtu=own.mtu, addresses=own.addresses)
+            speed, neighbour = nic.speed_gbps or own.speed_gbps, neighbours.get(name)
+            found.append(replace(seen_nic, speed_gbps=speed, neighbour=neighbour))
+    found += [nic for nic in nics if nic.kind == RAIL and not nic.interface]
+    default = INTERFACE.known(system.get("default_interface"))
+    address, interface = _management(seen, system.get("login"), known_address, default)
+    gpus = _entries(hardware.get("gpus"), "GPUs")
+    name = NAME.known(system.get("name")) if _is_address(host) else host
+    versions = mapping(system.get("packages")).items()
     return DiscoveredMachine(
         host=host,
-        name=(system["name"] if _is_address(host) else host).split(".")[0].lower(),
+        name=name.split(".")[0].lower(),
         address=address,
         interface=interface,
-        nics=tuple(_nic(name, nic, system) for name, nic in found if name != interface),
-        gpus=tuple(gpu["pci"] for gpu in hardware["gpus"]),
-        numa=tuple(gpu["numa"] for gpu in hardware["gpus"]),
-        model=hardware["model"],
-        system=system,
+        nics=tuple(nic for nic in found if nic.interface != interface),
+        gpus=tuple(PCI.of(gpu.get("pci"), "the position of a GPU") for gpu in gpus),
+        numa=tuple(_number(gpu.get("numa"), "a NUMA node") for gpu in gpus),
+        rails=_rails(mapping(mapping(hardware.get("model")).get("rails"))),
+        system={
+            "name": NAME.known(system.get("name")),
+            "distribution": sentence(system.get("distribution")),
+            "kernel": VERSION.known(system.get("kernel")),
+            "gpu_driver": VERSION.known(system.get("gpu_driver")),
+            "packages": {
+                name: str(item)
+                for name, item in versions
+                if VERSION.fits(name) and VERSION.fits(item)
+            },
+            "network": [sentence(item) for item in list(mapping(system.get("network")))[:20]],
+            "has_lldp": isinstance(heard, Mapping),
+        },
     )
 
 
@@ -138,99 +151,48 @@ def _entries(value: Any, what: str) -> list[Mapping[str, Any]]:
     return [mapping(item) for item in sequence(value)]
 
 
-def _maybe(form: Form, value: Any, where: str) -> str:
-    """Empty if the machine has none."""
-    return form.of(value, where) if value not in (None, "") else ""
-
-
 def _number(value: Any, where: str) -> Optional[int]:
     """None if the machine reports none; the kernel writes -1 for no NUMA node."""
     return None if value is None or value == -1 else whole(value, where, MOST_NUMBER)
 
 
-def _hardware(given: Any) -> dict[str, Any]:
-    """Those parts of `rdma_hardware` that are used, checked only for their types."""
-    found = mapping(given)
-    nics = []
-    for nic in _entries(found.get("nics"), "NICs"):
-        link = mapping(nic.get("pcie"))
-        nics.append(
-            {
-                "kind": next((kind for kind in (RAIL, VIRTUAL) if nic.get("kind") == kind), ""),
-                "pci": _maybe(PCI, nic.get("pci"), "the position of a NIC") or None,
-                "interface": _maybe(INTERFACE, nic.get("interface"), "an interface") or None,
-                "gpus": [
-                    PCI.of(item, "the position of a GPU") for item in sequence(nic.get("gpus"))
-                ],
-                "firmware": VERSION.known(nic.get("firmware")),
-                "speed_gbps": amount(nic.get("speed_gbps"), MOST_NUMBER),
-                "pcie": {
-                    "speed_gts": amount(link.get("speed_gts"), MOST_NUMBER) or 0.0,
-                    "width": int(amount(link.get("width"), MOST_NUMBER) or 0),
-                },
-            }
-        )
-    gpus = [
-        {
-            "pci": PCI.of(gpu.get("pci"), "the position of a GPU"),
-            "numa": _number(gpu.get("numa"), "a NUMA node"),
-        }
-        for gpu in _entries(found.get("gpus"), "GPUs")
-    ]
-    return {"nics": nics, "gpus": gpus, "model": _model(mapping(found.get("model")))}
+def _nic(given: Mapping[str, Any]) -> Nic:
+    link, pci, interface = mapping(given.get("pcie")), given.get("pci"), given.get("interface")
+    width = int(amount(link.get("width"), MOST_NUMBER) or 0)
+    speed_gts = amount(link.get("speed_gts"), MOST_NUMBER) or 0.0
+    return Nic(
+        pci=PCI.of(pci, "the position of a NIC") if pci not in (None, "") else None,
+        interface=INTERFACE.of(interface, "an interface") if interface not in (None, "") else "",
+        kind=next((kind for kind in (RAIL, VIRTUAL) if given.get("kind") == kind), ""),
+        firmware=VERSION.known(given.get("firmware")),
+        pcie=describe(speed_gts, width) if width else "",
+        speed_gbps=amount(given.get("speed_gbps"), MOST_NUMBER),
+    )
 
 
-def _model(given: Mapping[str, Any]) -> dict[str, Any]:
-    if not given:
-        return {}
-    gpus, rails = mapping(given.get("gpus")), mapping(given.get("rails"))
-    lanes: list[Any] = []
-    for item in sequence(rails.get("pci")):
-        planes = [PCI.of(one, "the position of a rail") for one in sequence(item) or [item]]
-        lanes.append(planes if isinstance(item, list) else planes[0])
-    return {
-        "gpus": {
-            "count": len(sequence(gpus.get("pci"))),
-            "numa": [_number(item, "a NUMA node") for item in sequence(gpus.get("numa"))],
-            "pci": [PCI.of(item, "the position of a GPU") for item in sequence(gpus.get("pci"))],
-        },
-        "rails": {"pci": lanes},
-    }
-
-
-def _system(given: Any) -> dict[str, Any]:
-    """`rdma_host`. Names and addresses must be valid; displayed values are optional."""
-    found = mapping(given)
-    interfaces = {}
-    for name, item in list(mapping(found.get("interfaces")).items())[:MOST_ENTRIES]:
+def _interfaces(system: Mapping[str, Any]) -> dict[str, Nic]:
+    """What the operating system knows of its interfaces; `kind` is `plain` or empty."""
+    found = {}
+    for name, item in list(mapping(system.get("interfaces")).items())[:MOST_ENTRIES]:
         own = mapping(item)
-        interfaces[INTERFACE.of(name, "an interface")] = {
-            "mtu": _number(own.get("mtu"), f"the MTU of {name}"),
-            "speed_gbps": amount(own.get("speed_gbps"), MOST_NUMBER),
-            "addresses": [item for item in sequence(own.get("addresses")) if _is_interface(item)],
-            "plain": bool(own.get("plain")),
-        }
-    neighbours = None
-    if isinstance(found.get("neighbours"), Mapping):
-        neighbours = {
-            name: _neighbour(mapping(item)) for name, item in mapping(found["neighbours"]).items()
-        }
-    versions = mapping(found.get("packages"))
+        found[name] = Nic(
+            interface=INTERFACE.of(name, "an interface"),
+            kind="plain" if own.get("plain") else "",
+            speed_gbps=amount(own.get("speed_gbps"), MOST_NUMBER),
+            mtu=_number(own.get("mtu"), f"the MTU of {name}"),
+            addresses=tuple(filter(None, map(_ipv4, sequence(own.get("addresses"))))),
+        )
+    return found
+
+
+def _rails(given: Mapping[str, Any]) -> dict[Lane, str]:
+    rails = [sequence(item) or [item] for item in sequence(given.get("pci"))]
+    if len({len(planes) for planes in rails}) > 1:
+        raise AnswerError("its rails have different numbers of planes")
     return {
-        "name": NAME.known(found.get("name")),
-        "distribution": sentence(found.get("distribution")),
-        "kernel": VERSION.known(found.get("kernel")),
-        "gpu_driver": VERSION.known(found.get("gpu_driver")),
-        "packages": {
-            name: str(item)
-            for name, item in versions.items()
-            if VERSION.fits(name) and VERSION.fits(item)
-        },
-        "interfaces": interfaces,
-        "default_interface": INTERFACE.known(found.get("default_interface")),
-        "login": str(found["login"]) if _is_address(found.get("login")) else "",
-        "network": [sentence(item) for item in list(mapping(found.get("network")))[:20]],
-        "neighbours": neighbours,
+        (rail, plane): PCI.of(pci, "the position of a rail")
+        for rail, planes in enumerate(rails)
+        for plane, pci in enumerate(planes)
     }
 
 
@@ -246,28 +208,11 @@ def _neighbour(heard: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _nic(name: str, nic: Mapping[str, Any], system: Mapping[str, Any]) -> Nic:
-    interface = system["interfaces"].get(name, {})
-    gpus: Sequence[str] = nic.get("gpus") or ()
-    link = nic.get("pcie") or {}
-    speed = nic.get("speed_gbps") or interface.get("speed_gbps")
-    return Nic(
-        pci=nic.get("pci"),
-        interface=name,
-        rail=nic.get("kind") == RAIL,
-        gpu=gpus[0] if len(gpus) == 1 else None,
-        firmware=nic.get("firmware") or "",
-        pcie=describe(link["speed_gts"], link["width"]) if link.get("width") else "",
-        speed_gbps=speed,
-        mtu=interface.get("mtu"),
-        addresses=tuple(_ipv4(interface)),
-        neighbour=(system["neighbours"] or {}).get(name),
-    )
-
-
-def _ipv4(interface: Mapping[str, Any]) -> list[ipaddress.IPv4Interface]:
-    texts = interface.get("addresses", ())
-    return [ipaddress.IPv4Interface(text) for text in texts if ":" not in text]
+def _ipv4(text: Any) -> Optional[ipaddress.IPv4Interface]:
+    try:
+        return ipaddress.IPv4Interface(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
 
 
 def _is_address(text: Any) -> bool:
@@ -277,28 +222,16 @@ def _is_address(text: Any) -> bool:
         return False
 
 
-def _is_interface(text: Any) -> bool:
-    try:
-        return isinstance(text, str) and bool(ipaddress.ip_interface(text))
-    except ValueError:
-        return False
-
-
 def _management(
-    system: Mapping[str, Any], known: str
+    interfaces: Mapping[str, Nic], login: Any, known: str, default: str
 ) -> tuple[Optional[ipaddress.IPv4Interface], str]:
     """The address that SSH reached, Ansible's address, or that of the default route."""
-    there = [
-        (address, name)
-        for name, interface in system["interfaces"].items()
-        for address in _ipv4(interface)
-    ]
-    for wanted in (system["login"], known):
+    there = [(address, name) for name, own in interfaces.items() for address in own.addresses]
+    for wanted in (login, known):
         for address, name in there:
             if str(address.ip) == wanted:
                 return address, name
-    beside = (address for address, name in there if name == system["default_interface"])
-    return next(beside, None), system["default_interface"]
+    return next((address for address, name in there if name == default), None), default
 
 
 # The majority
@@ -323,7 +256,7 @@ class Shape:
     interfaces: str
     """Prefix of numbered interface names; empty if GPUs identify the rails."""
     gpus: tuple[str, ...] = ()
-    numa: tuple[int, ...] = ()
+    numa: tuple[Optional[int], ...] = ()
 
     @property
     def rails(self) -> int:
@@ -339,42 +272,29 @@ class Shape:
 
     def own(self, machine: DiscoveredMachine) -> Mapping[Lane, str]:
         """The positions in one machine: the machine's own if its GPUs identify as many rails."""
-        if machine.model:
-            lanes = lanes_of(machine.model["rails"]["pci"])
-            if lanes.keys() == self.lanes.keys():
-                return lanes
-        return self.lanes
-
-
-def lanes_of(pci: Sequence[Any]) -> dict[Lane, str]:
-    """The key `rails.pci` of a model, by lane."""
-    planes = [item if isinstance(item, list) else [item] for item in pci]
-    return {
-        (rail, plane): place
-        for rail, places in enumerate(planes)
-        for plane, place in enumerate(places)
-    }
+        return machine.rails if machine.rails.keys() == self.lanes.keys() else self.lanes
 
 
 def shape_of(machines: Sequence[DiscoveredMachine]) -> Optional[Shape]:
     """None if no machine has a NIC close to a GPU, or interfaces numbered from 0."""
-    models = [machine.model for machine in machines if machine.model]
-    if models:
-        keys = [json.dumps([of["gpus"], of["rails"]["pci"]], sort_keys=True) for of in models]
-        gpus, pci = json.loads(majority(keys)[0] or "")
-        numa = gpus["numa"] if None not in gpus["numa"] else ()
-        return Shape(lanes_of(pci), True, "", tuple(gpus["pci"]), tuple(numa))
+    identified, _share = majority(
+        (tuple(machine.rails.items()), machine.gpus, machine.numa)
+        for machine in machines
+        if machine.rails
+    )
+    if identified:
+        rails, gpus, numa = identified
+        return Shape(dict(rails), True, "", gpus, () if None in numa else numa)
     numbered, _share = majority(_numbered(machine) for machine in machines)
     if not numbered:
         return None
     prefix, count = numbered
     names = [f"{prefix}{number}" for number in range(count)]
-    lanes = {(number, 0): name for number, name in enumerate(names)}
-    nics = [[machine.at(name) for machine in machines] for name in names]
-    pci = [majority(nic.pci for nic in of if nic)[0] for of in nics]
-    if None in pci or len(set(pci)) < count:
-        return Shape(lanes, False, prefix)
-    return Shape({(number, 0): str(item) for number, item in enumerate(pci)}, True, prefix)
+    nics = [[nic for machine in machines if (nic := machine.at(name))] for name in names]
+    pci = [majority(nic.pci for nic in of)[0] for of in nics]
+    by_pci = None not in pci and len(set(pci)) == count
+    places = [str(item) for item in pci] if by_pci else names
+    return Shape({(rail, 0): place for rail, place in enumerate(places)}, by_pci, prefix)
 
 
 def _numbered(machine: DiscoveredMachine) -> Optional[tuple[str, int]]:
