@@ -77,11 +77,9 @@ def declared(
 
 def arguments_of(layer: Layer, module: str) -> dict[str, Option]:
     """Every option of a module: the role's option, with the differences."""
-    found = {}
-    for key, own in layer["modules"][module].items():
-        found[key] = {**layer.get("options", {}).get(own.get("of", key), {}), **own}
-        found[key].update({"nullable": False} if "default" in own else {})
-    return found
+    options = layer.get("options", {})
+    own = layer["modules"][module].items()
+    return {key: {**options.get(option.get("of", key), {}), **option} for key, option in own}
 
 
 def _documented(layer: Layer, module: str) -> str:

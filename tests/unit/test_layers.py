@@ -31,21 +31,36 @@ def test_generated_files_are_up_to_date() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_every_module_documents_its_declared_options() -> None:
-    modules = [
-        f"baremetal.mpi_roce.{path.stem}" for path in (ROOT / "plugins/modules").glob("*.py")
-    ]
-    command = [sys.executable, "-m", "ansible", "doc", "--json", *modules]
+def brought(options: dict[str, Any], below: str) -> dict[str, Any]:
+    """What an options' documentation or specification says, in the same form for both."""
+    return {
+        name: {
+            **{key: of.get(key) for key in ("type", "elements", "choices", "default")},
+            "required": bool(of.get("required")),
+            "below": brought(of.get(below) or {}, below),
+        }
+        for name, of in options.items()
+    }
+
+
+def test_every_module_documents_its_arguments() -> None:
+    modules = {
+        path.stem: importlib.import_module(MODULES + path.stem)
+        for path in (ROOT / "plugins/modules").glob("*.py")
+    }
+    assert set(modules) == {
+        name for layer in DECLARED.values() for name in layer.get("modules", {})
+    }
+    names = [f"baremetal.mpi_roce.{name}" for name in modules]
+    command = [sys.executable, "-m", "ansible", "doc", "--json", *names]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
-    documented = {
-        name.rpartition(".")[2]: set(page["doc"].get("options", {}))
-        for name, page in json.loads(done.stdout).items()
-    }
-    assert documented == {
-        name: set(options)
-        for layer in DECLARED.values()
-        for name, options in layer.get("modules", {}).items()
-    }
+    pages = json.loads(done.stdout)
+    for name, module in modules.items():
+        options = pages[f"baremetal.mpi_roce.{name}"]["doc"]["options"]
+        assert all(option["description"] for option in options.values())
+        documented = brought(options, "suboptions")
+        arguments = getattr(module, "ARGUMENTS", None)
+        assert documented and (arguments is None or documented == brought(arguments, "options"))
 
 
 def options() -> list[tuple[str, str]]:
