@@ -96,19 +96,34 @@ def issue(
         "user_authorities": [line],
         "host_authorities": [line],
     }
+    host = {
+        "names": ["node01", "10.0.0.11"],
+        "principal": "mpi@c/compute",
+        "sources": ["10.0.0.11", "10.1.0.11"],
+    }
+    return signed(Journal(folder), "node01", authority, key, host, kinds, 10, passphrase)
+
+
+def signed(
+    journal: Journal,
+    name: str,
+    authority: dict[str, Any],
+    key: Any,
+    host: dict[str, Any],
+    kinds: Any = ("user", "host"),
+    days: int = 365,
+    passphrase: str = "",
+) -> Any:
+    """Certificates for a node, with one key of both kinds, or a key for each kind."""
     return signing.issue(
-        Journal(folder),
-        "node01",
+        journal,
+        name,
         dict.fromkeys(kinds, "there is none"),
-        {"user": key, "host": key},
+        key if isinstance(key, dict) else dict.fromkeys(("user", "host"), key),
         authority,
         user="mpi",
-        host={
-            "names": ["node01", "10.0.0.11"],
-            "principal": "mpi@c/compute",
-            "sources": ["10.0.0.11", "10.1.0.11"],
-        },
-        validity_days=10,
+        host=host,
+        validity_days=days,
         now=NOW,
         passphrase=passphrase,
     )

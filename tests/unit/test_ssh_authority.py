@@ -26,9 +26,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.rotation im
     expiring,
     revocations,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.signing import issue
 
-from tests.unit.ssh_cluster import DAY, NOW, keypair, refused, ssh_keygen
+from tests.unit.ssh_cluster import DAY, NOW, keypair, refused, signed, ssh_keygen
 
 NODES = ("node01", "node02")
 
@@ -53,21 +52,12 @@ class Cluster:
     def lay(self, *names: str) -> None:
         """Configure these nodes, as the run does after `prepare`."""
         messages = published([], self.trust.authorities, b"")
-        public = {"user": self.key, "host": self.key}
         for name in names:
             node = self.journal.read().get(name, Member())
             if {each.authority for each in node.latest().values()} != {messages["signs"]}:
-                self.certificates[name], _records = issue(
-                    self.journal,
-                    name,
-                    dict.fromkeys(("user", "host"), "there is none"),
-                    public,
-                    messages,
-                    user="mpi",
-                    host={"names": [name], "principal": "mpi@c/compute", "sources": []},
-                    validity_days=365,
-                    now=NOW,
-                )
+                host = {"names": [name], "principal": "mpi@c/compute", "sources": []}
+                found = signed(self.journal, name, messages, self.key, host)
+                self.certificates[name] = found[0]
             serials = [each.serial for each in self.journal.read()[name].latest().values()]
             krl = hashlib.sha256(self.trust.krl).hexdigest()
             self.journal.trusts(name, messages["trusted"], krl, serials)

@@ -18,11 +18,11 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node, PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import account as accounts
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import keys, texts, trust
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh import publishing, signing
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh import publishing
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority import AuthorityStore
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal import Journal, Member
 
-from tests.unit.ssh_cluster import DAY, NOW, directory, keypair
+from tests.unit.ssh_cluster import DAY, NOW, directory, keypair, signed
 
 pytestmark = pytest.mark.slow
 
@@ -152,16 +152,13 @@ class Machine:
 
     def sign(self, outcome: Any) -> dict[str, Any]:
         """Arguments that the action passes with the certificates that it has signed."""
-        certificates, records = signing.issue(
+        certificates, records = signed(
             self.journal,
             "node01",
-            outcome.sign,
-            outcome.public_keys,
             self.messages,
-            user="mpi",
-            host=self.host,
-            validity_days=365,
-            now=NOW,
+            outcome.public_keys,
+            self.host,
+            outcome.sign,
         )
         known = self.journal.read()["node01"].known()["issued"]
         issued = {**known, **{kind: asdict(each) for kind, each in records.items()}}

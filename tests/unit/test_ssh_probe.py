@@ -34,10 +34,13 @@ def test_only_further_names_use_a_quick_key_exchange(
 ) -> None:
     asked: list[str] = []
     monkeypatch.setattr(
-        client, "ask", lambda words, *_given: asked.extend(words) or ("", "", Refusal(""))
+        client,
+        "ask",
+        lambda words, _user, limit_s: asked.extend([*words, str(limit_s)]) or ("", Refusal("")),
     )
     probe.attempt({"host": "node02", "target": target}, USER, 7)
     assert any(word.startswith("KexAlgorithms=") for word in asked) is quick
+    assert {"ConnectTimeout=7", "7"} <= set(asked)
 
 
 def tried(host: str, why: str = "") -> dict[str, Any]:
@@ -119,7 +122,7 @@ NODE02 = {"host": "node02", "target": "node02"}
 def compared(
     monkeypatch: pytest.MonkeyPatch, text: str, check_mode: bool = False, failure: str = ""
 ) -> list[Check]:
-    answer = (text, "", Refusal(failure))
+    answer = (text, Refusal(failure))
     monkeypatch.setattr(client, "ask", lambda words, user, limit: answer)
     return client.checks(NODE02, USER, 5, check_mode)
 
@@ -173,7 +176,7 @@ def blame(attempts: list[dict[str, Any]], **options: Any) -> list[str]:
 
 
 def test_the_refusing_host_is_blamed() -> None:
-    refused, fine = {"side": "either", "remedy": "", "by_hand": False}, {"side": "either"}
+    refused, fine = {"side": "either", "remedy": ""}, {"side": "either"}
     one = {**tried("node02", "Permission denied (publickey)."), **refused}
     assert blame([{**tried("node01"), **fine}, one]) == ["", "node02"]
     assert blame([one]) == ["node02"], "a single target does not incriminate this host"
@@ -191,7 +194,7 @@ def test_the_refusing_host_is_blamed() -> None:
 
 def test_an_unresolved_name_points_to_the_resolver() -> None:
     unknown = "Could not resolve hostname node02: Temporary failure in name resolution"
-    each = {**tried("node02", unknown), "side": "here", "remedy": "x", "by_hand": False}
+    each = {**tried("node02", unknown), "side": "here", "remedy": "run --tags names"}
     rail = {**each, "why": "ping: node02-rail0: Name or service not known", "rail": "rail0"}
     for source in ("", "put files first"):
         found = probe.Verdicts("node01", resolver_step=source).checks([each, rail])
@@ -200,12 +203,12 @@ def test_an_unresolved_name_points_to_the_resolver() -> None:
 
 @pytest.mark.parametrize(("status", "at"), [("failed", "node02"), ("pending", "node02")])
 def test_a_manual_remedy_is_for_the_target(status: str, at: str) -> None:
-    each = {**tried("node02", "x"), "side": "target", "remedy": "rm /etc/nologin", "by_hand": True}
+    each = {**tried("node02", "x"), "side": "target", "remedy": "rm /etc/nologin"}
     (check,) = probe.Verdicts("node01", check_mode=status == "pending").checks([each])
     assert (check.status, check.at, check.by_hand) == (status, at, "rm /etc/nologin")
     (lost,) = probe.Verdicts("node01", ["node02"]).checks([each])
     assert (lost.status, lost.at, lost.by_hand) == ("not_applicable", "", "")
-    each.update(rail="rail0", by_hand=False)
+    each.update(rail="rail0")
     (rail,) = probe.Verdicts("node01").checks([each])
     assert "--tags rails,links" in rail.reason, "no remedy of ssh"
 

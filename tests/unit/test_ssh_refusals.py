@@ -25,7 +25,7 @@ POST_QUANTUM = (
 
 
 @pytest.mark.parametrize(
-    ("printed", "number", "side", "by_hand"),
+    ("printed", "number", "side", "remedy"),
     [
         ("Certificate invalid: expired\nHost key verification failed.\n", 0, "target", False),
         ("Host key x revoked by file /x\nHost key verification failed.\n", 0, "target", False),
@@ -39,21 +39,22 @@ POST_QUANTUM = (
         ("Maintenance on Monday.\nmpi@n: Permission denied (publickey).\n", 1, "either", False),
         ("ssh: connect to host n port 22: Connection refused\n", 0, "target", True),
         ("ssh: connect to host n port 22: Connection timed out\n", 0, "either", True),
-        ("ssh: Could not resolve hostname n: Temporary failure\n", 0, "here", False),
-        (CLOSED, 0, "target", False),
+        ("ssh: Could not resolve hostname n: Temporary failure\n", 0, "here", True),
+        (CLOSED, 0, "target", True),
         ("first\nodd thing\n", 1, "either", False),
         (POST_QUANTUM, 1, "either", False),
     ],
 )
-def test_the_line_with_the_cause(printed: str, number: int, side: str, by_hand: bool) -> None:
+def test_the_line_with_the_cause(printed: str, number: int, side: str, remedy: bool) -> None:
     found = refusal(printed, 7)
-    assert (found.line, found.side, found.by_hand) == (printed.splitlines()[number], side, by_hand)
+    assert (found.line, found.side) == (printed.splitlines()[number], side)
+    assert bool(found.remedy) is remedy
 
 
 def test_a_message_of_the_target_or_none() -> None:
     found = refusal("back at nine\n\n" + CLOSED, 7)
     assert found.line == f"{CLOSED.strip()}, after: back at nine"
-    assert (found.side, found.by_hand) == ("target", True)
+    assert (found.side, "nologin" in found.remedy) == ("target", True)
     assert refusal("", 7).line == "ssh: exit status 7"
 
 

@@ -269,6 +269,8 @@ def test_a_session_that_does_not_open(
     assert (check.name, check.status) == ("session", status)
     assert where in check.by_hand and bool(check.by_hand) == bool(where)
     assert not [word for word in programs.asked if "hostkey" in word.lower()]
+    assert "ConnectTimeout=5" in programs.asked
+    assert any(word.endswith(" -I - 6") for word in programs.asked), "0.6 of 10 s"
 
 
 def test_lines_that_wait_or_replace_the_shell(host: Path) -> None:

@@ -39,6 +39,7 @@ from tests.unit.ssh_cluster import (
     issue,
     keypair,
     refused,
+    signed,
     ssh_keygen,
 )
 
@@ -482,19 +483,8 @@ def cycle(folder: Path, generation: int, passphrase: str = "") -> None:
     journal = Journal(folder)
     for name in ("launcher", "node01"):
         host = result["hosts"][name]
-        signed = dict.fromkeys(("user", "host"), "there is none")
-        public = {"user": key, "host": key}
-        _texts, records = signing.issue(
-            journal,
-            name,
-            signed,
-            public,
-            result["authority"],
-            user="mpi",
-            host=host,
-            validity_days=10,
-            now=NOW,
-            passphrase=passphrase,
+        _texts, records = signed(
+            journal, name, result["authority"], key, host, passphrase=passphrase
         )
         serials = [each.serial for each in records.values()]
         journal.trusts(name, result["authority"]["trusted"], "", serials)

@@ -21,7 +21,7 @@ from .keys import DAY, standing
 SHADOW = "/etc/shadow"
 VALID = "not expired"
 ANSWER_S = 10.0
-"""Time limit for accessing a home, whose server may be dead."""
+"""Seconds for accessing a home, whose server may be dead."""
 NO_LOGIN = ("nologin", "false")
 PRIVILEGED = ("root", "sudo", "wheel", "docker")
 """Groups whose members are root or can become root."""

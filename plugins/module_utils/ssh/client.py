@@ -38,17 +38,15 @@ def argv(target: str, timeout_s: int, options: Sequence[str] = ()) -> list[str]:
     return ["ssh", "-n", *options, "--", target, "uname", "-n"]
 
 
-def ask(
-    command: Sequence[str], user: pwd.struct_passwd, timeout_s: float
-) -> tuple[str, str, Refusal]:
-    """Run a command as the MPI user; returns stdout, stderr and the reason for a failure."""
+def ask(command: Sequence[str], user: pwd.struct_passwd, timeout_s: float) -> tuple[str, Refusal]:
+    """Run a command as the MPI user; returns its output and the reason for a failure."""
     try:
         done = run(command, check=False, timeout_s=timeout_s + GRACE_S, popen=session.as_user(user))
     except NoAnswerError:
-        return "", "", refusal("ssh: timed out after the connection", 0)
+        return "", refusal("ssh: timed out after the connection", 0)
     except CommandError as error:
-        return "", "", Refusal(one_line(str(error)))
-    return done.stdout, done.stderr, refusal(done.stderr, done.rc) if done.rc else Refusal("")
+        return "", Refusal(one_line(str(error)))
+    return done.stdout, refusal(done.stderr, done.rc) if done.rc else Refusal("")
 
 
 def checks(
@@ -56,7 +54,7 @@ def checks(
 ) -> list[Check]:
     """Compare the settings that `ssh -G` reports for a target with those of the collection."""
     name = target["target"]
-    printed, _errors, failure = ask(["ssh", "-G", "--", name], user, timeout_s)
+    printed, failure = ask(["ssh", "-G", "--", name], user, timeout_s)
     compared = []
     for keyword, (desired, actual) in _settings(printed, target, user).items():
         if desired == actual or (keyword == "hostname" and actual.startswith(f"{name}.")):

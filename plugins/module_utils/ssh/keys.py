@@ -9,6 +9,8 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
@@ -58,10 +60,9 @@ def digest(line: str) -> str:
 
 
 def _blob(line: str) -> bytes:
-    try:
+    with suppress(IndexError, ValueError):
         return base64.b64decode(line.split()[1], validate=True)
-    except (IndexError, ValueError):
-        return b""
+    return b""
 
 
 def public_path(path: Path) -> Path:
@@ -70,18 +71,16 @@ def public_path(path: Path) -> Path:
 
 def standing(path: Path) -> Optional[str]:
     """Mode and owner of a file or directory as text; None if it is missing."""
-    try:
+    with suppress(FileNotFoundError):
         status = path.stat()
-    except FileNotFoundError:
-        return None
-    return f"mode {status.st_mode & 0o7777:04o} owner {status.st_uid}:{status.st_gid}"
+        return f"mode {status.st_mode & 0o7777:04o} owner {status.st_uid}:{status.st_gid}"
+    return None
 
 
 def refused_by_fips(node: Node) -> str:
     """Explain why this node cannot have ed25519 keys in FIPS mode; empty if it can.
 
-    Red Hat's OpenSSH refuses them; builds with a FIPS 186-5 module may not. Therefore a key is
-    created in a temporary directory as a test.
+    Red Hat's OpenSSH refuses them; builds with a FIPS 186-5 module may not, so one is created.
     """
     if (node.read(FIPS) or "").strip() != "1":
         return ""
@@ -106,28 +105,19 @@ def sweep(directory: Path) -> None:
             leftover.unlink()
 
 
+@dataclass
 class KeyPair:
-    """An ed25519 key pair, created unless a usable one without passphrase exists.
+    """An ed25519 key pair, created unless a usable one without passphrase exists."""
 
-    `refused` are revoked keys, which are replaced.
-    """
-
-    def __init__(
-        self,
-        kind: str,
-        path: Path,
-        comment: str,
-        owner: Callable[[], tuple[int, int]],
-        refused: Sequence[str] = (),
-    ) -> None:
-        self.kind = kind
-        self.path = path
-        self.comment = comment
-        self.owner = owner
-        self.refused = refused
-        self.revoked = False
-        self.public = ""
-        """The public key as last read; empty without a usable private key."""
+    kind: str
+    path: Path
+    comment: str
+    owner: Callable[[], tuple[int, int]]
+    refused: Sequence[str] = ()
+    """Revoked keys, which are replaced."""
+    revoked: bool = False
+    public: str = ""
+    """The public key as last read; empty without a usable private key."""
 
     def _wanted(self) -> tuple[int, int, int]:
         """Mode, owner and group of the private half."""
@@ -161,17 +151,16 @@ class KeyPair:
             raise PlanError(
                 f"{self.path} predates this node's revocation: an attacker may have it. Reinstall"
                 f" the node; or on its console remove {self.path}, run ssh-keygen -A, and have the"
-                " controller accept the new key. It is not replaced here, as that would interrupt"
-                " Ansible's own access"
+                " controller accept the new key"
             )
         mode, uid, gid = self._wanted()
         before, after = standing(self.path), f"mode {mode:04o} owner {uid}:{gid}"
         shown: list[dict[str, Any]] = []
-        if not self.public:
+        if self.public:
+            shown = diffs([self._public_file(text)])
+        else:
             before = f"damaged, revoked, or with a passphrase; {before}" if before else "absent"
             after = f"a new ed25519 key pair; {after}"
-        else:
-            shown = diffs([self._public_file(text)])
         if before != after:
             shown.append(diff(str(self.path), f"{before}\n", f"{after}\n"))
 
@@ -207,14 +196,17 @@ class KeyPair:
 
     def verify(self, node: Node) -> Verdict:
         public = self._public_file(self._read(node))
-        mode, uid, gid = self._wanted()
+        checks = [self._compared(node, self.path, *self._wanted(), bool(self.public))]
+        if self.public:
+            owner = public.mode, public.uid, public.gid
+            right = public.before == public.after
+            checks.append(self._compared(node, public.path, *owner, right))
+        return Verdict(checks)
 
-        def check(path: Path, mode: int, uid: int, gid: int, wrong: str) -> Check:
-            desired, actual = f"mode {mode:04o} owner {uid}:{gid}", wrong or standing(path)
-            name, pending = f"{self.kind}_key", node.check_mode
-            return compare(name, desired, actual, subject=str(path), check_mode=pending)
-
-        private = check(self.path, mode, uid, gid, "" if self.public else "no usable key")
-        wrong = "" if public.before == public.after else "of another key"
-        half = check(public.path, public.mode, public.uid, public.gid, wrong)
-        return Verdict([private, half] if self.public else [private])
+    def _compared(
+        self, node: Node, path: Path, mode: int, uid: int, gid: int, usable: bool
+    ) -> Check:
+        desired = f"mode {mode:04o} owner {uid}:{gid}"
+        actual = standing(path) if usable else "no usable key"
+        name, pending = f"{self.kind}_key", node.check_mode
+        return compare(name, desired, actual, subject=str(path), check_mode=pending)

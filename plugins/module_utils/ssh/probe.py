@@ -23,12 +23,12 @@ from ..core.commands import CommandError, run
 from ..core.text import one_line
 from ..os_baseline import filters
 from . import client, paths, session
-from .refusals import EITHER, HERE, LOG, TARGET, Refusal, blamed
+from .refusals import EITHER, HERE, LOG, RUN, TARGET, Refusal, blamed
 from .sshd import Sshd
 
 Attempt = Mapping[str, Any]
-"""A target with the result of its login or its packets. `why` is empty on success; `side`,
-`remedy` and `by_hand` are those of Refusal."""
+"""A target with the result of its login or its packets. `why` is empty on success; `side` and
+`remedy` are those of Refusal."""
 ANSWERED = " answered"
 NOTHING = "nothing"
 UNKNOWN = re.compile("Could not resolve hostname|[Nn]ame or service not known|name resolution")
@@ -67,9 +67,8 @@ def _login(
     host, target = result["host"], result["target"]
     # A login by the host's own name proves the key exchange; further names may use a quick one.
     command = client.argv(target, timeout_s, session.QUICKLY if target != host else ())
-    printed, _errors, failure = client.ask(
-        [*command, *([back.call(networks)] if back else [])], user, timeout_s
-    )
+    called = [back.call(networks)] if back else []
+    printed, failure = client.ask([*command, *called], user, timeout_s)
     if failure.line:
         return failure
     if back:
@@ -139,45 +138,31 @@ class Verdicts:
             skipped = f"the role was never applied there (run --tags ssh on it); {reason}"
         if skipped and not reason.endswith(ANSWERED):
             return Check(name, "reached", reason, NOT_APPLICABLE, pair, skipped)
-        remedy, by_hand = self._remedy(attempt, at)
-        step = remedy if by_hand else ""
-        return Check(
-            name, "reached", reason, differs(self.check_mode), pair, remedy, at=at, by_hand=step
-        )
+        remedy, status = self._remedy(attempt, at), differs(self.check_mode)
+        step = "" if remedy.startswith(RUN) else remedy
+        return Check(name, "reached", reason, status, pair, remedy, at=at, by_hand=step)
 
-    def _remedy(self, attempt: Attempt, at: str) -> tuple[str, bool]:
-        """The remedy, and whether only the operator can apply it."""
+    def _remedy(self, attempt: Attempt, at: str) -> str:
         here, host, target = self.here, attempt["host"], attempt["target"]
         reason, rail = attempt["why"], attempt.get("rail", "")
         if target in self.misled and not rail:
-            return self.misled[target], True
+            return self.misled[target]
         if reason == f"{NOTHING}{ANSWERED}":
             return (
                 f"a login file of the MPI user on {host} ends or replaces the shell: .bashrc,"
-                " .profile, /etc/profile.d",
-                True,
+                " .profile, /etc/profile.d"
             )
         if reason.endswith(ANSWERED):
-            return (
-                f"look for Host, HostName or ProxyCommand in ssh's files on {here} (ssh -G"
-                f" {target}), or run --tags names on both",
-                False,
-            )
+            return f"{RUN} names on {here} and {host}, or look for HostName in ssh -G {target}"
         if attempt.get("lossy"):
-            return paths.ends(rail, here, host), True
+            return paths.ends(rail, here, host)
         if self.resolver_step and UNKNOWN.search(reason):
-            return self.resolver_step, True
-        if attempt.get("remedy") and (attempt["by_hand"] or not rail):
-            return attempt["remedy"], attempt["by_hand"]
+            return self.resolver_step
         if rail:
-            return (
-                f"run --tags rails,links on {here} and {host}: neighbour entries, cable, MTU",
-                False,
-            )
-        return (
-            f"run --tags names,ssh on {at or here}, which checks names, keys, account and sshd;"
-            f" then ssh -v as the MPI user on {here}, and {LOG} on {host}",
-            False,
+            return f"{RUN} rails,links on {here} and {host}: neighbour entries, cable, MTU"
+        return attempt.get("remedy") or (
+            f"{RUN} names,ssh on {at or here}, which checks names, keys, account and sshd; then"
+            f" ssh -v as the MPI user on {here}, and {LOG} on {host}"
         )
 
 

@@ -15,6 +15,8 @@ from ..core.text import one_line, shortened
 
 TARGET, HERE, EITHER = "target", "here", "either"
 """The end at fault. EITHER means the target, unless this host fails in this way at all targets."""
+RUN = "run --tags"
+"""Beginning of a remedy that runs a layer; all others are for the operator."""
 MAX_LINE = 300
 BEFORE = 2
 """Number of lines shown from before the end of the connection: PAM's message, after a banner."""
@@ -43,8 +45,6 @@ class Refusal:
     side: str = EITHER
     remedy: str = ""
     """What to do; empty if the remedy is to run the role."""
-    by_hand: bool = False
-    """Whether only the operator can apply it."""
 
 
 KNOWN = {
@@ -85,7 +85,7 @@ KNOWN = {
         "raise MaxSessions of sshd there",
     ),
     # getaddrinfo(3), connect(2).
-    r"Could not resolve hostname": (HERE, "run --tags names"),
+    r"Could not resolve hostname": (HERE, f"{RUN} names"),
     r"Connection refused": (
         TARGET,
         "no sshd listens there on this port (systemctl status ssh sshd), or a firewall rejects it",
@@ -109,7 +109,7 @@ def refusal(stderr: str, status: int) -> Refusal:
     for pattern, known in KNOWN.items():
         for line in lines:
             if re.search(pattern, line, re.IGNORECASE):
-                return Refusal(line, *known, by_hand=bool(known[1]) and known[0] != HERE)
+                return Refusal(line, *known)
     messages = [line for line in lines if not CLOSED.search(line)]
     if not lines or not CLOSED.search(lines[-1]):
         return Refusal((messages[-1:] or [f"ssh: exit status {status}"])[0])
@@ -117,7 +117,7 @@ def refusal(stderr: str, status: int) -> Refusal:
         return Refusal(lines[-1], TARGET, f"{LOG} there shows the cause")
     # The message from PAM on the target.
     text = f"{lines[-1]}, after: {'; '.join(messages[-BEFORE:])}"
-    return Refusal(shortened(text, 2 * MAX_LINE), TARGET, NO_LOGIN, True)
+    return Refusal(shortened(text, 2 * MAX_LINE), TARGET, NO_LOGIN)
 
 
 def blamed(side: str, host: str, failed: Mapping[str, str], everyone: Collection[str]) -> str:

@@ -45,12 +45,12 @@ class SshdSettings:
         return " ".join(self.values.get(keyword, [])).replace(",", " ").split()
 
 
+@dataclass(frozen=True)
 class Sshd:
     """The sshd of this node."""
 
-    def __init__(self, config: Path, runner: Runner) -> None:
-        self.config = config
-        self.run = runner
+    config: Path
+    run: Runner
 
     def _ask(self, *words: str) -> Result:
         """Run sshd. Debian's needs a directory, which its unit creates at each start."""

@@ -50,9 +50,9 @@ class TrustRequest:
     uid: Optional[int]
     shell: str
     names: Sequence[str] = ()
-    """Names of this node, the principals of its host certificate."""
+    """Principals of the host certificate."""
     principal: str = ""
-    """Principal of its user certificate."""
+    """Principal of the user certificate."""
     admits: Sequence[str] = ()
     """Principals that may log in here."""
     sources: Sequence[str] = ()
@@ -60,9 +60,8 @@ class TrustRequest:
     issued: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """The journal's records of this node's certificates, by kind."""
     certificates: Mapping[str, str] = field(default_factory=dict)
-    """Newly signed certificates, by kind."""
+    """Newly signed ones, by kind."""
     port: int = keys.PORT
-    """Port of this node's sshd."""
     strict: Optional[bool] = None
     """Whether key files in the home are ignored; None means only if the home may be shared."""
     authorized_keys: Sequence[str] = ()
@@ -129,7 +128,7 @@ def _converge(request: TrustRequest, node: Node) -> Settled:
         settings = sshd.SshdSettings()
     host_key = node.path(HOST_KEY)
     host_key_line = _host_key_line(node, settings)
-    name = socket.gethostname()
+    name, refused = socket.gethostname(), request.refused_keys
 
     def owner() -> tuple[int, int]:
         account = accounts.find(request.user)
@@ -137,15 +136,10 @@ def _converge(request: TrustRequest, node: Node) -> Settled:
 
     authorized.declarable(request.authorized_keys)
     _keep_login(request, node)
+    user_key = node.path(keys.USER_KEY)
     pairs = [
-        KeyPair(
-            keys.USER,
-            node.path(keys.USER_KEY),
-            f"{request.user}@{name}",
-            owner,
-            request.refused_keys,
-        ),
-        KeyPair(HOST, host_key, f"root@{name}", lambda: (node.uid, node.gid), request.refused_keys),
+        KeyPair(keys.USER, user_key, f"{request.user}@{name}", owner, refused),
+        KeyPair(HOST, host_key, f"root@{name}", lambda: (node.uid, node.gid), refused),
     ]
     user = accounts.UserPart(request.user, request.uid, request.shell)
     parts: list[Part] = [user, Directories(), *pairs]
