@@ -147,7 +147,9 @@ class Mounts:
         try:
             self.wait(["systemctl", "stop", unit])
         except NoAnswerError as error:
-            raise StepError(f"{error}; systemd continues: run again after it has finished") from error
+            raise StepError(
+                f"{error}; systemd continues: run again after it has finished"
+            ) from error
         except CommandError as error:
             raise StepError(f"{error}. See journalctl -u '{unit}'") from error
 
