@@ -7,6 +7,7 @@ import re
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
@@ -50,20 +51,13 @@ def names(ranks: list[bench.Rank], *given: str) -> list[str]:
 
 
 def test_default_pairs_cover_each_kind() -> None:
-    assert names(RANKS) == [
-        "node01:0 - node01:1",
-        "node01:0 - node02:0",
-        "node01:0 - node02:1",
-    ]
+    inside = "node01:0 - node01:1"
+    assert names(RANKS) == [inside, "node01:0 - node02:0", "node01:0 - node02:1"]
     one_rank_a_node = bench.ranks_of(directory(nodes=3, slots=1))
     assert names(one_rank_a_node) == ["node01:0 - node02:0"]
-    assert names(bench.ranks_of(directory(nodes=1))) == ["node01:0 - node01:1"]
-    assert names(bench.ranks_of(directory(nodes=1, slots=1))) == []
+    assert names(bench.ranks_of(directory(nodes=1))) == [inside]
     without_rails = bench.ranks_of(directory(rails=[]))
-    assert names(without_rails) == ["node01:0 - node01:1", "node01:0 - node02:0"]
-
-
-def test_drained_nodes_have_no_ranks() -> None:
+    assert names(without_rails) == [inside, "node01:0 - node02:0"]
     assert {rank.node for rank in RANKS} == {"node01", "node02"}
     assert bench.ranks_of(directory(drained=True)) == []
     with pytest.raises(PlanError, match="no rank"):
@@ -312,6 +306,17 @@ def test_each_benchmark_is_drawn_with_line_rate_and_threshold(tmp_path: Path) ->
     assert ">bus bandwidth of alltoall (GB/s)<" in alltoall
     again = table.draw(tmp_path / "again", "bench-1", SHOWN, virtual=True)
     assert again and ">line rate 100 GB/s (nominal: virtual nodes)<" in Path(again[1]).read_text()
+
+
+def test_latency_is_drawn_as_time_and_a_bandwidth_as_rate() -> None:
+    late, fast = MagicMock(), MagicMock()
+    table._curves(late, "latency", SHOWN[:1], False)
+    curve, line_rate = (call.args for call in late.plot.call_args_list)
+    assert curve == ((8, 1 << 20), (4.0, 20.0)) and line_rate == ([1 << 20], [(1 << 20) / 1e5])
+    assert [call.args for call in late.axhline.call_args_list] == [(5.0,)]
+    table._curves(fast, "bw", SHOWN[1:2], False)
+    assert [call.args for call in fast.plot.call_args_list] == [((8, 1 << 20), (90.0, 95.0))]
+    assert [call.args for call in fast.axhline.call_args_list] == [(100.0,), (90.0,)]
 
 
 def test_without_matplotlib_nothing_is_drawn(

@@ -147,21 +147,6 @@ def test_gradients_are_those_of_the_loss(product: Any) -> None:
         assert float((gradient * direction).sum()) == pytest.approx(wanted, rel=1e-4)
 
 
-@given(rows=st.integers(1, 4), inner=st.integers(1, 9), seed=st.integers(0, 99))
-def test_the_product_in_order_is_the_product(rows: int, inner: int, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    a, b = rng.standard_normal((3, rows, inner)), rng.standard_normal((inner, 5))
-    np.testing.assert_allclose(train.product_in_order(a, b), a @ b, atol=1e-12)
-
-
-def test_ranks_with_other_weights_are_named() -> None:
-    assert train.differing([("a", "n1")] * 4) == []
-    assert train.differing([("b", "n1"), ("a", "n1"), ("a", "n2"), ("c", "n2")]) == [
-        "0 on n1",
-        "3 on n2",
-    ]
-
-
 # Checkpoints
 
 ARRAYS = {"weights": np.arange(50, dtype=np.float32), "owed": np.zeros(0, np.float32)}
@@ -174,14 +159,6 @@ def data(step: int) -> bytes:
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
-
-
-def test_a_checkpoint_has_what_was_saved() -> None:
-    values, arrays = train.unpack(data(7))
-    assert values == {"step": 7, "rng": np.random.default_rng(7).bit_generator.state}
-    assert {name: array.tolist() for name, array in arrays.items()} == {
-        name: array.tolist() for name, array in ARRAYS.items()
-    }
 
 
 @given(where=st.integers(0, len(data(1)) - 1), bit=st.integers(0, 7), cut=st.booleans())
@@ -245,12 +222,10 @@ def test_a_directory_that_cannot_be_written_is_refused_with_its_reason(
     with pytest.raises(train.Problem, match="No space left on device; 30 bytes"):
         train.prepare(str(tmp_path), 10, restart=True)
     assert names(tmp_path) == ["file"]
-
-
-def test_what_a_killed_run_left_is_removed(tmp_path: Path) -> None:
+    monkeypatch.undo()
     (tmp_path / ".train-000000002.checkpoint.partial").touch()
     assert train.prepare(str(tmp_path), 10, restart=False) == tmp_path
-    assert names(tmp_path) == []
+    assert names(tmp_path) == ["file"], "what a killed run left is removed"
 
 
 # One process
@@ -316,8 +291,8 @@ def test_other_weights_on_a_rank_end_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mpi = Alone()
-    mpi.digests = [("a", "n1"), ("a", "n1"), ("b", "n2")]
-    with pytest.raises(train.Problem, match="step 1: weights differ on rank 2 on n2"):
+    mpi.digests = [("b", "n1"), ("a", "n1"), ("a", "n2"), ("c", "n2")]
+    with pytest.raises(train.Problem, match="step 1: weights differ on rank 0 on n1, 3 on n2"):
         one_process(monkeypatch, f"--checkpoints={tmp_path}", "--steps=1", mpi=mpi)
     assert names(tmp_path) == []
 

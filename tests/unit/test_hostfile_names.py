@@ -5,12 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import resolve
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import (
-    FAILED,
-    OK,
-    PENDING,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import checks, resolve
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.names import is_host_name
 
 BAD = ["", "-a", "a-", "a_b", "node 1", "node;1", "a..b", "12", "a" * 64, "nöde", "a\n"]
@@ -42,7 +37,7 @@ def test_without_a_table_every_name_is_resolved() -> None:
     resolver = Resolver(wanted)
     found = resolve.find_addresses(list(wanted), {}, resolver)
     assert sorted(resolver.asked) == sorted(wanted)
-    assert [check.status for check in resolve.name_checks(wanted, found)] == [OK]
+    assert [check.status for check in resolve.name_checks(wanted, found)] == [checks.OK]
 
 
 def test_of_a_table_a_spread_is_asked_for() -> None:
@@ -52,7 +47,7 @@ def test_of_a_table_a_spread_is_asked_for() -> None:
     found = resolve.find_addresses(list(wanted), table, resolver)
     assert len(resolver.asked) == resolve.SPREAD
     assert {"node0", "node4999"} <= set(resolver.asked)
-    assert [check.status for check in resolve.name_checks(wanted, found)] == [OK]
+    assert [check.status for check in resolve.name_checks(wanted, found)] == [checks.OK]
 
 
 def test_a_dead_resolver_is_reported() -> None:
@@ -61,7 +56,7 @@ def test_a_dead_resolver_is_reported() -> None:
     found = resolve.find_addresses(list(wanted), {}, resolver)
     assert len(resolver.asked) < 2 * resolve.GIVE_UP
     last = resolve.name_checks(wanted, found)[-1]
-    assert (last.name, last.found, last.status) == ("names_resolve", "0 of 1000", FAILED)
+    assert (last.name, last.found, last.status) == ("names_resolve", "0 of 1000", checks.FAILED)
     assert f"after {resolve.GIVE_UP} names" in last.reason
 
 
@@ -73,7 +68,7 @@ def test_a_wrong_address_is_told_with_both_values() -> None:
     [check] = resolve.name_checks(wanted, found)
     assert check.line() == "name_resolves a: wanted '10.0.0.1', found '10.0.0.9'"
     [check] = resolve.name_checks(wanted, found, check_mode=True)
-    assert (check.status, check.reason) == (PENDING, "a: 10.0.0.9, not 10.0.0.1")
+    assert (check.status, check.reason) == (checks.PENDING, "a: 10.0.0.9, not 10.0.0.1")
 
 
 @pytest.mark.parametrize(

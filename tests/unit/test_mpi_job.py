@@ -36,18 +36,12 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.job import 
     run,
     watch,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch import hosts
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch import hosts, scripts
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.launcher import (
     HYDRA,
     OPEN_MPI,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.node import LaunchNode
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.scripts import (
-    JOB_READY,
-    LEFTOVERS,
-    STORAGE,
-    TIDY,
-)
 
 from tests.unit.action_plays import ROOT, run_play
 
@@ -293,7 +287,7 @@ def test_the_program_is_searched_for_in_the_jobs_path(tmp_path: Path) -> None:
 
     def problems(program: str, path: str) -> list[str]:
         words = ["/tmp", program, "", "exit 0", "", path]
-        argv = ["sh", "-c", JOB_READY, "sh", *words]
+        argv = ["sh", "-c", scripts.JOB_READY, "sh", *words]
         text = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
         return [line for line in text.splitlines() if "program" in line]
 
@@ -325,7 +319,7 @@ def test_a_script_with_a_path_must_exist(
 ) -> None:
     one = a_job(tmp_path, program=program)
     assert one.script_of_program == script
-    argv = ["sh", "-c", JOB_READY, "sh", "/", "sh", one.script_of_program, "", ""]
+    argv = ["sh", "-c", scripts.JOB_READY, "sh", "/", "sh", one.script_of_program, "", ""]
     text = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
     assert ("program /srv/train.py not found" in text) == bool(script)
 
@@ -406,7 +400,7 @@ def test_a_node_reports_what_it_lacks_and_running_jobs(tmp_path: Path) -> None:
         for name, space in (("orted", "-"), ("prted", "prterun-n1-7@0"), ("prted", "prte-n1-8@0"))
     ]
     try:
-        check = JOB_READY.replace("KILL 20", "KILL 0.2")
+        check = scripts.JOB_READY.replace("KILL 20", "KILL 0.2")
         words = [str(tmp_path / "none"), "no-such-program", "", "sleep 60", ""]
         argv = ["sh", "-c", check, "sh", *words]
         text = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
@@ -449,7 +443,7 @@ def tidied(folder: Path, since: str = "60", pgrep: int = 1) -> set[str]:
     (folder / "pgrep").chmod(0o755)
     path = {"PATH": f"{folder}:{os.environ['PATH']}"}
     places = [str(folder / name) for name in ("shm", "proc", "tmp")]
-    words = ["sh", "-c", TIDY, "sh", LEFTOVERS, since, *places]
+    words = ["sh", "-c", scripts.TIDY, "sh", scripts.LEFTOVERS, since, *places]
     before = {path for name in ("shm", "tmp") for path in (folder / name).iterdir()}
     done = subprocess.run(words, env=path, check=True, capture_output=True, text=True)
     gone = {path for path in before if not os.path.lexists(path)}
@@ -514,13 +508,13 @@ def test_nothing_is_removed_while_another_mpi_runs(tmp_path: Path, name: str) ->
         (tmp_path / program).write_text(text, encoding="utf-8")
         (tmp_path / program).chmod(0o755)
     path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    subprocess.run(["sh", "-c", TIDY, "sh", LEFTOVERS], env=path, check=True)
+    subprocess.run(["sh", "-c", scripts.TIDY, "sh", scripts.LEFTOVERS], env=path, check=True)
     assert not (tmp_path / "removed").exists()
 
 
 def storage(folder: Path, asked: str = "", **places: object) -> dict[str, list[str]]:
     """Report of STORAGE on a node that is not a container and mounts `shared`."""
-    script = STORAGE.replace("/run/systemd/container", str(folder / "container"))
+    script = scripts.STORAGE.replace("/run/systemd/container", str(folder / "container"))
     programs = folder / "programs"
     programs.mkdir(exist_ok=True)
     (programs / "mountpoint").write_text(f'#!/bin/sh\n[ "$*" = "-q {folder}/shared" ]\n')

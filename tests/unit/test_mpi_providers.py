@@ -18,11 +18,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.distributi
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software import read_software
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.mpi.providers import (
-    Installation,
-    Provider,
-    provider_of,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.mpi import providers
 
 UBUNTU, ROCKY = distribution_of("Ubuntu", "24.04"), distribution_of("Rocky", "9.6")
 ARCHIVE = {
@@ -36,7 +32,7 @@ SOURCES = {
 }
 HPCX = {"provider": "hpcx", "archives": [ARCHIVE], "mpi4py": "4.1.1"}
 SOURCE = {"provider": "source", "sources": SOURCES, "mpi4py": "4.1.1"}
-HOST = Installation("x86_64", "cp312")
+HOST = providers.Installation("x86_64", "cp312")
 
 
 def impi(digest: str = "cd" * 32) -> dict[str, Any]:
@@ -60,13 +56,13 @@ def mpi4py(folder: Path, tag: str = "cp312", machine: str = "x86_64") -> str:
 def provider(
     mpi: dict[str, Any],
     folder: Path = Path("/none"),
-    host: Installation = HOST,
+    host: providers.Installation = HOST,
     system: Any = UBUNTU,
     doca: bool = False,
-) -> Provider:
+) -> providers.Provider:
     state = host if mpi.get("provider") else None
     found = read_software({"mpi": mpi}).mpi
-    return provider_of(found, system, doca, state, folder, Path("/cache"))
+    return providers.provider_of(found, system, doca, state, folder, Path("/cache"))
 
 
 def refusal(*given: Any, **more: Any) -> str:
@@ -141,7 +137,7 @@ def test_a_build_has_a_pack_for_each_distribution_and_architecture(tmp_path: Pat
     packs = []
     for system, machine in ((UBUNTU, "x86_64"), (UBUNTU, "aarch64"), (ROCKY, "x86_64")):
         mpi4py(tmp_path, machine=machine)
-        mpi = provider(SOURCE, tmp_path, Installation(machine, "cp312"), system)
+        mpi = provider(SOURCE, tmp_path, providers.Installation(machine, "cp312"), system)
         assert mpi.unpack[0]["file"] == mpi.pack
         assert mpi.build_packages == system.mpi.build
         packs.append(Path(mpi.pack).name.removeprefix(Path(mpi.layout["prefix"]).name))
@@ -150,7 +146,7 @@ def test_a_build_has_a_pack_for_each_distribution_and_architecture(tmp_path: Pat
 
 def test_each_host_needs_the_wheel_of_its_python_and_architecture(tmp_path: Path) -> None:
     right = mpi4py(tmp_path)
-    arm = Installation("aarch64", "cp312")
+    arm = providers.Installation("aarch64", "cp312")
     assert refusal(SOURCE, tmp_path, arm) == "mpi.wheel_missing"
     assert refusal(SOURCE, tmp_path, replace(HOST, python_tag="cp39")) == "mpi.wheel_missing"
     listed = {**SOURCE, "mpi4py_sha256": [right]}
