@@ -23,13 +23,6 @@ EXAMPLES = r"""
   become: true
   baremetal.mpi_roce.rdma_facts:
 
-- name: Show the interface of each RDMA device
-  ansible.builtin.debug:
-    msg: "{{ item.interface }} is {{ item.device }} at {{ item.pci }}, next to GPU {{ item.gpus }}"
-  loop: "{{ ansible_facts.rdma_hardware.nics | selectattr('kind', 'eq', 'rail') }}"
-  loop_control:
-    label: "{{ item.pci }}"
-
 - name: Show the keys of a cluster model of such machines
   ansible.builtin.debug:
     var: ansible_facts.rdma_hardware.model
@@ -93,17 +86,10 @@ from ..module_utils.hardware.host import read_host
 from ..module_utils.hardware.inventory import RAIL
 
 MODULES = (
-    "ib_core",
-    "ib_umad",
-    "ib_uverbs",
-    "mlx5_core",
-    "mlx5_ib",
-    "nvidia",
-    "nvidia_peermem",
-    "rdma_cm",
-    "rdma_rxe",
+    *("ib_core", "ib_umad", "ib_uverbs", "mlx5_core", "mlx5_ib"),
+    *("nvidia", "nvidia_peermem", "rdma_cm", "rdma_rxe"),
 )
-"""Packages that determine the RDMA features of a node."""
+"""Modules that determine the RDMA features of a node."""
 KEYS = {"name": "device", "netdev": "interface", "port_state": "state", "link": "pcie"}
 """Fields of which the facts have the same names."""
 

@@ -22,12 +22,6 @@ description:
 """
 
 EXAMPLES = r"""
-- name: Install the distribution's RDMA stack
-  baremetal.mpi_roce.rdma_stack:
-    rails: "{{ cluster_rails }}"
-    gpus: "{{ cluster_gpus }}"
-  become: true
-
 - name: Install the RDMA stack of the software set
   baremetal.mpi_roce.rdma_stack:
     software: "{{ cluster_software }}"

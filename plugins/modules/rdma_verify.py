@@ -28,14 +28,7 @@ EXAMPLES = r"""
   run_once: true
   register: plan
 
-- name: Start the servers
-  baremetal.mpi_roce.rdma_verify:
-    step: serve
-    plan: "{{ plan }}"
-    qos: "{{ roce_qos }}"
-  register: served
-
-- name: Measure
+- name: Measure, after the step serve
   baremetal.mpi_roce.rdma_verify:
     step: drive
     plan: "{{ plan }}"

@@ -4,6 +4,6 @@
 setting        the NIC of a rail, a setting and a reading
 nics           the NICs of a host: readings, checks, and the steps that set a rail as a whole
 port_settings, dcb, rdma_cm, sriov  settings through interfaces that every driver has
-vendor         what a vendor's package receives; mlx5/ is NVIDIA's
+mlx5/          what NVIDIA's driver and firmware add; `nics.VENDORS` lists such packages
 health         errors of a port, its lost and paused packets, and its module
 """

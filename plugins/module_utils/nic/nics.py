@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Optional, TypeVar
@@ -27,14 +27,39 @@ from ..hardware.compare import compare_with_model
 from ..hardware.inventory import card_of
 from ..hardware.survey import interface_speed
 from ..qos import SPECTRUM_X, HostSettings
-from . import dcb, health
+from . import dcb, health, mlx5
 from .health import PortCounters, PortReading
-from .mlx5 import vendor as mlx5
 from .port_settings import Ethtool, LinkPause, MaxReadRequest, RingSizes
 from .rdma_cm import rdma_cm_settings
-from .setting import FIRMWARE, NicSetting, Provider, RailNic, number, shown
+from .setting import (
+    FIRMWARE,
+    SOFTWARE_REASON,
+    NicSetting,
+    Provider,
+    RailNic,
+    Reading,
+    number,
+    shown,
+)
 from .sriov import sriov_settings
-from .vendor import NicOptions, Unsupported
+
+
+@dataclass(frozen=True)
+class NicOptions:
+    """Options of the module roce_rails that concern vendors, after validation."""
+
+    contract: HostSettings
+    node: Node
+    which: Callable[[str], Optional[str]]
+    dcb: Optional[dcb.Dcb]
+    """None if `dcb` is not installed."""
+    congestion_control: Mapping[str, int]
+    accelerations: Mapping[str, int]
+    firmware: bool
+    firmware_parameters: Mapping[str, Any]
+    lanes: Mapping[str, tuple[int, int]]
+    """For each rail: its planes in the model, and the number of rails on its card."""
+
 
 VENDORS: dict[str, Callable[[NicOptions], Provider]] = {mlx5.DRIVER: mlx5.provider}
 """The providers of vendors' packages, by kernel driver."""
@@ -378,6 +403,24 @@ def providers(
         _vendor_settings(options),
         partial(sriov_settings, node.run, given["remove_vfs_in_use"], reached_by, root),
     ]
+
+
+class Unsupported(NicSetting):
+    """The traffic class of a NIC whose driver has no package: a failure on a RoCE NIC."""
+
+    name = "traffic_class"
+
+    def __init__(self, wanted: int, rail: RailNic, drivers: str) -> None:
+        self.wanted = wanted
+        self._reason = SOFTWARE_REASON
+        if rail.physical:
+            self._reason = f"its driver is {rail.driver}; only {drivers} is supported"
+
+    def read(self) -> Reading:
+        return Reading(None, self._reason, FAILED)
+
+    def set(self, value: Any) -> None:
+        raise ValueError(self._reason)
 
 
 def _vendor_settings(options: NicOptions) -> Provider:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Union
 
 from ..core.commands import Runner
+from ..hardware import RdmaDevice
 from ..qos import HostSettings
 from .setting import NicSetting, RailNic, Reading
 
@@ -23,15 +24,9 @@ def rdma_cm_settings(
     if rail.device is None or rail.shared:
         return []
     return [
-        RdmaCmDefault(rail, run, root, "roce_mode", MODE, ROCE_V2),
-        RdmaCmDefault(rail, run, root, "cma_roce_tos", TOS, contract.traffic_class),
+        RdmaCmDefault(rail.device, run, root, "roce_mode", MODE, ROCE_V2),
+        RdmaCmDefault(rail.device, run, root, "cma_roce_tos", TOS, contract.traffic_class),
     ]
-
-
-def of_device(rail: RailNic) -> tuple[str, int]:
-    if rail.device is None:
-        raise ValueError(f"{rail.name} has no RDMA device")
-    return rail.device.name, rail.device.port
 
 
 class RdmaCmDefault(NicSetting):
@@ -42,14 +37,19 @@ class RdmaCmDefault(NicSetting):
     """
 
     def __init__(
-        self, rail: RailNic, run: Runner, root: Path, name: str, file: str, wanted: Union[str, int]
+        self,
+        device: RdmaDevice,
+        run: Runner,
+        root: Path,
+        name: str,
+        file: str,
+        wanted: Union[str, int],
     ) -> None:
         self.name = name
         self.wanted = wanted
         self._run = run
-        device, port = of_device(rail)
-        self._folder = root / "sys/kernel/config/rdma_cm" / device
-        self._file = self._folder / "ports" / str(port) / file
+        self._folder = root / "sys/kernel/config/rdma_cm" / device.name
+        self._file = self._folder / "ports" / str(device.port) / file
 
     def read(self) -> Reading:
         # A module that is not loaded does not mean missing support: `set` loads it.

@@ -10,14 +10,16 @@ import re
 from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...core.checks import FAILED, NOT_APPLICABLE
+from ...hardware import RdmaDevice
 from ...qos import SPECTRUM_X
 from ..dcb import EIGHT
-from ..rdma_cm import of_device
 from ..setting import SOFTWARE_REASON, NicSetting, RailNic, Reading
-from ..vendor import NicOptions
+
+if TYPE_CHECKING:
+    from ..nics import NicOptions
 
 
 def in_tree_name(parameter: str) -> str:
@@ -42,7 +44,9 @@ def congestion_settings(options: NicOptions, rail: RailNic) -> list[NicSetting]:
     if rail.device is None or rail.shared:
         return []
     contract, root = options.contract, options.node.root
-    settings: list[NicSetting] = [ForcedTrafficClass(rail, contract.traffic_class, root)]
+    settings: list[NicSetting] = [
+        ForcedTrafficClass(rail, rail.device, contract.traffic_class, root)
+    ]
     if contract.fabric_mode == SPECTRUM_X:
         return settings
     parameters = {
@@ -97,9 +101,9 @@ class ForcedTrafficClass(_FileSetting):
         "(cma_roce_tos), UCX and NCCL their environment"
     )
 
-    def __init__(self, rail: RailNic, wanted: int, root: Path) -> None:
-        device, port = of_device(rail)
-        path = root / "sys/class/infiniband" / device / "tc" / str(port) / "traffic_class"
+    def __init__(self, rail: RailNic, device: RdmaDevice, wanted: int, root: Path) -> None:
+        tc = root / "sys/class/infiniband" / device.name / "tc"
+        path = tc / str(device.port) / "traffic_class"
         super().__init__("traffic_class", wanted, path, rail, root)
 
     def found(self) -> Reading:

@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from ...core.checks import FAILED, PENDING
 from ...core.commands import CommandError
 from ..dcb import Dcb, DcbSetting
 from ..setting import SOFTWARE_REASON, NicSetting, RailNic, Reading
-from ..vendor import NicOptions
+
+if TYPE_CHECKING:
+    from ..nics import NicOptions
 
 ROCE_ACCL = "ROCE_ACCL"
 PROGRAMS = ("mlxreg", "mstreg")
