@@ -27,7 +27,6 @@ from .readiness import JobStorage, ready
 from .watch import INTERRUPTED, JobExit, start, watch
 
 MAX_LINES = 12
-"""Number of the output's last lines in a result."""
 MAX_BYTES, MAX_LINE = 1 << 22, 2000
 """Bytes read from the end of the output, which may not fit into memory; maximum length of a
 line.
@@ -82,7 +81,6 @@ def run(
 def _result(
     job: Job, nodes: Sequence[LaunchNode], end: JobExit, storage: JobStorage, runner: Runner
 ) -> dict[str, Any]:
-    """Sweep the nodes and read the output."""
     orphans = hosts.sweep(runner, job.user, [node.host for node in nodes], job.run_id)
     removed = tidy(job, nodes, runner, end.seconds)
     output = output_of(job.directory / OUTPUT, MAX_BYTES)
@@ -176,7 +174,6 @@ def failure(
     checkpoint: Mapping[str, Any],
     unmounted: str = "",
 ) -> str:
-    """Message of a failed job; empty for one that succeeded."""
     failed = failures(checks)
     if not failed:
         return ""

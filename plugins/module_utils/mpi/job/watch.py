@@ -27,7 +27,6 @@ _QUIET_S = 60.0
 @dataclass
 class JobExit:
     rc: int
-    """Exit status of mpirun."""
     seconds: float
     stopped: str = ""
     """Why it was stopped; empty if it exited normally."""
@@ -47,7 +46,6 @@ def watch(
     runner: Runner,
     interrupted: Callable[[], object],
 ) -> JobExit:
-    """Wait for the exit of a job, and stop it early for the reasons above."""
     begin = grown = time.monotonic()
     size = 0
     stopped = ""
