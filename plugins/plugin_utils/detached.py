@@ -6,8 +6,7 @@ then prints Ansible's record of the job, or the module's progress file: its PID 
 current step.
 
 After Ctrl-C on run.yml, action/mpi_job.py sends SIGTERM to the module, whose handler in
-modules/mpi_job.py makes mpi/job/watch.py stop the systemd unit; mpi/job/run.py then sweeps the
-nodes.
+modules/mpi_job.py makes mpi/job/run.py stop the systemd unit and sweep the nodes.
 """
 
 from __future__ import annotations
