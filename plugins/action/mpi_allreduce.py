@@ -21,7 +21,6 @@ from ..plugin_utils.terminal import display
 PROGRAM = Path(__file__).parents[2] / "roles/mpi_stack/files/allreduce.py"
 MODULE = "baremetal.mpi_roce.mpi_allreduce"
 LIMITS = {"time_limit_s": 300, "gpu_limit_s": 120, "bisect_runs": 24, "bisect_limit_s": 30}
-"""Default values of the module."""
 
 
 class ActionModule(DetachedAction):
@@ -42,29 +41,27 @@ class ActionModule(DetachedAction):
                 display.display(f"allreduce: would run {found['command']}")
             return found
         found = self._run_detached(arguments, task_vars)
-        result = dict(found)
-        if found.get("figures"):
-            try:
-                with form_of("smoke: figures of the launcher"):
-                    lines = smoke.lines({**found, "checks": checks(found.get("checks", []))})
-            except AnswerError as error:
-                raise AnsibleActionFail(str(error)) from error
-            for line in lines:
-                display.display(line)
-            if arguments.get("report_directory"):
-                self._report(Path(arguments["report_directory"]), found, result)
-        return result
+        if not found.get("figures"):
+            return found
+        try:
+            with form_of("smoke: figures of the launcher"):
+                lines = smoke.lines({**found, "checks": checks(found.get("checks", []))})
+        except AnswerError as error:
+            raise AnsibleActionFail(str(error)) from error
+        for line in lines:
+            display.display(line)
+        directory = arguments.get("report_directory")
+        return self._report(Path(directory), found) if directory else found
 
-    def _report(self, directory: Path, found: dict[str, Any], result: dict[str, Any]) -> None:
+    def _report(self, directory: Path, found: dict[str, Any]) -> dict[str, Any]:
+        """The result with the path of the report that has been saved."""
         kept = {key: value for key, value in found.items() if key != "invocation"}
         path = reports.keep(directory, "smoke", kept, display, "mpi_smoke_report_directory")
-        if not path:
-            return
-        result["report"] = path
-        if found.get("failed"):
-            # Ansible prints a failed result in full; these keys belong in the report.
-            for key in ("traffic", "lanes", "versions", "command", "invocation"):
-                result.pop(key, None)
+        # Ansible prints a failed result in full; these keys belong in the report.
+        long = ("traffic", "lanes", "versions", "command", "invocation")
+        omitted = long if path and found.get("failed") else ()
+        result = {key: value for key, value in found.items() if key not in omitted}
+        return {**result, "report": path} if path else result
 
     def _run_detached(self, arguments: dict[str, Any], task_vars: Any) -> dict[str, Any]:
         given = {name: float(arguments.get(name, default)) for name, default in LIMITS.items()}
@@ -77,16 +74,10 @@ class ActionModule(DetachedAction):
 
 def needed(entry: dict[str, Any]) -> dict[str, Any]:
     """Fields of a node that the module uses; for many nodes, the whole table would be megabytes."""
-    return {
-        "name": entry["name"],
-        "role": entry.get("role", "compute"),
-        "slots": entry["slots"],
-        "drained": entry.get("drained", False),
-        "rails": [
-            {key: rail.get(key) for key in ("rail", "interface", "network", "gpu", "speed_gbps")}
-            for rail in entry.get("rails") or []
-        ],
-    }
+    keys = ("rail", "interface", "network", "gpu", "speed_gbps")
+    rails = [{key: rail.get(key) for key in keys} for rail in entry.get("rails") or []]
+    known = {"name": entry["name"], "role": entry.get("role", "compute"), "slots": entry["slots"]}
+    return {**known, "drained": entry.get("drained", False), "rails": rails}
 
 
 def _installed_sha256(program: Path) -> str:

@@ -38,30 +38,19 @@ class ActionModule(JobAction):
             raise AnsibleActionFail(f"{LAYER}: {error}") from error
 
     def measured(self, given: dict[str, Any], task_vars: Any) -> dict[str, Any]:
-        """Run all jobs and report their sweeps. `given`: the parsed options."""
         values = {option.name: given[option.name] for option in fields(bench.BenchOptions)}
         lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
         ranks = bench.ranks_of(given["nodes"])
-        try:
-            options = bench.BenchOptions(**{**values, **lists})
-            jobs = bench.jobs_of(options, ranks)
-        except PlanError as error:
-            raise AnsibleActionFail(f"{LAYER}: nothing was started: {error}") from error
+        options = bench.BenchOptions(**{**values, **lists})
+        jobs = bench.jobs_of(options, ranks)
         sweeps: list[bench.Sweep] = []
-        virtual = False
+        of_job, virtual = {name: given[name] for name in OF_JOB}, False
         for job in jobs:
-            of_job = {name: given[name] for name in OF_JOB}
-            arguments = {**of_job, **job.arguments, "storage": False}
-            found = self.job(arguments, task_vars)
-            if self._task.check_mode:
-                display.display("bench: check mode, nothing is measured")
+            found = self.job({**of_job, **job.arguments, "storage": False}, task_vars)
             if found.get("failed") or self._task.check_mode:
                 return {**found, "layer": LAYER, "changed": False}
             virtual = virtual or bool(found.get("virtual"))
-            try:
-                directory = PATH.of(found.get("directory"), "the directory of the job")
-            except AnswerError as error:
-                raise AnsibleActionFail(f"{LAYER}: {error}: the launcher answered it") from None
+            directory = PATH.of(found.get("directory"), "the directory of the job")
             output = self._output(directory)
             with form_of("output of the ranks"):
                 parsed = bench.tables_of(options.program, output, job, len(ranks))

@@ -24,7 +24,6 @@ from ..plugin_utils.answers import SHA256, AnswerError, mapping, whole
 from ..plugin_utils.detached import PATIENCE_S, DetachedAction
 
 LIMIT_S = 3600
-"""Default value of the module."""
 MAX_BYTES = 4 << 30
 """Maximum size of a pack. UCX and Open MPI with CUDA take a few hundred MiB."""
 
@@ -133,7 +132,6 @@ def sum_of(pack: Path) -> Path:
 
 
 def usable(pack: Path) -> bool:
-    """Whether the pack is complete and matches its SHA-256."""
     try:
         expected = sum_of(pack).read_text(encoding="utf-8").split()
         return bool(expected) and sha256(pack) == expected[0]

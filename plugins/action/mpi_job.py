@@ -46,7 +46,6 @@ class ActionModule(DetachedAction):
         return self.job(self._task.args, task_vars)
 
     def job(self, given: dict[str, Any], task_vars: Any) -> dict[str, Any]:
-        """Run one job and return the module's result."""
         if isinstance(given.get("program"), str):
             example = given["program"].split()
             raise AnsibleActionFail(f"job: mpi_job_program is not a list: write it as {example}")
@@ -76,15 +75,15 @@ class ActionModule(DetachedAction):
         if found.get("seconds") is not None:
             state = found.get("stopped") or f"exit status {found.get('rc')}"
             display.display(f"job {arguments['run_id']}: {state} after {found['seconds']} s")
-        for host, paths in mapping(found.get("removed")).items():
-            listed = some(sorted(map(str, sequence(paths))), MAX_REMOVED)
-            display.display(f"job: removed from {host}: {listed}")
-        if found.get("checkpoint") and not found.get("failed"):
-            try:
-                with form_of("job: the launcher's report of the checkpoint"):
+        try:
+            with form_of("job: the launcher's report"):
+                for host, paths in mapping(found.get("removed")).items():
+                    listed = some(sorted(map(str, sequence(paths))), MAX_REMOVED)
+                    display.display(f"job: removed from {host}: {listed}")
+                if found.get("checkpoint") and not found.get("failed"):
                     display.display(checkpoint_line(found["checkpoint"]))
-            except AnswerError as error:
-                raise AnsibleActionFail(str(error)) from error
+        except AnswerError as error:
+            raise AnsibleActionFail(str(error)) from error
         return found
 
     def _interrupted(self, *_signal: Any) -> None:
@@ -136,5 +135,4 @@ class ActionModule(DetachedAction):
             self.show(str(printable(line)))
 
     def show(self, line: str) -> None:
-        """Show a line of the job's output."""
         display.display(line)

@@ -6,8 +6,7 @@ then prints Ansible's record of the job, or the module's progress file: its PID 
 current step.
 
 After Ctrl-C on run.yml, action/mpi_job.py sends SIGTERM to the module, whose handler in
-modules/mpi_job.py makes mpi/job/watch.py stop the systemd unit; mpi/job/run.py then sweeps the
-nodes.
+modules/mpi_job.py makes mpi/job/run.py stop the systemd unit and sweep the nodes.
 """
 
 from __future__ import annotations
@@ -65,7 +64,6 @@ class DetachedAction(NodeAction):
         return f"tail -n +2 {progress} 2>/dev/null || true"
 
     def seen(self, text: str) -> None:
-        """Show the latest output if it has changed."""
         text = str(printable(text)).strip()
         if text and text != self._shown:
             self._shown = text
@@ -126,7 +124,6 @@ class DetachedAction(NodeAction):
         )
 
     def result(self, text: str) -> dict[str, Any]:
-        """Parse the record's text, and remove the record."""
         with contextlib.suppress(AnsibleConnectionFailure):
             self._low_level_execute_command(f"rm -f {shlex.quote(self.record)}")
         return result_of(self.LAYER, text)
@@ -152,7 +149,6 @@ Ansible removes them from the result of a module, but does not see this record."
 
 
 def result_of(layer: str, text: str) -> dict[str, Any]:
-    """Parse Ansible's record of the job."""
     try:
         found = dict(printable(json.loads(text)))  # JSON hides unprintable characters
     except (TypeError, ValueError, RecursionError):

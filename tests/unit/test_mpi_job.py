@@ -34,7 +34,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.job import 
     plan,
     readiness,
     run,
-    watch,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch import hosts, scripts
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.launcher import (
@@ -162,7 +161,7 @@ def test_a_job_without_storage_needs_no_free_space(tmp_path: Path) -> None:
 
 def test_an_interruption_before_the_start_starts_nothing(tmp_path: Path) -> None:
     one = a_job(tmp_path)
-    with pytest.raises(PlanError, match=watch.INTERRUPTED):
+    with pytest.raises(PlanError, match=run.INTERRUPTED):
         run.run(one, Nodes(), lambda text: None, os.getuid(), os.getgid(), lambda: True)
     assert not one.directory.exists()
 
@@ -206,7 +205,7 @@ def test_a_job_without_its_directory_is_stopped(
         stopped.extend(argv[1:])
         return Result(tuple(argv), 0, "", "")
 
-    end = watch.watch(one, NODES, Slept(None), nodes, lambda: False)
+    end = run.watch(one, NODES, Slept(None), nodes, lambda: False)
     assert stopped == ["stop", one.unit] and str(one.directory) in end.stopped
 
 
@@ -235,10 +234,10 @@ def test_a_job_is_stopped_when_its_lease_expires_or_a_node_is_lost(
     states = iter([None, None, 0, 0])
     process = Slept(0)
     process.poll = lambda: next(states)  # type: ignore[method-assign]
-    monkeypatch.setattr(watch, "_POLL_S", 0)
-    monkeypatch.setattr(watch, "_QUIET_S", quiet_s)
-    monkeypatch.setattr(watch.hosts, "lost", lambda *_given: {lost: "no route"} if lost else {})
-    end = watch.watch(one, NODES, process, Nodes(), lambda: False)
+    monkeypatch.setattr(run, "_POLL_S", 0)
+    monkeypatch.setattr(run, "_QUIET_S", quiet_s)
+    monkeypatch.setattr(run.hosts, "lost", lambda *_given: {lost: "no route"} if lost else {})
+    end = run.watch(one, NODES, process, Nodes(), lambda: False)
     assert stopped in end.stopped and bool(end.stopped) == bool(stopped)
 
 

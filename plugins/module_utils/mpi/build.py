@@ -25,7 +25,6 @@ from .launch.unit import bounded
 
 ARCHIVES, LOG, PACK, SCRIPT, UNIT = "archives", "log", "pack", "build.sh", "baremetal-mpi-build"
 STEP = "@@ "
-"""Prefix of a log line that names the current step."""
 MAX_LINES = 40
 """Number of the last lines shown: compilers that run in parallel continue after an error."""
 DIRECTORIES = {"ucx": "ucx", "openmpi": "ompi"}
@@ -134,7 +133,6 @@ def run(build: Build, runner: Runner, show: Callable[[str], None]) -> dict[str, 
 
 
 def _watch(build: Build, show: Callable[[str], None], begin: float) -> int:
-    """Run the script, show its steps, and return its exit status."""
     log, argv = build.work / LOG, ["nice", "-n", "19", "/bin/sh", str(build.work / SCRIPT)]
     argv = bounded(argv, UNIT, build.time_limit_s, description="UCX and Open MPI", output=log)
     process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, start_new_session=True)

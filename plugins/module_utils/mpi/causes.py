@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterator, Sequence
 
 MAX_LINES = 12
-"""Maximum number of lines in a result."""
 MAX_LINE, MAX_READ, MAX_BLOCK, MAX_TEXT = 400, 2000, 60, 1 << 20
 """Limits: characters of a line shown, and read; lines of a block; characters of an output read."""
 LAST = 6
@@ -81,7 +80,6 @@ OTHERS = re.compile(
     r"no such|no space",
     re.IGNORECASE,
 )
-"""Words in errors that the table does not list."""
 _TAG = re.compile(r"^\[\d+,\d+\]<std(?:out|err)>: ?|^\[\d+\] (?=\S)")
 """Prefix of each line that a rank prints: Open MPI's --tag-output, Hydra's -prepend-rank."""
 _DASHES = re.compile(r"-{20,}$")
@@ -108,7 +106,6 @@ def causes(text: str, limit: int = MAX_LINES, known: bool = False) -> list[str]:
 
 
 def last_lines(text: str, limit: int = LAST) -> list[str]:
-    """The last lines of an output that does not explain the failure."""
     return [line.strip()[:MAX_LINE] for line in text.splitlines() if line.strip()][-limit:]
 
 

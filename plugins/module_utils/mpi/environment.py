@@ -46,8 +46,6 @@ rules that select a table by source address: rails with another number would see
 
 @dataclass(frozen=True)
 class MpiRail:
-    """A rail of the model, with its UCX device."""
-
     interface: str
     gpu: Optional[int] = None
     address: str = ""
@@ -63,8 +61,6 @@ class MpiRail:
 
 @dataclass(frozen=True)
 class MpiSettings:
-    """Everything that determines the files of a host."""
-
     management_network: str
     """In the syntax of Open MPI's interface lists: `10.0.0.0/24`."""
     transport: str = "tcp"
@@ -78,7 +74,6 @@ class MpiSettings:
     cuda: tuple[str, ...] = ()
     """Those of CUDA_TRANSPORTS that the installed UCX has; empty on a host without GPUs."""
     reachability_mode: bool = False
-    """The installed UCX has the setting REACHABILITY."""
     directories: Mapping[str, str] = field(default_factory=dict)
     """Directories by variable: shared file systems (`CLUSTER_CHECKPOINT_DIR`), and parts of Open
     MPI outside the default paths (`MPI_ROCE_BIN`)."""
@@ -127,7 +122,6 @@ def gid_indexes_by_rank(ranks: Sequence[Sequence[MpiRail]]) -> list[int]:
 
 
 def environment(settings: MpiSettings) -> dict[str, str]:
-    """Variables of the environment file, in order."""
     values = {"UCX_TLS": TRANSPORTS[settings.transport]}
     ranks = rails_by_rank(settings.rails, settings.slots)
     if settings.rails:
@@ -235,8 +229,6 @@ def parse_environment(text: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Set:
-    """A line of a parameter file."""
-
     number: int
     name: str
     value: str
@@ -278,7 +270,6 @@ def foreign_parameters(text: str, ours: Mapping[str, str]) -> list[Set]:
 
 
 def rails_from_model(entries: Sequence[Mapping[str, Any]]) -> list[MpiRail]:
-    """Convert `cluster_rails` of the model to rails."""
     return [
         MpiRail(
             rail["interface"], rail.get("gpu"), str(rail.get("address") or ""), rail.get("rail")

@@ -30,7 +30,6 @@ MANAGEMENT = "management"
 """Default: names on the management network, so that mpirun's own traffic stays out of band."""
 
 MAX_FINDINGS = 20
-"""Maximum number of findings in a message."""
 _LINES = {
     "openmpi": re.compile(r"(?P<host>\S+) slots=(?P<slots>\d+)(?: max_slots=\d+)?"),
     "intelmpi": re.compile(r"(?P<host>[^\s:]+):(?P<slots>\d+)"),
@@ -52,8 +51,6 @@ class HostfileNode:
 
 @dataclass(frozen=True)
 class Membership:
-    """Nodes in service in the order of their ranks, and drained nodes."""
-
     members: tuple[HostfileNode, ...]
     drained: tuple[str, ...]
 
@@ -62,7 +59,6 @@ class Membership:
         return sum(member.slots for member in self.members)
 
     def addresses(self) -> dict[str, str]:
-        """Address to which each name must resolve."""
         return {member.host: member.address for member in self.members}
 
 

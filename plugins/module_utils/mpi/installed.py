@@ -35,14 +35,10 @@ CONNECTX_8, CONNECTX_8_UCX = "1023", (1, 18)
 
 @dataclass(frozen=True)
 class Ucx:
-    """Output of `ucx_info`."""
-
     version: Optional[str] = None
     devices: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Transports by device."""
     settings: Mapping[str, str] = field(default_factory=dict)
     problem: str = ""
-    """Why it could not be read."""
 
     @property
     def transports(self) -> set[str]:
@@ -55,8 +51,6 @@ class Ucx:
 
 @dataclass(frozen=True)
 class Installed:
-    """Installed versions."""
-
     versions: Mapping[str, Optional[str]] = field(default_factory=dict)
     """`open_mpi` or `intel_mpi`, `ucx`, `mpi4py`, `numpy`, and `linked_with`, the MPI library that
     mpi4py loads. None if a version could not be read.
@@ -65,9 +59,7 @@ class Installed:
     orted: Optional[str] = None
     """Path of the daemon that mpirun starts on each node."""
     fabric: Optional[str] = None
-    """libfabric provider of Intel MPI."""
     problems: Mapping[str, str] = field(default_factory=dict)
-    """Why a version could not be read."""
     stray: str = ""
     """File of another mpi4py or numpy that comes first on the module path and cannot be loaded."""
 
@@ -161,7 +153,6 @@ def installed_checks(
     *,
     check_mode: bool = False,
 ) -> list[Check]:
-    """The layer's requirements for the installed software."""
     nics = {rail: machine.device_of(rail.interface) for rail in rails if transport == RC}
     checks = [
         *version_checks(installed, launcher, check_mode),
@@ -182,7 +173,6 @@ def installed_checks(
 
 
 def version_checks(installed: Installed, launcher: Launcher, check_mode: bool) -> Iterator[Check]:
-    """Check that every part of the stack is installed."""
     versions = {name: installed.versions.get(name) for name in (launcher.key, "ucx", "mpi4py")}
     # The daemon of Open MPI 5 has another name; the preflight and the smoke test refuse it.
     if launcher is OPEN_MPI and (versions["open_mpi"] or "").startswith("4."):

@@ -43,7 +43,6 @@ class Modulefiles:
 
     prefix: str
     variables: Mapping[str, str]
-    """Variables that it sets, including those in PATHS."""
     launcher: Launcher
     wanted: bool
     keep_former: bool

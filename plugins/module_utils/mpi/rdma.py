@@ -14,7 +14,6 @@ from ..qos import HostSettings, RdmaPort, mpi_environment
 from .environment import CUDA_TRANSPORTS, MpiRail, rails_by_rank
 
 IPV4 = "::ffff:"
-"""Prefix of IPv4 addresses in a GID table."""
 PER_RANK = "MPI_ROCE_GID_INDEXES_BY_RANK"
 
 

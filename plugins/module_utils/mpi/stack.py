@@ -25,7 +25,6 @@ UCX_LINE = 198
 
 
 def interface_with(run: Runner, address: str) -> str:
-    """Name of the interface with an address, or empty."""
     for link in json.loads(run(("ip", "-N", "-j", "address", "show")).stdout or "[]"):
         if any(info.get("local") == address for info in link.get("addr_info", [])):
             return str(link["ifname"])
@@ -48,7 +47,6 @@ def _with_block(node: Node, name: str, lines: list[str]) -> list[FilePlan]:
 
 DECLARED = "or declare it with mpi_stack_parameters"
 OTHER_FILES = ("openmpi-mca-params-override.conf", "pmix-mca-params.conf", "prte-mca-params.conf")
-"""Other files in the same directory that Open MPI reads."""
 AFTER = "comes after the managed block and overrides it"
 
 
@@ -106,7 +104,6 @@ class Stack:
 
     settings: environments.MpiSettings
     mca_file: str
-    """System-wide parameter file of Open MPI."""
     ucx_file: str
     """Configuration file of UCX; environment variables take precedence."""
     nccl_file: bool
@@ -143,7 +140,6 @@ class Stack:
             self.settings, self.nowhere = replace(settings, management_interface=name), not name
 
     def _find_rdma(self, node: Node) -> None:
-        """Read the RDMA devices of this host, and the capabilities of its UCX."""
         self.machine = survey()
         rails, self.lacking = rdma.with_ports(
             self.settings.rails, self.machine, check_mode=node.check_mode

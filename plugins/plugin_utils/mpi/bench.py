@@ -43,8 +43,6 @@ SMALL = 8
 
 @dataclass(frozen=True)
 class Rank:
-    """A rank of the cluster, and the rails that carry its messages."""
-
     node: str
     number: int
     leaves: frozenset[str] = frozenset()
@@ -58,7 +56,6 @@ class Rank:
 
 
 def ranks_of(directory: Sequence[Mapping[str, Any]]) -> list[Rank]:
-    """All ranks of the nodes in service, node by node."""
     ranks = []
     for entry in directory:
         if entry["role"] != "compute" or entry["drained"]:
@@ -139,13 +136,10 @@ class BenchOptions:
 
 @dataclass(frozen=True)
 class BenchJob:
-    """One job of the module mpi_job."""
-
     arguments: dict[str, Any]
     where: str = ""
     """Ranks that the job measures, if its output does not name them; with NCCL, the benchmark."""
     tables: int = 1
-    """Number of tables in its output."""
 
 
 @dataclass
@@ -173,7 +167,6 @@ class Sweep:
         return max((rate for _size, _time, rate in self.rows), default=None)
 
     def add(self, size: int, value: float) -> None:
-        """Add a row printed by OSU's programs: bytes, and microseconds or MB/s."""
         if size and value:
             self.rows.append((size, *figures(self.benchmark, size, value, self.ranks)))
 
@@ -294,7 +287,6 @@ PROGRAMS: Mapping[str, tuple[tuple[str, ...], Jobs]] = {
 
 
 def tables_of(program: str, output: str, job: BenchJob, ranks: int) -> list[Sweep]:
-    """The tables in the output of a job."""
     if program == "nccl":
         return [parse_nccl(output, job.where)]
     return parse(output, job.where, ranks)
@@ -326,7 +318,6 @@ def jobs_of(options: BenchOptions, ranks: Sequence[Rank]) -> list[BenchJob]:
 
 
 def expect(sweep: Sweep, options: BenchOptions, ranks: Sequence[Rank]) -> None:
-    """Set line rate and threshold of a sweep."""
     rates: dict[str, float] = {}
     for rank in ranks:
         rates[rank.node] = rates.get(rank.node, 0.0) + rank.rate_gbytes_s
@@ -352,7 +343,6 @@ def expect(sweep: Sweep, options: BenchOptions, ranks: Sequence[Rank]) -> None:
 
 
 def evaluate(sweep: Sweep, virtual: bool) -> Check:
-    """Compare a sweep with its threshold."""
     latency = sweep.benchmark == "latency"
     subject, unit = f"{sweep.benchmark} {sweep.where}", "us" if latency else "GB/s"
     best, threshold = sweep.best, sweep.threshold

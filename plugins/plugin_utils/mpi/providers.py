@@ -26,17 +26,12 @@ class Installation:
     """State of a host, as the module mpi_provider reports it."""
 
     machine: str
-    """`x86_64`."""
     python_tag: str
     """Tag of the Python of MPI programs: `cp312`."""
     mpi: bool = False
-    """Whether the MPI is unpacked."""
     mpi4py: bool = False
-    """Whether mpi4py is unpacked."""
     begun: bool = False
-    """Whether a build was started here."""
     toolkit: bool = False
-    """Whether the CUDA toolkit is installed."""
 
     @classmethod
     def of(cls, answer: Any) -> Installation:

@@ -44,13 +44,11 @@ class GpuOptions:
 
 
 Start = Callable[[RunPlan, str], RunResult]
-"""Runs a plan under a name."""
 
 
 def prove(
     plan: RunPlan, wanted: GpuOptions, start: Start, failed: str = ""
 ) -> tuple[list[Check], dict[str, Any]]:
-    """Run both tests and return checks and figures. `failed`: the reason to skip them."""
     reason, figures = without_gpus(plan) or failed, {}
     on_mpi = reason or without_cuda(plan)
     if on_mpi:
@@ -88,7 +86,6 @@ def without_gpus(plan: RunPlan) -> str:
 
 
 def without_cuda(plan: RunPlan) -> str:
-    """Why MPI cannot use GPU memory."""
     for software in ("UCX", "Open MPI"):
         missing = [node for node in plan.nodes if software not in node.cuda]
         if missing:

@@ -38,8 +38,6 @@ Progress = Callable[[dict[str, Any]], None]
 
 @dataclass
 class RunResult:
-    """Exit status and records of a run."""
-
     rc: int
     timed_out: bool
     seconds: float
@@ -48,7 +46,6 @@ class RunResult:
 
     @property
     def complete(self) -> bool:
-        """The program ran to its end and reported results."""
         return any(record["kind"] == "end" for record in self.records)
 
 

@@ -14,11 +14,12 @@ from ..environment import PROGRAM, RAIL_BIND
 from ..launch.launcher import OPEN_MPI, Launcher
 from ..launch.node import LaunchNode
 
+LARGE_BYTES = 65536
+"""Larger buffers have fewer iterations."""
+
 
 @dataclass(frozen=True)
 class RunPlan:
-    """One run. The short runs that locate a fault use subsets of its nodes and sizes."""
-
     nodes: tuple[LaunchNode, ...]
     transport: str
     max_bytes: int = 1 << 20
@@ -26,7 +27,6 @@ class RunPlan:
     combinations: int = 0
     iterations: int = 200
     iterations_large: int = 50
-    large_bytes: int = 65536
     warmup: int = 2
     bind_rails: bool = True
     python: str = "/usr/bin/python3"
@@ -36,7 +36,7 @@ class RunPlan:
     rail_bytes: int = 1 << 18
     """Buffer size of the allreduce that runs over one rail only."""
     only: Optional[int] = None
-    """Index of the only rail that each rank uses; the run is then the allreduce of that rail."""
+    """Index of the only rail that each rank uses, if the run is the allreduce of that rail."""
     gpu: bool = False
     """Buffers are in the memory of each rank's GPU."""
     program: tuple[str, ...] = ()
@@ -54,7 +54,6 @@ class RunPlan:
 
     @property
     def sizes(self) -> list[int]:
-        """Buffer sizes in bytes."""
         return sizes(self.max_bytes, self.size_step) if self.only is None else []
 
     @cached_property
@@ -117,21 +116,19 @@ def sizes(largest: int, step: int) -> list[int]:
 
 
 def specification(plan: RunPlan, time_limit_s: float) -> str:
-    """JSON argument of the program on every rank."""
-    return json.dumps(
-        {
-            "sizes": plan.sizes,
-            "combinations": plan.combinations,
-            "iterations": plan.iterations,
-            "iterations_large": plan.iterations_large,
-            "large": plan.large_bytes,
-            "warmup": plan.warmup,
-            "rail_bytes": 0 if plan.only is None and plan.rail_runs else plan.rail_bytes,
-            "time_limit_s": max(1, round(time_limit_s)),
-            **({"gpu": True} if plan.gpu else {}),
-        },
-        separators=(",", ":"),
-    )
+    values = {
+        "sizes": plan.sizes,
+        "combinations": plan.combinations,
+        "iterations": plan.iterations,
+        "iterations_large": plan.iterations_large,
+        "large": LARGE_BYTES,
+        "warmup": plan.warmup,
+        "rail_bytes": 0 if plan.only is None and plan.rail_runs else plan.rail_bytes,
+        "time_limit_s": max(1, round(time_limit_s)),
+    }
+    if plan.gpu:
+        values["gpu"] = True
+    return json.dumps(values, separators=(",", ":"))
 
 
 def command(plan: RunPlan, hosts: str, run_id: str, time_limit_s: float) -> list[str]:

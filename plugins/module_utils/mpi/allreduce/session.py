@@ -30,8 +30,6 @@ from .plan import RunPlan, command
 
 @dataclass(frozen=True)
 class SmokeTest:
-    """A smoke test as requested."""
-
     plan: RunPlan
     user: str
     hostfile: Path
@@ -160,7 +158,6 @@ class Session:
         return replace(plan, nodes=nodes), [Check("ready", count, count, OK)]
 
     def finished(self, plan: RunPlan, outcome: RunResult, lost: Mapping[str, str]) -> Check:
-        """Check that the run completed and measured every size."""
         done, total = len(of_kind(outcome.records, "size")), len(plan.sizes)
         if outcome.complete and outcome.rc == 0 and done == total:
             return Check("finished", "all sizes", "all sizes", OK)
@@ -205,7 +202,6 @@ class Session:
         return hosts.sweep(self.run_program, self.request.user, names, self.request.run_id)
 
     def search(self, plan: RunPlan) -> None:
-        """Locate the fault by short runs on fewer nodes."""
         if len(plan.nodes) < 2:
             return
         request, numbers = self.request, itertools.count(1)

@@ -36,7 +36,6 @@ NEAR = 0.8
 of a faulty node have at most half of its share.
 """
 MAX_ITEMS = 5
-"""Maximum number of items in a reason; the rest are counted."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +157,6 @@ def by_rail(plan: RunPlan, records: Records) -> list[dict[str, Any]]:
 
 
 def sent_over_rails(moved: Mapping[str, Any]) -> int:
-    """Bytes that a node sent over all its rails."""
     return sum(rail["sent_bytes"] for rail in moved["rails"].values())
 
 
@@ -170,7 +168,6 @@ def least_sent(plan: RunPlan, records: Records) -> int:
 
 
 def verdict(name: str, wanted: Any, found: Any, wrong: Sequence[str], subject: str = "") -> Check:
-    """A check that passes if `wrong` is empty."""
     if wrong:
         return Check(name, wanted, f"{len(wrong)} not", FAILED, subject, some(wrong, MAX_ITEMS))
     return Check(name, wanted, found, OK, subject)

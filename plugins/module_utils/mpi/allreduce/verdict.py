@@ -33,7 +33,6 @@ from .traffic import (
 
 
 def judge(plan: RunPlan, records: Records, tolerances: Tolerances) -> list[Check]:
-    """All checks of a completed run."""
     return [
         world_size(plan, records),
         placement(plan, records),
@@ -124,7 +123,6 @@ def _numa(node: LaunchNode, here: Mapping[str, Any], local: int) -> int:
 def _misbound(
     node: LaunchNode, host: Mapping[str, Any], here: Mapping[str, Any], numas: Sequence[int]
 ) -> list[str]:
-    """Ranks of a node that run on CPUs other than those expected."""
     allowed = set(parse_cores(here["allowed"]))
     found = []
     for local, (rank, text, numa) in enumerate(zip(host["ranks"], host["cpus"], numas)):

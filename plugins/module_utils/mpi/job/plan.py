@@ -20,11 +20,8 @@ from ..launch.launcher import OPEN_MPI, Launcher
 from ..launch.node import LaunchNode
 
 SCRIPT, HOSTS, OUTPUT, LEASE = "job.sh", "hostfile", "output.log", "lease"
-"""Files of a job's directory."""
 JOBS = Path("/var/lib/baremetal-mpi-roce/jobs")
-"""Parent of the jobs' directories, on the launcher."""
 CHECKPOINTS = "CLUSTER_CHECKPOINT_DIR"
-"""Variable that names the directory of checkpoints."""
 SEARCHED = ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD")
 """Variables that select programs and libraries. Ranks get them from mpirun's command line, so that
 mpirun itself and its ssh run with the usual values.
@@ -34,14 +31,11 @@ _VARIABLE = re.compile(r"[A-Za-z_]\w*")
 
 @dataclass(frozen=True)
 class Job:
-    """A job as requested."""
-
     nodes: tuple[LaunchNode, ...]
     program: tuple[str, ...]
     user: str
     run_id: str
     directory: Path
-    """Directory of this job."""
     hostfile: Path
     ranks: int = 0
     """Number of ranks; 0 for every slot."""
@@ -49,7 +43,6 @@ class Job:
     """Ranks by node, for a job that uses only some of the slots."""
     mapping: str = "gpu"
     work_directory: str = "/tmp"
-    """Working directory of ranks, on every host."""
     environment: Mapping[str, str] = field(default_factory=dict)
     parameters: Mapping[str, str] = field(default_factory=dict)
     launcher: Launcher = OPEN_MPI
@@ -84,7 +77,6 @@ class Job:
         return self.program[1] if interpreted and self.program[1].startswith("/") else ""
 
     def command(self, nodes: Sequence[LaunchNode]) -> list[str]:
-        """Command line of mpirun."""
         ranks = self.ranks or sum(node.slots for node in nodes)
         hosts, launcher = str(self.directory / HOSTS), self.launcher
         argv = launcher.start(self.run_id, self.parameters, hosts, ranks)

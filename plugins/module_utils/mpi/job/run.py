@@ -1,5 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Run a job, from the checks before it to its result."""
+"""Run a job in its systemd unit, from the checks before it to its result.
+
+A job is stopped on SIGTERM, when its lease expires, and when a node is lost. systemd stops it at
+the time limit, even if this process has been killed.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,9 @@ import os
 import re
 import shlex
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
@@ -21,13 +27,15 @@ from ..causes import causes
 from ..launch import hosts
 from ..launch.node import LaunchNode, as_listed
 from ..launch.scripts import LEFTOVERS, NEWEST, TIDY
-from ..launch.unit import as_user, login_shell
-from .plan import OUTPUT, Job, chosen, prepare, slots_of
+from ..launch.unit import GRACE_S, as_user, bounded, login_shell
+from .plan import LEASE, OUTPUT, SCRIPT, Job, chosen, prepare, slots_of
 from .readiness import JobStorage, ready
-from .watch import INTERRUPTED, JobExit, start, watch
 
+INTERRUPTED = "ansible-playbook was interrupted"
+_POLL_S = 0.2
+_QUIET_S = 60.0
+"""Seconds without output after which the nodes are asked whether they still respond."""
 MAX_LINES = 12
-"""Number of the output's last lines in a result."""
 MAX_BYTES, MAX_LINE = 1 << 22, 2000
 """Bytes read from the end of the output, which may not fit into memory; maximum length of a
 line.
@@ -79,10 +87,61 @@ def run(
         ) from error
 
 
+@dataclass
+class JobExit:
+    rc: int
+    seconds: float
+    stopped: str = ""
+    """Why it was stopped; empty if it exited normally."""
+
+
+def start(job: Job) -> subprocess.Popen[bytes]:
+    argv = login_shell(job.user, [str(job.directory / SCRIPT)])
+    what, output = f"MPI job {job.run_id}", job.directory / OUTPUT
+    argv = bounded(argv, job.unit, job.time_limit_s, description=what, output=output)
+    return subprocess.Popen(argv, stdin=subprocess.DEVNULL, start_new_session=True)
+
+
+def watch(
+    job: Job,
+    nodes: Sequence[LaunchNode],
+    process: subprocess.Popen[bytes],
+    runner: Runner,
+    interrupted: Callable[[], object],
+) -> JobExit:
+    begin = grown = time.monotonic()
+    size = 0
+    stopped = ""
+    while process.poll() is None and not stopped:
+        time.sleep(_POLL_S)
+        now = time.monotonic()
+        try:
+            before, size = size, (job.directory / OUTPUT).stat().st_size
+            idle_s = time.time() - (job.directory / LEASE).stat().st_mtime
+        except OSError as error:
+            stopped = f"its directory cannot be read: {error}"
+            continue
+        grown = grown if size == before else now
+        if interrupted():
+            stopped = INTERRUPTED
+        elif job.lease_s and idle_s > job.lease_s:
+            stopped = f"ansible-playbook exited, or lost this host for {job.lease_s:g} s"
+        elif now - grown > _QUIET_S:
+            lost = hosts.lost(runner, job.user, nodes)
+            stopped = "; ".join(f"{host} no longer responds: {why}" for host, why in lost.items())
+            grown = time.monotonic()
+    if stopped:
+        runner(["systemctl", "stop", job.unit], check=False)
+    rc = process.wait(timeout=job.time_limit_s + 4 * GRACE_S)
+    seconds = time.monotonic() - begin
+    if not stopped and seconds >= job.time_limit_s:
+        stopped = f"stopped after {job.time_limit_s:g} s (mpi_job_time_limit_s)"
+    return JobExit(rc, seconds, stopped)
+
+
 def _result(
     job: Job, nodes: Sequence[LaunchNode], end: JobExit, storage: JobStorage, runner: Runner
 ) -> dict[str, Any]:
-    """Sweep the nodes and read the output."""
     orphans = hosts.sweep(runner, job.user, [node.host for node in nodes], job.run_id)
     removed = tidy(job, nodes, runner, end.seconds)
     output = output_of(job.directory / OUTPUT, MAX_BYTES)
@@ -176,7 +235,6 @@ def failure(
     checkpoint: Mapping[str, Any],
     unmounted: str = "",
 ) -> str:
-    """Message of a failed job; empty for one that succeeded."""
     failed = failures(checks)
     if not failed:
         return ""

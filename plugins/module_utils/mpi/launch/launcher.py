@@ -54,7 +54,6 @@ class OpenMpi:
         return "".join(f"{host} slots={count}\n" for host, count in slots.items())
 
     def failed_rank(self, output: str, _slots: Mapping[str, int], _mapping: str) -> Optional[int]:
-        """The rank that failed first."""
         named = self.failed.search(output)
         return int(named[1] or named[2]) if named else None
 
@@ -101,7 +100,6 @@ class Hydra:
         return "".join(f"{host}:1\n" for host in self._placed(slots, mapping))
 
     def _placed(self, slots: Mapping[str, int], mapping: str) -> list[str]:
-        """Host of each rank."""
         if mapping != "node":
             return [host for host, count in slots.items() for _unused in range(count)]
         rounds = range(max(slots.values(), default=0))
@@ -129,7 +127,6 @@ MAPPINGS = ("gpu", "node", "core")
 
 
 def of_provider(provider: str) -> Launcher:
-    """Launcher for a value of `software.mpi.provider`."""
     return HYDRA if provider == "impi" else OPEN_MPI
 
 

@@ -29,7 +29,6 @@ class LaunchNode:
     numbers: tuple[Optional[int], ...] = ()
     """Number of each rail in the model; the planes of a NIC share one."""
     by_rank: tuple[tuple[str, ...], ...] = ()
-    """Rails of each local rank."""
     numa: tuple[Optional[int], ...] = ()
     """NUMA node of each GPU; on a node without GPUs, of the rail of each rank."""
     devices: tuple[tuple[str, str], ...] = ()
@@ -37,7 +36,6 @@ class LaunchNode:
     software: bool = False
     """Whether the RDMA devices are Soft-RoCE, whose speed is nominal."""
     gpus: int = 0
-    """Number of GPUs that the driver reports."""
     cuda: tuple[str, ...] = ()
     """Which of `UCX` and `Open MPI` were built with CUDA."""
     nccl_tests: bool = False

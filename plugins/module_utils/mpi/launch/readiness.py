@@ -29,8 +29,6 @@ OUTGOING = "check ip route get and the filters of outgoing traffic on"
 
 @dataclass(frozen=True)
 class NodeReport:
-    """State that a node reported."""
-
     program: str = ""
     """SHA-256 of the program, or `missing`."""
     daemon: bool = False
@@ -56,7 +54,6 @@ class NodeReport:
     called: Mapping[str, int] = field(default_factory=dict)
     """Errno of a connection, by address; 0 for success."""
     whole: bool = False
-    """Whether the answer is complete."""
 
 
 def preflight(
@@ -166,7 +163,6 @@ def unreached(
 
 
 def answer(text: str) -> NodeReport:
-    """Parse the output of READY."""
     lines = report(text)
 
     def first(word: str) -> str:
