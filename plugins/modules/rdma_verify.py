@@ -130,7 +130,7 @@ options: # generated from layers/verbs.yml by tools/generate_layers.py
         description: Symbol errors that FEC did not correct, as a share of all bits.
       module_celsius:
         type: float
-        description: Temperature of the module. Defaults to its own limit (hwmon, C(mlxlink -m)).
+        description: Temperature of the module. Defaults to its own limit (C(mlxlink -m)).
       power_margin_db:
         type: float
         description: Accepted excess of optical power beyond the module's own limits, in dB.
