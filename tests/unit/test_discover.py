@@ -353,7 +353,7 @@ DAMAGE = {
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from([B300, MISSING, "b300-16x400g", "b300-no-rdma", "b300-vfs"]),
+            st.sampled_from([B300, MISSING, "b300-16x400g", "b300-vfs"]),
             st.sets(st.sampled_from(sorted(DAMAGE))),
         ),
         min_size=1,

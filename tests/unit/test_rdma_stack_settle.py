@@ -70,11 +70,6 @@ def test_fresh_node_converges(node: RdmaNode, software: Optional[Mapping[str, An
     assert not node.settle(software, check_mode=True).changed
 
 
-def test_nfs_over_rdma_adds_its_module(node: RdmaNode) -> None:
-    node.settle(nfs=True)
-    assert node.tree.read(MODULES).splitlines()[-1] == "rpcrdma"
-
-
 @pytest.mark.parametrize("software", [None, DOCA_SET], ids=["inbox", "doca"])
 def test_check_mode(node: RdmaNode, software: Optional[Mapping[str, Any]]) -> None:
     node.unable = {"ibv_devinfo", "ib_write_bw", "mstconfig", "mlxconfig"}
@@ -92,7 +87,8 @@ def test_check_mode(node: RdmaNode, software: Optional[Mapping[str, Any]]) -> No
 
 
 def test_without_rdma_nothing_is_done_and_what_was_ours_goes(node: RdmaNode) -> None:
-    node.settle()
+    node.settle(nfs=True)
+    assert node.tree.read(MODULES).splitlines()[-1] == "rpcrdma"
     node.reboot()
     outcome = node.settle(NONE)
     assert not (node.tree.root / MODULES).exists()
@@ -153,6 +149,8 @@ def refusal(node: RdmaNode) -> str:
 def test_secure_boot_is_checked_before_any_change(node: RdmaNode) -> None:
     node.install_doca_drivers()
     node.secure_boot = True
+    assert node.settle().errors == node.settle(NONE).errors == [], "the kernel's own drivers"
+    node.store.acted.clear()
     assert "software.rdma.source: inbox" in refusal(node)
     node.write("var/lib/dkms/mok.pub", "key")
     assert "mokutil --import /var/lib/dkms/mok.pub" in refusal(node)
@@ -178,9 +176,6 @@ def test_a_key_of_the_site_s_own_is_asked_for_first(ubuntu: RdmaNode) -> None:
 
 def test_secure_boot_allows_drivers_that_load(ubuntu: RdmaNode) -> None:
     ubuntu.secure_boot = True
-    assert ubuntu.settle().errors == []  # the kernel's own drivers
-    assert ubuntu.settle(NONE).errors == []
-    ubuntu.store.acted.clear()
     refusal(ubuntu)
     ubuntu.install_doca_drivers()
     (ubuntu.sys("module/mlx5_core") / "taint").write_text("O\n")

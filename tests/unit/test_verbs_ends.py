@@ -411,11 +411,7 @@ def test_port_health_is_measured_under_load(
     _seen, checks = served(tmp_path, monkeypatch, machine(V2), "")
     (check,) = (check for check in checks if check.name == "rail_health")
     assert check.status == FAILED and "dmesg" in check.reason
-
-
-def test_soft_roce_has_no_port_health(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen, checks = served(tmp_path, monkeypatch, machine(V2, kind="software"), "")
-    assert "health" not in seen["rail3"] and checks == []
+    assert served(tmp_path, monkeypatch, machine(V2, kind="software"), "")[1] == []
 
 
 def test_servers_that_do_not_start_are_stopped(
@@ -546,14 +542,8 @@ def test_exchanges_have_figures_and_packets(tmp_path: Path) -> None:
 def test_after_a_hang_the_next_rail_is_measured(tmp_path: Path) -> None:
     fake = Fake({"18516": Result((), 124, "", "")})
     found = drive(driven(tmp_path), fake)
-    assert [port for _program, port in fake.ran] == [
-        "18515",
-        "18516",
-        "18520",
-        "18521",
-        "18522",
-        "18523",
-    ]
+    ports = [int(port) for _program, port in fake.ran]
+    assert ports == [18515, 18516, 18520, 18521, 18522, 18523]
     assert found[0]["exchanges"]["write_lat"]["problem"] == "not finished within 32 s"
     assert "send_bw" not in found[0]["exchanges"]
     assert len(found[1]["exchanges"]) == len(EXCHANGES)
@@ -568,10 +558,3 @@ def test_lost_peers_are_skipped(tmp_path: Path) -> None:
     assert found[1]["problem"] == "node02 cannot serve it: no device"
     assert "write_bw" in found[0]["exchanges"]
     assert {port for _program, port in fake.ran} == {"18515", "18516", "18517", "18518"}
-
-
-def test_a_rail_without_a_gid_is_reported(tmp_path: Path) -> None:
-    bare = RdmaDevice("software", "rxe0", 1, "rail0")
-    found = drive(driven(tmp_path), Fake(), Machine(ports=(bare, soft_rail(1))))
-    assert "no RoCE v2 GID with 10.0.0.1" in found[0]["problem"]
-    assert len(found[1]["exchanges"]) == len(EXCHANGES)

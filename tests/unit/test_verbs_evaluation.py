@@ -248,20 +248,13 @@ def test_grown_error_counters_are_shown() -> None:
 
 
 def test_statistics_are_read_from_ethtool() -> None:
-    text = (
-        "NIC statistics:\n     rx_packets: 5\n     rx_prio3_bytes: 123\n     rx_prio3_pause: 7\n"
-        "     tx_prio3_pause_duration: 9\n     tx_prio0_packets: 1\n     rx_prio3_discards: 2\n"
-        "     tx_pause_storm_warning_events : 3\n     rx_global_pause_duration: 4\n"
-    )
-    assert endpoints.statistics(text) == {
-        "rx_prio3_bytes": 123,
-        "rx_prio3_pause": 7,
-        "tx_prio3_pause_duration": 9,
-        "tx_prio0_packets": 1,
-        "rx_prio3_discards": 2,
-        "tx_pause_storm_warning_events": 3,
-        "rx_global_pause_duration": 4,
+    wanted = {
+        **{"rx_prio3_bytes": 123, "rx_prio3_pause": 7, "tx_prio3_pause_duration": 9},
+        **{"rx_prio3_discards": 2, "tx_pause_storm_warning_events": 3, "rx_global_pause": 4},
     }
+    lines = [f"     {name} : {count}" for name, count in wanted.items()]
+    text = "\n".join(["NIC statistics:", "     rx_packets: 5", *lines])
+    assert endpoints.statistics(text) == wanted
     assert endpoints.grown({"a": 1, "b": 2, "d": 3}, {"a": 5, "c": 9, "d": 3}) == {"a": 4}
 
 
@@ -280,22 +273,6 @@ def test_the_table_starts_with_the_slowest_pair() -> None:
     assert table.lines([pair()], "", 4)[0].startswith("verbs: 1 of 4 pairs")
     many = table.lines([pair()] * 100, "")
     assert any("the slowest 40 of 100" in line for line in many)
-
-
-@pytest.mark.parametrize(
-    ("again", "status"), [({}, OK), ({"out_of_sequence": 9}, OK), ({"packet_seq_err": 90}, FAILED)]
-)
-def test_retransmissions_are_reported_at_both_ends(again: dict[str, int], status: str) -> None:
-    """60 of 6 million packets are tolerated, and congestion without loss is not a fault."""
-    many = {f"tx_prio{PRIORITY}_packets": 4_000_000, f"rx_prio{PRIORITY}_packets": 2_000_000}
-    growth = {**many, **again, "np_cnp_sent": 9000}
-    found = evaluation.driven(REQUEST, [pair(write_bw={"wire": None, "growth": growth})])
-    check = of(found, "rail_retries")
-    assert (check.status, check.subject) == (status, "rail3 -> node02")
-    assert check.found == f"{sum(again.values())} of 6000000 packets"
-    assert all(f"{name} {count}" in check.reason for name, count in again.items() if count > 60)
-    soft = evaluation.driven(REQUEST, [pair(software=True, write_bw={"growth": growth})])
-    assert "rail_retries" not in {check.name for check in soft}
 
 
 @pytest.mark.parametrize(

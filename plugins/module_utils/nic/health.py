@@ -20,12 +20,10 @@ import re
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Optional
 
 from ..core.checks import FAILED, NOT_APPLICABLE, OK, Check, not_applicable
 from ..core.commands import CommandError, Runner, find_program
-from ..hardware import tree
 
 HEALTH = "rail_health"
 NO_COUNTERS = "not applicable: its driver shows no counters of the physical port"
@@ -98,14 +96,13 @@ class PortReading:
 
     @classmethod
     def of(
-        cls, pci: str, sys: Path, run: Runner, which: Callable[[str], Optional[str]] = find_program
+        cls, pci: str, run: Runner, which: Callable[[str], Optional[str]] = find_program
     ) -> PortReading:
         shown, unread = _ask(pci, run, next(filter(which, TOOLS), None))
-        celsius, limit = module_celsius(sys / "bus/pci/devices" / pci)
         measured = with_limits(shown.get("celsius", ""))
-        if celsius is None and measured:
-            (celsius, *_), _low, limit = measured
-        return cls(shown, celsius, limit, unread)
+        if measured is None:
+            return cls(shown, unread=unread)
+        return cls(shown, measured[0][0], measured[2], unread)
 
 
 def _ask(pci: str, run: Runner, tool: Optional[str]) -> tuple[dict[str, str], str]:
@@ -136,20 +133,6 @@ def with_limits(text: str) -> Optional[tuple[list[float], float, float]]:
     if not match or match[2] == match[3]:
         return None
     return [float(value) for value in match[1].split(",")], float(match[2]), float(match[3])
-
-
-def module_celsius(function: Path) -> tuple[Optional[float], Optional[float]]:
-    """Return temperature and limit of the module from hwmon; `function` is the PCI function.
-
-    Linux, drivers/net/ethernet/mellanox/mlx5/core/hwmon.c (189f164e573e): millidegrees; `crit` is
-    the device's threshold. A cable without a sensor has no label.
-    """
-    for label in sorted(function.glob("hwmon/hwmon*/temp*_label")):
-        if tree.text(label).startswith("Module"):  # the chip's label is `asic`
-            names = (label.name.replace("label", kind) for kind in ("input", "crit"))
-            now, limit = (tree.number(label.parent / name) for name in names)
-            return now / 1000 if now else None, limit / 1000 if limit else None
-    return None, None
 
 
 def check(

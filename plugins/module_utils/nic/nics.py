@@ -317,7 +317,7 @@ class Nics:
             self._first[rail.name],
             self._counters(rail),
             interface_speed(root / "sys/class/net" / rail.interface),
-            PortReading.of(rail.pci or "-", root / "sys", self.node.run, self.which),
+            PortReading.of(rail.pci or "-", self.node.run, self.which),
             self.given["health"],
             quiet=quiet,
             lossless=HostSettings.of(self.given["qos"]).pfc_priorities,

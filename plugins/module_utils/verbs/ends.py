@@ -184,7 +184,7 @@ def collect(request: VerifyRequest, run: Runner, directory: Path = DIRECTORY) ->
                 PortCounters(health.of_port(counted), before["at"]),
                 PortCounters(health.of_port(after)),
                 request.speeds_gbps.get(rail),
-                PortReading.of(here.pci, request.sys, run),
+                PortReading.of(here.pci, run),
                 request.health,
                 lossless=(),  # rail_losses reports losses, with the counters of the peer
             )
