@@ -65,18 +65,12 @@ options: # generated from layers/ssh.yml by tools/generate_layers.py
     default: false
     description: Whether nodes may move from an authority that is not recorded in O(state_directory)
       to the recorded one. For a single run, with C(-e).
-  issued: {type: dict, default: {}, description: Records of the journal. Set by the action plugin.}
-  certificates:
-    {type: dict, default: {}, description: Newly signed certificates. Set by the action plugin.}
-  now:
-    type: int
-    default: 0
-    description: The controller's time, in seconds. Set by the action plugin.
-  refused_keys:
-    type: list
-    elements: str
-    default: []
-    description: Revoked public keys of this node. Set by the action plugin.
+  signed:
+    type: dict
+    default: {}
+    description: The controller's time C(now), newly signed C(certificates), the journal's records
+      of them (C(issued)) and revoked public keys of this node (C(refused_keys)). Set by the action
+      plugin.
 attributes:
   diff_mode:
     description: Shows every changed file; of keys only public halves, modes and owners.
@@ -126,10 +120,7 @@ ARGUMENTS = {
     "strict": {"type": "str", "choices": ["auto", "true", "false"], "default": "auto"},
     "authorized_keys": {"type": "list", "elements": "str", "no_log": False, "default": []},
     "replace_authority": {"type": "bool", "default": False},
-    "issued": {"type": "dict", "default": {}},
-    "certificates": {"type": "dict", "default": {}},
-    "now": {"type": "int", "default": 0},
-    "refused_keys": {"type": "list", "elements": "str", "no_log": False, "default": []},
+    "signed": {"type": "dict", "default": {}},
 }
 
 
@@ -138,13 +129,14 @@ def main() -> None:
     # Modes of new files are as written, whatever the connection's umask.
     os.umask(0o022)
     given = module.params
-    own = ("host", "state_directory", "validity_days", "renew_days", "strict")
+    own = ("host", "state_directory", "validity_days", "renew_days", "strict", "signed")
     request = TrustRequest(
         renew_before_s=int(given["renew_days"] * DAY),
         port=int(given["host"]["port"]),
         strict=STRICT[given["strict"]],
         login=os.environ.get("SUDO_USER", ""),
         **{name: value for name, value in given.items() if name not in own},
+        **given["signed"],
         **{name: given["host"][name] for name in ("names", "principal", "admits", "sources")},
     )
     carry_out(module, LAYER, lambda node: converge(request, node))
