@@ -26,8 +26,6 @@ from ..plugin_utils.ssh.journal import Issued, Journal
 from ..plugin_utils.ssh.signing import SigningError, issue
 
 MODULE = "baremetal.mpi_roce.ssh_trust"
-RESERVED = ("issued", "certificates", "now", "refused_keys")
-"""Module arguments that only the action sets."""
 ON_CONTROLLER = ("private_keys", "signer")
 """How the authority signs; nodes do not need to know."""
 MAX_REASON = 300
@@ -44,7 +42,7 @@ class ActionModule(NodeAction):
     _supports_async = False
 
     def act(self, task_vars: Any) -> dict[str, Any]:
-        arguments = {key: value for key, value in self._task.args.items() if key not in RESERVED}
+        arguments = {key: value for key, value in self._task.args.items() if key != "signed"}
         state_directory = arguments.pop("state_directory", None)
         if not state_directory or not (arguments.get("host") or {}).get("known"):
             return {
@@ -108,9 +106,11 @@ class SigningSession:
         """The journal's record of the node (`Member.known`), and the result of ssh_authority."""
         self.arguments = {
             **arguments,
-            "now": int(time.time()),
-            "issued": self.known["issued"],
-            "refused_keys": self.known["refused_keys"],
+            "signed": {
+                "now": int(time.time()),
+                "issued": self.known["issued"],
+                "refused_keys": self.known["refused_keys"],
+            },
             "authority": {k: v for k, v in self.authority.items() if k not in ON_CONTROLLER},
         }
         """Arguments of the module. They contain no secrets."""
@@ -153,12 +153,12 @@ class SigningSession:
             user=str(self.arguments.get("user", "mpi")),
             host=self.arguments["host"],
             validity_days=self.validity_days,
-            now=self.arguments["now"],
+            now=self.arguments["signed"]["now"],
             passphrase=self.passphrase,
             refused=self.known["refused_keys"],
         )
         issued = {kind: asdict(record) for kind, record in records.items()}
-        self.arguments.update(
+        self.arguments["signed"].update(
             certificates=certificates,
             issued={**self.known["issued"], **issued},
             # The validity of a signer's certificate may begin only after the first call.
@@ -182,7 +182,7 @@ class SigningSession:
         krl = hashlib.sha256(base64.b64decode(self.authority["revoked"])).hexdigest()
         known = self.known
         if signed or known["pending"] or (known["trusts"], known["krl"]) != (trusted, krl):
-            serials = [record["serial"] for record in self.arguments["issued"].values()]
+            serials = [record["serial"] for record in self.arguments["signed"]["issued"].values()]
             self.journal.trusts(self.name, trusted, krl, serials)
 
 

@@ -64,10 +64,7 @@ ARGUMENTS = {
     "strict": {"type": "str", "choices": ["auto", "true", "false"], "default": "auto"},
     "authorized_keys": {"type": "list", "elements": "str", "no_log": False, "default": []},
     "replace_authority": {"type": "bool", "default": False},
-    "issued": {"type": "dict", "default": {}},
-    "certificates": {"type": "dict", "default": {}},
-    "now": {"type": "int", "default": 0},
-    "refused_keys": {"type": "list", "elements": "str", "no_log": False, "default": []},
+    "signed": {"type": "dict", "default": {}},
 }
 
 
@@ -76,13 +73,14 @@ def main() -> None:
     # Modes of new files are as written, whatever the connection's umask.
     os.umask(0o022)
     given = module.params
-    own = ("host", "state_directory", "validity_days", "renew_days", "strict")
+    own = ("host", "state_directory", "validity_days", "renew_days", "strict", "signed")
     request = TrustRequest(
         renew_before_s=int(given["renew_days"] * DAY),
         port=int(given["host"]["port"]),
         strict=STRICT[given["strict"]],
         login=os.environ.get("SUDO_USER", ""),
         **{name: value for name, value in given.items() if name not in own},
+        **given["signed"],
         **{name: given["host"][name] for name in ("names", "principal", "admits", "sources")},
     )
     carry_out(module, LAYER, lambda node: converge(request, node))

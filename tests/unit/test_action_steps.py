@@ -9,20 +9,7 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
-from ansible_collections.baremetal.mpi_roce.plugins.action import (
-    cluster_reboot,
-    fabric_links,
-    rdma_verify,
-    switch_qos,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.steps import SteppedAction
-
-STEPS = {
-    cluster_reboot: "read plan turn reboot finish failed verdict",
-    fabric_links: "judge verdict",
-    rdma_verify: "pairs serve drive collect report",
-    switch_qos: "plan verdict batches apply",
-}
 
 
 def task(action: type[SteppedAction], step: Any) -> Any:
@@ -53,11 +40,3 @@ def test_another_step_is_refused_with_where_to_look(step: Any) -> None:
     messages = f"^step {step!r} is not known; see ansible-doc baremetal.mpi_roce.talking$"
     with pytest.raises(AnsibleActionFail, match=messages):
         task(Talking, step).run(None, {})
-
-
-@pytest.mark.parametrize("plugin", STEPS, ids=lambda plugin: plugin.__name__.rpartition(".")[2])
-def test_each_action_has_its_steps_and_names_its_own_page(plugin: Any) -> None:
-    assert set(task(plugin.ActionModule, None).steps()) == set(STEPS[plugin].split())
-    page = f"baremetal.mpi_roce.{plugin.__name__.rpartition('.')[2]}"
-    with pytest.raises(AnsibleActionFail, match=f"see ansible-doc {page}$"):
-        task(plugin.ActionModule, "sing").run(None, {})

@@ -40,6 +40,7 @@ class Host:
 
     def execute(self, module_args: dict[str, Any]) -> dict[str, Any]:
         self.calls.append(json.loads(json.dumps(module_args)))
+        module_args = module_args["signed"]
         self.kept.update(module_args.get("certificates", {}))
         for kind in [each for each, key in self.keys.items() if key in module_args["refused_keys"]]:
             self.keys[kind] = keypair(self.folder / f"{self.name}-{kind}-anew")
@@ -95,7 +96,7 @@ def test_only_missing_certificates_are_signed(tmp_path: Path) -> None:
     user = host.kept["user"]
     del host.kept["host"]
     host.run(prepared(tmp_path))
-    assert list(host.calls[1]["certificates"]) == ["host"]
+    assert list(host.calls[1]["signed"]["certificates"]) == ["host"]
     assert host.kept["user"] == user
     del host.kept["user"]
     assert list(host.run(prepared(tmp_path))["sign"]) == ["user"]
@@ -115,7 +116,7 @@ def test_a_node_cannot_ask_for_other_kinds_of_certificates(tmp_path: Path) -> No
     host.answer = {"sign": {"user": "there is none", "launcher": "please"}}
     host.keys["launcher"] = host.keys["user"]
     host.run(messages)
-    assert list(host.calls[1]["certificates"]) == ["user"]
+    assert list(host.calls[1]["signed"]["certificates"]) == ["user"]
 
 
 def test_a_host_s_reason_is_one_line_in_the_journal(tmp_path: Path) -> None:
@@ -149,7 +150,7 @@ def test_a_revoked_node_gets_no_certificate(tmp_path: Path) -> None:
     assert prepared(tmp_path, **after)["warnings"] == [f"{refused_by}node02"]
     had = list(hosts[0].keys.values())
     hosts[0].run(prepared(tmp_path))
-    assert hosts[0].calls[0]["refused_keys"] == had
+    assert hosts[0].calls[0]["signed"]["refused_keys"] == had
 
 
 def test_a_killed_replacement_is_completed_by_the_next_run(
@@ -261,7 +262,7 @@ def test_a_task_cannot_set_what_the_action_sets(
 ) -> None:
     action = ssh_trust.ActionModule.__new__(ssh_trust.ActionModule)
     given = {"state_directory": str(tmp_path), "host": {"known": {"x": 1}}, "user": "mpi"}
-    given.update(certificates={"user": "x"}, now=1)
+    given.update(signed={"certificates": {"user": "x"}, "now": 1})
     action._task = SimpleNamespace(args=given, check_mode=False, async_val=0, diff=False)
     action._connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir=None))
     action._templar = SimpleNamespace(template=str)

@@ -86,29 +86,6 @@ def test_invalid_lines_and_a_node_that_leaves_twice(tmp_path: Path) -> None:
     assert node.latest()["user"].serial == 4
 
 
-def test_a_replaced_certificate_is_revoked(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
-    journal.issued("node01", [Issued("user", 1, "a", NOW), Issued("host", 2, "a", NOW)])
-    journal.trusts("node01", ["a"], "", [1, 2])
-    journal.issued("node01", [Issued("user", 3, "a", NOW)])
-    assert journal.read()["node01"].revoked == [], "it may not have arrived"
-    journal.trusts("node01", ["a"], "", [3, 2])
-    node = journal.read()["node01"]
-    assert [each.serial for each in node.revoked] == [1]
-    assert {each.serial for each in node.issued} == {2, 3}
-    assert node.revoked_at > 0
-
-
-def test_keys_of_a_revoked_node_are_revoked(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
-    for first, end in ((1, journal.left), (3, journal.revoked)):
-        two = [Issued("user", each, "a", NOW, key="ssh-ed25519 U") for each in (first, first + 1)]
-        journal.issued("node01", two)
-        end("node01")
-    node = journal.read()["node01"]
-    assert (len(node.revoked), node.refused_keys, node.issued) == (4, ["ssh-ed25519 U"], [])
-
-
 def test_unrecorded_certificates_are_not_issued(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -222,11 +222,10 @@ def test_an_unchanged_node_takes_one_call(machine: Machine) -> None:
 def test_check_mode_on_a_new_node(machine: Machine) -> None:
     before = machine.files()
     outcome = machine.call(machine.request(), check_mode=True)
-    assert machine.files() == before
-    assert outcome.changed
+    assert machine.files() == before and outcome.changed
     assert statuses(outcome) <= {"pending", "ok"}
-    messages = {diff["after_header"].rsplit("/", 1)[-1] for diff in outcome.diff}
-    assert {"id_ed25519", "known_hosts", "authorized_principals", "revoked.krl"} <= messages
+    shown = {diff["after_header"].rsplit("/", 1)[-1] for diff in outcome.diff}
+    assert {"id_ed25519", "known_hosts", "authorized_principals", "revoked.krl"} <= shown
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import json
 import os
 import pwd
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable, Optional
 
@@ -41,7 +42,7 @@ DECLARE = "declare it with mpi_stack_environment if ranks need it"
 
 
 class AnswerError(Exception):
-    """The session could not be opened, or the program's output is invalid."""
+    """The program's output is missing or invalid."""
 
 
 def as_user(user: pwd.struct_passwd) -> dict[str, Any]:
@@ -272,10 +273,9 @@ def least(root: Path) -> dict[str, tuple[str, str]]:
 
 
 def _read(path: Path) -> str:
-    try:
+    with suppress(OSError):
         return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
+    return ""
 
 
 def variables(output: Mapping[str, Any]) -> list[Check]:

@@ -11,10 +11,12 @@ import json
 import os
 import pwd
 import re
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Optional
 
@@ -78,12 +80,10 @@ Line = tuple[str, int, str]
 
 def text_of(path: str) -> str:
     """A file's text up to MAX_BYTES; empty if it cannot be read."""
-    try:
+    with suppress(OSError):
         if Path(path).is_file():
             with open(path, encoding="utf-8", errors="replace") as stream:
                 return stream.read(MAX_BYTES)
-    except OSError:
-        pass
     return ""
 
 
@@ -172,11 +172,7 @@ def view(argv: Sequence[str], limit_s: float, **given: Any) -> tuple[dict[str, s
 
 
 def find(program: str, path: str) -> str:
-    for directory in path.split(":"):
-        file = Path(directory or ".", program)
-        if os.access(file, os.X_OK) and file.is_file():
-            return str(file)
-    return ""
+    return shutil.which(program, path=path) or ""
 
 
 def foreign(values: Values, ours: Values) -> Iterator[tuple[str, str]]:
@@ -193,10 +189,9 @@ def foreign(values: Values, ours: Values) -> Iterator[tuple[str, str]]:
 
 
 def has_mpi(directory: str) -> bool:
-    try:
+    with suppress(OSError):
         return any(LIBRARY.match(file.name) for file in Path(directory or ".").iterdir())
-    except OSError:
-        return False
+    return False
 
 
 def imports(values: Values, ours: Values, limit_s: float) -> Optional[dict[str, str]]:
@@ -226,11 +221,10 @@ def space(path: str) -> dict[str, Any]:
     try:
         status = os.statvfs(path)
     except OSError as cause:
-        return {"bytes": 0, "files": 0, "error": cause.strerror or str(cause)}
+        return {"error": cause.strerror or str(cause)}
     # A file system without an inode table reports none.
     files = status.f_favail if status.f_files else 1 << 20
-    writable = os.access(path, os.W_OK | os.X_OK)
-    error = "" if writable else "the MPI user cannot write there"
+    error = "" if os.access(path, os.W_OK | os.X_OK) else "the MPI user cannot write there"
     return {"bytes": status.f_bavail * status.f_frsize, "files": files, "error": error}
 
 
@@ -255,13 +249,11 @@ def preloaded() -> Iterator[dict[str, str]]:
 def session(home: str, shell: str, limit_s: float) -> dict[str, Any]:
     here = dict(os.environ)
     profile = f"[ ! -r {PROFILE} ] || . {PROFILE}; {SHOW}"
-    module = here.get("MPI_ROCE_MODULE", "")
     clean = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": home}
-    try:
+    module = here.get("MPI_ROCE_MODULE", "")
+    with suppress(OSError):
         if module and Path(module).stat().st_uid == 0:
             clean["MPI_ROCE_MODULE"] = module
-    except OSError:
-        pass
     ours, _limits = view(["/bin/sh", "-c", profile], limit_s, env=clean, cwd="/")
     views = {"ssh": (here, text_of("/proc/self/limits"))}
     views["ranks"] = view(["/bin/sh", "-c", profile], limit_s, env=here, cwd="/")

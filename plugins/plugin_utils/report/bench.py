@@ -106,14 +106,10 @@ def _curves(axes: Any, benchmark: str, sweeps: Sequence[Sweep], virtual: bool) -
         values = [(size, time if late else rate) for size, time, rate in sweep.rows]
         axes.plot(*zip(*values), marker=".", label=sweep.where)
     sizes = sorted({row[0] for sweep in sweeps for row in sweep.rows})
-    rates = sorted({sweep.line_rate_gbytes_s for sweep in sweeps if sweep.line_rate_gbytes_s})
-    for rate in rates:
+    rates = {sweep.line_rate_gbytes_s for sweep in sweeps if sweep.line_rate_gbytes_s and not late}
+    for rate in sorted(rates):
         label = f"line rate {rate:g} GB/s" + (" (nominal: virtual nodes)" if virtual else "")
-        if late:
-            times = [size / rate / 1e3 for size in sizes]
-            axes.plot(sizes, times, color="0.4", linestyle="--", label=label)
-        else:
-            axes.axhline(rate, color="0.4", linestyle="--", label=label)
+        axes.axhline(rate, color="0.4", linestyle="--", label=label)
     for limit in sorted({sweep.threshold for sweep in sweeps if sweep.threshold}):
         label = f"threshold {limit:g} " + (f"us, up to {SMALL} B" if late else "GB/s")
         axes.axhline(limit, color="tab:red", linestyle=":", label=label)
