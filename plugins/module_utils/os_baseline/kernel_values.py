@@ -1,9 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Kernel settings, applied now and at every boot: parameters, hugepages, governor.
 
-Parameters (/proc/sys) are in a sysctl.d file. tmpfiles.d writes values under /sys early during
-boot, when hugepages are easiest to allocate; a oneshot unit writes them again after the drivers are
-loaded, as a CPU frequency driver may load late.
+tmpfiles.d writes values under /sys early during boot, when hugepages are easiest to allocate; a
+oneshot unit writes them again after the drivers are loaded.
 """
 
 from __future__ import annotations
@@ -199,9 +198,7 @@ class Write:
         )
 
     def waits_for_reboot(self, node: Node) -> bool:
-        """Whether it was tried since this boot: another attempt in every run would always report a
-        change.
-        """
+        """Whether it was tried since this boot; another attempt would always report a change."""
         wanted = self.reason(node)
         return self.boot_helps and any(
             known.same_wish(wanted) and known.boot_id == node.boot_id for known in node.rebooted_for

@@ -1,10 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Time synchronisation by chrony, irqbalance, no swap, and no unfinished dpkg.
-
-A swapped-out MPI rank delays all others. Swap is turned off now (/proc/swaps) and at boot (fstab,
-generated swap units, zram). Lines of fstab and chrony.conf are commented out behind a marker, so
-that the operator can restore them.
-"""
+"""Time synchronisation by chrony, irqbalance, no swap, and no unfinished dpkg. Lines of fstab and
+chrony.conf are commented out behind a marker, so that they can be restored."""
 
 from __future__ import annotations
 
@@ -37,9 +33,7 @@ MAX_LISTED_PACKAGES = 5
 
 def with_servers(text: str, servers: Sequence[str], folder: str = "") -> str:
     """chrony.conf with only these servers; if there are none, as the distribution ships it.
-
-    `folder`: directory with the distribution's servers, if chrony.conf has none.
-    """
+    `folder` is the directory with the distribution's servers, if chrony.conf has none."""
     lines = replace_block(text, [], BLOCK).split("\n")
     lines = [line.removeprefix(MARKER) for line in lines]
     if servers:
@@ -51,9 +45,7 @@ def with_servers(text: str, servers: Sequence[str], folder: str = "") -> str:
 
 @dataclass(frozen=True)
 class ChronyClock:
-    """Without `servers`, the distribution's stay. `wait_s` limits the wait for the first
-    synchronisation.
-    """
+    """Without `servers`, the distribution's stay. `wait_s` limits the first synchronisation."""
 
     servers: Sequence[str] = ()
     max_offset_s: float = 0.1
@@ -261,9 +253,7 @@ def _masked(node: Node, unit: str) -> bool:
 
 
 class Dpkg:
-    """Foreign packages that an interrupted dpkg left unfinished are only reported. Those of a
-    software set are completed by its layer, which runs later.
-    """
+    """Packages that an interrupted dpkg left unfinished; the layer of a set completes its own."""
 
     def plan(self, node: Node) -> Plan:
         return Plan()

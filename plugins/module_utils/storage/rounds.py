@@ -26,10 +26,7 @@ class UserError(Exception):
 def perform(
     given: Mapping[str, Any], check_mode: bool
 ) -> tuple[list[Check], dict[str, dict[str, Any]]]:
-    """Return the checks, and the figures by file system. `given`: the options of storage_use.
-
-    Raises UserError, and OSError if this host cannot be read.
-    """
+    """Return the checks, and the figures by file system. Raises UserError and OSError."""
     user = _mpi_user(given["user"], given["uid"])
     proofs = {
         target.fs.name: ROUNDS[given["round"]](target)

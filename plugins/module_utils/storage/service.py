@@ -1,9 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The kernel's NFS server: configured, enabled, running, and listening on the desired ports.
 
-Threads and an additional port for RDMA are changed while it runs. Changes that require a restart
-(TCP port, version 3) are refused while clients are connected, unless a restart is permitted: `hard`
-mounts lose no data, but wait for the grace period of 90 s. It is restarted only when the settings
+Changes that require a restart (TCP port, version 3) are refused while clients are connected, unless
+permitted: `hard` mounts wait for the grace period of 90 s. It is restarted only when the settings
 file changes; otherwise a later file that overrides it would cause a restart in every run.
 """
 
