@@ -37,10 +37,6 @@ class Results:
         default_factory=dict, repr=False, compare=False
     )
 
-    @classmethod
-    def from_hostvars(cls, task_vars: Mapping[str, Any]) -> Results:
-        return cls(str(task_vars["inventory_hostname"]), task_vars, task_vars["hostvars"])
-
     def _result(self, step: str, host: str = "") -> Mapping[str, Any]:
         """The result of a round; empty if there is none."""
         variables = self._of(host) if host and host != self.host else self.variables

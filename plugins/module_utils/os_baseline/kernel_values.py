@@ -132,7 +132,8 @@ class Sysctls:
         if node.container is not None:
             if not name.startswith("net/"):
                 return node.not_here("the kernel is the host's")
-            if not path.exists() or not _writable(path):
+            # access() grants root everything on a regular file.
+            if not path.exists() or not path.stat().st_mode & 0o200 or not os.access(path, os.W_OK):
                 return node.not_here("the host's network namespace has this key")
         if not path.exists() and key in self.optional:
             return "this kernel has no such key, and it is listed as optional"
@@ -150,11 +151,6 @@ def _write(node: Node, key: str, value: str) -> None:
 def _running(node: Node, key: str) -> Optional[str]:
     text = node.read(f"proc/sys/{slashed(key)}")
     return None if text is None else tidy(text)
-
-
-def _writable(path: Path) -> bool:
-    """Check the mode too, as access() grants root everything on a regular file."""
-    return bool(path.stat().st_mode & 0o200) and os.access(path, os.W_OK)
 
 
 @dataclass(frozen=True)

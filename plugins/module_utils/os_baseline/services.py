@@ -191,11 +191,11 @@ class SwapOff:
         if node.container is not None:
             return Plan()
         devices = swaps(node)
-        used, available = sum(devices.values()), _memory_available_kib(node)
-        if available is not None and used > available:
+        used, memory = sum(devices.values()), node.read("proc/meminfo") or ""
+        available = re.search(r"^MemAvailable:\s*(\d+)", memory, re.MULTILINE)
+        if available and used > int(available[1]):
             raise PlanError(
-                f"swap: {used} KiB are in use and only {available} KiB of memory are available:"
-                " end the jobs on this node before swap is turned off"
+                f"swap: {used} KiB are in use and only {available[1]} KiB of memory are available"
             )
         text = node.read(FSTAB)
         files = [] if text is None else [node.edited(FSTAB, without_swap(text))]
@@ -223,11 +223,6 @@ class SwapOff:
                 for name, found in (("swap", list(swaps(node))), ("swap_at_boot", at_boot))
             ]
         )
-
-
-def _memory_available_kib(node: Node) -> Optional[int]:
-    match = re.search(r"^MemAvailable:\s*(\d+)", node.read("proc/meminfo") or "", re.MULTILINE)
-    return int(match[1]) if match else None
 
 
 def _generated(node: Node) -> list[Path]:

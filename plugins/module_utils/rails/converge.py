@@ -99,7 +99,7 @@ class Rails:
                     wait_s=self.request.wait_s,
                     undo=self._restore,
                 ),
-                Step(*words, self._finish, silent=True),
+                Step(*words, partial(node.path(UNFINISHED).unlink, missing_ok=True), silent=True),
             ]
         self.changed = bool(steps)
         return Plan([], steps)
@@ -276,9 +276,6 @@ class Rails:
         self._apply(failed, [name for name in failed if name in old])
         self.rolled_back = failed
         return ""
-
-    def _finish(self) -> None:
-        self.node.path(UNFINISHED).unlink(missing_ok=True)
 
     def _reason(self, name: str) -> str:
         """Return the known error of a rail, and whether it was restored."""
