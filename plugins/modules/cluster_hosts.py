@@ -9,13 +9,11 @@ module: cluster_hosts
 short_description: Sets a host's name, and writes the names of the whole cluster
 extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
-  - Sets the host name in C(/etc/hostname) and in the running kernel, without requiring systemd.
   - Maintains one block in C(/etc/hosts) with the management address of every host and the address
-    of every rail (C(node01-rail0)). Other lines belong to the operator and are left unchanged.
-  - Refuses a line outside the block that gives one of these names another address. This host's
-    name on a loopback address, as written by installers, is removed (RV(removed)).
-  - Adds missing lines for C(localhost), which Open MPI would otherwise look up in DNS.
-  - Configures cloud-init, if it is installed, to leave both files unchanged at boot.
+    of every rail (C(node01-rail0)), and adds missing lines for C(localhost).
+  - Refuses another line that gives one of these names another address. This host's name on a
+    loopback address, as written by installers, is removed (RV(removed)).
+  - Configures cloud-init, if it is installed, to leave C(/etc/hosts) and C(/etc/hostname) alone.
 options: # generated from layers/names.yml by tools/generate_layers.py
   name: {type: str, required: true, description: 'Name of this host, as in the inventory.'}
   table: {type: str, required: true, description: Lines of a hosts file for the whole cluster.}

@@ -10,16 +10,13 @@ short_description: Gives every rail of a host its name, address, MTU, routes and
 extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
   - Configures all rails of a host in one call, in the running kernel and, for later boots, in the
-    files of the host's network service (NetworkManager or systemd-networkd).
-  - Names each interface by its PCI address with a systemd C(.link) file. An idle interface is
-    renamed immediately; one in use is renamed at the next boot, which is recorded in
-    C(/var/lib/baremetal-mpi-roce/reboot-required.d/rails.json).
-  - Sets up only the rails that differ, and removes configuration that does not belong on a rail.
-    A rail that a file of the operator claims is refused.
+    files of NetworkManager or systemd-networkd.
+  - Names each interface by its PCI address. One in use is renamed at the next boot, which is
+    recorded in C(/var/lib/baremetal-mpi-roce/reboot-required.d/rails.json).
   - Compares the NICs with the model, and applies the QoS contract to the RoCE NIC of each rail,
     either all settings of a rail or none.
-  - Reads everything back within a bounded time. A rail that does not come up gets its former
-    configuration back. The next run repairs one that was killed.
+  - Sets up only the rails that differ. One that does not come up gets its former configuration
+    back; one that a file of the operator claims is refused.
 options: # generated from layers/rails.yml by tools/generate_layers.py
   rails:
     type: list
@@ -31,17 +28,15 @@ options: # generated from layers/rails.yml by tools/generate_layers.py
     default: {}
     description:
       - Management address, prefix and interface of this host, from the cluster model.
-      - An interface through which the host is reached is never made a rail. It has an address of
-        the management network, the address of this run's SSH connection or the default route, or is
-        a port or lower interface of such an interface.
+      - An interface through which the host is reached is never made a rail.
   backend:
     type: str
     choices: [auto, networkmanager, networkd]
     default: auto
     description:
       - Network service that configures the rails.
-      - V(auto) selects V(networkd) if C(/etc/netplan) has files, because netplan generates files of
-        networkd; otherwise V(networkmanager) if it is running; otherwise V(networkd).
+      - V(auto) selects V(networkd) if C(/etc/netplan) has files; otherwise V(networkmanager) if it
+        is running; otherwise V(networkd).
   routing:
     type: str
     choices: [source, arp]
@@ -63,8 +58,7 @@ options: # generated from layers/rails.yml by tools/generate_layers.py
     default: []
     description:
       - Networks behind the rails' gateways, in CIDR notation. They get a route in the main table,
-        for traffic that is not bound to a rail's address. Links with two addresses (/31) need them.
-      - Defaults to the inventory's C(cluster_rail_networks), or none.
+        for traffic that is not bound to a rail's address.
   arp:
     type: dict
     default: {arp_ignore: 1, arp_announce: 2, rp_filter: 2}
@@ -72,9 +66,8 @@ options: # generated from layers/rails.yml by tools/generate_layers.py
   check_path:
     type: bool
     default: true
-    description: Whether to send unfragmented full-size packets from each rail to its gateway. They
-      verify cable, address, route and the MTU of the leaf port; a reply in one piece verifies the
-      MTU of the gateway's interface. The layer C(ssh) verifies the paths to other leaves.
+    description: Whether to send unfragmented full-size packets from each rail to its gateway. A
+      reply in one piece verifies the MTU of the leaf port and of the gateway's interface.
   wait_s:
     type: float
     default: 30
@@ -96,7 +89,7 @@ options: # generated from layers/rails.yml by tools/generate_layers.py
         type: dict
         description: >-
           Ring sizes of the Ethernet side, for example C({rx: 8192, tx: 8192}). RoCE does not use
-          them, and each entry takes memory on every channel.
+          them.
       adaptive_routing:
         type: bool
         description: Whether RoCE packets may be routed adaptively (C(mlxreg) or C(mstreg)). The
@@ -155,9 +148,9 @@ options: # generated from layers/rails.yml by tools/generate_layers.py
       - Additional parameters of C(mlxconfig) with numeric values. Parameters of ports are named as
         for port 1, elements of arrays with an index (C(PCI_DOWNSTREAM_PORT_OWNER[4]),
         C(MODULE_SPLIT_M0[0..3])). Null leaves a parameter unchanged.
-      - On a NIC that lacks one of them, the check fails and the firmware is not changed; the
-        run-time settings are still applied. A parameter that may appear after a reset for another
-        one is C(pending), and the others are set.
+      - On a NIC that lacks one of them, the check fails and the firmware is not changed. A
+        parameter that may appear after a reset for another one is C(pending), and the others are
+        set.
       - C(ATS_ENABLED) is set to 0 on NICs that have it, unless it is listed here.
   remove_vfs_in_use:
     type: bool

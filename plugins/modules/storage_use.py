@@ -9,11 +9,9 @@ module: storage_use
 short_description: Verifies shared file systems by use, on all hosts simultaneously
 extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
 description:
-  - Each host writes its own files as the MPI user, with fsync and a rename over older ones, then
-    reads those of its neighbour in a ring over the hosts of the play and compares every byte.
-  - Writes only if the opened directory is on the expected file system.
-  - Operations that may hang run in a separate process for at most O(time_limit_s). A process that
-    cannot be killed is left behind and named.
+  - Each host writes its own files as the MPI user, then reads those of its neighbour in a ring over
+    the hosts of the play and compares every byte.
+  - Operations that may hang run in a separate process for at most O(time_limit_s).
 attributes:
   check_mode:
     description: Writes nothing. Mount, response, writability and free space are still checked.
@@ -25,10 +23,8 @@ options: # generated from layers/storage.yml by tools/generate_layers.py
     required: true
     description:
       - V(plan) assigns each host its neighbour; V(write) and V(read) run on each host; V(report)
-        shows all results; V(verdict) fails the host that serves a file system, or else the slowest,
-        if all together were too slow. All rounds except V(write) and V(read) run on the controller.
-      - Each result is registered as C(__shared_storage_ROUND), where the later rounds find it.
-        Passed as options, the results of all hosts would be templated once per host.
+        shows all results; V(verdict) fails one host if all together were too slow. Each result is
+        registered as C(__shared_storage_ROUND), where the later rounds find it.
   filesystems:
     type: list
     elements: dict
