@@ -33,7 +33,7 @@ class ActionModule(NodeAction):
     def act(self, task_vars: Any) -> dict[str, Any]:
         step = self._task.args.get("round")
         filesystems = [of_variable(entry) for entry in self._task.args.get("filesystems") or []]
-        results = Results.from_hostvars(task_vars)
+        results = Results(task_vars["inventory_hostname"], task_vars, task_vars["hostvars"])
         result: dict[str, Any] = {"changed": False, "layer": LAYER, "checks": []}
         if step == PLAN:
             result["plan"] = _plan(filesystems, task_vars)
@@ -62,19 +62,15 @@ class ActionModule(NodeAction):
             "filesystems": [fs.as_variable() for fs in filesystems if fs.name in seats],
             "seats": seats,
         }
-        worked: dict[str, Any] = self._execute_module(
-            MODULE, module_args=given, task_vars=task_vars
-        )
-        return worked
+        return self._execute_module(MODULE, module_args=given, task_vars=task_vars)
 
 
 def _plan(filesystems: Sequence[FileSystem], task_vars: Any) -> dict[str, Any]:
     """One ring per file system, of the hosts in this play that use it: `--limit` shortens it."""
     groups_of: dict[str, set[str]] = {host: set() for host in task_vars["ansible_play_batch"]}
     for group, members in task_vars["groups"].items():
-        for host in members:
-            if host in groups_of:
-                groups_of[host].add(group)
+        for host in groups_of.keys() & members:
+            groups_of[host].add(group)
     rings = {
         fs.name: [host for host, groups in groups_of.items() if mounts(fs, host, groups)]
         for fs in filesystems
@@ -100,13 +96,8 @@ def _report(
     figures = {fs_used.fs.name: fs_used.as_dict() for fs_used in used}
     result: dict[str, Any] = {"verdicts": verdicts, "figures": figures}
     if used and arguments.get("report_directory"):
-        result["report"] = reports.keep(
-            Path(arguments["report_directory"]),
-            LAYER,
-            {"filesystems": figures},
-            display,
-            "shared_storage_report_directory",
-        )
+        directory, name = Path(arguments["report_directory"]), "shared_storage_report_directory"
+        result["report"] = reports.keep(directory, LAYER, {"filesystems": figures}, display, name)
     return result
 
 

@@ -10,16 +10,13 @@ short_description: Gives every rail of a host its name, address, MTU, routes and
 extends_documentation_fragment: [baremetal.mpi_roce.module, baremetal.mpi_roce.options.roce_rails]
 description:
   - Configures all rails of a host in one call, in the running kernel and, for later boots, in the
-    files of the host's network service (NetworkManager or systemd-networkd).
-  - Names each interface by its PCI address with a systemd C(.link) file. An idle interface is
-    renamed immediately; one in use is renamed at the next boot, which is recorded in
-    C(/var/lib/baremetal-mpi-roce/reboot-required.d/rails.json).
-  - Sets up only the rails that differ, and removes configuration that does not belong on a rail.
-    A rail that a file of the operator claims is refused.
+    files of NetworkManager or systemd-networkd.
+  - Names each interface by its PCI address. One in use is renamed at the next boot, which is
+    recorded in C(/var/lib/baremetal-mpi-roce/reboot-required.d/rails.json).
   - Compares the NICs with the model, and applies the QoS contract to the RoCE NIC of each rail,
     either all settings of a rail or none.
-  - Reads everything back within a bounded time. A rail that does not come up gets its former
-    configuration back. The next run repairs one that was killed.
+  - Sets up only the rails that differ. One that does not come up gets its former configuration
+    back; one that a file of the operator claims is refused.
 """
 
 EXAMPLES = r"""

@@ -12,12 +12,8 @@ extends_documentation_fragment:
 description:
   - Installs the required software, exports by NFS what this host serves, configures the Lustre
     client, mounts through systemd, and reads everything back.
-  - Reads the mounts only from the kernel's table. A dead server is a failed check after
-    O(mount_wait_s).
-  - Never unmounts a mount in use, and names the processes that use it. Never mounts over a
-    directory with content, and never formats a device with content.
-  - In a container, mounts are C(not_applicable); units, packages and exports are still
-    configured.
+  - Never unmounts a mount in use, mounts over a directory with content, or formats a device with
+    content. A dead server is a failed check after O(mount_wait_s).
 attributes:
   check_mode:
     support: full

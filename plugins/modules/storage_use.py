@@ -10,11 +10,9 @@ short_description: Verifies shared file systems by use, on all hosts simultaneou
 extends_documentation_fragment:
   [baremetal.mpi_roce.module.reads, baremetal.mpi_roce.options.storage_use]
 description:
-  - Each host writes its own files as the MPI user, with fsync and a rename over older ones, then
-    reads those of its neighbour in a ring over the hosts of the play and compares every byte.
-  - Writes only if the opened directory is on the expected file system.
-  - Operations that may hang run in a separate process for at most O(time_limit_s). A process that
-    cannot be killed is left behind and named.
+  - Each host writes its own files as the MPI user, then reads those of its neighbour in a ring over
+    the hosts of the play and compares every byte.
+  - Operations that may hang run in a separate process for at most O(time_limit_s).
 attributes:
   check_mode:
     description: Writes nothing. Mount, response, writability and free space are still checked.

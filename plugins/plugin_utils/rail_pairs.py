@@ -1,10 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Pairs of rails to measure: for every rail, a ring of the nodes that have it.
-
-Each rail of a node sends to the same rail of the next node and receives from that of the previous
-node. Every rail is verified in both directions, and the number of pairs is linear in the number of
-nodes. Only hosts in this run take part.
-"""
+"""Pairs of rails to measure: for every rail, a ring of the nodes of this run that have it. Every
+rail is verified in both directions, by a number of pairs that is linear in the nodes."""
 
 from __future__ import annotations
 

@@ -32,10 +32,7 @@ def clients_of(
     further: Callable[[str], Sequence[str]] = lambda host: (),
 ) -> dict[str, list[str]]:
     """Maps file systems that `host` serves to the sorted addresses of all other hosts that mount
-    them.
-
-    Independent of --limit, because exports follow from the model. Raises ClientError.
-    """
+    them, whatever --limit is. Raises ClientError."""
     found: dict[str, list[str]] = {}
     for fs in filesystems:
         if not serves(fs, host):
@@ -77,10 +74,7 @@ class LustreError(RefusedError):
 def lustre_settings(
     value: Optional[Mapping[str, Any]], filesystems: Sequence[FileSystem], groups: Collection[str]
 ) -> dict[str, Any]:
-    """`shared_storage_lustre` with defaults; empty for a host without Lustre.
-
-    Raises LustreError.
-    """
+    """`shared_storage_lustre` with defaults; empty without Lustre. Raises LustreError."""
     if not any(fs.type == LUSTRE and set(fs.hosts) & set(groups) for fs in filesystems):
         return {}
     findings = Findings()
@@ -97,10 +91,7 @@ def o2ib(settings: Mapping[str, Any], filesystems: Sequence[FileSystem]) -> bool
 
 
 def lustre_key(settings: Mapping[str, Any], directory: Path) -> bytes:
-    """The public key of the Lustre repository; empty if this host needs none.
-
-    Raises KeyFileError.
-    """
+    """The public key of the Lustre repository, if this host needs one. Raises KeyFileError."""
     repository = (settings.get("packages") or {}).get("repository")
     if not repository:
         return b""

@@ -1,9 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Registered results of the rounds of storage_use; only this module knows their names and form.
-
-The role registers each round as `__shared_storage_ROUND`. What hosts returned is untrusted: it is
-reduced to numbers within bounds and short strings.
-"""
+"""Results of the rounds of storage_use, which the role registers as `__shared_storage_ROUND`. What
+hosts returned is reduced to numbers within bounds and short strings."""
 
 from __future__ import annotations
 
@@ -40,10 +37,6 @@ class Results:
         default_factory=dict, repr=False, compare=False
     )
 
-    @classmethod
-    def from_hostvars(cls, task_vars: Mapping[str, Any]) -> Results:
-        return cls(str(task_vars["inventory_hostname"]), task_vars, task_vars["hostvars"])
-
     def _result(self, step: str, host: str = "") -> Mapping[str, Any]:
         """The result of a round; empty if there is none."""
         variables = self._of(host) if host and host != self.host else self.variables
@@ -71,11 +64,8 @@ class Results:
         return [Check(**check) for check in listed]
 
     def written(self, host: str, name: str) -> Optional[int]:
-        """Bytes that a host wrote to a file system; None if it wrote none or failed.
-
-        This is taken from the result of the round, not from the hosts still in the play: a host
-        that fails while reading leaves the play before others read its files.
-        """
+        """Bytes that a host wrote to a file system; None if it wrote none or failed. A host that
+        fails while reading has left the play, but others read its files."""
         result = self._result(WRITE, host)
         measured = mapping(mapping(mapping(result.get("measured")).get(name)).get(WROTE))
         size = amount(measured.get("bytes"), MAX_BYTES)

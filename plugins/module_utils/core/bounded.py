@@ -1,11 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Access a file system that may never respond, from a child process.
 
-A process that waits for a dead server may be in uninterruptible sleep: no signal terminates it
-until the server responds or the mount is forcibly detached. The parent therefore waits for a
-limited time, and the child holds no resource of its parent: no pipe that would keep a connection
-open, and no directory. `core.commands` does not help here: it starts programs, whereas this module
-calls functions.
+No signal terminates a process that waits for a dead server. The parent waits for a limited time,
+and the child holds no pipe that would keep a connection open, and no directory.
 """
 
 from __future__ import annotations
@@ -71,9 +68,7 @@ def within(
 def _be_the_child(
     writing: int, work: Callable[[Report], None], become: Optional[Callable[[], None]]
 ) -> None:
-    """Run the work and exit. Closes all file descriptors inherited from the parent, so that no
-    reader of a pipe waits for this process.
-    """
+    """Run the work and exit, with no inherited file descriptor, whose readers would wait."""
     status = 1
     try:
         os.setsid()

@@ -1,9 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The read-back: the promises of a layer, the values on the device, and the resulting status.
-
-Every module that configures a layer reads the device again at its end and returns one `Check` per
-promise. The summary callback, the verify playbook and the tests use only these checks.
-"""
+"""The read-back: every module that configures a layer reads the device again at its end and returns
+one `Check` per promise."""
 
 from __future__ import annotations
 
@@ -19,9 +16,7 @@ OK = "ok"
 FAILED = "failed"
 """A different value was read back, or none: a check that could not run has failed."""
 NOT_APPLICABLE = "not_applicable"
-"""Cannot apply to this kind of machine; `reason` says why. Counted and shown, but never as
-passed.
-"""
+"""Cannot apply to this kind of machine; `reason` says why. Never counted as passed."""
 PENDING = "pending"
 """Differs in check mode and would be changed by a run without it. Outside check mode: waits for a
 reset that must come first, which `reason` names."""
@@ -125,10 +120,7 @@ def failures(checks: Iterable[Check]) -> list[Check]:
 def failure_message(
     layer: str, checks: Iterable[Check], remedy: str, *, applied: bool = False
 ) -> Optional[str]:
-    """Return the message of a module whose read-back failed, or None if nothing failed.
-
-    `applied`: the module has changed the node.
-    """
+    """Return the message of a module whose read-back failed; `applied`: it has changed the node."""
     failed = failures(checks)
     if not failed:
         return None
@@ -165,10 +157,7 @@ def end(
     strictness: Optional[Strictness] = None,
     **result: Any,
 ) -> NoReturn:
-    """Exit a layer's module with its read-back; it fails if there are failed checks or `errors`.
-
-    The default strictness is that of this process's environment.
-    """
+    """Exit a layer's module; it fails if there are failed checks or `errors`."""
     checks = (strictness or Strictness.of(os.environ)).of_checks(checks)
     applied = bool(result.get("changed")) and not module.check_mode
     message = failure_message(layer, checks, remedy, applied=applied)

@@ -35,10 +35,7 @@ class Result:
 
 
 class CommandError(Exception):
-    """A program failed, is missing, took too long or printed too much.
-
-    The text has the command and its output.
-    """
+    """A program failed, is missing, took too long or printed too much; the text has its output."""
 
 
 class NoAnswerError(CommandError):
@@ -107,10 +104,8 @@ def run(
 
 
 def output(result: Result, most: int) -> str:
-    """Return the last `most` characters of a program's output, standard error first.
-
-    Some programs print a heading on standard error and the cause on standard output.
-    """
+    """Return the last `most` characters of a program's output, standard error first, as some print
+    a heading there and the cause on standard output."""
     errors, printed = result.stderr.strip(), result.stdout.strip()
     errors = errors[-(most * 2 // 3 if printed else most) :]
     return "\n".join(text for text in (errors, printed[-(most - len(errors)) :]) if text)
@@ -167,10 +162,7 @@ def _printed(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill a program and its process group: a killed ssh or runuser leaves its children running.
-
-    A process that does not exit within REAP_S does so as soon as the kernel wakes it up.
-    """
+    """Kill a program and its process group: a killed ssh or runuser leaves its children running."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     with suppress(subprocess.TimeoutExpired):

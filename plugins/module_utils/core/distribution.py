@@ -20,10 +20,7 @@ from .part import PlanError
 
 @dataclass(frozen=True)
 class MpiPackages:
-    """The distribution's own Open MPI and UCX, and the tools for building other versions.
-
-    `{architecture}` and `{python}` in paths are filled in by `Distribution.mpi`.
-    """
+    """The distribution's own Open MPI and UCX, and the tools for building others."""
 
     packages: tuple[str, ...]
     ucx: tuple[str, ...]
@@ -48,9 +45,7 @@ class MpiPackages:
 
 @dataclass(frozen=True)
 class Family:
-    """Facts shared by all releases of related distributions. Kernel names may contain
-    `{release}`.
-    """
+    """Facts shared by related distributions. Kernel names may contain `{release}`."""
 
     name: str
     os_family: str
@@ -400,10 +395,7 @@ def _numbers(version: str) -> list[int]:
 
 
 def distribution_of(name: str, version: str, architecture: str = "x86_64") -> Distribution:
-    """Look up a distribution by its ID or Ansible's fact, and its version.
-
-    Raises PlanError for one that is not supported.
-    """
+    """Look up a distribution by its ID or Ansible's fact, and its version. Raises PlanError."""
     key = name.strip().lower()
     key = "rhel" if key == "redhat" else key
     if architecture in ("x86_64", "amd64"):
@@ -419,10 +411,7 @@ def distribution_of(name: str, version: str, architecture: str = "x86_64") -> Di
 
 
 def read_distribution(root: Path = Path("/")) -> Distribution:
-    """Read /etc/os-release, as Ansible's facts would cost another remote execution.
-
-    Raises PlanError for a distribution that is not supported.
-    """
+    """Read /etc/os-release, as Ansible's facts cost a remote execution. Raises PlanError."""
     values = {}
     for line in (root / "etc/os-release").read_text(encoding="utf-8").splitlines():
         key, _equals, value = line.partition("=")

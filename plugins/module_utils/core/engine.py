@@ -1,10 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The one loop that converges a node: plan, write, wait, read back, undo what did not take effect.
-
-`settle` runs it for the parts of a layer; `carry_out` is the entry point of a layer's module.
-`act` is the part of `settle` between planning and verifying, for programs that have no record of
-reboots. A `Group` makes changes that take effect together or not at all.
-"""
+`act` is for programs that have no record of reboots."""
 
 from __future__ import annotations
 
@@ -50,9 +46,9 @@ class Outcome:
 def settle(parts: Sequence[Part], node: Node) -> Outcome:
     """Bring `node` to the desired state of `parts` and read it back; in check mode only plan.
 
-    Raises PlanError, listing every finding of every part, before anything is written. From then on
-    nothing is raised: after any failure, stopped services are started again, everything is read
-    back, and the reasons for a reboot are recorded.
+    Raises PlanError, with every finding, before anything is written. From then on nothing is
+    raised: after a failure, stopped services are started again, everything is read back, and the
+    reasons for a reboot are recorded.
     """
     plans = []
     findings = []
@@ -82,10 +78,8 @@ def settle(parts: Sequence[Part], node: Node) -> Outcome:
 
 
 def act(plans: Sequence[Plan], node: Node, errors: list[str]) -> dict[Path, Optional[str]]:
-    """Carry out `plans` in order, adding a line to `errors` for each failure.
-
-    Returns the files that were not written with the error, or None after an earlier failure.
-    """
+    """Carry out `plans`, adding a line to `errors` for each failure. Returns the files that were
+    not written with the error, or None after an earlier failure."""
     stopped = False
     unwritten: dict[Path, Optional[str]] = {}
     for plan in plans:
@@ -133,11 +127,8 @@ def _noted(failures: list[str]) -> Iterator[None]:
 
 
 class Group:
-    """Changes of one subject, which another subject's failure does not affect.
-
-    All members are written in order, then `read` reads them again. If one failed or is missing, its
-    unit is restored in reverse order. `act`, `holds` and `undo` have the same meaning as in `Step`.
-    """
+    """Changes of one subject: all are written in order, then `read`. If one failed or is missing,
+    its unit is restored in reverse order."""
 
     def __init__(self, changes: Sequence[Change], read: Callable[[], None]) -> None:
         self.restored = False

@@ -50,9 +50,7 @@ class FilePlan:
         return diff(str(self.path), before, after)
 
     def apply(self) -> None:
-        """Make the change atomically: after an interruption, the file is either the old or the new
-        one.
-        """
+        """Make the change atomically: after an interruption, the file is the old or the new one."""
         if not self.changed:
             return
         if self.after is None:
@@ -100,9 +98,7 @@ def plan_file(
 
 
 def write_atomically(path: Path, text: str, mode: int, uid: int, gid: int) -> None:
-    """Write a temporary file next to it, flush it to disk, then rename it. Creates missing
-    directories.
-    """
+    """Write a temporary file next to it, flush it, then rename it. Creates missing directories."""
     target = path.resolve() if path.is_symlink() else path
     make_directories(target.parent)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
@@ -129,11 +125,8 @@ def write_atomically(path: Path, text: str, mode: int, uid: int, gid: int) -> No
 
 
 def make_directories(path: Path, mode: int = 0o755) -> None:
-    """Make a directory and its parents with this mode, whatever the umask.
-
-    Existing directories are not changed. A world-readable file would be useless below a directory
-    that only root can enter.
-    """
+    """Make a directory and its parents with this mode, whatever the umask. Existing directories are
+    not changed."""
     umask = os.umask(0o777 & ~mode)  # chmod would leave a wrong mode if killed in between
     try:
         for directory in reversed([path, *path.parents]):
@@ -149,11 +142,8 @@ def with_header(body: str) -> str:
 
 
 def replace_block(text: str, lines: Sequence[str], name: str, *, first: bool = False) -> str:
-    """Return `text` with exactly `lines` in the block called `name`; the rest is unchanged.
-
-    The block is enclosed in two marker lines. A missing one is appended, or inserted at the start
-    with `first`; it is removed with its markers if `lines` is empty.
-    """
+    """Return `text` with exactly `lines` between the markers of the block `name`; without `lines`,
+    without markers. A missing block is appended, or inserted at the start with `first`."""
     begin = f"# BEGIN baremetal.mpi_roce {name}"
     end = f"# END baremetal.mpi_roce {name}"
     # Not splitlines(): a carriage return in an operator's line must not change.

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Locks of this host, and the progress of the run that holds one.
 
-A lock is a locked file, which the kernel releases if its process dies. A run whose ansible-playbook
-was killed continues on the host, so the next run may find the lock held. Any process that can open
-a file, even for reading, can lock it: therefore only root, or the operators, can open these files.
+The kernel releases a locked file if its process dies. A run whose ansible-playbook was killed
+continues on the host. Any process that can open a file can lock it: therefore only root, or the
+operators, can open these files.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def alone(
 ) -> Iterator[None]:
     """Hold the lock `path`, which contains the PID of this process.
 
-    `waiting` is called with the seconds waited so far before each further attempt. Raises
-    HeldError, and UnsafeError before a file of another user is opened.
+    `waiting` gets the seconds waited so far before each further attempt. Raises HeldError, and
+    UnsafeError before a file of another user is opened.
     """
     _make_private(path.parent)
     # Not truncated when opened: it contains the PID of its holder.
@@ -124,10 +124,8 @@ def _make_private(directory: Path) -> None:
 
 
 def holder(status: os.stat_result, written: str, root: Path = Path("/")) -> str:
-    """Describe the process that holds the lock: command, start time, and the remedy.
-
-    Its PID comes from the kernel's table of locks, or else from the file (`written`): the table is
-    empty in another PID namespace.
+    """Describe the process that holds the lock, and the remedy. Its PID comes from the kernel's
+    table of locks, or else from the file (`written`): in another PID namespace, the table is empty.
     """
     device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     pid = written if written.isdigit() else ""

@@ -1,10 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Messages for the operator, rendered from a code and values.
-
-A `Message` is a string, so that it passes through JSON and exceptions like any other text; tests
-and callers read its `code` and `values` and leave the sentence to the golden files
-(tests/unit/golden/messages).
-"""
+"""Messages for the operator: strings with the `code` and `values` that tests and callers read;
+golden files (tests/unit/golden/messages) have the sentences."""
 
 from __future__ import annotations
 
@@ -23,10 +19,8 @@ class Message(str):
 
 
 def message(code: str, template: str, **values: Any) -> Message:
-    """Render `template` with `values`, as str.format does; values are never parsed.
-
-    `code` and `template` must be literals: the golden files are collected from the source.
-    """
+    """Render `template` with `values`, as str.format does. `code` and `template` must be literals,
+    from which the golden files are collected."""
     made = Message(template.format(**values))
     made.code = code
     made.values = values

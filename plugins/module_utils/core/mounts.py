@@ -1,8 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The mounts of this machine, read only from the kernel's table.
-
-Nothing here accesses a mount point: a call to a file system whose server is dead blocks.
-"""
+"""The mounts of this machine, read only from the kernel's table: access to a mount point whose
+server is dead would block."""
 
 from __future__ import annotations
 

@@ -1,11 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The protocol of a layer's resources: what `core/engine.settle` plans, carries out and reads back.
-
-A part holds the desired state of one subject (files, a service, all rails of a host). `plan` reads
-the node and returns the changes; `verify` reads it again and returns checks. Planning writes
-nothing. A change is a file or a `Step`. A step that can leave the node half changed also tells when
-it has taken effect (`holds`, polled for `wait_s`) and how to revert it otherwise (`undo`).
-"""
+"""A part holds the desired state of one subject (files, a service, all rails of a host). `plan`
+reads the node and returns the changes (files and Steps), without writing; `verify` reads it again
+and returns checks."""
 
 from __future__ import annotations
 
@@ -26,11 +22,8 @@ NAME = "baremetal-mpi-roce"
 
 
 class PlanError(Exception):
-    """The desired state is refused: the text gives location, value and remedy, one line per
-    finding.
-
-    `checks` are the findings that have a row in the summary.
-    """
+    """The desired state is refused: one line per finding, with location, value and remedy. `checks`
+    are the findings that have a row in the summary."""
 
     def __init__(self, text: str, checks: Sequence[Check] = ()) -> None:
         super().__init__(text)
@@ -137,9 +130,8 @@ class Step:
     """Read back whether `act` took effect; polled until true, for at most `wait_s` seconds."""
     wait_s: float = 0.0
     undo: Optional[Callable[[], str]] = None
-    """Revert the step. Called if `act` or `holds` raised, or if `holds` is still false after the
-    wait. Return a sentence for the error of this step, or nothing.
-    """
+    """Revert the step, if `act` or `holds` raised or `holds` is still false after the wait. Return
+    a sentence for the error of this step, or nothing."""
 
     def diffs(self) -> list[dict[str, str]]:
         if self.silent:

@@ -1,9 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Running processes and their open files, read only from the links in /proc.
-
-The kernel answers from memory; fuser and lsof would access file systems. Processes of containers
-are included. A process that exits meanwhile has no files.
-"""
+"""Running processes and their open files, those of containers included, read only from the links in
+/proc: fuser and lsof would access file systems."""
 
 from __future__ import annotations
 
@@ -33,9 +30,7 @@ class Opener:
     name: str
     file: str
     service: Optional[str] = None
-    """System unit of the process, which outlives a node's jobs; empty if it has none, None if
-    unknown.
-    """
+    """System unit of the process; empty if it has none, None if unknown."""
 
     def text(self) -> str:
         return f"{self.name} ({self.pid}{f', {self.service}' if self.service else ''})"
@@ -67,9 +62,7 @@ def held(root: Path, pid: int) -> Iterator[tuple[str, str]]:
 
 
 def openers(root: Path, wanted: Callable[[str], bool]) -> list[Opener]:
-    """Return the processes that have a file open whose path is `wanted`, without duplicates, by
-    PID.
-    """
+    """Return the processes that have a file open whose path is `wanted`, by PID."""
     found = []
     for pid in pids(root):
         files = (path for how, path in held(root, pid) if how == OPEN and wanted(path))
@@ -97,10 +90,8 @@ def _link(path: Path) -> Iterator[str]:
 
 
 def login_address(proc: Path = Path("/proc"), process: Optional[int] = None) -> str:
-    """Return the server address of the SSH connection of this process; empty if there is none.
-
-    sudo removes SSH_CONNECTION from the environment, so parent processes are read as well.
-    """
+    """Return the server address of the SSH connection of this process or, as sudo removes
+    SSH_CONNECTION, of a parent process; empty if there is none."""
     number = os.getpid() if process is None else process
     with contextlib.suppress(OSError, ValueError, IndexError):
         while number > 1:

@@ -1,13 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Recorded reasons for a reboot.
+"""Recorded reasons for a reboot, one file per layer.
 
-No role reboots. A layer that configured a value which takes effect only at the next boot records
-that value, the running one, and the boot in which it first asked for it. A reason is removed when
-the layer finds the value running. A reason that outlives a reboot is a fault: another reboot would
-not help, so a playbook that reboots stops instead of looping.
-
-Each layer with a reason has one file, `<layer>.json` in
-/var/lib/baremetal-mpi-roce/reboot-required.d.
+No role reboots. A layer that configured a value which takes effect at the next boot records it,
+with the boot in which it first asked, until it finds the value running. A reason that outlives a
+reboot is a fault: another reboot would not help.
 """
 
 from __future__ import annotations

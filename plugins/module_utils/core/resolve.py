@@ -1,9 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Whether names resolve on this machine to the addresses of the model.
 
-glibc reads all of /etc/hosts for every lookup, so looking up n names takes time proportional to n
-squared. If /etc/hosts is the first source, the file is read once and a sample of its names is
-looked up to prove that the resolver reads it; names that it lacks are all looked up.
+glibc reads all of /etc/hosts for every lookup. If /etc/hosts is the first source, the file is read
+once, and a sample of its names is looked up; names that it lacks are all looked up.
 """
 
 from __future__ import annotations
@@ -46,11 +45,8 @@ def system_lookup(name: str) -> tuple[str, ...]:
 
 
 def source_check(root: Path = Path("/")) -> Check:
-    """Check that /etc/hosts is read before any server is queried (nsswitch.conf(5)).
-
-    A name server that is down delays each lookup by 5 s or more; a wrong one returns other
-    addresses.
-    """
+    """Check that /etc/hosts is read before any server is queried (nsswitch.conf(5)): a name server
+    that is down delays each lookup by 5 s or more."""
     try:
         text = (root / NSSWITCH.lstrip("/")).read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -71,10 +67,8 @@ def source_check(root: Path = Path("/")) -> Check:
 
 
 def timed(names: Sequence[str], lookup: Lookup = system_lookup) -> tuple[dict[str, Any], Check]:
-    """Return what each name resolves to, and a check that lookups are fast.
-
-    A slow lookup is repeated, as the machine may have been busy, and ends the series.
-    """
+    """Return what each name resolves to, and a check that lookups are fast. A slow one is repeated,
+    as the machine may have been busy, and ends the series."""
     found: dict[str, Any] = {}
     limit = f"{SLOW_S:g} s at most"
     for name in names:
@@ -101,10 +95,8 @@ def find_addresses(
     table: Mapping[str, Collection[str]],
     lookup: Lookup = system_lookup,
 ) -> dict[str, tuple[str, ...]]:
-    """Return what each name resolves to. `table` is /etc/hosts if it is the first source, or empty.
-
-    The result lacks the names that were not looked up after GIVE_UP failures.
-    """
+    """Return what each name resolves to, except those left after GIVE_UP failures. `table` is
+    /etc/hosts if it is the first source, or empty."""
     found = {name: tuple(sorted(table[name])) for name in names if name in table}
     asked = [*spread(list(found), SPREAD), *(name for name in names if name not in table)]
     with ThreadPoolExecutor(PARALLEL) as pool:
@@ -119,10 +111,7 @@ def find_addresses(
 def name_checks(
     wanted: Mapping[str, str], found: Mapping[str, Collection[str]], *, check_mode: bool = False
 ) -> list[Check]:
-    """Return one check if all names are right, else a check per wrong name.
-
-    In check mode there is always one: no name resolves before the first run.
-    """
+    """Return one check if all names are right or in check mode, else a check per wrong name."""
     wrong = [name for name, address in wanted.items() if set(found.get(name, ())) != {address}]
     asked = [name for name in wrong if name in found]
     every, count = f"{len(wanted)} of {len(wanted)}", f"{len(wanted) - len(wrong)} of {len(wanted)}"

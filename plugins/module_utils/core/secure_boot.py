@@ -1,9 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Whether Secure Boot makes the kernel reject modules that DKMS builds; nothing is changed.
-
-The kernel rejects modules signed with an unknown key. DKMS signs with a key of this machine, which
-must be enrolled at its console; until then its modules are installed but do not load.
-"""
+"""Whether Secure Boot makes the kernel reject modules that DKMS builds: DKMS signs with a key of
+this machine, which must be enrolled at its console."""
 
 from __future__ import annotations
 
@@ -32,10 +29,7 @@ _CERTIFICATE = re.compile(r"^\s*mok_certificate\s*=\s*[\"']?/([^\"'\s#]+)", re.M
 
 
 def refusal(node: Node, root: Path) -> str:
-    """Return why this kernel rejects DKMS modules, with the remedies; empty if it accepts them.
-
-    The hardware is read below `root`.
-    """
+    """Return why this kernel rejects DKMS modules, with the remedies; empty if it accepts them."""
     if not is_on(node, root):
         return ""
     keys = _keys(node)
@@ -64,9 +58,7 @@ def refusal(node: Node, root: Path) -> str:
 
 
 def is_on(node: Node, root: Path) -> bool:
-    """Ask mokutil, or read the firmware's and shim's variables if it is missing or gives no
-    answer.
-    """
+    """Ask mokutil, or else read the firmware's and shim's variables."""
     text = ""
     with suppress(CommandError):
         text = node.look(["mokutil", "--sb-state"], check=False).stdout.lower()

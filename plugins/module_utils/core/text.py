@@ -17,10 +17,8 @@ MAX_DEPTH = 40
 
 
 def printable(value: Any, depth: int = MAX_DEPTH) -> Any:
-    """Escape characters in a host's answer that control a terminal's cursor or text direction.
-
-    Such characters are written as in Python (`\\x1b`). Text is not truncated: a task may read it.
-    """
+    """Escape characters in a host's answer that control a terminal's cursor or text direction, as
+    in Python (`\\x1b`)."""
     if isinstance(value, Message):
         value = str(value)  # ansible-core 2.19 stores no variable of another type
     if isinstance(value, str):
@@ -96,9 +94,7 @@ def columns(rows: Sequence[Sequence[str]], left: Collection[int] = ()) -> list[s
 
 
 def natural(name: str) -> tuple[tuple[int, int, str], ...]:
-    """Sort key that compares digits as numbers and sorts them before letters: `eth2` before
-    `eth10`.
-    """
+    """Sort key that compares digits as numbers, before letters: `eth2` before `eth10`."""
     pieces = filter(None, re.split(r"([0-9]{1,18})", name))
     return tuple((0, int(each), "") if "0" <= each[0] <= "9" else (1, 0, each) for each in pieces)
 

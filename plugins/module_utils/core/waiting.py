@@ -20,9 +20,8 @@ def until(
 ) -> T:
     """The first true value of `condition`, or its last value after `limit_s` seconds.
 
-    The condition is evaluated at least once, and once more when the deadline has passed, so that a
-    process that got no time is not mistaken for one whose condition never held. Exceptions raised
-    by `condition` propagate.
+    It is evaluated once more when the deadline has passed, so that a process that got no time is
+    not mistaken for one whose condition never held.
     """
     deadline = clock() + limit_s
     while True:

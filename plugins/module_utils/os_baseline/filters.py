@@ -1,7 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Filters on incoming connections to this host: firewalld, ufw, or nftables and iptables rules that
-may refuse IPv4.
-"""
+"""Firewalld, ufw, or nftables and iptables rules that may refuse incoming IPv4 on this host."""
 
 from __future__ import annotations
 
@@ -97,9 +95,7 @@ def _places_of(run: Runner, addresses: Iterable[str]) -> dict[str, tuple[str, st
 
 
 def _zones(run: Runner, kind: str) -> list[tuple[str, str]]:
-    """Zones and their `interfaces` or `sources` as pairs, in the order of evaluation, which is by
-    name.
-    """
+    """Pairs of zone and its `interfaces` or `sources`, in the order of evaluation: by name."""
     text = answer(run, "firewall-cmd", "--get-active-zones")
     found = []
     for block in sorted(re.split(r"\n(?=\S)", text)):

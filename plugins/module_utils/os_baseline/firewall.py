@@ -1,8 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Networks that firewalld or ufw must admit.
-
-MPI, PMIx and NCCL use arbitrary TCP ports, so the cluster's networks are admitted as a whole.
-"""
+"""Networks that firewalld or ufw must admit as a whole: MPI, PMIx and NCCL use any TCP ports."""
 
 from __future__ import annotations
 
@@ -19,18 +16,13 @@ from ..core.text import some
 from .filters import FIREWALLD, UFW, manager, ufw_networks
 
 RECORD = "var/lib/baremetal-mpi-roce/firewall.json"
-"""Record of the networks admitted by the collection, with the service; only these are ever
-removed.
-"""
+"""Record of the networks admitted by the collection; only these are ever removed."""
 TRUSTED = ("firewall-cmd", "--zone=trusted")
 
 
 @dataclass(frozen=True)
 class Admitted:
-    """Admits the cluster's networks in the running firewall service, and changes nothing else.
-
-    Without `networks`, those that were admitted earlier are removed.
-    """
+    """Without `networks`, those that were admitted earlier are removed."""
 
     networks: Sequence[str]
 

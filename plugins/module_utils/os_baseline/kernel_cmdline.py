@@ -1,11 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Arguments of the kernel command line: configured for the next boot, compared with the running
-ones.
+"""Arguments of the kernel command line, configured for the next boot by a GRUB drop-in or grubby.
 
-They are configured in GRUB's drop-in, or in grubby's entries. Nothing here reboots: an argument
-that is configured but not in effect is recorded as a reason to reboot. Several layers have
-arguments. An argument is removed only if a layer added it and no other layer needs it; one file
-records who added which.
+An argument that is configured but not in effect is recorded as a reason to reboot. One is removed
+only if a layer added it and no other layer needs it; one file records who added which.
 """
 
 from __future__ import annotations
@@ -64,11 +61,8 @@ class BootLoader(Protocol):
 
 @dataclass(frozen=True)
 class Grub:
-    """Debian and Ubuntu: a drop-in that sorts after all others, then update-grub.
-
-    It appends to the variable that comes last on the command line, so that its arguments take
-    precedence. Recovery entries do not use that variable, so a bad argument does not affect them.
-    """
+    """Debian and Ubuntu: a drop-in that sorts after all others, then update-grub. It appends to the
+    variable that comes last on the command line; recovery entries do not use that variable."""
 
     node: Node
     exclusive: bool = True

@@ -1,9 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Kernel settings, applied now and at every boot: parameters, hugepages, governor.
 
-Parameters (/proc/sys) are in a sysctl.d file. tmpfiles.d writes values under /sys early during
-boot, when hugepages are easiest to allocate; a oneshot unit writes them again after the drivers are
-loaded, as a CPU frequency driver may load late.
+tmpfiles.d writes values under /sys early during boot, when hugepages are easiest to allocate; a
+oneshot unit writes them again after the drivers are loaded.
 """
 
 from __future__ import annotations
@@ -133,7 +132,8 @@ class Sysctls:
         if node.container is not None:
             if not name.startswith("net/"):
                 return node.not_here("the kernel is the host's")
-            if not path.exists() or not _writable(path):
+            # access() grants root everything on a regular file.
+            if not path.exists() or not path.stat().st_mode & 0o200 or not os.access(path, os.W_OK):
                 return node.not_here("the host's network namespace has this key")
         if not path.exists() and key in self.optional:
             return "this kernel has no such key, and it is listed as optional"
@@ -151,11 +151,6 @@ def _write(node: Node, key: str, value: str) -> None:
 def _running(node: Node, key: str) -> Optional[str]:
     text = node.read(f"proc/sys/{slashed(key)}")
     return None if text is None else tidy(text)
-
-
-def _writable(path: Path) -> bool:
-    """Check the mode too, as access() grants root everything on a regular file."""
-    return bool(path.stat().st_mode & 0o200) and os.access(path, os.W_OK)
 
 
 @dataclass(frozen=True)
@@ -199,9 +194,7 @@ class Write:
         )
 
     def waits_for_reboot(self, node: Node) -> bool:
-        """Whether it was tried since this boot: another attempt in every run would always report a
-        change.
-        """
+        """Whether it was tried since this boot; another attempt would always report a change."""
         wanted = self.reason(node)
         return self.boot_helps and any(
             known.same_wish(wanted) and known.boot_id == node.boot_id for known in node.rebooted_for

@@ -83,11 +83,8 @@ def parse_proc(text: str) -> dict[str, tuple[str, str]]:
 
 
 def excuse(node: Node, limit: Limit) -> str:
-    """Why this node cannot have the limit, or None.
-
-    A container that may not raise its own limits must not be configured with higher ones:
-    pam_limits would fail, and every login with it.
-    """
+    """Why this node cannot have the limit; empty if it can. In a container that may not raise its
+    own limits, pam_limits would fail with higher ones, and every login with it."""
     if node.container is None:
         return ""
     own = parse_proc(node.read("proc/1/limits") or "").get(limit.name)
@@ -110,9 +107,8 @@ DOMAINS = ("*", "root")
 
 @dataclass(frozen=True)
 class SessionLimits:
-    """A file in limits.d, applied by PAM and verified in a session of `user`, or of `nobody` until
-    that account exists.
-    """
+    """A file in limits.d, verified in a session of `user`, or of `nobody` until that account
+    exists."""
 
     limits: Sequence[Limit]
     user: str = "nobody"
@@ -153,10 +149,7 @@ MANAGER_FILES = tuple(f"etc/systemd/{kind}.conf.d/90-{NAME}.conf" for kind in ("
 
 @dataclass(frozen=True)
 class ServiceLimits:
-    """systemd's defaults, for daemons that start ranks themselves, such as a batch system's.
-
-    A service gets them at its next start. SSH sessions get theirs from PAM.
-    """
+    """systemd's defaults, for daemons that start ranks themselves, from their next start."""
 
     limits: Sequence[Limit]
 

@@ -1,10 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Time synchronisation by chrony, irqbalance, no swap, and no unfinished dpkg.
-
-A swapped-out MPI rank delays all others. Swap is turned off now (/proc/swaps) and at boot (fstab,
-generated swap units, zram). Lines of fstab and chrony.conf are commented out behind a marker, so
-that the operator can restore them.
-"""
+"""Time synchronisation by chrony, irqbalance, no swap, and no unfinished dpkg. Lines of fstab and
+chrony.conf are commented out behind a marker, so that they can be restored."""
 
 from __future__ import annotations
 
@@ -37,9 +33,7 @@ MAX_LISTED_PACKAGES = 5
 
 def with_servers(text: str, servers: Sequence[str], folder: str = "") -> str:
     """chrony.conf with only these servers; if there are none, as the distribution ships it.
-
-    `folder`: directory with the distribution's servers, if chrony.conf has none.
-    """
+    `folder` is the directory with the distribution's servers, if chrony.conf has none."""
     lines = replace_block(text, [], BLOCK).split("\n")
     lines = [line.removeprefix(MARKER) for line in lines]
     if servers:
@@ -51,9 +45,7 @@ def with_servers(text: str, servers: Sequence[str], folder: str = "") -> str:
 
 @dataclass(frozen=True)
 class ChronyClock:
-    """Without `servers`, the distribution's stay. `wait_s` limits the wait for the first
-    synchronisation.
-    """
+    """Without `servers`, the distribution's stay. `wait_s` limits the first synchronisation."""
 
     servers: Sequence[str] = ()
     max_offset_s: float = 0.1
@@ -199,11 +191,11 @@ class SwapOff:
         if node.container is not None:
             return Plan()
         devices = swaps(node)
-        used, available = sum(devices.values()), _memory_available_kib(node)
-        if available is not None and used > available:
+        used, memory = sum(devices.values()), node.read("proc/meminfo") or ""
+        available = re.search(r"^MemAvailable:\s*(\d+)", memory, re.MULTILINE)
+        if available and used > int(available[1]):
             raise PlanError(
-                f"swap: {used} KiB are in use and only {available} KiB of memory are available:"
-                " end the jobs on this node before swap is turned off"
+                f"swap: {used} KiB are in use and only {available[1]} KiB of memory are available"
             )
         text = node.read(FSTAB)
         files = [] if text is None else [node.edited(FSTAB, without_swap(text))]
@@ -233,11 +225,6 @@ class SwapOff:
         )
 
 
-def _memory_available_kib(node: Node) -> Optional[int]:
-    match = re.search(r"^MemAvailable:\s*(\d+)", node.read("proc/meminfo") or "", re.MULTILINE)
-    return int(match[1]) if match else None
-
-
 def _generated(node: Node) -> list[Path]:
     return [path for path in sorted(node.root.glob(GENERATED)) if not _masked(node, path.name)]
 
@@ -261,9 +248,7 @@ def _masked(node: Node, unit: str) -> bool:
 
 
 class Dpkg:
-    """Foreign packages that an interrupted dpkg left unfinished are only reported. Those of a
-    software set are completed by its layer, which runs later.
-    """
+    """Packages that an interrupted dpkg left unfinished; the layer of a set completes its own."""
 
     def plan(self, node: Node) -> Plan:
         return Plan()

@@ -1,8 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Whether repositories respond to this node, with the package manager's proxy and authorities.
-
-Only metadata are requested, from all repositories in parallel and within a time limit.
-"""
+"""Whether repositories respond to this node, with the package manager's proxy and authorities."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Conditions on a node that would stop its layers, from the layers' own plans. Changes nothing.
-
-A layer is checked if the model gives it something to do. What a layer installs itself is never
-reported as missing. A condition that stops no layer is `ok`, with a reason.
-"""
+"""Conditions on a node that would stop its layers, from the layers' own plans. What a layer
+installs itself is not missing; a condition that stops no layer is `ok`, with a reason."""
 
 from __future__ import annotations
 
@@ -55,9 +52,7 @@ CUDA_SPACE, CUDA_ARCHIVES = 4700 << 20, 2200 << 20
 """cuda 13.1.1-1 of Arch Linux (archlinux.org/packages/extra/x86_64/cuda, built on 2026-01-13):
 installed 4.7 GB, packed 2.2 GB."""
 BEHIND_S, AHEAD_S = 10.0, 60.0
-"""apt refuses metadata from the future (Acquire::Max-FutureTime of apt.conf(5)). For a clock that
-is behind, the limit includes the time from the controller to this node.
-"""
+"""apt refuses metadata from the future (Acquire::Max-FutureTime of apt.conf(5))."""
 
 
 class Preflight:

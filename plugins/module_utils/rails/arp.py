@@ -1,10 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""ARP settings that separate the interfaces of one host.
-
-Linux answers ARP for any of its addresses on any interface, and drops a packet that arrives on an
-interface other than the one it would send to the source. Without these settings, one of several
-rails in one network receives the traffic of all.
-"""
+"""ARP settings that separate the interfaces of one host: without them, one of several rails in one
+network receives the traffic of all."""
 
 from __future__ import annotations
 

@@ -1,10 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The network services that configure rails: systemd-networkd and NetworkManager.
-
-A backend has one *block* of text per rail, in a separate file. Blocks are compared, written and, if
-a rail does not come up with its new block, restored. netplan generates files of networkd: with
-netplan, the rails' files are written for networkd directly and sort before the generated ones.
-"""
+"""systemd-networkd and NetworkManager. A backend has one *block* of text per rail, in a separate
+file; with netplan, networkd's files sort before the generated ones."""
 
 from __future__ import annotations
 
@@ -255,10 +251,8 @@ BACKENDS: Mapping[str, type[Backend]] = {each.name: each for each in (NetworkMan
 
 
 def backend_of(name: str, node: Node) -> Backend:
-    """Return the backend `name`; with AUTO, the one that this system uses. Raises CommandError.
-
-    AUTO is networkd if netplan has files; else NetworkManager if it runs; else networkd.
-    """
+    """Return the backend `name`. AUTO is networkd if netplan has files; else NetworkManager if it
+    runs; else networkd. Raises CommandError."""
     if name != AUTO:
         return BACKENDS[name](node)
     if node.path("usr/sbin/netplan").exists() and any(node.root.glob("etc/netplan/*.yaml")):

@@ -47,10 +47,8 @@ sys.exit(main(sys.argv[1:]))
 
 @dataclass(frozen=True)
 class BootUnit:
-    """The boot unit as a part. The unit takes the lock of the rails, which must be free.
-
-    A step writes its files, so that a run that is killed between them is repeated.
-    """
+    """The boot unit as a part, which takes the lock of the rails. One step writes its files, so
+    that a run that is killed between them is repeated."""
 
     interfaces: tuple[str, ...]
     nics: Nics
@@ -201,10 +199,7 @@ def _trouble(node: Node) -> str:
 
 
 def program_text() -> str:
-    """Return the program: an uncompressed zip that Python runs.
-
-    `-IS` isolates it from the environment of its caller and from site packages.
-    """
+    """The program: an uncompressed zip that Python runs, isolated (`-IS`) from its caller."""
     entry = boot_program.__name__
     stream = io.BytesIO()
     stream.write(f"#!/usr/bin/python3 -IS\n# {HEADER}\n".encode())
@@ -215,10 +210,7 @@ def program_text() -> str:
 
 
 def sources() -> dict[str, str]:
-    """Return, by path, the text of this collection's loaded modules, including the program's.
-
-    Their loaders return it for files as well as for Ansible's zip.
-    """
+    """By path, the text of this collection's loaded modules, from files or Ansible's zip."""
     base = boot_program.__name__.rpartition(".rails.")[0]
     levels = base.split(".")
     found = {f"{'/'.join(levels[:depth])}/__init__.py": "" for depth in range(1, len(levels) + 1)}
@@ -231,11 +223,8 @@ def sources() -> dict[str, str]:
 
 
 def unit_text(interfaces: Sequence[str], wait_s: int, before: Sequence[str]) -> str:
-    """Return the unit: a one-shot service that does not stay active.
-
-    Therefore `systemctl start` and udev can run it again without `restart`, which would also
-    restart the units that require it: the job manager.
-    """
+    """Return a one-shot service that does not stay active: it can run again without `restart`,
+    which would also restart the job manager that requires it."""
     # Escaped as by systemd-escape. Wants=, not Requires=: if a NIC is missing, the others are set
     # up and the missing one is reported.
     escaped = (name.replace("-", r"\x2d") for name in interfaces)

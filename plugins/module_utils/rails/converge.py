@@ -1,11 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The rails of a host as a part: differences are written, activated, and awaited or restored.
-
-The plan is a sequence of steps that `core/engine` carries out. The network service is enabled;
-files are written and interfaces renamed; each NIC is set; the network service takes over the rails
-that changed or drifted, and only those. A rail that does not converge within the time limit gets
-its former configuration back; the others are not affected.
-"""
+"""The rails of a host as a part: files are written and interfaces renamed, NICs are set, and the
+network service takes over the rails that changed or drifted, and only those. A rail that does not
+converge in time gets its former configuration back."""
 
 from __future__ import annotations
 
@@ -32,9 +28,7 @@ from .plan import RailPlan
 from .survey import RailsRequest, Survey
 
 UNFINISHED = "run/baremetal-mpi-roce/rails-in-progress.json"
-"""Record of the rails that a run is changing. It is below /run, because a reboot applies the files
-anyway.
-"""
+"""Record of the rails that a run is changing; a reboot applies their files anyway."""
 _PATH_WAIT_S = 2.0
 STEP = "rails"
 
@@ -60,11 +54,7 @@ class _Changes:
 
 @dataclass(eq=False)
 class Rails:
-    """All rails of one host. Its files are written by a step, after the record of the rails.
-
-    NICs are set after the rails are renamed and before the network service sets them up: a NIC may
-    take its link down for a moment, and the run waits for links anyway.
-    """
+    """NICs are set before the network service sets up rails, as one may take its link down."""
 
     request: RailsRequest
     backend: Backend
@@ -109,7 +99,7 @@ class Rails:
                     wait_s=self.request.wait_s,
                     undo=self._restore,
                 ),
-                Step(*words, self._finish, silent=True),
+                Step(*words, partial(node.path(UNFINISHED).unlink, missing_ok=True), silent=True),
             ]
         self.changed = bool(steps)
         return Plan([], steps)
@@ -204,8 +194,8 @@ class Rails:
         """Read all rails, remove what does not belong on them, and return whether they have
         converged.
 
-        After a change, two clean reads in a row count as converged. Rails that are missing after a
-        sixth of the time are set up once more.
+        After a change, two clean reads in a row count. Rails that are missing after a sixth of the
+        time are set up once more.
         """
         self.survey.look()
         if self._remove_foreign():
@@ -231,10 +221,8 @@ class Rails:
         return any(link is not None and link.up and not link.carrier for link in links)
 
     def _remove_foreign(self) -> bool:
-        """Remove surplus addresses, rules, routes and static neighbours of rails, and detours.
-
-        Returns whether there were any.
-        """
+        """Remove surplus addresses, rules, routes, static neighbours and detours; return whether
+        there were any."""
         commands: list[tuple[str, ...]] = []
         for rail in self.survey.live:
             name = rail.interface
@@ -288,9 +276,6 @@ class Rails:
         self._apply(failed, [name for name in failed if name in old])
         self.rolled_back = failed
         return ""
-
-    def _finish(self) -> None:
-        self.node.path(UNFINISHED).unlink(missing_ok=True)
 
     def _reason(self, name: str) -> str:
         """Return the known error of a rail, and whether it was restored."""

@@ -1,10 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Interfaces through which the host is reached: none of them becomes a rail, whatever the model
-says.
-
-The model may be wrong or lack the management interface, so the kernel's state decides: configuring
-such an interface, or renaming it at the next boot, would make the host unreachable.
-"""
+"""Interfaces through which the host is reached: none becomes a rail, whatever the model says, as
+the host would become unreachable."""
 
 from __future__ import annotations
 
@@ -54,8 +50,7 @@ class ManagementNetwork:
         """Return the interfaces through which the host is reached, with the reason, and those below
         them.
 
-        A default route on one of `rails`, which the collection has already configured, does not
-        count if another interface has one too: it was added later and does not belong there.
+        A default route on one of `rails` does not count if another interface has one too.
         """
         found: dict[str, str] = {}
         for name, link in state.links.items():

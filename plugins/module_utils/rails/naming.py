@@ -117,12 +117,8 @@ def _busy(interface: str, state: NetworkState) -> str:
 
 
 def plan_link_files(rails: Sequence[RailPlan], kept: Iterable[str], node: Node) -> list[FilePlan]:
-    """Plan link files for `rails` with a PCI address; the collection's others are removed, except
-    `kept`.
-
-    `Path=` compares udev's ID_PATH, which for a PCI function is `pci-` and its address. MAC
-    addresses are not reliable: ConnectX NICs of one board have been seen with the same identity.
-    """
+    """Plan link files for `rails` with a PCI address; others are removed, except `kept`. MAC
+    addresses are not reliable: ConnectX NICs of one board have been seen with the same identity."""
     wanted = {
         _link_file(rail.interface): f"[Match]\nPath=pci-{rail.pci}\nType=ether\n\n"
         f"[Link]\nName={rail.interface}\n"

@@ -1,11 +1,10 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """A packet of full size to each rail's gateway, and its reply without fragments.
 
-The packet must not be fragmented, so it proves cable, address, route and the MTU of the leaf's port
-in one direction. In the other direction, the routed interface behind the port (that of a VLAN; 1500
-bytes on EOS by default) has a separate MTU. There, the leaf may fragment a reply, which the kernel
-reassembles, but it drops a RoCE packet. Therefore the kernel is asked for the largest fragment of
-the reply (Linux 70ecc2484132, IP_RECVFRAGSIZE, since 4.10).
+The packet must not be fragmented, which proves the MTU of the leaf's port in one direction. In the
+other, the routed interface behind the port (1500 bytes on EOS by default) has a separate MTU: the
+leaf may fragment a reply, but drops a RoCE packet. Therefore the kernel is asked for the largest
+fragment of the reply (Linux 70ecc2484132, IP_RECVFRAGSIZE, since 4.10).
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ _ASKED, _ANSWERED = 8, 0
 """ICMP types."""
 
 Probe = Callable[[RailPlan], Optional[int]]
-"""Sends a full packet to a rail's gateway. Returns the largest fragment of the reply in bytes, or
-None if it was not fragmented. Raises OSError, including for a missing reply."""
+"""Returns the largest fragment of the reply to a full packet in bytes, or None if it was whole.
+Raises OSError, including for a missing reply."""
 
 
 def path_checks(
@@ -51,10 +50,7 @@ def path_checks(
     wait_s: float,
     probe: Optional[Probe] = None,
 ) -> dict[str, Check]:
-    """Return the check of each rail, whose gateway must answer within `wait_s` seconds.
-
-    Rails that are not `sound` have no check; in check mode, a pending one.
-    """
+    """Return the checks of `sound` rails; in check mode, others are pending."""
 
     def check(rail: RailPlan) -> Optional[Check]:
         name = rail.interface

@@ -1,8 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The rails of one host: desired state, readings, and the checks that compare them.
-
-Nothing is changed here.
-"""
+"""The rails of one host: desired state, readings, and the checks that compare them."""
 
 from __future__ import annotations
 

@@ -1,13 +1,10 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The device of a served directory. A device that contains data is never formatted.
+"""The device of a served directory, which is never formatted if it contains data.
 
-A file system is created only if `format` requests it and all tests, which are repeated right before
-`mkfs`, find the device blank. Each test finds data that the others miss: blkid finds signatures,
-the kernel lists users of the device, and any non-zero byte at its ends is data. An unreadable
-device is not blank. An existing file system is used: any xfs or ext4 without `format`, otherwise
-one with the label of this role.
-
-A failing disk may never respond, so only programs with a time limit read it.
+All tests are repeated right before `mkfs`. Each finds data that the others miss: blkid finds
+signatures, the kernel lists users of the device, and any non-zero byte at its ends is data. An
+unreadable device is not blank. A failing disk may never respond, so only programs with a time limit
+read it.
 """
 
 from __future__ import annotations
@@ -30,8 +27,7 @@ from .units import ENABLED, MOUNT, OF_DEVICE, path_of, unit_name
 EDGE = 1 << 20
 """Number of bytes read at either end, where signatures are."""
 FOUND, NOTHING, AMBIVALENT = 0, 2, 8
-"""Exit statuses of `blkid -p`. NOTHING also means that it could not read the device, and does not
-prove it blank."""
+"""Exit statuses of `blkid -p`. NOTHING may also mean that it could not read the device."""
 CHECK = "nfs_device"
 XFS, EXT4 = "xfs", "ext4"
 KINDS = (XFS, EXT4)
@@ -154,9 +150,7 @@ def label(name: str) -> str:
 
 @dataclass(frozen=True)
 class Device:
-    """The device of the file system `name`. With an empty `format`, no file system is ever
-    created.
-    """
+    """With an empty `format`, no file system is ever created."""
 
     name: str
     device: str
@@ -253,8 +247,7 @@ class Device:
         )
 
     def _make(self, node: Node) -> None:
-        """Create the file system without -f or -F, so that mkfs.xfs refuses a device with data. A
-        blank device needs no discard."""
+        """Create the file system without -f or -F, so that mkfs refuses a device with data."""
         try:
             contents = look(node, self.device)
         except PlanError as error:

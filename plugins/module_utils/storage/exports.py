@@ -1,13 +1,10 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Serve directories over NFS: owner and mode of the directory, and the addresses that may mount it.
 
-The contents of the directory are not changed. No component of its path may be a symbolic link:
-exportfs follows links, so the owner of a link would choose the exported directory.
-
-Exports are one line per address in a file of the collection; never names, which another service
+No component of a path may be a symbolic link: exportfs follows links, so the owner of a link would
+choose the exported directory. Exports are one line per address; never names, which another service
 resolves, or networks, which contain other hosts. The operator's exports are not changed. A file
-system that is no longer served remains exported until it is declared absent, as nodes may have it
-mounted.
+system that is no longer served remains exported until it is declared absent.
 """
 
 from __future__ import annotations
@@ -59,8 +56,7 @@ class User:
 
 @dataclass(frozen=True)
 class ServedDirectory:
-    """A served directory. Empty `owner` and `group` mean the MPI user's. `device`, if any, is
-    mounted first."""
+    """Empty `owner` and `group` mean the MPI user's. `device`, if any, is mounted first."""
 
     path: str
     owner: str
@@ -204,11 +200,8 @@ class Export:
         return f"{self.path} {self.client}({','.join(sorted(self.options))})"
 
     def reaches(self, served: Served) -> bool:
-        """Whether this export gives clients more access to a served directory than intended.
-
-        Exporting a parent or child directory gives access to the whole file system: with
-        `no_subtree_check` clients can guess file handles.
-        """
+        """Whether this export gives other access to a served directory: with `no_subtree_check`,
+        clients of a parent or child directory can guess file handles of the whole file system."""
         narrow = self.client in served.addresses and "no_root_squash" not in self.options
         return self.path != served.path and overlap(self.path, served.path) and not narrow
 
@@ -299,10 +292,7 @@ class Exports:
         return {x for x in _in_force(node) if x.path in paths and x.key not in kept}
 
     def _act(self, node: Node, wanted: set[Export], paths: Collection[str]) -> None:
-        """Apply the exports. `exportfs -ra` would remove exports made by hand.
-
-        Arguments are batched, because exportfs rewrites its table at each call.
-        """
+        """Apply the exports in batches; `exportfs -ra` would remove exports made by hand."""
         keys = {export.key for export in wanted}
         arguments = [
             f"[{x.client}]:{x.path}" if ":" in x.client else f"{x.client}:{x.path}"

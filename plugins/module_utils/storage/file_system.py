@@ -83,10 +83,7 @@ class FileSystem:
         return "/" + self.source.rpartition(":/")[2]
 
     def as_variable(self) -> dict[str, Any]:
-        """An entry of `cluster_filesystems`, the inverse of `of_variable`.
-
-        It contains only the section of its type, `nfs` or `lustre`.
-        """
+        """The inverse of `of_variable`, with only the section of its type, `nfs` or `lustre`."""
         value = asdict(self)
         del value[LUSTRE if self.type == NFS else NFS]
         return {**value, "hosts": list(self.hosts), "options": list(self.options)}

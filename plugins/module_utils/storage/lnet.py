@@ -1,9 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""LNet: generate /etc/lnet.conf, and compare it as data with the running configuration.
-
-A change unloads LNet and imports the file again. It is refused while Lustre is mounted. LNet on a
-host without Lustre file systems is not changed.
-"""
+"""LNet: generate /etc/lnet.conf, and compare it as data with the running configuration. A change
+unloads LNet, and is refused while Lustre is mounted."""
 
 from __future__ import annotations
 
@@ -97,10 +94,8 @@ def wanted_values(settings: LustreSettings) -> Values:
 
 
 def running_values(kernel: LustreKernel, wanted: Values) -> Values:
-    """Running values of the desired keys and of all networks.
-
-    Must only be called if LNet is loaded, as lnetctl would load it. Raises CommandError.
-    """
+    """Running values of the desired keys and of all networks, of a loaded LNet: lnetctl would load
+    it. Raises CommandError."""
     current: Values = {}
     net = ""
     for key, value in _shown(kernel, "net"):
@@ -127,11 +122,8 @@ def running_values(kernel: LustreKernel, wanted: Values) -> Values:
 
 
 def pairs(text: str) -> Iterator[tuple[str, str]]:
-    """Key and value of each line of the YAML-like output of lnetctl and lctl.
-
-    Nodes have no YAML parser, releases indent differently, and `descr: ! "text"` is not YAML. The
-    order of the keys shows which belong together.
-    """
+    """Key and value of each line of the output of lnetctl and lctl, which is not quite YAML; the
+    order of the keys shows which belong together."""
     for line in text.splitlines():
         key, colon, value = line.strip().lstrip("- ").partition(":")
         if colon:
@@ -215,8 +207,7 @@ class LnetPart:
         return steps
 
     def _load(self, node: Node) -> None:
-        """Unload LNet and start its service, which does not start while its modules are loaded
-        (ConditionPathExists)."""
+        """Unload LNet and start its service, which does not start while its modules are loaded."""
         points = self.kernel.points()
         if points:
             raise StepError(f"Lustre is mounted at {some(points)}: unmount it, then run again")

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The Lustre client: sources of mounts, the variable `shared_storage_lustre`, kernel state.
 
-A source is `nid[,nid][:nid[,nid]]:/fsname[/subdirectory]`: colons separate servers that can take
-over from one another, commas the NIDs of one server (mount.lustre(8)).
+In `nid[,nid][:nid[,nid]]:/fsname[/subdirectory]`, colons separate servers that can take over from
+one another, commas the NIDs of one server (mount.lustre(8)).
 """
 
 from __future__ import annotations
@@ -119,8 +119,7 @@ def read_settings(
     rails: Sequence[Mapping[str, Any]] = (),
     filesystems: Sequence[FileSystem] = (),
 ) -> LustreSettings:
-    """Settings of this host, with defaults. `rails` as in `cluster_rails`; `filesystems` are those
-    that this host mounts, of any type."""
+    """Settings of this host, with defaults. `filesystems` are those that it mounts, of any type."""
     entries = value.get("networks")
     if entries is None:
         # A file system's servers are usually in the network of the first server's first NID.
@@ -156,10 +155,7 @@ def _network(entry: Mapping[str, Any], rails: tuple[str, ...]) -> LnetNetwork:
 
 @dataclass(frozen=True)
 class LustreKernel:
-    """The kernel's Lustre state, on this machine or from a stand-in.
-
-    `root` contains sys and proc/self/mountinfo. `look` runs a command with a time limit.
-    """
+    """The kernel's Lustre state below `root`, on this machine or from a stand-in."""
 
     root: Path
     look: Runner

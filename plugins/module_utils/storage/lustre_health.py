@@ -1,9 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Check that the servers of Lustre respond, with a time limit for each command.
-
-The management server is pinged. For targets, the kernel's record of its connections is read, which
-never blocks; the write and read test shows that they respond.
-"""
+"""Whether the servers of Lustre respond: the management server is pinged; for targets, the kernel's
+record of its connections is read, which never blocks."""
 
 from __future__ import annotations
 

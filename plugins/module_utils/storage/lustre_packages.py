@@ -1,9 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Packages of the Lustre client, by distribution.
-
-The names are taken from the package specifications of Lustre 2.15 to 2.17 (lustre.spec.in,
-lustre-dkms.spec.in, debian/control); docs/lustre.md lists those that were not tried.
-"""
+"""Packages of the Lustre client, by the package specifications of Lustre 2.15 to 2.17
+(lustre.spec.in, lustre-dkms.spec.in, debian/control)."""
 
 from __future__ import annotations
 
@@ -32,11 +29,8 @@ def client_packages(
     o2ib: bool = False,
     rdma_source: str = "",
 ) -> PackageSet:
-    """The packages to install. Raises PlanError.
-
-    `key` is the content of the repository's key, `o2ib` says that LNet runs over RDMA, and
-    `rdma_source` names the RDMA drivers, against which modules are built.
-    """
+    """The packages to install. `rdma_source` names the RDMA drivers, against which modules are
+    built. Raises PlanError."""
     repository = packages.repository
     if repository is None or not packages.version:
         raise PlanError(
@@ -72,10 +66,8 @@ def client_packages(
 
 
 _Family = tuple[list[Stage], list[str], str]
-"""Preceding stages, package names, and the package of the other method.
-
-Kernel modules come first: the client requires either kind, and a solver would choose one.
-"""
+"""Preceding stages, package names (kernel modules first, as a solver would choose either kind), and
+the package of the other method."""
 
 
 def _headers(of: Distribution, release: str) -> Stage:

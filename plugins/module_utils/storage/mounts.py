@@ -2,9 +2,8 @@
 """The mounts of a host: planned without accessing them, and changed only if nothing uses them.
 
 Mounting is not a step: the first access to an automount point mounts the file system, and so does
-the read-back. The plan covers the units and the removal of conflicting mounts. Source, version,
-protocol, `hard` and `ro` are compared with the running mount, other options with the unit on disk
-by which it was mounted. A mount that differs is unmounted, and mounted again by the next access.
+the read-back. Source, version, protocol, `hard` and `ro` are compared with the running mount, other
+options with the unit on disk by which it was mounted.
 """
 
 from __future__ import annotations
@@ -99,8 +98,7 @@ class Mounts:
     def _unmount(
         self, node: Node, desired: WantedMount, runs: Mount, files: Sequence[FilePlan]
     ) -> Step:
-        """Unmount, then write the units. Until then they describe the mount, so that an interrupted
-        run finds the differing options again."""
+        """Unmount, then write the units, which describe the mount until then for the next run."""
 
         def act() -> None:
             self._stop(desired.point, MOUNT)
@@ -114,11 +112,8 @@ class Mounts:
         return replace(step, shown=[*diffs(files), step.diff()])
 
     def _take_away(self, node: Node, point: str, runs: Optional[Mount]) -> list[Step]:
-        """Remove units, with their files last, as systemd can only disable units that it can read.
-
-        The mount is stopped before its automount point, because stopping that detaches the mount
-        even if it is busy.
-        """
+        """Remove units. The mount is stopped before its automount point, as stopping that detaches
+        it even if it is busy; files go last, as systemd can only disable units that it can read."""
         names = [units.unit_name(point, kind) for kind in (AUTOMOUNT, MOUNT)]
         present = [name for name in names if is_ours(node.read(units.path_of(name)))]
         if not present:
@@ -197,10 +192,8 @@ class Mounts:
         return Verdict([*checks, *_leftovers(node, known)])
 
     def _trigger_mounts(self, node: Node) -> dict[str, str]:
-        """Mount everything that is armed in parallel; returns errors by mount point.
-
-        Mounts with outdated units are left out: check mode mounts nothing that a run would change.
-        """
+        """Mount everything that is armed in parallel, unless its units are outdated; returns errors
+        by mount point."""
         due = [
             desired
             for desired in _not_mounted(self.wanted, node)
@@ -390,11 +383,8 @@ def refuse(node: Node, desired: WantedMount, mounts: Sequence[Mount]) -> None:
 
 
 def refuse_hidden(node: Node, point: str, wait: Runner) -> None:
-    """Raise PlanError unless the directory is empty or does not exist.
-
-    It is read by a program with a time limit, as a parent directory may be on a dead server. Not
-    for mounted directories and automount points.
-    """
+    """Raise PlanError unless the directory is empty or does not exist. A program with a time limit
+    reads it, as a parent directory may be on a dead server."""
     argv = ["find", str(node.path(point)), "-maxdepth", "1", "-printf", "%y %P\\n"]
     try:
         listed = wait(argv, check=False)
@@ -419,11 +409,10 @@ def _refuse_busy(node: Node, point: str, change: str, mounts: Sequence[Mount]) -
 
 
 def in_use(node: Node, point: str, mounts: Sequence[Mount]) -> str:
-    """The users of a mount, which prevent unmounting; empty if none are found.
+    """The users of a mount; empty if none are found.
 
-    Processes are found by links in /proc, which the kernel answers from memory. fuser and lsof
-    access the file system, and hang if its server is dead. Files that are only mapped, such as
-    shared libraries, are not found: then unmounting fails.
+    fuser and lsof would access the file system, and hang if its server is dead. Files that are only
+    mapped are not found: then unmounting fails.
     """
     inner = sorted({mount.point for mount in table.below(mounts, point)})
     if inner:

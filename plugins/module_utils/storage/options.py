@@ -1,9 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Turn the module's options into parts, in the order of execution.
-
-The programs for mounting and serving NFS are packages of the distribution. They are not pinned, as
-they work with kernels and servers of any version.
-"""
+"""Turn the module's options into parts, in the order of execution. Packages for NFS are not pinned,
+as they work with kernels and servers of any version."""
 
 from __future__ import annotations
 
@@ -139,11 +136,8 @@ def server_parts(
     absent: Collection[str] = (),
     restart: bool = False,
 ) -> list[Part]:
-    """Parts for every host, as formerly served directories must be reported as well.
-
-    `absent` are directories that are no longer served and unmounted everywhere; otherwise nodes
-    would lose unwritten data. `restart` permits a restart of the server with connected clients.
-    """
+    """Parts for every host, as formerly served directories must be reported as well. `absent` are
+    directories that are unmounted everywhere; otherwise nodes would lose unwritten data."""
     exports = Exports(served, frozenset(map(posixpath.normpath, absent)))
     parts: list[Part] = []
     for directory in served:

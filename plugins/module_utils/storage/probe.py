@@ -1,12 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The node's part of the write and read test: inspect the mount, write, read another host's file.
 
-Runs as the MPI user in a child process, which may hang for ever; the parent waits for a limited
-time. Each step is reported before it is taken: the last reported step is the one that hangs.
-All modules are imported beforehand, as the MPI user may not be able to read them.
-
-Every file has a fixed name and is overwritten by the next run. The node that reads a large file
-removes it.
+Runs as the MPI user in a child process, which may hang for ever. Each step is reported before it is
+taken: the last reported step is the one that hangs. All modules are imported beforehand, as the MPI
+user may not be able to read them. Every file is overwritten by the next run.
 """
 
 from __future__ import annotations
@@ -51,11 +48,8 @@ class ContentError(Exception):
 
 
 def perform(task: dict[str, Any], report: Report, go: Callable[[dict[str, Any]], bool]) -> None:
-    """Perform a task. Errors are reported, not raised.
-
-    `go` decides from the result of `look` whether to continue, so that only the desired file system
-    is written to.
-    """
+    """Perform a task. Errors are reported, not raised. `go` decides from the result of `look`
+    whether to continue, so that only the desired file system is written to."""
     try:
         try:
             handle = enter(task["mount"], report)
@@ -81,19 +75,14 @@ def perform(task: dict[str, Any], report: Report, go: Callable[[dict[str, Any]],
 
 def enter(mount: str, report: Report) -> int:
     """Open the top directory. All access goes through this handle, so that no mount or unmount in
-    between can redirect writes to a local directory.
-
-    O_PATH needs no permission, but would not trigger an automount: `/.` does.
-    """
+    between can redirect writes. `/.` triggers an automount."""
     report({"step": f"opening {mount}"})
     return os.open(f"{mount}/.", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def mount_line(handle: int) -> str:
-    """The mountinfo line of a handle's mount; empty if there is none.
-
-    This must not load modules or codecs: the MPI user may not be able to read Python's files.
-    """
+    """The mountinfo line of a handle's mount; empty if there is none. Must not load modules or
+    codecs."""
     result = Path(f"/proc/self/fdinfo/{handle}").read_text(encoding="utf-8")
     identity = re.search(r"^mnt_id:\s*(\d+)$", result, re.MULTILINE)
     if identity is None:
@@ -132,11 +121,8 @@ def address_towards(server: str) -> str:
 
 
 def directory(handle: int, cluster: str, report: Report, *, make: bool) -> int:
-    """Open this cluster's directory. Symbolic links are not followed.
-
-    It is created only if opening fails: over NFS, mkdir reports a missing permission even if the
-    directory exists.
-    """
+    """Open this cluster's directory without following links. It is created only if opening fails:
+    over NFS, mkdir reports a missing permission even if the directory exists."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     opened = handle
     for name in (DIRECTORY, cluster):
@@ -160,10 +146,7 @@ def directory(handle: int, cluster: str, report: Report, *, make: bool) -> int:
 
 
 def content(token: str, name: str, size: int) -> Iterator[memoryview]:
-    """The incompressible content of the large file, block by block.
-
-    It is unique to the run and node, and each block contains its number.
-    """
+    """Incompressible content of the large file, unique to the run and node, in numbered blocks."""
     seed = f"{token}\n{name}".encode()
     rest = bytearray(hashlib.shake_128(seed).digest(BLOCK))
     first = bytearray(MAGIC + rest[len(MAGIC) :])

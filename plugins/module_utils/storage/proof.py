@@ -1,9 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The write and read test: each host writes, then reads files that another host wrote.
-
-With two rounds, no reader waits for a writer. A host whose first round failed has no second one,
-and its files are not read. A fault is reported once; dependent checks refer to it.
-"""
+"""The write and read test: each host writes, then reads files that another host wrote. With two
+rounds, no reader waits for a writer. A fault is reported once; dependent checks refer to it."""
 
 from __future__ import annotations
 
@@ -72,10 +69,7 @@ BY_ANSWER = {
 
 @dataclass(frozen=True)
 class Target:
-    """One file system on this host, and the role of this host among its users.
-
-    `user` and `uid` are the MPI user, and `become` switches to it.
-    """
+    """One file system on this host, and the role of this host among its users."""
 
     wanted: WantedMount
     host: str
@@ -243,10 +237,8 @@ _EXITED = ("its process exited early", "was it killed for lack of memory? See dm
 
 
 def _evaluate(proof: Proof, answer: WorkResult, does: str) -> None:
-    """Check the mount, response, mode and free space, and report any error.
-
-    `does`: the check to which other errors are assigned.
-    """
+    """Check the mount, response, mode and free space, and report any other error as the check
+    `does`."""
     reported = answer.found
     if "line" in reported and not _mounted(proof, reported):
         return

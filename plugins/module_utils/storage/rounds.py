@@ -7,7 +7,7 @@ import pwd
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 from ..core import machine
 from ..core.checks import Check
@@ -26,25 +26,19 @@ class UserError(Exception):
 def perform(
     given: Mapping[str, Any], check_mode: bool
 ) -> tuple[list[Check], dict[str, dict[str, Any]]]:
-    """Return the checks, and the figures by file system. `given`: the options of storage_use.
-
-    Raises UserError, and OSError if this host cannot be read.
-    """
-    user = _mpi_user(given["user"], given["uid"])
+    """Return the checks, and the figures by file system. Raises UserError and OSError."""
+    name, uid = given["user"], given["uid"]
+    user = account.find(name)
+    if user is None:  # the layer ssh may create it later
+        if uid is None:
+            raise UserError(f"user {name} not found, and no number is given (cluster_mpi_uid)")
+        user = pwd.struct_passwd((name, "x", uid, uid, "", "/", ""))
     proofs = {
         target.fs.name: ROUNDS[given["round"]](target)
         for target in _targets(given, user, check_mode)
     }
     checks = [check for made in proofs.values() for check in made.checks.values()]
     return checks, {name: made.figures for name, made in proofs.items()}
-
-
-def _mpi_user(name: str, uid: Optional[int]) -> pwd.struct_passwd:
-    """The account, or only its number: the layer ssh may create it later."""
-    user = account.find(name)
-    if user is None and uid is None:
-        raise UserError(f"user {name} not found, and no number is given (cluster_mpi_uid)")
-    return user or pwd.struct_passwd((name, "x", uid, uid, "", "/", ""))
 
 
 def _targets(

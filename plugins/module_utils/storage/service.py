@@ -1,9 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The kernel's NFS server: configured, enabled, running, and listening on the desired ports.
 
-Threads and an additional port for RDMA are changed while it runs. Changes that require a restart
-(TCP port, version 3) are refused while clients are connected, unless a restart is permitted: `hard`
-mounts lose no data, but wait for the grace period of 90 s. It is restarted only when the settings
+Changes that require a restart (TCP port, version 3) are refused while clients are connected, unless
+permitted: `hard` mounts wait for the grace period of 90 s. It is restarted only when the settings
 file changes; otherwise a later file that overrides it would cause a restart in every run.
 """
 
@@ -49,9 +48,9 @@ class Running:
 
     threads: int
     listens: frozenset[str]
-    """Listeners, such as `tcp 2049` and `rdma 20049`."""
+    """Such as `tcp 2049` and `rdma 20049`."""
     versions: frozenset[str]
-    """Enabled versions: `3`, `4`, `4.2`."""
+    """Such as `3`, `4`, `4.2`."""
     clients: tuple[str, ...]
     """Addresses of connected clients of version 4."""
 
@@ -84,9 +83,18 @@ class NfsService:
         if before != ENABLED:
             enable = partial(systemd.control, node, "enable", UNIT)
             steps.append(Step(UNIT, before, ENABLED, enable))
-        reasons = self._needs_restart(running) if conf.changed else []
-        if reasons:
-            self._refuse_restart(reasons, running)
+        # Only a start of the server applies these settings.
+        missing = sorted(self._listeners() - self._by_rdma() - running.listens)
+        reasons = [f"no listener on {listener}" for listener in missing]
+        if self._version_3() and "3" not in running.versions:
+            reasons.append("version 3 is off")
+        if reasons and conf.changed:
+            if running.clients and not self.restart:
+                raise PlanError(
+                    f"{UNIT}: {'; '.join(reasons)}, which requires a restart, with clients: "
+                    f"{some(running.clients, MAX_LISTED)}. Unmount them first, or set "
+                    "shared_storage_server_restart: true (they wait 90 s, and lose nothing)"
+                )
             act = partial(systemd.control, node, "restart", UNIT)
             steps.append(Step(f"{UNIT}: {'; '.join(reasons)}", "running", "restarted", act))
             return Plan(files, steps)
@@ -166,23 +174,6 @@ class NfsService:
     def _listen(self, node: Node, listener: str) -> None:
         if _loaded(node):
             _write(node, "portlist", listener)
-
-    def _needs_restart(self, running: Running) -> list[str]:
-        """Differences in settings that only a start of the server applies."""
-        missing = sorted(self._listeners() - self._by_rdma() - running.listens)
-        reasons = [f"no listener on {listener}" for listener in missing]
-        if self._version_3() and "3" not in running.versions:
-            reasons.append("version 3 is off")
-        return reasons
-
-    def _refuse_restart(self, reasons: Sequence[str], running: Running) -> None:
-        if self.restart or not running.clients:
-            return
-        raise PlanError(
-            f"{UNIT}: {'; '.join(reasons)}, which requires a restart, with clients: "
-            f"{some(running.clients, MAX_LISTED)}. Unmount them first, or set "
-            "shared_storage_server_restart: true (they wait 90 s, and lose nothing)"
-        )
 
 
 def read(node: Node) -> Optional[Running]:

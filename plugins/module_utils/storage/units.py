@@ -1,8 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The file systems that a host mounts, and their systemd units.
 
-A file system has a `.mount` unit, and an `.automount` unit that waits for the first access. Only
-the automount point is part of the boot, and needs no server. The first access mounts, within
+Only the automount point is part of the boot, and needs no server. The first access mounts, within
 `TimeoutSec=`; later accesses wait for the server in the kernel (`hard`). A host that serves a file
 system uses a bind mount: an NFS client of the same kernel can deadlock when memory is scarce.
 """
@@ -26,9 +25,8 @@ OF_CLIENT, OF_DEVICE = (
 )
 """Sections that systemd ignores; they mark the mount units of this layer."""
 UNLIMITED = "StartLimitIntervalSec=0"
-"""Without this setting, five refused mounts within ten seconds would stop the automount point, and
-programs would see the empty directory below it.
-"""
+"""Otherwise five refused mounts within ten seconds would stop the automount point, and programs
+would see the empty directory below it."""
 LNET = "lnet.service"
 BIND = "none"
 NFS_TYPES = ("nfs", "nfs4")
@@ -37,12 +35,11 @@ NOFAIL = "nofail"
 """Option without which systemd would wait for a dead disk at boot."""
 
 TIMEO, RETRANS = 600, 2
-"""Tenths of a second before a request is repeated, and repetitions before it is logged. On a `hard`
-mount over a reliable connection, earlier repetitions only add load to a slow server."""
+"""Tenths of a second before a request is repeated, and repetitions before it is logged; earlier
+repetitions only add load to a slow server."""
 LUSTRE_DEFAULTS = ("noatime", "nosuid", "nodev", "user_xattr", "lazystatfs")
-"""Default options: no access times, no device files or set-user-ID programs from a server, extended
-attributes for data set tools, and a df that does not wait for a dead target.
-"""
+"""No access times, device files or set-user-ID programs from a server; extended attributes; a df
+that does not wait for a dead target."""
 _ACCESS_TIMES = ("noatime", "relatime", "strictatime", "atime")
 _OF_BIND = (
     *_ACCESS_TIMES, "ro", "rw", "nosuid", "suid", "nodev", "dev", "noexec", "exec",
