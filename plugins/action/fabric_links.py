@@ -15,11 +15,10 @@ from typing import Any
 from ansible.module_utils.parsing.convert_bool import boolean
 
 from ..module_utils.core.checks import FAILED, NOT_APPLICABLE, PENDING, Check, failures
-from ..module_utils.core.text import columns
 from ..plugin_utils.answers import AnswerError
 from ..plugin_utils.fabric.cabling import NodeEntry, SwitchEntry
 from ..plugin_utils.fabric.compare import node_state
-from ..plugin_utils.fabric.links import Group, Links, check_links
+from ..plugin_utils.fabric.links import Links, check_links
 from ..plugin_utils.fabric.results import RAILS, failure_of, switch_result
 from ..plugin_utils.qos import contract_of
 from ..plugin_utils.report import reports
@@ -29,8 +28,7 @@ from ..plugin_utils.terminal import display
 LAYER = "links"
 MODULE = "baremetal.mpi_roce.fabric_links"
 MAX_LINES = 40
-"""Maximum number of leaves and of mismatches on the screen; the report contains all."""
-HEADINGS = ("links of", "to", "links", "agree", "one end", "mismatched", "not read")
+"""Maximum number of mismatches on the screen; the report contains all."""
 
 
 class ActionModule(SteppedAction):
@@ -123,31 +121,17 @@ def _save(directory: Path, links: Links) -> str:
 
 
 def lines(links: Links) -> list[str]:
-    """A table of the leaves, worst first, followed by every mismatch."""
+    """A summary, followed by mismatches."""
     count = sum(group.links for group in links.groups)
     agree = sum(group.agree for group in links.groups)
-    text = [
+    head = (
         f"links: {count} in the model, {agree} with nothing wrong in what both ends say, "
         f"{links.neighbours} shown by LLDP to be where the model has them"
-    ]
-    worst = sorted(links.groups, key=lambda group: (-group.wrong, -group.unread, -group.one_end))
-    if worst:
-        rows = [HEADINGS, *map(_row, worst[:MAX_LINES])]
-        text += [f"  {row}" for row in columns(rows, left=(0, 1))]
+    )
     failed = [check for check in links.checks if check.status in (FAILED, PENDING)]
-    return [
-        *text,
-        *_more(worst, " lines like these"),
-        *(f"  {check.line()}" for check in failed[:MAX_LINES]),
-        *_more(failed),
-    ]
+    return [head, *(f"  {check.line()}" for check in failed[:MAX_LINES]), *_more(failed)]
 
 
-def _more(entries: Sequence[object], kind: str = "") -> list[str]:
+def _more(entries: Sequence[object]) -> list[str]:
     left = len(entries) - MAX_LINES
-    return [f"  ... and {left} more{kind}: see the report"] if left > 0 else []
-
-
-def _row(group: Group) -> tuple[str, ...]:
-    figures = (group.links, group.agree, group.one_end, group.wrong, group.unread)
-    return (group.switch, group.to, *(str(figure) if figure else "-" for figure in figures))
+    return [f"  ... and {left} more: see the report"] if left > 0 else []

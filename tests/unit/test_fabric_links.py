@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.cabling import SwitchEntry
@@ -23,27 +24,8 @@ def test_a_compliant_fabric_has_one_line_per_kind_of_link() -> None:
         "leaf02 to nodes",
         "leaf02 to spines",
     ]
-    assert re.findall("[0-9]+", listed["leaf01 to nodes"]) == (
-        [
-            "3",
-            "26",
-            "3",
-            "48",
-            "6",
-            "6",
-            "3",
-            "3",
-            "150000",
-            "1500000",
-            "100",
-            "9198",
-            "400",
-            "50",
-            "299008",
-            "200",
-            "400",
-        ]
-    )
+    figures = "3 26 3 48 6 6 3 3 150000 1500000 100 9198 400 50 299008 200 400"
+    assert " ".join(re.findall("[0-9]+", listed["leaf01 to nodes"])) == figures
     assert links.neighbours == 3 * 2 + 2 * 2
 
 
@@ -125,13 +107,6 @@ def test_what_a_system_never_says_is_not_applicable_once() -> None:
     assert check.subject.startswith("leaf01 Ethernet0, Ethernet8, Ethernet16")
 
 
-def test_a_value_missing_on_one_port_is_a_fault() -> None:
-    fabric = Fabric()
-    fabric.port("leaf01", "Ethernet8")["cable_metres"] = None
-    check = fabric.one()
-    assert check.found.startswith("leaf01 Ethernet8: ")
-
-
 @pytest.mark.parametrize(
     ("system", "minimum", "maximum", "right"),
     [
@@ -151,35 +126,32 @@ def test_thresholds_may_be_rounded_by_the_chip(
     assert [check.name for check in fabric.failed()] == ([] if right else ["link_ecn"])
 
 
-def test_shares_of_queues_are_compared_by_class() -> None:
+WATCHDOG = Fabric().port("leaf01", "Ethernet8")["watchdog"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "name", "found"),
+    [
+        ({"cable_metres": None}, "link_cable", "the switch does not report it"),
+        ({"weights": {"0": 99, "3": 1, "5": 7}}, "link_weights", "TC 0 has 99 %, TC 3 has 1 %"),
+        ({"weights": {0: 50}}, "link_weights", "TC 0 has 50 %, TC 3 has 0 %"),
+        ({"strict_queues": (3, 6)}, "link_queues", "TC 3 (roce) strict too"),
+        ({"headroom_bytes": 104448, "platform_headroom_bytes": 104448}, "", ""),
+        ({"headroom_bytes": 104447, "platform_headroom_bytes": 104448}, "link_headroom", "104447"),
+        ({"headroom_bytes": 299008}, "", ""),
+        ({"headroom_bytes": 299007}, "link_headroom", "leaf01 Ethernet8: 299007 bytes"),
+        ({"watchdog": {**WATCHDOG, "restoration_ms": 0}}, "", ""),
+        ({"watchdog": {**WATCHDOG, "detection_ms": 500}}, "link_watchdog", "drop after 500 ms"),
+        ({"watchdog": {**WATCHDOG, "poll_ms": 50}}, "", ""),
+        ({"watchdog": {**WATCHDOG, "poll_ms": 101}}, "link_watchdog", "101 ms"),
+    ],
+)
+def test_a_value_of_one_port(fields: dict[str, Any], name: str, found: str) -> None:
+    """A larger headroom, the platform's own, or a faster watchdog is as good as the contract's."""
     fabric = Fabric()
-    port = fabric.port("leaf01", "Ethernet8")
-    port["weights"] = {"0": 99, "3": 1, "5": 7}
-    check = fabric.one()
-    assert check.name == "link_weights"
-    assert re.findall("[0-9]+", check.wanted) == ["0", "50", "3", "50"]
-    assert re.findall("[0-9]+", check.found)[2:6] == ["0", "99", "3", "1"]
-    port["weights"] = {0: 50}
-    assert re.findall("[0-9]+", fabric.one().found)[2:6] == ["0", "50", "3", "0"]
-    port["strict_queues"] = (3, 6)
-    assert fabric.one().name == "link_queues"
-
-
-def test_headroom_of_the_platforms_own_table_is_enough() -> None:
-    fabric = Fabric()
-    fabric.port("leaf01", "Ethernet8").update(headroom_bytes=104448, platform_headroom_bytes=104448)
-    assert "link_headroom" not in [check.name for check in fabric.failed()]
-    fabric.port("leaf01", "Ethernet8").update(headroom_bytes=104447)
-    assert "link_headroom" in [check.name for check in fabric.failed()]
-
-
-def test_more_headroom_is_no_mistake() -> None:
-    fabric = Fabric()
-    fabric.port("leaf01", "Ethernet8")["headroom_bytes"] = 299008
-    assert fabric.failed() == []
-    fabric.port("leaf01", "Ethernet8")["headroom_bytes"] = 299007
-    check = fabric.one()
-    assert (check.name, check.found) == ("link_headroom", "leaf01 Ethernet8: 299007 bytes")
+    fabric.port("leaf01", "Ethernet8").update(fields)
+    assert [check.name for check in fabric.failed()] == ([name] if name else [])
+    assert not name or found in fabric.one().found
 
 
 def test_a_system_with_one_cable_length_has_the_longest() -> None:
@@ -191,24 +163,6 @@ def test_a_system_with_one_cable_length_has_the_longest() -> None:
     assert fabric.failed() == []
     port["cable_metres"] = 40
     assert fabric.one().found == "leaf01 Ethernet8: 40 m"
-
-
-def test_a_watchdog_without_a_time_to_restore_is_compared_by_the_rest() -> None:
-    fabric = Fabric()
-    watchdog = fabric.port("leaf01", "Ethernet8")["watchdog"]
-    watchdog["restoration_ms"] = 0
-    assert fabric.failed() == []
-    watchdog["detection_ms"] = 500
-    assert "drop after 500 ms" in fabric.one().found
-
-
-def test_a_watchdog_may_look_more_often_than_wanted_and_not_less() -> None:
-    fabric = Fabric()
-    watchdog = fabric.port("leaf01", "Ethernet8")["watchdog"]
-    watchdog["poll_ms"] = 50
-    assert fabric.failed() == []
-    watchdog["poll_ms"] = 101
-    assert "101 ms" in fabric.one().found
 
 
 def test_a_link_that_is_down_says_nothing_of_speeds() -> None:
@@ -326,8 +280,6 @@ def test_a_short_name_of_two_hosts_means_the_expected_one() -> None:
     for up in ups:
         up["neighbour"]["system"] = "spine"
     assert fabric.failed() == []
-    fabric.port("leaf01", "Ethernet0")["neighbour"] = {"system": "spine", "port": "Ethernet0"}
-    assert re.findall(r"spine\.dc.", fabric.one().found) == ["spine.dc1", "spine.dc2"]
 
 
 def renamed(names: dict[str, str]) -> Fabric:

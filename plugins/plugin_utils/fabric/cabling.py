@@ -182,8 +182,6 @@ class Neighbours:
             return next((end for end in by_mac if end.host == expected), by_mac[0])
         shown = f"{system} {port}".strip()
         hosts = self._named(system)
-        if len(hosts) > 1 and expected not in hosts:
-            return Stranger(f"{shown}, which is the name of {' and of '.join(hosts)}")
         if not hosts:
             text = f"a neighbour that is not in the model, {shown or 'without a name'}"
             return Stranger(text, bare=not system)

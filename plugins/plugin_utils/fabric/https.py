@@ -13,7 +13,8 @@ import contextlib
 import functools
 import json
 import ssl
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional, TypeVar
@@ -190,6 +191,24 @@ class Https:
         texts = [cause.strerror for cause in causes if isinstance(cause, OSError)]
         text = next(filter(None, texts), "the connection was cut before the answer was complete")
         return f"{text}. Is the {self._service.name} on? {self._service.how_to_enable}"
+
+
+class HttpsSwitch:
+    """A switch over HTTPS. `transport`, `sleep` and `clock` are for tests."""
+
+    undone_within_s = 0
+
+    def __init__(
+        self,
+        login: SwitchLogin,
+        transport: Optional[httpx.BaseTransport] = None,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._login = login
+        self._transport = transport
+        self._sleep = sleep
+        self._clock = clock
 
 
 def _packed(answer: httpx.Response) -> str:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Optional, Protocol
 
@@ -118,6 +118,13 @@ class SwitchReport:
     ports: tuple[PortReport, ...]
     lldp: bool
     """Whether neighbours could be read at all."""
+
+    @classmethod
+    def of(
+        cls, intent: SwitchIntent, version: str, port: Callable[[str], PortReport], lldp: bool
+    ) -> SwitchReport:
+        ports = tuple(port(each.name) for each in intent.ports)
+        return cls(intent.name, intent.system, version, ports, lldp)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -66,14 +66,8 @@ _ACTION_WORDS = {**{eos: word for word, eos in ACTIONS.items()}, "errdisable": "
 
 
 def report(intent: SwitchIntent, present: Present) -> SwitchReport:
-    switch = _Switch(intent, present)
-    return SwitchReport(
-        intent.name,
-        intent.system,
-        present.version,
-        tuple(switch.port(port.name) for port in intent.ports),
-        present.neighbours is not None,
-    )
+    lldp = present.neighbours is not None
+    return SwitchReport.of(intent, present.version, _Switch(intent, present).port, lldp)
 
 
 class _Switch:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import re
 import secrets
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Optional
 
@@ -19,7 +18,7 @@ from ....module_utils.core.text import one_line
 from ....module_utils.core.waiting import until
 from ...answers import mapping, sequence
 from ..base import SystemDriver
-from ..https import Https, HttpsService, Lost, text_of
+from ..https import Https, HttpsService, HttpsSwitch, Lost, text_of
 from ..system import OWNED, Applied, Difference, Saved, SwitchError, SwitchLogin
 from .difference import difference
 from .reading import (
@@ -107,21 +106,8 @@ PATIENCE_S = 90
 """How long to retry a switch that does not answer, to confirm or undo a change."""
 
 
-class EosSwitch:
-    undone_within_s = 0
-
-    def __init__(
-        self,
-        login: SwitchLogin,
-        transport: Any = None,
-        sleep: Callable[[float], None] = time.sleep,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._login = login
-        self._transport = transport
-        self._sleep = sleep
-        self._clock = clock
-        self._session = ""
+class EosSwitch(HttpsSwitch):
+    _session = ""
 
     def read(self) -> Present:
         with self.connected() as eapi:

@@ -115,14 +115,8 @@ _GIGABITS = {"T": 1000.0, "G": 1.0, "M": 0.001}
 
 
 def report(intent: SwitchIntent, present: Present) -> SwitchReport:
-    whole = _Switch(present)
-    return SwitchReport(
-        switch=intent.name,
-        system=intent.system,
-        version=present.version,
-        ports=tuple(whole.port(port.name) for port in intent.ports),
-        lldp=any("lldp" in objects_at(port) for port in present.ports.values()),
-    )
+    lldp = any("lldp" in objects_at(port) for port in present.ports.values())
+    return SwitchReport.of(intent, present.version, _Switch(present).port, lldp)
 
 
 _PROFILES = ("mapping", "egress-scheduler", "congestion-control", "pfc")

@@ -11,20 +11,16 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
 from urllib.parse import quote
 
 from ..base import SystemDriver
-from ..https import Https, HttpsService, Lost, Refused, where
-from ..system import Applied, Difference, Saved, SwitchError, SwitchLogin
+from ..https import Https, HttpsService, HttpsSwitch, Lost, Refused, where
+from ..system import Applied, Difference, Saved, SwitchError
 from .objects import difference, wanted
 from .reading import ROOT, Present, read, report
 from .tree import Tree, at, objects_at
-
-if TYPE_CHECKING:
-    import httpx
 
 SERVICE = HttpsService(
     "NVUE REST API",
@@ -62,28 +58,18 @@ def failed(state: str) -> bool:
     return state in ("invalid", "detached", "inactive") or state.endswith(("_fail", "_error"))
 
 
-class NvueSwitch:
+class NvueSwitch(HttpsSwitch):
     """Every call opens a connection, since an apply can restart the web server."""
 
-    undone_within_s = 0
+    own = ""
+    """The revision that this run applied."""
+    _before: Optional[Tree] = None
+    """The configuration applied before it."""
+    _confirms_by_ays = False
 
-    def __init__(
-        self,
-        login: SwitchLogin,
-        transport: Optional[httpx.BaseTransport] = None,
-        sleep: Callable[[float], None] = time.sleep,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._login = login
-        self._transport = transport
-        self._sleep = sleep
-        self._clock = clock
-        self.where = where(login, SERVICE)
-        self.own = ""
-        """The revision that this run applied."""
-        self._before: Optional[Tree] = None
-        """The configuration applied before it."""
-        self._confirms_by_ays = False
+    @property
+    def where(self) -> str:
+        return where(self._login, SERVICE)
 
     def _connect(self) -> Https:
         return Https(self._login, SERVICE, self._transport)
@@ -148,8 +134,7 @@ class NvueSwitch:
             raise SwitchError(
                 f"{self.where}: revision {revision} was in force, but the switch could not be "
                 f"reached for the {confirm_s} s after which it undoes a change, and it did so. "
-                "Check whether the change interrupts its management network, or raise "
-                "switch_qos_confirm_s."
+                "Does the change interrupt its network? Otherwise raise switch_qos_confirm_s."
             )
         reason = message or lost or "the switch gives no reason"
         problem = f"{self.where}: revision {revision} was not applied ({state}): {reason}"

@@ -234,15 +234,9 @@ def lookup_of(text: str) -> dict[tuple[int, int], Headroom]:
 
 
 def report(intent: system.SwitchIntent, present: Present) -> system.SwitchReport:
-    switch = _Switch(present)
-    lldp = present.config.get("FEATURE", {}).get("lldp", {}).get("state", "enabled")
-    return system.SwitchReport(
-        switch=intent.name,
-        system=intent.system,
-        version=present.version,
-        ports=tuple(switch.port(port.name) for port in intent.ports),
-        lldp=present.neighbours is not None and lldp != "disabled",
-    )
+    state = present.config.get("FEATURE", {}).get("lldp", {}).get("state", "enabled")
+    lldp = present.neighbours is not None and state != "disabled"
+    return system.SwitchReport.of(intent, present.version, _Switch(present).port, lldp)
 
 
 class _Switch:

@@ -113,7 +113,7 @@ class SonicApplied:
         if answer.rc == TOO_LATE:
             raise SwitchError(
                 "the switch has undone it already, because it was not confirmed in time. Raise "
-                "switch_qos_confirm_s, and look for what makes the switch slow"
+                "switch_qos_confirm_s"
             )
         if answer.rc:
             state = "the change is not saved, and the switch will soon undo it"
@@ -132,8 +132,7 @@ class SonicApplied:
         if answer.rc not in (0, GONE):
             state = (
                 f"run `config rollback NAME{IGNORED}` on the switch for each of its checkpoints "
-                "(`config list-checkpoints`), the highest number first; the saved configuration "
-                "is unchanged, so a reboot undoes the change too"
+                "(`config list-checkpoints`), the highest number first, or reboot it"
             )
             raise failed(f"config rollback {self._name}-...", answer, state)
         return answer.rc == 0

@@ -92,16 +92,14 @@ class SonicSwitch:
                 continue
             if " failed " in line:
                 raise SwitchError(
-                    f"{unit}: the rollback of an earlier run failed. See `journalctl -u {unit}`, "
-                    "repair the switch with `config rollback` (checkpoints: `config "
-                    "list-checkpoints`, the highest number first) and run `systemctl "
-                    f"reset-failed {unit}`"
+                    f"{unit}: the rollback of an earlier run failed (`journalctl -u {unit}`). Go "
+                    "back by `config rollback` (`config list-checkpoints`, the highest number "
+                    f"first), and `systemctl reset-failed {unit}`"
                 )
             raise SwitchError(
                 f"{unit} ({_owner(line)}): another run is changing this switch, or was cut off "
-                "and the switch is about to undo its change (`systemctl list-timers "
-                f"'{OURS}*'` shows when). Wait for it and run again; to keep the running "
-                f"configuration instead, `systemctl stop {unit}` first: the next run saves it"
+                f"and the switch is about to undo its change (`systemctl list-timers '{OURS}*'`). "
+                f"Run again after it, or keep the change: `systemctl stop {unit}`"
             )
 
     def apply(self, difference: Difference, confirm_s: int) -> Applied:
