@@ -37,7 +37,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software 
     read_software,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software_rules import (  # noqa: E402
-    BY_CONSTRUCTION,
     RULES,
     STATUSES,
 )
@@ -56,6 +55,31 @@ EXAMPLE = {
     },
 }
 NODES = (("Ubuntu", "24.04", "6.8.0-79-generic"), ("Rocky", "9.6", "5.14.0-570.12.1.el9_6.x86_64"))
+
+BY_CONSTRUCTION = (
+    (
+        "fabric manager, NSCQ, IMEX or persistenced of another version than the driver",
+        "their versions have no key, and one transaction installs them with the driver",
+    ),
+    (
+        "`mft` from two sources",
+        "DOCA's is installed if the set has DOCA, else that of the CUDA repository; the other "
+        "one is hidden",
+    ),
+    (
+        "the vendor's pinning package in addition to the pins of this collection",
+        "`nvidia-driver-pinning-*` of the set's driver is removed",
+    ),
+    (
+        "open and proprietary modules, or packages of two branches, side by side",
+        "the other ones are removed in the same transaction",
+    ),
+    (
+        "NCCL built for another CUDA major than the toolkit's, or DCGM than the driver's",
+        "NCCL's revision follows from `cuda`, the name of DCGM's package from `driver.version`",
+    ),
+)
+"""Invalid combinations that a model cannot express."""
 
 
 def page(text: str) -> str:

@@ -14,7 +14,6 @@ from typing import Any
 import jinja2
 import pytest
 import yaml
-from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = "ansible_collections.baremetal.mpi_roce.plugins.modules."
@@ -108,22 +107,6 @@ def test_every_option_is_used_outside_its_declaration() -> None:
     assert {f"{role}_{key}" for role, key in options()} - used == set()
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        name
-        for layer in DECLARED.values()
-        for name in layer.get("modules", {})
-        if name not in ("switch_qos", "fabric_links", "cluster_verify")  # their actions validate
-    ],
-)
-def test_arguments_accept_their_own_defaults(module: str) -> None:
-    arguments: dict[str, Any] = importlib.import_module(MODULES + module).ARGUMENTS
-    defaults = {name: spec["default"] for name, spec in arguments.items() if "default" in spec}
-    optional = {name: spec for name, spec in arguments.items() if not spec.get("required")}
-    assert not ArgumentSpecValidator(optional).validate(defaults).error_messages
-
-
 TRANSPORTS = {
     layer["role"]: yaml.safe_load(
         (ROOT / f"roles/{layer['role']}/defaults/main.yml").read_text(encoding="utf-8")
@@ -139,18 +122,3 @@ def test_mpi_runs_over_rdma_unless_tcp_is_chosen(role: str) -> None:
     assert template.render() == "rc"
     if role != "mpi_stack":
         assert template.render(mpi_stack_transport="tcp") == "tcp"
-
-
-@pytest.mark.parametrize("inventory", ["virtual", "virtual-mixed"])
-def test_container_inventories_choose_tcp(inventory: str) -> None:
-    variables = (ROOT / f"inventories/{inventory}/group_vars/all.yml").read_text(encoding="utf-8")
-    assert yaml.safe_load(variables)["mpi_stack_transport"] == "tcp"
-
-
-@pytest.mark.parametrize(
-    ("tag", "module"),
-    [(tag, name) for tag, layer in DECLARED.items() for name in layer.get("modules", {})],
-)
-def test_a_module_reports_the_layer_that_declares_it(tag: str, module: str) -> None:
-    layer = getattr(importlib.import_module(MODULES + module), "LAYER", tag)
-    assert getattr(layer, "tag", layer) == tag

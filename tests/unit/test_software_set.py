@@ -263,7 +263,6 @@ CASES: tuple[tuple[dict[str, Any], list[str]], ...] = (
     ({"kernel": "5.14.0-700.el9.x86_64"}, ["unknown_kernel"]),
     ({"kernel": "6.17.0-1014-nvidia"}, ["unknown_kernel"]),
     ({"kernel": "6.17.0-1014-nvidia", "rdma": {"source": "inbox"}}, []),
-    ({"kernel": "5.11.0-49-generic"}, ["dma_buf_kernel", "unknown_kernel"]),
 )
 
 

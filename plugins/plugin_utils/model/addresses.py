@@ -112,22 +112,15 @@ class SubnetPerRail:
         sets = -(-nodes // self.nodes_per_set)
         wanted, there = sets * self.lanes, self.pool.size // size
         if wanted > there:
-            raise Exhausted(
-                "model.pool_without_subnets",
-                (wanted, there),
-                f"{wanted} subnets of /{self.prefix} are needed "
-                f"({self.lanes} for each of {counted(sets, 'set')} of leaves), "
-                f"the pool {self.pool} holds {there}",
-            )
+            problem = f"{wanted} subnets of /{self.prefix} are needed ({self.lanes} for each of "
+            problem += f"{counted(sets, 'set')} of leaves), the pool {self.pool} holds {there}"
+            raise Exhausted("model.pool_without_subnets", (wanted, there), problem)
         in_one_set = min(nodes, self.nodes_per_set)
         room = max(0, size - 1 - self.first_host)
         if in_one_set > room:
-            raise Exhausted(
-                "model.subnet_without_addresses",
-                (in_one_set, room),
-                f"{in_one_set} nodes need an address in each subnet, a /{self.prefix} "
-                f"holds only {room} from place {self.first_host} on",
-            )
+            problem = f"{in_one_set} nodes need an address in each subnet, a /{self.prefix} "
+            problem += f"holds only {room} from place {self.first_host} on"
+            raise Exhausted("model.subnet_without_addresses", (in_one_set, room), problem)
 
 
 @dataclass(frozen=True)
@@ -159,12 +152,9 @@ class PointToPoint:
         """Raise Exhausted unless the pool has a link for every rail of `nodes` nodes."""
         wanted, there = nodes * self.lanes, self.pool.size // 2
         if wanted > there:
-            raise Exhausted(
-                "model.pool_without_links",
-                (wanted, there),
-                f"{wanted} links of /31 are needed ({nodes} nodes, {self.lanes} each), "
-                f"the pool {self.pool} holds {there}",
-            )
+            problem = f"{wanted} links of /31 are needed ({nodes} nodes, {self.lanes} each), "
+            problem += f"the pool {self.pool} holds {there}"
+            raise Exhausted("model.pool_without_links", (wanted, there), problem)
 
 
 AddressPlan = Union[SubnetPerRail, PointToPoint]
@@ -186,10 +176,8 @@ class HostAddresses:
     def problem(self, address: int, server: str) -> str:
         """Why no host, or not the host `server`, has the address; empty if it may."""
         here = Subnet(address, 32)
-        what, owner = (
-            here.no_hosts,
-            next((n for n, own in self.hosts.items() if own == address), ""),
-        )
+        what = here.no_hosts
+        owner = next((name for name, own in self.hosts.items() if own == address), "")
         if address in (self.management.first, self.management.last):
             what = f"the first or last address of the management network {self.management}"
         if self.plan.pool.overlaps(here):
@@ -204,12 +192,8 @@ class HostAddresses:
             return ""
         if owner:
             return f"is an address of {owner}, and not of {server}"
-        return self._elsewhere(here, server) if self.plan.pool.overlaps(here) else ""
-
-    def _elsewhere(self, here: Subnet, server: str) -> str:
-        """Why the server cannot have the address in a known network; empty if it may."""
         links = self.links.get(server, ())
-        if any(map(here.overlaps, (self.management, *links))):
+        if not self.plan.pool.overlaps(here) or any(map(here.overlaps, links)):
             return ""  # possibly another address, unknown to the model
         rails = "those of its rails" if server in self.nodes.values() else "no link to a leaf"
         more = f"one in {some(links)}" if links else rails

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import Any
 
-from ...module_utils.core.text import counted
+from ...module_utils.core.text import counted, shortened
 from ..schema.findings import Findings
 from .cluster import DIGEST, NAMES, ROLES, Inventory
 
@@ -48,10 +48,7 @@ class Digest:
 
 
 def _text(value: Any) -> str:
-    try:
-        return json.dumps(value, default=str, sort_keys=True)
-    except TypeError:  # keys such as dates, which no model has
-        return json.dumps(repr(value))
+    return json.dumps(value, default=str, sort_keys=True)
 
 
 def seal(inventory: Inventory) -> Inventory:
@@ -71,12 +68,8 @@ def differences(
     found: dict[tuple[str, str], list[str]] = {}
     for name, variables in hosts.items():
         if name not in wanted:
-            findings.add(
-                "inventory.not_in_model",
-                (name,),
-                "the host is in a group of the cluster but not in its model",
-                "Add it to cluster.yml",
-            )
+            problem = "the host is in a group of the cluster but not in its model"
+            findings.add("inventory.not_in_model", (name,), problem, "Add it to cluster.yml")
             continue
         for variable in NAMES:
             value = _text(variables.get(variable))
@@ -86,17 +79,9 @@ def differences(
         findings.add("inventory.not_a_host", (name,), "a host of the model is missing", REMEDY)
     for (variable, value), names in found.items():
         also = f" (also on {counted(len(names) - 1, 'other host')})" if names[1:] else ""
-        findings.add(
-            "inventory.set_by_hand",
-            (names[0], variable),
-            f"{_short(value)}{also} is not what the model compiled",
-            REMEDY,
-            value=json.loads(value),
-        )
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 80 else f"{text[:77]}..."
+        problem = f"{shortened(value, 80)}{also} is not what the model compiled"
+        path, given = (names[0], variable), json.loads(value)
+        findings.add("inventory.set_by_hand", path, problem, REMEDY, given)
 
 
 def hosts_of(groups: Mapping[str, Iterable[str]]) -> list[str]:

@@ -39,15 +39,12 @@ def cuda_keys() -> list[tuple[str, str, str]]:
     return keys
 
 
-def _cuda_keys() -> str:
-    return ", ".join(
+FROM = {
+    "cuda": f"{CUDA_REPOS}: "
+    + ", ".join(
         f"{path} ({releases}{'; fingerprint ' if fingerprint else ''}{fingerprint})"
         for releases, path, fingerprint in cuda_keys()
-    )
-
-
-FROM = {
-    "cuda": f"{CUDA_REPOS}: {_cuda_keys()}",
+    ),
     "doca": "https://linux.mellanox.com/public/repo/doca/public_keys/ (since January 2026: "
     "nvidia-doca-debian-gpg-public-key.gpg for Ubuntu, reported as "
     "70454E6BF5D9C2D3B78709E8DC726C5E41B9CC50, nvidia-doca-rpm-gpg-public-key.asc for EL), and "
@@ -55,8 +52,6 @@ FROM = {
     "one file may contain both (armoured, one after the other)",
 }
 """URLs at which vendors publish the keys. Mirrors may sign with different ones."""
-
-
 ARMOUR = "-----BEGIN PGP PUBLIC KEY BLOCK-----"
 
 
@@ -99,10 +94,6 @@ def read_key(path: Path, sha256: str) -> tuple[bytes, str]:
             content = file.read(MAX_KEY_BYTES + 1)
     except OSError as error:
         return b"", f"which cannot be read: {error.strerror}"
-    if not content:
-        return b"", "which is empty"
-    if len(content) > MAX_KEY_BYTES:
-        return b"", f"which has more than {MAX_KEY_BYTES} bytes: not a public key"
     if b"PRIVATE KEY" in content:
         return b"", "which is a private key: do not publish it"
     digest = hashlib.sha256(content).hexdigest()

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from ...module_utils.core.text import nearest
+from ...module_utils.core.text import nearest, some
 from ..schema.findings import Findings, Path
 
 
@@ -34,13 +34,8 @@ def specify(model: dict[str, Any], findings: Findings) -> list[NodeSpec]:
     nodes = model["nodes"]
     counted, listed = nodes["count"], nodes["list"]
     if (counted is None) == (listed is None):
-        findings.add(
-            "model.counted_or_listed",
-            ("nodes",),
-            "nodes must be either counted or listed",
-            "Write count or list",
-            (counted, listed),
-        )
+        problem, value = "nodes must be either counted or listed", (counted, listed)
+        findings.add("model.counted_or_listed", ("nodes",), problem, "Write count or list", value)
         return []
     if listed is None:
         numbers = range(nodes["start"], nodes["start"] + counted)
@@ -48,24 +43,27 @@ def specify(model: dict[str, Any], findings: Findings) -> list[NodeSpec]:
     else:
         names = [entry["name"] for entry in listed]
     known, absent = set(names), set(nodes["absent"])
-    named: list[tuple[Path, str]] = [
-        (("nodes", "overrides", name), name) for name in nodes["overrides"]
-    ]
+    named: list[tuple[Path, str]] = [(("overrides", name), name) for name in nodes["overrides"]]
     for key in ("drained", "absent"):
-        named += [(("nodes", key, index), name) for index, name in enumerate(nodes[key])]
+        named += [((key, index), name) for index, name in enumerate(nodes[key])]
     for path, name in named:
         if name not in known:
-            problem = f"node {name!r} not found"
-            findings.add("model.unknown_node", path, problem, nearest(name, names), name)
+            problem, remedy = f"node {name!r} not found", nearest(name, names)
+            findings.add("model.unknown_node", ("nodes", *path), problem, remedy, name)
     specs = [spec for spec in _specs(model, names, listed) if spec.name not in absent]
+    without = [spec.name for spec in specs if spec.management is None]
     if not specs:
-        findings.add(
-            "model.no_nodes",
-            ("nodes",),
-            "the cluster has no node, or every node is absent",
-            "Use at least one",
-        )
-    _require_basics(specs, findings)
+        problem = "the cluster has no node, or every node is absent"
+        findings.add("model.no_nodes", ("nodes",), problem, "Use at least one")
+    if without:
+        path, value = ("nodes", "management_first"), (without[0], len(without))
+        problem = f"{some(without, 1)}: no management address"
+        remedy = "Set `management_first` here, or `management` on every node"
+        findings.add("model.no_management_address", path, problem, remedy, value)
+    if any(spec.slots == 0 for spec in specs):
+        problem = "nodes without GPUs (gpus.count is 0) have no MPI slots"
+        remedy = "Write the slots per node, or the number of GPUs"
+        findings.add("model.no_slots", ("nodes", "slots"), problem, remedy)
     return specs
 
 
@@ -110,23 +108,3 @@ def _refine(spec: NodeSpec, entry: dict[str, Any], path: Path) -> None:
     if entry["drained"] is not None:
         spec.drained = entry["drained"]
     spec.vars = {**spec.vars, **entry["vars"]}
-
-
-def _require_basics(specs: list[NodeSpec], findings: Findings) -> None:
-    without = [spec.name for spec in specs if spec.management is None]
-    if without:
-        more = f" and {len(without) - 1} more have" if without[1:] else " has"
-        findings.add(
-            "model.no_management_address",
-            ("nodes", "management_first"),
-            f"{without[0]}{more} no management address",
-            "Set `management_first` here, or `management` on every node",
-            (without[0], len(without)),
-        )
-    if any(spec.slots == 0 for spec in specs):
-        findings.add(
-            "model.no_slots",
-            ("nodes", "slots"),
-            "nodes without GPUs (gpus.count is 0) have no MPI slots",
-            "Write the slots per node, or the number of GPUs",
-        )

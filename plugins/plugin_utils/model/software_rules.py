@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Optional
 
 from ...module_utils.software import doca_kernels
 from ...module_utils.software.gpu_catalog import BRANCH_OF_13, NVLINK5
@@ -49,9 +50,6 @@ OPEN_ONLY_BRANCH = 615
 HANGS = ("570.133.20", "580.105.08")
 """Drivers with which nvidia-smi hung on HGX B200 after about 66 days. There are no reports about
 the drivers between them."""
-DMA_BUF_KERNEL = "5.12"
-DMA_BUF = "docs.nvidia.com/datacenter/cloud-native/gpu-operator/latest/gpu-operator-rdma.html"
-PEERMEM = "GPUDirect RDMA has no dma-buf there and needs nvidia_peermem"
 
 
 @dataclass(frozen=True)
@@ -95,11 +93,6 @@ def _number(version: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def _kernel(software: SoftwareSet) -> str:
-    """`6.8` of `6.8.0-79-generic`."""
-    return ".".join(software.kernel.split("-")[0].split(".")[:2])
-
-
 def _doca_kernel(software: SoftwareSet) -> str:
     """Rule for the kernel in the set. Nodes check the running kernel."""
     if software.rdma.source != DOCA or not software.kernel:
@@ -111,21 +104,17 @@ def _of_driver(holds: Callable[[DriverSpec], bool]) -> Callable[[SoftwareSet], b
     return lambda software: software.driver is not None and holds(software.driver)
 
 
-def _driver_version(software: SoftwareSet) -> str:
-    return software.driver.version if software.driver else ""
-
-
-def _cuda_too_new(software: SoftwareSet) -> bool:
-    minimum = CUDA_MINIMUM.get(software.cuda_major)
-    version = _driver_version(software)
+def _behind(software: SoftwareSet, minimum: Optional[str]) -> bool:
+    version = software.driver.version if software.driver else ""
     return bool(version and minimum and older(version, minimum))
 
 
+def _cuda_too_new(software: SoftwareSet) -> bool:
+    return _behind(software, CUDA_MINIMUM.get(software.cuda_major))
+
+
 def _cuda_newer(software: SoftwareSet) -> bool:
-    own = CUDA_DRIVER.get(software.cuda)
-    version = _driver_version(software)
-    newer = bool(version and own and older(version, own))
-    return newer and not _cuda_too_new(software)
+    return _behind(software, CUDA_DRIVER.get(software.cuda)) and not _cuda_too_new(software)
 
 
 def _cuda_unknown(software: SoftwareSet) -> bool:
@@ -226,9 +215,9 @@ RULES: tuple[VersionRule, ...] = (
         WARNED,
         "driver.modules",
         "proprietary modules for H200 or H100",
-        PEERMEM,
+        "GPUDirect RDMA has no dma-buf there and needs nvidia_peermem",
         "Write modules: open, or let nvidia_peermem be loaded",
-        DMA_BUF,
+        "docs.nvidia.com/datacenter/cloud-native/gpu-operator/latest/gpu-operator-rdma.html",
         _of_driver(lambda d: d.gpu not in NVLINK5 and d.modules == PROPRIETARY),
     ),
     VersionRule(
@@ -253,39 +242,4 @@ RULES: tuple[VersionRule, ...] = (
         "github.com/stackhpc/stackhpc-kayobe-config/pull/2430",
         lambda s: _doca_kernel(s) == doca_kernels.FAILS,
     ),
-    VersionRule(
-        "dma_buf_kernel",
-        WARNED,
-        "kernel",
-        f"a kernel below {DMA_BUF_KERNEL}",
-        PEERMEM,
-        f"Choose a kernel from {DMA_BUF_KERNEL} on, or let nvidia_peermem be loaded",
-        DMA_BUF,
-        lambda s: bool(s.driver and s.kernel) and older(_kernel(s), DMA_BUF_KERNEL),
-    ),
 )
-
-BY_CONSTRUCTION = (
-    (
-        "fabric manager, NSCQ, IMEX or persistenced of another version than the driver",
-        "their versions have no key, and one transaction installs them with the driver",
-    ),
-    (
-        "`mft` from two sources",
-        "DOCA's is installed if the set has DOCA, else that of the CUDA repository; the other "
-        "one is hidden",
-    ),
-    (
-        "the vendor's pinning package in addition to the pins of this collection",
-        "`nvidia-driver-pinning-*` of the set's driver is removed",
-    ),
-    (
-        "open and proprietary modules, or packages of two branches, side by side",
-        "the other ones are removed in the same transaction",
-    ),
-    (
-        "NCCL built for another CUDA major than the toolkit's, or DCGM than the driver's",
-        "NCCL's revision follows from `cuda`, the name of DCGM's package from `driver.version`",
-    ),
-)
-"""Invalid combinations, which are not expressible in a model."""

@@ -21,10 +21,7 @@ class Invalid(Exception):
 
     def __init__(self, code: str, problem: str, remedy: str, value: Any = None) -> None:
         super().__init__(problem)
-        self.value = value
-        self.code = code
-        self.problem = problem
-        self.remedy = remedy
+        self.code, self.problem, self.remedy, self.value = code, problem, remedy, value
 
 
 class Kind(ABC):
@@ -64,17 +61,10 @@ def _foreign(value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """The value for a message: shortened, in YAML notation."""
-    for kind, words in ((dict, "a mapping"), (list, "a list"), (type(None), "an empty value")):
-        if isinstance(value, kind):
-            return words
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return repr(value)
-
-
-def wrong_type(value: Any, wanted: str) -> Invalid:
-    return Invalid("model.wrong_type", f"{shown(value)} is not {wanted}", f"Write {wanted}")
+    """The value for a message, in YAML notation."""
+    words = {dict: "a mapping", list: "a list", type(None): "an empty value"}
+    text = str(value).lower() if isinstance(value, bool) else repr(value)
+    return words.get(type(value), text)
 
 
 @dataclass(frozen=True)
@@ -115,7 +105,8 @@ class Number(Integer):
 class Boolean(Kind):
     def convert(self, value: Any) -> bool:
         if not isinstance(value, bool):
-            raise wrong_type(value, "true or false")
+            wanted = self.describe()
+            raise Invalid("model.wrong_type", f"{shown(value)} is not {wanted}", f"Write {wanted}")
         return value
 
     def describe(self) -> str:
@@ -160,12 +151,10 @@ class Text(Kind):
             return ""
         fits = isinstance(value, str) and len(value) <= self.most
         if not fits or not re.fullmatch(self.form, value):
-            raise Invalid(
-                "model.wrong_form",
-                f"{'the value' if self.secret else shown(value)} is not {self.wanted}",
-                f"Write one such as {self.example}",
-                "a secret" if self.secret else None,
-            )
+            hidden = "a secret" if self.secret else None
+            problem = f"{'the value' if hidden else shown(value)} is not {self.wanted}"
+            remedy = f"Write one such as {self.example}"
+            raise Invalid("model.wrong_form", problem, remedy, hidden)
         return str(value)
 
     def describe(self) -> str:
@@ -256,20 +245,19 @@ class Section(Kind):
         if not is_mapping(value, path, findings):
             return None
         known = {key.name: key for key in self.keys}
-        for name in value:
-            if name not in known:
-                remedy = nearest(str(name), known)
-                findings.add("model.unknown_key", (*path, str(name)), "unknown key", remedy)
-        checked = {}
+        for name in (str(name) for name in value if name not in known):
+            remedy = nearest(name, known)
+            findings.add("model.unknown_key", (*path, name), "unknown key", remedy)
         for name, key in known.items():
-            if name in value:
-                checked[name] = key.kind.check(value[name], findings, (*path, name))
-                continue
-            checked[name] = key.left_out()
-            if key.required:
+            if key.required and name not in value:
                 remedy = f"Add it: {key.kind.wanted_text()}"
                 findings.add("model.missing_key", (*path, name), "is missing", remedy)
-        return checked
+        return {
+            name: key.kind.check(value[name], findings, (*path, name))
+            if name in value
+            else key.left_out()
+            for name, key in known.items()
+        }
 
     def describe(self) -> str:
         return "section"
