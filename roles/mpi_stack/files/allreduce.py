@@ -125,7 +125,7 @@ def counted(root="/sys"):
 
 
 def growth(now, before):
-    """Difference of two values of `counted`, without what is missing in either."""
+    """Difference of two values of `counted`, without keys that either lacks."""
     if isinstance(now, dict):
         return {key: growth(value, before[key]) for key, value in now.items() if key in before}
     if isinstance(now, list):
