@@ -34,7 +34,7 @@ EXCHANGES = tuple(PROGRAMS)
 LATENCY = "write_lat"
 
 MARGIN_S = 30
-"""Seconds that an exchange takes in addition to the measurement, to connect and register memory."""
+"""Seconds to connect and register memory, in addition to the measurement."""
 END_S = 5
 """Seconds between SIGTERM and SIGKILL."""
 
