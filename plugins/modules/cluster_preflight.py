@@ -16,13 +16,6 @@ options: # generated from layers/preflight.yml by tools/generate_layers.py
     type: dict
     default: {}
     description: Software set of the cluster, from the variable C(cluster_software).
-  keys:
-    {type: dict, default: {}, description: 'Public keys of the repositories, by name, in base64.'}
-  allow_downgrade:
-    type: bool
-    default: false
-    description: Whether to replace a package that is newer than the software set's with the older
-      version.
   rails:
     type: list
     elements: dict
@@ -67,8 +60,6 @@ LAYER = Layer("preflight", command_s=60.0)
 # Generated from layers/ by tools/generate_layers.py.
 ARGUMENTS = {
     "software": {"type": "dict", "default": {}},
-    "keys": {"type": "dict", "no_log": False, "default": {}},
-    "allow_downgrade": {"type": "bool", "default": False},
     "rails": {"type": "list", "elements": "dict", "default": []},
     "gpus": {"type": "list", "elements": "dict", "default": []},
     "read": {"type": "str"},
