@@ -38,8 +38,6 @@ LAYER = Layer("preflight", command_s=60.0)
 # Generated from layers/ by tools/generate_layers.py.
 ARGUMENTS = {
     "software": {"type": "dict", "default": {}},
-    "keys": {"type": "dict", "no_log": False, "default": {}},
-    "allow_downgrade": {"type": "bool", "default": False},
     "rails": {"type": "list", "elements": "dict", "default": []},
     "gpus": {"type": "list", "elements": "dict", "default": []},
     "read": {"type": "str"},

@@ -25,14 +25,10 @@ def test_facts_are_those_of_setup() -> None:
 
 
 @pytest.mark.parametrize(
-    ("identifier", "distribution", "package_manager"),
-    [
-        ("Redhat", "RedHat", "dnf"),
-        ("Rocky", "Rocky", "dnf"),
-        ("Almalinux", "AlmaLinux", "dnf"),
-    ],
+    ("identifier", "distribution"),
+    [("Redhat", "RedHat"), ("Rocky", "Rocky"), ("Almalinux", "AlmaLinux")],
 )
-def test_el(monkeypatch, identifier, distribution, package_manager) -> None:
+def test_el(monkeypatch, identifier, distribution) -> None:
     """As the library of modules names ID=rhel and ID=rocky."""
     monkeypatch.setattr(cluster_hosts, "get_distribution", lambda: identifier)
     monkeypatch.setattr(cluster_hosts, "get_distribution_version", lambda: "9.6")
@@ -41,7 +37,7 @@ def test_el(monkeypatch, identifier, distribution, package_manager) -> None:
         "ansible_distribution_version": "9.6",
         "ansible_distribution_major_version": "9",
         "ansible_os_family": "RedHat",
-        "ansible_pkg_mgr": package_manager,
+        "ansible_pkg_mgr": "dnf",
     }
 
 

@@ -37,19 +37,6 @@ done
 """
 
 
-def test_chrony_is_installed_after_the_check_of_time_services() -> None:
-    tasks = yaml.safe_load((ROLE / "tasks/main.yml").read_text(encoding="utf-8"))
-    names = [task["name"] for task in tasks]
-    look = names.index("Check that chrony replaces no other time service")
-    install = names.index("Install the packages of an MPI node")
-    assert look < install
-    assert tasks[look]["when"] == "os_baseline_time"
-    assert (
-        "['chrony'] if os_baseline_time else []"
-        in tasks[install]["ansible.builtin.package"]["name"]
-    )
-
-
 def looked(tmp_path: Path, active: str, *options: str) -> tuple[int, str]:
     """Exit status and output of the check with these active services."""
     program = tmp_path / "systemctl"
@@ -57,11 +44,7 @@ def looked(tmp_path: Path, active: str, *options: str) -> tuple[int, str]:
     program.chmod(0o755)
     (tmp_path / "play.yml").write_text(PLAY, encoding="utf-8")
     done = ansible(
-        "ansible-playbook",
-        "-i",
-        "localhost,",
-        *options,
-        "play.yml",
+        *["ansible-playbook", "-i", "localhost,", *options, "play.yml"],
         cwd=tmp_path,
         PATH=f"{tmp_path}:{os.environ['PATH']}",
         ACTIVE=active,
@@ -95,12 +78,7 @@ def test_stale_facts_are_read_again_once(roles: list[str], tmp_path: Path) -> No
         play["vars"] = {"__rdma_verify_served": {"missing": ["perftest"]}}
         (tmp_path / f"{name}.yml").write_text(yaml.safe_dump([play]), encoding="utf-8")
         done = ansible(
-            "ansible-playbook",
-            "-i",
-            "localhost,",
-            "-c",
-            "local",
-            f"{name}.yml",
+            *f"ansible-playbook -i localhost, -c local {name}.yml".split(),
             cwd=tmp_path,
             ANSIBLE_CACHE_PLUGIN="jsonfile",
             ANSIBLE_CACHE_PLUGIN_CONNECTION=str(tmp_path / "facts"),

@@ -171,10 +171,7 @@ def test_first_run_installs_enables_and_runs_it(node):
     assert modes == {PROGRAM: 0o755, STATE: 0o644, UNIT_FILE: 0o644, UDEV_RULE: 0o644}
     directories = [path for path in (node.root / "usr").rglob("*") if path.is_dir()]
     assert {stat.S_IMODE(path.stat().st_mode) for path in directories} == {0o755}
-
-
-def test_second_run_runs_no_program_and_changes_nothing(node):
-    node.converge()
+    # A second run runs no program.
     before = node.files()
     diff, changed, check = node.converge()
 
@@ -285,12 +282,8 @@ def test_it_is_not_started_where_the_rails_do_not_hold_anyway(node):
     _diff, changed, _check = node.converge(checks=failing(FAILED))
     # This run cannot change it.
     assert not changed
-
-
-def test_firmware_that_failed_does_not_keep_it_from_starting(node):
     settings = {"rail0": {**HOLD["rail0"], "firmware_x": state("failed", "firmware")}}
-    failed = [Check("rail_firmware_x", 0, None, FAILED, "rail0")]
-    _diff, _changed, check = node.converge(settings=settings, checks=failed)
+    check = node.converge(settings=settings, checks=failing(FAILED, "rail_firmware_x"))[2]
     assert START in node.calls and check.status == OK
 
 
@@ -377,8 +370,7 @@ def test_the_boot_waits_and_logs_the_reason(tmp_path, capsys):
     assert [line[:39] for line in lines[:3]] == ["not yet: rail_virtual_functions rail0: "] * 3
 
 
-def test_the_wait_is_bounded_and_a_missing_rail_is_named(tmp_path, capsys):
-    node = Node(tmp_path)
+def test_the_wait_is_bounded_and_a_missing_rail_is_named(node, capsys):
     install(node, interfaces=("rail0", "rail7"))
     assert node.program("--apply", "--wait", "6") == boot_program.DRIFT
     assert 1 <= len(node.slept) < 20

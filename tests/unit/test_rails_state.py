@@ -57,23 +57,12 @@ def test_a_failed_link_is_not_taken_for_configured():
     assert backends.parse_status(text) == {"rail0": "/etc/a.network, routable (failed)"}
 
 
-def test_a_failed_dhcp_leaves_an_address_that_counts():
-    info = {"family": "inet", "local": "169.254.7.7", "prefixlen": 16}
-    link = {"ifname": "rail0", "ifindex": 2, "mtu": 1500, "addr_info": [info]}
-    assert iproute.parse_links([link])["rail0"].addresses == ("169.254.7.7/16",)
-
-
 def test_metrics_matter_in_the_main_table_only():
+    by = {"gateway": "10.0.0.1", "dev": "rail0"}
     routes = iproute.parse_routes(
         [
-            {
-                "dst": "default",
-                "gateway": "10.0.0.1",
-                "dev": "rail0",
-                "metric": 104,
-                "table": "1000",
-            },
-            {"dst": "10.0.0.0/8", "gateway": "10.0.0.1", "dev": "rail0", "metric": 1000},
+            {"dst": "default", **by, "metric": 104, "table": "1000"},
+            {"dst": "10.0.0.0/8", **by, "metric": 1000},
             {"dst": "10.9.9.9", "dev": "rail0"},
         ]
     )
@@ -95,12 +84,8 @@ def test_rules_without_a_source_are_ignored():
 
 
 def test_what_a_vlan_or_a_route_uses_is_in_use():
-    links = iproute.parse_links(
-        [
-            {"ifname": "ens1", "ifindex": 2, "mtu": 1500},
-            {"ifname": "ens1.7", "ifindex": 3, "mtu": 1500, "link": "ens1"},
-        ]
-    )
+    lower = {"ifname": "ens1", "ifindex": 2, "mtu": 1500}
+    links = iproute.parse_links([lower, {**lower, "ifname": "ens1.7", "link": "ens1"}])
     routes = {"ens2": (Route(MAIN_TABLE, "default", "10.0.0.1"),)}
     assert NetworkState(links, routes).in_use == {"ens1", "ens2"}
 
