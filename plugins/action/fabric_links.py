@@ -28,7 +28,6 @@ from ..plugin_utils.terminal import display
 LAYER = "links"
 MODULE = "baremetal.mpi_roce.fabric_links"
 MAX_LINES = 40
-"""Maximum number of mismatches on the screen; the report contains all."""
 
 
 class ActionModule(SteppedAction):
@@ -77,7 +76,6 @@ class ActionModule(SteppedAction):
 
 
 def _of_one_that_dropped_out(check: Check, host: str) -> Check:
-    """Avoid failing other hosts for one that has already failed."""
     if check.status != FAILED:
         return check
     reason = f"{host} has failed earlier in this run; see its own message. {check.reason}"
@@ -121,7 +119,6 @@ def _save(directory: Path, links: Links) -> str:
 
 
 def lines(links: Links) -> list[str]:
-    """A summary, followed by mismatches."""
     count = sum(group.links for group in links.groups)
     agree = sum(group.agree for group in links.groups)
     head = (

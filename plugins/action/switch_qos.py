@@ -219,8 +219,6 @@ class _Variables:
 
 
 class AnsibleShell:
-    """A root shell over Ansible's connection to the host of this task."""
-
     def __init__(self, action: ActionModule, name: str) -> None:
         self._action = action
         self._name = name
@@ -296,7 +294,6 @@ def _interruptible() -> Iterator[None]:
 
 
 def _dark(report: SwitchReport, up_before: set[str]) -> bool:
-    """Whether a port that was up at the last reading of the switch is down."""
     return any(port.name in up_before and port.up is False for port in report.ports)
 
 

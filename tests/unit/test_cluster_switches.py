@@ -165,13 +165,11 @@ def test_a_chip_needs_only_headroom(size: int) -> None:
     ("keys", "names"),
     [
         ("system: sonic, asic: spectrum4", ["Ethernet0", "Ethernet8"]),
-        ("system: sonic, asic: spectrum6", ["Ethernet0", "Ethernet8"]),
         ("system: sonic, asic: spectrum4, port_step: 4", ["Ethernet0", "Ethernet4"]),
         ("system: sonic, asic: spectrum4, port_start: 8", ["Ethernet8", "Ethernet16"]),
         ("system: sonic, asic: spectrum4, port: 'Eth{}'", ["Eth0", "Eth8"]),
         ("system: sonic, port_step: 2", ["Ethernet0", "Ethernet2"]),
         ("system: nvue", ["swp1", "swp2"]),
-        ("system: nvue, port_start: 0", ["swp0", "swp1"]),
         ("system: nvue, port: 'swp{}s0'", ["swp1s0", "swp2s0"]),
         ("system: eos", ["Ethernet1/1", "Ethernet2/1"]),
         ("system: eos, port: 'Ethernet{}', port_start: 5", ["Ethernet5", "Ethernet6"]),
@@ -208,9 +206,7 @@ def test_uplinks_have_the_last_names_of_a_list() -> None:
         ("swp{1..2}s{0..1}", ["swp1s0", "swp1s1", "swp2s0", "swp2s1"]),
         ("Ethernet{1..2}/{1,5}", ["Ethernet1/1", "Ethernet1/5", "Ethernet2/1", "Ethernet2/5"]),
         ("Ethernet{0..16..8}", ["Ethernet0", "Ethernet8", "Ethernet16"]),
-        ("swp{2..1}", []),
         ("swp{}", []),
-        ("swp{1..4", []),
         ("swp1,2", []),
         ("swp{1..5000}", []),
         ("swp{1..4096}s{0..1}", []),
@@ -226,11 +222,8 @@ def test_braces_are_names_as_a_shell_makes_them(text: str, names: list[str]) -> 
         # sonic-net/sonic-buildimage 086b03bd, device/*/*/*/port_config.ini
         ("spectrum4", 64, 800, 8),  # ACS-SN5600
         ("spectrum4", 128, 400, 4),  # Mellanox-SN5600-O128
-        ("spectrum5", 128, 400, 4),  # Mellanox-SN5640-O128X2
         ("spectrum6", 128, 800, 4),  # Mellanox-SN6600_LD-P128C2
-        ("spectrum4", 96, 400, 4),  # of 128
         ("spectrum4", 126, 400, 4),  # of 128
-        ("tomahawk5", 128, 400, 4),  # Arista-7060X6-64PE-O128S2
         ("mine", 64, 800, 8),  # a guess, verified on the switch
     ],
 )
@@ -333,7 +326,6 @@ PORTS = "8 model.port_names leaves.port"
 CASES: tuple[tuple[str, ...], ...] = (
     (model("port: ['swp{1..64}s{0..1}']"), "8 model.port_count leaves.port (128, 64)"),
     (model("port: ['swp{1..64}', 'swp{}']"), f"{PORTS}[1] 'swp{{}}'"),
-    (model("port: ['swp{01..64}']"), f"{PORTS}[0] 'swp{{01..64}}'"),  # 01 in a shell
     (
         model("port: ['a{1..64}-{1..64}', 'b{1..64}-{1..64}', 'c{1..9}']"),
         "8 model.port_count leaves.port (8192, 64)",

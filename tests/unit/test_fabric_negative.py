@@ -5,24 +5,24 @@ practice come first: those that a contract on both ends is meant to find."""
 from __future__ import annotations
 
 import copy
+import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import asics
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import asics, system
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.cabling import LinkFinding
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import reading
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
-    Completed,
-    SwitchError,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.systems import SYSTEMS
 
+from tests.unit import eos_intents, eos_switch, nvue_switch
 from tests.unit.findings import brief
 from tests.unit.link_fabric import Fabric, mac
-from tests.unit.negative_switches import intent_of, judged, planned
+from tests.unit.sonic_switch import after, new_switch, present, small
+from tests.unit.test_fabric_eos_difference import present as eos_present
 
 END = r"(?:; )?\b(?:leaf|spine|node)\d\d(?: [A-Za-z0-9/]+)?: "
 
@@ -46,68 +46,49 @@ def _told(finding: LinkFinding) -> str:
 
 
 Messages = Callable[[], list[str]]
-
-
-def refused(run: Callable[[], Any]) -> Messages:
-    """Messages of a compiler or a system, before anything is changed."""
-
-    def messages() -> list[str]:
-        with pytest.raises((asics.WantedError, SwitchError)) as error:
-            run()
-        if isinstance(error.value, asics.WantedError):
-            return brief(error.value.findings)
-        return [str(error.value)]
-
-    return messages
-
-
 WHOLE = Fabric()
-GROUPS = WHOLE.variables["leaf01"]["cluster_ports"]
 
 
-def wanted(system: str, qos: dict[str, Any] | None = None, **changes: Any) -> Messages:
-    fabric = {"qos": qos, "system": system, "asic": changes.pop("asic", "spectrum4")}
-    return refused(lambda: SYSTEMS[system].driver.wanted(intent_of(Fabric(**fabric), **changes)))
+@cache
+def compliant() -> tuple[system.SwitchIntent, reading.Present]:
+    """The first leaf, and its state."""
+    ports = WHOLE.variables["leaf01"]["cluster_ports"]
+    intent = system.compile_switch("leaf01", "sonic", "spectrum4", {}, ports, WHOLE.contract)
+    config = new_switch()
+    for row in config["PORT"].values():
+        row["speed"] = "400000"
+    driver = SYSTEMS["sonic"].driver
+    steps = driver.difference(intent, driver.wanted(intent), present(config)).steps
+    neighbours = {
+        port.name: {
+            "lldp_rem_sys_name": "" if port.kind == "host" else port.peer,
+            "lldp_rem_port_id": mac(port.peer, port.peer_interface)
+            if port.kind == "host"
+            else port.peer_interface,
+        }
+        for port in intent.ports
+    }
+    up = {port.name: {"oper_status": "up", "speed": "400000"} for port in intent.ports}
+    config = copy.deepcopy(after(config, steps))
+    return intent, present(config, ports=up, neighbours=neighbours)
 
 
 def sonic(edit: Callable[[dict[str, Any]], Any]) -> Messages:
     """CONFIG_DB of a compliant leaf after a change."""
 
-    def spoil(present: Any) -> None:
-        edit(present.config)
+    def messages() -> list[str]:
+        whole = copy.deepcopy(WHOLE)
+        intent, state = copy.deepcopy(compliant())
+        edit(state.config)
+        report = SYSTEMS["sonic"].driver.report(intent, state).as_dict()
+        whole.change_switch("leaf01", report=json.loads(json.dumps(report)))
+        return listed(whole)
 
-    return lambda: listed(judged("sonic", spoil))
-
-
-def unplannable(edit: Callable[[dict[str, Any]], Any]) -> Messages:
-    """CONFIG_DB of a leaf that cannot implement the contract."""
-
-    def spoil(present: Any) -> None:
-        edit(present.config)
-
-    return refused(lambda: planned("sonic", spoil))
-
-
-def sonic_answers(stdout: str) -> Messages:
-    return refused(lambda: reading.parsed(Completed(0, stdout, "")))
-
-
-def eos(old: str, new: str) -> Messages:
-    """The running-config of a compliant leaf with one line changed."""
-
-    def spoil(present: Any) -> Any:
-        assert old in present.running
-        return replace(present, running=present.running.replace(old, new))
-
-    return lambda: listed(judged("eos", spoil))
-
-
-def nvue(edit: Callable[[Any], Any]) -> Messages:
-    return lambda: listed(judged("nvue", edit))
+    return messages
 
 
 def fabric(edit: Callable[[Fabric], Any]) -> Messages:
-    """A compliant fabric with something removed."""
+    """A compliant fabric with something changed."""
 
     def messages() -> list[str]:
         whole = copy.deepcopy(WHOLE)
@@ -117,14 +98,11 @@ def fabric(edit: Callable[[Fabric], Any]) -> Messages:
     return messages
 
 
-# The mistakes
-
 DEFAULT_OF_SONIC = {
     str(dscp): {3: "3", 4: "4", 46: "5", 48: "6"}.get(dscp, "0" if dscp == 8 else "1")
     for dscp in range(64)
 }
 """DSCP_TO_TC_MAP|AZURE of upstream's qos_config.j2, reduced to the relevant part."""
-ALL_IN_ZERO = "".join(f" {dscp}" for dscp in range(64) if dscp not in (26, 48))
 
 
 def qos_map(config: dict[str, Any], **fields: Any) -> None:
@@ -195,51 +173,10 @@ ROWS: tuple[tuple[str, Messages, str], ...] = (
         "link_cable leaf01: 5 m, not 50 m",
     ),
     (
-        "EOS counts the IP packet, and 9214 of the frame was written",
-        eos("mtu 9198", "mtu 9214"),
-        "link_mtu leaf01: IP packets of 9214 bytes, not IP packets of 9198 bytes; IP packets "
-        "of 9000 bytes",
-    ),
-    (
         "the host's MTU above the fabric's, on the node",
         fabric(lambda f: f.rail("node02", "rail0").update(mtu=9500)),
         "link_mtu node02: IP packets of 9500 bytes, not IP packets of 9198 bytes; IP packets "
         "of 9000 bytes",
-    ),
-    (
-        "ports of another breakout",
-        unplannable(lambda c: c["PORT"].pop("Ethernet8")),
-        "the switch has no port Ethernet8",
-    ),
-    (
-        "no SONiC at the other end of the login",
-        sonic_answers("Welcome!\n"),
-        "`sonic-cfggen -d --print-data` was not answered",
-    ),
-    (
-        "an MTU above SONiC's largest",
-        wanted("sonic", {"mtu": {"fabric": 10240}}),
-        "sonic.mtu leaf01 10222",
-    ),
-    (
-        "an MTU above NVUE's largest",
-        wanted("nvue", {"mtu": {"fabric": 10240}}),
-        "nvue.mtu leaf01 10222",
-    ),
-    (
-        "a port that NVUE does not have",
-        refused(lambda: planned("nvue", lambda p: p.ports.pop("swp2") and None)),
-        "the switch has no port swp2",
-    ),
-    (
-        "a switch that does not show how EOS calls its queues",
-        refused(lambda: planned("eos", lambda p: replace(p, queue=""))),
-        "Write asics: {tomahawk5: {eos_queue: tx-queue or uc-tx-queue}}",
-    ),
-    (
-        "a port that EOS does not have",
-        refused(lambda: planned("eos", lambda p: p.interfaces.pop("Ethernet2/1") and None)),
-        "leaf01: the switch has no port Ethernet2/1",
     ),
     (
         "the watchdog off",
@@ -265,37 +202,6 @@ ROWS: tuple[tuple[str, Messages, str], ...] = (
         "no DSCP map at all",
         sonic(lambda c: qos_map(c, dscp_to_tc_map=None)),
         "link_dscp_map leaf01: the switch does not report it, not DSCP 26 to TC 3, DSCP 48 to TC 6",
-    ),
-    (
-        "EOS's default map below DSCP 16",
-        eos(f"qos map dscp{ALL_IN_ZERO} to traffic-class 0\n", ""),
-        "link_dscp_map leaf01: DSCP 0-7 to TC 1, DSCP 16-23 to TC 2, DSCP 24-31 to TC 3, DSCP "
-        "32-39 to TC 4, DSCP 40-47 to TC 5, DSCP 48-55 to TC 6, DSCP 56-63 to TC 7, not DSCP 26 to "
-        "TC 3, DSCP 48 to TC 6",
-    ),
-    (
-        "PFC off on EOS",
-        eos("priority-flow-control on", "no priority-flow-control"),
-        "link_pfc leaf01: PFC off, not PFC on 3",
-    ),
-    (
-        "RoCE data strict in addition to CNP on NVUE",
-        nvue(
-            lambda p: p.filled_qos["egress-scheduler"]["default-global"]["traffic-class"][
-                "3"
-            ].update(mode="strict")
-        ),
-        "link_queues leaf01: TC 6 (CNP) strict, TC 3 (roce) strict too, not TC 6 (CNP) strict",
-    ),
-    (
-        "a cable length on NVUE that is too short for one link",
-        nvue(
-            lambda p: (
-                p.filled_qos["roce"].update({"cable-length": 40})
-                or p.filled_qos["pfc"]["default-global"].update({"cable-length": 40})
-            )
-        ),
-        "link_cable leaf01: 40 m, not 100 m",
     ),
     ("a NIC that does not slow down", fabric(nic("ecn_rp", [])), "link_ecn_rp node02: none, not 3"),
     (
@@ -324,3 +230,36 @@ ROWS: tuple[tuple[str, Messages, str], ...] = (
 @pytest.mark.parametrize(("_what", "messages", "wanted_text"), ROWS, ids=[row[0] for row in ROWS])
 def test_each_is_reported_as_what_it_is(_what: str, messages: Messages, wanted_text: str) -> None:
     assert any(wanted_text in message for message in messages()), "\n".join(messages())
+
+
+PRESENT: dict[str, tuple[system.SwitchIntent, Any]] = {
+    "sonic": (small(), present(new_switch(2))),
+    "nvue": (nvue_switch.intent(), nvue_switch.present({})),
+    "eos": (eos_intents.leaf(), eos_present(eos_switch.empty())),
+}
+
+
+@pytest.mark.parametrize("name", PRESENT)
+def test_what_no_switch_of_a_system_can_have(name: str) -> None:
+    """A port that is not there (another breakout), and an MTU above the largest."""
+    intent, state = PRESENT[name]
+    driver = SYSTEMS[name].driver
+    missing = replace(intent, ports=(replace(intent.ports[0], name="Ethernet9999"),))
+    with pytest.raises(system.SwitchError, match="no port Ethernet9999"):
+        driver.difference(missing, driver.wanted(missing), state)
+    larger = replace(intent, fabric=replace(intent.fabric, mtu_ip=10222))
+    with pytest.raises(asics.WantedError) as error:
+        driver.wanted(larger)
+    assert brief(error.value.findings) == [f"{name}.mtu leaf01 10222"]
+
+
+def test_a_switch_that_does_not_show_how_eos_calls_its_queues() -> None:
+    intent, state = PRESENT["eos"]
+    intent, driver = replace(intent, asic=asics.Asic("tomahawk5")), SYSTEMS["eos"].driver
+    with pytest.raises(system.SwitchError, match="eos_queue: tx-queue"):
+        driver.difference(intent, driver.wanted(intent), state)
+
+
+def test_no_sonic_at_the_other_end_of_the_login() -> None:
+    with pytest.raises(system.SwitchError, match="--print-data` was not"):
+        reading.parsed(system.Completed(0, "Welcome!\n", ""))

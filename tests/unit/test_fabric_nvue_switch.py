@@ -214,14 +214,6 @@ def test_ays_after_the_change_waits_for_the_verification(
         assert fake.states["2"] == "confirm_fail" and fake.config == OPERATORS
 
 
-def test_a_question_to_somebody_else_is_not_answered(fake: FakeNvue) -> None:
-    fake.waits = "ays"
-    applied(fake)
-    with pytest.raises(system.SwitchError, match="revision 2 waits"):
-        fake.switch().read()
-    assert fake.states["2"] == "ays"
-
-
 @pytest.mark.parametrize(
     "refused", ["POST /nvue_v1/revision", "PATCH /nvue_v1/", "PATCH /nvue_v1/revision/2"]
 )

@@ -23,7 +23,6 @@ from typing import Any, Optional
 from ..schema.findings import Finding
 
 ETHERNET_GBPS = (1, 10, 25, 40, 50, 100, 200, 400, 800, 1600)
-"""Rates of Ethernet ports."""
 
 MAX_LANES = 8
 """Lanes of a QSFP-DD or OSFP port."""
@@ -42,7 +41,6 @@ class Formula:
     """XON. A port of eight lanes has two buffers, and therefore twice this value."""
     tile_ns: int = 0
     further_bytes: int = 0
-    """Added to the headroom after rounding."""
 
     @property
     def occupancy(self) -> int:
@@ -52,20 +50,17 @@ class Formula:
             return ceil(cell / SMALLEST_PACKET_BYTES)
         return ceil(2 * cell / (1 + cell))
 
-    def xoff(self, speed_gbps: int, cable_metres: int, mtu_frame: int) -> int:
+    def headroom(
+        self, speed_gbps: int, cable_metres: int, mtu_frame: int, eight_lanes: bool
+    ) -> Headroom:
         bytes_per_second = Fraction(speed_gbps * 10**9, 8)
         peer = QUANTUM_BYTES * PAUSE_QUANTA[speed_gbps]
         tile = self.tile_ns * bytes_per_second / 10**9
         cable = 2 * cable_metres * bytes_per_second / METRES_PER_SECOND
         waiting = mtu_frame + MAC_PHY_BYTES + peer + tile + cable
         needed = LOSSLESS_MTU_BYTES + self.occupancy * waiting
-        return _whole_units(needed) + self.further_bytes
-
-    def headroom(
-        self, speed_gbps: int, cable_metres: int, mtu_frame: int, eight_lanes: bool
-    ) -> Headroom:
+        xoff = _whole_units(needed) + self.further_bytes
         xon = self.pipeline_kib * UNIT_BYTES * (2 if eight_lanes else 1)
-        xoff = self.xoff(speed_gbps, cable_metres, mtu_frame)
         size = xon + xoff + (mtu_frame if eight_lanes else 0)
         return Headroom(_whole_units(Fraction(size)), xon, xoff)
 
@@ -176,7 +171,6 @@ SMALLEST_PACKET_BYTES = 64
 LOSSLESS_MTU_BYTES = 1024
 MAC_PHY_BYTES = Fraction(8 * 1024, 10)
 METRES_PER_SECOND = 198_000_000
-"""Speed of light in fibre."""
 MOST_METRES = 300
 """Longest cable for which the formula was verified."""
 UNIT_BYTES = 1024
@@ -210,24 +204,16 @@ def _whole_units(size: Fraction) -> int:
 
 
 def _missing(asic: Asic, speed_gbps: int, cable_metres: int) -> Finding:
-    link = (speed_gbps, cable_metres)
-    if not asic.name:
-        return Finding(
-            "fabric.headroom_of_no_chip",
-            (),
-            f"the headroom of a port at {speed_gbps}G over {cable_metres} m is not known, because "
-            "the model does not name the switch's chip",
-            "Write leaves.asic and spines.asic",
-            value=link,
-        )
+    chip = asic.name or "CHIP"
     row = f"speed_gbps: {speed_gbps}, cable_metres: {cable_metres}"
     return Finding(
         "fabric.headroom_unknown",
         (),
-        f"the headroom of {asic.name} at {speed_gbps}G over {cable_metres} m is unknown",
-        f"Take it from the switch vendor and write it into the model: asics: {{{asic.name}: "
+        f"the headroom of {chip} at {speed_gbps}G over {cable_metres} m is unknown",
+        f"{'' if asic.name else 'Write leaves.asic and spines.asic. Or: '}"
+        f"Take it from the switch vendor and write it into the model: asics: {{{chip}: "
         f"{{headroom: [{{{row}, size_bytes: ..., xon_bytes: ..., xoff_bytes: ...}}]}}}}",
-        value=link,
+        value=(speed_gbps, cable_metres),
     )
 
 
@@ -237,7 +223,6 @@ Spectrum-4 (cells of 192 bytes), and 156672 on Spectrum-2 and -3 (144), as NVIDI
 
 
 def rounded(asic: Asic, asked: int, found: int) -> bool:
-    """Whether the chip, any Spectrum if unknown, rounds `asked` to `found`."""
     formulas = [asic.formula] if asic.formula else [chip.formula for chip in ASICS.values()]
     steps = (STEP_CELLS * formula.cell_bytes for formula in formulas if formula)
     return any(found == -(-asked // step) * step for step in steps)

@@ -81,7 +81,6 @@ absent.
 """
 
 MAX_RANGES = 6
-"""Ranges of ports in one text."""
 
 
 def show(aspect: str, value: Any) -> str:

@@ -43,7 +43,6 @@ class SystemDriver:
     the operator has configured. Raises SwitchError if the switch cannot implement it."""
     report: Callable[[SwitchIntent, Any], SwitchReport]
     connect: Callable[[Any], SwitchConnection]
-    """Takes a `Shell` if the transport is SSH, a `SwitchLogin` if it is HTTPS."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +59,6 @@ class System:
     adaptive_routing: str = ""
     """How to enable it by hand. If empty, `fabric_mode: spectrum_x` is not supported."""
     one_cable_length: bool = False
-    """Whether there is only one cable length per switch, the longest."""
     reports_rounded_thresholds: bool = False
     """Whether ECN thresholds are reported as rounded by the chip."""
     fixed: Mapping[str, str] = field(default_factory=dict)

@@ -39,8 +39,6 @@ class Cable(NamedTuple):
 
 @dataclass(frozen=True)
 class SwitchEntry:
-    """A switch of the inventory with its report."""
-
     name: str
     ports: Sequence[Mapping[str, Any]]
     system: str = ""
@@ -52,8 +50,6 @@ class SwitchEntry:
 
 @dataclass(frozen=True)
 class NodeEntry:
-    """A compute node of the inventory with the state of its rails."""
-
     name: str
     state: Optional[Mapping[str, Any]] = None
     """None if missing, with the reason."""
@@ -80,9 +76,7 @@ def cables_of(switches: Iterable[SwitchEntry]) -> list[Cable]:
 class LinkFinding(NamedTuple):
     check: Check
     hosts: tuple[str, ...]
-    """The hosts involved, those at fault first."""
     at_fault: int = 1
-    """How many of `hosts` are at fault."""
 
 
 class Stranger(NamedTuple):

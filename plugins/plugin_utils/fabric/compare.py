@@ -182,7 +182,6 @@ class SwitchEnds:
 
 
 def _frozen(value: Any) -> Any:
-    """The value in a hashable form."""
     if isinstance(value, list):
         return tuple(value)
     return str(value) if isinstance(value, dict) else value
@@ -310,7 +309,6 @@ def _configuration(remaining: Optional[Difference], check_mode: bool) -> Check:
 
 
 def _groups(intent: SwitchIntent, report: SwitchReport) -> dict[tuple[str, str, str], list[str]]:
-    """By aspect, desired and actual value."""
     switch = SwitchEnds(intent.system, intent.asic, report.as_dict(), intent.fabric)
     groups: dict[tuple[str, str, str], list[str]] = {}
     for port in intent.ports:

@@ -33,7 +33,6 @@ else:
 Connection = TypeVar("Connection", bound="Https")
 
 MAX_MESSAGE = 400
-"""Maximum length at which a switch's own message is shown."""
 MAX_BYTES = 32 << 20
 """Maximum size of an answer, ten times the state of all ports of a large switch."""
 MAX_VALUES = 1 << 20
@@ -48,8 +47,6 @@ class Lost(SwitchError):
 
 
 class Refused(SwitchError):
-    """The switch answered with an error."""
-
     def __init__(self, text: str, status: int) -> None:
         super().__init__(text)
         self.status = status
@@ -60,7 +57,6 @@ class HttpsService:
     name: str
     port: int
     how_to_enable: str
-    """Commands on the switch that enable it, or show whether it is enabled."""
 
 
 def where(login: SwitchLogin, service: HttpsService) -> str:
@@ -252,7 +248,6 @@ def _chain(error: Optional[BaseException]) -> Iterator[BaseException]:
 
 
 def text_of(text: str) -> str:
-    """The message of a server, as one line of limited length."""
     with contextlib.suppress(ValueError, RecursionError):
         text = _message(json.loads(text))
     text = one_line(text)

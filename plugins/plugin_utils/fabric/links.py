@@ -54,7 +54,6 @@ class Group:
 
     switch: str
     to: str
-    """`nodes`, `storage` or `spines`."""
     links: int = 0
     agree: int = 0
     """Both ends were read, and match the contract."""
@@ -63,10 +62,8 @@ class Group:
     wrong: int = 0
     unread: int = 0
     figures: dict[str, str] = field(default_factory=dict)
-    """Text of the matching values, by aspect."""
 
     def text(self) -> str:
-        """`64 links: DSCP 26 to TC 3, ...`"""
         counts = [f"{self.agree} links"] if self.agree else []
         counts += [f"{self.one_end} at one end only"] if self.one_end else []
         figures = [self.figures[aspect] for aspect in _FIGURES if aspect in self.figures]
@@ -78,7 +75,6 @@ class Links:
     findings: list[LinkFinding] = field(default_factory=list)
     groups: list[Group] = field(default_factory=list)
     neighbours: int = 0
-    """Number of cables confirmed by LLDP."""
 
     @property
     def checks(self) -> list[Check]:
@@ -274,7 +270,6 @@ class _Check:
         )
 
     def _by_hand(self, aspect: str, wrong: list[Side]) -> str:
-        """The remedy if no layer repairs the deviation; otherwise empty."""
         switches = (self.switches.get(side.end.host) for side in wrong)
         systems = (SYSTEMS.get(switch.system) for switch in switches if switch is not None)
         fixed = (system.fixed.get(aspect, "") for system in systems if system is not None)

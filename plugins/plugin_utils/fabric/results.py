@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 RAILS = "roce_rails_state"
-"""Registered by the role roce_rails."""
 
 
 def switch_result(variables: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The last result of switch_qos for one switch; empty if it has not run."""
     found: Mapping[str, Any] = variables.get("switch_qos_state") or {}
     return found
 

@@ -21,14 +21,12 @@ from .base import SystemDriver
 from .system import Applied, Difference, SwitchConnection, SwitchError, SwitchIntent, SwitchReport
 
 IMPACTS = ("none", "loss", "bounce")
-"""Impacts of a difference, in increasing order."""
 
 MARGIN_S = 60
 """Time that a switch gets after its timer to finish undoing a change."""
 SETTLE_S = 20
 """Time after an acknowledged rollback until no part of the change is left."""
 PAUSE_S = 3
-"""Interval between reads of a switch that is not back yet."""
 LINKS_S = 60
 """Time for links to come up again after a change; 800G trains slowly."""
 DARK_SHARE = 0.1
@@ -56,12 +54,9 @@ class SessionClock:
 @dataclass(frozen=True)
 class SessionOutcome:
     difference: Optional[Difference] = None
-    """The planned changes; None if the switch could not be read."""
     remaining: Optional[Difference] = None
-    """The remaining differences; None if unknown."""
     report: Optional[SwitchReport] = None
     changed: bool = False
-    """Whether part of the difference has come into force, or may have."""
     error: str = ""
     restored: Optional[bool] = None
     """Whether the former state was read back after a failed change; None if nothing was applied."""
@@ -108,7 +103,6 @@ class _Session:
     clock: SessionClock
     wanted: Any = None
     deadline: float = 0.0
-    """Time by which the switch has undone an unconfirmed change."""
 
     def run(self, apply: bool, allowed: str) -> SessionOutcome:
         try:
@@ -231,7 +225,6 @@ class _Session:
     def _verdict(
         self, first: Seen, problem: str, read_until: float, undone: bool = False
     ) -> SessionOutcome:
-        """Read until the former state is back or the time for it has passed."""
         seen, unread = self._look_for(first.difference, read_until, undone)
         back = seen is not None and _same(seen.difference, first.difference)
         left = self.deadline - self.clock.now()
@@ -298,7 +291,6 @@ class _Session:
 
 
 def _same(one: Difference, other: Difference) -> bool:
-    """Whether two differences describe the same state of the switch."""
     return one.changes == other.changes and one.before == other.before
 
 
@@ -307,7 +299,6 @@ def _up(report: SwitchReport) -> set[str]:
 
 
 def _dark(report: SwitchReport, bounced: Collection[str]) -> list[str]:
-    """Ports that the change took down and that are still down."""
     return [port.name for port in report.ports if port.up is False and port.name in bounced]
 
 

@@ -29,19 +29,15 @@ class PortIntent:
     cable_metres: int
     peer: str
     peer_interface: str
-    """Rail or port of the peer."""
 
 
 @dataclass(frozen=True)
 class SwitchIntent:
-    """Desired state of one switch, independent of its system."""
-
     name: str
     system: str
     asic: Asic
     fabric: FabricIntent
     ports: tuple[PortIntent, ...]
-    """Ports of the model only, in the order of the switch's ports."""
     port_step: int = 0
     """From one port's number to the next, if computed from the lanes of the chip."""
 
@@ -89,15 +85,12 @@ class PortReport:
     mtu_of: str = ""
     """The routed interface behind the port, if its MTU is smaller: `Vlan100`."""
     trust: Optional[str] = None
-    """`dscp`, `pcp` or `none`."""
     dscp_to_traffic_class: Optional[tuple[int, ...]] = None
-    """Indexed by DSCP, 64 entries."""
     pfc_priorities: Optional[tuple[int, ...]] = None
     lossless_priorities: Optional[tuple[int, ...]] = None
     """Priorities with a lossless buffer: PFC without one drops packets."""
     strict_queues: Optional[tuple[int, ...]] = None
     weights: Optional[dict[int, int]] = None
-    """Percentage or weight of each queue that is not strict."""
     ecn: Optional[dict[int, EcnReport]] = None
     """By queue. Queues that do not mark are absent."""
     cable_metres: Optional[int] = None
@@ -117,7 +110,6 @@ class SwitchReport:
     version: str
     ports: tuple[PortReport, ...]
     lldp: bool
-    """Whether neighbours could be read at all."""
 
     @classmethod
     def of(
@@ -143,10 +135,7 @@ class SwitchError(Exception):
 
 @dataclass(frozen=True)
 class Change:
-    """One value to change."""
-
     path: str
-    """In the syntax of the system."""
     found: Any
     """None: absent."""
     wanted: Any
@@ -155,15 +144,12 @@ class Change:
 
 @dataclass(frozen=True)
 class Impact:
-    """Traffic impact of applying a difference."""
-
     ports_down: tuple[str, ...] = ()
     """Ports that go down and come up again."""
     losses: tuple[str, ...] = ()
 
     @property
     def level(self) -> str:
-        """`none`, `loss` or `bounce`."""
         return "bounce" if self.ports_down else "loss" if self.losses else "none"
 
 
@@ -227,7 +213,6 @@ _IN_A_BUNDLE = {
 
 
 def check_mtu(intent: SwitchIntent, found: Findings) -> None:
-    """Add a finding if the contract's MTU exceeds the largest of the system."""
     mtu, limit = intent.fabric.mtu_ip, SYSTEMS[intent.system].largest_mtu
     if mtu > limit:
         found.add(
@@ -255,7 +240,6 @@ def check_lossless_class(intent: SwitchIntent, reason: str, found: Findings) -> 
 
 
 def named_ports(names: Iterable[str]) -> str:
-    """`2 ports (swp1, swp2)`"""
     unique = list(dict.fromkeys(names))
     return f"{counted(len(unique), 'port')} ({some(unique, 8)})"
 
@@ -265,10 +249,8 @@ class Difference:
     changes: tuple[Change, ...]
     impact: Impact
     before: str
-    """Present lines of the changes, for a unified diff."""
     after: str
     steps: Any
-    """Input of the system's `apply`."""
 
     def __bool__(self) -> bool:
         return bool(self.changes)

@@ -55,9 +55,7 @@ class FabricIntent:
     fabric_mode: str
     trust: str
     queues: tuple[Queue, ...]
-    """All classes, by traffic class."""
     dscp_to_traffic_class: tuple[int, ...]
-    """Indexed by DSCP, all 64 of them."""
     pfc_priorities: tuple[int, ...]
     xoff_bytes: Optional[int]
     """None if the switch decides by its free buffer."""

@@ -270,10 +270,8 @@ def contract_of(value: Mapping[str, Any]) -> Contract:
 
 
 def needed_ip_mtu(path_mtu: int) -> int:
-    """Smallest IP MTU that carries RoCE packets with this path MTU."""
     return path_mtu + ROCE_OVERHEAD
 
 
 def largest_path_mtu(ip_mtu: int) -> int:
-    """The path MTU of links that carry IP packets of `ip_mtu`."""
     return max(size for size in PATH_MTUS if needed_ip_mtu(size) <= ip_mtu)

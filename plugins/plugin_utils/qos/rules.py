@@ -220,7 +220,6 @@ _OF_DCQCN: _Rules = (_ecn, _congestion_control)
 
 
 def check_rail(contract: Contract, mtu: int, findings: Findings, rail: Path) -> None:
-    """Check that a rail's IP MTU is enough for RoCE and not above the fabric's."""
     if mtu > contract.mtu.fabric_ip:
         findings.add(
             "qos.rail_mtu",

@@ -147,7 +147,6 @@ def _overrides(path: Path) -> bool:
 
 
 def _repeats(path: Path, line: str, wanted: EosConfiguration) -> bool:
-    """Whether the line repeats the profile, which is harmless."""
     of_profile = (f"{PROFILE}{system.OWNED}", *path[1:])
     desired = wanted.settings.get(of_profile)
     return desired is not None and meaning(of_profile, desired) == meaning(of_profile, line)
@@ -219,7 +218,6 @@ def _lines(items: Sequence[Item]) -> Iterator[str]:
 
 
 def undo(line: str) -> str:
-    """The line that removes a line from the configuration."""
     if line.startswith("no "):
         return f"default {line[3:]}"
     if line.startswith(TRAFFIC_CLASS):

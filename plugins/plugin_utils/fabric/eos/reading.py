@@ -17,18 +17,15 @@ from . import settings
 from .render import ACTIONS
 
 SESSION_PREFIX = "baremetal-"
-"""Prefix of this collection's configuration sessions."""
 
 
 @dataclass(frozen=True)
 class Present:
     version: str
-    """Model and release."""
     running: str
     startup: str
     interfaces: Mapping[str, Mapping[str, Any]]
     neighbours: Optional[tuple[Mapping[str, Any], ...]]
-    """None if LLDP is disabled."""
     unconfirmed: bool = False
     """A change of this run waits for confirmation and is not saved yet."""
     queue: str = ""
@@ -37,7 +34,6 @@ class Present:
 
 
 def sessions(detail: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Sessions in `show configuration sessions detail`, by name."""
     found = mapping(detail.get("sessions"))
     return {name: dict(mapping(state)) for name, state in found.items()}
 
@@ -75,7 +71,6 @@ class _Switch:
         self._present = present
         self._settings = settings.read_settings(present.running)
         self._blocks: dict[str, settings.Settings] = {}
-        """Settings by block, with paths below it."""
         for path, line in self._settings.items():
             self._blocks.setdefault(path[0], {})[path[1:]] = line
         self._heard = {str(entry.get("port")): entry for entry in present.neighbours or ()}
@@ -153,7 +148,6 @@ class _Switch:
         return {path[0]: line for path, line in own.items() if len(path) == 1}
 
     def _mtu_of(self, lines: Mapping[str, str]) -> Optional[int]:
-        """None if the line has no number."""
         return (
             _last_number(lines[settings.MTU])
             if settings.MTU in lines

@@ -40,10 +40,8 @@ _ANY_PORT = "Ethernet1/1"
 @dataclass(frozen=True)
 class EosConfiguration:
     text: str
-    """The configuration as EOS would show it, for golden files."""
     settings: Settings
     ports: tuple[str, ...]
-    """The interfaces in the model."""
 
 
 def wanted(intent: SwitchIntent) -> EosConfiguration:

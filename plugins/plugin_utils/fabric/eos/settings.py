@@ -12,14 +12,12 @@ from ...qos.contract import DSCPS
 Path = tuple[str, ...]
 """Block and subject of a line: `("interface Ethernet1/1", "mtu")`."""
 Settings = dict[Path, str]
-"""Lines by path, in the order of the configuration."""
 
 PROFILE, INTERFACE = "qos profile ", "interface "
 MMU_PROFILE = "platform trident mmu queue profile "
 MMU_APPLIED: Path = ("platform trident mmu queue profile applied",)
 HEADROOM, THRESHOLD = "ingress headroom", "ingress threshold"
 DEFAULTS_MTU: Path = ("interface defaults", "mtu")
-"""MTU of ports without a line for it."""
 DSCP, TRAFFIC_CLASS = "qos map dscp ", "qos map traffic-class "
 PFC_ALL_OFF = "priority-flow-control all off"
 REWRITE_DSCP = "qos rewrite dscp"
@@ -110,7 +108,6 @@ def read_settings(configuration: str) -> Settings:
 
 
 def _settings_of(above: Path, text: str) -> Iterator[tuple[Path, str]]:
-    """The settings of a line in the given blocks."""
     if above:
         own = above[0].startswith((PROFILE, MMU_PROFILE, INTERFACE))
         if own and all(map(QUEUE.match, above[1:])) and not QUEUE.match(text):
@@ -215,7 +212,6 @@ def default_of(path: Path) -> Optional[str]:
 
 
 def default_mtu(settings: Settings) -> int:
-    """MTU of a port without a line for it."""
     words = settings.get(DEFAULTS_MTU, "").split()
     return int(words[1]) if len(words) == 2 and words[1].isdecimal() else DEFAULT_MTU
 

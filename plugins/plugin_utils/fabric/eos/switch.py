@@ -82,7 +82,6 @@ class Eapi(Https):
         return list(results[1:])
 
     def _refused(self, typed: Sequence[str], error: Mapping[str, Any]) -> SwitchError:
-        """The error of a refused command, the last one in `data`."""
         data = sequence(error.get("data"))[: len(typed)]
         errors = sequence(mapping(data[-1]).get("errors")) if data else ()
         reason = text_of(json.dumps([*errors] or str(error.get("message", "no reason given"))))
@@ -170,7 +169,6 @@ class EosSwitch(HttpsSwitch):
             eapi.texts([f"configure session {name} abort"])
 
     def _after(self, name: str, confirm_s: int) -> str:
-        """Abort a failed session, and say what remains in force."""
         try:
             self.patiently(lambda eapi: _abort(eapi, name))
         except SwitchError as error:
@@ -203,13 +201,10 @@ class EosSwitch(HttpsSwitch):
 
 
 class EosApplied:
-    """A session whose commit timer runs."""
-
     def __init__(self, switch: EosSwitch, session: str) -> None:
         self._switch = switch
         self._session = session
         self._proved: Optional[Settings] = None
-        """The settings in force when the session was confirmed."""
 
     def confirm(self) -> None:
         self._switch.patiently(self._confirm)

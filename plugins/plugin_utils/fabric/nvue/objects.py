@@ -286,7 +286,6 @@ def difference(intent: system.SwitchIntent, wanted: Tree, present: Present) -> s
 def _differing(
     intent: system.SwitchIntent, wanted: Tree, explicit: Tree, running: Tree
 ) -> tuple[dict[Path, Any], dict[Path, Any]]:
-    """Desired and actual values of the differences, by path."""
     values: dict[Path, Any] = {}
     found: dict[Path, Any] = {}
     for path, value in ends(wanted):
@@ -327,7 +326,6 @@ def _left(wanted: Tree, explicit: Tree, running: Tree) -> Iterator[Path]:
 
 
 def bonds_of(explicit: Tree) -> dict[str, str]:
-    """By member."""
     return {
         member: bond
         for bond, settings in explicit.get("interface", {}).items()
@@ -338,7 +336,6 @@ def bonds_of(explicit: Tree) -> dict[str, str]:
 def _compared(
     values: dict[Path, Any], found: dict[Path, Any], spelling: Spelling
 ) -> tuple[list[system.Change], list[str], list[str]]:
-    """Changes, with their lines before and after."""
     changes, before, after = [], [], []
     for path in sorted(values, key=natural_path):
         sent_path, sent = spelling.of(path, values[path])

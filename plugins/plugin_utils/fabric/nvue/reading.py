@@ -27,7 +27,6 @@ ROOT = "/nvue_v1/"
 PROFILE = "default-global"
 """Profile that applies to every port not bound to another one."""
 ACTION = "drop"
-"""The only action of NVUE's PFC watchdog."""
 _WRITTEN = {"filled": "false"}
 _OF_PORTS = (
     "type",
@@ -204,7 +203,6 @@ class _Switch:
         return {tc: classes[tc] for tc in sorted(used) if tc in classes}
 
     def _paused(self, profile: str) -> tuple[int, ...]:
-        """Priorities that are paused in both directions."""
         pfc = objects_at(self._qos, "pfc", profile)
         if not all(is_on(pfc.get(way, "on")) for way in ("rx", "tx")):
             return ()

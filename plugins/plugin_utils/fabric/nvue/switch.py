@@ -218,7 +218,6 @@ class NvueSwitch(HttpsSwitch):
             self.patch(revision, {"state": "apply", "auto-prompt": {"confirm": word}})
 
     def state(self, revision: str) -> tuple[str, str]:
-        """State of a revision, and the message of the switch."""
         found = self._ask("GET", _of(revision))
         # Some answers nest the revision under its number.
         found = objects_at(found, revision) or objects_at(found)
@@ -277,7 +276,6 @@ class NvueApplied:
         self._earlier = earlier
         self._by_hand = f"nv config apply {shlex.quote(earlier)}"
         self._saved = False
-        """Whether this run has saved the change."""
 
     def confirm(self) -> None:
         state, message = self._keep()
@@ -302,7 +300,6 @@ class NvueApplied:
         return state, message
 
     def _save(self, state: str) -> None:
-        """Save the change, unless the switch has done so."""
         if not saved(state):
             self._saved = True
             self._switch.save()
@@ -353,7 +350,6 @@ def _age(name: str) -> tuple[int, str]:
 
 
 def _issues(revision: Any) -> str:
-    """The messages of a transition as one line."""
     transition = objects_at(revision, "transition")
     issues = objects_at(transition, "issue").values()
     texts = [at(issue, "message") or at(issue, "code") for issue in issues]

@@ -17,7 +17,6 @@ Path = tuple[str, ...]
 
 
 def at(tree: Any, *path: str) -> Any:
-    """The value at a path; None if absent."""
     for key in path:
         if not isinstance(tree, Mapping):
             return None
@@ -26,7 +25,6 @@ def at(tree: Any, *path: str) -> Any:
 
 
 def objects_at(tree: Any, *path: str) -> Tree:
-    """The object at a path; empty if absent."""
     found = at(tree, *path)
     return dict(found) if isinstance(found, Mapping) else {}
 
@@ -86,7 +84,6 @@ def _stem(before: str, part: str) -> str:
 
 
 def _expanded_part(part: str) -> list[str]:
-    """Every name of a part with ranges, such as swp1-4s0-1."""
     if len(part) > _MAX_PART:
         return [part]
     choices = [_choices(text) for text in _NUMBERS.split(part)]
@@ -131,7 +128,6 @@ def _merged(one: Any, other: Any) -> Any:
 _ON = ("on", "enable", "enabled", "true")
 _OFF = ("off", "disable", "disabled", "false")
 _SWITCHES = ("enable", "state", "ecn", "red", "rx", "tx")
-"""Leaves with the values `on` and `off`."""
 
 HAS_STATE = (5, 15)
 """First release with `qos roce state enabled` instead of `qos roce enable on`."""
@@ -144,7 +140,6 @@ COLLECTIONS = (
     ("pfc", "switch-priority"),
     ("traffic-pool", "switch-priority"),
 )
-"""Numbered objects in profiles of qos."""
 
 
 def same(leaf: str, one: Any, other: Any) -> bool:
@@ -157,7 +152,6 @@ def is_on(value: Any) -> bool:
 
 
 def is_switch(leaf: str, value: Any) -> bool:
-    """Whether a value means on or off, in any spelling."""
     return leaf in _SWITCHES and str(value).lower() in (*_ON, *_OFF)
 
 
@@ -178,7 +172,6 @@ def _plain(leaf: str, value: Any) -> Any:
 
 
 def uniform(qos: Any) -> Tree:
-    """A `qos` object of an answer in the form of desired ones."""
     result = objects_at(qos)
     roce = objects_at(result, "roce")
     if "state" in roce:
@@ -198,8 +191,6 @@ def uniform(qos: Any) -> Tree:
 
 
 class Spelling:
-    """The spelling of one switch, key by key, as shown by its answers."""
-
     def __init__(
         self, filled_qos: Any, interfaces: Iterable[Any], release: tuple[int, ...]
     ) -> None:
@@ -216,7 +207,6 @@ class Spelling:
         }
 
     def of(self, path: Path, value: Any) -> tuple[Path, Any]:
-        """Path and spelling of a desired value on this switch."""
         if path == ("qos", "roce", "enable") and self._has_state:
             return ("qos", "roce", "state"), "enabled" if is_on(value) else "disabled"
         if path[-1] in self._renamed and value is not None:
@@ -236,6 +226,5 @@ _NEW_WORDS = {"enable": False, "disable": False, "enabled": True, "disabled": Tr
 
 
 def _renamed(values: Iterable[Any], otherwise: bool) -> bool:
-    """Whether a switch writes `enabled` rather than `enable`."""
     shown = (_NEW_WORDS[value] for value in map(str, values) if value in _NEW_WORDS)
     return next(shown, otherwise)

@@ -39,11 +39,9 @@ _NVIDIA = re.compile(r"[a-z0-9_]+-(?:mlnx|nvidia)_[a-z]*sn([0-9]{4})")
 FAMILIES = {"spectrum": MELLANOX, "tomahawk": "broadcom", "trident": "broadcom"}
 """`asic_type` by the prefix of a chip's name."""
 VIRTUAL = "vs"
-"""Stands for any chip."""
 
 
 def check_chip(intent: SwitchIntent, present: Present) -> None:
-    """Raise SwitchError if the switch's chip is not the one in the model."""
     name, platform = intent.asic.name, present.metadata.get("platform", "")
     family = next((v for k, v in FAMILIES.items() if name.startswith(k)), "")
     actual = chip_of(platform)
@@ -139,7 +137,6 @@ def _first(*values: Optional[int]) -> Optional[int]:
 
 
 def _common(values: Iterable[Optional[int]]) -> Optional[int]:
-    """The value that all of them share; None if they differ."""
     different = set(values)
     return different.pop() if len(different) == 1 else None
 
@@ -211,7 +208,6 @@ def _of_another_sku(name: str, present: Present) -> str:
 
 
 def check_egress_pool(intent: SwitchIntent, present: Present) -> None:
-    """Raise SwitchError if a queue of lossless traffic uses a lossy pool."""
     profiles = present.config.get("BUFFER_PROFILE", {})
     names = {port.name for port in intent.ports}
     lossless = {queue.traffic_class for queue in intent.fabric.queues if queue.lossless}

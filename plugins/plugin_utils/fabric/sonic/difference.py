@@ -62,15 +62,10 @@ _OF_SWITCH = {
     "CABLE_LENGTH": "cable lengths change, and with them headroom that the switch computes",
     "DSCP_TO_TC_MAP": system.UNDER_TRAFFIC[system.DSCP_MAP],
     "TC_TO_QUEUE_MAP": system.UNDER_TRAFFIC[system.QUEUE_MAP],
-    "TC_TO_PRIORITY_GROUP_MAP": "the map to priority groups changes under traffic: packets "
-    "without headroom can be lost",
-    "MAP_PFC_PRIORITY_TO_QUEUE": "pauses hold another queue: packets can be lost",
-    "PFC_PRIORITY_TO_PRIORITY_GROUP_MAP": "pauses are sent for another priority group: "
-    "packets can be lost",
     "WRED_PROFILE": system.UNDER_TRAFFIC[system.MARKING],
     "SCHEDULER": system.UNDER_TRAFFIC[system.SHARES],
-    "BUFFER_PROFILE": "thresholds of lossless buffers change: packets can be lost",
 }
+_LOSSLESS = "lossless buffers or pauses change under traffic: packets can be lost"
 
 
 def impact(changes: tuple[system.Change, ...], before: Config) -> system.Impact:
@@ -78,11 +73,7 @@ def impact(changes: tuple[system.Change, ...], before: Config) -> system.Impact:
     for change in changes:
         table, _bar, rest = change.path.partition("|")
         key, _blank, field = rest.partition(" ")
-        if (
-            table in tables.OBJECTS
-            and (change.found is None or change.wanted is None)
-            and not field
-        ):
+        if table in tables.OBJECTS and not field and None in (change.found, change.wanted):
             continue  # no row refers to it
         touched.setdefault(table, {})[port_of(key)] = None
     down = _down(touched, before)
@@ -94,20 +85,16 @@ def impact(changes: tuple[system.Change, ...], before: Config) -> system.Impact:
                 losses.append(_OF_PORTS[table].format(counted(len(ports), "port")))
             if tables.GLOBAL in keys:
                 losses.append("the PFC watchdog of every port polls at another interval")
-        elif table in _OF_SWITCH:
-            losses.append(_OF_SWITCH[table])
-    return system.Impact(tuple(down), tuple(losses))
+        elif table not in BOUNCING:
+            losses.append(_OF_SWITCH.get(table, _LOSSLESS))
+    return system.Impact(tuple(down), tuple(dict.fromkeys(losses)))
 
 
-def _down(touched: dict[str, dict[str, None]], before: Config) -> dict[str, None]:
+def _down(touched: dict[str, dict[str, None]], before: Config) -> list[str]:
     """A port without `admin_status` counts as down already (patch_sorter.py, buffermgr.cpp)."""
     bounced = {key for table in BOUNCING for key in touched.get(table, {})}
-    ports = before.get("PORT", {})
-    return {
-        name: None
-        for name, row in ports.items()
-        if name in bounced and row.get("admin_status") == "up"
-    }
+    ports = before.get("PORT", {}).items()
+    return [name for name, row in ports if name in bounced and row.get("admin_status") == "up"]
 
 
 def difference(
@@ -303,7 +290,6 @@ def _ports_of_changes(before: Config, after: Config) -> list[str]:
 
 
 def _with_ports(config: Config, final: Config, ports: Iterable[str]) -> Config:
-    """The configuration with the target state of these ports."""
     result, own = dict(config), {*ports}
     for table in tables.ROWS:
         old, new = config.get(table, {}), final.get(table, {})

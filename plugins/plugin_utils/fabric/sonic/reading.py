@@ -99,15 +99,12 @@ class Present:
     config: Config
     version: str = ""
     asic_type: str = ""
-    """Family of the chip: `mellanox`, `broadcom`, ..."""
     ports: dict[str, Row] = field(default_factory=dict)
-    """Operational state."""
     neighbours: Optional[dict[str, Row]] = field(default_factory=dict)
     """By port; None if they could not be read."""
     units: tuple[str, ...] = ()
     """Lines of `systemctl list-units` for the collection's timers and services."""
     saved: Optional[Config] = None
-    """The saved configuration; None if not read."""
     unconfirmed: bool = False
     """A change of this run is in force and not yet confirmed, so it is not saved."""
     listed: Optional[bool] = None
@@ -208,7 +205,6 @@ def _word(text: str, key: str) -> str:
 
 
 def lookup_file(present: Present) -> str:
-    """Path of the platform's buffer table; empty if it is not used."""
     platform, sku = present.metadata.get("platform", ""), present.metadata.get("hwsku", "")
     if present.buffer_model == DYNAMIC or not (platform and sku):
         return ""
@@ -299,13 +295,11 @@ class _Switch:
         return self.table(table).get(row.get(field, ""), {})
 
     def _numbered(self, table: str, keys: list[str]) -> dict[int, Row]:
-        """Rows of a port's queues or priority groups, by number."""
         rows = self.table(table)
         found = {n: rows[key] for key in keys for n in tables.numbers_of(key)}
         return dict(sorted(found.items(), key=lambda item: item[0]))
 
     def _lossless(self, port: str, qos: Row) -> dict[int, str]:
-        """Profiles by priority, for priorities with headroom."""
         bound = self._numbered("BUFFER_PG", self.groups.get(port, []))
         to_group = self._object("PFC_PRIORITY_TO_PRIORITY_GROUP_MAP", qos, "pfc_to_pg_map")
         found = {}

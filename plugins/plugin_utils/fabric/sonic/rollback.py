@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     from .switch import SonicSwitch
 
 TOO_LATE, NOT_SAVED, GONE = 75, 76, 77
-"""Exit statuses of the script."""
 TIME_UP = 124
-"""Exit status of `timeout`."""
 
 COMMAND_S = 180
 UNSAVED_S = 30
@@ -148,7 +146,6 @@ class SonicApplied:
         return self.command(f"go_back {UNSAVED_S}")
 
     def undone(self) -> str:
-        """Undo, and return the result as a sentence."""
         self._switch.wait_for_answer()
         try:
             went_back = self.went_back()

@@ -14,7 +14,6 @@ from .reading import Present
 from .tables import Config
 
 Operation = dict[str, Any]
-"""An operation of RFC 6902, as `config apply-patch` takes it."""
 
 UNORDERED = ("PORT_QOS_MAP", "QUEUE", "BUFFER_PG")
 """Tables whose order `config apply-patch -i` leaves to the caller.
@@ -29,7 +28,6 @@ READ_S = 120
 LEAST_PATCH_S, SLOWER = 120, 5
 """A guess: a switch may take this many times longer than its dry run suggests, or for undoing."""
 CALL_S = 30
-"""Overhead of a command."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,6 @@ class PortsCheck:
 
     rows: Config
     links: tuple[str, ...]
-    """Ports whose links were up before."""
 
     def differing(self, present: Present) -> list[str]:
         """buffermgrd of the traditional model replaces rows of BUFFER_PG by its own, whose size is
@@ -68,8 +65,6 @@ class PortsCheck:
 
 @dataclass(frozen=True)
 class Patch:
-    """One call of `config apply-patch`."""
-
     operations: list[Operation]
     ports: tuple[str, ...] = ()
     """Ports that it changes; empty for objects that ports share."""

@@ -54,7 +54,6 @@ SLACK_S = 300
 LOST_S, RETRY_S = 120, 3
 """How long, and how often, to retry a switch that was lost during a change, to undo it."""
 AGAIN_S = 1
-"""Interval between reads of a group of ports."""
 PART = "it may be applied in part"
 LIST_CHECKPOINTS = "config list-checkpoints"
 
@@ -66,7 +65,6 @@ class SonicSwitch:
         self.owner = f"run of {user} on {socket.gethostname()}, {time.strftime('%H:%M:%S %Z')}"
         """Shown to another run that meets this one."""
         self._name = ""
-        """Prefix of the checkpoints and units of this run."""
         self.undone_within_s = 0
 
     def read(self) -> Present:
@@ -245,7 +243,6 @@ class SonicSwitch:
         )
 
     def wait_for_answer(self) -> None:
-        """Wait for a switch whose change interrupted its network."""
 
         def answers() -> bool:
             try:
@@ -279,7 +276,6 @@ def _unit(line: str) -> str:
 
 
 def _owner(line: str) -> str:
-    """The text after the unit and its three states."""
     words = line.partition(_unit(line))[2].split(maxsplit=3)
     return words[3] if len(words) > 3 else "owner unknown"
 

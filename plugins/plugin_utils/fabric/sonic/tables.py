@@ -24,10 +24,8 @@ Fields = dict[str, Optional[str]]
 """Desired fields of a row. None: the field is removed."""
 Table = dict[str, Row]
 Config = dict[str, Table]
-"""CONFIG_DB, or part of it."""
 
 GLOBAL = "GLOBAL"
-"""Row of PFC_WD for all ports."""
 
 
 MAPS = {
@@ -110,7 +108,6 @@ def keys_of(port: str, numbers: Iterable[int]) -> Iterator[str]:
 
 
 def by_port(table: Optional[Mapping[str, Row]]) -> dict[str, list[str]]:
-    """Keys of queues or priority groups, by port."""
     found: dict[str, list[str]] = {}
     for key in table or {}:
         found.setdefault(port_of(key), []).append(key)
@@ -132,7 +129,6 @@ def references(config: Mapping[str, Mapping[str, Row]]) -> Iterator[tuple[str, s
 
 
 MOST_POLL_MS = 1000
-"""Largest interval of PFC_WD|GLOBAL."""
 
 
 @dataclass(frozen=True)

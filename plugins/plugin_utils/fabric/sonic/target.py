@@ -92,7 +92,6 @@ def _check(intent: SwitchIntent, present: Present) -> None:
 def _placed(
     objects: Config, has_pfc_to_pg: bool, in_place: Mapping[str, Collection[str]], config: Config
 ) -> dict[str, dict[str, str]]:
-    """Add the collection's objects, and return the name of each."""
     return {
         table: {
             base: _place(table, base, content, config[table], in_place.get(table))
@@ -179,7 +178,6 @@ def _without_stale(names: dict[str, dict[str, str]], bound: Config, everything: 
 
 
 def _set(row: Row, fields: Fields, names: dict[str, dict[str, str]]) -> None:
-    """Set fields; references to the collection's objects use their actual names."""
     for field, value in fields.items():
         if value is None:
             row.pop(field, None)
