@@ -130,14 +130,7 @@ def _add_rails(facts: Facts, of: dict[str, Any]) -> None:
             )
     if gpus and rails:
         pci: list[Any] = [each if len(each) > 1 else each[0] for each in rails.values()]
-        hardware["model"] = {
-            "gpus": {
-                "count": len(gpus),
-                "numa": [gpu["numa"] for gpu in gpus],
-                "pci": [gpu["pci"] for gpu in gpus],
-            },
-            "rails": {"count": len(pci), "planes": len(next(iter(rails.values()))), "pci": pci},
-        }
+        hardware["model"] = {"rails": {"pci": pci}}
 
 
 def machines(facts: dict[str, Facts]) -> list[DiscoveredMachine]:

@@ -31,36 +31,24 @@ ROOT = Path(__file__).resolve().parents[2]
 CASES = """
 leaves.ports; leaves.prots: 64 -> 8 model.unknown_key leaves.prots | 8 model.missing_key leaves.ports
 launcher; luncher: {name: launcher01, management: 10.0.0.10} -> 1 model.missing_key launcher | 9 model.unknown_key luncher
-plugin -> 1 model.missing_key plugin
-qqq: 1 -> 10 model.unknown_key qqq
-rails -> 1 model.missing_key rails
 rails: ~ -> 6 model.not_a_mapping rails
-nodes.count: four -> 4 model.not_a_number nodes.count 'four'
 nodes.count: yes -> 4 model.not_a_number nodes.count True
 nodes.count: 0 -> 4 model.no_nodes nodes
 nodes.count: -1 -> 4 model.out_of_range nodes.count (-1, 0, 100000)
-nodes.list: [] -> 4 model.counted_or_listed nodes (2, [])
 nodes.count -> 4 model.counted_or_listed nodes (None, None)
-nodes.count; nodes.list: [] -> 4 model.no_nodes nodes
 nodes.absent: [node01, node02] -> 4 model.no_nodes nodes
 rails.mtu: 9979 -> 6 model.out_of_range rails.mtu (9979, 1280, 9978)
 management.subnet: 10.0.0.1/24 -> 3 model.network management.subnet '10.0.0.1/24'
 management.subnet: 10.0.0.0 -> 3 model.network management.subnet '10.0.0.0'
-management.subnet: fd00::/64 -> 3 model.network management.subnet 'fd00::/64'
 launcher.management: 10.0.0.300 -> 9 model.address launcher.management '10.0.0.300'
-launcher.management: 10 -> 9 model.address launcher.management '10'
 addresses.pool: 10.0.0.0/16 -> 7 model.pool_in_management addresses.pool '10.0.0.0/16'
 addresses.pool: 10.1.0.0/24 -> 7 model.pool_without_subnets addresses.pool (2, 1)
 addresses.prefix: 30 -> 7 model.subnet_without_addresses addresses.pool (2, 1)
-addresses.pool: 10.1.0.0/26 -> 7 model.pool_without_subnets addresses.pool (2, 0)
 addresses.plan: point_to_point; addresses.pool: 10.1.0.0/30 -> 7 model.pool_without_links addresses.pool (4, 2)
 addresses.plan: point_to_piont -> 7 model.not_a_choice addresses.plan 'point_to_piont'
 addresses.pool: 127.0.0.0/16 -> 7 model.network_without_hosts addresses.pool '127.0.0.0/16'
-addresses.pool: 239.1.0.0/16 -> 7 model.network_without_hosts addresses.pool '239.1.0.0/16'
-addresses.pool: 250.0.0.0/16 -> 7 model.network_without_hosts addresses.pool '250.0.0.0/16'
 addresses.pool: 168.0.0.0/7 -> 7 model.network_without_hosts addresses.pool '168.0.0.0/7'
 management.subnet: 169.254.3.0/24 -> 3 model.network_without_hosts management.subnet '169.254.3.0/24'
-nodes.management_first: 10.0.1.11 -> 4 model.outside_management nodes.management_first ('10.0.1.11', 2)
 nodes.count: 60; nodes.management_first: 10.0.0.200 -> 4 model.outside_management nodes.management_first ('10.0.0.255', 5)
 launcher.management: 10.0.0.255 -> 9 model.outside_management launcher.management ('10.0.0.255', 1)
 launcher.management: 10.0.0.12 -> 4 model.management_address_twice nodes.management_first ('10.0.0.12', 1, 'launcher01')
@@ -74,15 +62,12 @@ launcher.name: node02-rail1 -> 9 model.name_of_rail launcher.name 'node02-rail1'
 nodes.count; nodes.list: [{name: a}, {name: a-rail0}] -> 4 model.name_of_rail nodes.list[1] 'a-rail0'
 nodes.name: "{}" -> 4 model.host_name nodes.name '1'
 rails.interface: "rail_{rail}" -> 6 model.rail_name rails.interface 'node01-rail_0'
-launcher.name: Launcher_1 -> 9 model.wrong_form launcher.name 'Launcher_1'
 nodes.name: "node_{}" -> 4 model.host_name nodes.name 'node_1'
 nodes.name: node -> 4 model.pattern nodes.name 'node'
 nodes.name: "node{:s}" -> 4 model.pattern nodes.name 'node{:s}'
-nodes.name: "node{" -> 4 model.pattern nodes.name 'node{'
 nodes.name: "node{{ x }}{}" -> 4 model.pattern nodes.name 'node{{ x }}{}'
 nodes.drained: [node3] -> 4 model.unknown_node nodes.drained[0] 'node3'
 nodes.overrides: {node3: {}} -> 4 model.unknown_node nodes.overrides.node3 'node3'
-nodes.overrides: {node02: {rack: "a b"}} -> 4 model.wrong_form nodes.overrides.node02.rack 'a b'
 nodes.overrides: {node02: {pci: [0000:11:00.0, 0000:11:00.0]}} -> 4 model.device_twice nodes.overrides.node02.pci[1] '0000:11:00.0'
 leaves.count: 1 -> 8 model.rail_without_leaf leaves.count (1, 2)
 leaves.count: 3 -> 8 model.leaves_no_whole_sets leaves.count (3, 2)
@@ -97,18 +82,13 @@ spines: {count: 64, ports: 64, management_first: 10.0.0.200} -> 8 model.leaf_por
 spines: {count: 2, ports: 1, management_first: 10.0.0.200} -> 10 model.spine_ports spines.ports (2, 1)
 rails.pci: ["0000:11:00.0"] -> 6 model.values_for_devices rails.pci 1
 rails.pci: [0000:11:00.0, 0000:11:00.0] -> 6 model.device_twice rails.pci[1] '0000:11:00.0'
-rails.pci: [11:00.0, 2f:00.0] -> 6 model.wrong_form rails.pci[0] '11:00.0' | 6 model.wrong_form rails.pci[1] '2f:00.0'
 rails.planes: 2; rails.pci: [0000:11:00.0, 0000:2f:00.0] -> 6 model.values_for_devices rails.pci[0] 1 | 6 model.values_for_devices rails.pci[1] 1 | 8 model.rail_without_leaf leaves.count (2, 4)
 rails.pci: [0000:11:00.0, 0000:2f:00.0]; gpus.pci: [0000:14:00.0, 0000:2f:00.0] -> 5 model.device_twice gpus.pci[1] '0000:2f:00.0'
-gpus.pci: [0000:14:00.0] -> 5 model.values_for_devices gpus.pci 1
 gpus.numa: [0] -> 5 model.values_for_devices gpus.numa 1
 rails.gpu: [0, 2] -> 6 model.no_gpu rails.gpu[1] 2
-rails.gpu: [0] -> 6 model.values_for_devices rails.gpu 1
 rails.planes: 2; rails.interface: "r{rail}" -> 6 model.interface_name rails.interface 'r0' | 8 model.rail_without_leaf leaves.count (2, 4)
 rails.interface: "verylongname{rail:04d}" -> 6 model.interface_name rails.interface 'verylongname0000'
-rails.interface: "rail{}" -> 6 model.pattern rails.interface 'rail{}'
 management.interface: rail1 -> 3 model.management_on_rail management.interface 'rail1'
-management.interface: mgmt0; rails.interface: "mgmt{rail}" -> 3 model.management_on_rail management.interface 'mgmt0'
 gpus -> 4 model.no_slots nodes.slots
 vars: {all: {a-b: 1}} -> 10 model.variable_name vars.all.a-b
 vars: {compute: {cluster_slots: 1}} -> 10 model.variable_of_model vars.compute.cluster_slots
@@ -116,15 +96,10 @@ vars: {leaf: {roce_qos: {}}} -> 10 model.variable_of_model vars.leaf.roce_qos
 vars: {computes: {x: 1}} -> 10 model.unknown_group vars.computes 'computes'
 vars: {all: {x: 2024-13-01}} -> model.not_yaml
 name: !vault small -> 2 model.not_yaml
-name: [small -> 3 model.not_yaml
-name: "../etc" -> 2 model.wrong_form name '../etc'
 storage: {name: s} -> 10 model.not_a_list storage dict
 storage: [{name: s1, management: 10.0.0.20}, {name: s1, management: 10.0.0.20}] -> 10 model.name_taken storage[1].name 's1'
 mpi: {uid: 999} -> 10 model.out_of_range mpi.uid (999, 1000, 60000)
-mpi: {user: "Mr X"} -> 10 model.wrong_form mpi.user 'Mr X'
 mpi: {user: root} -> 10 model.wrong_form mpi.user 'root'
-mpi: {user: _chrony} -> 10 model.wrong_form mpi.user '_chrony'
-domain: .example -> 10 model.wrong_form domain '.example'
 plugin: baremetal.mpi_roce.clusters -> 1 model.not_a_choice plugin 'baremetal.mpi_roce.clusters'
 nodes.cuont: 2; nodes.count; nodes.management_first: 10.0.0 -> 4 model.unknown_key nodes.cuont | 4 model.address nodes.management_first '10.0.0'
 """  # noqa: E501
@@ -146,10 +121,6 @@ TEXTS = (
 )
 
 
-def test_the_base_compiles() -> None:
-    assert compile_model(read("cluster.yml", BASE)).name == "small"
-
-
 def test_an_alias_saves_writing() -> None:
     text = BASE.replace("launcher01, ", "launcher01, vars: &v {a: 1}, ")
     text += "storage: [{name: s1, management: 10.0.0.20, vars: *v}]\n"
@@ -168,14 +139,6 @@ def test_a_text_is_refused(text: str, wanted: str) -> None:
 
 
 def test_findings_are_in_the_order_of_the_file() -> None:
-    edits = "leaves.ports: many; rails.speed_gbps: 0; rails.mtu: 1; "
-    assert refused(edited(f"{edits}nodes.cuont: 2; management.subnet: 10.0.0.0/33")) == [
-        "3 model.network management.subnet '10.0.0.0/33'",
-        "4 model.unknown_key nodes.cuont",
-        "6 model.out_of_range rails.speed_gbps (0, 1, 3200)",
-        "6 model.out_of_range rails.mtu (1, 1280, 9978)",
-        "8 model.not_a_number leaves.ports 'many'",
-    ]
     assert refused(edited("launcher.name: launcher; rails.mtu: 9216; gpus.numa: [0]")) == [
         "5 model.values_for_devices gpus.numa 1",
         "6 qos.rail_mtu rails.mtu (9216, 9198)",
