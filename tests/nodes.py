@@ -101,6 +101,21 @@ class Nodes:
             start_new_session=True,
         )
 
+    def run(
+        self, *argv: str, environment: Optional[dict[str, str]] = None, **options: Any
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a program of Ansible from the top of the checkout; stdout has stderr too."""
+        options = {"stderr": subprocess.STDOUT, "check": False, **options}
+        return subprocess.run(
+            argv,
+            cwd=TOP,
+            env={**self.environment, **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            **options,
+        )
+
     def play(
         self,
         playbook: str,
@@ -111,16 +126,7 @@ class Nodes:
         """Run a playbook from the top of the checkout. With `expect` None any exit status is
         accepted."""
         began = time.monotonic()
-        done = subprocess.run(
-            self.command(playbook, *words),
-            cwd=TOP,
-            env={**self.environment, **(environment or {})},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
+        done = self.run(*self.command(playbook, *words), environment=environment)
         if expect is not None and done.returncode != expect:
             raise PlaybookFailed(f"exit status {done.returncode}, wanted {expect}\n{done.stdout}")
         recap = {
@@ -138,15 +144,8 @@ class Nodes:
 
     @functools.cached_property
     def variables(self) -> dict[str, Any]:
-        listed = subprocess.run(
-            [BIN / "ansible-inventory", "--list", f"--inventory={self.inventory}"],
-            cwd=TOP,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        argv = [str(BIN / "ansible-inventory"), "--list", f"--inventory={self.inventory}"]
+        listed = self.run(*argv, stderr=subprocess.PIPE, check=True)
         return dict(json.loads(listed.stdout))
 
     def of(self, name: str) -> dict[str, Any]:
@@ -193,17 +192,10 @@ class Nodes:
 
     def reboot(self, pattern: str) -> None:
         """Reboot hosts without the modules under test, and wait until they are up again."""
-        subprocess.run(
-            [
-                BIN / "ansible", pattern, f"--inventory={self.inventory}", "--become",
-                "--module-name=ansible.builtin.reboot",
-                f"--args=reboot_timeout={waiting.deadline(600):.0f}",
-            ],
-            cwd=TOP,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            check=True,
-        )  # fmt: skip
+        limit = f"--args=reboot_timeout={waiting.deadline(600):.0f}"
+        words = [pattern, f"--inventory={self.inventory}", "--become", limit]
+        done = self.run(str(BIN / "ansible"), "--module-name=ansible.builtin.reboot", *words)
+        assert done.returncode == 0, done.stdout
 
     def stop(self, name: str) -> None:
         container = f"{self.of(name)['cluster_name']}.{name}"

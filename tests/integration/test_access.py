@@ -179,16 +179,7 @@ def test_site_by_a_user_without_root(guarded: Nodes) -> None:
         def run(*words: str) -> subprocess.CompletedProcess[str]:
             ids = f"--reuid={UNPRIVILEGED} --regid={UNPRIVILEGED} --clear-groups"
             variables = [f"HOME={home}", f"BAREMETAL_MPI_ROCE_REPORTS={home}/reports"]
-            return subprocess.run(
-                ["setpriv", *ids.split(), "env", *variables, *words],
-                cwd=TOP,
-                env=guarded.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                check=False,
-            )
+            return guarded.run("setpriv", *ids.split(), "env", *variables, *words)
 
         if run(guarded.command("")[0], "--version").returncode:
             pytest.skip("this checkout can be read by root only")
