@@ -51,7 +51,6 @@ WITH_PROSE: frozenset[str] = frozenset(
         "tests/unit/test_fabric_sonic_switch.py",
         "tests/unit/test_gpu_reading.py",
         "tests/unit/test_gpu_stack.py",
-        "tests/unit/test_gpu_stack_parts.py",
         "tests/unit/test_gpu_xids.py",
         "tests/unit/test_hostfile_module.py",
         "tests/unit/test_mpi_allreduce_action.py",
