@@ -8,8 +8,7 @@ version_added: "1.0.0"
 author: Baremetal MPI RoCE founders (@baremetal)
 description:
   - Reads C(pynvml.py) of the package nvidia-ml-py on the controller, and compresses it for the
-    module P(baremetal.mpi_roce.nvidia_gpu#module).
-  - Takes no terms. Returns compressed text in base64.
+    module P(baremetal.mpi_roce.nvidia_gpu#module). Takes no terms.
 options: {}
 """
 

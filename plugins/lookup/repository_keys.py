@@ -8,11 +8,7 @@ version_added: "1.0.0"
 author: Baremetal MPI RoCE founders (@baremetal)
 description:
   - Reads the public keys of the repositories that a layer needs from files on the controller, and
-    verifies their checksums.
-  - Fails with one line per missing or different key. Each line says where to get the key and how to
-    verify it.
-  - Returns one dictionary from repository names to base64-encoded keys, as modules of the layers
-    accept it. It is empty if the layer needs no repository.
+    verifies their checksums. Fails with one line per missing or different key.
 options:
   _terms:
     description: The layer, V(rdma) or V(gpu).
@@ -37,7 +33,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _list:
-  description: One dictionary from repository names to base64-encoded keys.
+  description: One dictionary from repository names to base64-encoded keys, for the layer's module.
   type: list
   elements: dict
 """

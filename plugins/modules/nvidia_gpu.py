@@ -73,7 +73,7 @@ def converge(options: Mapping[str, Any], node: Node) -> Settled:
     if excuse:
         return Settled(settle([stack.Excused(excuse)], node))
     if not stack.installs(options, software, node):
-        return stack.verify(options, software, node)
+        return stack.converge(options, software, node, None)
     found = read_distribution()
     release = GpuKernel(Path(options["hardware_root"])).release
     keys = {name: base64.b64decode(text) for name, text in options["keys"].items()}

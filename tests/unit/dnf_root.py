@@ -191,6 +191,9 @@ class DnfRoot:
         self.write("etc/os-release", 'ID="rocky"\nVERSION_ID="9.6"\nPLATFORM_ID="platform:el9"\n')
         self.write("etc/dnf/dnf.conf", "[main]\ngpgcheck=1\nbest=True\n")
         self.write("etc/dnf/vars/releasever", "9\n")
+        self.plugins = self.root / "usr/lib/python3/dist-packages/dnf-plugins"
+        self.plugins.parent.mkdir(parents=True)
+        self.plugins.symlink_to(PLUGINS)
         self.locks = self.root / "etc/dnf/plugins/versionlock.list"
         self.write("etc/dnf/plugins/versionlock.list", "")
         self.write(
@@ -227,7 +230,7 @@ class DnfRoot:
         return Repository(name, folder.as_uri(), public, hashlib.sha256(public).hexdigest())
 
     def manager(self, wanted: PackageSet, layer: str = "gpu") -> DnfManager:
-        return DnfManager(wanted, layer, root=self.root, plugin_paths=[PLUGINS])
+        return DnfManager(wanted, layer, root=self.root)
 
     def dnf(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """dnf as an operator on the node runs it."""

@@ -193,8 +193,6 @@ class GpuNode(Host):
         self.write("sys/bus/pci/devices/0000:40:00.0/vendor", "0x10de\n")
         self.write("sys/bus/pci/devices/0000:40:00.0/class", "0x068000\n")
 
-    # Actions of tests.
-
     def process(self, pid: int, comm: str, *, opens: str = "", environment: str = "") -> None:
         self.write(f"proc/{pid}/comm", f"{comm}\n")
         self.write(f"proc/{pid}/stat", f"{pid} ({comm}) S 1 0")
@@ -266,8 +264,6 @@ class GpuNode(Host):
         options = {**OPTIONS, "hardware_root": str(self.root), **options}
         options["software"] = read_software(asked).as_variable()
         return nvidia_gpu.converge(options, self.node(check_mode))
-
-    # The node.
 
     def spend(self) -> None:
         """Count one change; the node is killed at the last one."""
@@ -440,8 +436,6 @@ class GpuNode(Host):
 
     def _nvidia_smi(self, words: list[str]) -> tuple[int, str]:
         return 0, ""
-
-    # The GPUs.
 
     def look(self, *_args: Any) -> SimpleNamespace:
         if len(self.fabric) > 1:

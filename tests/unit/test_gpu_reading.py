@@ -31,9 +31,6 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> str:
     return printed(tmp_path_factory.mktemp("smi"), "healthy")
 
 
-# nvidia-smi
-
-
 def test_every_gpu_is_read_in_full(healthy: str) -> None:
     found = smi.parse(0, healthy)
     assert (found.error, found.warnings, found.unreachable) == ("", (), {})

@@ -113,8 +113,6 @@ def test_nvlink5_is_decoded(
         ("RLW_RXPIPE Fatal XC0 i0 Link 13 (0x000004c2 0x00000004 0x0)", RESET),
         ("RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x00000006 0x00000001 0x0)", HARMLESS),
         # Outside the table: the line's severity; without one the action is unknown.
-        ("RLW_FUTURE Fatal XC0 i0 Link 13 (0x00000001 0x00000001 0x0)", RESET),
-        ("RLW_FUTURE Nonfatal XC0 i0 Link 13 (0x00000001 0x00000001 0x0)", HARMLESS),
         ("RLW_REMAP Fatal XC0 i0 Link 13 (0x00000004 0x00010000 0x0)", RESET),
         ("RLW_FUTURE", UNKNOWN),
     ],
@@ -162,7 +160,6 @@ def test_a_program_hides_no_error_by_its_name(
         ("19084, Non-fatal, Link 29 AN1 Heartbeat Timeout Error (First)", HARMLESS),
         ("11004, Correctable, Link 02 ingress", HARMLESS),
         ("20034, Severity 5 Engine instance 00 Sub-engine instance 00", HARMLESS),
-        ("20034, Data {0x00000001, 0x00000001}", HARMLESS),
         ("10005, NVSWITCH Temperature 40C | TSENSE WARN Threshold 90C", HARMLESS),
         ("10003, SOE HALTED", UNKNOWN),
     ],
@@ -228,8 +225,6 @@ def test_cause_named_by_xid_45() -> None:
     assert findings(verdict(changed)) == []
 
 
-# The driver's own recovery action.
-
 ASKED = "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)"
 
 
@@ -285,18 +280,15 @@ BEFORE = [
         ([], True),
         # It requested a reset, which nvidia-smi no longer shows.
         ([line(154, ASKED)], False),
-        ([line(154, ASKED), line(45, "pid=1, name=a, Ch 00000001")], False),
         ([line(154, ASKED.replace("0x1 (GPU Reset", "0x2 (Node Reboot"))], True),
         ([line(154, "GPU recovery action changed from 0x3 (Drain P2P) to 0x0 (None)")], False),
         # Initialised again: the same line each time; or the whole driver.
         ([BEFORE[0]], False),
-        ([BEFORE[0], line(13, "Graphics Exception")], False),
         ([BEFORE[0], line(64, "Row Remapper")], True),
         (["NVRM: GPU at PCI:0000:32:00: GPU-b3000000-0000-4000-8000-000000000001"], True),
         (["NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release"], False),
         # NVSentinel's job: NVIDIA/NVSentinel pull 1240.
         ([f"GPU reset executed: {uuid(0)}, success: true"], False),
-        ([f"GPU reset executed: {uuid(0)}"], False),
         ([f"GPU reset executed: {uuid(0)}, success: false"], True),
         ([f"GPU reset executed: {uuid(1)}, success: true"], True),
         (["GPU reset executed: all, success: true"], False),

@@ -117,12 +117,6 @@ CASES = (
         "openroad : Depends: libpython3.10",
         ["two conflicting assignments", "1. openroad:amd64=2.0 is selected", "[no choices]"],
     ),
-    (
-        ("", "dpkg: unrecoverable fatal error, aborting:\n unknown user 'x'\n"),
-        "dpkg: unrec",
-        ["'x'"],
-    ),
-    (("", "E: Failed to fetch http://a/b.deb  404  Not Found\n"), "E: Failed to fetch", ["404"]),
     # /var is full before any package is unpacked.
     (
         ("", "E: You don't have enough free space in /var/cache/apt/archives/.\n"),
@@ -137,16 +131,6 @@ CASES = (
         "E: Packages need to be removed but remove is disabled.",
         ["it would remove libucx0 openmpi-bin"],
     ),
-    (
-        (
-            "Setting up nvidia-dkms-580-open (580.95.05-0ubuntu1) ...\n"
-            "Error! Your kernel headers for kernel 6.14.0-24-generic cannot be found at /lib/m.\n",
-            "debconf: unable to initialize frontend: Dialog\n"
-            f"{HEADING} nvidia-dkms-580-open (--configure):\n installed x {SCRIPT} 1\n{SUMMARY}\n",
-        ),
-        "nvidia-dkms-580-open: Error! Your kernel headers for kernel 6.14.0-24-generic cannot",
-        [],
-    ),
     # The script of a package being unpacked, from one of apt's numbered archives.
     (
         (
@@ -157,17 +141,7 @@ CASES = (
         "mlnx-tools: Error: mlx5_ib is used; new mlnx-tools package pre-installation",
         [],
     ),
-    # NVIDIA/nvidia-docker issue 1631; dosemu2/dosemu2 issue 2859 (apt 3).
-    (
-        (
-            "Reading package lists...\n",
-            "W: GPG error: https://a InRelease: The following signatures couldn't be verified as "
-            "the public key is not available: NO_PUBKEY A4B469963BF863CC\n"
-            "E: The repository 'https://a InRelease' is not signed.\n",
-        ),
-        "W: GPG error: https://a InRelease: ",
-        ["NO_PUBKEY A4B469963BF863CC", "is not signed"],
-    ),
+    # dosemu2/dosemu2 issue 2859 (apt 3).
     (
         (
             "",
@@ -214,22 +188,19 @@ def test_the_log_that_dkms_names_is_read(tmp_path: Path) -> None:
     assert "make.log: " not in said(DKMS_OUT, outside, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("path", "owner"),
+    [("/a" * 99999, "pmix"), ("/a", "b" * 99999), ("/a", "x;reboot"), ("/a", "--purge")],
+)
+def test_no_remedy_for_hostile_names(path: str, owner: str) -> None:
+    found = f" trying to overwrite '{path}', which is also in package {owner} 1"
+    text = said("", f"{HEADING} evil (--unpack):\n{found}\n{SUMMARY}\n")
+    assert len(text) < 2 * MAX_CHARACTERS
+    assert "apt-get remove" not in text
+
+
 def test_script_output_is_bounded() -> None:
     long = "".join(f"failed {at} \x1b[2J\n" for at in range(9999))
     text = said(f"Setting up evil (1) ...\n{long}", f"{HEADING} evil (--configure):\n x\x1b\n")
-    assert "\x1b" not in text
+    assert "\x1b" not in text and "failed 9998" in text
     assert len(text) < 2 * MAX_CHARACTERS
-    assert "failed 9998" in text
-    for path, owner in (
-        ("/a" * 99999, "pmix"),
-        ("/a", "b" * 99999),
-        ("/a", "x;reboot"),
-        ("/a", "--purge"),
-    ):
-        text = said("", f"{HEADING} evil (--unpack):\n{_overwrites(path, owner)}\n{SUMMARY}\n")
-        assert len(text) < 2 * MAX_CHARACTERS
-        assert "apt-get remove" not in text
-
-
-def _overwrites(path: str, owner: str) -> str:
-    return f" trying to overwrite '{path}', which is also in package {owner} 1"

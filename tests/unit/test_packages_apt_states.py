@@ -87,32 +87,28 @@ def test_known_file_conflict_is_refused_before_any_change(site):
 # and provides, conflicts with and replaces the name without it.
 
 FULL = {"550": "550.163.01-0ubuntu1", "580": "580.95.05-0ubuntu1"}
-UBUNTUS = "595.71.05-0ubuntu0.24.04.1"
 
 
-def driver(repository, branch, full, end=""):
+def driver(repository, branch):
     """The packages of a branch: driver, modules and libraries."""
+    full = FULL[branch]
 
     def one(name, tail="", *needs):
-        plain, depends = name + tail, ", ".join(f"{each} (= {full})" for each in needs)
-        same = dict.fromkeys(("Provides", "Conflicts", "Replaces"), plain) if end else {}
-        more = {"Depends": depends} if depends else {}
-        repository.add(f"{name}{end}{tail}", full, **same, **more)
-        return f"{name}{end}{tail}"
+        same = dict.fromkeys(("Provides", "Conflicts", "Replaces"), name + tail)
+        depends = {"Depends": ", ".join(f"{each} (= {full})" for each in needs)} if needs else {}
+        repository.add(f"{name}-{branch}{tail}", full, **same, **depends)
+        return f"{name}-{branch}{tail}"
 
     libraries = [one(each) for each in ("libnvidia-compute", "libnvidia-cfg1")]
     modules = [one("nvidia-kernel-source", "-open"), one("nvidia-kernel-common")]
-    dkms = one("nvidia-dkms", "-open", *modules)
-    one("nvidia-headless-no-dkms", "-open", *libraries, modules[0])
-    one("nvidia-driver", "-open", dkms, *libraries)
+    one("nvidia-driver", "-open", one("nvidia-dkms", "-open", *modules), *libraries)
 
 
 def vendors(site):
     """NVIDIA's repository for a set with driver 580, and for earlier sets."""
     found = AptRepository("nv", site.where / "nv", site.vendor)
-    driver(found, "550", FULL["550"], "-550")
-    driver(found, "580", FULL["580"], "-580")
-    driver(found, "595", "595.71.05-1ubuntu1")
+    driver(found, "550")
+    driver(found, "580")
     one = f"nvidia-driver-550-open (= {FULL['550']})"
     found.add("cuda-drivers-550", "550.163.01-1", Depends=one)
     found.add("cuda-runtime-12-4", "12.4.1-1", Depends="cuda-drivers-550, cuda-toolkit-12-4")
@@ -123,12 +119,6 @@ def vendors(site):
     for name in ("nvidia-persistenced", "nvidia-imex", "libnvidia-nscq"):
         found.add(name, "580.95.05-1")
     found.add("nvidia-fabricmanager", "580.95.05-1", files={FABRIC_MANAGER: "580"})
-    found.add("datacenter-gpu-manager", "1:3.3.9")
-    no = dict.fromkeys(("Conflicts", "Replaces"), "datacenter-gpu-manager")
-    found.add("datacenter-gpu-manager-4-core", "1:4.5.2-1", **no)
-    for end in ("cuda13", "proprietary", "proprietary-cuda13"):
-        core = "datacenter-gpu-manager-4-core (= 1:4.5.2-1)"
-        found.add(f"datacenter-gpu-manager-4-{end}", "1:4.5.2-1", Depends=core)
     found.publish()
     return found
 
@@ -136,13 +126,10 @@ def vendors(site):
 FABRIC_MANAGER = "usr/bin/nv-fabricmanager"
 
 
-def wanted_of(repository, dcgm=""):
-    nothing = dict.fromkeys(("cuda", "gdrcopy", "nccl"), "")
-    found = software(
-        driver={"version": "580.95.05", "gpu": "H100"},
-        rdma={"source": "inbox"},
-        **{**nothing, "dcgm": dcgm},
-    )
+def wanted_of(repository):
+    nothing = dict.fromkeys(("cuda", "gdrcopy", "nccl", "dcgm"), "")
+    driver = {"version": "580.95.05", "gpu": "H100"}
+    found = software(driver=driver, rdma={"source": "inbox"}, **nothing)
     whole = gpu_packages(found, distribution_of("Ubuntu", "24.04"), "", KEYS)
     return replace(whole, repositories=(repository.repository(),), preferred={})
 
@@ -170,33 +157,6 @@ def test_branch_550_is_removed_in_the_same_plan(site):
     assert not site.run(wanted)[0].changed
 
 
-def test_foreign_architecture_libraries_of_a_branch_are_removed(site):
-    """nvidia-driver-* recommends them, and Ubuntu's installer may add that architecture."""
-    site.root.run(["dpkg", "--add-architecture", "i386"])
-    with site.root.config.open("a") as config:
-        config.write('APT::Architectures { "amd64"; "i386"; };\n')
-    archive = site.archive()
-    driver(archive, "595", UBUNTUS, "-595")
-    archive.add("libnvidia-gl-595", UBUNTUS, Architecture="i386")
-    archive.publish()
-    site.install("nvidia-driver-595-open", "libnvidia-gl-595:i386")
-    assert "libnvidia-gl-595:i386" in site.root.installed()
-    wanted = wanted_of(vendors(site))
-    site.run(wanted)
-    assert not [name for name in site.root.installed() if "595" in name]
-    assert not site.run(wanted)[0].changed
-
-
-def test_headless_packages_without_a_branch_make_way(site):
-    """As NVIDIA/gpu-driver-container installs them since 590."""
-    repository = vendors(site)
-    before(site, repository, "nvidia-headless-no-dkms-open", "nvidia-dkms-open")
-    wanted = wanted_of(repository)
-    site.run(wanted)
-    assert not [at for at in site.root.installed().values() if at.startswith("595")]
-    assert not site.run(wanted)[0].changed
-
-
 def test_ubuntu_s_fabric_manager_is_replaced(site):
     """The same file in packages with different names: packages.ubuntu.com, fabric-manager-580."""
     archive = site.archive()
@@ -207,18 +167,6 @@ def test_ubuntu_s_fabric_manager_is_replaced(site):
     site.run(wanted)
     assert (site.root.root / FABRIC_MANAGER).read_text() == "580"
     assert "nvidia-fabricmanager-580" not in site.root.installed()
-    assert not site.run(wanted)[0].changed
-
-
-def test_dcgm_4_replaces_dcgm_3(site):
-    """NVIDIA/deepops, pull request 1394."""
-    repository = vendors(site)
-    before(site, repository, "datacenter-gpu-manager")
-    wanted = wanted_of(repository, "4.5.2")
-    site.run(wanted)
-    found = {name for name in site.root.installed() if name.startswith("datacenter")}
-    ends = ("core", "cuda13", "proprietary", "proprietary-cuda13")
-    assert found == {f"datacenter-gpu-manager-4-{end}" for end in ends}
     assert not site.run(wanted)[0].changed
 
 

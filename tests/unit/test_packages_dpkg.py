@@ -72,8 +72,6 @@ def test_transitive_and_virtual_dependencies():
     assert state.needs(["half", "nowhere"]) == frozenset()
 
 
-# Commands
-
 TOOL = "\t".join(["tool", "1", "amd64", "hold", "installed", "ok", "", "", ""]) + "\n"
 
 

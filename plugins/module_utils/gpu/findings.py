@@ -11,15 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 from xml.etree import ElementTree
 
-from ..core.checks import (
-    FAILED,
-    NOT_APPLICABLE,
-    OK,
-    PENDING,
-    Check,
-    differs,
-    not_applicable,
-)
+from ..core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, Check, differs, not_applicable
 from ..core.part import Node
 from ..core.reboots import Reason
 from ..hardware import Function
@@ -226,8 +218,8 @@ class GpuFindings:
         self, name: str, results: Sequence[tuple[GpuSlot, GpuResult]], remedy: str = ""
     ) -> None:
         """Add one check per GPU; a fault shared by all GPUs becomes one check."""
-        faults = [each for each in results if each[1].status in (FAILED, PENDING)]
-        for slot, _result in faults:
+        faults = [slot for slot, result in results if result.status in (FAILED, PENDING)]
+        for slot in faults:
             self.blamed.setdefault(slot.name, []).append(name)
         alike = len({repr(each) for _place, each in results}) == 1
         if faults and alike and len(results) > 1:

@@ -62,18 +62,15 @@ class Nouveau:
         release = self.shared.kernel.release
         images = (f"boot/initrd.img-{release}", f"boot/initramfs-{release}.img")
         image = next((path for path in map(node.path, images) if path.exists()), None)
-        if image is None:  # a node that boots without an initramfs on its disk
-            return Plan([file])
         # An interrupted run may have left an initramfs that is older than the file.
-        if not file.changed and image.stat().st_mtime >= file.path.stat().st_mtime:
+        if image is None or not (file.changed or image.stat().st_mtime < file.path.stat().st_mtime):
             return Plan([file])
         # Ubuntu 25.10 and later use dracut, with the former name of the image.
         argv = ["dracut", "--force", f"/boot/{image.name}", release]
         if node.path("usr/sbin/update-initramfs").exists():
             argv = ["update-initramfs", "-u", "-k", release]
-        before = "without the blacklist of nouveau"
-        act = node.doing(*argv)
-        return Plan([file], [Step(f"initramfs of {release}", before, "with it", act)])
+        what, before = f"initramfs of {release}", "without the blacklist of nouveau"
+        return Plan([file], [Step(what, before, "with it", node.doing(*argv))])
 
     def verify(self, node: Node) -> Verdict:
         """The checks of the GPUs show whether nouveau is loaded."""
@@ -82,10 +79,14 @@ class Nouveau:
 
 @dataclass(frozen=True)
 class DkmsModule:
-    """A module that DKMS builds. `names`: its name in each family."""
+    """`names`: in each family."""
 
     names: Sequence[str]
     version: str
+
+    @property
+    def subject(self) -> str:
+        return f"{self.names[0]} {self.version}"
 
     def status(self, node: Node, release: str) -> tuple[str, str]:
         """Its DKMS state for this kernel, and its name there."""
@@ -125,30 +126,28 @@ class DriverModules:
             state, _name = module.status(node, release)
             # Differing modules may be intentional (signed ones), so they are only reported.
             if not _is_there(state):
-                what = f"{module.names[0]} {module.version} for kernel {release}"
+                what = f"{module.subject} for kernel {release}"
                 steps.append(Step(what, state, INSTALLED, partial(self._build, node, module)))
         return Plan(steps=[*steps, *self._loading(node)])
 
     def verify(self, node: Node) -> Verdict:
-        hidden = self.shared.without_driver.name
-        checks = [self._check(node, module, hidden) for module in self.modules]
-        if not hidden and not str(checks[0].found).startswith(DIFFERENT):
-            self.shared.without_driver.look(checks[0])
+        cause = self.shared.without_driver
+        if cause.name:
+            return Verdict([cause.hides("dkms", INSTALLED, x.subject) for x in self.modules])
+        checks = [self._check(node, module) for module in self.modules]
+        if not str(checks[0].found).startswith(DIFFERENT):
+            cause.look(checks[0])
         return Verdict(checks)
 
-    def _check(self, node: Node, module: DkmsModule, hidden: str) -> Check:
-        release, subject = self.shared.kernel.release, f"{module.names[0]} {module.version}"
-        if hidden:
-            return self.shared.without_driver.hides("dkms", INSTALLED, subject)
+    def _check(self, node: Node, module: DkmsModule) -> Check:
+        release, subject = self.shared.kernel.release, module.subject
         state, name = module.status(node, release)
         reason = f"for kernel {release}; look into /{LOG.format(name, module.version)}"
         if state.startswith(DIFFERENT):
             words = " ".join(_words(module, name, release))
             reason = f"unless this is intentional: dkms install {words} --force, reboot"
-        check_mode = node.check_mode
-        return compare(
-            "dkms", INSTALLED, state, subject=subject, check_mode=check_mode, reason=reason
-        )
+        mode = node.check_mode
+        return compare("dkms", INSTALLED, state, subject=subject, check_mode=mode, reason=reason)
 
     def _loading(self, node: Node) -> list[Step]:
         runs, what = self.shared.kernel.driver, "kernel module nvidia"
@@ -159,9 +158,7 @@ class DriverModules:
         if runs is None or not self.reload or users(node.root):
             return []
         self.shared.reloads = True
-        for unit in OPENERS:
-            if systemd.active(node, unit):
-                self.shared.stop(unit)
+        self.shared.stop(node, OPENERS)
         after = f"{self.shared.driver}, after unloading"
         return [Step(what, runs, after, partial(self._exchange, node))]
 

@@ -34,18 +34,8 @@ _VERSION = re.compile(r"\d{3}\.\d+(?:\.\d+)?")
 RESET_TAG = "nvsentinel-gpu-reset"
 """Syslog tag of NVSentinel's reset job (NVIDIA/NVSentinel pull 1240 and 1475): _RESET."""
 JOURNAL = (
-    "journalctl",
-    "-b",
-    "-o",
-    "json",
-    "--no-pager",
-    "--output-fields=MESSAGE",
-    "--quiet",
-    "--lines=50000",
-    "_TRANSPORT=kernel",
-    "+",
-    f"SYSLOG_IDENTIFIER={RESET_TAG}",
-    "_UID=0",
+    *("journalctl", "-b", "-o", "json", "--no-pager", "--output-fields=MESSAGE", "--quiet"),
+    *("--lines=50000", "_TRANSPORT=kernel", "+", f"SYSLOG_IDENTIFIER={RESET_TAG}", "_UID=0"),
 )
 RECORDED = "var/log/kernel.json"
 """The kernel log of simulated hardware."""
@@ -243,9 +233,8 @@ def xid_of(message: str) -> Optional[Xid]:
     if match is None:
         return None
     switch, domain, card, function, number, text = match.groups()
-    return Xid(
-        int(number), _pci(domain, card, function), " ".join(text.split())[:LONGEST], bool(switch)
-    )
+    said = " ".join(text.split())[:LONGEST]
+    return Xid(int(number), _pci(domain, card, function), said, bool(switch))
 
 
 def _pci(domain: str, card: str, function: Optional[str]) -> str:

@@ -110,12 +110,14 @@ class Shared:
         if found != wanted and self.awaits_reboot:
             later = "not read: see gpu_driver_version; it starts with that driver, at the next boot"
             return not_applicable(name, wanted, later, subject=subject)
-        check_mode = node.check_mode
-        return compare(name, wanted, found, subject=subject, check_mode=check_mode, reason=why)
+        mode = node.check_mode
+        return compare(name, wanted, found, subject=subject, check_mode=mode, reason=why)
 
-    def stop(self, unit: str) -> None:
-        if unit not in self.stopped:
-            self.stopped.append(unit)
+    def stop(self, node: Node, units: Sequence[str]) -> list[str]:
+        """The active ones of these services, which will start again."""
+        active = [unit for unit in units if systemd.active(node, unit)]
+        self.stopped += [unit for unit in active if unit not in self.stopped]
+        return active
 
 
 # The driver is not changed while jobs use it.
@@ -168,15 +170,12 @@ class GpuPackages:
         jobs = users(node.root) if driver and not self.under_jobs else []
         if jobs:
             raise PlanError(_refusal(planned, jobs))
-        # DCGM first, as it uses the GPUs; then the fabric manager, with NVLSM.
+        # DCGM first, as it uses the GPUs.
         units = [DCGM] if driver or touches(planned, DCGM_PACKAGES) else []
         units += [FABRIC_MANAGER] if driver else []
-        units = [unit for unit in units if systemd.active(node, unit)]
-        for unit in units:
-            self.shared.stop(unit)
         before, after = "not as the set has them", "installed, pinned and held"
         step = self.installer.step(planned, "packages", before, after)
-        act = partial(self._act, node, planned, units, step.act)
+        act = partial(self._act, node, planned, self.shared.stop(node, units), step.act)
         return Plan(steps=[replace(step, act=act)])
 
     def _act(

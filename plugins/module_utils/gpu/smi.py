@@ -23,18 +23,8 @@ NEEDS_RESET = "GPU requires reset"
 LOST = ("gpu is lost", "gpu is inaccessible", NEEDS_RESET.lower())
 NO_SUCH_THING = ("", "n/a", "not supported", "requested functionality has been deprecated")
 """Texts for features that the driver or the GPU lacks. Any other text is an error."""
-NO_VALUE = frozenset(
-    [
-        *NO_SUCH_THING,
-        *LOST,
-        "unknown error",
-        "err!",
-        "insufficient permissions",
-        "insufficient resources",
-        "timeout",
-        "in use",
-    ]
-)
+_ERRORS = "unknown error|err!|insufficient permissions|insufficient resources|timeout|in use"
+NO_VALUE = frozenset([*NO_SUCH_THING, *LOST, *_ERRORS.split("|")])
 FLAGS: Mapping[str, bool] = {
     **dict.fromkeys(("enabled", "yes", "true", "active", "on"), True),
     **dict.fromkeys(("disabled", "no", "false", "not active", "off"), False),

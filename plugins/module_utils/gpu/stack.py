@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Optional, cast
 
 from .. import gpu
 from ..core import secure_boot
@@ -181,11 +181,9 @@ class Bindings:
     text: str
 
     def plan(self, node: Node) -> Plan:
-        if not self.text:
-            return Plan()
-        text = zlib.decompress(base64.b64decode(self.text)).decode()
+        text = zlib.decompress(base64.b64decode(self.text)).decode() if self.text else ""
         planned = node.record(str(PYNVML), text)
-        if not planned.changed:
+        if not (text and planned.changed):
             return Plan()
         before = "absent" if planned.before is None else "another version"
         return Plan(steps=[Step(str(PYNVML), before, "that of the controller", planned.apply)])
@@ -273,43 +271,34 @@ def wanted(options: Mapping[str, Any], driver: DriverSpec) -> gpu.GpuTarget:
     )
 
 
-def verify(options: Mapping[str, Any], software: SoftwareSet, node: Node) -> Settled:
-    """Check a node with an unmanaged driver."""
-    driver = cast(DriverSpec, software.driver)
-    kernel = GpuKernel(Path(options["hardware_root"]), node.root)
-    shared = Shared(kernel, driver.version)
-    health = Health(shared, wanted(options, driver), options["fabric_wait_s"])
-    parts: list[Part] = [
-        Bindings(options["nvml_bindings"]),
-        *([Cuda(shared, software.cuda, managed=False)] if software.cuda else []),
-        health,
-    ]
-    return Settled(settle(parts, node), health.simulated)
-
-
 def converge(
-    options: Mapping[str, Any], software: SoftwareSet, node: Node, installer: Installer
+    options: Mapping[str, Any], software: SoftwareSet, node: Node, installer: Optional[Installer]
 ) -> Settled:
+    """Plan, act and verify. Without `installer` (an unmanaged driver), only verify."""
     driver = cast(DriverSpec, software.driver)
     kernel = GpuKernel(Path(options["hardware_root"]), node.root)
     shared, gpus = Shared(kernel, driver.version), wanted(options, driver)
-    modules = ["gdrdrv"] if software.gdrcopy else []
-    if needs_peermem(kernel.release, options["gpudirect"], gpus.open_modules):
-        modules.append("nvidia_peermem")
-    services = [PERSISTENCED] if gpus.persistence else []
-    services += [FABRIC_MANAGER] if gpus.fabric else []
-    services += [DCGM] if software.dcgm else []
     health = Health(shared, gpus, options["fabric_wait_s"])
-    loading = DriverModules(shared, software.gdrcopy, options["reload_driver"])
-    parts: list[Part] = [
-        Suitable(software, kernel, len(gpus.gpus), installer.manager.installed()),
-        Nouveau(shared),
-        Bindings(options["nvml_bindings"]),
-        GpuPackages(shared, installer, options["change_under_jobs"]),
-        loading,
-        BootModules(shared, modules, loading),
-        *([Cuda(shared, software.cuda)] if software.cuda else []),
-        Services(shared, services, installer),
-        health,
-    ]
+    bindings = Bindings(options["nvml_bindings"])
+    managed = installer is not None
+    cuda = [Cuda(shared, software.cuda, managed)] if software.cuda else []
+    parts: list[Part] = [bindings, *cuda, health]
+    if installer is not None:
+        modules = ["gdrdrv"] if software.gdrcopy else []
+        if needs_peermem(kernel.release, options["gpudirect"], gpus.open_modules):
+            modules.append("nvidia_peermem")
+        uses = {PERSISTENCED: gpus.persistence, FABRIC_MANAGER: gpus.fabric, DCGM: software.dcgm}
+        services = [unit for unit, used in uses.items() if used]
+        loading = DriverModules(shared, software.gdrcopy, options["reload_driver"])
+        parts = [
+            Suitable(software, kernel, len(gpus.gpus), installer.manager.installed()),
+            Nouveau(shared),
+            bindings,
+            GpuPackages(shared, installer, options["change_under_jobs"]),
+            loading,
+            BootModules(shared, modules, loading),
+            *cuda,
+            Services(shared, services, installer),
+            health,
+        ]
     return Settled(settle(parts, node), health.simulated)

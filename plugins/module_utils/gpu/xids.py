@@ -32,8 +32,8 @@ def _numbers(text: str) -> frozenset[int]:
 
 
 ACTIONS: Mapping[str, frozenset[int]] = {
-    # IGNORE and RESTART_APP. 45 and 154 follow another Xid, 154 with an action in its text; 171 and
-    # 172 explain a 48; 162 to 165 concern power smoothing and need no reset.
+    # IGNORE and RESTART_APP. 45 and 154 follow another Xid; 171 and 172 explain a 48; 162 to 165
+    # concern power smoothing.
     HARMLESS: _numbers(
         "8 11 13 14 25 31 32 37-41 43-45 60 63 66-72 75-77 80 82-86 88 89 92-94 96-108 121 126-135 "
         "137 139 141 152-154 157 160-165 171 172"
@@ -78,9 +78,8 @@ _CHANGED = re.compile(r"changed from \w+ \([^()]*\) to \w+ \(([^()]+)\)$")
 def standing(found: Sequence[Xid], recovery: str) -> Sequence[Xid]:
     """Xids of one GPU, in order, without those that the driver later cleared.
 
-    The driver writes Xid 154 when the recovery action changes, but not when a reset changed it to
-    `None` again. A request that nvidia-smi no longer reports was therefore fulfilled. Only a boot
-    fulfils a request for one.
+    The driver does not log (Xid 154) that a reset changed the recovery action to `None`: a request
+    that nvidia-smi no longer reports was fulfilled, unless it was for a reboot.
     """
     for at in reversed(range(len(found))):
         changed = _CHANGED.search(found[at].text) if found[at].number == CHANGED else None
@@ -93,13 +92,12 @@ def standing(found: Sequence[Xid], recovery: str) -> Sequence[Xid]:
 
 def causes(found: Sequence[Xid], there: Collection[int]) -> list[Xid]:
     """Errors that Xid 45 names as its cause, except those already in the log (`there`)."""
-    named = [
+    named = [(each, _CAUSE.search(each.text)) for each in found if each.number == CAUSED]
+    return [
         each._replace(number=int(match[1]), text=f"named by Xid {CAUSED}: {each.text}")
-        for each in found
-        for match in [_CAUSE.search(each.text)]
-        if match and each.number == CAUSED
+        for each, match in named
+        if match and int(match[1]) not in there
     ]
-    return [each for each in named if each.number not in there]
 
 
 def action(xid: Xid) -> str:

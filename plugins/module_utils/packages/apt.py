@@ -113,8 +113,6 @@ class Apt(Manager):
     def forget(self) -> None:
         self._view = self._known = self._unmet = None
 
-    # Packages
-
     def _state(self) -> dpkg.DpkgState:
         if self._known is None:
             native = self.run(["dpkg", "--print-architecture"]).stdout.strip()
@@ -172,8 +170,6 @@ class Apt(Manager):
     def owner(self, path: str) -> str:
         return dpkg.owner_of(path, self.run(["dpkg-query", "-S", path], check=False).stdout)
 
-    # Repositories
-
     def key_path(self, repository: Repository) -> Path:
         return self.root / KEYRINGS / f"{OURS}{repository.name}.asc"
 
@@ -220,8 +216,6 @@ class Apt(Manager):
             result = self.run(["apt-get", *words, "update"], check=False)
             if result.rc != 0:
                 raise PackageError(repository.unverified(refusal(result)))
-
-    # The solver
 
     def _words(self) -> list[str]:
         return [] if self._view is None else self._view.words()
@@ -277,8 +271,6 @@ class Apt(Manager):
                 found.append(PackageChange(REMOVE, removal.group(1), removal.group(2), ""))
         return found
 
-    # Changes
-
     def apply(self, exact: Mapping[str, str], remove: Sequence[str]) -> None:
         planned = self._solve(exact, remove, []) if remove else []
         more = [each.name for each in planned if each.kind == REMOVE and each.name not in remove]
@@ -311,8 +303,6 @@ class Apt(Manager):
             self.forget()
         if result.rc != 0:
             raise PackageError(refusal(result, self.root))
-
-    # Pins
 
     def _pins_path(self, layer: str) -> Path:
         return self.root / dpkg.PREFERENCES / f"{dpkg.PINS}{layer}.pref"
@@ -351,8 +341,6 @@ class Apt(Manager):
             if fields:
                 terms[site.rstrip("/")] = f"release {','.join(fields)}"
         return terms
-
-    # Interruptions
 
     def busy(self) -> bool:
         return any(locked_by_another(self.root / path) for path in _LOCKS)

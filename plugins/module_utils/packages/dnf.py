@@ -35,29 +35,21 @@ from .versionlock import VersionLock
 
 INTERPRETER = "/usr/bin/python3"
 """dnf's Python on EL, which has dnf's libraries."""
-READ_TIMEOUT_S = 120.0
-SOLVE_TIMEOUT_S = 1200.0
-"""Includes fetching the metadata of every repository."""
-APPLY_TIMEOUT_S = 7200.0
+TIMEOUT_S = 3600.0
 """Includes building kernel modules."""
 DEFINITIONS, KEYS = "etc/yum.repos.d", "etc/pki/rpm-gpg"
 MODULES = "etc/dnf/modules.d"
+NODE = functools.partial(commands.run, timeout_s=TIMEOUT_S)
 
 
 class DnfManager(Manager):
+    _directory: Optional[tempfile.TemporaryDirectory[str]] = None
+
     def __init__(
-        self,
-        wanted: PackageSet,
-        layer: str,
-        run: commands.Runner = commands.run,
-        *,
-        root: Path = Path("/"),
-        plugin_paths: Optional[Sequence[Path]] = None,
+        self, wanted: PackageSet, layer: str, run: commands.Runner = NODE, *, root: Path = Path("/")
     ) -> None:
         super().__init__(wanted, layer, run, root=root)
-        self._rpm = Rpm(self._bounded(READ_TIMEOUT_S), root)
-        self.locks = VersionLock(root, plugin_paths)
-        self._directory: Optional[tempfile.TemporaryDirectory[str]] = None
+        self._rpm, self.locks = Rpm(run, root), VersionLock(root)
         self._known: dict[str, list[tuple[str, str]]] = {}
         """Package to (version, repository)."""
 
@@ -69,34 +61,25 @@ class DnfManager(Manager):
 
     def interrupted(self) -> Mapping[str, str]:
         self.wait()
-        killed = {
-            each.name: f"{each.nevra} was being installed when dnf was killed"
-            for each in self._rpm.killed()
-        }
-        doubled = {
-            kept.name: f"{old.nevra} is still recorded next to {kept.nevra}"
-            for kept, old in self._rpm.duplicates()
-        }
-        return {**killed, **doubled}
+        found = {x.name: f"{x.nevra} was being installed by dnf" for x in self._rpm.killed()}
+        for kept, old in self._rpm.duplicates():
+            found[kept.name] = f"{old.nevra} is still recorded next to {kept.nevra}"
+        return found
 
     def repair(self) -> None:
         """Erase the older of two versions that an upgrade left; rerun unfinished scriptlets."""
         for _kept, old in self._rpm.duplicates():
-            self._bounded(APPLY_TIMEOUT_S)([*self._rpm.words, "-e", "--nodeps", old.nevra])
+            self.run([*self._rpm.words, "-e", "--nodeps", old.nevra])
         self.forget()
         killed = self._rpm.killed()
         if not killed:
             return
         # With the streams that are enabled now.
         request = {"packages": [[each.name, each.evr, each.arch] for each in killed], "streams": {}}
-        missing = self._ask("reinstall", request, APPLY_TIMEOUT_S, writes=True)["missing"]
+        missing = self._ask("reinstall", request, writes=True)["missing"]
         if missing:
-            raise PackageError(
-                f"{', '.join(missing)} of an interrupted transaction: in no repository, so it "
-                "could not be reinstalled. Install or remove it manually"
-            )
-
-    # Repositories
+            names = ", ".join(missing)
+            raise PackageError(f"{names} of an interrupted transaction: in no repository")
 
     def _id(self, repository: Repository) -> str:
         """The ID contains the layer, as two layers may define the same repository."""
@@ -135,18 +118,16 @@ class DnfManager(Manager):
 
     def locations(self) -> list[Location]:
         request = {"urls": [repository.url for repository in self.wanted.repositories]}
-        found = self._ask("locations", request, READ_TIMEOUT_S)["locations"]
+        found = self._ask("locations", request)["locations"]
         return [Location(**each) for each in found]
 
     def refresh(self) -> None:
         self._known = {}
         by_id = {self._id(repository): repository for repository in self.wanted.repositories}
-        errors = self._ask("refresh", {"repositories": list(by_id)}, SOLVE_TIMEOUT_S)["errors"]
+        errors = self._ask("refresh", {"repositories": list(by_id)})["errors"]
         if errors:
             lines = [by_id[name].unverified(text) for name, text in sorted(errors.items())]
             raise PackageError("; ".join(lines))
-
-    # Installed and available packages
 
     def installed(self) -> Mapping[str, str]:
         """Installed packages; of several versions (kernels) the set's, otherwise the newest.
@@ -165,10 +146,7 @@ class DnfManager(Manager):
         return found
 
     def _newest(self, versions: Sequence[str]) -> str:
-        newest = versions[0]
-        for version in versions[1:]:
-            newest = version if self.lower(newest, version) else newest
-        return newest
+        return functools.reduce(lambda x, y: y if self.lower(x, y) else x, versions)
 
     def _fitting(self, package: WantedPackage, found: Iterable[str]) -> str:
         good = [each for each in found if satisfied(package, each)]
@@ -180,15 +158,12 @@ class DnfManager(Manager):
         unknown = sorted(set(names) - self._known.keys())
         if unknown:
             self._lock_list("")  # locks hide versions
-            answer = self._ask("available", {"names": unknown}, SOLVE_TIMEOUT_S)["versions"]
+            answer = self._ask("available", {"names": unknown})["versions"]
             self._known.update(answer)
-        ids = (
-            None if repositories is None else {self._id(repository) for repository in repositories}
-        )
-        found = {name: self._known[name] for name in names}
+        ids = None if repositories is None else {self._id(each) for each in repositories}
         return {
-            name: list(dict.fromkeys(at for at, origin in versions if ids is None or origin in ids))
-            for name, versions in found.items()
+            name: [*dict.fromkeys(at for at, of in self._known[name] if ids is None or of in ids)]
+            for name in names
         }
 
     def needs(self, names: Iterable[str]) -> frozenset[str]:
@@ -203,25 +178,19 @@ class DnfManager(Manager):
     def upstream(self, version: str) -> str:
         return split(version)[1]
 
-    # Module streams
-
     def stream_changes(self) -> list[PackageChange]:
         now = enabled_streams(self.root) if self.wanted.streams else {}
+        wanted = {each.module: each.stream for each in self.wanted.streams}
         return [
             PackageChange(
-                UPGRADE if now.get(stream.module) else INSTALL,
-                f"module {stream.module}",
-                now.get(stream.module, ""),
-                stream.stream,
+                UPGRADE if name in now else INSTALL, f"module {name}", now.get(name, ""), at
             )
-            for stream in self.wanted.streams
-            if now.get(stream.module) != stream.stream
+            for name, at in wanted.items()
+            if now.get(name) != at
         ]
 
     def switch_streams(self) -> None:
-        self._ask("switch", {}, SOLVE_TIMEOUT_S, writes=True)
-
-    # Transactions
+        self._ask("switch", {}, writes=True)
 
     def simulate(
         self, exact: Mapping[str, str], remove: Sequence[str], whole: Mapping[str, str]
@@ -234,7 +203,7 @@ class DnfManager(Manager):
         self._lock_list(self.locks.without(self.layer, free))
         versions = sorted(set(whole.values()))
         request = {"exact": dict(exact), "remove": list(remove), "versions": versions}
-        answer = self._ask("simulate", request, SOLVE_TIMEOUT_S)
+        answer = self._ask("simulate", request)
         return [_change(item) for item in answer["changes"] if item["before"] != item["after"]]
 
     def apply(self, exact: Mapping[str, str], remove: Sequence[str]) -> None:
@@ -243,9 +212,7 @@ class DnfManager(Manager):
             path = self.key_path(repository)
             self._rpm.run(["rpmkeys", *self._rpm.words[1:], "--import", str(path)])
         request = {"exact": dict(exact), "remove": list(remove)}
-        self._ask("apply", request, APPLY_TIMEOUT_S, writes=True)
-
-    # Pins: versionlock
+        self._ask("apply", request, writes=True)
 
     def pin_file(self, pins: Mapping[str, str]) -> FilePlan:
         """The lock list, with every installed version of packages that the set only holds."""
@@ -270,8 +237,6 @@ class DnfManager(Manager):
     def held(self) -> frozenset[str]:
         return frozenset(self.locks.pins()) if self.locks.in_force() else frozenset()
 
-    # Running programs
-
     def _private(self) -> Path:
         """Directory for dnf's state, log and lock list while planning."""
         if self._directory is None:
@@ -286,14 +251,7 @@ class DnfManager(Manager):
         configuration = f"[main]\nlocklist = {plugins}/versionlock.list\n"
         (plugins / "versionlock.conf").write_text(configuration, encoding="utf-8")
 
-    def _bounded(self, seconds: float) -> commands.Runner:
-        if self.run is commands.run:
-            return functools.partial(commands.run, timeout_s=seconds)
-        return self.run
-
-    def _ask(
-        self, action: str, more: Mapping[str, Any], seconds: float, *, writes: bool = False
-    ) -> dict[str, Any]:
+    def _ask(self, action: str, more: Mapping[str, Any], *, writes: bool = False) -> dict[str, Any]:
         """Run one action of dnf_program.py, in the private directory unless it `writes`."""
         request = {
             "action": action,
@@ -310,7 +268,7 @@ class DnfManager(Manager):
             request["private"] = str(self._private())
         argv = [INTERPRETER, "-I", "-c", dnf_program.COMMAND]
         try:
-            result = self._bounded(seconds)(argv, stdin=json.dumps(request), check=False)
+            result = self.run(argv, stdin=json.dumps(request), check=False)
         finally:
             if writes:
                 self.forget()
@@ -332,13 +290,11 @@ def _change(item: Mapping[str, str]) -> PackageChange:
 
 
 def enabled_streams(root: Path) -> dict[str, str]:
-    found = {}
-    for path in sorted((root / MODULES).glob("*.module")):
-        parser = configparser.ConfigParser(interpolation=None, strict=False)
-        with suppress(configparser.Error, UnicodeDecodeError):  # dnf itself reports such a file
-            parser.read(path, encoding="utf-8")
-        for name in parser.sections():
-            section = parser[name]
-            if section.get("state") == "enabled" and section.get("stream"):
-                found[section.get("name", name)] = section["stream"]
-    return found
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    with suppress(configparser.Error, UnicodeDecodeError):  # dnf itself reports such a file
+        parser.read(sorted((root / MODULES).glob("*.module")), encoding="utf-8")
+    return {
+        section.get("name", name): section["stream"]
+        for name, section in parser.items()
+        if section.get("state") == "enabled" and section.get("stream")
+    }

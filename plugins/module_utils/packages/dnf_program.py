@@ -120,7 +120,7 @@ class DnfSession:
                     "module metadata (modules.yaml) of the original"
                 )
             if container.getEnabledStream(module) not in ("", stream):
-                # `dnf module reset` and `enable` do this too; in one process dnf reports an error.
+                # As `dnf module reset` and `enable`, for which dnf reports an error in one process.
                 container.reset(module)
                 container.enable(module, stream, False)
             modules.enable([spec])
@@ -130,15 +130,9 @@ class DnfSession:
 
     def versions(self, names: list[str]) -> dict[str, list[tuple[str, str]]]:
         """(version, repository) of each package, newest first."""
-        query = self.base.sack.query().available()
-        arch = self.architectures()
-        return {
-            name: [
-                (one.evr, one.repoid)
-                for one in sorted(query.filter(name=name, arch=arch), reverse=True)
-            ]
-            for name in names
-        }
+        query = self.base.sack.query().available().filter(arch=self.architectures())
+        found = {name: sorted(query.filter(name=name), reverse=True) for name in names}
+        return {name: [(one.evr, one.repoid) for one in found[name]] for name in names}
 
     def find(self, name: str, version: str) -> Any:
         query = self.base.sack.query().available().filterm(name=name, arch=self.architectures())
@@ -180,10 +174,7 @@ class DnfSession:
     def download(self) -> None:
         """Fetch all packages and verify their signatures before any change."""
         packages = list(self.base.transaction.install_set)
-        try:
-            self.base.download_packages(packages)
-        except self.dnf.exceptions.DownloadError as error:
-            raise DnfRefusedError(f"packages could not be fetched: {one_line(error)}") from error
+        self.base.download_packages(packages)
         bad = []
         for package in packages:
             result, message = self.base.package_signature_check(package)

@@ -48,8 +48,6 @@ class Installer:
         run = Installation(self, plan)
         return Step(name, before, after, run.act, True, shown=plan.diffs(), undo=run.undo)
 
-    # Plan
-
     def plan(self) -> PackagePlan:
         """Raise PackageError with one line per refusal: a downgrade, a removal, a version that no
         repository has, a conflict."""
@@ -123,8 +121,6 @@ class Installer:
         names = [each.name for each in self.wanted.packages if each.name in there]
         return self._pins(PackagePlan(exact={name: there[name] for name in names}))
 
-    # Act
-
     def install(self, name: str, changes: Iterable[PackageChange], plan: PackagePlan) -> None:
         """Install one stage in one transaction, and hold its packages."""
         manager, held = self.manager, self.manager.held()
@@ -158,8 +154,6 @@ class Installer:
         manager.release(sorted(gone & installed.keys()))
         manager.pin_file(pins).apply()
         self._hold(holds)
-
-    # Verify
 
     def verify(self, check_mode: bool = False) -> list[Check]:
         """Check that packages have the set's versions, are pinned and held, or are absent."""

@@ -200,8 +200,6 @@ class Planner:
             raise PackageError("\n".join(self.refusals), self.refusals)
         return self.plan
 
-    # Versions
-
     def _outdated(self) -> list[WantedPackage]:
         """Packages that follow their repository and whose version is no longer in it."""
         following = [x for x in self.wanted.packages if x.follows and x not in self.pending]
@@ -227,9 +225,8 @@ class Planner:
             self.plan.exact[name] = fitting[0]
             if installed and not self.allow_downgrade and self.manager.lower(fitting[0], installed):
                 origin = f" (the set has {package.component or name} {package.version})"
-                self.refusals.append(self._downgrade(name, installed, fitting[0], origin))
-
-    # Transactions
+                change = PackageChange(DOWNGRADE, name, installed, fitting[0])
+                self.refusals.append(self._downgrade(change, origin))
 
     def _solve_stages(self) -> None:
         """Solve each stage together with the ones before it, which are installed by then."""
@@ -258,8 +255,6 @@ class Planner:
                 self.plan.asked[name] = asked
             former.update(new)
 
-    # Refusals
-
     def _check_changes(self) -> None:
         own = self.manager.pinned(self.layer)
         replaced = {stage.name: stage.replaced for stage in self.wanted.stages}
@@ -284,38 +279,31 @@ class Planner:
                 return None
             return message(
                 "package_removal",
-                "stage {stage}: {name} {version} would be removed, which the set does not ask for. "
+                "stage {stage}: {name} {before} would be removed, which the set does not ask for. "
                 "Remove it first (and what needs it), or leave out what conflicts with it",
                 stage=stage,
-                name=change.name,
-                version=change.before,
+                **vars(change),
             )
         if change.kind == DOWNGRADE and not named and not self.allow_downgrade:
-            return self._downgrade(
-                change.name, change.before, change.after, f" (a dependency, stage {stage})"
-            )
+            return self._downgrade(change, f" (a dependency, stage {stage})")
         if change.kind == UPGRADE and not named and only_held([change.name], self.manager):
             return message(
                 "package_held",
                 "stage {stage}: {name} would go from {before} to {after}, but is held at the "
                 "installed version. To change it, name its version in the set",
                 stage=stage,
-                name=change.name,
-                before=change.before,
-                after=change.after,
+                **vars(change),
             )
         return None
 
-    def _downgrade(self, name: str, before: str, after: str, origin: str) -> Message:
+    def _downgrade(self, change: PackageChange, origin: str) -> Message:
         return message(
             "package_downgrade",
             "{name}: {before} is installed, and {after} is lower{origin}. Set the version that is "
             "installed, or {role}_allow_downgrade: true",
-            name=name,
-            before=before,
-            after=after,
             origin=origin,
             role=ROLES.get(self.layer, self.layer),
+            **vars(change),
         )
 
 

@@ -12,7 +12,6 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Optional
 
 from ..core.files import replace_block
 from .package import PackageError
@@ -24,10 +23,10 @@ _BEGIN, _END = "# BEGIN baremetal.mpi_roce ", "# END baremetal.mpi_roce "
 
 
 class VersionLock:
-    """The lock list of one node. `plugins`: plugin directories of dnf's Python."""
+    """The lock list of one node."""
 
-    def __init__(self, root: Path, plugins: Optional[Sequence[Path]] = None) -> None:
-        self._root, self._plugins = root, plugins
+    def __init__(self, root: Path) -> None:
+        self._root = root
 
     @property
     def path(self) -> Path:
@@ -81,11 +80,10 @@ class VersionLock:
 
     def in_force(self) -> bool:
         """Whether dnf reads the list: the plugin is installed and enabled."""
-        paths = self._plugins
-        if paths is None:  # Debian's Python has dist-packages
-            paths = [*self._root.glob("usr/lib/python3*/*-packages/dnf-plugins")]
+        # Debian's Python has dist-packages.
+        found = self._root.glob("usr/lib/python3*/*-packages/dnf-plugins/versionlock.py")
         enabled = self._settings().get("enabled", "1").strip().lower() not in _OFF
-        return enabled and any((path / "versionlock.py").is_file() for path in paths)
+        return enabled and any(found)
 
     def _settings(self) -> Mapping[str, str]:
         parser = configparser.ConfigParser(interpolation=None)

@@ -61,9 +61,8 @@ def rdma_packages(
             WantedPackage(name, component="rdma") for name in distribution.family.inbox_rdma
         ]
         if distribution.name == "ubuntu" and kernel_release and own_kernel:
-            packages.append(
-                WantedPackage(f"{MODULES_UBUNTU}{kernel_release}", "", MODULES, optional=True)
-            )
+            name = f"{MODULES_UBUNTU}{kernel_release}"
+            packages.append(WantedPackage(name, "", MODULES, optional=True))
         stages.append(Stage("RDMA", tuple(packages)))
     return PackageSet(
         repositories=_repositories(software, distribution, "rdma", keys),
@@ -88,20 +87,14 @@ def gpu_packages(
         raise PlanError(
             "the set has no software.driver. Add it, or leave the layer gpu out of the play"
         )
+    stages = _kernel(software, distribution, kernel_release)
+    stages += gpu_catalog.stages(software, software.driver, distribution)
+    absent = gpu_catalog.absent(software.driver, distribution)
     return PackageSet(
         repositories=_repositories(software, distribution, "gpu", keys),
         streams=gpu_catalog.streams(software.driver, distribution),
-        stages=_complete(
-            [
-                *_kernel(software, distribution, kernel_release),
-                *gpu_catalog.stages(software, software.driver, distribution),
-            ],
-            distribution,
-        ),
-        absent={
-            **gpu_catalog.absent(software.driver, distribution),
-            **gpu_catalog.old_dcgm(software),
-        },
+        stages=_complete(stages, distribution),
+        absent={**absent, **gpu_catalog.old_dcgm(software)},
         held=_held(distribution, kernel_release),
         kernels=distribution.family.kernel_patterns,
         # The layer `rdma` has installed and pinned DOCA's.

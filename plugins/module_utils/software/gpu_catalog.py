@@ -40,9 +40,7 @@ SUFFIXED = (
 """Ubuntu's packages with the branch in their names."""
 FABRIC_LIBRARIES = ("libnvidia-nscq", "libnvsdm", "nvidia-imex")
 FABRIC = (
-    "nvidia-fabricmanager",
-    "nvidia-fabricmanager-dev",
-    "cuda-drivers-fabricmanager",
+    *("nvidia-fabricmanager", "nvidia-fabricmanager-dev", "cuda-drivers-fabricmanager"),
     *FABRIC_LIBRARIES,
 )
 METAS_REDHAT = ("nvlink5", "cuda-drivers-fabricmanager", "nvidia-fabricmanager")
@@ -161,10 +159,8 @@ def _named(names: Sequence[str], branches: Sequence[str]) -> list[str]:
 
 
 def _others(branch: int) -> list[str]:
-    digits, any_digit = str(branch), "[0-9]"
-    return [
-        digits[:place] + _but(digit) + any_digit * (2 - place) for place, digit in enumerate(digits)
-    ]
+    digits = str(branch)
+    return [digits[:at] + _but(digit) + "[0-9]" * (2 - at) for at, digit in enumerate(digits)]
 
 
 def _but(digit: str) -> str:
@@ -193,10 +189,8 @@ def _beside(software: SoftwareSet, driver: DriverSpec, redhat: bool) -> list[Sta
     revision = f"-1+cuda{major}" if software.nccl else ""
 
     def stage(name: str, version: str, names: Sequence[str], optional: bool = False) -> list[Stage]:
-        packages = tuple(
-            WantedPackage(each, version, name.lower(), optional=optional) for each in names
-        )
-        return [Stage(name, packages)] if version else []
+        packages = [WantedPackage(x, version, name.lower(), optional=optional) for x in names]
+        return [Stage(name, tuple(packages))] if version else []
 
     return [
         *stage("CUDA", software.cuda, cuda),
@@ -226,12 +220,8 @@ def _dcgm(software: SoftwareSet, driver: DriverSpec) -> list[Stage]:
     cuda = max(int(software.cuda_major or 0), _cuda_of(driver))
     packages = [WantedPackage(f"{name}-{major}-cuda{cuda}", version, "dcgm")]
     if software.dcgm_profiling:
-        packages += [
-            WantedPackage(
-                f"{name}-{major}-proprietary{end}", version, "dcgm_profiling", optional=True
-            )
-            for end in ("", f"-cuda{cuda}")
-        ]
+        names = [f"{name}-{major}-proprietary{end}" for end in ("", f"-cuda{cuda}")]
+        packages += [WantedPackage(x, version, "dcgm_profiling", optional=True) for x in names]
     # Packages of the same DCGM for other CUDA versions, which this one replaces.
     older = tuple(f"{name}-{major}-*cuda{one}" for one in range(11, cuda))
     return [Stage("DCGM", tuple(packages), older)]
