@@ -1,26 +1,21 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Jobs of docs/examples that tests watch and stop: one process, ranks of this machine, or nodes."""
+"""Jobs of docs/examples that tests watch and stop: one process, or ranks on nodes."""
 
 from __future__ import annotations
 
 import importlib.util
-import os
-import random
 import re
-import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Optional
 
 import pytest
 
 from tests import waiting
-from tools.run_tests import descendants
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "docs/examples"
 
@@ -119,48 +114,3 @@ class AtStep7(list[int]):
     def __len__(self) -> int:
         self.asked += 1
         return int(self.asked == 7)
-
-
-needs_mpi = pytest.mark.skipif(
-    not (shutil.which("mpirun") and importlib.util.find_spec("mpi4py")),
-    reason="no mpirun, or no mpi4py for this Python; tests/integration/test_examples.py has nodes",
-)
-
-
-def start(ranks: int, folder: Path, *words: str, program: Path = EXAMPLES / "train.py") -> Job:
-    allowed = {
-        f"{name}_ALLOW_RUN_AS_ROOT{end}": "1"
-        for name in ("OMPI", "PRTE")
-        for end in ("", "_CONFIRM")
-    }
-    command = ["mpirun", "-np", str(ranks), "--oversubscribe", sys.executable, str(program)]
-    command += [f"--checkpoints={folder}", "--report=1", *words]
-    return Job(command, {**os.environ, **allowed})
-
-
-def goes_on(job: Job, number: signal.Signals, more: Callable[[], Job], whole: str) -> None:
-    """Stop a rank of three at any step; `more` must finish with the weights `whole`."""
-    job.until_step(random.randrange(8, 50))
-    ranks = ranks_of(job)
-    assert len(ranks) == 3
-    os.kill(random.choice(ranks), number)
-    output = job.end(good=False)
-    stopped = number == signal.SIGUSR1
-    assert job.process.returncode == 128 + (signal.SIGTERM if stopped else number), output
-    assert bool(END.search(output)) == stopped
-    places = [Path(f"/proc/{pid}") for pid in ranks]
-    ended = "the end of ranks that were killed"
-    waiting.until(lambda: not any(place.exists() for place in places), ended, 10)
-    output = more().end()
-    assert "from step 0\n" not in output
-    assert END.findall(output) == [("60", "4", whole)]
-
-
-def ranks_of(job: Job) -> list[int]:
-    """Processes of the program, without its launcher."""
-    program = os.fsencode(sys.executable)
-    return [
-        pid
-        for pid in descendants(job.process.pid)
-        if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(program)
-    ]

@@ -1,7 +1,5 @@
 #!/usr/bin/python
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Build UCX and Open MPI on one host, for all hosts of its distribution."""
-
 from __future__ import annotations
 
 DOCUMENTATION = r"""

@@ -1,7 +1,5 @@
 #!/usr/bin/python
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Write the MPI hostfile of the whole cluster, and optionally the rank placement."""
-
 from __future__ import annotations
 
 DOCUMENTATION = r"""
@@ -26,15 +24,8 @@ EXAMPLES = r"""
 - name: Write the hostfile of the whole cluster
   baremetal.mpi_roce.mpi_hostfile:
     directory: "{{ cluster.directory }}"
-
-- name: Bind each rank to the cores near its GPU
-  baremetal.mpi_roce.mpi_hostfile:
-    directory: "{{ cluster.directory }}"
     rankfile: true
-    rankmap: true
-    numa_cores:
-      0: 0-55
-      1: 56-111
+    numa_cores: {0: 0-55, 1: 56-111}
 """
 
 RETURN = r"""

@@ -1,7 +1,5 @@
 #!/usr/bin/python
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Run a program over MPI on the nodes of the hostfile, and clean up after it."""
-
 from __future__ import annotations
 
 DOCUMENTATION = r"""

@@ -1,6 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""docs/examples/train.py: its parts without MPI, a single process, and real ranks if MPI is
-installed.
+"""docs/examples/train.py: its parts without MPI, and a single process; real ranks are in
+tests/integration/test_examples.py.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import errno
 import os
 import random
 import signal
-import socket
 import sys
 import types
 from pathlib import Path
@@ -20,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.jobs import END, EXAMPLES, Alone, AtStep7, falls, goes_on, load, needs_mpi, start
+from tests.jobs import END, Alone, AtStep7, load
 
 train = load("train.py")
 
@@ -303,69 +302,3 @@ def test_options_that_make_no_sense_are_refused(
 ) -> None:
     with pytest.raises(SystemExit):
         one_process(monkeypatch, *words)
-
-
-# Real ranks
-
-DETERMINISTIC = ("--deterministic", "--steps=60", "--every=7")
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> str:
-    output = start(2, tmp_path_factory.mktemp("whole"), *DETERMINISTIC).end()
-    assert falls(output)
-    return str(END.findall(output)[0][2])
-
-
-@pytest.mark.slow
-@needs_mpi
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGUSR1])
-def test_ranks_stopped_at_any_step_go_on_as_another_number_of_ranks(
-    number: signal.Signals, uninterrupted: str, tmp_path: Path
-) -> None:
-    job = start(3, tmp_path, *DETERMINISTIC)
-    goes_on(job, number, lambda: start(4, tmp_path, *DETERMINISTIC), uninterrupted)
-
-
-@pytest.mark.slow
-@needs_mpi
-@pytest.mark.parametrize("mode", [["--compress=fp16"], []])
-def test_other_modes_have_the_same_weights_on_all_ranks(mode: list[str], tmp_path: Path) -> None:
-    output = start(3, tmp_path, "--steps=60", *mode).end()
-    assert falls(output) and END.findall(output)[0][:2] == ("60", "3")
-
-
-OTHER = """
-import importlib.util, sys
-from mpi4py import MPI
-
-spec = importlib.util.spec_from_file_location("train", {program!r})
-train = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(train)
-forward = train.Model.forward
-
-def other(self, *arguments):
-    {change}
-    return forward(self, *arguments)
-
-if MPI.COMM_WORLD.rank == 1:
-    train.Model.forward = other
-sys.exit(train.main())
-"""
-
-
-@pytest.mark.slow
-@needs_mpi
-@pytest.mark.parametrize(
-    ("change", "found"),
-    [
-        ("self.weights[-1] += 1", "rank 0 on {host}: step 50: weights differ on rank 1 on {host}"),
-        ("raise train.Problem('broken')", "rank 1 on {host}: broken"),
-    ],
-)
-def test_an_error_ends_all_ranks_and_names_one(change: str, found: str, tmp_path: Path) -> None:
-    program = tmp_path / "other.py"
-    program.write_text(OTHER.format(program=str(EXAMPLES / "train.py"), change=change))
-    output = start(3, tmp_path, program=program).end(good=False)
-    assert f"train.py: {found.format(host=socket.gethostname())}" in output
-    assert list(tmp_path.glob("train-*")) == []

@@ -1,6 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""docs/examples/train_torch.py: its parts, a single process, and real ranks, if PyTorch is
-installed.
+"""docs/examples/train_torch.py: its parts and a single process, if PyTorch is installed; real ranks
+are in tests/integration/test_examples.py.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.jobs import END, EXAMPLES, Alone, AtStep7, falls, goes_on, load, needs_mpi, start
+from tests.jobs import END, Alone, AtStep7, load
 
 torch = pytest.importorskip(
     "torch", reason="no PyTorch for this Python; tests/integration/test_examples.py has nodes"
@@ -226,40 +226,3 @@ def test_whether_mpi_takes_gpu_buffers_is_its_own_answer(
         library.MPIX_Query_cuda_support = lambda: answer
     monkeypatch.setattr(ctypes, "CDLL", lambda path: library)
     assert example.takes_gpu_buffers(One()) is wanted
-
-
-# Real ranks
-
-
-def run(ranks: int, folder: Path, backend: str, *words: str) -> Any:
-    words = ("--deterministic", "--steps=60", "--every=7", f"--backend={backend}", *words)
-    return start(ranks, folder, *words, program=EXAMPLES / "train_torch.py")
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> str:
-    output = run(2, tmp_path_factory.mktemp("whole"), "mpi4py").end()
-    assert falls(output)
-    return str(END.findall(output)[0][2])
-
-
-@pytest.mark.slow
-@needs_mpi
-@pytest.mark.parametrize(
-    ("backend", "other", "number"),
-    [("mpi4py", "gloo", signal.SIGKILL), ("gloo", "mpi4py", signal.SIGUSR1)],
-)
-def test_ranks_stopped_at_any_step_go_on_as_another_number_with_another_backend(
-    backend: str, other: str, number: signal.Signals, uninterrupted: str, tmp_path: Path
-) -> None:
-    job = run(3, tmp_path, backend)
-    goes_on(job, number, lambda: run(4, tmp_path, other), uninterrupted)
-
-
-@pytest.mark.slow
-@needs_mpi
-@pytest.mark.parametrize("backend", ["mpi4py", "gloo"])
-def test_fast_sums_have_the_same_weights_on_all_ranks(backend: str, tmp_path: Path) -> None:
-    words = ("--steps=60", f"--backend={backend}")
-    output = start(3, tmp_path, *words, program=EXAMPLES / "train_torch.py").end()
-    assert falls(output) and END.findall(output)[0][:2] == ("60", "3")

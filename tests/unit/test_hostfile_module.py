@@ -24,21 +24,10 @@ NODE = {
 
 
 def planned(folder: Path, **changes: Any) -> dict[str, str | None]:
-    arguments = {
-        "directory": [NODE],
-        "path": "/hostfile",
-        "format": "openmpi",
-        "order": "model",
-        "names": "management",
-        "max_slots": True,
-        "rankfile": False,
-        "rankfile_path": "/rankfile",
-        "rankfile_cores": "divided",
-        "numa_cores": {"0": "0-3"},
-        "rankmap": False,
-        "rankmap_path": "/rankmap",
-        **changes,
-    }
+    defaults = {name: of.get("default") for name, of in mpi_hostfile.ARGUMENTS.items()}
+    places = {"path": "/hostfile", "rankfile_path": "/rankfile", "rankmap_path": "/rankmap"}
+    given = {"directory": [NODE], "numa_cores": {"0": "0-3"}, **places, **changes}
+    arguments = {**defaults, **given}
     plan = mpi_hostfile.Hostfile(arguments).plan(Node("hostfile", folder, run, None, "b"))
     return {each.path.name: each.after for each in plan.files}
 

@@ -25,6 +25,12 @@ OUTPUT = """\
 """
 
 
+def options() -> dict[str, Any]:
+    defaults = {name: of.get("default") for name, of in action.ARGUMENTS.items()}
+    given = {"nodes": directory(), "user": "mpi", "program": "osu", "benchmarks": ["bw"]}
+    return {**defaults, **given}
+
+
 class Launcher:
     """The action, with a launcher on which each job prints the same output."""
 
@@ -44,10 +50,7 @@ class Launcher:
         return dict(self.of_job)
 
     def run(self, **given: Any) -> dict[str, Any]:
-        options = {name: of.get("default") for name, of in action.ARGUMENTS.items()}
-        options.update(nodes=directory(), user="mpi", program="osu", benchmarks=["bw"])
-        options.update(given)
-        return self.plugin.measured(options, {})
+        return self.plugin.measured({**options(), **given}, {})
 
 
 def test_each_job_is_measured_and_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -130,9 +133,7 @@ def test_malformed_figures_fail_the_launcher(printed: list[str]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         launcher = Launcher(patch)
         launcher.plugin._output = lambda _directory: OUTPUT + "\n".join(printed)
-        options = {name: of.get("default") for name, of in action.ARGUMENTS.items()}
-        options.update(nodes=directory(), user="mpi", program="osu", benchmarks=["bw"])
-        launcher.plugin.validate_argument_spec = lambda **_given: ({}, options)
+        launcher.plugin.validate_argument_spec = lambda **_given: ({}, options())
         try:
             found = launcher.plugin.act({})
         except AnsibleActionFail as error:

@@ -169,14 +169,14 @@ def test_an_interruption_before_the_start_starts_nothing(tmp_path: Path) -> None
 class Slept:
     """A process that has exited, or that exits when its unit is stopped."""
 
-    def __init__(self, rc: Optional[int]) -> None:
+    def __init__(self, rc: int) -> None:
         self.rc = rc
 
     def poll(self) -> Optional[int]:
         return self.rc
 
     def wait(self, timeout: float) -> int:
-        return self.rc or 0
+        return self.rc
 
 
 @pytest.mark.parametrize("sweep", [CommandError("ssh: none"), OSError("No space left")])
@@ -195,24 +195,11 @@ def test_a_failure_after_the_run_is_reported_as_one(
     assert "pgrep -fa 0123456789ab" in text
 
 
-def test_a_job_without_its_directory_is_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stopped: list[str] = []
-    one = a_job(tmp_path)
-
-    def nodes(argv: Sequence[str], **_given: Any) -> Result:
-        stopped.extend(argv[1:])
-        return Result(tuple(argv), 0, "", "")
-
-    end = run.watch(one, NODES, Slept(None), nodes, lambda: False)
-    assert stopped == ["stop", one.unit] and str(one.directory) in end.stopped
-
-
 @pytest.mark.parametrize(
     ("age_s", "quiet_s", "lost", "stopped"),
     [
         (0, 60, "", ""),
+        (None, 60, "", "its directory cannot be read"),
         (90, 60, "", "lost this host for 60 s"),
         (0, -1, "node02", "node02 no longer responds: no route"),
         (0, 60, "node02", ""),
@@ -221,7 +208,7 @@ def test_a_job_without_its_directory_is_stopped(
 def test_a_job_is_stopped_when_its_lease_expires_or_a_node_is_lost(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    age_s: float,
+    age_s: Optional[float],
     quiet_s: float,
     lost: str,
     stopped: str,
@@ -229,16 +216,20 @@ def test_a_job_is_stopped_when_its_lease_expires_or_a_node_is_lost(
     one = a_job(tmp_path, lease_s=60)
     one.directory.mkdir(parents=True)
     (one.directory / plan.OUTPUT).write_text("step 1\n")
-    (one.directory / plan.LEASE).touch()
-    os.utime(one.directory / plan.LEASE, (time.time() - age_s,) * 2)
+    if age_s is not None:
+        (one.directory / plan.LEASE).touch()
+        os.utime(one.directory / plan.LEASE, (time.time() - age_s,) * 2)
     states = iter([None, None, 0, 0])
     process = Slept(0)
     process.poll = lambda: next(states)  # type: ignore[method-assign]
     monkeypatch.setattr(run, "_POLL_S", 0)
     monkeypatch.setattr(run, "_QUIET_S", quiet_s)
     monkeypatch.setattr(run.hosts, "lost", lambda *_given: {lost: "no route"} if lost else {})
-    end = run.watch(one, NODES, process, Nodes(), lambda: False)
+    ended: list[str] = []
+    runner = lambda argv, **_given: ended.extend(argv)  # noqa: E731
+    end = run.watch(one, NODES, process, runner, lambda: False)
     assert stopped in end.stopped and bool(end.stopped) == bool(stopped)
+    assert ended == (["systemctl", "stop", one.unit] if stopped else [])
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,6 @@ def compile_membership(
     compute = [node for node in directory if node["role"] == "compute"]
     active = [node for node in compute if not node["drained"]]
     findings = []
-    members = []
     groups: dict[Any, list[HostfileNode]] = {}
     for node in active:
         name, address = str(node["name"]), str(node["management_address"])
@@ -86,8 +85,7 @@ def compile_membership(
         if group is None:
             findings.append(f"{node['name']}: has no {order}: choose another order")
             continue
-        members.append(HostfileNode(name, address, node))
-        groups.setdefault(group, []).append(members[-1])
+        groups.setdefault(group, []).append(HostfileNode(name, address, node))
     if not active:
         findings.append(
             f"no compute node is left for the hostfile ({len(compute)} in the inventory, "
@@ -159,9 +157,7 @@ def refuse(findings: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class Placement:
-    """One rank: its number in the job, host, local number (that of its GPU), rails, and cores for a
-    rankfile.
-    """
+    """One rank: its local number is that of its GPU; its cores are for a rankfile."""
 
     rank: int
     host: str

@@ -159,16 +159,15 @@ def zero_copy(plan: RunPlan, records: Records) -> Check:
     wanted = f"zero-copy over rc, {bytes_text(plan.sizes[-1])}"
     if staged:
         reason = (
-            f"{'; '.join(staged[:MAX_ITEMS])}: staged through host memory, because the NIC "
-            "cannot access GPU memory by dma-buf or nvidia_peermem; see gpu_write_bw "
-            "(--tags verbs) and --tags gpu"
+            f"{'; '.join(staged[:MAX_ITEMS])}: the NIC cannot access GPU memory by dma-buf or "
+            "nvidia_peermem; see gpu_write_bw (--tags verbs) and --tags gpu"
         )
         return Check(ZERO_COPY, wanted, "through the host", FAILED, "", reason)
     silent = [node.name for node in plan.nodes if node.name not in proved]
     if silent:
         reason = (
-            f"UCX reported no path between GPUs on {some(silent)}: its protocols are "
-            "disabled (UCX_PROTO_ENABLE), it is older than 1.16, or pml is not ucx"
+            f"UCX reported no path between GPUs on {some(silent)}: its protocols are disabled "
+            "(UCX_PROTO_ENABLE), it is older than 1.16, or pml is not ucx"
         )
         return Check(ZERO_COPY, wanted, "no report", FAILED, "", reason)
     return Check(ZERO_COPY, wanted, "; ".join(sorted(ways)), OK)
@@ -212,17 +211,12 @@ def judge_nccl(
         reason = f"it counts {ranks} ranks of {plan.ranks}: build nccl-tests with MPI=1"
     elif not reason and figures["wrong"]:
         reason = f"{figures['wrong']} wrong values: a GPU, its memory or a link corrupts data"
-    elif not reason and busbw is None:
-        reason = "it printed no average bus bandwidth"
-    if reason:
+    if reason or busbw is None:
+        reason = reason or "it printed no average bus bandwidth"
         return Check(NCCL, asked or "measured", "not", FAILED, "", reason)
     found = f"{busbw:g} GB/s" + (f" ({busbw / rate:.1%} of {rate:g})" if rate else "")
     if not asked:
         return Check(NCCL, "measured", found, NOT_APPLICABLE, "", "no threshold set")
-    if busbw >= share * rate:
-        return Check(NCCL, asked, found, OK)
-    reason = (
-        "average bus bandwidth: check gpu_write_bw of every rail (--tags verbs), and "
-        "NCCL_* in mpi.env"
-    )
-    return Check(NCCL, asked, found, FAILED, "", reason)
+    reason = "average bus bandwidth: check gpu_write_bw (--tags verbs), and NCCL_* in mpi.env"
+    status, reason = (OK, "") if busbw >= share * rate else (FAILED, reason)
+    return Check(NCCL, asked, found, status, "", reason)

@@ -74,14 +74,11 @@ def launch(
         errors="replace",
         start_new_session=True,
     )
-    if process.stdout is None or process.stderr is None:
-        raise RuntimeError("a pipe of the launcher is missing")
     lines: queue.Queue[Optional[str]] = queue.Queue()
     complaints: list[str] = []
     threading.Thread(target=_read, args=(process.stdout, complaints, lines), daemon=True).start()
     errors = threading.Thread(target=_read, args=(process.stderr, complaints), daemon=True)
     errors.start()
-
     outcome = RunResult(rc=-1, timed_out=False, seconds=0.0)
     until = begin + limit_s
     try:
@@ -141,9 +138,6 @@ def _read(
         kept.insert(0, f"error: the ranks sent records of more than {bytes_text(MAX_RECORDS)}\n")
     if records is not None:
         records.put(None)
-
-
-# Output.
 
 
 def record(line: str) -> Optional[dict[str, Any]]:

@@ -11,6 +11,7 @@ import math
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Optional
 
 from ...core.checks import FAILED, NOT_APPLICABLE, OK, Check, compare, not_applicable
@@ -79,33 +80,31 @@ def rank_binding(plan: RunPlan, records: Records) -> list[Check]:
     if not plan.bind_rails and not plan.rankfile:
         return [not_applicable(name, wanted, "ranks are not bound (mpi_smoke_bind_rails)")]
     unknown: dict[str, list[str]] = {}
-    wrong: list[Check] = []
+    checks: list[Check] = []
     right = 0
     for node, host in of_nodes(plan, records):
         here = host.get("topology") or {}
         numas = [_numa(node, here, local) for local in range(len(host["ranks"]))]
+        reason = ""
         if here.get("container"):
             reason = f"{IN_CONTAINER}: its CPUs are those of its host"
-            unknown.setdefault(reason, []).append(node.name)
-        elif not any(numa >= 0 for numa in numas):
+        elif max(numas, default=-1) < 0:
             reason = "the NUMA node of GPUs and rails is unknown to the model and the node"
+        if reason:
             unknown.setdefault(reason, []).append(node.name)
-        else:
-            try:
-                found = _misbound(node, host, here, numas)
-            except (AttributeError, KeyError, TypeError, ValueError) as error:
-                found = [f"its report cannot be parsed: {error}"]
-            right += not found
-            if found:
-                reason = some(found, MAX_ITEMS)
-                wrong.append(Check(name, wanted, f"{len(found)} not", FAILED, node.name, reason,
-                                   at=node.name))  # fmt: skip
+            continue
+        try:
+            found = _misbound(node, host, here, numas)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            found = [f"its report cannot be parsed: {error}"]
+        right += not found
+        if found:
+            checks.append(replace(verdict(name, wanted, "", found, node.name), at=node.name))
     if right:
-        wrong.append(Check(name, wanted, f"as expected on {counted(right, 'node')}", OK))
-    return wrong + [
-        not_applicable(name, wanted, reason, subject=some(names, MAX_ITEMS))
-        for reason, names in unknown.items()
-    ]
+        checks.append(Check(name, wanted, f"as expected on {counted(right, 'node')}", OK))
+    for reason, names in unknown.items():
+        checks.append(not_applicable(name, wanted, reason, subject=some(names, MAX_ITEMS)))
+    return checks
 
 
 def _numa(node: LaunchNode, here: Mapping[str, Any], local: int) -> int:

@@ -1,9 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Launchers of ranks: Open MPI's mpirun, and Hydra of Intel MPI.
 
-Both get a hostfile, a number of ranks, and a run id, which is in the command line or environment of
-every process of the run: the sweep finds processes by it. Ranks get the environment of their node
-from the program that mpirun starts there, not that of the launcher.
+The run id is in the command line or environment of every process of a run: the sweep finds
+processes by it. Ranks get the environment of their node from the program that mpirun starts there.
 """
 
 from __future__ import annotations
@@ -30,9 +29,7 @@ class OpenMpi:
     """`gpu`: rank k of a node runs near GPU k and uses its rail; rail-bind binds it. By default
     Open MPI alternates between NUMA nodes, and binds ranks to cores only in a job of two ranks."""
     tcp = (("pml", "ob1"), ("btl", "tcp,self,vader"))
-    """Parameters for Open MPI's own TCP transport instead of UCX; it binds to the rail's
-    address.
-    """
+    """Parameters for Open MPI's own TCP transport, which binds to the rail's address."""
     failed = re.compile(r"process rank (\d+)|Process name: \[\[\d+,\d+\],(\d+)\]")
     """mpirun's messages about a signal, and about an exit status."""
 
@@ -123,7 +120,6 @@ class Hydra:
 
 Launcher = Union[OpenMpi, Hydra]
 OPEN_MPI, HYDRA = OpenMpi(), Hydra()
-MAPPINGS = ("gpu", "node", "core")
 
 
 def of_provider(provider: str) -> Launcher:
