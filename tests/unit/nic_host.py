@@ -203,27 +203,13 @@ class FakeNode:
 
     def snapshot(self, name=None):
         """Return the whole state, or that of one rail."""
-        number = None if name is None else int(name[-1])
-        files = {
-            str(path.relative_to(self.root)): path.read_bytes()
-            for path in sorted(self.root.rglob("*"))
-            if path.is_file()
-            and (
-                number is None
-                or any(
-                    word in str(path.relative_to(self.root))
-                    for word in (name, f"_{number}", PCI.format(16 + number))
-                )
-            )
-        }
-        keep = lambda values: {  # noqa: E731
-            key: value for key, value in values.items() if name in (None, key)
-        }
-        ports = {
-            key: {part: sorted(v) if isinstance(v, set) else v for part, v in value.items()}
-            for key, value in keep(self.ports).items()
-        }
-        return json.dumps([ports, keep(self.ethtool.ring), keep(self.ethtool.paused)]), files
+        words = [name, f"_{name[-1]}", PCI.format(16 + int(name[-1]))] if name else [""]
+        paths = [path for path in sorted(self.root.rglob("*")) if path.is_file()]
+        files = {str(path.relative_to(self.root)): path.read_bytes() for path in paths}
+        files = {path: data for path, data in files.items() if any(word in path for word in words)}
+        values = (self.ports, self.ethtool.ring, self.ethtool.paused)
+        state = [{key: of[key] for key in of if name in (None, key)} for of in values]
+        return json.dumps(state, default=sorted), files
 
     def writes(self):
         """Return the commands that change something."""
@@ -313,18 +299,8 @@ class FakeNode:
         if kind == "ets":
             # mlx5 shows 100 for every class that is not shared
             bw = [share if how == "ets" else 100 for how, share in zip(state["tsa"], state["bw"])]
-            return {
-                "willing": False,
-                "ets_cap": 8,
-                "cbs": False,
-                "tc_bw": bw if self.physical else state["bw"],
-                "pg_bw": [0] * 8,
-                "tc_tsa": state["tsa"],
-                "prio_tc": state["prio_tc"],
-                "reco_tc_bw": [0] * 8,
-                "reco_tc_tsa": ["strict"] * 8,
-                "reco_prio_tc": [0] * 8,
-            }
+            bw = bw if self.physical else state["bw"]
+            return {"tc_bw": bw, "tc_tsa": state["tsa"], "prio_tc": state["prio_tc"]}
         return {"dscp_prio": [list(pair) for pair in sorted(state["app"])]} if state["app"] else {}
 
     def _mlxreg(self, words, _stdin):

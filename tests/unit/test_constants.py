@@ -75,18 +75,3 @@ def test_constants_are_defined_once(pattern: re.Pattern[str]) -> None:
     matches = [(name, line) for name, line in code() if pattern.search(line)]
     assert [match for match in matches if match[0] not in ALLOWED[pattern]] == []
     assert {name for name, _line in matches} == ALLOWED[pattern]
-
-
-@pytest.mark.parametrize(
-    ("pattern", "line", "matches"),
-    [
-        (QOS, "settings(dscp=26)", True),
-        (QOS, "mtu = 9216", True),
-        (QOS, "priority = contract.roce.priority", False),
-        (VERSION, 'DRIVER = "580.95.05"', True),
-        (VERSION, "nvidia_gpu_driver_version: 580", True),
-        (VERSION, 'name = f"nvidia-open-{branch}"', False),
-    ],
-)
-def test_patterns(pattern: re.Pattern[str], line: str, matches: bool) -> None:
-    assert bool(pattern.search(line)) is matches

@@ -35,37 +35,14 @@ ROUTES = [{"dst": "default", "gateway": "10.0.0.1", "dev": "eth0", "table": "254
 # The form is that of lldpd, tests/integration/test_lldpcli.py (test_json0_output) at
 # 4c8e6e37142b2d92dc4879ef502cca9e8b02ddd9 (https://github.com/lldpd/lldpd); the values are
 # invented.
-LLDP = {
-    "lldp": [
-        {
-            "interface": [
-                {
-                    "name": "rail0",
-                    "via": "LLDP",
-                    "rid": "1",
-                    "age": "0 day, 00:01:02",
-                    "chassis": [
-                        {
-                            "id": [{"type": "mac", "value": "00:00:00:00:00:02"}],
-                            "name": [{"value": "leaf01.example.com"}],
-                            "descr": [{"value": "A switch"}],
-                            "mgmt-ip": [{"value": "fe80::200:ff:fe00:2"}, {"value": "10.0.0.101"}],
-                            "mgmt-iface": [{"value": "2"}],
-                            "capability": [{"type": "Bridge", "enabled": True}],
-                        }
-                    ],
-                    "port": [
-                        {
-                            "id": [{"type": "ifname", "value": "Ethernet0"}],
-                            "descr": [{"value": "to node01"}],
-                            "ttl": [{"value": "120"}],
-                        }
-                    ],
-                }
-            ]
-        }
-    ]
+CHASSIS = {
+    "id": [{"type": "mac", "value": "00:00:00:00:00:02"}],
+    "name": [{"value": "leaf01.example.com"}],
+    "descr": [{"value": "A switch"}],
+    "mgmt-ip": [{"value": "fe80::200:ff:fe00:2"}, {"value": "10.0.0.101"}],
 }
+PORT = {"id": [{"type": "ifname", "value": "Ethernet0"}], "descr": [{"value": "to node01"}]}
+LLDP = {"lldp": [{"interface": [{"name": "rail0", "chassis": [CHASSIS], "port": [PORT]}]}]}
 
 
 class Programs:

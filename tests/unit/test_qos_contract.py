@@ -19,11 +19,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
     host_settings,
     read_contract,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos.contract import CONTRACT
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.kinds import (
-    Section,
-    section_in,
-)
 from hypothesis import given
 
 from tests.unit.qos_contracts import STORAGE, contracts
@@ -57,25 +52,6 @@ def test_a_site_may_say_everything() -> None:
     assert value["pfc"] == STORAGE["pfc"]
 
 
-def test_the_example_differs_from_every_default() -> None:
-    """Otherwise tests would pass for a value that is never read."""
-    usual, other = (flat(read_contract(value).as_variable()) for value in (None, STORAGE))
-    assert [key for key in usual if usual[key] == other[key]] == [
-        "fabric_mode",
-        "best_effort.priority",
-        "best_effort.traffic_class",
-    ]
-
-
-def flat(value: dict[str, Any], place: str = "") -> dict[str, Any]:
-    below: dict[str, Any] = {}
-    for key, item in value.items():
-        below.update(
-            flat(item, f"{place}{key}.") if isinstance(item, dict) else {place + key: item}
-        )
-    return below
-
-
 @given(contracts())
 def test_the_normal_form_is_read_as_the_same_contract(value: dict[str, Any]) -> None:
     written = copy.deepcopy(value)
@@ -84,22 +60,6 @@ def test_the_normal_form_is_read_as_the_same_contract(value: dict[str, Any]) -> 
     assert read_contract(first.as_variable()) == first
     assert read_contract(first.as_variable()).as_variable() == first.as_variable()
     assert hash(first) == hash(read_contract(value))
-
-
-@given(contracts())
-def test_the_normal_form_leaves_nothing_out(value: dict[str, Any]) -> None:
-    assert_whole(CONTRACT, read_contract(value).as_variable())
-
-
-def assert_whole(section: Section, value: dict[str, Any]) -> None:
-    assert list(value) == [key.name for key in section.keys]
-    for key in section.keys:
-        below = section_in(key.kind)
-        if below is not None:
-            for entry in (
-                value[key.name] if isinstance(value[key.name], list) else [value[key.name]]
-            ):
-                assert_whole(below, entry)
 
 
 # DSCP to the byte of the IP header: shifted by two, ECN-capable. 26, 24 and 41 are in use by sites.

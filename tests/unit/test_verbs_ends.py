@@ -240,10 +240,11 @@ def test_packets_are_counted_with_the_server_they_came_with(
         if place == 0:  # exits after the last one
             program.wait_for_counts()
     found = program.end()["rails"]["rail0"]["exchanges"]
-    first, second = found["exchange0"]["wire"]["in"], found["exchange1"]["wire"]["in"]
-    assert (first["packets"], first["wrong"]) == (10, 0)
-    assert (second["packets"], second["wrong"]) == (11, 11)
-    assert "TOS 98 (DSCP 24, ECT(0))" in second["first_wrong"]
+    for way in ("in", "out"):  # every packet passes loopback in both directions
+        first, second = (found[name]["wire"][way] for name in ("exchange0", "exchange1"))
+        assert (first["packets"], first["wrong"]) == (10, 0)
+        assert (second["packets"], second["wrong"]) == (11, 11)
+        assert "TOS 98 (DSCP 24, ECT(0))" in second["first_wrong"]
 
 
 def test_earlier_packets_do_not_count(

@@ -113,26 +113,11 @@ def test_capabilities_of_perftest_come_from_its_help(text: str, wanted: str) -> 
 
 def test_the_table_that_every_version_prints_is_read() -> None:
     """Recorded on Soft-RoCE."""
-    assert figures("write_bw", text("write_bw.txt")) == {
-        "bytes": 65536,
-        "iterations": 1220,
-        "path_mtu": 4096,
-        "peak_gbits_s": None,
-        "gbits_s": 0.63,
-        "messages_s": pytest.approx(1205),
-    }
+    found = figures("write_bw", text("write_bw.txt"))
+    assert found == {"bytes": 65536, "iterations": 1220, "path_mtu": 4096, "gbits_s": 0.63}
     found = figures("write_lat", text("write_lat.txt"))
-    assert found.pop("deviation_us") > 0
-    assert found == {
-        "bytes": 2,
-        "iterations": 1000,
-        "path_mtu": 4096,
-        "min_us": 135.15,
-        "median_us": 1986.36,
-        "average_us": 2143.13,
-        "p99_us": 6408.71,
-        "max_us": 8001.55,
-    }
+    times = {"median_us": 1986.36, "p99_us": 6408.71}
+    assert found == {"bytes": 2, "iterations": 1000, "path_mtu": 4096, **times}
 
 
 HEADING = " #bytes  #iterations  BW peak[Gb/sec]  BW average[Gb/sec]  MsgRate[Mpps]\n"

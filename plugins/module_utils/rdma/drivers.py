@@ -95,38 +95,26 @@ class KernelRelease(Reads):
         return Verdict([Check(KERNEL, self.wanted, found, status, "", why)], [waits])
 
 
-@dataclass(frozen=True)
-class KernelModule:
-    """A kernel module, installed or loaded. Unknown fields are empty."""
-
-    name: str
-    version: str = ""
-    source: str = ""
-    """srcversion, a checksum of its source."""
-    path: str = ""
-
-    @property
-    def build(self) -> str:
-        version = f" {self.version}" if self.version else ""
-        return f"{self.name}{version} srcversion {self.source}"
+def _build(name: str, version: str, source: str) -> str:
+    """`source`: srcversion, a checksum of its source."""
+    return f"{name}{f' {version}' if version else ''} srcversion {source}"
 
 
-def loaded(hardware: Hardware) -> dict[str, KernelModule]:
-    """Loaded modules. Modules that are built into the kernel have no state and cannot differ."""
-    found = {}
-    for name in DRIVERS:
-        entry = hardware.root / "sys/module" / name
-        if (entry / "initstate").exists():
-            version, source = sysfs.text(entry / "version"), sysfs.text(entry / "srcversion")
-            found[name] = KernelModule(name, version, source)
-    return found
+def loaded(hardware: Hardware) -> dict[str, str]:
+    """Builds of loaded modules. Those that are built into the kernel have no state and cannot
+    differ."""
+    entries = {name: hardware.root / "sys/module" / name for name in DRIVERS}
+    return {
+        name: _build(name, sysfs.text(entry / "version"), sysfs.text(entry / "srcversion"))
+        for name, entry in entries.items()
+        if (entry / "initstate").exists()
+    }
 
 
-def installed(node: Node, names: Sequence[str]) -> dict[str, KernelModule]:
-    if not names:
-        return {}
-    text = node.run(["modinfo", *names], check=False).stdout
-    found: dict[str, KernelModule] = {}
+def installed(node: Node, names: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Builds and paths of the modules that modprobe would load for the running kernel."""
+    text = node.run(["modinfo", *names], check=False).stdout if names else ""
+    found: dict[str, tuple[str, str]] = {}
     for block in re.split(r"^(?=filename:)", text, flags=re.MULTILINE):
         # The first of equal keys is kept: aliases and dependencies repeat.
         rows = [line.partition(":") for line in reversed(block.splitlines())]
@@ -135,9 +123,8 @@ def installed(node: Node, names: Sequence[str]) -> dict[str, KernelModule]:
         if path.startswith("/"):
             # A module built outside the kernel's own tree may have no name field.
             name = values.get("name") or Path(path).name.partition(".")[0].replace("-", "_")
-            found[name] = KernelModule(
-                name, values.get("version", ""), values.get("srcversion", ""), path
-            )
+            build = _build(name, values.get("version", ""), values.get("srcversion", ""))
+            found[name] = build, path
     return found
 
 
@@ -156,7 +143,7 @@ class Drivers:
         stale = self._stale(node)
         if not stale and not self.hardware.changing:
             return Plan()
-        before = ", ".join(each.build for each, _new in stale) or "as they are now"
+        before = ", ".join(old for old, _new in stale) or "as they are now"
         return Plan([], [Step(SUBJECT, before, "as installed", lambda: self._load(node))])
 
     def verify(self, node: Node) -> Verdict:
@@ -168,28 +155,23 @@ class Drivers:
             return Verdict([not_applicable(RUNNING, "as installed", why)])
         there = installed(node, list(running))
         origins = [
-            self._origin(node, name, there[name].path if name in there else "")
+            self._origin(node, name, there[name][1] if name in there else "")
             for name in ("mlx5_core", "ib_core")
             if name in running
         ]
         stale = _differing(running, there)
         if not stale:
-            first = next(iter(running.values())).build
+            first = next(iter(running.values()))
             return Verdict([*origins, Check(RUNNING, first, first, OK)])
         old, new = stale[0]
-        names = some([module.name for module, _new in stale], 1)
-        reason = Reason(
-            subject=SUBJECT,
-            wanted=new.build,
-            running=old.build,
-            reason=f"{names} changed on disk, but the kernel continues with the loaded modules",
-        )
+        names = some([build.split()[0] for build, _new in stale], 1)
+        why = f"{names} changed on disk, but the kernel continues with the loaded modules"
+        reason = Reason(SUBJECT, new, old, why)
         remedy = "its initramfs has the old drivers: update-initramfs -u or dracut -f, then reboot"
         status, why = node.reboot_due(reason, remedy)
-        check = Check(RUNNING, reason.wanted, reason.running, status, "", why)
-        return Verdict([*origins, check], [reason])
+        return Verdict([*origins, Check(RUNNING, new, old, status, "", why)], [reason])
 
-    def _stale(self, node: Node) -> list[tuple[KernelModule, KernelModule]]:
+    def _stale(self, node: Node) -> list[tuple[str, str]]:
         running = loaded(self.hardware)
         return _differing(running, installed(node, list(running)))
 
@@ -222,12 +204,12 @@ class Drivers:
 
 
 def _differing(
-    running: Mapping[str, KernelModule], there: Mapping[str, KernelModule]
-) -> list[tuple[KernelModule, KernelModule]]:
+    running: Mapping[str, str], there: Mapping[str, tuple[str, str]]
+) -> list[tuple[str, str]]:
     return [
-        (module, there[name])
-        for name, module in running.items()
-        if name in there and module.build != there[name].build
+        (build, there[name][0])
+        for name, build in running.items()
+        if name in there and build != there[name][0]
     ]
 
 

@@ -43,12 +43,9 @@ def served(request: VerifyRequest, rails: Mapping[str, Mapping[str, Any]]) -> li
 
 def _pair(request: VerifyRequest, pair: Mapping[str, Any]) -> Iterator[Check]:
     where = f"{pair['rail']} -> {pair['peer']}"
-    if pair.get("lost"):
-        reason = f"{pair['peer']} failed before: see its own message"
-        yield not_applicable("pair", "measured", reason, subject=where)
-        return
-    if pair.get("shared"):
-        yield not_applicable("pair", "measured", pair["shared"], subject=where)
+    lost_ = f"{pair['peer']} failed before: see its own message" if pair.get("lost") else ""
+    if skipped := lost_ or pair.get("shared"):
+        yield not_applicable("pair", "measured", skipped, subject=where)
         return
     if pair.get("problem"):
         yield Check("pair", "measured", "not", FAILED, where, pair["problem"])
@@ -56,9 +53,8 @@ def _pair(request: VerifyRequest, pair: Mapping[str, Any]) -> Iterator[Check]:
     for name in request.exchanges:
         result = pair["exchanges"].get(name)
         if result is None:
-            yield Check(
-                name, "measured", "not tried", FAILED, where, "the previous exchange failed"
-            )
+            reason = "the previous exchange failed"
+            yield Check(name, "measured", "not tried", FAILED, where, reason)
         elif "skipped" in result:
             yield not_applicable(name, "measured", result["skipped"], subject=where)
         elif result.get("problem"):

@@ -210,13 +210,6 @@ def error_lines(printed: str) -> str:
     return "; ".join(dict.fromkeys(found[:MAX_LINES])) or "it printed nothing"
 
 
-BANDWIDTH = ("bytes", "iterations", "peak_gbits_s", "gbits_s", "messages_s")
-LATENCIES = (
-    *("bytes", "iterations", "min_us", "max_us", "median_us"),
-    *("average_us", "deviation_us", "p99_us"),
-)
-
-
 def figures(name: str, printed: str) -> dict[str, Any]:
     """Parse the figures of an exchange: for each program, the row below its heading.
 
@@ -230,24 +223,22 @@ def figures(name: str, printed: str) -> dict[str, Any]:
 
 
 def _perftest_figures(name: str, printed: str) -> dict[str, Any]:
-    columns: tuple[str, ...] = BANDWIDTH
-    unit = "BW average[Gb/sec]"
+    columns, width, unit = {"gbits_s": 3}, 5, "BW average[Gb/sec]"
     if name == LATENCY:
-        columns, unit = LATENCIES, "t_typical[usec]"
+        columns, width, unit = {"median_us": 4, "p99_us": 7}, 8, "t_typical[usec]"
     lines = printed.splitlines()
     cells = next(
         row.split()
         for heading, row in zip(lines, lines[1:])
-        if heading.split()[:1] == ["#bytes"]
-        and unit in heading
-        and len(row.split()) >= len(columns)
+        if heading.split()[:1] == ["#bytes"] and unit in heading and len(row.split()) >= width
     )
-    found: dict[str, Any] = {key: measured(cell) for key, cell in zip(columns, cells)}
-    found.update(bytes=int(cells[0]), iterations=int(cells[1]))
-    if found.get("messages_s"):
-        found["messages_s"] *= 1e6  # printed in millions
     mtu = re.search(r"^\s*Mtu\s*:\s*(\d+)", printed, re.M)
-    return {**found, "path_mtu": int(mtu[1]) if mtu else None}
+    return {
+        "bytes": int(cells[0]),
+        "iterations": int(cells[1]),
+        **{key: measured(cells[at]) for key, at in columns.items()},
+        "path_mtu": int(mtu[1]) if mtu else None,
+    }
 
 
 def measured(text: str) -> Optional[float]:
