@@ -23,6 +23,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal imp
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.publishing import published
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.rotation import (
+    Rotation,
+    advance,
     expiring,
     revocations,
 )
@@ -348,6 +350,12 @@ def test_a_rotation_can_be_cancelled_or_forced(cluster: Cluster) -> None:
     cluster.prepare(generation=4, overlap=False)
     assert cluster.believed() == ["generation-4"]
     assert not (cluster.store.directory / "generation-3").exists()
+
+
+def test_a_successor_waits_until_the_predecessor_is_dropped() -> None:
+    rotation = Rotation("generation-2", next="generation-3", previous="generation-1")
+    nodes = {"node01": Member(trusts=["generation-1", "generation-2", "generation-3"])}
+    assert advance(rotation, "generation-3", nodes, overlap=True)[0] == rotation
 
 
 def test_certificates_that_expired_at_the_last_departure_are_omitted() -> None:

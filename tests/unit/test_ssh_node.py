@@ -106,14 +106,18 @@ class Machine:
         texts = [path.read_text() for path in sorted(self.places.sshd_drop_in.parent.iterdir())]
         if any("Garbage" in text for text in texts):
             return Result(argv, 255, "", "20-op.conf line 1: Bad configuration option: Garbage")
-        messages = ["port 22", "listenaddress 0.0.0.0:22", "pubkeyauthentication yes"]
+        messages = [
+            *self.settings,
+            "port 22",
+            "listenaddress 0.0.0.0:22",
+            "pubkeyauthentication yes",
+        ]
         lines = [
             line
             for text in [*texts, self.places.sshd_config.read_text()]
             for line in text.split("\n")
         ]
         named = [line.split()[1] for line in lines if line.startswith("HostKey ")]
-        messages += self.settings
         messages += [f"hostkey {path}" for path in named or [self.places.host_key]]
         messages += [
             line.strip() for line in self._drop_in().splitlines() if line.startswith("    ")
@@ -290,6 +294,16 @@ def test_a_drop_in_that_sshd_refuses_is_repaired(machine: Machine) -> None:
     machine.lay()
     machine.places.sshd_drop_in.write_text("Garbage yes\n")
     assert statuses(machine.call(machine.request())) == {"ok"}
+
+
+def test_a_foreign_setting_is_for_the_operator(machine: Machine) -> None:
+    machine.lay()
+    machine.settings = ["pubkeyauthentication no"]
+    for check_mode in (True, False):
+        checks = machine.call(machine.request(), check_mode=check_mode).checks
+        (wrong,) = [check for check in checks if check.status != "ok"]
+        assert (wrong.name, wrong.status) == ("sshd_pubkeyauthentication", "failed")
+        assert wrong.by_hand.startswith("remove pubkeyauthentication for mpi from")
 
 
 def test_a_missed_reload_is_repeated(machine: Machine) -> None:

@@ -56,7 +56,7 @@ def failed(root: Path, signed_by: str = "ssh-ed25519", **values: Any) -> list[Ch
         ("forcecommand", "internal-sftp", False),
         ("chrootdirectory", "/srv/%u", False),
         ("maxstartups", "1:30:1", False),
-        ("maxstartups", "10:30:60", True),
+        ("maxstartups", "4:30:60", True),
     ],
 )
 def test_a_refusing_setting_is_reported(

@@ -278,10 +278,13 @@ def test_repairs_of_other_hosts_and_manual_steps():
         f"by hand: node01: {step}",
         "repair: ansible-playbook site.yml --tags ssh --limit node01,node02",
     ]
-    # A host that reports the fault itself has the step by hand; those that it refused need none.
-    own = checks.Check("nologin", "no file", "back", checks.FAILED, by_hand="rm /etc/nologin")
-    run.add_result("node01", result("ssh", own))
+
+
+def test_a_manual_step_replaces_the_repair():
+    run = summary(expected={"ssh": {"login01": "", "node01": ""}})
+    own = checks.Check("nologin", "no", "yes", checks.FAILED, by_hand="rm /etc/nologin")
     seen = checks.Check("ssh_login", "reached", "closed", checks.FAILED, at="node01")
     run.add_result("login01", result("ssh", seen))
-    assert run.repairs()[0] == {step: ["node01"], "rm /etc/nologin": ["node01"]}
-    assert run.repairs()[1] == {"ssh": ["node01"]}
+    assert run.repairs() == ({}, {"ssh": ["node01"]})
+    run.add_result("node01", result("ssh", own))
+    assert run.repairs() == ({"rm /etc/nologin": ["node01"]}, {})

@@ -16,7 +16,6 @@ from ..core.commands import CommandError, Runner
 
 REASON = "baremetal.mpi_roce reboot"
 """Prefix of the reason that marks the collection's drains."""
-NO_NODES = "no nodes in the system"
 QUIET = frozenset(["IDLE", "DOWN"])
 MARKS = "*~#!%$@^-"
 """Suffixes of a state: not responding, powered down, ..."""
@@ -76,13 +75,7 @@ def read(run: Runner, name: str, program: str) -> Optional[SlurmNode]:
         if not _UNKNOWN.search(str(error)):
             raise
     # The name of the node may differ from its host name.
-    try:
-        text = _scontrol(run, program, "--oneliner", "show", "node")
-    except SlurmError as error:
-        if NO_NODES in str(error).lower():
-            return None
-        raise
-    for line in text.splitlines():
+    for line in _scontrol(run, program, "--oneliner", "show", "node").splitlines():
         words = dict(word.split("=", 1) for word in line.split() if "=" in word)
         if words.get("NodeHostName", "").partition(".")[0] == name:
             return parse(words.get("NodeName", name), line)

@@ -212,12 +212,11 @@ def limits(output: Mapping[str, Any], root: Path, use_pam: Callable[[], str]) ->
         if kind in KINDS and isinstance(value, str)
     }
     checks = []
-    for item, (wanted, hard) in _with_lowered(least(root), views).items():
+    for item, wanted in _with_lowered(least(root), views).items():
         low = {
             kind: have[item]
             for kind, have in views.items()
-            if item in have
-            and (_less(have[item][0], wanted) or (hard and _less(have[item][1], hard)))
+            if item in have and _less(have[item][0], wanted)
         }
         if not low:
             continue
@@ -238,13 +237,13 @@ def limits(output: Mapping[str, Any], root: Path, use_pam: Callable[[], str]) ->
 
 
 def _with_lowered(
-    wanted: Mapping[str, tuple[str, str]], views: Mapping[str, Mapping[str, tuple[str, str]]]
-) -> dict[str, tuple[str, str]]:
+    wanted: Mapping[str, str], views: Mapping[str, Mapping[str, tuple[str, str]]]
+) -> dict[str, str]:
     """Add limits that login files lowered, except for core files, which many sites disable."""
     desired = dict(wanted)
     for item, (soft, _hard) in views.get("ssh", {}).items():
-        if item != "core" and _less(desired.get(item, ("0", ""))[0], soft):
-            desired[item] = (soft, "")
+        if item != "core" and _less(desired.get(item, "0"), soft):
+            desired[item] = soft
     return desired
 
 
@@ -254,21 +253,19 @@ def _less(have: str, wanted: str) -> bool:
     return wanted == UNLIMITED or int(have) < int(wanted)
 
 
-def least(root: Path) -> dict[str, tuple[str, str]]:
-    """Required soft and hard limits of a session: those of the layer os, otherwise defaults, which
-    do not exceed the limits of this host."""
+def least(root: Path) -> dict[str, str]:
+    """Required soft limits of a session: those of the layer os, otherwise defaults, which do not
+    exceed the limits of this host."""
     own = parse_proc(_read(root / "proc/1/limits"))
-    wanted: dict[str, tuple[str, str]] = {}
+    wanted: dict[str, str] = {}
     for item, floor in FLOOR.items():
         hard = own.get(item, ("", UNLIMITED))[1]
-        wanted[item] = (hard if _less(hard, str(floor)) else str(floor), "")
+        wanted[item] = hard if _less(hard, str(floor)) else str(floor)
     for line in _read(root / LIMITS_FILE).splitlines():
         words = line.split()
         if len(words) == 4 and words[:2] == ["*", "-"] and words[2] in ITEMS:
             value = words[3]
-            if value.isdecimal():
-                value = str(int(value) * ITEMS[words[2]][1])
-            wanted[words[2]] = (value, value)
+            wanted[words[2]] = str(int(value) * ITEMS[words[2]][1]) if value.isdecimal() else value
     return wanted
 
 
