@@ -43,8 +43,9 @@ def looked(tmp_path: Path, active: str, *options: str) -> tuple[int, str]:
     program.write_text(SYSTEMCTL, encoding="utf-8")
     program.chmod(0o755)
     (tmp_path / "play.yml").write_text(PLAY, encoding="utf-8")
+    argv = ["ansible-playbook", "-i", "localhost,", *options, "play.yml"]
     done = ansible(
-        *["ansible-playbook", "-i", "localhost,", *options, "play.yml"],
+        *argv,
         cwd=tmp_path,
         PATH=f"{tmp_path}:{os.environ['PATH']}",
         ACTIVE=active,

@@ -239,6 +239,9 @@ def test_nothing_is_found_where_nothing_is_in_the_way(looked: Looked) -> None:
     assert looked.rails.changing_commands() == []
 
 
+Fault = Callable[[Looked], object]
+
+
 def foreign(looked: Looked) -> None:
     looked.host.write("etc/netplan/50-site.yaml", "network:\n  ethernets:\n    rail1:\n")
 
@@ -247,43 +250,22 @@ def without_headers(looked: Looked) -> None:
     looked.packages.installed_.clear()
 
 
-def without_lists(looked: Looked) -> None:
-    looked.packages.installed_.clear()
-    looked.packages.available_.clear()
-
-
 def secure_boot(looked: Looked) -> None:
     looked.host.secure_boot = True
-
-
-def ucx(looked: Looked) -> None:
-    looked.packages.installed_["libucx0"] = "1.16"
 
 
 CUDA_LIST = "/etc/apt/sources.list.d/cuda-ubuntu2404-x86_64.list"
 
 
-def half_done(looked: Looked) -> None:
-    """apt refuses every change until it is configured, which would stop the layer `os`."""
-    looked.packages.interrupted_ = {"pmix": "dpkg left pmix half done (half-configured)"}
+def packages(**changes: Any) -> Fault:
+    """What the package manager has, in place of what it had or, in a dict, in addition."""
 
+    def fault(looked: Looked) -> None:
+        for name, value in changes.items():
+            before = getattr(looked.packages, name)
+            setattr(looked.packages, name, {**before, **value} if value and before else value)
 
-def half_done_of_the_set(looked: Looked) -> None:
-    looked.packages.interrupted_ = {"doca-ofed": "dpkg left doca-ofed half done (unpacked)"}
-    looked.packages.pinned_ = {"doca-ofed": "3.2.1"}
-
-
-def pmix(looked: Looked) -> None:
-    looked.packages.owners_["/etc/pmix-mca-params.conf"] = "pmix"
-    looked.packages.installed_["pmix"] = "4.2.9-2"
-
-
-def cuda_keyring(looked: Looked) -> None:
-    looked.packages.rivals_ = [FilePlan(Path(CUDA_LIST), "deb", "# deb")]
-
-
-def job(looked: Looked) -> None:
-    looked.host.process(4711, "orted")
+    return fault
 
 
 def other_driver(looked: Looked) -> None:
@@ -298,8 +280,8 @@ def driver_of_others(looked: Looked) -> None:
     looked.given["software"] = found.as_variable()
 
 
-def management(looked: Looked) -> None:
-    looked.given["rails"][1]["interface"] = "mgmt0"
+def interface(name: str) -> Fault:
+    return lambda looked: looked.given["rails"][1].update(interface=name)
 
 
 def other_kernel(looked: Looked) -> None:
@@ -315,34 +297,40 @@ def hpcx_away(looked: Looked) -> None:
     looked.given["software"]["mpi"] = {**looked.given["software"]["mpi"], **mpi}
 
 
-def no_interface(looked: Looked) -> None:
-    """DOCA's drivers, which are not installed yet, may create it."""
-    looked.given["rails"][1]["interface"] = "rail9"
-
-
 @pytest.mark.parametrize(
     ("fault", "expected"),
     [
         (foreign, {("rail_claim", "rail1", "failed")}),
-        (management, {("rail_name", "mgmt0", "failed")}),
-        (no_interface, {("rail_name", "rail9", "ok")}),
+        (interface("mgmt0"), {("rail_name", "mgmt0", "failed")}),
+        # DOCA's drivers, which are not installed yet, may create it.
+        (interface("rail9"), {("rail_name", "rail9", "ok")}),
         (without_headers, {("kernel_headers", each, "failed") for each in ("rdma", "gpu")}),
-        (without_lists, set()),
+        (packages(installed_={}, available_={}), set()),
         (secure_boot, {("layer_plan", each, "failed") for each in ("rdma", "gpu")}),
         (other_driver, {("layer_plan", "gpu", "failed")}),
         (driver_of_others, set()),
-        (ucx, {("packages_replaced", "rdma", "ok")}),
-        (half_done, {("packages_interrupted", "", "failed")}),
-        (half_done_of_the_set, {("packages_interrupted", "", "ok")}),
-        (pmix, {("layer_plan", "rdma", "failed")}),
-        (cuda_keyring, {("repository_twice", CUDA_LIST, "ok")}),
+        (packages(installed_={"libucx0": "1.16"}), {("packages_replaced", "rdma", "ok")}),
+        # apt refuses every change until it is configured, which would stop the layer `os`.
+        (packages(interrupted_={"pmix": "left"}), {("packages_interrupted", "", "failed")}),
+        (
+            packages(interrupted_={"doca-ofed": "left"}, pinned_={"doca-ofed": "3.2.1"}),
+            {("packages_interrupted", "", "ok")},
+        ),
+        (
+            packages(owners_={"/etc/pmix-mca-params.conf": "pmix"}, installed_={"pmix": "4.2.9-2"}),
+            {("layer_plan", "rdma", "failed")},
+        ),
+        (
+            packages(rivals_=[FilePlan(Path(CUDA_LIST), "deb", "# deb")]),
+            {("repository_twice", CUDA_LIST, "ok")},
+        ),
         (other_kernel, {("kernel_release", "gpu", "ok")}),
         (hpcx_away, {("repository_answers", "file:///gone/hpcx.tbz", "failed")}),
-        (job, {("node_busy", "", "ok")}),
+        (lambda looked: looked.host.process(4711, "orted"), {("node_busy", "", "ok")}),
     ],
 )
 def test_what_is_in_the_way_is_named(
-    looked: Looked, fault: Callable[[Looked], None], expected: set[tuple[str, str, str]]
+    looked: Looked, fault: Fault, expected: set[tuple[str, str, str]]
 ) -> None:
     fault(looked)
     assert looked.findings() == expected

@@ -201,13 +201,10 @@ def test_a_dead_cable_does_not_change_the_configuration(host):
     host.links["rail1"]["carrier"] = False
     outcome = host.converge(RAILS, wait_s=3)
     assert outcome.rolled_back == []
-    failed = [check for check in outcome.checks if check.status == "failed"]
-    assert [(check.name, check.subject, check.found) for check in failed] == [
-        ("rail_link", "rail1", "no carrier")
-    ]
-    again = host.converge(RAILS)
+    (failed,) = [check for check in outcome.checks if check.status == "failed"]
+    assert (failed.name, failed.subject, failed.found) == ("rail_link", "rail1", "no carrier")
     # A run cannot connect a cable.
-    assert not again.changed
+    assert not host.converge(RAILS).changed
     assert "failed" in statuses(host.converge(RAILS, check_mode=True))
 
 
@@ -339,15 +336,10 @@ class Killed(BaseException):
     """Like kill -9: no handler of the run is executed."""
 
 
-def commands_of_a_first_run(tmp_path):
-    host = FakeHost(tmp_path / "counted")
-    host.converge(RAILS)
-    return len(host.commands)
-
-
 def test_a_killed_run_is_repaired_by_the_next(tmp_path):
-    total = commands_of_a_first_run(tmp_path)
-    for stop in range(1, total + 1):
+    first = FakeHost(tmp_path / "counted")
+    first.converge(RAILS)
+    for stop in range(1, len(first.commands) + 1):
         host = FakeHost(tmp_path / f"killed{stop}")
         real, count = host.run, [0]
 
@@ -436,12 +428,12 @@ def test_each_rail_is_returned_as_the_kernel_has_it(settled):
     (settled.root / "sys/class/net/rail2/speed").write_text("-1\n")
     settled.links["rail0"]["carrier"] = False
     rails = settled.converge(RAILS, check_mode=True).rails
-    assert list(rails) == ["rail0", "rail1", "rail2"]
-    assert [each["up"] for each in rails.values()] == [True, True, True]
-    assert [each["carrier"] for each in rails.values()] == [False, True, True]
-    assert [each["speed_gbps"] for each in rails.values()] == [None, 400.0, None]
-    assert {each["mtu"] for each in rails.values()} == {9000}
-    assert [each["interface"] for each in rails.values()] == ["rail0", "rail1", "rail2"]
+    keys = ("interface", "up", "carrier", "speed_gbps", "mtu")
+    assert {name: tuple(each[key] for key in keys) for name, each in rails.items()} == {
+        "rail0": ("rail0", True, False, None, 9000),
+        "rail1": ("rail1", True, True, 400.0, 9000),
+        "rail2": ("rail2", True, True, None, 9000),
+    }
 
 
 def test_a_claim_by_mac_is_found_before_renaming(tmp_path):

@@ -61,28 +61,25 @@ def wanted(where, method, version="2.15.7", rdma="inbox", **more):
     return of, {each.name: each.version for stage in of.stages for each in stage.packages}
 
 
+KERNEL_MODULES = f"{MODULES}-{{}} {UTILS}"
+
+
 @pytest.mark.parametrize(
     ("where", "method", "version", "rdma", "before", "names"),
     [
         (EL, "dkms", "2.15.7", "inbox", f"{LOCK} kernel-devel", "lustre-client-dkms lustre-client"),
         (EL, "prebuilt", "2.16.1", "doca", LOCK, "kmod-lustre-client lustre-client"),
         (UBUNTU, "dkms", "2.15.7", "doca", "linux-headers-{}", f"{MODULES}-dkms {UTILS}"),
-        (UBUNTU, "prebuilt", "2.15.7", "doca", "", f"{MODULES}-{{}} {UTILS}"),
-        (
-            UBUNTU,
-            "prebuilt",
-            "2.16.1",
-            "inbox",
-            "",
-            f"{MODULES}-{{}} {UTILS} {LND}-socklnd-{{}} {LND}-in-kernel-o2iblnd-{{}}",
-        ),
-        (
-            UBUNTU,
-            "prebuilt",
-            "2.17.0",
-            "doca",
-            "",
-            f"{MODULES}-{{}} {UTILS} {LND}-socklnd-{{}} {LND}-o2iblnd-{{}}",
+        (UBUNTU, "prebuilt", "2.15.7", "doca", "", KERNEL_MODULES),
+        *(
+            (
+                *(UBUNTU, "prebuilt", version, rdma, ""),
+                f"{KERNEL_MODULES} {LND}-socklnd-{{}} {LND}-{driver}-{{}}",
+            )
+            for version, rdma, driver in (
+                ("2.16.1", "inbox", "in-kernel-o2iblnd"),
+                ("2.17.0", "doca", "o2iblnd"),
+            )
         ),
     ],
 )

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Optional, Protocol
+from typing import Optional, Union
 
 from ..core.checks import FAILED, OK, PENDING, Check, not_applicable
 from ..core.files import FilePlan
@@ -40,25 +40,6 @@ def running(node: Node) -> list[str]:
     return (node.read("proc/cmdline") or "").split()
 
 
-class BootLoader(Protocol):
-    """The configuration in which a node sets its kernel's arguments. `exclusive`: those of the
-    collection are separate from the operator's. `stale`: the entries are older than the files from
-    which they are generated."""
-
-    @property
-    def exclusive(self) -> bool: ...
-
-    def entries(self) -> list[list[str]]: ...
-
-    def holds(self, argument: str) -> bool: ...
-
-    def files(self, arguments: Sequence[str]) -> list[FilePlan]: ...
-
-    def stale(self) -> bool: ...
-
-    def configure(self, add: Sequence[str], remove: Sequence[str]) -> None: ...
-
-
 @dataclass(frozen=True)
 class Grub:
     """Debian and Ubuntu: a drop-in that sorts after all others, then update-grub. It appends to the
@@ -66,18 +47,14 @@ class Grub:
 
     node: Node
     exclusive: bool = True
+    """Whether the collection's arguments are separate from the operator's."""
 
     def entries(self) -> list[list[str]]:
-        """Leaves out memory tests, recovery entries, and other systems on the disk."""
-        found = []
-        section = OWN_KERNELS
-        for line in (self.node.read(GRUB_CONFIG) or "").splitlines():
-            words = line.split()
-            if words[:2] == ["###", "BEGIN"] and len(words) > 2:
-                section = words[2]
-            elif words[:1] == ["linux"] and section.startswith(OWN_KERNELS) and "vmlinu" in line:
-                found.append(words[2:])
-        return [words for words in found if not {"single", "recovery"} & set(words)]
+        """Return the arguments of each entry, except memory tests, recovery, and other systems."""
+        own = rf"^### BEGIN {OWN_KERNELS}.*?^### END "  # also of 10_linux_zfs
+        found = re.findall(own, self.node.read(GRUB_CONFIG) or "", re.MULTILINE | re.DOTALL)
+        lines = map(str.split, "".join(found).splitlines())
+        return [x[2:] for x in lines if x[:1] == ["linux"] and not {"single", "recovery"} & set(x)]
 
     def holds(self, argument: str) -> bool:
         return argument in re.findall(r'[^\s"]+', self.node.read(GRUB_DROP_IN) or "")
@@ -91,8 +68,8 @@ class Grub:
         return [self.node.file(GRUB_DROP_IN, line)]
 
     def stale(self) -> bool:
-        drop_in = self.node.path(GRUB_DROP_IN)
-        config = self.node.path(GRUB_CONFIG)
+        """Whether the entries are older than the drop-in, as after an interrupted run."""
+        drop_in, config = self.node.path(GRUB_DROP_IN), self.node.path(GRUB_CONFIG)
         if not drop_in.exists():
             return False
         return not config.exists() or config.stat().st_mtime < drop_in.stat().st_mtime
@@ -129,6 +106,7 @@ class Grubby:
         self.node.run(words)
 
 
+BootLoader = Union[Grub, Grubby]
 BOOT_LOADERS: Mapping[str, Callable[[Node], BootLoader]] = {
     "usr/sbin/grubby": Grubby,
     "usr/sbin/update-grub": Grub,

@@ -65,16 +65,14 @@ class Backend(ABC):
         return f"{active}, {file or 'not installed'}"
 
     @abstractmethod
-    def render(self, rail: RailPlan) -> str:
-        """Return the block of a rail."""
+    def render(self, rail: RailPlan) -> str: ...
 
     @abstractmethod
     def owner(self, interface: str) -> str:
-        """Return the name that the service reports for the configuration after activation."""
+        """Return the name of the rail's configuration, as `owners` reports it once active."""
 
     @abstractmethod
-    def owners(self, interfaces: Sequence[str]) -> dict[str, str]:
-        """Return the names that the service reports now."""
+    def owners(self, interfaces: Sequence[str]) -> dict[str, str]: ...
 
     @abstractmethod
     def apply(self, written: Sequence[str], again: Sequence[str]) -> dict[str, str]:
