@@ -18,7 +18,7 @@ options: # generated from layers/links.yml by tools/generate_layers.py
     choices: [judge, verdict]
     required: true
     description:
-      - V(judge) compares all links, prints a table and saves a report. It does not fail.
+      - V(judge) compares all links, prints mismatches and saves a report. It does not fail.
       - V(verdict) returns to each host the findings at its end, and fails a host whose end is
         wrong.
   qos: {type: dict, description: 'QoS contract, compiled by the cluster model.'}
@@ -37,17 +37,12 @@ options: # generated from layers/links.yml by tools/generate_layers.py
 
 EXAMPLES = r"""
 - name: Compare every link
-  baremetal.mpi_roce.fabric_links:
-    step: judge
-    qos: "{{ roce_qos }}"
-    report_directory: reports
+  baremetal.mpi_roce.fabric_links: {step: judge, qos: "{{ roce_qos }}", report_directory: reports}
   register: compared
   run_once: true
 
 - name: Return to each host the findings at its end
-  baremetal.mpi_roce.fabric_links:
-    step: verdict
-    judged: compared
+  baremetal.mpi_roce.fabric_links: {step: verdict, judged: compared}
 """
 
 RETURN = r"""
