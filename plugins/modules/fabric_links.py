@@ -17,17 +17,12 @@ description:
 
 EXAMPLES = r"""
 - name: Compare every link
-  baremetal.mpi_roce.fabric_links:
-    step: judge
-    qos: "{{ roce_qos }}"
-    report_directory: reports
+  baremetal.mpi_roce.fabric_links: {step: judge, qos: "{{ roce_qos }}", report_directory: reports}
   register: compared
   run_once: true
 
 - name: Return to each host the findings at its end
-  baremetal.mpi_roce.fabric_links:
-    step: verdict
-    judged: compared
+  baremetal.mpi_roce.fabric_links: {step: verdict, judged: compared}
 """
 
 RETURN = r"""

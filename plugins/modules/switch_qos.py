@@ -8,12 +8,10 @@ short_description: Applies the QoS contract to a leaf or spine
 extends_documentation_fragment: [baremetal.mpi_roce.module, baremetal.mpi_roce.options.switch_qos]
 description:
   - Compares the settings of a switch with the cluster model and the QoS contract, reports the
-    impact of a change, and applies it under the switch's own rollback timer.
-  - Runs on the controller, over Ansible's connection or HTTPS, depending on the system of the
-    switch (docs/fabric.md). Nothing is copied to a switch.
+    impact of a change, and applies it under the switch's own rollback timer (docs/fabric.md).
+  - Runs on the controller, over Ansible's connection or HTTPS.
   - Reads variables of the cluster model and, for HTTPS, the variables of the role switch_qos.
     Secrets are not options, because Ansible prints options.
-  - Changes only the ports of the model and objects whose names begin with C(BAREMETAL_MPI_ROCE).
 attributes:
   check_mode: {support: full, description: Only V(plan) runs in check mode; nothing is changed.}
 requirements:
@@ -23,20 +21,16 @@ requirements:
 
 EXAMPLES = r"""
 - name: Compare every switch with the contract
-  baremetal.mpi_roce.switch_qos:
-    step: plan
+  baremetal.mpi_roce.switch_qos: {step: plan}
   register: switch_qos_state
 
 - name: Order the switches
-  baremetal.mpi_roce.switch_qos:
-    step: batches
+  baremetal.mpi_roce.switch_qos: {step: batches}
   run_once: true
   register: order
 
 - name: Change those of the first batch
-  baremetal.mpi_roce.switch_qos:
-    step: apply
-    order: "{{ order }}"
+  baremetal.mpi_roce.switch_qos: {step: apply, order: "{{ order }}"}
   when: inventory_hostname in order.batches[0]
 """
 

@@ -2,21 +2,15 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 #
 # Functions that run on a SONiC switch: apply patches under a rollback timer, confirm them or go back.
-# They are sent with each command, joined into one line (driver: `sonic/shell.py`), and nothing is
-# installed. A timer runs the same text, as a transient unit of systemd. Therefore write no braces
-# around variables, which systemd would expand, and no `$$`. The name of the command that applies a
-# patch appears only in the bracketed pattern below: `pgrep` would find this text itself.
+# They are sent with each command, joined into one line (`rollback.py`). A timer runs the same text, as
+# a transient unit of systemd: write no braces around variables, which systemd would expand, and no `$$`.
+# The name of the command that applies a patch appears only in the bracketed pattern below: `pgrep` would
+# find this text itself.
 #
-# The driver sets:
-#   name                  prefix of the run: checkpoints are `$name-NNN`, units are `$name-KIND`
-#   owner                 description of the units, shown to another run
-#   script                this text, for timers
-#   saved_file            configuration that the switch loads at boot
-#   config_saved          `yes` if going back must restore the saved file too
-#   call_s                longest time of one command line, in seconds
-#   rollback_s            limit of one `config rollback`, in seconds
-#   ignored               options of `config rollback`
-#   interval_checkpoints  checkpoints taken before `pfcwd interval` added a row
+# The driver sets: name (prefix of checkpoints, `$name-NNN`, and units, `$name-KIND`), owner (description
+# of the units), script (this text), saved_file, config_saved (`yes` if going back must restore that file
+# too), call_s (longest time of one command line), rollback_s (limit of one `config rollback`), ignored
+# (its options), interval_checkpoints (taken before `pfcwd interval` added a row).
 #
 # shellcheck disable=SC2154
 
