@@ -9,9 +9,8 @@ import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.addresses import (
     AddressPlan,
     Exhausted,
-    PointToPoint,
     Subnet,
-    SubnetPerRail,
+    point_to_point,
 )
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -24,7 +23,7 @@ def subnet_plans(draw: st.DrawFn) -> tuple[AddressPlan, int]:
     """A plan and a number of nodes that it can hold."""
     prefix = draw(st.integers(20, 30))
     pool_prefix = draw(st.integers(8, prefix))
-    plan = SubnetPerRail(
+    plan = AddressPlan(
         pool=Subnet(ipv4("10.0.0.0"), pool_prefix),
         lanes=draw(st.integers(1, 16)),
         nodes_per_set=draw(st.integers(1, 80)),
@@ -37,7 +36,7 @@ def subnet_plans(draw: st.DrawFn) -> tuple[AddressPlan, int]:
 @st.composite
 def point_to_point_plans(draw: st.DrawFn) -> tuple[AddressPlan, int]:
     pool = Subnet(ipv4("10.0.0.0"), draw(st.integers(8, 30)))
-    plan = PointToPoint(pool=pool, lanes=draw(st.integers(1, 16)))
+    plan = point_to_point(pool, draw(st.integers(1, 16)))
     return plan, fitting(draw, plan)
 
 
@@ -84,9 +83,9 @@ def test_every_address_is_unique_and_in_its_network(case: tuple[AddressPlan, int
 @pytest.mark.parametrize(
     ("plan", "nodes"),
     [
-        (SubnetPerRail(Subnet(ipv4("10.0.0.0"), 21), 8, 64, 24, 11), 64),
-        (SubnetPerRail(Subnet(ipv4("10.0.0.0"), 16), 8, 512, 24, 11), 244),
-        (PointToPoint(Subnet(ipv4("10.0.0.0"), 24), 8), 16),
+        (AddressPlan(Subnet(ipv4("10.0.0.0"), 21), 8, 64, 24, 11), 64),
+        (AddressPlan(Subnet(ipv4("10.0.0.0"), 16), 8, 512, 24, 11), 244),
+        (point_to_point(Subnet(ipv4("10.0.0.0"), 24), 8), 16),
     ],
 )
 def test_the_capacity_of_a_pool(plan: AddressPlan, nodes: int) -> None:
@@ -96,5 +95,5 @@ def test_the_capacity_of_a_pool(plan: AddressPlan, nodes: int) -> None:
 
 
 def test_a_second_leaf_set_has_separate_subnets() -> None:
-    plan = SubnetPerRail(Subnet(ipv4("10.100.0.0"), 16), 8, 48, 24, 11)
+    plan = AddressPlan(Subnet(ipv4("10.100.0.0"), 16), 8, 48, 24, 11)
     assert str(plan.network(48, 0)) == "10.100.8.0/24"

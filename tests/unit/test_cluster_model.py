@@ -96,7 +96,7 @@ def test_the_inventories_compile_without_a_word_to_say(name: str) -> None:
 def test_the_virtual_clusters_can_be_up_together() -> None:
     clusters = [load(str(ROOT / f"inventories/{name}/cluster.yml")) for name in INVENTORIES[1:]]
     addresses = [
-        {node.management.address for node in cluster.nodes}
+        {node.management["address"] for node in cluster.nodes}
         | {rail.address for node in cluster.nodes for rail in node.rails}
         for cluster in clusters
     ]
@@ -156,9 +156,9 @@ def test_listed_nodes_are_themselves() -> None:
         "{name: little, management: 10.0.0.77}]"
     )
     big, little = cluster.nodes
-    assert (big.slots, big.drained, big.management.address) == (5, True, "10.0.1.0")
+    assert (big.slots, big.drained, big.management["address"]) == (5, True, "10.0.1.0")
     assert [rail.pci for rail in big.rails] == ["0000:11:00.0", "0000:2f:00.0"]
-    assert (little.slots, little.drained, little.management.address) == (2, False, "10.0.0.77")
+    assert (little.slots, little.drained, little.management["address"]) == (2, False, "10.0.0.77")
 
 
 def test_an_unquoted_pci_address_is_text() -> None:
@@ -289,7 +289,7 @@ def test_both_ends_of_every_cable_agree(shape: dict[str, Any]) -> None:
 def test_no_address_of_a_cluster_is_there_twice(shape: dict[str, Any]) -> None:
     cluster = shaped(shape, shape["nodes"])
     hosts = [*cluster.nodes, cluster.launcher, *cluster.leaves, *cluster.spines]
-    addresses = [host.management.address for host in hosts]
+    addresses = [host.management["address"] for host in hosts]
     addresses += [rail.address for node in cluster.nodes for rail in node.rails]
     gateways = {rail.gateway for node in cluster.nodes for rail in node.rails}
     assert len(set(addresses)) == len(addresses)

@@ -44,7 +44,7 @@ launcher.management: 10.0.0.300 -> 9 model.address launcher.management '10.0.0.3
 addresses.pool: 10.0.0.0/16 -> 7 model.pool_in_management addresses.pool '10.0.0.0/16'
 addresses.pool: 10.1.0.0/24 -> 7 model.pool_without_subnets addresses.pool (2, 1)
 addresses.prefix: 30 -> 7 model.subnet_without_addresses addresses.pool (2, 1)
-addresses.plan: point_to_point; addresses.pool: 10.1.0.0/30 -> 7 model.pool_without_links addresses.pool (4, 2)
+addresses.plan: point_to_point; addresses.pool: 10.1.0.0/30 -> 7 model.pool_without_subnets addresses.pool (4, 2)
 addresses.plan: point_to_piont -> 7 model.not_a_choice addresses.plan 'point_to_piont'
 addresses.pool: 127.0.0.0/16 -> 7 model.network_without_hosts addresses.pool '127.0.0.0/16'
 addresses.pool: 168.0.0.0/7 -> 7 model.network_without_hosts addresses.pool '168.0.0.0/7'

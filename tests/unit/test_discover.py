@@ -82,9 +82,12 @@ def test_recorded_machines_give_the_reference() -> None:
     draft = drafted(facts)
     reference = inventory_of(load(str(ROOT / "inventories/b300/cluster.yml")))
     assert rails(inventory_of(draft.cluster), "leaf_port") == rails(reference, "leaf_port")
-    assert draft.cluster.gpus == load(str(ROOT / "inventories/b300/cluster.yml")).gpus
+    assert (
+        draft.cluster.nodes[0].gpus
+        == load(str(ROOT / "inventories/b300/cluster.yml")).nodes[0].gpus
+    )
     assert (draft.cluster.launcher.name, draft.cluster.storage) == ("launcher01", [])
-    assert draft.cluster.leaves[0].management.address == "10.10.2.1"
+    assert draft.cluster.leaves[0].management["address"] == "10.10.2.1"
     assert found(draft) == []
 
 
@@ -198,7 +201,7 @@ def test_one_network_contains_those_of_all_racks() -> None:
     facts["10.10.4.9"] = without_rails("launcher01", "10.10.4.9/24")
     draft = drafted(facts)
     assert "subnet: 10.10.0.0/21 # CHECK: " in draft.text
-    assert draft.cluster.launcher.management.address == "10.10.4.9"
+    assert draft.cluster.launcher.management["address"] == "10.10.4.9"
 
 
 def test_gaps_in_inventory_names() -> None:
@@ -214,7 +217,7 @@ def test_new_names_follow_addresses() -> None:
     for each in facts.values():
         each["rdma_host"]["name"] = "localhost"
     draft = drafted(dict(reversed(facts.items())))
-    assert [(node.name, node.management.address) for node in draft.cluster.nodes] == [
+    assert [(node.name, node.management["address"]) for node in draft.cluster.nodes] == [
         (f"node{number:02d}", address) for number, address in enumerate(HOSTS, 1)
     ]
 
@@ -266,7 +269,7 @@ def test_machines_of_an_inventory(name: str) -> None:
     unseen = ("leaf_port", *(() if name == "b300" else ("gpu", "numa")))
     assert rails(inventory_of(draft.cluster), *unseen) == rails(inventory, *unseen)
     assert found(draft) == []
-    assert draft.cluster.launcher.management.address.endswith(".0.10")
+    assert draft.cluster.launcher.management["address"].endswith(".0.10")
 
 
 MODEL = """\

@@ -16,7 +16,6 @@ from ..answers import sentence, shown
 from ..fabric.systems import SYSTEMS
 from ..model import PLUGIN, compile_model
 from ..model import read as read_model
-from ..model.addresses import SubnetPerRail
 from ..model.schema import HOST_NAME
 from ..model.source import DRAFT
 from ..qos.contract import needed_ip_mtu
@@ -219,7 +218,7 @@ class Draft:
 
     def _addresses(self) -> list[str]:
         plan, lines = self._plan, ["", "addresses:"]
-        if not isinstance(plan, SubnetPerRail):
+        if plan.prefix == 31:
             return [*lines, "  plan: point_to_point", f"  pool: {plan.pool}"]
         reason = f" {CHECK} the rails have no addresses, or follow no plan"
         lines.append(f"  pool: {plan.pool}{'' if self._addressed else reason}")

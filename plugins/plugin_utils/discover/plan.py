@@ -10,7 +10,7 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from typing import Optional
 
 from ...module_utils.core.text import some
-from ..model.addresses import AddressPlan, PointToPoint, Subnet, SubnetPerRail
+from ..model.addresses import AddressPlan, Subnet, point_to_point
 from ..model.schema import HOST_NAME
 from .machines import NUMBERED, DiscoveredMachine, Shape, majority
 
@@ -130,7 +130,7 @@ def addresses_of(
     for first, length in POOLS:
         pool = Subnet(int(IPv4Address(first)), length)
         if pool.size >= needed and not pool.overlaps(own):
-            return SubnetPerRail(pool, len(lanes), nodes_per_set, prefix), False
+            return AddressPlan(pool, len(lanes), nodes_per_set, prefix), False
     raise NoDraftError(f"the rails need {needed} addresses, more than {POOLS[-1]} has")
 
 
@@ -144,23 +144,23 @@ def _plan(
     prefix, _share = majority(address.network.prefixlen for address in seen.values())
     if prefix is None or not (prefix == 31 or 8 <= prefix <= 30):
         return None
-    size, links = 1 << (32 - prefix), prefix == 31
-    bases, hosts = [], []
+    per_set = 1 if prefix == 31 else nodes_per_set
+    size, bases, hosts = 1 << (32 - prefix), [], []
     for (place, lane), address in seen.items():
-        leaf_set, in_set = divmod(place, nodes_per_set)
+        leaf_set, in_set = divmod(place, per_set)
         network = int(address.network.network_address)
-        bases.append(network - ((place if links else leaf_set) * lanes + lane) * size)
+        bases.append(network - (leaf_set * lanes + lane) * size)
         hosts.append(int(address.ip) - network - in_set)
     base, first_host = majority(bases)[0] or 0, majority(hosts)[0] or 0
-    needed = lanes * (nodes if links else -(-nodes // nodes_per_set)) * size
+    needed = lanes * -(-nodes // per_set) * size
     for length in range(16, prefix + 1):
         pool = Subnet(base, length)
         if base % pool.size == 0 and not pool.overlaps(management):
             if not 0 < needed <= pool.size:
                 return None
-            if links:
-                return PointToPoint(pool, lanes)
-            return SubnetPerRail(pool, lanes, nodes_per_set, prefix, max(2, first_host))
+            if prefix == 31:
+                return point_to_point(pool, lanes)
+            return AddressPlan(pool, lanes, per_set, prefix, max(2, first_host))
     return None
 
 

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """IPv4 networks, and the address plan for the rails of all nodes.
 
-A lane is one plane of one rail, numbered rail by rail. Both plans compute addresses from (node,
-lane), so adding a node at the end changes no other address. Addresses are integers, as a cluster of
+A lane is one plane of one rail, numbered rail by rail. Addresses are computed from (node, lane), so
+adding a node at the end changes no other address. Addresses are integers, as a cluster of
 10,000 nodes has some 250,000.
 """
 
@@ -73,91 +73,65 @@ class Exhausted(ValueError):
 
 
 @dataclass(frozen=True)
-class SubnetPerRail:
-    """One subnet per lane and leaf set; its first address is the gateway on the leaf."""
+class AddressPlan:
+    """One subnet per lane and leaf set. Links of two addresses (/31) are sets of one node."""
 
     pool: Subnet
     lanes: int
     nodes_per_set: int
     prefix: int
     first_host: int = 2
+    """Place of the first node of a set in its subnets."""
+    gateway_host: int = 1
+    """Place of the leaf."""
+
+    @property
+    def size(self) -> int:
+        return 1 << (32 - self.prefix)
 
     def network(self, node: int, lane: int) -> Subnet:
         number = (node // self.nodes_per_set) * self.lanes + lane
-        return Subnet(self.pool.first + (number << (32 - self.prefix)), self.prefix)
+        return Subnet(self.pool.first + number * self.size, self.prefix)
 
     def address(self, node: int, lane: int) -> int:
         return self.network(node, lane).first + self.first_host + node % self.nodes_per_set
 
     def gateway(self, node: int, lane: int) -> int:
-        return self.network(node, lane).first + 1
+        return self.network(node, lane).first + self.gateway_host
 
     def holder(self, address: int, nodes: int) -> Union[str, tuple[int, int]]:
         """The role of an address in the pool, or its node and lane; otherwise empty."""
-        number, place = divmod(address - self.pool.first, 1 << (32 - self.prefix))
+        number, place = divmod(address - self.pool.first, self.size)
         leaf_set, lane = divmod(number, self.lanes)
-        if leaf_set * self.nodes_per_set >= nodes:
+        first = leaf_set * self.nodes_per_set
+        if first >= nodes:
             return ""
-        network = self.network(leaf_set * self.nodes_per_set, lane)
-        what = {0: "network address", 1: "gateway", network.size - 1: "broadcast address"}
+        ends = {0: "network address", self.size - 1: "broadcast address"}
+        what = {**(ends if self.prefix < 31 else {}), self.gateway_host: "gateway"}
         if place in what:
-            return f"the {what[place]} of {network}"
+            return f"the {what[place]} of {self.network(first, lane)}"
         of_set = place - self.first_host
-        fits = 0 <= of_set < self.nodes_per_set
-        return (leaf_set * self.nodes_per_set + of_set, lane) if fits else ""
+        return (first + of_set, lane) if 0 <= of_set < self.nodes_per_set else ""
 
     def require_capacity(self, nodes: int) -> None:
         """Raise Exhausted unless the pool has an address for every rail of `nodes` nodes."""
-        size = 1 << (32 - self.prefix)
         sets = -(-nodes // self.nodes_per_set)
-        wanted, there = sets * self.lanes, self.pool.size // size
+        wanted, there = sets * self.lanes, self.pool.size // self.size
         if wanted > there:
-            problem = f"{wanted} subnets of /{self.prefix} are needed ({self.lanes} for each of "
-            problem += f"{counted(sets, 'set')} of leaves), the pool {self.pool} holds {there}"
+            problem = f"{wanted} subnets of /{self.prefix} are needed, {self.lanes} for each of "
+            problem += f"{counted(sets, 'set')} of nodes, the pool {self.pool} holds {there}"
             raise Exhausted("model.pool_without_subnets", (wanted, there), problem)
         in_one_set = min(nodes, self.nodes_per_set)
-        room = max(0, size - 1 - self.first_host)
+        room = max(0, self.size - self.first_host - (self.prefix < 31))
         if in_one_set > room:
             problem = f"{in_one_set} nodes need an address in each subnet, a /{self.prefix} "
             problem += f"holds only {room} from place {self.first_host} on"
             raise Exhausted("model.subnet_without_addresses", (in_one_set, room), problem)
 
 
-@dataclass(frozen=True)
-class PointToPoint:
+def point_to_point(pool: Subnet, lanes: int) -> AddressPlan:
     """One /31 per lane and node: the leaf has the even address, the node the odd one."""
-
-    pool: Subnet
-    lanes: int
-    prefix: int = 31
-
-    def network(self, node: int, lane: int) -> Subnet:
-        return Subnet(self.pool.first + 2 * (node * self.lanes + lane), 31)
-
-    def address(self, node: int, lane: int) -> int:
-        return self.network(node, lane).first + 1
-
-    def gateway(self, node: int, lane: int) -> int:
-        return self.network(node, lane).first
-
-    def holder(self, address: int, nodes: int) -> Union[str, tuple[int, int]]:
-        """See SubnetPerRail.holder."""
-        number, odd = divmod(address - self.pool.first, 2)
-        if number >= nodes * self.lanes:
-            return ""
-        node, lane = divmod(number, self.lanes)
-        return (node, lane) if odd else f"the leaf's address of {self.network(node, lane)}"
-
-    def require_capacity(self, nodes: int) -> None:
-        """Raise Exhausted unless the pool has a link for every rail of `nodes` nodes."""
-        wanted, there = nodes * self.lanes, self.pool.size // 2
-        if wanted > there:
-            problem = f"{wanted} links of /31 are needed ({nodes} nodes, {self.lanes} each), "
-            problem += f"the pool {self.pool} holds {there}"
-            raise Exhausted("model.pool_without_links", (wanted, there), problem)
-
-
-AddressPlan = Union[SubnetPerRail, PointToPoint]
+    return AddressPlan(pool, lanes, nodes_per_set=1, prefix=31, first_host=1, gateway_host=0)
 
 
 @dataclass(frozen=True)

@@ -12,29 +12,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from ...module_utils.software.software_set import SoftwareSet
-from ...module_utils.storage.file_system import FileSystem
-from ..qos import Contract, host_settings
 from ..schema.findings import Finding
 
 ROLES = ("compute", "launcher", "storage", "leaf", "spine")
 """Roles of hosts, which are also groups of the inventory, in the order in which they are shown."""
 HOST_ROLES = ("compute", "launcher", "storage")
 """Roles of servers, which have entries in the cluster facts."""
-
-
-@dataclass
-class ManagementAddress:
-    address: str
-    prefix: int
-    interface: str
-
-
-@dataclass
-class ClusterGpu:
-    index: int
-    pci: Optional[str]
-    numa: Optional[int]
 
 
 @dataclass
@@ -85,7 +68,8 @@ class PortGroup:
 class ClusterHost:
     name: str
     role: str
-    management: ManagementAddress
+    management: dict[str, Any]
+    """`cluster_management`."""
     vars: dict[str, Any] = field(default_factory=dict)
 
 
@@ -95,7 +79,7 @@ class ComputeNode(ClusterHost):
     rack: str = ""
     slots: int = 0
     drained: bool = False
-    gpus: list[ClusterGpu] = field(default_factory=list)
+    gpus: list[dict[str, Any]] = field(default_factory=list)
     rails: list[RailPlane] = field(default_factory=list)
 
 
@@ -112,27 +96,15 @@ class ClusterSwitch(ClusterHost):
 @dataclass
 class Cluster:
     name: str
-    domain: str
-    mpi_user: str
-    mpi_uid: int
-    addressing: str
-    rail_networks: list[str]
-    """Networks that contain all rails, if rails have links of two addresses."""
-    roce_qos: Contract
-    software: SoftwareSet
-    filesystems: tuple[FileSystem, ...]
-    slots: int
-    """Default for nodes."""
-    gpus: list[ClusterGpu]
-    """Default for nodes."""
+    variables: dict[str, dict[str, Any]]
+    """Values common to the hosts of a group, by group."""
     nodes: list[ComputeNode]
     launcher: ClusterHost
     storage: list[ClusterHost]
     leaves: list[ClusterSwitch]
     spines: list[ClusterSwitch]
-    asics: dict[str, dict[str, Any]]
-    """By chip, as in the model."""
     group_vars: dict[str, dict[str, Any]]
+    """Written by the operator, by group."""
     doubts: tuple[Finding, ...] = ()
     """Valid settings that are probably mistakes."""
 
@@ -179,42 +151,28 @@ class Inventory:
 
 
 def inventory_of(cluster: Cluster) -> Inventory:
-    groups: dict[str, dict[str, Any]] = {
-        "all": {
-            "cluster_name": cluster.name,
-            "cluster_domain": cluster.domain,
-            "cluster_mpi_user": cluster.mpi_user,
-            "cluster_mpi_uid": cluster.mpi_uid,
-            "cluster_addressing": cluster.addressing,
-            "cluster_asics": cluster.asics,
-            "roce_qos": cluster.roce_qos.as_variable(),
-            "cluster_software": cluster.software.as_variable(),
-            "cluster_filesystems": [entry.as_variable() for entry in cluster.filesystems],
-        },
-        "compute": {
-            "cluster_role": "compute",
-            "cluster_slots": cluster.slots,
-            "cluster_drained": False,
-            "cluster_gpus": _plain(cluster.gpus),
-            "cluster_qos": host_settings(cluster.roce_qos).as_variable(),
-        },
-        **{role: {"cluster_role": role} for role in ("launcher", "storage", "leaf", "spine")},
-    }
-    if cluster.rail_networks:
-        groups["all"]["cluster_rail_networks"] = cluster.rail_networks
+    groups = {role: {**cluster.variables.get(role, {}), "cluster_role": role} for role in ROLES}
+    groups["all"] = cluster.variables["all"]
     for node in cluster.nodes:
         groups.setdefault(rack_group(node.rack), {"cluster_rack": node.rack})
     return Inventory(groups, cluster.group_vars, list(_hosts(cluster)))
 
 
 def _hosts(cluster: Cluster) -> Iterator[InventoryHost]:
+    common = cluster.variables["compute"]
     for node in cluster.nodes:
-        yield InventoryHost(
-            node.name,
-            ("compute", rack_group(node.rack)),
-            {**_of_host(node), **_of_node(node, cluster)},
-            node.vars,
-        )
+        own = {
+            "cluster_slots": node.slots,
+            "cluster_drained": node.drained,
+            "cluster_gpus": node.gpus,
+        }
+        variables = {
+            **_of_host(node),
+            "cluster_index": node.index,
+            "cluster_rails": _plain(node.rails),
+            **{name: value for name, value in own.items() if value != common[name]},
+        }
+        yield InventoryHost(node.name, ("compute", rack_group(node.rack)), variables, node.vars)
     for host in (cluster.launcher, *cluster.storage):
         yield InventoryHost(host.name, (host.role,), _of_host(host), host.vars)
     for switch in (*cluster.leaves, *cluster.spines):
@@ -222,18 +180,7 @@ def _hosts(cluster: Cluster) -> Iterator[InventoryHost]:
 
 
 def _of_host(host: ClusterHost) -> dict[str, Any]:
-    return {"ansible_host": host.management.address, "cluster_management": vars(host.management)}
-
-
-def _of_node(node: ComputeNode, cluster: Cluster) -> dict[str, Any]:
-    variables: dict[str, Any] = {"cluster_index": node.index, "cluster_rails": _plain(node.rails)}
-    if node.slots != cluster.slots:
-        variables["cluster_slots"] = node.slots
-    if node.drained:
-        variables["cluster_drained"] = True
-    if node.gpus is not cluster.gpus:
-        variables["cluster_gpus"] = _plain(node.gpus)
-    return variables
+    return {"ansible_host": host.management["address"], "cluster_management": host.management}
 
 
 def _of_switch(switch: ClusterSwitch) -> dict[str, Any]:

@@ -9,6 +9,11 @@ from itertools import groupby
 from typing import Any, Optional
 
 from ...module_utils.storage.file_system import NFS, RDMA, FileSystem
+<<<<<<< HEAD
+=======
+from ..fabric.chip_keys import check_asics
+from ..qos import host_settings
+>>>>>>> p38-G
 from ..qos.rules import check_rail
 from ..qos.rules import finish as read_contract
 from ..schema.findings import Findings
@@ -16,11 +21,9 @@ from . import rules
 from .addresses import AddressPlan, HostAddresses, Subnet, text
 from .cluster import (
     Cluster,
-    ClusterGpu,
     ClusterHost,
     ClusterSwitch,
     ComputeNode,
-    ManagementAddress,
     PortGroup,
     RailPlane,
 )
@@ -71,8 +74,7 @@ def compile_model(source: ModelSource) -> Cluster:
     if findings or topology is None or plan is None:
         raise ModelError(source.name, findings.found)
 
-    gpus = _gpus(model["gpus"], model["gpus"]["pci"])
-    nodes = _nodes(model, specs, gpus)
+    nodes = _nodes(model, specs)
     leaves = _switches(model, "leaves", "leaf", switches)
     spines = _switches(model, "spines", "spine", switches)
     leaf_ports, spine_ports = (
@@ -82,33 +84,43 @@ def compile_model(source: ModelSource) -> Cluster:
     _plug_spines(model, leaves, leaf_ports, spines, spine_ports, topology)
     _plug_storage(model, leaves)
     nfs_rdma = any(fs.type == NFS and fs.nfs.transport == RDMA for fs in filesystems)
-    addressing = model["addresses"]["plan"]
+    software = replace(software, rdma=replace(software.rdma, nfs=nfs_rdma))
+    addressing, gpus = model["addresses"]["plan"], model["gpus"]
+    everywhere = {
+        "cluster_name": model["name"],
+        "cluster_domain": model["domain"],
+        "cluster_mpi_user": model["mpi"]["user"],
+        "cluster_mpi_uid": model["mpi"]["uid"],
+        "cluster_addressing": addressing,
+        "cluster_asics": model["asics"],
+        "roce_qos": contract.as_variable(),
+        "cluster_software": software.as_variable(),
+        "cluster_filesystems": [entry.as_variable() for entry in filesystems],
+    }
+    if addressing == POINT_TO_POINT:
+        everywhere["cluster_rail_networks"] = [str(plan.pool)]
+    compute = {
+        "cluster_slots": model["nodes"]["slots"] or gpus["count"],
+        "cluster_drained": False,
+        "cluster_gpus": _gpus(gpus, gpus["pci"]),
+        "cluster_qos": host_settings(contract).as_variable(),
+    }
     return Cluster(
         name=model["name"],
-        domain=model["domain"],
-        mpi_user=model["mpi"]["user"],
-        mpi_uid=model["mpi"]["uid"],
-        addressing=addressing,
-        rail_networks=[str(plan.pool)] if addressing == POINT_TO_POINT else [],
-        roce_qos=contract,
-        software=replace(software, rdma=replace(software.rdma, nfs=nfs_rdma)),
-        filesystems=filesystems,
-        slots=model["nodes"]["slots"] or model["gpus"]["count"],
-        gpus=gpus,
+        variables={"all": everywhere, "compute": compute},
         nodes=nodes,
         launcher=_host(model, model["launcher"], "launcher"),
         storage=[_host(model, entry, "storage") for entry in model["storage"]],
         leaves=leaves,
         spines=spines,
-        asics=model["asics"],
         group_vars=model["vars"],
         doubts=rules.doubts(model, Findings(source.line)),
     )
 
 
-def _management(model: dict[str, Any], address: int) -> ManagementAddress:
-    management = model["management"]
-    return ManagementAddress(text(address), management["subnet"].prefix, management["interface"])
+def _management(model: dict[str, Any], address: int) -> dict[str, Any]:
+    subnet, interface = model["management"]["subnet"], model["management"]["interface"]
+    return {"address": text(address), "prefix": subnet.prefix, "interface": interface}
 
 
 def _host(model: dict[str, Any], entry: dict[str, Any], role: str) -> ClusterHost:
@@ -132,10 +144,9 @@ def _switches(
     ]
 
 
-def _nodes(
-    model: dict[str, Any], specs: list[NodeSpec], common: list[ClusterGpu]
-) -> list[ComputeNode]:
+def _nodes(model: dict[str, Any], specs: list[NodeSpec]) -> list[ComputeNode]:
     gpus = model["gpus"]
+    common = _gpus(gpus, gpus["pci"])
     return [
         ComputeNode(
             name=spec.name,
@@ -179,13 +190,10 @@ def _addresses(
     return HostAddresses(model["management"]["subnet"], plan, nodes, hosts, links)
 
 
-def _gpus(gpus: dict[str, Any], pci: Optional[list[str]]) -> list[ClusterGpu]:
-    return [
-        ClusterGpu(
-            index, pci[index] if pci else None, gpus["numa"][index] if gpus["numa"] else None
-        )
-        for index in range(gpus["count"])
-    ]
+def _gpus(gpus: dict[str, Any], pci: Optional[list[str]]) -> list[dict[str, Any]]:
+    none, numa = [None] * gpus["count"], gpus["numa"]
+    pairs = zip(pci or none, numa or none)
+    return [{"index": index, "pci": pci, "numa": numa} for index, (pci, numa) in enumerate(pairs)]
 
 
 def _plug_nodes(
@@ -271,24 +279,24 @@ def _plug_spines(
     mtu, speed = model["rails"]["mtu"], model["rails"]["speed_gbps"]
     speed = (model["spines"] or {}).get("speed_gbps") or speed
 
-    def group(
-        switch: ClusterSwitch, kind: str, peer_port: str, known: dict[Any, PortGroup]
-    ) -> PortGroup:
-        key = (switch.name, peer_port)
-        if key not in known:
-            known[key] = PortGroup(kind, peer_port, speed, mtu)
-            switch.ports.append(known[key])
-        return known[key]
+    groups: dict[tuple[int, str, str], PortGroup] = {}
+
+    def plug(
+        link: int, switch: ClusterSwitch, kind: str, port: str, peer: str, peer_port: str
+    ) -> None:
+        key = (link, switch.name, peer_port)
+        if key not in groups:
+            groups[key] = PortGroup(kind, peer_port, speed, mtu)
+            switch.ports.append(groups[key])
+        groups[key].peers[port] = peer
 
     for link in range(topology.links_per_leaf):
-        groups: dict[Any, PortGroup] = {}
         for number, leaf in enumerate(leaves):
-            port = topology.spine_port(number, link)
             for index, spine in enumerate(spines):
                 up = leaf_ports[number][topology.uplink_port(index, link)]
-                down = spine_ports[index][port]
-                group(leaf, "uplink", down, groups).peers[up] = spine.name
-                group(spine, "downlink", up, groups).peers[down] = leaf.name
+                down = spine_ports[index][topology.spine_port(number, link)]
+                plug(link, leaf, "uplink", up, spine.name, down)
+                plug(link, spine, "downlink", down, leaf.name, up)
 
 
 def _plug_storage(model: dict[str, Any], leaves: list[ClusterSwitch]) -> None:

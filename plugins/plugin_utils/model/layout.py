@@ -9,7 +9,7 @@ from typing import Any, Optional
 
 from ...module_utils.core.text import counted
 from ..schema.findings import Findings
-from .addresses import AddressPlan, Exhausted, PointToPoint, SubnetPerRail
+from .addresses import AddressPlan, Exhausted, point_to_point
 from .nodes import NodeSpec
 from .schema import SUBNET_PER_RAIL
 
@@ -167,9 +167,9 @@ def plan_addresses(
     if topology is None or not specs:
         return None
     lanes, per_set = len(topology.lanes), topology.nodes_per_set
-    plan: AddressPlan = PointToPoint(pool, lanes)
+    plan = point_to_point(pool, lanes)
     if addresses["plan"] == SUBNET_PER_RAIL:
-        plan = SubnetPerRail(pool, lanes, per_set, addresses["prefix"], addresses["first_host"])
+        plan = AddressPlan(pool, lanes, per_set, addresses["prefix"], addresses["first_host"])
     try:
         plan.require_capacity(specs[-1].index + 1)
     except Exhausted as exhausted:
