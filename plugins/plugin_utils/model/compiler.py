@@ -9,11 +9,6 @@ from itertools import groupby
 from typing import Any, Optional
 
 from ...module_utils.storage.file_system import NFS, RDMA, FileSystem
-<<<<<<< HEAD
-=======
-from ..fabric.chip_keys import check_asics
-from ..qos import host_settings
->>>>>>> p38-G
 from ..qos.rules import check_rail
 from ..qos.rules import finish as read_contract
 from ..schema.findings import Findings
