@@ -1,8 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Runs the allreduce module on the launcher, shows its progress, and reports its results.
-
-The module completes and cleans up even if the controller goes away.
-"""
+"""Runs the allreduce module on the launcher, shows its progress, and reports its results."""
 
 from __future__ import annotations
 

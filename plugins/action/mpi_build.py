@@ -1,9 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Selects the host that builds MPI from source, runs the build there, and stores the pack.
-
-The cache on the controller contains a pack for each build and distribution, with its SHA-256 in a
-file next to it. A pack without that file is not used.
-"""
+"""Selects the host that builds MPI from source, runs the build there, and stores the pack with its
+SHA-256 for each build and distribution."""
 
 from __future__ import annotations
 
@@ -53,12 +50,9 @@ class ActionModule(DetachedAction):
         return built
 
     def _keep(self, pack: Path, source: Path, digest: Any, size: Any) -> None:
-        """Copy the file `source` from the host to the controller, up to the announced size.
-
-        The path is derived on the controller: some sftp commands run there, and a path from a host
-        could contain one. Raises AnsibleActionFail if size or SHA-256 differ from the announced
-        values.
-        """
+        """Copy the file `source` from the host to the controller, up to the announced size. The
+        path is derived on the controller: some sftp commands run there, and a path from a host
+        could contain one."""
         try:
             expected = SHA256.of(digest, "mpi: the sha256 of the build")
             most = whole(size, "mpi: the bytes of the build", MAX_BYTES, 1)
@@ -91,9 +85,8 @@ class ActionModule(DetachedAction):
 
 @contextlib.contextmanager
 def writing_at_most(size: int) -> Iterator[None]:
-    """Limit the size of files that this process and its children write, so that the kernel stops
-    sftp if a host sends more than it announced.
-    """
+    """Limit the size of files, so that the kernel stops sftp if a host sends more than it
+    announced."""
     former = resource.getrlimit(resource.RLIMIT_FSIZE)
     most = size if former[1] == resource.RLIM_INFINITY else min(size, former[1])
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, former[1]))
@@ -110,11 +103,8 @@ def state_of(variables: Mapping[str, Any], read: str) -> dict[str, Any]:
 
 
 def builder_of(states: Mapping[str, Mapping[str, Any]], pack: str, cuda: bool) -> str:
-    """The host that builds: one that has already begun, else one without ranks, else the first.
-
-    Empty if every host has that MPI. Raises AnsibleActionFail if the CUDA toolkit is required and
-    no host has it.
-    """
+    """The host that builds: one that has already begun, else one without ranks, else the first;
+    empty if every host has that MPI."""
     hosts = [host for host, state in states.items() if state.get("pack") == pack]
     lacking = [host for host in hosts if not states[host]["mpi"]]
     able = [host for host in lacking if not cuda or states[host]["toolkit"]]

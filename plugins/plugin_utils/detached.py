@@ -73,10 +73,7 @@ class DetachedAction(NodeAction):
         self, arguments: dict[str, Any], task_vars: Any, limit: float, patience: float
     ) -> dict[str, Any]:
         """Run the module and return its result. It may take `limit` seconds, and the host may be
-        silent for `patience` seconds.
-
-        This process outlives an ansible-playbook that is killed, and then raises KeyboardInterrupt.
-        """
+        silent for `patience` seconds. Raises KeyboardInterrupt if ansible-playbook was killed."""
         begin, parent = time.monotonic(), os.getppid()
         self._shown = self.record = ""
         kept = self._task.async_val

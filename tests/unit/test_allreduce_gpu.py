@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -36,14 +35,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.s
     SmokeTest,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.node import LaunchNode
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.readiness import (
-    NodeReport,
-    answer,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.scripts import READY
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import smoke as table
 
 from tests.unit import programs
+from tests.unit.test_mpi_launch import ready_here
 
 DATA = Path(__file__).parent / "data/gpu"
 program = programs.program("roles/mpi_stack/files/allreduce.py")
@@ -306,9 +301,7 @@ def test_nccl_tests_run_over_all_ranks() -> None:
     assert not [word for word in argv if "NCCL_" in word or "UCX_" in word]
 
 
-def test_a_node_reports_gpus_and_their_software(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_reports_gpus_and_their_software(tmp_path: Path) -> None:
     for name, body in (
         ("ompi_info", "echo mca:mpi:base:param:mpi_built_with_cuda_support:value:true"),
         ("all_reduce_perf", ""),
@@ -317,26 +310,17 @@ def test_a_node_reports_gpus_and_their_software(
         (tmp_path / name).chmod(0o755)
     for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"):
         (tmp_path / name).touch()
-    monkeypatch.setenv("UCX_TLS", "rc,ud,sm,self,cuda_copy,cuda_ipc")
 
-    def asked(path: str, devices: Path) -> NodeReport:
-        script = READY.replace("/dev/nvidia", f"{devices}/nvidia")
-        words = ["/absent", "all_reduce_perf", "orted", "", "", "", "lo"]
-        argv = ["/bin/sh", "-c", script, "sh", *words]
-        variables = {**program.os.environ, "PATH": path}
-        done = subprocess.run(argv, capture_output=True, text=True, check=True, env=variables)
-        found = answer(done.stdout)
-        assert found.whole
-        assert not found.down
-        return found
+    def asked(transports: str, path: str, devices: Path) -> tuple[int, tuple[str, ...], bool]:
+        by = ["env", f"UCX_TLS={transports}", f"PATH={path}"]
+        here = ready_here("/absent", "lo", by=by, edit=("/dev/nvidia", f"{devices}/nvidia"))
+        assert here.whole and not here.down
+        return here.gpus, here.cuda, here.nccl_tests
 
-    here = asked(f"{tmp_path}:/usr/bin:/bin", tmp_path)
-    assert (here.gpus, here.cuda, here.nccl_tests) == (2, ("UCX", "Open MPI"), True)
-    monkeypatch.setenv("UCX_TLS", "rc,ud,sm,self")
-    here = asked("/usr/bin:/bin", tmp_path)
-    assert (here.gpus, here.cuda, here.nccl_tests) == (2, (), False)
-    here = asked(f"{tmp_path}:/usr/bin:/bin", tmp_path / "none")
-    assert (here.gpus, here.cuda, here.nccl_tests) == (0, (), False)
+    every, path = "rc,ud,sm,self,cuda_copy,cuda_ipc", f"{tmp_path}:/usr/bin:/bin"
+    assert asked(every, path, tmp_path) == (2, ("UCX", "Open MPI"), True)
+    assert asked("rc,ud,sm,self", "/usr/bin:/bin", tmp_path) == (2, (), False)
+    assert asked(every, path, tmp_path / "none") == (0, (), False)
 
 
 # Evaluation

@@ -470,14 +470,13 @@ def ready_here(
     daemon: str = "orted",
     calls: Sequence[str] = CALLS_NONE,
     by: Sequence[str] = (),
+    edit: tuple[str, str] = ("", ""),
 ) -> readiness.NodeReport:
-    done = subprocess.run(
-        [*by, "/bin/sh", "-c", scripts.READY, "sh", program, "", daemon, *calls, *rails],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return readiness.answer(done.stdout)
+    """Answer of READY on this machine; `edit` replaces a directory in it."""
+    script = scripts.READY.replace(*edit) if edit[0] else scripts.READY
+    words = [program, "all_reduce_perf", daemon, *calls, *rails]
+    argv = [*by, "/bin/sh", "-c", script, "sh", *words]
+    return readiness.answer(subprocess.run(argv, capture_output=True, text=True, check=True).stdout)
 
 
 def test_a_node_reports_its_program_and_its_rails(tmp_path: Path) -> None:
@@ -499,16 +498,13 @@ def test_a_node_reports_its_rdma_devices(tmp_path: Path) -> None:
         (tmp_path / device / "device").mkdir()
         for slot, name in slots.items():
             (table / slot).write_text(name + "\n")
-    script = scripts.READY.replace("/sys/class/infiniband", str(tmp_path))
-    argv = ["/bin/sh", "-c", script, "sh", "/absent", "", "orted", *CALLS_NONE]
-    done = subprocess.run(argv, capture_output=True, text=True, check=True)
-    here = readiness.answer(done.stdout)
+    edit = ("/sys/class/infiniband", str(tmp_path))
+    here = ready_here("/absent", edit=edit)
     assert here.devices == (("mlx5_0:1", "rail0"), ("mlx5_8:1", "storage0"))
     assert here.ports == {"mlx5_0:1": "ACTIVE", "mlx5_8:1": "ACTIVE"}
     assert not here.software
     (tmp_path / "mlx5_8/device").rmdir()
-    done = subprocess.run(argv, capture_output=True, text=True, check=True)
-    assert readiness.answer(done.stdout).software, "no device behind it: Soft-RoCE"
+    assert ready_here("/absent", edit=edit).software, "no device behind it: Soft-RoCE"
 
 
 def sweep_here(run_id: str) -> list[str]:

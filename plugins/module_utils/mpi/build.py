@@ -111,9 +111,7 @@ class Build:
 
 
 def run(build: Build, runner: Runner, show: Callable[[str], None]) -> dict[str, Any]:
-    """Build, unless an earlier run has. Returns the SHA-256 and size of the pack, and the build
-    time in seconds.
-    """
+    """Build, unless an earlier run has. Returns SHA-256 and size of the pack, and seconds."""
     pack, log, script = (build.work / name for name in (PACK, LOG, SCRIPT))
     begin = time.monotonic()
     if not pack.is_file():

@@ -88,11 +88,8 @@ _APART = re.compile(r"^\[|^=+|\b(UCX|NCCL) ")
 
 
 def causes(text: str, limit: int = MAX_LINES, known: bool = False) -> list[str]:
-    """Lines that explain a failure, the first cause first.
-
-    `known` restricts them to the table, because the output of users' programs may contain such
-    words.
-    """
+    """Lines that explain a failure, the first cause first. `known` restricts them to the table,
+    because the output of users' programs may contain such words."""
     found: dict[str, tuple[int, list[str]]] = {}
     for piece, block in _pieces(text[-MAX_TEXT:]):
         rank = _rank(piece, block)
@@ -115,9 +112,8 @@ def _rank(piece: Sequence[str], block: bool) -> int:
 
 
 def _kind(line: str) -> str:
-    """Normalize a line, so that the same message from many hosts and processes compares equal, but
-    a message about another device does not.
-    """
+    """Normalize a line: the same message from many processes compares equal, one about another
+    device does not."""
     bare = re.sub(r"^(\[[^\]]*\] *)+|^\S+:\d+:\d+ (\[\d+\] )?", "", line)
     return re.sub(r"\b(0x[0-9a-f]+|\d+)\b", "#", bare)
 

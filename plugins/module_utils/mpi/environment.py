@@ -1,11 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """MPI settings of a host: devices, transport, and the network used for launching.
 
-They are in two files. Every process of Open MPI reads the parameter file. The environment file
-contains variables of UCX and the loader; login shells source it, and so does the `orted` that
-mpirun starts on each node as the parent of ranks. Each rank therefore uses the devices of its node,
-whatever the launcher and shell.
-"""
+Every process of Open MPI reads the parameter file. Login shells source the environment file, and so
+does the `orted` that mpirun starts on each node as the parent of ranks."""
 
 from __future__ import annotations
 

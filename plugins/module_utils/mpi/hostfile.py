@@ -1,13 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The MPI hostfile, and rank placement: rank k of a node uses GPU k, its rail and its cores.
 
-Both are compiled from the table of all hosts of the cluster, not from the hosts of a run. The model
-defines the rail and NUMA node of each GPU, and the inventory the cores of each NUMA node. Missing
-values are refused with the name of the option to set.
-
-Cores in a rankfile are hwloc's logical numbers, which Open MPI 4 and 5 read. The inventory lists
-CPUs with the numbers of the nodes' kernel; each node compares them with its own.
-"""
+Both are compiled from the table of all hosts of the cluster, not from the hosts of a run. Cores in
+a rankfile are hwloc's logical numbers, which Open MPI 4 and 5 read. The inventory lists CPUs with
+the numbers of the nodes' kernel; each node compares them with its own."""
 
 from __future__ import annotations
 
@@ -111,10 +107,7 @@ def _group(node: Mapping[str, Any], order: str) -> Any:
 
 
 def render(membership: Membership, form: str, *, capped: bool = False) -> str:
-    """Text of the file. `plain` repeats the name once per rank.
-
-    `capped` adds `max_slots`, which prevents oversubscription with Open MPI 5.
-    """
+    """Text of the file. `capped` adds `max_slots`, against oversubscription with Open MPI 5."""
     members, drained = membership.members, membership.drained
     lines = [
         f"# {HEADER}",
@@ -167,10 +160,7 @@ class Placement:
 
 
 def place(membership: Membership) -> list[Placement]:
-    """Place each rank next to its GPU and rails, in the order of the hostfile.
-
-    Raises PlanError if ranks of a node cannot each have a GPU and a rail.
-    """
+    """Place each rank next to its GPU and rails, in the order of the hostfile."""
     findings: list[str] = []
     placements: list[Placement] = []
     for member in membership.members:

@@ -17,9 +17,7 @@ from .launch.launcher import HYDRA, OPEN_MPI, Launcher
 
 RC = "rc"
 PACKAGE_ROOTS = ("/usr/lib", "/opt/")
-"""Directories in which packages and the collection install Python modules. Modules in /usr/local
-and home directories come from elsewhere.
-"""
+"""Directories in which packages and the collection install Python modules."""
 PROBE = (
     "import json, numpy, mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; "
     "print(json.dumps([mpi4py.__version__, numpy.__version__, MPI.Get_library_version()]))"
@@ -135,9 +133,7 @@ def read(
 
 
 def _cause(error: Exception) -> str:
-    """The line of an error that states its cause: the last one of a Python traceback, else the
-    first.
-    """
+    """The line of an error with its cause: the last of a Python traceback, else the first."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not lines:
         return type(error).__name__

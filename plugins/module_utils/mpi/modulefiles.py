@@ -1,10 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Modulefiles for unpacked MPIs, read by environment-modules and Lmod.
 
-Each is accompanied by a file of variables, because programs that mpirun starts on other nodes read
-no modulefile. They get the name of the variable file (`orted` by a parameter, Hydra's proxy from
-`hydra-ssh`), and the profile reads that file.
-"""
+Each has a file of variables, whose name programs on other nodes get (`orted` by a parameter,
+Hydra's proxy from `hydra-ssh`): they read no modulefile."""
 
 from __future__ import annotations
 

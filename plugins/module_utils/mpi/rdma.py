@@ -35,10 +35,8 @@ def automatic_gid(device: RdmaDevice) -> Optional[Gid]:
 def with_ports(
     rails: Sequence[MpiRail], machine: Machine, *, check_mode: bool = False
 ) -> tuple[list[MpiRail], list[Check]]:
-    """The rails with their RDMA ports, and a failed check for each rail without a usable port.
-
-    In check mode a missing rail is `pending`, because earlier layers may create it.
-    """
+    """The rails with their RDMA ports, and a failed check for each rail without a usable port
+    (pending in check mode, because earlier layers may create it)."""
     found = []
     lacking = []
     status = differs(check_mode)
@@ -146,9 +144,7 @@ def contract_checks(
     *,
     check_mode: bool = False,
 ) -> list[Check]:
-    """Check each variable of the contract: UCX's as UCX reads it, NCCL's in the environment
-    file.
-    """
+    """Check each variable of the contract: UCX's as UCX reads it, NCCL's in the file."""
     ports = [rail.rdma for rail in rails if rail.rdma is not None]
     return [
         compare(
@@ -164,10 +160,8 @@ def contract_checks(
 
 
 def effective(settings: Mapping[str, str], name: str) -> Any:
-    """Value of a UCX_IB_ setting in `ucx_info -c`, which prints it for each transport.
-
-    If the values differ, all are returned.
-    """
+    """Value of a UCX_IB_ setting in `ucx_info -c`, which prints it for each transport; all if they
+    differ."""
     if name in settings:
         return settings[name]
     tail = name[len("UCX_IB") :]

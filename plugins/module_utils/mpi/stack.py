@@ -51,9 +51,7 @@ AFTER = "comes after the managed block and overrides it"
 
 
 def parameter_checks(node: Node, mca_file: str, ours: Mapping[str, str]) -> list[Check]:
-    """Check the effective parameters of Open MPI, and others that affect how ranks start and
-    connect.
-    """
+    """Check the parameters of Open MPI, and others that affect how ranks start and connect."""
     text, name = node.read(mca_file) or "", "mpi_parameter"
     effective = {setting.name: setting for setting in environments.settings_in(text)}
     checks = []

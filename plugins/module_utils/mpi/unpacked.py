@@ -24,9 +24,7 @@ KINDS = ("hpcx-*", "impi-*", "source-*")
 
 @dataclass(frozen=True)
 class Paths:
-    """Check that shells find mpirun in `directory`. Another mpirun would start ranks of another
-    version.
-    """
+    """Check that shells find mpirun in `directory`: another would start other ranks."""
 
     directory: str
 
@@ -50,9 +48,8 @@ class Paths:
 
 @dataclass(frozen=True)
 class Former:
-    """Remove the directories of former MPIs, except those in use and those kept for their
-    modulefiles. Leftovers of builds are always removed.
-    """
+    """Remove former MPIs, except those in use and those kept for modulefiles, and leftovers of
+    builds."""
 
     prefix: str
     kept: bool = False

@@ -89,8 +89,7 @@ class Pair:
 
 def pairs_of(ranks: Sequence[Rank], names: Sequence[str]) -> list[Pair]:
     """The named pairs. By default, the first pair inside a node, the first whose rails share a
-    leaf, and the first with rails on different leaves. Raises PlanError for an invalid name.
-    """
+    leaf, and the first with rails on different leaves."""
     by_place = {rank.place: rank for rank in ranks}
     if names:
         named = []
@@ -158,9 +157,7 @@ class Sweep:
 
     @property
     def best(self) -> Optional[float]:
-        """The figure compared with the threshold: latency of the smallest messages, or the best
-        rate.
-        """
+        """Latency of the smallest messages, or the best rate."""
         if self.benchmark == "latency":
             small = [time for size, time, _rate in self.rows if time and size <= SMALL]
             return min(small, default=None)

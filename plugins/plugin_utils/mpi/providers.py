@@ -35,9 +35,7 @@ class Installation:
 
     @classmethod
     def of(cls, answer: Any) -> Installation:
-        """Parse the module's result. Raises AnswerError for words that cannot be part of a file
-        name.
-        """
+        """Parse the module's result; words become part of a file name."""
         given = mapping(answer)
         return cls(
             machine=WORD.of(given.get("machine"), "the host's architecture"),
@@ -196,10 +194,7 @@ def _refuse_without_libfabric(wheel: Path) -> None:
 
 
 def prefix_of(mpi: Mpi, distribution: Distribution) -> str:
-    """Directory of the MPI on a host; empty for the distribution's.
-
-    Raises PlanError if there is no archive of HPC-X for the distribution.
-    """
+    """Directory of the MPI on a host; empty for the distribution's."""
     if mpi.provider == HPCX:
         return _archive_of(mpi, distribution).prefix
     of_provider = mpi.impi if mpi.provider == IMPI else mpi.sources

@@ -1,10 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The allreduce on GPU memory, and NCCL's allreduce, run by nccl-tests.
-
-`gpu_allreduce` checks results exactly, `gpu_zero_copy` the path that UCX reports between GPUs of
-two nodes, and `nccl_allreduce` the bandwidth that training jobs get. Each is not applicable on
-nodes without the required hardware or software, with the reason.
-"""
+"""The allreduce on GPU memory, and NCCL's allreduce, run by nccl-tests."""
 
 from __future__ import annotations
 
@@ -174,10 +169,8 @@ def zero_copy(plan: RunPlan, records: Records) -> Check:
 
 
 def read_nccl(printed: str) -> dict[str, Any]:
-    """Parse the output of all_reduce_perf. Bandwidths are in 10^9 bytes per second.
-
-    Columns are identified by their headings, because their number differs between versions.
-    """
+    """Parse the output of all_reduce_perf, whose columns differ between versions, in 10^9 bytes per
+    second."""
     heading: list[str] = []
     found: dict[str, Any] = {"ranks": 0, "by_size": [], "wrong": None, "busbw_gbytes_s": None}
     for line in printed.splitlines():

@@ -22,9 +22,7 @@ from ..launch.unit import GRACE_S
 from .plan import RunPlan
 
 MAX_OUTPUT = 1 << 20
-"""Maximum length of output other than records, for each stream: a thousand ranks may print the same
-message.
-"""
+"""Maximum length of other output, for each stream: a thousand ranks may print the same message."""
 MAX_RECORDS = 8 << 20
 """Maximum length of all records: about ten times what a thousand nodes write."""
 QUIET_S = 10.0
@@ -58,12 +56,8 @@ def launch(
     lost: Callable[[], bool] = lambda: False,
     quiet_s: float = QUIET_S,
 ) -> RunResult:
-    """Run `argv` for at most `limit_s`, and pass on each record as it arrives.
-
-    `stop` stops the processes of the systemd unit, which are not children of this one. `lost` is
-    called whenever no record has arrived for `quiet_s`: a run that has lost a node would otherwise
-    hang until its limit.
-    """
+    """Run `argv` for at most `limit_s`, and pass on each record as it arrives. `stop` stops the
+    systemd unit. `lost` is called whenever no record has arrived for `quiet_s`."""
     begin = time.monotonic()
     process = subprocess.Popen(
         list(argv),

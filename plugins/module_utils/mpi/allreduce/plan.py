@@ -132,11 +132,7 @@ def specification(plan: RunPlan, time_limit_s: float) -> str:
 
 
 def command(plan: RunPlan, hosts: str, run_id: str, time_limit_s: float) -> list[str]:
-    """Command line of mpirun. Devices come from the environment file of each node.
-
-    Every process of the run carries the run id, including the daemons on nodes: the sweep finds
-    processes by it.
-    """
+    """Command line of mpirun. Devices come from the environment file of each node."""
     launcher, parameters = plan.launcher, dict(plan.parameters)
     if plan.only is not None and plan.unbound:
         parameters.update(launcher.tcp)

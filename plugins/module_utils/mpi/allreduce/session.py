@@ -1,7 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The smoke test from start to finish: readiness, run, clean-up, evaluation, and bisection of a
-failure.
-"""
+"""The smoke test from start to finish, with a bisection after a failure."""
 
 from __future__ import annotations
 
@@ -90,9 +88,7 @@ class Session:
         self.on_gpus: dict[str, Any] = {}
 
     def run(self) -> dict[str, Any]:
-        """Run it and return the module's result: `checks`, `figures`, and after a failure
-        `message`.
-        """
+        """Run it and return the module's result."""
         request = self.request
         nodes, differences = as_listed(request.plan.nodes, request.hostfile, request.plan.launcher)
         plan = replace(request.plan, nodes=nodes)
@@ -171,9 +167,7 @@ class Session:
         return Check("finished", "all sizes", f"{done} of {total} sizes", FAILED, "", reason)
 
     def prove_rails(self, plan: RunPlan, outcome: RunResult) -> list[Check]:
-        """Run each rail separately. Adds the reports to those of the run; returns a failed check if
-        a rail fails.
-        """
+        """Run each rail separately, and add the reports; returns a failed check if a rail fails."""
         for part in plan.rail_runs:
             subject = f"rail {part.only} of each rank"
             self.progress(f"allreduce: {subject}")

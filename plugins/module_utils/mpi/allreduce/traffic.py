@@ -16,9 +16,7 @@ from .plan import RunPlan
 FRAME_BYTES = 4200
 """Maximum size of a RoCE packet on the wire: 4096 bytes and headers."""
 SOFT_BYTES = 2 << 20
-"""Tolerated bytes of other traffic with Soft-RoCE, which does not count RDMA bytes: neighbour
-discovery and the like.
-"""
+"""Tolerated bytes of other traffic with Soft-RoCE, such as neighbour discovery."""
 RETRIES = (
     "out_of_sequence",
     "packet_seq_err",
@@ -28,13 +26,10 @@ RETRIES = (
 )
 """Names of the program's counters that follow the number of packets sent."""
 LEAST_RETRIES = 10
-"""Fewer retransmissions are ignored: a burst may overflow a queue in a run of a few hundred
-packets.
-"""
+"""Fewer retransmissions are ignored: a burst may overflow a queue in a short run."""
 NEAR = 0.8
-"""Fraction of the maximum above which two nodes count as equal. With more than two nodes, the peers
-of a faulty node have at most half of its share.
-"""
+"""Fraction of the maximum above which two nodes count as equal: a faulty node's peers have at most
+half of its share."""
 MAX_ITEMS = 5
 
 
@@ -54,9 +49,7 @@ class Tolerances:
 
 
 def least_bytes_per_node(plan: RunPlan, records: Records) -> int:
-    """Bytes that every node must send with any algorithm: its share of the buffers, once. A ring
-    sends about twice as much, recursive doubling several times.
-    """
+    """Bytes that every node must send with any algorithm: its share of the buffers, once."""
     volume = int(of_the_end(records, "volume_bytes", 0))
     return volume * (len(plan.nodes) - 1) // max(1, len(plan.nodes))
 
@@ -174,9 +167,7 @@ def verdict(name: str, wanted: Any, found: Any, wrong: Sequence[str], subject: s
 
 
 def rails_traffic(plan: RunPlan, records: Records) -> list[Check]:
-    """Check that every node sent at least the bytes of an allreduce over its rails, and over each
-    rail at least those of that rail's allreduce.
-    """
+    """Check the bytes that every node sent over its rails, and over each in its own allreduce."""
     name = "rails_traffic"
     if len(plan.nodes) < 2:
         return [not_applicable(name, None, "a single node: no traffic between nodes")]
@@ -243,11 +234,8 @@ def rails_tcp(plan: RunPlan, records: Records, tolerances: Tolerances) -> list[C
 
 
 def rail_retries(plan: RunPlan, records: Records, tolerances: Tolerances) -> list[Check]:
-    """Check that retransmissions on each rail are within the tolerance.
-
-    Loss shows at both ends, so for each rail the node with the largest share is named, or several
-    nodes with similar shares.
-    """
+    """Check the retransmissions on each rail. Loss shows at both ends: the node with the largest
+    share is named, or several with similar shares."""
     name = "rail_retries"
     if len(plan.nodes) < 2:
         return []
@@ -297,9 +285,7 @@ def _rdma_retries(rail: str, host: Mapping[str, Any]) -> tuple[int, int, str]:
 
 
 def management_traffic(plan: RunPlan, records: Records, tolerances: Tolerances) -> Check:
-    """Check that traffic on interfaces other than rails, including management, is within the
-    tolerance.
-    """
+    """Check the traffic on interfaces other than rails, including management."""
     allowed = tolerances.allowed(least_bytes_per_node(plan, records))
     wrong = []
     most = 0

@@ -54,9 +54,7 @@ def world_size(plan: RunPlan, records: Records) -> Check:
 
 
 def placement(plan: RunPlan, records: Records) -> Check:
-    """Check that ranks are assigned node by node, in the order of the hostfile, as many as each
-    node has slots.
-    """
+    """Check that ranks are assigned node by node, in the order of the hostfile."""
     found = {node.name: host["ranks"] for node, host in of_nodes(plan, records)}
     wrong = []
     begin = 0
@@ -73,9 +71,8 @@ def placement(plan: RunPlan, records: Records) -> Check:
 
 
 def rank_binding(plan: RunPlan, records: Records) -> list[Check]:
-    """Check that ranks run on their share of the CPUs of their GPU's NUMA node. Returns a failed
-    check for each node where they do not.
-    """
+    """Check that ranks run on their share of the CPUs of their GPU's NUMA node; one check per
+    fault."""
     name, wanted = "rank_binding", "each rank on CPUs of its GPU's NUMA node"
     if not plan.bind_rails and not plan.rankfile:
         return [not_applicable(name, wanted, "ranks are not bound (mpi_smoke_bind_rails)")]

@@ -163,11 +163,9 @@ def slots_of(nodes: Sequence[LaunchNode]) -> dict[str, int]:
 
 
 def prepare(job: Job, nodes: Sequence[LaunchNode], uid: int, gid: int) -> None:
-    """Create the job's directory with script, hostfile, output and lease.
-
-    Only the user can read the files, because the environment may contain secrets. The directory
-    belongs to root, which opens the output in it: the user cannot replace that file.
-    """
+    """Create the job's directory with script, hostfile, output and lease, which may contain
+    secrets. The directory belongs to root, which opens the output: the user cannot replace that
+    file."""
     make_directories(job.directory.parent, 0o755)
     job.directory.mkdir(0o700)
     job.directory.chmod(0o750)

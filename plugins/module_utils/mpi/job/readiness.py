@@ -35,11 +35,7 @@ class JobStorage:
 def ready(
     job: Job, nodes: Sequence[LaunchNode], runner: Runner, show: Callable[[str], None]
 ) -> tuple[tuple[LaunchNode, ...], dict[str, str], JobStorage]:
-    """The nodes that can take part, the reason for each node that is left out, and the shared file
-    systems.
-
-    Raises PlanError if a node cannot take part and none may be missing.
-    """
+    """The nodes that can take part, the reason for each other node, and the shared file systems."""
     show(f"asking {len(nodes)} nodes whether they are ready")
     problems, reported = readiness.preflight(runner, job.user, nodes, job.transport, job.launcher)
     storage = STORAGE if job.storage else "exit 0"

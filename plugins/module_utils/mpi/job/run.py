@@ -37,9 +37,7 @@ _QUIET_S = 60.0
 """Seconds without output after which the nodes are asked whether they still respond."""
 MAX_LINES = 12
 MAX_BYTES, MAX_LINE = 1 << 22, 2000
-"""Bytes read from the end of the output, which may not fit into memory; maximum length of a
-line.
-"""
+"""Bytes read from the end of the output, and maximum length of a line."""
 
 
 class JobError(Exception):
@@ -54,11 +52,8 @@ def run(
     gid: int,
     interrupted: Callable[[], object] = lambda: False,
 ) -> dict[str, Any]:
-    """Run a job and return the module's result.
-
-    Raises PlanError before anything is started, and JobError if the job could then not be stopped,
-    cleaned up or read.
-    """
+    """Run a job and return the module's result. Raises PlanError before anything is started, then
+    JobError."""
     nodes, differences = as_listed(job.nodes, job.hostfile, job.launcher)
     if differences:
         raise PlanError(f"{job.hostfile}: {some(differences, 8)}; run --tags hostfile")
@@ -199,11 +194,8 @@ def checkpoint_line(checkpoint: Mapping[str, Any]) -> str:
 def tidy(
     job: Job, nodes: Sequence[LaunchNode], runner: Runner, seconds: float
 ) -> dict[str, list[str]]:
-    """Remove session directories and shared memory of killed ranks, on the nodes and on this host;
-    returns the paths by node.
-
-    `seconds` since the job began: the clocks of hosts may differ.
-    """
+    """Remove session directories and shared memory of killed ranks; returns the paths by node.
+    `seconds` since the job began: the clocks of hosts may differ."""
     # Checkpoints in /dev/shm must stay: no file is newer than a minute from now.
     since = "-60" if job.checkpoints.rstrip("/") == "/dev/shm" else str(math.ceil(seconds))
     script = hosts.remote(TIDY, [LEFTOVERS, since, "/dev/shm", "/proc", "/tmp"])

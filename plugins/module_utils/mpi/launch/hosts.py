@@ -92,9 +92,7 @@ def lost(run: Runner, user: str, nodes: Sequence[LaunchNode]) -> dict[str, str]:
 
 
 def sweep(run: Runner, user: str, hosts: Sequence[str], run_id: str) -> Check:
-    """Kill the remaining processes of a run on the nodes and on this host, and check that none is
-    left.
-    """
+    """Kill the remaining processes of a run everywhere, and check that none is left."""
     script = remote(SWEEP, [run_id])
     answers = ask_all(run, user, dict.fromkeys(hosts, (script,)))
     try:

@@ -86,10 +86,7 @@ class LaunchNode:
 
 
 def nodes_of(entries: Sequence[Mapping[str, Any]]) -> tuple[LaunchNode, ...]:
-    """The compute nodes in service, from the table of the cluster's hosts.
-
-    A node with fewer slots than GPUs has rails that no rank uses.
-    """
+    """The compute nodes in service, from the table of the cluster's hosts."""
     nodes = []
     for entry in entries:
         if entry["role"] != "compute" or entry["drained"]:
@@ -117,10 +114,8 @@ def nodes_of(entries: Sequence[Mapping[str, Any]]) -> tuple[LaunchNode, ...]:
 def as_listed(
     nodes: Sequence[LaunchNode], path: Path, launcher: Launcher = OPEN_MPI
 ) -> tuple[tuple[LaunchNode, ...], list[str]]:
-    """The nodes in the order and with the names of the hostfile, and its deviations from the model.
-
-    mpirun assigns ranks in the order of the hostfile, which may name a node by one of its rails.
-    """
+    """The nodes in the order and with the names of the hostfile, which may be those of a rail, and
+    its deviations from the model."""
     try:
         entries = hostfile.parse(path.read_text(encoding="utf-8"), launcher.hostfile_format)
     except (OSError, ValueError) as error:

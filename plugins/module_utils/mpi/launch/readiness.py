@@ -65,9 +65,7 @@ def preflight(
     sha256: str = "",
     nccl_tests: str = "",
 ) -> tuple[dict[str, str], tuple[LaunchNode, ...]]:
-    """Ask every node. Returns the reason for each host that cannot take part, and the nodes that
-    responded, with their reports.
-    """
+    """Ask every node. Returns the reason for each unready host, and the nodes that responded."""
     problems: dict[str, str] = {}
     commands = {}
     reported = []

@@ -34,10 +34,7 @@ def bounded(
     description: str = "MPI allreduce smoke test",
     output: Optional[Path] = None,
 ) -> list[str]:
-    """`argv` in a transient unit that systemd stops after `limit_s`, even if the caller is dead.
-
-    Output goes to the caller, or is appended to the file `output`.
-    """
+    """`argv` in a transient unit that systemd stops after `limit_s`, even if the caller is dead."""
     streams = ("StandardOutput", "StandardError") if output else ()
     return [
         "systemd-run",
