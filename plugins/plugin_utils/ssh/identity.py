@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from ...module_utils.core.text import some
 from .journal import Journal
@@ -23,24 +21,14 @@ TOKEN_LENGTH = 12
 """Length of the token with which an operator hands the state over."""
 
 
-@dataclass(frozen=True)
-class Identity:
-    """Identity of a state directory. `members` are the hosts of the last run: name to address."""
-
-    id: str = ""
-    """UUID; empty until a run claims the state."""
-    members: Mapping[str, str] = field(default_factory=dict)
-
-
-def read(journal: Journal) -> Identity:
-    """Read the identity; a new state has an empty one. Raises AuthorityError if it is damaged."""
+def read(journal: Journal) -> dict[str, str]:
+    """The hosts of the last run, name to address; a new state has none. Raises AuthorityError."""
     path = journal.directory / NAME
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        members = {str(name): str(address) for name, address in content["members"].items()}
-        return Identity(str(uuid.UUID(content["id"])), members)
+        members = json.loads(path.read_text(encoding="utf-8"))["members"]
+        return {str(name): str(address) for name, address in members.items()}
     except FileNotFoundError:
-        return Identity()
+        return {}
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise AuthorityError(
             f"{path}: damaged ({error}): restore it from a copy, or remove it: the journal in the"
@@ -54,19 +42,19 @@ def claim(journal: Journal, members: Mapping[str, str], cluster: str, word: str)
     `members` maps names to management addresses. Raises AuthorityError if the state belongs to
     another cluster.
     """
-    identity = read(journal)
+    last = read(journal)
     known = [name for name, node in journal.read().items() if node.admitted]
-    addresses = {name: identity.members.get(name, "") for name in known}
+    addresses = {name: last.get(name, "") for name in known}
     common = [name for name in known if name in members and addresses[name] in ("", members[name])]
     if 2 * len(common) >= min(len(known), len(members)):
         return False
-    content = json.dumps([identity.id, addresses], sort_keys=True)
+    content = json.dumps(addresses, sort_keys=True)
     wanted = hashlib.sha256(content.encode()).hexdigest()[:TOKEN_LENGTH]
     if word != wanted:
         hosts = [f"{name} {address}".strip() for name, address in sorted(addresses.items())]
         gone = sorted(name for name in known if name not in members)
         raise AuthorityError(
-            f"{journal.directory} is the state of another cluster (id {identity.id or 'none'}),"
+            f"{journal.directory} is the state of another cluster,"
             f" with {some(hosts, 10)}. The inventory of {cluster!r} has {len(common)} of its"
             f" {len(known)} hosts, by name and management address. Nothing was signed or revoked."
             " A second cluster needs another `name:` in its cluster.yml. If this is the same"
@@ -78,7 +66,6 @@ def claim(journal: Journal, members: Mapping[str, str], cluster: str, word: str)
 
 def record(journal: Journal, members: Mapping[str, str]) -> None:
     """Record these hosts as those of the state."""
-    identity = read(journal)
-    if not identity.id or members != identity.members:
-        now = {"id": identity.id or str(uuid.uuid4()), "members": dict(members)}
-        journal.write(NAME, json.dumps(now, indent=1, sort_keys=True) + "\n")
+    if members != read(journal):
+        text = json.dumps({"members": dict(members)}, indent=1, sort_keys=True)
+        journal.write(NAME, f"{text}\n")
