@@ -162,11 +162,6 @@ def test_an_interrupted_removal_is_completed(host: ServerHost) -> None:
     assert wrong(host.settle(absent=["/srv/checkpoints"])) == [] and host.etab == []
 
 
-def test_a_file_system_without_clients_is_refused(host: ServerHost) -> None:
-    with pytest.raises(PlanError, match="checkpoints: no other host"):
-        host.settle(system(), clients=[])
-
-
 def test_a_container_only_gets_the_file(tmp_path: Path) -> None:
     host = ServerHost(tmp_path, container="podman")
     outcome = host.settle(system())

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -178,21 +177,6 @@ class TestRefused:
         with pytest.raises(PlanError, match=r"/etc/lnet.conf: has foreign content"):
             node.settle()
         assert node.read("etc/lnet.conf").startswith("# mine")
-
-    def test_an_interface_without_rdma(self, node):
-        node.interface("stor0", rdma=False)
-        with pytest.raises(PlanError, match="stor0 has no RDMA device"):
-            node.settle({"networks": [{"net": "o2ib", "interfaces": ["stor0"]}]})
-
-    def test_check_mode_permits_missing_rails(self, node):
-        """On a new node `site.yml --check` finds no rails."""
-        for rail in ("rail0", "rail1"):
-            shutil.rmtree(node.root / "sys/class/net" / rail)
-        shutil.rmtree(node.root / "sys/class/infiniband")
-        check = found(node.settle(check_mode=True), "lustre_lnet_network")["o2ib"]
-        assert check.status == PENDING and "rail0 is not an interface" in check.reason
-        with pytest.raises(PlanError, match="rail0 is not an interface"):
-            node.settle()
 
     def test_a_client_missing_at_the_site(self, node):
         (node.root / "usr/sbin/lfs").unlink()

@@ -275,12 +275,6 @@ def test_a_non_empty_directory_is_refused(node):
     assert "contains a, b, c d," in refused(node, filesystem())
 
 
-def test_a_file_as_mount_point_is_refused(node):
-    node.write("data", "")
-    node.link("mnt/checkpoints", str(node.root / "data"))
-    assert "not a directory" in refused(node, filesystem())
-
-
 @pytest.mark.parametrize("where", [POINT, f"{POINT}/", "/mnt//checkpoints"])
 def test_an_entry_of_fstab_is_refused_with_its_line(node, where):
     line = f"nas:/x {where} nfs defaults 0 0"

@@ -184,18 +184,6 @@ def test_a_refused_listener_is_reported(host: ServerHost) -> None:
     assert check.status == "failed" and check.found == "tcp 2049"
 
 
-@pytest.mark.parametrize(
-    ("systems", "part"),
-    [
-        ([TCP, system("b", port=2050)], "ports 2049, 2050 for TCP"),
-        ([RDMA, system("b", port=20050, transport="rdma")], "ports 20049, 20050 for RDMA"),
-    ],
-)
-def test_conflicting_ports_are_refused(host: ServerHost, systems: list, part: str) -> None:
-    with pytest.raises(PlanError, match=part):
-        host.settle(*systems)
-
-
 def test_settings_remain_with_remaining_exports(host: ServerHost) -> None:
     host.settle(RDMA)
     outcome = host.settle()

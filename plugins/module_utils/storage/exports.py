@@ -254,9 +254,6 @@ class Exports:
         blocks = {**self.left(node), **{share.path: share.lines(node) for share in self.served}}
         if not blocks and not self.absent and not node.path(FILE).exists():
             return Plan()
-        unused = [share.fs.name for share in self.served if not share.addresses]
-        if unused:
-            raise PlanError(f"{', '.join(unused)}: no other host mounts it: correct `hosts`")
         text = "\n".join("\n".join([*lines, ""]) for _path, lines in sorted(blocks.items()))
         files = [node.file(FILE, text or None)]
         if blocks and node.read(EXPORTS) is None:  # exportfs fails without this directory

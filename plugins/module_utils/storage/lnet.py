@@ -157,9 +157,6 @@ class LnetPart:
                 f"the Lustre client is not installed: {lacking}. Install it, or set method, "
                 "version and repository in shared_storage_lustre.packages"
             )
-        if not missing and not (node.check_mode and not self.kernel.has_lnet):
-            # In check mode on a new node, the rails do not exist yet.
-            findings += self.kernel.lacking(self.settings)
         if findings:
             raise PlanError("\n".join(findings))
         # LNet binds to interfaces, which need their names and addresses first.
@@ -241,7 +238,7 @@ class LnetPart:
         if missing or not self.kernel.has_lnet:
             status = NOT_APPLICABLE if missing else differs(node.check_mode)
             found = None if missing else "not loaded"
-            reason = missing or next(self.kernel.lacking(self.settings), "LNet is not loaded")
+            reason = missing or "LNet is not loaded"
             checks += [
                 Check(name, value, found, status, subject, reason)
                 for (name, subject), value in wanted_values(self.settings).items()

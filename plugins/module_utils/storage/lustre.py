@@ -7,7 +7,7 @@ one another, commas the NIDs of one server (mount.lustre(8)).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
@@ -177,20 +177,6 @@ class LustreKernel:
     @property
     def has_lnet(self) -> bool:
         return self.module("lnet").exists()
-
-    def lacking(self, settings: LustreSettings) -> Iterator[str]:
-        """Problems with interfaces of the networks, one line each."""
-        ports = (self.root / "sys/class/infiniband").glob("*/ports/*/gid_attrs/ndevs/*")
-        rdma = {read_text(path) for path in ports}
-        for network in settings.networks:
-            where = f"shared_storage_lustre.networks: {network.net}"
-            if not network.interfaces:
-                yield f"{where}: names no interface of this host, which has no rails"
-            for name in network.interfaces:
-                if not (self.root / "sys/class/net" / name).exists():
-                    yield f"{where}: {name} is not an interface of this host; see --tags rails"
-                elif kind(network.net) == O2IB and name not in rdma:
-                    yield f"{where}: {name} has no RDMA device; see --tags rdma,rails"
 
 
 def read_text(path: Path) -> Optional[str]:

