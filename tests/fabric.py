@@ -14,7 +14,7 @@ import shutil
 import ssl
 import urllib.error
 import urllib.request
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Optional
 
@@ -76,8 +76,19 @@ def failed_links(done: Run) -> dict[str, list[str]]:
     return {host: subjects for host, subjects in found.items() if subjects}
 
 
-class VirtualSwitch(ABC):
-    """Common to all systems."""
+class VirtualSwitch:
+    """Common to all systems. Each has in addition:
+
+    `state()`, the running and the saved configuration; `keeps_the_contract()`, which asserts that
+    both have DSCP 26 and 48, PFC on 3 and the MTU; `operate()`, which adds configuration of an
+    operator, some of it similar to ours; `operators()`, that configuration as it is now; `waits()`,
+    whether an unconfirmed change is in force; `put(change)`, which changes the running
+    configuration by hand; and FAULTS.
+    """
+
+    FAULTS: ClassVar[tuple[tuple[str, str, Any], ...]] = ()
+    """Drift: name, the check that finds it, and the input of `put`."""
+    put: Callable[[Any], None]
 
     def __init__(self, nodes: Nodes, name: str) -> None:
         self.nodes = nodes
@@ -100,34 +111,6 @@ class VirtualSwitch(ABC):
     def log(self) -> list[str]:
         """Log of all changes."""
         return self.shell(f"cat {LOG}").splitlines()
-
-    @abstractmethod
-    def state(self) -> Any:
-        """The running and the saved configuration."""
-
-    @abstractmethod
-    def keeps_the_contract(self) -> None:
-        """Assert that both states have DSCP 26 and 48, PFC on 3 and the MTU, in the system's
-        syntax."""
-
-    @abstractmethod
-    def operate(self) -> None:
-        """Add configuration of an operator, some of it similar to ours."""
-
-    @abstractmethod
-    def operators(self) -> Any:
-        """The operator's configuration as it is now."""
-
-    @abstractmethod
-    def waits(self) -> bool:
-        """Whether an unconfirmed change is in force."""
-
-    FAULTS: ClassVar[tuple[tuple[str, str, Any], ...]]
-    """Drift: name, the check that finds it, and the input of `put`."""
-
-    @abstractmethod
-    def put(self, change: Any) -> None:
-        """Change the running configuration by hand."""
 
     def drift(self) -> None:
         for _name, _check, change in self.FAULTS:

@@ -2,38 +2,20 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Time a second, unchanged run of site.yml on 4 virtual nodes and their launcher.
 
-The time is compared with its limit and with 60 empty module calls on the same nodes, which show the
-overhead of Ansible. The nodes are those of ./demo. If they are not running, they are created and
-afterwards removed.
+The nodes are those of ./demo. If they are not running, they are created and afterwards removed.
 """
 
 from __future__ import annotations
 
 import sys
-import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tests.nodes import Nodes, Run  # noqa: E402
+from tests.nodes import Nodes  # noqa: E402
 
 LIMIT_S = 60.0
-CALLS = 60
-PINGS = """\
-- name: Empty module calls
-  hosts: compute
-  gather_facts: false
-  become: true
-  tasks:
-"""
-
-
-def pings(nodes: Nodes) -> Run:
-    with tempfile.TemporaryDirectory(prefix="bench-site-") as folder:
-        playbook = Path(folder) / "pings.yml"
-        playbook.write_text(PINGS + "    - ansible.builtin.ping:\n" * CALLS, encoding="utf-8")
-        return nodes.play(str(playbook))
 
 
 def main() -> int:
@@ -56,12 +38,6 @@ def main() -> int:
             f"site_{size}_executions: {most} modules (on one compute node; limit {limit})",
             flush=True,
         )
-        empty = pings(nodes)
-        print(
-            f"site_{size}_pings: {empty.seconds:.1f} s ({CALLS} empty module calls on {size} nodes)"
-        )
-        ratio = second.seconds / empty.seconds
-        print(f"site_{size}_ratio: {ratio:.2f} (site.yml to {CALLS} empty calls)")
     finally:
         if not running:
             nodes.state(present=False)

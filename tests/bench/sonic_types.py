@@ -6,8 +6,8 @@
 
 The argument is a checkout of sonic-net/sonic-buildimage. Templates in device/ and
 files/build_templates/ are rendered as by sonic-cfggen (`config qos reload`, type LeafRouter). The
-contract has a cable length of the platform's table. No plan may crash, a second plan must be empty,
-and each refusal must name a remedy. Exits with 1 otherwise.
+contract has a cable length of the platform's table. No plan may crash, and a second plan must be
+empty. Exits with 1 otherwise.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -52,7 +51,6 @@ from tests.unit.sonic_switch import after  # noqa: E402
 PORTS = 4
 METRES = 40
 """Cable length for platforms without a table."""
-REMEDY = re.compile(r"\b(Write|Correct|Bind|Take|Install|Set|Change|`grep|load)\b")
 VENDORS = {"mellanox": "mellanox", "barefoot": "barefoot", "marvell": "marvell"}
 """asic_type by folder. All others are treated as Broadcom; few templates depend on it."""
 
@@ -185,7 +183,6 @@ def types(device: Path) -> Iterator[tuple[Path, bool]]:
 
 
 def main(folder: Path) -> int:
-    began, bad = time.monotonic(), 0
     results, reasons = Counter[str](), Counter[str]()
     for sku, dynamic in types(folder / "device"):
         name = f"{sku.parent.name}/{sku.name} {DYNAMIC if dynamic else 'traditional'}"
@@ -202,15 +199,11 @@ def main(folder: Path) -> int:
             results["planned" if refused is None else "refused"] += 1
             if refused is not None:
                 reasons[re.sub(r"\S*\d\S*", "N", refused)[:70]] += 1
-                if not REMEDY.search(refused):
-                    bad += 1
-                    print(f"{name}: NO REMEDY, {refused}")
     for text, number in reasons.most_common():
         print(f"  {number:4} {text}")
     for result in ("planned", "refused", "left_out", "crashed"):
         print(f"sonic_types_{result}: {results[result]} types")
-    print(f"sonic_types_seconds: {time.monotonic() - began:.0f} s")
-    return 1 if bad or results["crashed"] or not results["planned"] else 0
+    return int(bool(results["crashed"]) or not results["planned"])
 
 
 if __name__ == "__main__":

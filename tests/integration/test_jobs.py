@@ -134,26 +134,21 @@ def test_each_node_that_cannot_take_part_is_listed_with_its_reasons(
 ) -> None:
     full, read_only, bare, without = nodes.group("compute")
     orted = nodes.on(without).check_output(f". {PROFILE}; readlink -f $(command -v orted)")
-    for host in (full, read_only):
-        nodes.on(host).check_output(f"mkdir -p {CHECKPOINTS} && mount -t tmpfs {SMALL}")
-    nodes.on(full).run(f"cat /dev/zero >{CHECKPOINTS}/old")
-    nodes.on(read_only).check_output(f"mount -o remount,ro {CHECKPOINTS}")
-    nodes.on(read_only).check_output("ln -sf /usr/bin/python3 /usr/local/bin/only-here")
-    nodes.on(without).check_output(f"chmod a-x {orted}")
-    for host in (full, read_only):
-        nodes.on(host).check_output(f"mkdir {WORK}")
+    only = "/usr/local/bin/only-here"
+    mount = f"mkdir -p {CHECKPOINTS} {WORK} && mount -t tmpfs {SMALL}"
+    read = f"mount -o remount,ro {CHECKPOINTS} && ln -sf /usr/bin/python3 {only}"
+    umount = f"umount {CHECKPOINTS} && rmdir {WORK}"
     wanted = {
         "mpi_job_program": ["only-here", "-c", "pass"],
         "mpi_job_work_directory": WORK,
         "mpi_job_checkpoint_directory": "",
     }
-    try:
+    with (
+        nodes.by_hand(full, f"{mount} && {{ cat /dev/zero >{CHECKPOINTS}/old; true; }}", umount),
+        nodes.by_hand(read_only, f"{mount} && {read}", f"rm {only}; {umount}"),
+        nodes.by_hand(without, f"chmod a-x {orted}", f"chmod a+x {orted}"),
+    ):
         run = nodes.play(RUN, *job, "--extra-vars", json.dumps(wanted), expect=2)
-    finally:
-        nodes.on(without).check_output(f"chmod a+x {orted}")
-        nodes.on(read_only).check_output("rm /usr/local/bin/only-here")
-        for host in (full, read_only):
-            nodes.on(host).check_output(f"umount {CHECKPOINTS} && rmdir {WORK}")
     listed = run.output.partition("nothing was started")[2].partition("repair them")[0]
     cannot = f"no checkpoints can be written to {CHECKPOINTS}"
     for host, problem in {

@@ -68,7 +68,7 @@ OTHERS = {
     "PORT": ["", "-a", "/a", "a@b", "a+b"],
     "VERSION": ["", "-1", "~1", "1/2", "1@2"],
     "CHECK": ["", "Rail", "1rail", "_rail", "rail/1", "rail:1"],
-    "PATH": ["", "a", "/a/", "/a~b", "/a:b", "/a*", "/" + 256 * "a"],
+    "PATH": ["", "a/b", "/", "/a/", "/a//b", "/a/../b", "/a/./b", "/..", "/a~b", "/" + 256 * "a"],
 }
 
 
@@ -92,14 +92,6 @@ def test_forms_exclude_special_characters(value: Any) -> None:
         if form.known(value):
             assert set(value) <= PLAIN
             assert ".." not in value.split("/")
-
-
-@pytest.mark.parametrize(
-    "bad",
-    ["/a/../b", "/a/./b", "/..", "a/b", "/a b", "/a'b", "/a\n", "/", "/a//b", "/" + 256 * "a"],
-)
-def test_a_path_goes_nowhere_else(bad: str) -> None:
-    assert not answers.PATH.fits(bad)
 
 
 @given(NASTY)
@@ -128,9 +120,6 @@ def test_numbers_are_bounded_and_no_truths() -> None:
     assert [answers.amount(each, 3) for each in (0, 2.5, 3)] == [0, 2.5, 3]
     for odd in (3.1, 4, -1, True, "1", None, float("nan"), float("inf")):
         assert answers.amount(odd, 3) is None
-
-
-def test_a_number_without_end_is_not_shown() -> None:
     assert answers.shown(10**18) == "a number of more than 18 digits"
     assert answers.shown(10**18 - 1) == "9" * 18
     assert answers.sentence("x" * 121) == "x" * 120
