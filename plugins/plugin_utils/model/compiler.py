@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Any, Optional
 
 from ...module_utils.storage.file_system import NFS, RDMA, FileSystem
+from ..qos import host_settings
 from ..qos.rules import check_rail
 from ..qos.rules import finish as read_contract
 from ..schema.findings import Findings
