@@ -69,7 +69,6 @@ WITH_PROSE: frozenset[str] = frozenset(
         "tests/unit/test_os_services.py",
         "tests/unit/test_os_settle.py",
         "tests/unit/test_packages_apt.py",
-        "tests/unit/test_packages_apt_states.py",
         "tests/unit/test_packages_dnf_real.py",
         "tests/unit/test_packages_dpkg.py",
         "tests/unit/test_preflight.py",
