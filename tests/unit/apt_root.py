@@ -176,20 +176,10 @@ class AptRoot:
 
     def __init__(self, where: Path) -> None:
         self.root = where / "root"
-        for name in (
-            "etc/apt/apt.conf.d",
-            "etc/apt/sources.list.d",
-            "etc/apt/preferences.d",
-            "etc/apt/keyrings",
-            "etc/apt/trusted.gpg.d",
-            "var/lib/dpkg/info",
-            "var/lib/dpkg/updates",
-            "var/lib/dpkg/triggers",
-            "var/lib/apt/lists/partial",
-            "var/cache/apt/archives/partial",
-            "var/log/apt",
-            "bin",
-        ):
+        apt = ("apt.conf.d", "sources.list.d", "preferences.d", "keyrings", "trusted.gpg.d")
+        state = ("lib/dpkg/info", "lib/dpkg/updates", "lib/dpkg/triggers", "lib/apt/lists/partial")
+        more = ("bin", "var/cache/apt/archives/partial", "var/log/apt")
+        for name in (*(f"etc/apt/{x}" for x in apt), *(f"var/{x}" for x in state), *more):
             (self.root / name).mkdir(parents=True)
         (self.root / "var/lib/dpkg/status").touch()
         (self.root / "var/lib/dpkg/available").touch()

@@ -106,7 +106,6 @@ def test_layers_and_operators_keep_their_locks(
 def test_solver_sees_locks_of_others(tmp_path: Path) -> None:
     gpu, rdma = {"nvidia-open": {"3:580.95.05-1.el9"}}, {"mft": {"4.33.0-1.el9"}}
     locks = with_locks(tmp_path, THEIRS, gpu=gpu, rdma=rdma)
-
     theirs = THEIRS.splitlines()[1:]
     assert locks.without("gpu").splitlines() == [*theirs, "mft-0:4.33.0-1.el9.*"]
     assert locks.without("gpu", ["mf*"]).splitlines() == theirs
@@ -118,9 +117,7 @@ def test_a_definition_checks_every_signature(tmp_path: Path) -> None:
         streams=[ModuleStream("nvidia-driver", "580-open")],
         preferred={"mft*": "doca", "nvlsm": "cuda"},
     )
-
     key, definition = DnfManager(wanted, "gpu", root=tmp_path).repository_files()
-
     assert str(key.path).endswith("etc/pki/rpm-gpg/RPM-GPG-KEY-baremetal-mpi-roce-gpu-cuda")
     assert key.after == KEY.decode()
     assert definition.after is not None
@@ -147,9 +144,7 @@ def test_definitions_of_a_former_set_are_removed(tmp_path: Path) -> None:
         (folder / f"baremetal-mpi-roce-{name}.repo").write_text("[x]\n")
     (folder / "rocky.repo").write_text("[baseos]\n")
     wanted = PackageSet(repositories=[repository()])
-
     plans = DnfManager(wanted, "gpu", root=tmp_path).repository_files()
-
     gone = [planned.path.name for planned in plans if planned.after is None]
     assert gone == ["baremetal-mpi-roce-gpu-old.repo"]
 
@@ -198,7 +193,6 @@ def test_transitive_requirements() -> None:
             f"{ask}deep": "",
         }
     )
-
     assert Rpm(run, Path("/")).needs(["a"]) == {"lib", "deep", "bash"}
 
 
@@ -224,7 +218,6 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_noise_on_standard_output_is_no_answer(node: Path) -> None:
     run = Recorded({"/usr/bin/platform-python": "Updating Subscription Management\n"})
-
     with pytest.raises(PackageError, match=r"dnf \(available\) failed, status 0: Updating"):
         DnfManager(PackageSet(), "gpu", root=node, run=run).available(["a"])
 
@@ -232,10 +225,11 @@ def test_noise_on_standard_output_is_no_answer(node: Path) -> None:
 def test_locks_of_another_layer_are_never_lifted(node: Path) -> None:
     with_locks(node, "", rdma={"mft": {"1.0-1"}})
     run = Recorded({"/usr/bin/platform-python": json.dumps({"done": {"changes": []}})})
-
     manager = DnfManager(PackageSet(), "gpu", root=node, run=run)
-    manager.simulate({"mft": "2.0-1"}, [], {})
-    place = Path(json.loads(run.asked[0][1])["private"])
+    manager.simulate({"mft": "2.0-1"}, ["b"], {"mft": "2.0-1", "c": "3-1"})
+    request = json.loads(run.asked[0][1])
+    assert (request["remove"], request["versions"]) == (["b"], ["2.0-1", "3-1"])
+    place = Path(request["private"])
     assert (place / "plugins/versionlock.list").read_text() == "mft-0:1.0-1.*\n"
 
 

@@ -119,9 +119,7 @@ def tree(root: Path) -> dict[str, tuple[int, bytes]]:
 
 def test_first_installation_is_idempotent(node: DnfRoot) -> None:
     wanted = modular(node.publish("cuda", STREAMS), "580.95.05", "580-open")
-
     done = converge(node, wanted)
-
     assert installed(node) == {"nvidia-open": OLD, "libnvidia": OLD}
     assert [change.after for change in done.streams] == ["580-open"]
     # Without its repository: an unchanged run fetches nothing, and does not start dnf.
@@ -136,9 +134,7 @@ def test_first_installation_is_idempotent(node: DnfRoot) -> None:
 def test_planning_on_a_fresh_node_writes_nothing(node: DnfRoot) -> None:
     wanted = modular(node.publish("cuda", STREAMS), "580.95.05", "580-open")
     before = tree(node.root)
-
     plan = plan_of(node, wanted)
-
     (change,) = plan.changes
     assert (change.name, change.after) == ("nvidia-open", "580.95.05")
     assert tree(node.root) == before
@@ -148,14 +144,12 @@ def test_a_newer_version_that_appears_changes_nothing(node: DnfRoot) -> None:
     wanted = the_set(node.publish("cuda", driver(OLD)))
     converge(node, wanted)
     node.publish("cuda", [*driver(OLD), *driver(NEW)])
-
     assert not plan_of(node, wanted).changed
     node.dnf("--refresh", "upgrade")
     node.dnf("install", "nvidia-open")
     asked = node.dnf("install", "nvidia-open-3:580.105.08", check=False)
     assert asked.returncode != 0
     assert installed(node) == {"nvidia-open": OLD, "libnvidia": OLD}
-
     # Only the locks held it.
     node.locks.write_text("")
     node.dnf("upgrade")
@@ -168,9 +162,7 @@ def test_upgrade_switches_the_stream(node: DnfRoot) -> None:
     node.locks.write_text(theirs)
     converge(node, modular(repository, "580.95.05", "580-open"))
     wanted = modular(repository, "590.44.01", "590-open")
-
     plan = plan_of(node, wanted)
-
     assert [(one.name, one.before, one.after) for one in plan.streams] == [
         ("module nvidia-driver", "580-open", "590-open")
     ]
@@ -191,9 +183,7 @@ def test_a_downgrade_is_refused_and_can_be_forced(node: DnfRoot) -> None:
     repository = node.publish("cuda", STREAMS)
     converge(node, modular(repository, "590.44.01", "590-open"))
     lower = modular(repository, "580.95.05", "580-open")
-
     (refused,) = refusal(node, lower)
-
     assert (refused.code, refused.values["role"]) == ("package_downgrade", "nvidia_gpu")
     converge(node, lower, allow_downgrade=True)
     assert installed(node) == {"nvidia-open": OLD, "libnvidia": OLD}
@@ -206,7 +196,6 @@ def test_a_key_that_was_replaced_vouches_for_nothing(node: DnfRoot) -> None:
     digest = hashlib.sha256(public).hexdigest()
     with pytest.raises(PackageError, match="must be signed by"):  # signed by another key
         converge(node, the_set(replace(repository, key=public, key_sha256=digest)))
-
     with pytest.raises(PackageError, match=VERIFIED):
         converge(node, the_set(repository))
 
@@ -214,11 +203,9 @@ def test_a_key_that_was_replaced_vouches_for_nothing(node: DnfRoot) -> None:
 def test_metadata_without_a_signature_are_refused(node: DnfRoot) -> None:
     repository = node.publish("cuda", driver(OLD))
     (node.repositories / "cuda/repodata/repomd.xml.asc").unlink()
-
     with pytest.raises(PackageError, match="repository cuda"):
         converge(node, the_set(repository))
     assert not list((node.root / "etc/yum.repos.d").iterdir())
-
     unsigned = replace(repository, check_metadata=False)
     converge(node, the_set(unsigned))  # the packages are signed
 
@@ -228,10 +215,8 @@ def test_wrongly_signed_package_is_not_installed(node: DnfRoot, key: str) -> Non
     converge(node, the_set(node.publish("cuda", driver(OLD))))
     repository = node.publish("cuda", [*driver(OLD), *driver(NEW, key=key)])
     locks, definitions = node.locks.read_text(), tree(node.root / "etc/yum.repos.d")
-
     with pytest.raises(PackageError, match=r"libnvidia-3:580\.105\.08.* of repository .*cuda"):
         converge(node, the_set(repository, "580.105.08"))
-
     assert installed(node) == {"nvidia-open": OLD, "libnvidia": OLD}
     assert node.locks.read_text() == locks
     assert tree(node.root / "etc/yum.repos.d").keys() == definitions.keys()
@@ -243,18 +228,14 @@ def test_killed_transaction_is_repaired(node: DnfRoot) -> None:
     converge(node, the_set(repository))
     node.write("armed", "")
     wanted = the_set(repository, "580.105.08")
-
     with pytest.raises(PackageError, match="killed"):
         converge(node, wanted)
-
     assert "libnvidia-580.95.05" in node.rpm("-qa")
     assert "libnvidia-580.105.08" in node.rpm("-qa")
     assert not (node.root / "settled").exists()
     repairs = plan_of(node, wanted).repairs
     assert f"libnvidia-{OLD}.x86_64 is still recorded next to libnvidia-{NEW}.x86_64" in repairs
-
     converge(node, wanted)
-
     assert installed(node) == {"nvidia-open": NEW, "libnvidia": NEW}
     assert "580.95.05" not in node.rpm("-qa")
     assert (node.root / "settled").exists(), "the scriptlet that was killed ran again"
@@ -264,7 +245,6 @@ def test_killed_transaction_is_repaired(node: DnfRoot) -> None:
 def test_a_failed_scriptlet_is_an_error(node: DnfRoot) -> None:
     """dnf exits with 0, and rpm lists the package as installed."""
     wanted = the_set(node.publish("cuda", driver(OLD, post=FAILING)))
-
     with pytest.raises(PackageError, match="POSTIN scriptlet in rpm package libnvidia"):
         converge(node, wanted)
     assert installed(node)["libnvidia"] == OLD
@@ -277,9 +257,7 @@ def test_an_unwanted_removal_is_refused_by_name(node: DnfRoot) -> None:
     converge(node, a_set(repository, stages={"other": {"in-the-way": ""}}))
     wanted = the_set(repository)
     node.locks.write_text("")
-
     (refused,) = refusal(node, wanted)
-
     assert (refused.code, refused.values["name"]) == ("package_removal", "in-the-way")
     assert installed(node) == {"in-the-way": "1.0-1.el9"}
     converge(node, replace(wanted, absent={"in-the-way": "it conflicts with the driver"}))
@@ -297,10 +275,8 @@ def test_preferred_repository_wins_over_a_newer_version(
     rdma = a_set(doca, stages={"tools": {"mft": "4.33.0"}}, preferred=preferred)
     converge(node, rdma, layer="rdma")
     gpu = replace(modular(cuda, "580.95.05", "580-open"), preferred=preferred)
-
     converge(node, gpu)
     node.dnf("--refresh", "upgrade")
-
     assert installed(node)["mft"] == "4.33.0-1.el9"
     node.rpm("-e", "mft")
     converge(node, rdma, layer="rdma")
@@ -314,9 +290,7 @@ def test_conflicting_operator_lock_is_refused(node: DnfRoot) -> None:
     repository = node.publish("cuda", [*driver(OLD), *driver(NEW)])
     converge(node, the_set(repository))
     node.locks.write_text(node.locks.read_text() + f"nvidia-open-{OLD}.*\n")
-
     (refused,) = refusal(node, the_set(repository, "580.105.08"))
-
     assert "dnf versionlock list" in refused
     assert installed(node) == {"nvidia-open": OLD, "libnvidia": OLD}
 
@@ -331,9 +305,7 @@ def test_every_installed_kernel_is_held(node: DnfRoot) -> None:
     wanted = replace(the_set(node.publish("cuda", driver(OLD))), held=["kernel*"])
     converge(node, wanted)
     node.publish("base", kernels)
-
     node.dnf("--refresh", "upgrade")
-
     assert "620" not in node.rpm("-q", "kernel-core")
     assert not plan_of(node, wanted).changed
 
@@ -353,9 +325,7 @@ def test_no_upgrade_brings_a_kernel_of_any_name(node: DnfRoot, name: str) -> Non
     )
     converge(node, wanted)
     node.publish("base", kernels)
-
     node.dnf("--refresh", "upgrade")
-
     assert node.rpm("-q", name).split() == [f"{name}-5.14.0-570.el9.x86_64"]
     assert not plan_of(node, wanted).changed
 
@@ -387,7 +357,6 @@ def test_kernels_install_in_parallel(node: DnfRoot) -> None:
         a_set(stages={"kernel": {"kernel": f"5.14.0-{build}.el9"}}, held=held)
         for build in (570, 611)
     )
-
     for wanted, changes in ((older, {"kernel", "kernel-core"}), (newer, set()), (older, set())):
         plan = installer(node, wanted, "rdma").plan()
         assert {each.name for each in plan.changes} == changes
@@ -401,7 +370,6 @@ def test_kernels_install_in_parallel(node: DnfRoot) -> None:
 
 def test_a_stream_that_no_repository_has_is_refused(node: DnfRoot) -> None:
     repository = node.publish("cuda", driver(OLD))
-
     with pytest.raises(PackageError, match=r"nvidia-driver:580-open.*modules\.yaml"):
         converge(node, modular(repository, "580.95.05", "580-open"))
 
@@ -415,7 +383,6 @@ def test_locks_that_dnf_does_not_read_hold_nothing(node: DnfRoot, how: str) -> N
         node.plugins.unlink()
     else:
         node.write("etc/dnf/plugins/versionlock.conf", "[main]\nenabled = 0\n")
-
     assert found.manager.held() == frozenset()
     assert [check.name for check in failures(found.verify())] == ["packages_held"]
 
@@ -428,10 +395,8 @@ def test_another_dnf_is_waited_for(node: DnfRoot) -> None:
     lock.write_text("1")
     found = installer(node, wanted)
     found.manager.wait_s = 0
-
     with pytest.raises(PackageError, match="another package manager is running"):
         found.plan()
-
     lock.write_text("999999999")  # no process has this number
     converge(node, wanted)
 

@@ -112,7 +112,6 @@ def _modules(findings: GpuFindings) -> str:
 
 
 def _not_loaded(findings: GpuFindings, answers: str) -> None:
-    """Report a missing kernel module: nouveau is loaded, or it is absent or does not load."""
     driver = findings.found.driver
     installed = findings.wanted.managed and driver.on_disk == findings.wanted.driver
     if "nouveau" in findings.found.machine.modules and installed:
@@ -129,7 +128,6 @@ def _not_loaded(findings: GpuFindings, answers: str) -> None:
 
 
 def _version(findings: GpuFindings) -> bool:
-    """Check that the loaded module, the library and the module on disk have the set's version."""
     driver, version = findings.found.driver, findings.version
     library = findings.found.nvml.library  # empty before pynvml.py is on the node
     seen = (
@@ -160,7 +158,6 @@ def _version(findings: GpuFindings) -> bool:
 
 
 def _open(findings: GpuFindings) -> bool:
-    """Check that the desired modules, open or proprietary, are loaded."""
     driver = findings.found.driver
     if not findings.wanted.open_modules:
         findings.skip(OPEN, "open", "the set does not ask for the open kernel modules")
@@ -179,7 +176,6 @@ def _open(findings: GpuFindings) -> bool:
 
 
 def _gpudirect(findings: GpuFindings) -> None:
-    """Check the path from NICs to GPU memory: dma-buf, or the module nvidia_peermem."""
     wanted, driver = findings.wanted.gpudirect, findings.found.driver
     there = []
     if driver.open and kernel_version(driver.kernel) >= DMABUF_KERNEL:
@@ -226,7 +222,6 @@ def _fabric_manager(findings: GpuFindings) -> str:
 
 
 def _skipped(findings: GpuFindings) -> dict[str, str]:
-    """Rules that do not apply to this node, with the reason."""
     wanted, off = findings.wanted, {}
     if wanted.mig:
         off[gpu_checks.MIG] = "GPUs may be split (mig: true)"
@@ -255,7 +250,6 @@ def _settling(findings: GpuFindings) -> bool:
 
 
 def _presence(findings: GpuFindings, known: Sequence[GpuSlot]) -> None:
-    """Check that the expected GPUs are present, respond, and are in order."""
     results = [(slot, _present(findings.found, slot)) for slot in known]
     findings.each(PRESENT, results)
     findings.responding = [

@@ -39,10 +39,8 @@ class GpuTarget:
     vbios: str = ""
     open_modules: bool = True
     fabric: bool = True
-    """Whether NVSwitches, which the fabric manager configures, connect the GPUs."""
     nvlinks: int = 18
     mig: bool = False
-    """Whether GPUs may be partitioned."""
     persistence: bool = True
     ecc: bool = True
     volatile_uncorrectable: int = 0
@@ -62,15 +60,12 @@ class GpuTarget:
 
 @dataclass(frozen=True)
 class GpuSlot:
-    """One GPU: its entry in the model, its PCI function, and its state in nvidia-smi."""
-
     index: int
     pci: str
     entry: Mapping[str, Any]
     """Empty if the GPU is not in the model."""
     function: Optional[Function]
     gpu: GpuReading
-    """Empty if the driver does not list the GPU."""
     listed: bool
 
     @property
@@ -132,21 +127,17 @@ def bad(wanted: Any, found: Any, what: str, remedy: str = "") -> GpuResult:
 
 
 def unknown(slot: GpuSlot, wanted: Any, path: str) -> GpuResult:
-    """Result for an element of nvidia-smi's output that has no value."""
     raw = slot.gpu.raw(path)
     what = f"nvidia-smi gives no {path}" + (f" ({raw})" if raw else "")
     return bad(wanted, None, what, "See nvidia-smi -q.")
 
 
 def aside(wanted: Any, why: str) -> GpuResult:
-    """Result for a GPU that this check does not evaluate."""
     return GpuResult(wanted, None, why, status=NOT_APPLICABLE)
 
 
 @dataclass
 class GpuFindings:
-    """Collects the checks of one node."""
-
     found: Gpus
     wanted: GpuTarget
     node: Node
@@ -162,7 +153,6 @@ class GpuFindings:
 
     @property
     def version(self) -> str:
-        """The version that all components of the driver must have."""
         driver = self.found.driver
         return self.wanted.driver or driver.on_disk or driver.module
 
@@ -202,7 +192,6 @@ class GpuFindings:
         self.checks.append(not_applicable(name, wanted, reason, subject=subject))
 
     def unread(self, names: Iterable[str], see: str, subject: str = "") -> None:
-        """Add checks that the finding `see` prevents."""
         for name in names:
             self.skip(name, None, f"not read: see {see}", subject)
 

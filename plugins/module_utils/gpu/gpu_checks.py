@@ -77,13 +77,11 @@ def unread(findings: GpuFindings, slot: GpuSlot, *paths: str) -> str:
 
 
 def total(slot: GpuSlot, *paths: str) -> Optional[int]:
-    """The sum of these numbers, unless one is unknown."""
     numbers = [slot.gpu.number(path) for path in paths]
     return None if None in numbers else sum(number or 0 for number in numbers)
 
 
 def _alike(path: str, findings: GpuFindings, slot: GpuSlot) -> GpuResult:
-    """The desired value, otherwise that of most GPUs."""
     values = [each.gpu.text(path).removesuffix(SIMULATED).strip() for each in findings.responding]
     known = Counter(filter(None, values))
     wanted = findings.wanted.product if path == "product_name" else findings.wanted.vbios
@@ -162,7 +160,6 @@ def row_remap(findings: GpuFindings, slot: GpuSlot) -> GpuResult:
 
 
 def ecc(findings: GpuFindings, slot: GpuSlot) -> GpuResult:
-    """Uncorrectable errors since the driver was loaded."""
     most, blamed = findings.wanted.volatile_uncorrectable, findings.blamed.get(slot.name, [])
     goal = f"at most {most} uncorrectable since the driver was loaded"
     for path, what in BEYOND_REPAIR.items():

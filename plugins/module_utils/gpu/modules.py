@@ -39,7 +39,6 @@ NOT_KNOWN = "not known to DKMS"
 LOG = "var/lib/dkms/{}/{}/build/make.log"
 FABRIC_LOG = "/var/log/fabricmanager.log"
 ABOVE = ("nvidia_peermem", "gdrdrv", "nvidia_drm", "nvidia_modeset", "nvidia_uvm", "nvidia")
-"""In the order in which they are unloaded."""
 PEER_MEMORY, RDMA_CORE = "nvidia_peermem", "ib_core"
 STALE = f"built before {RDMA_CORE} changed"
 BUILT_BY = {PEER_MEMORY: "nvidia", "gdrdrv": "gdrdrv"}
@@ -47,7 +46,6 @@ BUILT_BY = {PEER_MEMORY: "nvidia", "gdrdrv": "gdrdrv"}
 MISFIT = re.compile(r"Invalid argument|Unknown symbol|Exec format error")
 """modprobe's error for a module that does not match one that it uses (NVIDIA/gpu-operator 2868)."""
 OUT_OF_TREE = ("updates", "extra", "weak-updates")
-"""Where DKMS and vendor packages install modules of a kernel."""
 
 
 @dataclass(frozen=True)
@@ -73,14 +71,11 @@ class Nouveau:
         return Plan([file], [Step(what, before, "with it", node.doing(*argv))])
 
     def verify(self, node: Node) -> Verdict:
-        """The checks of the GPUs show whether nouveau is loaded."""
         return Verdict()
 
 
 @dataclass(frozen=True)
 class DkmsModule:
-    """`names`: in each family."""
-
     names: Sequence[str]
     version: str
 
@@ -289,7 +284,6 @@ class BootModules:
         return bool(core and mine and core.stat().st_mtime_ns > mine.stat().st_mtime_ns)
 
     def _ko(self, node: Node, module: str) -> Optional[Path]:
-        """File of a module outside the kernel's own tree."""
         name = f"{module.replace('_', '[-_]')}.ko*"
         tree = node.path(f"lib/modules/{self.shared.kernel.release}")
         return next((path for at in OUT_OF_TREE for path in (tree / at).rglob(name)), None)
@@ -336,7 +330,6 @@ class Services:
         return Plan(files, steps)
 
     def verify(self, node: Node) -> Verdict:
-        """The checks of the GPUs cover the other services."""
         found = systemd.state(node, DCGM) if DCGM in self.wanted else ""
         reason = f"see journalctl -u {DCGM}"
         check = self.shared.check(node, "service", DCGM, "enabled, active", found, reason)

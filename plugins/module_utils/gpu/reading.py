@@ -38,7 +38,6 @@ JOURNAL = (
     *("--lines=50000", "_TRANSPORT=kernel", "+", f"SYSLOG_IDENTIFIER={RESET_TAG}", "_UID=0"),
 )
 RECORDED = "var/log/kernel.json"
-"""The kernel log of simulated hardware."""
 # Lines of NVIDIA/open-gpu-kernel-modules 595.45.04 (df1c9a3d): kernel_rc.c, gpu.c,
 # kern_gpu_error_cont_ga100.c, common_nvswitch.h.
 _AT = r"(?:PCI:)?([0-9a-f]{4,8}):([0-9a-f]{2}:[0-9a-f]{2})(\.[0-7])?"
@@ -54,13 +53,11 @@ _RESET = re.compile(
 )
 """Operators write `all` (docs/gpu.md): NVSwitches have no UUID, and are reset with all GPUs."""
 LONGEST = 300
-"""Characters of an error's text."""
 
 
 @dataclass(frozen=True)
 class DriverState:
     module: str
-    """Version of the loaded kernel module, if any."""
     open: bool
     on_disk: str
     """Version of the kernel module that the next boot loads."""
@@ -85,8 +82,6 @@ class Nvml:
 
 
 class Xid(NamedTuple):
-    """One error in the kernel log (`NVRM: Xid`, `SXid`)."""
-
     number: int
     pci: str
     text: str
@@ -101,10 +96,8 @@ class Gpus:
     smi: Smi
     nvml: Nvml
     services: Mapping[str, str]
-    """systemd unit to `active`, or its actual state."""
     xids: Sequence[Xid]
     xid_error: str
-    """Why the kernel log could not be read."""
     simulated: Sequence[str]
     """Evidence that the hardware is simulated, one line each."""
 
@@ -175,7 +168,6 @@ def _fabric_manager(run: Runner) -> str:
 
 
 def ask_nvml(run: Runner, pynvml: Path) -> Nvml:
-    """Any error is part of the answer."""
     if not pynvml.is_file():
         return Nvml(error=f"{pynvml} (nvidia-ml-py) is missing", absent=True)
     # Modules reach a node in an archive, so the probe is not a file there.
@@ -193,16 +185,10 @@ def ask_nvml(run: Runner, pynvml: Path) -> Nvml:
     at = {smi.address(each["pci"]) or f"GPU {each['index']}": each for each in answer["gpus"]}
     return Nvml(
         error=answer["error"],
-        library=library_version(answer["library"]),
+        library=re.sub(r"^\d{1,2}\.", "", answer["library"]),  # CUDA's version is its prefix
         links={pci: each["links"] for pci, each in at.items() if not each["error"]},
         errors={pci: each["error"] for pci, each in at.items() if each["error"]},
     )
-
-
-def library_version(text: str) -> str:
-    """`580.95.05` of `13.580.95.05`: NVML prefixes its version with CUDA's."""
-    first, _dot, rest = text.partition(".")
-    return rest if len(first) < 3 else text
 
 
 def read_xids(run: Runner, root: Path) -> tuple[list[Xid], str]:
@@ -264,6 +250,5 @@ def of_log(messages: Iterable[str]) -> list[Xid]:
 
 
 def kernel_version(release: str) -> tuple[int, int]:
-    """(6, 8) of `6.8.0-79-generic`."""
     match = re.match(r"(\d+)\.(\d+)", release)
     return (int(match[1]), int(match[2])) if match else (0, 0)

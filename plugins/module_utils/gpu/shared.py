@@ -41,7 +41,6 @@ class GpuKernel:
 
     @property
     def release(self) -> str:
-        """`uname -r`."""
         name = "proc/sys/kernel/osrelease"
         return tree.text(self.root / name) or tree.text(self.node_root / name)
 
@@ -86,7 +85,6 @@ class Shared:
     kernel: GpuKernel
     driver: str
     stopped: list[str] = field(default_factory=list)
-    """Services to start again after a change."""
     reloads: bool = False
     """The kernel module is replaced, so the set's driver will run."""
     gdrcopy: bool = True
@@ -96,7 +94,6 @@ class Shared:
 
     @property
     def awaits_reboot(self) -> bool:
-        """Whether another driver is loaded."""
         if self.kernel.driver is None:
             return self.kernel.loaded("nouveau")
         return self.kernel.driver != self.driver
@@ -104,7 +101,6 @@ class Shared:
     def check(
         self, node: Node, name: str, subject: str, wanted: str, found: str, why: str
     ) -> Check:
-        """A fault of the driver takes precedence."""
         if found != wanted and self.without_driver.name:
             return self.without_driver.hides(name, wanted, subject)
         if found != wanted and self.awaits_reboot:
@@ -147,7 +143,6 @@ def listed(jobs: Sequence[Process]) -> str:
 # Packages of the set. A change of the driver stops services, and is refused while jobs run.
 
 DRIVER_PACKAGES = re.compile(r".*nvidia.*|nvlsm|nvlink5.*|libnvsdm.*|libxnvctrl.*|cuda-drivers.*")
-"""Packages whose change affects users of the driver."""
 CUDA_PACKAGES = re.compile(r"cuda-toolkit-.*")
 FABRIC_PACKAGE = re.compile(r"nvidia-fabric-?manager(-\d+)?")
 """Has the driver's version in every family; stands for the other packages."""
@@ -227,7 +222,6 @@ def _refusal(planned: PackagePlan, jobs: Sequence[Process]) -> str:
 
 
 def fitting(installed: Mapping[str, str], driver: str) -> bool:
-    """Whether the installed fabric manager has the running driver's version."""
     versions = [version for name, version in installed.items() if FABRIC_PACKAGE.fullmatch(name)]
     return any(re.search(rf"(?<![\d.]){re.escape(driver)}(?![\d.])", each) for each in versions)
 

@@ -38,19 +38,14 @@ _END = "</nvidia_smi_log>"
 
 @dataclass(frozen=True)
 class GpuReading:
-    """One GPU in nvidia-smi's output; rules read its elements by path."""
-
     index: int
-    """In the driver, which orders GPUs by PCI address."""
     pci: str
     element: ElementTree.Element
 
     def raw(self, path: str) -> str:
-        """The text at a path, even if it is not a value."""
         return (self.element.findtext(path) or "").strip()
 
     def text(self, path: str) -> str:
-        """The value at a path, or an empty string."""
         raw = self.raw(path)
         return "" if _plain(raw) in NO_VALUE else raw
 
@@ -96,11 +91,8 @@ class GpuReading:
 class Smi:
     gpus: tuple[GpuReading, ...] = ()
     error: str = ""
-    """Why it reported no GPU."""
     hung: bool = False
-    """It exceeded its time limit."""
     mismatch: bool = False
-    """Library and kernel module have different versions."""
     unreachable: Mapping[str, str] = field(default_factory=dict)
     """PCI address of a GPU that the driver cannot open, to the driver's message."""
     warnings: tuple[str, ...] = ()

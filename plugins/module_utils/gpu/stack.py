@@ -30,7 +30,6 @@ from .shared import DCGM, GpuKernel, GpuPackages, Shared
 # Machines on which this driver must not be installed, for reasons unknown to the package manager.
 
 RUN_FILE = "usr/bin/nvidia-uninstall"
-"""Of NVIDIA's .run installer."""
 ELSEWHERE = re.compile(
     r"linux-((modules|objects)-nvidia-\d+|signatures-nvidia)-.+"  # Ubuntu
     r"|.*nvidia-(.+-)?\d+-server(-open|-[\d.]+)?"
@@ -108,7 +107,6 @@ RELEASE = re.compile(r"release (\d+\.\d+)")
 class Cuda:
     shared: Shared
     version: str
-    """`13.0`"""
     managed: bool = True
 
     @property
@@ -153,7 +151,6 @@ class Cuda:
 
 
 def _release(node: Node) -> str:
-    """The toolkit that /usr/local/cuda refers to, or why it is unknown."""
     try:
         text = node.look([str(node.path(f"{HOME}/bin/nvcc")), "--version"]).stdout
     except CommandError as error:
@@ -162,7 +159,6 @@ def _release(node: Node) -> str:
 
 
 PAUSE_S = 5.0
-"""Between two readings of a fabric that is initialising."""
 PYNVML = Path("/usr/local/libexec/baremetal-mpi-roce/pynvml.py")
 
 
@@ -229,8 +225,6 @@ class Health:
 
 @dataclass(frozen=True)
 class Excused:
-    """A node with nothing to do, and the reason."""
-
     why: str
 
     def plan(self, node: Node) -> Plan:
@@ -241,7 +235,6 @@ class Excused:
 
 
 def installs(options: Mapping[str, Any], software: SoftwareSet, node: Node) -> bool:
-    """Whether the layer installs packages."""
     managed = software.driver is not None and software.driver.manage
     return managed and not excuse(options, software, node)
 

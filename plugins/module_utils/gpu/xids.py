@@ -18,7 +18,6 @@ NEWEST = 172
 
 HARMLESS, RESET, REBOOT, SUPPORT, UNKNOWN = "harmless", "reset", "reboot", "support", "unknown"
 ORDER = (REBOOT, RESET, UNKNOWN, SUPPORT)
-"""Precedence for a GPU with several Xids."""
 
 CAUSED, CHANGED, NVLINK5, FATAL_MSE = 45, 154, range(144, 151), 150
 

@@ -80,7 +80,6 @@ FETCH = (
     "Dir::Etc::sourceparts=/dev/null",
 )
 QUIET = ("Debug::NoLocking=true", "Dir::Log::Planner=/dev/null")
-"""Options of commands that only read."""
 
 _INST = re.compile(r"Inst (\S+) (?:\[(\S+)\] )?\((\S+) ")
 _REMV = re.compile(r"(?:Remv|Purg) (\S+) \[(\S+)\]")
@@ -99,8 +98,6 @@ NODE = functools.partial(commands.run, timeout_s=TIMEOUT_S, env=ENVIRONMENT)
 
 
 class Apt(Manager):
-    """Reads and writes files below `root`; programs are always the node's."""
-
     _view: Optional[AptView] = None
     _known: Optional[dpkg.DpkgState] = None
     _unmet: Optional[dict[str, str]] = None
@@ -207,7 +204,6 @@ class Apt(Manager):
         return [_location(base, words) for base in bases]
 
     def refresh(self) -> None:
-        """Fetch the repositories one by one, so that a failure names its repository."""
         self._view = None
         for repository in self.wanted.repositories:
             source = self.definition_path(repository.name)
@@ -327,7 +323,6 @@ class Apt(Manager):
         return {pattern: term for pattern, term in found.items() if term}
 
     def _terms(self) -> dict[str, str]:
-        """Site to the release fields by which a pin selects it."""
         argv = ["apt-get", *self._words(), "indextargets", "--format", _TARGET]
         terms = {}
         for line in self.run([*argv, "Created-By: Packages"], check=False).stdout.splitlines():

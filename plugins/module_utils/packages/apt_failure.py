@@ -41,7 +41,6 @@ TELLS = re.compile(
 )
 UNMET = re.compile(r"unmet dependencies|Unsatisfied dependencies")
 LAST_LINES, MAX_LINES, MAX_CHARACTERS = 3, 10, 2500
-"""Lines of a failed script, lines per package, and characters in total."""
 MAKE_LOG = re.compile(r"(var/lib/dkms/\w[\w.+~-]*/\w[\w.+~-]*/(?:build|log)/make\.log)")
 BUILD_ERROR = re.compile(r"\berror:|\bfatal|\*\*\*", re.IGNORECASE)
 READ = 64 << 10
@@ -89,7 +88,6 @@ class Failed:
 
 
 def refusal(result: Result, root: Path = Path("/")) -> str:
-    """The failure as one line, with the logs that DKMS names below `root`."""
     printed = [_sections(text) for text in (result.stdout, result.stderr)]
     failed = [each for _said, found in printed for each in found]
     # Others only wait for them.

@@ -51,7 +51,6 @@ class DnfManager(Manager):
         super().__init__(wanted, layer, run, root=root)
         self._rpm, self.locks = Rpm(run, root), VersionLock(root)
         self._known: dict[str, list[tuple[str, str]]] = {}
-        """Package to (version, repository)."""
 
     def forget(self) -> None:
         self._rpm.forget()
@@ -215,7 +214,6 @@ class DnfManager(Manager):
         self._ask("apply", request, writes=True)
 
     def pin_file(self, pins: Mapping[str, str]) -> FilePlan:
-        """The lock list, with every installed version of packages that the set only holds."""
         versions = {name: {version} for name, version in pins.items()}
         bringing = self.bringing()
         for package in self._rpm.packages():
@@ -238,14 +236,12 @@ class DnfManager(Manager):
         return frozenset(self.locks.pins()) if self.locks.in_force() else frozenset()
 
     def _private(self) -> Path:
-        """Directory for dnf's state, log and lock list while planning."""
         if self._directory is None:
             self._directory = tempfile.TemporaryDirectory(prefix=OURS)
             (Path(self._directory.name) / "plugins").mkdir()
         return Path(self._directory.name)
 
     def _lock_list(self, text: str) -> None:
-        """Make versionlock read this list."""
         plugins = self._private() / "plugins"
         (plugins / "versionlock.list").write_text(text, encoding="utf-8")
         configuration = f"[main]\nlocklist = {plugins}/versionlock.list\n"

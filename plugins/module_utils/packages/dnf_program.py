@@ -129,7 +129,6 @@ class DnfSession:
         return [self.base.conf.substitutions["basearch"], "noarch"]
 
     def versions(self, names: list[str]) -> dict[str, list[tuple[str, str]]]:
-        """(version, repository) of each package, newest first."""
         query = self.base.sack.query().available().filter(arch=self.architectures())
         found = {name: sorted(query.filter(name=name), reverse=True) for name in names}
         return {name: [(one.evr, one.repoid) for one in found[name]] for name in names}
@@ -239,7 +238,6 @@ def one_line(text: Any) -> str:
 
 
 def refresh(request: dict[str, Any]) -> dict[str, Any]:
-    """Fetch and verify the metadata of the named repositories, one at a time."""
     errors = {}
     with closing(DnfSession(request, writes=False)) as session:
         for repo in session.base.repos.iter_enabled():
@@ -257,7 +255,6 @@ def refresh(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def locations(request: dict[str, Any]) -> dict[str, Any]:
-    """Addresses and settings of the repositories and of further `urls`."""
     with closing(DnfSession(request, writes=False)) as session:
         repos = [(repo, repo.baseurl) for repo in session.base.repos.iter_enabled()]
         repos += [(session.base.conf, [url]) for url in request["urls"]]

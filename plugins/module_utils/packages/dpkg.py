@@ -23,7 +23,6 @@ QUERY = (
 IN_USE = ("installed", "triggers-awaited", "triggers-pending")
 AT_REST = (*IN_USE, "not-installed", "config-files")
 _STATUS_LINES = re.compile(r"^Package: (\S+)\nStatus: (.*)$", re.MULTILINE)
-"""dpkg writes both fields in this order."""
 _NAME = re.compile(r"^\s*([a-z0-9][a-z0-9+.-]*)")
 _RELEASE = re.compile(r"-\d+\.\d+\.\d+")
 _EXACTLY = re.compile(r"\s*([a-z0-9][a-z0-9+.-]*)(?::\w+)?\s*\(=\s*(\S+)\)\s*")
@@ -42,7 +41,6 @@ class DpkgState:
     """Virtual package to its providers."""
 
     def needs(self, names: Iterable[str]) -> frozenset[str]:
-        """Installed packages that `names` depend on, at any depth."""
         start = [name for name in names if name in self.installed]
         seen, todo = set(start), list(start)
         while todo:
@@ -106,7 +104,6 @@ def unfinished(database: str) -> dict[str, str]:
 
 
 def owner_of(path: str, text: str) -> str:
-    """Package that owns a file, from `dpkg-query -S`, which also lists diversions."""
     for line in text.splitlines():
         names, _colon, found = line.partition(": ")
         if found == path and not names.startswith("diversion by"):
@@ -160,13 +157,11 @@ def render_pins(
 
 
 def records(path: Path, priority: int) -> dict[str, str]:
-    """Package to pin, in a file made by `render_pins`."""
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     return {name: pin for name, pin, value in _RECORD.findall(text) if value == str(priority)}
 
 
 def pinned(root: Path, layer: str = "") -> dict[str, str]:
-    """Versions by package, of one layer or of all layers."""
     paths = sorted((root / PREFERENCES).glob(f"{PINS}{layer or '*'}.pref"))
     found = [pin for path in paths for pin in records(path, EXACT).items()]
     return {name: pin.split(None, 1)[1] for name, pin in found}

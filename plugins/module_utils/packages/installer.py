@@ -83,7 +83,6 @@ class Installer:
         )
 
     def own(self, interrupted: Mapping[str, str]) -> dict[str, str]:
-        """The unfinished packages that the set names or that were pinned for it."""
         names = {"", *(each.name for each in self.wanted.packages)}
         names |= self.manager.pinned(self.layer).keys()
         return {x: state for x, state in interrupted.items() if x.partition(":")[0] in names}
@@ -104,13 +103,11 @@ class Installer:
         return {**{name: after[name] for name in kept | new}, **plan.exact}
 
     def _holds(self, pins: Iterable[str], after: Iterable[str]) -> set[str]:
-        """The pinned packages and those that the set only holds (the kernel)."""
         return only_held(after, self.manager).union(set(pins) & set(after))
 
     def _released(
         self, pins: Iterable[str], holds: Iterable[str], after: Mapping[str, str]
     ) -> list[str]:
-        """The packages that this layer held and that no layer needs any longer."""
         manager = self.manager
         others = {name for other in ROLES if other != self.layer for name in manager.pinned(other)}
         gone = set(manager.pinned(self.layer)).difference(pins, holds, others)
@@ -145,7 +142,6 @@ class Installer:
             self.manager.hold(sorted(new))
 
     def settle_pins(self, plan: PackagePlan) -> None:
-        """Pin and hold the packages that the set needs now, and release the rest."""
         manager = self.manager
         installed = manager.installed()
         pins = self._pins_as_installed()
@@ -156,7 +152,6 @@ class Installer:
         self._hold(holds)
 
     def verify(self, check_mode: bool = False) -> list[Check]:
-        """Check that packages have the set's versions, are pinned and held, or are absent."""
         installed, absent = self.manager.installed(), self.wanted.absent
         files = self.manager.repository_files()
         checks = [self._interruption(check_mode)]
@@ -225,9 +220,7 @@ class Installation:
     plan: PackagePlan
     """Replaced by the solved plan once definitions are written."""
     before: Optional[Mapping[str, str]] = None
-    """Installed packages before the first stage."""
     completed: int = 0
-    """Number of stages."""
     begun: bool = False
     written: list[FilePlan] = field(default_factory=list)
 

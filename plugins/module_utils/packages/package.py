@@ -19,7 +19,6 @@ from ..core.waiting import until
 OURS = "baremetal-mpi-roce-"
 """Prefix of file names and repository IDs."""
 WAIT_S = 300.0
-"""Seconds to wait for another package manager."""
 
 
 class PackageError(CommandError):
@@ -110,8 +109,6 @@ class ModuleStream:
 
 @dataclass(frozen=True)
 class PackageSet:
-    """Everything that a layer needs from the package manager."""
-
     repositories: Sequence[Repository] = ()
     streams: Sequence[ModuleStream] = ()
     stages: Sequence[Stage] = ()
@@ -197,20 +194,17 @@ class Manager(ABC):
             )
 
     @abstractmethod
-    def forget(self) -> None:
-        """Drop cached answers about packages."""
+    def forget(self) -> None: ...
 
     @abstractmethod
-    def busy(self) -> bool:
-        """Whether another package manager is running."""
+    def busy(self) -> bool: ...
 
     @abstractmethod
     def interrupted(self) -> Mapping[str, str]:
         """Unfinished packages with a description; an empty name stands for the package manager."""
 
     @abstractmethod
-    def repair(self) -> None:
-        """Finish or undo an interrupted transaction."""
+    def repair(self) -> None: ...
 
     @abstractmethod
     def key_path(self, repository: Repository) -> Path: ...
@@ -222,16 +216,13 @@ class Manager(ABC):
     def definition(self, repository: Repository) -> str: ...
 
     @abstractmethod
-    def own_files(self) -> Iterable[Path]:
-        """Definitions and keys of this layer on the node."""
+    def own_files(self) -> Iterable[Path]: ...
 
     @abstractmethod
-    def locations(self) -> list[Location]:
-        """The node's and the set's repositories, without fetching."""
+    def locations(self) -> list[Location]: ...
 
     @abstractmethod
-    def refresh(self) -> None:
-        """Fetch and verify metadata of the set's repositories."""
+    def refresh(self) -> None: ...
 
     @abstractmethod
     def installed(self) -> Mapping[str, str]: ...
@@ -262,7 +253,6 @@ class Manager(ABC):
         return ""
 
     def stream_changes(self) -> list[PackageChange]:
-        """Module streams that differ from the set."""
         return []
 
     def switch_streams(self) -> None:
@@ -284,12 +274,10 @@ class Manager(ABC):
         """Carry out that transaction, removing only `remove`, with the pin file on the node."""
 
     @abstractmethod
-    def pin_file(self, pins: Mapping[str, str]) -> FilePlan:
-        """Plan the file that protects the packages from any upgrade."""
+    def pin_file(self, pins: Mapping[str, str]) -> FilePlan: ...
 
     @abstractmethod
-    def pinned(self, layer: str = "") -> Mapping[str, str]:
-        """The pins on the node, of one layer or of all layers."""
+    def pinned(self, layer: str = "") -> Mapping[str, str]: ...
 
     @abstractmethod
     def held(self) -> frozenset[str]: ...

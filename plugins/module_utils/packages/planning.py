@@ -56,7 +56,6 @@ class PackagePlan:
         return bool(acts) or any(planned.changed for planned in self.files)
 
     def after(self, installed: Mapping[str, str]) -> dict[str, str]:
-        """The installed packages after the change."""
         state = dict(installed)
         for change in self.changes:
             state.pop(change.name, None)
@@ -65,7 +64,6 @@ class PackagePlan:
         return state
 
     def diffs(self) -> list[dict[str, str]]:
-        """Ansible's diffs of repairs, streams, files, each stage and holds."""
         first: list[_Part] = [("interrupted installation", [self.repairs] * bool(self.repairs), ())]
         stages = [(f"packages, stage {name}", *_shown(changes)) for name, changes in self.stages]
         return [
@@ -105,14 +103,12 @@ def only_held(names: Iterable[str], manager: Manager) -> set[str]:
 
 
 def satisfied(package: WantedPackage, version: str) -> bool:
-    """Whether an installed version satisfies the set."""
     return bool(version) and matches(package.version, version)
 
 
 def missing_components(
     packages: Iterable[WantedPackage], available: Mapping[str, Sequence[str]]
 ) -> set[str]:
-    """Components of optional packages that are in no repository."""
     return {
         package.component
         for package in packages
@@ -121,7 +117,6 @@ def missing_components(
 
 
 def unwanted(wanted: PackageSet, installed: Iterable[str]) -> list[str]:
-    """Installed packages that the set forbids."""
     names = {package.name for package in wanted.packages}
     return sorted(
         name for name in installed if any_matches(name, wanted.absent) and name not in names
@@ -153,8 +148,6 @@ def claimed(
 
 
 class Planner:
-    """Plans one set by asking the package manager, and changes nothing."""
-
     def __init__(
         self, wanted: PackageSet, manager: Manager, layer: str, allow_downgrade: bool
     ) -> None:

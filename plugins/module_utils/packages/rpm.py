@@ -40,7 +40,6 @@ class InstalledRpm:
     evr: str
     arch: str
     installed: tuple[int, int] = (0, 0)
-    """Time of installation and rpm's instance number."""
 
     @property
     def nevra(self) -> str:
@@ -123,7 +122,6 @@ class Rpm:
         )
 
     def needs(self, names: Iterable[str]) -> frozenset[str]:
-        """Installed packages that `names` require at any depth, by name."""
         found: set[str] = set()
         start = set(names)
         waiting = sorted(start)
@@ -141,7 +139,6 @@ class Rpm:
         return [line[1:] for line in lines if line.startswith("@")]
 
     def providers(self, capabilities: Iterable[str]) -> frozenset[str]:
-        """Installed packages that provide any of these capabilities."""
         wanted = sorted(capabilities)
         return frozenset(self._ask(r"@%{NAME}\n", "--whatprovides", *wanted) if wanted else ())
 
@@ -160,7 +157,6 @@ class Rpm:
 
 
 def split(evr: str) -> tuple[str, str, str]:
-    """Epoch (default 0), version and release."""
     epoch, colon, rest = evr.rpartition(":")
     version, _dash, release = rest.rpartition("-")
     return (epoch if colon else "0", version, release)

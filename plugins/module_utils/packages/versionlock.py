@@ -23,8 +23,6 @@ _BEGIN, _END = "# BEGIN baremetal.mpi_roce ", "# END baremetal.mpi_roce "
 
 
 class VersionLock:
-    """The lock list of one node."""
-
     def __init__(self, root: Path) -> None:
         self._root = root
 
@@ -40,7 +38,6 @@ class VersionLock:
             return ""
 
     def with_pins(self, pins: Mapping[str, Collection[str]], layer: str) -> str:
-        """The list with exactly `pins` in the block of `layer`."""
         lines = [lock(name, pin) for name in sorted(pins) for pin in sorted(pins[name])]
         try:
             return replace_block(self.text(), lines, layer)
@@ -61,7 +58,6 @@ class VersionLock:
         return found
 
     def pins(self, layer: str = "") -> dict[str, list[str]]:
-        """Package to its locked versions, of one layer or of all layers."""
         found: dict[str, list[str]] = {}
         for owner, entry in self.entries():
             if owner and (not layer or owner == layer):
@@ -98,6 +94,5 @@ def lock(name: str, version: str) -> str:
 
 
 def locked(entry: str) -> tuple[str, str]:
-    """Package and version of a line that `lock` wrote."""
     name, version, release = entry.removesuffix(".*").rsplit("-", 2)
     return name, f"{version}-{release}".removeprefix("0:")
