@@ -109,9 +109,9 @@ def builder_of(states: Mapping[str, Mapping[str, Any]], pack: str, cuda: bool) -
     lacking = [host for host in hosts if not states[host]["mpi"]]
     able = [host for host in lacking if not cuda or states[host]["toolkit"]]
     if lacking and not able:
+        where = f"none of {some(lacking, 4)} has the CUDA toolkit, which software.cuda requires"
         raise AnsibleActionFail(
-            f"mpi: none of {some(lacking, 4)} has the CUDA toolkit, which software.cuda requires: "
-            "run the layer gpu first, and keep a host that has the toolkit in --limit"
+            f"mpi: {where}: run the layer gpu first, and keep one of them in --limit"
         )
     order = sorted(able, key=lambda host: (not states[host]["begun"], states[host]["slots"]))
     return next(iter(order), "")

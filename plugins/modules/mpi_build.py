@@ -58,19 +58,12 @@ ARGUMENTS = {
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec=ARGUMENTS,
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     given = module.params
     if module.check_mode:
         module.exit_json(changed=True)
-    wanted = build.Build(
-        given["prefix"],
-        given["builds"],
-        min(given["jobs"], os.cpu_count() or 1),
-        given["time_limit_s"],
-    )
+    jobs = min(given["jobs"], os.cpu_count() or 1)
+    wanted = build.Build(given["prefix"], given["builds"], jobs, given["time_limit_s"])
     try:
         with progress(given["run_id"] or str(os.getpid())) as show:
             show("build: waiting for another build on this host")

@@ -65,7 +65,6 @@ from ..module_utils.mpi.build import work_of
 TAG = 'import sys; print("cp%d%d" % sys.version_info[:2])'
 TOOLKIT = Path("/usr/local/cuda/include")
 
-
 ARGUMENTS = {
     "software": {"type": "dict", "default": {}},
     "transport": {"type": "str", "choices": ["tcp", "rc"], "default": "rc"},
@@ -80,10 +79,7 @@ ARGUMENTS = {
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec=ARGUMENTS,
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     prefix, version = module.params["prefix"], module.params["mpi4py"]
     try:
         tag = commands.run([module.params["python"], "-c", TAG]).stdout.strip()

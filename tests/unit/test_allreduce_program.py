@@ -204,10 +204,8 @@ def test_the_report_is_by_host_and_by_lane() -> None:
     ranks = [rank("node01"), rank("node01", wrong=4), rank("node02", lanes=())]
     program.summarise(ranks, 1234, 2.5, report)
     first, second = found["host"]
-    assert [(one["name"], one["ranks"]) for one in (first, second)] == [
-        ("node01", [0, 1]),
-        ("node02", [2]),
-    ]
+    assert (first["name"], first["ranks"]) == ("node01", [0, 1])
+    assert (second["name"], second["ranks"]) == ("node02", [2])
     assert (first["cpus"], first["topology"]) == (["0-3", "0-3"], {"numa": {}})
     assert first["counters"] == {"rail0": [5, 6]}
     # Both ends of three ranks; ends that belong to no rank are omitted.

@@ -69,10 +69,8 @@ def test_switched_off_nothing_stays_but_what_others_wrote(node: Node) -> None:
     settle([part(NOW)], node)
     assert settle([part(NOW, wanted=False)], node).changed
     assert there(node) == there(node, modulefiles.OWN) == there(node, LMOD) == set()
-    assert sorted(each.name for each in node.path(f"{PLACE}/mpi").iterdir()) == [
-        "openmpi-x86_64",
-        "own",
-    ]
+    left = {each.name for each in node.path(f"{PLACE}/mpi").iterdir()}
+    assert left == {"openmpi-x86_64", "own"}
 
 
 def test_a_host_without_a_module_system_is_named(node: Node, tmp_path: Path) -> None:
@@ -122,8 +120,5 @@ def test_the_launch_agent_passes_on_the_variable_file(node: Node, tmp_path: Path
         check=True,
     ).stdout
     prefix = f"/{PREFIXES}/{NOW}"
-    assert shown.split() == [
-        f"{prefix}/ompi/bin:{prefix}/ucx/bin:/usr/bin:/bin",
-        f"{prefix}/ompi",
-        "rc",
-    ]
+    path = f"{prefix}/ompi/bin:{prefix}/ucx/bin:/usr/bin:/bin"
+    assert shown.split() == [path, f"{prefix}/ompi", "rc"]

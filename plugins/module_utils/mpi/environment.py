@@ -123,9 +123,8 @@ def environment(settings: MpiSettings) -> dict[str, str]:
     ranks = rails_by_rank(settings.rails, settings.slots)
     if settings.rails:
         values["UCX_NET_DEVICES"] = ",".join(rail.ucx_device for rail in settings.rails)
-        values["MPI_ROCE_RAILS_BY_RANK"] = " ".join(
-            ",".join(rail.ucx_device for rail in rails) for rails in ranks
-        )
+        by_rank = (",".join(rail.ucx_device for rail in rails) for rails in ranks)
+        values["MPI_ROCE_RAILS_BY_RANK"] = " ".join(by_rank)
     if settings.transport == "rc":
         values.update(_rdma_environment(settings, ranks))
     values.update(settings.directories)
@@ -160,11 +159,8 @@ def of_launcher(settings: MpiSettings) -> dict[str, str]:
 
 
 def _rdma_environment(settings: MpiSettings, ranks: Sequence[Sequence[MpiRail]]) -> dict[str, str]:
-    values = {
-        "UCX_TLS": ",".join([TRANSPORTS["rc"], *settings.cuda]),
-        # By default UCX silently switches from rc to ud in a job of more than 256 ranks.
-        "UCX_RC_MAX_NUM_EPS": "inf",
-    }
+    # By default UCX silently switches from rc to ud in a job of more than 256 ranks.
+    values = {"UCX_TLS": ",".join([TRANSPORTS["rc"], *settings.cuda]), "UCX_RC_MAX_NUM_EPS": "inf"}
     planes = max((len(rails) for rails in ranks), default=1)
     if planes > 2:
         # By default UCX splits a large message over two devices of a process.

@@ -122,7 +122,7 @@ def render(membership: Membership, form: str, *, capped: bool = False) -> str:
             lines += [member.host] * member.slots
         else:
             lines.append(f"{member.host}:{member.slots}")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, ""])
 
 
 def parse(text: str, form: str = "openmpi") -> dict[str, int]:
@@ -319,13 +319,10 @@ def parse_cores(text: str) -> tuple[int, ...]:
 
 def render_rankfile(bindings: Sequence[Placement]) -> str:
     """Rankfile in a syntax that Open MPI 4 and 5 both read."""
-    lines = [
-        f"# {HEADER}",
-        f"# {len(bindings)} ranks. Open MPI 4: mpirun --rankfile FILE;"
-        " Open MPI 5: mpirun --map-by rankfile:file=FILE",
-        *(f"rank {b.rank}={b.host} slot={ranges(b.cores)}" for b in bindings),
-    ]
-    return "\n".join(lines) + "\n"
+    five = "Open MPI 5: mpirun --map-by rankfile:file=FILE"
+    how = f"# {len(bindings)} ranks. Open MPI 4: mpirun --rankfile FILE; {five}"
+    lines = (f"rank {each.rank}={each.host} slot={ranges(each.cores)}" for each in bindings)
+    return "\n".join([f"# {HEADER}", how, *lines, ""])
 
 
 def render_rankmap(placements: Sequence[Placement]) -> str:

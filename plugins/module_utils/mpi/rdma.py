@@ -146,17 +146,13 @@ def contract_checks(
 ) -> list[Check]:
     """Check each variable of the contract: UCX's as UCX reads it, NCCL's in the file."""
     ports = [rail.rdma for rail in rails if rail.rdma is not None]
-    return [
-        compare(
-            "contract",
-            value,
-            effective(settings, name) if name.startswith("UCX_") else environment.get(name),
-            subject=name,
-            check_mode=check_mode,
-            reason="it differs from roce_qos: change it there, not in mpi_stack_environment",
-        )
-        for name, value in mpi_environment(qos, ports).items()
-    ]
+    reason, mode = "it differs from roce_qos: change it there", check_mode
+    checks = []
+    for name, value in mpi_environment(qos, ports).items():
+        used = effective(settings, name) if name.startswith("UCX_") else environment.get(name)
+        check = compare("contract", value, used, subject=name, check_mode=mode, reason=reason)
+        checks.append(check)
+    return checks
 
 
 def effective(settings: Mapping[str, str], name: str) -> Any:

@@ -15,6 +15,7 @@ Other ranks sleep meanwhile.
 """
 
 import argparse
+import functools
 import os
 import socket
 import sys
@@ -108,19 +109,11 @@ def ended(MPI, begin, requests):
     return seconds
 
 
-def allreduce(MPI, world, out, back, count, skip):
-    return collective(MPI, world, lambda run=world.Allreduce: run(out, back), count, skip)
-
-
-def alltoall(MPI, world, out, back, count, skip):
-    return collective(MPI, world, lambda run=world.Alltoall: run(out, back), count, skip)
-
-
-def collective(MPI, world, call, count, skip):
-    total, clock, together = 0.0, MPI.Wtime, world.Barrier
+def collective(name, MPI, world, out, back, count, skip):
+    total, clock, together, call = 0.0, MPI.Wtime, world.Barrier, getattr(world, name)
     for number in range(count + skip):
         begin = clock()
-        call()
+        call(out, back)
         end = clock()
         together()
         if number >= skip:
@@ -161,7 +154,10 @@ def measure(MPI, numpy, benchmark, among, size, iterations):
     return among.allreduce(found) / among.Get_size() if benchmark in COLLECTIVES else found
 
 
-RUN = {each.__name__: each for each in (latency, bw, bibw, allreduce, alltoall)}
+RUN = {
+    **{each.__name__: each for each in (latency, bw, bibw)},
+    **{name: functools.partial(collective, name.capitalize()) for name in COLLECTIVES},
+}
 
 
 def say(line):

@@ -68,9 +68,8 @@ report end
 """
 
 SWEEP = r"""#!/bin/sh
-# Kill the processes of the MPI user that have run id $1 in their command line or environment, until
-# none is left. Processes that are already exiting get a second first. The command line of this
-# script is base64 (hosts.remote) and does not contain the run id.
+# Kill the processes of the MPI user that have run id $1 in their command line or environment, after
+# a second for those that are exiting. The command line of this script is base64 (hosts.remote).
 id=$1
 # Every process of the user contains an empty id: fewer than 12 digits kill nothing.
 if [ "$(printf '%s' "$id" | tr -cd '0-9a-f' | wc -c)" -lt 12 ]; then
@@ -99,9 +98,8 @@ echo "mpi-ready killed $killed left $(pids | wc -l)"
 """
 
 JOB_READY = r"""#!/bin/sh
-# Print a line for each reason why this node cannot run a job. $1 work directory, $2 program,
-# $3 script of an interpreter, $4 script on shared file systems and $5 its argument, $6 PATH of the
-# job.
+# Report why this node cannot run a job. $1 work directory, $2 program, $3 script of an interpreter,
+# $4 script on shared file systems and $5 its argument, $6 PATH of the job.
 profile=/etc/profile.d/baremetal-mpi-roce.sh
 # shellcheck source=/dev/null
 if [ -r "$profile" ]; then . "$profile"; fi
@@ -124,8 +122,7 @@ echo mpi-ready end
 """
 
 STORAGE = r"""#!/bin/sh
-# Check that the shared file systems are mounted, and that a file can be written to $1, or else to
-# the directory of checkpoints.
+# Check that shared file systems are mounted, and that $1, or else the checkpoints', can be written.
 asked=$1
 for name in CLUSTER_CHECKPOINT_DIR CLUSTER_DATASETS_DIR; do
   eval "mount=\${$name:-}"
@@ -165,8 +162,7 @@ timeout -s KILL 30 \
 """
 
 TIDY = r"""#!/bin/sh
-# Run the Python program $1 (LEFTOVERS) with the remaining arguments, unless another MPI job of the
-# user is running. Exits with 0.
+# Run the Python program $1 (LEFTOVERS) with the other arguments, unless another MPI job runs.
 program=$1
 shift
 pgrep -u "$(id -u)" -x 'orted|prted|mpirun|prterun|hydra_pmi_proxy' >/dev/null
