@@ -23,6 +23,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.invent
     Gid,
     RdmaDevice,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.port_settings import Ethtool
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs import (
     ends,
     evaluation,
@@ -375,17 +376,21 @@ def test_servers_of_another_run_are_refused(tmp_path: Path) -> None:
         ends.collect(request(tmp_path), Recorded(), tmp_path)
 
 
-def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: Machine, after: str) -> Any:
-    """Collected results if `ethtool -S` printed COUNTED before, and `after` at the end."""
+def served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: Machine, after: Mapping[str, int]
+) -> Any:
+    """Collected results with the counters COUNTED before, and `after` at the end."""
+    answers = iter((COUNTED, after))
+    monkeypatch.setattr(Ethtool, "statistics", lambda _self, _rail: next(answers))
     monkeypatch.setattr(ends, "wait", lambda _path: {"run_id": "run1", "problem": ""})
     more = {"health": LIMITS, "speeds_gbps": {"rail3": 800.0}}
     asked = replace(request(tmp_path), sys=tmp_path / "sys", **more)
     directory = tmp_path / "run"
-    ends.start(asked, found, Recorded(ethtool=COUNTED), directory)
+    ends.start(asked, found, Recorded(), directory)
     rail = {"peer": "node01", "exchanges": {}}
     result = {"run_id": "run1", "rails": {"rail3": rail}}
     (directory / wire.RESULT).write_text(json.dumps(result))
-    seen = ends.collect(asked, Recorded(ethtool=after), directory)
+    seen = ends.collect(asked, Recorded(), directory)
     return seen, evaluation.served(asked, seen)
 
 
@@ -394,18 +399,19 @@ LIMITS = {
     "new_errors": 0,
     "raw_ber": 2.4e-4,
 }
-COUNTED = """NIC statistics:
-     rx_prio3_bytes: 5
-     link_down_events_phy: 3
-     rx_pcs_symbol_err_phy: 386
-     rx_corrected_bits_phy: 17750739
-"""
+COUNTED = {
+    "rx_prio3_bytes": 5,
+    "link_down_events_phy": 3,
+    "rx_pcs_symbol_err_phy": 386,
+    "rx_corrected_bits_phy": 17750739,
+    "rx_packets": 1,
+}
 
 
 def test_port_health_is_measured_under_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worse = COUNTED.replace("386", "390").replace("rx_prio3_bytes: 5", "rx_prio3_bytes: 9")
+    worse = {**COUNTED, "rx_pcs_symbol_err_phy": 390, "rx_prio3_bytes": 9, "rx_packets": 2}
     seen, checks = served(tmp_path, monkeypatch, machine(V2), worse)
     assert seen["rail3"]["growth"] == {"rx_prio3_bytes": 4, "rx_pcs_symbol_err_phy": 4}
     json.dumps(seen)
@@ -413,10 +419,10 @@ def test_port_health_is_measured_under_load(
     assert (check.subject, check.status) == ("rail3", FAILED)
     assert "rx_pcs_symbol_err_phy 4" in check.reason and check.found["effective_ber"] > 0
     assert "rx_prio3_bytes" not in check.found
-    _seen, checks = served(tmp_path, monkeypatch, machine(V2), "")
+    _seen, checks = served(tmp_path, monkeypatch, machine(V2), {})
     (check,) = (check for check in checks if check.name == "rail_health")
     assert check.status == FAILED and "dmesg" in check.reason
-    assert served(tmp_path, monkeypatch, machine(V2, kind="software"), "")[1] == []
+    assert served(tmp_path, monkeypatch, machine(V2, kind="software"), {})[1] == []
 
 
 def test_servers_that_do_not_start_are_stopped(
@@ -431,14 +437,6 @@ def test_servers_that_do_not_start_are_stopped(
             ends.start(request(tmp_path), machine(V2), run, tmp_path / "run")
         assert run.seen[-2][0] == "systemd-run"
         assert run.seen[-1][:2] == ("systemctl", "stop")
-
-
-def test_a_nic_requires_ethtool(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exchanges, "find_program", lambda name: name != "ethtool" or None)
-    assert exchanges.missing(EXCHANGES, physical=True) == ["ethtool"]
-    assert exchanges.missing(EXCHANGES, physical=False) == []
-    assert exchanges.packages(["ethtool", "ib_send_bw", "ucx_perftest"]) == ["ethtool", "perftest"]
-    assert exchanges.packages(["ucx_perftest"]) == [], "not a package"
 
 
 # Driving

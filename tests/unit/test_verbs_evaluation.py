@@ -247,17 +247,6 @@ def test_grown_error_counters_are_shown() -> None:
     assert table.lines([pair()], "")[-1] == "  counted meanwhile: no errors, no pauses, no CNP"
 
 
-def test_statistics_are_read_from_ethtool() -> None:
-    wanted = {
-        **{"rx_prio3_bytes": 123, "rx_prio3_pause": 7, "tx_prio3_pause_duration": 9},
-        **{"rx_prio3_discards": 2, "tx_pause_storm_warning_events": 3, "rx_global_pause": 4},
-    }
-    lines = [f"     {name} : {count}" for name, count in wanted.items()]
-    text = "\n".join(["NIC statistics:", "     rx_packets: 5", *lines])
-    assert endpoints.statistics(text) == wanted
-    assert endpoints.grown({"a": 1, "b": 2, "d": 3}, {"a": 5, "c": 9, "d": 3}) == {"a": 4}
-
-
 def test_the_table_starts_with_the_slowest_pair() -> None:
     slow = {**pair(software=True, write_bw={"gbits_s": 0.19}), "rail": "rail0"}
     lost = {"host": "node02", "rail": "rail1", "peer": "node01", "exchanges": {}, "lost": True}
