@@ -172,6 +172,7 @@ def test_counters_prove_the_class_of_a_nic(name: str, growth: dict[str, int], st
     check = of(found, "class_sent")
     assert of(found, "wire_sent", f"rail3 -> node02 {name}").status == NOT_APPLICABLE
     assert (check.status, check.subject) == (status, f"rail3 -> node02 {name}")
+    assert (check.found == "not counted") is not bool(growth)
     if growth and status == FAILED:
         assert "priority 0: 6.55e+09 bytes" in check.found
         assert ("--tags mpi --limit node01" in check.reason) is (name == "ucx")
