@@ -87,11 +87,9 @@ def request_of(params: dict[str, Any]) -> VerifyRequest:
 
 
 def serve(module: AnsibleModule, request: VerifyRequest) -> None:
-    machine = survey()
-    found, _problems = ends.endpoints_of(request, machine)
-    physical = any(not one.software for one in found.values())
-    missing = exchanges.missing(request.exchanges, physical)
-    packages = exchanges.packages(missing)
+    missing = exchanges.missing(request.exchanges)
+    # The layer mpi installs UCX.
+    packages = ["perftest"] if {*missing} & {*exchanges.PERFTEST.values()} else []
     if module.check_mode or (packages and module.params["install"]):
         end(module, LAYER, [], "", missing=packages, problems={}, invocation={})
     if missing:
@@ -101,7 +99,7 @@ def serve(module: AnsibleModule, request: VerifyRequest) -> None:
         module.fail_json(
             msg=f"verbs: {', '.join(missing)}: not installed; {advice}", layer=LAYER, checks=[]
         )
-    ports, problems = ends.start(request, machine, commands.run)
+    ports, problems = ends.start(request, survey(), commands.run)
     end(module, LAYER, [], "", missing=[], problems=problems, ports=ports, invocation={})
 
 

@@ -143,11 +143,8 @@ class FakeNode:
         self.ethtool.ring[name], self.ethtool.paused[name] = {"rx": 1024, "tx": 1024}, (True, True)
         self.registers[pci] = {
             "roce_adp_retrans_field_select": 1,
-            "adaptive_routing_forced_en_field_select": 1,
-            "selective_repeat_forced_en_field_select": 0,
             "roce_adp_retrans_en": 0,
             "adaptive_routing_forced_en": 0,
-            "selective_repeat_forced_en": 0,
         }
         function = self.root / "sys/bus/pci/devices" / pci
         function.mkdir(parents=True)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
@@ -197,10 +198,15 @@ def machine(tmp_path):
     return add
 
 
+def options(root, named, host=HOST, **lanes):
+    node = SimpleNamespace(root=root)
+    return SimpleNamespace(contract=host, node=node, firmware_parameters=named, lanes=lanes)
+
+
 def provider(firmwares, root, named=()):
     named = named if isinstance(named, dict) else dict.fromkeys(named, 1)
     wanted = firmware.wanted_parameters(HOST, named)
-    return partial(firmware.firmware_settings, firmwares, wanted, named, root)
+    return partial(firmware.firmware_settings, options(root, named), firmwares, wanted)
 
 
 def settings(tool, machine, rail, firmwares=None, named=()):
@@ -490,10 +496,11 @@ class Nic:
         device = replace(one.device, device_id=device_id)
         self.rails = [replace(one, device=device, shared=shared)]
         wanted = firmware.wanted_parameters(host, dict.fromkeys(named, 0))
+        asked = options(root, named, host, **({rail: lanes} if lanes else {}))
         self.providers = [
             self.store.provider,
-            partial(firmware.firmware_settings, tool, wanted, named, root),
-            partial(compared_settings, host, {rail: lanes} if lanes else {}, tool, named, root),
+            partial(firmware.firmware_settings, asked, tool, wanted),
+            partial(compared_settings, asked, tool),
         ]
         self.run = partial(converge, self.rails, self.providers)
 

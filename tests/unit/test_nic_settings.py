@@ -314,7 +314,6 @@ def test_an_option_with_a_default_may_be_null():
     [
         ({"rings": {"rx": 16384}}, "Invalid argument"),
         ({"rings": {"both": 1024}}, "KeyError('both')"),
-        ({"accelerations": {"selective_repeat_forced_en": 1}}, "no selective_repeat_forced_en"),
         ({"accelerations": {"no_such_field": 1}}, "no no_such_field"),
         ({"congestion_control": {"roce_rp": {"nonsense": 1}}}, "nonsense is missing"),
     ],

@@ -1,11 +1,13 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Both ends: the program of a serving node with fake servers, and the clients."""
+"""Both ends: filters of packets, the program of a serving node, and the clients."""
 
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import json
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +23,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.invent
     Gid,
     RdmaDevice,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.port_settings import Ethtool
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs import (
     ends,
     evaluation,
@@ -42,6 +45,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
     read_contract,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import verbs as table
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.unit.loopback import held_port, own_address
 from tests.waiting import deadline, until
@@ -371,17 +376,21 @@ def test_servers_of_another_run_are_refused(tmp_path: Path) -> None:
         ends.collect(request(tmp_path), Recorded(), tmp_path)
 
 
-def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: Machine, after: str) -> Any:
-    """Collected results if `ethtool -S` printed COUNTED before, and `after` at the end."""
+def served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: Machine, after: Mapping[str, int]
+) -> Any:
+    """Collected results with the counters COUNTED before, and `after` at the end."""
+    answers = iter((COUNTED, after))
+    monkeypatch.setattr(Ethtool, "statistics", lambda _self, _rail: next(answers))
     monkeypatch.setattr(ends, "wait", lambda _path: {"run_id": "run1", "problem": ""})
     more = {"health": LIMITS, "speeds_gbps": {"rail3": 800.0}}
     asked = replace(request(tmp_path), sys=tmp_path / "sys", **more)
     directory = tmp_path / "run"
-    ends.start(asked, found, Recorded(ethtool=COUNTED), directory)
+    ends.start(asked, found, Recorded(), directory)
     rail = {"peer": "node01", "exchanges": {}}
     result = {"run_id": "run1", "rails": {"rail3": rail}}
     (directory / wire.RESULT).write_text(json.dumps(result))
-    seen = ends.collect(asked, Recorded(ethtool=after), directory)
+    seen = ends.collect(asked, Recorded(), directory)
     return seen, evaluation.served(asked, seen)
 
 
@@ -390,18 +399,19 @@ LIMITS = {
     "new_errors": 0,
     "raw_ber": 2.4e-4,
 }
-COUNTED = """NIC statistics:
-     rx_prio3_bytes: 5
-     link_down_events_phy: 3
-     rx_pcs_symbol_err_phy: 386
-     rx_corrected_bits_phy: 17750739
-"""
+COUNTED = {
+    "rx_prio3_bytes": 5,
+    "link_down_events_phy": 3,
+    "rx_pcs_symbol_err_phy": 386,
+    "rx_corrected_bits_phy": 17750739,
+    "rx_packets": 1,
+}
 
 
 def test_port_health_is_measured_under_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worse = COUNTED.replace("386", "390").replace("rx_prio3_bytes: 5", "rx_prio3_bytes: 9")
+    worse = {**COUNTED, "rx_pcs_symbol_err_phy": 390, "rx_prio3_bytes": 9, "rx_packets": 2}
     seen, checks = served(tmp_path, monkeypatch, machine(V2), worse)
     assert seen["rail3"]["growth"] == {"rx_prio3_bytes": 4, "rx_pcs_symbol_err_phy": 4}
     json.dumps(seen)
@@ -409,10 +419,10 @@ def test_port_health_is_measured_under_load(
     assert (check.subject, check.status) == ("rail3", FAILED)
     assert "rx_pcs_symbol_err_phy 4" in check.reason and check.found["effective_ber"] > 0
     assert "rx_prio3_bytes" not in check.found
-    _seen, checks = served(tmp_path, monkeypatch, machine(V2), "")
+    _seen, checks = served(tmp_path, monkeypatch, machine(V2), {})
     (check,) = (check for check in checks if check.name == "rail_health")
     assert check.status == FAILED and "dmesg" in check.reason
-    assert served(tmp_path, monkeypatch, machine(V2, kind="software"), "")[1] == []
+    assert served(tmp_path, monkeypatch, machine(V2, kind="software"), {})[1] == []
 
 
 def test_servers_that_do_not_start_are_stopped(
@@ -427,14 +437,6 @@ def test_servers_that_do_not_start_are_stopped(
             ends.start(request(tmp_path), machine(V2), run, tmp_path / "run")
         assert run.seen[-2][0] == "systemd-run"
         assert run.seen[-1][:2] == ("systemctl", "stop")
-
-
-def test_a_nic_requires_ethtool(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exchanges, "find_program", lambda name: name != "ethtool" or None)
-    assert exchanges.missing(EXCHANGES, physical=True) == ["ethtool"]
-    assert exchanges.missing(EXCHANGES, physical=False) == []
-    assert exchanges.packages(["ethtool", "ib_send_bw", "ucx_perftest"]) == ["ethtool", "perftest"]
-    assert exchanges.packages(["ucx_perftest"]) == [], "not a package"
 
 
 # Driving
@@ -559,3 +561,96 @@ def test_lost_peers_are_skipped(tmp_path: Path) -> None:
     assert found[1]["problem"] == "node02 cannot serve it: no device"
     assert "write_bw" in found[0]["exchanges"]
     assert {port for _program, port in fake.ran} == {"18515", "18516", "18517", "18518"}
+
+
+THERE, HERE = "10.0.0.2", "10.0.0.1"
+bytes_of_8 = st.integers(0, 255)
+
+
+def ipv4(
+    tos: int,
+    source: str = HERE,
+    destination: str = THERE,
+    port: int = wire.PORT,
+    options: int = 0,
+    protocol: int = wire.UDP,
+) -> bytes:
+    udp = struct.pack("!HHHH", 49152, port, 20, 0) + bytes(12)
+    length = 20 + 4 * options + len(udp)
+    head = struct.pack("!BBHHHBBH", 0x45 + options, tos, length, 0, 0, 64, protocol, 0)
+    ends = ipaddress.IPv4Address(source).packed + ipaddress.IPv4Address(destination).packed
+    return head + ends + bytes(4 * options) + udp
+
+
+class Interpreter:
+    """Interpreter for the instructions of classic BPF that are used."""
+
+    def __init__(self, code: list[tuple[int, int, int, int]]) -> None:
+        self.code = code
+
+    def run(self, data: bytes, ethertype: int, outgoing: bool) -> int:
+        a = x = place = 0
+        while True:
+            operation, yes, no, k = self.code[place]
+            place += 1
+            if operation == wire.RETURN:
+                return k
+            if operation == wire.LOAD_WORD and k == wire.PROTOCOL:
+                a = ethertype
+            elif operation == wire.LOAD_WORD and k == wire.KIND:
+                a = wire.OUTGOING if outgoing else wire.TO_THIS_HOST
+            elif operation in (wire.LOAD_WORD, wire.LOAD_BYTE, wire.LOAD_HALF_AT_X):
+                size = {wire.LOAD_WORD: 4, wire.LOAD_BYTE: 1, wire.LOAD_HALF_AT_X: 2}[operation]
+                at = k + (x if operation == wire.LOAD_HALF_AT_X else 0)
+                if at + size > len(data):
+                    return 0
+                a = int.from_bytes(data[at : at + size], "big")
+            elif operation == wire.HEADER_LENGTH_TO_X:
+                x = 4 * (data[k] & 0x0F)
+            else:
+                assert operation == wire.IF_EQUAL
+                place += yes if a == k else no
+
+
+def passed(
+    data: bytes, outgoing: bool, ethertype: int = wire.IPV4, contract: int = 106
+) -> list[tuple[str, bool]]:
+    """Filters that accept a packet: direction, and whether they are for right ones."""
+    return [
+        (way, kind)
+        for way in (wire.OUT, wire.IN)
+        for kind in (True, False)
+        if Interpreter(wire.program(THERE, contract, way, kind)).run(data, ethertype, outgoing)
+    ]
+
+
+@given(tos=bytes_of_8, arrives=st.booleans(), options=st.integers(0, 10), near=st.booleans())
+def test_the_kernel_judges_by_the_contract(
+    tos: int, arrives: bool, options: int, near: bool
+) -> None:
+    # Half of the examples are close to the contract, where mistakes are likely.
+    tos = (106 & ~3 | tos & 3) if near else tos
+    source, destination = (THERE, HERE) if arrives else (HERE, THERE)
+    right = tos == 106 or (arrives and tos == 106 | wire.CE)
+    way = wire.IN if arrives else wire.OUT
+    data = ipv4(tos, source, destination, options=options)
+    assert passed(data, not arrives) == [(way, right)]
+
+
+@pytest.mark.parametrize(("contract", "right"), [(106, True), (96, False)])
+def test_only_ecn_capable_packets_may_be_marked(contract: int, right: bool) -> None:
+    marked = ipv4(contract | wire.CE, THERE, HERE)
+    assert passed(marked, False, contract=contract) == [(wire.IN, right)]
+    plain = ipv4(contract, THERE, HERE)
+    assert passed(plain, False, contract=contract) == [(wire.IN, True)]
+
+
+def test_packets_of_others_are_not_counted() -> None:
+    for data in (
+        ipv4(106, HERE, "10.0.0.3"),
+        ipv4(106, port=53),
+        ipv4(106, protocol=6),
+        ipv4(106)[:22],
+    ):
+        assert passed(data, True) == []
+    assert passed(bytes(60), True, 0x0806) == []

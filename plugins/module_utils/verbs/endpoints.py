@@ -7,16 +7,17 @@ a receiver that trusts DSCP counts a packet under the priority of its DSCP.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
-from ..core.commands import CommandError, Runner
 from ..hardware import Machine, tree
 from ..hardware.inventory import SOFTWARE
 from ..nic import health
+from ..nic.port_settings import Ethtool
 
 RETRIES = (
     "out_of_sequence",
@@ -89,29 +90,17 @@ def cpus_near(numa: Optional[int], sys: Path) -> str:
     return tree.text(sys / f"devices/system/node/node{numa}/cpulist")
 
 
-def counters(here: Endpoint, run: Runner, sys: Path) -> dict[str, int]:
+def counters(here: Endpoint, sys: Path) -> dict[str, int]:
     """Counters of a rail by name. A missing counter is omitted, not reported as 0."""
     directory = sys / f"class/infiniband/{here.device}/ports/{here.port}/hw_counters"
     read = {name: tree.number(directory / name) for name in EVENTS}
     found = {name: count for name, count in read.items() if count is not None}
-    if here.software:
-        return found  # the interface has no per-priority counters
-    try:
-        return {**found, **statistics(run(["ethtool", "-S", here.rail], check=False).stdout)}
-    except CommandError:
-        return found
-
-
-def statistics(text: str) -> dict[str, int]:
-    """Per-priority counters of `ethtool -S`, those of the physical port, and health."""
-    found = {}
-    for line in text.splitlines():
-        name, separator, value = line.strip().partition(":")
-        if separator and value.strip().isdigit():
-            # Older drivers print a space after tx_pause_storm_warning_events.
-            found[name.strip()] = int(value)
-    wanted = {n: v for n, v in found.items() if PER_PRIORITY.match(n) or PAUSES.match(n)}
-    return {**wanted, **health.of_port(found)}
+    with contextlib.suppress(OSError):
+        # The interface of a software device has no per-priority counters.
+        of_port = {} if here.software else Ethtool().statistics(here.rail)
+        wanted = {n: v for n, v in of_port.items() if PER_PRIORITY.match(n) or PAUSES.match(n)}
+        found.update(wanted, **health.of_port(of_port))
+    return found
 
 
 def grown(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:

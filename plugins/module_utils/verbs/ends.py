@@ -52,7 +52,7 @@ def start(
     (directory / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
     (directory / "serve.py").write_bytes(pkgutil.get_data(__package__, "wire.py") or b"")
     ports = {
-        rail: {"here": asdict(one), "counted": endpoints.counters(one, run, request.sys)}
+        rail: {"here": asdict(one), "counted": endpoints.counters(one, request.sys)}
         for rail, one in found.items()
     }
     before = {"at": time.monotonic(), "ports": ports}
@@ -176,7 +176,7 @@ def collect(request: VerifyRequest, run: Runner, directory: Path = DIRECTORY) ->
     rails: dict[str, Any] = result["rails"]
     for rail, seen in rails.items():
         here, counted = Endpoint(**before["ports"][rail]["here"]), before["ports"][rail]["counted"]
-        after = endpoints.counters(here, run, request.sys)
+        after = endpoints.counters(here, request.sys)
         seen["growth"] = endpoints.grown(counted, after)
         if not here.software:
             check = health.check(
@@ -244,7 +244,7 @@ def drive(
                     one["exchanges"][name] = {"skipped": skipped}
                     continue
                 reason = problem if name == GPU else ""
-                result = _exchange(programs, name, half.port + index, reason, run, client)
+                result = _exchange(programs, name, half.port + index, reason, client)
                 one["exchanges"][name] = {**result, "wire": seen.take()}
                 if "problem" in result:
                     break  # the remaining exchanges are skipped
@@ -254,11 +254,11 @@ def drive(
 
 
 def _exchange(
-    programs: Programs, name: str, port: int, problem: str, run: Runner, client: Client
+    programs: Programs, name: str, port: int, problem: str, client: Client
 ) -> dict[str, Any]:
     """Figures of one exchange and the growth of counters; `problem`: why it is not possible."""
     request, here = programs.request, programs.endpoint
-    before, begin = endpoints.counters(here, run, request.sys), time.monotonic()
+    before, begin = endpoints.counters(here, request.sys), time.monotonic()
     ucx: dict[str, str] = {}
     try:
         if name == exchanges.UCX:
@@ -268,7 +268,7 @@ def _exchange(
             found = _figures(programs, name, port, ucx, client)
     except (exchanges.OutputError, commands.CommandError, OSError) as error:
         found = {"problem": str(error)}
-    growth = endpoints.grown(before, endpoints.counters(here, run, request.sys))
+    growth = endpoints.grown(before, endpoints.counters(here, request.sys))
     if ucx:
         found["environment"] = {key: ucx[key] for key in sorted(ucx) if key.startswith("UCX_")}
     return {**found, "seconds": round(time.monotonic() - begin, 2), "growth": growth}

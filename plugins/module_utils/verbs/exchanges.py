@@ -265,19 +265,9 @@ def _ucx_figures(printed: str) -> dict[str, Any]:
 # Programs on this node: missing ones, and capabilities of the others.
 
 
-def missing(names: Iterable[str], physical: bool = False) -> list[str]:
-    """Programs that this node needs and lacks. `physical`: a rail is a NIC."""
-    wanted = [*(PROGRAMS[name] for name in names), *(["ethtool"] if physical else [])]
-    return [program for program in wanted if find_program(program) is None]
-
-
-def packages(programs: Iterable[str]) -> list[str]:
-    """Packages of missing programs, except UCX, which the layer mpi installs.
-
-    They have the same names on every distribution.
-    """
-    of = {"ethtool": "ethtool", **dict.fromkeys(PERFTEST.values(), "perftest")}
-    return sorted({of[program] for program in programs if program in of})
+def missing(names: Iterable[str]) -> list[str]:
+    """Programs that this node needs and lacks."""
+    return [PROGRAMS[name] for name in names if find_program(PROGRAMS[name]) is None]
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,11 @@ DRIVER = "mlx5_core"
 
 def provider(options: NicOptions) -> Provider:
     """Return the provider of a rail's settings. Raises PlanError for an impossible option."""
-    node, named = options.node, options.firmware_parameters
+    node = options.node
     register_tool = next(filter(options.which, PROGRAMS), None)
     parameters, firmwares = {}, None
     if options.firmware:
-        parameters = firmware.wanted_parameters(options.contract, named)
+        parameters = firmware.wanted_parameters(options.contract, options.firmware_parameters)
         tool = next(filter(options.which, firmware.TOOLS), None)
         firmwares = firmware.Firmwares(tool, node.run, node.check_mode)
 
@@ -39,10 +39,8 @@ def provider(options: NicOptions) -> Provider:
             found.append(Accelerations(rail, options, register_tool))
         found += congestion_settings(options, rail)
         if firmwares is not None:
-            found += firmware.firmware_settings(firmwares, parameters, named, node.root, rail)
-            found += fabric_mode.compared_settings(
-                options.contract, options.lanes, firmwares, named, node.root, rail
-            )
+            found += firmware.firmware_settings(options, firmwares, parameters, rail)
+            found += fabric_mode.compared_settings(options, firmwares, rail)
         return found
 
     return settings

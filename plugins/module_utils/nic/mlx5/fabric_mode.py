@@ -14,17 +14,19 @@ lists the lanes of a ConnectX-8 and a ConnectX-9.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from ...core.checks import FAILED, NOT_APPLICABLE
 from ...hardware.survey import pci_address
-from ...qos import SPECTRUM_X, HostSettings
+from ...qos import SPECTRUM_X
 from ..setting import NicSetting, RailNic, Reading
 from .firmware import VARIABLE, Firmwares, FirmwareSetting, Value, assignments, split_name
+
+if TYPE_CHECKING:
+    from ..nics import NicOptions
 
 Profile = Mapping[str, Value]
 """Maps parameters to values, with the names of a card's first port."""
@@ -50,19 +52,10 @@ _HIDDEN = dict.fromkeys((PROGRAM, "ROCE_CC_STEERING_EXT"), "ROCE_CC_LEGACY_DCQCN
 """Parameters that another one hides while it is 1 (mlxconfig_host.db, `dependency`)."""
 
 
-def compared_settings(
-    host: HostSettings,
-    lanes: Mapping[str, tuple[int, int]],
-    firmwares: Firmwares,
-    named: Collection[str],
-    root: Path,
-    rail: RailNic,
-) -> list[NicSetting]:
-    """Return the settings that are only compared, except those that the operator has `named`.
-
-    `lanes`: for each rail, its planes in the model and the number of rails on its card.
-    """
-    pci = pci_address(root / "sys/class/net" / rail.interface)
+def compared_settings(options: NicOptions, firmwares: Firmwares, rail: RailNic) -> list[NicSetting]:
+    """Return the settings that are only compared, except those that the operator has named."""
+    host = options.contract
+    pci = pci_address(options.node.root / "sys/class/net" / rail.interface)
     if rail.device is None or pci is None:
         return []
     profiles = _spectrum_x(host.cnp_dscp)
@@ -71,15 +64,15 @@ def compared_settings(
         if host.fabric_mode == SPECTRUM_X
         else ((PROGRAM,), _ROCE, _not_roce)
     ]
-    if rail.name in lanes:
-        planes, rails = lanes[rail.name]
+    if rail.name in options.lanes:
+        planes, rails = options.lanes[rail.name]
         profiles = _of_planes(planes, rails, LANES.get(rail.device.device_id))
         if rail.shared:
             # With planes balanced by software, each has an RDMA device.
             profiles = [profile for profile in profiles if profile[BY_HARDWARE]]
         verdict = partial(_other_planes, planes, rails, rail.shared)
         asked.append((tuple(profiles[0]), profiles, verdict))
-    theirs = {split_name(name)[0] for name in named}
+    theirs = {split_name(name)[0] for name in options.firmware_parameters}
     return [
         Compared(name, profiles, verdict, firmwares, pci, rail.shared)
         for names, profiles, verdict in asked

@@ -15,12 +15,11 @@ hides another one: column `dependency` of mlxconfig/mlxconfig_dbs/mlxconfig_host
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 from ...core.checks import FAILED, NOT_APPLICABLE, PENDING
 from ...core.commands import CommandError, Runner, output
@@ -30,6 +29,9 @@ from ...hardware.inventory import card_of
 from ...hardware.survey import pci_address
 from ...qos import ROCE, HostSettings
 from ..setting import FIRMWARE, NicSetting, RailNic, Reading, number, remembered
+
+if TYPE_CHECKING:
+    from ..nics import NicOptions
 
 TOOLS = ("mlxconfig", "mstconfig")
 """In order of preference: MFT supports a new NIC no later than mstflint."""
@@ -265,16 +267,13 @@ def elements(name: str) -> list[str]:
 
 
 def firmware_settings(
-    firmwares: Firmwares,
-    parameters: Mapping[str, int],
-    named: Collection[str],
-    root: Path,
-    rail: RailNic,
+    options: NicOptions, firmwares: Firmwares, parameters: Mapping[str, int], rail: RailNic
 ) -> list[FirmwareSetting]:
     """Return the settings of one rail; `parameters` have the names of the first port.
 
-    Parameters that the operator has `named` must exist.
+    Parameters that the operator has named must exist.
     """
+    root = options.node.root
     pci = pci_address(root / "sys/class/net" / rail.interface)
     if rail.device is None or pci is None:
         return []
@@ -286,7 +285,7 @@ def firmware_settings(
         fulfilled_by.update(dict.fromkeys(SRIOV, "it supports no virtual functions"))
     if (root / "sys/class/net" / rail.interface / "ecn").is_dir():
         fulfilled_by.update(dict.fromkeys((*CNP, PRIORITY_MASK), "the driver of DOCA-OFED sets it"))
-    asked = {element for name in named for element in elements(name)}
+    asked = {element for name in options.firmware_parameters for element in elements(name)}
     settings: list[FirmwareSetting] = []
     for name, value in parameters.items():
         setting = FirmwareSetting(name, value, firmwares, pci, rail.shared)
