@@ -354,7 +354,7 @@ class Files:
         checks += [self._certificate(node, kind, key) for kind, key in self.keys.items()]
         fault = self.daemon.fault()
         checks.append(_check(node, "sshd_configuration", "valid", fault or "valid"))
-        own = not any(plan.changed for plan in plans)
+        own = not any(plan.changed for plan in plans[-2:])  # those of sshd
         return Verdict(checks if fault else [*checks, *self._sshd(node, own)])
 
     def _certificate(self, node: Node, kind: str, key: str) -> Check:
@@ -376,7 +376,7 @@ class Files:
         return _check(node, name, desired, actual, reason=reason)
 
     def _sshd(self, node: Node, own: bool) -> list[Check]:
-        """Compare effective settings. `own`: the files of the role are as they must be."""
+        """Compare effective settings. `own`: sshd's files of the role are as they must be."""
         address = (self.request.sources or ["127.0.0.1"])[0]
         settings = self.daemon.settings(self.request.user, address, self.request.port)
         checks = []
