@@ -164,9 +164,7 @@ def _converge(request: TrustRequest, node: Node) -> Settled:
 
 
 def _keep_authority(request: TrustRequest, node: Node) -> None:
-    """Refuse a node that trusts an authority of which the controller has no record. Raises
-    PlanError.
-    """
+    """Refuse a node that trusts an unrecorded authority. Raises PlanError."""
     lines = (node.read(texts.USER_AUTHORITIES) or "").splitlines()
     trusted = {digest(line) for line in lines if keys.public_key(line)}
     desired = {digest(line) for line in request.authority["user_authorities"]}
