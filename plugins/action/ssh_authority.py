@@ -101,9 +101,7 @@ def prepare(arguments: dict[str, Any], *, write: bool) -> dict[str, Any]:
 def _after(
     arguments: dict[str, Any], entries: Sequence[Mapping[str, Any]], store: AuthorityStore
 ) -> dict[str, Any]:
-    """The trust data after the nodes have been configured, with warnings about nodes that lack
-    it.
-    """
+    """The trust data after the run, with warnings about nodes that lack it."""
     trust = store.after([str(entry["name"]) for entry in entries])
     revoke = arguments["revoke"]
     away = [name for name in trust.outdated if name not in arguments["reached"]]

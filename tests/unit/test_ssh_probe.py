@@ -96,11 +96,13 @@ def test_the_answering_host_is_compared(
 ) -> None:
     """A Host alias or a wrong address may lead to another host of the cluster."""
     program(tmp_path, monkeypatch, script)
+    monkeypatch.setattr(probe, "HOSTS", tmp_path / "hosts")
+    probe.HOSTS.write_text("10.0.0.12 node02\n10.0.0.13 node03\n")
     found = probe.attempt(tried("node02"), USER, 0)
     assert found["why"] == why
     (check,) = probe.Verdicts("node01", ["node02"]).checks([found])
-    # This host takes a wrong path, unless a login file there prevents the command.
-    at = "node02" if why == "nothing answered" else ""
+    # This host takes a wrong path, or the target has another name or a login file that exits.
+    at = "" if why in ("", "node03 answered") else "node02"
     assert (check.status, check.at) == ("failed" if why else "ok", at)
 
 
@@ -147,8 +149,11 @@ def compared(
     ],
 )
 def test_settings_of_ssh_are_compared(
-    line: str, keyword: str, monkeypatch: pytest.MonkeyPatch
+    line: str, keyword: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    drop_in = tmp_path / "10.conf"
+    drop_in.write_text(OURS.replace(" true", " yes"))
+    monkeypatch.setattr(client, "SSH_DROP_IN", drop_in)
     domain = OURS.replace("hostname node02", "hostname node02.example.net")
     for text in (OURS, domain):
         assert {each.status for each in compared(monkeypatch, text)} == {"ok"}
@@ -159,8 +164,11 @@ def test_settings_of_ssh_are_compared(
         assert (check.name, check.subject, check.status) == ("ssh_client", keyword, status)
         assert check.found == line.partition(" ")[2]
         assert check.by_hand.startswith(f"remove {keyword} from //.ssh/config or ")
+    drop_in.unlink()
+    (check,) = [each for each in compared(monkeypatch, text) if each.reason]
+    assert bool(check.by_hand) is (keyword not in client.BY_ROLE), "the role repairs its drop-in"
     refused = compared(monkeypatch, text, failure="/x line 3: Bad configuration option")
-    assert "/x line 3: Bad configuration option" in {each.by_hand for each in refused}
+    assert "/x line 3: Bad configuration option" in {each.reason for each in refused}
 
 
 def test_a_wrong_setting_is_reported_once() -> None:

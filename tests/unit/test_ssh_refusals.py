@@ -40,6 +40,8 @@ POST_QUANTUM = (
         ("ssh: connect to host n port 22: Connection refused\n", 0, "target", True),
         ("ssh: connect to host n port 22: Connection timed out\n", 0, "either", True),
         ("ssh: Could not resolve hostname n: Temporary failure\n", 0, "here", True),
+        ("ssh: connect to host n port 22: Network is unreachable\n", 0, "here", True),
+        ("Load key /x: invalid format\nmpi@n: Permission denied (publickey).\n", 0, "here", False),
         (CLOSED, 0, "target", True),
         ("first\nodd thing\n", 1, "either", False),
         (POST_QUANTUM, 1, "either", False),

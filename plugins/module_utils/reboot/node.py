@@ -204,9 +204,7 @@ def record(here: RebootNode, boot_id: str) -> FilePlan:
 
 
 def began(root: Path = Path("/")) -> float:
-    """Start of this boot in seconds since the epoch, from the start of PID 1, which works in
-    containers too.
-    """
+    """Start of this boot in seconds since the epoch: that of PID 1, for containers."""
     stat = (root / "proc/stat").read_text(encoding="ascii")
     kernel = next(int(line.split()[1]) for line in stat.splitlines() if line.startswith("btime "))
     first = (root / "proc/1/stat").read_text(encoding="utf-8", errors="replace")

@@ -10,7 +10,9 @@ from __future__ import annotations
 import pwd
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ..core.checks import OK, Check, differs
@@ -21,6 +23,14 @@ from .keys import DROP_IN, KNOWN_HOSTS, REVOKED, USER_CERTIFICATE, USER_KEY
 from .refusals import Refusal, refusal
 from .sshd import CERTIFICATE_TYPE
 
+SSH_DROP_IN = Path(f"/etc/ssh/ssh_config.d/{DROP_IN}")
+BY_ROLE = frozenset(
+    [
+        *("stricthostkeychecking", "revokedhostkeys", "identitiesonly", "globalknownhostsfile"),
+        *("identityfile", "certificatefile"),
+    ]
+)
+"""Settings in the drop-in; the others are defaults or depend on the target."""
 MAX_VALUE = 8000
 """Maximum length of a setting: lists of algorithms are long."""
 MAX_SHOWN = 200
@@ -64,9 +74,20 @@ def checks(
             f"remove {keyword} from {user.pw_dir}/.ssh/config or the file of /etc/ssh that sets it"
             f" before {DROP_IN} (ssh -Gv {name} prints the order)"
         )
+        # The role itself repairs its drop-in.
+        by_hand = "" if keyword in BY_ROLE and not _in_drop_in(keyword, desired) else step
         status = differs(check_mode)
-        compared.append(Check("ssh_client", desired, actual, status, keyword, step, by_hand=step))
+        compared.append(
+            Check("ssh_client", desired, actual, status, keyword, step, by_hand=by_hand)
+        )
     return compared
+
+
+def _in_drop_in(keyword: str, value: str) -> bool:
+    lines: list[str] = []
+    with suppress(OSError):
+        lines = SSH_DROP_IN.read_text("utf-8", "replace").splitlines()
+    return any(line.lower().split()[:1] == [keyword] and value in line.split() for line in lines)
 
 
 def _settings(

@@ -134,9 +134,7 @@ class Listener:
         self._socket.close()
 
     def call(self, networks: Iterable[str]) -> str:
-        """Shell commands to run after `uname -n` on the other host. They print the name again at
-        the end.
-        """
+        """Shell commands to run after `uname -n` on the other host; they print the name again."""
         mine = [self.addresses[name] for name in networks if name in self.addresses]
         words = shlex.join([PYTHON, "-ISc", CALL, str(self.port), *mine])
         return f"; {words}; uname -n" if mine else ""

@@ -31,6 +31,7 @@ Attempt = Mapping[str, Any]
 `remedy` are those of Refusal."""
 ANSWERED = " answered"
 NOTHING = "nothing"
+HOSTS = Path("/etc/hosts")
 UNKNOWN = re.compile("Could not resolve hostname|[Nn]ame or service not known|name resolution")
 
 
@@ -78,8 +79,9 @@ def _login(
     # With or without the domain (cluster_hosts_name).
     if f"{name}.".startswith(f"{host}.") or f"{host}.".startswith(f"{name}."):
         return failure
-    # Another host answered because this host takes a wrong path; none did because of a login file.
-    side = TARGET if name == NOTHING else HERE
+    # Another host of the cluster answered if /etc/hosts lists it: this host takes a wrong path.
+    # Otherwise the target has a different name, or a login file prevented the command.
+    side = HERE if name in HOSTS.read_text("utf-8", "replace").split() else TARGET
     return Refusal(f"{one_line(name)[:64]}{ANSWERED}", side)
 
 

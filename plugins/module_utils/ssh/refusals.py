@@ -84,7 +84,10 @@ KNOWN = {
         TARGET,
         "raise MaxSessions of sshd there",
     ),
+    # OpenSSH: readconf.c, authfile.c, ssh.c.
+    r"Load key .*(libcrypto|invalid format|Permission denied)|no such identity": (HERE, ""),
     # getaddrinfo(3), connect(2).
+    r"Network is unreachable": (HERE, "this host has no route there: ip route"),
     r"Could not resolve hostname": (HERE, f"{RUN} names"),
     r"Connection refused": (
         TARGET,

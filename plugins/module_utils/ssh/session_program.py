@@ -195,9 +195,7 @@ def has_mpi(directory: str) -> bool:
 
 
 def imports(values: Values, ours: Values, limit_s: float) -> Optional[dict[str, str]]:
-    """Faults of numpy and mpi4py in this environment, if it selects versions other than the usual
-    ones.
-    """
+    """Faults of numpy and mpi4py in an environment that selects unusual versions."""
     python = find("python3", values.get("PATH", "")) or PYTHON
     roots = (*SYSTEM, *filter(None, ours.get("MPI_ROCE_PYTHON", "").split(":")))
     result = {"python": python, "origin": ""}

@@ -164,9 +164,7 @@ def _converge(request: TrustRequest, node: Node) -> Settled:
 
 
 def _keep_authority(request: TrustRequest, node: Node) -> None:
-    """Refuse a node that trusts an authority of which the controller has no record. Raises
-    PlanError.
-    """
+    """Refuse a node that trusts an unrecorded authority. Raises PlanError."""
     lines = (node.read(texts.USER_AUTHORITIES) or "").splitlines()
     trusted = {digest(line) for line in lines if keys.public_key(line)}
     desired = {digest(line) for line in request.authority["user_authorities"]}
@@ -354,7 +352,7 @@ class Files:
         checks += [self._certificate(node, kind, key) for kind, key in self.keys.items()]
         fault = self.daemon.fault()
         checks.append(_check(node, "sshd_configuration", "valid", fault or "valid"))
-        own = not any(plan.changed for plan in plans)
+        own = not any(plan.changed for plan in plans[-2:])  # those of sshd
         return Verdict(checks if fault else [*checks, *self._sshd(node, own)])
 
     def _certificate(self, node: Node, kind: str, key: str) -> Check:
@@ -376,7 +374,7 @@ class Files:
         return _check(node, name, desired, actual, reason=reason)
 
     def _sshd(self, node: Node, own: bool) -> list[Check]:
-        """Compare effective settings. `own`: the files of the role are as they must be."""
+        """Compare effective settings. `own`: sshd's files of the role are as they must be."""
         address = (self.request.sources or ["127.0.0.1"])[0]
         settings = self.daemon.settings(self.request.user, address, self.request.port)
         checks = []

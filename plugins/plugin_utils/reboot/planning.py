@@ -159,9 +159,7 @@ def layer_of(record: str) -> Optional[str]:
 
 
 def due(reasons: Mapping[str, Sequence[Mapping[str, str]]], boot_id: str) -> bool:
-    """Whether a reason was recorded in the current boot; for earlier ones, the reboot has already
-    taken place.
-    """
+    """Whether a reason was recorded in this boot; for earlier ones, it was rebooted already."""
     return any(item["boot_id"] in ("", boot_id) for every in reasons.values() for item in every)
 
 

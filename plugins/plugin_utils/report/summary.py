@@ -316,11 +316,9 @@ class RunSummary:
         return " ".join(["ansible-playbook", playbook, *given])
 
     def repairs(self) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-        """Repairs for playbooks/verify.yml: the hosts for each manual step, and those on which to
-        run each layer.
+        """The hosts for each manual step, and those on which to run each layer.
 
-        A host that needs only manual steps is in no layer. A check that failed because of another
-        host is repaired on that host.
+        A check that failed because of another host is repaired on that host.
         """
         steps: dict[str, list[str]] = {}
         layers: dict[str, list[str]] = {}

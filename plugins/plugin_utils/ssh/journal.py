@@ -94,9 +94,7 @@ class Member:
         }
 
     def leave(self, now: int, with_keys: bool = False) -> None:
-        """Revoke its certificates. With `with_keys`, its keys are refused as well, should it
-        return.
-        """
+        """Revoke its certificates, and with `with_keys` its keys."""
         if with_keys:
             self.refused_keys += self.keys
         self.revoked += self.issued

@@ -40,8 +40,7 @@ def names_of(entry: Mapping[str, Any], domain: str = "") -> list[str]:
 def logins_of(
     entry: Mapping[str, Any], account: str, extra_sources: Sequence[str], between_compute: bool
 ) -> dict[str, Any]:
-    """The principal of a node, the addresses from which it logs in, and the principals that it
-    admits.
+    """The principal of a node, the addresses from which it logs in, and the principals it admits.
 
     A launcher admits only launchers, so that compute nodes cannot run commands there. Every node
     admits itself, by its addresses, to verify its own sessions.

@@ -54,9 +54,7 @@ class SigningError(Exception):
 
 
 def private_key(path: Path, group: Optional[int]) -> bytes:
-    """Read a private key. Raises SigningError if users other than the owner or `group` may read
-    it.
-    """
+    """Read a private key. Raises SigningError if others than the owner or `group` may read it."""
     try:
         status = path.stat()
         shared = group is not None and status.st_gid == group
