@@ -57,7 +57,7 @@ from ..module_utils.core.engine import Layer, Outcome, Settled, carry_out, settl
 from ..module_utils.core.part import Node, PlanError
 from ..module_utils.core.processes import login_address
 from ..module_utils.hardware import SurveyError
-from ..module_utils.nic.nics import MAX_READ_REQUEST_BYTES, QUICK_S, Nics
+from ..module_utils.nic.nics import QUICK_S, Nics
 from ..module_utils.rails import LOCK
 from ..module_utils.rails.arp import ARP_DEFAULTS
 from ..module_utils.rails.backends import backend_of
@@ -74,14 +74,6 @@ LAYER = Layer(
     refusals=(locks.HeldError, SurveyError),
     simulates=False,
 )
-NIC = {
-    # An int option with a default does not accept null.
-    "max_read_request_bytes": {"type": "raw", "default": MAX_READ_REQUEST_BYTES},
-    "rings": {"type": "dict"},
-    "adaptive_routing": {"type": "bool"},
-    "accelerations": {"type": "dict"},
-    "congestion_control": {"type": "dict"},
-}
 
 
 def converged(given: dict[str, Any], node: Node) -> Settled:

@@ -69,7 +69,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.checks import end
 from ..module_utils.core.engine import REMEDY
-from ..module_utils.storage import rounds
+from ..module_utils.storage import proof
 
 LAYER = "storage"
 
@@ -100,9 +100,9 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     given: dict[str, Any] = module.params
     try:
-        checks, measured = rounds.perform(given, module.check_mode)
-        virtual = rounds.is_virtual()
-    except (OSError, rounds.UserError) as error:
+        checks, measured = proof.perform(given, module.check_mode)
+        virtual = proof.is_virtual()
+    except (OSError, proof.UserError) as error:
         module.fail_json(msg=f"storage: {error}", layer=LAYER, checks=[])
         return
     remedy = REMEDY.format(LAYER)

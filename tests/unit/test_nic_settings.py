@@ -303,7 +303,7 @@ def test_kernel_lockdown_prevents_no_setting_of_the_contract(doca, monkeypatch):
 
 
 def test_an_option_with_a_default_may_be_null():
-    options = {"nic": {"type": "dict", "options": roce_rails.NIC}}
+    options = {"nic": roce_rails.ARGUMENTS["nic"]}
     checked = ArgumentSpecValidator(options).validate({"nic": {"max_read_request_bytes": None}})
     assert checked.error_messages == []
     assert checked.validated_parameters["nic"]["max_read_request_bytes"] is None

@@ -100,7 +100,7 @@ SITE = nft(
 CORP = [
     chain("inet corp", "inp", "input"),
     chain("inet corp", "lan"),
-    rule("inet corp", "inp", 4, {"match": {}}, {"jump": {"target": "lan"}}),
+    rule("inet corp", "inp", 4, {"match": {}}, {"goto": {"target": "lan"}}),
     rule("inet corp", "lan", 5, {"match": {}}, DROP),
 ]
 FIREWALLD = [
@@ -206,6 +206,11 @@ def ufw(added: str, **more: str) -> dict[str, Optional[str]]:
             ufw("Added user rules (see 'ufw status' for running firewall):\nufw allow 22/tcp\n"),
             *["ufw, default deny (incoming)"] * 2,
             filters.STEP,
+        ),
+        (
+            {**ufw(""), "ufw status verbose": UFW.replace("deny (in", "allow (in")},
+            *[f"ufw admits {BOTH} here, and {filters.NONE}"] * 2,
+            filters.ELSEWHERE,
         ),
         (
             ufw(f"ufw deny 1:2/tcp\n{ALLOWED}"),

@@ -70,7 +70,9 @@ def test_files_without_effect_are_ignored(tree, later):
     for name, line in later.items():
         tree.write(name, f"kernel.{line}\n")
     (tree.root / "etc/sysctl.conf").unlink()  # 99-sysctl.conf is now a dangling link
-    assert found(tree.settle(sysctls={NUMA: 0}), "sysctl_at_boot")[""].status == "ok"
+    for check_mode in (True, False):
+        outcome = tree.settle(sysctls={NUMA: 0}, check_mode=check_mode)
+        assert found(outcome, "sysctl_at_boot")[""].status == "ok"
 
 
 def test_unknown_key_is_refused_unless_optional(tree):

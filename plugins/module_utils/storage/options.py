@@ -42,9 +42,6 @@ APT = (
     "Dpkg::Options::=--force-confdef",
     "Dpkg::Options::=--force-confold",
     "DPkg::Lock::Timeout=300",
-    "Dpkg::Use-Pty=0",
-    "Acquire::Retries=2",
-    "APT::Get::AutomaticRemove=false",
     "APT::Install-Recommends=false",
 )
 

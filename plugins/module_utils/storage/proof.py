@@ -5,17 +5,21 @@ rounds, no reader waits for a writer. A fault is reported once; dependent checks
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Mapping, Sequence
+import pwd
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Optional
 
-from ..core import bounded, mounts
+from ..core import bounded, machine, mounts
 from ..core.bounded import Report, WorkResult
 from ..core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, Check
 from ..core.machine import IN_CONTAINER, NO_MOUNTS
+from ..ssh import account
 from . import probe
-from .file_system import HOME, SOFTWARE, FileSystem
-from .units import WantedMount
+from .file_system import HOME, SOFTWARE, FileSystem, of_variable
+from .units import WantedMount, wanted_mounts
 
 FREE_SHARE = 0.05
 """Share of the free space that all writers may use in total."""
@@ -357,3 +361,55 @@ def _rate(proof: Proof, name: str, measured: Optional[Mapping[str, Any]], expect
     else:
         remedy = "slower than expected: check nconnect, the rail's MTU, the server's threads"
         proof.add(name, shown, FAILED, remedy, f"{expected:g} GB/s")
+
+
+class UserError(Exception):
+    """The MPI user is unknown on this host, and no number is given."""
+
+
+def perform(
+    given: Mapping[str, Any], check_mode: bool
+) -> tuple[list[Check], dict[str, dict[str, Any]]]:
+    """Return the checks, and the figures by file system. Raises UserError and OSError."""
+    name, uid = given["user"], given["uid"]
+    user = account.find(name)
+    if user is None:  # the layer ssh may create it later
+        if uid is None:
+            raise UserError(f"user {name} not found, and no number is given (cluster_mpi_uid)")
+        user = pwd.struct_passwd((name, "x", uid, uid, "", "/", ""))
+    proofs = {
+        target.fs.name: (write if given["round"] == "write" else read)(target)
+        for target in _targets(given, user, check_mode)
+    }
+    checks = [check for made in proofs.values() for check in made.checks.values()]
+    return checks, {name: made.figures for name, made in proofs.items()}
+
+
+def _targets(
+    given: Mapping[str, Any], user: pwd.struct_passwd, check_mode: bool
+) -> Iterator[Target]:
+    filesystems = [of_variable(entry) for entry in given["filesystems"]]
+    for wanted in wanted_mounts(filesystems, given["host"], given["groups"], 0):
+        yield Target(
+            wanted=wanted,
+            host=given["host"],
+            cluster=given["cluster"],
+            token=given["token"],
+            user=given["user"],
+            uid=user.pw_uid,
+            size=given["size_mib"] << 20,
+            limit_s=given["time_limit_s"],
+            alone=given["alone"],
+            check_mode=check_mode,
+            container=machine.container(),
+            become=account.rights_of(user),
+            **given["seats"].get(wanted.fs.name, {}),
+        )
+
+
+def is_virtual(cpus: Path = Path("/proc/cpuinfo")) -> bool:
+    """Whether this is a container or virtual machine, where line rates are nominal."""
+    flags = re.search(r"^(?:flags|Features)\s*:(.*)$", cpus.read_text("utf-8"), re.MULTILINE)
+    return machine.container() is not None or (
+        flags is not None and "hypervisor" in flags[1].split()
+    )
