@@ -51,8 +51,6 @@ CONFIRM = f"--extra-vars=switch_qos_confirm_s={waiting.deadline(10):.0f}"
 
 
 class VirtualFabric(Cluster):
-    """The switches, and two nodes at the other ends of their links."""
-
     words = ("--tags=rails,fabric,links", CONFIRM)
 
     def fresh(self) -> Nodes:
@@ -70,15 +68,12 @@ FABRIC = VirtualFabric(TOP / "build/test/fabric")
 
 
 def failed_links(done: Run) -> dict[str, list[str]]:
-    """Failed links by host."""
     hosts = done.report["layers"]["links"]["hosts"]
     found = {host: [check["subject"] for check in done.failed("links", host)] for host in hosts}
     return {host: subjects for host, subjects in found.items() if subjects}
 
 
 class VirtualSwitch(ABC):
-    """Common to all systems."""
-
     def __init__(self, nodes: Nodes, name: str) -> None:
         self.nodes = nodes
         self.name = name
@@ -98,7 +93,6 @@ class VirtualSwitch(ABC):
         self.shell(f"rm -f {FAULTS}")
 
     def log(self) -> list[str]:
-        """Log of all changes."""
         return self.shell(f"cat {LOG}").splitlines()
 
     @abstractmethod
