@@ -51,8 +51,6 @@ CONFIRM = f"--extra-vars=switch_qos_confirm_s={waiting.deadline(10):.0f}"
 
 
 class VirtualFabric(Cluster):
-    """The switches, and two nodes at the other ends of their links."""
-
     words = ("--tags=rails,fabric,links", CONFIRM)
 
     def fresh(self) -> Nodes:
@@ -70,7 +68,6 @@ FABRIC = VirtualFabric(TOP / "build/test/fabric")
 
 
 def failed_links(done: Run) -> dict[str, list[str]]:
-    """Failed links by host."""
     hosts = done.report["layers"]["links"]["hosts"]
     found = {host: [check["subject"] for check in done.failed("links", host)] for host in hosts}
     return {host: subjects for host, subjects in found.items() if subjects}
@@ -109,7 +106,6 @@ class VirtualSwitch:
         self.shell(f"rm -f {FAULTS}")
 
     def log(self) -> list[str]:
-        """Log of all changes."""
         return self.shell(f"cat {LOG}").splitlines()
 
     def drift(self) -> None:

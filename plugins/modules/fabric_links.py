@@ -22,7 +22,9 @@ EXAMPLES = r"""
   run_once: true
 
 - name: Return to each host the findings at its end
-  baremetal.mpi_roce.fabric_links: {step: verdict, judged: compared}
+  baremetal.mpi_roce.fabric_links:
+    step: verdict
+    judged: compared
 """
 
 RETURN = r"""

@@ -164,7 +164,6 @@ def _shown(tree: Tree, indent: str, defaults: bool) -> list[str]:
 
 
 def typed(tree: Tree, lines: list[str]) -> Tree:
-    """The configuration after typing these lines."""
     after = copy.deepcopy(tree)
     mode = Mode(after)
     for line in lines:
@@ -173,8 +172,6 @@ def typed(tree: Tree, lines: list[str]) -> Tree:
 
 
 class FakeEos:
-    """eAPI of one switch, with faults on request."""
-
     def __init__(self, running: Optional[Tree] = None, ports: int = 2, old: bool = False) -> None:
         self.running = running if running is not None else empty()
         self.startup = copy.deepcopy(self.running)
@@ -188,7 +185,6 @@ class FakeEos:
         self.faults: set[str] = set()
         self.queue = "tx-queue"
         self.lies: dict[str, Any] = {}
-        """Replacement answers by command."""
 
     @property
     def transport(self) -> httpx.MockTransport:
@@ -201,7 +197,6 @@ class FakeEos:
             self.timer = None
 
     def typed(self, prefix: str) -> list[str]:
-        """Commands of all calls with this prefix."""
         return [line for call in self.calls for line in call if line.startswith(prefix)]
 
     def _answer(self, request: httpx.Request) -> httpx.Response:

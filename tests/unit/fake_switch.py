@@ -80,7 +80,6 @@ class FakeSwitch:
     links_take_s: float = 0.0
     """Time that links are down after a change; one of the two was never up."""
     further_links: int = 0
-    """Links that never go down."""
     _up_at: float = 0.0
 
     def _step(self, name: str) -> None:

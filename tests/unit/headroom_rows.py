@@ -17,10 +17,8 @@ class Shape:
     size: str
     """To the others: `0`, `sum`, `above sum`, `xon`, `below sum`, `below xon`."""
     xon: bool
-    """Above 0."""
     thresholds: tuple[int, ...]
     offset: bool
-    """It has the seventh column."""
 
 
 SHAPES = {
@@ -57,13 +55,11 @@ class Row:
 
     @property
     def line(self) -> str:
-        """As the file has it."""
         text = f"  {self.speed_gbps}000  {self.metres}m  {self.size} {self.xon}   {self.xoff}"
         return f"{text} {self.threshold}" + ("" if self.offset is None else f"\t{self.offset}")
 
     @property
     def keys(self) -> str:
-        """As the model has it (`asics`)."""
         text = (
             f"{{speed_gbps: {self.speed_gbps}, cable_metres: {self.metres}, size_bytes: "
             f"{self.size}, xon_bytes: {self.xon}, xoff_bytes: {self.xoff}, threshold: "

@@ -120,8 +120,6 @@ def misbehaving(pem: Path, key: Path, send: Callable[[ssl.SSLSocket], None]) -> 
 
 @dataclass
 class Served:
-    """One response of the server, and the requests that it received."""
-
     status: int = 200
     body: bytes = b"{}"
     kind: str = "application/json"

@@ -169,7 +169,6 @@ class Fabric:
         return [check for check in self.check(**options).checks if check.status == "failed"]
 
     def one(self, **options: Any) -> Check:
-        """The only failed check."""
         failed = self.failed(**options)
         assert len(failed) == 1, [check.line() for check in failed]
         return failed[0]

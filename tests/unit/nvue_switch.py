@@ -24,7 +24,6 @@ PASSWORD = "a-word-of-the-test"
 
 
 def group(kind: str, first: int, last: int, peer: str, speed: int = 800) -> Tree:
-    """One group of `cluster_ports`."""
     names = [f"swp{number}" for number in range(first, last + 1)]
     return {
         "kind": kind,
@@ -74,7 +73,6 @@ def merged(tree: Tree, patch: Mapping[str, Any]) -> Tree:
 
 
 def factory_qos(new: bool = False) -> Tree:
-    """What a new switch shows."""
     return {
         "roce": {"state": "disabled"} if new else {"enable": "off"},
         "congestion-control": {
@@ -101,7 +99,6 @@ def factory_qos(new: bool = False) -> Tree:
 
 
 def interfaces(ports: int, config: Tree | None = None) -> Tree:
-    """Operational state of the ports, with their configured MTUs."""
     listed = (config or {}).get("interface", {})
     return {
         f"swp{number}": {
@@ -127,7 +124,6 @@ def interfaces(ports: int, config: Tree | None = None) -> Tree:
 
 
 def present(config: Tree, ports: int = 4, release: str = "5.12.0", new: bool = False) -> Present:
-    """The state that is read from a switch with this configuration."""
     return Present(
         version=f"Cumulus Linux {release}",
         explicit={"qos": uniform(config.get("qos")), "interface": config.get("interface", {})},
@@ -169,7 +165,6 @@ class FakeNvue:
         """By `METHOD path [revision]`: a path in the answer, and its value."""
         self.shows_startup = True
         self.waits = "confirm"
-        """State of a change that waits for confirmation."""
         self.slow = 2
         """Reads of a revision until it advances."""
         self.now = 0.0
@@ -180,7 +175,6 @@ class FakeNvue:
         return system.SwitchLogin("192.0.2.7", user="ops", password=PASSWORD, timeout_s=2, **more)
 
     def switch(self) -> switch.NvueSwitch:
-        """Time passes only during its pauses."""
         transport = httpx.MockTransport(self._handle)
         return switch.NvueSwitch(self.login(), transport, self._sleep, lambda: self.now)
 
@@ -193,11 +187,9 @@ class FakeNvue:
 
     @property
     def made(self) -> list[str]:
-        """Requested revisions."""
         return [path for method, path, _body in self.asked if method == "POST"]
 
     def time_out(self) -> None:
-        """The timer of an unconfirmed change expires."""
         for name, state in self.states.items():
             if state == self.waits:
                 self._undo(name)

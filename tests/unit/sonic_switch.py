@@ -62,7 +62,6 @@ def intents(
 
 
 def small(qos: Optional[dict[str, Any]] = None, ports: int = 2) -> system.SwitchIntent:
-    """A leaf of the first few ports of the reference cluster."""
     intent = intents(qos=qos)["leaf01"]
     return system.SwitchIntent(**{**vars(intent), "ports": intent.ports[:ports]})
 
@@ -221,7 +220,6 @@ def after(config: Config, steps: Iterable[Any]) -> Config:
 
 
 def dangling(config: Config) -> list[str]:
-    """References to missing objects."""
     return [
         f"{table}|{key} {field}: {target}|{name}"
         for table, key, field, target, name in tables.references(config)
@@ -377,12 +375,10 @@ class FakeShell:
         return sorted(path.stem for path in (self.root / "checkpoints").iterdir())
 
     def programs(self) -> list[str]:
-        """Programs called on the switch, in order."""
         path = self.root / "log"
         return path.read_text().splitlines() if path.exists() else []
 
     def fire(self, unit: str) -> None:
-        """Let a timer expire."""
         path = self.root / "units" / unit
         self._sh(path.read_text().replace(f"{self.root}/etc", "/etc"), "")
         path.unlink()

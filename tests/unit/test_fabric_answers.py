@@ -72,7 +72,6 @@ def changed(value: Any, place: tuple[Any, ...], junk: Any) -> Any:
 
 
 def spoiled(value: Any, number: int, junk: Any) -> Any:
-    """Replace or add a value."""
     every = list(places(value))
     place = every[number % len(every)]
     there = value
@@ -85,7 +84,6 @@ def spoiled(value: Any, number: int, junk: Any) -> Any:
 def transport(
     answer: Callable[[httpx.Request], httpx.Response], turn: int, number: int, junk: Any
 ) -> httpx.MockTransport:
-    """Only one answer of the switch is wrong."""
     left = [turn]
 
     def handle(request: httpx.Request) -> httpx.Response:

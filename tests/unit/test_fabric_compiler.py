@@ -159,7 +159,6 @@ PLANES = [
     ("spine01", "spine", [ports("downlink", None, "leaf01", "leaf02")]),
     ("spine02", "spine", [ports("downlink", None, "leaf01", "leaf02")]),
 ]
-"""Two rails of two planes each, two spines."""
 
 
 @pytest.mark.parametrize(

@@ -402,8 +402,6 @@ ROOM = replace(TOMAHAWK5, values={(800, 50): Headroom(500000, 20000, 480000)})
 
 
 class Simulated:
-    """The simulated switch of EOS, without its server."""
-
     def __init__(self, text: str = "", queue: str = "uc-tx-queue") -> None:
         ports = [
             {"name": f"Ethernet{one}/1", "speed_gbps": 800, "peer": "", "peer_interface": ""}

@@ -96,28 +96,24 @@ VALUES: dict[str, Any] = {
     "spines.speed_gbps": 400,
     "spines.links_per_leaf": 2,
 }
-"""A value other than the default, for each key."""
 NOT_OF_SWITCHES = {
     *(f"{section}.{key}" for section in ("leaves", "spines") for key in ("count", "name")),
     *(f"{section}.{key}" for section in ("leaves", "spines") for key in ("ports", "system")),
     "leaves.management_first", "spines.management_first", "leaves.rail_to_leaf",
     "leaves.nodes_per_set",
 }  # fmt: skip
-"""Keys that every model needs."""
 THE_SAME = {f"spines.{key}" for key in ("port", "port_start", "port_step", "asic")}
 """Read by the same code as keys of leaves."""
 ALONE = {
     "roce_qos.congestion_control.notification_point": "reaction_point",
     "roce_qos.congestion_control.reaction_point": "notification_point",
 }
-"""Keys that must be disabled together."""
 REFUSED = {
     ("nvue", "roce_qos.pfc.watchdog.action"): "nvue.watchdog_action",
     ("sonic", "roce_qos.roce.traffic_class"): "sonic.lossless_class",
     ("eos", "roce_qos.roce.traffic_class"): "eos.lossless_class",
     ("eos", "roce_qos.mtu.fabric_layer"): "eos.mtu",
 }
-"""As documented in docs/fabric.md."""
 PORTS = {
     "sonic": ["Ethernet{0..252..4}"],
     "nvue": ["swp{1..32}s{0..1}"],

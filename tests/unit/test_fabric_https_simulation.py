@@ -71,7 +71,6 @@ class Simulated:
         raise NotImplementedError
 
     def state(self) -> Any:
-        """All configurations of the switch."""
         raise NotImplementedError
 
     def operators(self) -> Any:

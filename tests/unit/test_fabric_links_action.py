@@ -24,8 +24,6 @@ class HostVars(dict[str, Any]):
 
 
 class Run:
-    """The action in a play, without Ansible."""
-
     def __init__(self, fabric: Fabric, monkeypatch: pytest.MonkeyPatch) -> None:
         self.lines: list[str] = []
         monkeypatch.setattr(action.display, "display", self.lines.append)

@@ -51,7 +51,6 @@ WHOLE = Fabric()
 
 @cache
 def compliant() -> tuple[system.SwitchIntent, reading.Present]:
-    """The first leaf, and its state."""
     ports = WHOLE.variables["leaf01"]["cluster_ports"]
     intent = system.compile_switch("leaf01", "sonic", "spectrum4", {}, ports, WHOLE.contract)
     config = new_switch()
@@ -74,7 +73,6 @@ def compliant() -> tuple[system.SwitchIntent, reading.Present]:
 
 
 def sonic(edit: Callable[[dict[str, Any]], Any]) -> Messages:
-    """CONFIG_DB of a compliant leaf after a change."""
 
     def messages() -> list[str]:
         whole = copy.deepcopy(WHOLE)
@@ -88,7 +86,6 @@ def sonic(edit: Callable[[dict[str, Any]], Any]) -> Messages:
 
 
 def fabric(edit: Callable[[Fabric], Any]) -> Messages:
-    """A compliant fabric with something changed."""
 
     def messages() -> list[str]:
         whole = copy.deepcopy(WHOLE)

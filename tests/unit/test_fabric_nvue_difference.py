@@ -32,7 +32,6 @@ def converged(config: Tree | None = None, **read: Any) -> Tree:
 
 
 def listed(config: Tree, *path: Any) -> Tree:
-    """The tree with one value changed, the last of the path."""
     result = copy.deepcopy(config)
     tree.put(result, tuple(path[:-1]), path[-1])
     return result
@@ -53,7 +52,6 @@ def test_a_new_switch_gets_everything_once() -> None:
 
 
 def test_only_the_leaf_that_differs_is_sent() -> None:
-    """One changed value is one change, with one line before and after."""
     drifted = listed(converged(), "interface", "swp2", "link", "mtu", 1500)
     difference = plan(drifted)
     assert difference.steps == {"interface": {"swp2": {"link": {"mtu": 9198}}}}

@@ -23,7 +23,6 @@ GOLDEN = Path(__file__).parent / "golden/fabric/nvue"
 
 
 def compact(value: Any) -> str:
-    """Compact JSON for people."""
     text = json.dumps(value, indent=1) + "\n"
 
     def short(match: re.Match[str]) -> str:
@@ -57,7 +56,6 @@ def profiles(contract: dict[str, Any] | None = None) -> dict[str, Any]:
 
 
 def test_another_contract_is_rendered_in_full() -> None:
-    """DSCPs, priorities, queues, shares and thresholds are all explicit."""
     contract = {**STORAGE, "pfc": {**STORAGE["pfc"], "watchdog": {"action": "drop"}}}
     qos = profiles(contract)
     assert qos["pfc"]["switch-priority"] == {"4": {}}

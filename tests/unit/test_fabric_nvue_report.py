@@ -28,7 +28,6 @@ def port(config: Tree, **changes: Any) -> system.PortReport:
 
 
 def operational(*path: Any) -> system.PortReport:
-    """swp1 with one other operational value."""
     ports = copy.deepcopy(present({}).ports)
     put(ports["swp1"], tuple(path[:-1]), path[-1])
     return port(converged(), ports=ports)

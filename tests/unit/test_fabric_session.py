@@ -134,7 +134,6 @@ def run(
 
 
 def settle(switch: FakeSwitch) -> dict[str, Any]:
-    """The state when all timers have expired."""
     switch.time.now_s += 10 * CONFIRM_S
     switch.tick()
     return switch.state

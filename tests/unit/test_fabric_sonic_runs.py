@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import session, system
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import rollback
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import (
+    switch as driver,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.switch import (
     DRIVER,
     SonicApplied,
@@ -242,17 +244,17 @@ def test_going_back_prints_nothing_of_what_others_changed(shell: FakeShell) -> N
 
 def test_the_script_can_be_the_command_of_a_timer() -> None:
     """systemd writes it into a line of a unit file, and expands variables in braces."""
-    assert "\n" not in rollback.functions()
-    assert "${" not in rollback.functions() and "$$" not in rollback.functions()
-    assert subprocess.run(["/bin/sh", "-nc", rollback.functions()], check=False).returncode == 0
+    assert "\n" not in driver.functions()
+    assert "${" not in driver.functions() and "$$" not in driver.functions()
+    assert subprocess.run(["/bin/sh", "-nc", driver.functions()], check=False).returncode == 0
 
 
 def test_a_command_without_a_patch_is_not_taken_for_one() -> None:
     """`pgrep` searches whole command lines, those of a rollback included."""
-    command = rollback.calling("go_back 30", name="run", script="")
+    command = driver.calling("go_back 30", name="run", script="")
     assert not re.search("[c]onfig apply-patch", command)
 
 
 def test_the_script_and_its_caller_agree_on_exit_statuses() -> None:
     for name in ("TOO_LATE", "NOT_SAVED", "GONE"):
-        assert f"{name}={getattr(rollback, name)};" in rollback.functions()
+        assert f"{name}={getattr(driver, name)};" in driver.functions()

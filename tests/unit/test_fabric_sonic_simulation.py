@@ -39,7 +39,6 @@ def intent(qos: Optional[dict[str, Any]] = None, broadcom: bool = False) -> syst
 
 
 def read(leaf: Switch, output: Said) -> reading.Present:
-    """Output of the commands, as over SSH."""
     output.readouterr()
     parts = {}
     for name, run, words in (

@@ -51,7 +51,6 @@ def switch(shell: FakeShell) -> SonicSwitch:
 
 
 def rebinding(shell: FakeShell) -> system.Difference:
-    """Drift that takes two patches."""
     state = after(shell.state, plan(shell.state).steps)
     (name,) = [name for name in state["BUFFER_PROFILE"] if name.startswith("BAREMETAL")]
     state["BUFFER_PROFILE"][name]["xon"] = "1"
@@ -204,7 +203,6 @@ class TestFailures:
         assert list((shell.root / "tmp").iterdir()) == []
 
     def test_the_last_patch_is_refused(self, switch: SonicSwitch, shell: FakeShell) -> None:
-        """A partial change is undone."""
         difference = rebinding(shell)
         before = shell.state
         shell.at('"op": "remove"', lambda: shell.fail("apply-patch", "it is still bound"))
@@ -218,7 +216,6 @@ class TestFailures:
     def test_a_connection_that_comes_back_undoes_what_its_loss_left(
         self, switch: SonicSwitch, shell: FakeShell, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The run undoes it, before the timer."""
         monkeypatch.setattr(driver, "RETRY_S", 0)
         ran, before, lost = shell.run, shell.state, []
 
@@ -439,11 +436,8 @@ def test_tables_of_ports_go_through_i_and_come_back_so(
 
 @pytest.mark.slow
 class TestManyPorts:
-    """One group would lose every link to a mistake; single ports would take an hour."""
-
     @pytest.fixture
     def impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Do not wait for links."""
         monkeypatch.setattr(driver, "LINKS_S", 0)
 
     @pytest.fixture
@@ -583,8 +577,6 @@ SECRETS: Config = {
 
 
 class Overheard(FakeShell):
-    """Records all answers."""
-
     output = ""
 
     def run(self, command: str, stdin: str = "", timeout_s: int = 60) -> system.Completed:

@@ -40,7 +40,7 @@ def test_the_example_can_be_kept_and_names_every_section() -> None:
 
 def test_the_refused_example_is_refused_in_these_words() -> None:
     with pytest.raises(ContractError) as caught:
-        read_contract({"cnp": {"priority": 3}, "pfc": {"xoff_bytes": 300000}})
+        read_contract({"cnp": {"priority": 3, "traffic_class": 6}, "pfc": {"xoff_bytes": 300000}})
     assert f"{caught.value}\n" == block("text")
 
 

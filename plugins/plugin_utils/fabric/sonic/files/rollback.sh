@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 #
 # Functions that run on a SONiC switch: apply patches under a rollback timer, confirm them or go back.
-# They are sent with each command, joined into one line (`rollback.py`). A timer runs the same text, as
+# They are sent with each command, joined into one line (`switch.py`). A timer runs the same text, as
 # a transient unit of systemd: write no braces around variables, which systemd would expand, and no `$$`.
 # The name of the command that applies a patch appears only in the bracketed pattern below: `pgrep` would
 # find this text itself.
