@@ -46,24 +46,11 @@ def rail(number, **more):
 class NoNics:
     """NICs without settings."""
 
-    given, with_rdma, diff, rolled_back, in_other_mode = None, (), (), (), ()
-
-    def look(self, *_given):
-        pass
-
-    written = ()
-
-    def steps(self):
-        return []
-
-    def rail_checks(self, *_given, **_more):
-        return []
+    given, with_rdma, diff, rolled_back, in_other_mode, written = None, (), (), (), (), ()
+    look = steps = rail_checks = resets = lambda self, *_given, **_more: []
 
     def settings(self, **_given):
         return {}
-
-    def resets(self, **_given):
-        return []
 
 
 class FakeHost(Host):
@@ -141,12 +128,9 @@ class FakeHost(Host):
     def run(self, argv, *, check=True, stdin=None):
         self.commands.append(tuple(argv))
         words = list(argv)
-        if words[:3] == ["ip", "-j", "neigh"]:
-            return self._answer(argv, json.dumps(self.neighbours))
-        if words[:3] == ["ip", "-N", "-j"]:
-            return self._answer(argv, json.dumps(self._addresses()))
-        if words[:4] == ["ip", "-4", "-N", "-j"]:
-            answer = self.rules if words[4] == "rule" else self.routes
+        if words[0] == "ip" and "-j" in words:
+            known = {"neigh": self.neighbours, "rule": self.rules, "route": self.routes}
+            answer = next((known[word] for word in words if word in known), self._addresses())
             return self._answer(argv, json.dumps(answer))
         if words[0] == "ip":
             self._ip(words[1:])
@@ -208,12 +192,7 @@ class FakeHost(Host):
             gone = (words[2], words[4])
             self.neighbours = [x for x in self.neighbours if (x["dst"], x["dev"]) != gone]
         elif words[:2] == ["rule", "del"]:
-            gone = (int(words[3]), words[5], words[7])
-            self.rules = [
-                rule
-                for rule in self.rules
-                if (rule["priority"], rule["src"], rule["table"]) != gone
-            ]
+            self.rules.remove({"priority": int(words[3]), "src": words[5], "table": words[7]})
         elif words[:2] == ["route", "del"]:
             device = words[words.index("dev") + 1] if "dev" in words else None
             kind = "6" if words[2] == "blackhole" else "1"
@@ -230,14 +209,9 @@ class FakeHost(Host):
     # networkd
 
     def _files(self):
-        directory = self.root / "etc/systemd/network"
-        paths = sorted(directory.glob("*.network")) if directory.is_dir() else []
-        files = {}
-        for path in paths:
-            text = path.read_text()
-            name = re.search("^Name=(.*)$", text, re.M)[1]
-            files[name] = (path, text)
-        return files
+        paths = sorted(self.root.glob("etc/systemd/network/*.network"))
+        found = [(path, path.read_text()) for path in paths]
+        return {re.search("^Name=(.*)$", text, re.M)[1]: (path, text) for path, text in found}
 
     def _reload(self):
         files = self._files()
@@ -271,21 +245,12 @@ class FakeHost(Host):
                 link.update(up=True, addresses=[keys["Address"]])
             elif title == "Route":
                 route = {"dst": keys["Destination"].replace("0.0.0.0/0", "default"), "dev": name}
-                if "Gateway" in keys:
-                    route["gateway"] = keys["Gateway"]
-                if "Table" in keys:
-                    route["table"] = keys["Table"]
-                if "Metric" in keys:
-                    route["metric"] = int(keys["Metric"])
+                route |= {key.lower(): keys[key] for key in ("Gateway", "Table") if key in keys}
+                route |= {"metric": int(keys["Metric"])} if "Metric" in keys else {}
                 self.routes.append(route)
             elif title == "RoutingPolicyRule":
-                self.rules.append(
-                    {
-                        "priority": int(keys["Priority"]),
-                        "src": keys["From"],
-                        "table": keys["Table"],
-                    }
-                )
+                rule = {"priority": int(keys["Priority"]), "src": keys["From"]}
+                self.rules.append({**rule, "table": keys["Table"]})
 
     def _status(self, names):
         text = ""

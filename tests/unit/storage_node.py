@@ -234,8 +234,7 @@ class StorageNode(StorageHost):
         return 0, ""
 
     def _start(self, words: list[str]) -> tuple[int, str]:
-        results = [self._start_unit(unit) for unit in words[2:]]
-        return max(results, default=(0, ""))
+        return max((self._start_unit(unit) for unit in words[2:]), default=(0, ""))
 
     def _start_unit(self, unit: str) -> tuple[int, str]:
         text = self._text(unit)
