@@ -11,18 +11,13 @@ description:
     storage and launcher, into the groups V(compute), V(launcher), V(storage), V(leaf), V(spine) and
     one V(rack_NAME) per rack, with all host variables that the layers of this collection read.
   - An invalid model is rejected with a list of all errors. Each error has line, key, value and
-    remedy.
-  - C(docs/cluster-model.md) describes every key. It is generated from the schema that validates
-    models.
+    remedy. C(docs/cluster-model.md) describes every key.
 notes:
   - An invalid model ends the run, whatever the value of C(any_unparsed_is_failed). Set that option
     in section C(inventory) of C(ansible.cfg) anyway. If a file is not YAML or names another plugin,
     this plugin is not called and Ansible continues with an empty inventory;
     M(baremetal.mpi_roce.cluster_directory) then stops the run.
-  - An inventory has one model. A second file with this C(plugin) is rejected. Ansible ignores names
-    that end in C(.bak) or C(~).
-  - Values of a single node belong under C(nodes.overrides) of the model. Role variables may be set
-    in C(host_vars) next to the model, as in any inventory.
+  - An inventory has one model. Ansible ignores names that end in C(.bak) or C(~).
 options:
   plugin:
     description: Identifies the file as a model for this plugin.
@@ -74,15 +69,10 @@ class InventoryModule(BaseInventoryPlugin):
     trusted_by_default = True
 
     def verify_file(self, path: str) -> bool:
-        """Whether the file names this plugin or cannot be read; in the latter case `parse` reports
-        it.
-        """
-        if not path.endswith((".yml", ".yaml")):
-            return False
         try:
-            return cluster_model.is_model(Path(path))
+            return path.endswith((".yml", ".yaml")) and cluster_model.is_model(Path(path))
         except OSError:
-            return True
+            return True  # `parse` reports it
 
     def parse(self, inventory: Any, loader: Any, path: str, cache: bool = True) -> None:
         super().parse(inventory, loader, path, cache)

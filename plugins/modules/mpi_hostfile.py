@@ -89,11 +89,7 @@ EXAMPLES = r"""
   register: cluster
   run_once: true
 
-- name: Write the hostfile of the whole cluster
-  baremetal.mpi_roce.mpi_hostfile:
-    directory: "{{ cluster.directory }}"
-
-- name: Bind each rank to the cores near its GPU
+- name: Write the hostfile, and bind each rank to the cores near its GPU
   baremetal.mpi_roce.mpi_hostfile:
     directory: "{{ cluster.directory }}"
     rankfile: true

@@ -11,7 +11,7 @@ from .cluster import Cluster, Inventory, inventory_of
 from .compiler import compile_model, load
 from .digest import seal
 from .schema import PLUGIN
-from .source import ModelError, ModelSource, is_model, read
+from .source import ModelError, is_model, read
 
 __all__ = [
     "PLUGIN",
@@ -19,7 +19,6 @@ __all__ = [
     "Finding",
     "Inventory",
     "ModelError",
-    "ModelSource",
     "compile_model",
     "inventory_of",
     "is_model",
