@@ -26,8 +26,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software_
     older,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import Findings
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.unit import small_model
 from tests.unit.findings import brief
@@ -144,20 +142,6 @@ def test_plain_http_with_unsigned_metadata_is_refused() -> None:
     )
     assert refused(wrong) == ["software.unchecked_metadata repositories.cuda.signed_metadata False"]
     assert software(repositories__cuda__url="http://mirror/cuda")
-
-
-URLS = st.text(st.characters(codec="ascii"), max_size=30)
-
-
-@given(URLS)
-def test_no_url_is_a_template(tail: str) -> None:
-    """The plugin marks its results as trusted, so a template in them would be rendered."""
-    try:
-        found = software(repositories__cuda__url=f"https://mirror/{tail}")
-    except SoftwareError:
-        return
-    url = found.repositories["cuda"].url
-    assert "{{" not in url and "{%" not in url and "{#" not in url
 
 
 # Rules for versions

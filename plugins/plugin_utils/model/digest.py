@@ -9,13 +9,13 @@ the model again to find the host and the variable.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
 
 from ...module_utils.core.text import counted, shortened
 from ..schema.findings import Findings
-from .cluster import DIGEST, NAMES, ROLES, Inventory
+from .cluster import DIGEST, NAMES, Inventory
 
 REMEDY = "Remove it from group_vars, host_vars and --extra-vars, and change cluster.yml"
 
@@ -82,9 +82,3 @@ def differences(
         problem = f"{shortened(value, 80)}{also} is not what the model compiled"
         path, given = (names[0], variable), json.loads(value)
         findings.add("inventory.set_by_hand", path, problem, REMEDY, given)
-
-
-def hosts_of(groups: Mapping[str, Iterable[str]]) -> list[str]:
-    """The hosts in the groups of the model, without duplicates."""
-    names = (name for group in ROLES for name in groups.get(group, ()))
-    return list(dict.fromkeys(names))
