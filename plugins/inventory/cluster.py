@@ -92,14 +92,11 @@ class InventoryModule(BaseInventoryPlugin):
             # reports success. This setting fails the run, whatever the configuration.
             constants.INVENTORY_ANY_UNPARSED_IS_FAILED = True
             raise
-        # The inventory lives as long as the process. Excluded from garbage collection, its pages
-        # stay shared with forked workers.
+        # Excluded from garbage collection, its pages stay shared with forked workers.
         gc.freeze()
 
     def _refuse_second(self, path: str) -> None:
-        """Refuse a second model: Ansible would merge the hosts of both, with values from the last
-        one.
-        """
+        """Refuse a second model: Ansible would merge the hosts of both."""
         for host in self.inventory.hosts.values():
             first = str(host.vars.get("inventory_file"))
             of_model = "cluster_management" in host.vars
@@ -133,10 +130,9 @@ class InventoryModule(BaseInventoryPlugin):
 
 
 class _Trusted(dict[str, str]):
-    """Cache that maps a text to the same text tagged as trusted.
+    """Texts tagged as trusted: without it, `ansible-inventory --list` writes `__ansible_unsafe`.
 
-    Without the tag, `ansible-inventory --list` writes `{"__ansible_unsafe": "10.0.0.1"}`. The
-    schema allows no braces in names, so no computed value can be a template.
+    The schema allows no braces in names, so no computed value can be a template.
     """
 
     def __missing__(self, text: str) -> str:

@@ -91,7 +91,6 @@ UNKNOWN_HERE = ["noattime", "nolruresize", "network=o2ib1", "rsize", "foreign_sy
     [
         one(mount="/usr/local/apps"),
         one(mount="/opt/apps", purpose="software"),
-        one(mount="/home", purpose="home"),
         served(mount="/srv/checkpoints"),
         one(mount="/mnt/a.b_c-d", source="[fd00::21]:/a@b+c"),
         one(source="storage.example.net:/", nfs=None),

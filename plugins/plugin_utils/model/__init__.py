@@ -1,8 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The cluster model: one file that describes a cluster, checked and compiled on the controller.
-
-`load` reads and compiles a file; `inventory_of` turns the cluster into hosts, groups and variables.
-"""
+"""The cluster model: one file that describes a cluster, checked and compiled on the controller."""
 
 from __future__ import annotations
 

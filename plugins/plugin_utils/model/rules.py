@@ -133,9 +133,7 @@ def _management(
 
 
 def check_devices(model: dict[str, Any], specs: list[NodeSpec], findings: Findings) -> None:
-    """Check that lists per rail and GPU have the right length, and that no device of a node is
-    listed twice.
-    """
+    """Check that lists per rail and GPU have the right length, and list no device twice."""
     rails, gpus = model["rails"], model["gpus"]
 
     def count(values: Any, wanted: int, what: str, path: Path) -> None:
