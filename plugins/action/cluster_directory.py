@@ -11,7 +11,8 @@ from ansible.errors import AnsibleActionFail
 from ..module_utils.software.software_set import SoftwareSet
 from ..modules.cluster_directory import ARGUMENTS
 from ..plugin_utils.actions import NodeAction
-from ..plugin_utils.model import digest, facts, inventory_rules, role_variables
+from ..plugin_utils.model import facts, inventory_rules, role_variables
+from ..plugin_utils.model.cluster import ROLES
 from ..plugin_utils.model.software_rules import REFUSED, evaluate
 from ..plugin_utils.schema.findings import Findings
 from ..plugin_utils.terminal import display
@@ -30,7 +31,7 @@ class ActionModule(NodeAction):
         sources = [Path(source) for source in task_vars.get("ansible_inventory_sources") or []]
         # HostVars.raw_get merges a host's variables without templating them.
         hostvars, groups = task_vars["hostvars"], task_vars["groups"]
-        hosts = {name: hostvars.raw_get(name) for name in digest.hosts_of(groups)}
+        hosts = {name: hostvars.raw_get(name) for role in ROLES for name in groups.get(role, ())}
         inventory_rules.check_model(hosts, sources, findings)
         if arguments["role_variables"]:
             specs = role_variables.read_specs()

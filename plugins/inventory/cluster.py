@@ -11,18 +11,13 @@ description:
     storage and launcher, into the groups V(compute), V(launcher), V(storage), V(leaf), V(spine) and
     one V(rack_NAME) per rack, with all host variables that the layers of this collection read.
   - An invalid model is rejected with a list of all errors. Each error has line, key, value and
-    remedy.
-  - C(docs/cluster-model.md) describes every key. It is generated from the schema that validates
-    models.
+    remedy. C(docs/cluster-model.md) describes every key.
 notes:
   - An invalid model ends the run, whatever the value of C(any_unparsed_is_failed). Set that option
     in section C(inventory) of C(ansible.cfg) anyway. If a file is not YAML or names another plugin,
     this plugin is not called and Ansible continues with an empty inventory;
     M(baremetal.mpi_roce.cluster_directory) then stops the run.
-  - An inventory has one model. A second file with this C(plugin) is rejected. Ansible ignores names
-    that end in C(.bak) or C(~).
-  - Values of a single node belong under C(nodes.overrides) of the model. Role variables may be set
-    in C(host_vars) next to the model, as in any inventory.
+  - An inventory has one model. Ansible ignores names that end in C(.bak) or C(~).
 options:
   plugin:
     description: Identifies the file as a model for this plugin.
@@ -74,15 +69,10 @@ class InventoryModule(BaseInventoryPlugin):
     trusted_by_default = True
 
     def verify_file(self, path: str) -> bool:
-        """Whether the file names this plugin or cannot be read; in the latter case `parse` reports
-        it.
-        """
-        if not path.endswith((".yml", ".yaml")):
-            return False
         try:
-            return cluster_model.is_model(Path(path))
+            return path.endswith((".yml", ".yaml")) and cluster_model.is_model(Path(path))
         except OSError:
-            return True
+            return True  # `parse` reports it
 
     def parse(self, inventory: Any, loader: Any, path: str, cache: bool = True) -> None:
         super().parse(inventory, loader, path, cache)
@@ -102,14 +92,11 @@ class InventoryModule(BaseInventoryPlugin):
             # reports success. This setting fails the run, whatever the configuration.
             constants.INVENTORY_ANY_UNPARSED_IS_FAILED = True
             raise
-        # The inventory lives as long as the process. Excluded from garbage collection, its pages
-        # stay shared with forked workers.
+        # Excluded from garbage collection, its pages stay shared with forked workers.
         gc.freeze()
 
     def _refuse_second(self, path: str) -> None:
-        """Refuse a second model: Ansible would merge the hosts of both, with values from the last
-        one.
-        """
+        """Refuse a second model: Ansible would merge the hosts of both."""
         for host in self.inventory.hosts.values():
             first = str(host.vars.get("inventory_file"))
             of_model = "cluster_management" in host.vars
@@ -143,10 +130,9 @@ class InventoryModule(BaseInventoryPlugin):
 
 
 class _Trusted(dict[str, str]):
-    """Cache that maps a text to the same text tagged as trusted.
+    """Texts tagged as trusted: without it, `ansible-inventory --list` writes `__ansible_unsafe`.
 
-    Without the tag, `ansible-inventory --list` writes `{"__ansible_unsafe": "10.0.0.1"}`. The
-    schema allows no braces in names, so no computed value can be a template.
+    The schema allows no braces in names, so no computed value can be a template.
     """
 
     def __missing__(self, text: str) -> str:

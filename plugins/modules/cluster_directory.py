@@ -30,7 +30,6 @@ EXAMPLES = r"""
 - name: Show the number of ranks
   ansible.builtin.debug:
     msg: "{{ cluster.total_slots }} ranks on {{ cluster.compute_hosts | join(', ') }}"
-  run_once: true
 """
 
 RETURN = r"""
@@ -42,9 +41,7 @@ mpi_provider: {type: str, returned: success, description: "C(software.mpi.provid
 software_doubts: {type: list, elements: str, returned: success, description: Warnings.}
 directory:
   description: >-
-    Compute hosts in order of C(cluster_index), then launcher, then storage hosts. Each has C(name),
-    C(role), C(management_address), C(rack), C(slots), C(gpus) (a number), C(drained) and C(rails);
-    see docs/architecture.md.
+    Compute hosts in the order of the model, launcher, storage hosts; see docs/architecture.md.
   type: list
   elements: dict
   returned: success

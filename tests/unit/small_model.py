@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
@@ -58,3 +59,10 @@ def refused(text: str) -> list[str]:
     with pytest.raises(ModelError) as caught:
         compiled(text)
     return brief(caught.value.findings)
+
+
+def places(data: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every path in a structure."""
+    inner = dict(enumerate(data)) if isinstance(data, list) else data
+    keys = inner if isinstance(inner, dict) else ()
+    return [path, *(one for key in keys for one in places(inner[key], (*path, key)))]

@@ -268,7 +268,7 @@ def test_another_node_changes_nothing_of_the_others(shape: dict[str, Any]) -> No
 
 @settings(max_examples=30)
 @given(shapes)
-def test_both_ends_of_every_cable_agree(shape: dict[str, Any]) -> None:
+def test_both_ends_of_every_cable_agree_and_addresses_are_unique(shape: dict[str, Any]) -> None:
     cluster = shaped(shape, shape["nodes"])
     ends = {}
     for switch in (*cluster.leaves, *cluster.spines):
@@ -282,12 +282,6 @@ def test_both_ends_of_every_cable_agree(shape: dict[str, Any]) -> None:
     for end, other in ends.items():
         assert ends[other] == end
     assert len(ends) == 2 * len(cluster.leaves) * len(cluster.spines) * 2
-
-
-@settings(max_examples=30)
-@given(shapes)
-def test_no_address_of_a_cluster_is_there_twice(shape: dict[str, Any]) -> None:
-    cluster = shaped(shape, shape["nodes"])
     hosts = [*cluster.nodes, cluster.launcher, *cluster.leaves, *cluster.spines]
     addresses = [host.management["address"] for host in hosts]
     addresses += [rail.address for node in cluster.nodes for rail in node.rails]

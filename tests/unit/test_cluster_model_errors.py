@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 from tests.unit.findings import brief
 from tests.unit.small_model import MODEL as BASE
-from tests.unit.small_model import edited, refused
+from tests.unit.small_model import edited, places, refused
 
 ROOT = Path(__file__).resolve().parents[2]
 CASES = """
@@ -161,8 +161,9 @@ def test_the_number_of_findings_is_bounded() -> None:
 
 
 def test_a_wrong_pattern_is_reported_once() -> None:
-    text = BASE.replace("count: 2, management", 'count: 100, name: "node{}", management')
-    text = text.replace("ports: 64", 'ports: 256, name: "node{}"')
+    text = edited(
+        "nodes.count: 100; nodes.name: 'node{}'; leaves.ports: 256; leaves.name: 'node{}'"
+    )
     assert refused(text)[0] == "8 model.name_taken leaves.name 'node1'"
     assert len(refused(text)) == 2, "and one for all of their addresses"
 
@@ -171,16 +172,6 @@ FULL = yaml.safe_load((ROOT / "inventories/b300/cluster.yml").read_text(encoding
 FULL["nodes"]["overrides"] = {"node02": {"rack": "a", "slots": 3, "vars": {"x": 1}}}
 FULL["nodes"]["absent"] = ["node04"]
 FULL["vars"] = {"all": {"x": 1}}
-
-
-def places(data: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Every path in a structure."""
-    items: list[tuple[Any, Any]] = []
-    if isinstance(data, dict):
-        items = list(data.items())
-    elif isinstance(data, list):
-        items = list(enumerate(data))
-    return [path] + [place for key, item in items for place in places(item, (*path, key))]
 
 
 anything = st.recursive(

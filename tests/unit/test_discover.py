@@ -42,7 +42,7 @@ from tests.unit.read_machines import (
     recorded,
     without_rails,
 )
-from tests.unit.small_model import ROOT, compiled
+from tests.unit.small_model import ROOT, compiled, places
 
 B300, MISSING = "b300-8x800g", "b300-missing-nic"
 RAIL3 = "0000:5d:00.0"
@@ -351,11 +351,8 @@ def as_modelled() -> dict[str, Facts]:
     return facts
 
 
-def test_machines_like_their_model() -> None:
-    assert compared(as_modelled()) == []
-
-
 def test_common_differences_from_the_model() -> None:
+    assert compared(as_modelled()) == []
     facts = {**as_modelled(), "node03": recorded(MISSING, 3)}
     for each in facts.values():
         each["rdma_host"]["kernel"] = "6.8.0-50-generic"
@@ -405,15 +402,7 @@ HOSTILE = (
 )
 
 
-def everywhere(value: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Every path in the answer of a machine."""
-    inner = dict(enumerate(value)) if isinstance(value, list) else value
-    if not isinstance(inner, dict):
-        return [place]
-    return [place, *(one for key in inner for one in everywhere(inner[key], (*place, key)))]
-
-
-PLACES = everywhere(recorded(B300, 1))
+PLACES = places(recorded(B300, 1))
 
 
 @given(

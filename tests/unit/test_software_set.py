@@ -29,7 +29,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit import small_model
 from tests.unit.findings import brief
 from tests.unit.programs import program
 from tests.unit.small_model import MODEL, compiled
@@ -252,16 +251,6 @@ def test_versions_are_read_as_they_are_written() -> None:
     text = MODEL + 'software: {driver: {version: 590.44.01}, cuda: 13.10, dcgm: "", '
     text += 'repositories: {cuda: {key: a, key_sha256: ""}}}\n'
     assert compiled(text).group_variables["all"]["cluster_software"]["cuda"] == "13.10"
-
-
-def test_findings_are_in_file_order() -> None:
-    text = MODEL + "software:\n  rdma: {source: ofed}\n  driver:\n    version: 580.95.05\n"
-    text += "    fabric_manager: 580.95.05\n  cuda: thirteen\n"
-    assert small_model.refused(text) == [
-        "11 model.not_a_choice software.rdma.source 'ofed'",
-        "14 model.unknown_key software.driver.fabric_manager",
-        "15 model.wrong_form software.cuda 'thirteen'",
-    ]
 
 
 # The page

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_sy
     Serve,
 )
 
+from tests.unit import small_model
 from tests.unit.file_systems import (
     LUSTRE,
     NFS,
@@ -91,7 +91,6 @@ UNKNOWN_HERE = ["noattime", "nolruresize", "network=o2ib1", "rsize", "foreign_sy
     [
         one(mount="/usr/local/apps"),
         one(mount="/opt/apps", purpose="software"),
-        one(mount="/home", purpose="home"),
         served(mount="/srv/checkpoints"),
         one(mount="/mnt/a.b_c-d", source="[fd00::21]:/a@b+c"),
         one(source="storage.example.net:/", nfs=None),
@@ -157,8 +156,6 @@ BAD: tuple[tuple[Any, ...], ...] = (
     # sections of types
     (one(nfs={"transport": "rdma"}), "storage.groups_without_rails [0].hosts ('launcher',)"),
     (lustre(lustre__flock="yes"), "model.wrong_type [0].lustre.flock 'yes'"),
-    (one(lustre={}), "storage.section_of_other_type [0].lustre"),
-    (lustre(nfs={"version": "4.2"}), "storage.section_of_other_type [0].nfs"),
     # hosts
     (one(hosts=[]), "model.not_a_list [0].hosts list"),
     (one(hosts=["compute", "computers"]), "storage.unknown_group [0].hosts[1] 'computers'"),
@@ -193,7 +190,6 @@ BAD: tuple[tuple[Any, ...], ...] = (
             *("/dev/md127", "/dev/dm-0", "/dev/disk/by-diskseq/9"),
         )
     ),
-    (served(serve__format="xfs"), "storage.format_without_device [0].serve.format 'xfs'"),
     (lustre(serve={"host": "storage01"}), "storage.lustre_not_served [0].serve"),
     # next to each other
     *(
@@ -235,21 +231,8 @@ def test_invalid_file_systems(case: tuple[Any, ...]) -> None:
 
 # In a model
 
-ROOT = Path(__file__).resolve().parents[2]
-MODEL = """\
-plugin: baremetal.mpi_roce.cluster
-name: small
-domain: example.net
-management: {subnet: 10.0.0.0/24}
-nodes: {count: 2, management_first: 10.0.0.11}
-gpus: {count: 2}
-rails: {count: 2, speed_gbps: 800}
-addresses: {plan: subnet_per_rail, pool: 10.1.0.0/16}
-leaves: {count: 2, ports: 64, management_first: 10.0.0.101}
-launcher: {name: launcher01, management: 10.0.0.10}
-storage: [{name: storage01, management: 10.0.0.21}]
-filesystems:
-"""
+MODEL = f"{small_model.MODEL}domain: example.net\n"
+MODEL += "storage: [{name: storage01, management: 10.0.0.21}]\nfilesystems:\n"
 
 
 def model(*entries: dict[str, Any]) -> str:
@@ -299,7 +282,7 @@ LINKED = "10.0.0.21, links: [{leaf: leaf01, port: Ethernet63, interface: e0}]}]"
 PLANS = {
     "linked": MODEL.replace("10.0.0.21}]", LINKED),
     "unlinked": MODEL,
-    "of two": MODEL.replace("10.0.0.21}]", LINKED).replace("subnet_per_rail", "point_to_point"),
+    "of two": MODEL.replace("10.0.0.21}]", LINKED).replace("{pool", "{plan: point_to_point, pool"),
 }
 ADDRESSES = """
 linked storage01: 10.1.0.250 10.1.0.4 10.0.0.21 10.0.0.77 192.168.5.5

@@ -14,12 +14,7 @@ from .machines import DiscoveredMachine, Lane, Nic, Shape, majority
 HEADINGS = ("machine", "where", "what", "found", "expected")
 MISSING = "missing"
 MODEL = "model"
-NIC_PROPERTIES = {
-    "firmware": "firmware",
-    "PCIe": "pcie",
-    "Gb/s": "speed_gbps",
-    "MTU": "mtu",
-}
+NIC_PROPERTIES = {"firmware": "firmware", "PCIe": "pcie", "Gb/s": "speed_gbps", "MTU": "mtu"}
 """What a difference is called, and the attribute of a NIC."""
 
 
@@ -292,17 +287,13 @@ def of_gpus(
     """Compare PCI addresses, if any are expected."""
     found = []
     for machine in machines:
-        expected = wanted[machine.host]
-        found += [
-            MachineDifference(machine.host, f"GPU {index}", "GPU", MISSING, pci)
-            for index, pci in enumerate(expected)
-            if pci not in machine.gpus
-        ]
-        found += [
-            MachineDifference(machine.host, "", "GPU", pci, "none")
-            for pci in machine.gpus
-            if expected and pci not in expected
-        ]
+        host, expected = machine.host, wanted[machine.host]
+        for index, pci in enumerate(expected):
+            if pci not in machine.gpus:
+                found.append(MachineDifference(host, f"GPU {index}", "GPU", MISSING, pci))
+        for pci in machine.gpus if expected else ():
+            if pci not in expected:
+                found.append(MachineDifference(host, "", "GPU", pci, "none"))
     return found
 
 

@@ -1,8 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The cluster model: one file that describes a cluster, checked and compiled on the controller.
-
-`load` reads and compiles a file; `inventory_of` turns the cluster into hosts, groups and variables.
-"""
+"""The cluster model: one file that describes a cluster, checked and compiled on the controller."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from .cluster import Cluster, Inventory, inventory_of
 from .compiler import compile_model, load
 from .digest import seal
 from .schema import PLUGIN
-from .source import ModelError, ModelSource, is_model, read
+from .source import ModelError, is_model, read
 
 __all__ = [
     "PLUGIN",
@@ -19,7 +16,6 @@ __all__ = [
     "Finding",
     "Inventory",
     "ModelError",
-    "ModelSource",
     "compile_model",
     "inventory_of",
     "is_model",

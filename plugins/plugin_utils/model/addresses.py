@@ -12,9 +12,10 @@ import socket
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Union
 
 from ...module_utils.core.text import counted, some
+from ..schema.findings import Findings, Path
 
 
 @dataclass(frozen=True)
@@ -60,18 +61,6 @@ def text(address: int) -> str:
     return socket.inet_ntoa(struct.pack("!I", address))
 
 
-class Exhausted(ValueError):
-    """The pool is too small; the message has the required size.
-
-    `value`: required and available numbers.
-    """
-
-    def __init__(self, code: str, value: tuple[int, int], problem: str) -> None:
-        super().__init__(problem)
-        self.code = code
-        self.value: Any = value
-
-
 @dataclass(frozen=True)
 class AddressPlan:
     """One subnet per lane and leaf set. Links of two addresses (/31) are sets of one node."""
@@ -113,20 +102,22 @@ class AddressPlan:
         of_set = place - self.first_host
         return (first + of_set, lane) if 0 <= of_set < self.nodes_per_set else ""
 
-    def require_capacity(self, nodes: int) -> None:
-        """Raise Exhausted unless the pool has an address for every rail of `nodes` nodes."""
-        sets = -(-nodes // self.nodes_per_set)
+    def check_capacity(self, nodes: int, findings: Findings, path: Path) -> None:
+        """Check that the pool has an address for every rail of `nodes` nodes."""
+        remedy = "Use a larger pool, or another addresses.prefix"
+        sets, in_one_set = -(-nodes // self.nodes_per_set), min(nodes, self.nodes_per_set)
         wanted, there = sets * self.lanes, self.pool.size // self.size
+        room = max(0, self.size - self.first_host - (self.prefix < 31))
         if wanted > there:
             problem = f"{wanted} subnets of /{self.prefix} are needed, {self.lanes} for each of "
             problem += f"{counted(sets, 'set')} of nodes, the pool {self.pool} holds {there}"
-            raise Exhausted("model.pool_without_subnets", (wanted, there), problem)
-        in_one_set = min(nodes, self.nodes_per_set)
-        room = max(0, self.size - self.first_host - (self.prefix < 31))
-        if in_one_set > room:
+            findings.add("model.pool_without_subnets", path, problem, remedy, (wanted, there))
+        elif in_one_set > room:
             problem = f"{in_one_set} nodes need an address in each subnet, a /{self.prefix} "
             problem += f"holds only {room} from place {self.first_host} on"
-            raise Exhausted("model.subnet_without_addresses", (in_one_set, room), problem)
+            findings.add(
+                "model.subnet_without_addresses", path, problem, remedy, (in_one_set, room)
+            )
 
 
 def point_to_point(pool: Subnet, lanes: int) -> AddressPlan:

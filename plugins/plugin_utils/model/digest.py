@@ -15,36 +15,27 @@ from typing import Any
 
 from ...module_utils.core.text import counted, shortened
 from ..schema.findings import Findings
-from .cluster import DIGEST, NAMES, ROLES, Inventory
+from .cluster import DIGEST, NAMES, Inventory
 
 REMEDY = "Remove it from group_vars, host_vars and --extra-vars, and change cluster.yml"
 
 
-class Digest:
+def digest_of(hosts: Iterable[tuple[str, Mapping[str, Any]]]) -> str:
     """Independent of the order of hosts. Values that hosts share are serialized once."""
-
-    def __init__(self) -> None:
-        self._sum = 0
-        self._known: dict[int, tuple[Any, bytes]] = {}
-
-    def add(self, host: str, variables: Mapping[str, Any]) -> None:
+    total = 0
+    known: dict[int, tuple[Any, bytes]] = {}
+    for host, variables in hosts:
         own = blake2b(host.encode(), digest_size=16)
         for name in NAMES:
             if name in variables:
+                value = variables[name]
+                if id(value) not in known:  # kept with its digest, so that its id is not reused
+                    text = _text(value).encode()
+                    known[id(value)] = (value, blake2b(text, digest_size=16).digest())
                 own.update(name.encode())
-                own.update(self._of(variables[name]))
-        self._sum += int.from_bytes(own.digest(), "big")
-
-    def _of(self, value: Any) -> bytes:
-        # The value is stored with its digest, so that its id is not reused.
-        known = self._known.get(id(value))
-        if known is None:
-            known = (value, blake2b(_text(value).encode(), digest_size=16).digest())
-            self._known[id(value)] = known
-        return known[1]
-
-    def text(self) -> str:
-        return f"{self._sum % (1 << 128):032x}"
+                own.update(known[id(value)][1])
+        total += int.from_bytes(own.digest(), "big")
+    return f"{total % (1 << 128):032x}"
 
 
 def _text(value: Any) -> str:
@@ -53,10 +44,8 @@ def _text(value: Any) -> str:
 
 def seal(inventory: Inventory) -> Inventory:
     """The inventory with its digest in group `all`."""
-    digest = Digest()
-    for host in inventory.hosts:
-        digest.add(host.name, inventory.merged(host))
-    inventory.group_variables["all"][DIGEST] = digest.text()
+    merged = ((host.name, inventory.merged(host)) for host in inventory.hosts)
+    inventory.group_variables["all"][DIGEST] = digest_of(merged)
     return inventory
 
 
@@ -82,9 +71,3 @@ def differences(
         problem = f"{shortened(value, 80)}{also} is not what the model compiled"
         path, given = (names[0], variable), json.loads(value)
         findings.add("inventory.set_by_hand", path, problem, REMEDY, given)
-
-
-def hosts_of(groups: Mapping[str, Iterable[str]]) -> list[str]:
-    """The hosts in the groups of the model, without duplicates."""
-    names = (name for group in ROLES for name in groups.get(group, ()))
-    return list(dict.fromkeys(names))

@@ -33,10 +33,8 @@ def check_model(
             "Write one (docs/cluster-model.md) and pass its directory: -i inventories/NAME",
         )
         return
-    actual = digest.Digest()
-    for name, variables in hosts.items():
-        actual.add(name, variables)
-    if all(variables.get(DIGEST) == actual.text() for variables in hosts.values()):
+    actual = digest.digest_of(hosts.items())
+    if all(variables.get(DIGEST) == actual for variables in hosts.values()):
         return
     problem = "differs from its digest, and no inventory source is a model"
     try:

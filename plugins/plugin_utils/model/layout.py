@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
 from ...module_utils.core.text import counted
 from ..schema.findings import Findings
-from .addresses import AddressPlan, Exhausted, point_to_point
+from .addresses import AddressPlan, point_to_point
 from .nodes import NodeSpec
 from .schema import SUBNET_PER_RAIL
 
@@ -65,8 +64,8 @@ class Topology:
 def lay_out(model: dict[str, Any], specs: list[NodeSpec], findings: Findings) -> Optional[Topology]:
     """The topology; None if lanes have no leaf, or cables no port."""
     rails, leaves, spines = model["rails"], model["leaves"], model["spines"]
-    wanted, count = rails["count"] * rails["planes"], leaves["count"]
-    what = "rail" if rails["planes"] == 1 else "plane"
+    planes, count = rails["planes"], leaves["count"]
+    wanted, what = rails["count"] * planes, "rail" if planes == 1 else "plane"
     mapping = leaves["rail_to_leaf"]
     if mapping is None:
         mapping = list(range(wanted))
@@ -90,7 +89,10 @@ def lay_out(model: dict[str, Any], specs: list[NodeSpec], findings: Findings) ->
         findings.add("model.leaves_no_whole_sets", path, problem, remedy, value)
         return None
     topology = Topology(
-        lanes=lay_lanes(rails["planes"], mapping),
+        lanes=tuple(
+            Lane(number // planes, number % planes, leaf, mapping[:number].count(leaf))
+            for number, leaf in enumerate(mapping)
+        ),
         leaves=count,
         leaves_per_set=per_set,
         leaf_ports=leaves["ports"],
@@ -135,14 +137,6 @@ def _check_capacity(
     return len(findings.found) == before
 
 
-def lay_lanes(planes: int, rail_to_leaf: Sequence[int]) -> tuple[Lane, ...]:
-    """The lanes of a node in order, with leaf and position."""
-    return tuple(
-        Lane(*divmod(number, planes), leaf, rail_to_leaf[:number].count(leaf))
-        for number, leaf in enumerate(rail_to_leaf)
-    )
-
-
 def interface_name(rails: dict[str, Any], rail: int, plane: int) -> str:
     pattern = rails["interface"] or ("rail{rail}" if rails["planes"] == 1 else "rail{rail}p{plane}")
     return str(pattern.format(rail=rail, plane=plane))
@@ -170,9 +164,5 @@ def plan_addresses(
     plan = point_to_point(pool, lanes)
     if addresses["plan"] == SUBNET_PER_RAIL:
         plan = AddressPlan(pool, lanes, per_set, addresses["prefix"], addresses["first_host"])
-    try:
-        plan.require_capacity(specs[-1].index + 1)
-    except Exhausted as exhausted:
-        remedy = "Use a larger pool, or another addresses.prefix"
-        findings.add(exhausted.code, path, str(exhausted), remedy, exhausted.value)
+    plan.check_capacity(specs[-1].index + 1, findings, path)
     return plan

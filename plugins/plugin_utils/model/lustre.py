@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Every key of `shared_storage_lustre`: source of validation, messages and docs/lustre.md."""
+"""Every key of `shared_storage_lustre`, which docs/lustre.md describes."""
 
 from __future__ import annotations
 
@@ -33,90 +33,48 @@ _NID = Text(
 _INTERFACE = Text(r"[^\s/:\"'{}]+", "the name of an interface", "rail0", 15)
 
 
-def _number(name: str, high: int, text: str) -> Key:
-    return Key(name, Integer(0, high), f"{text} 0: the driver's own.", default=0)
-
-
+_NUMBERS = (
+    *(("peer_timeout", 3600), ("peer_credits", 32768), ("peer_buffer_credits", 32768)),
+    *(("credits", 65536), ("conns_per_peer", 127)),
+)
+"""Settings of a network and their limits; 0 is the driver's own."""
 NETWORK = Section(
     f"{VARIABLE}.networks",
-    "A network of LNet that this host is in.",
+    "",
     (
-        needed("net", _NET, "`o2ib` is RDMA; `o2ib0` is the same."),
-        Key(
-            "interfaces",
-            OneOrList(OneOf((RAILS,)), _INTERFACE),
-            "`rails`: all rails of the host, or a list of names. Several are multi-rail.",
-            default=RAILS,
-        ),
-        _number("peer_timeout", 3600, "Seconds after which a silent peer counts as dead."),
-        _number("peer_credits", 32768, "Messages to one peer at a time; servers need the same."),
-        _number("peer_buffer_credits", 32768, "Of those, how many may wait in a router."),
-        _number("credits", 65536, "Messages of one interface at a time."),
-        _number("conns_per_peer", 127, "Connections to each interface of a peer."),
+        needed("net", _NET, ""),
+        Key("interfaces", OneOrList(OneOf((RAILS,)), _INTERFACE), "", default=RAILS),
+        *(Key(name, Integer(0, high), "", default=0) for name, high in _NUMBERS),
     ),
 )
-
-ROUTE = Section(
-    f"{VARIABLE}.routes",
-    "A router of LNet.",
-    (
-        needed("net", _NET, "The network that lies behind it."),
-        needed("gateway", _NID, "Its NID in a network of this host."),
-    ),
-)
-
+ROUTE = Section(f"{VARIABLE}.routes", "", (needed("net", _NET, ""), needed("gateway", _NID, "")))
 REPOSITORY = repository(
-    f"{VARIABLE}.packages.repository",
-    "Where the client's packages come from. `{distribution}` is `ubuntu2404` or `el9.6`, as in the "
-    "folders of downloads.whamcloud.com.",
-    ("version", "distribution", "architecture"),
+    f"{VARIABLE}.packages.repository", "", ("version", "distribution", "architecture")
 )
 
 _RELEASE = Text(r"2\.\d+\.\d+", "a release of Lustre", '"2.15.7" (in quotes)', 20, empty=True)
 _PACKAGE = Text(r"[a-z0-9][A-Za-z0-9.+_-]*", "the name of a package", "lustre-client", 120)
 PACKAGES = Section(
     f"{VARIABLE}.packages",
-    "The client's packages.",
+    "",
     (
-        Key(
-            "method",
-            OneOf((DKMS, PREBUILT, PRESENT)),
-            "`dkms`: modules are built on the node. `prebuilt`: modules of the node's kernel come "
-            "in packages. `present`: the site installs the client, and its presence is checked.",
-            default=PRESENT,
-        ),
-        Key("version", _RELEASE, "Needed unless the method is `present`.", default=""),
-        Key("repository", OrNull(REPOSITORY), "Needed unless the method is `present`."),
-        Key(
-            "names",
-            ListOf(_PACKAGE, "names of packages"),
-            "Where the repository has others than [these](lustre.md#packages).",
-            default=[],
-        ),
+        Key("method", OneOf((DKMS, PREBUILT, PRESENT)), "", default=PRESENT),
+        Key("version", _RELEASE, "", default=""),
+        Key("repository", OrNull(REPOSITORY), ""),
+        Key("names", ListOf(_PACKAGE, "names of packages"), "", default=[]),
     ),
 )
 
 _VALUE = Text(r"[^\s\"'\\#]+", "a value without blanks", "'50' (in quotes)", 200)
 SETTINGS = Section(
     VARIABLE,
-    "How nodes are clients of Lustre.",
+    "",
     (
-        Key(
-            "networks",
-            OrNull(ListOf(NETWORK, "networks")),
-            "Networks of LNet.",
-            default_text="of each source the network of its first NID, unless a route leads there, "
-            "over all rails",
-        ),
-        Key("discovery", Boolean(), "Dynamic discovery of peers.", default=True),
-        Key("routes", ListOf(ROUTE, "routes"), "Routers of LNet.", default=[]),
-        Key("packages", PACKAGES, "The client's packages."),
-        Key(
-            "modprobe",
-            Table(Table(_VALUE, "options"), "kernel modules"),
-            "Options of kernel modules, `{lnet: {lnet_transaction_timeout: '50'}}`.",
-            default={},
-        ),
-        Key("time_limit_s", Integer(5, 300, "seconds"), "For each look at a server.", default=30),
+        Key("networks", OrNull(ListOf(NETWORK, "networks")), ""),
+        Key("discovery", Boolean(), "", default=True),
+        Key("routes", ListOf(ROUTE, "routes"), "", default=[]),
+        Key("packages", PACKAGES, ""),
+        Key("modprobe", Table(Table(_VALUE, "options"), "kernel modules"), "", default={}),
+        Key("time_limit_s", Integer(5, 300, "seconds"), "", default=30),
     ),
 )

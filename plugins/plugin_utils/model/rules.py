@@ -22,6 +22,8 @@ GROUPS = ("all", *ROLES, "ungrouped")
 """Groups of every inventory, in addition to one per rack."""
 _LOOPBACK = ("localhost", "localhost4", "localhost6", "ip6-localhost", "ip6-loopback")
 """Names in /etc/hosts on every machine."""
+BySection = Mapping[str, Switches]
+"""The switches of `leaves` and `spines`."""
 
 
 def groups_of(specs: list[NodeSpec]) -> list[str]:
@@ -36,7 +38,7 @@ def _other_hosts(model: dict[str, Any]) -> list[tuple[Path, dict[str, Any]]]:
 
 
 def _named(
-    model: dict[str, Any], specs: list[NodeSpec], switches: Mapping[str, Switches]
+    model: dict[str, Any], specs: list[NodeSpec], switches: BySection
 ) -> Iterator[tuple[str, Path]]:
     """Every host with the key that defines its name."""
     for spec in specs:
@@ -50,10 +52,7 @@ def _named(
 
 
 def check_names(
-    model: dict[str, Any],
-    specs: list[NodeSpec],
-    switches: Mapping[str, Switches],
-    findings: Findings,
+    model: dict[str, Any], specs: list[NodeSpec], switches: BySection, findings: Findings
 ) -> None:
     """Check that each name is a valid, unique host name, and not the name of a group or a rail."""
     reported: set[tuple[str, Path, Path]] = set()
@@ -91,10 +90,7 @@ def check_names(
 
 
 def check_management(
-    model: dict[str, Any],
-    specs: list[NodeSpec],
-    switches: Mapping[str, Switches],
-    findings: Findings,
+    model: dict[str, Any], specs: list[NodeSpec], switches: BySection, findings: Findings
 ) -> None:
     """Check that each management address is in the subnet and unique."""
     subnet: Subnet = model["management"]["subnet"]
@@ -123,7 +119,7 @@ def _shown(hosts: list[tuple[str, int]]) -> str:
 
 
 def _management(
-    model: dict[str, Any], specs: list[NodeSpec], switches: Mapping[str, Switches]
+    model: dict[str, Any], specs: list[NodeSpec], switches: BySection
 ) -> Iterator[tuple[str, int, Path]]:
     for path, host in _other_hosts(model):
         yield host["name"], host["management"], (*path, "management")
@@ -137,9 +133,7 @@ def _management(
 
 
 def check_devices(model: dict[str, Any], specs: list[NodeSpec], findings: Findings) -> None:
-    """Check that lists per rail and GPU have the right length, and that no device of a node is
-    listed twice.
-    """
+    """Check that lists per rail and GPU have the right length, and list no device twice."""
     rails, gpus = model["rails"], model["gpus"]
 
     def count(values: Any, wanted: int, what: str, path: Path) -> None:

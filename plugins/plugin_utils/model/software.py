@@ -299,26 +299,16 @@ def finish(value: dict[str, Any], findings: Findings, path: Path) -> SoftwareSet
     """The software set for a value that has passed SOFTWARE.check."""
     before = len(findings.found)
     _check_keys(value, findings, path)
-    rdma, mpi, wheel = value["rdma"], value["mpi"], value["mpi"]["impi"]
-    software = SoftwareSet.of(
-        {
-            **value,
-            "rdma": {
-                **rdma,
-                "profile": rdma["profile"] or (DOCA_PROFILE if rdma["source"] == DOCA else ""),
-            },
-            "mpi": {
-                **mpi,
-                "archives": [
-                    {**item, "prefix": _prefix(item["url"].rpartition("/")[2], item["sha256"])}
-                    for item in mpi["archives"]
-                ],
-                "impi": wheel
-                and {**wheel, "prefix": _prefix(f"impi-{wheel['version']}", wheel["sha256"])},
-                "sources": _built(value) if mpi["sources"] else None,
-            },
-        }
-    )
+    rdma, mpi = {**value["rdma"]}, {**value["mpi"]}
+    rdma["profile"] = rdma["profile"] or (DOCA_PROFILE if rdma["source"] == DOCA else "")
+    mpi["archives"] = [
+        {**item, "prefix": _prefix(item["url"].rpartition("/")[2], item["sha256"])}
+        for item in mpi["archives"]
+    ]
+    if wheel := mpi["impi"]:
+        mpi["impi"] = {**wheel, "prefix": _prefix(f"impi-{wheel['version']}", wheel["sha256"])}
+    mpi["sources"] = _built(value) if mpi["sources"] else None
+    software = SoftwareSet.of({**value, "rdma": rdma, "mpi": mpi})
     if len(findings.found) == before:
         for rule in evaluate(software):
             if rule.status == REFUSED:

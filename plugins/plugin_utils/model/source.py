@@ -135,23 +135,25 @@ def read(name: str, text: str) -> ModelSource:
     return ModelSource(name, data, root)
 
 
+def _below(node: Any, path: Path) -> list[tuple[Path, Any]]:
+    """The values in a mapping or list, with their paths."""
+    if isinstance(node, yaml.MappingNode):
+        return [((*path, key.value), value) for key, value in node.value]
+    return [((*path, index), value) for index, value in enumerate(node.value)]
+
+
 def _find_templates(node: Any, path: Path, findings: Findings) -> None:
     """Reject templates in a draft, whose values come from machines."""
-    if isinstance(node, yaml.ScalarNode):
-        if re.search(r"{[{%#]", node.value):
+    scalar = isinstance(node, yaml.ScalarNode)
+    for text in [*map(str, path[-1:]), *([node.value] if scalar else [])]:
+        if re.search(r"{[{%#]", text):
             problem = "is a template, but the first line marks the file as a draft from machines"
             remedy = "Find out where it comes from. If you wrote it, remove the first line"
-            line, value = node.start_mark.line + 1, node.value
-            findings.found.append(
-                Finding("model.draft_template", path, problem, remedy, line, value)
-            )
-    elif isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            _find_templates(key, path, findings)
-            _find_templates(value, (*path, key.value), findings)
-    else:
-        for index, value in enumerate(node.value):
-            _find_templates(value, (*path, index), findings)
+            line = node.start_mark.line + 1
+            finding = Finding("model.draft_template", path, problem, remedy, line, text)
+            findings.found.append(finding)
+    for place, value in () if scalar else _below(node, path):
+        _find_templates(value, place, findings)
 
 
 _MOST = 10_000_000
@@ -173,7 +175,7 @@ def _find_repeated(node: Any, path: Path, findings: Findings, sizes: dict[int, i
     size = 1
     if isinstance(node, yaml.MappingNode):
         first: dict[str, int] = {}
-        for key, value in node.value:
+        for key, _value in node.value:
             line, place = key.start_mark.line + 1, (*path, key.value)
             if key.value in first:
                 problem = f"is written twice, first in line {first[key.value]}"
@@ -181,10 +183,7 @@ def _find_repeated(node: Any, path: Path, findings: Findings, sizes: dict[int, i
                 found = Finding("model.key_twice", place, problem, remedy, line, value_of)
                 findings.found.append(found)
             first.setdefault(key.value, line)
-            size += _find_repeated(value, place, findings, sizes)
-    else:
-        for index, value in enumerate(node.value):
-            size += _find_repeated(value, (*path, index), findings, sizes)
+    size += sum(_find_repeated(value, at, findings, sizes) for at, value in _below(node, path))
     if size > _MOST:
         at = node.start_mark.line + 1
         problem = "aliases (*name) are recursive, or expand to too many values"

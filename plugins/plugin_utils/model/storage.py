@@ -122,10 +122,6 @@ def _check_one(entry: Value, findings: Findings, at: Path, site: Site) -> None:
     if not form.fullmatch(source):
         problem = f"{source!r} is not a source of {kind}"
         _add("storage.source", ("source",), problem, f"Write {example}", source)
-    other = LUSTRE if kind == NFS else NFS
-    if entry[other] is not None:
-        problem = f"belongs to type {other}, but the type is {kind}"
-        _add("storage.section_of_other_type", (other,), problem, "Remove it, or change type")
     known = [group for group in site.groups if group not in _WITHOUT_MOUNTS]
     for index, group in enumerate(entry["hosts"]):
         if group not in known:
@@ -154,17 +150,12 @@ def _check_served(entry: Value, findings: Findings, at: Path, site: Site) -> Non
         remedy = "Remove it, and write their NIDs in source"
         _add("storage.lustre_not_served", ("serve",), "Lustre servers are not set up", remedy)
         return
-    server, serve, directory = _server(entry), entry["serve"], _directory(entry)
+    server, host, directory = _server(entry), entry["serve"]["host"], _directory(entry)
     plain = re.fullmatch(PLAIN_PATH, directory) is not None
     if not plain or directory in _SHARED_BY_MANY or _system_directory(directory):
         problem = f"{directory!r} is of the system, whose owner must not change, or is not plain"
         remedy = "Serve a separate directory, such as /srv/checkpoints"
         _add("storage.served_directory", ("source",), problem, remedy, directory)
-    if serve["format"] and not serve["device"]:
-        problem, remedy = f"{serve['format']!r} has no device to format", "Write device"
-        path = ("serve", "format")
-        _add("storage.format_without_device", path, problem, remedy, serve["format"])
-    host = serve["host"]
     if host not in site.hosts:
         remedy = nearest(host, sorted(site.hosts))
         _add("storage.unknown_host", ("serve", "host"), f"unknown host {host!r}", remedy, host)

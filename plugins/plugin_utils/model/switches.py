@@ -86,15 +86,10 @@ def read_switches(model: dict[str, Any], section: str, findings: Findings) -> Sw
 def _check_spectrum_x(section: str, systems: set[str], findings: Findings) -> None:
     capable = [system.name for system in SYSTEMS.values() if system.adaptive_routing]
     for system in sorted(systems.difference(capable)):
-        findings.add(
-            "model.spectrum_x_system",
-            (section, "system"),
-            f"{system} is not supported in roce_qos.fabric_mode {SPECTRUM_X}, which requires "
-            f"{', '.join(capable)}",
-            "Leave it out, and write leaves.port and spines.port if the ports have names of that "
-            "system: the layers fabric and links then skip these switches",
-            system,
-        )
+        problem = f"roce_qos.fabric_mode {SPECTRUM_X} requires {', '.join(capable)}, not {system}"
+        remedy = "Leave it out, and write leaves.port and spines.port if the ports have names of "
+        remedy += "that system: the layers fabric and links then skip these switches"
+        findings.add("model.spectrum_x_system", (section, "system"), problem, remedy, system)
 
 
 def _kind(
@@ -107,27 +102,19 @@ def _kind(
     lanes = chip.lanes_of_port(count, speed)
     if chip.lanes is not None and lanes is None and chip.has_port(speed):
         fewest = chip.fewest_lanes(speed)
-        findings.add(
-            "model.chip_lanes",
-            (section, "ports"),
-            f"{count} ports of {speed}G need {count * fewest} lanes ({fewest} each), and "
-            f"{chip.name} has {chip.lanes}",
-            f"Write {chip.lanes // fewest} or fewer, or correct the name of the chip. Of ports of "
-            f"several speeds, list the names ({section}.port)",
-            (count, speed),
-        )
+        problem = f"{count} ports of {speed}G need {count * fewest} lanes ({fewest} each), and "
+        problem += f"{chip.name} has {chip.lanes}"
+        remedy = f"Write {chip.lanes // fewest} or fewer, or correct the name of the chip. Of "
+        remedy += f"ports of several speeds, list the names ({section}.port)"
+        findings.add("model.chip_lanes", (section, "ports"), problem, remedy, (count, speed))
         return None
     given = switch["port_step"] or naming.step
     step = given or lanes or _USUAL_LANES.get(speed)
     if step is None:
-        findings.add(
-            "model.port_step",
-            (section, "port_step"),
-            f"is missing: {SYSTEMS[system].title} counts lanes in the names of its ports, and how "
-            "many a port has is not known",
-            f"Write it (from Ethernet0 to the next port: `show interfaces status`), or name the "
-            f"chip in {section}.asic",
-        )
+        problem = f"is missing: {SYSTEMS[system].title} counts lanes, which are unknown"
+        remedy = "Write it (from Ethernet0 to the next port: `show interfaces status`), or name "
+        remedy += f"the chip in {section}.asic"
+        findings.add("model.port_step", (section, "port_step"), problem, remedy)
         return None
     start = naming.start if switch["port_start"] is None else switch["port_start"]
     pattern = switch["port"] or naming.pattern
