@@ -177,7 +177,7 @@ def ecc(findings: GpuFindings, slot: GpuSlot) -> GpuResult:
         if ROW_REMAP in blamed:
             text = f"{count} uncorrectable: see {ROW_REMAP}, which is about the same memory"
             return aside(goal, text)
-        return bad(goal, count, f"uncorrectable errors of its memory since then: {count}")
+        return bad(goal, count, f"uncorrectable memory errors since the driver was loaded: {count}")
     return GpuResult(goal, count)
 
 
