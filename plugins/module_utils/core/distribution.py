@@ -75,6 +75,8 @@ class Family:
         return name, release.removesuffix(".x86_64").removesuffix(".aarch64")
 
 
+_BUILD = ("gcc", "make", "autoconf", "automake", "libtool", "bzip2")
+
 DEBIAN = Family(
     name="debian",
     os_family="Debian",
@@ -104,12 +106,9 @@ DEBIAN = Family(
     ),
     # Packages of one kernel release, dependencies of the metapackages (linux-virtual,
     # linux-image-amd64).
-    kernel_patterns=(
-        "linux-image-[0-9]*",
-        "linux-image-unsigned-[0-9]*",
-        "linux-headers-[0-9]*",
-        "linux-modules-[0-9]*",
-        "linux-modules-extra-[0-9]*",
+    kernel_patterns=tuple(
+        f"linux-{kind}-[0-9]*"
+        for kind in ("image", "image-unsigned", "headers", "modules", "modules-extra")
     ),
     # packages.ubuntu.com/resolute: openmpi-bin 5.0.10, libucx0 and ucx-utils 1.20.0.
     mpi=MpiPackages(
@@ -119,19 +118,7 @@ DEBIAN = Family(
         doca_ucx=("ucx",),
         # libibverbs only recommends the package.
         verbs=("ibverbs-providers",),
-        build=(
-            "gcc",
-            "g++",
-            "make",
-            "autoconf",
-            "automake",
-            "libtool",
-            "pkg-config",
-            "bzip2",
-            "xz-utils",
-            "libibverbs-dev",
-            "librdmacm-dev",
-        ),
+        build=(*_BUILD, "g++", "pkg-config", "xz-utils", "libibverbs-dev", "librdmacm-dev"),
         mca_file="/etc/openmpi/openmpi-mca-params.conf",
     ),
 )
@@ -171,18 +158,7 @@ REDHAT = Family(
         # DOCA's packages have the same names: docs/mpi.md.
         doca_ucx=("ucx", "ucx-ib"),
         verbs=("libibverbs",),
-        build=(
-            "gcc",
-            "gcc-c++",
-            "make",
-            "autoconf",
-            "automake",
-            "libtool",
-            "pkgconf-pkg-config",
-            "bzip2",
-            "xz",
-            "rdma-core-devel",
-        ),
+        build=(*_BUILD, "gcc-c++", "pkgconf-pkg-config", "xz", "rdma-core-devel"),
         mca_file="/etc/openmpi-{architecture}/openmpi-mca-params.conf",
         bin_directory="/usr/lib64/openmpi/bin",
         library_directory="/usr/lib64/openmpi/lib",
