@@ -3,6 +3,14 @@
 
 from __future__ import annotations
 
-from ..plugin_utils.actions import ModuleAction as ActionModule
+from typing import Any
 
-__all__ = ["ActionModule"]
+from ..plugin_utils.actions import NodeAction
+
+
+class ActionModule(NodeAction):
+    _supports_async = True
+
+    def act(self, task_vars: Any) -> dict[str, Any]:
+        wrap_async = self._task.async_val and not self._connection.has_native_async
+        return self._execute_module(task_vars=task_vars, wrap_async=wrap_async)

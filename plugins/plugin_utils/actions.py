@@ -92,16 +92,6 @@ class NodeAction(ActionBase):
         return answer
 
 
-class ModuleAction(NodeAction):
-    """Run the module that the task names, as Ansible does for modules without an action."""
-
-    _supports_async = True
-
-    def act(self, task_vars: Any) -> dict[str, Any]:
-        wrap_async = self._task.async_val and not self._connection.has_native_async
-        return self._execute_module(task_vars=task_vars, wrap_async=wrap_async)
-
-
 def plain(result: dict[str, Any]) -> dict[str, Any]:
     """The result as printable text, including Ansible's message objects."""
     made: dict[str, Any] = printable(result)

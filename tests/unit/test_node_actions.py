@@ -12,6 +12,7 @@ import pytest
 import yaml
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
+from ansible_collections.baremetal.mpi_roce.plugins.action.os_baseline import ActionModule
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.messages import message
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import actions, terminal
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.actions import (
@@ -45,7 +46,7 @@ class Node:
 
     def run(self, act: Any = None) -> dict[str, Any]:
         """The result of an action; by default one that executes a module."""
-        action: Any = object.__new__(actions.ModuleAction)
+        action: Any = object.__new__(ActionModule)
         action._connection = SimpleNamespace(transport=self.transport, has_native_async=False)
         action._task = SimpleNamespace(async_val=self.async_s)
         if act is not None:
@@ -139,7 +140,7 @@ def test_executions_over_a_connection_are_counted(node: Node) -> None:
 
 def test_a_task_may_run_its_module_in_the_background(node: Node) -> None:
     node.run()
-    assert actions.ModuleAction._supports_async and not node.given["wrap_async"]
+    assert ActionModule._supports_async and not node.given["wrap_async"]
     node.async_s = 60
     node.run()
     assert node.given["wrap_async"]
