@@ -74,8 +74,7 @@ class Nodes:
         }
 
     def changed(self, folder: Path, change: Callable[[dict[str, Any]], None]) -> Nodes:
-        """Return the same nodes with a copy of their inventory in `folder` and a changed
-        cluster.yml."""
+        """Return the same nodes with a copy of their inventory and a changed cluster.yml."""
         copy = folder / self.inventory.name
         shutil.copytree(self.inventory, copy, dirs_exist_ok=True)
         model = yaml.safe_load((self.inventory / "cluster.yml").read_text(encoding="utf-8"))
@@ -123,8 +122,7 @@ class Nodes:
         expect: Optional[int] = 0,
         environment: Optional[dict[str, str]] = None,
     ) -> Run:
-        """Run a playbook from the top of the checkout. With `expect` None any exit status is
-        accepted."""
+        """Run a playbook. With `expect` None any exit status is accepted."""
         began = time.monotonic()
         done = self.run(*self.command(playbook, *words), environment=environment)
         if expect is not None and done.returncode != expect:
@@ -206,10 +204,7 @@ class Nodes:
 
 
 class Cluster:
-    """The cluster that tests share. Each test requests the state that it starts from.
-
-    That state is created in any order of the tests; in the default order it exists already.
-    """
+    """The cluster that tests share. Each test requests the state that it starts from."""
 
     playbook = "site.yml"
     words: tuple[str, ...] = ()
@@ -245,8 +240,7 @@ class Cluster:
         return self.nodes
 
     def down(self) -> None:
-        """Remove the nodes if they were started. KEEP_NODES=1 leaves them, to examine a failed
-        test."""
+        """Remove the nodes if they were started. KEEP_NODES=1 leaves them."""
         if self._state and not os.environ.get("KEEP_NODES"):
             self.nodes.state(present=False)
             self._state = ""

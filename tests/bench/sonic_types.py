@@ -67,8 +67,7 @@ def text_of(path: Path) -> str:
 
 
 def ports_of(sku: Path) -> dict[str, dict[str, str]]:
-    """Return PORT as portconfig.py does: from hwsku.json and the lanes in platform.json, otherwise
-    from port_config.ini."""
+    """Return PORT as portconfig.py does."""
     wiring = json.loads(text_of(sku.parent / "platform.json") or "{}").get("interfaces", {})
     ports: dict[str, dict[str, str]] = {}
     for name, row in json.loads(text_of(sku / "hwsku.json") or "{}").get("interfaces", {}).items():

@@ -97,8 +97,7 @@ FAULTS = {
 def test_a_faulty_switch_is_named_and_unchanged(
     nodes: Nodes, fabric: Fabric, fault: dict[str, Any]
 ) -> None:
-    """Inject faults over SSH. tests/unit covers each fault of each system
-    (test_fabric_sonic_switch.py, test_fabric_{nvue,eos}_simulation.py)."""
+    """tests/unit covers each fault of each system."""
     name = "leaf01"
     before = fabric[name].state()
     fabric[name].fault(**fault)

@@ -209,8 +209,7 @@ class Login:
 
 
 def test_a_stolen_certificate_and_a_compute_node_get_no_further(attacker: Attacker) -> None:
-    """Principals exclude compute nodes from the launcher; addresses exclude copies on other
-    hosts."""
+    """Principals exclude compute nodes from the launcher, and addresses copies elsewhere."""
     nodes, owner = attacker.nodes, attacker.name
     elsewhere, target, *_rest = attacker.others
     launcher = attacker.others[-1]

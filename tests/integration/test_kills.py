@@ -43,9 +43,7 @@ def kill_a_run(nodes: Nodes, role: str, tag: str, after_s: float, workers: bool)
     """Send SIGKILL a few seconds after the first task of a role that reaches the nodes has started.
 
     With `workers` all child processes are killed as well, as when the controller loses power;
-    otherwise only the main process is killed, and its workers finish their tasks. The moment only
-    determines the interrupted step: the expectations are the same. It is an error if the run
-    finishes earlier.
+    otherwise its workers finish their tasks. It is an error if the run finishes earlier.
     """
     process = nodes.start("site.yml", f"--tags={tag}")
     assert process.stdout is not None
@@ -85,8 +83,7 @@ def test_a_run_is_killed(bare: Nodes, role: str, tag: str, after_s: float, worke
 
 
 def hosts_file(nodes: Nodes, host: str) -> str:
-    """Read /etc/hosts of a node. Its sshd may be reloading because of the killed run, and
-    rejects connections until it listens again."""
+    """Read /etc/hosts. The killed run may have let sshd reload, which then rejects connections."""
 
     def text() -> str:
         try:

@@ -35,8 +35,7 @@ LEFT = "pgrep -fa 'mpirun|mpiexec|hydra|mpi-job-test' | grep -v pgrep; ls /dev/s
 
 @pytest.fixture(scope="module")
 def with_impi(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    """The nodes with a model that has Intel MPI. Afterwards they have the distribution's MPI
-    again."""
+    """The nodes with Intel MPI in their model. Afterwards they have the distribution's again."""
     wheels = tmp_path_factory.mktemp("wheels")
     mpi_source.download(wheels, f"impi-rt=={VERSION}", f"mpi4py=={MPI4PY}")
     [wheel] = wheels.glob("impi_rt-*.whl")

@@ -36,8 +36,7 @@ MODULES = "/etc/environment-modules/modules"
 
 @pytest.fixture(scope="module")
 def with_source(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    """The nodes with a model that has stand-in archives. Afterwards they have the distribution's
-    MPI."""
+    """The nodes with stand-in archives in their model. Afterwards they have Debian's MPI."""
     folder = tmp_path_factory.mktemp("source")
     hpcx.publish(nodes, folder)
     sums = mpi_source.archives(folder / "hpcx.tgz", folder)
@@ -146,9 +145,8 @@ def test_a_full_disk_leaves_nothing_that_is_used(with_source: Nodes) -> None:
 
 
 def test_a_modulefile_selects_a_former_mpi_on_every_node(nodes: Nodes, with_source: Nodes) -> None:
-    """Imitate the package of environment modules, which the nodes' repositories lack: create its
-    directory, and set what the modulefile sets, as environment-modules 5.2.0 and Lmod 8.6.19
-    did."""
+    """The nodes' repositories lack environment modules: set what the modulefile sets, as
+    environment-modules 5.2.0 and Lmod 8.6.19 did."""
     hosts = (BUILDER, "node01", "node02")
     limit = f"--limit={','.join(hosts)}"
     kept = ("-e", '{"mpi_stack_modules": true, "mpi_stack_keep_former": true}')

@@ -123,8 +123,7 @@ def test_drift_of_everything_that_soft_roce_has(machines: Nodes, node: str) -> N
 
 
 def test_a_contract_of_ones_own_is_set_as_well(machines: Nodes, node: str, tmp_path: Path) -> None:
-    """Nothing of the defaults remains: no second priority for a DSCP, no PFC on another
-    priority."""
+    """Nothing of the defaults remains, such as a second priority for a DSCP."""
     other = {"roce": {"dscp": 24, "priority": 5}, "cnp": {"dscp": 46, "priority": 7}}
     changed = machines.changed(tmp_path, lambda model: model.update(roce_qos=other))
     wanted = contract_of(changed, node)

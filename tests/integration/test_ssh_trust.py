@@ -46,8 +46,7 @@ class Trust:
         return self.nodes.group("launcher")[0]
 
     def login(self, source: str, target: str) -> str:
-        """Return an empty text if the MPI user can log in from one node to another, otherwise
-        ssh's output."""
+        """Return an empty text if the MPI user can log in, otherwise ssh's output."""
         command = f"su -l mpi -c 'ssh -n -o BatchMode=yes -o ConnectTimeout=10 {target} hostname'"
         # ssh's status 255 would be mistaken for a failure of the connection to the source.
         done = self.nodes.on(source).run(f"{command} || exit 1")

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.actions import (
-    ModuleAction as ActionModule,
+from ansible_collections.baremetal.mpi_roce.plugins.action.os_baseline import (
+    ActionModule,
 )
 
 __all__ = ["ActionModule"]
