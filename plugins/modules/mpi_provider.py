@@ -8,8 +8,8 @@ short_description: Select packages, archives and directories of MPI for one host
 extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
 description:
   - Returns what the MPI of C(software.mpi.provider) consists of on this host. Changes nothing.
-  - The action plugin of the same name compares checksums of archives and wheels on the controller,
-    and fails before any host is changed. The module itself only reads the state of the host.
+  - The action plugin of the same name compares checksums of files on the controller, and fails
+    before any host is changed. The module itself only reads the state of the host.
 options: # generated from layers/mpi.yml by tools/generate_layers.py
   software:
     type: dict
@@ -65,9 +65,8 @@ layout:
   type: dict
   returned: success
 unpack:
-  description: >-
-    Archives that the host lacks. Each has C(directory), C(url) and C(sha256) or C(file) of the
-    controller, and C(inside), the directory of the archive that becomes C(directory).
+  description: Archives that the host lacks, with C(directory), C(url) and C(sha256) or C(file) of
+    the controller, and C(inside), the directory of the archive that becomes C(directory).
   type: list
   elements: dict
   returned: success
