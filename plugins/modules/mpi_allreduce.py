@@ -8,16 +8,13 @@ short_description: Verifies the cluster with an allreduce over every rank
 extends_documentation_fragment:
   [baremetal.mpi_roce.module.reads, baremetal.mpi_roce.options.mpi_allreduce]
 description:
-  - Launches an mpi4py allreduce from the launcher, as the MPI user, over the hostfile.
-  - Verifies on every rank that the results are bit-exact, and checks where the ranks run, which
-    transport UCX used, and that the bytes went over each rail and not over management. Measures
-    every size.
-  - If every node has GPUs and MPI was built with CUDA, repeats the test from GPU memory and reads
-    from UCX whether the data was staged in host memory; then runs nccl-tests if it is installed.
-  - After a failure, runs again on fewer and fewer nodes until the node or the pair at fault is
-    found.
-  - A run terminates after its time limit, and none of its processes remains on any node. Changes
+  - Launches an mpi4py allreduce from the launcher, as the MPI user, over the hostfile. Changes
     nothing.
+  - Verifies on every rank that the results are bit-exact, and checks where the ranks run, which
+    transport UCX used, and that the bytes went over each rail and not over management.
+  - If every node has GPUs and MPI was built with CUDA, repeats the test from GPU memory; then runs
+    nccl-tests if it is installed.
+  - After a failure, runs on fewer and fewer nodes until the node or the pair at fault is found.
   - The action plugin of the same name shows progress and figures, and saves them on the
     controller.
 attributes:
@@ -41,9 +38,8 @@ checks: {type: list, elements: dict, returned: always, description: See docs/che
 figures:
   description: >-
     Measurements, in 10^9 bytes per second and microseconds. The line rate is the sum of all rails
-    of a node in one direction, nominal if C(virtual). The time of an iteration is that of its
-    slowest rank. C(rails) has the smallest amount that a node sent over each rail, and the largest
-    that bypassed RDMA. C(gpu) and C(nccl) exist if the allreduce of GPU memory and nccl-tests ran.
+    of a node in one direction, nominal if C(virtual). C(rails) has the smallest amount that a node
+    sent over each rail, and the largest that bypassed RDMA. C(gpu) and C(nccl) exist if these ran.
   type: dict
   returned: always
 traffic: {type: list, elements: dict, returned: on success, description: Bytes by node and rail.}

@@ -9,9 +9,8 @@ extends_documentation_fragment:
   [baremetal.mpi_roce.module.reads, baremetal.mpi_roce.options.mpi_bench]
 description:
   - Measures with the definitions of the OSU micro-benchmarks, as jobs of
-    M(baremetal.mpi_roce.mpi_job) on the launcher. Prints a table for each benchmark, saves all of
-    them as JSON and, if the controller has matplotlib, draws each as SVG with line rate and
-    threshold.
+    M(baremetal.mpi_roce.mpi_job). Prints a table for each benchmark, saves all as JSON and, if the
+    controller has matplotlib, draws each as SVG.
 """
 
 EXAMPLES = r"""

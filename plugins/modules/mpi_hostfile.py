@@ -7,12 +7,10 @@ module: mpi_hostfile
 short_description: Writes the MPI hostfile of the whole cluster, and optionally the rank placement
 extends_documentation_fragment: [baremetal.mpi_roce.module, baremetal.mpi_roce.options.mpi_hostfile]
 description:
-  - Writes the hostfile for V(mpirun) from the whole inventory, regardless of the hosts of a run.
-    Drained nodes are left out and named in a comment.
-  - Optionally writes a rankfile, which binds rank k of a node to the cores near GPU k, and a
-    table of the GPU and rails of each rank.
-  - Reads the files back, resolves every name of the hostfile on this host, and compares the
-    addresses with the inventory's.
+  - Writes the hostfile for V(mpirun) from the whole inventory, regardless of the hosts of a run;
+    optionally also a rankfile, and a table of the GPU and rails of each rank.
+  - Resolves every name of the hostfile on this host, and compares the addresses with the
+    inventory's.
 """
 
 EXAMPLES = r"""

@@ -7,14 +7,11 @@ module: mpi_job
 short_description: Runs a program over MPI on the nodes of the hostfile
 extends_documentation_fragment: [baremetal.mpi_roce.module, baremetal.mpi_roce.options.mpi_job]
 description:
-  - Runs on the launcher, as the MPI user. Before anything starts, each node must respond, with
-    its rails up, the program and the working directory present, no other MPI job, idle GPUs, and
-    shared file systems mounted, including enough free space for checkpoints.
-  - Saves mpirun's command line as a script, with environment and hostfile, and the output of all
-    ranks, each line with its rank, in a directory of the job.
-  - Stops the job at its time limit, when a node is lost, when O(lease_s) expires, and on SIGTERM,
-    which the action plugin sends when ansible-playbook is interrupted. Kills the job's remaining
-    processes on every node, and removes its session directories and shared memory.
+  - Runs on the launcher, as the MPI user, if each node is ready for the job (docs/jobs.md).
+  - Saves the job's script, hostfile, and the output of all ranks in a directory of the job.
+  - Stops the job at its time limit, when a node is lost, when O(lease_s) expires, and on SIGTERM.
+    Kills its remaining processes on every node, and removes its session directories and shared
+    memory.
   - The action plugin of the same name runs it detached and shows the output as it arrives.
 attributes:
   check_mode:
@@ -39,9 +36,8 @@ failed_rank: {type: int, returned: always, description: "The rank that failed fi
 lines: {type: list, elements: str, returned: always, description: Causes of failure and last lines.}
 missing: {type: dict, returned: always, description: Reason for each node that was left out.}
 checkpoint:
-  description: >-
-    C(directory), with C(path), C(bytes) and C(age_s) of its newest file as the first node sees it,
-    and C(own), whether this job wrote that file. Empty without a checkpoint directory.
+  description: C(directory), with C(path), C(bytes) and C(age_s) of its newest file, and C(own),
+    whether this job wrote it. Empty without a checkpoint directory.
   type: dict
   returned: always
 removed: {type: dict, returned: always, description: "Remains of killed ranks, by node."}

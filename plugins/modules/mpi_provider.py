@@ -9,8 +9,8 @@ extends_documentation_fragment:
   [baremetal.mpi_roce.module.reads, baremetal.mpi_roce.options.mpi_provider]
 description:
   - Returns what the MPI of C(software.mpi.provider) consists of on this host. Changes nothing.
-  - The action plugin of the same name compares checksums of archives and wheels on the controller,
-    and fails before any host is changed. The module itself only reads the state of the host.
+  - The action plugin of the same name compares checksums of files on the controller, and fails
+    before any host is changed. The module itself only reads the state of the host.
 attributes:
   check_mode:
     description: Reads the host as without check mode.
@@ -37,9 +37,8 @@ layout:
   type: dict
   returned: success
 unpack:
-  description: >-
-    Archives that the host lacks. Each has C(directory), C(url) and C(sha256) or C(file) of the
-    controller, and C(inside), the directory of the archive that becomes C(directory).
+  description: Archives that the host lacks, with C(directory), C(url) and C(sha256) or C(file) of
+    the controller, and C(inside), the directory of the archive that becomes C(directory).
   type: list
   elements: dict
   returned: success

@@ -9,10 +9,9 @@ extends_documentation_fragment: [baremetal.mpi_roce.module, baremetal.mpi_roce.o
 description:
   - Writes the MPI environment, its profile for login shells, Open MPI's parameter block and the
     programs that the launcher starts on each node. Every device is named explicitly.
-  - With the transport V(rc), finds the RDMA device of each rail and the index of the RoCE v2 GID
-    with the rail's own address, and marks traffic according to the QoS contract.
-  - Finally queries C(mpirun), C(ucx_info) and mpi4py for their versions, and for whether every
-    rail is usable with the configured transport.
+  - With the transport V(rc), finds the RDMA device and GID of each rail, and marks traffic
+    according to the QoS contract.
+  - Finally queries C(mpirun), C(ucx_info) and mpi4py for versions and usable rails.
   - Installs nothing; the role P(baremetal.mpi_roce.mpi_stack#role) installs the packages first.
 """
 
@@ -27,8 +26,6 @@ EXAMPLES = r"""
     qos: "{{ cluster_qos }}"
     mca_file: /etc/openmpi/openmpi-mca-params.conf
     profile: "{{ lookup('ansible.builtin.file', 'profile.sh') }}"
-    programs:
-      orted: "{{ lookup('ansible.builtin.file', 'orted') }}"
 """
 
 RETURN = r"""

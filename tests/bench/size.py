@@ -45,7 +45,6 @@ LIMIT_KB = 290
 LIMITS_KB = {
     "cluster_preflight": 430,
     "mpi_allreduce": 310,
-    "mpi_job": 325,
     "nvidia_gpu": 372,
     "rdma_stack": 350,
     "roce_rails": 352,

@@ -178,13 +178,10 @@ def then(
     return change
 
 
-def test_rc_over_another_device_than_a_rail_fails() -> None:
+def test_rc_over_another_device_or_by_verbs_on_an_nvidia_nic_fails() -> None:
     found = judged(over_rdma("mlx5_8:1"), plan=RDMA)
     assert failed(found) == {"transport"}
     assert found["transport"].reason == "mlx5_8:1 (storage0) is not a rail of ranks [1, 3]"
-
-
-def test_rc_verbs_on_an_nvidia_nic_fails() -> None:
     hardware = replace(SOFT, nodes=tuple(replace(node, software=False) for node in SOFT.nodes))
     assert failed(judged(over_soft_roce, plan=SOFT)) == set()
     found = judged(over_soft_roce, plan=hardware)

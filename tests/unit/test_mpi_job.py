@@ -132,6 +132,7 @@ def test_the_user_cannot_replace_what_root_opens(
     ("given", "problems", "words"),
     [
         ({"ranks": 5}, {}, "5 ranks requested"),
+        ({}, {}, run.INTERRUPTED),
         ({}, {"node02": "program train not found"}, "node02: program train not found"),
         ({"launcher": False}, {}, "run --tags mpi"),
         ({"checkpoint_room_gb": 2}, {"node01": SCARCE}, "node01: 1.0 GB free"),
@@ -147,8 +148,9 @@ def test_a_job_that_cannot_run_is_refused(
     nodes = Nodes(**problems)
     nodes.launcher = given.pop("launcher", True)
     one = a_job(tmp_path, **given)
+    ended = words == run.INTERRUPTED
     with pytest.raises(PlanError) as refused:
-        run.run(one, nodes, lambda text: None, os.getuid(), os.getgid())
+        run.run(one, nodes, lambda text: None, os.getuid(), os.getgid(), lambda: ended)
     assert words in str(refused.value)
     assert not one.directory.exists()
 
@@ -157,13 +159,6 @@ def test_a_job_without_storage_needs_no_free_space(tmp_path: Path) -> None:
     one = a_job(tmp_path, checkpoint_room_gb=2, storage=False)
     left, missing, storage = readiness.ready(one, NODES, Nodes(node01=SCARCE), lambda text: None)
     assert (left, missing) == (NODES, {}) and not storage.directory and not storage.checks
-
-
-def test_an_interruption_before_the_start_starts_nothing(tmp_path: Path) -> None:
-    one = a_job(tmp_path)
-    with pytest.raises(PlanError, match=run.INTERRUPTED):
-        run.run(one, Nodes(), lambda text: None, os.getuid(), os.getgid(), lambda: True)
-    assert not one.directory.exists()
 
 
 class Slept:

@@ -22,6 +22,9 @@ KINDS = ("hpcx-*", "impi-*", "source-*")
 """Directories that providers create there; others are left untouched."""
 
 
+PRECEDES = "it precedes the expected one on the path: remove it, or its line in a profile"
+
+
 @dataclass(frozen=True)
 class Paths:
     """Check that shells find mpirun in `directory`: another would start other ranks."""
@@ -33,15 +36,14 @@ class Paths:
 
     def verify(self, node: Node) -> Verdict:
         checks, wanted = [], f"{self.directory}/mpirun"
-        why = "it precedes the expected one on the path: remove it, or the line of a profile that "
         for shell, option in SHELLS.items():
             argv = ["env", "-i", f"PATH={PATH}", "/bin/sh", option, "command -v mpirun"]
             # Profiles may print lines as well.
             found = node.run(argv, check=False).stdout.strip().rpartition("\n")[2]
             # Only the profile adds directories outside the default path.
             well = found == wanted or (not found and shell != LOGIN)
-            status, reason = OK if well else differs(node.check_mode), f"{why}adds it"
-            reason = "" if well or not found else reason
+            status = OK if well else differs(node.check_mode)
+            reason = "" if well or not found else PRECEDES
             checks.append(Check("mpi_path", wanted, found or "none", status, shell, reason))
         return Verdict(checks)
 
