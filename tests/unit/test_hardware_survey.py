@@ -405,6 +405,14 @@ def test_a_nic_without_rdma_has_a_remedy_for_each_cause(
     assert remedy in check.reason
 
 
+def test_without_a_driver_the_speed_is_unknown() -> None:
+    tree = recording(B300, BOARD, RAIL0)
+    for name in ("infiniband", "net"):
+        del function(tree, "0000:11:00.0")[name]
+    speed = [check for check in wrong(surveyed(tree), rails()[:1]) if check.name == "rail_speed"]
+    assert ["rail_rdma" in check.reason for check in speed] == [True]
+
+
 def test_a_port_set_to_infiniband() -> None:
     tree = recording(B300, BOARD, RAIL0)
     nic = function(tree, "0000:11:00.0")

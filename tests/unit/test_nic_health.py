@@ -125,14 +125,8 @@ def test_packets_that_a_lossless_class_lost_are_found_by_any_counter(name):
     [
         ({"rx_discards_phy": 9, "rx_prio0_discards": 9}, {}),
         ({"rx_discards_phy": 58591428329, "rx_prio0_discards": 58591314012}, {}),
-        (
-            {"rx_discards_phy": 9, "rx_prio0_discards": 5, "rx_prio0_buf_discard": 5},
-            {DISCARDS: 4},
-        ),
-        (
-            {"rx_discards_phy": 9, "rx_prio3_discards": 9},
-            {DISCARDS: 9, "rx_prio3_discards": 9},
-        ),
+        ({"rx_discards_phy": 9, "rx_prio0_discards": 5, "rx_prio0_buf_discard": 5}, {DISCARDS: 4}),
+        ({"rx_discards_phy": 9, "rx_prio3_discards": 9}, {DISCARDS: 9, "rx_prio3_discards": 9}),
         ({"rx_pause_ctrl_phy": 9, "rx_prio3_pause": 9}, {}),
         ({"rx_pause_ctrl_phy": 9, "tx_prio3_pause": 9}, {"rx_pause_ctrl_phy": 9}),
         ({"rx_global_pause": 9}, {"rx_global_pause": 9}),

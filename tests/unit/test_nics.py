@@ -91,18 +91,6 @@ def statuses(outcome, rail):
     return {name: state["status"] for name, state in outcome.settings[rail].items()}
 
 
-def test_check_mode_writes_nothing_and_shows_exactly_what_differs():
-    store = Store()
-    store.values.update({("rail0", name): 1 for name in "abc"})
-    store.values["rail1", "a"] = store.values["rail1", "c"] = 1
-    outcome = store.converge(check_mode=True)
-    assert store.log == []
-    headers = dict.fromkeys(("before_header", "after_header"), "rail1 (settings)")
-    assert outcome.diff == [{**headers, "before": "b: 0\n", "after": "b: 1\n"}]
-    assert statuses(outcome, "rail1") == {"a": "ok", "b": "pending", "c": "ok"}
-    assert [check.status for check in outcome.checks] == ["ok"] * 4 + ["pending", "ok"]
-
-
 def test_a_rail_that_disappears_after_the_plan_is_skipped():
     store = Store()
     node = Node("rails", Path("/"), None, None, "")
