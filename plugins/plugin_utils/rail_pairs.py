@@ -14,8 +14,6 @@ from ..module_utils.verbs.exchanges import EXCHANGES, Half
 
 @dataclass
 class Part:
-    """Role of one host in this run."""
-
     drives: list[Half] = field(default_factory=list)
     """Exchanges in which it sends, one after another."""
     serves: list[Half] = field(default_factory=list)
@@ -30,7 +28,6 @@ class Part:
 def parts(
     directory: Sequence[Mapping[str, Any]], hosts: Collection[str], first_port: int
 ) -> dict[str, Part]:
-    """The role of every compute host in this run, by host name."""
     running = set(hosts)
     found: dict[str, Part] = {}
     rings: dict[str, list[Mapping[str, Any]]] = {}
@@ -85,5 +82,4 @@ def schedule(found: Mapping[str, Part], *, at_once: int, forks: int, exchange_s:
 
 
 def _peers(part: Part) -> set[str]:
-    """The hosts to which a host sends."""
     return {half.peer for half in part.drives}

@@ -85,7 +85,6 @@ def lustre_settings(
 
 
 def o2ib(settings: Mapping[str, Any], filesystems: Sequence[FileSystem]) -> bool:
-    """Whether a host has an LNet network over RDMA."""
     networks = read_settings(settings, (), filesystems).networks
     return any(kind(each.net) == O2IB for each in networks)
 

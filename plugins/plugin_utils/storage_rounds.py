@@ -38,7 +38,6 @@ class Results:
     )
 
     def _result(self, step: str, host: str = "") -> Mapping[str, Any]:
-        """The result of a round; empty if there is none."""
         variables = self._of(host) if host and host != self.host else self.variables
         result: Optional[Mapping[str, Any]] = variables.get(f"__shared_storage_{step}")
         return result or {}
@@ -59,7 +58,6 @@ class Results:
         return mapping(mapping(self._result(PLAN).get("plan")).get("rings"))
 
     def verdicts(self) -> list[Check]:
-        """The checks about all hosts that this host reports."""
         listed = mapping(self._result(REPORT).get("verdicts")).get(self.host) or []
         return [Check(**check) for check in listed]
 
@@ -92,7 +90,6 @@ class Results:
         return seats
 
     def used(self, fs: FileSystem, *, alone: bool) -> Optional[table.Used]:
-        """All figures of a file system; None if no host wrote to it."""
         ring = self.rings.get(fs.name) or []
         figures = {host: self._figures(host, fs.name) for host in ring}
         figures = {host: measured for host, measured in figures.items() if measured.get(WROTE)}

@@ -63,7 +63,6 @@ class Check:
             raise ValueError(f"check {self.name}: not_applicable needs a reason")
 
     def line(self) -> str:
-        """Return one line for the operator: name, subject, both values, reason."""
         subject = f" {one_line(self.subject)}" if self.subject else ""
         reason = f" ({one_line(self.reason)})" if self.reason else ""
         line = f"{self.name}{subject}: wanted {self.wanted!r}, found {self.found!r}{reason}"

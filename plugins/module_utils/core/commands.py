@@ -118,7 +118,6 @@ def search_path() -> str:
 
 
 def find_program(name: str) -> Optional[str]:
-    """Return the path of a program as `run` finds it, or None."""
     return shutil.which(name, path=search_path())
 
 

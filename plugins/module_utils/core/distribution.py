@@ -284,8 +284,6 @@ KNOWN = sentence(SYSTEMS)
 
 @dataclass(frozen=True)
 class Distribution:
-    """The distribution of one node."""
-
     system: System
     name: str
     """`ubuntu`, `debian`, `rhel`, `rocky` or `almalinux`."""
@@ -332,7 +330,6 @@ class Distribution:
 
     @property
     def mpi(self) -> MpiPackages:
-        """The distribution's Open MPI with its paths filled in."""
         mpi = self.family.mpi
         values = {"architecture": self.architecture, "python": self.system.python}
         return replace(

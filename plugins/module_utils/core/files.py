@@ -137,7 +137,6 @@ def make_directories(path: Path, mode: int = 0o755) -> None:
 
 
 def with_header(body: str) -> str:
-    """Return `body` below the header of the collection's files."""
     return f"# {HEADER}\n{body}"
 
 
@@ -161,5 +160,4 @@ def replace_block(text: str, lines: Sequence[str], name: str, *, first: bool = F
 
 
 def diffs(plans: Sequence[FilePlan]) -> list[dict[str, Any]]:
-    """Return the diffs of the files that change, in order."""
     return [plan.diff() for plan in plans if plan.changed]

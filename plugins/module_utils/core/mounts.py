@@ -17,8 +17,6 @@ _OCTAL = re.compile(rb"\\([0-7]{3})")
 
 @dataclass(frozen=True)
 class Mount:
-    """One line of mountinfo."""
-
     identity: int
     parent: int
     device: str
@@ -107,7 +105,6 @@ def holding(mounts: Iterable[Mount], path: str) -> Optional[Mount]:
 
 
 def below(mounts: Iterable[Mount], point: str) -> list[Mount]:
-    """Return the mounts below a directory."""
     return [mount for mount in mounts if mount.point != point and within(mount.point, point)]
 
 
@@ -122,7 +119,6 @@ def place(mounts: Iterable[Mount], directory: str) -> Optional[tuple[str, str]]:
 
 
 def within(path: str, directory: str) -> bool:
-    """Return whether the path is the directory or inside it."""
     return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 

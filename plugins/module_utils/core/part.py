@@ -58,7 +58,6 @@ class Node:
         return self.looks or self.run
 
     def doing(self, *argv: str) -> Callable[[], None]:
-        """Return an `act` that runs one program."""
 
         def act() -> None:
             self.run(argv)
@@ -144,8 +143,6 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """Changes in their order: files first, then steps."""
-
     files: list[FilePlan] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
 
@@ -159,8 +156,6 @@ class Verdict:
 
 
 class Part(Protocol):
-    """One resource of a layer."""
-
     def plan(self, node: Node) -> Plan: ...
 
     def verify(self, node: Node) -> Verdict: ...

@@ -66,7 +66,6 @@ def required(root: Path = Path("/")) -> dict[str, list[Reason]]:
 
 
 def merge(new: Sequence[Reason], old: Sequence[Reason], boot_id: str) -> list[Reason]:
-    """Return `new` reasons, each with the boot in which it was first recorded."""
     merged = []
     for reason in new:
         first = next((known.boot_id for known in old if known.same_wish(reason)), boot_id)

@@ -68,7 +68,6 @@ def is_on(node: Node, root: Path) -> bool:
 
 
 def _variable(path: Path) -> bool:
-    """Return whether a firmware variable is 1."""
     try:
         return path.read_bytes()[4:5] == b"\1"  # the first four bytes are attributes
     except OSError:

@@ -80,7 +80,6 @@ def filters(run: Runner, addresses: Iterable[str]) -> tuple[dict[str, str], str]
 
 
 def _places_of(run: Runner, addresses: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Interface and network of each address of this host."""
     wanted, places = set(addresses), {}
     with suppress(ValueError):  # ip is missing
         for link in json.loads(answer(run, "ip", "-j", "-4", "address", "show")):
@@ -158,7 +157,6 @@ ITS_TABLE = ("ip", "filter")
 
 
 def _by_rules(run: Runner, kept_by: str, networks: Sequence[str]) -> tuple[str, str]:
-    """Other rules that refuse connections, and the remedy."""
     rules = nftables(answer(run, "nft", "-j", "list", "ruleset"))
     shown = iptables(answer(run, NFTABLES, "-S"))
     if shown:
@@ -177,7 +175,6 @@ def _by_rules(run: Runner, kept_by: str, networks: Sequence[str]) -> tuple[str, 
 
 
 def _is_of(kept_by: str, rule: FilterRule) -> bool:
-    """Whether the firewall service created the rule."""
     if kept_by == FIREWALLD:
         return rule.chain[1] == FIREWALLD
     policy = rule.chain[-1] == "INPUT" and rule.is_policy

@@ -36,7 +36,6 @@ def key_of(argument: str) -> str:
 
 
 def running(node: Node) -> list[str]:
-    """Return the arguments of the running kernel."""
     return (node.read("proc/cmdline") or "").split()
 
 
@@ -124,8 +123,6 @@ def boot_loader(node: Node) -> Optional[BootLoader]:
 
 @dataclass
 class KernelArguments:
-    """The arguments of one layer."""
-
     arguments: Sequence[str] = ()
     dropped: list[str] = field(default_factory=list)
     """Arguments that this layer added before, and that this run removes from the next boot."""
@@ -223,7 +220,6 @@ class KernelArguments:
 
 
 def _in_all(entries: Sequence[Sequence[str]], argument: str) -> bool:
-    """Return whether there are entries and all have the argument."""
     return bool(entries) and all(argument in entry for entry in entries)
 
 

@@ -110,13 +110,11 @@ class Survey:
 
     @property
     def present(self) -> dict[str, str]:
-        """Current interface names of the live rails."""
         named = {rail.interface: self.names[rail.interface].interface for rail in self.live}
         return {name: now for name, now in named.items() if now and now in self.state.links}
 
     @property
     def later(self) -> dict[str, str]:
-        """Rails that will be named at the next boot, with the reason."""
         return {
             name: at.reason
             for name, at in self.names.items()
@@ -180,7 +178,6 @@ class Survey:
         return not arp.arp_writable(name, self.node.root)
 
     def checks_of(self, rail: RailPlan, *, check_mode: bool) -> list[Check]:
-        """Return one check per promise of a rail."""
         name, at = rail.interface, self.names[rail.interface]
         identity = f"{name} at {rail.pci}" if rail.pci else name
         if self.refused(name):
@@ -243,7 +240,6 @@ class Survey:
         ]
 
     def incomplete(self, rail: RailPlan) -> bool:
-        """Return whether the network service must set up a rail."""
         return (
             bool(self.differing(rail, (CONFIG, LINK, MTU)))
             or rail.cidr not in self.addresses(rail.interface)

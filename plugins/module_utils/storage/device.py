@@ -78,7 +78,6 @@ def look(node: Node, device: str) -> Contents:
 
 
 def _find(node: Node, device: str) -> tuple[Path, Path, str]:
-    """Its path, its directory in /sys, and its number."""
     try:
         path = node.path(device).resolve(strict=True)
     except OSError as error:
@@ -199,7 +198,6 @@ class Device:
         return Verdict([Check(CHECK, wanted, actual, status, self.directory, reason)])
 
     def _place(self, node: Node, contents: Contents) -> None:
-        """Raise PlanError if the directory or the device is already in use."""
         line = mounts.in_fstab(node, self.directory)
         if line:
             raise PlanError(f"{self.directory}: {line}. Remove the line, or `device`")

@@ -84,7 +84,6 @@ class ServedDirectory:
         return Verdict([check])
 
     def _refuse_links(self, node: Node) -> None:
-        """Raise PlanError if a component of the path is a link."""
         for component in [*reversed(Path(self.path).parents), Path(self.path)][1:]:
             path = node.path(str(component))
             if path.is_symlink():
@@ -218,7 +217,6 @@ def read_exports(text: str) -> set[Export]:
 
 
 def _of_operator(node: Node) -> set[Export]:
-    """Exports in the operator's files, active or not."""
     files = sorted(node.path("etc/exports.d").glob("*.exports"))
     names = [EXPORTS, *(f"etc/exports.d/{file.name}" for file in files)]
     texts = [node.read(name) or "" for name in names if name != FILE]
@@ -226,7 +224,6 @@ def _of_operator(node: Node) -> set[Export]:
 
 
 def _in_force(node: Node) -> set[Export]:
-    """The active exports. Raises CommandError."""
     return read_exports(node.look(["exportfs", "-s"]).stdout)
 
 

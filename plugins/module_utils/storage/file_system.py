@@ -79,7 +79,6 @@ class FileSystem:
 
     @property
     def path(self) -> str:
-        """The directory on the NFS server."""
         return "/" + self.source.rpartition(":/")[2]
 
     def as_variable(self) -> dict[str, Any]:

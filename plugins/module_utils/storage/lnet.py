@@ -216,7 +216,6 @@ class LnetPart:
         systemd.control(node, "start", SERVICE)
 
     def _values(self) -> tuple[Values, Values]:
-        """Desired and running values of a loaded LNet."""
         wanted = wanted_values(self.settings)
         current = running_values(self.kernel, wanted)
         wanted = {**{key: [] for key in current if key[0] == NETWORK}, **wanted}

@@ -180,7 +180,6 @@ class LustreKernel:
 
 
 def read_text(path: Path) -> Optional[str]:
-    """Text of a file in /sys; None if it cannot be read."""
     try:
         return path.read_text().strip()
     except OSError:

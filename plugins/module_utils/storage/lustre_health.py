@@ -64,7 +64,6 @@ class Import:
 
 
 def read_imports(text: str) -> list[Import]:
-    """Parse the output of `lctl get_param *.*.import`."""
     imports = []
     parts = re.split(r"^\w+\.(\S+)\.import=", text, flags=re.MULTILINE)[1:]
     for device, chunk in zip(parts[::2], parts[1::2]):

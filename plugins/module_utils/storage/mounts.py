@@ -159,7 +159,6 @@ class Mounts:
         return [Step("units reloaded by systemd", "", after, reload, essential=True)]
 
     def _arm(self, node: Node, unmounted: Collection[str]) -> list[Step]:
-        """Enable and start automount points and bind mounts."""
         steps = []
         for desired in self.wanted:
             enabled, active = systemd.state(node, desired.at_boot).split(", ")
@@ -261,7 +260,6 @@ def _options_of(text: str, kind: str) -> Optional[list[str]]:
 
 
 def _running(node: Node, desired: WantedMount, mounts: Sequence[Mount], error: str) -> list[Check]:
-    """Check source and options of a mount. `error`: why it could not be mounted."""
     options = ",".join(desired.options)
     if node.container:
         reason = node.not_here(NO_MOUNTS)
@@ -284,7 +282,6 @@ def _running(node: Node, desired: WantedMount, mounts: Sequence[Mount], error: s
 
 
 def _gone(node: Node, point: str, mounts: Sequence[Mount]) -> Check:
-    """Check that a mount point has no mount or unit of this layer."""
     paths = [units.path_of(units.unit_name(point, kind)) for kind in (AUTOMOUNT, MOUNT)]
     left = [f"/{path}" for path in paths if is_ours(node.read(path))]
     runs = None if node.container else table.on(mounts, point)
@@ -296,7 +293,6 @@ def _gone(node: Node, point: str, mounts: Sequence[Mount]) -> Check:
 
 
 def _at_boot(node: Node, desired: WantedMount) -> Check:
-    """Check the automount point, or the bind mount."""
     name = UNIT if desired.is_bind else AUTO
     wanted, actual = ENABLED, systemd.state(node, desired.at_boot)
     if node.container:  # where it is enabled but not started
@@ -322,7 +318,6 @@ def _leftovers(node: Node, known: Collection[str]) -> list[Check]:
 
 
 def _not_mounted(wanted: Sequence[WantedMount], node: Node) -> list[WantedMount]:
-    """Mounts whose automount point is armed but not triggered."""
     mounts = table.read(node.root)
     return [x for x in wanted if table.trap(mounts, x.point) and not table.on(mounts, x.point)]
 
@@ -362,7 +357,6 @@ def is_ours(text: Optional[str], *marks: str) -> bool:
 
 
 def refuse(node: Node, desired: WantedMount, mounts: Sequence[Mount]) -> None:
-    """Raise PlanError if something else uses the mount point."""
     point = desired.point
     line = in_fstab(node, point)
     if line:

@@ -189,7 +189,6 @@ def lustre_parts(
     rails: Sequence[Mapping[str, Any]],
     kernel: LustreKernel,
 ) -> tuple[list[Part], list[Part]]:
-    """Parts of the Lustre client before and after the mounts."""
     if not filesystems:
         return [], []
     of_rails = {rail["interface"] for rail in rails}

@@ -161,7 +161,6 @@ def _numbered(first: bytearray, rest: bytearray, size: int) -> Iterator[memoryvi
 
 
 def note(task: dict[str, Any], sequence: int, size: int) -> bytes:
-    """The small file: node, run, and size of the large file."""
     result = {"token": task["token"], "name": task["name"], "bytes": size, "sequence": sequence}
     return (MAGIC + json.dumps(result).encode()).ljust(SMALL)
 
@@ -246,7 +245,6 @@ def write(folder: int, task: dict[str, Any], free: int, report: Report) -> None:
 
 
 def read(folder: int, task: dict[str, Any], report: Report) -> None:
-    """Compare the neighbour's files: node, run, and every byte."""
     name, size = task["neighbour"], task["neighbour_bytes"]
     owner = None
     if name:

@@ -105,7 +105,6 @@ class Target:
 
     @property
     def read_only(self) -> bool:
-        """Whether the mount is intentionally read-only."""
         return "ro" in self.fs.options
 
     @property
@@ -124,7 +123,6 @@ class Target:
         return running
 
     def task(self, do: str) -> dict[str, Any]:
-        """Arguments of the probe."""
         return {
             "do": do,
             "mount": self.mount,
@@ -330,7 +328,6 @@ def _space(proof: Proof, reported: Mapping[str, Any]) -> None:
 
 
 def _owner(proof: Proof, uid: int, where: str = "") -> None:
-    """Check the owner of a file that the MPI user wrote."""
     user, wanted = proof.target.user, f"uid {proof.target.uid}"
     if uid == proof.target.uid:
         proof.ok(OWNER, wanted, wanted)

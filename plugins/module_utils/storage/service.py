@@ -44,8 +44,6 @@ SERVICE, RUNNING, LISTENS, VERSION, LOADED = (
 
 @dataclass(frozen=True)
 class Running:
-    """State of the server in the kernel."""
-
     threads: int
     listens: frozenset[str]
     """Such as `tcp 2049` and `rdma 20049`."""

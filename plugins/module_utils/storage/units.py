@@ -77,12 +77,10 @@ class WantedMount:
         return unit_name(self.point, MOUNT if self.is_bind else AUTOMOUNT)
 
     def texts(self) -> dict[str, str]:
-        """Text of each unit, without the header."""
         texts = {self.mount_unit: mount_text(self)}
         return texts if self.is_bind else {**texts, self.at_boot: automount_text(self)}
 
     def is_source(self, running: Mount, mounts: Collection[Mount]) -> bool:
-        """Whether a mount has the desired file system and directory."""
         if self.is_bind:
             # The directory is a different one once its device is mounted.
             device = self.fs.serve.device if self.fs.serve is not None else ""
@@ -167,7 +165,6 @@ def unit_name(path: str, kind: str) -> str:
 
 
 def path_of(unit: str) -> str:
-    """Path of a unit file, relative to the node's root."""
     return f"{DIRECTORY}/{unit}"
 
 
