@@ -222,8 +222,8 @@ def test_noise_on_standard_output_is_no_answer(node: Path) -> None:
         DnfManager(PackageSet(), "gpu", root=node, run=run).available(["a"])
 
 
-def test_locks_of_another_layer_are_never_lifted(node: Path) -> None:
-    with_locks(node, "", rdma={"mft": {"1.0-1"}})
+def test_only_locks_of_the_layer_are_lifted(node: Path) -> None:
+    with_locks(node, "", gpu={"a": {"1.0-1"}}, rdma={"mft": {"1.0-1"}})
     run = Recorded({"/usr/bin/platform-python": json.dumps({"done": {"changes": []}})})
     manager = DnfManager(PackageSet(), "gpu", root=node, run=run)
     manager.simulate({"mft": "2.0-1"}, ["b"], {"mft": "2.0-1", "c": "3-1"})
