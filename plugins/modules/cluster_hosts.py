@@ -13,7 +13,7 @@ description:
     of every rail (C(node01-rail0)), and adds missing lines for C(localhost).
   - Refuses another line that gives one of these names another address. This host's name on a
     loopback address, as written by installers, is removed (RV(removed)).
-  - Configures cloud-init, if it is installed, to leave C(/etc/hosts) and C(/etc/hostname) alone.
+  - Configures cloud-init, if it is installed, to leave both files unchanged at boot.
 options: # generated from layers/names.yml by tools/generate_layers.py
   name: {type: str, required: true, description: 'Name of this host, as in the inventory.'}
   table: {type: str, required: true, description: Lines of a hosts file for the whole cluster.}
