@@ -9,6 +9,7 @@ module: cluster_hosts
 short_description: Sets a host's name, and writes the names of the whole cluster
 extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
+  - Sets the host name in C(/etc/hostname) and in the running kernel.
   - Maintains one block in C(/etc/hosts) with the management address of every host and the address
     of every rail (C(node01-rail0)), and adds missing lines for C(localhost).
   - Refuses another line that gives one of these names another address. This host's name on a
