@@ -10,11 +10,12 @@ short_description: Sets a host's name, and writes the names of the whole cluster
 extends_documentation_fragment:
   [baremetal.mpi_roce.module, baremetal.mpi_roce.options.cluster_hosts]
 description:
+  - Sets the host name in C(/etc/hostname) and in the running kernel.
   - Maintains one block in C(/etc/hosts) with the management address of every host and the address
     of every rail (C(node01-rail0)), and adds missing lines for C(localhost).
   - Refuses another line that gives one of these names another address. This host's name on a
     loopback address, as written by installers, is removed (RV(removed)).
-  - Configures cloud-init, if it is installed, to leave C(/etc/hosts) and C(/etc/hostname) alone.
+  - Configures cloud-init, if it is installed, to leave both files unchanged at boot.
 """
 
 EXAMPLES = r"""
