@@ -140,6 +140,10 @@ CHANGES: tuple[tuple[Callable[[dict[str, Facts]], object], str], ...] = (
         "not leaf07 Ethernet0 (most)",
     ),
     (
+        lambda facts: node(facts, 2).update(neighbours=None),
+        "2  LLDP: no answer, not answers (3 of 4)",
+    ),
+    (
         lambda facts: node(facts, 2)["neighbours"].pop("rail6"),
         "2 rail6 cable: no neighbour, not leaf07 Ethernet8 (most)",
     ),
@@ -212,10 +216,11 @@ def test_gaps_in_inventory_names() -> None:
     assert [node.name for node in draft.cluster.nodes] == ["gpu007", "gpu008", "gpu010"]
 
 
-def test_new_names_follow_addresses() -> None:
+@pytest.mark.parametrize("nameless", [1, 4])
+def test_new_names_follow_addresses(nameless: int) -> None:
     facts = four()
-    for each in facts.values():
-        each["rdma_host"]["name"] = "localhost"
+    for address in HOSTS[:nameless]:
+        facts[address]["rdma_host"]["name"] = "localhost"
     draft = drafted(dict(reversed(facts.items())))
     assert [(node.name, node.management["address"]) for node in draft.cluster.nodes] == [
         (f"node{number:02d}", address) for number, address in enumerate(HOSTS, 1)

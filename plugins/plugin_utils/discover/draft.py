@@ -99,10 +99,8 @@ class Draft:
             if leaves and leaves not in first.values():
                 first[place] = leaves
         size = [*first, self._count][1] if first else 1
-        regular = [*first] == [number * size for number in range(len(first))]
-        if not regular or any(
-            leaves not in ({}, first.get(place - place % size)) for place, leaves in own.items()
-        ):
+        filled = (own[place] in ({}, first.get(place - place % size)) for place in own)
+        if not all(filled):
             return []
         self._set_size = size
         return list(first.values())
