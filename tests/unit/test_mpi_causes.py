@@ -109,6 +109,8 @@ def test_log_lines_are_removed_from_blocks() -> None:
     torn = DASHES + BOTH.replace("lo,docker0\n", f"lo,docker0\n{RETRY}") + DASHES
     found = causes.causes(torn)
     assert RETRY.strip() in found and "Exclude: lo,docker0" in found
+    log = WARN.replace("are not", "there is not enough space for")
+    assert causes.causes(f"{log}step 7\n") == [log.strip()], "a log line begins no block"
 
 
 def test_an_abort_of_ucx_is_complete_without_backtrace() -> None:

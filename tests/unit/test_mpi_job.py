@@ -196,7 +196,7 @@ def test_a_failure_after_the_run_is_reported_as_one(
         (0, 60, "", ""),
         (None, 60, "", "its directory cannot be read"),
         (90, 60, "", "lost this host for 60 s"),
-        (0, -1, "node02", "node02 no longer responds: no route"),
+        (0, 0, "node02", "node02 no longer responds: no route"),
         (0, 60, "node02", ""),
     ],
 )

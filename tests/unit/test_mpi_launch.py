@@ -365,12 +365,8 @@ def test_a_node_without_rdma_is_refused_for_rc_only() -> None:
             "",
         ),
         ({"node02": "mpi-ready killed 3 left 0"}, "ok", 0, "3 killed: node02 3"),
-        (
-            {"node02": "mpi-ready killed 3 left 1", "node03": ("no route\n",)},
-            "failed",
-            1,
-            "node02: 1 left, node03: unknown (no route)",
-        ),
+        ({"node02": "mpi-ready killed 3 left 1"}, "failed", 1, "node02: 1 left"),
+        ({"node03": ("no route\n",)}, "failed", "unknown on 1 node", "node03: unknown (no route)"),
         (
             {"node04": "Welcome to node04\n", "node05": "mpi-ready killed x left y\n"},
             "failed",

@@ -225,6 +225,9 @@ def test_without_our_block_parameters_wait_for_it(tmp_path: Path) -> None:
     (tmp_path / "mca.conf").write_text("pml = ^ucx\n")
     checks = stack.parameter_checks(a_node(tmp_path), "mca.conf", OURS)
     assert [(check.status, check.by_hand) for check in checks] == [(PENDING, "")] * 2
+    old = f"{environment.BEGIN}\nplm_rsh_agent = x\n{environment.END}\n"
+    (tmp_path / "mca.conf").write_text(old)
+    assert failures(stack.parameter_checks(a_node(tmp_path), "mca.conf", OURS)) == []
 
 
 def test_lines_of_ucx_conf_that_win_are_named(tmp_path: Path) -> None:
