@@ -23,11 +23,9 @@ from .core.part import Node, Plan, PlanError, Step, StepError, Verdict
 from .core.text import some
 
 HOSTS = "/etc/hosts"
-HOSTNAME = "/etc/hostname"
 CLOUD_DIRECTORY = "/etc/cloud/cloud.cfg.d"
 CLOUD_INIT = "preserve_hostname: true\nmanage_etc_hosts: false\n"
 """Otherwise cloud-init rewrites the host name and /etc/hosts at every boot."""
-IPV6 = "/proc/net/if_inet6"
 BLOCK = "names"
 BEGIN = f"# BEGIN baremetal.mpi_roce {BLOCK}"
 END = f"# END baremetal.mpi_roce {BLOCK}"
@@ -179,12 +177,12 @@ class Names:
         self.removed: list[str] = []
 
     def plan(self, node: Node) -> Plan:
-        ipv6 = node.path(IPV6).exists()
+        ipv6 = node.path("/proc/net/if_inet6").exists()
         text, self.removed = plan(node.read(HOSTS) or "", self.table, self.name, ipv6=ipv6)
         files = [node.record(HOSTS, text)]
         if node.path(CLOUD_DIRECTORY).is_dir():
             files.append(node.file(f"{CLOUD_DIRECTORY}/99-baremetal-mpi-roce.cfg", CLOUD_INIT))
-        files.append(node.record(HOSTNAME, f"{self.name}\n"))
+        files.append(node.record("/etc/hostname", f"{self.name}\n"))
         running = os.uname().nodename
         step = Step("host name", running, self.name, self._set)
         return Plan(files, [step] if running != self.name else [])

@@ -116,8 +116,7 @@ def installed(node: Node, names: Sequence[str]) -> dict[str, tuple[str, str]]:
     text = node.run(["modinfo", *names], check=False).stdout if names else ""
     found: dict[str, tuple[str, str]] = {}
     for block in re.split(r"^(?=filename:)", text, flags=re.MULTILINE):
-        # The first of equal keys is kept: aliases and dependencies repeat.
-        rows = [line.partition(":") for line in reversed(block.splitlines())]
+        rows = [line.partition(":") for line in block.splitlines()]
         values = {key.strip(): value.strip() for key, _colon, value in rows}
         path = values.get("filename", "")
         if path.startswith("/"):

@@ -65,8 +65,6 @@ UNREAD = (
     f"{MANAGE_NONE}"
 )
 
-_ETHERNET = 2
-_HEADING = "Configurations:"
 _COLUMNS = ("Default", "Current", "Next Boot")
 _NUMBER = re.compile(r"(0x[0-9a-fA-F]{1,8})|(?:.*\()?(\d{1,10})\)?")
 """`16`, `ETH(2)`, `0xFF(255)`, `0x1`: the word differs between versions."""
@@ -198,7 +196,7 @@ def parse(text: str) -> FirmwareTable:
     table = FirmwareTable({}, {})
     columns: tuple[str, ...] = ()
     for line in text.splitlines():
-        if line.startswith(_HEADING):
+        if line.startswith("Configurations:"):
             columns = tuple(name for name in _COLUMNS if name in line)
             continue
         words = line.split()
@@ -244,7 +242,7 @@ def wanted_parameters(
         PRIORITY_MASK: sum(1 << priority for priority in host.ecn_priorities),
     }
     wanted: dict[str, Optional[int]] = {
-        LINK_TYPE: _ETHERNET,
+        LINK_TYPE: 2,  # Ethernet
         # With Spectrum-X, SR-IOV is on (RA2.0, RA2.2) and DCQCN is not used.
         **(of_roce if host.fabric_mode == ROCE else {}),
         **OPTIONAL,
