@@ -93,8 +93,3 @@ def test_every_address_is_unique_and_in_its_network(case: tuple[AddressPlan, int
 )
 def test_the_capacity_of_a_pool(plan: AddressPlan, nodes: int) -> None:
     assert fits(plan, nodes) and not fits(plan, nodes + 1)
-
-
-def test_a_second_leaf_set_has_separate_subnets() -> None:
-    plan = AddressPlan(Subnet(ipv4("10.100.0.0"), 16), 8, 48, 24, 11)
-    assert str(plan.network(48, 0)) == "10.100.8.0/24"

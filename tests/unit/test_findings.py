@@ -10,9 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
-    load,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import load
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software import read_software
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import read_contract
 

@@ -99,10 +99,7 @@ UNKNOWN_HERE = ["noattime", "nolruresize", "network=o2ib1", "rsize", "foreign_sy
         lustre(source="10.0.0.31@o2ib,10.0.1.31@o2ib1:10.0.0.32@tcp:/scratch/project"),
         served(source="10.1.0.2:/srv/checkpoints", serve={"host": "node01"}),
         two(nfs={"version": "4.1", "transport": "rdma"}, hosts=["compute"]),
-        two(
-            changed(NFS, nfs__version="3"),
-            **{"nfs": {"version": "3", "transport": "rdma"}, "hosts": ["compute"]},
-        ),
+        two(changed(NFS, nfs__version="3"), nfs__transport="rdma", hosts=["compute"]),
         [*served(), *lustre(), *one(name="n", mount="/mnt/n", purpose="home")],
         [
             *served(),

@@ -72,8 +72,9 @@ def check_names(
             _add("model.name_taken", name, path, problem, "Rename one of them", owners[name])
             continue
         owners[name] = path
-        if not re.fullmatch(HOST_NAME.form, name):
-            problem = f"{name!r} is not {HOST_NAME.wanted}"
+        number = name.isdigit() and path[0] not in switches
+        if number or not re.fullmatch(HOST_NAME.form, name):
+            problem = f"{name!r} is {'a number, ' if number else ''}not {HOST_NAME.wanted}"
             _add("model.host_name", name, path, problem, "Change the name or pattern")
         elif name in reserved:
             problem = f"{name!r} is also a group of Ansible or a name of the loopback address"

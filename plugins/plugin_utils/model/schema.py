@@ -43,10 +43,7 @@ BY_SYSTEM = "[by system](#systems-and-port-names)"
 
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 HOST_NAME = Text(
-    rf"(?!\d+$){_LABEL}",
-    "a host name (a to z, 0 to 9 and inner hyphens, no number, at most 63 characters)",
-    "node01",
-    63,
+    _LABEL, "a host name (a to z, 0 to 9 and inner hyphens, at most 63 characters)", "node01", 63
 )
 _USER = Text(
     r"(?!(root|daemon|nobody|sshd)$)(?!systemd-)[a-z][a-z0-9_-]*",
