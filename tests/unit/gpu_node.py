@@ -178,6 +178,7 @@ class GpuNode(Host):
     fabric: list[str] = field(default_factory=list)
     """State of the fabric at each reading; the last one remains."""
     steps_left: Optional[int] = None
+    reloads: str = "no"
     races: int = 0
     """Number of starts of the fabric manager before the GPUs are ready."""
 
@@ -314,7 +315,7 @@ class GpuNode(Host):
     def _systemctl_show(self, words: list[str]) -> tuple[int, str]:
         keys = [word for before, word in zip(words, words[1:]) if before == "-p"]
         at_boot, state = self.units.get(words[2], ["", "inactive"])
-        values = {"UnitFileState": at_boot, "ActiveState": state, "NeedDaemonReload": "no"}
+        values = {"UnitFileState": at_boot, "ActiveState": state, "NeedDaemonReload": self.reloads}
         return 0, "".join(f"{key}={values[key]}\n" for key in keys)
 
     def _systemctl_daemon_reload(self, words: list[str]) -> tuple[int, str]:

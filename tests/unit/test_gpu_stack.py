@@ -581,6 +581,9 @@ def test_rejected_peermem_is_rebuilt(node, monkeypatch):
     """File times are not conclusive."""
     peer = PeerMemory(node, monkeypatch)
     peer.fits = False
+    [error] = node.converge(gpudirect="peermem").outcome.errors  # the kernel's own RDMA core
+    assert peer.ERROR in error and peer.calls() == []
+    peer.at(peer.CORE, 20)
     result = node.converge(gpudirect="peermem")
     assert peer.calls() == AGAIN
     assert failed(result) == []
@@ -610,9 +613,12 @@ def test_persistence_mode_is_enabled_for_a_running_daemon(node):
     (
         node.root / "etc/systemd/system/nvidia-persistenced.service.d/90-baremetal-mpi-roce.conf"
     ).unlink()
-    node.calls.clear()
-    node.converge()
-    assert ["nvidia-smi", "--persistence-mode=1"] in node.calls
+    for _run in range(2):  # the first one is killed after the file
+        node.calls.clear()
+        node.converge()
+        assert ["nvidia-smi", "--persistence-mode=1"] in node.calls
+        node.reloads = "yes"
+    node.reloads = "no"
     node.calls.clear()
     node.converge()
     assert ["nvidia-smi", "--persistence-mode=1"] not in node.calls

@@ -24,6 +24,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import (
     gpu_checks,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.evaluation import EACH, NAMES
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.reading import Nvml
 
 from tests.hardware import gpu_states
 from tests.hardware.gpu_states import GPUS, PRODUCT, STATES, UPGRADED, Service, state
@@ -189,9 +190,16 @@ def test_no_run_mends_what_others_installed(name: str) -> None:
 def test_module_on_disk_must_match(on_disk: str) -> None:
     seen = look("healthy")
     seen = replace(seen, driver=replace(seen.driver, on_disk=on_disk))
-    result = evaluate(seen, wanted(), node(unused))
-    [found] = findings(result)
-    assert (found.name, found.status, result.reasons) == ("gpu_driver_version", FAILED, [])
+    for status in (FAILED, PENDING):
+        result = evaluate(seen, wanted(), node(unused, check_mode=status == PENDING))
+        [found] = findings(result)
+        assert (found.name, found.status, result.reasons) == ("gpu_driver_version", status, [])
+
+
+def test_missing_bindings_are_installed_by_a_run() -> None:
+    seen = replace(look("healthy"), nvml=Nvml("pynvml.py is missing", absent=True))
+    [found] = findings(evaluate(seen, wanted(), node(unused, check_mode=True)))
+    assert (found.name, found.status) == ("gpu_nvml", PENDING)
 
 
 def test_masked_services_name_the_remedy() -> None:

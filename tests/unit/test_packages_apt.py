@@ -354,6 +354,16 @@ def test_preferred_repository(site, preferred):
     assert not site.run(wanted)[0].changed  # as in an image without package lists
 
 
+def test_repository_of_another_layer_must_be_defined(site):
+    site.cuda.add("mft", "4.33")
+    site.cuda.add("nvlink", "1.0", Depends="mft")
+    site.cuda.publish()
+    stages = [Stage("one", [WantedPackage("nvlink", "1.0")])]
+    (refused,) = site.refused(site.set(stages=stages, preferred={"mft*": "doca"}))
+    assert "repository doca" in refused and "--tags rdma,gpu" in refused
+    assert site.root.installed() == {}
+
+
 def test_a_conflict_is_named(site):
     site.cuda.add("picky", "1", Depends="tool (>= 9)")
     site.cuda.publish()
@@ -984,7 +994,11 @@ CUDA = "https://developer.download.nvidia.com/compute/cuda/repos/ubuntu2404/x86_
         (".list", f"deb {CUDA}/ ./\n", None),
         (".list", f"deb {CUDA}x/ /\n", None),
         (".list", "deb [\nnot a line\n", None),
-        (".sources", f"Types: deb\nuris:\n {CUDA}/\n http://other/\nSuites: /\n", None),
+        (
+            ".sources",
+            f"Types: deb\nuris:\n {CUDA}/\n http://other/\nSuites: /\n",
+            "Types: deb\nuris: http://other/\nSuites: /\n",
+        ),
         (".sources", f"Enabled: no\nURIs: {CUDA}\nSuites: /\n", None),
         (".sources", f"URIs: {CUDA}\nSuites: noble\n", None),
         (".sources", "", None),

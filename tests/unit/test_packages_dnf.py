@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Optional
@@ -220,6 +222,22 @@ def test_noise_on_standard_output_is_no_answer(node: Path) -> None:
     run = Recorded({"/usr/bin/platform-python": "Updating Subscription Management\n"})
     with pytest.raises(PackageError, match=r"dnf \(available\) failed, status 0: Updating"):
         DnfManager(PackageSet(), "gpu", root=node, run=run).available(["a"])
+
+
+def test_pins_that_dnf_would_ignore_are_refused(node: Path) -> None:
+    (node / "etc/dnf/plugins/versionlock.conf").write_text("[main]\nenabled = 0\n")
+    with pytest.raises(PackageError, match=r"enabled = 1 in /etc/dnf/plugins/versionlock\.conf"):
+        DnfManager(PackageSet(), "gpu", root=node, run=Recorded({})).pin_file({"a": "1.0-1"})
+
+
+def test_hanging_rpm(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the time limit of dnf's transactions."""
+    monkeypatch.setattr(dnf, "QUERY", partial(commands.run, timeout_s=0.2))
+    (node / "rpm").write_text("#!/bin/sh\nsleep 60\n")
+    (node / "rpm").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{node}:{os.environ['PATH']}")
+    with pytest.raises(commands.NoAnswerError):
+        DnfManager(PackageSet(), "gpu", root=node).installed()
 
 
 def test_only_locks_of_the_layer_are_lifted(node: Path) -> None:

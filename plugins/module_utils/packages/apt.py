@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import functools
 import re
 import tempfile
@@ -225,7 +226,14 @@ class Apt(Manager):
         text = dpkg.render_pins(pins, self._preferred(), whole.values())
         self._view.pin(text, self._pins_path(self.layer).name)
         self._view.release([*self.pinned(self.layer), *exact, *remove])
-        return self._solve(exact, remove, self._view.words())
+        found = self._solve(exact, remove, self._view.words())
+        coming = [change.name for change in found if change.after]
+        for pattern, name in self.wanted.preferred.items():
+            # dnf's definition excludes such packages; apt would take another repository's.
+            if not self.definition_path(name).exists() and fnmatch.filter(coming, pattern):
+                where = f"repository {name}, which the node does not define"
+                raise PackageError(f"{pattern} must come from {where}: run --tags rdma,gpu")
+        return found
 
     def _bound(self, pins: Mapping[str, str]) -> dict[str, str]:
         """Dependencies of `pins`, at any depth, that accept exactly one version: apt takes their

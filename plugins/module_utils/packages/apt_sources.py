@@ -67,14 +67,17 @@ def _line(line: str, addresses: Collection[str]) -> str:
 
 
 def _stanza(stanza: str, addresses: Collection[str]) -> str:
-    """Turn a deb822 stanza off if it defines no other repository."""
+    """Turn a deb822 stanza off, or leave its other repositories."""
     fields = {each["name"].lower(): each for each in _FIELD.finditer(stanza)}
     words = {name: each["value"].split() for name, each in fields.items()}
     urls = words.get("uris", [])
-    there = urls and all(address(url) in addresses for url in urls)
+    others = [url for url in urls if address(url) not in addresses]
     off = [word.lower() for word in words.get("enabled", [])]
-    if not there or FLAT not in words.get("suites", []) or (off and off[0] in _OFF):
+    if len(others) == len(urls) or FLAT not in words.get("suites", []) or (off and off[0] in _OFF):
         return stanza
+    if others:
+        start, end = fields["uris"].span("value")
+        return f"{stanza[:start]} {' '.join(others)}{stanza[end:]}"
     if "enabled" in fields:
         stanza = stanza.replace(fields["enabled"].group(), "", 1).replace("\n\n", "\n").lstrip("\n")
     return f"{WHY}\nEnabled: no\n{stanza}"

@@ -31,15 +31,16 @@ from .package import (
 )
 from .planning import any_matches, satisfied
 from .rpm import Rpm, split
-from .versionlock import VersionLock
+from .versionlock import CONFIGURATION, VersionLock
 
 INTERPRETER = "/usr/bin/python3"
 """dnf's Python on EL, which has dnf's libraries."""
-TIMEOUT_S = 3600.0
-"""Includes building kernel modules."""
+TIMEOUT_S, QUERY_TIMEOUT_S = 7200.0, 120.0
+"""Of dnf, with the build of kernel modules; of rpm, whose database may be locked."""
 DEFINITIONS, KEYS = "etc/yum.repos.d", "etc/pki/rpm-gpg"
 MODULES = "etc/dnf/modules.d"
 NODE = functools.partial(commands.run, timeout_s=TIMEOUT_S)
+QUERY = functools.partial(commands.run, timeout_s=QUERY_TIMEOUT_S)
 
 
 class DnfManager(Manager):
@@ -49,7 +50,7 @@ class DnfManager(Manager):
         self, wanted: PackageSet, layer: str, run: commands.Runner = NODE, *, root: Path = Path("/")
     ) -> None:
         super().__init__(wanted, layer, run, root=root)
-        self._rpm, self.locks = Rpm(run, root), VersionLock(root)
+        self._rpm, self.locks = Rpm(QUERY if run is NODE else run, root), VersionLock(root)
         self._known: dict[str, list[tuple[str, str]]] = {}
 
     def forget(self) -> None:
@@ -77,8 +78,8 @@ class DnfManager(Manager):
         request = {"packages": [[each.name, each.evr, each.arch] for each in killed], "streams": {}}
         missing = self._ask("reinstall", request, writes=True)["missing"]
         if missing:
-            names = ", ".join(missing)
-            raise PackageError(f"{names} of an interrupted transaction: in no repository")
+            reason = "of a killed transaction: in no repository. Reinstall or remove them"
+            raise PackageError(f"{', '.join(missing)} {reason}")
 
     def _id(self, repository: Repository) -> str:
         """The ID contains the layer, as two layers may define the same repository."""
@@ -214,6 +215,8 @@ class DnfManager(Manager):
         self._ask("apply", request, writes=True)
 
     def pin_file(self, pins: Mapping[str, str]) -> FilePlan:
+        if pins and self.locks.off():
+            raise PackageError(f"versionlock is off: set enabled = 1 in /{CONFIGURATION}")
         versions = {name: {version} for name, version in pins.items()}
         bringing = self.bringing()
         for package in self._rpm.packages():

@@ -78,8 +78,10 @@ class VersionLock:
         """Whether dnf reads the list: the plugin is installed and enabled."""
         # Debian's Python has dist-packages.
         found = self._root.glob("usr/lib/python3*/*-packages/dnf-plugins/versionlock.py")
-        enabled = self._settings().get("enabled", "1").strip().lower() not in _OFF
-        return enabled and any(found)
+        return not self.off() and any(found)
+
+    def off(self) -> bool:
+        return self._settings().get("enabled", "1").strip().lower() in _OFF
 
     def _settings(self) -> Mapping[str, str]:
         parser = configparser.ConfigParser(interpolation=None)
