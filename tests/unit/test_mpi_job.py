@@ -229,6 +229,12 @@ def test_a_job_is_stopped_when_its_lease_expires_or_a_node_is_lost(
     assert ended == (["systemctl", "stop", one.unit] if stopped else [])
 
 
+def test_a_job_at_its_time_limit_names_the_option(tmp_path: Path) -> None:
+    one = a_job(tmp_path, time_limit_s=0)
+    end = run.watch(one, NODES, Slept(0), Nodes(), lambda: False)
+    assert "mpi_job_time_limit_s" in end.stopped
+
+
 @pytest.mark.parametrize(
     ("environment", "name"),
     [
