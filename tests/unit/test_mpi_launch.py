@@ -255,6 +255,11 @@ def test_a_node_that_its_predecessor_cannot_reach_is_named() -> None:
     assert found == {"node03": "rail1 is down; run --tags rails --limit node03"}
 
 
+def test_lines_of_login_files_are_not_part_of_an_answer() -> None:
+    text = "Welcome:  removed me\nmpi-ready removed /dev/shm/a b\n mpi-ready end\n"
+    assert hosts.report(text) == {"removed": ["/dev/shm/a b"]}
+
+
 def test_malformed_connections_are_ignored() -> None:
     lines = ("launcher -batch", "peer next; 10.0.0.2", "peer next -x", "back 10.0.0.2 99999")
     here = readiness.answer(answered("abc", "yes", *lines))
