@@ -249,6 +249,8 @@ def test_a_node_that_its_predecessor_cannot_reach_is_named() -> None:
     assert "os_baseline_firewall: open, then run --tags os --limit node03" in found["node03"]
     own = calling(0, errno.EPERM, REFUSED)
     assert set(asked({"node01": WELL, "node02": own, "node03": WELL})[0]) == {"node02"}
+    away = calling(errno.ENETUNREACH, REFUSED, REFUSED)
+    assert "outgoing traffic on node01" in asked({"node01": away, "node02": WELL})[0]["node01"]
     # A node with another fault is reported once.
     down = answered("abc", "yes", "rail rail1 down")
     found = asked({"node01": WELL, "node02": filtered, "node03": down})[0]
