@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ansible.errors import AnsibleActionFail
+from ansible.errors import AnsibleActionFail, AnsibleError
 
 from ..module_utils.core.files import make_directories, write_atomically
 from ..module_utils.core.text import some
@@ -61,8 +61,14 @@ class ActionModule(DetachedAction):
         make_directories(pack.parent, 0o700)
         part = pack.with_suffix(f".{os.getpid()}.part")
         try:
-            with writing_at_most(most):
-                self._connection.fetch_file(str(source), str(part))
+            try:
+                with writing_at_most(most):
+                    self._connection.fetch_file(str(source), str(part))
+            except (AnsibleError, OSError) as error:
+                if part.is_file() and part.stat().st_size >= most:
+                    reason = f"larger than the announced {most} bytes: {error}"
+                    raise AnsibleActionFail(f"mpi: {source} on the host is {reason}") from error
+                raise
             actual = sha256(part)
             if actual != expected:
                 raise AnsibleActionFail(

@@ -452,10 +452,10 @@ NONE = tuple(replace(node, gpus=0, cuda=(), nccl_tests=False) for node in NODES)
             "all_reduce_perf not found on node01, node02",
         ),
         (
-            (NODES[0], replace(NODES[1], cuda=("UCX",), nccl_tests=False)),
+            tuple(replace(node, cuda=("UCX",), nccl_tests=False) for node in NODES),
             {},
-            "Open MPI was built without CUDA on node02",
-            "all_reduce_perf not found on node02",
+            "Open MPI was built without CUDA on node01, node02",
+            "all_reduce_perf not found on node01, node02",
         ),
     ],
 )
@@ -470,6 +470,14 @@ def test_missing_requirements_are_not_applicable(
         check.reason.startswith(words) for check, words in zip(checks, (mpi, mpi, nccl or mpi))
     ]
     assert found == [True] * 3
+
+
+def test_nccl_tests_on_some_of_the_nodes_fail() -> None:
+    nodes = (NODES[0], replace(NODES[1], cuda=(), nccl_tests=False))
+    checks, ran = proved(replace(PLAN, nodes=nodes))
+    found = (checks[-1].name, checks[-1].status, checks[-1].reason)
+    assert found == ("nccl_allreduce", FAILED, "all_reduce_perf not found on node02")
+    assert ran == []
 
 
 # The complete test

@@ -92,7 +92,7 @@ def set_(index: int, key: str, value: Any) -> Callable[[Records], object]:
     ("change", "check", "reason"),
     [
         (set_(START, "ranks", 3), "world_size", "ranks are missing"),
-        (set_(HOST2, "name", "node09"), "placement", "node02 has none"),
+        (set_(HOST2, "name", "node09"), "placement", "on node09, which is"),
         (set_(HOST1, "ranks", [0, 2]), "placement", "node01 has ranks [0, 2], not 0 to 1"),
         (set_(LANE0, "text", "ep_cfg[2]: tag(rc_verbs/rail0:1)"), "transport", "rc_verbs/rail0:1"),
         (set_(LANE0, "text", "ep_cfg[2]: tag(tcp/mgmt0)"), "transport", "mgmt0 is not a rail of"),

@@ -242,6 +242,7 @@ def expected(benchmark: str, where: str, **wanted: Any) -> bench.Sweep:
         ("bw", "node01:0 - node01:1", None),
         ("allreduce", "16 ranks", 800.0),
         ("alltoall", "16 ranks", 100.0 * 15 / 8),
+        ("sendrecv", "16 GPUs", 100.0),
     ],
 )
 def test_line_rates_are_those_of_the_rails(benchmark: str, where: str, rate: Any) -> None:

@@ -122,6 +122,15 @@ def test_golden_file(form: str) -> None:
     assert text == (GOLDEN / f"hostfile.{form}").read_text(encoding="utf-8")
 
 
+def test_rail_groups_without_named_leaves_go_by_network() -> None:
+    here, there = ([{"network": f"10.{net}.0.0/24", "prefix": 24}] for net in (20, 30))
+    directory = cluster({"rails": here}, {"rails": there}, {"rails": here})
+    members = compile_membership(directory, order="rail_group").members
+    assert [member.host for member in members] == ["node01", "node03", "node02"]
+    with pytest.raises(PlanError, match="node01: has no rail_group"):
+        compile_membership(cluster({"rails": [{**here[0], "prefix": 31}]}), order="rail_group")
+
+
 def test_names_of_a_rail_have_its_addresses() -> None:
     membership = compile_membership(cluster({}, {}), names="rail1")
     assert membership.addresses() == {"node01-rail1": "10.20.1.11", "node02-rail1": "10.20.1.12"}
@@ -268,8 +277,10 @@ def test_a_node_compares_cores_with_its_own(
 def test_missing_values_are_refused_with_the_option(
     numa: dict[str, str], changes: dict[str, Any], reason: str
 ) -> None:
-    with pytest.raises(PlanError, match=reason):
+    with pytest.raises(PlanError, match=reason) as refused:
         bind(membership(**changes), numa)
+    lines = str(refused.value).splitlines()
+    assert len(lines) == len(set(lines))
 
 
 def test_more_slots_than_gpus_have_no_placement() -> None:

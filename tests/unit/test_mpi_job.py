@@ -46,6 +46,7 @@ from tests.unit.action_plays import ROOT, run_play
 
 NODES = (LaunchNode("node01", 2, ("rail0",)), LaunchNode("node02", 2, ("rail0",)))
 SCARCE = "mpi-ready written 1700000000 1000000\n"
+OTHER = "mpi-ready storage CLUSTER_CHECKPOINT_DIR=/other\n"
 READY = "mpi-ready program abc\nmpi-ready daemon yes\nmpi-ready version 4.1.6\nmpi-ready end\n"
 
 
@@ -72,7 +73,7 @@ def decoded(command: str) -> str:
 
 
 class Nodes:
-    """Fake ssh: by host, a problem, or the output of a script. STORAGE prints SCARCE."""
+    """Fake ssh: by host, a problem, or the output of a script. STORAGE prints SCARCE and OTHER."""
 
     def __init__(self, **problems: str) -> None:
         self.problems = problems
@@ -89,7 +90,7 @@ class Nodes:
         if "command -v mpirun" in argv[-1] and not self.launcher:
             return Result(tuple(argv), 127, "", "")
         script = decoded(argv[-1])
-        if "asked=$1" not in script and problem == SCARCE:
+        if "asked=$1" not in script and problem in (SCARCE, OTHER):
             problem = ""
         lines = f"mpi-ready problem {problem}\n" if problem else ""
         lines = problem if problem.startswith("mpi-ready") else lines
@@ -136,6 +137,7 @@ def test_the_user_cannot_replace_what_root_opens(
         ({}, {"node02": "program train not found"}, "node02: program train not found"),
         ({"launcher": False}, {}, "run --tags mpi"),
         ({"checkpoint_room_gb": 2}, {"node01": SCARCE}, "node01: 1.0 GB free"),
+        ({}, {"node02": OTHER}, "node02: CLUSTER_CHECKPOINT_DIR=/other, "),
         ({}, {"node01": "silent", "node02": "silent"}, "  node01, node02: no answer"),
         ({"nodes": NODES[:1]}, {}, "node02: in the hostfile"),
         ({"places": {"node02": 3}}, {}, "3 ranks on node02"),
@@ -225,6 +227,12 @@ def test_a_job_is_stopped_when_its_lease_expires_or_a_node_is_lost(
     end = run.watch(one, NODES, process, runner, lambda: False)
     assert stopped in end.stopped and bool(end.stopped) == bool(stopped)
     assert ended == (["systemctl", "stop", one.unit] if stopped else [])
+
+
+def test_a_job_at_its_time_limit_names_the_option(tmp_path: Path) -> None:
+    one = a_job(tmp_path, time_limit_s=0)
+    end = run.watch(one, NODES, Slept(0), Nodes(), lambda: False)
+    assert "mpi_job_time_limit_s" in end.stopped
 
 
 @pytest.mark.parametrize(

@@ -249,10 +249,17 @@ def test_a_node_that_its_predecessor_cannot_reach_is_named() -> None:
     assert "os_baseline_firewall: open, then run --tags os --limit node03" in found["node03"]
     own = calling(0, errno.EPERM, REFUSED)
     assert set(asked({"node01": WELL, "node02": own, "node03": WELL})[0]) == {"node02"}
+    away = calling(errno.ENETUNREACH, REFUSED, REFUSED)
+    assert "outgoing traffic on node01" in asked({"node01": away, "node02": WELL})[0]["node01"]
     # A node with another fault is reported once.
     down = answered("abc", "yes", "rail rail1 down")
     found = asked({"node01": WELL, "node02": filtered, "node03": down})[0]
     assert found == {"node03": "rail1 is down; run --tags rails --limit node03"}
+
+
+def test_lines_of_login_files_are_not_part_of_an_answer() -> None:
+    text = "Welcome:  removed me\nmpi-ready removed /dev/shm/a b\n mpi-ready end\n"
+    assert hosts.report(text) == {"removed": ["/dev/shm/a b"]}
 
 
 def test_malformed_connections_are_ignored() -> None:

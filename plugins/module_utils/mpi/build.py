@@ -10,6 +10,7 @@ process has been killed.
 from __future__ import annotations
 
 import hashlib
+import re
 import shlex
 import subprocess
 import time
@@ -25,8 +26,9 @@ from .launch.unit import bounded
 
 ARCHIVES, LOG, PACK, SCRIPT, UNIT = "archives", "log", "pack", "build.sh", "baremetal-mpi-build"
 STEP = "@@ "
-MAX_LINES = 40
-"""Number of the last lines shown: compilers that run in parallel continue after an error."""
+MAX_LINES = 12
+ERROR = re.compile(r"(^|: )(fatal )?error: |No space left|cannot find -l|undefined reference to")
+"""Errors of configure, compilers and linkers, which in parallel continue after one."""
 DIRECTORIES = {"ucx": "ucx", "openmpi": "ompi"}
 """Directory of an archive below the prefix, as in HPC-X."""
 _POLL_S = 2.0
@@ -155,7 +157,9 @@ def _failure(build: Build, rc: int, seconds: float) -> str:
     reason = f"exit status {rc} at: {step}"
     if seconds >= build.time_limit_s:
         reason = f"stopped after {build.time_limit_s:g} s (mpi_stack_build_limit_s) at: {step}"
-    last = "\n".join(f"    {line}" for line in _lines(log)[-MAX_LINES:])
+    lines = _lines(log)
+    first = [line for line in lines[:-MAX_LINES] if ERROR.search(line)][:3]
+    last = "\n".join(f"    {line[:400]}" for line in [*first, *lines[-MAX_LINES:]])
     return f"{reason}\n{last}\n  full log: {log}; the next run builds again"
 
 

@@ -102,7 +102,11 @@ def _group(node: Mapping[str, Any], order: str) -> Any:
         return ""
     if order == "rack":
         return node.get("rack") or None
-    leaves = tuple(rail.get("leaf") for rail in node["rails"])
+    leaves = tuple(
+        # Without a leaf's name, the network of several nodes stands for it.
+        rail.get("leaf") or (rail["network"] if int(rail["prefix"]) < 31 else None)
+        for rail in node["rails"]
+    )
     return leaves if leaves and all(leaves) else None
 
 
@@ -133,7 +137,8 @@ def parse(text: str, form: str = "openmpi") -> dict[str, int]:
             continue
         match = _LINES[form].fullmatch(line.strip())
         if match is None or match["host"] in found:
-            raise ValueError(f"line {number}: {line!r} is not of the format {form}, or repeats it")
+            why = f"is not of the format {form}, or repeats a host"
+            raise ValueError(f"line {number}: {line!r} {why}")
         found[match["host"]] = int(match["slots"])
     return found
 
@@ -229,7 +234,7 @@ def bind(
                     part, parts = neighbours.index(local), len(neighbours)
                     cores = cores[len(cores) * part // parts : len(cores) * (part + 1) // parts]
                 bindings.append(replace(placement, cores=cores))
-    refuse(findings)
+    refuse(list(dict.fromkeys(findings)))
     return bindings
 
 

@@ -330,10 +330,11 @@ def expect(sweep: Sweep, options: BenchOptions, ranks: Sequence[Rank]) -> None:
         share = options.min_nccl_share if options.program == "nccl" else None
         sweep.threshold = None if options.program == "nccl" else options.min_busbw_gbytes_s
     elif len(rates) > 1:
-        # Messages inside a node do not use a rail.
-        inside = max(Counter(rank.node for rank in ranks).values())
         rate = min(rank.rate_gbytes_s for rank in ranks)
-        rate *= (len(ranks) - 1) / (len(ranks) - inside)
+        if sweep.benchmark == "alltoall":
+            # Messages inside a node do not use a rail.
+            inside = max(Counter(rank.node for rank in ranks).values())
+            rate *= (len(ranks) - 1) / (len(ranks) - inside)
     sweep.line_rate_gbytes_s = rate or None
     if share and rate:
         sweep.threshold = share * rate

@@ -55,10 +55,11 @@ def prove(
         by_size = verdict.figures(outcome.records, plan.ranks)
         figures["gpu"] = {"by_size": by_size, "best": verdict.best_busbw(by_size)}
     missing = [node for node in plan.nodes if not node.nccl_tests]
-    if missing and not reason:
-        reason = f"{wanted.nccl_tests} not found on {_names(missing)}"
-    if reason:
-        return [*checks, not_applicable(NCCL, "measured", reason)], figures
+    lacking = f"{wanted.nccl_tests} not found on {_names(missing)}" if missing else ""
+    if reason or len(missing) == len(plan.nodes):
+        return [*checks, not_applicable(NCCL, "measured", reason or lacking)], figures
+    if missing:
+        return [*checks, Check(NCCL, "on every node", "not", FAILED, "", lacking)], figures
     outcome = start(by_nccl(plan, wanted), "nccl")
     figures["nccl"] = read_nccl(outcome.complaints)
     return [*checks, judge_nccl(plan, outcome, figures["nccl"], wanted)], figures

@@ -56,7 +56,8 @@ def world_size(plan: RunPlan, records: Records) -> Check:
 def placement(plan: RunPlan, records: Records) -> Check:
     """Check that ranks are assigned node by node, in the order of the hostfile."""
     found = {node.name: host["ranks"] for node, host in of_nodes(plan, records)}
-    wrong = []
+    hosts = [host for host in of_kind(records, "host") if not of_nodes(plan, [host])]
+    wrong = [f"ranks {h['ranks'][:8]} ran on {h['name']}, which is not in the plan" for h in hosts]
     begin = 0
     for node in plan.nodes:
         ranks, end = found.get(node.name), begin + node.slots

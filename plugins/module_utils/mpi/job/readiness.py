@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -47,8 +48,11 @@ def ready(
         host: hosts.report(result.stdout if result is not None else f"{hosts.MARK}problem {reason}")
         for host, (result, reason) in hosts.ask_all(runner, job.user, commands).items()
     }
+    usual = Counter(str(report["storage"]) for report in reports.values()).most_common(1)
     for host, report in reports.items():
         reasons = [*report["problem"], *_scarce(job, report["written"])]
+        if report["storage"] and str(report["storage"]) != usual[0][0]:
+            reasons.append(f"{', '.join(report['storage'])}, unlike most nodes; run --tags mpi")
         if reasons:
             problems[host] = "; ".join(reasons)
     able = tuple(node for node in reported if node.host not in problems)
