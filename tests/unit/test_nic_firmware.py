@@ -383,6 +383,7 @@ def test_the_table_with_its_traps():
     parameters = {"SRIOV_EN": [1, 1, 1], "NUM_OF_VFS": [16, 8, 0], "LINK_TYPE_P1": [1, 1, 1]}
     only_next = firmware.parse(FakeMlxconfig(columns=1).table(parameters)).known
     assert only_next["SRIOV_EN"] == firmware.FirmwareParameter(None, 1)
+    assert firmware.parse("Configurations: Current\nSRIOV_EN 1\n").known == {}
     tool = FakeMlxconfig(arrays={"PCI_DOWNSTREAM_PORT_OWNER": 16})
     table = firmware.parse(tool.table(parameters, tool.arrays))
     known = table.known

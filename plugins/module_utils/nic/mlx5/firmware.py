@@ -205,8 +205,9 @@ def parse(text: str) -> FirmwareTable:
         if not columns or len(words) != len(columns) + 1:
             continue
         name, row = words[0], dict(zip(columns, words[1:]))
-        next_boot = _number(row["Next Boot"])
-        if array := _ARRAY.fullmatch(row["Next Boot"]):
+        word = row.get("Next Boot", "")
+        next_boot = _number(word)
+        if array := _ARRAY.fullmatch(word):
             table.arrays[name] = int(array[1]), int(array[2])
         elif next_boot is not None:
             table.known[name] = FirmwareParameter(_number(row.get("Current", "")), next_boot)
