@@ -47,6 +47,16 @@ def port(interface):
     }
 
 
+BUFFERS = {
+    "prio_buffer": [0, 0, 0, 1, 0, 0, 0, 0],
+    "buffer_size": [19872, 220896, 0, 0, 0, 0, 0, 0],
+}
+"""As `dcb -j buffer show` prints them (pmachata/iproute2 63672e40, dcb/dcb_buffer.c).
+
+The sizes are a guess at a ConnectX-8: those that a site set on its ConnectX-7.
+"""
+
+
 def converge(rails, providers, *, check_mode=False):
     """Settle the settings of these rails."""
     nics = nics_module.Nics(None, None)
@@ -116,9 +126,8 @@ class FakeNode:
         self.driver = driver
         self.ethtool = FakeEthtool()
         self.ports = {}
-        self.objects = {"dcbx", "pfc", "ets", "app"}
+        self.objects = {"dcbx", "pfc", "ets", "app", "buffer"}
         """DCB objects of the driver."""
-        self.has_cable_length = True
         self.registers = {}
         self.commands = []
         self.broken = {}
@@ -143,8 +152,10 @@ class FakeNode:
         self.ethtool.ring[name], self.ethtool.paused[name] = {"rx": 1024, "tx": 1024}, (True, True)
         self.registers[pci] = {
             "roce_adp_retrans_field_select": 1,
+            "selective_repeat_forced_en_field_select": 0,
             "roce_adp_retrans_en": 0,
             "adaptive_routing_forced_en": 0,
+            "selective_repeat_forced_en": 0,
         }
         function = self.root / "sys/bus/pci/devices" / pci
         function.mkdir(parents=True)
@@ -291,8 +302,10 @@ class FakeNode:
             return state["dcbx"]
         if kind == "pfc":
             on = [priority in state["pfc"] for priority in range(8)]
-            delay = state["cable"] if self.physical and self.has_cable_length else 0
+            delay = state["cable"] if self.physical and "buffer" in self.objects else 0
             return {"pfc_cap": 8, "macsec_bypass": False, "delay": delay, "prio_pfc": on}
+        if kind == "buffer":
+            return BUFFERS
         if kind == "ets":
             # mlx5 shows 100 for every class that is not shared
             bw = [share if how == "ets" else 100 for how, share in zip(state["tsa"], state["bw"])]

@@ -351,7 +351,7 @@ def no_driver(tree: Directory) -> None:
     del function(tree, "0000:11:00.0")["driver"]
 
 
-def balanced_by_hardware(*kept: str) -> Machine:
+def balanced_by_hardware(*kept: str, unbound: str = "") -> Machine:
     """Two functions on each card; of the second ones only those `kept` have an RDMA device.
 
     Mellanox/nic-configuration-operator 632f1295: "non-first PFs share PF0's RDMA device".
@@ -360,6 +360,8 @@ def balanced_by_hardware(*kept: str) -> Machine:
     for port in surveyed(tree).of_kind("rail"):
         if port.pci and port.pci.endswith(".1") and port.pci not in kept:
             del function(tree, port.pci)["infiniband"]
+    if unbound:
+        del function(tree, unbound)["driver"]
     return surveyed(tree)
 
 
@@ -369,6 +371,9 @@ def test_planes_balanced_by_hardware_share_a_device() -> None:
     found = {check.subject: check.found for check in checks if check.name == "rail_rdma"}
     assert found["rail0p0"] == "mlx5_1" and found["rail0p1"] == "mlx5_1 of rail0p0"
     assert len(found) == 16
+    check = only(balanced_by_hardware(unbound="0000:2f:00.1"), planes())
+    assert (check.name, check.subject) == ("rail_rdma", "rail1p1")
+    assert "mlx5_core is not bound to 0000:2f:00.1" in check.reason
 
 
 def test_a_second_function_without_rdma_is_no_plane() -> None:
@@ -434,6 +439,12 @@ def test_a_nic_below_what_its_link_could_be(name: str, rail: str, found: str, ca
     assert (check.name, check.subject) == ("rail_pcie", rail)
     assert (check.wanted, check.found) == ("64 GT/s x16", found)
     assert f"{carries} Gb/s" in check.reason
+
+
+def test_a_link_better_than_its_ends_say() -> None:
+    tree = recording(B300, BOARD, RAIL0)
+    set_link(tree, "0000:10:00.0", max_link_width="8")
+    assert wrong(surveyed(tree), rails()[:1]) == []
 
 
 def set_link(tree: Directory, pci: str, **values: object) -> None:

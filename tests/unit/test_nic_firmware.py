@@ -364,6 +364,15 @@ def test_elements_of_an_array_are_read_and_set(machine):
     assert tool.cards[CARD][f"{owner}[4]"][2] == 15
 
 
+def test_a_missing_element_of_an_array_is_no_hidden_parameter(machine):
+    tool = FakeMlxconfig(arrays={"PCI_DOWNSTREAM_PORT_OWNER": 16})
+    named = {"PCI_DOWNSTREAM_PORT_OWNER[16]": 1, "ADVANCED_PCI_SETTINGS": 1}
+    tool.cards[CARD]["ADVANCED_PCI_SETTINGS"] = [0, 0, 1]
+    found = settings(tool, machine, machine("rail0", f"{CARD}.0"), named=named)
+    reading = found["firmware_pci_downstream_port_owner_16"].read()
+    assert reading.status == "failed" and "PCI_DOWNSTREAM_PORT_OWNER[0..15]" in reading.reason
+
+
 @pytest.mark.parametrize("name", ["A B", "-y", "A=1", "A[4", "A[3..1]", "A[0..9999]", "", "A[]"])
 def test_a_name_that_is_no_parameter_never_reaches_the_tool(name):
     with pytest.raises(PlanError, match="is no parameter"):
@@ -374,6 +383,7 @@ def test_the_table_with_its_traps():
     parameters = {"SRIOV_EN": [1, 1, 1], "NUM_OF_VFS": [16, 8, 0], "LINK_TYPE_P1": [1, 1, 1]}
     only_next = firmware.parse(FakeMlxconfig(columns=1).table(parameters)).known
     assert only_next["SRIOV_EN"] == firmware.FirmwareParameter(None, 1)
+    assert firmware.parse("Configurations: Current\nSRIOV_EN 1\n").known == {}
     tool = FakeMlxconfig(arrays={"PCI_DOWNSTREAM_PORT_OWNER": 16})
     table = firmware.parse(tool.table(parameters, tool.arrays))
     known = table.known
@@ -710,8 +720,15 @@ def test_the_remedy_for_planes_has_all_that_splits_a_port(machine, device_id, co
 
 
 def test_lanes_of_unknown_cards_are_not_guessed(machine):
-    args = {"factory": {**NEW, LAG: 0}, "arrays": {SPLIT: 16}, "device_id": "1021"}
-    checks = Nic(machine, values=planes(1), lanes=(2, 1), **args).checks()
+    arrays, factory = {SPLIT: 16, "MODULE_SPLIT_M1": 16}, {**NEW, LAG: 0}
+    args = {"factory": factory, "arrays": arrays, "lanes": (2, 1), "device_id": "1023"}
+    checks = Nic(machine, values=planes(2), **args).checks()
+    assert checks["rail_firmware_module_split_m0_0_15"].status == "not_applicable"
+    assert failed(checks) == set()
+    checks = Nic(machine, values=planes(1), rail="rail2", **args).checks()
+    assert f"{SPLIT}[0]=" not in checks["rail_firmware_num_of_pf"].reason.partition("power")[0]
+    args["device_id"] = "1021"
+    checks = Nic(machine, values=planes(1), rail="rail1", **args).checks()
     assert "rail_firmware_module_split_m0_0_15" not in checks
     reason = checks["rail_firmware_num_of_pf"].reason
     assert SPLIT in reason and LAG in reason and "manual" in reason

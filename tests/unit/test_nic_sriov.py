@@ -117,6 +117,11 @@ def test_ten_and_more_keep_their_order(tmp_path):
     ]
 
 
+def rdma_on_it(nic):
+    (nic.root / "sys/class/infiniband/rxe7").mkdir(parents=True)
+    (nic.root / "sys/class/infiniband/rxe7/parent").write_text("eth1\n")
+
+
 def in_a_container(nic):
     (nic.net / "eth1").unlink()
     shutil.rmtree(nic.vfs[1] / "net/eth1")
@@ -133,6 +138,7 @@ USES = {
     "eth1 is up": lambda nic: nic.flags("eth1", 0x1003),
     "eth1 carries 10.9.9.1/24": lambda nic: nic.addresses.update(eth1=["10.9.9.1"]),
     "eth1 is used by bond0": lambda nic: (nic.net / "eth1/upper_bond0").mkdir(),
+    "eth1 carries the RDMA device rxe7": rdma_on_it,
     "driver igbvf is bound to it": in_a_container,
     "RDMA used by ib_write_bw (process 812)": verbs,
     "passed to a guest or program by vfio-pci": lambda nic: nic.bind(nic.vfs[1], "vfio-pci"),

@@ -291,6 +291,8 @@ def test_without_a_gpu_it_is_not_applicable(
     assert (check.name, check.status, check.reason) == ("gpu_write_bw", NOT_APPLICABLE, reason)
     assert (check.subject, program.ran) == ("rail3 -> node02", [])
     assert served(asked, machine) == ([], {} if gpu is None else {f"rail3 {GPU}": reason})
+    asked = replace(asked, exchanges=("ucx", GPU))
+    assert drive(asked, Program(rc=1), machine).status == NOT_APPLICABLE, "after a failure as well"
 
 
 @pytest.mark.parametrize(

@@ -217,7 +217,9 @@ def _pcie(model: Modelled, rail: ModelRail, port: RdmaDevice) -> Check:
     elif carries < needed:
         wanted = f"{needed:g} Gb/s"
         reason += "move the NIC to a better slot, or correct rails.speed_gbps in the model"
-    return compare(PCIE, wanted, found, subject=rail.name, reason=reason)
+    else:
+        return Check(PCIE, wanted, found, OK, rail.name)
+    return Check(PCIE, wanted, found, FAILED, rail.name, reason)
 
 
 def _speed(rail: ModelRail, wanted: float, port: RdmaDevice, check_mode: bool) -> Check:

@@ -160,7 +160,8 @@ class Machine:
         (Mellanox/nic-configuration-operator 632f1295): only the first function of each card has a
         device. Model and firmware tell whether they are planes.
         """
-        rails = {each.pci: each for each in self.of_kind(RAIL) if each.pci}
+        nics = (each for each in self.of_kind(RAIL) if each.driver == "mlx5_core")
+        rails = {each.pci: each for each in nics if each.pci}
         further = any(rail.name and not pci.endswith(".0") for pci, rail in rails.items())
         if port.name or port.pci not in rails or further:
             return None

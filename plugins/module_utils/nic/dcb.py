@@ -94,6 +94,14 @@ class Dcb:
             percent=tuple(int(share) for share in ets["tc_bw"]),
         )
 
+    def buffer(self, interface: str, priority: int) -> Optional[tuple[int, int]]:
+        """Return number and size in bytes of a priority's receive buffer; None if not reported."""
+        answer = self._show("buffer", interface)
+        if answer is None:
+            return None
+        number = answer["prio_buffer"][priority]
+        return number, answer["buffer_size"][number]
+
     def _promised(self, interface: str, name: str, *more: str) -> dict[str, Any]:
         answer = self._show(name, interface, *more)
         if answer is None:

@@ -60,7 +60,7 @@ _NO_TOOL = (
 
 
 def of_port(counters: Mapping[str, int]) -> dict[str, int]:
-    """Select the counters of `ethtool -S` for the health of the physical port and its"""
+    """Select the counters of `ethtool -S` for the health of the physical port and its losses."""
     names = (*ERRORS, CORRECTED)
     return {
         n: v

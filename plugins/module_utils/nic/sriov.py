@@ -137,6 +137,9 @@ class NoVirtualFunctions(NicSetting):
         uppers = [upper.name[len("upper_") :] for upper in sorted(path.glob("upper_*"))]
         if uppers:
             yield f"{name} is used by {', '.join(uppers)}"
+        for device in sorted((self._root / "sys/class/infiniband").glob("*/parent")):
+            if sysfs.text(device) == name:
+                yield f"{name} carries the RDMA device {device.parent.name}"
 
     def _refusal(self, functions: list[VirtualFunction]) -> str:
         held = [function for function in functions if function.holders]

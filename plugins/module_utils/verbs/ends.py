@@ -236,12 +236,13 @@ def drive(
         skipped = request.without_gpu(half, gpus)
         if problem and not (skipped or request.options.needs_cuda):
             skipped = f"GPU memory is not measured: {problem}"
+        if GPU in request.exchanges and skipped:
+            one["exchanges"][GPU] = {"skipped": skipped}
         seen = watching(request.watch(half, here))
         programs = Programs(request, half, here, perftest)
         try:
             for index, name in enumerate(request.exchanges):
-                if name == GPU and skipped:
-                    one["exchanges"][name] = {"skipped": skipped}
+                if name in one["exchanges"]:
                     continue
                 reason = problem if name == GPU else ""
                 result = _exchange(programs, name, half.port + index, reason, client)

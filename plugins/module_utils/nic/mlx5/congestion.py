@@ -165,4 +165,5 @@ class CongestionParameter(_FileSetting):
             reason = f"{self.path} cannot be read: kernel lockdown (Secure Boot)"
             if self.otherwise:
                 return Reading(None, f"{reason}; {self.otherwise}", NOT_APPLICABLE)
-            return Reading(None, f"{reason}, see roce_rails_nic.congestion_control", FAILED)
+            remedy = "remove it from roce_rails_nic.congestion_control"
+            return Reading(None, f"{reason}; {remedy}", FAILED)

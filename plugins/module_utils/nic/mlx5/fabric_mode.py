@@ -46,7 +46,7 @@ _ROCE: Sequence[Profile] = (
 FUNCTIONS, BY_HARDWARE = "NUM_OF_PF", "NUM_OF_PLANES_P1"
 LANES = {"1023": 8, "1025": 8}
 """By device ID, the lanes of the only cage, which are split into a port per plane."""
-SPLIT = "MODULE_SPLIT_M0[0..15]"
+SPLIT, SECOND_CAGE = "MODULE_SPLIT_M0[0..15]", "MODULE_SPLIT_M1"
 _NO_LANE = 0xFF
 _HIDDEN = dict.fromkeys((PROGRAM, "ROCE_CC_STEERING_EXT"), "ROCE_CC_LEGACY_DCQCN")
 """Parameters that another one hides while it is 1 (mlxconfig_host.db, `dependency`)."""
@@ -177,6 +177,8 @@ class Compared(FirmwareSetting):
         self._verdict = verdict
 
     def evaluate(self, reading: Reading) -> Reading:
+        if self._first_port_parameter == SPLIT and self._two_cages:
+            return Reading(None, "it has a second cage: lanes are not compared", NOT_APPLICABLE)
         nearest = min(self._profiles, key=lambda profile: len(self._missing_from(profile)))
         self.wanted = nearest[self._first_port_parameter]
         if reading.to_come == self.wanted:
@@ -190,9 +192,14 @@ class Compared(FirmwareSetting):
         found: dict[str, Value] = {}
         for name, value in profile.items():
             here = self._firmwares.parameter(self._pci, self.of_port(name))
-            if here is None or here.next_boot != value:
+            differs = here is None or here.next_boot != value
+            if differs and not (name == SPLIT and self._two_cages):
                 found[self.of_port(name)] = value
         return found
+
+    @property
+    def _two_cages(self) -> bool:
+        return SECOND_CAGE in self._firmwares.table(self._pci).arrays
 
     def _remedy(self, missing_values: Profile) -> str:
         known = self._firmwares.table(self._pci).known

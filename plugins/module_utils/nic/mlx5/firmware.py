@@ -205,8 +205,9 @@ def parse(text: str) -> FirmwareTable:
         if not columns or len(words) != len(columns) + 1:
             continue
         name, row = words[0], dict(zip(columns, words[1:]))
-        next_boot = _number(row["Next Boot"])
-        if array := _ARRAY.fullmatch(row["Next Boot"]):
+        word = row.get("Next Boot", "")
+        next_boot = _number(word)
+        if array := _ARRAY.fullmatch(word):
             table.arrays[name] = int(array[1]), int(array[2])
         elif next_boot is not None:
             table.known[name] = FirmwareParameter(_number(row.get("Current", "")), next_boot)
@@ -340,7 +341,9 @@ class FirmwareSetting(NicSetting):
             # One wording for every card, as the summary counts equal reasons.
             reason = f"its firmware {unknown}; {self.fulfilled_by}"
             return Reading(None, reason, NOT_APPLICABLE)
-        if self.named and (waits := self._shown_later()):
+        table, (base, indexes) = self._firmwares.table(self._pci), split_name(self.parameter)
+        bounds = table.arrays.get(base) if indexes else None
+        if self.named and not bounds and (waits := self._shown_later()):
             # A parameter can be hidden until another one takes effect, so only the known ones are
             # set.
             reason = (
@@ -348,13 +351,14 @@ class FirmwareSetting(NicSetting):
                 f"{', '.join(waits)} takes effect, which may show it: reboot, then run again"
             )
             return Reading(None, reason, PENDING)
-        name, known = self._first_port_parameter, self._firmwares.table(self._pci).known
+        name, known = self._first_port_parameter, table.known
         null = "" if name in FIXED else f"omit it ({VARIABLE}: {{{name}: null}}), or "
         off = [each for each in known if _HIDING.fullmatch(each) and not known[each].next_boot]
-        hidden = self.named and off
-        show = (
-            f"It may be hidden: add {off[0]}: 1 to {VARIABLE}. Else update" if hidden else "Update"
-        )
+        show = "Update"
+        if bounds:
+            show = f"Its elements are {base}[{bounds[0]}..{bounds[1]}]: correct it. Else update"
+        elif self.named and off:
+            show = f"It may be hidden: add {off[0]}: 1 to {VARIABLE}. Else update"
         reason = (
             f"the firmware of {self._pci} {unknown}. {show} it, or {null}manage no firmware "
             "(roce_rails_firmware: false)"

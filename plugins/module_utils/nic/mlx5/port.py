@@ -4,9 +4,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Optional
 
 from ...core.checks import FAILED, PENDING
+from ...hardware import tree
+from ...hardware.survey import interface_speed
+from ...qos import IP_MTU_LIMITS
 from ..dcb import Dcb, DcbSetting
 from ..setting import SOFTWARE_REASON, NicSetting, RailNic, Reading
 
@@ -40,7 +44,13 @@ class Accelerations(NicSetting):
             return Reading(None, reason, PENDING if self._node.check_mode else FAILED)
         output = self._node.run((*self._argv, "--get")).stdout
         fields = {name: int(value, 16) for name, value in _FIELD.findall(output)}
-        lacking = [name for name in self.wanted if name not in fields]
+        lacking = [
+            name
+            for name in self.wanted
+            # The flag of `X_en` is `X_field_select` or `X_en_field_select`; 0: not settable.
+            if name not in fields
+            or 0 in (fields.get(f"{x}_field_select") for x in (name, name.removesuffix("_en")))
+        ]
         if lacking:
             return Reading(None, f"its firmware has no {', '.join(lacking)} in {ROCE_ACCL}", FAILED)
         return Reading({name: fields[name] for name in self.wanted})
@@ -71,3 +81,34 @@ class CableLength(DcbSetting):
             options.dcb,
             options.contract,
         )
+        self._priority = options.contract.pfc_priorities[0]
+        self._net = options.node.root / "sys/class/net" / rail.interface
+
+    def read(self) -> Reading:
+        reading = super().read()
+        return reading if reading.status else replace(reading, reason=self._headroom())
+
+    def _headroom(self) -> str:
+        """Return the actual and required size of the receive buffer; empty if not reported."""
+        buffer = self._dcb.buffer(self._interface, self._priority) if self._dcb else None
+        speed, mtu = interface_speed(self._net), tree.number(self._net / "mtu")
+        if buffer is None or speed is None or mtu is None:
+            return ""
+        (number, size), needed = buffer, lossless_bytes(self.wanted, speed, mtu)
+        remedy = f"dcb buffer set dev {self._interface} buffer-size {number}:{needed}"
+        return (
+            f"receive buffer {number} (priority {self._priority}) has {size} bytes; the driver "
+            f"needs {needed} for {self.wanted} m at {speed:g} Gb/s and MTU {mtu}"
+            + (f". Where packets are lost (rx_discards_phy): {remedy}" if size < needed else "")
+        )
+
+
+def lossless_bytes(metres: int, speed_gbps: float, mtu: int) -> int:
+    """Return the minimum size of a lossless receive buffer with headroom after a pause.
+
+    Linux 6.16, drivers/net/ethernet/mellanox/mlx5/core/en/port_buffer.c: calculate_xoff, and
+    update_xoff_threshold, which adds the largest frame and a cell of 128 bytes.
+    """
+    megabits = max(int(speed_gbps * 1000), 40000)
+    xoff = (301 + 216 * metres // 100) * megabits // 1000 + 272 * mtu // 100
+    return xoff + IP_MTU_LIMITS[1] + 128
