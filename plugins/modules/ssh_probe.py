@@ -63,6 +63,7 @@ ARGUMENTS = {
             "target": {"type": "str", "required": True},
             "rail": {"type": "str"},
             "port": {"type": "int", "default": 22},
+            "witness": {"type": "str"},
         },
     },
     "addresses": {"type": "dict", "default": {}},

@@ -370,12 +370,13 @@ def test_state_of_another_cluster_is_refused(tmp_path: Path, other: list[dict[st
     for name in ("launcher", "node01", "node02"):
         Host(tmp_path, name).run(prepared(tmp_path))
     path = tmp_path / "ssh-ca/identity.json"
+    own = json.loads(path.read_text())["id"]
     before = contents(tmp_path / "ssh-ca")
     for write in (False, True):
         with pytest.raises(AuthorityError) as caught:
             prepared(tmp_path, directory=other, write=write, max_removed=99)
         text = str(caught.value)
-        assert f"{tmp_path / 'ssh-ca'} is the state of another cluster" in text
+        assert f"{tmp_path / 'ssh-ca'} is the state of another cluster (id {own})" in text
         assert "launcher 10.0.0.10, node01 10.0.0.11, node02 10.0.0.12" in text
         word = re.search(r"-e ssh_trust_take_over=([0-9a-f]{12});", text)
     assert contents(tmp_path / "ssh-ca") == before
@@ -386,7 +387,8 @@ def test_state_of_another_cluster_is_refused(tmp_path: Path, other: list[dict[st
     assert handed_over["removed"] == gone
     assert prepared(tmp_path, directory=other)["removed"] == [], "said once"
     expected = {each["name"]: each["management_address"] for each in publishing.members(other)}
-    assert json.loads(path.read_text()) == {"members": expected}
+    identity = json.loads(path.read_text())
+    assert (identity["members"], identity["id"]) == (expected, own)
     if other == second():
         with pytest.raises(AuthorityError, match="another cluster"):
             prepared(tmp_path, take_over=word[1])
@@ -416,11 +418,12 @@ def test_an_inventory_that_is_edited_is_the_same_cluster(tmp_path: Path) -> None
     assert prepared(tmp_path, directory=wide)["removed"] == ["node04"]
     identity = json.loads((tmp_path / "ssh-ca/identity.json").read_text())
     assert identity["members"]["node02"] == "10.0.0.99"
+    assert len({change["digest"] for change in identity["history"]}) == 4
 
 
 def test_a_damaged_identity_stops_the_run(tmp_path: Path) -> None:
     prepared(tmp_path)
-    for text in ("", "null", "[]", '{"members": 1}'):
+    for text in ("", "null", "[]", '{"members": 1}', '{"members": {}, "id": "x", "history": []}'):
         (tmp_path / "ssh-ca/identity.json").write_text(text)
         with pytest.raises(AuthorityError, match=r"identity\.json: damaged"):
             prepared(tmp_path)

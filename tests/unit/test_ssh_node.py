@@ -122,7 +122,8 @@ class Machine:
         messages += [
             line.strip() for line in self._drop_in().splitlines() if line.startswith("    ")
         ]
-        return Result(argv, 0, "\n".join(messages), "")
+        log = "".join(f"debug3: /etc/ssh/05.conf:2 setting {line}\n" for line in self.settings)
+        return Result(argv, 0, "\n".join(messages), log)
 
     clock = float(NOW)
 
@@ -303,7 +304,7 @@ def test_a_foreign_setting_is_for_the_operator(machine: Machine) -> None:
         checks = machine.call(machine.request(), check_mode=check_mode).checks
         (wrong,) = [check for check in checks if check.status != "ok"]
         assert (wrong.name, wrong.status) == ("sshd_pubkeyauthentication", "failed")
-        assert wrong.by_hand.startswith("remove pubkeyauthentication for mpi from")
+        assert wrong.by_hand == "remove pubkeyauthentication for mpi from /etc/ssh/05.conf:2"
 
 
 def test_a_missed_reload_is_repeated(machine: Machine) -> None:
@@ -442,6 +443,23 @@ def test_a_missing_host_key_is_added_to_the_list(machine: Machine) -> None:
     main.write_text(f"{main.read_text()}{ours}")
     machine.call(machine.request())
     assert ours not in machine.places.sshd_drop_in.read_text()
+
+
+def test_a_listed_host_key_of_the_operator_stays(machine: Machine, tmp_path: Path) -> None:
+    """Another one of its type would be presented first, and refused by clients that know it."""
+    key = keypair(tmp_path / "site_key")
+    main = machine.places.sshd_config
+    main.write_text(f"{main.read_text()}HostKey {tmp_path / 'site_key'}\n")
+    assert machine.call(machine.request()).public_keys["host"] in key
+    machine.lay()
+    drop_in = machine.places.sshd_drop_in
+    assert "HostKey " not in drop_in.read_text()
+    main.write_text(main.read_text().replace("site_key", "rsa_key"))
+    machine.call(machine.request(**machine.sign(machine.call(machine.request()))))
+    assert "HostKey " in drop_in.read_text()
+    drop_in.write_text("Garbage yes\n" + drop_in.read_text())
+    machine.call(machine.request())
+    assert "HostKey " in drop_in.read_text(), "sshd does not tell its keys then"
 
 
 def test_one_run_at_a_time(machine: Machine) -> None:

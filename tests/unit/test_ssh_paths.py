@@ -50,13 +50,13 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def carried(network: Network, root: Path) -> tuple[str, bool]:
-    return paths.carried(network, "rail3", "peer", root)
+def carried(network: Network, root: Path, witness: str = "third") -> tuple[str, str]:
+    return paths.carried(network, "rail3", "peer", witness, root)
 
 
 def test_a_good_rail_takes_one_burst(root: Path) -> None:
     network = Network(peer=[0])
-    assert carried(network, root) == ("", False)
+    assert carried(network, root) == ("", "")
     assert network.asked == [f"{FIRST} peer", f"{BURSTS[0]} peer"]
 
 
@@ -66,8 +66,19 @@ def test_a_good_rail_takes_one_burst(root: Path) -> None:
 )
 def test_brief_losses_are_tolerated(lost: list[int], why: str, root: Path) -> None:
     network = Network(peer=lost)
-    assert carried(network, root) == (why and f"{why} full packets lost", bool(why))
+    found = carried(network, root, witness="")
+    assert found == (why and f"{why} full packets lost", why and "either")
     assert network.asked[1:] == [f"{burst} peer" for burst in BURSTS]
+
+
+@pytest.mark.parametrize(
+    ("third", "end"),
+    [([0], "target"), ([3, 0], "target"), ([2, 2], "target"), ([8, 12], "here"), (None, "either")],
+)
+def test_a_third_node_locates_the_loss(third: Optional[list[int]], end: str, root: Path) -> None:
+    network = Network(peer=[8, 12], third=third)
+    assert carried(network, root) == ("5.0% of full packets lost", end)
+    assert network.asked[4:] == [f"{BURSTS[1]} third"] * len(third or [])
 
 
 @pytest.mark.parametrize(
@@ -88,12 +99,12 @@ def test_unparsable_output_of_ping_is_an_error(root: Path) -> None:
     def run(argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None) -> Result:
         return Result(tuple(argv), 0 if "1" in argv[:-1] and "-i" not in argv else 2, "", "no\nbuf")
 
-    assert paths.carried(run, "rail3", "peer", root) == (f"{BURSTS[0]} peer: buf", False)
+    assert paths.carried(run, "rail3", "peer", root=root) == (f"{BURSTS[0]} peer: buf", "")
 
 
 def test_a_dead_rail_is_not_loss(root: Path) -> None:
     why, lossy = carried(Network(peer=None), root)
-    assert (lossy, why[: len(FIRST)]) == (False, FIRST)
+    assert (lossy, why[: len(FIRST)]) == ("", FIRST)
     assert "missing" in carried(Network(), root / "missing")[0]
 
 

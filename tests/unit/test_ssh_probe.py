@@ -36,7 +36,7 @@ def test_only_further_names_use_a_quick_key_exchange(
     monkeypatch.setattr(
         client,
         "ask",
-        lambda words, _user, limit_s: asked.extend([*words, str(limit_s)]) or ("", Refusal("")),
+        lambda words, _user, limit_s: asked.extend([*words, str(limit_s)]) or ("", "", Refusal("")),
     )
     probe.attempt({"host": "node02", "target": target}, USER, 7)
     assert any(word.startswith("KexAlgorithms=") for word in asked) is quick
@@ -124,8 +124,9 @@ NODE02 = {"host": "node02", "target": "node02"}
 def compared(
     monkeypatch: pytest.MonkeyPatch, text: str, check_mode: bool = False, failure: str = ""
 ) -> list[Check]:
-    answer = (text, Refusal(failure))
-    monkeypatch.setattr(client, "ask", lambda words, user, limit: answer)
+    answers = {"ssh": (text, "", Refusal(failure))}
+    empty = "", "", Refusal("")
+    monkeypatch.setattr(client, "ask", lambda words, user, limit: answers.get(words[0], empty))
     return client.checks(NODE02, USER, 5, check_mode)
 
 
@@ -149,11 +150,8 @@ def compared(
     ],
 )
 def test_settings_of_ssh_are_compared(
-    line: str, keyword: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    line: str, keyword: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drop_in = tmp_path / "10.conf"
-    drop_in.write_text(OURS.replace(" true", " yes"))
-    monkeypatch.setattr(client, "SSH_DROP_IN", drop_in)
     domain = OURS.replace("hostname node02", "hostname node02.example.net")
     for text in (OURS, domain):
         assert {each.status for each in compared(monkeypatch, text)} == {"ok"}
@@ -162,13 +160,40 @@ def test_settings_of_ssh_are_compared(
     for check_mode, status in ((False, "failed"), (True, "pending")):
         (check,) = [each for each in compared(monkeypatch, text, check_mode) if each.reason]
         assert (check.name, check.subject, check.status) == ("ssh_client", keyword, status)
-        assert check.found == line.partition(" ")[2]
-        assert check.by_hand.startswith(f"remove {keyword} from //.ssh/config or ")
-    drop_in.unlink()
-    (check,) = [each for each in compared(monkeypatch, text) if each.reason]
-    assert bool(check.by_hand) is (keyword not in client.BY_ROLE), "the role repairs its drop-in"
+        assert check.found == line.partition(" ")[2].replace("false", "no")
     refused = compared(monkeypatch, text, failure="/x line 3: Bad configuration option")
     assert "/x line 3: Bad configuration option" in {each.reason for each in refused}
+
+
+@pytest.mark.parametrize(
+    ("mine", "ours", "keyword", "values", "line"),
+    [
+        ("Port 2222", "Port 22", "port", ("22", "2222"), 4),
+        ('  PORT="2222"', "", "port", ("22", "2222"), 4),
+        ("StrictHostKeyChecking no", "", "stricthostkeychecking", ("yes", "no"), 4),
+        ("HostName %h.other.org", "", "hostname", ("n", "n.other.org"), 4),
+        ("Port 22", "Port 2222", "port", ("22", "2222"), 0),  # the role repairs its drop-in
+        ("", "", "proxyjump", ("none", "x"), 0),
+    ],
+)
+def test_the_line_of_a_foreign_setting_is_named(
+    mine: str, ours: str, keyword: str, values: tuple[str, str], line: int, tmp_path: Path
+) -> None:
+    """In any spelling that ssh accepts, and not a line for other hosts."""
+    config, drop_in, pipe = (tmp_path / name for name in ("config", keys.DROP_IN, "pipe"))
+    config.write_text(f"Host x\n#Port 2222\nPort 2\0\x852\x0b\r\n{mine}\n")
+    drop_in.write_text(f"{ours}\n")
+    os.mkfifo(pipe)
+    files = (pipe, tmp_path / "missing", config, drop_in)
+    log = "".join(f"debug1: Reading configuration data {file}\n" for file in files)
+    found = client.place_of(log, keyword, *values, USER, 5)
+    assert found == (f"{config}:{line}" if line else "")
+
+
+def test_a_foreign_setting_is_for_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "place_of", lambda _log, keyword, *_given: "/c:3")
+    (check,) = [each for each in compared(monkeypatch, OURS.replace("22", "2")) if each.reason]
+    assert check.by_hand == "remove port from /c:3"
 
 
 def test_a_wrong_setting_is_reported_once() -> None:
@@ -221,13 +246,17 @@ def test_a_manual_remedy_is_for_the_target(status: str, at: str) -> None:
     assert "--tags rails,links" in rail.reason, "no remedy of ssh"
 
 
-def test_either_end_may_lose_packets() -> None:
+def test_the_host_that_loses_packets_is_blamed() -> None:
     lossy = {"host": "node02", "target": "node02-rail3", "rail": "rail3", "lossy": True}
-    attempt = {**lossy, "why": "5.0% lost", "side": "either"}
-    (check,) = probe.Verdicts("node01").checks([attempt])
-    assert (check.name, check.status, check.at) == ("rail_peer", "failed", "")
-    assert check.subject == "node01 -> node02-rail3"
-    assert "rail3 on node01 and node02" in check.by_hand
+    all_ends = [{**lossy, "why": "5.0% lost", "side": end} for end in ("either", "here", "target")]
+    found = probe.Verdicts("node01").checks(all_ends)
+    assert {(each.name, each.status, each.subject) for each in found} == {
+        ("rail_peer", "failed", "node01 -> node02-rail3")
+    }
+    named = [("node01 and node02", ""), ("node01", ""), ("node02", "node02")]
+    for each, (hosts, at) in zip(found, named):
+        assert f" of rail3 on {hosts}: ethtool" in each.by_hand and each.at == at
+    attempt = all_ends[2]
     (other,) = probe.Verdicts("node01").checks([{**attempt, "why": "no answer", "lossy": False}])
     assert (other.status, other.at, other.by_hand) == ("failed", "", "")
     (skipped,) = probe.Verdicts("node01", ["node02"]).checks([attempt])

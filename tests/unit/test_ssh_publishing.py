@@ -85,19 +85,19 @@ def test_each_rail_is_probed_towards_the_next_node() -> None:
         for number, rails in enumerate((2, 1, 3, 2))
     ]
     tried = [
-        f"{here} {probe['rail']} {probe['host']}"
+        f"{here} {probe['rail']} {probe['host']} {probe.get('witness', '-')}"
         for here, probes in publishing.probes_of(entries).items()
         for probe in probes
         if "rail" in probe
     ]
     assert tried == [
-        "node00 rail0 node01",
-        "node00 rail1 node02",
-        "node01 rail0 node02",
-        "node02 rail0 node03",
-        "node02 rail1 node03",
-        "node03 rail0 node00",
-        "node03 rail1 node00",
+        "node00 rail0 node01 node02-rail0",
+        "node00 rail1 node02 node03-rail1",
+        "node01 rail0 node02 node03-rail0",
+        "node02 rail0 node03 node00-rail0",
+        "node02 rail1 node03 node00-rail1",
+        "node03 rail0 node00 node01-rail0",
+        "node03 rail1 node00 node02-rail1",
     ]
 
 

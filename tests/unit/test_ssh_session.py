@@ -80,7 +80,7 @@ def test_a_configured_host_has_no_findings(host: Path) -> None:
     """Login files may print, and logging variables are harmless."""
     (host / "home/.bash_profile").write_text("echo Welcome\nexport NCCL_DEBUG=INFO LANG=C\n")
     found = [check for check in look(host) if check.name != "session_limit"]
-    assert failures(found) == [] and len(found) == 4
+    assert failures(found) == [] and len(found) == 5
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_a_shell_that_cannot_fork_names_the_limit(
     assert (check.name, check.by_hand) == ("session", "raise nproc in /l.conf:3")
 
 
-def test_space_and_a_missing_library() -> None:
+def test_space_umask_and_a_missing_library() -> None:
     found = {
         "space": {
             "/tmp": {"bytes": 0, "files": 100},
@@ -211,12 +211,14 @@ def test_space_and_a_missing_library() -> None:
             "/scratch": {"bytes": 1 << 30, "files": 1000, "error": "may not write"},
             "/large": {"bytes": 1 << 30, "files": 1000, "error": ""},
         },
+        "umask": {"mask": 0o777, "at": ["/etc/profile.d/zz.sh:1"]},
         "preload": [{"path": "/usr/lib/gone.so", "at": "/etc/ld.so.preload:1"}],
     }
     seen = [(check.name, check.subject) for check in failures(session.evaluate(found))]
     assert seen == [
         ("session_program", "/usr/lib/gone.so"),
         *(("session_space", path) for path in ("/tmp", "/dev/shm", "/scratch")),
+        ("session_umask", ""),
     ]
 
 
@@ -276,9 +278,12 @@ def test_a_session_that_does_not_open(
 def test_lines_that_wait_or_replace_the_shell(host: Path) -> None:
     (host / "home/.bashrc").write_text("echo x\n[ -t 0 ] && exec zsh\nexecute=1\n")
     (host / "profile.d/zz.sh").write_text("if true; then read answer; fi\n")
-    lines = program.lines_of(str(host / "home"))
+    (host / "home/.tcshrc").write_text("exit\n limit descriptors 64\n")
+    lines = program.lines_of(str(host / "home"), "/bin/bash")
     found = program.waits(lines, str(host / "home"))
     assert found == [f"{host}/home/.bashrc:2", f"{host}/profile.d/zz.sh:1"]
+    lines = program.lines_of(str(host / "home"), "/bin/tcsh")
+    assert program.places(lines, program.ULIMITS["nofile"]) == [f"{host}/home/.tcshrc:2"]
 
 
 def test_foreign_python_modules_are_reported(
@@ -323,3 +328,22 @@ def test_a_login_shell_that_hangs_leaves_nothing(host: Path) -> None:
     found = program.session(str(host / "home"), "/bin/bash", 1.5)
     assert found["problem"] == "nothing within 1.5 s"
     gone(int((host / "child").read_text()))
+
+
+def test_shells_of_earlier_probes_are_terminated(tmp_path: Path) -> None:
+    """With their children, and no other processes of the user."""
+    started: list[int] = []
+    for number, words in enumerate(("uname -n; sleep 60", "sleep 60")):
+        pids = tmp_path / str(number)
+        script = f"{words} & echo $$ $! >{pids}.new; mv {pids}.new {pids}; wait"
+        background = "setsid bash -c '" + script + "' >/dev/null 2>&1 &"
+        subprocess.run(["sh", "-c", background], check=True, timeout=10)
+        until(pids.exists, "a child runs", every=0.01)
+        started += map(int, pids.read_text().split())
+    try:
+        session.end_abandoned(USER)
+        gone(started[0])
+        gone(started[1])
+        os.kill(started[3], 0)
+    finally:
+        os.killpg(os.getpgid(started[3]), 9)

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.keys import DROP_IN
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.sshd import (
     SshdSettings,
     login_checks,
+    places_of,
 )
 
 CERTIFICATE = "ssh-ed25519-cert-v01@openssh.com"
@@ -27,7 +29,9 @@ DEFAULTS = {
 
 def failed(root: Path, signed_by: str = "ssh-ed25519", **values: Any) -> list[Check]:
     given = {k: v if isinstance(v, list) else [v] for k, v in {**DEFAULTS, **values}.items()}
-    found = login_checks(SshdSettings(given), root, "mpi", GROUPS, signed_by)
+    places = dict.fromkeys(values, "/etc/ssh/sshd_config.d/60-site.conf:3")
+    places["casignaturealgorithms"] = "/etc/crypto-policies/back-ends/opensshserver.config:5"
+    found = login_checks(SshdSettings(given, places), root, "mpi", GROUPS, signed_by)
     return [each for each in found if each.status != "ok"]
 
 
@@ -59,13 +63,15 @@ def failed(root: Path, signed_by: str = "ssh-ed25519", **values: Any) -> list[Ch
         ("maxstartups", "4:30:60", True),
     ],
 )
-def test_a_refusing_setting_is_reported(
+def test_a_refusing_setting_is_reported_with_its_line(
     keyword: str, value: Any, right: bool, tmp_path: Path
 ) -> None:
     found = failed(tmp_path, **{keyword: value})
     assert [each.name for each in found] == ([] if right else [f"sshd_{keyword}"])
     for each in found:
-        assert f"grep -rni {keyword} /etc/ssh" in each.by_hand
+        policy = keyword == "casignaturealgorithms"
+        assert (" in /etc/ssh/sshd_config.d/60-site.conf:3" in each.by_hand) is not policy
+        assert ("which writes /etc/crypto-policies/back-ends/" in each.by_hand) is policy
         assert each.status == "failed", "the role does not change decisions of the site"
 
 
@@ -86,3 +92,26 @@ def test_a_nologin_file_is_reported(name: str, tmp_path: Path) -> None:
     assert {each.name for each in failed(tmp_path, usepam="no")} == (
         {"sshd_usepam", "nologin"} if name == "/etc/nologin" else {"sshd_usepam"}
     )
+
+
+LOG = f"""debug2: parse_server_config_depth: config /etc/ssh/sshd_config len 3224
+debug3: /etc/ssh/sshd_config.d/{DROP_IN}:2 setting HostCertificate /x
+debug3: /etc/ssh/sshd_config:85 setting UsePAM yes
+debug3: /etc/ssh/sshd_config:90 setting UsePAM no
+debug3: /etc/ssh/sshd_config:91 setting PubkeyAuthentication yes
+debug3: /etc/ssh/sshd_config:92 setting PubkeyAcceptedKeyTypes ssh-rsa
+debug2: parse_server_config_depth: config reprocess config len 3224
+debug3: checking match for 'User mpi' user mpi host localhost addr 127.0.0.1
+debug3: /etc/ssh/sshd_config.d/05-site.conf:2 setting PubkeyAuthentication no
+debug3: /etc/ssh/sshd_config.d/{DROP_IN}:4 setting PubkeyAuthentication yes
+debug3: /etc/ssh/sshd_config.d/{DROP_IN}:5 setting TrustedUserCAKeys /y
+"""
+
+
+def test_the_effective_line_of_a_setting() -> None:
+    found = SshdSettings({}, places_of(LOG))
+    assert found.foreign("usepam") == "/etc/ssh/sshd_config:85"
+    assert found.foreign("pubkeyauthentication") == "/etc/ssh/sshd_config.d/05-site.conf:2"
+    assert found.foreign("pubkeyacceptedalgorithms") == "/etc/ssh/sshd_config:92"
+    assert found.foreign("trustedusercakeys") == ""
+    assert found.foreign("maxsessions") == ""

@@ -10,9 +10,7 @@ from __future__ import annotations
 import pwd
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from ..core.checks import OK, Check, differs
@@ -23,14 +21,6 @@ from .keys import DROP_IN, KNOWN_HOSTS, REVOKED, USER_CERTIFICATE, USER_KEY
 from .refusals import Refusal, refusal
 from .sshd import CERTIFICATE_TYPE
 
-SSH_DROP_IN = Path(f"/etc/ssh/ssh_config.d/{DROP_IN}")
-BY_ROLE = frozenset(
-    [
-        *("stricthostkeychecking", "revokedhostkeys", "identitiesonly", "globalknownhostsfile"),
-        *("identityfile", "certificatefile"),
-    ]
-)
-"""Settings in the drop-in; the others are defaults or depend on the target."""
 MAX_VALUE = 8000
 """Maximum length of a setting: lists of algorithms are long."""
 MAX_SHOWN = 200
@@ -48,15 +38,17 @@ def argv(target: str, timeout_s: int, options: Sequence[str] = ()) -> list[str]:
     return ["ssh", "-n", *options, "--", target, "uname", "-n"]
 
 
-def ask(command: Sequence[str], user: pwd.struct_passwd, timeout_s: float) -> tuple[str, Refusal]:
-    """Run a command as the MPI user; returns its output and the reason for a failure."""
+def ask(
+    command: Sequence[str], user: pwd.struct_passwd, timeout_s: float
+) -> tuple[str, str, Refusal]:
+    """Run a command as the MPI user; returns stdout, stderr and the reason for a failure."""
     try:
         done = run(command, check=False, timeout_s=timeout_s + GRACE_S, popen=session.as_user(user))
     except NoAnswerError:
-        return "", refusal("ssh: timed out after the connection", 0)
+        return "", "", refusal("ssh: timed out after the connection", 0)
     except CommandError as error:
-        return "", Refusal(one_line(str(error)))
-    return done.stdout, refusal(done.stderr, done.rc) if done.rc else Refusal("")
+        return "", "", Refusal(one_line(str(error)))
+    return done.stdout, done.stderr, refusal(done.stderr, done.rc) if done.rc else Refusal("")
 
 
 def checks(
@@ -64,30 +56,41 @@ def checks(
 ) -> list[Check]:
     """Compare the settings that `ssh -G` reports for a target with those of the collection."""
     name = target["target"]
-    printed, failure = ask(["ssh", "-G", "--", name], user, timeout_s)
+    printed, log, failure = ask(["ssh", "-G", "-v", "--", name], user, timeout_s)
     compared = []
     for keyword, (desired, actual) in _settings(printed, target, user).items():
         if desired == actual or (keyword == "hostname" and actual.startswith(f"{name}.")):
             compared.append(Check("ssh_client", desired, actual, OK, keyword))
             continue
-        step = failure.line or (
-            f"remove {keyword} from {user.pw_dir}/.ssh/config or the file of /etc/ssh that sets it"
-            f" before {DROP_IN} (ssh -Gv {name} prints the order)"
-        )
-        # The role itself repairs its drop-in.
-        by_hand = "" if keyword in BY_ROLE and not _in_drop_in(keyword, desired) else step
+        place = place_of(log, keyword, desired, actual, user, timeout_s)
+        step = failure.line or (f"remove {keyword} from {place}" if place else "")
+        reason = step or f"{DROP_IN} must set it (ssh -Gv {name} prints the order of files)"
         status = differs(check_mode)
-        compared.append(
-            Check("ssh_client", desired, actual, status, keyword, step, by_hand=by_hand)
-        )
+        compared.append(Check("ssh_client", desired, actual, status, keyword, reason, by_hand=step))
     return compared
 
 
-def _in_drop_in(keyword: str, value: str) -> bool:
-    lines: list[str] = []
-    with suppress(OSError):
-        lines = SSH_DROP_IN.read_text("utf-8", "replace").splitlines()
-    return any(line.lower().split()[:1] == [keyword] and value in line.split() for line in lines)
+def place_of(
+    log: str,
+    keyword: str,
+    desired: str,
+    actual: str,
+    user: pwd.struct_passwd,
+    timeout_s: float,
+) -> str:
+    """`file:line` of a setting in the files that `ssh -v` read; empty for the drop-in, which the
+    role repairs. They are read as the user, who chooses them; -D skips pipes."""
+    files = re.findall(r"^debug1: Reading configuration data (/\S+)$", log, re.MULTILINE)
+    grep = ["grep", "-aHinsDskip", rf"^\s*{keyword}\b", "--", "/dev/null", *files]
+    lines = ask(grep, user, timeout_s)[0].split("\n")
+    places: dict[bool, str] = {}
+    for file, number, line in (line.split(":", 2) for line in lines if line):
+        value = re.split(r'[\s="]+', line.strip())[1:2]
+        if value != desired.split()[:1]:
+            # Lines for other hosts have other values, and ssh rewrites some, such as %h.
+            exact = value == actual.split()[:1]
+            places.setdefault(exact, "" if file.endswith(DROP_IN) else f"{file}:{number}")
+    return one_line(places.get(True, places.get(False, "")))
 
 
 def _settings(
@@ -119,7 +122,7 @@ def _settings(
     compared = {}
     for keyword, desired in exact.items():
         found = actual.get(keyword, "none" if desired == "none" else "")
-        compared[keyword] = desired, "yes" if found == "true" else found
+        compared[keyword] = desired, {"true": "yes", "false": "no"}.get(found, found)
     for keyword, desired in listed.items():
         found = actual.get(keyword, "")
         present = desired in re.split("[ ,]", found)

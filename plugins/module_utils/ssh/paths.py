@@ -19,6 +19,7 @@ from typing import Optional
 
 from ..core.checks import OK, Check, differs
 from ..core.commands import CommandError, Result, Runner
+from .refusals import EITHER, HERE, TARGET
 
 HEADERS = 28
 """Size in bytes of a packet's IPv4 and ICMP headers."""
@@ -36,22 +37,29 @@ MAX_LOSS = 0.01
 few."""
 
 
-def carried(run: Runner, rail: str, target: str, root: Path = Path("/")) -> tuple[str, bool]:
+def carried(
+    run: Runner, rail: str, target: str, witness: str = "", root: Path = Path("/")
+) -> tuple[str, str]:
     """Send one full packet over the rail, then bursts.
 
-    Returns the reason of a failure, empty if all packets returned, and whether packets were lost.
+    Returns the reason of a failure, empty if all packets returned, and the end that loses packets,
+    empty for other failures. Only `witness`, a third node, shows which end it is.
     """
     try:
         mtu = int((root / "sys/class/net" / rail / "mtu").read_text(encoding="ascii"))
         ping = ["ping", "-n", "-q", "-M", "do", "-s", str(mtu - HEADERS), "-I", rail]
         # Resolves the neighbour as well: the kernel queues only a few packets until then.
         first = run([*ping, "-c", "1", "-w", str(PACKET_S), target], check=False)
-        loss = None if first.rc else lost(run, ping, target)
+        if first.rc:
+            return _said(first), ""
+        loss, end = lost(run, ping, target), EITHER
+        if loss is None:
+            return "", ""
+        if witness and run([*ping, "-c", "1", "-w", str(PACKET_S), witness], check=False).rc == 0:
+            end = TARGET if lost(run, ping, witness, (SLOW, SLOW)) is None else HERE
     except (OSError, ValueError, CommandError) as error:
-        return str(error), False
-    if first.rc:
-        return _said(first), False
-    return ("", False) if loss is None else (f"{loss:.1%} of full packets lost", True)
+        return str(error), ""
+    return f"{loss:.1%} of full packets lost", end
 
 
 def _said(done: Result) -> str:
@@ -60,10 +68,15 @@ def _said(done: Result) -> str:
     return f"{' '.join(done.argv)}: {(lines or ['no answer'])[-1]}"
 
 
-def lost(run: Runner, ping: Sequence[str], target: str) -> Optional[float]:
+def lost(
+    run: Runner,
+    ping: Sequence[str],
+    target: str,
+    bursts: Sequence[Sequence[str]] = (QUICK, SLOW),
+) -> Optional[float]:
     """Share of lost packets; None if it is negligible or one burst was complete."""
     sent = received = 0
-    for burst in (QUICK, SLOW):
+    for burst in bursts:
         done = run([*ping, *burst, target], check=False)
         counted = re.search(r"(\d+) packets transmitted, (\d+) received", done.stdout)
         if counted is None:
@@ -75,12 +88,13 @@ def lost(run: Runner, ping: Sequence[str], target: str) -> Optional[float]:
     return share if share > MAX_LOSS else None
 
 
-def ends(rail: str, here: str, host: str) -> str:
+def ends(side: str, rail: str, here: str, host: str) -> str:
     """What the operator must check if packets are lost."""
+    where = {HERE: here, TARGET: host}.get(side, f"{here} and {host}")
     return (
-        f"check cable, transceiver and leaf port of {rail} on {here} and {host}: ethtool -S {rail}"
-        " (errors, discards, out of buffer) and the counters of the ports; then pause and"
-        " watermarks of the leaf"
+        f"check cable, transceiver and leaf port of {rail} on {where}: ethtool -S {rail} (errors,"
+        " discards, out of buffer) and the counters of the port; then pause and watermarks of the"
+        " leaf"
     )
 
 

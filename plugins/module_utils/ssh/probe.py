@@ -49,8 +49,9 @@ def attempt(
     began = time.monotonic()
     result = dict(target)
     if target.get("rail"):
-        why, result["lossy"] = paths.carried(run, target["rail"], target["target"])
-        failure = Refusal(why)
+        why, end = paths.carried(run, target["rail"], target["target"], target.get("witness", ""))
+        result["lossy"] = bool(end)
+        failure = Refusal(why, end or EITHER)
     else:
         failure = _login(result, user, timeout_s, back, networks)
     reported = asdict(failure)
@@ -69,7 +70,7 @@ def _login(
     # A login by the host's own name proves the key exchange; further names may use a quick one.
     command = client.argv(target, timeout_s, session.QUICKLY if target != host else ())
     called = [back.call(networks)] if back else []
-    printed, failure = client.ask([*command, *called], user, timeout_s)
+    printed, _errors, failure = client.ask([*command, *called], user, timeout_s)
     if failure.line:
         return failure
     if back:
@@ -118,7 +119,7 @@ class Verdicts:
             """The host at fault; empty for this one."""
             host, side = attempt["host"], attempt.get("side", HERE)
             if attempt.get("rail"):
-                return ""  # packets may be lost at either end
+                return host if attempt.get("lossy") and side == TARGET else ""
             if attempt["target"] in self.misled:
                 return ""
             if side == EITHER and attempt["target"] != host and host not in silent:
@@ -157,7 +158,7 @@ class Verdicts:
         if reason.endswith(ANSWERED):
             return f"{RUN} names on {here} and {host}, or look for HostName in ssh -G {target}"
         if attempt.get("lossy"):
-            return paths.ends(rail, here, host)
+            return paths.ends(attempt["side"], rail, here, host)
         if self.resolver_step and UNKNOWN.search(reason):
             return self.resolver_step
         if rail:
@@ -216,6 +217,7 @@ def probe(
     `given` are the arguments of the module.
     """
     here, targets, timeout_s = given["here"], given["targets"], given["timeout_s"]
+    session.end_abandoned(user)
     with ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor(max_workers=given["parallel"] + 1))
         back = stack.enter_context(paths.Listener(given["addresses"]))

@@ -37,6 +37,8 @@ FLOOR = {"nofile": 1024, "nproc": 1024}
 """Default soft limits of sessions: lower ones are due to a setting."""
 FORK = ("fork", "Resource temporarily unavailable", "exec request failed")
 """Messages of shells and sshd when the limit on processes is reached."""
+ABANDONED = r"^\S*sh -c (uname -n|echo [A-Za-z0-9+/=]+ [|] /usr/bin/base64 -d)"
+"""Shells that run the commands of these probes, as a pattern of pgrep."""
 KINDS = {"ssh": "over ssh", "ranks": "of ranks", "login": "of a login shell"}
 DECLARE = "declare it with mpi_stack_environment if ranks need it"
 
@@ -53,6 +55,18 @@ def as_user(user: pwd.struct_passwd) -> dict[str, Any]:
     if os.geteuid() == 0:  # otherwise the process is the MPI user already
         arguments.update(user=user.pw_uid, group=user.pw_gid, extra_groups=[])
     return arguments
+
+
+def end_abandoned(user: pwd.struct_passwd) -> None:
+    """Kill shells of earlier probes with their process groups.
+
+    A waiting login file leaves them, as sshd does not kill processes without a terminal.
+    """
+    orphans = ["pgrep", "-P", "1", "-u", str(user.pw_uid), "-f", ABANDONED]
+    with suppress(CommandError):
+        for pid in run(orphans, check=False).stdout.split():
+            # As the user, because the PID may belong to another process by then.
+            run(["kill", "-KILL", "--", f"-{pid}"], check=False, popen=as_user(user))
 
 
 def source() -> str:
@@ -194,6 +208,7 @@ def evaluate(
         "session_parameter": ("none of others", parameters(output)),
         "session_program": ("those of this cluster's MPI", programs(output)),
         "session_space": ("free space for ranks", spaces(output)),
+        "session_umask": ("files for their owner", umask(output)),
     }
     checks: list[Check] = []
     for name, (wanted, wrong) in kinds.items():
@@ -350,3 +365,13 @@ def spaces(output: Mapping[str, Any]) -> list[Check]:
             step = f"let the MPI user write to {where}: mode 1777, the default"
         checks.append(_wrong("session_space", wanted, have, where, reason, step))
     return checks
+
+
+def umask(output: Mapping[str, Any]) -> list[Check]:
+    found = mapping(output, "umask")
+    mask, where = number(found.get("mask")), _where(texts(found.get("at")), "UMASK of PAM")
+    reason = f"ranks cannot use the files that they write: {where}"
+    wrong = _wrong(
+        "session_umask", "files for their owner", f"{mask:04o}", "", reason, f"set 022 in {where}"
+    )
+    return [wrong] if mask & 0o700 else []

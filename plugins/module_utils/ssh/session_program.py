@@ -57,10 +57,15 @@ LIMIT_LINE = re.compile(r"\s*[^#\s]+\s+(?:soft|hard|-)\s+(nofile|nproc|memlock|s
 SOURCED = re.compile(r"(?:^|[;&{]|then|do)\s*(?:\.|source)\s+[\"']?([\w/.~${}+-]+)")
 BEGIN = r"(?:^|[;&|{]|\bthen\b|\bdo\b)\s*"
 ULIMITS = {
-    name: re.compile(BEGIN + rf"ulimit\s+(?:-\S+\s+)*-[SH]*{option}")
-    for name, option in zip(("nofile", "nproc", "memlock", "stack", "core"), "nulsc")
+    name: re.compile(BEGIN + rf"(?:ulimit\s+(?:-\S+\s+)*-[SH]*{option}|limit\s+(?:-h\s+)?{csh})")
+    for name, option, csh in (
+        *(("nofile", "n", "d"), ("nproc", "u", "maxp"), ("memlock", "l", "meml")),
+        *(("stack", "s", "s"), ("core", "c", "co")),
+    )
 }
-"""Lines of login files that set a limit."""
+"""Lines of login files that set a limit, in the syntax of sh and of csh."""
+UMASK = re.compile(BEGIN + r"umask\s+\S")
+OF_CSH = re.compile(r"\.csh$|/csh\.|/\.(?:t?cshrc|login)$")
 WAITS = re.compile(
     BEGIN + r"(?:(?:exec|exit|logout|read|select|sleep|cat|while|until)\b|set\s+-\w*e)"
 )
@@ -105,14 +110,14 @@ def files_in(paths: Sequence[str]) -> list[str]:
     return result[: MAX_FILES * 2]
 
 
-def lines_of(home: str) -> list[Line]:
+def lines_of(home: str, shell: str) -> list[Line]:
     """The lines of all files that set up a session, and of files that they source."""
     paths = files_in([*ROOT_FILES, *(f"{home}/{name}" for name in HOME_FILES)])
     result: list[Line] = []
     seen: set[str] = set()
     while paths and len(seen) < MAX_FILES:
         path = paths.pop(0)
-        if path in seen or OWN in path:
+        if path in seen or OWN in path or (OF_CSH.search(path) and "csh" not in shell):
             continue
         seen.add(path)
         for line in numbered(path):
@@ -263,7 +268,7 @@ def session(home: str, shell: str, limit_s: float) -> dict[str, Any]:
         problem = f"nothing within {limit_s:g} s"
     except (OSError, ValueError) as error:
         problem = str(error)
-    lines = lines_of(home)
+    lines = lines_of(home, shell)
     variables, programs, modules = [], [], []
     asked: list[Values] = []
     wanted = {name: find(name, ours.get("PATH", "")) for name in PROGRAMS}
@@ -292,8 +297,10 @@ def session(home: str, shell: str, limit_s: float) -> dict[str, Any]:
                 at = mentions(lines, wrong["origin"] or wrong["python"])
                 modules.append({"kind": kind, **wrong, "at": at})
     scratch = dict.fromkeys(("/tmp", here.get("TMPDIR") or "/tmp", "/dev/shm"))
+    mask = os.umask(0o077)
     return {
         "problem": problem,
+        "umask": {"mask": mask, "at": places(lines, UMASK)},
         "limits": {kind: text[:4096] for kind, (_values, text) in views.items()},
         "variables": variables[:MAX_FINDINGS],
         "programs": programs[:MAX_FINDINGS],
@@ -328,7 +335,7 @@ def waits(lines: Sequence[Line], home: str) -> list[str]:
 def main() -> None:
     entry = pwd.getpwuid(os.getuid())
     if sys.argv[1] == "files":
-        lines = lines_of(entry.pw_dir)
+        lines = lines_of(entry.pw_dir, entry.pw_shell)
         result: dict[str, Any] = {"waits": waits(lines, entry.pw_dir), "limit_files": limit_files()}
     else:
         result = session(entry.pw_dir, entry.pw_shell or "/bin/sh", float(sys.argv[1]))

@@ -18,7 +18,7 @@ from typing import Optional
 from ..core.checks import FAILED, OK, Check
 from ..core.commands import CommandError, Result, Runner, find_program
 from ..core.text import one_line, shortened
-from .keys import KEY_TYPE, PORT
+from .keys import DROP_IN, KEY_TYPE, PORT
 
 CERTIFICATE_TYPE = f"{KEY_TYPE}-cert-v01@openssh.com"
 UNITS = ("ssh.service", "sshd.service")
@@ -30,6 +30,9 @@ first number of MaxStartups, sshd drops some connections that are not authentica
 """
 NOLOGIN = ("/etc/nologin", "/run/nologin")
 MAX_SHOWN = 200
+POLICIES = "/etc/crypto-policies/"
+"""Files of RHEL that sshd includes and update-crypto-policies regenerates: edits are lost."""
+_SET = re.compile(r"^debug3: (/\S+?)(?::| line )(\d+):? setting (\w+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -37,12 +40,30 @@ class SshdSettings:
     """sshd's effective settings for one user, by keyword, as `sshd -T` prints them."""
 
     values: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    places: Mapping[str, str] = field(default_factory=dict)
+    """`file:line` of each keyword that is not at its default."""
 
     def first(self, keyword: str) -> str:
         return (self.values.get(keyword) or [""])[0]
 
     def words(self, keyword: str) -> list[str]:
         return " ".join(self.values.get(keyword, [])).replace(",", " ").split()
+
+    def foreign(self, keyword: str) -> str:
+        """`file:line` if a foreign file sets it; empty for the collection's drop-in."""
+        place = self.places.get(keyword, "")
+        return "" if f"/{DROP_IN}:" in place else place
+
+
+def places_of(log: str) -> dict[str, str]:
+    """`file:line` of each keyword, from the log of `sshd -ddd -T -C ...`."""
+    places: dict[str, str] = {}
+    # Then sshd reads matching blocks, whose settings take precedence. The first one counts.
+    for part in log.split("config reprocess"):
+        for file, line, keyword in reversed(_SET.findall(part)):
+            # Files may use old names of keywords; `sshd -T` prints the new ones.
+            places[keyword.lower().replace("keytypes", "algorithms")] = f"{file}:{line}"
+    return places
 
 
 @dataclass(frozen=True)
@@ -72,14 +93,15 @@ class Sshd:
         """Effective settings for a login of this user from a host like this one."""
         host = "localhost" if address == "127.0.0.1" else address
         connection = f"user={user},host={host},addr={address},laddr={address},lport={port}"
-        answer = self._ask("-T", "-C", connection)
+        answer = self._ask("-ddd", "-T", "-C", connection)
         if answer.rc != 0:
-            raise CommandError(f"sshd -T: {answer.stderr.strip() or f'exit status {answer.rc}'}")
+            errors = [line for line in answer.stderr.splitlines() if not line.startswith("debug")]
+            raise CommandError(f"sshd -T: {' '.join(errors) or f'exit status {answer.rc}'}")
         values: dict[str, list[str]] = {}
         for line in answer.stdout.splitlines():
             keyword, _separator, value = line.partition(" ")
             values.setdefault(keyword.lower(), []).append(value.strip())
-        return SshdSettings(values)
+        return SshdSettings(values, places_of(answer.stderr))
 
     def running_unit(self) -> str:
         """The unit of the running sshd; empty if none is running (until a socket starts one)."""
@@ -124,14 +146,17 @@ def login_checks(
     ]
 
 
-def _check(keyword: str, wanted: str, actual: str, right: bool, step: str) -> Check:
+def _check(
+    settings: SshdSettings, keyword: str, wanted: str, actual: str, right: bool, step: str
+) -> Check:
     name, actual = f"sshd_{keyword}", shortened(one_line(actual), MAX_SHOWN)
     if right:
         return Check(name, wanted, actual, OK)
-    by_hand = (
-        f"{step} (grep -rni {keyword} /etc/ssh /etc/crypto-policies/back-ends), then systemctl"
-        f" reload {' or '.join(unit[:-8] for unit in UNITS)}"
-    )
+    place = settings.places.get(keyword, "/etc/ssh/sshd_config")
+    where = f"in {place}"
+    if place.startswith(POLICIES):
+        where = f"with update-crypto-policies --set, which writes {place}"
+    by_hand = f"{step} {where}, then systemctl reload {' or '.join(unit[:-8] for unit in UNITS)}"
     return Check(name, wanted, actual, FAILED, "", by_hand, by_hand=by_hand)
 
 
@@ -164,7 +189,7 @@ def _lists(settings: SshdSettings, user: str, groups: Sequence[str]) -> Iterator
         right = not patterns or any(of(pattern, allows) for pattern in patterns) is allows
         step = f"add {entry} to {keyword}" if allows else f"remove {entry} from {keyword}"
         actual = ", ".join(patterns) or "none"
-        yield _check(keyword, f"{user} admitted", actual, right, step)
+        yield _check(settings, keyword, f"{user} admitted", actual, right, step)
 
 
 def _values(settings: SshdSettings, user: str, signed_by: str) -> Iterator[Check]:
@@ -175,7 +200,7 @@ def _values(settings: SshdSettings, user: str, signed_by: str) -> Iterator[Check
         desired = " or ".join(algorithms)
         shown = desired if right else ",".join(actual)
         step = f"add {algorithms[0]} to {keyword}"
-        return _check(keyword, desired, shown, right, step)
+        return _check(settings, keyword, desired, shown, right, step)
 
     signs = ["rsa-sha2-512", "rsa-sha2-256"] if signed_by == "ssh-rsa" else [signed_by or KEY_TYPE]
     yield has("pubkeyacceptedalgorithms", [CERTIFICATE_TYPE])
@@ -185,13 +210,13 @@ def _values(settings: SshdSettings, user: str, signed_by: str) -> Iterator[Check
     for keyword, wanted in keywords.items():
         actual = settings.first(keyword) or wanted
         step = f"set {keyword} to {wanted} for {user}"
-        yield _check(keyword, wanted, actual, actual == wanted, step)
+        yield _check(settings, keyword, wanted, actual, actual == wanted, step)
     # `start:rate:full`; `start` is the number above which connections are dropped.
     value = settings.first("maxstartups")
     begin = value.partition(":")[0]
     right = not begin.isdigit() or int(begin) >= STARTING
     step = f"raise maxstartups to {STARTING} or more"
-    yield _check("maxstartups", f"{STARTING} or more", value or "none", right, step)
+    yield _check(settings, "maxstartups", f"{STARTING} or more", value or "none", right, step)
 
 
 def _nologin(settings: SshdSettings, root: Path) -> Check:

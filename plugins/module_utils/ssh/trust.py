@@ -126,8 +126,7 @@ def _converge(request: TrustRequest, node: Node) -> Settled:
     except CommandError:
         # The configuration is invalid, which this change may fix; it is tested afterwards.
         settings = sshd.SshdSettings()
-    host_key = node.path(HOST_KEY)
-    host_key_line = _host_key_line(node, settings)
+    host_key, host_key_line = _host_key(node, settings)
     name, refused = socket.gethostname(), request.refused_keys
 
     def owner() -> tuple[int, int]:
@@ -193,17 +192,24 @@ def _keep_login(request: TrustRequest, node: Node) -> None:
         )
 
 
-def _host_key_line(node: Node, settings: sshd.SshdSettings) -> str:
-    """The host key for a HostKey line in the drop-in.
+def _host_key(node: Node, settings: sshd.SshdSettings) -> tuple[Path, str]:
+    """The ed25519 host key in use, and its HostKey line for the drop-in, if needed.
 
     Such a line disables sshd's defaults. It is therefore needed only if the operator lists host
-    keys without this one.
+    keys without an ed25519 key; one that is listed stays, as clients may know it.
     """
-    default = str(node.path(HOST_KEY))
-    listed = list(settings.values.get("hostkey", []))
-    if f"HostKey {default}\n" in (node.read(SSHD_DROP_IN) or "") and default in listed:
-        listed.remove(default)
-    return default if listed and default not in listed else ""
+    default = node.path(HOST_KEY)
+    listed = [Path(value) for value in settings.values.get("hostkey", [])]
+    if f"HostKey {default}\n" in (node.read(SSHD_DROP_IN) or ""):
+        if not listed:  # sshd refuses its configuration, and so prints none
+            return default, str(default)
+        if default in listed:
+            listed.remove(default)  # our line; the operator may list it as well
+    if not listed or default in listed:
+        return default, ""
+    usable = (path for path in listed if keys.key_of(plan_file(Path(f"{path}.pub"), None).before))
+    path = next(usable, None)
+    return (path, "") if path else (default, str(default))
 
 
 def _certificate_text(request: TrustRequest, node: Node, kind: str) -> str:
@@ -338,7 +344,6 @@ class Files:
     # Reading back.
 
     def verify(self, node: Node) -> Verdict:
-        plans = self.files(node)
         checks = [
             compare(
                 "file",
@@ -347,13 +352,12 @@ class Files:
                 subject=str(plan.path),
                 check_mode=node.check_mode,
             )
-            for plan in plans
+            for plan in self.files(node)
         ]
         checks += [self._certificate(node, kind, key) for kind, key in self.keys.items()]
         fault = self.daemon.fault()
         checks.append(_check(node, "sshd_configuration", "valid", fault or "valid"))
-        own = not any(plan.changed for plan in plans[-2:])  # those of sshd
-        return Verdict(checks if fault else [*checks, *self._sshd(node, own)])
+        return Verdict(checks if fault else [*checks, *self._sshd(node)])
 
     def _certificate(self, node: Node, kind: str, key: str) -> Check:
         name = f"{kind}_certificate"
@@ -373,8 +377,7 @@ class Files:
         reason = f"{fault} by this node's clock: {time.ctime(clock)}"
         return _check(node, name, desired, actual, reason=reason)
 
-    def _sshd(self, node: Node, own: bool) -> list[Check]:
-        """Compare effective settings. `own`: sshd's files of the role are as they must be."""
+    def _sshd(self, node: Node) -> list[Check]:
         address = (self.request.sources or ["127.0.0.1"])[0]
         settings = self.daemon.settings(self.request.user, address, self.request.port)
         checks = []
@@ -386,12 +389,10 @@ class Files:
             **{name.lower(): value for name, value in self._strict().items()},
         }
         for keyword, desired in by_keyword.items():
-            step = (
-                f"remove {keyword} for {self.request.user} from the file that sets it before"
-                f" {keys.DROP_IN}: grep -rni {keyword} /etc/ssh"
-            )
-            actual, by_hand = settings.first(keyword), step if own else ""
-            checks.append(_check(node, f"sshd_{keyword}", desired, actual, "", step, by_hand))
+            actual, place = settings.first(keyword), settings.foreign(keyword)
+            step = f"remove {keyword} for {self.request.user} from {place}" if place else ""
+            reason = step or f"{keys.DROP_IN} must set it for {self.request.user}"
+            checks.append(_check(node, f"sshd_{keyword}", desired, actual, "", reason, step))
         signed_by = [key.split()[0] for key in self.request.authority["user_authorities"]]
         checks += sshd.login_checks(
             settings,

@@ -209,7 +209,7 @@ class RebootSteps:
         names = [host for batch in plan["batches"] for host in _names(batch["turns"])]
         outcomes = {host: outcome for host in names if (outcome := self.outcome(host))}
         rows = table.outcomes(plan, outcomes, plan["check_mode"])
-        row = rows.get(name, {"status": table.VERIFIED})  # no reason to reboot
+        row = {"status": table.VERIFIED} if name in plan["nothing"] else rows[name]
         status = self._status(row, plan["check_mode"])
         if status == OK:
             return _verdict(Check("reboot_needed", "no", "no", OK))

@@ -10,25 +10,34 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
+import uuid
 from collections.abc import Mapping
+from typing import Any
 
 from ...module_utils.core.text import some
-from .journal import Journal
+from .journal import Journal, operator
 from .rotation import AuthorityError
 
 NAME = "identity.json"
+HISTORY = 50
+"""Number of recorded changes of the hosts; older ones are dropped."""
 TOKEN_LENGTH = 12
 """Length of the token with which an operator hands the state over."""
 
 
-def read(journal: Journal) -> dict[str, str]:
-    """The hosts of the last run, name to address; a new state has none. Raises AuthorityError."""
+def read(journal: Journal) -> dict[str, Any]:
+    """The id of the state, the hosts of the last run (name to address), and a history of their
+    digests; a new state has none. Raises AuthorityError.
+    """
     path = journal.directory / NAME
     try:
-        members = json.loads(path.read_text(encoding="utf-8"))["members"]
-        return {str(name): str(address) for name, address in members.items()}
+        content = json.loads(path.read_text(encoding="utf-8"))
+        members = {str(name): str(address) for name, address in content["members"].items()}
+        own = str(uuid.UUID(content["id"]))
+        return {"id": own, "members": members, "history": list(content["history"])}
     except FileNotFoundError:
-        return {}
+        return {"id": "", "members": {}, "history": []}
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise AuthorityError(
             f"{path}: damaged ({error}): restore it from a copy, or remove it: the journal in the"
@@ -42,19 +51,18 @@ def claim(journal: Journal, members: Mapping[str, str], cluster: str, word: str)
     `members` maps names to management addresses. Raises AuthorityError if the state belongs to
     another cluster.
     """
-    last = read(journal)
+    last = read(journal)["members"]
     known = [name for name, node in journal.read().items() if node.admitted]
     addresses = {name: last.get(name, "") for name in known}
     common = [name for name in known if name in members and addresses[name] in ("", members[name])]
     if 2 * len(common) >= min(len(known), len(members)):
         return False
-    content = json.dumps(addresses, sort_keys=True)
-    wanted = hashlib.sha256(content.encode()).hexdigest()[:TOKEN_LENGTH]
+    wanted = _digest(addresses)[:TOKEN_LENGTH]
     if word != wanted:
         hosts = [f"{name} {address}".strip() for name, address in sorted(addresses.items())]
         gone = sorted(name for name in known if name not in members)
         raise AuthorityError(
-            f"{journal.directory} is the state of another cluster,"
+            f"{journal.directory} is the state of another cluster (id {read(journal)['id']}),"
             f" with {some(hosts, 10)}. The inventory of {cluster!r} has {len(common)} of its"
             f" {len(known)} hosts, by name and management address. Nothing was signed or revoked."
             " A second cluster needs another `name:` in its cluster.yml. If this is the same"
@@ -65,7 +73,15 @@ def claim(journal: Journal, members: Mapping[str, str], cluster: str, word: str)
 
 
 def record(journal: Journal, members: Mapping[str, str]) -> None:
-    """Record these hosts as those of the state."""
-    if members != read(journal):
-        text = json.dumps({"members": dict(members)}, indent=1, sort_keys=True)
-        journal.write(NAME, f"{text}\n")
+    """Record these hosts as those of the state, whose id is made once."""
+    before = read(journal)
+    if members != before["members"]:
+        made = {"time": int(time.time()), "operator": operator(), "digest": _digest(members)}
+        history = [*before["history"], made][-HISTORY:]
+        own = before["id"] or str(uuid.uuid4())
+        content = {"id": own, "members": dict(members), "history": history}
+        journal.write(NAME, json.dumps(content, indent=1, sort_keys=True) + "\n")
+
+
+def _digest(hosts: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps(dict(hosts), sort_keys=True).encode()).hexdigest()

@@ -83,7 +83,8 @@ def probes_of(
 
     A launcher logs in to every compute node. Each compute node logs in to the next one in the model
     (with `between_compute`), by its name and the name of its first rail, and sends packets to the
-    next node with each rail. The work is linear in the number of nodes.
+    next node with each rail; the node after that is a witness, which shows at which end packets
+    are lost. The work is linear in the number of nodes.
     """
     compute = [entry for entry in entries if entry["role"] == COMPUTE]
     by_name = [{"host": str(entry["name"]), "target": str(entry["name"])} for entry in compute]
@@ -102,10 +103,11 @@ def probes_of(
             rings.setdefault(str(rail["interface"]), []).append(str(entry["name"]))
     for rail, ring in rings.items():
         for index, here in enumerate(ring):
-            host = ring[(index + 1) % len(ring)]
+            host, third = (ring[(index + step) % len(ring)] for step in (1, 2))
             if here != host:
-                target = rail_name(host, rail)
-                probes[here].append({"host": host, "target": target, "rail": rail})
+                probe = {"host": host, "target": rail_name(host, rail), "rail": rail}
+                witness = {"witness": rail_name(third, rail)} if third != here else {}
+                probes[here].append({**probe, **witness})
     ports = {str(entry["name"]): port_of(entry) for entry in entries}
     for login in (probe for own in probes.values() for probe in own if "rail" not in probe):
         if ports[login["host"]] != PORT:
