@@ -364,6 +364,17 @@ def test_the_serving_host_gets_a_bind_mount(node):
     assert node.running(POINT) is not None, "it is mounted at boot"
 
 
+def test_a_former_bind_mount_does_not_hold_up_the_boot(node):
+    here = {"host": "storage01", "groups": ["storage"]}
+    node.settle(served(), **here)
+    for _again in range(2):
+        outcome = node.settle(served(host="storage09"), **here)
+        assert statuses(outcome) == {OK} and node.running(POINT).kind == "nfs4"
+    assert not outcome.changed
+    wants = node.root / UNITS / "remote-fs.target.wants"
+    assert [path.name for path in wants.iterdir()] == [AUTO]
+
+
 def test_a_directory_served_at_its_mount_point(node):
     here = served(source=f"storage01:{POINT}")
     outcome = node.settle(here, host="storage01", groups=["storage"])

@@ -170,6 +170,11 @@ class Mounts:
             if runs != wanted:
                 act = partial(self._enable, node, desired.at_boot)
                 steps.append(Step(desired.at_boot, runs, wanted, act))
+            unit = desired.mount_unit
+            if not desired.is_bind and systemd.state(node, unit).startswith("enabled,"):
+                # A former bind mount, now from another host, would delay the boot.
+                act = node.doing("systemctl", "disable", unit)
+                steps.append(Step(unit, "mounted at boot", "at first access", act))
         return steps
 
     def _enable(self, node: Node, unit: str) -> None:
