@@ -173,8 +173,8 @@ class Mounts:
             unit = desired.mount_unit
             if not desired.is_bind and systemd.state(node, unit).startswith("enabled,"):
                 # A former bind mount, now from another host, would delay the boot.
-                act = node.doing("systemctl", "disable", unit)
-                steps.append(Step(unit, "mounted at boot", "at first access", act))
+                off = node.doing("systemctl", "disable", unit)
+                steps.append(Step(unit, "mounted at boot", "at first access", off))
         return steps
 
     def _enable(self, node: Node, unit: str) -> None:
