@@ -51,6 +51,9 @@ UFW_S = """-P INPUT DROP
 -A ufw-before-input -j ufw-not-local
 -A ufw-not-local -j DROP
 """
+UFW_DENY = """-A INPUT -j ufw-user-input
+-A ufw-user-input -p tcp -m tcp --dport 1:2 -j DROP
+"""
 BY_HAND = (
     "-A INPUT -p tcp -m tcp --dport 1024:65535 -m conntrack --ctstate NEW -j REJECT --reject-with"
     " icmp-port-unreachable"
@@ -92,7 +95,9 @@ def rule(table: str, chain: str, handle: int, *expr: Mapping[str, Any]) -> dict[
 
 
 REJECT: dict[str, Any] = {"reject": {"type": "icmpx", "expr": "admin-prohibited"}}
+XT_REJECT: dict[str, Any] = {"xt": {"type": "target", "name": "REJECT"}}
 DROP: dict[str, Any] = {"drop": None}
+STATE = {"ct": {"key": "state"}}
 SITE = nft(
     chain("inet site", "incoming", "input", "drop"),
     chain("inet site", "forward", "forward", "drop"),
@@ -118,7 +123,7 @@ DOCKER = [
 RULES = [
     *DOCKER,
     chain("ip filter", "INPUT", "input"),
-    rule("ip filter", "SITE", 10, {"counter": {"packets": 0, "bytes": 0}}, REJECT),
+    rule("ip filter", "SITE", 10, {"counter": {"packets": 0, "bytes": 0}}, XT_REJECT),
     rule("ip filter", "INPUT", 8, {"counter": {"packets": 0}}, {"jump": {"target": "SITE"}}),
 ]
 BOTH = "10.131.0.0/24, 10.231.0.0/24"
@@ -152,7 +157,9 @@ class Programs:
         raise CommandError(f"{argv[0]}: not installed")
 
 
-def firewalld(zones: str, *accepting: str, ruleset: str = "") -> dict[str, Optional[str]]:
+def firewalld(
+    zones: str, *accepting: str, ruleset: str = '{"nftables": []}'
+) -> dict[str, Optional[str]]:
     target = "firewall-cmd --permanent --zone={} --get-target"
     return {
         "firewall-cmd --state": "running\n",
@@ -166,7 +173,8 @@ def firewalld(zones: str, *accepting: str, ruleset: str = "") -> dict[str, Optio
 
 def ufw(added: str, **more: str) -> dict[str, Optional[str]]:
     status = {"ufw status": UFW, "ufw status verbose": UFW}
-    return {**status, "ufw show added": added, "iptables-nft -S": more.get("rules", UFW_S)}
+    rules = {"iptables-nft -S": more.get("rules", UFW_S), "nft -j list ruleset": nft()}
+    return {**status, "ufw show added": added, **rules}
 
 
 @pytest.mark.parametrize(
@@ -191,7 +199,7 @@ def ufw(added: str, **more: str) -> dict[str, Optional[str]]:
             ),
             "firewalld, zone public of mgmt0",
             f"firewalld admits 10.131.0.0/24 here, and {filters.NONE}",
-            f"{filters.STEP}; {filters.ELSEWHERE}",
+            f"{filters.STEP}; {filters.OWN['firewalld']}{filters.ELSEWHERE}",
         ),
         (
             firewalld("", "public", ruleset=nft(*FIREWALLD, *CORP)),
@@ -210,12 +218,12 @@ def ufw(added: str, **more: str) -> dict[str, Optional[str]]:
         (
             {**ufw(""), "ufw status verbose": UFW.replace("deny (in", "allow (in")},
             *[f"ufw admits {BOTH} here, and {filters.NONE}"] * 2,
-            filters.ELSEWHERE,
+            f"{filters.OWN['ufw']}{filters.ELSEWHERE}",
         ),
         (
-            ufw(f"ufw deny 1:2/tcp\n{ALLOWED}"),
-            *[f"ufw admits {BOTH} here, and {filters.NONE}"] * 2,
-            filters.ELSEWHERE,
+            ufw(f"ufw deny 1:2/tcp\n{ALLOWED}", rules=UFW_S + UFW_DENY),
+            *[f"ufw admits {BOTH} here, but iptables-nft {UFW_DENY.splitlines()[-1]}"] * 2,
+            iptables_step("iptables-nft", "INPUT"),
         ),
         (
             ufw(
@@ -239,6 +247,19 @@ def ufw(added: str, **more: str) -> dict[str, Optional[str]]:
             {"nft -j list ruleset": nft(*RULES)},
             *["nft table ip filter chain SITE: rule with handle 10"] * 2,
             nft_step("ip filter INPUT"),
+        ),
+        (
+            {
+                **{"nft -j list ruleset": nft(), "iptables-legacy -S": "-P INPUT DROP\n"},
+                "cat /proc/net/ip_tables_names": "filter\n",
+            },
+            *["iptables-legacy -P INPUT DROP"] * 2,
+            iptables_step("iptables-legacy", "INPUT"),
+        ),
+        (
+            {"nft -j list ruleset": None},
+            *["neither firewalld nor ufw runs here, and nft -j list ruleset gives no answer"] * 2,
+            filters.ELSEWHERE,
         ),
         (
             {"nft -j list ruleset": nft(*DOCKER), "iptables-nft -S": None},
@@ -276,6 +297,24 @@ def test_policies_come_first() -> None:
     assert step.startswith(f"run {' && '.join(commands)}, and")
 
 
+@pytest.mark.parametrize("named", [False, True])
+def test_a_map_that_drops_is_named(named: bool) -> None:
+    drops = [["ib0", DROP], ["lo", {"accept": None}]]
+    data = "@ports" if named else {"set": drops}
+    key = {"meta": {"key": "iifname"}}
+    own = {"family": "inet", "table": "site", "name": "ports", "handle": 5, "elem": drops}
+    ruleset = nft(
+        chain("inet site", "in", "input"),
+        *([{"map": own}] if named else []),
+        rule("inet site", "in", 6, {"vmap": {"key": STATE, "data": {"set": [["invalid", DROP]]}}}),
+        rule("inet site", "in", 7, {"vmap": {"key": key, "data": data}}),
+    )
+    found, step = filters.filters(Programs({"nft -j list ruleset": ruleset}), [MGMT])
+    where = "chain @ports: map with handle 5" if named else "chain in: rule with handle 7"
+    assert found == {MGMT: f"nft table inet site {where}"}
+    assert step.startswith("run nft 'insert rule inet site in ip saddr")
+
+
 @pytest.mark.parametrize("service", ["firewalld", "ufw"])
 def test_a_service_is_not_blamed_for_the_loopback(service: str) -> None:
     answers = firewalld(ZONES, ruleset=SITE) if service == "firewalld" else ufw(ALLOWED)
@@ -307,7 +346,7 @@ def test_foreign_addresses_are_not_admitted() -> None:
     ],
 )
 def test_what_nft_answers_is_not_trusted(text: str) -> None:
-    assert filters.nftables(text) == []
+    assert filters.nftables(text) is None
 
 
 def test_commands_quote_names() -> None:
@@ -331,6 +370,9 @@ class Filtered(host.Host):
         super().__init__(root)
         self.service = service
         self.admitted = {"": {OPERATOR}, "--permanent": {OPERATOR}}
+        self.zones = ""
+        """Networks of zones other than `trusted`."""
+        self.targets = {"internal": "default", "cluster": "ACCEPT"}
         self.stuck = False
 
     def run(
@@ -344,6 +386,10 @@ class Filtered(host.Host):
         answer = ""
         if words[-1] in ("--state", "status"):
             answer = {"--state": "running\n", "status": "Status: active\n"}[words[-1]]
+        elif words[-1] == "--get-active-zones":
+            answer = f"{self.zones}trusted\n  sources: {' '.join(sorted(there))}\n"
+        elif words[-1] == "--get-target":
+            answer = self.targets[words[2].split("=")[1]] + "\n"
         elif words[-1] == "--list-sources":
             answer = " ".join(sorted(there)) + "\n"
         elif words[-1] == "added":
@@ -410,6 +456,24 @@ def test_failed_removal_stays_recorded(filtered: Filtered) -> None:
     filtered.stuck = False
     filtered.settle()
     assert (record(filtered), RAIL in places(filtered)[0]) == (None, False)
+
+
+@pytest.mark.parametrize("source", [RAIL, "10.0.0.0/8"])
+def test_refusing_zone_is_reported_before_any_change(source: str, tmp_path: Path) -> None:
+    """firewalld 1.3.3 refuses one (ZONE_CONFLICT), and does not admit the other."""
+    filtered = Filtered(tmp_path, "firewalld")
+    filtered.zones = f"internal\n  sources: {source}\n"
+    with pytest.raises(PlanError, match=f"zone=internal --remove-source={source} && "):
+        filtered.settle(RAIL, check_mode=True)
+    assert places(filtered) == [{OPERATOR}, {OPERATOR}]
+
+
+def test_networks_of_an_operator_s_zone(tmp_path: Path) -> None:
+    filtered = Filtered(tmp_path, "firewalld")
+    filtered.zones = f"cluster\n  sources: {RAIL} 10.7.7.7\n"
+    done = filtered.settle(MANAGEMENT, RAIL)
+    assert places(filtered) == [{OPERATOR, MANAGEMENT}] * 2
+    assert ({each.status for each in done.checks}, record(filtered)) == ({"ok"}, [MANAGEMENT])
 
 
 def test_without_a_service_nothing_is_done(tmp_path: Path) -> None:

@@ -215,6 +215,7 @@ def looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Looked:
         ("etc/os-release", "ID=ubuntu\nVERSION_ID=24.04\n"),
         ("usr/lib/systemd/systemd-networkd", ""),
         ("proc/self/mountinfo", ""),
+        ("dev/ipmi0", ""),
     ):
         host.write(path, text)
     monkeypatch.setattr(node, "manager_of", lambda *_: packages)
@@ -327,6 +328,7 @@ def hpcx_away(looked: Looked) -> None:
         (other_kernel, {("kernel_release", "gpu", "ok")}),
         (hpcx_away, {("repository_answers", "file:///gone/hpcx.tbz", "failed")}),
         (lambda looked: looked.host.process(4711, "orted"), {("node_busy", "", "ok")}),
+        (lambda at: (at.root / "dev/ipmi0").unlink(), {("remote_power", "", "ok")}),
     ],
 )
 def test_what_is_in_the_way_is_named(

@@ -300,3 +300,11 @@ def test_a_mounted_device_is_not_read(host: ServerHost) -> None:
     host.calls.clear()
     outcome = host.settle(BLANK)
     assert wrong(outcome) == [] and not outcome.changed and not host.ran("cmp")
+
+
+def test_a_drop_in_of_the_device_is_reported(host: ServerHost) -> None:
+    host.disk()
+    host.settle(BLANK)
+    host.write(f"{UNIT}.d/site.conf", "[Mount]\nOptions=ro\n")
+    check = found(host.settle(BLANK), "storage_drop_in")["/srv/checkpoints"]
+    assert check.found == [f"/{UNIT}.d/site.conf: Options=ro"]

@@ -178,6 +178,15 @@ class TestRefused:
             node.settle()
         assert node.read("etc/lnet.conf").startswith("# mine")
 
+    def test_newer_modules_are_loaded(self, node):
+        node.settle()
+        node.change(installed="2.15.8", version="2.15.8")
+        changed = node.settle()
+        assert "lustre_module_version: 2.15.7" in changed.diff[-1]["before"]
+        assert wrong(changed) == []
+        assert node.read("sys/module/lnet/version") == "2.15.8\n"
+        assert not node.settle().changed
+
     def test_a_client_missing_at_the_site(self, node):
         (node.root / "usr/sbin/lfs").unlink()
         with pytest.raises(PlanError, match="the Lustre client is not installed: no lfs"):

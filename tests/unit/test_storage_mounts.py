@@ -222,6 +222,19 @@ def test_a_disk_set_read_only_is_not_remounted(node):
     assert not node.settle(served(), host="storage01", groups=["storage"]).changed
 
 
+@pytest.mark.parametrize("unit", [MOUNT, AUTO, r"mnt-a\x2db.mount"])
+def test_settings_of_drop_ins_are_reported(node, unit):
+    name = "checkpoints" if unit in (MOUNT, AUTO) else "a-b"
+    path = f"{UNITS}/{unit}.d/override.conf"
+    node.write(path, "[Unit]\nAfter=my.service\n[Mount]\n# Options=hard\n")
+    assert statuses(node.settle(filesystem(name))) == {OK}
+    node.write(path, "[Unit]\nAfter=my.service\n[Mount]\n# Options=hard\nOptions=soft\n")
+    for check_mode in (True, False):
+        outcome = node.settle(filesystem(name), check_mode=check_mode)
+        check = found(outcome, "storage_drop_in")[f"/mnt/{name}"]
+        assert (check.status, check.found) == (FAILED, [f"/{path}: Options=soft"])
+
+
 @pytest.mark.parametrize(
     "error", [CommandError("umount: target is busy"), NoAnswerError("systemctl stop", 60)]
 )
@@ -349,6 +362,17 @@ def test_the_serving_host_gets_a_bind_mount(node):
     assert not again.changed and statuses(again) == {OK}
     node.reboot()
     assert node.running(POINT) is not None, "it is mounted at boot"
+
+
+def test_a_former_bind_mount_does_not_hold_up_the_boot(node):
+    here = {"host": "storage01", "groups": ["storage"]}
+    node.settle(served(), **here)
+    for _again in range(2):
+        outcome = node.settle(served(host="storage09"), **here)
+        assert statuses(outcome) == {OK} and node.running(POINT).kind == "nfs4"
+    assert not outcome.changed
+    wants = node.root / UNITS / "remote-fs.target.wants"
+    assert [path.name for path in wants.iterdir()] == [AUTO]
 
 
 def test_a_directory_served_at_its_mount_point(node):

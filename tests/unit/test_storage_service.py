@@ -213,3 +213,10 @@ def test_an_overriding_file_causes_no_restart(host: ServerHost) -> None:
     host.write("etc/nfs.conf.d/site.conf", "[nfsd]\nvers3=y\n")
     host.serve()  # the restart that the check asks for
     assert wrong(host.settle(three)) == []
+
+
+@pytest.mark.parametrize("transport", ["tcp", "rdma"])
+def test_two_ports_of_one_server_are_refused(host: ServerHost, transport: str) -> None:
+    systems = [system(x, port=port, transport=transport) for x, port in (("a", 2049), ("b", 2050))]
+    with pytest.raises(PlanError, match="one server has one port, not 2049, 2050"):
+        host.settle(*systems)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Network
-from typing import Any
+from typing import Any, Optional
 
 from ..core.commands import CommandError, Runner
 from ..core.text import one_line, some
@@ -23,6 +23,10 @@ STEP = (
     f"set {OPEN} in the inventory (group_vars/all.yml), then run site.yml with --tags os: it admits"
     " the cluster's networks"
 )
+OWN = {
+    FIREWALLD: "look at its rich rules (firewall-cmd --list-all-policies, --list-all-zones); ",
+    UFW: "look at /etc/ufw/before.rules; ",
+}
 ELSEWHERE = "look at what filters the other host's output, and at switches between them"
 TRANSLATED = "look for address translation (NAT) between this host and the other one"
 MAX_LISTED_RULES = 3
@@ -31,6 +35,10 @@ INCOMING = ("ingress", "prerouting", "input")
 """nftables hooks that packets to this host pass."""
 IPV4 = ("inet", "ip", "netdev")
 DROPS = "policy drop"
+STATE = {"ct": {"key": "state"}}
+"""Key of maps that drop invalid packets, as on every host."""
+XT_REJECT = {"type": "target", "name": "REJECT"}
+"""How nft lists a rule created by iptables."""
 
 Chain = tuple[str, ...]
 """nftables: family, table, name; iptables: program, name."""
@@ -93,7 +101,7 @@ def _places_of(run: Runner, addresses: Iterable[str]) -> dict[str, tuple[str, st
 # firewalld: the zone of a packet's source takes precedence over that of its interface.
 
 
-def _zones(run: Runner, kind: str) -> list[tuple[str, str]]:
+def zones(run: Runner, kind: str) -> list[tuple[str, str]]:
     """Pairs of zone and its `interfaces` or `sources`, in the order of evaluation: by name."""
     text = answer(run, "firewall-cmd", "--get-active-zones")
     found = []
@@ -104,7 +112,7 @@ def _zones(run: Runner, kind: str) -> list[tuple[str, str]]:
     return found
 
 
-def _bound(sources: Iterable[tuple[str, str]], network: str) -> Iterator[tuple[str, str]]:
+def bound(sources: Iterable[tuple[str, str]], network: str) -> Iterator[tuple[str, str]]:
     """Zone and source, if a source contains the whole network."""
     for zone, value in sources:
         try:
@@ -116,21 +124,26 @@ def _bound(sources: Iterable[tuple[str, str]], network: str) -> Iterator[tuple[s
 
 def _by_zone(run: Runner, places: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
     """For each address that firewalld does not admit, what refuses it, and the remedy."""
-    of_interfaces = {value: zone for zone, value in _zones(run, "interfaces")}
-    sources = _zones(run, "sources")
+    of_interfaces = {value: zone for zone, value in zones(run, "interfaces")}
+    sources = zones(run, "sources")
     default = _short(answer(run, "firewall-cmd", "--get-default-zone"))
     refused = {}
     for address, (interface, network) in places.items():
         by_interface = (of_interfaces.get(interface, default), "")
-        zone, source = next(_bound(sources, network), by_interface)
-        of_zone = ("firewall-cmd", "--permanent", f"--zone={zone}")
-        if answer(run, *of_zone, "--get-target").strip() != ACCEPT:
+        zone, source = next(bound(sources, network), by_interface)
+        if target(run, zone) != ACCEPT:
             what = f"firewalld, zone {zone} of {source or interface}"
-            unbind = (
-                f"{shlex.join([*of_zone, f'--remove-source={source}'])} && firewall-cmd --reload"
-            )
-            refused[address] = (what, f"run {unbind}; then {STEP}" if source else STEP)
+            refused[address] = (what, f"{unbind(zone, source)}; then {STEP}" if source else STEP)
     return refused
+
+
+def target(run: Runner, zone: str) -> str:
+    return answer(run, "firewall-cmd", "--permanent", f"--zone={zone}", "--get-target").strip()
+
+
+def unbind(zone: str, source: str) -> str:
+    words = ("firewall-cmd", "--permanent", f"--zone={zone}", f"--remove-source={source}")
+    return f"run {shlex.join(words)} && firewall-cmd --reload"
 
 
 def _by_ufw(run: Runner, places: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
@@ -142,7 +155,7 @@ def _by_ufw(run: Runner, places: Mapping[str, tuple[str, str]]) -> dict[str, tup
     return {
         address: (f"ufw, default {default} (incoming)", STEP)
         for address, (_interface, network) in places.items()
-        if default != "allow" and not any(_bound(admitted, network))
+        if default != "allow" and not any(bound(admitted, network))
     }
 
 
@@ -151,20 +164,23 @@ def ufw_networks(text: str) -> list[str]:
     return re.findall(r"^ufw allow from (\S+)(?: comment .*)?$", text, re.MULTILINE)
 
 
-NFTABLES = "iptables-nft"
+NFTABLES, LEGACY = "iptables-nft", "iptables-legacy"
 ITS_TABLE = ("ip", "filter")
 """Table with the rules of iptables-nft, which iptables itself lists better."""
 
 
 def _by_rules(run: Runner, kept_by: str, networks: Sequence[str]) -> tuple[str, str]:
     rules = nftables(answer(run, "nft", "-j", "list", "ruleset"))
-    shown = iptables(answer(run, NFTABLES, "-S"))
-    if shown:
-        rules = [*(rule for rule in rules if rule.chain[:2] != ITS_TABLE), *shown]
+    unread = "" if rules is not None else "nft -j list ruleset gives no answer"
+    shown = iptables(answer(run, NFTABLES, "-S"), NFTABLES)
+    rules = [rule for rule in rules or [] if not shown or rule.chain[:2] != ITS_TABLE] + shown
+    # Without the condition, the query creates the table.
+    if "filter" in answer(run, "cat", "/proc/net/ip_tables_names").split():
+        rules += iptables(answer(run, LEGACY, "-S"), LEGACY)
     rules = [rule for rule in rules if not _is_of(kept_by, rule)]
     who = f"{kept_by} admits {some(networks, 3)}" if kept_by else "neither firewalld nor ufw runs"
     if not rules:
-        return f"{who} here, and {NONE}", ELSEWHERE
+        return f"{who} here, and {unread or NONE}", OWN.get(kept_by, "") + ELSEWHERE
     rules.sort(key=lambda rule: not rule.is_policy)
     commands = dict.fromkeys(rule.admit(networks) for rule in rules)
     what = some([rule.text for rule in rules], MAX_LISTED_RULES)
@@ -177,8 +193,10 @@ def _by_rules(run: Runner, kept_by: str, networks: Sequence[str]) -> tuple[str, 
 def _is_of(kept_by: str, rule: FilterRule) -> bool:
     if kept_by == FIREWALLD:
         return rule.chain[1] == FIREWALLD
-    policy = rule.chain[-1] == "INPUT" and rule.is_policy
-    return kept_by == UFW and (policy or rule.chain[-1].startswith("ufw-"))
+    name = rule.chain[-1]
+    operator = name == "ufw-user-input"  # `ufw deny`, which may come before `ufw allow`
+    own = (name == "INPUT" and rule.is_policy) or (name.startswith("ufw-") and not operator)
+    return kept_by == UFW and own
 
 
 @dataclass(frozen=True)
@@ -210,9 +228,9 @@ class FilterRule:
         return shlex.join(["nft", rule])
 
 
-def nftables(text: str) -> list[FilterRule]:
+def nftables(text: str) -> Optional[list[FilterRule]]:
     """Policies and rules in `nft -j list ruleset` that may refuse IPv4, in chains for incoming
-    packets and those to which these jump.
+    packets and those to which these jump; None if it cannot be read.
     """
     found: list[FilterRule] = []
     begin: set[Chain] = set()
@@ -221,21 +239,39 @@ def nftables(text: str) -> list[FilterRule]:
         for kind, each in (
             item for entry in json.loads(text)["nftables"] for item in entry.items()
         ):
-            if kind not in ("chain", "rule") or each["family"] not in IPV4:
+            if kind not in ("chain", "rule", "map") or each["family"] not in IPV4:
                 continue
             name = each["chain" if kind == "rule" else "name"]
+            name = f"@{name}" if kind == "map" else name
             chain = tuple(map(_short, (each["family"], each["table"], name)))
             if each.get("hook") in INCOMING:
                 begin.add(chain)
                 found += [FilterRule(chain, DROPS)] if each.get("policy") == "drop" else []
-            for expression in each.get("expr", []):
-                if {"drop", "reject"} & set(expression):
-                    found.append(FilterRule(chain, f"rule with handle {_short(each['handle'])}"))
-                target = expression.get("jump") or expression.get("goto") or {}
-                jumps += [(chain, (*chain[:2], _short(name))) for name in target.values()]
+            refuses, targets = _verdicts(each.get("expr") or each.get("elem") or [])
+            jumps += [(chain, (*chain[:2], _short(name))) for name in targets]
+            if refuses:
+                found.append(FilterRule(chain, f"{kind} with handle {_short(each['handle'])}"))
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
-        return []
+        return None
     return list(_with_base(found, begin, jumps))
+
+
+def _verdicts(expression: Any) -> tuple[bool, list[str]]:
+    """Whether an expression or its verdict maps may refuse, and the chains and maps (`@name`) to
+    which it leads.
+    """
+    refuses, targets, left = False, [], [expression]
+    while left:
+        each = left.pop()
+        if isinstance(each, str):
+            targets += [each] if each.startswith("@") else []
+        elif isinstance(each, list):
+            left += each
+        elif isinstance(each, dict) and each.get("key") != STATE:
+            refuses |= bool({"drop", "reject"} & set(each)) or each.get("xt") == XT_REJECT
+            targets += [x["target"] for x in map(each.get, ("jump", "goto")) if x]
+            left += each.values()
+    return refuses, targets
 
 
 def _with_base(
@@ -252,14 +288,14 @@ def _with_base(
         yield from (replace(rule, base=base[-1]) for rule in found if rule.chain in reached)
 
 
-def iptables(text: str) -> list[FilterRule]:
-    """Rules in `iptables-nft -S` that may refuse incoming packets."""
+def iptables(text: str, program: str) -> list[FilterRule]:
+    """Rules in `iptables -S` that may refuse incoming packets."""
     found, jumps = [], []
     for line in text.splitlines():
         rule = re.match(r"-A (\S+) (?:.* )?-[jg] (\S+)", line)
-        chain = (NFTABLES, _short(rule[1] if rule else "INPUT"))
+        chain = (program, _short(rule[1] if rule else "INPUT"))
         if line.rstrip() == "-P INPUT DROP" or (rule and rule[2] in ("DROP", "REJECT")):
             found.append(FilterRule(chain, _short(line)))
         elif rule:
-            jumps.append((chain, (NFTABLES, rule[2])))
-    return list(_with_base(found, [(NFTABLES, "INPUT")], jumps))
+            jumps.append((chain, (program, rule[2])))
+    return list(_with_base(found, [(program, "INPUT")], jumps))

@@ -13,7 +13,7 @@ from ..core.checks import compare, not_applicable
 from ..core.files import FilePlan
 from ..core.part import Node, Plan, PlanError, Step, Verdict
 from ..core.text import some
-from .filters import FIREWALLD, UFW, manager, ufw_networks
+from .filters import ACCEPT, FIREWALLD, UFW, bound, manager, target, ufw_networks, unbind, zones
 
 RECORD = "var/lib/baremetal-mpi-roce/firewall.json"
 """Record of the networks admitted by the collection; only these are ever removed."""
@@ -31,6 +31,7 @@ class Admitted:
         kept_by = manager(node.look) if wanted or recorded else ""
         if not kept_by:
             return Plan()
+        wanted = _needed(node, kept_by, wanted)
         steps: list[Step] = []
         added: set[str] = set()
         removed = [each for each in recorded if each not in wanted]
@@ -59,6 +60,7 @@ class Admitted:
         if not kept_by:
             reason = "neither firewalld nor ufw runs here"
             return Verdict([not_applicable("firewall", wanted, reason)])
+        wanted = _needed(node, kept_by, wanted)
         checks = []
         for place in _places(kept_by):
             there = _there(node, kept_by, place)
@@ -99,6 +101,20 @@ def _recorded(node: Node) -> list[str]:
         return [str(IPv4Network(each)) for each in found]
     except (TypeError, ValueError) as error:
         raise PlanError(f"firewall: /{RECORD}: {error}. Remove the file") from error
+
+
+def _needed(node: Node, kept_by: str, networks: Sequence[str]) -> list[str]:
+    """Networks that no other zone takes. Raises PlanError if such a zone refuses one."""
+    sources = zones(node.look, "sources") if kept_by == FIREWALLD and networks else []
+    others = [each for each in sources if each[0] != "trusted"]
+    taken = {network: each for network in networks for each in bound(others, network)}
+    for network, (zone, source) in taken.items():
+        if target(node.look, zone) != ACCEPT:
+            raise PlanError(
+                f"firewall: firewalld's zone {zone} takes {source}, so zone trusted cannot admit "
+                f"{network}: {unbind(zone, source)}, or set the target of {zone} to ACCEPT"
+            )
+    return [each for each in networks if each not in taken]
 
 
 def _there(node: Node, kept_by: str, place: tuple[str, ...]) -> set[str]:

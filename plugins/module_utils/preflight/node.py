@@ -208,6 +208,9 @@ class Preflight:
         jobs = [*(process.text() for process in busy.processes(root)), *drivers.users(root)]
         reason = "they delay a change of drivers and a reboot" if jobs else ""
         yield Check("node_busy", "none", some(jobs, busy.SHOWN), OK, "", reason)
+        if self.node.container is None and not self.node.path("dev/ipmi0").exists():
+            reason = "no BMC responds here: know a way to power the node on if a reboot fails"
+            yield Check("remote_power", "/dev/ipmi0", "missing", OK, "", reason)
 
     def ssh(self) -> Iterator[Check]:
         reason = refused_by_fips(self.node)

@@ -191,7 +191,8 @@ class Device:
         at = on(read_mounts(node.root), self.directory)
         state = systemd.state(node, self.unit)
         if at is not None and at.device == number and state == ENABLED:
-            return Verdict([Check(CHECK, wanted, wanted, OK, self.directory)])
+            over = mounts.drop_ins(node, self.directory, [self.unit])
+            return Verdict([Check(CHECK, wanted, wanted, OK, self.directory), *over])
         actual = f"{at.source} mounted there" if at else "nothing mounted there"
         reason = f"its unit {self.unit} is {state}: see journalctl -b -u {self.unit}"
         status = differs(node.check_mode)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -33,7 +34,7 @@ DROP_IN = f"etc/systemd/system/{SERVICE}.d/baremetal-mpi-roce.conf"
 READY = "enabled, active"
 SERVICE_CHECK, NETWORK = "lustre_lnet_service", "lustre_lnet_network"
 DISCOVERY, ROUTE = "lustre_lnet_discovery", "lustre_lnet_route"
-OPTION = "lustre_module_option"
+OPTION, VERSION = "lustre_module_option", "lustre_module_version"
 _DOWN = re.compile(r"Network is down|errno:\s*-(100|3)\b")
 """LNet is loaded but not configured, so it has no networks."""
 
@@ -183,7 +184,7 @@ class LnetPart:
         loaded, points = self.kernel.has_lnet, self.kernel.points()
         changes = []
         if loaded:
-            wanted, current = self._values()
+            wanted, current = self._values(node)
             changes = [
                 (" ".join(key).strip(), current.get(key), value)
                 for key, value in wanted.items()
@@ -215,7 +216,7 @@ class LnetPart:
             raise StepError("LNet could not be unloaded: its modules are in use (lsmod)")
         systemd.control(node, "start", SERVICE)
 
-    def _values(self) -> tuple[Values, Values]:
+    def _values(self, node: Node) -> tuple[Values, Values]:
         wanted = wanted_values(self.settings)
         current = running_values(self.kernel, wanted)
         wanted = {**{key: [] for key in current if key[0] == NETWORK}, **wanted}
@@ -229,6 +230,14 @@ class LnetPart:
                 same = flags.get(value, value) == flags.get(actual, actual)
                 wanted[OPTION, f"{module} {option}"] = value
                 current[OPTION, f"{module} {option}"] = value if same else actual
+        # After an upgrade, the kernel still runs the former modules.
+        running = read_text(self.kernel.module("lnet") / "version")
+        installed = ""
+        with suppress(CommandError):
+            argv = ["modinfo", "-F", "version", "lnet"]
+            installed = node.look(argv, check=False).stdout.strip()
+        if running and installed:
+            wanted[VERSION, ""], current[VERSION, ""] = installed, running
         return wanted, current
 
     def verify(self, node: Node) -> Verdict:
@@ -243,7 +252,7 @@ class LnetPart:
                 for (name, subject), value in wanted_values(self.settings).items()
             ]
             return Verdict(checks)
-        wanted, current = self._values()
+        wanted, current = self._values(node)
         points = self.kernel.points() if node.check_mode else []
         reason = f"refused while Lustre is mounted at {some(points)}" if points else ""
         for (name, subject), value in wanted.items():

@@ -9,7 +9,8 @@ options with the unit on disk by which it was mounted.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Collection, Sequence
+import re
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Optional
@@ -27,9 +28,9 @@ from . import units
 from .file_system import NFS
 from .units import AUTOMOUNT, ENABLED, MOUNT, OF_CLIENT, OF_DEVICE, WantedMount
 
-UNIT, AUTO, MOUNTED, OPTIONS, LEFT, ABSENT = (
+UNIT, AUTO, MOUNTED, OPTIONS, LEFT, ABSENT, DROP_IN = (
     "storage_unit", "storage_automount", "storage_mount",
-    "storage_options", "storage_leftover", "storage_absent",
+    "storage_options", "storage_leftover", "storage_absent", "storage_drop_in",
 )  # fmt: skip
 NOTHING = "not mounted"
 FSTAB = "etc/fstab"
@@ -169,6 +170,11 @@ class Mounts:
             if runs != wanted:
                 act = partial(self._enable, node, desired.at_boot)
                 steps.append(Step(desired.at_boot, runs, wanted, act))
+            unit = desired.mount_unit
+            if not desired.is_bind and systemd.state(node, unit).startswith("enabled,"):
+                # A former bind mount, now from another host, would delay the boot.
+                off = node.doing("systemctl", "disable", unit)
+                steps.append(Step(unit, "mounted at boot", "at first access", off))
         return steps
 
     def _enable(self, node: Node, unit: str) -> None:
@@ -184,6 +190,7 @@ class Mounts:
         checks = []
         for desired in self.wanted:
             checks.append(_at_boot(node, desired))
+            checks += drop_ins(node, desired.point, desired.texts())
             checks += _running(node, desired, mounts, errors.get(desired.point, ""))
         absent = self._absent()
         checks += [_gone(node, point, mounts) for point in absent]
@@ -298,6 +305,20 @@ def _at_boot(node: Node, desired: WantedMount) -> Check:
     if node.container:  # where it is enabled but not started
         wanted, actual = wanted.split(", ")[0], actual.split(", ")[0]
     return compare(name, wanted, actual, subject=desired.point, check_mode=node.check_mode)
+
+
+def drop_ins(node: Node, point: str, names: Iterable[str]) -> list[Check]:
+    """Settings of drop-ins that change how systemd mounts these units."""
+    listed = []
+    folders = [f"{each}/systemd/system/{name}.d" for each in ("etc", "run") for name in names]
+    for path in (path for folder in folders for path in sorted(node.path(folder).glob("*.conf"))):
+        name, section = f"/{path.relative_to(node.root)}", ""
+        for line in map(str.strip, (node.read(name) or "").split("\n")):
+            section = line if line.startswith("[") else section
+            if section in ("[Mount]", "[Automount]") and re.match(r"\w+\s*=", line):
+                listed.append(f"{name}: {line}")
+    reason = f"remove them, systemctl daemon-reload, and umount {point} when it is not in use"
+    return [Check(DROP_IN, [], listed, FAILED, point, reason)] if listed else []
 
 
 def _leftovers(node: Node, known: Collection[str]) -> list[Check]:

@@ -143,8 +143,10 @@ class NfsService:
         return Verdict(checks)
 
     def _port(self, rdma: bool) -> Optional[int]:
-        """The port of the server, which has one; file systems must agree."""
+        """The port of the server, which has one. Raises PlanError."""
         ports = {x.nfs.port for x in self.filesystems if (x.nfs.transport == RDMA) == rdma}
+        if len(ports) > 1:
+            raise PlanError(f"one server has one port, not {', '.join(map(str, sorted(ports)))}")
         return min(ports, default=None)
 
     def _version_3(self) -> bool:
