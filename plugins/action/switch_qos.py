@@ -18,7 +18,7 @@ from typing import Any, Optional
 from ansible.errors import AnsibleActionFail, AnsibleError
 
 from ..module_utils.core.checks import STRICT, Check, as_dicts, failure_message, not_applicable
-from ..module_utils.core.text import counted
+from ..module_utils.core.text import counted, natural
 from ..module_utils.core.waiting import until
 from ..plugin_utils.deadline import TimeIsUpError, time_limit
 from ..plugin_utils.fabric import session
@@ -328,11 +328,13 @@ def _cost(intent: SwitchIntent, difference: Difference) -> list[str]:
         return []
     impact = difference.impact
     head = f"{intent.name} ({intent.system}): {counted(len(difference.changes), 'value')} to change"
+    if difference.expected_s:
+        head += f", which takes about {-(-difference.expected_s // 60)} min"
     if impact.level == "none":
         return [f"{head}; no link goes down and nothing is lost"]
     lines = [head]
     if impact.ports_down:
-        every = list(dict.fromkeys([*(port.name for port in intent.ports), *impact.ports_down]))
+        every = sorted({*(port.name for port in intent.ports), *impact.ports_down}, key=natural)
         ports = ports_text(impact.ports_down, every)
         lines.append(f"{intent.name}: go down and come up again: {ports}")
     return [*lines, *(f"{intent.name}: {loss}" for loss in impact.losses)]

@@ -322,6 +322,7 @@ def cable(leaf: str, port: str) -> str:
     return model(storage=f"{{leaf: {leaf}, port: {port}, interface: ens1}}")
 
 
+ROW = "{speed_gbps: 400, cable_metres: 5, size_bytes: 9, xon_bytes: 2, xoff_bytes: 7}"
 PORTS = "8 model.port_names leaves.port"
 CASES: tuple[tuple[str, ...], ...] = (
     (model("port: ['swp{1..64}s{0..1}']"), "8 model.port_count leaves.port (128, 64)"),
@@ -363,6 +364,10 @@ CASES: tuple[tuple[str, ...], ...] = (
         "8 model.chip_lanes leaves.ports (72, 800)",
     ),
     (model("system: sonic"), "8 model.port_step leaves.port_step"),
+    (
+        model(more=f"asics: {{mine: {{headroom: [{ROW}, {ROW}]}}}}\n"),
+        "12 fabric.headroom_twice asics.mine.headroom[1] (400, 5)",
+    ),
     (
         model(more="asics: {mine: {eos_queue: queue}}\n"),
         "12 model.not_a_choice asics.mine.eos_queue 'queue'",

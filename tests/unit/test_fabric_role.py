@@ -152,7 +152,7 @@ def test_a_run_changes_one_after_another_and_a_second_one_only_reads(fabric: Fab
         if "Apply to " in line and line.startswith("TASK")
     ]
     assert turns == SWITCHES
-    assert "leaf01 (sonic): 4 values" in first.output
+    assert "leaf01 (sonic): 4 values to change, which takes about 14 min" in first.output
     assert "Ethernet0-Ethernet504 (4 ports)" in first.output
     assert "+Ethernet8 lossless" in first.output
 

@@ -148,3 +148,15 @@ def test_a_connection_that_cannot_be_closed_is_no_fault() -> None:
     shell, action = shell_on(lambda _command, _stdin: (0, "", ""))
     shell.reconnect()
     assert action._connection.resets == 1
+
+
+def test_ports_that_go_down_are_shown_in_their_order_on_the_switch() -> None:
+    ports = tuple(SimpleNamespace(name=f"Ethernet{number}") for number in (0, 8, 24))
+    intent: Any = SimpleNamespace(name="leaf01", system="sonic", ports=ports)
+    for down, shown in (
+        (("Ethernet24", "Ethernet100"), "Ethernet24-Ethernet100 (2 ports)"),
+        (("Ethernet24", "Ethernet4"), "Ethernet4, Ethernet24 (2 ports)"),
+    ):
+        changes = (system.Change("a", 1, 2),)
+        difference = system.Difference(changes, system.Impact(down), "", "", None)
+        assert switch_qos._cost(intent, difference)[1].endswith(f"again: {shown}")

@@ -136,6 +136,7 @@ class TestDifference:
             ("PORT_QOS_MAP|Ethernet0 pfc_enable", "3,4", "bounce"),
             ("PORT_QOS_MAP|Ethernet0 dscp_to_tc_map", "AZURE", "bounce"),
             ("PORT_QOS_MAP|Ethernet0 tc_to_dscp_map", "AZURE", "bounce"),
+            ("PORT|Ethernet0 pfc_asym", "on", "loss"),
             ("PORT_QOS_MAP|Ethernet0", None, "bounce"),
             ("QUEUE|Ethernet0|6 wred_profile", "AZURE_LOSSLESS", "bounce"),
             ("QUEUE|Ethernet0|3", None, "bounce"),
@@ -448,6 +449,22 @@ def test_a_whole_switch_is_planned_group_by_group() -> None:
         assert {*re.findall(r"Ethernet[0-9]+", told)} <= {*step.ports}
 
 
+@pytest.mark.parametrize(
+    ("version", "least", "most"),
+    [
+        # Four calls for 64 ports were 25 s of CPU and 15 changes of 1 s (sonic-utilities 691b1bbc);
+        # 167 s and 333 changes of 0.8 s on 202511 (a092c970). Here are 29 calls and 7 looks.
+        ("SONiC.master.909090-1a2b3c4d5", 150, 420),
+        ("SONiC.20260510.03", 150, 420),
+        ("SONiC.202511.123-1a2b3c4d5", 433, 1000),
+        ("unknown", 433, 1000),
+    ],
+)
+def test_the_expected_duration_depends_on_the_release(version: str, least: int, most: int) -> None:
+    intent = intents(nodes=48)["leaf01"]
+    assert least < plan(new_switch(), intent, version=version).expected_s < most
+
+
 def test_linked_ports_go_first_and_half_of_the_uplinks_stay() -> None:
     """Only a link reveals a fault, and a leaf needs uplinks."""
     intent = intents(nodes=48)["leaf01"]
@@ -529,8 +546,8 @@ class TestUnlisted:
     DellEMC-Z9664f-O64: sonic-utilities#3883 and #3010 show the refusal."""
 
     def test_it_is_said_before_anything_is_changed_with_what_helps(self, done: Config) -> None:
-        start = "pfcwd start --action drop --restoration-time 400 PORTS 200"
-        words = rf"`{start}` and `pfcwd interval 100`.*pfc.watchdog.enabled: false"
+        start = "pfcwd start --action drop --restoration-time 400 Ethernet0 Ethernet8 200"
+        words = rf"`{start}`, `pfcwd interval 100`.*pfc.watchdog.enabled: false"
         with pytest.raises(system.SwitchError, match=words):
             plan(new_switch(2), listed=False)
         with pytest.raises(system.SwitchError, match="ACS-SN5600"):
@@ -543,8 +560,24 @@ class TestUnlisted:
         assert converged(by_hand, listed=False)["PFC_WD"] == done["PFC_WD"]
         off = small({"pfc": {"watchdog": {"enabled": False}}})
         assert converged(new_switch(2), off, listed=False)
-        with pytest.raises(system.SwitchError, match="run `pfcwd stop` on"):
+        stop = "`pfcwd stop Ethernet0`, `pfcwd stop Ethernet8` on"
+        with pytest.raises(system.SwitchError, match=stop):
             plan(done, off, listed=False)
+
+    def test_the_interval_is_never_longer_than_a_time(self, done: Config) -> None:
+        """`pfcwd interval` refuses that (sonic-utilities 691b1bbc, pfcwd/main.py)."""
+        intent = small({"pfc": {"watchdog": {"detection_ms": 400, "restoration_ms": 800}}})
+        for former, order in (("100", ["start", "interval"]), ("1000", ["interval", "start"])):
+            state = changed(done, "PFC_WD|GLOBAL POLL_INTERVAL", former)
+            with pytest.raises(system.SwitchError) as caught:
+                plan(state, intent, listed=False)
+            assert re.findall("`pfcwd ([a-z]+)", str(caught.value))[:2] == order
+
+    def test_a_port_that_left_is_stopped_and_its_name_is_quoted(self, done: Config) -> None:
+        left = "Ethernet0;reboot"
+        state = changed(done, f"PORT_QOS_MAP|{left}", {"dscp_to_tc_map": NAME})
+        with pytest.raises(system.SwitchError, match=f"run `pfcwd stop '{left}'` on"):
+            plan(changed(state, f"PFC_WD|{left}", {}), listed=False)
 
     def test_a_field_of_a_profile_gets_a_second_profile(self, done: Config) -> None:
         drifted = changed(done, f"BUFFER_PROFILE|{PROFILE} dynamic_th", "3")

@@ -8,7 +8,12 @@ from dataclasses import replace
 from fnmatch import fnmatch
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import Asic, Headroom
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import (
+    ASICS,
+    Asic,
+    Headroom,
+    WantedError,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import reading, switch
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import SwitchError
 from hypothesis import given, settings
@@ -90,6 +95,18 @@ class TestRows:
             else:
                 assert plan(broadcom(2), intent, asic_type="broadcom")
 
+    def test_a_row_of_the_switch_with_less_than_the_model_is_refused(self) -> None:
+        """The switch would bind it again after each change."""
+        chip = Asic("tomahawk5", values={(800, 50): Headroom(200000, 0, 200000)})
+        intent = replace(small(), asic=chip)
+        for own, taken in ((200001, True), (200000, True), (199999, False)):
+            lookup = {(800, 50): Headroom(own, 0, own)}
+            if taken:
+                assert plan(broadcom(2), intent, asic_type="broadcom", lookup=lookup)
+            else:
+                with pytest.raises(SwitchError, match=r"200000 bytes .* buffer model, 199999"):
+                    plan(broadcom(2), intent, asic_type="broadcom", lookup=lookup)
+
     def test_a_port_of_eight_lanes_has_a_profile_of_its_own(self) -> None:
         config, here = new_switch(2), small()
         ports = tuple(replace(port, speed_gbps=400) for port in here.ports)
@@ -144,6 +161,18 @@ class TestChips:
         with pytest.raises(SwitchError, match=r"family mellanox, .* toma"):
             plan(config, intent)
         assert plan(config, replace(intent, asic=Asic("mine", values={(800, 50): ROOM})))
+
+    def test_the_delay_of_a_gearbox_is_not_computed(self) -> None:
+        here, chip = small(), ASICS["spectrum2"]
+        here = replace(here, ports=tuple(replace(port, speed_gbps=100) for port in here.ports))
+        for model, known in (("3700", True), ("3800", False)):
+            platform = f"x86_64-mlnx_msn{model}-r0"
+            config = changed(new_switch(2), "DEVICE_METADATA|localhost platform", platform)
+            if known:
+                assert plan(config, replace(here, asic=chip))
+            else:
+                with pytest.raises(WantedError):
+                    plan(config, replace(here, asic=chip))
 
     @pytest.mark.parametrize("family", ["marvell-teralynx", "cisco-8000", "barefoot", "clounix"])
     def test_a_chip_of_any_other_family_is_not_the_models(self, family: str) -> None:

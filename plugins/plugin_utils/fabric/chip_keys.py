@@ -5,6 +5,9 @@ provide.
 
 from __future__ import annotations
 
+from typing import Any
+
+from ..schema.findings import Findings
 from ..schema.kinds import Integer, Key, ListOf, Section, Table, Text
 from .systems import SYSTEMS
 
@@ -61,3 +64,13 @@ CHIP = Section(
 )
 
 CHIPS = Table(CHIP, "chip")
+
+
+def check_asics(asics: dict[str, Any], findings: Findings) -> None:
+    for name, chip in asics.items():
+        links = [(row["speed_gbps"], row["cable_metres"]) for row in chip["headroom"]]
+        for index, link in enumerate(links):
+            if link in links[:index]:
+                problem = f"{link[0]}G over {link[1]} m is there twice"
+                path = ("asics", name, "headroom", index)
+                findings.add("fabric.headroom_twice", path, problem, "Keep one of them", link)

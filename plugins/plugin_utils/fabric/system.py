@@ -251,6 +251,8 @@ class Difference:
     before: str
     after: str
     steps: Any
+    expected_s: int = 0
+    """Of an apply; 0 if unknown."""
 
     def __bool__(self) -> bool:
         return bool(self.changes)

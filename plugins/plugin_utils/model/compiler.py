@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Any, Optional
 
 from ...module_utils.storage.file_system import NFS, RDMA, FileSystem
+from ..fabric.chip_keys import check_asics
 from ..qos import host_settings
 from ..qos.rules import check_rail
 from ..qos.rules import finish as read_contract
@@ -49,6 +50,7 @@ def compile_model(source: ModelSource) -> Cluster:
     specs = specify(model, findings)
     topology = lay_out(model, specs, findings)
     plan = plan_addresses(model, specs, topology, findings)
+    check_asics(model["asics"], findings)
     switches = {
         section: read_switches(model, section, findings) for section in ("leaves", "spines")
     }

@@ -41,6 +41,7 @@ class FileSystem:
             "".join(f"{change.path} {change.found}\n" for change in changes),
             "".join(f"{change.path} {change.wanted}\n" for change in changes),
             {change.path: change.wanted for change in changes},
+            expected_s=839,
         )
 
     def report(self, intent: system.SwitchIntent, present: Any) -> system.SwitchReport:

@@ -31,6 +31,8 @@ THRESHOLD = "0"
 """2^0 = 1, as much as the free part of the shared buffer, as in pg_profile_lookup.ini of SN5600,
 IXR7220-H5 and Z9864F (Tomahawk 5). Rows and DEFAULT_LOSSLESS_BUFFER_PARAMETER take precedence."""
 MELLANOX = "mellanox"
+GEARBOX = "x86_64-mlnx_msn3800-"
+"""It adds a delay that the formula does not include (peripheral_table.j2)."""
 
 GENERATIONS = {"2": "", "3": "2", "4": "3", "5": "4", "5640": "5", "6": "6"}
 """Generations of Spectrum by the prefix of a switch's model number, the longest first:
@@ -102,10 +104,19 @@ def profiles(intent: SwitchIntent, present: Present) -> dict[str, tuple[str, Row
 
 def _needed(intent: SwitchIntent, port: PortIntent, lanes: int, present: Present) -> Headroom:
     speed, metres = port.speed_gbps, port.cable_metres
-    given = intent.asic.values.get((speed, metres))
-    needed = given or present.lookup.get((speed, metres))
+    own, given = present.lookup.get((speed, metres)), intent.asic.values.get((speed, metres))
+    needed = given or own
     if needed is None:
-        needed = headroom(intent.asic, speed, metres, intent.fabric.mtu_frame, lanes)
+        delayed = present.metadata.get("platform", "").startswith(GEARBOX)
+        asic = replace(intent.asic, formula=None) if delayed else intent.asic
+        needed = headroom(asic, speed, metres, intent.fabric.mtu_frame, lanes)
+    if own is not None and own.xoff_bytes < needed.xoff_bytes:
+        raise SwitchError(
+            f"{port.name}: the model (asics) has {needed.xoff_bytes} bytes after XOFF for {metres} "
+            f"m of cable at {speed}G, and pg_profile_lookup.ini of the platform, which the switch "
+            f"binds in the traditional buffer model, {own.xoff_bytes}. Correct one of these rows, "
+            "or change to the dynamic model (DEVICE_METADATA|localhost buffer_model)"
+        )
     least = in_flight(speed, metres)
     if needed.xoff_bytes < least:
         source = "pg_profile_lookup.ini of the platform" if given is None else "the model (asics)"

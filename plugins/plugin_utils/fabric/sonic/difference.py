@@ -12,7 +12,7 @@ from .. import system
 from ..asics import WantedError
 from . import tables
 from .reading import SAVED_FILE, Present
-from .steps import UNORDERED, Operation, Patch, PollInterval, PortsCheck, Save, Step
+from .steps import UNORDERED, Operation, Patch, PollInterval, PortsCheck, Save, Step, expected_s
 from .tables import Config, ContractTables, Row, port_of
 from .target import target
 
@@ -55,7 +55,8 @@ BOUNCING = ("PORT_QOS_MAP", "QUEUE", "BUFFER_PG", "BUFFER_QUEUE")
 
 LENGTHS = "CABLE_LENGTH"
 _OF_PORTS = {
-    "PORT": "the MTU of {} changes: larger packets are dropped until both ends have it",
+    "PORT mtu": "the MTU of {} changes: larger packets are dropped until both ends have it",
+    "PORT pfc_asym": "{} no longer obeys pauses of every priority",
     "PFC_WD": system.UNDER_TRAFFIC[system.WATCHING],
 }
 _OF_SWITCH = {
@@ -75,6 +76,7 @@ def impact(changes: tuple[system.Change, ...], before: Config) -> system.Impact:
         key, _blank, field = rest.partition(" ")
         if table in tables.OBJECTS and not field and None in (change.found, change.wanted):
             continue  # no row refers to it
+        table = f"PORT {field}" if table == "PORT" else table
         touched.setdefault(table, {})[port_of(key)] = None
     down = _down(touched, before)
     losses = []
@@ -116,12 +118,14 @@ def difference(
             )
     linked = {name for name, row in present.ports.items() if row.get("oper_status") == "up"}
     uplinks = {port.name for port in intent.ports if port.kind == system.UPLINK}
+    steps = _steps(before, bound, final, linked, uplinks)
     return system.Difference(
         changes,
         impact(changes, before),
         _text(changes, "found"),
         _text(changes, "wanted"),
-        _steps(before, bound, final, linked, uplinks),
+        steps,
+        expected_s(steps, present.version),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, Optional, Union
 
 from ....module_utils.core.text import counted, natural, some
 from ..session import LINKS_S
-from .buffers import generated
+from .buffers import generated, release_of
 from .reading import Present
 from .tables import Config
 
@@ -38,10 +38,23 @@ class Pace:
     """Time to sort and apply one operation."""
 
 
-ONE_BY_ONE = Pace(6, 1.3)
-"""The slowest known, for an apply until it has measured the switch: on 202511 the sorter does not
-group similar changes, and starts `sonic-cfggen` twice for each (167 s for 333 changes on
-sonic-utilities a092c970, on one core; 0.8 s to apply one: sonic-buildimage issue 22370)."""
+BULK_FROM = 202605
+"""First release whose sorter groups similar changes (sonic-utilities 92c565b3, JsonMoveGroup)."""
+IN_BULK, ONE_BY_ONE = Pace(5, 0.2), Pace(6, 1.3)
+"""For plans, and until an apply has measured the switch: with 64 ports on one core 25 s on
+sonic-utilities 691b1bbc, 167 s for 333 changes on a092c970; 0.8 s to apply one is from
+sonic-buildimage issue 22370."""
+LOOK_S = 20
+"""A guess: time until the links of a group are up again."""
+
+
+def expected_s(steps: list[Step], version: str) -> int:
+    """Of an apply, whose dry run takes as long as its first patch."""
+    release = release_of(version)
+    bulk = "master" in version if release is None else release >= BULK_FROM
+    pace = IN_BULK if bulk else ONE_BY_ONE
+    looks = LOOK_S * sum(step.look is not None for step in steps)
+    return sum(step.takes_s(pace) for step in (*steps[:1], *steps)) + looks
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from shlex import quote
 from typing import Optional
 
 from ..system import OWNED, PortIntent, SwitchError, SwitchIntent, check_names, check_ports
@@ -47,6 +48,8 @@ def target(intent: SwitchIntent, wanted: ContractTables, present: Present) -> tu
     for port in ports:
         row = config["PORT"][port.name]
         row["mtu"] = str(intent.fabric.mtu_ip)
+        if row.get("pfc_asym", "off") != "off":
+            row["pfc_asym"] = "off"  # it obeys pauses of every priority
         qos = {**wanted.qos, "pfc_to_pg_map": OWNED} if has_pfc_to_pg else wanted.qos
         _set(config["PORT_QOS_MAP"].setdefault(port.name, {}), qos, names)
         _split(config["QUEUE"], queues.get(port.name, []), wanted.queues)
@@ -246,21 +249,27 @@ def _watchdog(intent: SwitchIntent, wanted: ContractTables, rows: Table) -> None
 
 def _check_watchdog(wanted: ContractTables, rows: Table, present: Present) -> None:
     """Raise SwitchError if PFC_WD must change and `config apply-patch` refuses that."""
-    if present.listed is not False or rows == present.config.get("PFC_WD", {}):
+    before = present.config.get("PFC_WD", {})
+    changed = [key for key in sorted({*rows, *before}) if rows.get(key) != before.get(key)]
+    if present.listed is not False or not changed:
         return
-    by_hand = "`pfcwd stop`"
-    if wanted.watchdog is not None:
-        by_hand = (
-            "`pfcwd start --action {action} --restoration-time {restoration_time} PORTS "
-            "{detection_time}`".format(**wanted.watchdog)
-            + f" and `pfcwd interval {rows[tables.GLOBAL]['POLL_INTERVAL']}`"
-        )
+    by_hand = [f"`pfcwd stop {quote(key)}`" for key in changed if key not in rows]
+    ports = " ".join(quote(key) for key in changed if key in rows and key != tables.GLOBAL)
+    if ports and wanted.watchdog is not None:
+        start = "pfcwd start --action {action} --restoration-time {restoration_time}"
+        start = f"{start} {{}} {{detection_time}}".format(ports, **wanted.watchdog)
+        by_hand.append(f"`{start}`")
+    if tables.GLOBAL in changed:
+        new, old = (each.get(tables.GLOBAL, {}).get("POLL_INTERVAL") for each in (rows, before))
+        # An interval longer than the time of any port is refused.
+        longer = tables.number(new) > tables.number(old)
+        by_hand.insert(len(by_hand) if longer else 0, f"`pfcwd interval {new}`")
     raise SwitchError(
         f"hardware SKU {present.metadata.get('hwsku', 'unknown')}: `config apply-patch` of this "
         "SONiC refuses every change of PFC_WD, as its gcu_field_operation_validators.conf.json "
-        f"does not have the SKU. Either run {by_hand} on the switch, which skips ports without "
-        "PFC, and then this again, or write roce_qos.pfc.watchdog.enabled: false, and stop what "
-        "runs by `pfcwd stop`"
+        f"does not have the SKU. Either run {', '.join(by_hand)} on the switch, which skips ports "
+        "without PFC, and then this again, or write roce_qos.pfc.watchdog.enabled: false, and "
+        "stop what runs by `pfcwd stop`"
     )
 
 
