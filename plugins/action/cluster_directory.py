@@ -47,7 +47,7 @@ class ActionModule(NodeAction):
         first = next(iter(hosts.values()))
         software = SoftwareSet.of(first["cluster_software"])
         doubts = [rule.line(software) for rule in evaluate(software) if rule.status != REFUSED]
-        for line in doubts:
+        for line in (*doubts, *inventory_rules.unread_files(sources, groups)):
             display.warning(line)
         directory = facts.build(hosts, ports)
         domain = arguments["domain"]

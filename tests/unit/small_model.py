@@ -54,6 +54,11 @@ def edited(edits: str, text: str = MODEL) -> str:
     return "".join(f"{section}: {value}\n" for section, value in lines.items() if value)
 
 
+def doubts(text: str) -> list[str]:
+    """Warnings about a valid model, in brief."""
+    return brief(compile_model(read("cluster.yml", text)).doubts)
+
+
 def refused(text: str) -> list[str]:
     """Errors of the model, in brief."""
     with pytest.raises(ModelError) as caught:

@@ -151,6 +151,24 @@ def test_the_digest_covers_every_variable() -> None:
     assert names - {"ansible_host", DIGEST} == {*NAMES} - {"cluster_rail_networks"}
 
 
+def test_unread_variable_files_are_reported(tmp_path: Path) -> None:
+    for name in ("node01.yml", "nod02.yml", "node03/a.yml", "leaf9", ".keep", "b.md"):
+        path = tmp_path / "host_vars" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "group_vars/computer.yml").touch()
+    (tmp_path / "group_vars/leaf.yml").touch()
+    groups = {"all": ["node01", "node02", "node03"], "compute": [], "leaf": []}
+    found = list(inventory_rules.unread_files([tmp_path, tmp_path / "cluster.yml"], groups))
+    assert [line.partition(": ")[0].removeprefix(f"{tmp_path}/") for line in found] == [
+        "group_vars/computer.yml",
+        "host_vars/leaf9",
+        "host_vars/nod02.yml",
+    ]
+    assert "Did you mean 'node02'?" in found[2]
+
+
 # Through Ansible itself ---------------------------------------------------------------------
 
 PLAY = """\

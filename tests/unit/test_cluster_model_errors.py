@@ -57,6 +57,7 @@ nodes.management_first -> 4 model.no_management_address nodes.management_first (
 launcher.name: node02 -> 9 model.name_taken launcher.name 'node02'
 nodes.count; nodes.list: [{name: a}, {name: a}] -> 4 model.name_taken nodes.list[1] 'a'
 launcher.name: launcher -> 9 model.name_reserved launcher.name 'launcher'
+launcher.name: slots -> 9 model.name_reserved launcher.name 'slots'
 launcher.name: localhost -> 9 model.name_reserved launcher.name 'localhost'
 launcher.name: node02-rail1 -> 9 model.name_of_rail launcher.name 'node02-rail1'
 nodes.count; nodes.list: [{name: a}, {name: a-rail0}] -> 4 model.name_of_rail nodes.list[1] 'a-rail0'
@@ -75,6 +76,7 @@ leaves.rail_to_leaf: [0] -> 8 model.rail_to_leaf leaves.rail_to_leaf (1, 2)
 leaves.rail_to_leaf: [0, 2] -> 8 model.rail_to_leaf leaves.rail_to_leaf (2, 2)
 leaves.ports: 1 -> 8 model.more_nodes_than_ports leaves.count (2, 1)
 nodes.count: 65; storage: [{name: s1, management: 10.0.0.99, links: [{leaf: leaf01, port: Ethernet63, interface: e0}]}] -> 8 model.more_nodes_than_ports leaves.count (65, 64)
+leaves.asic: [spectrum9, spectrum4]; storage: [{name: s1, management: 10.0.0.99, links: [{leaf: leaf02, port: Ethernet63, interface: e0}]}] -> 8 model.unknown_chip leaves.asic[0] 'spectrum9'
 leaves.nodes_per_set: 65 -> 8 model.leaf_ports leaves.nodes_per_set (65, 64)
 leaves.name: [tor-a] -> 8 model.values_for_switches leaves.name 1
 leaves.name: [tor-a, tor-a] -> 8 model.name_taken leaves.name[1] 'tor-a'
@@ -212,7 +214,7 @@ def test_whatever_stands_anywhere_is_compiled_or_refused(
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     # Reading a device, like a FIFO, would block.
     binary = tmp_path / "binary.yml"
-    binary.write_bytes(b"name: \xff\xfe")
+    binary.write_bytes(BASE.encode("utf-16"))
     for path in (tmp_path, tmp_path / "cluster.yml", Path("/dev/null"), binary):
         with pytest.raises(ModelError) as refusal:
             load(str(path))
@@ -235,6 +237,8 @@ MEANT = (
     ("site.yml", "\ufeff" + BASE, True),
     ("site.yml", "{'plugin': 'baremetal.mpi_roce.cluster'}", True),
     ("site.yml", "plugn: baremetal.mpi_roce.cluster\n", True),
+    ("site.yml", BASE.replace("baremetal.mpi_roce", "baremetal.mpi"), True),
+    ("site.yml", BASE.encode("utf-16").decode("latin-1"), True),
     ("cluster.yml", "- rails\n", True),
     ("cluster.yml", "management: {subnet: 10.0.0.0/24}\n", True),
     ("cluster.yml", "plugin: amazon.aws.aws_ec2\nregions: [a]\n", False),
@@ -248,13 +252,18 @@ MEANT = (
 def test_files_meant_as_models_are_recognized(
     tmp_path: Path, name: str, content: str, meant: bool
 ) -> None:
-    (tmp_path / name).write_text(content, encoding="utf-8")
+    (tmp_path / name).write_bytes(content.encode("latin-1" if "\0" in content else "utf-8"))
     assert is_model(tmp_path / name) is meant
 
 
 def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
     (tmp_path / "cluster.yml").write_text("\ufeff" + BASE, encoding="utf-8")
     assert load(str(tmp_path / "cluster.yml")).name == "small"
+
+
+def test_very_many_unknown_keys_are_refused_in_bounded_time() -> None:
+    found = refused(BASE + "".join(f"key{number}: 1\n" for number in range(20_000)))
+    assert found[0] == "10 model.unknown_key key0" and len(found) < 1001
 
 
 def test_hints_for_keys_and_characters() -> None:

@@ -331,6 +331,7 @@ CASES: tuple[tuple[str, ...], ...] = (
         model("port: ['a{1..64}-{1..64}', 'b{1..64}-{1..64}', 'c{1..9}']"),
         "8 model.port_count leaves.port (8192, 64)",
     ),
+    (model("port: ['swp{1..64}'], port_step: 8"), "8 model.port_key leaves.port_step"),
     (model("port: ['swp{1..63}', swp5]"), f"{PORTS}[1] 'swp5'"),
     (model("port: ['swp 1']"), "8 model.wrong_form leaves.port[0] 'swp 1'"),
     (model("system: cumulus"), "8 model.not_a_choice leaves.system 'cumulus'"),
@@ -391,6 +392,7 @@ CASES: tuple[tuple[str, ...], ...] = (
     ),
     (
         model(storage=2 * "{leaf: leaf02, port: Ethernet9, interface: ens1}, "),
+        "11 model.cable_twice storage[0].links[1].interface 'ens1'",
         "11 model.port_twice storage[0].links[1].port 'Ethernet9'",
     ),
     (

@@ -27,7 +27,7 @@ from tests.unit.file_systems import (
     served,
     two,
 )
-from tests.unit.small_model import compiled
+from tests.unit.small_model import compiled, doubts
 from tests.unit.small_model import refused as refused_model
 
 DEVICE = "/dev/disk/by-id/wwn-0x1"
@@ -156,6 +156,8 @@ BAD: tuple[tuple[Any, ...], ...] = (
     ),
     # sections of types
     (one(nfs={"transport": "rdma"}), "storage.groups_without_rails [0].hosts ('launcher',)"),
+    (one(lustre={}), "storage.section_of_other_type [0].lustre"),
+    (lustre(nfs={"version": "4.2"}), "storage.section_of_other_type [0].nfs"),
     (lustre(lustre__flock="yes"), "model.wrong_type [0].lustre.flock 'yes'"),
     # hosts
     (one(hosts=[]), "model.not_a_list [0].hosts list"),
@@ -175,6 +177,7 @@ BAD: tuple[tuple[Any, ...], ...] = (
     (lustre(options=["localflock"]), "storage.option_is_key [0].options[0] 'localflock'"),
     # served
     (served(serve={}), "model.missing_key [0].serve.host"),
+    (served(serve__format="xfs"), "storage.format_without_device [0].serve.format 'xfs'"),
     (served(serve__host="storage02"), "storage.unknown_host [0].serve.host 'storage02'"),
     *(
         (served(source=f"storage01:{path}"), f"storage.served_directory [0].source {path!r}")
@@ -286,11 +289,13 @@ PLANS = {
     "of two": MODEL.replace("10.0.0.21}]", LINKED).replace("{pool", "{plan: point_to_point, pool"),
 }
 ADDRESSES = """
-linked storage01: 10.1.0.250 10.1.0.4 10.0.0.21 10.0.0.77 192.168.5.5
+linked storage01: 10.1.0.250 10.1.0.4 10.0.0.21 10.0.0.77
+linked storage01 doubt: 192.168.5.5
 linked storage01 not: 10.1.0.0 10.1.0.1 10.1.0.255 10.1.0.2 10.1.1.250 10.1.9.9
 linked storage01 not: 10.0.0.0 10.0.0.255 10.0.0.11 127.0.0.1 239.0.0.1 0.0.0.0
 linked node02: 10.1.0.3 10.1.1.3 10.0.0.12
 linked node02 not: 10.1.0.2 10.1.1.250
+linked node02 doubt: 192.168.5.5
 linked nas: 10.1.0.250 10.1.0.2 10.1.9.1 192.168.5.5
 linked nas not: 10.1.0.0 10.1.1.1 10.1.1.255 169.254.0.1
 unlinked storage01: 10.0.0.21
@@ -299,25 +304,39 @@ of two storage01: 10.1.0.21 10.0.0.21
 of two storage01 not: 10.1.0.0 10.1.0.1 10.1.0.6
 of two node02: 10.1.0.5 10.1.0.7
 """
-"""Address plan and server (`nas` is not in the model), with its addresses, or others (`not`)."""
+"""Address plan and server (`nas` is not in the model), with its addresses, others (`not`), and
+possible ones in unknown networks."""
 
 
 @pytest.mark.parametrize("case", ADDRESSES.strip().splitlines())
 def test_the_source_must_have_an_address_of_its_server(case: str) -> None:
     of, _colon, addresses = case.partition(": ")
-    plan, server = of.removesuffix(" not").rsplit(" ", 1)
+    plan, server = of.removesuffix(" not").removesuffix(" doubt").rsplit(" ", 1)
     for address in addresses.split():
         serve = {} if server == "nas" else {"serve": {"host": server}}
         entry = changed(NFS, source=f"{address}:/srv/x", **serve)
         text = PLANS[plan] + f"  - {json.dumps(entry)}\n"
+        found = [f"13 storage.source_address filesystems[0].source {address!r}"]
         if of.endswith(" not"):
-            found = [f"13 storage.source_address filesystems[0].source {address!r}"]
             assert refused_model(text) == found
         else:
-            compiled(text)
+            assert doubts(text) == (found if of.endswith(" doubt") else [])
 
 
 def test_nids_are_validated() -> None:
     assert refused_model(
         model(changed(LUSTRE, source="10.9.0.1@o2ib,10.1.1.1@o2ib1:/scratch"))
     ) == ["13 storage.source_address filesystems[0].source '10.1.1.1'"]
+    rdma = changed(SERVED, nfs={"transport": "rdma"}, hosts=["compute"])
+    assert doubts(model(rdma)) == [
+        "13 storage.served_without_link filesystems[0].nfs.transport 'storage01'"
+    ]
+    assert doubts(PLANS["linked"] + f"  - {json.dumps(rdma)}\n") == []
+
+
+def test_file_systems_are_checked_whatever_the_leaves_are() -> None:
+    text = model(changed(SERVED, serve__host="node09", hosts=["rack_r09"], options=["soft"]))
+    assert refused_model(text.replace("leaves: {count: 2", "leaves: {count: 1")) == [
+        "8 model.rail_without_leaf leaves.count (1, 2)",
+        "13 storage.option_never filesystems[0].options[0] 'soft'",
+    ]

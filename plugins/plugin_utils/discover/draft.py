@@ -254,9 +254,11 @@ class Draft:
 
     def _leaf_addresses(self, names: Sequence[str]) -> Optional[ipaddress.IPv4Address]:
         """The first management address of leaves, if they are consecutive in this network."""
-        heard = {nic.leaf: nic.neighbour["address"] for nic in self._nics() if nic.neighbour}
-        found = [ipaddress.IPv4Address(heard[name]) for name in names if heard.get(name)]
-        follow = found == [found[0] + place for place in range(len(names))] if found else False
+        known = [(nic.leaf, nic.neighbour["address"]) for nic in self._nics() if nic.neighbour]
+        heard = {leaf: ipaddress.IPv4Address(text) for leaf, text in known if text}
+        found = [heard[name] for name in names if name in heard]
+        firsts = {int(item) - place for place, item in enumerate(found)}
+        follow = len(found) == len(names) and len(firsts) == 1
         return found[0] if follow and all(item in self._subnet for item in found) else None
 
     def _hosts(self) -> list[str]:

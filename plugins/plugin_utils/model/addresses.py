@@ -157,8 +157,17 @@ class HostAddresses:
             return ""
         if owner:
             return f"is an address of {owner}, and not of {server}"
+        return self._elsewhere(here, server) if self.plan.pool.overlaps(here) else ""
+
+    def doubt(self, address: int, server: str) -> str:
+        """Why the address, outside all networks of the model, is probably wrong for `server`."""
+        here = Subnet(address, 32)
+        known = self.plan.pool.overlaps(here) or server not in self.hosts
+        return "" if known else self._elsewhere(here, server)
+
+    def _elsewhere(self, here: Subnet, server: str) -> str:
         links = self.links.get(server, ())
-        if not self.plan.pool.overlaps(here) or any(map(here.overlaps, links)):
+        if any(map(here.overlaps, (self.management, *links))):
             return ""  # possibly another address, unknown to the model
         rails = "those of its rails" if server in self.nodes.values() else "no link to a leaf"
         more = f"one in {some(links)}" if links else rails

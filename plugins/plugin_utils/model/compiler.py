@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any, Optional
 
-from ...module_utils.storage.file_system import NFS, RDMA, FileSystem
+from ...module_utils.storage.file_system import NFS, RDMA
 from ..fabric.chip_keys import check_asics
 from ..qos import host_settings
 from ..qos.rules import check_rail
@@ -62,13 +62,14 @@ def compile_model(source: ModelSource) -> Cluster:
     contract = read_contract(model["roce_qos"], findings, mtu)
     check_rail(contract, mtu, findings, ("rails", "mtu"))
     software = read_software(model["software"], findings, ("software",))
-    filesystems: tuple[FileSystem, ...] = ()
+    site, doubts = Site(), Findings(source.line)
     if specs and topology is not None and plan is not None:
         addresses = _addresses(model, specs, topology, plan, switches["leaves"].names)
-        site = Site(tuple(rules.groups_of(specs)), addresses.hosts, addresses)
-        positions = specs[-1].index + 1
-        rules.check_storage_links(model, topology, positions, switches["leaves"], findings)
-        filesystems = read_filesystems(model["filesystems"], findings, ("filesystems",), site)
+        site = Site(tuple(rules.groups_of(specs)), addresses.hosts, addresses, doubts)
+        if len(switches["leaves"].kinds) == len(switches["leaves"].names) == topology.leaves:
+            positions = specs[-1].index + 1
+            rules.check_storage_links(model, topology, positions, switches["leaves"], findings)
+    filesystems = read_filesystems(model["filesystems"], findings, ("filesystems",), site)
     if findings or topology is None or plan is None:
         raise ModelError(source.name, findings.found)
 
@@ -112,7 +113,7 @@ def compile_model(source: ModelSource) -> Cluster:
         leaves=leaves,
         spines=spines,
         group_vars=model["vars"],
-        doubts=rules.doubts(model, Findings(source.line)),
+        doubts=rules.doubts(model, specs, doubts),
     )
 
 

@@ -39,7 +39,10 @@ def digest_of(hosts: Iterable[tuple[str, Mapping[str, Any]]]) -> str:
 
 
 def _text(value: Any) -> str:
-    return json.dumps(value, default=str, sort_keys=True)
+    try:
+        return json.dumps(value, default=str, sort_keys=True)
+    except TypeError:  # keys such as dates, which no model has
+        return json.dumps(repr(value))
 
 
 def seal(inventory: Inventory) -> Inventory:

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Rules for the inventory around the model: what Ansible merged."""
+"""Rules for the inventory around the model: what Ansible merged, and files that nothing reads."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...module_utils.core.text import nearest
 from ..schema.findings import Findings, listed
 from . import digest
 from .cluster import DIGEST, inventory_of
@@ -66,6 +67,19 @@ def ssh_ports(hosts: Mapping[str, Variables], hostvars: Any, findings: Findings)
         elif port != SSH_PORT:
             ports[name] = port
     return ports
+
+
+def unread_files(sources: Sequence[Path], groups: Mapping[str, list[str]]) -> Iterator[str]:
+    """One line for each file of variables that no host or group reads; Ansible ignores them."""
+    names = {"host_vars": [*groups["all"], "localhost"], "group_vars": [*groups]}
+    there = [source for source in sources if source.exists()]
+    for folder in {source if source.is_dir() else source.parent: None for source in there}:
+        for path in sorted(path for kind in names for path in (folder / kind).glob("[!.]*")):
+            known = names[path.parent.name]
+            loaded = path.suffix in ("", ".yml", ".yaml", ".json")
+            if loaded and path.stem not in known and path.name not in known:
+                hint = nearest(path.stem, known)
+                yield f"{path}: {path.stem!r} is not in the inventory: nothing reads it. {hint}"
 
 
 def message(findings: Findings, hosts: bool, sources: Sequence[Path]) -> str:

@@ -22,6 +22,10 @@ GROUPS = ("all", *ROLES, "ungrouped")
 """Groups of every inventory, in addition to one per rack."""
 _LOOPBACK = ("localhost", "localhost4", "localhost6", "ip6-localhost", "ip6-loopback")
 """Names in /etc/hosts on every machine."""
+_HOSTFILE_WORDS = (
+    *("boards", "cores", "count", "cpu", "port", "rank", "slot", "slots", "sockets", "username"),
+)
+"""Keywords of Open MPI's hostfile, which names nodes and launcher."""
 BySection = Mapping[str, Switches]
 """The switches of `leaves` and `spines`."""
 
@@ -76,8 +80,9 @@ def check_names(
         if number or not re.fullmatch(HOST_NAME.form, name):
             problem = f"{name!r} is {'a number, ' if number else ''}not {HOST_NAME.wanted}"
             _add("model.host_name", name, path, problem, "Change the name or pattern")
-        elif name in reserved:
-            problem = f"{name!r} is also a group of Ansible or a name of the loopback address"
+        elif name in reserved or (name in _HOSTFILE_WORDS and path[0] in ("nodes", "launcher")):
+            problem = f"{name!r} is also a group of Ansible, a keyword of Open MPI's hostfile, or "
+            problem += "a name of the loopback address"
             _add("model.name_reserved", name, path, problem, f"Name the host {name}01, for example")
         elif name in rails:
             problem = f"{name!r} is also the name of a rail of {rails[name]}, in /etc/hosts"
@@ -201,13 +206,17 @@ def check_group_vars(model: dict[str, Any], specs: list[NodeSpec], findings: Fin
             findings.add("model.unknown_group", ("vars", group), problem, remedy, group)
 
 
-def doubts(model: dict[str, Any], findings: Findings) -> tuple[Finding, ...]:
+def doubts(model: dict[str, Any], specs: list[NodeSpec], findings: Findings) -> tuple[Finding, ...]:
     """Valid settings that are probably mistakes."""
     pool, path = str(model["addresses"]["pool"]), ("addresses", "pool")
     if IPv4Network(pool).is_global:
         problem = f"{pool} contains public addresses, which makes hosts of the Internet unreachable"
         remedy = f"Choose one in {PRIVATE}, unless they are yours"
         findings.add("model.public_pool", path, problem, remedy, pool)
+    if all(spec.drained for spec in specs):
+        problem = "every node is drained, but the layers hostfile and smoke need a rank"
+        remedy, path = "Keep one in service", ("nodes", "drained")
+        findings.add("model.all_drained", path, problem, remedy, len(specs))
     return tuple(findings.found)
 
 
@@ -218,8 +227,12 @@ def check_storage_links(
     kinds = dict(zip(leaves.names, enumerate(leaves.kinds)))
     taken: dict[tuple[str, str], Path] = {}
     for index, host in enumerate(model["storage"]):
+        interfaces = [link["interface"] for link in host["links"]]
         for number, link in enumerate(host["links"]):
             path: Path = ("storage", index, "links", number)
+            if (twice := link["interface"]) in interfaces[:number]:
+                problem, remedy = f"{twice!r} has two cables", "Write one cable per interface"
+                findings.add("model.cable_twice", (*path, "interface"), problem, remedy, twice)
             leaf, port = link["leaf"], link["port"]
             if leaf not in kinds:
                 problem, remedy = f"leaf {leaf!r} not found", nearest(leaf, kinds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path as FilePath
 from typing import Any, Optional
 
@@ -17,6 +18,9 @@ _NAMED = re.compile(rf"""^[^#\n]*:\s*['"]?{re.escape(PLUGIN)}\b""", re.M)
 _PLUGIN = re.compile(r"^plugin\s*:", re.M)
 _SECTION = re.compile(r"^(management|rails|addresses|leaves)\s*:", re.M)
 _KEY = re.compile(r"^[^\s#-].*:", re.M)
+_TOP_KEY = re.compile(r"^\w+\s*:", re.M)
+_MOST_KEYS = 1000
+"""Top-level keys that are read, so that errors are found in bounded time."""
 _DEEPEST = 50
 """Maximum depth; Ansible's code fails at about 200."""
 YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -79,15 +83,18 @@ class ModelSource:
 
 def is_model(path: FilePath) -> bool:
     """Whether the file is a cluster model, or was meant to be one and must be reported as an error:
-    a `cluster.yml` without `plugin`, or without any key.
+    several sections of one, as with a misspelt `plugin`, or a `cluster.yml` without `plugin`, or
+    without any key.
 
     Raises OSError if the file cannot be read.
     """
-    text = _content(path).decode("utf-8", "replace")
-    if _NAMED.search(text):
+    # UTF-16 has a zero byte between letters.
+    text = _content(path).decode("utf-8", "replace").replace("\0", "")
+    sections = set(_SECTION.findall(text))
+    if _NAMED.search(text) or len(sections) > 2:
         return True
     named = path.stem == "cluster" and not _PLUGIN.search(text)
-    return named and (_SECTION.search(text) is not None or _KEY.search(text) is None)
+    return named and (bool(sections) or _KEY.search(text) is None)
 
 
 def read_file(path: str) -> ModelSource:
@@ -110,7 +117,8 @@ def _content(path: FilePath) -> bytes:
 def read(name: str, text: str) -> ModelSource:
     """Parse `text`. Raises ModelError if it is not YAML or has duplicate keys."""
     findings = Findings()
-    loader = YamlLoader(text)
+    beyond = next(islice(_TOP_KEY.finditer(text), _MOST_KEYS, None), None)
+    loader = YamlLoader(text[: beyond.start()] if beyond else text)
     try:
         root = loader.get_single_node()
         data = None if root is None else loader.construct_document(root)

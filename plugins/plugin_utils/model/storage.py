@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from itertools import combinations
 from typing import Any, Optional
@@ -87,10 +87,12 @@ PlacedEntry = tuple[Path, Value]
 class Site:
     """Groups, hosts and addresses of the cluster."""
 
-    groups: tuple[str, ...]
-    hosts: Collection[str]
+    groups: tuple[str, ...] = ()
+    hosts: Collection[str] = ()
     """Nodes, launcher and storage hosts, by name."""
     addresses: Optional[HostAddresses] = None
+    doubts: Findings = field(default_factory=Findings)
+    """Receives problems that may have an explanation in a network outside the model."""
 
 
 def read_filesystems(
@@ -122,9 +124,13 @@ def _check_one(entry: Value, findings: Findings, at: Path, site: Site) -> None:
     if not form.fullmatch(source):
         problem = f"{source!r} is not a source of {kind}"
         _add("storage.source", ("source",), problem, f"Write {example}", source)
+    other = LUSTRE if kind == NFS else NFS
+    if entry[other] is not None:
+        problem = f"belongs to type {other}, but the type is {kind}"
+        _add("storage.section_of_other_type", (other,), problem, "Remove it, or change type")
     known = [group for group in site.groups if group not in _WITHOUT_MOUNTS]
     for index, group in enumerate(entry["hosts"]):
-        if group not in known:
+        if site.groups and group not in known:
             problem = f"{group!r} is not a group whose hosts mount file systems"
             _add("storage.unknown_group", ("hosts", index), problem, nearest(group, known), group)
     if _WITHOUT_RAILS in entry["hosts"] and (entry["nfs"] or {}).get("transport") == RDMA:
@@ -156,7 +162,10 @@ def _check_served(entry: Value, findings: Findings, at: Path, site: Site) -> Non
         problem = f"{directory!r} is of the system, whose owner must not change, or is not plain"
         remedy = "Serve a separate directory, such as /srv/checkpoints"
         _add("storage.served_directory", ("source",), problem, remedy, directory)
-    if host not in site.hosts:
+    if (made := entry["serve"]["format"]) and not entry["serve"]["device"]:
+        problem, remedy = f"{made!r} has no device to format", "Write device, or remove it"
+        _add("storage.format_without_device", ("serve", "format"), problem, remedy, made)
+    if site.hosts and host not in site.hosts:
         remedy = nearest(host, sorted(site.hosts))
         _add("storage.unknown_host", ("serve", "host"), f"unknown host {host!r}", remedy, host)
     elif server in site.hosts and server != host:
@@ -166,15 +175,20 @@ def _check_served(entry: Value, findings: Findings, at: Path, site: Site) -> Non
 
 
 def _check_addresses(entry: Value, findings: Findings, at: Path, site: Site) -> None:
-    host = (entry["serve"] or {}).get("host", "")
-    if site.addresses is None:
+    host, addresses = (entry["serve"] or {}).get("host", ""), site.addresses
+    if addresses is None:
         return
     for written in re.finditer(_ADDRESS, _server(entry)):
-        problem = site.addresses.problem(int(IPv4Address(written[0])), host)
-        if problem:
-            problem = f"{written[0]} {problem}"
-            remedy, path = f"Write an address or a name of {host or 'the server'}", (*at, "source")
-            findings.add("storage.source_address", path, problem, remedy, written[0])
+        for found, look in ((findings, addresses.problem), (site.doubts, addresses.doubt)):
+            if problem := look(int(IPv4Address(written[0])), host):
+                problem, path = f"{written[0]} {problem}", (*at, "source")
+                remedy = f"Write an address or a name of {host or 'the server'}"
+                found.add("storage.source_address", path, problem, remedy, written[0])
+    linked = host in addresses.nodes.values() or addresses.links.get(host)
+    if host in addresses.hosts and not linked and _route(entry)[2] == RDMA:
+        problem = f"RDMA needs links to leaves, and {host} has none"
+        remedy, path = "Describe its cables under storage.links, or write tcp", (*at, "nfs")
+        site.doubts.add("storage.served_without_link", (*path, "transport"), problem, remedy, host)
 
 
 def _system_directory(path: str) -> Optional[str]:

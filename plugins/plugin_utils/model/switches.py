@@ -156,6 +156,10 @@ def _listed(switch: dict[str, Any], section: str, findings: Findings) -> list[st
         found.update(dict.fromkeys(names))
         if len(found) > _MAX_NAMES:
             break
+    for key in ("port_start", "port_step"):
+        if switch[key] is not None:
+            problem = f"has no effect where {section}.port is a list of names"
+            findings.add("model.port_key", (section, key), problem, "Remove it")
     if not findings and len(found) != switch["ports"]:
         problem = f"names {counted(len(found), 'port')}, and {section}.ports is {switch['ports']}"
         value = (len(found), switch["ports"])
