@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from shlex import quote
 from typing import Optional
 
+from ....module_utils.core.text import natural
 from ..system import OWNED, PortIntent, SwitchError, SwitchIntent, check_names, check_ports
 from . import buffers, tables
 from .reading import Present
@@ -250,7 +251,9 @@ def _watchdog(intent: SwitchIntent, wanted: ContractTables, rows: Table) -> None
 def _check_watchdog(wanted: ContractTables, rows: Table, present: Present) -> None:
     """Raise SwitchError if PFC_WD must change and `config apply-patch` refuses that."""
     before = present.config.get("PFC_WD", {})
-    changed = [key for key in sorted({*rows, *before}) if rows.get(key) != before.get(key)]
+    changed = [
+        key for key in sorted({*rows, *before}, key=natural) if rows.get(key) != before.get(key)
+    ]
     if present.listed is not False or not changed:
         return
     by_hand = [f"`pfcwd stop {quote(key)}`" for key in changed if key not in rows]
