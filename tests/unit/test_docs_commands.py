@@ -8,6 +8,8 @@ import functools
 import json
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Optional
@@ -192,6 +194,17 @@ def of_script(script: Path, options: list[str]) -> str:
 )
 def test_documented_commands_can_work(page: Path, command: str) -> None:
     assert problem(command) == "", page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command", {line for _, line in FOUND if "-inventory -i inventories/b300" in line}
+)
+def test_commands_without_hosts_run(command: str) -> None:
+    name, *words = shlex.split(command, comments=True)
+    program = Path(sys.executable).with_name(name)
+    done = subprocess.run([program, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "node04" in done.stdout, done.stderr
 
 
 def test_commands_of_blocks_and_text_are_read() -> None:
