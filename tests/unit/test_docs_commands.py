@@ -1,5 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Commands in the documentation use existing files, options, tags and variables."""
+"""Commands in the documentation use existing files, options, tags and variables; links lead to
+existing pages and headings."""
 
 from __future__ import annotations
 
@@ -241,6 +242,18 @@ def test_commands_of_blocks_and_text_are_read() -> None:
 )
 def test_commands_that_cannot_work(command: str, reason: str) -> None:
     assert reason in problem(command)
+
+
+def headings(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.M)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", sorted([*PAGES, *ROOT.glob("roles/*/README.md")]), ids=str)
+def test_links_lead_to_pages_and_headings(page: Path) -> None:
+    for path, anchor in re.findall(r"\]\((?!\w+:)([^)#\s]*)#?([^)\s]*)\)", page.read_text()):
+        target = page.parent / path if path else page
+        assert target.exists() and (not anchor or anchor in headings(target)), (path, anchor)
 
 
 def test_the_job_on_the_page_equals_the_file() -> None:
