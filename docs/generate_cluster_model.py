@@ -25,9 +25,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import ( 
     read,
     schema,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software import (  # noqa: E402
-    SOFTWARE,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema import kinds  # noqa: E402
 
 HEAD = """\
@@ -169,7 +166,7 @@ def _sections(section: kinds.Section) -> Iterator[kinds.Section]:
     yield section
     for key in section.keys:
         below = kinds.section_in(key.kind)
-        if below is not None and below is not SOFTWARE:
+        if below is not None:
             yield from _sections(below)
 
 
@@ -193,8 +190,7 @@ def _section(section: kinds.Section, earlier: list[kinds.Section]) -> str:
 def _row(key: kinds.Key) -> str:
     name, below = f"`{key.name}`", kinds.section_in(key.kind)
     if below is not None:
-        anchor = f"#{below.name.replace('.', '')}"
-        name = f"[{name}]({'software-set.md#keys' if below is SOFTWARE else anchor})"
+        name = f"[{name}](#{below.name.replace('.', '')})"
     name = f"**{name}**" if key.required else name
     kind = key.kind.describe().replace(schema.HOST_NAME.wanted, "host name")
     return f"| {name} | {kind} | {_default(key)} | {key.help} |"

@@ -7,6 +7,9 @@ module: cluster_discover
 short_description: Drafts a cluster model from machines, or reports differences from the model
 extends_documentation_fragment:
   [baremetal.mpi_roce.module, baremetal.mpi_roce.options.cluster_discover]
+attributes:
+  check_mode: {description: Writes no file., support: full}
+  diff_mode: {description: Shows the draft., support: full}
 description:
   - Uses the results of M(baremetal.mpi_roce.rdma_facts) with
     O(baremetal.mpi_roce.rdma_facts#module:host) from the hosts of the play.

@@ -1,5 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Commands in the documentation use existing files, options, tags and variables."""
+"""Commands in the documentation use existing files, options, tags and variables; links lead to
+existing pages and headings."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ import functools
 import json
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Optional
@@ -194,6 +197,17 @@ def test_documented_commands_can_work(page: Path, command: str) -> None:
     assert problem(command) == "", page
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command", sorted({line for _, line in FOUND if "-inventory -i inventories/b300" in line})
+)
+def test_commands_without_hosts_run(command: str) -> None:
+    name, *words = shlex.split(command, comments=True)
+    program = Path(sys.executable).with_name(name)
+    done = subprocess.run([program, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "node04" in done.stdout, done.stderr
+
+
 def test_commands_of_blocks_and_text_are_read() -> None:
     text = "    ansible-playbook a.yml \\\n      -e x=1  # why\n\n```\n./demo --rdma\n```\n"
     text += "`./test --all`"
@@ -228,6 +242,18 @@ def test_commands_of_blocks_and_text_are_read() -> None:
 )
 def test_commands_that_cannot_work(command: str, reason: str) -> None:
     assert reason in problem(command)
+
+
+def headings(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.M)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", sorted([*PAGES, *ROOT.glob("roles/*/README.md")]), ids=str)
+def test_links_lead_to_pages_and_headings(page: Path) -> None:
+    for path, anchor in re.findall(r"\]\((?!\w+:)([^)#\s]*)#?([^)\s]*)\)", page.read_text()):
+        target = page.parent / path if path else page
+        assert target.exists() and (not anchor or anchor in headings(target)), (path, anchor)
 
 
 def test_the_job_on_the_page_equals_the_file() -> None:

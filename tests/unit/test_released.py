@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 import yaml
 from ansible_collections.baremetal.mpi_roce.plugins.doc_fragments.options import read
 
-from tests.unit.action_plays import ROOT
+from tests.unit.action_plays import ROOT, run_play
 
 
 def text(path: str) -> str:
@@ -48,6 +49,26 @@ def test_the_options_of_a_group_are_common_to_its_modules(group):
     assert comment and comment[1].split(", ") == sorted(
         set.intersection(*(options(module) for module in GROUPS[group]))
     )
+
+
+@pytest.mark.slow
+def test_a_routed_module_has_the_defaults_of_its_group_and_a_bounding_action(tmp_path):
+    play = """
+- hosts: localhost
+  connection: local
+  gather_facts: false
+  module_defaults:
+    group/baremetal.mpi_roce.drivers: {rails: 7}
+  tasks:
+    - baremetal.mpi_roce.rdma_stack:
+      vars: {ansible_python_interpreter: "{{ ansible_playbook_python }}"}
+      ignore_errors: true
+    - baremetal.mpi_roce.rdma_stack:
+      vars: {ansible_python_interpreter: /bin/echo}
+"""
+    status, output = run_play(tmp_path, play, Path("localhost,"))
+    assert status == 2 and re.search(r"'?rails'? is of type", output), output
+    assert "the module returned no result: " in output, output
 
 
 def test_supported_versions_of_ansible_core_are_tested():
