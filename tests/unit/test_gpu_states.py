@@ -196,6 +196,20 @@ def test_module_on_disk_must_match(on_disk: str) -> None:
         assert (found.name, found.status, result.reasons) == ("gpu_driver_version", status, [])
 
 
+def test_library_mismatch_of_equal_versions() -> None:
+    seen = look("healthy")
+    found = evaluate(replace(seen, smi=replace(seen.smi, mismatch=True)), wanted(), node(unused))
+    assert [check.name for check in findings(found)] == ["gpu_driver_version"]
+
+
+def test_proprietary_modules_explain_missing_dma_buf_but_not_peermem() -> None:
+    seen = look("no-gpudirect")
+    seen = replace(seen, driver=replace(seen.driver, open=False, on_disk_open=False))
+    for choice, others in (("auto", []), ("peermem", ["gpu_direct"])):
+        found = findings(evaluate(seen, wanted(gpudirect=choice), node(unused)))
+        assert [check.name for check in found] == ["gpu_open_modules", *others]
+
+
 def test_missing_bindings_are_installed_by_a_run() -> None:
     seen = replace(look("healthy"), nvml=Nvml("pynvml.py is missing", absent=True))
     [found] = findings(evaluate(seen, wanted(), node(unused, check_mode=True)))

@@ -223,6 +223,9 @@ def test_cause_named_by_xid_45() -> None:
     assert (check.subject, check.found) == ("gpu3", [149])
     changed.xid(154, 3, "GPU recovery action changed from 0x4 (Drain and Reset) to 0x0 (None)")
     assert findings(verdict(changed)) == []
+    changed.xid(149, 3, "NETIR_LINK_DOWN Fatal XC0 i0 Link 00 (0x02600011 0x00000000 0x0)")
+    changed.xid(45, 3, "pid=1818990, name=python3, Ch 00000001 caused by previous Xid 149")
+    assert findings(verdict(changed)) == []  # the log has the cause, which is harmless
 
 
 ASKED = "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)"

@@ -1001,6 +1001,7 @@ CUDA = "https://developer.download.nvidia.com/compute/cuda/repos/ubuntu2404/x86_
         ),
         (".sources", f"Enabled: no\nURIs: {CUDA}\nSuites: /\n", None),
         (".sources", f"URIs: {CUDA}\nSuites: noble\n", None),
+        (".sources", "URIs:\n http://other\nSuites: /\n", None),
         (".sources", "", None),
         (
             ".sources",

@@ -21,9 +21,11 @@ URL = "https://mirror.example.org/cuda/ubuntu2404/x86_64"
 SET = PackageSet(repositories=[Repository("cuda", URL, KEY, "0" * 64)])
 
 
-def test_pins_leave_one_candidate():
+def test_pins_leave_one_candidate(tmp_path):
     pins, preferred = {"nvidia-open-580": "580.95.05-0ubuntu1"}, {"mft*": "release l=d"}
     text = dpkg.render_pins(pins, preferred)
+    (tmp_path / "pins").write_text(text)
+    assert dpkg.records(tmp_path / "pins", dpkg.PREFERRED) == preferred
     assert text == (
         f"# {HEADER}\n\n"
         "Package: nvidia-open-580\nPin: version 580.95.05-0ubuntu1\nPin-Priority: 1001\n\n"
