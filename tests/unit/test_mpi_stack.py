@@ -293,6 +293,7 @@ def test_programs_find_checkpoints_and_datasets_where_they_are_mounted(tmp_path:
 
     filesystems = [
         entry("checkpoints", "checkpoints", ["compute", "launcher"]),
+        entry("second", "checkpoints", ["compute"]),
         entry("data", "datasets", ["compute"]),
         entry("home", "home", ["compute"]),
     ]
