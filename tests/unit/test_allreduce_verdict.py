@@ -355,6 +355,8 @@ def test_a_rankfile_may_change_placement_only() -> None:
 
     plan = RunPlan(PLAN.nodes, "tcp", rankfile="/etc/rankfile")
     assert failed(judged(change, plan=plan)) == set()
+    fewer = then(change, lambda records: records[HOST2].update(ranks=[1], cpus=["1"]))
+    assert "placement" in failed(judged(fewer, plan=plan))
 
 
 TOPOLOGY = {

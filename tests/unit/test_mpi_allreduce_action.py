@@ -137,6 +137,9 @@ def test_the_report_omits_the_arguments(tmp_path: Path) -> None:
     saved = json.loads((tmp_path / "smoke-latest.json").read_text(encoding="utf-8"))
     assert saved.pop("made") in result["report"]
     assert saved == {"figures": {"ranks": 4}, "layer": "smoke"}
+    failed = {**found, "failed": True, "lanes": ["ep_cfg"]}
+    shown = action.ActionModule._report(None, tmp_path, failed)
+    assert not {"lanes", "invocation"} & set(shown), "they are only in the report"
 
 
 def look(job: Path, progress: Path) -> list[str]:

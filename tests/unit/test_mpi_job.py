@@ -29,6 +29,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
     CommandError,
     Result,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.locks import HeldError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.job import (
     plan,
@@ -41,10 +42,13 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.laun
     OPEN_MPI,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.node import LaunchNode
+from ansible_collections.baremetal.mpi_roce.plugins.modules import mpi_allreduce, mpi_job
 
 from tests.unit.action_plays import ROOT, run_play
+from tests.unit.ended import Ended, Module
 
 NODES = (LaunchNode("node01", 2, ("rail0",)), LaunchNode("node02", 2, ("rail0",)))
+ENTRIES = [{"name": "node01", "role": "compute", "slots": 2, "drained": False, "rails": []}]
 SCARCE = "mpi-ready written 1700000000 1000000\n"
 OTHER = "mpi-ready storage CLUSTER_CHECKPOINT_DIR=/other\n"
 READY = "mpi-ready program abc\nmpi-ready daemon yes\nmpi-ready version 4.1.6\nmpi-ready end\n"
@@ -155,6 +159,26 @@ def test_a_job_that_cannot_run_is_refused(
         run.run(one, nodes, lambda text: None, os.getuid(), os.getgid(), lambda: ended)
     assert words in str(refused.value)
     assert not one.directory.exists()
+
+
+@pytest.mark.parametrize("kind", [mpi_job, mpi_allreduce])
+def test_another_run_on_the_launcher_is_named(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    module: Any = Module()
+    module.params = {name: option.get("default") for name, option in kind.ARGUMENTS.items()}
+    module.params.update(nodes=ENTRIES, user="root", program=["true"])
+
+    @contextlib.contextmanager
+    def held(*_given: Any, **_named: Any) -> Any:
+        raise HeldError("held by process 7 (mpirun)")
+        yield
+
+    monkeypatch.setattr(kind, "AnsibleModule", lambda **_given: module)
+    monkeypatch.setattr(kind, "alone", held)
+    monkeypatch.setattr(kind, "progress", lambda _run: contextlib.nullcontext(print))
+    monkeypatch.setattr("signal.signal", lambda *_given: None)
+    with pytest.raises(Ended) as caught:
+        kind.main()
+    assert caught.value.failed and "process 7 (mpirun)" in caught.value.result["msg"]
 
 
 def test_a_job_without_storage_needs_no_free_space(tmp_path: Path) -> None:

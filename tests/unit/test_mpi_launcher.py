@@ -89,6 +89,8 @@ def test_the_hostfile_must_have_the_launchers_syntax(tmp_path: Path) -> None:
     assert "not of the format openmpi" in as_listed(NODES, path)[1][0]
     path.write_text(hostfile.render(members, OPEN_MPI.hostfile_format))
     assert "not of the format intelmpi" in as_listed(NODES, path, HYDRA)[1][0]
+    path.unlink()
+    assert "No such file" in as_listed(NODES, path)[1][0]
 
 
 # Recorded from Intel MPI 2021.18.1.

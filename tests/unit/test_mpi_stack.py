@@ -293,6 +293,7 @@ def test_programs_find_checkpoints_and_datasets_where_they_are_mounted(tmp_path:
 
     filesystems = [
         entry("checkpoints", "checkpoints", ["compute", "launcher"]),
+        entry("second", "checkpoints", ["compute"]),
         entry("data", "datasets", ["compute"]),
         entry("home", "home", ["compute"]),
     ]
@@ -391,7 +392,7 @@ def test_a_complete_installation_passes() -> None:
 @pytest.mark.parametrize(
     ("version", "offered", "wrong"),
     [
-        ("1.20.0", ["rc_verbs", "rc_mlx5", "dc_mlx5"], []),
+        ("1.18.0", ["rc_verbs", "rc_mlx5", "dc_mlx5"], []),
         ("1.17.0", ["rc_verbs", "rc_mlx5"], [("ucx_nic", "1.17.0")]),
         ("1.13.1", ["rc_verbs", "ud"], [("ucx_nic", "1.13.1"), ("ucx_device", "rc_verbs, ud")]),
     ],
