@@ -263,6 +263,7 @@ def test_a_run_reads_ports_and_modules_twice(tmp_path, monkeypatch):
     nics.look({name: name for name in ("rail0", "rail1", "rail2")})
     node.ethtool.counters["rail0"]["rx_pcs_symbol_err_phy"] += 1
     node.ethtool.counters["rail0"]["rx_prio3_discards"] += 4
+    nics.look({name: name for name in ("rail0", "rail1", "rail2")})
     checks = {check.subject: check for check in nics.rail_checks({}, check_mode=True)[:3]}
     assert checks["rail0"].status == "failed"
     # 3 is the contract's.

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 from pathlib import Path
 
 import pytest
@@ -259,6 +260,13 @@ def test_ecn_on_more_priorities_than_the_contract_is_left(doca):
     outcome = doca.converge()
     assert status(outcome)["ecn_np"] == "ok"
     assert (doca.root / "sys/class/net/rail0/ecn/roce_np/enable/5").read_text() == "1\n"
+
+
+def test_a_file_that_doca_lacks_fails(doca):
+    shutil.rmtree(doca.root / "sys/class/infiniband/mlx5_0/tc")
+    outcome = doca.converge()
+    assert "although DOCA-OFED is installed" in reason(outcome, "traffic_class")
+    assert status(outcome)["traffic_class"] == "failed"
 
 
 def test_another_contract_gives_other_settings(doca):
