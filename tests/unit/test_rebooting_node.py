@@ -230,6 +230,8 @@ def test_the_record_of_boots(root):
     node.record(late, "new").apply()
     assert list(node.recorded_boots(root)) == ["new"]
     assert node.read(late)["boots"] == [node.began(root)] * 2, "the recorded and the current boot"
+    path.write_text('{"boots": [{"boot_id": "new", "began": 9e9}]}')
+    assert node.read(late)["boots"] == [node.began(root)] * 2, "recorded by a wrong clock"
     path.write_text("[]")
     with pytest.raises(node.HistoryError, match="remove it"):
         node.recorded_boots(root)

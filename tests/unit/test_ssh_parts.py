@@ -126,6 +126,7 @@ def test_an_expired_account_is_reported(
         (tmp_path / "etc/shadow").write_text(f"root:*:0:::::1:\nmpi2:*:0\nmpi:{fields}\n")
         *_others, check = mpi().verify(node_at(tmp_path)).checks
         assert (check.name, check.status) == ("account_expiry", status)
+        assert check.found == ("not expired" if status == "ok" else "expired on 2024-10-04")
 
 
 @pytest.mark.parametrize(

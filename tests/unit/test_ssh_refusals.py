@@ -28,6 +28,7 @@ POST_QUANTUM = (
     ("printed", "number", "side", "remedy"),
     [
         ("Certificate invalid: expired\nHost key verification failed.\n", 0, "target", False),
+        ("Certificate invalid: not yet valid\nkey verification failed.\n", 0, "either", True),
         ("Host key x revoked by file /x\nHost key verification failed.\n", 0, "target", False),
         ("No ED25519 host key is known for n.\nverification failed.\n", 0, "either", False),
         (SLURM + CLOSED, 0, "target", True),

@@ -168,6 +168,25 @@ def test_required_limits(host: Path) -> None:
     assert session.limits({"limits": {"ssh": limits(512)}}, host, str) == []
 
 
+def test_a_library_without_package_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = """2 libs found in cache
+\tlibucp.so.0 (libc6,x86-64) => /usr/local/lib/libucp.so.0
+\tlibucp.so.0 (libc6,x86-64) => /lib/x86_64-linux-gnu/libucp.so.0
+\tlibmpi.so.40 (libc6,x86-64) => /lib/x86_64-linux-gnu/libmpi.so.40
+\tlibcudart.so.12 (libc6,x86-64) => /usr/local/cuda/lib64/libcudart.so.12
+"""
+    (tmp_path / "cache").write_text(text)
+    monkeypatch.setattr(program, "LIBRARIES", f"cat {tmp_path}/cache")
+    lines = [("/etc/ld.so.conf.d/ucx.conf", 2, "/usr/local/lib")]
+    monkeypatch.setattr(program, "files_in", lambda _paths: ["ucx.conf"])
+    monkeypatch.setattr(program, "numbered", lambda _path: lines)
+    (check,) = session.programs({"libraries": list(program.cached(30))})
+    assert (check.subject, check.found) == ("libucp.so.0", "/usr/local/lib/libucp.so.0")
+    assert "/etc/ld.so.conf.d/ucx.conf:2" in check.by_hand
+
+
 class Programs:
     """Results of ssh and of the program that runs without a login, by the first word."""
 
@@ -230,7 +249,7 @@ JSON = st.recursive(
 KEYS = st.sampled_from(
     (
         *("limits", "variables", "programs", "modules", "parameters", "preload", "space"),
-        *("ulimit", "limit_files", "kind", "name", "value", "at"),
+        *("ulimit", "limit_files", "kind", "name", "value", "at", "libraries", "umask", "mask"),
     )
 )
 

@@ -163,6 +163,8 @@ def test_a_long_answer_of_one_host_is_bounded():
     lines = run.lines(1, 60)
     assert len(lines) < 100 and max(map(len, lines)) < 2000
     assert "not applicable: 460 more, see the report" in lines
+    run.simulated = {f"program {number}": ["node01"] for number in range(40)}
+    assert not [line for line in run.lines(1, 60) if line.startswith("SIMULATED: 0 more")]
 
 
 def test_the_report_has_checks_and_figures():
@@ -247,6 +249,11 @@ def test_the_table_after_reboots():
 def test_the_plan_in_check_mode():
     messages = "\n".join(rebooting(check_mode=True).lines(1, 60))
     assert messages.count("would be rebooted") == 2 and "reboot needed" not in messages
+
+
+def test_a_host_that_was_not_verified_is_wrong() -> None:
+    run = summary(expected={"os": {"node01": ""}, "ssh": {"node01": "", "login01": "no SSH"}})
+    assert run.wrong() == {"ssh": ["login01"]}
 
 
 def test_a_task_that_would_change_a_host_fails() -> None:

@@ -148,7 +148,8 @@ class UserPart:
             if name == subject:
                 day = fields[6] if len(fields) > 6 else ""
                 barred = day.isdigit() and time.time() >= int(day) * DAY
-                actual = f"expired on day {day} since 1970" if barred else VALID
+                date = time.strftime("%Y-%m-%d", time.gmtime(int(day) * DAY)) if barred else ""
+                actual = f"expired on {date}" if barred else VALID
                 reason = f"chage -E -1 {subject}"
                 expiry = compare("account_expiry", VALID, actual, subject=subject, reason=reason)
                 checks.append(expiry)

@@ -64,7 +64,7 @@ def checks(
             continue
         place = place_of(log, keyword, desired, actual, user, timeout_s)
         step = failure.line or (f"remove {keyword} from {place}" if place else "")
-        reason = step or f"{DROP_IN} must set it (ssh -Gv {name} prints the order of files)"
+        reason = step or f"{DROP_IN} must come first (ssh -Gv {name} prints the order of files)"
         status = differs(check_mode)
         compared.append(Check("ssh_client", desired, actual, status, keyword, reason, by_hand=step))
     return compared

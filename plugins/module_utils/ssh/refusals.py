@@ -66,6 +66,7 @@ KNOWN = {
         "remove IdentityFile from ~/.ssh/config here, or raise MaxAuthTries of sshd there",
     ),
     # OpenSSH: sshconnect.c. The reason precedes "Host key verification failed".
+    r"Certificate invalid: not yet valid": (EITHER, "compare the clocks of both hosts"),
     r"Certificate invalid|revoked by file": (TARGET, ""),
     r"IDENTIFICATION HAS CHANGED|host key is known for": (EITHER, ""),
     # OpenSSH: kex.c, packet.c.

@@ -343,6 +343,11 @@ def programs(output: Mapping[str, Any]) -> list[Check]:
         step = f"remove {source}" + (f", or its entry in {some(files)}" if files else "")
         name = "numpy" if "/numpy/" in origin else "mpi4py"
         add(source, "imports", error, name, reason, step)
+    for row in rows(output, "libraries"):
+        name, value = text(row.get("name")), text(row.get("value"))
+        where = _where(texts(row.get("at")), str(Path(value).parent))
+        step = f"remove {value}, or its directory from {where}, and run ldconfig"
+        add(name, "of a package", value, name, f"the loader prefers it: {where}", step)
     for row in rows(output, "preload"):
         at, path = text(row.get("at")), text(row.get("path"))
         add(path, "present", "missing", path, at, f"remove it from {at}, or install {path}")

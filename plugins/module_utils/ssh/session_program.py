@@ -35,6 +35,8 @@ HARMLESS = re.compile(
 )
 PROGRAMS = ("mpirun", "orted", "ucx_info")
 LIBRARY = re.compile(r"lib(?:mpi|ucp|uct|ucs|pmix|prrte|open-rte|open-pal|mpifort|fabric)\.so")
+LIBRARIES = "/sbin/ldconfig -p"
+LOADED = re.compile(r"^\s*(lib(?:mpi|ucp|uct|ucs|pmix)\.so\.\d\S*) .*=> (\S+)$", re.MULTILINE)
 SYSTEM = ("/usr/lib/", "/usr/lib64/")
 MAX_FILES, MAX_BYTES, MAX_FINDINGS, MAX_VALUE = 80, 1 << 18, 40, 300
 ROOT_FILES = (
@@ -249,6 +251,20 @@ def preloaded() -> Iterator[dict[str, str]]:
                 yield {"path": path[:MAX_VALUE], "at": f"{at}:{number}"}
 
 
+def cached(limit_s: float) -> Iterator[dict[str, Any]]:
+    """Libraries of MPI and UCX that the loader finds outside of system directories."""
+    with suppress(OSError, subprocess.SubprocessError, ValueError):
+        preferred: dict[str, str] = {}
+        text = printed(["/bin/sh", "-c", f"echo '{MARK}'; {LIBRARIES}"], limit_s, cwd="/")
+        for name, path in LOADED.findall(text):
+            preferred.setdefault(name, path)
+        files = files_in(("/etc/ld.so.conf", "/etc/ld.so.conf.d"))
+        configured = [line for file in files for line in numbered(file)]
+        for name, path in preferred.items():
+            if not path.startswith((*SYSTEM, "/lib")):
+                yield {"name": name, "value": path[:MAX_VALUE], "at": mentions(configured, path)}
+
+
 def session(home: str, shell: str, limit_s: float) -> dict[str, Any]:
     here = dict(os.environ)
     profile = f"[ ! -r {PROFILE} ] || . {PROFILE}; {SHOW}"
@@ -306,6 +322,7 @@ def session(home: str, shell: str, limit_s: float) -> dict[str, Any]:
         "programs": programs[:MAX_FINDINGS],
         "modules": modules[:MAX_FINDINGS],
         "parameters": list(parameters(home))[:MAX_FINDINGS],
+        "libraries": [] if ours.get("LD_LIBRARY_PATH") else list(cached(limit_s))[:MAX_FINDINGS],
         "preload": list(preloaded())[:MAX_FINDINGS],
         "space": {path[:MAX_VALUE]: space(path) for path in scratch},
         "ulimit": {name: places(lines, pattern) for name, pattern in ULIMITS.items()},
