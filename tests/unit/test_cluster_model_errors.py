@@ -214,12 +214,13 @@ def test_whatever_stands_anywhere_is_compiled_or_refused(
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     # Reading a device, like a FIFO, would block.
     binary = tmp_path / "binary.yml"
-    binary.write_bytes(BASE.encode("utf-16"))
-    for path in (tmp_path, tmp_path / "cluster.yml", Path("/dev/null"), binary):
+    binary.write_bytes(b"name: a\n\xff\xfe")
+    files = {tmp_path: "", tmp_path / "cluster.yml": "", Path("/dev/null"): "", binary: "2 "}
+    for path, line in files.items():
         with pytest.raises(ModelError) as refusal:
             load(str(path))
         assert str(refusal.value).startswith(f"{path}: ")
-        assert brief(refusal.value.findings) == ["model.cannot_be_read"]
+        assert brief(refusal.value.findings) == [f"{line}model.cannot_be_read"]
 
 
 def test_a_second_model_in_one_inventory_is_refused() -> None:

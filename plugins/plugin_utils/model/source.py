@@ -103,7 +103,10 @@ def read_file(path: str) -> ModelSource:
         text = _content(FilePath(path)).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         remedy = "Check the path and its permissions, and save it as UTF-8"
-        finding = Finding("model.cannot_be_read", (), f"cannot be read: {error}", remedy)
+        line = None
+        if isinstance(error, UnicodeDecodeError):
+            line = error.object.count(b"\n", 0, error.start) + 1
+        finding = Finding("model.cannot_be_read", (), f"cannot be read: {error}", remedy, line)
         raise ModelError(path, [finding]) from error
     return read(path, text)
 
