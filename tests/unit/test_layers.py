@@ -62,6 +62,13 @@ def test_every_module_documents_its_arguments() -> None:
         assert documented and (arguments is None or documented == brought(arguments, "options"))
 
 
+def test_a_module_reports_the_layer_that_declares_it() -> None:
+    for tag, declared in DECLARED.items():
+        for name in declared.get("modules", {}):
+            layer = getattr(importlib.import_module(MODULES + name), "LAYER", tag)
+            assert getattr(layer, "tag", layer) == tag, name
+
+
 def options() -> list[tuple[str, str]]:
     return [
         (layer["role"], key)
