@@ -135,6 +135,14 @@ def test_counters_of_interfaces_and_of_rdma_ports(tmp_path: Path) -> None:
     }
 
 
+def test_an_interface_that_appears_does_not_count() -> None:
+    now = {"counters": {"rail0": [9, 7], "new0": [1, 1]}, "rdma": {}}
+    assert program.growth(now, {"counters": {"rail0": [4, 5]}, "rdma": {}}) == {
+        "counters": {"rail0": [5, 2]},
+        "rdma": {},
+    }
+
+
 def test_ucx_lanes_of_old_and_new_versions() -> None:
     log = (
         "[1.9] [n:1 :0]  ucp_context.c:1849 UCX  INFO  Version 1.13.1 (loaded from /lib/x)\n"

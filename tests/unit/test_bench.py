@@ -220,6 +220,7 @@ def test_iterations_are_those_of_osu_unless_given() -> None:
     assert program.loops("allreduce", 1, 0) == (1000, 100)
     assert program.loops("alltoall", 1 << 20, 0) == (100, 10)
     assert program.loops("bw", 1, 40) == (40, 4) and program.loops("bw", 1, 4) == (4, 1)
+    assert [program.RUN[name].args for name in bench.COLLECTIVES] == [("Allreduce",), ("Alltoall",)]
 
 
 # Thresholds.
@@ -247,6 +248,13 @@ def expected(benchmark: str, where: str, **wanted: Any) -> bench.Sweep:
 )
 def test_line_rates_are_those_of_the_rails(benchmark: str, where: str, rate: Any) -> None:
     assert expected(benchmark, where).line_rate_gbytes_s == rate
+
+
+@pytest.mark.parametrize("benchmark", bench.COLLECTIVES)
+def test_a_single_node_has_no_line_rate(benchmark: str) -> None:
+    sweep = bench.Sweep(benchmark, "8 ranks", 8, [(8, 4.0, 90.0)])
+    bench.expect(sweep, bench.BenchOptions(), [rank for rank in RANKS if rank.node == "node01"])
+    assert sweep.line_rate_gbytes_s is None
 
 
 def test_thresholds_apply_to_real_nodes() -> None:

@@ -261,6 +261,6 @@ def test_silent_killed_and_hanging_modules_are_given_up(
     watched = Watched(monkeypatch, looks)
     with pytest.raises(AnsibleActionFail, match=why) as failure:
         watched.run()
-    assert least_s <= watched.now and (why != "did not answer" or watched.now <= least_s + 50)
+    assert least_s <= watched.now <= least_s + (300 if least_s == 1000 else 50)
     assert "last seen: allreduce: 2 of 7 sizes, 8 s" in str(failure.value)
     assert "pkill -f abc123" in str(failure.value)
