@@ -401,6 +401,7 @@ LIMITS = {
 }
 COUNTED = {
     "rx_prio3_bytes": 5,
+    "rx_prio3_discards": 0,
     "link_down_events_phy": 3,
     "rx_pcs_symbol_err_phy": 386,
     "rx_corrected_bits_phy": 17750739,
@@ -411,13 +412,20 @@ COUNTED = {
 def test_port_health_is_measured_under_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worse = {**COUNTED, "rx_pcs_symbol_err_phy": 390, "rx_prio3_bytes": 9, "rx_packets": 2}
+    grown = {"rx_pcs_symbol_err_phy": 390, "rx_prio3_bytes": 9, "rx_prio3_discards": 2}
+    worse = {**COUNTED, **grown, "rx_packets": 2}
     seen, checks = served(tmp_path, monkeypatch, machine(V2), worse)
-    assert seen["rail3"]["growth"] == {"rx_prio3_bytes": 4, "rx_pcs_symbol_err_phy": 4}
+    assert seen["rail3"]["growth"] == {
+        **{"rx_prio3_bytes": 4, "rx_prio3_discards": 2},
+        "rx_pcs_symbol_err_phy": 4,
+    }
     json.dumps(seen)
     (check,) = (check for check in checks if check.name == "rail_health")
     assert (check.subject, check.status) == ("rail3", FAILED)
-    assert "rx_pcs_symbol_err_phy 4" in check.reason and check.found["effective_ber"] > 0
+    assert "rx_pcs_symbol_err_phy 4" in check.reason and check.found["effective_ber"] > 4 / (
+        800e9 * 600
+    )
+    assert "discards" not in check.reason, "rail_losses reports them"
     assert "rx_prio3_bytes" not in check.found
     _seen, checks = served(tmp_path, monkeypatch, machine(V2), {})
     (check,) = (check for check in checks if check.name == "rail_health")
