@@ -14,6 +14,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks imp
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import (
     client,
     keys,
+    paths,
     probe,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.refusals import Refusal
@@ -172,6 +173,7 @@ def test_settings_of_ssh_are_compared(
         ('  PORT="2222"', "", "port", ("22", "2222"), 4),
         ("StrictHostKeyChecking no", "", "stricthostkeychecking", ("yes", "no"), 4),
         ("HostName %h.other.org", "", "hostname", ("n", "n.other.org"), 4),
+        ("Port 22\nPort %x", "", "port", ("22", "2222"), 5),
         ("Port 22", "Port 2222", "port", ("22", "2222"), 0),  # the role repairs its drop-in
         ("", "", "proxyjump", ("none", "x"), 0),
     ],
@@ -181,7 +183,7 @@ def test_the_line_of_a_foreign_setting_is_named(
 ) -> None:
     """In any spelling that ssh accepts, and not a line for other hosts."""
     config, drop_in, pipe = (tmp_path / name for name in ("config", keys.DROP_IN, "pipe"))
-    config.write_text(f"Host x\n#Port 2222\nPort 2\0\x852\x0b\r\n{mine}\n")
+    config.write_text(f"Host x\n#Port 2222\nPorts 2\0\x852\x0b\r\n{mine}\n")
     drop_in.write_text(f"{ours}\n")
     os.mkfifo(pipe)
     files = (pipe, tmp_path / "missing", config, drop_in)
@@ -244,6 +246,14 @@ def test_a_manual_remedy_is_for_the_target(status: str, at: str) -> None:
     each.update(rail="rail0")
     (rail,) = probe.Verdicts("node01").checks([each])
     assert "--tags rails,links" in rail.reason, "no remedy of ssh"
+
+
+def test_the_witness_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "carried", lambda _run, *words: ("lost", words[-1]))
+    rail = {"host": "node02", "target": "node02-rail3", "rail": "rail3"}
+    for witness, end in (("third", "third"), (None, "either")):
+        found = probe.attempt({**rail, "witness": witness}, USER, 5)
+        assert (found["side"], found["lossy"]) == (end, bool(witness))
 
 
 def test_the_host_that_loses_packets_is_blamed() -> None:
