@@ -103,6 +103,7 @@ def test_a_client_added_by_hand_is_removed(host: ServerHost) -> None:
     assert not [line for line in host.etab if "10.9.9.9" in line]
 
 
+@pytest.mark.parametrize("active", [True, False])
 @pytest.mark.parametrize(
     ("line", "status"),
     [
@@ -115,7 +116,11 @@ def test_a_client_added_by_hand_is_removed(host: ServerHost) -> None:
         ("/srv2 10.9.9.9(rw)", "ok"),
     ],
 )
-def test_additional_access_is_reported(host: ServerHost, line: str, status: str) -> None:
+def test_additional_access_is_reported(
+    host: ServerHost, line: str, status: str, active: bool
+) -> None:
+    if not active:
+        host.settle(system())
     host.write("etc/exports", f"{line}\n")
     check = found(host.settle(system()), "nfs_exports")["/srv/checkpoints"]
     assert check.status == status

@@ -327,6 +327,15 @@ def test_wrong_contents_are_reported(writing: Any, reading: Any, about: str, nam
     assert (check.name, check.found) == (name, "differs at 7")
 
 
+def test_links_of_users_are_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere/c").mkdir(parents=True)
+    (tmp_path / probe.DIRECTORY).symlink_to("elsewhere")
+    handle = os.open(tmp_path, os.O_RDONLY)
+    with pytest.raises(OSError):
+        probe.directory(handle, "c", lambda _step: None, make=False)
+    os.close(handle)
+
+
 def test_a_missing_file_of_the_neighbour(reading: Any) -> None:
     found = {**LOOKED, "error": {"number": errno.ENOENT, "text": "No such file or directory"}}
     check = one_fault(reading(bounded.WorkResult(found, "reading node02.probe", True)))
