@@ -280,6 +280,9 @@ def test_a_short_name_of_two_hosts_means_the_expected_one() -> None:
     for up in ups:
         up["neighbour"]["system"] = "spine"
     assert fabric.failed() == []
+    here = {"system": "spine", "port": ups[0]["neighbour"]["port"]}
+    fabric.port("leaf01", "Ethernet0")["neighbour"] = here
+    assert "the name of spine.dc1 and of spine.dc2" in fabric.one().found
 
 
 def renamed(names: dict[str, str]) -> Fabric:
