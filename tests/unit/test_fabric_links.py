@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.cabling import SwitchEntry
 
-from tests.unit.link_fabric import Fabric, mac
+from tests.unit.link_fabric import SPINES, Fabric, mac
 
 
 def test_a_compliant_fabric_has_one_line_per_kind_of_link() -> None:
@@ -280,6 +280,9 @@ def test_a_short_name_of_two_hosts_means_the_expected_one() -> None:
     for up in ups:
         up["neighbour"]["system"] = "spine"
     assert fabric.failed() == []
+    here = {"system": "spine", "port": ups[0]["neighbour"]["port"]}
+    fabric.port("leaf01", "Ethernet0")["neighbour"] = here
+    assert "the name of spine.dc1 and of spine.dc2" in fabric.one().found
 
 
 def renamed(names: dict[str, str]) -> Fabric:
@@ -328,6 +331,15 @@ def test_silence_between_switches_fails_and_at_a_node_says_what_to_install() -> 
     (check,) = fabric.not_applicable()
     assert check.subject == "leaf01 to nodes"
     assert "lldpd" in check.reason
+
+
+@pytest.mark.parametrize("spines", [SPINES, ""])
+def test_a_switch_without_lldp_fails_if_it_has_links_to_switches(spines: str) -> None:
+    fabric = Fabric(spines=spines)
+    fabric.switches["leaf01"].report["lldp"] = False
+    found = fabric.failed() if spines else fabric.not_applicable()
+    assert "enable LLDP on the switch" in found[0].reason
+    assert bool(fabric.failed()) == bool(spines)
 
 
 @pytest.mark.parametrize(("mtu", "wrong"), [(1500, True), (8999, True), (9000, False)])

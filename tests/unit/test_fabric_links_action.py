@@ -137,6 +137,16 @@ def test_nobody_fails_for_the_sake_of_a_host_that_dropped_out(
     assert "failed" not in run.verdict("node01", judged)
 
 
+def test_a_switch_without_a_report_is_shown_with_its_problem(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fabric = Fabric()
+    fabric.change_switch("leaf01", report=None, reason="leaf01 cannot be planned\nmore")
+    judged = Run(fabric, monkeypatch).compare()
+    (check,) = [each for each in judged["by_host"]["leaf01"] if each["name"] == "link_report"]
+    assert check["reason"].startswith("leaf01 cannot be planned. Try: ")
+
+
 def test_of_two_ends_that_are_wrong_the_one_that_is_left_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

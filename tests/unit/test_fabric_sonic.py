@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import asics, system
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import tables
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import reading, tables
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.steps import (
     PollInterval,
 )
@@ -205,6 +205,11 @@ class TestDifference:
             config = changed(config, f"WRED_PROFILE|{name}", {"ecn": "ecn_none"})
         assert not plan(config)
 
+    def test_an_object_that_no_port_uses_goes_without_impact(self, done: Config) -> None:
+        drifted = changed(done, f"WRED_PROFILE|{NAME}_2", {"ecn": "ecn_none"})
+        assert plan(drifted).impact.level == "none"
+        converged(drifted)
+
     def test_losses_count_ports_and_nothing_twice(self, done: Config) -> None:
         drifted = changed(done, "PORT|Ethernet0 mtu", "1500")
         drifted = changed(drifted, "PORT|Ethernet8 mtu", "1500")
@@ -212,6 +217,9 @@ class TestDifference:
         drifted = changed(drifted, "PFC_WD|GLOBAL POLL_INTERVAL", "150")
         mtu, polling = plan(drifted).impact.losses
         assert "MTU of 1 port" in mtu and "every port" in polling
+        drifted = changed(done, f"MAP_PFC_PRIORITY_TO_QUEUE|{NAME} 5", "4")
+        drifted = changed(drifted, f"TC_TO_PRIORITY_GROUP_MAP|{NAME} 5", "4")
+        assert len(plan(drifted).impact.losses) == 1
 
     def test_an_immutable_object_gets_a_second_name(self, done: Config) -> None:
         drifted = changed(done, f"BUFFER_PROFILE|{PROFILE} xon", "1")
@@ -422,10 +430,22 @@ class TestReport:
         assert not first.watchdog.enabled
         assert first.strict_queues == ()
 
+    @pytest.mark.parametrize(("dot1p", "trust"), [("AZURE", "pcp"), (None, "none")])
+    def test_a_port_without_a_map_of_dscps_trusts_none(self, dot1p: Any, trust: str) -> None:
+        config = changed(new_switch(2), "PORT_QOS_MAP|Ethernet0 dscp_to_tc_map", None)
+        config = changed(config, "PORT_QOS_MAP|Ethernet0 dot1p_to_tc_map", dot1p)
+        assert DRIVER.report(small(), present(config)).ports[0].trust == trust
+
     def test_lldp_that_is_off_is_told_apart_from_silence(self, done: Config) -> None:
         assert not DRIVER.report(small(), present(done, neighbours=None)).lldp
         off = changed(done, "FEATURE|lldp state", "disabled")
         assert not DRIVER.report(small(), present(off)).lldp
+
+
+def test_of_a_long_output_the_last_lines_are_shown() -> None:
+    output = "\x1b[31mfirst\x1b[0m\n\nsecond\n\x1b[31mthird\x1b[0m\n"
+    assert reading.last_lines(system.Completed(1, output, "cause.")) == ": second; third; cause"
+    assert len(reading.last_lines(system.Completed(1, "x" * 9999, ""))) == 602
 
 
 def test_a_watchdog_never_detects_faster_than_it_polls(done: Config) -> None:

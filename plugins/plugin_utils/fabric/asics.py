@@ -45,10 +45,7 @@ class Formula:
     @property
     def occupancy(self) -> int:
         """Bytes of buffer occupied per byte received."""
-        cell = self.cell_bytes
-        if cell > 2 * SMALLEST_PACKET_BYTES:
-            return ceil(cell / SMALLEST_PACKET_BYTES)
-        return ceil(2 * cell / (1 + cell))
+        return ceil(self.cell_bytes / SMALLEST_PACKET_BYTES)
 
     def headroom(
         self, speed_gbps: int, cable_metres: int, mtu_frame: int, eight_lanes: bool

@@ -179,6 +179,8 @@ class Neighbours:
         if not hosts:
             text = f"a neighbour that is not in the model, {shown or 'without a name'}"
             return Stranger(text, bare=not system)
+        if len(hosts) > 1 and expected not in hosts:
+            return Stranger(f"{shown}, which is the name of {' and of '.join(hosts)}")
         host = expected if expected in hosts else hosts[0]
         end = End(host, port)
         end = end if end in self._peers else self._by_alias.get(end, end)

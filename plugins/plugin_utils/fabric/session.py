@@ -227,12 +227,7 @@ class _Session:
     ) -> SessionOutcome:
         seen, unread = self._look_for(first.difference, read_until, undone)
         back = seen is not None and _same(seen.difference, first.difference)
-        left = self.deadline - self.clock.now()
-        timer = ""
-        if not undone:
-            timer = " By now the switch should have undone the change."
-            if left > 0:
-                timer = f" The switch undoes the change within {left:.0f} s."
+        timer = "" if undone else " By now the switch should have undone the change."
         if back:
             state = "Its former state is back (read back)"
         elif seen is None:
