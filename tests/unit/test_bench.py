@@ -320,7 +320,8 @@ def test_each_benchmark_is_drawn_with_line_rate_and_threshold(tmp_path: Path) ->
 def test_latency_is_drawn_as_time_and_a_bandwidth_as_rate() -> None:
     late, fast = MagicMock(), MagicMock()
     table._curves(late, "latency", SHOWN[:1], False)
-    assert [call.args for call in late.plot.call_args_list] == [((8, 1 << 20), (4.0, 20.0))]
+    curve, line_rate = (call.args for call in late.plot.call_args_list)
+    assert curve == ((8, 1 << 20), (4.0, 20.0)) and line_rate == ([1 << 20], [(1 << 20) / 1e5])
     assert [call.args for call in late.axhline.call_args_list] == [(5.0,)]
     table._curves(fast, "bw", SHOWN[1:2], False)
     assert [call.args for call in fast.plot.call_args_list] == [((8, 1 << 20), (90.0, 95.0))]

@@ -106,10 +106,17 @@ def _curves(axes: Any, benchmark: str, sweeps: Sequence[Sweep], virtual: bool) -
         values = [(size, time if late else rate) for size, time, rate in sweep.rows]
         axes.plot(*zip(*values), marker=".", label=sweep.where)
     sizes = sorted({row[0] for sweep in sweeps for row in sweep.rows})
-    rates = {sweep.line_rate_gbytes_s for sweep in sweeps if sweep.line_rate_gbytes_s and not late}
-    for rate in sorted(rates):
+    least = min((row[1] or 0.0 for sweep in sweeps for row in sweep.rows), default=0.0)
+    rates = sorted({sweep.line_rate_gbytes_s for sweep in sweeps if sweep.line_rate_gbytes_s})
+    for rate in rates:
         label = f"line rate {rate:g} GB/s" + (" (nominal: virtual nodes)" if virtual else "")
-        axes.axhline(rate, color="0.4", linestyle="--", label=label)
+        if late:
+            # Omit the start of the curve, which would only stretch the axis.
+            drawn = [size for size in sizes if size / rate / 1e3 > least / 2] or sizes[-1:]
+            times = [size / rate / 1e3 for size in drawn]
+            axes.plot(drawn, times, color="0.4", linestyle="--", label=label)
+        else:
+            axes.axhline(rate, color="0.4", linestyle="--", label=label)
     for limit in sorted({sweep.threshold for sweep in sweeps if sweep.threshold}):
         label = f"threshold {limit:g} " + (f"us, up to {SMALL} B" if late else "GB/s")
         axes.axhline(limit, color="tab:red", linestyle=":", label=label)
