@@ -64,6 +64,7 @@ nodes.count; nodes.list: [{name: a}, {name: a-rail0}] -> 4 model.name_of_rail no
 nodes.name: "{}" -> 4 model.host_name nodes.name '1'
 rails.interface: "rail_{rail}" -> 6 model.rail_name rails.interface 'node01-rail_0'
 nodes.name: "node_{}" -> 4 model.host_name nodes.name 'node_1'
+nodes.name: "n{}-{}" -> 4 model.pattern nodes.name 'n{}-{}'
 nodes.name: node -> 4 model.pattern nodes.name 'node'
 nodes.name: "node{:s}" -> 4 model.pattern nodes.name 'node{:s}'
 nodes.name: "node{{ x }}{}" -> 4 model.pattern nodes.name 'node{{ x }}{}'
