@@ -31,23 +31,23 @@ REGIONS = {
 }
 """Generated parts of modules and of roles' tasks, as in tools/generate_layers.py."""
 LIMITS = {
-    "plugins lines": 62_600,
-    "roles lines": 2_400,
-    "tests lines": 65_500,
+    "plugins lines": 53_950,
+    "roles lines": 2_250,
+    "tests lines": 58_500,
     f"{BED} lines": 18_600,
-    "utils files": 268,
-    "docs words": 35_300,
+    "utils files": 260,
+    "docs words": 29_700,
 }
 """Slightly above the present figures. A change that needs more raises them itself. Lines of roles
 exclude generated files; lines of plugins include the generated lines that are shown separately."""
 LIMIT_KB = 290
 """Default limit of a payload. Ansible's part, as in ping, is 169 kB."""
 LIMITS_KB = {
-    "cluster_preflight": 430,
-    "mpi_allreduce": 310,
-    "nvidia_gpu": 372,
-    "rdma_stack": 350,
-    "roce_rails": 352,
+    "cluster_preflight": 415,
+    "mpi_allreduce": 306,
+    "nvidia_gpu": 358,
+    "rdma_stack": 340,
+    "roce_rails": 337,
 }
 """Modules that share code with other layers: package managers, hardware, rails, firewalls."""
 PAYLOADS = """
