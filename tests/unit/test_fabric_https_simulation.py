@@ -7,6 +7,7 @@ The simulations were written from the vendors' documents, independently of the d
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ LONG_S = 3600
 """Longer than any test: the timer does not expire."""
 
 
-class Simulated:
+class Simulated(ABC):
     """A simulated switch with configuration of an operator."""
 
     asic: str
@@ -61,20 +62,25 @@ class Simulated:
         )
         self.operate()
 
+    @abstractmethod
     def intent(self, contract: dict[str, Any], ports: int = 4) -> Any:
-        raise NotImplementedError
+        """The contract on this many ports."""
 
+    @abstractmethod
     def connect(self) -> Any:
-        raise NotImplementedError
+        """Open a connection of the driver."""
 
+    @abstractmethod
     def operate(self) -> None:
-        raise NotImplementedError
+        """Add configuration of an operator."""
 
+    @abstractmethod
     def state(self) -> Any:
-        raise NotImplementedError
+        """The running configuration."""
 
+    @abstractmethod
     def operators(self) -> Any:
-        raise NotImplementedError
+        """The operator's part of the running configuration."""
 
     def run(self, contract: dict[str, Any]) -> session.SessionOutcome:
         return session.run(
