@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -172,7 +173,8 @@ def _sections(section: kinds.Section) -> Iterator[kinds.Section]:
 
 def _section(section: kinds.Section, earlier: list[kinds.Section]) -> str:
     """Return the table of a section, without rows of an earlier section."""
-    lines = [f"\n### {section.name}\n\n{section.help}\n"]
+    purpose = textwrap.fill(section.help, 100, break_long_words=False, break_on_hyphens=False)
+    lines = [f"\n### {section.name}\n\n{purpose}\n"]
     rows = {key.name: _row(key) for key in section.keys}
     for other in earlier:
         same = [key.name for key in other.keys if rows.get(key.name) == _row(key)]

@@ -190,7 +190,7 @@ MANAGEMENT = Section(
     "Used by Ansible, SSH and the control traffic of mpirun; never a rail.",
     (
         needed("subnet", _Subnet(), "Contains every management address."),
-        Key("interface", INTERFACE, "Empty if it differs or is irrelevant.", default=""),
+        Key("interface", INTERFACE, "Empty if it differs between hosts.", default=""),
     ),
 )
 
@@ -368,7 +368,7 @@ MODEL = Section(
         Key(
             "vars",
             Table(_VARIABLES, "group"),
-            "Of `all`, `compute`, `launcher`, `storage`, `leaf`, `spine` or `rack_...`.",
+            "For `all`, `compute`, `launcher`, `storage`, `leaf`, `spine` or `rack_...`.",
             default={},
         ),
     ),

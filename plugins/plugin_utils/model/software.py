@@ -95,7 +95,7 @@ RDMA = Section(
             "source",
             OneOf((DOCA, INBOX, NO_RDMA)),
             "`doca`: NVIDIA DOCA-OFED. `inbox`: drivers of the kernel, tools of the "
-            "distribution. `none`: the layer does nothing.",
+            "distribution. `none`: nothing is installed.",
             default=INBOX,
         ),
         Key("version", _version(3, "a release of DOCA", "3.2.0"), "With `doca`.", default=""),
@@ -111,7 +111,7 @@ DRIVER = Section(
         Key(
             "manage",
             Boolean(),
-            "`false`: verify one [of others](software-set.md#a-driver-that-others-installed).",
+            "`false`: only [verify](software-set.md#a-driver-that-others-installed).",
             default=True,
         ),
         Key("version", _DRIVER_VERSION, "Required unless `manage: false`.", default=""),
@@ -267,10 +267,10 @@ SOFTWARE = Section(
     (
         Key("kernel", _KERNEL, "As `uname -r` prints it. Empty: the installed one.", default=""),
         Key("rdma", RDMA, ""),
-        Key("driver", OrNull(DRIVER), "Left out, there is no layer `gpu`."),
+        Key("driver", OrNull(DRIVER), "Without it, the layer `gpu` is not applicable."),
         Key("cuda", _version(2, "a CUDA toolkit by its first two numbers", "13.0"), "", default=""),
         Key("dcgm", _version(3, "a version of DCGM", "4.4.1"), "", default=""),
-        Key("dcgm_profiling", Boolean(), "Packages for `DCGM_FI_PROF_*`, not open.", default=True),
+        Key("dcgm_profiling", Boolean(), "For `DCGM_FI_PROF_*`, not open source.", default=True),
         Key("gdrcopy", _version(3, "a full version of GDRCopy", "2.5.1"), "", default=""),
         Key("nccl", _version(3, "a version of NCCL", "2.28.3"), "", default=""),
         Key("mpi", MPI, ""),

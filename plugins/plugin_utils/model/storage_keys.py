@@ -137,8 +137,8 @@ FILE_SYSTEM = Section(
             default_text="that of `mpi.user`",
         ),
         Key("mode", _MODE, "", default=FileSystem.mode),
-        Key("space_gib", Integer(0, 10**9, "GiB"), "Required.", default=FileSystem.space_gib),
-        Key("files", Integer(0, 10**12, "files"), "Free inodes.", default=FileSystem.files),
+        Key("space_gib", Integer(0, 10**9, "GiB"), "Required space.", default=FileSystem.space_gib),
+        Key("files", Integer(0, 10**12, "files"), "Required inodes.", default=FileSystem.files),
         Key(
             "hosts",
             ListOf(_GROUP, "groups", least=1),
