@@ -65,7 +65,9 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def look(host: Path, shell: str = "/bin/bash") -> list[Check]:
+    before = os.umask(0o022)
     found = json.loads(json.dumps(program.session(str(host / "home"), shell, 30)))
+    assert (os.umask(before), found["umask"]["mask"]) == (0o022, 0o022), "the mask is given back"
     return session.evaluate(found, host)
 
 

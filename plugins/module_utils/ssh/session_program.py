@@ -314,6 +314,7 @@ def session(home: str, shell: str, limit_s: float) -> dict[str, Any]:
                 modules.append({"kind": kind, **wrong, "at": at})
     scratch = dict.fromkeys(("/tmp", here.get("TMPDIR") or "/tmp", "/dev/shm"))
     mask = os.umask(0o077)
+    os.umask(mask)
     return {
         "problem": problem,
         "umask": {"mask": mask, "at": places(lines, UMASK)},
