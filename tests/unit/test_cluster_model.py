@@ -107,7 +107,7 @@ def test_hosts_have_exactly_the_documented_variables() -> None:
     inventory = inventory_of(reference())
     rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| ([\w, ]+) \|", contract, re.M)
     assert len(rows) > 6
-    everywhere = re.findall(r"`((?:cluster|roce)_\w+)` \(", contract)
+    everywhere = re.findall(r"`((?:cluster|roce)_\w+)`\s\(", contract)
     for name, role in (
         ("node01", "compute"),
         ("launcher01", "launcher"),
