@@ -134,11 +134,33 @@ def test_storage_is_left_unless_requested():
 def test_a_busy_host_is_left():
     process = {"pid": 7, "user": "ann", "command": "orted -mca x"}
     waits = planning.RebootSettings(wait_s=60)
-    assert left(decide(processes=[process])).endswith("orted -mca x (pid 7, user ann)")
+    busy = decide(processes=[process])
+    assert left(busy).endswith("orted -mca x (pid 7, user ann)") and not busy.policy
     assert decide(processes=[process], settings=waits).action == planning.REBOOT
     node = {"name": "n", "state": "MIXED", "reason": "", "ours": False, "busy": True}
     assert "MIXED" in left(decide(slurm=node))
     assert decide(slurm=node, settings=waits).action == planning.REBOOT
+
+
+@pytest.mark.parametrize(
+    ("minutes", "limits", "why"),
+    [
+        ([600], {}, ["10.0 h", "12 h"]),
+        ([90], {}, ["90 min", "12 h"]),
+        ([720], {}, []),
+        ([30], {"min_hours": 0}, []),
+        ([60, 120, 1439], {"min_hours": 0}, ["3 times", "cluster_reboot_max_per_day: 3"]),
+        ([60, 120, 1440], {"min_hours": 0}, []),
+        ([1, 2, 3], {"min_hours": 0, "max_per_day": 0}, []),
+    ],
+)
+def test_a_host_that_rebooted_too_often_is_left(minutes, limits, why):
+    boots = [0, *(NOW - 60 * each for each in minutes)]
+    decision = decide(boots=boots, settings=planning.RebootSettings(**limits))
+    if not why:
+        assert decision.action == planning.REBOOT
+    else:
+        assert all(words in left(decision) for words in why) and not decision.policy
 
 
 def test_an_unread_host_is_left():
