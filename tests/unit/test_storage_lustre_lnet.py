@@ -146,8 +146,11 @@ class TestUnderMounts:
         node.settle()
         node.mount()
         before = node.read("etc/lnet.conf")
+        other = {"networks": [{"net": "o2ib", "interfaces": ["rail1"]}]}
+        check = found(node.settle(other, check_mode=True), "lustre_lnet_network")["o2ib"]
+        assert check.status == PENDING and "/lustre" in check.reason
         with pytest.raises(PlanError) as caught:
-            node.settle({"networks": [{"net": "o2ib", "interfaces": ["rail1"]}]})
+            node.settle(other)
         text = str(caught.value)
         assert "lustre_lnet_network o2ib: rail1" in text
         assert "Lustre is mounted at /lustre" in text
