@@ -62,7 +62,7 @@ def test_a_routed_module_has_the_defaults_of_its_group_and_a_bounding_action(tmp
   tasks:
     - baremetal.mpi_roce.rdma_stack:
       vars: {ansible_python_interpreter: "{{ ansible_playbook_python }}"}
-      ignore_errors: true
+      ignore_errors: true # it fails on purpose, and the next task must run
     - baremetal.mpi_roce.rdma_stack:
       vars: {ansible_python_interpreter: /bin/echo}
 """

@@ -171,7 +171,8 @@ def test_settings_of_ssh_are_compared(
     [
         ("Port 2222", "Port 22", "port", ("22", "2222"), 4),
         ('  PORT="2222"', "", "port", ("22", "2222"), 4),
-        ("StrictHostKeyChecking no", "", "stricthostkeychecking", ("yes", "no"), 4),
+        # The operator's line that the check must find.
+        ("StrictHostKeyChecking no", "", "stricthostkeychecking", ("yes", "no"), 4),  # a fault
         ("HostName %h.other.org", "", "hostname", ("n", "n.other.org"), 4),
         ("Port 22\nPort %x", "", "port", ("22", "2222"), 5),
         ("Port 22", "Port 2222", "port", ("22", "2222"), 0),  # the role repairs its drop-in
