@@ -478,10 +478,14 @@ def test_leftovers_of_a_job_are_removed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("path", "since"), [("/dev/shm/", "-60"), ("/dev/shm/a", "5"), ("", "5")])
-def test_checkpoints_in_shared_memory_are_kept(tmp_path: Path, path: str, since: str) -> None:
+def test_checkpoints_in_shared_memory_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, since: str
+) -> None:
     asked: list[str] = []
     runner = lambda argv, **_given: asked.extend(argv)  # noqa: E731
-    run.tidy(a_job(tmp_path, environment={"CLUSTER_CHECKPOINT_DIR": path}), [], runner, 4.2)
+    job, begin = a_job(tmp_path, environment={"CLUSTER_CHECKPOINT_DIR": path}), 1000.0
+    monkeypatch.setattr(run.time, "monotonic", lambda: begin + 4.2)
+    run.tidy(job, [], runner, begin)
     assert f" {since} /dev/shm /proc /tmp\n" in decoded(asked[-1])
 
 

@@ -85,6 +85,8 @@ def run(
 @dataclass
 class JobExit:
     rc: int
+    begin: float
+    """When it was started, on this host's monotonic clock."""
     seconds: float
     stopped: str = ""
     """Why it was stopped; empty if it exited normally."""
@@ -131,14 +133,14 @@ def watch(
     seconds = time.monotonic() - begin
     if not stopped and seconds >= job.time_limit_s:
         stopped = f"stopped after {job.time_limit_s:g} s (mpi_job_time_limit_s)"
-    return JobExit(rc, seconds, stopped)
+    return JobExit(rc, begin, seconds, stopped)
 
 
 def _result(
     job: Job, nodes: Sequence[LaunchNode], end: JobExit, storage: JobStorage, runner: Runner
 ) -> dict[str, Any]:
     orphans = hosts.sweep(runner, job.user, [node.host for node in nodes], job.run_id)
-    removed = tidy(job, nodes, runner, end.seconds)
+    removed = tidy(job, nodes, runner, end.begin)
     output = output_of(job.directory / OUTPUT, MAX_BYTES)
     rank, lines = last_lines(job, nodes, output, end.rc)
     known = causes(output, known=True) if end.rc or end.stopped else []
@@ -192,15 +194,21 @@ def checkpoint_line(checkpoint: Mapping[str, Any]) -> str:
 
 
 def tidy(
-    job: Job, nodes: Sequence[LaunchNode], runner: Runner, seconds: float
+    job: Job, nodes: Sequence[LaunchNode], runner: Runner, begin: float
 ) -> dict[str, list[str]]:
     """Remove session directories and shared memory of killed ranks; returns the paths by node.
-    `seconds` since the job began: the clocks of hosts may differ."""
-    # Checkpoints in /dev/shm must stay: no file is newer than a minute from now.
-    since = "-60" if job.checkpoints.rstrip("/") == "/dev/shm" else str(math.ceil(seconds))
-    script = hosts.remote(TIDY, [LEFTOVERS, since, "/dev/shm", "/proc", "/tmp"])
-    runner(as_user(job.user, ["/bin/sh", "-c", script]), check=False)
-    answers = hosts.ask_all(runner, job.user, {node.host: [script] for node in nodes})
+    `begin` is when the job was started, on the monotonic clock of this host."""
+
+    def script() -> str:
+        # The clocks of hosts may differ: the age of the job now, not at its end. The sweep before
+        # takes seconds. Checkpoints in /dev/shm must stay: no file is newer than a minute from now.
+        age = math.ceil(time.monotonic() - begin)
+        since = "-60" if job.checkpoints.rstrip("/") == "/dev/shm" else str(age)
+        return hosts.remote(TIDY, [LEFTOVERS, since, "/dev/shm", "/proc", "/tmp"])
+
+    runner(as_user(job.user, ["/bin/sh", "-c", script()]), check=False)
+    commands = dict.fromkeys((node.host for node in nodes), (script(),))
+    answers = hosts.ask_all(runner, job.user, commands)
     texts = {host: result.stdout for host, (result, _reason) in answers.items() if result}
     removed = {host: hosts.report(text)["removed"] for host, text in texts.items()}
     return {host: paths for host, paths in removed.items() if paths}
