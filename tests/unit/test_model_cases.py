@@ -10,9 +10,17 @@ import pytest
 from tests.unit.small_model import compiled, doubts, refused
 
 MODELS = Path(__file__).with_name("data") / "models"
-REFUSED: dict[str, list[str]] = {}
+REFUSED: dict[str, list[str]] = {
+    "d02-superpod-b300-8su-spine-groups": ["8 model.leaf_ports leaves.ports (32, 0)"],
+}
 """File to its findings: line, code, path, value."""
-DOUBTED: dict[str, list[str]] = {}
+DOUBTED: dict[str, list[str]] = {
+    "d01-superpod-b300-twin-planar-1su": [],
+    "d02-superpod-b300-8su-spine-groups-as-meant": [],
+    "d03-three-tiers": [],
+    "d16-spine-added": [],
+    "d16-spine-added-as-meant": [],
+}
 """File that compiles, to its warnings."""
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import IPv4Network
 from typing import Any
 
@@ -198,8 +198,11 @@ def _check_interfaces(model: dict[str, Any], findings: Findings) -> None:
         findings.add("model.management_on_rail", path, problem, remedy, management)
 
 
-def check_group_vars(model: dict[str, Any], specs: list[NodeSpec], findings: Findings) -> None:
-    known = [group for group in groups_of(specs) if group != "ungrouped"]
+def check_group_vars(
+    model: dict[str, Any], specs: list[NodeSpec], more: Sequence[str], findings: Findings
+) -> None:
+    """`more`: groups of switches, in addition to those by role."""
+    known = [*(group for group in groups_of(specs) if group != "ungrouped"), *more]
     for group in model["vars"]:
         if group not in known:
             problem, remedy = f"group {group!r} not found", nearest(group, known)

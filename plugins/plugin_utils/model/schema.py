@@ -33,6 +33,7 @@ from ..schema.kinds import (
 from .addresses import Subnet
 from .software import SOFTWARE
 from .storage_keys import FILE_SYSTEMS
+from .wiring import DIVISIONS
 
 PLUGIN = "baremetal.mpi_roce.cluster"
 SUBNET_PER_RAIL = "subnet_per_rail"
@@ -293,6 +294,23 @@ def _switch_names(example: str) -> tuple[Key, ...]:
     )
 
 
+_UPLINK_PORTS = Key(
+    "uplink_ports",
+    Integer(0, 4096),
+    "Last ports, reserved for uplinks. If set, further spines move no cable.",
+    default_text="the uplinks",
+)
+_DIVISION = (
+    Key(
+        "divided_by",
+        ListOf(OneOf(DIVISIONS), "attributes"),
+        "What both ends of a link share. The switches are dealt in equal blocks: by unit, then "
+        "plane, then group.",
+        default_text="plane, if leaves have several; `[]` connects all",
+    ),
+    Key("groups", Integer(2, 512), "Groups into which lower switches of a set are dealt in order."),
+)
+
 LEAVES = Section(
     "leaves",
     "Leaf sets: each set has one leaf per rail and plane. Nodes fill one set after another.",
@@ -305,16 +323,38 @@ LEAVES = Section(
             default_text="one leaf each",
         ),
         Key("nodes_per_set", Integer(1, 4096), "", default_text="number of ports"),
+        _UPLINK_PORTS,
+        Key(
+            "sets_per_unit",
+            Integer(1, 10_000),
+            "Leaf sets of a scalable unit (pod).",
+            default_text="one",
+        ),
     ),
 )
 
 SPINES = Section(
     "spines",
-    "Every leaf has links to every spine, on its last ports.",
+    "Every leaf has links to every spine that shares its attributes in `divided_by`, on its last "
+    "ports.",
     (
         *_switch_names("spine{:02d}"),
         Key("links_per_leaf", Integer(1, 512), "Links of a leaf to each spine.", default=1),
         Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="`rails.speed_gbps`"),
+        *_DIVISION,
+        _UPLINK_PORTS,
+    ),
+)
+
+SUPER_SPINES = Section(
+    "super_spines",
+    "A third tier, connected to spines as these are to leaves. In groups `spine` and "
+    "`super_spine`.",
+    (
+        *_switch_names("superspine{:02d}"),
+        Key("links_per_spine", Integer(1, 512), "Links of a spine to each of them.", default=1),
+        Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="the spines'"),
+        *_DIVISION,
     ),
 )
 
@@ -359,6 +399,7 @@ MODEL = Section(
         needed("addresses", ADDRESSES, ""),
         needed("leaves", LEAVES, ""),
         Key("spines", OrNull(SPINES), ""),
+        Key("super_spines", OrNull(SUPER_SPINES), ""),
         Key("asics", CHIPS, "", default={}),
         Key(VARIABLE, CONTRACT, ""),
         Key("software", SOFTWARE, ""),
