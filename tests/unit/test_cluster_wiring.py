@@ -296,7 +296,7 @@ addresses: {pool: 172.16.0.0/16, plan: %(plan)s}
 launcher: {name: launcher01, management: 10.0.0.10}
 switches:
   big: {tier: leaf, count: 4, ports: 16, management_first: 10.0.200.1, nodes_per_set: 4, nodes: 7}
-  little: {tier: leaf, count: 1, ports: 16, management_first: 10.0.3.1, rail_to_leaf: [0, 0]%(pool)s}
+  little: {tier: leaf, count: 1, ports: 16, management_first: 10.0.9.1, rail_to_leaf: [0, 0]%(p)s}
   spine: {tier: spine, count: 2, ports: 16, management_first: 10.0.210.1}
   small-spine: {tier: spine, count: 1, ports: 16, management_first: 10.0.211.1, speed_gbps: 800}
   core: {tier: core, count: 2, ports: 16, management_first: 10.0.220.1}
@@ -308,7 +308,7 @@ links:
 
 
 def full(plan: str = "subnet_per_rail", pool: str = "", **changes: str) -> str:
-    written = FULL % {"plan": plan, "pool": pool}
+    written = FULL % {"plan": plan, "p": pool}
     for old, new in changes.items():
         assert old in written
         written = written.replace(old, new)
