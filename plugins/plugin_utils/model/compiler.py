@@ -46,6 +46,8 @@ def compile_model(source: ModelSource) -> Cluster:
     """
     findings = Findings(source.line, source.text)
     model = MODEL.check(source.data, findings)
+    known = {finding.path for finding in source.found}
+    findings.found[:] = [*source.found, *(new for new in findings.found if new.path not in known)]
     if findings:
         raise ModelError(source.name, findings.found)
     specs = specify(model, findings)

@@ -26,6 +26,7 @@ from ..schema.kinds import (
     Section,
     Table,
     Text,
+    foreign,
     is_mapping,
     needed,
     shown,
@@ -78,11 +79,20 @@ class _Address(Kind):
         try:
             return int(ipaddress.IPv4Address(str(value)))
         except ValueError as error:
-            problem = f"{shown(value)} is not an IPv4 address"
+            problem = f"{shown(value)} is not an IPv4 address" + _ipv6(value)
             raise Invalid("model.address", problem, "Write one such as 10.0.0.10") from error
 
     def describe(self) -> str:
         return "IPv4 address"
+
+
+def _ipv6(value: Any) -> str:
+    """A remark about an IPv6 address or network."""
+    try:
+        ipaddress.IPv6Network(str(value), strict=False)
+    except ValueError:
+        return ""
+    return ": IPv6 is not supported"
 
 
 PRIVATE = "10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16"
@@ -98,7 +108,7 @@ class _Subnet(Kind):
                 raise ValueError("no prefix length")
             network = ipaddress.IPv4Network(str(value))
         except ValueError as error:
-            problem = f"{shown(value)} is not an IPv4 network ({error})"
+            problem = f"{shown(value)} is not an IPv4 network ({error})" + _ipv6(value)
             raise Invalid("model.network", problem, "Write one such as 10.0.0.0/24") from error
         found = Subnet(int(network.network_address), network.prefixlen)
         if found.no_hosts:
@@ -140,11 +150,14 @@ class _Variables(Kind):
         return "Ansible variables"
 
     def check(self, value: Any, findings: Findings, path: Path = ()) -> Optional[dict[str, Any]]:
+        if value is None:
+            return {}  # the variables are commented out
         if not is_mapping(value, path, findings):
             return None
         for name in value:
             if not (isinstance(name, str) and name.isidentifier() and name.isascii()):
                 problem, remedy = "is not a valid variable name", "Use letters, digits and _"
+                remedy += foreign(name)
                 findings.add("model.variable_name", (*path, str(name)), problem, remedy)
             elif name.startswith("cluster_") or name in ("ansible_host", VARIABLE):
                 remedy = "Change the key of the model; for one node, under nodes.overrides"
@@ -172,10 +185,27 @@ _OF_ONE_NODE = (
     Key("gpu_pci", _GPU_PCI_LIST, "Replaces `gpus.pci`."),
     Key("vars", _VARIABLES, "Host variables.", default={}),
 )
-LISTED_NODE = Section(
-    "nodes.list", "One listed node.", (needed("name", HOST_NAME, ""), *_OF_ONE_NODE)
+_ANOTHER_KIND = "Describe the other hardware under kinds, and name it by `kind` of nodes"
+_IN_ORDER = (
+    "Nodes use the ports in their order: change the order or the cable. nodes.absent reserves "
 )
-NODE_OVERRIDE = Section("nodes.overrides", "Values of a single node, by host name.", _OF_ONE_NODE)
+_IN_ORDER += "a port"
+_NODE_HINTS = (
+    *((name, _ANOTHER_KIND) for name in ("gpus", "rails")),
+    *((name, _IN_ORDER) for name in ("leaf_port", "leaf_ports", "port", "ports", "leaf")),
+)
+LISTED_NODE = Section(
+    "nodes.list",
+    "One listed node.",
+    (needed("name", HOST_NAME, ""), *_OF_ONE_NODE),
+    hints=_NODE_HINTS,
+)
+NODE_OVERRIDE = Section(
+    "nodes.overrides",
+    "Values of a single node, by host name.",
+    _OF_ONE_NODE,
+    hints=_NODE_HINTS,
+)
 
 MPI = Section(
     "mpi",
@@ -213,6 +243,8 @@ NODES = Section(
     ),
 )
 
+_VLANS = ("vlan", "vlans", "vlan_id", "vid")
+_NO_VLANS = "VLANs are not supported: a rail is an untagged, routed port. Remove it"
 RAILS = Section(
     "rails",
     "Rail k of all nodes connects to the same leaf. A rail has several planes if its "
@@ -242,6 +274,7 @@ RAILS = Section(
             default_text="the GPU's",
         ),
     ),
+    hints=tuple((name, _NO_VLANS) for name in _VLANS),
 )
 
 GPUS = Section(
@@ -363,7 +396,9 @@ _HOST = (
     needed("management", _ADDRESS, "Management address."),
     Key("vars", _VARIABLES, "Host variables.", default={}),
 )
-LAUNCHER = Section("launcher", "The host that runs mpirun. It has no rails.", _HOST)
+LAUNCHER = Section(
+    "launcher", "The host that runs mpirun. It has no rails.", _HOST, several="launchers"
+)
 
 _PORT_NAME = Text(r"[A-Za-z0-9_./:-]+", "the name of a switch port", "Ethernet8", 40)
 STORAGE_LINK = Section(
@@ -386,7 +421,7 @@ _NAME = Text(r"[a-z0-9][a-z0-9_-]*", "a name of a to z, 0 to 9, - and _", "b300"
 _DOMAIN = Text(rf"{_LABEL}(\.{_LABEL})*", "a DNS domain", "example.net", 189, empty=True)
 MODEL = Section(
     "model",
-    "The top level of the file.",
+    "The top level of the file. Keys that begin with `x-` are ignored: a place for anchors.",
     (
         needed("plugin", OneOf((PLUGIN,)), "Identifies a cluster model."),
         needed("name", _NAME, "Cluster name, used for reports and state."),
