@@ -40,6 +40,15 @@ REFUSED: dict[str, list[str]] = {
 """File to its findings: line, code, path, value."""
 DOUBTED: dict[str, list[str]] = {
     "01-merge-key-override": [],
+    "25-ecn-above-any-buffer": [
+        "10 qos.above_buffer roce_qos.ecn.maximum_bytes (1073741824, 158229504)"
+    ],
+    "26-gpu-with-two-rails": ["6 model.gpu_without_rail rails.gpu (6, 7)"],
+    "27-numa-contradiction": ["6 model.numa_of_rail rails.numa (0, 0, 8)"],
+    "28-idle-leaves": ["8 model.idle_switches leaves.count ('leaf05', 4)"],
+    "29-oversubscribed-31-to-1": ["10 model.oversubscribed spines.links_per_leaf '31:1'"],
+    "31-drained-and-absent": ["4 model.drained_and_absent nodes.absent[0] 'node02'"],
+    "32-rails-called-eth": ["6 model.interface_of_system rails.interface 'eth0'"],
     "39-place-for-anchors": [],
     "45-empty-storage": [],
     "d01-superpod-b300-twin-planar-1su": [],

@@ -14,7 +14,7 @@ from ..qos import host_settings
 from ..qos.rules import check_rail
 from ..qos.rules import finish as read_contract
 from ..schema.findings import Findings
-from . import rules
+from . import doubts, rules
 from .addresses import AddressPlan, HostAddresses, Subnet, text
 from .cluster import (
     Cluster,
@@ -63,10 +63,10 @@ def compile_model(source: ModelSource) -> Cluster:
     contract = read_contract(model["roce_qos"], findings, mtu)
     check_rail(contract, mtu, findings, ("rails", "mtu"))
     software = read_software(model["software"], findings, ("software",))
-    site, doubts = Site(), Findings(source.line)
+    site, doubtful = Site(), Findings(source.line)
     if specs and topology is not None and plan is not None:
         addresses = _addresses(model, specs, topology, plan, switches["leaves"].names)
-        site = Site(tuple(rules.groups_of(specs)), addresses.hosts, addresses, doubts)
+        site = Site(tuple(rules.groups_of(specs)), addresses.hosts, addresses, doubtful)
         if len(switches["leaves"].kinds) == len(switches["leaves"].names) == topology.leaves:
             positions = specs[-1].index + 1
             rules.check_storage_links(model, topology, positions, switches["leaves"], findings)
@@ -85,6 +85,9 @@ def compile_model(source: ModelSource) -> Cluster:
     for rule in topology.rules:
         _plug_links(rule, model["rails"]["mtu"], fabric, ports)
     _plug_storage(model, leaves)
+    doubts.check_values(model, specs, doubtful)
+    doubts.check_fabric(model, topology, leaves, spines, doubtful)
+    doubts.check_contract(contract, [*leaves, *spines], doubtful)
     nfs_rdma = any(fs.type == NFS and fs.nfs.transport == RDMA for fs in filesystems)
     software = replace(software, rdma=replace(software.rdma, nfs=nfs_rdma))
     addressing, gpus = model["addresses"]["plan"], model["gpus"]
@@ -115,7 +118,7 @@ def compile_model(source: ModelSource) -> Cluster:
         storage=[_host(model, entry, "storage") for entry in model["storage"]],
         switches=[switch for tier in fabric.values() for switch in tier],
         group_vars=model["vars"],
-        doubts=rules.doubts(model, specs, doubts),
+        doubts=tuple(doubtful.found),
     )
 
 
