@@ -27,6 +27,7 @@ from ..schema.kinds import (
     Table,
     Text,
     is_mapping,
+    json_pattern,
     needed,
     shown,
 )
@@ -61,12 +62,18 @@ class _Pci(Text):
     def convert(self, value: Any) -> str:
         return super().convert(value.lower() if isinstance(value, str) else value)
 
+    def json(self) -> dict[str, Any]:
+        return {"type": "string", "pattern": json_pattern(self.form).replace("a-f", "a-fA-F")}
+
 
 _PCI = _Pci(
     r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]",
     "PCI address `0000:11:00.0`",
     "0000:11:00.0 (domain:bus:device.function)",
 )
+
+
+_DOTTED = r"([0-9]{1,3}\.){3}[0-9]{1,3}"
 
 
 @dataclass(frozen=True)
@@ -82,6 +89,9 @@ class _Address(Kind):
 
     def describe(self) -> str:
         return "IPv4 address"
+
+    def json(self) -> dict[str, Any]:
+        return {"type": "string", "pattern": json_pattern(_DOTTED)}
 
 
 PRIVATE = "10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16"
@@ -108,6 +118,9 @@ class _Subnet(Kind):
     def describe(self) -> str:
         return "IPv4 network `10.0.0.0/24`"
 
+    def json(self) -> dict[str, Any]:
+        return {"type": "string", "pattern": json_pattern(rf"{_DOTTED}/[0-9]{{1,2}}")}
+
 
 @dataclass(frozen=True)
 class _Pattern(Kind):
@@ -130,6 +143,11 @@ class _Pattern(Kind):
     def describe(self) -> str:
         return f"pattern `{self.example}`"
 
+    def json(self) -> dict[str, Any]:
+        first, *others = (rf"\{{{field}(:(0?[1-9])?d?)?\}}" for field in self.fields)
+        rest = "|".join([r"[^\s{}]", *others])
+        return {"type": "string", "pattern": json_pattern(f"({rest})*{first}({rest})*")}
+
 
 @dataclass(frozen=True)
 class _Variables(Kind):
@@ -137,6 +155,9 @@ class _Variables(Kind):
 
     def describe(self) -> str:
         return "Ansible variables"
+
+    def json(self) -> dict[str, Any]:
+        return {"type": "object"}
 
     def check(self, value: Any, findings: Findings, path: Path = ()) -> Optional[dict[str, Any]]:
         if not is_mapping(value, path, findings):
