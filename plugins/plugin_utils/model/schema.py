@@ -28,6 +28,7 @@ from ..schema.kinds import (
     Text,
     foreign,
     is_mapping,
+    json_pattern,
     needed,
     shown,
 )
@@ -63,12 +64,18 @@ class _Pci(Text):
     def convert(self, value: Any) -> str:
         return super().convert(value.lower() if isinstance(value, str) else value)
 
+    def json(self) -> dict[str, Any]:
+        return {"type": "string", "pattern": json_pattern(self.form).replace("a-f", "a-fA-F")}
+
 
 _PCI = _Pci(
     r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]",
     "PCI address `0000:11:00.0`",
     "0000:11:00.0 (domain:bus:device.function)",
 )
+
+
+_DOTTED = r"([0-9]{1,3}\.){3}[0-9]{1,3}"
 
 
 @dataclass(frozen=True)
@@ -84,6 +91,9 @@ class _Address(Kind):
 
     def describe(self) -> str:
         return "IPv4 address"
+
+    def json(self) -> dict[str, Any]:
+        return {"type": "string", "pattern": json_pattern(_DOTTED)}
 
 
 def _ipv6(value: Any) -> str:
@@ -119,6 +129,9 @@ class _Subnet(Kind):
     def describe(self) -> str:
         return "IPv4 network `10.0.0.0/24`"
 
+    def json(self) -> dict[str, Any]:
+        return {"type": "string", "pattern": json_pattern(rf"{_DOTTED}/[0-9]{{1,2}}")}
+
 
 @dataclass(frozen=True)
 class _Pattern(Kind):
@@ -141,6 +154,11 @@ class _Pattern(Kind):
     def describe(self) -> str:
         return f"pattern `{self.example}`"
 
+    def json(self) -> dict[str, Any]:
+        first, *others = (rf"\{{{field}(:(0?[1-9])?d?)?\}}" for field in self.fields)
+        rest = "|".join([r"[^\s{}]", *others])
+        return {"type": "string", "pattern": json_pattern(f"({rest})*{first}({rest})*")}
+
 
 @dataclass(frozen=True)
 class _Variables(Kind):
@@ -148,6 +166,9 @@ class _Variables(Kind):
 
     def describe(self) -> str:
         return "Ansible variables"
+
+    def json(self) -> dict[str, Any]:
+        return {"type": "object"}
 
     def check(self, value: Any, findings: Findings, path: Path = ()) -> Optional[dict[str, Any]]:
         if value is None:
