@@ -99,7 +99,7 @@ class Cluster:
     variables: dict[str, dict[str, Any]]
     """Values common to the hosts of a group, by group."""
     nodes: list[ComputeNode]
-    launcher: ClusterHost
+    launchers: list[ClusterHost]
     storage: list[ClusterHost]
     leaves: list[ClusterSwitch]
     spines: list[ClusterSwitch]
@@ -173,7 +173,7 @@ def _hosts(cluster: Cluster) -> Iterator[InventoryHost]:
             **{name: value for name, value in own.items() if value != common[name]},
         }
         yield InventoryHost(node.name, ("compute", rack_group(node.rack)), variables, node.vars)
-    for host in (cluster.launcher, *cluster.storage):
+    for host in (*cluster.launchers, *cluster.storage):
         yield InventoryHost(host.name, (host.role,), _of_host(host), host.vars)
     for switch in (*cluster.leaves, *cluster.spines):
         yield InventoryHost(switch.name, (switch.role,), _of_switch(switch), switch.vars)
