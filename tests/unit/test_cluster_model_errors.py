@@ -50,6 +50,8 @@ addresses.pool: 127.0.0.0/16 -> 7 model.network_without_hosts addresses.pool '12
 addresses.pool: 168.0.0.0/7 -> 7 model.network_without_hosts addresses.pool '168.0.0.0/7'
 management.subnet: 169.254.3.0/24 -> 3 model.network_without_hosts management.subnet '169.254.3.0/24'
 nodes.count: 60; nodes.management_first: 10.0.0.200 -> 4 model.outside_management nodes.management_first ('10.0.0.255', 5)
+nodes.management_first: 255.255.255.255 -> 4 model.outside_management nodes.management_first ('255.255.255.255', 2)
+nodes.management_first: 255.255.255.255; nodes.overrides: {node01: {position: 7}} -> 4 model.outside_management nodes.management_first ('255.255.255.255 + 1', 2)
 launcher.management: 10.0.0.255 -> 9 model.outside_management launcher.management ('10.0.0.255', 1)
 launcher.management: 10.0.0.12 -> 4 model.management_address_twice nodes.management_first ('10.0.0.12', 1, 'launcher01')
 nodes.count: 40; nodes.management_first: 10.0.0.90 -> 8 model.management_address_twice leaves.management_first ('10.0.0.101', 2, 'node12')

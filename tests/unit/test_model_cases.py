@@ -10,10 +10,15 @@ import pytest
 from tests.unit.small_model import compiled, doubts, refused
 
 MODELS = Path(__file__).with_name("data") / "models"
-REFUSED: dict[str, list[str]] = {}
+REFUSED: dict[str, list[str]] = {
+    "d13-port-of-a-node": ["4 model.unknown_key nodes.list[0].leaf_port"],
+}
 """File to its findings: line, code, path, value."""
 DOUBTED: dict[str, list[str]] = {
     "d08-two-launchers": [],
+    "d13-port-of-a-node-as-meant": [],
+    "d17-node-removed-from-list": [],
+    "d17-node-removed-from-list-as-meant": [],
 }
 """File that compiles, to its warnings."""
 

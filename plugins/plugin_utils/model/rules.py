@@ -111,18 +111,24 @@ def check_management(
             taken.setdefault(path, []).append((name, address))
     for path, hosts in outside.items():
         problem = f"not a host address of the management subnet {subnet}: {_shown(hosts)}"
-        remedy, value = "Choose others, or a larger management.subnet", text(hosts[0][1])
+        remedy, value = "Choose others, or a larger management.subnet", _dotted(hosts[0][1])
         findings.add("model.outside_management", path, problem, remedy, (value, len(hosts)))
     for path, hosts in taken.items():
         others = [owner[address] for _name, address in hosts]
         problem = f"{_shown(hosts)}: taken by {some(others, 3)}"
-        remedy, value = "Give each host another management address", text(hosts[0][1])
+        remedy, value = "Give each host another management address", _dotted(hosts[0][1])
         shown = (value, len(hosts), others[0])
         findings.add("model.management_address_twice", path, problem, remedy, shown)
 
 
 def _shown(hosts: list[tuple[str, int]]) -> str:
-    return some([f"{text(address)} ({name})" for name, address in hosts], 1)
+    return some([f"{_dotted(address)} ({name})" for name, address in hosts], 1)
+
+
+def _dotted(address: int) -> str:
+    """The address as text, also one that a count of hosts or a position puts past the last."""
+    past = address - 0xFFFFFFFF
+    return text(address) if past <= 0 else f"255.255.255.255 + {past}"
 
 
 def _management(

@@ -164,6 +164,12 @@ _RACK = Text(
 
 _OF_ONE_NODE = (
     Key("management", _ADDRESS, "Management address."),
+    Key(
+        "position",
+        Integer(0, 99_999),
+        "Place in the plan of addresses, ports and racks, from 0 (`cluster_index`).",
+        default_text="place in the list",
+    ),
     Key("rack", _RACK, ""),
     Key("slots", _SLOTS, "MPI slots."),
     Key("drained", Boolean(), "Configured, but without ranks."),
