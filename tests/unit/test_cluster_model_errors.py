@@ -30,7 +30,7 @@ from tests.unit.small_model import edited, places, refused
 ROOT = Path(__file__).resolve().parents[2]
 CASES = """
 leaves.ports; leaves.prots: 64 -> 8 model.unknown_key leaves.prots | 8 model.missing_key leaves.ports
-launcher; luncher: {name: launcher01, management: 10.0.0.10} -> 1 model.missing_key launcher | 9 model.unknown_key luncher
+launcher; luncher: {name: launcher01, management: 10.0.0.10} -> 1 model.launchers launcher | 9 model.unknown_key luncher
 rails: ~ -> 6 model.not_a_mapping rails
 nodes.count: yes -> 4 model.not_a_number nodes.count True
 nodes.count: 0 -> 4 model.no_nodes nodes

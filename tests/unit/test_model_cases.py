@@ -28,7 +28,6 @@ REFUSED: dict[str, list[str]] = {
     "d02-superpod-b300-8su-spine-groups": ["8 model.leaf_ports leaves.ports (32, 0)"],
     "d06-two-kinds-of-nodes": ["4 model.unknown_key nodes.list[1].rails"],
     "d07-cpu-only-node": ["4 model.unknown_key nodes.list[1].gpus"],
-    "d08-two-launchers": ["9 model.not_a_mapping launcher list"],
     "d09-ipv6-rails": [
         "7 model.network addresses.pool 'fd00:100::/48'",
         "7 model.out_of_range addresses.prefix (64, 8, 30)",
@@ -54,6 +53,7 @@ DOUBTED: dict[str, list[str]] = {
     "d01-superpod-b300-twin-planar-1su": [],
     "d02-superpod-b300-8su-spine-groups-as-meant": [],
     "d03-three-tiers": [],
+    "d08-two-launchers": [],
     "d13-port-of-a-node-as-meant": [],
     "d16-spine-added": [],
     "d16-spine-added-as-meant": [],

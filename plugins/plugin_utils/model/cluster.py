@@ -105,7 +105,7 @@ class Cluster:
     variables: dict[str, dict[str, Any]]
     """Values common to the hosts of a group, by group."""
     nodes: list[ComputeNode]
-    launcher: ClusterHost
+    launchers: list[ClusterHost]
     storage: list[ClusterHost]
     switches: list[ClusterSwitch]
     """Tier by tier, leaves first."""
@@ -192,7 +192,7 @@ def _hosts(cluster: Cluster) -> Iterator[InventoryHost]:
         }
         groups = ("compute", rack_group(node.rack), *node.groups)
         yield InventoryHost(node.name, groups, variables, node.vars)
-    for host in (cluster.launcher, *cluster.storage):
+    for host in (*cluster.launchers, *cluster.storage):
         yield InventoryHost(host.name, (host.role,), _of_host(host), host.vars)
     for switch in cluster.switches:
         groups = (switch.role, *switch.groups)

@@ -25,7 +25,7 @@ from .cluster import (
     RailPlane,
 )
 from .layout import Lane, Topology, interface_name, lay_out, plan_addresses
-from .nodes import NodeSpec, specify
+from .nodes import NodeSpec, check_launchers, launchers, specify
 from .schema import MODEL, POINT_TO_POINT, SUBNET_PER_RAIL
 from .software import finish as read_software
 from .source import ModelError, ModelSource, read_file
@@ -48,6 +48,8 @@ def compile_model(source: ModelSource) -> Cluster:
     model = MODEL.check(source.data, findings)
     known = {finding.path for finding in source.found}
     findings.found[:] = [*source.found, *(new for new in findings.found if new.path not in known)]
+    if model is not None:
+        check_launchers(model, source.data, findings)
     if findings:
         raise ModelError(source.name, findings.found)
     specs = specify(model, findings)
@@ -114,7 +116,7 @@ def compile_model(source: ModelSource) -> Cluster:
         name=model["name"],
         variables={"all": everywhere, "compute": compute},
         nodes=nodes,
-        launcher=_host(model, model["launcher"], "launcher"),
+        launchers=[_host(model, entry, "launcher") for _path, entry in launchers(model)],
         storage=[_host(model, entry, "storage") for entry in model["storage"]],
         switches=[switch for tier in fabric.values() for switch in tier],
         group_vars=model["vars"],
@@ -190,7 +192,7 @@ def _addresses(
 
     hosts = {spec.name: spec.management or 0 for spec in specs}
     hosts.update({host["name"]: host["management"] for host in model["storage"]})
-    hosts[model["launcher"]["name"]] = model["launcher"]["management"]
+    hosts.update({host["name"]: host["management"] for _path, host in launchers(model)})
     links = {
         host["name"]: [network for link in host["links"] for network in networks(link["leaf"])]
         for host in model["storage"]

@@ -13,7 +13,7 @@ from ..schema.findings import Findings, Path
 from .addresses import Subnet, text
 from .cluster import ROLES, rack_group
 from .layout import Topology, interface_names
-from .nodes import NodeSpec
+from .nodes import NodeSpec, launchers
 from .schema import HOST_NAME, INTERFACE
 from .switches import Switches
 
@@ -24,7 +24,8 @@ _LOOPBACK = ("localhost", "localhost4", "localhost6", "ip6-localhost", "ip6-loop
 _HOSTFILE_WORDS = (
     *("boards", "cores", "count", "cpu", "port", "rank", "slot", "slots", "sockets", "username"),
 )
-"""Keywords of Open MPI's hostfile, which names nodes and launcher."""
+"""Keywords of Open MPI's hostfile, which names nodes and launchers."""
+_IN_HOSTFILE = ("nodes", "launcher", "launchers")
 BySection = Mapping[str, Switches]
 """The switches of `leaves` and `spines`."""
 
@@ -35,9 +36,9 @@ def groups_of(specs: list[NodeSpec]) -> list[str]:
 
 
 def _other_hosts(model: dict[str, Any]) -> list[tuple[Path, dict[str, Any]]]:
-    """Launcher and storage hosts with their paths."""
+    """Launchers and storage hosts with their paths."""
     storage = [(("storage", index), host) for index, host in enumerate(model["storage"])]
-    return [(("launcher",), model["launcher"]), *storage]
+    return [*launchers(model), *storage]
 
 
 def _named(
@@ -79,7 +80,7 @@ def check_names(
         if number or not re.fullmatch(HOST_NAME.form, name):
             problem = f"{name!r} is {'a number, ' if number else ''}not {HOST_NAME.wanted}"
             _add("model.host_name", name, path, problem, "Change the name or pattern")
-        elif name in reserved or (name in _HOSTFILE_WORDS and path[0] in ("nodes", "launcher")):
+        elif name in reserved or (name in _HOSTFILE_WORDS and path[0] in _IN_HOSTFILE):
             problem = f"{name!r} is also a group of Ansible, a keyword of Open MPI's hostfile, or "
             problem += "a name of the loopback address"
             _add("model.name_reserved", name, path, problem, f"Name the host {name}01, for example")

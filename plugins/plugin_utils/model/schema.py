@@ -424,7 +424,11 @@ _HOST = (
     Key("vars", _VARIABLES, "Host variables.", default={}),
 )
 LAUNCHER = Section(
-    "launcher", "The host that runs mpirun. It has no rails.", _HOST, several="launchers"
+    "launcher",
+    "A host that runs mpirun, such as a login node. It has no rails. Jobs and the smoke test run "
+    "on the first one, or on the one that `mpi_job_launcher` names.",
+    _HOST,
+    several="launchers",
 )
 
 _PORT_NAME = Text(r"[A-Za-z0-9_./:-]+", "the name of a switch port", "Ethernet8", 40)
@@ -465,7 +469,8 @@ MODEL = Section(
         Key("asics", CHIPS, "", default={}),
         Key(VARIABLE, CONTRACT, ""),
         Key("software", SOFTWARE, ""),
-        needed("launcher", LAUNCHER, ""),
+        Key("launcher", OneOrList(LAUNCHER, LAUNCHER), "This or `launchers` is required."),
+        Key("launchers", ListOf(LAUNCHER), "Several, in order."),
         Key("storage", ListOf(STORAGE), "", default=[]),
         Key("filesystems", FILE_SYSTEMS, "", default=[]),
         Key(

@@ -459,6 +459,8 @@ def section_in(kind: Kind) -> Optional[Section]:
     """The section within a kind: itself, its elements, or its optional value."""
     if isinstance(kind, (ListOf, Table, OrNull)):
         return section_in(kind.kind)
+    if isinstance(kind, OneOrList):
+        return section_in(kind.one)
     return kind if isinstance(kind, Section) else None
 
 
