@@ -138,8 +138,9 @@ def _switches(
             system=kind.system,
             asic=kind.asic,
             port_step=kind.port_step,
+            rack=rack,
         )
-        for index, (name, kind) in enumerate(zip(found.names, found.kinds))
+        for index, (name, kind, rack) in enumerate(zip(found.names, found.kinds, found.racks))
     ]
 
 
