@@ -78,10 +78,9 @@ REMEDIES = {
     "44-overrides-at-top": "belongs under nodes",
     "d06-two-kinds-of-nodes": "kinds",
     "d07-cpu-only-node": "kinds",
-    "d08-two-launchers": "launchers",
     "d09-ipv6-rails": "IPv6",
     "d10-vlan-rails": "VLANs",
-    "d13-port-of-a-node": "nodes.absent",
+    "d13-port-of-a-node": "position",
     "d18-wekafs": "NFS and Lustre",
 }
 """Words that the message contains: what to do where the model has no key."""

@@ -94,6 +94,7 @@ class ClusterSwitch(ClusterHost):
     system: str = ""
     """Name of a switch system (`fabric.systems`); empty if the model names none."""
     asic: str = ""
+    rack: str = ""
     port_step: int = 0
     """Increment of port numbers computed from the lanes of the chip; 0: not computed."""
     ports: list[PortGroup] = field(default_factory=list)
@@ -217,6 +218,8 @@ def _of_switch(switch: ClusterSwitch) -> dict[str, Any]:
         "cluster_asic": switch.asic,
         "cluster_ports": _plain(switch.ports),
     }
+    if switch.rack:
+        variables["cluster_rack"] = switch.rack
     if switch.port_step:
         variables["cluster_port_step"] = switch.port_step
     return variables

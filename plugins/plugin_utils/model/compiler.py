@@ -150,8 +150,11 @@ def _switches(
             unit=place.unit,
             leaf_set=place.leaf_set,
             plane=place.plane,
+            rack=rack,
         )
-        for index, (name, kind, place) in enumerate(zip(found.names, found.kinds, places))
+        for index, (name, kind, rack, place) in enumerate(
+            zip(found.names, found.kinds, found.racks, places)
+        )
     ]
 
 

@@ -343,6 +343,7 @@ def _switch_names(example: str) -> tuple[Key, ...]:
         needed("ports", Integer(1, 4096, "ports"), "Ports per switch."),
         Key("system", OneOrList(_SYSTEM, _SYSTEM), "If unset, the layer `fabric` skips it."),
         Key("asic", OneOrList(CHIP_NAME, CHIP_NAME), "Chip; determines headroom and lanes."),
+        Key("rack", OneOrList(_RACK, _RACK), "For the [cabling list](fabric.md#cabling-list)."),
         Key(
             "port",
             OneOrList(_Pattern("Ethernet{}"), _PORT_NAMES),
