@@ -38,7 +38,7 @@ REFUSED: dict[str, list[str]] = {
 }
 """File to its findings: line, code, path, value."""
 DOUBTED: dict[str, list[str]] = {
-    "01-merge-key-override": [],
+    "01-merge-key-override": ["9 model.oversubscribed spines.links_per_leaf '15:1'"],
     "25-ecn-above-any-buffer": [
         "10 qos.above_buffer roce_qos.ecn.maximum_bytes (1073741824, 158229504)"
     ],
@@ -52,7 +52,7 @@ DOUBTED: dict[str, list[str]] = {
     "45-empty-storage": [],
     "d01-superpod-b300-twin-planar-1su": [],
     "d02-superpod-b300-8su-spine-groups-as-meant": [],
-    "d03-three-tiers": [],
+    "d03-three-tiers": ["10 model.oversubscribed spines.links_per_leaf '15:1'"],
     "d08-two-launchers": [],
     "d13-port-of-a-node-as-meant": [],
     "d16-spine-added": [],

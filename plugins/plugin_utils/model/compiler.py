@@ -88,8 +88,9 @@ def compile_model(source: ModelSource) -> Cluster:
         _plug_links(rule, model["rails"]["mtu"], fabric, ports)
     _plug_storage(model, leaves)
     doubts.check_values(model, specs, doubtful)
-    doubts.check_fabric(model, topology, leaves, spines, doubtful)
-    doubts.check_contract(contract, [*leaves, *spines], doubtful)
+    switches_of_all = [switch for tier in fabric.values() for switch in tier]
+    doubts.check_fabric(model, topology, leaves, fabric.get("spines", []), doubtful)
+    doubts.check_contract(contract, switches_of_all, doubtful)
     nfs_rdma = any(fs.type == NFS and fs.nfs.transport == RDMA for fs in filesystems)
     software = replace(software, rdma=replace(software.rdma, nfs=nfs_rdma))
     addressing, gpus = model["addresses"]["plan"], model["gpus"]
@@ -118,7 +119,7 @@ def compile_model(source: ModelSource) -> Cluster:
         nodes=nodes,
         launchers=[_host(model, entry, "launcher") for _path, entry in launchers(model)],
         storage=[_host(model, entry, "storage") for entry in model["storage"]],
-        switches=[switch for tier in fabric.values() for switch in tier],
+        switches=switches_of_all,
         group_vars=model["vars"],
         doubts=tuple(doubtful.found),
     )

@@ -213,10 +213,7 @@ _OF_ONE_NODE = (
     Key("vars", _VARIABLES, "Host variables.", default={}),
 )
 _ANOTHER_KIND = "Describe the other hardware under kinds, and name it by `kind` of nodes"
-_IN_ORDER = (
-    "Nodes use the ports in their order: change the order or the cable. nodes.absent reserves "
-)
-_IN_ORDER += "a port"
+_IN_ORDER = "Write position: a node has the ports of its place in the plan, on every leaf"
 _NODE_HINTS = (
     *((name, _ANOTHER_KIND) for name in ("gpus", "rails")),
     *((name, _IN_ORDER) for name in ("leaf_port", "leaf_ports", "port", "ports", "leaf")),
