@@ -94,6 +94,7 @@ class ClusterSwitch(ClusterHost):
     system: str = ""
     """Name of a switch system (`fabric.systems`); empty if the model names none."""
     asic: str = ""
+    rack: str = ""
     port_step: int = 0
     """Increment of port numbers computed from the lanes of the chip; 0: not computed."""
     ports: list[PortGroup] = field(default_factory=list)
@@ -105,7 +106,7 @@ class Cluster:
     variables: dict[str, dict[str, Any]]
     """Values common to the hosts of a group, by group."""
     nodes: list[ComputeNode]
-    launcher: ClusterHost
+    launchers: list[ClusterHost]
     storage: list[ClusterHost]
     switches: list[ClusterSwitch]
     """Tier by tier, leaves first."""
@@ -192,7 +193,7 @@ def _hosts(cluster: Cluster) -> Iterator[InventoryHost]:
         }
         groups = ("compute", rack_group(node.rack), *node.groups)
         yield InventoryHost(node.name, groups, variables, node.vars)
-    for host in (cluster.launcher, *cluster.storage):
+    for host in (*cluster.launchers, *cluster.storage):
         yield InventoryHost(host.name, (host.role,), _of_host(host), host.vars)
     for switch in cluster.switches:
         groups = (switch.role, *switch.groups)
@@ -217,6 +218,8 @@ def _of_switch(switch: ClusterSwitch) -> dict[str, Any]:
         "cluster_asic": switch.asic,
         "cluster_ports": _plain(switch.ports),
     }
+    if switch.rack:
+        variables["cluster_rack"] = switch.rack
     if switch.port_step:
         variables["cluster_port_step"] = switch.port_step
     return variables

@@ -14,7 +14,7 @@ from ..qos import host_settings
 from ..qos.rules import check_rail
 from ..qos.rules import finish as read_contract
 from ..schema.findings import Findings
-from . import rules
+from . import doubts, rules
 from .addresses import AddressPlan, HostAddresses, Subnet, text
 from .cluster import (
     Cluster,
@@ -25,7 +25,7 @@ from .cluster import (
     RailPlane,
 )
 from .layout import Lane, LeafSets, Topology, interface_name, lay_out, plan_addresses
-from .nodes import NodeSpec, specify
+from .nodes import NodeSpec, check_launchers, launchers, specify
 from .schema import MODEL, POINT_TO_POINT, SUBNET_PER_RAIL
 from .software import finish as read_software
 from .source import ModelError, ModelSource, read_file
@@ -46,6 +46,10 @@ def compile_model(source: ModelSource) -> Cluster:
     """
     findings = Findings(source.line, source.text)
     model = MODEL.check(source.data, findings)
+    known = {finding.path for finding in source.found}
+    findings.found[:] = [*source.found, *(new for new in findings.found if new.path not in known)]
+    if model is not None:
+        check_launchers(model, source.data, findings)
     fabric = None if findings else read_fabric(model, findings)
     if findings or fabric is None:
         raise ModelError(source.name, findings.found)
@@ -65,7 +69,7 @@ def compile_model(source: ModelSource) -> Cluster:
     contract = read_contract(model["roce_qos"], findings, mtu)
     check_rail(contract, mtu, findings, ("rails", "mtu"))
     software = read_software(model["software"], findings, ("software",))
-    site, doubts = Site(), Findings(source.line)
+    site, doubtful = Site(), Findings(source.line)
     if specs and topology is not None and plans is not None:
         leaves = Switches(
             *(
@@ -74,7 +78,7 @@ def compile_model(source: ModelSource) -> Cluster:
             )
         )
         addresses = _addresses(model, specs, topology, plans, leaves.names)
-        site = Site(tuple(rules.groups_of(specs)), addresses.hosts, addresses, doubts)
+        site = Site(tuple(rules.groups_of(specs)), addresses.hosts, addresses, doubtful)
         if (
             len(leaves.kinds)
             == len(leaves.names)
@@ -103,6 +107,10 @@ def compile_model(source: ModelSource) -> Cluster:
     for rule in fabric.rules:
         _plug_links(rule, model["rails"]["mtu"], built, ports)
     _plug_storage(model, [leaf for group in fabric.leaves for leaf in built[group.name]])
+    doubts.check_values(model, specs, doubtful)
+    doubts.check_fabric(model, topology, built, doubtful)
+    switches_of_all = [switch for group in built.values() for switch in group]
+    doubts.check_contract(contract, switches_of_all, doubtful)
     nfs_rdma = any(fs.type == NFS and fs.nfs.transport == RDMA for fs in filesystems)
     software = replace(software, rdma=replace(software.rdma, nfs=nfs_rdma))
     addressing, gpus = model["addresses"]["plan"], model["gpus"]
@@ -129,11 +137,11 @@ def compile_model(source: ModelSource) -> Cluster:
         name=model["name"],
         variables={"all": everywhere, "compute": compute},
         nodes=nodes,
-        launcher=_host(model, model["launcher"], "launcher"),
+        launchers=[_host(model, entry, "launcher") for _path, entry in launchers(model)],
         storage=[_host(model, entry, "storage") for entry in model["storage"]],
-        switches=[switch for group in built.values() for switch in group],
+        switches=switches_of_all,
         group_vars=model["vars"],
-        doubts=rules.doubts(model, specs, doubts),
+        doubts=tuple(doubtful.found),
     )
 
 
@@ -162,8 +170,11 @@ def _switches(
             unit=place.unit,
             leaf_set=place.leaf_set,
             plane=place.plane,
+            rack=rack,
         )
-        for index, (name, kind, place) in enumerate(zip(found.names, found.kinds, places))
+        for index, (name, kind, rack, place) in enumerate(
+            zip(found.names, found.kinds, found.racks, places)
+        )
     ]
 
 
@@ -208,7 +219,7 @@ def _addresses(
 
     hosts = {spec.name: spec.management or 0 for spec in specs}
     hosts.update({host["name"]: host["management"] for host in model["storage"]})
-    hosts[model["launcher"]["name"]] = model["launcher"]["management"]
+    hosts.update({host["name"]: host["management"] for _path, host in launchers(model)})
     links = {
         host["name"]: [network for link in host["links"] for network in networks(link["leaf"])]
         for host in model["storage"]
