@@ -184,6 +184,16 @@ _OF_ONE_NODE = (
     Key("gpu_pci", _GPU_PCI_LIST, "Replaces `gpus.pci`."),
     Key("vars", _VARIABLES, "Host variables.", default={}),
 )
+_UNSUPPORTED = (
+    *(
+        (name, "VLANs are not supported: a rail is an untagged, routed port. Remove it")
+        for name in ("vlan", "vlans", "vlan_id", "vid")
+    ),
+    *(
+        (name, "IPv6 is not supported: hosts and rails have IPv4 addresses. Remove it")
+        for name in ("ipv6", "pool6", "pool_v6", "pool_ipv6", "address6", "subnet6")
+    ),
+)
 _ANOTHER_KIND = "Describe the other hardware under kinds, and name it by `kind` of nodes"
 _IN_ORDER = (
     "Nodes use the ports in their order: change the order or the cable. nodes.absent reserves "
@@ -240,10 +250,9 @@ NODES = Section(
         Key("absent", _HOST_NAMES, "Not in the inventory; address and port reserved.", default=[]),
         Key("overrides", Table(NODE_OVERRIDE, "host name"), "", default={}),
     ),
+    hints=_NODE_HINTS,
 )
 
-_VLANS = ("vlan", "vlans", "vlan_id", "vid")
-_NO_VLANS = "VLANs are not supported: a rail is an untagged, routed port. Remove it"
 RAILS = Section(
     "rails",
     "Rail k of all nodes connects to the same leaf. A rail has several planes if its "
@@ -273,7 +282,7 @@ RAILS = Section(
             default_text="the GPU's",
         ),
     ),
-    hints=tuple((name, _NO_VLANS) for name in _VLANS),
+    hints=_UNSUPPORTED,
 )
 
 GPUS = Section(
@@ -298,6 +307,7 @@ ADDRESSES = Section(
             "first_host", Integer(2, 65535), "Of the first node in a subnet: 11 is .11.", default=2
         ),
     ),
+    hints=_UNSUPPORTED,
 )
 
 
@@ -339,6 +349,7 @@ LEAVES = Section(
         ),
         Key("nodes_per_set", Integer(1, 4096), "", default_text="number of ports"),
     ),
+    hints=_UNSUPPORTED,
 )
 
 SPINES = Section(
@@ -407,4 +418,5 @@ MODEL = Section(
             default={},
         ),
     ),
+    hints=_UNSUPPORTED,
 )
