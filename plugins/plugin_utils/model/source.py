@@ -315,7 +315,7 @@ def _syntax_errors(text: str, error: Exception) -> list[Finding]:
     lines = _LINES.split(text)
     here = lines[line - 1] if line and line <= len(lines) else ""
     at = here[mark.column : mark.column + 1] if mark else ""
-    begin = getattr(error, "context_mark", None)
+    begin, context = getattr(error, "context_mark", None), str(getattr(error, "context", ""))
     if isinstance(error, RecursionError) or "nesting depth" in problem:
         problem = f"nested too deeply, more than {_DEEPEST} levels"
     elif "another document" in problem:
@@ -325,15 +325,15 @@ def _syntax_errors(text: str, error: Exception) -> list[Finding]:
         also = [number for number, each in enumerate(lines, 1) if _TAB.match(each)]
         problem, value = "not YAML: the line is indented with a tab", "\t"
         remedy = f"Indent with spaces (lines with tabs: {some(also or [line])})"
-    elif "undefined alias" in problem:
+    elif mark and "undefined alias" in problem:
         problem = f"not YAML: no anchor for {_ALIAS.findall(here[mark.column :])[0]}"
         remedy = "Write the anchor (&name) above its aliases (*name)"
-    elif begin and "quoted scalar" in problem + str(error.context):
+    elif begin and "quoted scalar" in problem + context:
         line, problem = begin.line + 1, "not YAML: a quotation mark is not closed"
         remedy = "Close it"
     elif line is not None:
         if begin and begin.line + 1 < line:
-            problem += f" ({error.context}, from line {begin.line + 1})"  # type: ignore[attr-defined]
+            problem += f" ({context}, from line {begin.line + 1})"
         before = lines[max(0, line - 2) : line]
         value = next((char for each in before for char in each if not char.isascii()), None)
         if value:
