@@ -213,6 +213,16 @@ _OF_ONE_NODE = (
     Key("gpu_pci", _GPU_PCI_LIST, "Replaces `gpus.pci`."),
     Key("vars", _VARIABLES, "Host variables.", default={}),
 )
+_UNSUPPORTED = (
+    *(
+        (name, "VLANs are not supported: a rail is an untagged, routed port. Remove it")
+        for name in ("vlan", "vlans", "vlan_id", "vid")
+    ),
+    *(
+        (name, "IPv6 is not supported: hosts and rails have IPv4 addresses. Remove it")
+        for name in ("ipv6", "pool6", "pool_v6", "pool_ipv6", "address6", "subnet6")
+    ),
+)
 _ANOTHER_KIND = "Describe the other hardware under kinds, and name it by `kind` of nodes"
 _IN_ORDER = "Write position: a node has the ports of its place in the plan, on every leaf"
 _NODE_HINTS = (
@@ -266,10 +276,9 @@ NODES = Section(
         Key("absent", _HOST_NAMES, "Not in the inventory; address and port reserved.", default=[]),
         Key("overrides", Table(NODE_OVERRIDE, "host name"), "", default={}),
     ),
+    hints=_NODE_HINTS,
 )
 
-_VLANS = ("vlan", "vlans", "vlan_id", "vid")
-_NO_VLANS = "VLANs are not supported: a rail is an untagged, routed port. Remove it"
 RAILS = Section(
     "rails",
     "Rail k of all nodes connects to the same leaf. A rail has several planes if its "
@@ -299,7 +308,7 @@ RAILS = Section(
             default_text="the GPU's",
         ),
     ),
-    hints=tuple((name, _NO_VLANS) for name in _VLANS),
+    hints=_UNSUPPORTED,
 )
 
 GPUS = Section(
@@ -330,6 +339,7 @@ ADDRESSES = Section(
             "first_host", Integer(2, 65535), "Of the first node in a subnet: 11 is .11.", default=2
         ),
     ),
+    hints=_UNSUPPORTED,
 )
 
 
@@ -405,6 +415,7 @@ LEAVES = Section(
         *_OF_SETS,
         _UPLINK_PORTS,
     ),
+    hints=_UNSUPPORTED,
 )
 
 SPINES = Section(
@@ -530,4 +541,5 @@ MODEL = Section(
             default={},
         ),
     ),
+    hints=_UNSUPPORTED,
 )
