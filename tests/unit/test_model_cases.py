@@ -10,7 +10,13 @@ import pytest
 from tests.unit.small_model import compiled, doubts, refused
 
 MODELS = Path(__file__).with_name("data") / "models"
-REFUSED: dict[str, list[str]] = {}
+REFUSED: dict[str, list[str]] = {
+    "17-two-servers-one-address": [
+        "15 storage.servers_share_address filesystems[1].source ('172.16.0.250', 'storage01')"
+    ],
+    "18-external-nfs-is-a-rail": ["11 storage.source_address filesystems[0].source '172.16.0.3'"],
+    "d18-wekafs": ["11 storage.type_of_others filesystems[0].type 'wekafs'"],
+}
 """File to its findings: line, code, path, value."""
 DOUBTED: dict[str, list[str]] = {
     "25-ecn-above-any-buffer": [
@@ -22,6 +28,7 @@ DOUBTED: dict[str, list[str]] = {
     "29-oversubscribed-31-to-1": ["10 model.oversubscribed spines.links_per_leaf '31:1'"],
     "31-drained-and-absent": ["4 model.drained_and_absent nodes.absent[0] 'node02'"],
     "32-rails-called-eth": ["6 model.interface_of_system rails.interface 'eth0'"],
+    "d18-wekafs-as-meant": [],
 }
 """File that compiles, to its warnings."""
 

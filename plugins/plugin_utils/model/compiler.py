@@ -57,6 +57,7 @@ def compile_model(source: ModelSource) -> Cluster:
     rules.check_names(model, specs, switches, findings)
     rules.check_management(model, specs, switches, findings)
     rules.check_devices(model, specs, findings)
+    rules.check_racks(specs, findings)
     rules.check_group_vars(model, specs, findings)
     mtu = model["rails"]["mtu"]
     contract = read_contract(model["roce_qos"], findings, mtu)
@@ -64,7 +65,7 @@ def compile_model(source: ModelSource) -> Cluster:
     software = read_software(model["software"], findings, ("software",))
     site, doubtful = Site(), Findings(source.line)
     if specs and topology is not None and plan is not None:
-        addresses = _addresses(model, specs, topology, plan, switches["leaves"].names)
+        addresses = _addresses(model, specs, topology, plan, switches)
         site = Site(tuple(rules.groups_of(specs)), addresses.hosts, addresses, doubtful)
         if len(switches["leaves"].kinds) == len(switches["leaves"].names) == topology.leaves:
             positions = specs[-1].index + 1
@@ -170,9 +171,10 @@ def _addresses(
     specs: list[NodeSpec],
     topology: Topology,
     plan: AddressPlan,
-    leaves: Sequence[str],
+    switches: Mapping[str, Switches],
 ) -> HostAddresses:
     """The addresses of all hosts that the model determines."""
+    leaves = switches["leaves"].names
 
     def networks(leaf: str) -> list[Subnet]:
         if leaf not in leaves or model["addresses"]["plan"] == POINT_TO_POINT:
@@ -189,7 +191,12 @@ def _addresses(
         for host in model["storage"]
     }
     nodes = {spec.index: spec.name for spec in specs}
-    return HostAddresses(model["management"]["subnet"], plan, nodes, hosts, links)
+    others = {
+        name: model[section]["management_first"] + index
+        for section, found in switches.items()
+        for index, name in enumerate(found.names)
+    }
+    return HostAddresses(model["management"]["subnet"], plan, nodes, hosts, links, others)
 
 
 def _gpus(gpus: dict[str, Any], pci: Optional[list[str]]) -> list[dict[str, Any]]:
