@@ -47,6 +47,8 @@ _SOURCES = {
         "NIDs and a name of at most 8 characters, such as 10.0.0.5@o2ib:/scratch",
     ),
 }
+_PRODUCTS = {**dict.fromkeys(("vast", "vastnfs"), NFS), "exascaler": LUSTRE}
+"""Products whose file systems are mounted as a type."""
 _OTHER_SOURCE = (
     re.compile(r"[A-Za-z0-9._:/@,+=~\[\]-]+"),
     "what its client mounts, such as backend01/scratch",
@@ -133,8 +135,8 @@ def _check_one(entry: Value, findings: Findings, at: Path, site: Site) -> None:
     form, example = _SOURCES.get(kind, _OTHER_SOURCE)
     if entry["managed"] and kind not in _SOURCES:
         problem = f"{kind!r} has a client that this collection does not install"
-        remedy = f"{nearest(kind, _SOURCES)}. If others mount it, write managed: false: then it is "
-        remedy += "only verified"
+        hint = f"Write {_PRODUCTS[kind]}" if kind in _PRODUCTS else nearest(kind, _SOURCES)
+        remedy = f"{hint}. If others mount it, write managed: false: then it is only verified"
         _add("storage.type_of_others", ("type",), problem, remedy, kind)
     if not form.fullmatch(source):
         problem = f"{source!r} is not a source of {kind}"
