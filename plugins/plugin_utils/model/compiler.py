@@ -89,6 +89,7 @@ def compile_model(source: ModelSource) -> Cluster:
         _plug_links(rule, model["rails"]["mtu"], fabric, ports)
     _plug_storage(model, leaves)
     doubts.check_values(model, specs, doubtful)
+    doubts.check_software(software, doubtful)
     switches_of_all = [switch for tier in fabric.values() for switch in tier]
     doubts.check_fabric(model, topology, leaves, fabric.get("spines", []), doubtful)
     doubts.check_contract(contract, switches_of_all, doubtful)
