@@ -64,6 +64,7 @@ def compile_model(source: ModelSource) -> Cluster:
     rules.check_names(model, specs, fabric, switches, findings)
     rules.check_management(model, specs, fabric, switches, findings)
     rules.check_devices(model, specs, findings)
+    rules.check_racks(specs, findings)
     rules.check_group_vars(model, specs, topology.groups if topology else (), findings)
     mtu = model["rails"]["mtu"]
     contract = read_contract(model["roce_qos"], findings, mtu)
@@ -77,7 +78,12 @@ def compile_model(source: ModelSource) -> Cluster:
                 for what in ("names", "kinds")
             )
         )
-        addresses = _addresses(model, specs, topology, plans, leaves.names)
+        managed = {
+            name: group.keys["management_first"] + index
+            for group in fabric.groups.values()
+            for index, name in enumerate(switches[group.name].names)
+        }
+        addresses = _addresses(model, specs, topology, plans, leaves.names, managed)
         site = Site(tuple(rules.groups_of(specs)), addresses.hosts, addresses, doubtful)
         if (
             len(leaves.kinds)
@@ -108,6 +114,7 @@ def compile_model(source: ModelSource) -> Cluster:
         _plug_links(rule, model["rails"]["mtu"], built, ports)
     _plug_storage(model, [leaf for group in fabric.leaves for leaf in built[group.name]])
     doubts.check_values(model, specs, doubtful)
+    doubts.check_software(software, doubtful)
     doubts.check_fabric(model, topology, built, doubtful)
     switches_of_all = [switch for group in built.values() for switch in group]
     doubts.check_contract(contract, switches_of_all, doubtful)
@@ -203,6 +210,7 @@ def _addresses(
     topology: Topology,
     plans: Sequence[AddressPlan],
     leaves: Sequence[str],
+    switches: Mapping[str, int],
 ) -> HostAddresses:
     """The addresses of all hosts that the model determines."""
 
@@ -225,7 +233,7 @@ def _addresses(
         for host in model["storage"]
     }
     nodes = {spec.index: spec.name for spec in specs}
-    return HostAddresses(model["management"]["subnet"], plans, nodes, hosts, links)
+    return HostAddresses(model["management"]["subnet"], plans, nodes, hosts, links, switches)
 
 
 def _gpus(gpus: dict[str, Any], pci: Optional[list[str]]) -> list[dict[str, Any]]:

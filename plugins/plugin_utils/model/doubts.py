@@ -11,6 +11,7 @@ from ipaddress import IPv4Network
 from typing import Any
 
 from ...module_utils.core.text import counted, some
+from ...module_utils.software.software_set import SoftwareSet
 from ..fabric.asics import BUFFER_BYTES
 from ..qos.contract import FRAME_OVERHEAD, VARIABLE, Contract, needed_ip_mtu
 from ..schema.findings import Findings
@@ -18,6 +19,7 @@ from .cluster import ClusterSwitch
 from .layout import Topology, interface_names
 from .nodes import NodeSpec
 from .schema import PRIVATE
+from .software_rules import REFUSED, evaluate
 from .wiring import LEAF
 
 MOST_OVERSUBSCRIBED = 3
@@ -125,6 +127,13 @@ def _check_devices(model: dict[str, Any], findings: Findings) -> None:
         remedy = "Compare with `nvidia-smi topo -m`. Leave out rails.numa to use that of the GPU"
         first = (rail, gpu, len(wrong))
         findings.add("model.numa_of_rail", ("rails", "numa"), problem, remedy, first)
+
+
+def check_software(software: SoftwareSet, findings: Findings) -> None:
+    for rule in evaluate(software):
+        if rule.status != REFUSED:
+            path, problem = ("software", *rule.key.split(".")), rule.problem(software)
+            findings.add(f"software.{rule.name}", path, problem, rule.remedy)
 
 
 def check_fabric(

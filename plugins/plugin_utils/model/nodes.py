@@ -23,6 +23,7 @@ class NodeSpec:
     management_path: Path
     rack: str
     slots: int
+    rack_path: Path = ("nodes", "rack")
     drained: bool = False
     pci: Optional[list[Any]] = None
     pci_path: Path = ("rails", "pci")
@@ -158,11 +159,10 @@ def _specs(
 
 def _refine(spec: NodeSpec, entry: dict[str, Any], path: Path) -> None:
     """Apply the values of a node's entry, with their paths."""
-    for key in ("management", "pci", "gpu_pci"):
+    for key in ("management", "pci", "gpu_pci", "rack"):
         if entry[key] is not None:
             setattr(spec, key, entry[key])
             setattr(spec, f"{key}_path", (*path, key))
-    spec.rack = entry["rack"] or spec.rack
     spec.slots = entry["slots"] or spec.slots
     if entry["drained"] is not None:
         spec.drained = entry["drained"]
