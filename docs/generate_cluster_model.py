@@ -153,7 +153,7 @@ REFUSED = SMALLEST.replace("nodes: {count", "nodes: {cuont").replace(
 
 
 def page() -> str:
-    sections = list(_sections(schema.MODEL))
+    sections = list({section.name: section for section in _sections(schema.MODEL)}.values())
     head = HEAD.format(smallest=SMALLEST, refused=_refused().replace("\n", "\n    "))
     tables = (_section(section, sections[:index]) for index, section in enumerate(sections))
     return head + "".join(tables) + TAIL
