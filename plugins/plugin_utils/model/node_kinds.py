@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from ...module_utils.core.text import counted
 from ..fabric.asics import asic_named
-from ..schema.findings import Finding, Findings, Path
+from ..schema.findings import Findings, Path
 from .switches import Switches
 
 DEFAULT = "default"
@@ -136,16 +136,3 @@ def check_speeds(
                 remedy = "Correct the speed, or the name of the chip"
                 path, value = kind.place("rails", "speed_gbps"), (chip.name, speed)
                 findings.add("model.kind_speed", path, problem, remedy, value)
-
-
-def doubts(kinds: Kinds, line_of: Callable[[Path], Optional[int]]) -> tuple[Finding, ...]:
-    """Warn of kinds that lose the PCI addresses of the default one."""
-    findings = Findings(line_of)
-    for kind in kinds.values():
-        for section in kind.own:
-            values, common = getattr(kind, section), getattr(kinds[DEFAULT], section)
-            if common["pci"] and values["count"] and not values["pci"]:
-                problem = f"no PCI addresses: {section}.pci at the top level is of other nodes"
-                remedy = "Write pci here as well, or remove the section if the devices are the same"
-                findings.add("model.kind_devices", (*kind.path, section), problem, remedy)
-    return tuple(findings.found)

@@ -4,19 +4,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from ipaddress import IPv4Network
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...module_utils.core.text import counted, nearest, some
 from ...module_utils.names import is_host_name, rail_name
-from ..schema.findings import Finding, Findings, Path
+from ..schema.findings import Findings, Path
 from .addresses import Subnet, text
 from .cluster import ROLES, kind_group, rack_group
 from .layout import Topology, interface_names
 from .node_kinds import Kinds
 from .nodes import NodeSpec, launchers
-from .schema import HOST_NAME, INTERFACE, PRIVATE
+from .schema import HOST_NAME, INTERFACE
 from .switches import Switches
 
 GROUPS = ("all", *ROLES, "ungrouped")
@@ -215,26 +214,15 @@ def _check_interfaces(model: dict[str, Any], findings: Findings) -> None:
         findings.add("model.management_on_rail", path, problem, remedy, management)
 
 
-def check_group_vars(model: dict[str, Any], specs: list[NodeSpec], findings: Findings) -> None:
-    known = [group for group in groups_of(specs) if group != "ungrouped"]
+def check_group_vars(
+    model: dict[str, Any], specs: list[NodeSpec], more: Sequence[str], findings: Findings
+) -> None:
+    """`more`: groups of switches, in addition to those by role."""
+    known = [*(group for group in groups_of(specs) if group != "ungrouped"), *more]
     for group in model["vars"]:
         if group not in known:
             problem, remedy = f"group {group!r} not found", nearest(group, known)
             findings.add("model.unknown_group", ("vars", group), problem, remedy, group)
-
-
-def doubts(model: dict[str, Any], specs: list[NodeSpec], findings: Findings) -> tuple[Finding, ...]:
-    """Valid settings that are probably mistakes."""
-    pool, path = str(model["addresses"]["pool"]), ("addresses", "pool")
-    if IPv4Network(pool).is_global:
-        problem = f"{pool} contains public addresses, which makes hosts of the Internet unreachable"
-        remedy = f"Choose one in {PRIVATE}, unless they are yours"
-        findings.add("model.public_pool", path, problem, remedy, pool)
-    if all(spec.drained for spec in specs):
-        problem = "every node is drained, but the layers hostfile and smoke need a rank"
-        remedy, path = "Keep one in service", ("nodes", "drained")
-        findings.add("model.all_drained", path, problem, remedy, len(specs))
-    return tuple(findings.found)
 
 
 def check_storage_links(
