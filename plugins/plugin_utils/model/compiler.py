@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -107,12 +108,11 @@ def compile_model(source: ModelSource) -> Cluster:
         group.name: [group.ports(kind) for kind in switches[group.name].kinds]
         for group in fabric.groups.values()
     }
-    pairs = list(zip(specs, nodes))
+    pairs, places = list(zip(specs, nodes)), [spec.index for spec in specs]
     for sets, plan in zip(topology.sets, plans):
-        own = [pair for pair in pairs if plan.first_node <= pair[1].index < plan.end]
-        _plug_nodes(
-            model, topology, sets, plan, own, built[sets.group.name], ports[sets.group.name]
-        )
+        own = pairs[bisect_left(places, plan.first_node) : bisect_left(places, plan.end)]
+        group = sets.group.name
+        _plug_nodes(model, topology, sets, plan, own, built[group], ports[group])
     for rule in fabric.rules:
         _plug_links(rule, model["rails"]["mtu"], built, ports)
     _plug_storage(model, [leaf for group in fabric.leaves for leaf in built[group.name]])
