@@ -36,7 +36,6 @@ REFUSED: dict[str, list[str]] = {
         "7 model.network addresses.pool 'fd00:100::/48'",
         "7 model.out_of_range addresses.prefix (64, 8, 30)",
     ],
-    "d10-vlan-rails": ["6 model.unknown_key rails.vlan"],
     "d13-port-of-a-node": ["4 model.unknown_key nodes.list[0].leaf_port"],
     "d18-wekafs": ["11 storage.type_of_others filesystems[0].type 'wekafs'"],
 }
@@ -63,6 +62,7 @@ DOUBTED: dict[str, list[str]] = {
     "d07-cpu-only-node-as-meant": [],
     "d08-two-launchers": [],
     "d13-port-of-a-node-as-meant": [],
+    "d10-vlan-rails": [],
     "d16-spine-added": [],
     "d16-spine-added-as-meant": [],
     "d17-node-removed-from-list": [],
@@ -88,7 +88,6 @@ REMEDIES = {
     "d06-two-kinds-of-nodes": "kinds",
     "d07-cpu-only-node": "kinds",
     "d09-ipv6-rails": "IPv6",
-    "d10-vlan-rails": "VLANs",
     "d13-port-of-a-node": "position",
     "d18-wekafs": "managed: false",
 }
