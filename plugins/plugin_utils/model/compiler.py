@@ -30,7 +30,7 @@ from .schema import MODEL, POINT_TO_POINT, SUBNET_PER_RAIL
 from .software import finish as read_software
 from .source import ModelError, ModelSource, read_file
 from .storage import Site, read_filesystems
-from .switches import Switches, read_switches
+from .switches import Switches, read_ports, read_switches
 
 
 def load(path: str) -> Cluster:
@@ -47,12 +47,14 @@ def compile_model(source: ModelSource) -> Cluster:
     model = MODEL.check(source.data, findings)
     if findings:
         raise ModelError(source.name, findings.found)
+    doubts = Findings(source.line)
     specs = specify(model, findings)
+    read_ports(model, findings)
     topology = lay_out(model, specs, findings)
     plan = plan_addresses(model, specs, topology, findings)
     check_asics(model["asics"], findings)
     switches = {
-        section: read_switches(model, section, findings) for section in ("leaves", "spines")
+        section: read_switches(model, section, findings, doubts) for section in ("leaves", "spines")
     }
     rules.check_names(model, specs, switches, findings)
     rules.check_management(model, specs, switches, findings)
@@ -62,7 +64,7 @@ def compile_model(source: ModelSource) -> Cluster:
     contract = read_contract(model["roce_qos"], findings, mtu)
     check_rail(contract, mtu, findings, ("rails", "mtu"))
     software = read_software(model["software"], findings, ("software",))
-    site, doubts = Site(), Findings(source.line)
+    site = Site()
     if specs and topology is not None and plan is not None:
         addresses = _addresses(model, specs, topology, plan, switches["leaves"].names)
         site = Site(tuple(rules.groups_of(specs)), addresses.hosts, addresses, doubts)
