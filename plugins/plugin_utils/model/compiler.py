@@ -54,13 +54,20 @@ def compile_model(source: ModelSource) -> Cluster:
     fabric = None if findings else read_fabric(model, findings)
     if findings or fabric is None:
         raise ModelError(source.name, findings.found)
+    doubtful = Findings(source.line)
     kinds = read_kinds(model, findings)
     specs = specify(model, kinds, findings)
     topology = lay_out(model, fabric, specs, findings)
     plans = plan_addresses(model, specs, topology, findings)
     check_asics(model["asics"], findings)
     switches = {
-        name: read_switches({**model, name: group.keys}, name, findings.below(group.path[:-1]))
+        name: read_switches(
+            {**model, name: group.keys},
+            name,
+            fabric.speeds(group, model["rails"]["speed_gbps"]),
+            findings.below(group.path[:-1]),
+            doubtful.below(group.path[:-1]),
+        )
         for name, group in fabric.groups.items()
     }
     chips = {kind.asic for group in fabric.leaves for kind in switches[group.name].kinds}
@@ -74,7 +81,7 @@ def compile_model(source: ModelSource) -> Cluster:
     contract = read_contract(model["roce_qos"], findings, mtu)
     check_rail(contract, mtu, findings, ("rails", "mtu"))
     software = read_software(model["software"], findings, ("software",))
-    site, doubtful = Site(), Findings(source.line)
+    site = Site()
     if specs and topology is not None and plans is not None:
         leaves = Switches(
             *(

@@ -16,7 +16,16 @@ from typing import Any, NamedTuple, Optional
 
 from ...module_utils.core.text import counted, nearest, some
 from ..schema.findings import Findings, Path
-from .switches import SwitchKind
+from .switches import (
+    DOWNLINKS,
+    NODES,
+    OF_LEAVES,
+    OF_OTHERS,
+    STORAGE,
+    UPLINKS,
+    SwitchKind,
+    read_ports,
+)
 
 LEAF = "leaf"
 DIVISIONS = ("unit", "plane", "group")
@@ -73,14 +82,29 @@ class SwitchGroup:
     @property
     def reserved(self) -> int:
         """Number of the last ports of each switch that only uplinks use."""
-        pinned = self.keys.get("uplink_ports")
-        return max(self.uplinks) if pinned is None else int(pinned)
+        return max(self.uplinks) if self.pinned is None else self.pinned
+
+    @property
+    def pinned(self) -> Optional[int]:
+        """The same if the model has it; None otherwise."""
+        names = self.keys["purposes"]
+        return len(names[UPLINKS]) if names else self.keys.get("uplink_ports")
+
+    @property
+    def pinned_by(self) -> Path:
+        return (*self.path, *(("ports", UPLINKS) if self.keys["purposes"] else ("uplink_ports",)))
+
+    @property
+    def below(self) -> int:
+        """Number of ports for nodes or for the tier below."""
+        names = self.keys["purposes"]
+        return int(self.keys["ports"]) - self.reserved - len(names.get(STORAGE, ()))
 
     def ports(self, kind: SwitchKind) -> SwitchPorts:
         """Without a list for each purpose, uplinks have the last ports."""
         first = len(kind.ports) - self.reserved
-        down = kind.ports_for("nodes" if self.tier == LEAF else "downlinks")
-        up = kind.ports_for("uplinks")
+        down = kind.ports_for(NODES if self.tier == LEAF else DOWNLINKS)
+        up = kind.ports_for(UPLINKS)
         return SwitchPorts(
             kind.ports[:first] if down is None else down, kind.ports[first:] if up is None else up
         )
@@ -136,6 +160,13 @@ class Fabric:
     def leaves(self) -> list[SwitchGroup]:
         return [group for group in self.groups.values() if group.tier == LEAF]
 
+    def speeds(self, group: SwitchGroup, of_nodes: int) -> dict[str, int]:
+        """Gb/s of the ports of a group by purpose; the largest of several."""
+        down = [rule.speed_gbps for rule in self.rules if rule.upper == group.name]
+        up = [rule.speed_gbps for rule in self.rules if group.name in rule.lowers]
+        first = {NODES: of_nodes} if group.tier == LEAF else {DOWNLINKS: max(down or [of_nodes])}
+        return {**first, UPLINKS: max(up)} if up else first
+
 
 def read_fabric(model: dict[str, Any], findings: Findings) -> Optional[Fabric]:
     """The switches of a model, in its short or its full form; None if there are findings."""
@@ -150,6 +181,9 @@ def read_fabric(model: dict[str, Any], findings: Findings) -> Optional[Fabric]:
         problem, remedy = "there are no spines to connect", "Write spines, or call these spines"
         findings.add("model.tier_missing", ("super_spines",), problem, remedy)
     fabric = _full(model, findings) if model["switches"] else _short(model)
+    for group in fabric.groups.values():
+        known = OF_LEAVES if group.tier == LEAF else OF_OTHERS
+        read_ports(group.keys, group.name, known, findings.below(group.path[:-1]))
     return fabric if len(findings.found) == before else None
 
 
