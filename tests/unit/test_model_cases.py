@@ -16,6 +16,13 @@ REFUSED: dict[str, list[str]] = {
     "03-octal-dscp": ["10 model.number_base roce_qos.roce.dscp '026'"],
     "04-octal-uid": ["10 model.number_base mpi.uid '02000'"],
     "06-octal-underscore": ["4 model.number_base nodes.count '0_4'"],
+    "07-leaf-128x800-on-spectrum4": ["8 model.chip_lanes leaves.ports (128, 800)"],
+    "08-leaf-72-ports": ["8 model.chip_lanes leaves.ports (72, 800)"],
+    "10-nvue-on-tomahawk": ["8 model.chip_system leaves.asic ('nvue', 'tomahawk5')"],
+    "11-eos-on-spectrum": ["8 model.chip_system leaves.asic ('eos', 'spectrum4')"],
+    "13-sonic-port-start-1": ["8 model.port_lanes leaves.port_start 'Ethernet1'"],
+    "14-nvue-port-step-8": ["8 model.port_beyond leaves.port_step 'swp73'"],
+    "15-nvue-ethernet-names": ["8 model.port_form leaves.port 'Ethernet1'"],
     "19-template-in-option": ["11 model.template filesystems[0].options[0] 'a secret'"],
     "23-kernel-date": ["10 model.wrong_form software.kernel '2024-01-01'"],
     "23b-kernel-number": ["10 model.wrong_form software.kernel '6.8'"],
@@ -26,6 +33,7 @@ REFUSED: dict[str, list[str]] = {
     "42-list-of-sections": ["10 model.not_a_list storage dict"],
     "44-overrides-at-top": ["10 model.unknown_key overrides"],
     "d02-superpod-b300-8su-spine-groups": ["8 model.leaf_ports leaves.ports (32, 0)"],
+    "d04-nvue-breakout-names": ["8 model.pattern leaves.port 'swp{}s{}'"],
     "d06-two-kinds-of-nodes": ["4 model.unknown_key nodes.list[1].rails"],
     "d07-cpu-only-node": ["4 model.unknown_key nodes.list[1].gpus"],
     "d09-ipv6-rails": [
@@ -33,7 +41,9 @@ REFUSED: dict[str, list[str]] = {
         "7 model.out_of_range addresses.prefix (64, 8, 30)",
     ],
     "d10-vlan-rails": ["6 model.unknown_key rails.vlan"],
+    "d12-uplinks-first": ["8 model.unknown_key leaves.uplinks"],
     "d13-port-of-a-node": ["4 model.unknown_key nodes.list[0].leaf_port"],
+    "d15-infiniband": ["8 model.infiniband leaves.system 'mlnxos'"],
     "d18-wekafs": ["11 model.not_a_choice filesystems[0].type 'wekafs'"],
 }
 """File to its findings: line, code, path, value."""
