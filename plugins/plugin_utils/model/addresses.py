@@ -168,9 +168,12 @@ class HostAddresses:
     """Management addresses of nodes, launcher and storage hosts."""
     links: Mapping[str, Sequence[Subnet]]
     """Networks of the leaves to which each storage host is connected."""
+    switches: Mapping[str, int]
+    """Management addresses of leaves and spines."""
 
     def problem(self, address: int, server: str) -> str:
-        """Why no host, or not the host `server`, has the address; empty if it may."""
+        """Why no host, or not the host `server`, has the address; empty if it may. An external
+        server (no host of the model) has no address of a node or switch."""
         here = Subnet(address, 32)
         what = here.no_hosts
         owner = next((name for name, own in self.hosts.items() if own == address), "")
@@ -183,8 +186,11 @@ class HostAddresses:
                     what = what or holder
                 else:
                     owner = self.nodes.get(holder[0], "")
-        if what:
-            return f"is {what}, which no server has"
+        switch = next((name for name, own in self.switches.items() if own == address), "")
+        if what or switch:
+            return f"is {what or f'the management address of {switch}'}, which no server has"
+        if owner in self.nodes.values() and not server:
+            return f"is an address of {owner}, and the file system has no serve.host"
         if server not in self.hosts or owner == server:
             return ""
         if owner:

@@ -72,16 +72,12 @@ def compile_model(source: ModelSource) -> Cluster:
         )
         for name, group in fabric.groups.items()
     }
-    leaves = Switches(
-        *(
-            [each for group in fabric.leaves for each in getattr(switches[group.name], what)]
-            for what in ("names", "kinds")
-        )
-    )
-    check_speeds(kinds, leaves, model["asics"], findings)
+    chips = {kind.asic for group in fabric.leaves for kind in switches[group.name].kinds}
+    check_speeds(kinds, sorted(chips), model["asics"], findings)
     rules.check_names(model, specs, fabric, switches, findings)
     rules.check_management(model, specs, fabric, switches, findings)
     rules.check_devices(model, kinds, specs, findings)
+    rules.check_racks(specs, findings)
     rules.check_group_vars(model, specs, topology.groups if topology else (), findings)
     mtu = model["rails"]["mtu"]
     contract = read_contract(model["roce_qos"], findings, mtu)
@@ -89,7 +85,18 @@ def compile_model(source: ModelSource) -> Cluster:
     software = read_software(model["software"], findings, ("software",))
     site = Site()
     if specs and topology is not None and plans is not None:
-        addresses = _addresses(model, specs, topology, plans, leaves.names)
+        leaves = Switches(
+            *(
+                [each for group in fabric.leaves for each in getattr(switches[group.name], what)]
+                for what in ("names", "kinds")
+            )
+        )
+        managed = {
+            name: group.keys["management_first"] + index
+            for group in fabric.groups.values()
+            for index, name in enumerate(switches[group.name].names)
+        }
+        addresses = _addresses(model, specs, topology, plans, leaves.names, managed)
         site = Site(tuple(rules.groups_of(specs)), addresses.hosts, addresses, doubtful)
         if (
             len(leaves.kinds)
@@ -119,6 +126,7 @@ def compile_model(source: ModelSource) -> Cluster:
         _plug_links(rule, model["rails"]["mtu"], built, ports)
     _plug_storage(model, [leaf for group in fabric.leaves for leaf in built[group.name]])
     doubts.check_values(model, kinds, specs, doubtful)
+    doubts.check_software(software, doubtful)
     doubts.check_fabric(model, topology, built, doubtful)
     switches_of_all = [switch for group in built.values() for switch in group]
     doubts.check_contract(contract, switches_of_all, doubtful)
@@ -215,6 +223,7 @@ def _addresses(
     topology: Topology,
     plans: Sequence[AddressPlan],
     leaves: Sequence[str],
+    switches: Mapping[str, int],
 ) -> HostAddresses:
     """The addresses of all hosts that the model determines."""
 
@@ -237,7 +246,7 @@ def _addresses(
         for host in model["storage"]
     }
     nodes = {spec.index: spec.name for spec in specs}
-    return HostAddresses(model["management"]["subnet"], plans, nodes, hosts, links)
+    return HostAddresses(model["management"]["subnet"], plans, nodes, hosts, links, switches)
 
 
 def _plug_nodes(
@@ -253,9 +262,10 @@ def _plug_nodes(
     rails = model["rails"]
     mtu, prefix = rails["mtu"], plan.prefix
     shared_gateway = model["addresses"]["plan"] == SUBNET_PER_RAIL
+    start, per_set = sets.first_node, sets.nodes_per_set
     filled: dict[tuple[int, NodeKind], list[tuple[NodeSpec, ComputeNode]]] = {}
     for pair in nodes:
-        leaf_set = (pair[0].index - sets.first_node) // sets.nodes_per_set
+        leaf_set = (pair[0].index - start) // per_set
         filled.setdefault((leaf_set, pair[0].kind), []).append(pair)
     for (leaf_set, _kind), members in filled.items():
         place = topology.place(sets.group, leaf_set * sets.leaves_per_set)
@@ -270,7 +280,7 @@ def _plug_nodes(
             if lane.rail >= kind.rails["count"]:
                 continue
             (gpu, numa), speed = kind.closest(lane.rail), kind.rails["speed_gbps"]
-            first = sets.first_node + leaf_set * sets.nodes_per_set
+            first = start + leaf_set * per_set
             position = leaf_set * sets.leaves_per_set + lane.leaf
             leaf, ports = leaves[position], leaf_ports[position].down
             group = PortGroup("host", interface, speed, mtu, lane.rail, lane.plane, prefix)

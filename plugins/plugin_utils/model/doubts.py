@@ -11,6 +11,7 @@ from ipaddress import IPv4Network
 from typing import Any
 
 from ...module_utils.core.text import counted, some
+from ...module_utils.software.software_set import SoftwareSet
 from ..fabric.asics import BUFFER_BYTES
 from ..qos.contract import FRAME_OVERHEAD, VARIABLE, Contract, needed_ip_mtu
 from ..schema.findings import Findings
@@ -19,6 +20,7 @@ from .layout import Topology, interface_names
 from .node_kinds import DEFAULT, Kinds, NodeKind
 from .nodes import NodeSpec, node_blocks
 from .schema import PRIVATE
+from .software_rules import REFUSED, evaluate
 from .wiring import LEAF
 
 MOST_OVERSUBSCRIBED = 3
@@ -145,6 +147,13 @@ def _check_devices(kind: NodeKind, findings: Findings) -> None:
         first = (rail, gpu, len(wrong))
         path = kind.place("rails", "numa")
         findings.add("model.numa_of_rail", path, problem, remedy, first)
+
+
+def check_software(software: SoftwareSet, findings: Findings) -> None:
+    for rule in evaluate(software):
+        if rule.status != REFUSED:
+            path, problem = ("software", *rule.key.split(".")), rule.problem(software)
+            findings.add(f"software.{rule.name}", path, problem, rule.remedy)
 
 
 def check_fabric(

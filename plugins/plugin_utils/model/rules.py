@@ -224,6 +224,21 @@ def _check_interfaces(model: dict[str, Any], findings: Findings) -> None:
         findings.add("model.management_on_rail", path, problem, remedy, management)
 
 
+def check_racks(specs: list[NodeSpec], findings: Findings) -> None:
+    """Check that no two racks have the same group: `r-1` and `r_1` are both `rack_r_1`."""
+    racks: dict[str, NodeSpec] = {}
+    for spec in specs:
+        racks.setdefault(spec.rack, spec)
+    first: dict[str, NodeSpec] = {}
+    for spec in racks.values():
+        other = first.setdefault(rack_group(spec.rack), spec)
+        if other.rack != spec.rack:
+            problem = f"the group {rack_group(spec.rack)} is also that of rack {other.rack!r} "
+            problem += f"({findings.place(other.rack_path)})"
+            remedy, value = "Rename one of them", (spec.rack, other.rack)
+            findings.add("model.racks_of_one_group", spec.rack_path, problem, remedy, value)
+
+
 def check_group_vars(
     model: dict[str, Any], specs: list[NodeSpec], more: Sequence[str], findings: Findings
 ) -> None:
