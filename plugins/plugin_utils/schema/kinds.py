@@ -466,6 +466,9 @@ class OrSection(Kind):
     def describe(self) -> str:
         return f"{self.kind.describe()}, or section"
 
+    def json(self) -> dict[str, Any]:
+        return {"anyOf": [self.kind.json(), self.section.json()]}
+
 
 @dataclass(frozen=True)
 class Table(Kind):
