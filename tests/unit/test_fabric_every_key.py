@@ -98,7 +98,7 @@ VALUES: dict[str, Any] = {
 }
 NOT_OF_SWITCHES = {
     *(f"{section}.{key}" for section in ("leaves", "spines") for key in ("count", "name")),
-    *(f"{section}.system" for section in ("leaves", "spines")),
+    *(f"{section}.{key}" for section in ("leaves", "spines") for key in ("system", "rack")),
     "leaves.management_first", "spines.management_first", "leaves.rail_to_leaf",
     "leaves.nodes_per_set",
     *(f"leaves.ports.{key.name}" for key in schema.PORTS.keys),

@@ -92,7 +92,7 @@ class Asic:
     fronts: int = 0
     """Most ports on the front of a switch with it; 0: unknown."""
     cage_lanes: int = MAX_LANES
-    """Most lanes of one of them."""
+    """Lanes of the widest of them."""
 
     @property
     def family(self) -> str:
@@ -105,13 +105,13 @@ class Asic:
         return self.fronts or (self.lanes or 0) // 2 + 4
 
     def has_port(self, speed_gbps: int) -> bool:
-        fastest = self.lane_gbps * self.cage_lanes if self.lane_gbps else ETHERNET_GBPS[-1]
+        fastest = self.lane_gbps * MAX_LANES if self.lane_gbps else ETHERNET_GBPS[-1]
         return speed_gbps in ETHERNET_GBPS and speed_gbps <= fastest
 
     def fewest_lanes(self, speed_gbps: int) -> int:
         """Lanes that a port of this speed needs: one, two, four or eight."""
         lanes = 1
-        while self.lane_gbps and lanes < self.cage_lanes and lanes * self.lane_gbps < speed_gbps:
+        while self.lane_gbps and lanes < MAX_LANES and lanes * self.lane_gbps < speed_gbps:
             lanes *= 2
         return lanes
 
@@ -120,7 +120,8 @@ class Asic:
         if unknown, or if the ports do not fit."""
         if self.lanes is None:
             return None
-        widths = (lanes for lanes in (1, 2, 4, MAX_LANES) if lanes <= self.cage_lanes)
+        widest = max(self.cage_lanes, self.fewest_lanes(speed_gbps))
+        widths = (lanes for lanes in (1, 2, 4, MAX_LANES) if lanes <= widest)
         fits = [lanes for lanes in widths if lanes * ports <= self.lanes]
         return fits[-1] if fits and fits[-1] >= self.fewest_lanes(speed_gbps) else None
 
@@ -157,6 +158,20 @@ ASICS = {
 front: sonic-buildimage 086b03bd, port_config.ini of each chip's platforms (Tomahawk 6 is BCM78914
 in NH-4220 and Nokia-IXR7220-H6-64, and BCM78910 in NH-4210-F-P128 and Nokia-IXR7220-H6-P128)."""
 SPECTRUM4 = ASICS["spectrum4"]
+
+BUFFER_BYTES = {
+    "spectrum": 14_024_599,
+    "spectrum2": 34_287_552,
+    "spectrum3": 60_817_392,
+    "spectrum4": 158_229_504,
+    "tomahawk3": 64_000_000,
+    "tomahawk4": 113_660_000,
+    "tomahawk5": 165_200_000,
+}
+"""Packet buffer that queues share. Spectrum: egress_lossless_pool_size of SN2700, SN3700, SN4700
+and SN5600 in sonic-buildimage (device/mellanox/*/*/buffers_defaults_t0.j2 and _objects.j2), which
+is the whole of it. Tomahawk: switches with these chips (Arista 7060X4; fs.com N9510-64D and
+N9600-64OD, as collected in buraglio/port-buffers, content/concepts). Others are not published."""
 
 
 LINK = ("speed_gbps", "cable_metres")

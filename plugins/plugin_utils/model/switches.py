@@ -50,13 +50,16 @@ class Switches:
 
     names: Sequence[str] = ()
     kinds: Sequence[SwitchKind] = ()
+    racks: Sequence[str] = ()
+    """Empty texts if the model has none."""
 
 
 _SECTIONS = ("leaves", "spines", "super_spines")
 
 
 def read_ports(model: dict[str, Any], findings: Findings) -> None:
-    """Replace ports by purpose by their number, and add the names as `purposes`."""
+    """Replace names by purpose by the number of ports to nodes and other switches, of which those
+    for uplinks are reserved, and add them as `purposes`."""
     for section in _SECTIONS:
         switch = model.get(section)
         if not switch:
@@ -67,7 +70,10 @@ def read_ports(model: dict[str, Any], findings: Findings) -> None:
             names = switch["purposes"] = _by_purpose(switch, section, findings)
             # After an error, enough for no other one to follow.
             wrong = len(findings.found) > before
-            switch["ports"] = MAX_NAMES if wrong else sum(map(len, names.values()))
+            counts = [len(names[key]) for key in names if key != STORAGE]
+            switch["ports"] = MAX_NAMES if wrong else sum(counts)
+            if section != _SECTIONS[-1]:
+                switch["uplink_ports"] = None if wrong else len(names[UPLINKS])
 
 
 def _by_purpose(
@@ -88,7 +94,8 @@ def _by_purpose(
     if not written[known[0]]:
         problem, remedy = "is missing", f"Write the names of the {known[0]}' ports"
         findings.add("model.no_ports", (section, "ports", known[0]), problem, remedy)
-    _check_unused(switch, section, ("port", "port_start", "port_step"), "ports", findings)
+    keys = ("port", "port_start", "port_step", "uplink_ports")
+    _check_unused(switch, section, keys, "ports", findings)
     return found
 
 
@@ -140,17 +147,17 @@ def read_switches(
     names = switch["name"]
     if isinstance(names, str):
         names = [names.format(number + 1) for number in range(switch["count"])]
-    values = [switch[key] or "" for key in ("system", "asic")]
+    values = [switch[key] or "" for key in ("system", "asic", "rack")]
     lists = [
         value if isinstance(value, list) else [value] * switch["count"]
         for value in (names, *values)
     ]
-    for key, value in zip(("name", "system", "asic"), lists):
+    for key, value in zip(("name", "system", "asic", "rack"), lists):
         if len(value) != switch["count"]:
             problem = f"{counted(len(value), 'value')} for {switch['count']} {section}"
             remedy = "Write as many as there are switches"
             findings.add("model.values_for_switches", (section, key), problem, remedy, len(value))
-    pairs = list(zip(*lists[1:]))
+    pairs = list(zip(*lists[1:3]))
     if model["roce_qos"]["fabric_mode"] == SPECTRUM_X:
         _check_spectrum_x(section, {system for system, _chip in pairs} - {""}, findings)
     made: dict[tuple[str, str], Optional[SwitchKind]] = {}
@@ -167,7 +174,8 @@ def read_switches(
             findings.add("model.unknown_chip", path, problem, remedy, name)
             continue
         made[system, name] = _kind(_At(model, section, system, chip, findings, doubts), path)
-    return Switches(names, [kind for kind in map(made.__getitem__, pairs) if kind is not None])
+    kinds = [kind for kind in map(made.__getitem__, pairs) if kind is not None]
+    return Switches(names, kinds, lists[3])
 
 
 def _check_spectrum_x(section: str, systems: set[str], findings: Findings) -> None:
@@ -267,7 +275,7 @@ def _check_unused(
     switch: dict[str, Any], section: str, keys: Iterable[str], names: str, findings: Findings
 ) -> None:
     for key in keys:
-        if switch[key] is not None:
+        if switch.get(key) is not None:
             problem = f"has no effect where {section}.{names} has the names"
             findings.add("model.port_key", (section, key), problem, "Remove it")
 
