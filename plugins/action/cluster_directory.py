@@ -43,11 +43,15 @@ class ActionModule(NodeAction):
         sources = [Path(source) for source in task_vars.get("ansible_inventory_sources") or []]
         # HostVars.raw_get merges a host's variables without templating them.
         hostvars, groups = task_vars["hostvars"], task_vars["groups"]
-        hosts = {name: hostvars.raw_get(name) for role in ROLES for name in groups.get(role, ())}
+        every = {name: hostvars.raw_get(name) for name in groups["all"]}
+        hosts = {name: every[name] for role in ROLES for name in groups.get(role, ())}
         inventory_rules.check_model(hosts, sources, findings)
         if arguments["role_variables"]:
             specs = role_variables.read_specs()
-            values = {name: role_variables.values(hostvars, name, specs) for name in groups["all"]}
+            values = {
+                name: role_variables.values(hostvars, name, variables, specs)
+                for name, variables in every.items()
+            }
             role_variables.check(specs, values, findings)
         ports = inventory_rules.ssh_ports(hosts, hostvars, findings)
         if findings:
@@ -67,13 +71,14 @@ class ActionModule(NodeAction):
             display.warning(line)
         directory = facts.build(hosts, ports)
         domain = arguments["domain"]
+        returned = {"directory": directory} if arguments["directory"] else {}
         return {
             "changed": False,
             "cluster_name": first["cluster_name"],
             "compute_hosts": [host["name"] for host in directory if host["role"] == "compute"],
             "drained_hosts": [host["name"] for host in directory if host["drained"]],
             "total_slots": sum(host["slots"] for host in directory if not host["drained"]),
-            "directory": directory,
+            **returned,
             "names": facts.names(directory if domain is not None else (), domain or ""),
             "software_doubts": doubts,
             "launcher": launcher,

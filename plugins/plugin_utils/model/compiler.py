@@ -31,7 +31,7 @@ from .schema import MODEL, POINT_TO_POINT, SUBNET_PER_RAIL
 from .software import finish as read_software
 from .source import ModelError, ModelSource, read_file
 from .storage import Site, read_filesystems
-from .switches import Switches, read_switches
+from .switches import Switches, read_ports, read_switches
 from .wiring import LEAF, Rule, SwitchGroup, SwitchPorts, place_groups, read_fabric
 
 
@@ -56,11 +56,20 @@ def compile_model(source: ModelSource) -> Cluster:
         raise ModelError(source.name, findings.found)
     kinds = read_kinds(model, findings)
     specs = specify(model, kinds, findings)
+    doubtful = Findings(source.line)
+    for group in fabric.groups.values():
+        own = findings.below(group.path[:-1])
+        read_ports(group.keys, group.name, group.tier == LEAF, own)
     topology = lay_out(model, fabric, specs, findings)
     plans = plan_addresses(model, specs, topology, findings)
     check_asics(model["asics"], findings)
     switches = {
-        name: read_switches({**model, name: group.keys}, name, findings.below(group.path[:-1]))
+        name: read_switches(
+            {**model, name: {**group.keys, "speeds": fabric.speeds(group)}},
+            name,
+            findings.below(group.path[:-1]),
+            doubtful.below(group.path[:-1]),
+        )
         for name, group in fabric.groups.items()
     }
     chips = {kind.asic for group in fabric.leaves for kind in switches[group.name].kinds}
@@ -74,7 +83,7 @@ def compile_model(source: ModelSource) -> Cluster:
     contract = read_contract(model["roce_qos"], findings, mtu)
     check_rail(contract, mtu, findings, ("rails", "mtu"))
     software = read_software(model["software"], findings, ("software",))
-    site, doubtful = Site(), Findings(source.line)
+    site = Site()
     sections = [
         routing.SwitchSection(group.path, group.keys, switches[group.name])
         for group in fabric.groups.values()
@@ -116,9 +125,9 @@ def compile_model(source: ModelSource) -> Cluster:
     }
     pairs, places = list(zip(specs, nodes)), [spec.index for spec in specs]
     for sets, plan in zip(topology.sets, plans):
-        own = pairs[bisect_left(places, plan.first_node) : bisect_left(places, plan.end)]
-        group = sets.group.name
-        _plug_nodes(model, topology, sets, plan, own, built[group], ports[group])
+        members = pairs[bisect_left(places, plan.first_node) : bisect_left(places, plan.end)]
+        name = sets.group.name
+        _plug_nodes(model, topology, sets, plan, members, built[name], ports[name])
     for rule in fabric.rules:
         _plug_links(rule, model["rails"]["mtu"], built, ports)
     _plug_storage(model, [leaf for group in fabric.leaves for leaf in built[group.name]])

@@ -462,6 +462,24 @@ class Section(Kind):
 
 
 @dataclass(frozen=True)
+class OrSection(Kind):
+    """A value of this kind, or a section instead."""
+
+    kind: Kind
+    section: Section
+
+    def check(self, value: Any, findings: Findings, path: Path = ()) -> Any:
+        kind = self.section if isinstance(value, dict) else self.kind
+        return kind.check(value, findings, path)
+
+    def describe(self) -> str:
+        return f"{self.kind.describe()}, or section"
+
+    def json(self) -> dict[str, Any]:
+        return {"anyOf": [self.kind.json(), self.section.json()]}
+
+
+@dataclass(frozen=True)
 class Table(Kind):
     """A mapping from any name to values of one kind."""
 
@@ -494,6 +512,8 @@ def section_in(kind: Kind) -> Optional[Section]:
         return section_in(kind.kind)
     if isinstance(kind, OneOrList):
         return section_in(kind.one)
+    if isinstance(kind, OrSection):
+        return kind.section
     return kind if isinstance(kind, Section) else None
 
 
