@@ -56,6 +56,12 @@ def test_only_given_values_become_variables() -> None:
     assert [hosts[name]["cluster_asn"] for name in ("leaf01", "leaf02")] == [65001, 65001]
 
 
+def test_a_vlan_per_rail_and_plane() -> None:
+    hosts = variables(edited("rails.planes: 2; rails.vlan: [1,2,3,4]; leaves.count: 4"))
+    found = [hosts[f"leaf0{number}"]["cluster_vlans"] for number in (1, 2, 3, 4)]
+    assert found == [{"rail0p0": 1}, {"rail0p1": 2}, {"rail1p0": 3}, {"rail1p1": 4}]
+
+
 def test_values_of_switches() -> None:
     hosts = variables(ROUTED)
     names = ("leaf01", "leaf02", "spine01", "spine02")
@@ -95,6 +101,8 @@ def test_another_spine_leaf_set_or_link_moves_no_address(
 
 def test_links_of_storage() -> None:
     model = edited(f"storage: {stored('10.1.0.250')}; rails.mtu: 4200")
+    unknown = variables(edited(f"storage: {stored('null')}"))
+    assert "cluster_storage_links" not in unknown["storage01"]
     assert variables(model)["storage01"]["cluster_storage_links"] == [
         {
             "interface": "ens1",
@@ -134,6 +142,10 @@ OTHER = ", {leaf: leaf02, port: Ethernet30, interface: ens2, address: %s}"
         (
             "leaves.loopback_first: 127.0.0.1",
             ["8 model.no_loopback leaves.loopback_first '127.0.0.1'"],
+        ),
+        (
+            "leaves.loopback_first: 126.255.255.255",
+            ["8 model.no_loopback leaves.loopback_first '126.255.255.255'"],
         ),
         (
             "leaves.loopback_first: 255.255.255.255",
