@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import groupby
-from typing import Any, Optional
+from typing import Any
 
 from ...module_utils.storage.file_system import NFS, RDMA
 from ..fabric.chip_keys import check_asics
@@ -24,8 +23,9 @@ from .cluster import (
     PortGroup,
     RailPlane,
 )
-from .layout import Lane, Topology, interface_name, lay_out, plan_addresses
-from .nodes import NodeSpec, check_launchers, launchers, specify
+from .layout import Topology, interface_name, lay_out, plan_addresses
+from .node_kinds import DEFAULT, NodeKind, check_speeds, read_kinds
+from .nodes import NodeSpec, check_launchers, launchers, node_blocks, specify
 from .schema import MODEL, POINT_TO_POINT, SUBNET_PER_RAIL
 from .software import finish as read_software
 from .source import ModelError, ModelSource, read_file
@@ -52,14 +52,16 @@ def compile_model(source: ModelSource) -> Cluster:
         check_launchers(model, source.data, findings)
     if findings:
         raise ModelError(source.name, findings.found)
-    specs = specify(model, findings)
+    kinds = read_kinds(model, findings)
+    specs = specify(model, kinds, findings)
     topology = lay_out(model, specs, findings)
     plan = plan_addresses(model, specs, topology, findings)
     check_asics(model["asics"], findings)
     switches = {section: read_switches(model, section, findings) for section in TIERS}
+    check_speeds(kinds, switches["leaves"], model["asics"], findings)
     rules.check_names(model, specs, switches, findings)
     rules.check_management(model, specs, switches, findings)
-    rules.check_devices(model, specs, findings)
+    rules.check_devices(model, kinds, specs, findings)
     rules.check_racks(specs, findings)
     rules.check_group_vars(model, specs, topology.groups if topology else (), findings)
     mtu = model["rails"]["mtu"]
@@ -88,14 +90,14 @@ def compile_model(source: ModelSource) -> Cluster:
     for rule in topology.rules:
         _plug_links(rule, model["rails"]["mtu"], fabric, ports)
     _plug_storage(model, leaves)
-    doubts.check_values(model, specs, doubtful)
+    doubts.check_values(model, kinds, specs, doubtful)
     doubts.check_software(software, doubtful)
     switches_of_all = [switch for tier in fabric.values() for switch in tier]
     doubts.check_fabric(model, topology, leaves, fabric.get("spines", []), doubtful)
     doubts.check_contract(contract, switches_of_all, doubtful)
     nfs_rdma = any(fs.type == NFS and fs.nfs.transport == RDMA for fs in filesystems)
     software = replace(software, rdma=replace(software.rdma, nfs=nfs_rdma))
-    addressing, gpus = model["addresses"]["plan"], model["gpus"]
+    addressing = model["addresses"]["plan"]
     everywhere = {
         "cluster_name": model["name"],
         "cluster_domain": model["domain"],
@@ -110,9 +112,9 @@ def compile_model(source: ModelSource) -> Cluster:
     if addressing == POINT_TO_POINT:
         everywhere["cluster_rail_networks"] = [str(plan.pool)]
     compute = {
-        "cluster_slots": model["nodes"]["slots"] or gpus["count"],
+        "cluster_slots": node_blocks(model)[0][1]["slots"] or model["gpus"]["count"],
         "cluster_drained": False,
-        "cluster_gpus": _gpus(gpus, gpus["pci"]),
+        "cluster_gpus": kinds[DEFAULT].common_gpus,
         "cluster_qos": host_settings(contract).as_variable(),
     }
     return Cluster(
@@ -162,8 +164,6 @@ def _switches(
 
 
 def _nodes(model: dict[str, Any], specs: list[NodeSpec]) -> list[ComputeNode]:
-    gpus = model["gpus"]
-    common = _gpus(gpus, gpus["pci"])
     return [
         ComputeNode(
             name=spec.name,
@@ -174,7 +174,10 @@ def _nodes(model: dict[str, Any], specs: list[NodeSpec]) -> list[ComputeNode]:
             rack=spec.rack,
             slots=spec.slots,
             drained=spec.drained,
-            gpus=common if spec.gpu_pci is gpus["pci"] else _gpus(gpus, spec.gpu_pci),
+            kind=spec.kind.name,
+            gpus=spec.kind.common_gpus
+            if spec.gpu_pci is spec.kind.gpus["pci"]
+            else spec.kind.gpus_at(spec.gpu_pci),
         )
         for spec in specs
     ]
@@ -213,12 +216,6 @@ def _addresses(
     return HostAddresses(model["management"]["subnet"], plan, nodes, hosts, links, others)
 
 
-def _gpus(gpus: dict[str, Any], pci: Optional[list[str]]) -> list[dict[str, Any]]:
-    none, numa = [None] * gpus["count"], gpus["numa"]
-    pairs = zip(pci or none, numa or none)
-    return [{"index": index, "pci": pci, "numa": numa} for index, (pci, numa) in enumerate(pairs)]
-
-
 def _plug_nodes(
     model: dict[str, Any],
     topology: Topology,
@@ -229,24 +226,24 @@ def _plug_nodes(
 ) -> None:
     """Assign the address of every lane of every node, and the ports at both ends of its cable."""
     rails = model["rails"]
-    mtu, speed, prefix = rails["mtu"], rails["speed_gbps"], plan.prefix
+    mtu, prefix = rails["mtu"], plan.prefix
     shared_gateway = model["addresses"]["plan"] == SUBNET_PER_RAIL
-    sets = [
-        (leaf_set, list(members))
-        for leaf_set, members in groupby(
-            nodes, key=lambda pair: pair[1].index // topology.nodes_per_set
-        )
-    ]
-    for leaf_set, members in sets:
+    sets: dict[tuple[int, NodeKind], list[tuple[NodeSpec, ComputeNode]]] = {}
+    for pair in nodes:
+        leaf_set = pair[0].index // topology.nodes_per_set
+        sets.setdefault((leaf_set, pair[0].kind), []).append(pair)
+    for (leaf_set, _kind), members in sets.items():
         place = replace(topology.place("leaves", leaf_set * topology.leaves_per_set), plane=None)
         groups = place_groups("leaf", place)
         for _spec, node in members:
             node.unit, node.leaf_set, node.groups = place.unit, place.leaf_set, groups
     for number, lane in enumerate(topology.lanes):
         interface = interface_name(rails, lane.rail, lane.plane)
-        gpu, numa = _locality(lane, rails, model["gpus"])
         lanes_here = topology.lanes_on(lane.leaf)
-        for leaf_set, members in sets:
+        for (leaf_set, kind), members in sets.items():
+            if lane.rail >= kind.rails["count"]:
+                continue
+            (gpu, numa), speed = kind.closest(lane.rail), kind.rails["speed_gbps"]
             first = leaf_set * topology.nodes_per_set
             position = leaf_set * topology.leaves_per_set + lane.leaf
             leaf, ports = leaves[position], leaf_ports[position].down
@@ -280,19 +277,6 @@ def _plug_nodes(
                         numa=numa,
                     )
                 )
-
-
-def _locality(
-    lane: Lane, rails: dict[str, Any], gpus: dict[str, Any]
-) -> tuple[Optional[int], Optional[int]]:
-    """The GPU and the NUMA node closest to a lane."""
-    if rails["gpu"] is not None:
-        gpu = rails["gpu"][lane.rail]
-    else:
-        gpu = lane.rail if lane.rail < gpus["count"] else None
-    if rails["numa"] is not None:
-        return gpu, rails["numa"][lane.rail]
-    return gpu, gpus["numa"][gpu] if gpus["numa"] and gpu is not None else None
 
 
 def _plug_links(
