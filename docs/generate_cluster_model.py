@@ -45,6 +45,10 @@ The smallest model:
 ```yaml
 {smallest}```
 
+Editors with a YAML language server complete and check the keys if the first line names
+[cluster.schema.json](cluster.schema.json), as in the example. On a terminal:
+`ansible-doc -t inventory baremetal.mpi_roce.cluster`.
+
 Values of a single node belong under `nodes.overrides`; role variables in `host_vars/` next to the
 model, or under `vars`. Nodes added at the end change no address, port or name of others. List
 removed nodes under `nodes.absent`, which reserves their addresses and ports.

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -63,13 +62,8 @@ def compile_model(source: ModelSource) -> Cluster:
         name: read_switches({**model, name: group.keys}, name, findings.below(group.path[:-1]))
         for name, group in fabric.groups.items()
     }
-    leaves = Switches(
-        *(
-            [each for group in fabric.leaves for each in getattr(switches[group.name], what)]
-            for what in ("names", "kinds")
-        )
-    )
-    check_speeds(kinds, leaves, model["asics"], findings)
+    chips = {kind.asic for group in fabric.leaves for kind in switches[group.name].kinds}
+    check_speeds(kinds, sorted(chips), model["asics"], findings)
     rules.check_names(model, specs, fabric, switches, findings)
     rules.check_management(model, specs, fabric, switches, findings)
     rules.check_devices(model, kinds, specs, findings)
@@ -81,6 +75,12 @@ def compile_model(source: ModelSource) -> Cluster:
     software = read_software(model["software"], findings, ("software",))
     site, doubtful = Site(), Findings(source.line)
     if specs and topology is not None and plans is not None:
+        leaves = Switches(
+            *(
+                [each for group in fabric.leaves for each in getattr(switches[group.name], what)]
+                for what in ("names", "kinds")
+            )
+        )
         managed = {
             name: group.keys["management_first"] + index
             for group in fabric.groups.values()
@@ -107,11 +107,12 @@ def compile_model(source: ModelSource) -> Cluster:
         group.name: [group.ports(kind) for kind in switches[group.name].kinds]
         for group in fabric.groups.values()
     }
-    pairs, places = list(zip(specs, nodes)), [spec.index for spec in specs]
+    pairs = list(zip(specs, nodes))
     for sets, plan in zip(topology.sets, plans):
-        own = pairs[bisect_left(places, plan.first_node) : bisect_left(places, plan.end)]
-        group = sets.group.name
-        _plug_nodes(model, topology, sets, plan, own, built[group], ports[group])
+        own = [pair for pair in pairs if plan.first_node <= pair[1].index < plan.end]
+        _plug_nodes(
+            model, topology, sets, plan, own, built[sets.group.name], ports[sets.group.name]
+        )
     for rule in fabric.rules:
         _plug_links(rule, model["rails"]["mtu"], built, ports)
     _plug_storage(model, [leaf for group in fabric.leaves for leaf in built[group.name]])
@@ -252,9 +253,10 @@ def _plug_nodes(
     rails = model["rails"]
     mtu, prefix = rails["mtu"], plan.prefix
     shared_gateway = model["addresses"]["plan"] == SUBNET_PER_RAIL
+    start, per_set = sets.first_node, sets.nodes_per_set
     filled: dict[tuple[int, NodeKind], list[tuple[NodeSpec, ComputeNode]]] = {}
     for pair in nodes:
-        leaf_set = (pair[0].index - sets.first_node) // sets.nodes_per_set
+        leaf_set = (pair[0].index - start) // per_set
         filled.setdefault((leaf_set, pair[0].kind), []).append(pair)
     for (leaf_set, _kind), members in filled.items():
         place = topology.place(sets.group, leaf_set * sets.leaves_per_set)
@@ -269,7 +271,7 @@ def _plug_nodes(
             if lane.rail >= kind.rails["count"]:
                 continue
             (gpu, numa), speed = kind.closest(lane.rail), kind.rails["speed_gbps"]
-            first = sets.first_node + leaf_set * sets.nodes_per_set
+            first = start + leaf_set * per_set
             position = leaf_set * sets.leaves_per_set + lane.leaf
             leaf, ports = leaves[position], leaf_ports[position].down
             group = PortGroup("host", interface, speed, mtu, lane.rail, lane.plane, prefix)

@@ -169,7 +169,7 @@ class _Variables(Kind):
         return "Ansible variables"
 
     def json(self) -> dict[str, Any]:
-        return {"type": "object"}
+        return {"type": ["object", "null"]}
 
     def check(self, value: Any, findings: Findings, path: Path = ()) -> Optional[dict[str, Any]]:
         if value is None:

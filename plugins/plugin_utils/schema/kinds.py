@@ -270,8 +270,9 @@ class Text(Kind):
 
     def json(self) -> dict[str, Any]:
         number = any(re.fullmatch(self.form, text) for text in ("1", "20", "1.5"))
+        types = ["string", *(["number"] if number else ()), *(["null"] if self.empty else ())]
         return {
-            "type": ["string", "number"] if number else "string",
+            "type": types if types[1:] else "string",
             "pattern": json_pattern(self.form, self.empty),
             "patternErrorMessage": f"Write {self.wanted}, such as {self.example}.",
             "maxLength": self.most,
@@ -371,6 +372,8 @@ class Key:
     def json(self) -> dict[str, Any]:
         """The kind with what an editor shows of the key."""
         found = {**self.kind.json(), "description": plain(self.text())}
+        if self.may_be_empty:
+            found["type"] = [found["type"], "null"]
         if not (self.default is None or self.default_text or section_in(self.kind)):
             found["default"] = self.default
         return found
