@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Write docs/cluster-model.md from the schema that validates models.
+"""Write docs/cluster-model.md and docs/cluster.schema.json from the schema that validates models.
 
-The program has no options. A unit test compares the page with its output.
+The program has no options. A unit test compares the files with its output.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "cluster-model.md"
+JSON_SCHEMA = ROOT / "docs" / "cluster.schema.json"
 
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT / "collections"))
@@ -148,7 +149,7 @@ REFUSED = SMALLEST.replace("nodes: {count", "nodes: {cuont").replace(
 
 
 def page() -> str:
-    sections = list(_sections(schema.MODEL))
+    sections = list({section.name: section for section in _sections(schema.MODEL)}.values())
     head = HEAD.format(smallest=SMALLEST, refused=_refused().replace("\n", "\n    "))
     tables = (_section(section, sections[:index]) for index, section in enumerate(sections))
     return head + "".join(tables) + TAIL
@@ -211,6 +212,18 @@ def _shown(value: Any) -> str:
     return value if isinstance(value, str) and value else json.dumps(value)
 
 
+def json_schema() -> str:
+    """The keys for editors. Keys at the top that begin with x- are a place for anchors."""
+    found = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": f"Cluster model of {schema.PLUGIN.rpartition('.')[0]}",
+        **schema.MODEL.json(),
+        "patternProperties": {"^x-": {}},
+    }
+    return json.dumps(found, indent=1) + "\n"
+
+
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
-    print(f"wrote {PAGE.relative_to(ROOT)}")
+    for path, content in ((PAGE, page()), (JSON_SCHEMA, json_schema())):
+        path.write_text(content, encoding="utf-8")
+        print(f"wrote {path.relative_to(ROOT)}")

@@ -14,15 +14,17 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 
+from ..module_utils.core.text import nearest, some
 from ..module_utils.software.software_set import SoftwareSet
 from ..modules.cluster_directory import ARGUMENTS
 from ..plugin_utils.actions import NodeAction
 from ..plugin_utils.model import facts, inventory_rules, role_variables
-from ..plugin_utils.model.changes import as_data, compare, compiled, refuse
+from ..plugin_utils.model.changes import as_data, compare
 from ..plugin_utils.model.cluster import ROLES
-from ..plugin_utils.model.earlier import read_earlier
+from ..plugin_utils.model.moves import refuse
 from ..plugin_utils.model.software_rules import REFUSED, evaluate
 from ..plugin_utils.model.source import ModelError, read_file
+from ..plugin_utils.model.versions import compiled, read_earlier
 from ..plugin_utils.report import model_changes
 from ..plugin_utils.report.reports import save
 from ..plugin_utils.schema.findings import Findings, listed
@@ -59,6 +61,7 @@ class ActionModule(NodeAction):
         if "msg" in changes:
             return changes
         first = next(iter(hosts.values()))
+        launcher = _launcher(arguments["launcher"], task_vars)
         software = SoftwareSet.of(first["cluster_software"])
         doubts = [rule.line(software) for rule in evaluate(software) if rule.status != REFUSED]
         for line in (*doubts, *inventory_rules.unread_files(sources, groups)):
@@ -74,6 +77,7 @@ class ActionModule(NodeAction):
             "directory": directory,
             "names": facts.names(directory if domain is not None else (), domain or ""),
             "software_doubts": doubts,
+            "launcher": launcher,
             "mpi_provider": software.mpi.provider,
             **changes,
         }
@@ -114,7 +118,27 @@ def _check_limit(group: str, task_vars: dict[str, Any]) -> None:
     hosts = task_vars["groups"].get(group) or []
     if hosts and not set(hosts).intersection(task_vars["ansible_play_hosts_all"]):
         limit = task_vars.get("ansible_limit") or ""
+        runs = "which runs it" if len(hosts) == 1 else "one of which runs it"
         raise AnsibleActionFail(
-            f"--limit {limit} excludes {', '.join(hosts)}, which runs it: nothing was done. "
+            f"--limit {limit} excludes {', '.join(hosts)}, {runs}: nothing was done. "
             f"Add the {group}: --limit '{limit},{group}'"
         )
+
+
+def _launcher(named: str, task_vars: dict[str, Any]) -> str:
+    """The launcher of this play that launches ranks: the one that is named, or the first one."""
+    known = task_vars["groups"].get("launcher") or []
+    running = task_vars["ansible_play_hosts"]
+    here = [host for host in known if host in running]
+    if not named:
+        return str((here or running)[0])
+    if named not in known:
+        remedy = nearest(named, known)
+        raise AnsibleActionFail(f"mpi_job_launcher: {named!r} is not a launcher. {remedy}")
+    if named not in here:
+        why = "failed or did not respond earlier in this run"
+        if named not in task_vars["ansible_play_hosts_all"]:
+            why = f"is excluded by --limit {task_vars.get('ansible_limit') or ''}".rstrip()
+        others = f"; available: {some(here)}" if here else ""
+        raise AnsibleActionFail(f"mpi_job_launcher: {named} {why}{others}")
+    return named

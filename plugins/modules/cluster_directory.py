@@ -37,6 +37,7 @@ cluster_name: {type: str, returned: success, description: Name of the cluster.}
 compute_hosts: {type: list, elements: str, returned: success, description: "Their names, in order."}
 drained_hosts: {type: list, elements: str, returned: success, description: Drained hosts.}
 total_slots: {type: int, returned: success, description: MPI slots of hosts that are not drained.}
+launcher: {type: str, returned: success, description: "Host of the play that launches ranks."}
 mpi_provider: {type: str, returned: success, description: "C(software.mpi.provider) of the model."}
 software_doubts: {type: list, elements: str, returned: success, description: Warnings.}
 directory:
@@ -68,4 +69,5 @@ ARGUMENTS = {
     "against": {"type": "str"},
     "against_json": {"type": "path"},
     "moves": {"type": "str", "choices": ["refused", "accepted"], "default": "refused"},
+    "launcher": {"type": "str", "default": ""},
 }

@@ -99,6 +99,7 @@ VALUES: dict[str, Any] = {
 NOT_OF_SWITCHES = {
     *(f"{section}.{key}" for section in ("leaves", "spines") for key in ("count", "name")),
     *(f"{section}.{key}" for section in ("leaves", "spines") for key in ("ports", "system")),
+    *(f"{section}.rack" for section in ("leaves", "spines")),
     "leaves.management_first", "spines.management_first", "leaves.rail_to_leaf",
     "leaves.nodes_per_set",
 }  # fmt: skip

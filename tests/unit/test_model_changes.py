@@ -19,18 +19,20 @@ import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.layers import MEASURING, ROLES
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
     ModelError,
-    earlier,
     read,
+    versions,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.changes import (
     ModelChanges,
     as_data,
     compare,
-    compiled,
-    refuse,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.cluster import NAMES
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.earlier import read_earlier
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.moves import refuse
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.versions import (
+    compiled,
+    read_earlier,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import model_changes
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import Findings
 from hypothesis import given
@@ -264,6 +266,41 @@ def test_a_spine_added_as_an_operator_did() -> None:
     assert (len(found.moved), len(found.added), found.addresses) == (128, 32, [])
     assert refused == ["8 changes.switch_cables leaves.uplink_ports (16, 20)"]
 
+    pinned = after.replace("ports: 64, man", "ports: 64, uplink_ports: 20, man")
+    found, refused = changes(pinned.replace("count: 5", "count: 4"), pinned)
+    assert (found.moved, len(found.added), refused) == ([], 32, [])
+
+
+DIVIDED = (
+    "rails.planes: 2; leaves.nodes_per_set: 4; leaves.uplink_ports: 32; leaves.sets_per_unit: 1; "
+    "spines: {count: %d, ports: 64, management_first: 10.0.0.201, divided_by: [unit, plane]}; "
+)
+
+
+def test_a_unit_at_the_end_moves_nothing() -> None:
+    before = f"{DIVIDED % 4}nodes.count: 4; leaves.count: 4"
+    found, refused = changes(
+        edited(before), edited(f"{DIVIDED % 8}nodes.count: 8; leaves.count: 8")
+    )
+    assert (found.moved, found.addresses, refused) == ([], [], [])
+    assert len(found.come) == 4 + 4 + 4
+
+
+def test_a_spine_less_in_each_plane_moves_the_planes_of_others() -> None:
+    more, less = (edited(f"{DIVIDED % count}nodes.count: 4; leaves.count: 4") for count in (4, 2))
+    assert changes(more, less)[1] == ["10 changes.switch_cables spines (2, 1)"]
+    names = less.replace("divided", "name: [spine01, spine03], divided")
+    found, refused = changes(more, names)
+    assert (found.moved, len(found.removed)) == ([], 4)
+    assert refused == ["10 changes.management spines.management_first 1"]
+
+
+def test_planes_divided_later_are_moves() -> None:
+    before = edited(f"{DIVIDED % 4}nodes.count: 4; leaves.count: 4")
+    found, refused = changes(before.replace("[unit, plane]", "[]"), before)
+    assert found.moved
+    assert refused == ["10 changes.switch_cables spines (4, 2)"]
+
 
 # Properties
 
@@ -374,7 +411,7 @@ def test_a_revision_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.Monk
     model = repository(tmp_path)
     other = model.with_name("other.yml")
     for limit, name, path in ((99, "MOST_BYTES", model), (30, "TIMEOUT_S", other)):
-        monkeypatch.setattr(earlier, name, limit)
+        monkeypatch.setattr(versions, name, limit)
         with pytest.raises(ModelError) as caught:
             read_earlier("HEAD", path)
         assert brief(caught.value.findings) == ["changes.against against"]

@@ -86,7 +86,7 @@ BAD: tuple[tuple[Any, ...], ...] = (
     ),
     (
         value(repositories__doca__url=TEMPLATE),
-        "model.wrong_form repositories.doca.url 'a secret'",
+        "model.template repositories.doca.url 'a secret'",
     ),
     (
         value(repositories__cuda__key_sha256="sha256:0"),

@@ -14,7 +14,7 @@ from ..qos import host_settings
 from ..qos.rules import check_rail
 from ..qos.rules import finish as read_contract
 from ..schema.findings import Findings
-from . import rules
+from . import doubts, rules
 from .addresses import AddressPlan, HostAddresses, Subnet, text
 from .cluster import (
     Cluster,
@@ -25,12 +25,13 @@ from .cluster import (
     RailPlane,
 )
 from .layout import Lane, Topology, interface_name, lay_out, plan_addresses
-from .nodes import NodeSpec, specify
+from .nodes import NodeSpec, check_launchers, launchers, specify
 from .schema import MODEL, POINT_TO_POINT, SUBNET_PER_RAIL
 from .software import finish as read_software
 from .source import ModelError, ModelSource, read_file
 from .storage import Site, read_filesystems
 from .switches import Switches, read_switches
+from .wiring import TIERS, Rule, SwitchPorts, place_groups
 
 
 def load(path: str) -> Cluster:
@@ -45,27 +46,29 @@ def compile_model(source: ModelSource) -> Cluster:
     """
     findings = Findings(source.line, source.text)
     model = MODEL.check(source.data, findings)
+    known = {finding.path for finding in source.found}
+    findings.found[:] = [*source.found, *(new for new in findings.found if new.path not in known)]
+    if model is not None:
+        check_launchers(model, source.data, findings)
     if findings:
         raise ModelError(source.name, findings.found)
     specs = specify(model, findings)
     topology = lay_out(model, specs, findings)
     plan = plan_addresses(model, specs, topology, findings)
     check_asics(model["asics"], findings)
-    switches = {
-        section: read_switches(model, section, findings) for section in ("leaves", "spines")
-    }
+    switches = {section: read_switches(model, section, findings) for section in TIERS}
     rules.check_names(model, specs, switches, findings)
     rules.check_management(model, specs, switches, findings)
     rules.check_devices(model, specs, findings)
-    rules.check_group_vars(model, specs, findings)
+    rules.check_group_vars(model, specs, topology.groups if topology else (), findings)
     mtu = model["rails"]["mtu"]
     contract = read_contract(model["roce_qos"], findings, mtu)
     check_rail(contract, mtu, findings, ("rails", "mtu"))
     software = read_software(model["software"], findings, ("software",))
-    site, doubts = Site(), Findings(source.line)
+    site, doubtful = Site(), Findings(source.line)
     if specs and topology is not None and plan is not None:
         addresses = _addresses(model, specs, topology, plan, switches["leaves"].names)
-        site = Site(tuple(rules.groups_of(specs)), addresses.hosts, addresses, doubts)
+        site = Site(tuple(rules.groups_of(specs)), addresses.hosts, addresses, doubtful)
         if len(switches["leaves"].kinds) == len(switches["leaves"].names) == topology.leaves:
             positions = specs[-1].index + 1
             rules.check_storage_links(model, topology, positions, switches["leaves"], findings)
@@ -74,14 +77,20 @@ def compile_model(source: ModelSource) -> Cluster:
         raise ModelError(source.name, findings.found)
 
     nodes = _nodes(model, specs)
-    leaves = _switches(model, "leaves", "leaf", switches)
-    spines = _switches(model, "spines", "spine", switches)
-    leaf_ports, spine_ports = (
-        [kind.ports for kind in switches[section].kinds] for section in ("leaves", "spines")
-    )
-    _plug_nodes(model, topology, plan, list(zip(specs, nodes)), leaves, leaf_ports)
-    _plug_spines(model, leaves, leaf_ports, spines, spine_ports, topology)
+    fabric = {section: _switches(model, section, topology, switches) for section in topology.tiers}
+    ports = {
+        section: [topology.tiers[section].ports(kind) for kind in switches[section].kinds]
+        for section in topology.tiers
+    }
+    leaves = fabric["leaves"]
+    _plug_nodes(model, topology, plan, list(zip(specs, nodes)), leaves, ports["leaves"])
+    for rule in topology.rules:
+        _plug_links(rule, model["rails"]["mtu"], fabric, ports)
     _plug_storage(model, leaves)
+    doubts.check_values(model, specs, doubtful)
+    switches_of_all = [switch for tier in fabric.values() for switch in tier]
+    doubts.check_fabric(model, topology, leaves, fabric.get("spines", []), doubtful)
+    doubts.check_contract(contract, switches_of_all, doubtful)
     nfs_rdma = any(fs.type == NFS and fs.nfs.transport == RDMA for fs in filesystems)
     software = replace(software, rdma=replace(software.rdma, nfs=nfs_rdma))
     addressing, gpus = model["addresses"]["plan"], model["gpus"]
@@ -108,12 +117,11 @@ def compile_model(source: ModelSource) -> Cluster:
         name=model["name"],
         variables={"all": everywhere, "compute": compute},
         nodes=nodes,
-        launcher=_host(model, model["launcher"], "launcher"),
+        launchers=[_host(model, entry, "launcher") for _path, entry in launchers(model)],
         storage=[_host(model, entry, "storage") for entry in model["storage"]],
-        leaves=leaves,
-        spines=spines,
+        switches=switches_of_all,
         group_vars=model["vars"],
-        doubts=rules.doubts(model, specs, doubts),
+        doubts=tuple(doubtful.found),
     )
 
 
@@ -127,19 +135,27 @@ def _host(model: dict[str, Any], entry: dict[str, Any], role: str) -> ClusterHos
 
 
 def _switches(
-    model: dict[str, Any], section: str, role: str, switches: Mapping[str, Switches]
+    model: dict[str, Any], section: str, topology: Topology, switches: Mapping[str, Switches]
 ) -> list[ClusterSwitch]:
-    found = switches[section]
+    found, tier = switches[section], TIERS[section]
+    places = [topology.place(section, number) for number in range(len(found.names))]
     return [
         ClusterSwitch(
             name,
-            role,
+            "leaf" if section == "leaves" else "spine",
             _management(model, model[section]["management_first"] + index),
             system=kind.system,
             asic=kind.asic,
             port_step=kind.port_step,
+            groups=place_groups(tier, place),
+            unit=place.unit,
+            leaf_set=place.leaf_set,
+            plane=place.plane,
+            rack=rack,
         )
-        for index, (name, kind) in enumerate(zip(found.names, found.kinds))
+        for index, (name, kind, rack, place) in enumerate(
+            zip(found.names, found.kinds, found.racks, places)
+        )
     ]
 
 
@@ -180,7 +196,7 @@ def _addresses(
 
     hosts = {spec.name: spec.management or 0 for spec in specs}
     hosts.update({host["name"]: host["management"] for host in model["storage"]})
-    hosts[model["launcher"]["name"]] = model["launcher"]["management"]
+    hosts.update({host["name"]: host["management"] for _path, host in launchers(model)})
     links = {
         host["name"]: [network for link in host["links"] for network in networks(link["leaf"])]
         for host in model["storage"]
@@ -201,7 +217,7 @@ def _plug_nodes(
     plan: AddressPlan,
     nodes: list[tuple[NodeSpec, ComputeNode]],
     leaves: list[ClusterSwitch],
-    leaf_ports: list[Sequence[str]],
+    leaf_ports: list[SwitchPorts],
 ) -> None:
     """Assign the address of every lane of every node, and the ports at both ends of its cable."""
     rails = model["rails"]
@@ -213,6 +229,11 @@ def _plug_nodes(
             nodes, key=lambda pair: pair[1].index // topology.nodes_per_set
         )
     ]
+    for leaf_set, members in sets:
+        place = replace(topology.place("leaves", leaf_set * topology.leaves_per_set), plane=None)
+        groups = place_groups("leaf", place)
+        for _spec, node in members:
+            node.unit, node.leaf_set, node.groups = place.unit, place.leaf_set, groups
     for number, lane in enumerate(topology.lanes):
         interface = interface_name(rails, lane.rail, lane.plane)
         gpu, numa = _locality(lane, rails, model["gpus"])
@@ -220,7 +241,7 @@ def _plug_nodes(
         for leaf_set, members in sets:
             first = leaf_set * topology.nodes_per_set
             position = leaf_set * topology.leaves_per_set + lane.leaf
-            leaf, ports = leaves[position], leaf_ports[position]
+            leaf, ports = leaves[position], leaf_ports[position].down
             group = PortGroup("host", interface, speed, mtu, lane.rail, lane.plane, prefix)
             leaf.ports.append(group)
             network = str(plan.network(first, number))
@@ -266,18 +287,15 @@ def _locality(
     return gpu, gpus["numa"][gpu] if gpus["numa"] and gpu is not None else None
 
 
-def _plug_spines(
-    model: dict[str, Any],
-    leaves: list[ClusterSwitch],
-    leaf_ports: list[Sequence[str]],
-    spines: list[ClusterSwitch],
-    spine_ports: list[Sequence[str]],
-    topology: Topology,
+def _plug_links(
+    rule: Rule,
+    mtu: int,
+    fabric: Mapping[str, list[ClusterSwitch]],
+    ports: Mapping[str, list[SwitchPorts]],
 ) -> None:
-    """Assign ports of uplinks: a link has the same index on every spine and on every leaf."""
-    mtu, speed = model["rails"]["mtu"], model["rails"]["speed_gbps"]
-    speed = (model["spines"] or {}).get("speed_gbps") or speed
-
+    """Assign the ports at both ends of every link between two tiers."""
+    lowers, uppers = fabric[rule.lower.name], fabric[rule.upper.name]
+    lower_ports, upper_ports = ports[rule.lower.name], ports[rule.upper.name]
     groups: dict[tuple[int, str, str], PortGroup] = {}
 
     def plug(
@@ -285,17 +303,17 @@ def _plug_spines(
     ) -> None:
         key = (link, switch.name, peer_port)
         if key not in groups:
-            groups[key] = PortGroup(kind, peer_port, speed, mtu)
+            groups[key] = PortGroup(kind, peer_port, rule.speed_gbps, mtu)
             switch.ports.append(groups[key])
         groups[key].peers[port] = peer
 
-    for link in range(topology.links_per_leaf):
-        for number, leaf in enumerate(leaves):
-            for index, spine in enumerate(spines):
-                up = leaf_ports[number][topology.uplink_port(index, link)]
-                down = spine_ports[index][topology.spine_port(number, link)]
-                plug(link, leaf, "uplink", up, spine.name, down)
-                plug(link, spine, "downlink", down, leaf.name, up)
+    for link in range(rule.links):
+        for pair in rule.pairs:
+            lower, upper = lowers[pair.lower], uppers[pair.upper]
+            up = lower_ports[pair.lower].up[pair.up + link]
+            down = upper_ports[pair.upper].down[pair.down + link]
+            plug(link, lower, "uplink", up, upper.name, down)
+            plug(link, upper, "downlink", down, lower.name, up)
 
 
 def _plug_storage(model: dict[str, Any], leaves: list[ClusterSwitch]) -> None:

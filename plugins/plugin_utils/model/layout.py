@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -11,6 +12,7 @@ from ..schema.findings import Findings
 from .addresses import AddressPlan, point_to_point
 from .nodes import NodeSpec
 from .schema import SUBNET_PER_RAIL
+from .wiring import TIERS, Place, Rule, Tier, connect, place_groups
 
 
 @dataclass(frozen=True)
@@ -33,37 +35,43 @@ class Topology:
     leaves_per_set: int
     leaf_ports: int
     """Number of ports of each leaf."""
-    spines: int
-    links_per_leaf: int
+    tiers: dict[str, Tier]
+    """By key of the model."""
+    rules: list[Rule]
+    several: frozenset[str]
+    """Attributes of places that differ between leaves, and that the model speaks of."""
     nodes_per_set: int = 1
 
+    def place(self, section: str, number: int) -> Place:
+        """Where a switch belongs; None for what all leaves have in common."""
+        place = self.tiers[section].places[number]
+        return Place(**{name: getattr(place, name) for name in self.several})
+
     @property
-    def uplinks(self) -> int:
-        """Number of a leaf's ports to spines, which are its last ones."""
-        return self.spines * self.links_per_leaf
+    def groups(self) -> list[str]:
+        """Every group of the inventory that only switches and their nodes form."""
+        found = {
+            group: None
+            for section, tier in self.tiers.items()
+            for number in range(len(tier.places))
+            for group in place_groups(TIERS[section], self.place(section, number))
+        }
+        return list(found)
 
     def lanes_on(self, leaf: int) -> int:
         """Number of lanes of one node on this leaf of the set."""
         return sum(lane.leaf == leaf for lane in self.lanes)
 
-    def uplink_port(self, spine: int, link: int) -> int:
-        """Port index of this link on every leaf."""
-        return self.leaf_ports - self.uplinks + spine * self.links_per_leaf + link
-
-    def spine_port(self, leaf: int, link: int) -> int:
-        """Port index of this link on every spine."""
-        return leaf * self.links_per_leaf + link
-
     def free_ports(self, leaf: int, nodes: int) -> tuple[int, int]:
         """The range of a leaf's ports that nodes and spines leave free."""
         leaf_set, of_set = divmod(leaf, self.leaves_per_set)
         here = min(max(0, nodes - leaf_set * self.nodes_per_set), self.nodes_per_set)
-        return here * self.lanes_on(of_set), self.leaf_ports - self.uplinks
+        return here * self.lanes_on(of_set), self.leaf_ports - self.tiers["leaves"].reserved
 
 
 def lay_out(model: dict[str, Any], specs: list[NodeSpec], findings: Findings) -> Optional[Topology]:
     """The topology; None if lanes have no leaf, or cables no port."""
-    rails, leaves, spines = model["rails"], model["leaves"], model["spines"]
+    rails, leaves = model["rails"], model["leaves"]
     planes, count = rails["planes"], leaves["count"]
     wanted, what = rails["count"] * planes, "rail" if planes == 1 else "plane"
     mapping = leaves["rail_to_leaf"]
@@ -88,43 +96,92 @@ def lay_out(model: dict[str, Any], specs: list[NodeSpec], findings: Findings) ->
         path, remedy, value = ("leaves", "count"), f"Use a multiple of {per_set}", (count, per_set)
         findings.add("model.leaves_no_whole_sets", path, problem, remedy, value)
         return None
-    topology = Topology(
-        lanes=tuple(
-            Lane(number // planes, number % planes, leaf, mapping[:number].count(leaf))
-            for number, leaf in enumerate(mapping)
-        ),
-        leaves=count,
-        leaves_per_set=per_set,
-        leaf_ports=leaves["ports"],
-        spines=spines["count"] if spines else 0,
-        links_per_leaf=spines["links_per_leaf"] if spines else 0,
+    lanes = tuple(
+        Lane(number // planes, number % planes, leaf, mapping[:number].count(leaf))
+        for number, leaf in enumerate(mapping)
     )
+    places = _places_of_leaves(leaves, lanes, per_set)
+    tiers = {"leaves": Tier(("leaves",), places, leaves["uplink_ports"])}
+    rules = _connect(model, tiers, findings)
+    if rules is None:
+        return None
+    several = {
+        name for name in Place.__annotations__ if len({vars(one)[name] for one in places}) > 1
+    }
+    if leaves["sets_per_unit"] is None and not any("unit" in rule.divided_by for rule in rules):
+        several.discard("unit")
+    topology = Topology(lanes, count, per_set, leaves["ports"], tiers, rules, frozenset(several))
     return topology if _check_capacity(model, topology, specs, findings) else None
+
+
+def _places_of_leaves(leaves: dict[str, Any], lanes: Sequence[Lane], per_set: int) -> list[Place]:
+    planes = [{lane.plane for lane in lanes if lane.leaf == leaf} for leaf in range(per_set)]
+    plane_of = [found.pop() if len(found) == 1 else None for found in planes]
+    return [
+        Place(number // (leaves["sets_per_unit"] or 1), plane_of[leaf], leaf_set=number)
+        for number in range(leaves["count"] // per_set)
+        for leaf in range(per_set)
+    ]
+
+
+def _connect(
+    model: dict[str, Any], tiers: dict[str, Tier], findings: Findings
+) -> Optional[list[Rule]]:
+    """The rules of all tiers, which are added to `tiers`; None if one is unclear."""
+    rules, lower = [], "leaves"
+    speed = model["rails"]["speed_gbps"]
+    for section, links in (("spines", "links_per_leaf"), ("super_spines", "links_per_spine")):
+        keys = model[section]
+        if not keys:
+            continue
+        if lower not in tiers:
+            return None
+        if section == "super_spines" and lower == "leaves":
+            problem, remedy = "there are no spines to connect", "Write spines, or call these spines"
+            findings.add("model.tier_missing", (section,), problem, remedy)
+            return None
+        speed = keys["speed_gbps"] or speed
+        rule = connect(tiers[lower], (section,), keys, keys[links], speed, findings)
+        if rule is None:
+            return None
+        rules.append(rule)
+        tiers[section], lower = rule.upper, section
+    return rules
 
 
 def _check_capacity(
     model: dict[str, Any], topology: Topology, specs: list[NodeSpec], findings: Findings
 ) -> bool:
     """Set the number of nodes per leaf set; return whether all cables have a port."""
-    leaves, spines = model["leaves"], model["spines"]
+    leaves = model["leaves"]
     before = len(findings.found)
+    for section, tier in topology.tiers.items():
+        pinned, used = tier.uplink_ports, max(tier.uplinks)
+        if pinned is not None and used > pinned:
+            problem = f"{pinned} ports for {counted(used, 'uplink')}"
+            path, remedy = (section, "uplink_ports"), "Reserve more, or use fewer links"
+            findings.add("model.uplink_ports", path, problem, remedy, (pinned, used))
+    reserved = topology.tiers["leaves"].reserved
     most_lanes = max(topology.lanes_on(leaf) for leaf in range(topology.leaves_per_set))
-    capacity = (leaves["ports"] - topology.uplinks) // most_lanes
+    capacity = (leaves["ports"] - reserved) // most_lanes
     per_set = leaves["nodes_per_set"] or capacity
     if capacity < 1 or per_set > capacity:
-        problem = f"leaves with {counted(leaves['ports'], 'port')}, {topology.uplinks} of them "
+        problem = f"leaves with {counted(leaves['ports'], 'port')}, {reserved} of them "
         problem += f"uplinks, hold only {max(capacity, 0)} nodes at {most_lanes} each"
-        remedy = "Use more ports, fewer links to spines, or fewer nodes_per_set"
+        remedy = "Use more ports, fewer links to spines (spines.divided_by), or fewer nodes_per_set"
         path = ("leaves", "ports" if capacity < 1 else "nodes_per_set")
         findings.add("model.leaf_ports", path, problem, remedy, (per_set, capacity))
         return False
     topology.nodes_per_set = per_set
-    links = topology.leaves * topology.links_per_leaf
-    if spines and links > spines["ports"]:
-        problem = f"{topology.leaves} leaves need {counted(links, 'port')} on every spine, which "
-        problem += f"has {spines['ports']}"
-        path, remedy = ("spines", "ports"), "Use more ports, or fewer links_per_leaf"
-        findings.add("model.spine_ports", path, problem, remedy, (links, spines["ports"]))
+    for rule in topology.rules:
+        section, tier = rule.upper.name, rule.upper
+        links, there = max(tier.downlinks), model[section]["ports"]
+        if links + tier.reserved > there:
+            problem = f"{links // rule.links} {rule.lower.name} need {counted(links, 'port')} on "
+            problem += f"every switch of {section}, which has {there}"
+            problem += f", {tier.reserved} of them uplinks" if tier.reserved else ""
+            path, remedy = (section, "ports"), "Use more ports, or fewer links of each"
+            findings.add("model.spine_ports", path, problem, remedy, (links, there))
     sets = topology.leaves // topology.leaves_per_set
     positions = specs[-1].index + 1 if specs else 0
     if positions > sets * per_set:

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Compute nodes of a model, counted or listed, without rails."""
+"""Compute nodes of a model, counted or listed, without rails; and its launchers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
@@ -29,6 +29,25 @@ class NodeSpec:
     gpu_pci: Optional[list[str]] = None
     gpu_pci_path: Path = ("gpus", "pci")
     vars: dict[str, Any] = field(default_factory=dict)
+
+
+def launchers(model: dict[str, Any]) -> list[tuple[Path, dict[str, Any]]]:
+    """Every launcher in order, with its path."""
+    if isinstance(model["launcher"], dict):
+        return [(("launcher",), model["launcher"])]
+    key = "launcher" if model["launcher"] else "launchers"
+    return [((key, index), entry) for index, entry in enumerate(model[key] or ())]
+
+
+def check_launchers(model: dict[str, Any], written: Mapping[str, Any], findings: Findings) -> None:
+    """Check that the model, as written, has launchers under one of both keys."""
+    keys = [key for key in ("launcher", "launchers") if key in written]
+    if len(keys) == 1 and model[keys[0]] != []:
+        return
+    path = (keys or ["launcher"])[-1:]
+    problem = ("is missing", "is an empty list", "is written, and launcher as well")[len(keys)]
+    remedy = "Write one launcher with name and management, or a list of them, under one of both"
+    findings.add("model.launchers", tuple(path), problem, remedy)
 
 
 def specify(model: dict[str, Any], findings: Findings) -> list[NodeSpec]:

@@ -4,18 +4,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from ipaddress import IPv4Network
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...module_utils.core.text import counted, nearest, some
 from ...module_utils.names import is_host_name, rail_name
-from ..schema.findings import Finding, Findings, Path
+from ..schema.findings import Findings, Path
 from .addresses import Subnet, text
 from .cluster import ROLES, rack_group
 from .layout import Topology, interface_names
-from .nodes import NodeSpec
-from .schema import HOST_NAME, INTERFACE, PRIVATE
+from .nodes import NodeSpec, launchers
+from .schema import HOST_NAME, INTERFACE
 from .switches import Switches
 
 GROUPS = ("all", *ROLES, "ungrouped")
@@ -25,7 +24,8 @@ _LOOPBACK = ("localhost", "localhost4", "localhost6", "ip6-localhost", "ip6-loop
 _HOSTFILE_WORDS = (
     *("boards", "cores", "count", "cpu", "port", "rank", "slot", "slots", "sockets", "username"),
 )
-"""Keywords of Open MPI's hostfile, which names nodes and launcher."""
+"""Keywords of Open MPI's hostfile, which names nodes and launchers."""
+_IN_HOSTFILE = ("nodes", "launcher", "launchers")
 BySection = Mapping[str, Switches]
 """The switches of `leaves` and `spines`."""
 
@@ -36,9 +36,9 @@ def groups_of(specs: list[NodeSpec]) -> list[str]:
 
 
 def _other_hosts(model: dict[str, Any]) -> list[tuple[Path, dict[str, Any]]]:
-    """Launcher and storage hosts with their paths."""
+    """Launchers and storage hosts with their paths."""
     storage = [(("storage", index), host) for index, host in enumerate(model["storage"])]
-    return [(("launcher",), model["launcher"]), *storage]
+    return [*launchers(model), *storage]
 
 
 def _named(
@@ -80,7 +80,7 @@ def check_names(
         if number or not re.fullmatch(HOST_NAME.form, name):
             problem = f"{name!r} is {'a number, ' if number else ''}not {HOST_NAME.wanted}"
             _add("model.host_name", name, path, problem, "Change the name or pattern")
-        elif name in reserved or (name in _HOSTFILE_WORDS and path[0] in ("nodes", "launcher")):
+        elif name in reserved or (name in _HOSTFILE_WORDS and path[0] in _IN_HOSTFILE):
             problem = f"{name!r} is also a group of Ansible, a keyword of Open MPI's hostfile, or "
             problem += "a name of the loopback address"
             _add("model.name_reserved", name, path, problem, f"Name the host {name}01, for example")
@@ -204,26 +204,15 @@ def _check_interfaces(model: dict[str, Any], findings: Findings) -> None:
         findings.add("model.management_on_rail", path, problem, remedy, management)
 
 
-def check_group_vars(model: dict[str, Any], specs: list[NodeSpec], findings: Findings) -> None:
-    known = [group for group in groups_of(specs) if group != "ungrouped"]
+def check_group_vars(
+    model: dict[str, Any], specs: list[NodeSpec], more: Sequence[str], findings: Findings
+) -> None:
+    """`more`: groups of switches, in addition to those by role."""
+    known = [*(group for group in groups_of(specs) if group != "ungrouped"), *more]
     for group in model["vars"]:
         if group not in known:
             problem, remedy = f"group {group!r} not found", nearest(group, known)
             findings.add("model.unknown_group", ("vars", group), problem, remedy, group)
-
-
-def doubts(model: dict[str, Any], specs: list[NodeSpec], findings: Findings) -> tuple[Finding, ...]:
-    """Valid settings that are probably mistakes."""
-    pool, path = str(model["addresses"]["pool"]), ("addresses", "pool")
-    if IPv4Network(pool).is_global:
-        problem = f"{pool} contains public addresses, which makes hosts of the Internet unreachable"
-        remedy = f"Choose one in {PRIVATE}, unless they are yours"
-        findings.add("model.public_pool", path, problem, remedy, pool)
-    if all(spec.drained for spec in specs):
-        problem = "every node is drained, but the layers hostfile and smoke need a rank"
-        remedy, path = "Keep one in service", ("nodes", "drained")
-        findings.add("model.all_drained", path, problem, remedy, len(specs))
-    return tuple(findings.found)
 
 
 def check_storage_links(

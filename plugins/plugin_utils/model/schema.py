@@ -26,13 +26,16 @@ from ..schema.kinds import (
     Section,
     Table,
     Text,
+    foreign,
     is_mapping,
+    json_pattern,
     needed,
     shown,
 )
 from .addresses import Subnet
 from .software import SOFTWARE
 from .storage_keys import FILE_SYSTEMS
+from .wiring import DIVISIONS
 
 PLUGIN = "baremetal.mpi_roce.cluster"
 SUBNET_PER_RAIL = "subnet_per_rail"
@@ -61,12 +64,18 @@ class _Pci(Text):
     def convert(self, value: Any) -> str:
         return super().convert(value.lower() if isinstance(value, str) else value)
 
+    def json(self) -> dict[str, Any]:
+        return {"type": "string", "pattern": json_pattern(self.form).replace("a-f", "a-fA-F")}
+
 
 _PCI = _Pci(
     r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]",
     "PCI address `0000:11:00.0`",
     "0000:11:00.0 (domain:bus:device.function)",
 )
+
+
+_DOTTED = r"([0-9]{1,3}\.){3}[0-9]{1,3}"
 
 
 @dataclass(frozen=True)
@@ -77,11 +86,23 @@ class _Address(Kind):
         try:
             return int(ipaddress.IPv4Address(str(value)))
         except ValueError as error:
-            problem = f"{shown(value)} is not an IPv4 address"
+            problem = f"{shown(value)} is not an IPv4 address" + _ipv6(value)
             raise Invalid("model.address", problem, "Write one such as 10.0.0.10") from error
 
     def describe(self) -> str:
         return "IPv4 address"
+
+    def json(self) -> dict[str, Any]:
+        return {"type": "string", "pattern": json_pattern(_DOTTED)}
+
+
+def _ipv6(value: Any) -> str:
+    """A remark about an IPv6 address or network."""
+    try:
+        ipaddress.IPv6Network(str(value), strict=False)
+    except ValueError:
+        return ""
+    return ": IPv6 is not supported"
 
 
 PRIVATE = "10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16"
@@ -97,7 +118,7 @@ class _Subnet(Kind):
                 raise ValueError("no prefix length")
             network = ipaddress.IPv4Network(str(value))
         except ValueError as error:
-            problem = f"{shown(value)} is not an IPv4 network ({error})"
+            problem = f"{shown(value)} is not an IPv4 network ({error})" + _ipv6(value)
             raise Invalid("model.network", problem, "Write one such as 10.0.0.0/24") from error
         found = Subnet(int(network.network_address), network.prefixlen)
         if found.no_hosts:
@@ -107,6 +128,9 @@ class _Subnet(Kind):
 
     def describe(self) -> str:
         return "IPv4 network `10.0.0.0/24`"
+
+    def json(self) -> dict[str, Any]:
+        return {"type": "string", "pattern": json_pattern(rf"{_DOTTED}/[0-9]{{1,2}}")}
 
 
 @dataclass(frozen=True)
@@ -130,6 +154,11 @@ class _Pattern(Kind):
     def describe(self) -> str:
         return f"pattern `{self.example}`"
 
+    def json(self) -> dict[str, Any]:
+        first, *others = (rf"\{{{field}(:(0?[1-9])?d?)?\}}" for field in self.fields)
+        rest = "|".join([r"[^\s{}]", *others])
+        return {"type": "string", "pattern": json_pattern(f"({rest})*{first}({rest})*")}
+
 
 @dataclass(frozen=True)
 class _Variables(Kind):
@@ -138,12 +167,18 @@ class _Variables(Kind):
     def describe(self) -> str:
         return "Ansible variables"
 
+    def json(self) -> dict[str, Any]:
+        return {"type": "object"}
+
     def check(self, value: Any, findings: Findings, path: Path = ()) -> Optional[dict[str, Any]]:
+        if value is None:
+            return {}  # the variables are commented out
         if not is_mapping(value, path, findings):
             return None
         for name in value:
             if not (isinstance(name, str) and name.isidentifier() and name.isascii()):
                 problem, remedy = "is not a valid variable name", "Use letters, digits and _"
+                remedy += foreign(name)
                 findings.add("model.variable_name", (*path, str(name)), problem, remedy)
             elif name.startswith("cluster_") or name in ("ansible_host", VARIABLE):
                 remedy = "Change the key of the model; for one node, under nodes.overrides"
@@ -177,10 +212,24 @@ _OF_ONE_NODE = (
     Key("gpu_pci", _GPU_PCI_LIST, "Replaces `gpus.pci`."),
     Key("vars", _VARIABLES, "Host variables.", default={}),
 )
-LISTED_NODE = Section(
-    "nodes.list", "One listed node.", (needed("name", HOST_NAME, ""), *_OF_ONE_NODE)
+_ANOTHER_KIND = "Describe the other hardware under kinds, and name it by `kind` of nodes"
+_IN_ORDER = "Write position: a node has the ports of its place in the plan, on every leaf"
+_NODE_HINTS = (
+    *((name, _ANOTHER_KIND) for name in ("gpus", "rails")),
+    *((name, _IN_ORDER) for name in ("leaf_port", "leaf_ports", "port", "ports", "leaf")),
 )
-NODE_OVERRIDE = Section("nodes.overrides", "Values of a single node, by host name.", _OF_ONE_NODE)
+LISTED_NODE = Section(
+    "nodes.list",
+    "One listed node.",
+    (needed("name", HOST_NAME, ""), *_OF_ONE_NODE),
+    hints=_NODE_HINTS,
+)
+NODE_OVERRIDE = Section(
+    "nodes.overrides",
+    "Values of a single node, by host name.",
+    _OF_ONE_NODE,
+    hints=_NODE_HINTS,
+)
 
 MPI = Section(
     "mpi",
@@ -218,6 +267,8 @@ NODES = Section(
     ),
 )
 
+_VLANS = ("vlan", "vlans", "vlan_id", "vid")
+_NO_VLANS = "VLANs are not supported: a rail is an untagged, routed port. Remove it"
 RAILS = Section(
     "rails",
     "Rail k of all nodes connects to the same leaf. A rail has several planes if its "
@@ -247,6 +298,7 @@ RAILS = Section(
             default_text="the GPU's",
         ),
     ),
+    hints=tuple((name, _NO_VLANS) for name in _VLANS),
 )
 
 GPUS = Section(
@@ -288,6 +340,7 @@ def _switch_names(example: str) -> tuple[Key, ...]:
         needed("ports", Integer(1, 4096, "ports"), "Ports per switch."),
         Key("system", OneOrList(_SYSTEM, _SYSTEM), "If unset, the layer `fabric` skips it."),
         Key("asic", OneOrList(CHIP_NAME, CHIP_NAME), "Chip; determines headroom and lanes."),
+        Key("rack", OneOrList(_RACK, _RACK), "For the [cabling list](fabric.md#cabling-list)."),
         Key(
             "port",
             OneOrList(_Pattern("Ethernet{}"), _PORT_NAMES),
@@ -298,6 +351,23 @@ def _switch_names(example: str) -> tuple[Key, ...]:
         Key("port_step", Integer(1, 16), "Between port numbers.", default_text=BY_SYSTEM),
     )
 
+
+_UPLINK_PORTS = Key(
+    "uplink_ports",
+    Integer(0, 4096),
+    "Last ports, reserved for uplinks. If set, further spines move no cable.",
+    default_text="the uplinks",
+)
+_DIVISION = (
+    Key(
+        "divided_by",
+        ListOf(OneOf(DIVISIONS), "attributes"),
+        "What both ends of a link share. The switches are dealt in equal blocks: by unit, then "
+        "plane, then group.",
+        default_text="plane, if leaves have several; `[]` connects all",
+    ),
+    Key("groups", Integer(2, 512), "Groups into which lower switches of a set are dealt in order."),
+)
 
 LEAVES = Section(
     "leaves",
@@ -311,16 +381,38 @@ LEAVES = Section(
             default_text="one leaf each",
         ),
         Key("nodes_per_set", Integer(1, 4096), "", default_text="number of ports"),
+        _UPLINK_PORTS,
+        Key(
+            "sets_per_unit",
+            Integer(1, 10_000),
+            "Leaf sets of a scalable unit (pod).",
+            default_text="one",
+        ),
     ),
 )
 
 SPINES = Section(
     "spines",
-    "Every leaf has links to every spine, on its last ports.",
+    "Every leaf has links to every spine that shares its attributes in `divided_by`, on its last "
+    "ports.",
     (
         *_switch_names("spine{:02d}"),
         Key("links_per_leaf", Integer(1, 512), "Links of a leaf to each spine.", default=1),
         Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="`rails.speed_gbps`"),
+        *_DIVISION,
+        _UPLINK_PORTS,
+    ),
+)
+
+SUPER_SPINES = Section(
+    "super_spines",
+    "A third tier, connected to spines as these are to leaves. In groups `spine` and "
+    "`super_spine`.",
+    (
+        *_switch_names("superspine{:02d}"),
+        Key("links_per_spine", Integer(1, 512), "Links of a spine to each of them.", default=1),
+        Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="the spines'"),
+        *_DIVISION,
     ),
 )
 
@@ -329,7 +421,13 @@ _HOST = (
     needed("management", _ADDRESS, "Management address."),
     Key("vars", _VARIABLES, "Host variables.", default={}),
 )
-LAUNCHER = Section("launcher", "The host that runs mpirun. It has no rails.", _HOST)
+LAUNCHER = Section(
+    "launcher",
+    "A host that runs mpirun, such as a login node. It has no rails. Jobs and the smoke test run "
+    "on the first one, or on the one that `mpi_job_launcher` names.",
+    _HOST,
+    several="launchers",
+)
 
 _PORT_NAME = Text(r"[A-Za-z0-9_./:-]+", "the name of a switch port", "Ethernet8", 40)
 STORAGE_LINK = Section(
@@ -352,7 +450,7 @@ _NAME = Text(r"[a-z0-9][a-z0-9_-]*", "a name of a to z, 0 to 9, - and _", "b300"
 _DOMAIN = Text(rf"{_LABEL}(\.{_LABEL})*", "a DNS domain", "example.net", 189, empty=True)
 MODEL = Section(
     "model",
-    "The top level of the file.",
+    "The top level of the file. Keys that begin with `x-` are ignored: a place for anchors.",
     (
         needed("plugin", OneOf((PLUGIN,)), "Identifies a cluster model."),
         needed("name", _NAME, "Cluster name, used for reports and state."),
@@ -365,10 +463,12 @@ MODEL = Section(
         needed("addresses", ADDRESSES, ""),
         needed("leaves", LEAVES, ""),
         Key("spines", OrNull(SPINES), ""),
+        Key("super_spines", OrNull(SUPER_SPINES), ""),
         Key("asics", CHIPS, "", default={}),
         Key(VARIABLE, CONTRACT, ""),
         Key("software", SOFTWARE, ""),
-        needed("launcher", LAUNCHER, ""),
+        Key("launcher", OneOrList(LAUNCHER, LAUNCHER), "This or `launchers` is required."),
+        Key("launchers", ListOf(LAUNCHER), "Several, in order."),
         Key("storage", ListOf(STORAGE), "", default=[]),
         Key("filesystems", FILE_SYSTEMS, "", default=[]),
         Key(

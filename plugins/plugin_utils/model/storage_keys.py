@@ -69,6 +69,17 @@ _OPTION = Text(
     secret=True,
 )
 
+_OTHERS = (
+    *("beegfs", "bgfs", "ceph", "cephfs", "cifs", "daos", "exascaler", "fuse", "gfs2", "glusterfs"),
+    *("gpfs", "juicefs", "nvmesh", "orangefs", "panfs", "pvfs2", "quobyte", "s3fs", "scale"),
+    *("smb", "vast", "vastnfs", "weka", "wekafs"),
+)
+"""File systems with clients of their vendors."""
+_MANAGED_BY_OTHERS = (
+    "Only NFS and Lustre are mounted. Remove the entry and let the vendor's client mount it; for "
+    "checkpoints, set CLUSTER_CHECKPOINT_DIR in the job"
+)
+
 NFS_KEYS = Section(
     "filesystems.nfs",
     "Every mount is hard: jobs wait while a server is unavailable. There is no key for `soft`.",
@@ -113,7 +124,9 @@ FILE_SYSTEM = Section(
     "One shared file system, identical on every host that mounts it.",
     (
         needed("name", _NAME, "In messages and reports."),
-        needed("type", OneOf((NFS, LUSTRE)), ""),
+        needed(
+            "type", OneOf((NFS, LUSTRE), tuple((name, _MANAGED_BY_OTHERS) for name in _OTHERS)), ""
+        ),
         needed(
             "source",
             _SOURCE,

@@ -34,6 +34,10 @@ class SwitchKind:
     port_step: int = 0
     """Step between port numbers, if computed from the lanes of the chip."""
 
+    def ports_for(self, purpose: str) -> Optional[Sequence[str]]:
+        """Ports for `nodes`, `downlinks` or `uplinks`; None if the names are in one list."""
+        return None
+
 
 @dataclass(frozen=True)
 class Switches:
@@ -41,6 +45,8 @@ class Switches:
 
     names: Sequence[str] = ()
     kinds: Sequence[SwitchKind] = ()
+    racks: Sequence[str] = ()
+    """Empty texts if the model has none."""
 
 
 def read_switches(model: dict[str, Any], section: str, findings: Findings) -> Switches:
@@ -51,17 +57,17 @@ def read_switches(model: dict[str, Any], section: str, findings: Findings) -> Sw
     names = switch["name"]
     if isinstance(names, str):
         names = [names.format(number + 1) for number in range(switch["count"])]
-    values = [switch[key] or "" for key in ("system", "asic")]
+    values = [switch[key] or "" for key in ("system", "asic", "rack")]
     lists = [
         value if isinstance(value, list) else [value] * switch["count"]
         for value in (names, *values)
     ]
-    for key, value in zip(("name", "system", "asic"), lists):
+    for key, value in zip(("name", "system", "asic", "rack"), lists):
         if len(value) != switch["count"]:
             problem = f"{counted(len(value), 'value')} for {switch['count']} {section}"
             remedy = "Write as many as there are switches"
             findings.add("model.values_for_switches", (section, key), problem, remedy, len(value))
-    pairs = list(zip(*lists[1:]))
+    pairs = list(zip(*lists[1:3]))
     if model["roce_qos"]["fabric_mode"] == SPECTRUM_X:
         _check_spectrum_x(section, {system for system, _chip in pairs} - {""}, findings)
     made: dict[tuple[str, str], Optional[SwitchKind]] = {}
@@ -80,7 +86,8 @@ def read_switches(model: dict[str, Any], section: str, findings: Findings) -> Sw
             remedy = "Correct the name of the chip, or speed_gbps"
             findings.add("model.chip_speed", path, problem, remedy, (chip.name, speed))
         made[system, name] = _kind(switch, section, system, chip, speed, findings)
-    return Switches(names, [kind for kind in map(made.__getitem__, pairs) if kind is not None])
+    kinds = [kind for kind in map(made.__getitem__, pairs) if kind is not None]
+    return Switches(names, kinds, lists[3])
 
 
 def _check_spectrum_x(section: str, systems: set[str], findings: Findings) -> None:

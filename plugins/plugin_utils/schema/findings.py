@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Callable, Optional, Union
 
-from ...module_utils.core.text import counted
+from ...module_utils.core.text import counted, printable
 
 Path = tuple[Union[str, int], ...]
 """Position of a value: `("nodes", "list", 2, "pci")`."""
@@ -90,4 +90,4 @@ def dotted(path: Path) -> str:
             text += f"[{part}]"
         else:
             text += f".{part}" if text else part
-    return text
+    return str(printable(text))
