@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What a change of the model means: hosts, addresses, cables, and what is refused.
+"""What a change of the model means for hosts, addresses and cables, and which moves are refused.
 
     UPDATE_GOLDEN=1 pytest tests/unit/test_model_changes.py
 
@@ -50,7 +50,7 @@ FULL = f"nodes.count: 70; leaves.count: 4; leaves.nodes_per_set: 60; {SPINES}"
 
 
 def changes(before: str, after: str) -> tuple[ModelChanges, list[str]]:
-    """The changes between two models, and what is refused, in brief."""
+    """The changes between two models, and what `refuse` reports, in brief."""
     found, findings = changed(before, after)
     return found, brief(findings.found)
 

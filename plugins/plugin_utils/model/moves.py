@@ -1,6 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A host that is in two models keeps its addresses and cables: what moves is refused, with the key
-of the model that prevents it.
+"""Hosts that are in two models must retain their addresses and cables. A move is refused, with the
+key of the model that prevents it.
 """
 
 from __future__ import annotations
