@@ -64,7 +64,7 @@ class ActionModule(NodeAction):
         launcher = _launcher(arguments["launcher"], task_vars)
         software = SoftwareSet.of(first["cluster_software"])
         doubts = [rule.line(software) for rule in evaluate(software) if rule.status != REFUSED]
-        for line in (*doubts, *inventory_rules.unread_files(sources, groups)):
+        for line in inventory_rules.unread_files(sources, groups):
             display.warning(line)
         directory = facts.build(hosts, ports)
         domain = arguments["domain"]

@@ -66,8 +66,8 @@ ARGUMENTS = {
     "role_variables": {"type": "bool", "default": False},
     "domain": {"type": "str"},
     "needs": {"type": "str"},
+    "launcher": {"type": "str", "default": ""},
     "against": {"type": "str"},
     "against_json": {"type": "path"},
     "moves": {"type": "str", "choices": ["refused", "accepted"], "default": "refused"},
-    "launcher": {"type": "str", "default": ""},
 }

@@ -46,6 +46,10 @@ from tests.unit.test_model_cases import text
 GOLDEN = Path(__file__).with_name("golden")
 LISTED = "nodes.count; nodes.list: [{name: a}, {name: b}, {name: c}]"
 SPINES = "spines: {count: 2, ports: 64, management_first: 10.0.0.201, links_per_leaf: 2}"
+BLOCKS = (
+    "nodes: [{%s, name: 'a{:02d}', management_first: 10.0.0.11}, "
+    "{count: 2, name: 'b{:02d}', management_first: 10.0.0.21}]"
+)
 FULL = f"nodes.count: 70; leaves.count: 4; leaves.nodes_per_set: 60; {SPINES}"
 
 
@@ -69,6 +73,10 @@ CASES = {
     "a node in the middle, with absent": (LISTED, f"nodes.absent: [b]; {LISTED}"),
     "an absent node returns": (f"nodes.absent: [b]; {LISTED}", LISTED),
     "a node replaced": (LISTED, LISTED.replace("b}", "b2}")),
+    "a block of nodes that others follow": (
+        BLOCKS % "count: 3",
+        BLOCKS.replace("{count: 2", "{count: 2, position: 3") % "count: 2",
+    ),
     "a leaf set": (SPINES, f"{SPINES}; leaves.count: 4"),
     "leaves without systems": (SPINES, f"{SPINES}; leaves.system: sonic; leaves.asic: spectrum4"),
     "slots, and a drained node": ("", "nodes.slots: 4; nodes.drained: [node02]"),
@@ -93,6 +101,11 @@ REFUSED = {
         LISTED,
         LISTED.replace(", {name: c}", ""),
         "4 changes.not_absent nodes.list 'c'",
+    ),
+    "a counted node in front of another block": (
+        BLOCKS % "count: 3",
+        BLOCKS % "count: 2",
+        "4 changes.positions nodes ('b01', 3, 2)",
     ),
     "the first counted node": (
         "nodes.count: 3",
