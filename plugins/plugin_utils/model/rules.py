@@ -182,6 +182,9 @@ def check_devices(
                 problem = f"GPU {gpu} not found: a node has {gpus['count']}"
                 remedy = "Count GPUs from 0, or write null"
                 findings.add("model.no_gpu", (*path, index), problem, remedy, gpu)
+    lanes = model["rails"]["count"] * model["rails"]["planes"]
+    if isinstance(model["rails"]["vlan"], list):
+        count(model["rails"]["vlan"], lanes, "rail", ("rails", "vlan"))
     _check_interfaces(model, findings)
     seen: set[tuple[int, int, int]] = set()
     for spec in specs:

@@ -136,12 +136,12 @@ def read_switches(
     names = switch["name"]
     if isinstance(names, str):
         names = [names.format(number + 1) for number in range(switch["count"])]
-    values = [switch[key] or "" for key in ("system", "asic", "rack")]
+    values = [switch[key] or "" for key in ("system", "asic", "rack", "asn")]
     lists = [
         value if isinstance(value, list) else [value] * switch["count"]
         for value in (names, *values)
     ]
-    for key, value in zip(("name", "system", "asic", "rack"), lists):
+    for key, value in zip(("name", "system", "asic", "rack", "asn"), lists):
         if len(value) != switch["count"]:
             problem = f"{counted(len(value), 'value')} for {switch['count']} {section}"
             remedy = "Write as many as there are switches"
