@@ -45,6 +45,10 @@ The smallest model:
 ```yaml
 {smallest}```
 
+Editors with a YAML language server complete and check the keys if the first line names
+[cluster.schema.json](cluster.schema.json), as in the example. On a terminal:
+`ansible-doc -t inventory baremetal.mpi_roce.cluster`.
+
 Values of a single node belong under `nodes.overrides`; role variables in `host_vars/` next to the
 model, or under `vars`. Nodes added at the end change no address, port or name of others. List
 removed nodes under `nodes.absent`, which reserves their addresses and ports.
@@ -70,11 +74,18 @@ TAIL = """
 | `nvue` | `swp1`, `swp2` | `swp{}`, 1, 1 |
 | `eos` | `Ethernet1/1`, `Ethernet2/1` | `Ethernet{}/1`, 1, 1 |
 
-Breakouts and several speeds are lists: `port: ["swp{1..64}s{0..1}"]`, `["Ethernet{1..64}/{1,5}"]`,
-`["Ethernet{0..504..8}"]`.
+Ports that are broken out, have several speeds, or have uplinks first, are named by purpose:
 
-The lanes of SONiC follow from the chip (`spectrum4`: 8 with 64 ports, 4 with up to 128; `spectrum6`
-with 128 ports of 800G: 4), or are eight for other chips at 800G; otherwise write `port_step`.
+```yaml
+leaves:
+  ports: {uplinks: "Ethernet[0-248/8]", nodes: "Ethernet[256-508/4]"}       # 32 of 800G, 64 of 400G
+  # ports: {nodes: "swp[1-32]s[0-1]", uplinks: "swp[33-63]", storage: "swp64"}
+  # ports: {nodes: ["Ethernet[1-30]/[1,5]", "Ethernet40/1"], uplinks: "Ethernet[33-36]/1"}
+```
+
+The lanes of SONiC follow from the chip (`spectrum4`: 8 with up to 64 ports, 4 with 128; `spectrum6`
+with 128 ports of 800G: 4), or are eight for other chips at 800G; otherwise write `port_step` or the
+names. Names that the system or the chip cannot have are rejected.
 
 [Headroom](qos-contract.md#headroom) is computed for `spectrum` to `spectrum6`. A SONiC switch with
 another chip may have a table of its vendor. Otherwise write the vendor's values:
@@ -113,6 +124,12 @@ filesystems:
     mount: /mnt/scratch
     purpose: scratch
     hosts: [compute]
+  - name: data
+    type: wekafs
+    managed: false               # others install its client and mount it
+    source: backend01/data
+    mount: /mnt/data
+    purpose: datasets
 ```
 
 - Mount points and served directories must not overlap each other or system directories; the server
@@ -120,6 +137,8 @@ filesystems:
 - The owner and mode of a served directory are changed: use `/srv/checkpoints`, not `/srv`.
 - `source` of a served file system begins with a name or address of its host: management, a rail
   (`node01-rail0`), or one of a storage host's `links`.
+- An external server has no address or name of a node or switch. Served file systems of two hosts
+  have different addresses.
 - With `transport: rdma`, `hosts` must not include the launcher, which has no rails.
 - Mounts from one server with the same version (4.1, 4.2) share a connection; a second transport
   needs another version.

@@ -52,6 +52,13 @@ names:
     rail, and C(own) with the names and addresses of each host itself.
   type: dict
   returned: when O(domain) is given
+changes:
+  description: >-
+    What differs from O(against), as C(hosts), C(addresses), C(cables), C(ports), C(settings),
+    C(site_variables), C(reboots), C(refused), and C(steps) to take in order; see
+    docs/operations.md.
+  type: dict
+  returned: success, when O(against) is given
 findings: {type: list, elements: str, returned: failure, description: Errors.}
 """
 
@@ -60,4 +67,7 @@ ARGUMENTS = {
     "domain": {"type": "str"},
     "needs": {"type": "str"},
     "launcher": {"type": "str", "default": ""},
+    "against": {"type": "str"},
+    "against_json": {"type": "path"},
+    "moves": {"type": "str", "choices": ["refused", "accepted"], "default": "refused"},
 }

@@ -16,16 +16,28 @@ REFUSED: dict[str, list[str]] = {
     "03-octal-dscp": ["10 model.number_base roce_qos.roce.dscp '026'"],
     "04-octal-uid": ["10 model.number_base mpi.uid '02000'"],
     "06-octal-underscore": ["4 model.number_base nodes.count '0_4'"],
+    "07-leaf-128x800-on-spectrum4": ["8 model.chip_lanes leaves.ports (128, 800)"],
+    "08-leaf-72-ports": ["8 model.chip_lanes leaves.ports (72, 800)"],
+    "10-nvue-on-tomahawk": ["8 model.chip_system leaves.asic ('nvue', 'tomahawk5')"],
+    "11-eos-on-spectrum": ["8 model.chip_system leaves.asic ('eos', 'spectrum4')"],
+    "13-sonic-port-start-1": ["8 model.port_lanes leaves.port_start 'Ethernet1'"],
+    "14-nvue-port-step-8": ["8 model.port_beyond leaves.port_step 'swp73'"],
+    "15-nvue-ethernet-names": ["8 model.port_form leaves.port 'Ethernet1'"],
+    "17-two-servers-one-address": [
+        "15 storage.servers_share_address filesystems[1].source ('172.16.0.250', 'storage01')"
+    ],
+    "18-external-nfs-is-a-rail": ["11 storage.source_address filesystems[0].source '172.16.0.3'"],
     "19-template-in-option": ["11 model.template filesystems[0].options[0] 'a secret'"],
     "23-kernel-date": ["10 model.wrong_form software.kernel '2024-01-01'"],
     "23b-kernel-number": ["10 model.wrong_form software.kernel '6.8'"],
-    "33-homoglyph-in-key": ["1 model.missing_key leaves", "8 model.unknown_key le\u0430ves"],
+    "33-homoglyph-in-key": ["8 model.unknown_key le\u0430ves"],
     "35-tab-indent": [r"5 model.not_yaml '\t'"],
     "37-vault-tag-in-vars": ["12 model.tag vars.all.bmc_password '!vault'"],
     "38-file-encrypted-by-vault": ["1 model.encrypted"],
     "42-list-of-sections": ["10 model.not_a_list storage dict"],
     "44-overrides-at-top": ["10 model.unknown_key overrides"],
     "d02-superpod-b300-8su-spine-groups": ["8 model.leaf_ports leaves.ports (32, 0)"],
+    "d04-nvue-breakout-names": ["8 model.pattern leaves.port 'swp{}s{}'"],
     "d06-two-kinds-of-nodes": ["4 model.unknown_key nodes.list[1].rails"],
     "d07-cpu-only-node": ["4 model.unknown_key nodes.list[1].gpus"],
     "d09-ipv6-rails": [
@@ -33,12 +45,16 @@ REFUSED: dict[str, list[str]] = {
         "7 model.out_of_range addresses.prefix (64, 8, 30)",
     ],
     "d10-vlan-rails": ["6 model.unknown_key rails.vlan"],
+    "d12-uplinks-first": ["8 model.unknown_key leaves.uplinks"],
     "d13-port-of-a-node": ["4 model.unknown_key nodes.list[0].leaf_port"],
-    "d18-wekafs": ["11 model.not_a_choice filesystems[0].type 'wekafs'"],
+    "d15-infiniband": ["8 model.infiniband leaves.system 'mlnxos'"],
+    "d18-wekafs": ["11 storage.type_of_others filesystems[0].type 'wekafs'"],
 }
 """File to its findings: line, code, path, value."""
 DOUBTED: dict[str, list[str]] = {
     "01-merge-key-override": ["9 model.oversubscribed spines.links_per_leaf '15:1'"],
+    "20-cuda-14.9": ["10 software.cuda_unknown software.cuda"],
+    "21-cuda-12.4-for-B300": ["10 software.cuda_gpu software.cuda"],
     "25-ecn-above-any-buffer": [
         "10 qos.above_buffer roce_qos.ecn.maximum_bytes (1073741824, 158229504)"
     ],
@@ -61,6 +77,7 @@ DOUBTED: dict[str, list[str]] = {
     "d16-spine-added-as-meant": [],
     "d17-node-removed-from-list": [],
     "d17-node-removed-from-list-as-meant": [],
+    "d18-wekafs-as-meant": [],
 }
 """File that compiles, to its warnings."""
 
@@ -83,7 +100,7 @@ REMEDIES = {
     "d09-ipv6-rails": "IPv6",
     "d10-vlan-rails": "VLANs",
     "d13-port-of-a-node": "position",
-    "d18-wekafs": "NFS and Lustre",
+    "d18-wekafs": "managed: false",
 }
 """Words that the message contains: what to do where the model has no key."""
 

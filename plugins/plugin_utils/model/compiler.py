@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,7 +24,7 @@ from .cluster import (
     PortGroup,
     RailPlane,
 )
-from .layout import Topology, interface_name, lay_out, plan_addresses
+from .layout import LeafSets, Topology, interface_name, lay_out, plan_addresses
 from .node_kinds import DEFAULT, NodeKind, check_speeds, read_kinds
 from .nodes import NodeSpec, check_launchers, launchers, node_blocks, specify
 from .schema import MODEL, POINT_TO_POINT, SUBNET_PER_RAIL
@@ -31,7 +32,7 @@ from .software import finish as read_software
 from .source import ModelError, ModelSource, read_file
 from .storage import Site, read_filesystems
 from .switches import Switches, read_switches
-from .wiring import TIERS, Rule, SwitchPorts, place_groups
+from .wiring import LEAF, Rule, SwitchGroup, SwitchPorts, place_groups, read_fabric
 
 
 def load(path: str) -> Cluster:
@@ -50,48 +51,82 @@ def compile_model(source: ModelSource) -> Cluster:
     findings.found[:] = [*source.found, *(new for new in findings.found if new.path not in known)]
     if model is not None:
         check_launchers(model, source.data, findings)
-    if findings:
+    fabric = None if findings else read_fabric(model, findings)
+    if findings or fabric is None:
         raise ModelError(source.name, findings.found)
+    doubtful = Findings(source.line)
     kinds = read_kinds(model, findings)
     specs = specify(model, kinds, findings)
-    topology = lay_out(model, specs, findings)
-    plan = plan_addresses(model, specs, topology, findings)
+    topology = lay_out(model, fabric, specs, findings)
+    plans = plan_addresses(model, specs, topology, findings)
     check_asics(model["asics"], findings)
-    switches = {section: read_switches(model, section, findings) for section in TIERS}
-    check_speeds(kinds, switches["leaves"], model["asics"], findings)
-    rules.check_names(model, specs, switches, findings)
-    rules.check_management(model, specs, switches, findings)
+    switches = {
+        name: read_switches(
+            {**model, name: group.keys},
+            name,
+            fabric.speeds(group, model["rails"]["speed_gbps"]),
+            findings.below(group.path[:-1]),
+            doubtful.below(group.path[:-1]),
+        )
+        for name, group in fabric.groups.items()
+    }
+    chips = {kind.asic for group in fabric.leaves for kind in switches[group.name].kinds}
+    check_speeds(kinds, sorted(chips), model["asics"], findings)
+    rules.check_names(model, specs, fabric, switches, findings)
+    rules.check_management(model, specs, fabric, switches, findings)
     rules.check_devices(model, kinds, specs, findings)
+    rules.check_racks(specs, findings)
     rules.check_group_vars(model, specs, topology.groups if topology else (), findings)
     mtu = model["rails"]["mtu"]
     contract = read_contract(model["roce_qos"], findings, mtu)
     check_rail(contract, mtu, findings, ("rails", "mtu"))
     software = read_software(model["software"], findings, ("software",))
-    site, doubtful = Site(), Findings(source.line)
-    if specs and topology is not None and plan is not None:
-        addresses = _addresses(model, specs, topology, plan, switches["leaves"].names)
+    site = Site()
+    if specs and topology is not None and plans is not None:
+        leaves = Switches(
+            *(
+                [each for group in fabric.leaves for each in getattr(switches[group.name], what)]
+                for what in ("names", "kinds")
+            )
+        )
+        managed = {
+            name: group.keys["management_first"] + index
+            for group in fabric.groups.values()
+            for index, name in enumerate(switches[group.name].names)
+        }
+        addresses = _addresses(model, specs, topology, plans, leaves.names, managed)
         site = Site(tuple(rules.groups_of(specs)), addresses.hosts, addresses, doubtful)
-        if len(switches["leaves"].kinds) == len(switches["leaves"].names) == topology.leaves:
-            positions = specs[-1].index + 1
-            rules.check_storage_links(model, topology, positions, switches["leaves"], findings)
+        if (
+            len(leaves.kinds)
+            == len(leaves.names)
+            == sum(len(group.places) for group in fabric.leaves)
+        ):
+            rules.check_storage_links(model, topology, specs[-1].index + 1, leaves, findings)
     filesystems = read_filesystems(model["filesystems"], findings, ("filesystems",), site)
-    if findings or topology is None or plan is None:
+    if findings or topology is None or plans is None:
         raise ModelError(source.name, findings.found)
 
     nodes = _nodes(model, specs)
-    fabric = {section: _switches(model, section, topology, switches) for section in topology.tiers}
-    ports = {
-        section: [topology.tiers[section].ports(kind) for kind in switches[section].kinds]
-        for section in topology.tiers
+    built = {
+        group.name: _switches(model, group, topology, switches[group.name])
+        for group in fabric.groups.values()
     }
-    leaves = fabric["leaves"]
-    _plug_nodes(model, topology, plan, list(zip(specs, nodes)), leaves, ports["leaves"])
-    for rule in topology.rules:
-        _plug_links(rule, model["rails"]["mtu"], fabric, ports)
-    _plug_storage(model, leaves)
+    ports = {
+        group.name: [group.ports(kind) for kind in switches[group.name].kinds]
+        for group in fabric.groups.values()
+    }
+    pairs, places = list(zip(specs, nodes)), [spec.index for spec in specs]
+    for sets, plan in zip(topology.sets, plans):
+        own = pairs[bisect_left(places, plan.first_node) : bisect_left(places, plan.end)]
+        group = sets.group.name
+        _plug_nodes(model, topology, sets, plan, own, built[group], ports[group])
+    for rule in fabric.rules:
+        _plug_links(rule, model["rails"]["mtu"], built, ports)
+    _plug_storage(model, [leaf for group in fabric.leaves for leaf in built[group.name]])
     doubts.check_values(model, kinds, specs, doubtful)
-    switches_of_all = [switch for tier in fabric.values() for switch in tier]
-    doubts.check_fabric(model, topology, leaves, fabric.get("spines", []), doubtful)
+    doubts.check_software(software, doubtful)
+    doubts.check_fabric(model, topology, built, doubtful)
+    switches_of_all = [switch for group in built.values() for switch in group]
     doubts.check_contract(contract, switches_of_all, doubtful)
     nfs_rdma = any(fs.type == NFS and fs.nfs.transport == RDMA for fs in filesystems)
     software = replace(software, rdma=replace(software.rdma, nfs=nfs_rdma))
@@ -108,7 +143,7 @@ def compile_model(source: ModelSource) -> Cluster:
         "cluster_filesystems": [entry.as_variable() for entry in filesystems],
     }
     if addressing == POINT_TO_POINT:
-        everywhere["cluster_rail_networks"] = [str(plan.pool)]
+        everywhere["cluster_rail_networks"] = list(dict.fromkeys(str(plan.pool) for plan in plans))
     compute = {
         "cluster_slots": node_blocks(model)[0][1]["slots"] or model["gpus"]["count"],
         "cluster_drained": False,
@@ -137,19 +172,18 @@ def _host(model: dict[str, Any], entry: dict[str, Any], role: str) -> ClusterHos
 
 
 def _switches(
-    model: dict[str, Any], section: str, topology: Topology, switches: Mapping[str, Switches]
+    model: dict[str, Any], group: SwitchGroup, topology: Topology, found: Switches
 ) -> list[ClusterSwitch]:
-    found, tier = switches[section], TIERS[section]
-    places = [topology.place(section, number) for number in range(len(found.names))]
+    places = [topology.place(group, number) for number in range(len(found.names))]
     return [
         ClusterSwitch(
             name,
-            "leaf" if section == "leaves" else "spine",
-            _management(model, model[section]["management_first"] + index),
+            LEAF if group.tier == LEAF else "spine",
+            _management(model, group.keys["management_first"] + index),
             system=kind.system,
             asic=kind.asic,
             port_step=kind.port_step,
-            groups=place_groups(tier, place),
+            groups=place_groups(group.tier, place),
             unit=place.unit,
             leaf_set=place.leaf_set,
             plane=place.plane,
@@ -185,17 +219,22 @@ def _addresses(
     model: dict[str, Any],
     specs: list[NodeSpec],
     topology: Topology,
-    plan: AddressPlan,
+    plans: Sequence[AddressPlan],
     leaves: Sequence[str],
+    switches: Mapping[str, int],
 ) -> HostAddresses:
     """The addresses of all hosts that the model determines."""
 
     def networks(leaf: str) -> list[Subnet]:
         if leaf not in leaves or model["addresses"]["plan"] == POINT_TO_POINT:
             return [Subnet(0, 0)]  # any: the plan has no addresses for links of storage
-        leaf_set, of_set = divmod(leaves.index(leaf), topology.leaves_per_set)
-        first, lanes = leaf_set * topology.nodes_per_set, topology.lanes
-        return [plan.network(first, at) for at, lane in enumerate(lanes) if lane.leaf == of_set]
+        sets, number = topology.of_leaf(leaves.index(leaf))
+        leaf_set, of_set = divmod(number, sets.leaves_per_set)
+        plan = plans[topology.sets.index(sets)]
+        first = sets.first_node + leaf_set * sets.nodes_per_set
+        return [
+            plan.network(first, at) for at, lane in enumerate(sets.lanes) if lane.leaf == of_set
+        ]
 
     hosts = {spec.name: spec.management or 0 for spec in specs}
     hosts.update({host["name"]: host["management"] for host in model["storage"]})
@@ -205,12 +244,13 @@ def _addresses(
         for host in model["storage"]
     }
     nodes = {spec.index: spec.name for spec in specs}
-    return HostAddresses(model["management"]["subnet"], plan, nodes, hosts, links)
+    return HostAddresses(model["management"]["subnet"], plans, nodes, hosts, links, switches)
 
 
 def _plug_nodes(
     model: dict[str, Any],
     topology: Topology,
+    sets: LeafSets,
     plan: AddressPlan,
     nodes: list[tuple[NodeSpec, ComputeNode]],
     leaves: list[ClusterSwitch],
@@ -220,24 +260,26 @@ def _plug_nodes(
     rails = model["rails"]
     mtu, prefix = rails["mtu"], plan.prefix
     shared_gateway = model["addresses"]["plan"] == SUBNET_PER_RAIL
-    sets: dict[tuple[int, NodeKind], list[tuple[NodeSpec, ComputeNode]]] = {}
+    start, per_set = sets.first_node, sets.nodes_per_set
+    filled: dict[tuple[int, NodeKind], list[tuple[NodeSpec, ComputeNode]]] = {}
     for pair in nodes:
-        leaf_set = pair[0].index // topology.nodes_per_set
-        sets.setdefault((leaf_set, pair[0].kind), []).append(pair)
-    for (leaf_set, _kind), members in sets.items():
-        place = replace(topology.place("leaves", leaf_set * topology.leaves_per_set), plane=None)
+        leaf_set = (pair[0].index - start) // per_set
+        filled.setdefault((leaf_set, pair[0].kind), []).append(pair)
+    for (leaf_set, _kind), members in filled.items():
+        place = topology.place(sets.group, leaf_set * sets.leaves_per_set)
+        place = replace(place, plane=None)
         groups = place_groups("leaf", place)
         for _spec, node in members:
             node.unit, node.leaf_set, node.groups = place.unit, place.leaf_set, groups
-    for number, lane in enumerate(topology.lanes):
+    for number, lane in enumerate(sets.lanes):
         interface = interface_name(rails, lane.rail, lane.plane)
-        lanes_here = topology.lanes_on(lane.leaf)
-        for (leaf_set, kind), members in sets.items():
+        lanes_here = sets.lanes_on(lane.leaf)
+        for (leaf_set, kind), members in filled.items():
             if lane.rail >= kind.rails["count"]:
                 continue
             (gpu, numa), speed = kind.closest(lane.rail), kind.rails["speed_gbps"]
-            first = leaf_set * topology.nodes_per_set
-            position = leaf_set * topology.leaves_per_set + lane.leaf
+            first = start + leaf_set * per_set
+            position = leaf_set * sets.leaves_per_set + lane.leaf
             leaf, ports = leaves[position], leaf_ports[position].down
             group = PortGroup("host", interface, speed, mtu, lane.rail, lane.plane, prefix)
             leaf.ports.append(group)
@@ -278,8 +320,7 @@ def _plug_links(
     ports: Mapping[str, list[SwitchPorts]],
 ) -> None:
     """Assign the ports at both ends of every link between two tiers."""
-    lowers, uppers = fabric[rule.lower.name], fabric[rule.upper.name]
-    lower_ports, upper_ports = ports[rule.lower.name], ports[rule.upper.name]
+    uppers, upper_ports = fabric[rule.upper], ports[rule.upper]
     groups: dict[tuple[int, str, str], PortGroup] = {}
 
     def plug(
@@ -291,10 +332,12 @@ def _plug_links(
             switch.ports.append(groups[key])
         groups[key].peers[port] = peer
 
+    pairs = list(rule.pairs())
     for link in range(rule.links):
-        for pair in rule.pairs:
-            lower, upper = lowers[pair.lower], uppers[pair.upper]
-            up = lower_ports[pair.lower].up[pair.up + link]
+        for pair in pairs:
+            name, number = pair.lower
+            lower, upper = fabric[name][number], uppers[pair.upper]
+            up = ports[name][number].up[pair.up + link]
             down = upper_ports[pair.upper].down[pair.down + link]
             plug(link, lower, "uplink", up, upper.name, down)
             plug(link, upper, "downlink", down, lower.name, up)

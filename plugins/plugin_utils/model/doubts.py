@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from ipaddress import IPv4Network
 from typing import Any
 
 from ...module_utils.core.text import counted, some
+from ...module_utils.software.software_set import SoftwareSet
 from ..fabric.asics import BUFFER_BYTES
 from ..qos.contract import FRAME_OVERHEAD, VARIABLE, Contract, needed_ip_mtu
 from ..schema.findings import Findings
@@ -19,6 +20,8 @@ from .layout import Topology, interface_names
 from .node_kinds import DEFAULT, Kinds, NodeKind
 from .nodes import NodeSpec, node_blocks
 from .schema import PRIVATE
+from .software_rules import REFUSED, evaluate
+from .wiring import LEAF
 
 MOST_OVERSUBSCRIBED = 3
 """Ratio of a leaf's capacity to nodes and to spines. Published rail-optimized designs have 1:1 (DGX
@@ -146,45 +149,53 @@ def _check_devices(kind: NodeKind, findings: Findings) -> None:
         findings.add("model.numa_of_rail", path, problem, remedy, first)
 
 
+def check_software(software: SoftwareSet, findings: Findings) -> None:
+    for rule in evaluate(software):
+        if rule.status != REFUSED:
+            path, problem = ("software", *rule.key.split(".")), rule.problem(software)
+            findings.add(f"software.{rule.name}", path, problem, rule.remedy)
+
+
 def check_fabric(
     model: dict[str, Any],
     topology: Topology,
-    leaves: Sequence[ClusterSwitch],
-    spines: Sequence[ClusterSwitch],
+    built: Mapping[str, Sequence[ClusterSwitch]],
     findings: Findings,
 ) -> None:
-    """Switches without cables, and leaves with few uplinks."""
-    rows = (("leaves", leaves, ("host", "storage")), ("spines", spines, ("downlink",)))
-    for section, switches, kinds in rows:
-        if section == "leaves" and any(nodes["absent"] for _path, nodes in node_blocks(model)):
+    """Switches without cables, and leaves with few uplinks. `built`: switches by group."""
+    for group in topology.fabric.groups.values():
+        of_nodes = group.tier == LEAF
+        if of_nodes and any(nodes["absent"] for _path, nodes in node_blocks(model)):
             continue  # their ports are reserved
+        kinds, what = (("host", "storage"), "node") if of_nodes else (("downlink",), "leaf")
         idle = [
             switch.name
-            for switch in switches
-            if not any(group.kind in kinds for group in switch.ports)
+            for switch in built[group.name]
+            if not any(ports.kind in kinds for ports in switch.ports)
         ]
         if idle:
-            problem = (
-                f"{some(idle, 4)}: no {'node' if section == 'leaves' else 'leaf'} is connected"
-            )
-            remedy = f"Correct {section}.count, unless they are for a later extension"
-            value = (idle[0], len(idle))
-            findings.add("model.idle_switches", (section, "count"), problem, remedy, value)
+            problem = f"{some(idle, 4)}: no {what} is connected"
+            remedy = f"Correct {group.name}.count, unless they are for a later extension"
+            value, path = (idle[0], len(idle)), (*group.path, "count")
+            findings.add("model.idle_switches", path, problem, remedy, value)
     speed = model["rails"]["speed_gbps"]
-    for number, leaf in enumerate(leaves):
+    leaves = [(group, leaf) for group in topology.fabric.leaves for leaf in built[group.name]]
+    for number, (group, leaf) in enumerate(leaves):
         up = sum(
-            group.speed_gbps * len(group.peers) for group in leaf.ports if group.kind == "uplink"
+            ports.speed_gbps * len(ports.peers) for ports in leaf.ports if ports.kind == "uplink"
         )
-        ports = topology.nodes_per_set * topology.lanes_on(number % topology.leaves_per_set)
-        ratio = Fraction(ports * speed, up) if up else 0
+        count = topology.node_ports(number)
+        ratio = Fraction(count * speed, up) if up else 0
         if ratio > MOST_OVERSUBSCRIBED:
             figure = f"{float(ratio):.3g}:1"
-            problem = f"{leaf.name} has {ports} ports of {speed}G for nodes and {up}G to spines: "
+            problem = f"{leaf.name} has {count} ports of {speed}G for nodes and {up}G to spines: "
             problem += f"{figure} oversubscribed when all are used"
-            remedy = "Use more links or spines, or write leaves.nodes_per_set if fewer nodes "
-            remedy += f"will be connected. At most {MOST_OVERSUBSCRIBED}:1 is usual, for RoCE 1:1"
-            path = ("spines", "links_per_leaf")
-            findings.add("model.oversubscribed", path, problem, remedy, figure)
+            remedy = f"Use more links or spines, or write {group.name}.nodes_per_set if fewer "
+            remedy += "nodes will be connected. "
+            remedy += f"At most {MOST_OVERSUBSCRIBED}:1 is usual, for RoCE 1:1"
+            rule = next(rule for rule in topology.fabric.rules if group.name in rule.lowers)
+            key = "count" if rule.path[0] == "links" else "links_per_leaf"
+            findings.add("model.oversubscribed", (*rule.path, key), problem, remedy, figure)
             return
 
 

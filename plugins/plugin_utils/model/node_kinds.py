@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from ...module_utils.core.text import counted
 from ..fabric.asics import asic_named
 from ..schema.findings import Findings, Path
-from .switches import Switches
 
 DEFAULT = "default"
 """The kind of nodes without one: `gpus` and `rails` at the top level."""
@@ -124,13 +123,12 @@ def _check(
 
 
 def check_speeds(
-    kinds: Kinds, leaves: Switches, asics: Mapping[str, Any], findings: Findings
+    kinds: Kinds, chips: Sequence[str], asics: Mapping[str, Any], findings: Findings
 ) -> None:
-    """Check that the leaves have ports of the speed of every kind but the default one."""
-    chips = [asic_named(name, asics) for name in dict.fromkeys(kind.asic for kind in leaves.kinds)]
+    """Check that the chips of leaves have ports of the speed of every kind but the default one."""
     for kind in kinds.values():
         speed = kind.rails["speed_gbps"]
-        for chip in chips:
+        for chip in (asic_named(name, asics) for name in chips):
             if kind.path and chip is not None and chip.name and not chip.has_port(speed):
                 problem = f"{chip.name}, the chip of leaves, has no ports of {speed}G"
                 remedy = "Correct the speed, or the name of the chip"

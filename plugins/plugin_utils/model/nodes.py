@@ -25,6 +25,7 @@ class NodeSpec:
     rack: str
     slots: int
     kind: NodeKind
+    rack_path: Path = ("nodes", "rack")
     drained: bool = False
     pci: Optional[list[Any]] = None
     pci_path: Path = ()
@@ -215,11 +216,10 @@ def _specs(blocks: list[_Block], kinds: Kinds, findings: Findings) -> list[NodeS
 
 def _refine(spec: NodeSpec, entry: dict[str, Any], path: Path) -> None:
     """Apply the values of a node's entry, with their paths."""
-    for key in ("management", "pci", "gpu_pci"):
+    for key in ("management", "pci", "gpu_pci", "rack"):
         if entry[key] is not None:
             setattr(spec, key, entry[key])
             setattr(spec, f"{key}_path", (*path, key))
-    spec.rack = entry["rack"] or spec.rack
     spec.slots = entry["slots"] or spec.slots
     if entry["drained"] is not None:
         spec.drained = entry["drained"]

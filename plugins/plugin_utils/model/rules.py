@@ -17,6 +17,7 @@ from .node_kinds import Kinds
 from .nodes import NodeSpec, launchers
 from .schema import HOST_NAME, INTERFACE
 from .switches import Switches
+from .wiring import Fabric
 
 GROUPS = ("all", *ROLES, "ungrouped")
 """Groups of every inventory, in addition to one per rack."""
@@ -28,7 +29,7 @@ _HOSTFILE_WORDS = (
 """Keywords of Open MPI's hostfile, which names nodes and launchers."""
 _IN_HOSTFILE = ("nodes", "launcher", "launchers")
 BySection = Mapping[str, Switches]
-"""The switches of `leaves` and `spines`."""
+"""Switches by group."""
 
 
 def groups_of(specs: list[NodeSpec]) -> list[str]:
@@ -44,21 +45,26 @@ def _other_hosts(model: dict[str, Any]) -> list[tuple[Path, dict[str, Any]]]:
 
 
 def _named(
-    model: dict[str, Any], specs: list[NodeSpec], switches: BySection
+    model: dict[str, Any], specs: list[NodeSpec], fabric: Fabric, switches: BySection
 ) -> Iterator[tuple[str, Path]]:
     """Every host with the key that defines its name."""
     for spec in specs:
         yield spec.name, spec.path
     for section, found in switches.items():
-        listed = bool(found.names) and isinstance(model[section]["name"], list)
+        path = (*fabric.groups[section].path, "name")
+        listed = bool(found.names) and isinstance(fabric.groups[section].keys["name"], list)
         for index, name in enumerate(found.names):
-            yield name, (section, "name", index) if listed else (section, "name")
+            yield name, (*path, index) if listed else path
     for path, host in _other_hosts(model):
         yield host["name"], (*path, "name")
 
 
 def check_names(
-    model: dict[str, Any], specs: list[NodeSpec], switches: BySection, findings: Findings
+    model: dict[str, Any],
+    specs: list[NodeSpec],
+    fabric: Fabric,
+    switches: BySection,
+    findings: Findings,
 ) -> None:
     """Check that each name is a valid, unique host name, and not the name of a group or a rail."""
     reported: set[tuple[str, Path, Path]] = set()
@@ -72,13 +78,13 @@ def check_names(
     interfaces, nodes = interface_names(model["rails"]), [spec.name for spec in specs]
     rails = {rail_name(node, interface): node for node in nodes for interface in interfaces}
     reserved, owners = {*_LOOPBACK, *groups_of(specs)}, dict[str, Path]()
-    for name, path in _named(model, specs, switches):
+    for name, path in _named(model, specs, fabric, switches):
         if name in owners:
             problem = f"the name {name!r} is taken by {findings.place(owners[name])}"
             _add("model.name_taken", name, path, problem, "Rename one of them", owners[name])
             continue
         owners[name] = path
-        number = name.isdigit() and path[0] not in switches
+        number = name.isdigit() and path[0] not in ("switches", *switches)
         if number or not re.fullmatch(HOST_NAME.form, name):
             problem = f"{name!r} is {'a number, ' if number else ''}not {HOST_NAME.wanted}"
             _add("model.host_name", name, path, problem, "Change the name or pattern")
@@ -98,14 +104,18 @@ def check_names(
 
 
 def check_management(
-    model: dict[str, Any], specs: list[NodeSpec], switches: BySection, findings: Findings
+    model: dict[str, Any],
+    specs: list[NodeSpec],
+    fabric: Fabric,
+    switches: BySection,
+    findings: Findings,
 ) -> None:
     """Check that each management address is in the subnet and unique."""
     subnet: Subnet = model["management"]["subnet"]
     owner: dict[int, str] = {}
     outside: dict[Path, list[tuple[str, int]]] = {}
     taken: dict[Path, list[tuple[str, int]]] = {}
-    for name, address, path in _management(model, specs, switches):
+    for name, address, path in _management(model, specs, fabric, switches):
         if not subnet.first < address < subnet.last:
             outside.setdefault(path, []).append((name, address))
         if owner.setdefault(address, name) != name:
@@ -133,7 +143,7 @@ def _dotted(address: int) -> str:
 
 
 def _management(
-    model: dict[str, Any], specs: list[NodeSpec], switches: BySection
+    model: dict[str, Any], specs: list[NodeSpec], fabric: Fabric, switches: BySection
 ) -> Iterator[tuple[str, int, Path]]:
     for path, host in _other_hosts(model):
         yield host["name"], host["management"], (*path, "management")
@@ -141,9 +151,9 @@ def _management(
         if spec.management is not None:
             yield spec.name, spec.management, spec.management_path
     for section, found in switches.items():
+        path = (*fabric.groups[section].path, "management_first")
         for index, name in enumerate(found.names):
-            path = (section, "management_first")
-            yield name, model[section]["management_first"] + index, path
+            yield name, fabric.groups[section].keys["management_first"] + index, path
 
 
 def check_devices(
@@ -212,6 +222,21 @@ def _check_interfaces(model: dict[str, Any], findings: Findings) -> None:
         problem = f"{management!r} is also the interface of a rail"
         path, remedy = ("management", "interface"), "Name another one, or change rails.interface"
         findings.add("model.management_on_rail", path, problem, remedy, management)
+
+
+def check_racks(specs: list[NodeSpec], findings: Findings) -> None:
+    """Check that no two racks have the same group: `r-1` and `r_1` are both `rack_r_1`."""
+    racks: dict[str, NodeSpec] = {}
+    for spec in specs:
+        racks.setdefault(spec.rack, spec)
+    first: dict[str, NodeSpec] = {}
+    for spec in racks.values():
+        other = first.setdefault(rack_group(spec.rack), spec)
+        if other.rack != spec.rack:
+            problem = f"the group {rack_group(spec.rack)} is also that of rack {other.rack!r} "
+            problem += f"({findings.place(other.rack_path)})"
+            remedy, value = "Rename one of them", (spec.rack, other.rack)
+            findings.add("model.racks_of_one_group", spec.rack_path, problem, remedy, value)
 
 
 def check_group_vars(
