@@ -197,6 +197,7 @@ def _specs(blocks: list[_Block], kinds: Kinds, findings: Findings) -> list[NodeS
                 # The slots of a block are those of its kind; another kind has its own.
                 slots=(keys["slots"] or slots if kind is of_block else slots or keys["slots"]) or 0,
                 kind=kind,
+                rack_path=(*block.path, "rack"),
                 drained=name in drained,
                 pci=kind.rails["pci"],
                 pci_path=kind.pci_paths[0],
