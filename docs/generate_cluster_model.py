@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Write docs/cluster-model.md from the schema that validates models.
+"""Write docs/cluster-model.md and docs/cluster.schema.json from the schema that validates models.
 
-The program has no options. A unit test compares the page with its output.
+The program has no options. A unit test compares the files with its output.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "cluster-model.md"
+JSON_SCHEMA = ROOT / "docs" / "cluster.schema.json"
 
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT / "collections"))
@@ -43,6 +44,10 @@ The smallest model:
 
 ```yaml
 {smallest}```
+
+Editors with a YAML language server complete and check the keys if the first line names
+[cluster.schema.json](cluster.schema.json), as in the example. On a terminal:
+`ansible-doc -t inventory baremetal.mpi_roce.cluster`.
 
 Values of a single node belong under `nodes.overrides`; role variables in `host_vars/` next to the
 model, or under `vars`. Nodes added at the end change no address, port or name of others. List
@@ -112,6 +117,12 @@ filesystems:
     mount: /mnt/scratch
     purpose: scratch
     hosts: [compute]
+  - name: data
+    type: wekafs
+    managed: false               # others install its client and mount it
+    source: backend01/data
+    mount: /mnt/data
+    purpose: datasets
 ```
 
 - Mount points and served directories must not overlap each other or system directories; the server
@@ -119,6 +130,8 @@ filesystems:
 - The owner and mode of a served directory are changed: use `/srv/checkpoints`, not `/srv`.
 - `source` of a served file system begins with a name or address of its host: management, a rail
   (`node01-rail0`), or one of a storage host's `links`.
+- An external server has no address or name of a node or switch. Served file systems of two hosts
+  have different addresses.
 - With `transport: rdma`, `hosts` must not include the launcher, which has no rails.
 - Mounts from one server with the same version (4.1, 4.2) share a connection; a second transport
   needs another version.
@@ -148,7 +161,7 @@ REFUSED = SMALLEST.replace("nodes: {count", "nodes: {cuont").replace(
 
 
 def page() -> str:
-    sections = list(_sections(schema.MODEL))
+    sections = list({section.name: section for section in _sections(schema.MODEL)}.values())
     head = HEAD.format(smallest=SMALLEST, refused=_refused().replace("\n", "\n    "))
     tables = (_section(section, sections[:index]) for index, section in enumerate(sections))
     return head + "".join(tables) + TAIL
@@ -211,6 +224,18 @@ def _shown(value: Any) -> str:
     return value if isinstance(value, str) and value else json.dumps(value)
 
 
+def json_schema() -> str:
+    """The keys for editors. Keys at the top that begin with x- are a place for anchors."""
+    found = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": f"Cluster model of {schema.PLUGIN.rpartition('.')[0]}",
+        **schema.MODEL.json(),
+        "patternProperties": {"^x-": {}},
+    }
+    return json.dumps(found, indent=1) + "\n"
+
+
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
-    print(f"wrote {PAGE.relative_to(ROOT)}")
+    for path, content in ((PAGE, page()), (JSON_SCHEMA, json_schema())):
+        path.write_text(content, encoding="utf-8")
+        print(f"wrote {path.relative_to(ROOT)}")

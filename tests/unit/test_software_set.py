@@ -86,7 +86,7 @@ BAD: tuple[tuple[Any, ...], ...] = (
     ),
     (
         value(repositories__doca__url=TEMPLATE),
-        "model.wrong_form repositories.doca.url 'a secret'",
+        "model.template repositories.doca.url 'a secret'",
     ),
     (
         value(repositories__cuda__key_sha256="sha256:0"),
@@ -169,6 +169,15 @@ CASES: tuple[tuple[dict[str, Any], list[str]], ...] = (
     ({"driver__modules": "proprietary", "driver__gpu": "H200"}, ["dma_buf_modules"]),
     ({"driver__version": "565.57.01", "cuda": ""}, ["blackwell_branch"]),
     ({"driver__version": "575.57.08", "cuda": "12.9"}, []),
+    ({"cuda": "12.8"}, ["cuda_gpu"]),
+    ({"cuda": "12.8", "driver__gpu": "B200"}, []),
+    ({"cuda": "12.7", "driver__gpu": "B200"}, ["cuda_gpu", "cuda_unknown"]),
+    ({"cuda": "11.8", "driver__gpu": "H200"}, []),
+    ({"cuda": "11.7", "driver__gpu": "H100"}, ["cuda_gpu"]),
+    ({"cuda": "12.10", "driver__gpu": "H100"}, ["cuda_unknown"]),
+    ({"rdma__version": "2.9.3"}, ["doca_connectx8"]),
+    ({"rdma__version": "2.10.0"}, []),
+    ({"rdma__version": "2.9.3", "driver__gpu": "H200"}, []),
     ({"driver__version": "575.57.08"}, ["cuda_driver"]),
     ({"cuda": "13.1"}, ["cuda_minor"]),
     # Pairs from NVIDIA's release notes; nvidia-smi 615.71.09 prints "CUDA Version: 13.4".
@@ -178,7 +187,7 @@ CASES: tuple[tuple[dict[str, Any], list[str]], ...] = (
     ({"cuda": "13.5", "driver__version": "620.10.01"}, ["cuda_unknown"]),
     ({"cuda": "14.0"}, ["cuda_unknown"]),
     ({"cuda": "13.5", "driver__version": "575.57.08"}, ["cuda_driver"]),
-    ({"cuda": "12.6"}, []),
+    ({"cuda": "12.6"}, ["cuda_gpu"]),
     (
         {"driver__version": "620.10.01", "driver__modules": "proprietary", "driver__gpu": "H100"},
         ["proprietary_branch", "dma_buf_modules"],
@@ -193,7 +202,10 @@ CASES: tuple[tuple[dict[str, Any], list[str]], ...] = (
     ),
     ({"driver__version": "580.105.08"}, ["driver_hangs"]),
     ({"driver__version": "580.105.08", "driver__gpu": "H200"}, []),
-    ({"driver__version": "570.133.20", "cuda": "12.8"}, ["driver_hangs"]),
+    (
+        {"driver__version": "570.133.20", "cuda": "12.8", "driver__gpu": "B200"},
+        ["driver_hangs"],
+    ),
     ({"rdma": {"source": "none"}}, ["nvlink_rdma"]),
     ({"rdma": {"source": "none"}, "driver__gpu": "H200"}, []),
     ({"kernel": "5.14.0-687.5.1.el9_8.x86_64"}, ["doca_kernel"]),

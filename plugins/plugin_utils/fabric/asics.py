@@ -132,6 +132,20 @@ ASICS = {
 """Chips by name. For those without a formula, only the ports are known."""
 SPECTRUM4 = ASICS["spectrum4"]
 
+BUFFER_BYTES = {
+    "spectrum": 14_024_599,
+    "spectrum2": 34_287_552,
+    "spectrum3": 60_817_392,
+    "spectrum4": 158_229_504,
+    "tomahawk3": 64_000_000,
+    "tomahawk4": 113_660_000,
+    "tomahawk5": 165_200_000,
+}
+"""Packet buffer that queues share. Spectrum: egress_lossless_pool_size of SN2700, SN3700, SN4700
+and SN5600 in sonic-buildimage (device/mellanox/*/*/buffers_defaults_t0.j2 and _objects.j2), which
+is the whole of it. Tomahawk: switches with these chips (Arista 7060X4; fs.com N9510-64D and
+N9600-64OD, as collected in buraglio/port-buffers, content/concepts). Others are not published."""
+
 
 LINK = ("speed_gbps", "cable_metres")
 

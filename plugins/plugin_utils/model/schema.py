@@ -26,17 +26,21 @@ from ..schema.kinds import (
     Section,
     Table,
     Text,
+    foreign,
     is_mapping,
+    json_pattern,
     needed,
     shown,
 )
 from .addresses import Subnet
 from .software import SOFTWARE
 from .storage_keys import FILE_SYSTEMS
+from .wiring import DIVISIONS
 
 PLUGIN = "baremetal.mpi_roce.cluster"
 SUBNET_PER_RAIL = "subnet_per_rail"
 POINT_TO_POINT = "point_to_point"
+BY_NODE, BY_RAIL = "node", "rail"
 BY_SYSTEM = "[by system](#systems-and-port-names)"
 
 # Kinds of values in a cluster model
@@ -61,12 +65,18 @@ class _Pci(Text):
     def convert(self, value: Any) -> str:
         return super().convert(value.lower() if isinstance(value, str) else value)
 
+    def json(self) -> dict[str, Any]:
+        return {"type": "string", "pattern": json_pattern(self.form).replace("a-f", "a-fA-F")}
+
 
 _PCI = _Pci(
     r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]",
     "PCI address `0000:11:00.0`",
     "0000:11:00.0 (domain:bus:device.function)",
 )
+
+
+_DOTTED = r"([0-9]{1,3}\.){3}[0-9]{1,3}"
 
 
 @dataclass(frozen=True)
@@ -77,11 +87,23 @@ class _Address(Kind):
         try:
             return int(ipaddress.IPv4Address(str(value)))
         except ValueError as error:
-            problem = f"{shown(value)} is not an IPv4 address"
+            problem = f"{shown(value)} is not an IPv4 address" + _ipv6(value)
             raise Invalid("model.address", problem, "Write one such as 10.0.0.10") from error
 
     def describe(self) -> str:
         return "IPv4 address"
+
+    def json(self) -> dict[str, Any]:
+        return {"type": "string", "pattern": json_pattern(_DOTTED)}
+
+
+def _ipv6(value: Any) -> str:
+    """A remark about an IPv6 address or network."""
+    try:
+        ipaddress.IPv6Network(str(value), strict=False)
+    except ValueError:
+        return ""
+    return ": IPv6 is not supported"
 
 
 PRIVATE = "10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16"
@@ -97,7 +119,7 @@ class _Subnet(Kind):
                 raise ValueError("no prefix length")
             network = ipaddress.IPv4Network(str(value))
         except ValueError as error:
-            problem = f"{shown(value)} is not an IPv4 network ({error})"
+            problem = f"{shown(value)} is not an IPv4 network ({error})" + _ipv6(value)
             raise Invalid("model.network", problem, "Write one such as 10.0.0.0/24") from error
         found = Subnet(int(network.network_address), network.prefixlen)
         if found.no_hosts:
@@ -107,6 +129,9 @@ class _Subnet(Kind):
 
     def describe(self) -> str:
         return "IPv4 network `10.0.0.0/24`"
+
+    def json(self) -> dict[str, Any]:
+        return {"type": "string", "pattern": json_pattern(rf"{_DOTTED}/[0-9]{{1,2}}")}
 
 
 @dataclass(frozen=True)
@@ -130,6 +155,11 @@ class _Pattern(Kind):
     def describe(self) -> str:
         return f"pattern `{self.example}`"
 
+    def json(self) -> dict[str, Any]:
+        first, *others = (rf"\{{{field}(:(0?[1-9])?d?)?\}}" for field in self.fields)
+        rest = "|".join([r"[^\s{}]", *others])
+        return {"type": "string", "pattern": json_pattern(f"({rest})*{first}({rest})*")}
+
 
 @dataclass(frozen=True)
 class _Variables(Kind):
@@ -138,12 +168,18 @@ class _Variables(Kind):
     def describe(self) -> str:
         return "Ansible variables"
 
+    def json(self) -> dict[str, Any]:
+        return {"type": ["object", "null"]}
+
     def check(self, value: Any, findings: Findings, path: Path = ()) -> Optional[dict[str, Any]]:
+        if value is None:
+            return {}  # the variables are commented out
         if not is_mapping(value, path, findings):
             return None
         for name in value:
             if not (isinstance(name, str) and name.isidentifier() and name.isascii()):
                 problem, remedy = "is not a valid variable name", "Use letters, digits and _"
+                remedy += foreign(name)
                 findings.add("model.variable_name", (*path, str(name)), problem, remedy)
             elif name.startswith("cluster_") or name in ("ansible_host", VARIABLE):
                 remedy = "Change the key of the model; for one node, under nodes.overrides"
@@ -164,6 +200,12 @@ _RACK = Text(
 
 _OF_ONE_NODE = (
     Key("management", _ADDRESS, "Management address."),
+    Key(
+        "position",
+        Integer(0, 99_999),
+        "Place in the plan of addresses, ports and racks, from 0 (`cluster_index`).",
+        default_text="place in the list",
+    ),
     Key("rack", _RACK, ""),
     Key("slots", _SLOTS, "MPI slots."),
     Key("drained", Boolean(), "Configured, but without ranks."),
@@ -171,10 +213,34 @@ _OF_ONE_NODE = (
     Key("gpu_pci", _GPU_PCI_LIST, "Replaces `gpus.pci`."),
     Key("vars", _VARIABLES, "Host variables.", default={}),
 )
-LISTED_NODE = Section(
-    "nodes.list", "One listed node.", (needed("name", HOST_NAME, ""), *_OF_ONE_NODE)
+_UNSUPPORTED = (
+    *(
+        (name, "VLANs are not supported: a rail is an untagged, routed port. Remove it")
+        for name in ("vlan", "vlans", "vlan_id", "vid")
+    ),
+    *(
+        (name, "IPv6 is not supported: hosts and rails have IPv4 addresses. Remove it")
+        for name in ("ipv6", "pool6", "pool_v6", "pool_ipv6", "address6", "subnet6")
+    ),
 )
-NODE_OVERRIDE = Section("nodes.overrides", "Values of a single node, by host name.", _OF_ONE_NODE)
+_ANOTHER_KIND = "Describe the other hardware under kinds, and name it by `kind` of nodes"
+_IN_ORDER = "Write position: a node has the ports of its place in the plan, on every leaf"
+_NODE_HINTS = (
+    *((name, _ANOTHER_KIND) for name in ("gpus", "rails")),
+    *((name, _IN_ORDER) for name in ("leaf_port", "leaf_ports", "port", "ports", "leaf")),
+)
+LISTED_NODE = Section(
+    "nodes.list",
+    "One listed node.",
+    (needed("name", HOST_NAME, ""), *_OF_ONE_NODE),
+    hints=_NODE_HINTS,
+)
+NODE_OVERRIDE = Section(
+    "nodes.overrides",
+    "Values of a single node, by host name.",
+    _OF_ONE_NODE,
+    hints=_NODE_HINTS,
+)
 
 MPI = Section(
     "mpi",
@@ -210,6 +276,7 @@ NODES = Section(
         Key("absent", _HOST_NAMES, "Not in the inventory; address and port reserved.", default=[]),
         Key("overrides", Table(NODE_OVERRIDE, "host name"), "", default={}),
     ),
+    hints=_NODE_HINTS,
 )
 
 RAILS = Section(
@@ -241,6 +308,7 @@ RAILS = Section(
             default_text="the GPU's",
         ),
     ),
+    hints=_UNSUPPORTED,
 )
 
 GPUS = Section(
@@ -260,11 +328,18 @@ ADDRESSES = Section(
     (
         Key("plan", OneOf((SUBNET_PER_RAIL, POINT_TO_POINT)), "", default=SUBNET_PER_RAIL),
         needed("pool", _Subnet(), "Network to allocate from."),
+        Key(
+            "order",
+            OneOf((BY_NODE, BY_RAIL)),
+            "`rail`: each rail and plane has an equal part of the pool, one prefix.",
+            default=BY_NODE,
+        ),
         Key("prefix", Integer(8, 30), "Prefix length of a subnet.", default=24),
         Key(
             "first_host", Integer(2, 65535), "Of the first node in a subnet: 11 is .11.", default=2
         ),
     ),
+    hints=_UNSUPPORTED,
 )
 
 
@@ -274,10 +349,14 @@ _PORT_NAMES = Text(
 _SYSTEM = OneOf(tuple(SYSTEMS))
 
 
-def _switch_names(example: str) -> tuple[Key, ...]:
+def _switch_names(example: str, *, fixed: bool = True) -> tuple[Key, ...]:
+    """`fixed`: without a name, switches have that of the example."""
+    name = OneOrList(_Pattern(example), HOST_NAME)
     return (
         needed("count", Integer(1, 10_000), "Number of switches."),
-        Key("name", OneOrList(_Pattern(example), HOST_NAME), "Numbered from 1.", default=example),
+        Key("name", name, "Numbered from 1.", default=example)
+        if fixed
+        else Key("name", name, "Numbered from 1.", default_text="the group's, and the number"),
         needed("management_first", _ADDRESS, "Of the first switch; the others follow in order."),
         needed("ports", Integer(1, 4096, "ports"), "Ports per switch."),
         Key("system", OneOrList(_SYSTEM, _SYSTEM), "If unset, the layer `fabric` skips it."),
@@ -294,28 +373,107 @@ def _switch_names(example: str) -> tuple[Key, ...]:
     )
 
 
+_UPLINK_PORTS = Key(
+    "uplink_ports",
+    Integer(0, 4096),
+    "Last ports, reserved for uplinks. If set, further spines move no cable.",
+    default_text="the uplinks",
+)
+_GROUP_NAME = Text(r"[a-z][a-z0-9_-]*", "the name of a group in switches", "leaf", 40)
+_DIVISION = (
+    Key(
+        "divided_by",
+        ListOf(OneOf(DIVISIONS), "attributes"),
+        "What both ends of a link share. The switches are dealt in equal blocks: by unit, then "
+        "plane, then group.",
+        default_text="plane, if leaves have several; `[]` connects all",
+    ),
+    Key("groups", Integer(2, 512), "Groups into which lower switches of a set are dealt in order."),
+)
+
+_OF_SETS = (
+    Key(
+        "rail_to_leaf",
+        ListOf(Integer(0, 511), "numbers, one per rail and plane"),
+        "Leaf of each within a set, from 0, if there are fewer leaves than rails.",
+        default_text="one leaf each",
+    ),
+    Key("nodes_per_set", Integer(1, 4096), "", default_text="number of ports"),
+    Key(
+        "sets_per_unit",
+        Integer(1, 10_000),
+        "Leaf sets of a scalable unit (pod).",
+        default_text="one",
+    ),
+)
+
 LEAVES = Section(
     "leaves",
     "Leaf sets: each set has one leaf per rail and plane. Nodes fill one set after another.",
     (
         *_switch_names("leaf{:02d}"),
-        Key(
-            "rail_to_leaf",
-            ListOf(Integer(0, 511), "numbers, one per rail and plane"),
-            "Leaf of each within a set, from 0, if there are fewer leaves than rails.",
-            default_text="one leaf each",
-        ),
-        Key("nodes_per_set", Integer(1, 4096), "", default_text="number of ports"),
+        *_OF_SETS,
+        _UPLINK_PORTS,
     ),
+    hints=_UNSUPPORTED,
 )
 
 SPINES = Section(
     "spines",
-    "Every leaf has links to every spine, on its last ports.",
+    "Every leaf has links to every spine that shares its attributes in `divided_by`, on its last "
+    "ports.",
     (
         *_switch_names("spine{:02d}"),
         Key("links_per_leaf", Integer(1, 512), "Links of a leaf to each spine.", default=1),
         Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="`rails.speed_gbps`"),
+        *_DIVISION,
+        _UPLINK_PORTS,
+    ),
+)
+
+SUPER_SPINES = Section(
+    "super_spines",
+    "A third tier, connected to spines as these are to leaves. In groups `spine` and "
+    "`super_spine`.",
+    (
+        *_switch_names("superspine{:02d}"),
+        Key("links_per_spine", Integer(1, 512), "Links of a spine to each of them.", default=1),
+        Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="the spines'"),
+        *_DIVISION,
+    ),
+)
+
+_TIER = Text(
+    r"(?!(all|compute|launcher|storage|ungrouped|localhost)$)(?!(rack|unit|plane|kind)_)[a-z][a-z0-9_]*",
+    "a tier such as leaf, spine, super_spine or core",
+    "leaf",
+    40,
+)
+SWITCHES = Section(
+    "switches",
+    "The full form, in place of `leaves`, `spines` and `super_spines`: groups of equal switches by "
+    "name. Nodes fill the leaves group by group.",
+    (
+        needed("tier", _TIER, "`leaf` for switches with nodes. A group of the inventory."),
+        *_switch_names("leaf{:02d}", fixed=False),
+        _UPLINK_PORTS,
+        *_OF_SETS,
+        Key("nodes", Integer(1, 100_000), "Positions of nodes.", default_text="as many as fit"),
+        Key("pool", _Subnet(), "For the rails of its nodes.", default_text="`addresses.pool`"),
+        Key("unit", Integer(1, 10_000), "Unit of the switches above leaves, if all are of one."),
+        Key("plane", Integer(0, 7), "Plane of the switches above leaves, if all are of one."),
+        Key("speed_gbps", _SPEED, "Of links to lower tiers.", default_text="`rails.speed_gbps`"),
+    ),
+)
+LINKS = Section(
+    "links",
+    "Links of every switch to those of a higher group.",
+    (
+        needed("from", OneOrList(_GROUP_NAME, _GROUP_NAME), "Lower groups, connected as one."),
+        needed("to", _GROUP_NAME, "The higher group."),
+        Key("count", Integer(1, 512), "Links of a switch to each higher one.", default=1),
+        Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="the higher group's"),
+        *_DIVISION,
     ),
 )
 
@@ -324,7 +482,13 @@ _HOST = (
     needed("management", _ADDRESS, "Management address."),
     Key("vars", _VARIABLES, "Host variables.", default={}),
 )
-LAUNCHER = Section("launcher", "The host that runs mpirun. It has no rails.", _HOST)
+LAUNCHER = Section(
+    "launcher",
+    "A host that runs mpirun, such as a login node. It has no rails. Jobs and the smoke test run "
+    "on the first one, or on the one that `mpi_job_launcher` names.",
+    _HOST,
+    several="launchers",
+)
 
 _PORT_NAME = Text(r"[A-Za-z0-9_./:-]+", "the name of a switch port", "Ethernet8", 40)
 STORAGE_LINK = Section(
@@ -347,7 +511,7 @@ _NAME = Text(r"[a-z0-9][a-z0-9_-]*", "a name of a to z, 0 to 9, - and _", "b300"
 _DOMAIN = Text(rf"{_LABEL}(\.{_LABEL})*", "a DNS domain", "example.net", 189, empty=True)
 MODEL = Section(
     "model",
-    "The top level of the file.",
+    "The top level of the file. Keys that begin with `x-` are ignored: a place for anchors.",
     (
         needed("plugin", OneOf((PLUGIN,)), "Identifies a cluster model."),
         needed("name", _NAME, "Cluster name, used for reports and state."),
@@ -358,12 +522,16 @@ MODEL = Section(
         Key("gpus", GPUS, ""),
         needed("rails", RAILS, ""),
         needed("addresses", ADDRESSES, ""),
-        needed("leaves", LEAVES, ""),
+        Key("leaves", OrNull(LEAVES), "Required without `switches`."),
         Key("spines", OrNull(SPINES), ""),
+        Key("super_spines", OrNull(SUPER_SPINES), ""),
+        Key("switches", Table(SWITCHES, "group"), "", default={}),
+        Key("links", ListOf(LINKS), "", default=[]),
         Key("asics", CHIPS, "", default={}),
         Key(VARIABLE, CONTRACT, ""),
         Key("software", SOFTWARE, ""),
-        needed("launcher", LAUNCHER, ""),
+        Key("launcher", OneOrList(LAUNCHER, LAUNCHER), "This or `launchers` is required."),
+        Key("launchers", ListOf(LAUNCHER), "Several, in order."),
         Key("storage", ListOf(STORAGE), "", default=[]),
         Key("filesystems", FILE_SYSTEMS, "", default=[]),
         Key(
@@ -373,4 +541,5 @@ MODEL = Section(
             default={},
         ),
     ),
+    hints=_UNSUPPORTED,
 )

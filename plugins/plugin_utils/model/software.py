@@ -259,7 +259,13 @@ REPOSITORIES = Section(
     ),
 )
 
-_KERNEL = Text(r"[0-9][A-Za-z0-9._+~-]*", "a kernel release", "6.8.0-79-generic", 80, empty=True)
+_KERNEL = Text(
+    r"[0-9]+\.[0-9]+\.[0-9]+[A-Za-z0-9._+~-]*",
+    "a kernel release as `uname -r` prints it, with at least three numbers",
+    "6.8.0-79-generic",
+    80,
+    empty=True,
+)
 SOFTWARE = Section(
     "software",
     "The versions that the layers `rdma`, `gpu` and `mpi` install and pin: "

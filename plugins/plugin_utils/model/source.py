@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path as FilePath
 from typing import Any, Optional
 
 import yaml
 
+from ...module_utils.core.text import shortened, some
 from ..schema.findings import Finding, Findings, Path, listed
+from ..schema.kinds import named
 from .schema import PLUGIN
 
 _NAMED = re.compile(rf"""^[^#\n]*:\s*['"]?{re.escape(PLUGIN)}\b""", re.M)
@@ -39,9 +41,13 @@ class ModelError(Exception):
 class ModelSource:
     """One model file: its name, its content as Python values, and their positions."""
 
-    def __init__(self, name: str, data: Any, root: Any = None) -> None:
+    def __init__(
+        self, name: str, data: Any, root: Any = None, found: Iterable[Finding] = ()
+    ) -> None:
         self.name = name
         self.data = data
+        self.found = tuple(found)
+        """Errors of single values, which were read as text."""
         self._root = root
         self._below: dict[int, dict[Any, tuple[int, Any]]] = {}
         """Line and value of each key, by the `id()` of the mapping's node."""
@@ -118,38 +124,154 @@ def _content(path: FilePath) -> bytes:
 
 
 def read(name: str, text: str) -> ModelSource:
-    """Parse `text`. Raises ModelError if it is not YAML or has duplicate keys."""
+    """Parse `text`. Raises ModelError if it has no values."""
     findings = Findings()
-    beyond = next(islice(_TOP_KEY.finditer(text), _MOST_KEYS, None), None)
-    loader = YamlLoader(text[: beyond.start()] if beyond else text)
-    try:
-        root = loader.get_single_node()
-        data = None if root is None else loader.construct_document(root)
-        if data is None:
-            findings.add("model.empty", (), "the file is empty", "Describe a cluster in it")
-            raise ModelError(name, findings.found)
-        _find_repeated(root, (), findings, {})
-        if text.startswith(DRAFT) and not findings:
-            _find_templates(root, (), findings)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = mark.line + 1 if mark else None
-        problem = "not YAML: " + (getattr(error, "problem", None) or str(error))
-        if isinstance(error, RecursionError) or "nesting depth" in problem:
-            problem = f"nested too deeply, more than {_DEEPEST} levels"
-        finding = Finding("model.not_yaml", (), problem, "Correct the syntax", line)
-        raise ModelError(name, [finding]) from error
-    finally:
-        loader.dispose()
-    if findings:
+    if text.removeprefix("\ufeff").startswith("$ANSIBLE_VAULT;"):
+        problem = "is encrypted by ansible-vault"
+        remedy = f"A model contains no secrets: `ansible-vault decrypt FILE`. {_SECRETS}"
+        findings.found.append(Finding("model.encrypted", (), problem, remedy, 1))
         raise ModelError(name, findings.found)
-    return ModelSource(name, data, root)
+    beyond = next(islice(_TOP_KEY.finditer(text), _MOST_KEYS, None), None)
+    text = text[: beyond.start()] if beyond else text
+    findings.found += _control_characters(text)
+    try:
+        if findings:
+            raise ModelError(name, findings.found)
+        loader = YamlLoader(text)
+        try:
+            root = loader.get_single_node()
+            nodes = _Nodes(loader, findings)
+            if root is not None:
+                nodes.check(root, ())
+            if text.startswith(DRAFT) and not findings:
+                _find_templates(root, (), findings)
+            data = None if nodes.broken or root is None else loader.construct_document(root)
+        finally:
+            loader.dispose()
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ModelError(name, _syntax_errors(text, error)) from error
+    if data is None and not findings:
+        findings.add("model.empty", (), "the file is empty", "Describe a cluster in it")
+    if data is None:
+        raise ModelError(name, findings.found)
+    if isinstance(data, dict):
+        data = {key: data[key] for key in data if not str(key).startswith(IGNORED)}
+    return ModelSource(name, data, root, findings.found)
+
+
+IGNORED = "x-"
+"""Start of top-level keys that are ignored: a place for anchors."""
+_QUOTES = "Write text that begins with a special character, and templates, in quotes"
+_SECRETS = "Secrets belong in group_vars/all.yml next to the model, which may be encrypted"
+_TAGS = tuple(
+    f"tag:yaml.org,2002:{name}"
+    for name in ("str", "map", "seq", "null", "bool", "int", "float", "timestamp")
+)
+_VARIABLES = "vars"
+_LONGEST = 1000
+"""Characters of a number or date."""
+_MERGE = "tag:yaml.org,2002:merge"
+_MOST = 10_000_000
+"""Maximum number of values with aliases expanded: a hundred for each of 100,000 nodes."""
+
+
+class _Nodes:
+    """Checks of YAML's nodes, before merge keys are merged and scalars converted."""
+
+    def __init__(self, loader: Any, findings: Findings) -> None:
+        self._loader = loader
+        self._findings = findings
+        self._sizes: dict[int, int] = {}
+        self.broken = False
+        """Whether the nodes cannot be converted."""
+
+    def _add(self, code: str, node: Any, path: Path, problem: str, remedy: str, value: Any) -> None:
+        line = node.start_mark.line + 1
+        self._findings.found.append(Finding(code, path, problem, remedy, line, value))
+
+    def check(self, node: Any, path: Path) -> int:
+        """Report keys written twice, recursive aliases, tags, and values that cannot be converted.
+
+        Returns the number of values of the node with expanded aliases.
+        """
+        if isinstance(node, yaml.ScalarNode):
+            if node.tag != _TAGS[0]:
+                self._check_scalar(node, path)
+            return 1
+        if id(node) in self._sizes:
+            return self._sizes[id(node)]
+        if len(path) > _DEEPEST:
+            raise yaml.MarkedYAMLError(None, None, "nesting depth", node.start_mark)
+        self._sizes[id(node)] = _MOST  # for an alias to itself
+        if node.tag not in _TAGS:
+            self._refuse_tag(node, path)
+        if isinstance(node, yaml.MappingNode):
+            self._check_keys(node, path)
+        size = 1 + sum(self.check(value, at) for at, value in _below(node, path))
+        if size > _MOST:
+            problem = "aliases (*name) are recursive, or expand to too many values"
+            self._add("model.aliases", node, path, problem, "Write the value instead", None)
+            size, self.broken = 1, True
+        self._sizes[id(node)] = size
+        return size
+
+    def _check_keys(self, node: Any, path: Path) -> None:
+        """Check the keys of a mapping, of which YAML silently uses the last one."""
+        first: dict[str, int] = {}
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                problem = "a mapping or list is the key of a mapping, as in a template without "
+                problem += "quotes: {{ x }}"
+                self._add("model.key_not_text", key, path, problem, _QUOTES, None)
+                self.broken = True
+                continue
+            place = (*path, key.value)
+            if key.value in first:
+                problem = f"is written twice, first in line {first[key.value]}"
+                merge = key.tag == _MERGE
+                remedy = "Merge a list: <<: [*a, *b]" if merge else "Remove one of them"
+                self._add("model.key_twice", key, place, problem, remedy, key.value)
+            first.setdefault(key.value, key.start_mark.line + 1)
+            if key.tag == _MERGE:
+                merged = value.value if isinstance(value, yaml.SequenceNode) else [value]
+                if not all(isinstance(each, yaml.MappingNode) for each in merged):
+                    problem = "is not a mapping, or a list of mappings, to be merged"
+                    self._add("model.merge", key, place, problem, "Write <<: *name", None)
+                    self.broken = True
+            elif key.tag not in _TAGS:
+                self._refuse_tag(key, place)
+            elif key.tag != _TAGS[0] and _VARIABLES not in path:
+                key.tag = _TAGS[0]  # `on` and `1` are names
+
+    def _check_scalar(self, node: Any, path: Path) -> None:
+        """Report a value that YAML cannot convert, and read it as text."""
+        if node.tag not in _TAGS:
+            return self._refuse_tag(node, path)
+        try:
+            if len(node.value) > _LONGEST:
+                raise ValueError("too long")
+            self._loader.construct_object(node)
+        except (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, ValueError):
+            kind = node.tag.rpartition(":")[2]
+            problem = f"{shortened(node.value, 80)!r} is not a valid {kind} of YAML"
+            remedy = "Correct it, or write text in quotes"
+            self._add("model.impossible_value", node, path, problem, remedy, node.value)
+            self._loader.recursive_objects.pop(node, None)
+            node.tag = _TAGS[0]
+
+    def _refuse_tag(self, node: Any, path: Path) -> None:
+        tag = node.tag.replace("tag:yaml.org,2002:", "!!")
+        problem = f"has the YAML tag {tag}, which a model cannot have"
+        remedy = _SECRETS if tag.startswith("!vault") else f"Remove the tag. {_QUOTES}"
+        self._add("model.tag", node, path, problem, remedy, tag)
+        kinds = (yaml.ScalarNode, yaml.MappingNode, yaml.SequenceNode)
+        node.tag = dict(zip(kinds, _TAGS))[type(node)]
 
 
 def _below(node: Any, path: Path) -> list[tuple[Path, Any]]:
     """The values in a mapping or list, with their paths."""
     if isinstance(node, yaml.MappingNode):
-        return [((*path, key.value), value) for key, value in node.value]
+        return [((*path, str(key.value)), value) for key, value in node.value]
     return [((*path, index), value) for index, value in enumerate(node.value)]
 
 
@@ -167,39 +289,68 @@ def _find_templates(node: Any, path: Path, findings: Findings) -> None:
         _find_templates(value, place, findings)
 
 
-_MOST = 10_000_000
-"""Maximum number of values with aliases expanded: a hundred for each of 100,000 nodes."""
+# Syntax errors
+
+_LINES = re.compile(r"\r\n|[\r\n\x85\u2028\u2029]")
+"""Line breaks of YAML 1.1."""
+_CONTROL = re.compile(
+    r"[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
+)
+"""Characters that YAML excludes, and line breaks of YAML (U+0085, U+2028, U+2029) that editors do
+not show.
+"""
+_TAB = re.compile(r" *\t")
+_TEMPLATE = re.compile(r"(^|[:\[{,-])\s*\{[{%]")
+_ALIAS = re.compile(r"\*[\w-]*")
+_MOST_LINES = 20
+"""Lines with the same error that are reported."""
 
 
-def _find_repeated(node: Any, path: Path, findings: Findings, sizes: dict[int, int]) -> int:
-    """Report duplicate keys, of which YAML silently uses the last one, and recursive aliases.
+def _syntax_errors(text: str, error: Exception) -> list[Finding]:
+    """The error of the parser, and what the lines around it show."""
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    code, remedy, value = "model.not_yaml", "Correct the syntax", None
+    problem = "not YAML: " + str(problem or error)
+    line = mark.line + 1 if mark else None
+    lines = _LINES.split(text)
+    here = lines[line - 1] if line and line <= len(lines) else ""
+    at = here[mark.column : mark.column + 1] if mark else ""
+    begin, context = getattr(error, "context_mark", None), str(getattr(error, "context", ""))
+    if isinstance(error, RecursionError) or "nesting depth" in problem:
+        problem = f"nested too deeply, more than {_DEEPEST} levels"
+    elif "another document" in problem:
+        problem, remedy = "not YAML: a second document begins here", "Remove it, or the line ---"
+        value = "---"
+    elif at == "\t" or _TAB.match(here):
+        also = [number for number, each in enumerate(lines, 1) if _TAB.match(each)]
+        problem, value = "not YAML: the line is indented with a tab", "\t"
+        remedy = f"Indent with spaces (lines with tabs: {some(also or [line])})"
+    elif mark and "undefined alias" in problem:
+        problem = f"not YAML: no anchor for {_ALIAS.findall(here[mark.column :])[0]}"
+        remedy = "Write the anchor (&name) above its aliases (*name)"
+    elif begin and "quoted scalar" in problem + context:
+        line, problem = begin.line + 1, "not YAML: a quotation mark is not closed"
+        remedy = "Close it"
+    elif line is not None:
+        if begin and begin.line + 1 < line:
+            problem += f" ({context}, from line {begin.line + 1})"
+        before = lines[max(0, line - 2) : line]
+        value = next((char for each in before for char in each if not char.isascii()), None)
+        if value:
+            remedy += f". {named(value)} is in this line or the previous one"
+        elif any(map(_TEMPLATE.search, before)):
+            value, remedy = "{{", _QUOTES
+        elif "cannot start any token" in problem:
+            value, remedy = at, f"Write text that begins with {at} in quotes"
+        elif "mapping values are not allowed" in problem:
+            remedy = "Correct the indentation, or write a value that contains `: ` in quotes"
+    return [Finding(code, (), problem, remedy, line, value)]
 
-    Returns the number of values of the node with expanded aliases; `sizes` caches it.
-    """
-    if isinstance(node, yaml.ScalarNode):
-        return 1
-    if id(node) in sizes:
-        return sizes[id(node)]
-    if len(path) > _DEEPEST:
-        raise yaml.MarkedYAMLError(None, None, "nesting depth", node.start_mark)
-    sizes[id(node)] = _MOST  # for an alias to itself
-    size = 1
-    if isinstance(node, yaml.MappingNode):
-        first: dict[str, int] = {}
-        for key, _value in node.value:
-            line, place = key.start_mark.line + 1, (*path, key.value)
-            if key.value in first:
-                problem = f"is written twice, first in line {first[key.value]}"
-                remedy, value_of = "Remove one of them", key.value
-                found = Finding("model.key_twice", place, problem, remedy, line, value_of)
-                findings.found.append(found)
-            first.setdefault(key.value, line)
-    size += sum(_find_repeated(value, at, findings, sizes) for at, value in _below(node, path))
-    if size > _MOST:
-        at = node.start_mark.line + 1
-        problem = "aliases (*name) are recursive, or expand to too many values"
-        remedy = "Write the value instead"
-        findings.found.append(Finding("model.aliases", path, problem, remedy, at))
-        size = 1
-    sizes[id(node)] = size
-    return size
+
+def _control_characters(text: str) -> Iterator[Finding]:
+    for odd in islice(_CONTROL.finditer(text), _MOST_LINES):
+        line = text.count("\n", 0, odd.start()) + 1
+        column = odd.start() - text.rfind("\n", 0, odd.start())
+        problem = f"{named(odd[0])} in column {column} is not allowed"
+        value = (odd[0], column)
+        yield Finding("model.control_character", (), problem, "Remove it", line, value)

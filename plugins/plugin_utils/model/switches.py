@@ -34,6 +34,10 @@ class SwitchKind:
     port_step: int = 0
     """Step between port numbers, if computed from the lanes of the chip."""
 
+    def ports_for(self, purpose: str) -> Optional[Sequence[str]]:
+        """Ports for `nodes`, `downlinks` or `uplinks`; None if the names are in one list."""
+        return None
+
 
 @dataclass(frozen=True)
 class Switches:

@@ -2,18 +2,26 @@
 """Kinds of values of keys. One description serves validation, messages and the docs.
 
 `Kind.check` converts a YAML value to a checked Python value and collects errors. Scalars raise
-Invalid; sections, lists and tables check their content.
+Invalid; sections, lists and tables check their content. `Kind.json` is the same for editors, as
+JSON Schema (draft-07).
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Optional
 
 from ...module_utils.core.text import nearest
 from .findings import Findings, Path
+
+Hints = tuple[tuple[str, str], ...]
+"""Names that are often written although they do not exist, and the remedy of each."""
+_NUMBER = r"\d+(\.\d+)?"
+_ESCAPED = r"\^$.*+?()[]{}|/-dDsSwW"
+"""Characters that ECMA-262 allows after a backslash."""
 
 
 class Invalid(Exception):
@@ -35,14 +43,23 @@ class Kind(ABC):
 
     def check(self, value: Any, findings: Findings, path: Path = ()) -> Any:
         """The checked value with defaults; None if it has errors."""
-        if self.reads_text and value is not None and not isinstance(value, (str, list, dict)):
-            written = findings.written(path)
-            value = value if written is None else written
         try:
+            if isinstance(value, str):
+                _check_text(value)
+            elif value is not None and not isinstance(value, (bool, list, dict)):
+                written = findings.written(path)
+                if written is not None and self.reads_text:
+                    value = written
+                elif written is not None:
+                    _check_number(value, written)
+            elif isinstance(value, bool) and self.reads_text:
+                value = findings.written(path) or value
             return self.convert(value)
         except Invalid as wrong:
-            shown = value if wrong.value is None else wrong.value
-            findings.add(wrong.code, path, wrong.problem, wrong.remedy + _foreign(shown), shown)
+            secret = getattr(self, "secret", False)
+            shown = "a secret" if secret else value if wrong.value is None else wrong.value
+            hint = "" if wrong.value else foreign(shown)
+            findings.add(wrong.code, path, wrong.problem, wrong.remedy + hint, shown)
             return None
 
     @abstractmethod
@@ -51,13 +68,76 @@ class Kind(ABC):
 
     def wanted_text(self) -> str:
         """The kind as plain text, for a message."""
-        return self.describe().replace("`", "")
+        return plain(self.describe())
+
+    def json(self) -> dict[str, Any]:
+        """The kind as JSON Schema."""
+        return {}
 
 
-def _foreign(value: Any) -> str:
+def plain(markdown: str) -> str:
+    """Markdown without code and links."""
+    return re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", markdown).replace("`", "")
+
+
+def json_pattern(form: str, empty: bool = False) -> str:
+    """A form as a pattern of JSON Schema, whose dialect (ECMA-262) rejects needless escapes."""
+    form = re.sub(r"\\(.)", lambda pair: pair[0] if pair[1] in _ESCAPED else pair[1], form)
+    return f"^({form}){'?' if empty else ''}$"
+
+
+_TEMPLATE = re.compile(r"\{[{%#]")
+_ALIKE = ("CYRILLIC ", "GREEK ")
+"""Alphabets with letters that look like Latin ones."""
+_QUOTES = "\u2018\u2019\u201a\u201c\u201d\u201e\u2032\u2033"
+"""Quotation marks of word processors."""
+_OTHER_BASE = re.compile(r"[-+]?(0[0-7_]+|[0-9_.:]*:[0-9_.:]*)")
+"""Numbers that YAML 1.1 reads as octal or sexagesimal."""
+_WORD = re.compile(r"[^\W\d_]+")
+
+
+def _check_text(text: str) -> None:
+    """Refuse templates, which Ansible would evaluate, and characters that look like others."""
+    if _TEMPLATE.search(text):
+        problem = "is a template, which is only possible under vars"
+        raise Invalid("model.template", problem, "Write the value")
+    if text.isascii() and text.isprintable():
+        return
+    for place, char in enumerate(text, 1):
+        if not char.isprintable() or char in _QUOTES:
+            problem, remedy = f"character {place} is {named(char)}", "Remove or replace it"
+            raise Invalid("model.character", problem, remedy, (char, place))
+    for word in _WORD.finditer(text):
+        alike = next(
+            (char for char in word[0] if unicodedata.name(char, "").startswith(_ALIKE)), ""
+        )
+        if alike and re.search("[A-Za-z]", word[0]):
+            problem = f"{word[0]!r} mixes Latin letters with {named(alike)}"
+            value = (alike, word.start() + word[0].index(alike) + 1)
+            raise Invalid("model.mixed_letters", problem, "Replace it", value)
+
+
+def _check_number(value: Any, written: str) -> None:
+    """Refuse numbers that YAML reads in another base: 026 is octal, 12:30 sexagesimal."""
+    if isinstance(value, (int, float)) and _OTHER_BASE.fullmatch(written):
+        base = "base 60" if ":" in written else "octal"
+        problem = f"{written} is {base} in YAML: {value}"
+        sign, digits = written[0].strip("+0123456789"), written.replace("_", "").lstrip("-+0")
+        meant = dict.fromkeys([f"{sign}{digits or 0}", str(value)])
+        remedy = f"Write {value}" if ":" in written else f"Write {' or '.join(meant)}"
+        raise Invalid("model.number_base", problem, remedy, written)
+
+
+def named(char: str) -> str:
+    """`U+200B (ZERO WIDTH SPACE)`."""
+    name = unicodedata.name(char, "")
+    return f"U+{ord(char):04X} ({name})" if name else f"U+{ord(char):04X}"
+
+
+def foreign(value: Any) -> str:
     """A hint about a lookalike character, such as a full-width digit."""
     other = next((char for char in str(value) if not char.isascii()), "")
-    return f". {other!r} (U+{ord(other):04X}) is not an ASCII character" if other else ""
+    return f". {other!r} is {named(other)}, not an ASCII character" if other else ""
 
 
 def shown(value: Any) -> str:
@@ -80,6 +160,9 @@ class Integer(Kind):
         remedy += f" ({self.unit})" if self.unit else ""
         if isinstance(value, bool) or not isinstance(value, self.types):
             problem = f"{shown(value)} is not a number (type {self.name})"
+            meant = _number_in(value)
+            if isinstance(meant, self.types) and self.low <= meant <= self.high:
+                remedy = f"Write {meant}" + (", without quotes" if value == str(meant) else "")
             raise Invalid("model.not_a_number", problem, remedy)
         if not self.low <= value <= self.high:  # also excludes NaN
             limits = (value, self.low, self.high)
@@ -88,6 +171,9 @@ class Integer(Kind):
 
     def describe(self) -> str:
         return f"{self.name} {self.low}..{self.high}" + (f", {self.unit}" if self.unit else "")
+
+    def json(self) -> dict[str, Any]:
+        return {"type": self.name, "minimum": self.low, "maximum": self.high}
 
 
 @dataclass(frozen=True)
@@ -101,16 +187,30 @@ class Number(Integer):
         return float(super().convert(value))
 
 
+def _number_in(value: Any) -> Optional[float]:
+    """The number that a text shows (08, 0o17, 1e3, one in quotes), or a float without fraction."""
+    text = str(value)
+    if re.fullmatch(r"0o[0-7]{1,9}", text):
+        return int(text, 8)
+    if not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{0,9})?([eE][-+]?[0-9])?", text):
+        return None
+    number = float(text)
+    return int(number) if number.is_integer() else number
+
+
 @dataclass(frozen=True)
 class Boolean(Kind):
     def convert(self, value: Any) -> bool:
         if not isinstance(value, bool):
-            wanted = self.describe()
-            raise Invalid("model.wrong_type", f"{shown(value)} is not {wanted}", f"Write {wanted}")
+            wanted, problem = self.describe(), f"{shown(value)} is not {self.describe()}"
+            raise Invalid("model.wrong_type", problem, f"Write {wanted}, without quotes")
         return value
 
     def describe(self) -> str:
         return "true or false"
+
+    def json(self) -> dict[str, Any]:
+        return {"type": "boolean"}
 
 
 @dataclass(frozen=True)
@@ -118,6 +218,7 @@ class OneOf(Kind):
     """One of several words or numbers."""
 
     choices: tuple[Any, ...]
+    hints: Hints = ()
 
     @property
     def reads_text(self) -> bool:  # type: ignore[override]
@@ -125,12 +226,20 @@ class OneOf(Kind):
 
     def convert(self, value: Any) -> Any:
         if value not in self.choices:
-            remedy = nearest(str(value), map(str, self.choices))
+            remedy = dict(self.hints).get(str(value))
+            if str(value).lower() in self.choices:
+                remedy = f"Write {str(value).lower()}"
+            remedy = remedy or nearest(str(value), map(str, self.choices))
             raise Invalid("model.not_a_choice", f"{shown(value)} is not a choice", remedy)
         return value
 
     def describe(self) -> str:
         return " or ".join(f"`{choice}`" for choice in self.choices)
+
+    def json(self) -> dict[str, Any]:
+        texts = [choice for choice in self.choices if isinstance(choice, str)]
+        numbers = [float(text) for text in texts if re.fullmatch(_NUMBER, text)]
+        return {"enum": [*self.choices, *numbers]}
 
 
 @dataclass(frozen=True)
@@ -147,18 +256,27 @@ class Text(Kind):
     reads_text = True
 
     def convert(self, value: Any) -> str:
-        if value == "" and self.empty:
+        if value in ("", None) and self.empty:
             return ""
         fits = isinstance(value, str) and len(value) <= self.most
         if not fits or not re.fullmatch(self.form, value):
-            hidden = "a secret" if self.secret else None
-            problem = f"{'the value' if hidden else shown(value)} is not {self.wanted}"
+            problem = f"{'the value' if self.secret else shown(value)} is not {self.wanted}"
             remedy = f"Write one such as {self.example}"
-            raise Invalid("model.wrong_form", problem, remedy, hidden)
+            raise Invalid("model.wrong_form", problem, remedy)
         return str(value)
 
     def describe(self) -> str:
         return self.wanted
+
+    def json(self) -> dict[str, Any]:
+        number = any(re.fullmatch(self.form, text) for text in ("1", "20", "1.5"))
+        types = ["string", *(["number"] if number else ()), *(["null"] if self.empty else ())]
+        return {
+            "type": types if types[1:] else "string",
+            "pattern": json_pattern(self.form, self.empty),
+            "patternErrorMessage": f"Write {self.wanted}, such as {self.example}.",
+            "maxLength": self.most,
+        }
 
 
 @dataclass(frozen=True)
@@ -173,6 +291,9 @@ class OrNull(Kind):
     def describe(self) -> str:
         return f"{self.kind.describe()} or null"
 
+    def json(self) -> dict[str, Any]:
+        return {"anyOf": [self.kind.json(), {"type": "null"}]}
+
 
 @dataclass(frozen=True)
 class ListOf(Kind):
@@ -181,14 +302,26 @@ class ListOf(Kind):
     least: int = 0
 
     def check(self, value: Any, findings: Findings, path: Path = ()) -> Any:
+        if value is None and not self.least:
+            return []  # the entries are commented out
         if not isinstance(value, list) or len(value) < self.least:
             problem = "is an empty list" if value == [] else f"{shown(value)} is not a list"
-            findings.add("model.not_a_list", path, problem, f"Write a {self.wanted_text()}", value)
+            remedy = f"Write a {self.wanted_text()}, each after a dash (-)"
+            if isinstance(value, str) and value.isprintable():
+                remedy += f", or [{value}]"
+            findings.add("model.not_a_list", path, problem, remedy, value)
             return None
         return [self.kind.check(item, findings, (*path, index)) for index, item in enumerate(value)]
 
     def describe(self) -> str:
         return f"list of {self.plural or self.kind.describe()}"
+
+    def wanted_text(self) -> str:
+        below = self.kind.wanted_text().replace("a section", "sections", 1)
+        return f"list of {self.plural or below}".replace("`", "")
+
+    def json(self) -> dict[str, Any]:
+        return {"type": "array", "items": self.kind.json(), "minItems": self.least}
 
 
 @dataclass(frozen=True)
@@ -204,6 +337,9 @@ class OneOrList(Kind):
 
     def describe(self) -> str:
         return f"{self.one.describe()}, or list of {self.many.describe()}"
+
+    def json(self) -> dict[str, Any]:
+        return {"anyOf": [self.one.json(), ListOf(self.many).json()]}
 
 
 @dataclass(frozen=True)
@@ -221,11 +357,34 @@ class Key:
     default: Any = None
     default_text: str = ""
 
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether an empty value, which is left of commented lines, means that it is not set."""
+        optional = isinstance(self.kind, (ListOf, Section, Table)) and not self.required
+        return optional and not (isinstance(self.kind, ListOf) and self.kind.least)
+
     def left_out(self) -> Any:
         """The value of a key that is not set."""
         if isinstance(self.kind, Section) and not self.required:
             return {key.name: key.left_out() for key in self.kind.keys}
         return self.default
+
+    def json(self) -> dict[str, Any]:
+        """The kind with what an editor shows of the key."""
+        found = {**self.kind.json(), "description": plain(self.text())}
+        if self.may_be_empty:
+            found["type"] = [found["type"], "null"]
+        if not (self.default is None or self.default_text or section_in(self.kind)):
+            found["default"] = self.default
+        return found
+
+    def text(self) -> str:
+        """What the key is, in Markdown, where no table shows its kind and default."""
+        if section := section_in(self.kind):
+            return self.help or section.help
+        kind = self.kind.describe()
+        default = f"Default: {self.default_text}." if self.default_text else ""
+        return " ".join(filter(None, (self.help, f"{kind[:1].upper()}{kind[1:]}.", default)))
 
 
 def needed(name: str, kind: Kind, text: str) -> Key:
@@ -240,13 +399,18 @@ class Section(Kind):
     keys: tuple[Key, ...] = ()
     made: Optional[type] = None
     """The dataclass whose fields are the keys."""
+    hints: Hints = ()
+    several: str = ""
+    """The key for a list of such sections."""
 
     def check(self, value: Any, findings: Findings, path: Path = ()) -> Any:
-        if not is_mapping(value, path, findings):
+        if value is None and not any(key.required for key in self.keys):
+            value = {}  # the keys are commented out
+        if not is_mapping(value, path, findings, self.several):
             return None
         known = {key.name: key for key in self.keys}
         for name in (str(name) for name in value if name not in known):
-            remedy = nearest(name, known)
+            remedy = self._remedy(name)
             findings.add("model.unknown_key", (*path, name), "unknown key", remedy)
         for name, key in known.items():
             if key.required and name not in value:
@@ -254,10 +418,23 @@ class Section(Kind):
                 findings.add("model.missing_key", (*path, name), "is missing", remedy)
         return {
             name: key.kind.check(value[name], findings, (*path, name))
-            if name in value
+            if name in value and not (value[name] is None and key.may_be_empty)
             else key.left_out()
             for name, key in known.items()
         }
+
+    def _remedy(self, name: str) -> str:
+        """The remedy for an unknown key: its section, if it is in the wrong one."""
+        below = [key.name for key in self.keys if _has(section_in(key.kind), name)]
+        if name in (hints := dict(self.hints)):
+            return hints[name]
+        if name.split(":")[0] in {key.name for key in self.keys}:
+            return "Write a blank after the colon"
+        if re.match(r"[._]|x[-_]", name, re.I):
+            return "Keys that are ignored begin with x-, at the top of the model"
+        if below:
+            return f"It belongs under {' or '.join(below)}"
+        return nearest(name, [key.name for key in self.keys]) + foreign(name)
 
     def describe(self) -> str:
         return "section"
@@ -265,6 +442,14 @@ class Section(Kind):
     def wanted_text(self) -> str:
         needed = ", ".join(key.name for key in self.keys if key.required)
         return f"a section with {needed}" if needed else "a section"
+
+    def json(self) -> dict[str, Any]:
+        return {
+            "type": "object",
+            "properties": {key.name: key.json() for key in self.keys},
+            "required": [key.name for key in self.keys if key.required],
+            "additionalProperties": False,
+        }
 
 
 @dataclass(frozen=True)
@@ -277,6 +462,11 @@ class Table(Kind):
     def check(self, value: Any, findings: Findings, path: Path = ()) -> Any:
         if not is_mapping(value, path, findings):
             return None
+        for name in map(str, value):
+            try:
+                _check_text(name)
+            except Invalid as wrong:
+                findings.add(wrong.code, (*path, name), wrong.problem, wrong.remedy, wrong.value)
         return {
             str(name): self.kind.check(item, findings, (*path, str(name)))
             for name, item in value.items()
@@ -285,18 +475,33 @@ class Table(Kind):
     def describe(self) -> str:
         return f"{self.of} to {self.kind.describe()}"
 
+    def json(self) -> dict[str, Any]:
+        return {"type": "object", "additionalProperties": self.kind.json()}
+
 
 def section_in(kind: Kind) -> Optional[Section]:
     """The section within a kind: itself, its elements, or its optional value."""
     if isinstance(kind, (ListOf, Table, OrNull)):
         return section_in(kind.kind)
+    if isinstance(kind, OneOrList):
+        return section_in(kind.one)
     return kind if isinstance(kind, Section) else None
 
 
-def is_mapping(value: Any, path: Path, findings: Findings) -> bool:
+def _has(section: Optional[Section], name: str) -> bool:
+    """Whether a section or one below it has a key."""
+    keys = section.keys if section is not None else ()
+    return any(key.name == name or _has(section_in(key.kind), name) for key in keys)
+
+
+def is_mapping(value: Any, path: Path, findings: Findings, several: str = "") -> bool:
     if isinstance(value, dict):
         return True
     problem, remedy = f"{shown(value)} is not a mapping", "Write keys below it"
+    if re.match(r"\w+:\S", str(value)):
+        remedy = "Write a blank after the colon"
+    if several and isinstance(value, list):
+        remedy = f"Write one, or {several}: with the list"
     findings.add("model.not_a_mapping", path, problem, remedy, value)
     return False
 

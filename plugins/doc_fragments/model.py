@@ -1,0 +1,58 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Every key of a cluster model as an option of the inventory plugin, from the schema."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from ..plugin_utils.model.schema import MODEL
+from ..plugin_utils.schema.kinds import Key, Kind, section_in
+
+_TYPES = {"integer": "int", "number": "float", "boolean": "bool", "array": "list", "object": "dict"}
+
+
+def _option(key: Key) -> dict[str, Any]:
+    """One key in the form of DOCUMENTATION."""
+    found = {"description": _marked(key.text()), **_typed(key.kind)}
+    if key.required:
+        found["required"] = True
+    elif "default" in (shown := key.json()):
+        found["default"] = shown["default"]
+    if section := section_in(key.kind):
+        found["suboptions"] = {below.name: _option(below) for below in section.keys}
+    return found
+
+
+def _typed(kind: Kind) -> dict[str, Any]:
+    found = kind.json()
+    if "anyOf" in found and found["anyOf"][1:] == [{"type": "null"}]:
+        found = found["anyOf"][0]
+    typed = {"type": _type(found)}
+    if typed["type"] == "list":
+        typed["elements"] = _type(found["items"])
+    return {**typed, "choices": found["enum"]} if "enum" in found else typed
+
+
+def _type(found: dict[str, Any]) -> str:
+    """The type in Ansible's words; `raw` if values of several types are allowed."""
+    types = found.get("type", "")
+    if "enum" in found or "string" in types:
+        return "str"
+    return _TYPES.get(types if isinstance(types, str) else types[0], "raw")
+
+
+def _marked(text: str) -> str:
+    """Markdown in the markup of Ansible's documentation."""
+
+    def code(match: re.Match[str]) -> str:
+        escaped = re.sub(r"([)\\])", r"\\\1", match[1])
+        return f"V({escaped})"
+
+    return re.sub(r"`([^`]*)`", code, re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text))
+
+
+class ModuleDocFragment:
+    # JSON is YAML, and the fastest to write: Ansible reads it whenever it loads the plugin.
+    DOCUMENTATION = json.dumps({"options": {key.name: _option(key) for key in MODEL.keys}})
