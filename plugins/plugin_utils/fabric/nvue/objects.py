@@ -97,7 +97,7 @@ def _qos(intent: system.SwitchIntent) -> Tree:
                 "rx": None,
                 "tx": None,
             }
-            # With this profile, a switch refuses the lossy mode.
+            # With this profile, an SN5600 was seen to refuse the lossy mode.
             if lossless
             else None
         },
