@@ -59,6 +59,8 @@ DOUBTED: dict[str, list[str]] = {
     "d01-superpod-b300-twin-planar-1su": [],
     "d02-superpod-b300-8su-spine-groups-as-meant": [],
     "d03-three-tiers": ["10 model.oversubscribed spines.links_per_leaf '15:1'"],
+    "d06-two-kinds-of-nodes-as-meant": [],
+    "d07-cpu-only-node-as-meant": [],
     "d08-two-launchers": [],
     "d13-port-of-a-node-as-meant": [],
     "d16-spine-added": [],

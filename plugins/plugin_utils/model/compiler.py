@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
-from typing import Any, Optional
+from typing import Any
 
 from ...module_utils.storage.file_system import NFS, RDMA
 from ..fabric.chip_keys import check_asics
@@ -24,8 +24,9 @@ from .cluster import (
     PortGroup,
     RailPlane,
 )
-from .layout import Lane, LeafSets, Topology, interface_name, lay_out, plan_addresses
-from .nodes import NodeSpec, check_launchers, launchers, specify
+from .layout import LeafSets, Topology, interface_name, lay_out, plan_addresses
+from .node_kinds import DEFAULT, NodeKind, check_speeds, read_kinds
+from .nodes import NodeSpec, check_launchers, launchers, node_blocks, specify
 from .schema import MODEL, POINT_TO_POINT, SUBNET_PER_RAIL
 from .software import finish as read_software
 from .source import ModelError, ModelSource, read_file
@@ -53,7 +54,8 @@ def compile_model(source: ModelSource) -> Cluster:
     fabric = None if findings else read_fabric(model, findings)
     if findings or fabric is None:
         raise ModelError(source.name, findings.found)
-    specs = specify(model, findings)
+    kinds = read_kinds(model, findings)
+    specs = specify(model, kinds, findings)
     topology = lay_out(model, fabric, specs, findings)
     plans = plan_addresses(model, specs, topology, findings)
     check_asics(model["asics"], findings)
@@ -61,9 +63,11 @@ def compile_model(source: ModelSource) -> Cluster:
         name: read_switches({**model, name: group.keys}, name, findings.below(group.path[:-1]))
         for name, group in fabric.groups.items()
     }
+    chips = {kind.asic for group in fabric.leaves for kind in switches[group.name].kinds}
+    check_speeds(kinds, sorted(chips), model["asics"], findings)
     rules.check_names(model, specs, fabric, switches, findings)
     rules.check_management(model, specs, fabric, switches, findings)
-    rules.check_devices(model, specs, findings)
+    rules.check_devices(model, kinds, specs, findings)
     rules.check_racks(specs, findings)
     rules.check_group_vars(model, specs, topology.groups if topology else (), findings)
     mtu = model["rails"]["mtu"]
@@ -104,23 +108,22 @@ def compile_model(source: ModelSource) -> Cluster:
         group.name: [group.ports(kind) for kind in switches[group.name].kinds]
         for group in fabric.groups.values()
     }
-    pairs = list(zip(specs, nodes))
+    pairs, places = list(zip(specs, nodes)), [spec.index for spec in specs]
     for sets, plan in zip(topology.sets, plans):
-        own = [pair for pair in pairs if plan.first_node <= pair[1].index < plan.end]
-        _plug_nodes(
-            model, topology, sets, plan, own, built[sets.group.name], ports[sets.group.name]
-        )
+        own = pairs[bisect_left(places, plan.first_node) : bisect_left(places, plan.end)]
+        group = sets.group.name
+        _plug_nodes(model, topology, sets, plan, own, built[group], ports[group])
     for rule in fabric.rules:
         _plug_links(rule, model["rails"]["mtu"], built, ports)
     _plug_storage(model, [leaf for group in fabric.leaves for leaf in built[group.name]])
-    doubts.check_values(model, specs, doubtful)
+    doubts.check_values(model, kinds, specs, doubtful)
     doubts.check_software(software, doubtful)
     doubts.check_fabric(model, topology, built, doubtful)
     switches_of_all = [switch for group in built.values() for switch in group]
     doubts.check_contract(contract, switches_of_all, doubtful)
     nfs_rdma = any(fs.type == NFS and fs.nfs.transport == RDMA for fs in filesystems)
     software = replace(software, rdma=replace(software.rdma, nfs=nfs_rdma))
-    addressing, gpus = model["addresses"]["plan"], model["gpus"]
+    addressing = model["addresses"]["plan"]
     everywhere = {
         "cluster_name": model["name"],
         "cluster_domain": model["domain"],
@@ -135,9 +138,9 @@ def compile_model(source: ModelSource) -> Cluster:
     if addressing == POINT_TO_POINT:
         everywhere["cluster_rail_networks"] = list(dict.fromkeys(str(plan.pool) for plan in plans))
     compute = {
-        "cluster_slots": model["nodes"]["slots"] or gpus["count"],
+        "cluster_slots": node_blocks(model)[0][1]["slots"] or model["gpus"]["count"],
         "cluster_drained": False,
-        "cluster_gpus": _gpus(gpus, gpus["pci"]),
+        "cluster_gpus": kinds[DEFAULT].common_gpus,
         "cluster_qos": host_settings(contract).as_variable(),
     }
     return Cluster(
@@ -186,8 +189,6 @@ def _switches(
 
 
 def _nodes(model: dict[str, Any], specs: list[NodeSpec]) -> list[ComputeNode]:
-    gpus = model["gpus"]
-    common = _gpus(gpus, gpus["pci"])
     return [
         ComputeNode(
             name=spec.name,
@@ -198,7 +199,10 @@ def _nodes(model: dict[str, Any], specs: list[NodeSpec]) -> list[ComputeNode]:
             rack=spec.rack,
             slots=spec.slots,
             drained=spec.drained,
-            gpus=common if spec.gpu_pci is gpus["pci"] else _gpus(gpus, spec.gpu_pci),
+            kind=spec.kind.name,
+            gpus=spec.kind.common_gpus
+            if spec.gpu_pci is spec.kind.gpus["pci"]
+            else spec.kind.gpus_at(spec.gpu_pci),
         )
         for spec in specs
     ]
@@ -236,12 +240,6 @@ def _addresses(
     return HostAddresses(model["management"]["subnet"], plans, nodes, hosts, links, switches)
 
 
-def _gpus(gpus: dict[str, Any], pci: Optional[list[str]]) -> list[dict[str, Any]]:
-    none, numa = [None] * gpus["count"], gpus["numa"]
-    pairs = zip(pci or none, numa or none)
-    return [{"index": index, "pci": pci, "numa": numa} for index, (pci, numa) in enumerate(pairs)]
-
-
 def _plug_nodes(
     model: dict[str, Any],
     topology: Topology,
@@ -253,14 +251,14 @@ def _plug_nodes(
 ) -> None:
     """Assign the address of every lane of every node, and the ports at both ends of its cable."""
     rails = model["rails"]
-    mtu, speed, prefix = rails["mtu"], rails["speed_gbps"], plan.prefix
+    mtu, prefix = rails["mtu"], plan.prefix
     shared_gateway = model["addresses"]["plan"] == SUBNET_PER_RAIL
     start, per_set = sets.first_node, sets.nodes_per_set
-    filled = [
-        (leaf_set, list(members))
-        for leaf_set, members in groupby(nodes, key=lambda pair: (pair[1].index - start) // per_set)
-    ]
-    for leaf_set, members in filled:
+    filled: dict[tuple[int, NodeKind], list[tuple[NodeSpec, ComputeNode]]] = {}
+    for pair in nodes:
+        leaf_set = (pair[0].index - start) // per_set
+        filled.setdefault((leaf_set, pair[0].kind), []).append(pair)
+    for (leaf_set, _kind), members in filled.items():
         place = topology.place(sets.group, leaf_set * sets.leaves_per_set)
         place = replace(place, plane=None)
         groups = place_groups("leaf", place)
@@ -268,9 +266,11 @@ def _plug_nodes(
             node.unit, node.leaf_set, node.groups = place.unit, place.leaf_set, groups
     for number, lane in enumerate(sets.lanes):
         interface = interface_name(rails, lane.rail, lane.plane)
-        gpu, numa = _locality(lane, rails, model["gpus"])
         lanes_here = sets.lanes_on(lane.leaf)
-        for leaf_set, members in filled:
+        for (leaf_set, kind), members in filled.items():
+            if lane.rail >= kind.rails["count"]:
+                continue
+            (gpu, numa), speed = kind.closest(lane.rail), kind.rails["speed_gbps"]
             first = start + leaf_set * per_set
             position = leaf_set * sets.leaves_per_set + lane.leaf
             leaf, ports = leaves[position], leaf_ports[position].down
@@ -304,19 +304,6 @@ def _plug_nodes(
                         numa=numa,
                     )
                 )
-
-
-def _locality(
-    lane: Lane, rails: dict[str, Any], gpus: dict[str, Any]
-) -> tuple[Optional[int], Optional[int]]:
-    """The GPU and the NUMA node closest to a lane."""
-    if rails["gpu"] is not None:
-        gpu = rails["gpu"][lane.rail]
-    else:
-        gpu = lane.rail if lane.rail < gpus["count"] else None
-    if rails["numa"] is not None:
-        return gpu, rails["numa"][lane.rail]
-    return gpu, gpus["numa"][gpu] if gpus["numa"] and gpu is not None else None
 
 
 def _plug_links(

@@ -11,8 +11,9 @@ from ...module_utils.core.text import counted, nearest, some
 from ...module_utils.names import is_host_name, rail_name
 from ..schema.findings import Findings, Path
 from .addresses import Subnet, text
-from .cluster import ROLES, rack_group
+from .cluster import ROLES, kind_group, rack_group
 from .layout import Topology, interface_names
+from .node_kinds import Kinds
 from .nodes import NodeSpec, launchers
 from .schema import HOST_NAME, INTERFACE
 from .switches import Switches
@@ -33,7 +34,8 @@ BySection = Mapping[str, Switches]
 
 def groups_of(specs: list[NodeSpec]) -> list[str]:
     """Every group of the inventory."""
-    return [*GROUPS, *sorted({rack_group(spec.rack) for spec in specs})]
+    of_kinds = {kind_group(spec.kind.name) for spec in specs} - {""}
+    return [*GROUPS, *sorted({rack_group(spec.rack) for spec in specs}), *sorted(of_kinds)]
 
 
 def _other_hosts(model: dict[str, Any]) -> list[tuple[Path, dict[str, Any]]]:
@@ -154,9 +156,10 @@ def _management(
             yield name, fabric.groups[section].keys["management_first"] + index, path
 
 
-def check_devices(model: dict[str, Any], specs: list[NodeSpec], findings: Findings) -> None:
+def check_devices(
+    model: dict[str, Any], kinds: Kinds, specs: list[NodeSpec], findings: Findings
+) -> None:
     """Check that lists per rail and GPU have the right length, and list no device twice."""
-    rails, gpus = model["rails"], model["gpus"]
 
     def count(values: Any, wanted: int, what: str, path: Path) -> None:
         if values is not None and len(values) != wanted:
@@ -165,21 +168,28 @@ def check_devices(model: dict[str, Any], specs: list[NodeSpec], findings: Findin
             remedy = f"Write {wanted}, or correct {key}"
             findings.add("model.values_for_devices", path, problem, remedy, len(values))
 
-    count(rails["gpu"], rails["count"], "rail", ("rails", "gpu"))
-    count(rails["numa"], rails["count"], "rail", ("rails", "numa"))
-    count(gpus["numa"], gpus["count"], "GPU", ("gpus", "numa"))
-    for index, gpu in enumerate(rails["gpu"] or []):
-        if gpu is not None and gpu >= gpus["count"]:
-            problem = f"GPU {gpu} not found: a node has {gpus['count']}"
-            remedy = "Count GPUs from 0, or write null"
-            findings.add("model.no_gpu", ("rails", "gpu", index), problem, remedy, gpu)
+    for kind in kinds.values():
+        rails, gpus = kind.rails, kind.gpus
+        if "gpus" in kind.own:
+            count(gpus["numa"], gpus["count"], "GPU", kind.place("gpus", "numa"))
+        if "rails" not in kind.own:
+            continue
+        path = kind.place("rails", "gpu")
+        count(rails["gpu"], rails["count"], "rail", path)
+        count(rails["numa"], rails["count"], "rail", kind.place("rails", "numa"))
+        for index, gpu in enumerate(rails["gpu"] or []):
+            if gpu is not None and gpu >= gpus["count"]:
+                problem = f"GPU {gpu} not found: a node has {gpus['count']}"
+                remedy = "Count GPUs from 0, or write null"
+                findings.add("model.no_gpu", (*path, index), problem, remedy, gpu)
     _check_interfaces(model, findings)
-    seen: set[tuple[int, int]] = set()
+    seen: set[tuple[int, int, int]] = set()
     for spec in specs:
-        lists = (id(spec.pci), id(spec.gpu_pci))
+        lists = (id(spec.pci), id(spec.gpu_pci), id(spec.kind))
         if lists in seen:
             continue
         seen.add(lists)
+        rails, gpus = spec.kind.rails, spec.kind.gpus
         count(spec.pci, rails["count"], "rail", spec.pci_path)
         count(spec.gpu_pci, gpus["count"], "GPU", spec.gpu_pci_path)
         devices: list[tuple[Path, str]] = []

@@ -198,7 +198,9 @@ _RACK = Text(
     r"[A-Za-z0-9][A-Za-z0-9_.-]*", "a rack name (letters, digits, -, _ and dots)", "r01", 60
 )
 
+_KIND = Key("kind", Text(r"\w{1,40}", "the name of one of `kinds`", "h100"), "One of `kinds`.")
 _OF_ONE_NODE = (
+    _KIND,
     Key("management", _ADDRESS, "Management address."),
     Key(
         "position",
@@ -262,8 +264,15 @@ MANAGEMENT = Section(
 
 NODES = Section(
     "nodes",
-    "Compute nodes: `count` of them, or a `list`.",
+    "Compute nodes: `count` of them, or a `list`. Several such sections are a list of blocks.",
     (
+        _KIND,
+        Key(
+            "position",
+            Integer(0, 99_999),
+            "Of the first node in the plan of addresses, ports and racks.",
+            default_text="after the block above",
+        ),
         Key("count", Integer(0, 100_000), ""),
         Key("list", ListOf(LISTED_NODE), ""),
         Key("name", _Pattern("node{:02d}"), "Host names.", default="node{:02d}"),
@@ -318,6 +327,27 @@ GPUS = Section(
         Key("count", Integer(0, 64), "GPUs per node.", default=0),
         Key("pci", _GPU_PCI_LIST, "On every node."),
         Key("numa", ListOf(Integer(0, 63), "NUMA nodes, one per GPU"), ""),
+    ),
+)
+
+
+def _of_kind(section: Section, *names: str) -> Kind:
+    """What a kind of nodes may write differently from the section at the top level."""
+    purpose = f"What differs from [{section.name}](#{section.name}). Devices are listed again."
+    chosen = (key for key in section.keys if key.name in names)
+    keys = tuple(replace(key, required=False, default=None, default_text="") for key in chosen)
+    return OrNull(Section(f"kinds.{section.name}", purpose, keys))
+
+
+KIND = Section(
+    "kinds",
+    "Nodes that differ from `gpus` and `rails` at the top level, which are of the kind `default`. "
+    "Their group is `kind_NAME`. Every node takes one place on its leaf set, and uses the first "
+    "rails there.",
+    (
+        Key("slots", _SLOTS, "MPI slots per node.", default_text="one per GPU"),
+        Key("gpus", _of_kind(GPUS, "count", "pci", "numa"), ""),
+        Key("rails", _of_kind(RAILS, "count", "planes", "speed_gbps", "pci", "gpu", "numa"), ""),
     ),
 )
 
@@ -518,7 +548,8 @@ MODEL = Section(
         Key("domain", _DOMAIN, "DNS domain of the hosts.", default=""),
         Key("mpi", MPI, ""),
         needed("management", MANAGEMENT, ""),
-        needed("nodes", NODES, ""),
+        Key("kinds", Table(KIND, "name"), "", default={}),
+        needed("nodes", OneOrList(NODES, NODES), ""),
         Key("gpus", GPUS, ""),
         needed("rails", RAILS, ""),
         needed("addresses", ADDRESSES, ""),
