@@ -19,11 +19,12 @@ from ..module_utils.software.software_set import SoftwareSet
 from ..modules.cluster_directory import ARGUMENTS
 from ..plugin_utils.actions import NodeAction
 from ..plugin_utils.model import facts, inventory_rules, role_variables
-from ..plugin_utils.model.changes import as_data, compare, compiled, refuse
+from ..plugin_utils.model.changes import as_data, compare
 from ..plugin_utils.model.cluster import ROLES
-from ..plugin_utils.model.earlier import read_earlier
+from ..plugin_utils.model.moves import refuse
 from ..plugin_utils.model.software_rules import REFUSED, evaluate
 from ..plugin_utils.model.source import ModelError, read_file
+from ..plugin_utils.model.versions import compiled, read_earlier
 from ..plugin_utils.report import model_changes
 from ..plugin_utils.report.reports import save
 from ..plugin_utils.schema.findings import Findings, listed
