@@ -46,7 +46,7 @@ class SwitchSection(NamedTuple):
 
 
 def check(model: dict[str, Any], sections: Sequence[SwitchSection], findings: Findings) -> None:
-    """Check the values of switches, each by itself and against all networks of the model."""
+    """Check AS numbers and addresses of switches, and that no addresses overlap others."""
     pool, management = model["addresses"]["pool"], model["management"]["subnet"]
     taken: list[tuple[Path, int, int]] = [
         (("management", "subnet"), management.first, management.last),
@@ -83,7 +83,7 @@ def check(model: dict[str, Any], sections: Sequence[SwitchSection], findings: Fi
 def _check_pool(section: SwitchSection, findings: Findings) -> None:
     pool, wanted = section.keys["uplink_pool"], section.keys["count"] * section.stride
     if pool is not None and 2 * wanted > pool.size:
-        problem = f"{pool} has room for {pool.size // 2} uplinks, and {wanted} ports need one each"
+        problem = f"{pool} holds {pool.size // 2} uplinks, and {wanted} ports need one each"
         path, remedy = (*section.path, "uplink_pool"), "Use a larger network"
         findings.add("model.uplink_pool_size", path, problem, remedy, (pool.size // 2, wanted))
 
