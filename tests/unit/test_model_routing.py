@@ -205,6 +205,15 @@ def test_rails_of_one_leaf_on_one_vlan_are_a_doubt() -> None:
     assert doubts(edited(f"{shared}900")) == ["6 model.vlan_shared rails.vlan 900"]
 
 
+def test_one_as_among_others_is_a_doubt() -> None:
+    spines = "leaves.ports: 4; spines: {count: 2, ports: 64, management_first: 10.0.0.201}; "
+    for asns in ("leaves.asn: 65000", "leaves.asn: [65001,65002]", "leaves.asn: [65001,65001]"):
+        assert doubts(edited(f"{spines}spines.asn: 65000; {asns}")) == []
+    assert doubts(edited(f"{spines}leaves.asn: 65000")) == []
+    wanted = ["8 model.shared_asn leaves.asn ('leaf02', 'spine01', 65000)"]
+    assert doubts(edited(f"{spines}spines.asn: 65000; leaves.asn: [65001,65000]")) == wanted
+
+
 def test_the_model_with_a_vlan_of_all_rails() -> None:
     hosts = variables(text("d10-vlan-rails"))
     assert hosts["leaf08"]["cluster_vlans"] == {"rail7": 900}

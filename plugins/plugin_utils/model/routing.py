@@ -134,7 +134,31 @@ def assign(
             if first is not None:
                 switch.more["cluster_loopback"] = text(first + index)
         _assign_uplinks(section, switches, every)
+    _doubt_asns(sections, built, doubtful)
     _assign_vlans(model["rails"], [one for one in every if one.role == "leaf"], doubtful)
+
+
+def _doubt_asns(
+    sections: Sequence[SwitchSection],
+    built: Sequence[Sequence[ClusterSwitch]],
+    doubtful: Findings,
+) -> None:
+    """Doubt links within an AS among links between AS: with BGP, all are usually of one sort."""
+    asns = {one.name: one.more.get("cluster_asn") for switches in built for one in switches}
+    within: list[tuple[Path, str, str]] = []
+    between = False
+    for section, switches in zip(sections, built):
+        for switch in switches if section.asns else ():
+            groups = (group for group in switch.ports if group.kind == "uplink")
+            for peer in {peer for group in groups for peer in group.peers.values()}:
+                if asns[peer] == asns[switch.name]:
+                    within.append(((*section.path, "asn"), switch.name, peer))
+                between |= asns[peer] not in (None, asns[switch.name])
+    if within and between:
+        path, lower, upper = min(within)
+        problem = f"{lower} and {upper} are both in AS {asns[lower]}, unlike others with a link"
+        remedy = "Give every leaf an AS number that no spine has, or all switches the same one"
+        doubtful.add("model.shared_asn", path, problem, remedy, (lower, upper, asns[lower]))
 
 
 def _assign_uplinks(
