@@ -39,6 +39,9 @@ class SwitchKind:
     purposes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The names by purpose, if the model has them so."""
 
+    port_ranges: Sequence[str] = ()
+    """As in the model."""
+
     def ports_for(self, purpose: str) -> Optional[Sequence[str]]:
         """The ports for a purpose; None if the model has one list for all."""
         return self.purposes.get(purpose, ()) if self.purposes else None
@@ -64,9 +67,13 @@ def read_ports(model: dict[str, Any], findings: Findings) -> None:
         switch = model.get(section)
         if not switch:
             continue
-        switch["purposes"] = {}
+        switch["purposes"], switch["ranges"] = {}, []
         if isinstance(switch["ports"], dict):
             before = len(findings.found)
+            texts = [texts for texts in switch["ports"].values() if texts]
+            switch["ranges"] = [
+                text for one in texts for text in ([one] if isinstance(one, str) else one)
+            ]
             names = switch["purposes"] = _by_purpose(switch, section, findings)
             # After an error, enough for no other one to follow.
             wrong = len(findings.found) > before
@@ -251,7 +258,10 @@ def _named(at: _At) -> SwitchKind:
     else:
         widths = ((name, chip.fewest_lanes(speed)) for name, speed in found)
         _check_names(at, widths, lambda fault: path)
-    return SwitchKind(at.system, chip.name, [name for name, _speed in found], purposes=purposes)
+    ports = [name for name, _speed in found]
+    return SwitchKind(
+        at.system, chip.name, ports, purposes=purposes, port_ranges=at.switch["ranges"]
+    )
 
 
 def _listed(at: _At) -> SwitchKind:
