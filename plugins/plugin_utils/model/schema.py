@@ -497,6 +497,7 @@ _TIER = Text(
     "leaf",
     40,
 )
+_KIND_NAME = Text(r"[A-Za-z][A-Za-z0-9_]*", "the name of a kind of nodes", "b300", 40)
 SWITCHES = Section(
     "switches",
     "The full form, in place of `leaves`, `spines` and `super_spines`: groups of equal switches by "
@@ -507,6 +508,7 @@ SWITCHES = Section(
         _UPLINK_PORTS,
         *_OF_SETS,
         Key("nodes", Integer(1, 100_000), "Positions of nodes.", default_text="as many as fit"),
+        Key("kind", _KIND_NAME, "Of all its nodes, whose rails and planes its leaves then have."),
         Key("pool", _Subnet(), "For the rails of its nodes.", default_text="`addresses.pool`"),
         Key("unit", Integer(1, 10_000), "Unit of the switches above leaves, if all are of one."),
         Key("plane", Integer(0, 7), "Plane of the switches above leaves, if all are of one."),

@@ -77,6 +77,11 @@ class SwitchGroup:
         return self.keys["purposes"] if self.keys["ports"] < MAX_NAMES else {}
 
     @property
+    def kind(self) -> str:
+        """The kind of all nodes of these leaves; empty if they may differ."""
+        return self.keys.get("kind") or ""
+
+    @property
     def uplink_ports(self) -> Optional[int]:
         """Number of ports for uplinks that the model writes."""
         return len(self.names[UPLINKS]) if self.names else self.keys.get("uplink_ports")
@@ -149,14 +154,12 @@ class Fabric:
 
     groups: dict[str, SwitchGroup]
     rules: list[Rule]
-    speed_gbps: int
-    """Of rails."""
 
-    def speeds(self, group: SwitchGroup) -> dict[str, int]:
+    def speeds(self, group: SwitchGroup, of_nodes: int) -> dict[str, int]:
         """The highest speed of ports by purpose, except those to storage hosts."""
         up = [rule.speed_gbps for rule in self.rules if group.name in rule.lowers]
         down = [rule.speed_gbps for rule in self.rules if group.name == rule.upper]
-        found = {NODES if group.tier == LEAF else DOWNLINKS: max(down, default=self.speed_gbps)}
+        found = {NODES if group.tier == LEAF else DOWNLINKS: max(down, default=of_nodes)}
         return {**found, UPLINKS: max(up)} if up else found
 
     @property
@@ -182,7 +185,7 @@ def read_fabric(model: dict[str, Any], findings: Findings) -> Optional[Fabric]:
 
 _SHORT = {"leaves": LEAF, "spines": "spine", "super_spines": "super_spine"}
 """Tiers by the key of the short form, from below, each connected to the preceding one."""
-_LEAF_KEYS = ("rail_to_leaf", "nodes_per_set", "sets_per_unit", "nodes", "pool")
+_LEAF_KEYS = ("rail_to_leaf", "nodes_per_set", "sets_per_unit", "nodes", "kind", "pool")
 _OTHER_KEYS = ("unit", "plane", "speed_gbps")
 
 
@@ -197,7 +200,7 @@ def _short(model: dict[str, Any]) -> Fabric:
         rules.append(
             Rule((upper,), (lower,), upper, links, speed, keys["divided_by"], keys["groups"])
         )
-    return Fabric(groups, rules, model["rails"]["speed_gbps"])
+    return Fabric(groups, rules)
 
 
 def _full(model: dict[str, Any], findings: Findings) -> Fabric:
@@ -230,7 +233,7 @@ def _full(model: dict[str, Any], findings: Findings) -> Fabric:
     if not any(group.tier == LEAF for group in groups.values()):
         problem, remedy = "no group has the tier leaf", "Write tier: leaf for those with nodes"
         findings.add("model.no_leaves", ("switches",), problem, remedy)
-    return Fabric(groups, _in_order(rules, groups, findings), model["rails"]["speed_gbps"])
+    return Fabric(groups, _in_order(rules, groups, findings))
 
 
 def _in_order(rules: list[Rule], groups: dict[str, SwitchGroup], findings: Findings) -> list[Rule]:
