@@ -52,7 +52,9 @@ Editors with a YAML language server complete and check the keys if the first lin
 
 Values of a single node belong under `nodes.overrides`; role variables in `host_vars/` next to the
 model, or under `vars`. Nodes added at the end change no address, port or name of others. List
-removed nodes under `nodes.absent`, which reserves their addresses and ports.
+removed nodes under `nodes.absent`, which reserves their addresses and ports. `position` puts a node
+elsewhere in the plan. Before a run,
+[compare the model with the earlier one](operations.md#changes-of-the-model).
 
 An invalid model is rejected with all errors before any host is contacted (keys and types first,
 then rules):

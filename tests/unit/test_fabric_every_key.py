@@ -62,6 +62,7 @@ VALUES: dict[str, Any] = {
     "roce_qos.roce.priority": 4,
     "roce_qos.roce.traffic_class": 4,
     "roce_qos.roce.bandwidth_percent": 60,
+    "roce_qos.roce.lossless": False,
     "roce_qos.cnp.dscp": 46,
     "roce_qos.cnp.priority": 5,
     "roce_qos.cnp.traffic_class": 7,
@@ -178,6 +179,8 @@ def model(system: str, key: str = "", value: Any = None) -> str:
         data["leaves"]["ports"] = FEWER.get(key, 64)
         if key in ALONE:
             there[ALONE[key]] = value
+        if key == "roce_qos.roce.lossless":
+            there["priority"] = 5  # SONiC serves queue 3 from a lossless pool
     if key == "leaves.asic" and system != "nvue":
         rows = [{"speed_gbps": 800, "cable_metres": metres, **ROW} for metres in (50, 100)]
         data["asics"] = {"tomahawk5": {"headroom": rows}}

@@ -14,7 +14,7 @@ from ..qos import host_settings
 from ..qos.rules import check_rail
 from ..qos.rules import finish as read_contract
 from ..schema.findings import Findings
-from . import doubts, rules
+from . import doubts, routing, rules
 from .addresses import AddressPlan, HostAddresses, Subnet, text
 from .cluster import (
     Cluster,
@@ -87,6 +87,11 @@ def compile_model(source: ModelSource) -> Cluster:
     check_rail(contract, mtu, findings, ("rails", "mtu"))
     software = read_software(model["software"], findings, ("software",))
     site = Site()
+    sections = [
+        routing.SwitchSection(group.path, group.keys, switches[group.name])
+        for group in fabric.groups.values()
+    ]
+    routing.check(model, sections, findings)
     if specs and topology is not None and plans is not None:
         leaves = Switches(
             *(
@@ -101,6 +106,7 @@ def compile_model(source: ModelSource) -> Cluster:
         }
         addresses = _addresses(model, specs, topology, plans, leaves.names, managed)
         site = Site(tuple(rules.groups_of(specs)), addresses.hosts, addresses, doubtful)
+        routing.check_storage(model, addresses, findings)
         if (
             len(leaves.kinds)
             == len(leaves.names)
@@ -128,6 +134,9 @@ def compile_model(source: ModelSource) -> Cluster:
     for rule in fabric.rules:
         _plug_links(rule, model["rails"]["mtu"], built, ports)
     _plug_storage(model, [leaf for group in fabric.leaves for leaf in built[group.name]])
+    routing.assign(model, sections, list(built.values()), doubtful)
+    storage = [_host(model, entry, "storage") for entry in model["storage"]]
+    routing.assign_storage(model, storage, addresses)
     doubts.check_values(model, kinds, specs, doubtful)
     doubts.check_software(software, doubtful)
     doubts.check_fabric(model, topology, built, doubtful)
@@ -160,7 +169,7 @@ def compile_model(source: ModelSource) -> Cluster:
         variables={"all": everywhere, "compute": compute},
         nodes=nodes,
         launchers=[_host(model, entry, "launcher") for _path, entry in launchers(model)],
-        storage=[_host(model, entry, "storage") for entry in model["storage"]],
+        storage=storage,
         switches=switches_of_all,
         group_vars=model["vars"],
         doubts=tuple(doubtful.found),
@@ -258,7 +267,7 @@ def _addresses(
     hosts.update({host["name"]: host["management"] for host in model["storage"]})
     hosts.update({host["name"]: host["management"] for _path, host in launchers(model)})
     links = {
-        host["name"]: [network for link in host["links"] for network in networks(link["leaf"])]
+        host["name"]: [networks(link["leaf"]) for link in host["links"]]
         for host in model["storage"]
     }
     nodes = {spec.index: spec.name for spec in specs}

@@ -101,7 +101,7 @@ class Topology:
         sets, number = self.of_leaf(leaf)
         leaf_set, of_set = divmod(number, sets.leaves_per_set)
         here = sets.nodes_in(leaf_set, min(nodes - sets.first_node, sets.nodes))
-        return here * sets.lanes_on(of_set), sets.group.keys["ports"] - sets.group.reserved
+        return here * sets.lanes_on(of_set), sets.group.lower_ports
 
 
 def lay_out(

@@ -14,6 +14,8 @@ from ..schema.findings import Findings, Path
 
 DEFAULT = "default"
 """The kind of nodes without one: `gpus` and `rails` at the top level."""
+ALL = "all"
+"""Every kind, in options of roles."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
 
 
@@ -70,7 +72,7 @@ def read_kinds(
     found = {DEFAULT: NodeKind(DEFAULT if model["kinds"] else "", gpus, rails)}
     for name, written in model["kinds"].items():
         path: Path = ("kinds", name)
-        if name == DEFAULT or not _NAME.fullmatch(name):
+        if name in (DEFAULT, ALL) or not _NAME.fullmatch(name):
             problem = (
                 f"{name!r} is not a name of a kind: letters, digits and _, other than {DEFAULT}"
             )

@@ -84,7 +84,8 @@ def _by_purpose(
     if not written[known[0]]:
         problem, remedy = "is missing", f"Write the names of the {known[0]}' ports"
         findings.add("model.no_ports", (section, "ports", known[0]), problem, remedy)
-    _check_unused(switch, section, ("port", "port_start", "port_step"), "ports", findings)
+    keys = ("port", "port_start", "port_step", "uplink_ports")
+    _check_unused(switch, section, keys, "ports", findings)
     return found
 
 
@@ -136,12 +137,12 @@ def read_switches(
     names = switch["name"]
     if isinstance(names, str):
         names = [names.format(number + 1) for number in range(switch["count"])]
-    values = [switch[key] or "" for key in ("system", "asic", "rack")]
+    values = [switch[key] or "" for key in ("system", "asic", "rack", "asn")]
     lists = [
         value if isinstance(value, list) else [value] * switch["count"]
         for value in (names, *values)
     ]
-    for key, value in zip(("name", "system", "asic", "rack"), lists):
+    for key, value in zip(("name", "system", "asic", "rack", "asn"), lists):
         if len(value) != switch["count"]:
             problem = f"{counted(len(value), 'value')} for {switch['count']} {section}"
             remedy = "Write as many as there are switches"
@@ -254,7 +255,7 @@ def _check_unused(
     switch: dict[str, Any], section: str, keys: Iterable[str], names: str, findings: Findings
 ) -> None:
     for key in keys:
-        if switch[key] is not None:
+        if switch.get(key) is not None:
             problem = f"has no effect where {section}.{names} has the names"
             findings.add("model.port_key", (section, key), problem, "Remove it")
 
