@@ -45,9 +45,15 @@ The smallest model:
 ```yaml
 {smallest}```
 
+Editors with a YAML language server complete and check the keys if the first line names
+[cluster.schema.json](cluster.schema.json), as in the example. On a terminal:
+`ansible-doc -t inventory baremetal.mpi_roce.cluster`.
+
 Values of a single node belong under `nodes.overrides`; role variables in `host_vars/` next to the
 model, or under `vars`. Nodes added at the end change no address, port or name of others. List
-removed nodes under `nodes.absent`, which reserves their addresses and ports.
+removed nodes under `nodes.absent`, which reserves their addresses and ports. `position` puts a node
+elsewhere in the plan. Before a run,
+[compare the model with the earlier one](operations.md#changes-of-the-model).
 
 An invalid model is rejected with all errors before any host is contacted (keys and types first,
 then rules):
@@ -120,6 +126,12 @@ filesystems:
     mount: /mnt/scratch
     purpose: scratch
     hosts: [compute]
+  - name: data
+    type: wekafs
+    managed: false               # others install its client and mount it
+    source: backend01/data
+    mount: /mnt/data
+    purpose: datasets
 ```
 
 - Mount points and served directories must not overlap each other or system directories; the server
@@ -127,6 +139,8 @@ filesystems:
 - The owner and mode of a served directory are changed: use `/srv/checkpoints`, not `/srv`.
 - `source` of a served file system begins with a name or address of its host: management, a rail
   (`node01-rail0`), or one of a storage host's `links`.
+- An external server has no address or name of a node or switch. Served file systems of two hosts
+  have different addresses.
 - With `transport: rdma`, `hosts` must not include the launcher, which has no rails.
 - Mounts from one server with the same version (4.1, 4.2) share a connection; a second transport
   needs another version.

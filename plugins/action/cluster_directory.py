@@ -1,8 +1,14 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Check the inventory against the cluster model, and return the cluster facts."""
+"""Check the inventory against the cluster model, and return the cluster facts.
+
+With `against`, show what the model changes, and refuse moves of hosts.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +19,15 @@ from ..module_utils.software.software_set import SoftwareSet
 from ..modules.cluster_directory import ARGUMENTS
 from ..plugin_utils.actions import NodeAction
 from ..plugin_utils.model import facts, inventory_rules, role_variables
+from ..plugin_utils.model.changes import as_data, compare
 from ..plugin_utils.model.cluster import ROLES
+from ..plugin_utils.model.moves import refuse
 from ..plugin_utils.model.software_rules import REFUSED, evaluate
-from ..plugin_utils.schema.findings import Findings
+from ..plugin_utils.model.source import ModelError, read_file
+from ..plugin_utils.model.versions import compiled, read_earlier
+from ..plugin_utils.report import model_changes
+from ..plugin_utils.report.reports import save
+from ..plugin_utils.schema.findings import Findings, listed
 from ..plugin_utils.terminal import display
 
 
@@ -32,11 +44,15 @@ class ActionModule(NodeAction):
         sources = [Path(source) for source in task_vars.get("ansible_inventory_sources") or []]
         # HostVars.raw_get merges a host's variables without templating them.
         hostvars, groups = task_vars["hostvars"], task_vars["groups"]
-        hosts = {name: hostvars.raw_get(name) for role in ROLES for name in groups.get(role, ())}
+        every = {name: hostvars.raw_get(name) for name in groups["all"]}
+        hosts = {name: every[name] for role in ROLES for name in groups.get(role, ())}
         inventory_rules.check_model(hosts, sources, findings)
         if arguments["role_variables"]:
             specs = role_variables.read_specs()
-            values = {name: role_variables.values(hostvars, name, specs) for name in groups["all"]}
+            values = {
+                name: role_variables.values(hostvars, name, variables, specs)
+                for name, variables in every.items()
+            }
             role_variables.check(specs, values, findings)
         ports = inventory_rules.ssh_ports(hosts, hostvars, findings)
         if findings:
@@ -45,26 +61,61 @@ class ActionModule(NodeAction):
                 "msg": inventory_rules.message(findings, bool(hosts), sources),
                 "findings": [finding.text() for finding in findings.found],
             }
+        changes = _changes(arguments, sources) if arguments["against"] else {}
+        if "msg" in changes:
+            return changes
         first = next(iter(hosts.values()))
         launcher = _launcher(arguments["launcher"], task_vars)
         software = SoftwareSet.of(first["cluster_software"])
         doubts = [rule.line(software) for rule in evaluate(software) if rule.status != REFUSED]
-        for line in (*doubts, *inventory_rules.unread_files(sources, groups)):
+        for line in inventory_rules.unread_files(sources, groups):
             display.warning(line)
         directory = facts.build(hosts, ports)
         domain = arguments["domain"]
+        returned = {"directory": directory} if arguments["directory"] else {}
         return {
             "changed": False,
             "cluster_name": first["cluster_name"],
             "compute_hosts": [host["name"] for host in directory if host["role"] == "compute"],
             "drained_hosts": [host["name"] for host in directory if host["drained"]],
             "total_slots": sum(host["slots"] for host in directory if not host["drained"]),
-            "directory": directory,
+            **returned,
             "names": facts.names(directory if domain is not None else (), domain or ""),
             "software_doubts": doubts,
             "launcher": launcher,
             "mpi_provider": software.mpi.provider,
+            **changes,
         }
+
+
+def _changes(arguments: Mapping[str, Any], sources: Sequence[Path]) -> dict[str, Any]:
+    """Show what the present model changes, and return it; the failed result if it is refused."""
+    model = next(inventory_rules.models([source for source in sources if source.exists()]))
+    against = arguments["against"]
+    try:
+        new = compiled(read_file(str(model)))
+        old = compiled(read_earlier(against, model))
+    except ModelError as error:
+        raise AnsibleActionFail(str(error)) from None
+    found, findings = compare(old, new), Findings(new.source.line)
+    refuse(old, new, found, findings)
+    words = [min(os.path.relpath(source), str(source), key=len) for source in sources]
+    steps = model_changes.steps(found, words)
+    for line in model_changes.lines(found, against, steps):
+        display.display(line)
+    given = {"format": 1, "against": against, "model": str(model), "moves": arguments["moves"]}
+    changes = {**given, **as_data(found, findings), "steps": steps}
+    if arguments["against_json"]:
+        save(Path(arguments["against_json"]), json.dumps(changes, indent=1) + "\n")
+    if not findings or arguments["moves"] == "accepted":
+        return {"changes": changes}
+    remedy = "To accept, run again with -e moves=accepted."
+    head = f"{model}: compared with {against}, this model has"
+    return {
+        "failed": True,
+        "msg": f"{listed(head, findings.found)}\n  {remedy}",
+        "findings": [finding.text() for finding in findings.found],
+    }
 
 
 def _check_limit(group: str, task_vars: dict[str, Any]) -> None:

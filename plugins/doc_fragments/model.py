@@ -15,7 +15,7 @@ _TYPES = {"integer": "int", "number": "float", "boolean": "bool", "array": "list
 
 def _option(key: Key) -> dict[str, Any]:
     """One key in the form of DOCUMENTATION."""
-    found: dict[str, Any] = {"description": _marked(key.text()), **_typed(key.kind)}
+    found = {"description": _marked(key.text()), **_typed(key.kind)}
     if key.required:
         found["required"] = True
     elif "default" in (shown := key.json()):
@@ -26,17 +26,21 @@ def _option(key: Key) -> dict[str, Any]:
 
 
 def _typed(kind: Kind) -> dict[str, Any]:
-    """The type; `raw` if values of several types are allowed."""
     found = kind.json()
     if "anyOf" in found and found["anyOf"][1:] == [{"type": "null"}]:
         found = found["anyOf"][0]
-    of = _TYPES.get(str(found.get("type")), "raw")
-    if "enum" in found or "string" in found.get("type", ()):
-        of = "str"
-    if of != "list":
-        return {"type": of, **({"choices": found["enum"]} if "enum" in found else {})}
-    below = found["items"].get("type", "")
-    return {"type": of, "elements": _TYPES.get(str(below), "str" if "string" in below else "raw")}
+    typed = {"type": _type(found)}
+    if typed["type"] == "list":
+        typed["elements"] = _type(found["items"])
+    return {**typed, "choices": found["enum"]} if "enum" in found else typed
+
+
+def _type(found: dict[str, Any]) -> str:
+    """The type in Ansible's words; `raw` if values of several types are allowed."""
+    types = found.get("type", "")
+    if "enum" in found or "string" in types:
+        return "str"
+    return _TYPES.get(types if isinstance(types, str) else types[0], "raw")
 
 
 def _marked(text: str) -> str:

@@ -45,19 +45,30 @@ directory:
     Compute hosts in the order of the model, launcher, storage hosts; see docs/architecture.md.
   type: list
   elements: dict
-  returned: success
+  returned: when O(directory) is true
 names:
   description: >-
     For M(baremetal.mpi_roce.cluster_hosts), C(table) with a line of a hosts file for each host and
     rail, and C(own) with the names and addresses of each host itself.
   type: dict
   returned: when O(domain) is given
+changes:
+  description: >-
+    What differs from O(against), as C(hosts), C(addresses), C(cables), C(ports), C(settings),
+    C(site_variables), C(reboots), C(refused), and C(steps) to take in order; see
+    docs/operations.md.
+  type: dict
+  returned: success, when O(against) is given
 findings: {type: list, elements: str, returned: failure, description: Errors.}
 """
 
 ARGUMENTS = {
     "role_variables": {"type": "bool", "default": False},
     "domain": {"type": "str"},
+    "directory": {"type": "bool", "default": True},
     "needs": {"type": "str"},
     "launcher": {"type": "str", "default": ""},
+    "against": {"type": "str"},
+    "against_json": {"type": "path"},
+    "moves": {"type": "str", "choices": ["refused", "accepted"], "default": "refused"},
 }

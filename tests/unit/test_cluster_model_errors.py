@@ -73,6 +73,9 @@ nodes.name: "node{{ x }}{}" -> 4 model.template nodes.name 'node{{ x }}{}'
 nodes.drained: [node3] -> 4 model.unknown_node nodes.drained[0] 'node3'
 nodes.overrides: {node3: {}} -> 4 model.unknown_node nodes.overrides.node3 'node3'
 nodes.overrides: {node02: {pci: [0000:11:00.0, 0000:11:00.0]}} -> 4 model.device_twice nodes.overrides.node02.pci[1] '0000:11:00.0'
+nodes.overrides: {node01: {rack: r-1}, node02: {rack: r_1}} -> 4 model.racks_of_one_group nodes.overrides.node02.rack ('r_1', 'r-1')
+nodes.rack: "r-{}"; nodes.overrides: {node02: {rack: r.1}} -> 4 model.racks_of_one_group nodes.overrides.node02.rack ('r.1', 'r-1')
+nodes.count; nodes.list: [{name: a, rack: r_1}, {name: b, rack: r-1}] -> 4 model.racks_of_one_group nodes.list[1].rack ('r-1', 'r_1')
 leaves.count: 1 -> 8 model.rail_without_leaf leaves.count (1, 2)
 leaves.count: 3 -> 8 model.leaves_no_whole_sets leaves.count (3, 2)
 leaves.rail_to_leaf: [0] -> 8 model.rail_to_leaf leaves.rail_to_leaf (1, 2)

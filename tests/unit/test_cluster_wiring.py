@@ -283,3 +283,147 @@ def test_groups_of_switches_have_variables() -> None:
     keys = {"keys": ", divided_by: [unit]", "leaf_keys": ", nodes_per_set: 2"}
     small("vars: {unit_2: {a: 1}, leaf: {b: 1}}\n", leaves=8, **keys)
     small(SUPER % (1, "") + "vars: {super_spine: {a: 1}}\n")
+
+
+FULL = """\
+plugin: baremetal.mpi_roce.cluster
+name: full
+management: {subnet: 10.0.0.0/16}
+nodes: {count: 10, management_first: 10.0.1.1}
+gpus: {count: 2}
+rails: {count: 2, speed_gbps: 400}
+addresses: {pool: 172.16.0.0/16, plan: %(plan)s}
+launcher: {name: launcher01, management: 10.0.0.10}
+switches:
+  big: {tier: leaf, count: 4, ports: 16, management_first: 10.0.200.1, nodes_per_set: 4, nodes: 7}
+  little: {tier: leaf, count: 1, ports: 16, management_first: 10.0.9.1, rail_to_leaf: [0, 0]%(p)s}
+  spine: {tier: spine, count: 2, ports: 16, management_first: 10.0.210.1}
+  small-spine: {tier: spine, count: 1, ports: 16, management_first: 10.0.211.1, speed_gbps: 800}
+  core: {tier: core, count: 2, ports: 16, management_first: 10.0.220.1}
+links:
+- {from: big, to: spine, count: 2}
+- {from: little, to: small-spine, count: 3}
+- {from: [spine, small-spine], to: core}
+"""
+
+
+def full(plan: str = "subnet_per_rail", pool: str = "", **changes: str) -> str:
+    written = FULL % {"plan": plan, "p": pool}
+    for old, new in changes.items():
+        assert old in written
+        written = written.replace(old, new)
+    return written
+
+
+def test_pods_of_unequal_size_share_a_core() -> None:
+    cluster = compile_model(read("m", full()))
+    found = peers(cluster)
+    assert found == {
+        **{f"big0{number}": ["spine01", "spine02"] for number in range(1, 5)},
+        "little01": ["small-spine01"],
+        **{name: ["core01", "core02"] for name in ("spine01", "spine02", "small-spine01")},
+        **{"core01": [], "core02": []},
+    }
+    assert len(cables(cluster)) == 2 * (4 * 2 * 2 + 3 + 3 * 2)
+    by_name = {switch.name: switch for switch in cluster.switches}
+    [three] = {group.speed_gbps for group in by_name["little01"].ports if group.kind == "uplink"}
+    assert three == 800
+    nodes = [[(rail.leaf, rail.leaf_port, rail.address) for rail in n.rails] for n in cluster.nodes]
+    assert nodes[6] == [
+        ("big03", "Ethernet2", "172.16.2.4"),
+        ("big04", "Ethernet2", "172.16.3.4"),
+    ]
+    assert nodes[7] == [
+        ("little01", "Ethernet0", "172.16.4.2"),
+        ("little01", "Ethernet1", "172.16.5.2"),
+    ], "the place of an eighth node of the first group is free"
+    hosts = {host.name: host for host in inventory_of(cluster).hosts}
+    assert hosts["core01"].groups == ("spine", "core")
+    assert [hosts[name].variables["cluster_set"] for name in ("big03", "node08")] == [2, 3]
+
+
+@pytest.mark.parametrize("plan", ["subnet_per_rail", "point_to_point"])
+def test_a_group_with_a_pool_is_where_it_is_whatever_precedes_it(plan: str) -> None:
+    text = full(plan, pool=", pool: 10.9.0.0/16")
+    before = compile_model(read("m", text))
+    assert before.nodes[7].rails[0].network in ("10.9.0.0/24", "10.9.0.0/31")
+    more = text.replace("big: {tier: leaf, count: 4", "big: {tier: leaf, count: 6")
+    after = compile_model(read("m", more))
+    assert [node.rails for node in after.nodes] == [node.rails for node in before.nodes]
+
+
+def test_places_of_switches_that_the_model_writes() -> None:
+    text = full().replace("nodes: 7", "nodes: 4")
+    text = text.replace("rails: {count: 2,", "rails: {count: 2, planes: 2,")
+    text = text.replace("rail_to_leaf: [0, 0]", "rail_to_leaf: [0, 0, 0, 0]")
+    text = text.replace(
+        "count: 2, ports: 16, management_first: 10.0.210.1",
+        "count: 2, ports: 16, management_first: 10.0.210.1, plane: 1",
+    )
+    found = peers(compile_model(read("m", text.replace("count: 10", "count: 7"))))
+    assert [found[f"big0{number}"] for number in range(1, 5)] == [[], ["spine01", "spine02"]] * 2
+
+
+FULL_CASES = (
+    (full(**{"to: core": "to: cores"}), "18 model.unknown_switches links[2].to 'cores'"),
+    (full(**{"from: big": "from: bug"}), "16 model.unknown_switches links[0].from 'bug'"),
+    (
+        full(**{"from: big, to: spine": "from: spine, to: big"}),
+        "16 model.links_down links[0] 'big'",
+    ),
+    (full(**{"to: core}": "to: spine}"}), "18 model.links_down links[2] 'spine'"),
+    (full(**{"tier: core": "tier: all"}), "14 model.wrong_form switches.core.tier 'all'"),
+    (full(**{"tier: core, ": ""}), "14 model.missing_key switches.core.tier"),
+    (
+        full(**{"tier: core": "tier: core, nodes: 4"}),
+        "14 model.key_of_other_tier switches.core.nodes 'nodes'",
+    ),
+    (
+        full(**{"tier: leaf, count: 1": "tier: leaf, plane: 1, count: 1"}),
+        "11 model.key_of_other_tier switches.little.plane 'plane'",
+    ),
+    (full(**{"nodes: 7": "nodes: 9"}), "10 model.nodes_of_leaves switches.big.nodes (9, 8)"),
+    (
+        full() + "leaves: {count: 2, ports: 4, management_first: 10.0.3.1}\n",
+        "1 model.leaves_or_switches ('leaves',)",
+    ),
+    (
+        full(pool=", pool: 10.1.0.0/24")
+        .replace("tier: leaf, ", "tier: core, ", 2)
+        .replace("nodes_per_set: 4, nodes: 7", "plane: 0")
+        .replace("rail_to_leaf: [0, 0], pool: 10.1.0.0/24", "plane: 0"),
+        "9 model.no_leaves switches",
+    ),
+    (
+        full(pool=", pool: 172.16.8.0/21"),
+        "11 model.pool_in_management switches.little.pool '172.16.8.0/21'",
+    ),
+    (
+        full(**{"count: 10": "count: 99"}),
+        "11 model.more_nodes_than_ports switches.little.count (99, 13)",
+    ),
+    (
+        full(**{"tier: core, ": "tier: core, system: [nvue], "}),
+        "14 model.values_for_switches switches.core.system 1",
+    ),
+    (
+        full(**{"tier: core, ": "tier: core, name: [a, b, c], "}),
+        "14 model.values_for_switches switches.core.name 3",
+    ),
+    (
+        full(**{"tier: core, ": "tier: core, name: [node01, b], "}),
+        "14 model.name_taken switches.core.name[0] 'node01'",
+    ),
+)
+
+
+@pytest.mark.parametrize(("broken", "wanted"), FULL_CASES)
+def test_the_full_form_refused(broken: str, wanted: str) -> None:
+    assert refused(broken) == [wanted]
+
+
+def test_names_of_groups_are_plain() -> None:
+    assert refused(full(**{"core: {": "'{0}': {"})) == [
+        "14 model.name_of_switches switches.{0} '{0}'",
+        "18 model.unknown_switches links[2].to 'core'",
+    ]

@@ -98,9 +98,10 @@ VALUES: dict[str, Any] = {
 }
 NOT_OF_SWITCHES = {
     *(f"{section}.{key}" for section in ("leaves", "spines") for key in ("count", "name")),
-    *(f"{section}.{key}" for section in ("leaves", "spines") for key in ("system", "rack")),
+    *(f"{section}.{key}" for section in ("leaves", "spines") for key in ("rack", "system")),
     "leaves.management_first", "spines.management_first", "leaves.rail_to_leaf",
-    "leaves.nodes_per_set",
+    "leaves.nodes_per_set", "leaves.sets_per_unit", "leaves.uplink_ports", "spines.uplink_ports",
+    "spines.divided_by", "spines.groups",
     *(f"leaves.ports.{key.name}" for key in schema.PORTS.keys),
     *(f"spines.ports.{key.name}" for key in schema.PORTS.keys),
 }  # fmt: skip

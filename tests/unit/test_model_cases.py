@@ -23,10 +23,14 @@ REFUSED: dict[str, list[str]] = {
     "13-sonic-port-start-1": ["8 model.port_lanes leaves.port_start 'Ethernet1'"],
     "14-nvue-port-step-8": ["8 model.port_beyond leaves.port_step 'swp73'"],
     "15-nvue-ethernet-names": ["8 model.port_form leaves.port 'Ethernet1'"],
+    "17-two-servers-one-address": [
+        "15 storage.servers_share_address filesystems[1].source ('172.16.0.250', 'storage01')"
+    ],
+    "18-external-nfs-is-a-rail": ["11 storage.source_address filesystems[0].source '172.16.0.3'"],
     "19-template-in-option": ["11 model.template filesystems[0].options[0] 'a secret'"],
     "23-kernel-date": ["10 model.wrong_form software.kernel '2024-01-01'"],
     "23b-kernel-number": ["10 model.wrong_form software.kernel '6.8'"],
-    "33-homoglyph-in-key": ["1 model.missing_key leaves", "8 model.unknown_key le\u0430ves"],
+    "33-homoglyph-in-key": ["8 model.unknown_key le\u0430ves"],
     "35-tab-indent": [r"5 model.not_yaml '\t'"],
     "37-vault-tag-in-vars": ["12 model.tag vars.all.bmc_password '!vault'"],
     "38-file-encrypted-by-vault": ["1 model.encrypted"],
@@ -44,11 +48,13 @@ REFUSED: dict[str, list[str]] = {
     "d12-uplinks-first": ["8 model.unknown_key leaves.uplinks"],
     "d13-port-of-a-node": ["4 model.unknown_key nodes.list[0].leaf_port"],
     "d15-infiniband": ["8 model.infiniband leaves.system 'mlnxos'"],
-    "d18-wekafs": ["11 model.not_a_choice filesystems[0].type 'wekafs'"],
+    "d18-wekafs": ["11 storage.type_of_others filesystems[0].type 'wekafs'"],
 }
 """File to its findings: line, code, path, value."""
 DOUBTED: dict[str, list[str]] = {
     "01-merge-key-override": ["9 model.oversubscribed spines.links_per_leaf '15:1'"],
+    "20-cuda-14.9": ["10 software.cuda_unknown software.cuda"],
+    "21-cuda-12.4-for-B300": ["10 software.cuda_gpu software.cuda"],
     "25-ecn-above-any-buffer": [
         "10 qos.above_buffer roce_qos.ecn.maximum_bytes (1073741824, 158229504)"
     ],
@@ -63,15 +69,15 @@ DOUBTED: dict[str, list[str]] = {
     "d01-superpod-b300-twin-planar-1su": [],
     "d02-superpod-b300-8su-spine-groups-as-meant": [],
     "d03-three-tiers": ["10 model.oversubscribed spines.links_per_leaf '15:1'"],
-    "d04-nvue-breakout-names-as-meant": [],
+    "d06-two-kinds-of-nodes-as-meant": [],
+    "d07-cpu-only-node-as-meant": [],
     "d08-two-launchers": [],
-    "d12-uplinks-first-as-meant": [],
-    "d12-uplinks-first-mixed": [],
     "d13-port-of-a-node-as-meant": [],
     "d16-spine-added": [],
     "d16-spine-added-as-meant": [],
     "d17-node-removed-from-list": [],
     "d17-node-removed-from-list-as-meant": [],
+    "d18-wekafs-as-meant": [],
 }
 """File that compiles, to its warnings."""
 
@@ -94,7 +100,7 @@ REMEDIES = {
     "d09-ipv6-rails": "IPv6",
     "d10-vlan-rails": "VLANs",
     "d13-port-of-a-node": "position",
-    "d18-wekafs": "NFS and Lustre",
+    "d18-wekafs": "managed: false",
 }
 """Words that the message contains: what to do where the model has no key."""
 

@@ -127,7 +127,7 @@ def test_valid_values_are_not_marked(edits: str) -> None:
         ("plugin: other", ["plugin"]),
         ("addresses.plan: both", ["addresses.plan"]),
         ("addresses.pool: 10.1.0.0", ["addresses.pool"]),
-        ("launcher.management: fd00::1", ["launcher.management"]),
+        ("management.subnet: fd00::/64", ["management.subnet"]),
         ("leaves.system: [sonic, other]", ["leaves.system"]),
         ("gpus: 8; xracks: 1", ["", "gpus"]),
         ("filesystems: [{name: a, type: nfs, nfs: {version: 4.0}}]", ["filesystems[0]"] * 3),

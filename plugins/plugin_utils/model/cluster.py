@@ -85,6 +85,8 @@ class ComputeNode(ClusterHost):
     rack: str = ""
     slots: int = 0
     drained: bool = False
+    kind: str = ""
+    """Empty if the model has no kinds."""
     gpus: list[dict[str, Any]] = field(default_factory=list)
     rails: list[RailPlane] = field(default_factory=list)
 
@@ -132,12 +134,24 @@ def rack_group(rack: str) -> str:
     return "rack_" + re.sub(r"[^A-Za-z0-9_]", "_", rack)
 
 
+def kind_group(kind: str) -> str:
+    """The Ansible group of a kind of nodes; empty if the model has no kinds."""
+    return f"kind_{kind}" if kind else ""
+
+
 DIGEST = "cluster_digest"
 NAMES = (
     *("cluster_name", "cluster_domain", "cluster_mpi_user", "cluster_mpi_uid"),
     *("cluster_addressing", "cluster_rail_networks", "cluster_asics", "roce_qos", "cluster_qos"),
     *("cluster_software", "cluster_filesystems", "cluster_role", "cluster_management"),
-    *("cluster_index", "cluster_rack", "cluster_slots", "cluster_drained", "cluster_gpus"),
+    *(
+        "cluster_index",
+        "cluster_kind",
+        "cluster_rack",
+        "cluster_slots",
+        "cluster_drained",
+        "cluster_gpus",
+    ),
     *("cluster_rails", "cluster_system", "cluster_asic", "cluster_ports", "cluster_port_step"),
     "cluster_port_ranges",
     *("cluster_unit", "cluster_set", "cluster_plane"),
@@ -175,6 +189,8 @@ def inventory_of(cluster: Cluster) -> Inventory:
     groups["all"] = cluster.variables["all"]
     for node in cluster.nodes:
         groups.setdefault(rack_group(node.rack), {"cluster_rack": node.rack})
+        if node.kind:
+            groups.setdefault(kind_group(node.kind), {"cluster_kind": node.kind})
     for switch in cluster.switches:
         groups.update({group: {} for group in switch.groups})
     return Inventory(groups, cluster.group_vars, list(_hosts(cluster)))
@@ -194,7 +210,8 @@ def _hosts(cluster: Cluster) -> Iterator[InventoryHost]:
             "cluster_rails": _plain(node.rails),
             **{name: value for name, value in own.items() if value != common[name]},
         }
-        groups = ("compute", rack_group(node.rack), *node.groups)
+        of_kind = (kind_group(node.kind),) if node.kind else ()
+        groups = ("compute", rack_group(node.rack), *node.groups, *of_kind)
         yield InventoryHost(node.name, groups, variables, node.vars)
     for host in (*cluster.launchers, *cluster.storage):
         yield InventoryHost(host.name, (host.role,), _of_host(host), host.vars)

@@ -5,19 +5,23 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from ipaddress import IPv4Network
 from typing import Any
 
 from ...module_utils.core.text import counted, some
+from ...module_utils.software.software_set import SoftwareSet
 from ..fabric.asics import BUFFER_BYTES
 from ..qos.contract import FRAME_OVERHEAD, VARIABLE, Contract, needed_ip_mtu
 from ..schema.findings import Findings
 from .cluster import ClusterSwitch
 from .layout import Topology, interface_names
-from .nodes import NodeSpec
+from .node_kinds import DEFAULT, Kinds, NodeKind
+from .nodes import NodeSpec, node_blocks
 from .schema import PRIVATE
+from .software_rules import REFUSED, evaluate
+from .wiring import LEAF
 
 MOST_OVERSUBSCRIBED = 3
 """Ratio of a leaf's capacity to nodes and to spines. Published rail-optimized designs have 1:1 (DGX
@@ -30,7 +34,9 @@ _FIRST_USER = 1000
 """Installers of Ubuntu, Debian and EL give it to the first account (UID_MIN in login.defs)."""
 
 
-def check_values(model: dict[str, Any], specs: list[NodeSpec], findings: Findings) -> None:
+def check_values(
+    model: dict[str, Any], kinds: Kinds, specs: list[NodeSpec], findings: Findings
+) -> None:
     """Doubts about values, whatever they compile to."""
     pool, path = str(model["addresses"]["pool"]), ("addresses", "pool")
     if IPv4Network(pool).is_global:
@@ -52,8 +58,10 @@ def check_values(model: dict[str, Any], specs: list[NodeSpec], findings: Finding
         findings.add("model.first_uid", ("mpi", "uid"), problem, remedy, _FIRST_USER)
     _check_absent(model, findings)
     _check_racks(specs, findings)
-    _check_slots(model, specs, findings)
-    _check_devices(model, findings)
+    _check_slots(specs, findings)
+    for kind in kinds.values():
+        _check_devices(kind, findings)
+    _check_kinds(kinds, findings)
     names = [name for name in interface_names(model["rails"]) if _OF_SYSTEM.match(name)]
     if names:
         problem = f"{some(names, 2)}: the kernel or udev gives such names to other interfaces too"
@@ -62,17 +70,17 @@ def check_values(model: dict[str, Any], specs: list[NodeSpec], findings: Finding
 
 
 def _check_absent(model: dict[str, Any], findings: Findings) -> None:
-    nodes = model["nodes"]
-    drained = {
-        *nodes["drained"],
-        *(entry["name"] for entry in nodes["list"] or () if entry["drained"]),
-        *(name for name, entry in nodes["overrides"].items() if entry["drained"]),
-    }
-    for index, name in enumerate(nodes["absent"]):
-        if name in drained:
-            problem = f"{name!r} is also drained, which has no effect on an absent node"
-            remedy, path = "Keep one of them", ("nodes", "absent", index)
-            findings.add("model.drained_and_absent", path, problem, remedy, name)
+    for path, nodes in node_blocks(model):
+        drained = {
+            *nodes["drained"],
+            *(entry["name"] for entry in nodes["list"] or () if entry["drained"]),
+            *(name for name, entry in nodes["overrides"].items() if entry["drained"]),
+        }
+        for index, name in enumerate(nodes["absent"]):
+            if name in drained:
+                problem = f"{name!r} is also drained, which has no effect on an absent node"
+                remedy, at = "Keep one of them", (*path, "absent", index)
+                findings.add("model.drained_and_absent", at, problem, remedy, name)
 
 
 def _check_racks(specs: list[NodeSpec], findings: Findings) -> None:
@@ -86,9 +94,9 @@ def _check_racks(specs: list[NodeSpec], findings: Findings) -> None:
             findings.add("model.racks_differ_in_case", ("nodes",), problem, remedy, value)
 
 
-def _check_slots(model: dict[str, Any], specs: list[NodeSpec], findings: Findings) -> None:
-    gpus = model["gpus"]["count"]
-    for slots, name in {spec.slots: spec.name for spec in reversed(specs)}.items():
+def _check_slots(specs: list[NodeSpec], findings: Findings) -> None:
+    numbers = {(spec.slots, spec.kind.gpus["count"]): spec.name for spec in reversed(specs)}
+    for (slots, gpus), name in numbers.items():
         if gpus and slots and slots % gpus and gpus % slots:
             problem = f"{name} has {counted(slots, 'slot')} for {counted(gpus, 'GPU')}: ranks would"
             problem += " share GPUs unevenly"
@@ -97,9 +105,22 @@ def _check_slots(model: dict[str, Any], specs: list[NodeSpec], findings: Finding
             findings.add("model.slots_per_gpu", ("nodes", "slots"), problem, remedy, value)
 
 
-def _check_devices(model: dict[str, Any], findings: Findings) -> None:
+def _check_kinds(kinds: Kinds, findings: Findings) -> None:
+    """Kinds that lose the PCI addresses of the default one."""
+    for kind in kinds.values():
+        for section in kind.own:
+            values, common = getattr(kind, section), getattr(kinds[DEFAULT], section)
+            if common["pci"] and values["count"] and not values["pci"]:
+                problem = f"no PCI addresses: {section}.pci at the top level is of other nodes"
+                remedy = "Write pci here as well, or remove the section if the devices are the same"
+                findings.add("model.kind_devices", (*kind.path, section), problem, remedy)
+
+
+def _check_devices(kind: NodeKind, findings: Findings) -> None:
     """GPUs without a rail next to one with several, and rails on the NUMA node of another GPU."""
-    rails, gpus = model["rails"], model["gpus"]
+    if not kind.own:
+        return
+    rails, gpus = kind.rails, kind.gpus
     closest = rails["gpu"] or list(range(min(rails["count"], gpus["count"])))
     counts = Counter(gpu for gpu in closest if gpu is not None)
     several = [gpu for gpu in sorted(counts) if counts[gpu] > 1]
@@ -109,7 +130,8 @@ def _check_devices(model: dict[str, Any], findings: Findings) -> None:
         problem += f"{some(without)} none"
         remedy = "Distribute the rails evenly, or write null for a rail that belongs to no GPU"
         value = (several[0], without[0])
-        findings.add("model.gpu_without_rail", ("rails", "gpu"), problem, remedy, value)
+        path = kind.place("rails", "gpu")
+        findings.add("model.gpu_without_rail", path, problem, remedy, value)
     if not rails["numa"] or not gpus["numa"]:
         return
     pairs = [(rail, gpu) for rail, gpu in enumerate(closest) if gpu is not None]
@@ -123,48 +145,57 @@ def _check_devices(model: dict[str, Any], findings: Findings) -> None:
         problem += f" ({len(wrong)} such rails)" if wrong[1:] else ""
         remedy = "Compare with `nvidia-smi topo -m`. Leave out rails.numa to use that of the GPU"
         first = (rail, gpu, len(wrong))
-        findings.add("model.numa_of_rail", ("rails", "numa"), problem, remedy, first)
+        path = kind.place("rails", "numa")
+        findings.add("model.numa_of_rail", path, problem, remedy, first)
+
+
+def check_software(software: SoftwareSet, findings: Findings) -> None:
+    for rule in evaluate(software):
+        if rule.status != REFUSED:
+            path, problem = ("software", *rule.key.split(".")), rule.problem(software)
+            findings.add(f"software.{rule.name}", path, problem, rule.remedy)
 
 
 def check_fabric(
     model: dict[str, Any],
     topology: Topology,
-    leaves: Sequence[ClusterSwitch],
-    spines: Sequence[ClusterSwitch],
+    built: Mapping[str, Sequence[ClusterSwitch]],
     findings: Findings,
 ) -> None:
-    """Switches without cables, and leaves with few uplinks."""
-    rows = (("leaves", leaves, ("host", "storage")), ("spines", spines, ("downlink",)))
-    for section, switches, kinds in rows:
-        if section == "leaves" and model["nodes"]["absent"]:
+    """Switches without cables, and leaves with few uplinks. `built`: switches by group."""
+    for group in topology.fabric.groups.values():
+        of_nodes = group.tier == LEAF
+        if of_nodes and any(nodes["absent"] for _path, nodes in node_blocks(model)):
             continue  # their ports are reserved
+        kinds, what = (("host", "storage"), "node") if of_nodes else (("downlink",), "leaf")
         idle = [
             switch.name
-            for switch in switches
-            if not any(group.kind in kinds for group in switch.ports)
+            for switch in built[group.name]
+            if not any(ports.kind in kinds for ports in switch.ports)
         ]
         if idle:
-            problem = (
-                f"{some(idle, 4)}: no {'node' if section == 'leaves' else 'leaf'} is connected"
-            )
-            remedy = f"Correct {section}.count, unless they are for a later extension"
-            value = (idle[0], len(idle))
-            findings.add("model.idle_switches", (section, "count"), problem, remedy, value)
+            problem = f"{some(idle, 4)}: no {what} is connected"
+            remedy = f"Correct {group.name}.count, unless they are for a later extension"
+            value, path = (idle[0], len(idle)), (*group.path, "count")
+            findings.add("model.idle_switches", path, problem, remedy, value)
     speed = model["rails"]["speed_gbps"]
-    for number, leaf in enumerate(leaves):
+    leaves = [(group, leaf) for group in topology.fabric.leaves for leaf in built[group.name]]
+    for number, (group, leaf) in enumerate(leaves):
         up = sum(
-            group.speed_gbps * len(group.peers) for group in leaf.ports if group.kind == "uplink"
+            ports.speed_gbps * len(ports.peers) for ports in leaf.ports if ports.kind == "uplink"
         )
-        ports = topology.nodes_per_set * topology.lanes_on(number % topology.leaves_per_set)
-        ratio = Fraction(ports * speed, up) if up else 0
+        count = topology.node_ports(number)
+        ratio = Fraction(count * speed, up) if up else 0
         if ratio > MOST_OVERSUBSCRIBED:
             figure = f"{float(ratio):.3g}:1"
-            problem = f"{leaf.name} has {ports} ports of {speed}G for nodes and {up}G to spines: "
+            problem = f"{leaf.name} has {count} ports of {speed}G for nodes and {up}G to spines: "
             problem += f"{figure} oversubscribed when all are used"
-            remedy = "Use more links or spines, or write leaves.nodes_per_set if fewer nodes "
-            remedy += f"will be connected. At most {MOST_OVERSUBSCRIBED}:1 is usual, for RoCE 1:1"
-            path = ("spines", "links_per_leaf")
-            findings.add("model.oversubscribed", path, problem, remedy, figure)
+            remedy = f"Use more links or spines, or write {group.name}.nodes_per_set if fewer "
+            remedy += "nodes will be connected. "
+            remedy += f"At most {MOST_OVERSUBSCRIBED}:1 is usual, for RoCE 1:1"
+            rule = next(rule for rule in topology.fabric.rules if group.name in rule.lowers)
+            key = "count" if rule.path[0] == "links" else "links_per_leaf"
+            findings.add("model.oversubscribed", (*rule.path, key), problem, remedy, figure)
             return
 
 

@@ -11,11 +11,13 @@ from ...module_utils.core.text import counted, nearest, some
 from ...module_utils.names import is_host_name, rail_name
 from ..schema.findings import Findings, Path
 from .addresses import Subnet, text
-from .cluster import ROLES, rack_group
+from .cluster import ROLES, kind_group, rack_group
 from .layout import Topology, interface_names
+from .node_kinds import Kinds
 from .nodes import NodeSpec, launchers
 from .schema import HOST_NAME, INTERFACE
 from .switches import Switches
+from .wiring import Fabric
 
 GROUPS = ("all", *ROLES, "ungrouped")
 """Groups of every inventory, in addition to one per rack."""
@@ -27,12 +29,13 @@ _HOSTFILE_WORDS = (
 """Keywords of Open MPI's hostfile, which names nodes and launchers."""
 _IN_HOSTFILE = ("nodes", "launcher", "launchers")
 BySection = Mapping[str, Switches]
-"""The switches of `leaves` and `spines`."""
+"""Switches by group."""
 
 
 def groups_of(specs: list[NodeSpec]) -> list[str]:
     """Every group of the inventory."""
-    return [*GROUPS, *sorted({rack_group(spec.rack) for spec in specs})]
+    of_kinds = {kind_group(spec.kind.name) for spec in specs} - {""}
+    return [*GROUPS, *sorted({rack_group(spec.rack) for spec in specs}), *sorted(of_kinds)]
 
 
 def _other_hosts(model: dict[str, Any]) -> list[tuple[Path, dict[str, Any]]]:
@@ -42,21 +45,26 @@ def _other_hosts(model: dict[str, Any]) -> list[tuple[Path, dict[str, Any]]]:
 
 
 def _named(
-    model: dict[str, Any], specs: list[NodeSpec], switches: BySection
+    model: dict[str, Any], specs: list[NodeSpec], fabric: Fabric, switches: BySection
 ) -> Iterator[tuple[str, Path]]:
     """Every host with the key that defines its name."""
     for spec in specs:
         yield spec.name, spec.path
     for section, found in switches.items():
-        listed = bool(found.names) and isinstance(model[section]["name"], list)
+        path = (*fabric.groups[section].path, "name")
+        listed = bool(found.names) and isinstance(fabric.groups[section].keys["name"], list)
         for index, name in enumerate(found.names):
-            yield name, (section, "name", index) if listed else (section, "name")
+            yield name, (*path, index) if listed else path
     for path, host in _other_hosts(model):
         yield host["name"], (*path, "name")
 
 
 def check_names(
-    model: dict[str, Any], specs: list[NodeSpec], switches: BySection, findings: Findings
+    model: dict[str, Any],
+    specs: list[NodeSpec],
+    fabric: Fabric,
+    switches: BySection,
+    findings: Findings,
 ) -> None:
     """Check that each name is a valid, unique host name, and not the name of a group or a rail."""
     reported: set[tuple[str, Path, Path]] = set()
@@ -70,13 +78,13 @@ def check_names(
     interfaces, nodes = interface_names(model["rails"]), [spec.name for spec in specs]
     rails = {rail_name(node, interface): node for node in nodes for interface in interfaces}
     reserved, owners = {*_LOOPBACK, *groups_of(specs)}, dict[str, Path]()
-    for name, path in _named(model, specs, switches):
+    for name, path in _named(model, specs, fabric, switches):
         if name in owners:
             problem = f"the name {name!r} is taken by {findings.place(owners[name])}"
             _add("model.name_taken", name, path, problem, "Rename one of them", owners[name])
             continue
         owners[name] = path
-        number = name.isdigit() and path[0] not in switches
+        number = name.isdigit() and path[0] not in ("switches", *switches)
         if number or not re.fullmatch(HOST_NAME.form, name):
             problem = f"{name!r} is {'a number, ' if number else ''}not {HOST_NAME.wanted}"
             _add("model.host_name", name, path, problem, "Change the name or pattern")
@@ -96,14 +104,18 @@ def check_names(
 
 
 def check_management(
-    model: dict[str, Any], specs: list[NodeSpec], switches: BySection, findings: Findings
+    model: dict[str, Any],
+    specs: list[NodeSpec],
+    fabric: Fabric,
+    switches: BySection,
+    findings: Findings,
 ) -> None:
     """Check that each management address is in the subnet and unique."""
     subnet: Subnet = model["management"]["subnet"]
     owner: dict[int, str] = {}
     outside: dict[Path, list[tuple[str, int]]] = {}
     taken: dict[Path, list[tuple[str, int]]] = {}
-    for name, address, path in _management(model, specs, switches):
+    for name, address, path in _management(model, specs, fabric, switches):
         if not subnet.first < address < subnet.last:
             outside.setdefault(path, []).append((name, address))
         if owner.setdefault(address, name) != name:
@@ -131,7 +143,7 @@ def _dotted(address: int) -> str:
 
 
 def _management(
-    model: dict[str, Any], specs: list[NodeSpec], switches: BySection
+    model: dict[str, Any], specs: list[NodeSpec], fabric: Fabric, switches: BySection
 ) -> Iterator[tuple[str, int, Path]]:
     for path, host in _other_hosts(model):
         yield host["name"], host["management"], (*path, "management")
@@ -139,14 +151,15 @@ def _management(
         if spec.management is not None:
             yield spec.name, spec.management, spec.management_path
     for section, found in switches.items():
+        path = (*fabric.groups[section].path, "management_first")
         for index, name in enumerate(found.names):
-            path = (section, "management_first")
-            yield name, model[section]["management_first"] + index, path
+            yield name, fabric.groups[section].keys["management_first"] + index, path
 
 
-def check_devices(model: dict[str, Any], specs: list[NodeSpec], findings: Findings) -> None:
+def check_devices(
+    model: dict[str, Any], kinds: Kinds, specs: list[NodeSpec], findings: Findings
+) -> None:
     """Check that lists per rail and GPU have the right length, and list no device twice."""
-    rails, gpus = model["rails"], model["gpus"]
 
     def count(values: Any, wanted: int, what: str, path: Path) -> None:
         if values is not None and len(values) != wanted:
@@ -155,21 +168,28 @@ def check_devices(model: dict[str, Any], specs: list[NodeSpec], findings: Findin
             remedy = f"Write {wanted}, or correct {key}"
             findings.add("model.values_for_devices", path, problem, remedy, len(values))
 
-    count(rails["gpu"], rails["count"], "rail", ("rails", "gpu"))
-    count(rails["numa"], rails["count"], "rail", ("rails", "numa"))
-    count(gpus["numa"], gpus["count"], "GPU", ("gpus", "numa"))
-    for index, gpu in enumerate(rails["gpu"] or []):
-        if gpu is not None and gpu >= gpus["count"]:
-            problem = f"GPU {gpu} not found: a node has {gpus['count']}"
-            remedy = "Count GPUs from 0, or write null"
-            findings.add("model.no_gpu", ("rails", "gpu", index), problem, remedy, gpu)
+    for kind in kinds.values():
+        rails, gpus = kind.rails, kind.gpus
+        if "gpus" in kind.own:
+            count(gpus["numa"], gpus["count"], "GPU", kind.place("gpus", "numa"))
+        if "rails" not in kind.own:
+            continue
+        path = kind.place("rails", "gpu")
+        count(rails["gpu"], rails["count"], "rail", path)
+        count(rails["numa"], rails["count"], "rail", kind.place("rails", "numa"))
+        for index, gpu in enumerate(rails["gpu"] or []):
+            if gpu is not None and gpu >= gpus["count"]:
+                problem = f"GPU {gpu} not found: a node has {gpus['count']}"
+                remedy = "Count GPUs from 0, or write null"
+                findings.add("model.no_gpu", (*path, index), problem, remedy, gpu)
     _check_interfaces(model, findings)
-    seen: set[tuple[int, int]] = set()
+    seen: set[tuple[int, int, int]] = set()
     for spec in specs:
-        lists = (id(spec.pci), id(spec.gpu_pci))
+        lists = (id(spec.pci), id(spec.gpu_pci), id(spec.kind))
         if lists in seen:
             continue
         seen.add(lists)
+        rails, gpus = spec.kind.rails, spec.kind.gpus
         count(spec.pci, rails["count"], "rail", spec.pci_path)
         count(spec.gpu_pci, gpus["count"], "GPU", spec.gpu_pci_path)
         devices: list[tuple[Path, str]] = []
@@ -202,6 +222,21 @@ def _check_interfaces(model: dict[str, Any], findings: Findings) -> None:
         problem = f"{management!r} is also the interface of a rail"
         path, remedy = ("management", "interface"), "Name another one, or change rails.interface"
         findings.add("model.management_on_rail", path, problem, remedy, management)
+
+
+def check_racks(specs: list[NodeSpec], findings: Findings) -> None:
+    """Check that no two racks have the same group: `r-1` and `r_1` are both `rack_r_1`."""
+    racks: dict[str, NodeSpec] = {}
+    for spec in specs:
+        racks.setdefault(spec.rack, spec)
+    first: dict[str, NodeSpec] = {}
+    for spec in racks.values():
+        other = first.setdefault(rack_group(spec.rack), spec)
+        if other.rack != spec.rack:
+            problem = f"the group {rack_group(spec.rack)} is also that of rack {other.rack!r} "
+            problem += f"({findings.place(other.rack_path)})"
+            remedy, value = "Rename one of them", (spec.rack, other.rack)
+            findings.add("model.racks_of_one_group", spec.rack_path, problem, remedy, value)
 
 
 def check_group_vars(

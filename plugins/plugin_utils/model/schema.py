@@ -40,6 +40,7 @@ from .wiring import DIVISIONS
 PLUGIN = "baremetal.mpi_roce.cluster"
 SUBNET_PER_RAIL = "subnet_per_rail"
 POINT_TO_POINT = "point_to_point"
+BY_NODE, BY_RAIL = "node", "rail"
 BY_SYSTEM = "[by system](#systems-and-port-names)"
 
 # Kinds of values in a cluster model
@@ -171,7 +172,7 @@ class _Variables(Kind):
         return "Ansible variables"
 
     def json(self) -> dict[str, Any]:
-        return {"type": "object"}
+        return {"type": ["object", "null"]}
 
     def check(self, value: Any, findings: Findings, path: Path = ()) -> Optional[dict[str, Any]]:
         if value is None:
@@ -200,7 +201,9 @@ _RACK = Text(
     r"[A-Za-z0-9][A-Za-z0-9_.-]*", "a rack name (letters, digits, -, _ and dots)", "r01", 60
 )
 
+_KIND = Key("kind", Text(r"\w{1,40}", "the name of one of `kinds`", "h100"), "One of `kinds`.")
 _OF_ONE_NODE = (
+    _KIND,
     Key("management", _ADDRESS, "Management address."),
     Key(
         "position",
@@ -214,6 +217,16 @@ _OF_ONE_NODE = (
     Key("pci", _PCI_LIST, "Replaces `rails.pci`."),
     Key("gpu_pci", _GPU_PCI_LIST, "Replaces `gpus.pci`."),
     Key("vars", _VARIABLES, "Host variables.", default={}),
+)
+_UNSUPPORTED = (
+    *(
+        (name, "VLANs are not supported: a rail is an untagged, routed port. Remove it")
+        for name in ("vlan", "vlans", "vlan_id", "vid")
+    ),
+    *(
+        (name, "IPv6 is not supported: hosts and rails have IPv4 addresses. Remove it")
+        for name in ("ipv6", "pool6", "pool_v6", "pool_ipv6", "address6", "subnet6")
+    ),
 )
 _ANOTHER_KIND = "Describe the other hardware under kinds, and name it by `kind` of nodes"
 _IN_ORDER = "Write position: a node has the ports of its place in the plan, on every leaf"
@@ -254,8 +267,15 @@ MANAGEMENT = Section(
 
 NODES = Section(
     "nodes",
-    "Compute nodes: `count` of them, or a `list`.",
+    "Compute nodes: `count` of them, or a `list`. Several such sections are a list of blocks.",
     (
+        _KIND,
+        Key(
+            "position",
+            Integer(0, 99_999),
+            "Of the first node in the plan of addresses, ports and racks.",
+            default_text="after the block above",
+        ),
         Key("count", Integer(0, 100_000), ""),
         Key("list", ListOf(LISTED_NODE), ""),
         Key("name", _Pattern("node{:02d}"), "Host names.", default="node{:02d}"),
@@ -268,10 +288,9 @@ NODES = Section(
         Key("absent", _HOST_NAMES, "Not in the inventory; address and port reserved.", default=[]),
         Key("overrides", Table(NODE_OVERRIDE, "host name"), "", default={}),
     ),
+    hints=_NODE_HINTS,
 )
 
-_VLANS = ("vlan", "vlans", "vlan_id", "vid")
-_NO_VLANS = "VLANs are not supported: a rail is an untagged, routed port. Remove it"
 RAILS = Section(
     "rails",
     "Rail k of all nodes connects to the same leaf. A rail has several planes if its "
@@ -301,7 +320,7 @@ RAILS = Section(
             default_text="the GPU's",
         ),
     ),
-    hints=tuple((name, _NO_VLANS) for name in _VLANS),
+    hints=_UNSUPPORTED,
 )
 
 GPUS = Section(
@@ -314,6 +333,27 @@ GPUS = Section(
     ),
 )
 
+
+def _of_kind(section: Section, *names: str) -> Kind:
+    """What a kind of nodes may write differently from the section at the top level."""
+    purpose = f"What differs from [{section.name}](#{section.name}). Devices are listed again."
+    chosen = (key for key in section.keys if key.name in names)
+    keys = tuple(replace(key, required=False, default=None, default_text="") for key in chosen)
+    return OrNull(Section(f"kinds.{section.name}", purpose, keys))
+
+
+KIND = Section(
+    "kinds",
+    "Nodes that differ from `gpus` and `rails` at the top level, which are of the kind `default`. "
+    "Their group is `kind_NAME`. Every node takes one place on its leaf set, and uses the first "
+    "rails there.",
+    (
+        Key("slots", _SLOTS, "MPI slots per node.", default_text="one per GPU"),
+        Key("gpus", _of_kind(GPUS, "count", "pci", "numa"), ""),
+        Key("rails", _of_kind(RAILS, "count", "planes", "speed_gbps", "pci", "gpu", "numa"), ""),
+    ),
+)
+
 ADDRESSES = Section(
     "addresses",
     "`subnet_per_rail`: one subnet per rail, plane and leaf set; its first address is the gateway "
@@ -321,11 +361,18 @@ ADDRESSES = Section(
     (
         Key("plan", OneOf((SUBNET_PER_RAIL, POINT_TO_POINT)), "", default=SUBNET_PER_RAIL),
         needed("pool", _Subnet(), "Network to allocate from."),
+        Key(
+            "order",
+            OneOf((BY_NODE, BY_RAIL)),
+            "`rail`: each rail and plane has an equal part of the pool, one prefix.",
+            default=BY_NODE,
+        ),
         Key("prefix", Integer(8, 30), "Prefix length of a subnet.", default=24),
         Key(
             "first_host", Integer(2, 65535), "Of the first node in a subnet: 11 is .11.", default=2
         ),
     ),
+    hints=_UNSUPPORTED,
 )
 
 
@@ -348,10 +395,14 @@ PORTS = Section(
 )
 
 
-def _switch_names(example: str) -> tuple[Key, ...]:
+def _switch_names(example: str, *, fixed: bool = True) -> tuple[Key, ...]:
+    """`fixed`: without a name, switches have that of the example."""
+    name = OneOrList(_Pattern(example), HOST_NAME)
     return (
         needed("count", Integer(1, 10_000), "Number of switches."),
-        Key("name", OneOrList(_Pattern(example), HOST_NAME), "Numbered from 1.", default=example),
+        Key("name", name, "Numbered from 1.", default=example)
+        if fixed
+        else Key("name", name, "Numbered from 1.", default_text="the group's, and the number"),
         needed("management_first", _ADDRESS, "Of the first switch; the others follow in order."),
         needed("ports", OrSection(Integer(1, 4096, "ports"), PORTS), "Ports per switch."),
         Key(
@@ -376,6 +427,7 @@ _UPLINK_PORTS = Key(
     "Last ports, reserved for uplinks. If set, further spines move no cable.",
     default_text="the uplinks",
 )
+_GROUP_NAME = Text(r"[a-z][a-z0-9_-]*", "the name of a group in switches", "leaf", 40)
 _DIVISION = (
     Key(
         "divided_by",
@@ -387,26 +439,31 @@ _DIVISION = (
     Key("groups", Integer(2, 512), "Groups into which lower switches of a set are dealt in order."),
 )
 
+_OF_SETS = (
+    Key(
+        "rail_to_leaf",
+        ListOf(Integer(0, 511), "numbers, one per rail and plane"),
+        "Leaf of each within a set, from 0, if there are fewer leaves than rails.",
+        default_text="one leaf each",
+    ),
+    Key("nodes_per_set", Integer(1, 4096), "", default_text="number of ports"),
+    Key(
+        "sets_per_unit",
+        Integer(1, 10_000),
+        "Leaf sets of a scalable unit (pod).",
+        default_text="one",
+    ),
+)
+
 LEAVES = Section(
     "leaves",
     "Leaf sets: each set has one leaf per rail and plane. Nodes fill one set after another.",
     (
         *_switch_names("leaf{:02d}"),
-        Key(
-            "rail_to_leaf",
-            ListOf(Integer(0, 511), "numbers, one per rail and plane"),
-            "Leaf of each within a set, from 0, if there are fewer leaves than rails.",
-            default_text="one leaf each",
-        ),
-        Key("nodes_per_set", Integer(1, 4096), "", default_text="number of ports"),
+        *_OF_SETS,
         _UPLINK_PORTS,
-        Key(
-            "sets_per_unit",
-            Integer(1, 10_000),
-            "Leaf sets of a scalable unit (pod).",
-            default_text="one",
-        ),
     ),
+    hints=_UNSUPPORTED,
 )
 
 SPINES = Section(
@@ -430,6 +487,40 @@ SUPER_SPINES = Section(
         *_switch_names("superspine{:02d}"),
         Key("links_per_spine", Integer(1, 512), "Links of a spine to each of them.", default=1),
         Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="the spines'"),
+        *_DIVISION,
+    ),
+)
+
+_TIER = Text(
+    r"(?!(all|compute|launcher|storage|ungrouped|localhost)$)(?!(rack|unit|plane|kind)_)[a-z][a-z0-9_]*",
+    "a tier such as leaf, spine, super_spine or core",
+    "leaf",
+    40,
+)
+SWITCHES = Section(
+    "switches",
+    "The full form, in place of `leaves`, `spines` and `super_spines`: groups of equal switches by "
+    "name. Nodes fill the leaves group by group.",
+    (
+        needed("tier", _TIER, "`leaf` for switches with nodes. A group of the inventory."),
+        *_switch_names("leaf{:02d}", fixed=False),
+        _UPLINK_PORTS,
+        *_OF_SETS,
+        Key("nodes", Integer(1, 100_000), "Positions of nodes.", default_text="as many as fit"),
+        Key("pool", _Subnet(), "For the rails of its nodes.", default_text="`addresses.pool`"),
+        Key("unit", Integer(1, 10_000), "Unit of the switches above leaves, if all are of one."),
+        Key("plane", Integer(0, 7), "Plane of the switches above leaves, if all are of one."),
+        Key("speed_gbps", _SPEED, "Of links to lower tiers.", default_text="`rails.speed_gbps`"),
+    ),
+)
+LINKS = Section(
+    "links",
+    "Links of every switch to those of a higher group.",
+    (
+        needed("from", OneOrList(_GROUP_NAME, _GROUP_NAME), "Lower groups, connected as one."),
+        needed("to", _GROUP_NAME, "The higher group."),
+        Key("count", Integer(1, 512), "Links of a switch to each higher one.", default=1),
+        Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="the higher group's"),
         *_DIVISION,
     ),
 )
@@ -475,13 +566,16 @@ MODEL = Section(
         Key("domain", _DOMAIN, "DNS domain of the hosts.", default=""),
         Key("mpi", MPI, ""),
         needed("management", MANAGEMENT, ""),
-        needed("nodes", NODES, ""),
+        Key("kinds", Table(KIND, "name"), "", default={}),
+        needed("nodes", OneOrList(NODES, NODES), ""),
         Key("gpus", GPUS, ""),
         needed("rails", RAILS, ""),
         needed("addresses", ADDRESSES, ""),
-        needed("leaves", LEAVES, ""),
+        Key("leaves", OrNull(LEAVES), "Required without `switches`."),
         Key("spines", OrNull(SPINES), ""),
         Key("super_spines", OrNull(SUPER_SPINES), ""),
+        Key("switches", Table(SWITCHES, "group"), "", default={}),
+        Key("links", ListOf(LINKS), "", default=[]),
         Key("asics", CHIPS, "", default={}),
         Key(VARIABLE, CONTRACT, ""),
         Key("software", SOFTWARE, ""),
@@ -496,4 +590,5 @@ MODEL = Section(
             default={},
         ),
     ),
+    hints=_UNSUPPORTED,
 )

@@ -133,7 +133,10 @@ def read(name: str, text: str) -> ModelSource:
         raise ModelError(name, findings.found)
     beyond = next(islice(_TOP_KEY.finditer(text), _MOST_KEYS, None), None)
     text = text[: beyond.start()] if beyond else text
+    findings.found += _control_characters(text)
     try:
+        if findings:
+            raise ModelError(name, findings.found)
         loader = YamlLoader(text)
         try:
             root = loader.get_single_node()
@@ -164,6 +167,9 @@ _TAGS = tuple(
     f"tag:yaml.org,2002:{name}"
     for name in ("str", "map", "seq", "null", "bool", "int", "float", "timestamp")
 )
+_VARIABLES = "vars"
+_LONGEST = 1000
+"""Characters of a number or date."""
 _MERGE = "tag:yaml.org,2002:merge"
 _MOST = 10_000_000
 """Maximum number of values with aliases expanded: a hundred for each of 100,000 nodes."""
@@ -234,12 +240,16 @@ class _Nodes:
                     self.broken = True
             elif key.tag not in _TAGS:
                 self._refuse_tag(key, place)
+            elif key.tag != _TAGS[0] and _VARIABLES not in path:
+                key.tag = _TAGS[0]  # `on` and `1` are names
 
     def _check_scalar(self, node: Any, path: Path) -> None:
         """Report a value that YAML cannot convert, and read it as text."""
         if node.tag not in _TAGS:
             return self._refuse_tag(node, path)
         try:
+            if len(node.value) > _LONGEST:
+                raise ValueError("too long")
             self._loader.construct_object(node)
         except (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, ValueError):
             kind = node.tag.rpartition(":")[2]
@@ -283,10 +293,15 @@ def _find_templates(node: Any, path: Path, findings: Findings) -> None:
 
 _LINES = re.compile(r"\r\n|[\r\n\x85\u2028\u2029]")
 """Line breaks of YAML 1.1."""
-_CONTROL = re.compile(r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that YAML excludes."""
+_CONTROL = re.compile(
+    r"[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
+)
+"""Characters that YAML excludes, and line breaks of YAML (U+0085, U+2028, U+2029) that editors do
+not show.
+"""
 _TAB = re.compile(r" *\t")
 _TEMPLATE = re.compile(r"(^|[:\[{,-])\s*\{[{%]")
+_ALIAS = re.compile(r"\*[\w-]*")
 _MOST_LINES = 20
 """Lines with the same error that are reported."""
 
@@ -299,34 +314,43 @@ def _syntax_errors(text: str, error: Exception) -> list[Finding]:
     line = mark.line + 1 if mark else None
     lines = _LINES.split(text)
     here = lines[line - 1] if line and line <= len(lines) else ""
+    at = here[mark.column : mark.column + 1] if mark else ""
+    begin, context = getattr(error, "context_mark", None), str(getattr(error, "context", ""))
     if isinstance(error, RecursionError) or "nesting depth" in problem:
         problem = f"nested too deeply, more than {_DEEPEST} levels"
     elif "another document" in problem:
         problem, remedy = "not YAML: a second document begins here", "Remove it, or the line ---"
         value = "---"
-    elif found := list(_control_characters(lines)):
-        return found
-    elif _TAB.match(here):
+    elif at == "\t" or _TAB.match(here):
         also = [number for number, each in enumerate(lines, 1) if _TAB.match(each)]
         problem, value = "not YAML: the line is indented with a tab", "\t"
-        remedy = f"Indent with spaces (lines with tabs: {some(also)})"
+        remedy = f"Indent with spaces (lines with tabs: {some(also or [line])})"
+    elif mark and "undefined alias" in problem:
+        problem = f"not YAML: no anchor for {_ALIAS.findall(here[mark.column :])[0]}"
+        remedy = "Write the anchor (&name) above its aliases (*name)"
+    elif begin and "quoted scalar" in problem + context:
+        line, problem = begin.line + 1, "not YAML: a quotation mark is not closed"
+        remedy = "Close it"
     elif line is not None:
-        begin = getattr(error, "context_mark", None)
         if begin and begin.line + 1 < line:
-            problem += f" ({error.context}, from line {begin.line + 1})"  # type: ignore[attr-defined]
+            problem += f" ({context}, from line {begin.line + 1})"
         before = lines[max(0, line - 2) : line]
         value = next((char for each in before for char in each if not char.isascii()), None)
         if value:
             remedy += f". {named(value)} is in this line or the previous one"
         elif any(map(_TEMPLATE.search, before)):
             value, remedy = "{{", _QUOTES
+        elif "cannot start any token" in problem:
+            value, remedy = at, f"Write text that begins with {at} in quotes"
+        elif "mapping values are not allowed" in problem:
+            remedy = "Correct the indentation, or write a value that contains `: ` in quotes"
     return [Finding(code, (), problem, remedy, line, value)]
 
 
-def _control_characters(lines: list[str]) -> Iterator[Finding]:
-    matches = ((number, _CONTROL.search(line)) for number, line in enumerate(lines, 1))
-    for number, odd in islice((match for match in matches if match[1]), _MOST_LINES):
-        if odd:
-            problem = f"{named(odd[0])} in column {odd.start() + 1} is not allowed in YAML"
-            value = (odd[0], odd.start() + 1)
-            yield Finding("model.control_character", (), problem, "Remove it", number, value)
+def _control_characters(text: str) -> Iterator[Finding]:
+    for odd in islice(_CONTROL.finditer(text), _MOST_LINES):
+        line = text.count("\n", 0, odd.start()) + 1
+        column = odd.start() - text.rfind("\n", 0, odd.start())
+        problem = f"{named(odd[0])} in column {column} is not allowed"
+        value = (odd[0], column)
+        yield Finding("model.control_character", (), problem, "Remove it", line, value)

@@ -17,7 +17,7 @@ from ..schema.findings import Findings, Path
 
 NODES, STORAGE, UPLINKS, DOWNLINKS = "nodes", "storage", "uplinks", "downlinks"
 """Purposes of ports."""
-_PURPOSES = {"leaves": (NODES, STORAGE, UPLINKS)}
+_OF_LEAVES = (NODES, STORAGE, UPLINKS)
 _OF_OTHERS = (DOWNLINKS, UPLINKS)
 
 _USUAL_LANES = {800: 8}
@@ -57,36 +57,25 @@ class Switches:
     """Empty texts if the model has none."""
 
 
-_SECTIONS = ("leaves", "spines", "super_spines")
-
-
-def read_ports(model: dict[str, Any], findings: Findings) -> None:
-    """Replace names by purpose by the number of ports to nodes and other switches, of which those
-    for uplinks are reserved, and add them as `purposes`."""
-    for section in _SECTIONS:
-        switch = model.get(section)
-        if not switch:
-            continue
-        switch["purposes"], switch["ranges"] = {}, []
-        if isinstance(switch["ports"], dict):
-            before = len(findings.found)
-            texts = [texts for texts in switch["ports"].values() if texts]
-            switch["ranges"] = [
-                text for one in texts for text in ([one] if isinstance(one, str) else one)
-            ]
-            names = switch["purposes"] = _by_purpose(switch, section, findings)
-            # After an error, enough for no other one to follow.
-            wrong = len(findings.found) > before
-            counts = [len(names[key]) for key in names if key != STORAGE]
-            switch["ports"] = MAX_NAMES if wrong else sum(counts)
-            if section != _SECTIONS[-1]:
-                switch["uplink_ports"] = None if wrong else len(names[UPLINKS])
+def read_ports(switch: dict[str, Any], section: str, leaf: bool, findings: Findings) -> None:
+    """Replace ports by purpose by their number, and add the names as `purposes`."""
+    switch["purposes"], switch["ranges"] = {}, []
+    if isinstance(switch["ports"], dict):
+        written = [texts for texts in switch["ports"].values() if texts]
+        for texts in written:
+            switch["ranges"] += [texts] if isinstance(texts, str) else texts
+        before = len(findings.found)
+        known = _OF_LEAVES if leaf else _OF_OTHERS
+        names = switch["purposes"] = _by_purpose(switch, section, known, findings)
+        # After an error, enough for no other one to follow.
+        wrong = len(findings.found) > before
+        switch["ports"] = MAX_NAMES if wrong else sum(map(len, names.values()))
 
 
 def _by_purpose(
-    switch: dict[str, Any], section: str, findings: Findings
+    switch: dict[str, Any], section: str, known: Sequence[str], findings: Findings
 ) -> dict[str, Sequence[str]]:
-    written, known = switch["ports"], _PURPOSES.get(section, _OF_OTHERS)
+    written = switch["ports"]
     taken: dict[str, None] = {}
     found: dict[str, Sequence[str]] = {}
     for purpose in known:
@@ -223,17 +212,7 @@ def _fits(at: _At, path: Path) -> bool:
 
 def _speeds(at: _At) -> dict[str, int]:
     """Speeds of the ports by purpose, except those to storage hosts, which have one each."""
-    purpose, speed = NODES, at.model["rails"]["speed_gbps"]
-    found: dict[str, int] = {}
-    for section in _SECTIONS:
-        own = at.model.get(section)
-        speed = (own or {}).get("speed_gbps") or speed
-        if own and found:
-            found[UPLINKS] = speed
-            return found
-        if section == at.section:
-            found[purpose] = speed
-        purpose = DOWNLINKS
+    found: dict[str, int] = at.switch["speeds"]
     return found
 
 

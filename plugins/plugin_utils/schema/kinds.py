@@ -58,7 +58,8 @@ class Kind(ABC):
         except Invalid as wrong:
             secret = getattr(self, "secret", False)
             shown = "a secret" if secret else value if wrong.value is None else wrong.value
-            findings.add(wrong.code, path, wrong.problem, wrong.remedy + foreign(shown), shown)
+            hint = "" if wrong.value else foreign(shown)
+            findings.add(wrong.code, path, wrong.problem, wrong.remedy + hint, shown)
             return None
 
     @abstractmethod
@@ -86,10 +87,13 @@ def json_pattern(form: str, empty: bool = False) -> str:
 
 
 _TEMPLATE = re.compile(r"\{[{%#]")
+_ALIKE = ("CYRILLIC ", "GREEK ")
+"""Alphabets with letters that look like Latin ones."""
 _QUOTES = "\u2018\u2019\u201a\u201c\u201d\u201e\u2032\u2033"
 """Quotation marks of word processors."""
-_DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9_]*|0x[0-9a-fA-F_]+|0b[01_]+|[0-9_]*\.[0-9_]*([eE].*)?)")
-"""Numbers of YAML 1.1 that mean what they show: no octal and sexagesimal ones."""
+_OTHER_BASE = re.compile(r"[-+]?(0[0-7_]+|[0-9_.:]*:[0-9_.:]*)")
+"""Numbers that YAML 1.1 reads as octal or sexagesimal."""
+_WORD = re.compile(r"[^\W\d_]+")
 
 
 def _check_text(text: str) -> None:
@@ -103,14 +107,23 @@ def _check_text(text: str) -> None:
         if not char.isprintable() or char in _QUOTES:
             problem, remedy = f"character {place} is {named(char)}", "Remove or replace it"
             raise Invalid("model.character", problem, remedy, (char, place))
+    for word in _WORD.finditer(text):
+        alike = next(
+            (char for char in word[0] if unicodedata.name(char, "").startswith(_ALIKE)), ""
+        )
+        if alike and re.search("[A-Za-z]", word[0]):
+            problem = f"{word[0]!r} mixes Latin letters with {named(alike)}"
+            value = (alike, word.start() + word[0].index(alike) + 1)
+            raise Invalid("model.mixed_letters", problem, "Replace it", value)
 
 
 def _check_number(value: Any, written: str) -> None:
     """Refuse numbers that YAML reads in another base: 026 is octal, 12:30 sexagesimal."""
-    if isinstance(value, (int, float)) and not _DECIMAL.fullmatch(written):
+    if isinstance(value, (int, float)) and _OTHER_BASE.fullmatch(written):
         base = "base 60" if ":" in written else "octal"
         problem = f"{written} is {base} in YAML: {value}"
-        meant = {written.replace("_", "").lstrip("+0") or "0": None, str(value): None}
+        sign, digits = written[0].strip("+0123456789"), written.replace("_", "").lstrip("-+0")
+        meant = dict.fromkeys([f"{sign}{digits or 0}", str(value)])
         remedy = f"Write {value}" if ":" in written else f"Write {' or '.join(meant)}"
         raise Invalid("model.number_base", problem, remedy, written)
 
@@ -149,7 +162,7 @@ class Integer(Kind):
             problem = f"{shown(value)} is not a number (type {self.name})"
             meant = _number_in(value)
             if isinstance(meant, self.types) and self.low <= meant <= self.high:
-                remedy = f"Write {meant}, without quotes"
+                remedy = f"Write {meant}" + (", without quotes" if value == str(meant) else "")
             raise Invalid("model.not_a_number", problem, remedy)
         if not self.low <= value <= self.high:  # also excludes NaN
             limits = (value, self.low, self.high)
@@ -214,6 +227,8 @@ class OneOf(Kind):
     def convert(self, value: Any) -> Any:
         if value not in self.choices:
             remedy = dict(self.hints).get(str(value))
+            if str(value).lower() in self.choices:
+                remedy = f"Write {str(value).lower()}"
             remedy = remedy or nearest(str(value), map(str, self.choices))
             raise Invalid("model.not_a_choice", f"{shown(value)} is not a choice", remedy)
         return value
@@ -255,8 +270,9 @@ class Text(Kind):
 
     def json(self) -> dict[str, Any]:
         number = any(re.fullmatch(self.form, text) for text in ("1", "20", "1.5"))
+        types = ["string", *(["number"] if number else ()), *(["null"] if self.empty else ())]
         return {
-            "type": ["string", "number"] if number else "string",
+            "type": types if types[1:] else "string",
             "pattern": json_pattern(self.form, self.empty),
             "patternErrorMessage": f"Write {self.wanted}, such as {self.example}.",
             "maxLength": self.most,
@@ -291,6 +307,8 @@ class ListOf(Kind):
         if not isinstance(value, list) or len(value) < self.least:
             problem = "is an empty list" if value == [] else f"{shown(value)} is not a list"
             remedy = f"Write a {self.wanted_text()}, each after a dash (-)"
+            if isinstance(value, str) and value.isprintable():
+                remedy += f", or [{value}]"
             findings.add("model.not_a_list", path, problem, remedy, value)
             return None
         return [self.kind.check(item, findings, (*path, index)) for index, item in enumerate(value)]
@@ -354,6 +372,8 @@ class Key:
     def json(self) -> dict[str, Any]:
         """The kind with what an editor shows of the key."""
         found = {**self.kind.json(), "description": plain(self.text())}
+        if self.may_be_empty:
+            found["type"] = [found["type"], "null"]
         if not (self.default is None or self.default_text or section_in(self.kind)):
             found["default"] = self.default
         return found
@@ -408,6 +428,10 @@ class Section(Kind):
         below = [key.name for key in self.keys if _has(section_in(key.kind), name)]
         if name in (hints := dict(self.hints)):
             return hints[name]
+        if name.split(":")[0] in {key.name for key in self.keys}:
+            return "Write a blank after the colon"
+        if re.match(r"[._]|x[-_]", name, re.I):
+            return "Keys that are ignored begin with x-, at the top of the model"
         if below:
             return f"It belongs under {' or '.join(below)}"
         return nearest(name, [key.name for key in self.keys]) + foreign(name)
@@ -494,6 +518,8 @@ def is_mapping(value: Any, path: Path, findings: Findings, several: str = "") ->
     if isinstance(value, dict):
         return True
     problem, remedy = f"{shown(value)} is not a mapping", "Write keys below it"
+    if re.match(r"\w+:\S", str(value)):
+        remedy = "Write a blank after the colon"
     if several and isinstance(value, list):
         remedy = f"Write one, or {several}: with the list"
     findings.add("model.not_a_mapping", path, problem, remedy, value)
