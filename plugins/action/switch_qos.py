@@ -189,6 +189,7 @@ def _intent(variables: _Variables) -> SwitchIntent:
         variables.value("cluster_ports", []),
         contract_of(variables.value("roce_qos", None)),
         int(variables.value("cluster_port_step", 0)),
+        variables.value("cluster_port_ranges", []),
     )
 
 

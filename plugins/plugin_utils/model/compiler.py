@@ -210,6 +210,7 @@ def _switches(
             system=kind.system,
             asic=kind.asic,
             port_step=kind.port_step,
+            port_ranges=kind.port_ranges,
             groups=place_groups(group.tier, place),
             unit=place.unit,
             leaf_set=place.leaf_set,
