@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
     Cluster,
+    ModelError,
     compile_model,
     inventory_of,
     read,
@@ -487,3 +488,20 @@ def test_a_kind_with_other_planes_has_leaves_apart() -> None:
 )
 def test_leaves_of_a_kind(old: str, new: str, wanted: str) -> None:
     assert wanted in refused(KINDS.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("more", "keys", "remedy"),
+    [
+        ("pods: 4\n", "", "links"),
+        ("planes: 2\n", "", "rails.planes"),
+        ("", ", planes: 2", "divided_by: [plane]"),
+        ("", ", pods: 2", "divided_by: [unit]"),
+        ("", ", spine_groups: 2", "divided_by: [group]"),
+    ],
+)
+def test_words_of_others_for_a_division(more: str, keys: str, remedy: str) -> None:
+    with pytest.raises(ModelError) as refusal:
+        small(more, keys=keys)
+    [finding] = refusal.value.findings
+    assert (finding.code, remedy in finding.remedy) == ("model.unknown_key", True)
