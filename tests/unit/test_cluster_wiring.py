@@ -366,6 +366,18 @@ def test_places_of_switches_that_the_model_writes() -> None:
 
 
 FULL_CASES = (
+    (
+        full(
+            **{
+                "core, count: 2": "core, count: 10000",
+                "core: {": """core2: {
+    tier: core, count: 10000, ports: 1, management_first: 10.1.0.1}
+  core3: {tier: core, count: 10000, ports: 1, management_first: 10.1.0.1}
+  core: {""",
+            }
+        ),
+        "9 model.too_many_switches switches 30008",
+    ),
     (full(**{"to: core": "to: cores"}), "18 model.unknown_switches links[2].to 'cores'"),
     (full(**{"from: big": "from: bug"}), "16 model.unknown_switches links[0].from 'bug'"),
     (
@@ -505,3 +517,16 @@ def test_words_of_others_for_a_division(more: str, keys: str, remedy: str) -> No
         small(more, keys=keys)
     [finding] = refusal.value.findings
     assert (finding.code, remedy in finding.remedy) == ("model.unknown_key", True)
+
+
+def test_switches_without_links() -> None:
+    """They are idle, which is a doubt."""
+    lines = full().splitlines(keepends=True)
+    text = "".join(line for line in lines if "from: little" not in line)
+    cluster = compile_model(read("m", text))
+    found = peers(cluster)
+    assert found["little01"] == []
+    assert found["small-spine01"] == ["core01", "core02"]
+    assert [doubt.path for doubt in cluster.doubts] == [("switches", "small-spine", "count")]
+    none = compile_model(read("m", text.partition("links:")[0]))
+    assert not cables(none)
