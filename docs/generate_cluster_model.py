@@ -76,8 +76,8 @@ A leaf has links to every spine that shares the attributes in `spines.divided_by
 |---|---|
 | `[]` | all: one fabric |
 | `[plane]` | each plane to a separate block of spines; the default with a leaf per plane |
-| `[unit]` | each unit (`leaves.sets_per_unit` leaf sets) to its spines, below `super_spines` |
-| `[group]` | leaves of a set, in order, to `groups` blocks of spines: fewer uplinks |
+| `[unit]` | each scalable unit (`leaves.sets_per_unit`) to its spines, below `super_spines` |
+| `[group]` | the leaves of a set, in order, to `groups` blocks: with few uplinks, many spines |
 
 Spines are dealt in equal blocks, by unit, then plane, then group. Units, leaf sets and nodes that
 are added at the end move no cable and no address. Before spines are added, write

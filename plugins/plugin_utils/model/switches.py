@@ -61,6 +61,9 @@ def read_ports(switch: dict[str, Any], section: str, leaf: bool, findings: Findi
     """Replace ports by purpose by their number, and add the names as `purposes`."""
     switch["purposes"], switch["ranges"] = {}, []
     if isinstance(switch["ports"], dict):
+        written = [texts for texts in switch["ports"].values() if texts]
+        for texts in written:
+            switch["ranges"] += [texts] if isinstance(texts, str) else texts
         before = len(findings.found)
         texts = [texts for texts in switch["ports"].values() if texts]
         switch["ranges"] = [
