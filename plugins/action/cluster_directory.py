@@ -71,9 +71,8 @@ class ActionModule(NodeAction):
 
 def _check_limit(group: str, task_vars: dict[str, Any]) -> None:
     """Without a host in the group, its play would do nothing and still succeed."""
-    hosts = task_vars["groups"].get(group) or []
-    if hosts and not set(hosts).intersection(task_vars["ansible_play_hosts_all"]):
-        limit = task_vars.get("ansible_limit") or ""
+    hosts, limit = task_vars["groups"].get(group) or [], task_vars.get("ansible_limit")
+    if limit and hosts and not set(hosts).intersection(task_vars["ansible_play_hosts_all"]):
         raise AnsibleActionFail(
             f"--limit {limit} excludes {', '.join(hosts)}, which runs it: nothing was done. "
             f"Add the {group}: --limit '{limit},{group}'"

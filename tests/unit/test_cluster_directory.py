@@ -183,9 +183,16 @@ PLAY = """\
       baremetal.mpi_roce.cluster_directory:
       run_once: true
       register: cluster
+    - name: Read less
+      baremetal.mpi_roce.cluster_directory:
+        directory: false
+        needs: launcher
+      run_once: true
+      register: less
+      ignore_errors: true
     - name: Write
       ansible.builtin.copy:
-        content: "{{{{ cluster | to_json }}}}"
+        content: "{{{{ cluster | combine({{'less': less}}) | to_json }}}}"
         dest: {out}
         mode: "0600"
       run_once: true
@@ -205,6 +212,7 @@ def test_limit_does_not_change_the_facts(tmp_path: Path) -> None:
     status, output, result = play(tmp_path, ROOT / "inventories/b300", "--limit", "node03")
     assert status == 0, output
     assert result["directory"] == build(reference())
+    assert result["less"]["failed"], "its limit excludes the launcher"
     assert result["total_slots"] == 32
     assert result["changed"] is False
     assert result["software_doubts"] == []
