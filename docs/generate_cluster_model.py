@@ -48,6 +48,10 @@ Values of a single node belong under `nodes.overrides`; role variables in `host_
 model, or under `vars`. Nodes added at the end change no address, port or name of others. List
 removed nodes under `nodes.absent`, which reserves their addresses and ports.
 
+Only values under `vars` may be templates. Numbers are decimal, as YAML reads `026` as 22. Secrets
+belong in `group_vars/`, which ansible-vault may encrypt; the model has none. `cluster_name` is also
+a variable of kubespray, its DNS domain: give kubespray an inventory without a model.
+
 An invalid model is rejected with all errors before any host is contacted (keys and types first,
 then rules):
 
