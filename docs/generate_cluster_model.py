@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Write docs/cluster-model.md from the schema that validates models.
+"""Write docs/cluster-model.md and docs/cluster.schema.json from the schema that validates models.
 
-The program has no options. A unit test compares the page with its output.
+The program has no options. A unit test compares the files with its output.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "cluster-model.md"
+JSON_SCHEMA = ROOT / "docs" / "cluster.schema.json"
 
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT / "collections"))
@@ -34,7 +35,8 @@ HEAD = """\
 
 The inventory plugin `baremetal.mpi_roce.cluster` compiles `inventories/NAME/cluster.yml` to hosts,
 groups and variables ([architecture.md](architecture.md)). Commented example:
-[inventories/b300/cluster.yml](../inventories/b300/cluster.yml).
+[inventories/b300/cluster.yml](../inventories/b300/cluster.yml). Published designs, with their
+sources: [inventories/examples](../inventories/examples).
 
     ansible-inventory -i inventories/NAME --graph        # hosts and groups
     ansible-inventory -i inventories/NAME --host node01  # variables of a node
@@ -44,9 +46,15 @@ The smallest model:
 ```yaml
 {smallest}```
 
+Editors with a YAML language server complete and check the keys if the first line names
+[cluster.schema.json](cluster.schema.json), as in the example. On a terminal:
+`ansible-doc -t inventory baremetal.mpi_roce.cluster`.
+
 Values of a single node belong under `nodes.overrides`; role variables in `host_vars/` next to the
 model, or under `vars`. Nodes added at the end change no address, port or name of others. List
-removed nodes under `nodes.absent`, which reserves their addresses and ports.
+removed nodes under `nodes.absent`, which reserves their addresses and ports. `position` puts a node
+elsewhere in the plan. Before a run,
+[compare the model with the earlier one](operations.md#changes-of-the-model).
 
 Only values under `vars` may be templates. Numbers are decimal, as YAML reads `026` as 22. Secrets
 belong in `group_vars/`, which ansible-vault may encrypt; the model has none. `cluster_name` is also
@@ -64,6 +72,31 @@ characters.
 """
 
 TAIL = """
+## Planes, units and tiers
+
+A leaf has links to every spine that shares the attributes in `spines.divided_by`:
+
+| `divided_by` | connects |
+|---|---|
+| `[]` | all: one fabric |
+| `[plane]` | each plane to a separate block of spines; the default with a leaf per plane |
+| `[unit]` | each scalable unit (`leaves.sets_per_unit` leaf sets) to its spines, usually below `super_spines` |
+| `[group]` | the leaves of a set, in order, to `groups` blocks of spines, if a leaf has too few uplinks for all |
+
+Spines are dealt in equal blocks, by unit, then plane, then group. Units, leaf sets and nodes that
+are added at the end move no cable and no address. Before spines are added, write
+`leaves.uplink_ports`, and `leaves.nodes_per_set` if there are several sets. To add spines to one
+block, or leaves to one of several pods, use the full form:
+
+```yaml
+switches:
+  pod1: {tier: leaf, count: 8, ports: 64, management_first: 10.0.32.1, nodes: 32, pool: 10.1.0.0/16}
+  pod2: {tier: leaf, count: 8, ports: 64, management_first: 10.0.33.1, nodes: 16, pool: 10.2.0.0/16}
+  spine: {tier: spine, count: 4, ports: 64, management_first: 10.0.40.1}
+links:
+  - {from: [pod1, pod2], to: spine, count: 4}
+```
+
 ## Systems and port names
 
 | system | first ports | `port`, `port_start`, `port_step` |
@@ -73,11 +106,18 @@ TAIL = """
 | `nvue` | `swp1`, `swp2` | `swp{}`, 1, 1 |
 | `eos` | `Ethernet1/1`, `Ethernet2/1` | `Ethernet{}/1`, 1, 1 |
 
-Breakouts and several speeds are lists: `port: ["swp{1..64}s{0..1}"]`, `["Ethernet{1..64}/{1,5}"]`,
-`["Ethernet{0..504..8}"]`.
+Ports that are broken out, have several speeds, or have uplinks first, are named by purpose:
 
-The lanes of SONiC follow from the chip (`spectrum4`: 8 with 64 ports, 4 with up to 128; `spectrum6`
-with 128 ports of 800G: 4), or are eight for other chips at 800G; otherwise write `port_step`.
+```yaml
+leaves:
+  ports: {uplinks: "Ethernet[0-248/8]", nodes: "Ethernet[256-508/4]"}       # 32 of 800G, 64 of 400G
+  # ports: {nodes: "swp[1-32]s[0-1]", uplinks: "swp[33-63]", storage: "swp64"}
+  # ports: {nodes: ["Ethernet[1-30]/[1,5]", "Ethernet40/1"], uplinks: "Ethernet[33-36]/1"}
+```
+
+The lanes of SONiC follow from the chip (`spectrum4`: 8 with up to 64 ports, 4 with 128; `spectrum6`
+with 128 ports of 800G: 4), or are eight for other chips at 800G; otherwise write `port_step` or the
+names. Names that the system or the chip cannot have are rejected.
 
 [Headroom](qos-contract.md#headroom) is computed for `spectrum` to `spectrum6`. A SONiC switch with
 another chip may have a table of its vendor. Otherwise write the vendor's values:
@@ -116,6 +156,12 @@ filesystems:
     mount: /mnt/scratch
     purpose: scratch
     hosts: [compute]
+  - name: data
+    type: wekafs
+    managed: false               # others install its client and mount it
+    source: backend01/data
+    mount: /mnt/data
+    purpose: datasets
 ```
 
 - Mount points and served directories must not overlap each other or system directories; the server
@@ -123,6 +169,8 @@ filesystems:
 - The owner and mode of a served directory are changed: use `/srv/checkpoints`, not `/srv`.
 - `source` of a served file system begins with a name or address of its host: management, a rail
   (`node01-rail0`), or one of a storage host's `links`.
+- An external server has no address or name of a node or switch. Served file systems of two hosts
+  have different addresses.
 - With `transport: rdma`, `hosts` must not include the launcher, which has no rails.
 - Mounts from one server with the same version (4.1, 4.2) share a connection; a second transport
   needs another version.
@@ -152,7 +200,7 @@ REFUSED = SMALLEST.replace("nodes: {count", "nodes: {cuont").replace(
 
 
 def page() -> str:
-    sections = list(_sections(schema.MODEL))
+    sections = list({section.name: section for section in _sections(schema.MODEL)}.values())
     head = HEAD.format(smallest=SMALLEST, refused=_refused().replace("\n", "\n    "))
     tables = (_section(section, sections[:index]) for index, section in enumerate(sections))
     return head + "".join(tables) + TAIL
@@ -215,6 +263,18 @@ def _shown(value: Any) -> str:
     return value if isinstance(value, str) and value else json.dumps(value)
 
 
+def json_schema() -> str:
+    """The keys for editors. Keys at the top that begin with x- are a place for anchors."""
+    found = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": f"Cluster model of {schema.PLUGIN.rpartition('.')[0]}",
+        **schema.MODEL.json(),
+        "patternProperties": {"^x-": {}},
+    }
+    return json.dumps(found, indent=1) + "\n"
+
+
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
-    print(f"wrote {PAGE.relative_to(ROOT)}")
+    for path, content in ((PAGE, page()), (JSON_SCHEMA, json_schema())):
+        path.write_text(content, encoding="utf-8")
+        print(f"wrote {path.relative_to(ROOT)}")

@@ -1,20 +1,33 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Check the inventory against the cluster model, and return the cluster facts."""
+"""Check the inventory against the cluster model, and return the cluster facts.
+
+With `against`, show what the model changes, and refuse moves of hosts.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
 
+from ..module_utils.core.text import nearest, some
 from ..module_utils.software.software_set import SoftwareSet
 from ..modules.cluster_directory import ARGUMENTS
 from ..plugin_utils.actions import NodeAction
 from ..plugin_utils.model import facts, inventory_rules, role_variables
+from ..plugin_utils.model.changes import as_data, compare
 from ..plugin_utils.model.cluster import ROLES
+from ..plugin_utils.model.moves import refuse
 from ..plugin_utils.model.software_rules import REFUSED, evaluate
-from ..plugin_utils.schema.findings import Findings
+from ..plugin_utils.model.source import ModelError, read_file
+from ..plugin_utils.model.versions import compiled, read_earlier
+from ..plugin_utils.report import model_changes
+from ..plugin_utils.report.reports import save
+from ..plugin_utils.schema.findings import Findings, listed
 from ..plugin_utils.terminal import display
 
 
@@ -48,10 +61,14 @@ class ActionModule(NodeAction):
                 "msg": inventory_rules.message(findings, bool(hosts), sources),
                 "findings": [finding.text() for finding in findings.found],
             }
+        changes = _changes(arguments, sources) if arguments["against"] else {}
+        if "msg" in changes:
+            return changes
         first = next(iter(hosts.values()))
+        launcher = _launcher(arguments["launcher"], task_vars)
         software = SoftwareSet.of(first["cluster_software"])
         doubts = [rule.line(software) for rule in evaluate(software) if rule.status != REFUSED]
-        for line in (*doubts, *inventory_rules.unread_files(sources, groups)):
+        for line in inventory_rules.unread_files(sources, groups):
             display.warning(line)
         directory = facts.build(hosts, ports)
         domain = arguments["domain"]
@@ -65,15 +82,67 @@ class ActionModule(NodeAction):
             **returned,
             "names": facts.names(directory if domain is not None else (), domain or ""),
             "software_doubts": doubts,
+            "launcher": launcher,
             "mpi_provider": software.mpi.provider,
+            **changes,
         }
+
+
+def _changes(arguments: Mapping[str, Any], sources: Sequence[Path]) -> dict[str, Any]:
+    """Show what the present model changes, and return it; the failed result if it is refused."""
+    model = next(inventory_rules.models([source for source in sources if source.exists()]))
+    against = arguments["against"]
+    try:
+        new = compiled(read_file(str(model)))
+        old = compiled(read_earlier(against, model))
+    except ModelError as error:
+        raise AnsibleActionFail(str(error)) from None
+    found, findings = compare(old, new), Findings(new.source.line)
+    refuse(old, new, found, findings)
+    words = [min(os.path.relpath(source), str(source), key=len) for source in sources]
+    steps = model_changes.steps(found, words)
+    for line in model_changes.lines(found, against, steps):
+        display.display(line)
+    given = {"format": 1, "against": against, "model": str(model), "moves": arguments["moves"]}
+    changes = {**given, **as_data(found, findings), "steps": steps}
+    if arguments["against_json"]:
+        save(Path(arguments["against_json"]), json.dumps(changes, indent=1) + "\n")
+    if not findings or arguments["moves"] == "accepted":
+        return {"changes": changes}
+    remedy = "To accept, run again with -e moves=accepted."
+    head = f"{model}: compared with {against}, this model has"
+    return {
+        "failed": True,
+        "msg": f"{listed(head, findings.found)}\n  {remedy}",
+        "findings": [finding.text() for finding in findings.found],
+    }
 
 
 def _check_limit(group: str, task_vars: dict[str, Any]) -> None:
     """Without a host in the group, its play would do nothing and still succeed."""
     hosts, limit = task_vars["groups"].get(group) or [], task_vars.get("ansible_limit")
     if limit and hosts and not set(hosts).intersection(task_vars["ansible_play_hosts_all"]):
+        runs = "which runs it" if len(hosts) == 1 else "one of which runs it"
         raise AnsibleActionFail(
-            f"--limit {limit} excludes {', '.join(hosts)}, which runs it: nothing was done. "
+            f"--limit {limit} excludes {', '.join(hosts)}, {runs}: nothing was done. "
             f"Add the {group}: --limit '{limit},{group}'"
         )
+
+
+def _launcher(named: str, task_vars: dict[str, Any]) -> str:
+    """The launcher of this play that launches ranks: the one that is named, or the first one."""
+    known = task_vars["groups"].get("launcher") or []
+    running = task_vars["ansible_play_hosts"]
+    here = [host for host in known if host in running]
+    if not named:
+        return str((here or running)[0])
+    if named not in known:
+        remedy = nearest(named, known)
+        raise AnsibleActionFail(f"mpi_job_launcher: {named!r} is not a launcher. {remedy}")
+    if named not in here:
+        why = "failed or did not respond earlier in this run"
+        if named not in task_vars["ansible_play_hosts_all"]:
+            why = f"is excluded by --limit {task_vars.get('ansible_limit') or ''}".rstrip()
+        others = f"; available: {some(here)}" if here else ""
+        raise AnsibleActionFail(f"mpi_job_launcher: {named} {why}{others}")
+    return named

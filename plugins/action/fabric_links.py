@@ -12,6 +12,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from ansible.errors import AnsibleActionFail
 from ansible.module_utils.parsing.convert_bool import boolean
 
 from ..module_utils.core.checks import FAILED, NOT_APPLICABLE, PENDING, Check, failures
@@ -20,6 +21,7 @@ from ..plugin_utils.fabric.cabling import NodeEntry, SwitchEntry
 from ..plugin_utils.fabric.compare import node_state
 from ..plugin_utils.fabric.links import Links, check_links
 from ..plugin_utils.fabric.results import RAILS, failure_of, switch_result
+from ..plugin_utils.fabric.wire_map import WireMapError
 from ..plugin_utils.qos import contract_of
 from ..plugin_utils.report import reports
 from ..plugin_utils.steps import Step, SteppedAction
@@ -40,14 +42,20 @@ class ActionModule(SteppedAction):
         arguments = self._task.args
         contract = contract_of(arguments["qos"])
         groups, hostvars = task_vars["groups"], task_vars["hostvars"]
-        links = check_links(
-            contract,
-            {switch.name: switch for switch in _switches(groups, hostvars)},
-            {node.name: node for node in _nodes(groups, hostvars)},
-            asics=arguments.get("asics") or {},
-            inside=frozenset(task_vars["ansible_play_hosts_all"]),
-            check_mode=bool(self._task.check_mode) and not boolean(arguments.get("strict", False)),
-        )
+        wire_map = arguments.get("wire_map")
+        try:
+            links = check_links(
+                contract,
+                {switch.name: switch for switch in _switches(groups, hostvars)},
+                {node.name: node for node in _nodes(groups, hostvars)},
+                asics=arguments.get("asics") or {},
+                inside=frozenset(task_vars["ansible_play_hosts_all"]),
+                check_mode=bool(self._task.check_mode)
+                and not boolean(arguments.get("strict", False)),
+                wire_map=Path(wire_map) if wire_map else None,
+            )
+        except WireMapError as error:
+            raise AnsibleActionFail(f"fabric_links_wire_map: {error}") from error
         for line in lines(links):
             display.display(line)
         here = task_vars["ansible_play_hosts"]

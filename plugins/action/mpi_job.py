@@ -58,8 +58,9 @@ class ActionModule(DetachedAction):
             return found
         self._place = str(JOBS / arguments["run_id"])
         self._offset, self._behind = 0, False
+        host = task_vars["inventory_hostname"]
         limit = float(arguments.get("time_limit_s") or TIME_LIMIT_S) + END_S
-        display.display(f"job {arguments['run_id']}: {self._place} on the launcher")
+        display.display(f"job {arguments['run_id']}: {self._place} on {host}")
         self._ansible = os.getppid()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._interrupted)

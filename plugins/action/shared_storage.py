@@ -39,7 +39,8 @@ class ActionModule(NodeAction):
         host = arguments.setdefault("host", str(task_vars["inventory_hostname"]))
         groups = arguments.setdefault("groups", list(task_vars["group_names"]))
         try:
-            filesystems = [of_variable(entry) for entry in arguments.get("filesystems") or []]
+            every = map(of_variable, arguments.get("filesystems") or [])
+            filesystems = [fs for fs in every if fs.managed]
             if "clients" not in arguments:
                 further = partial(_further_addresses, task_vars["hostvars"])
                 arguments["clients"] = clients_of(

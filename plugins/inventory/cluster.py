@@ -6,24 +6,19 @@ name: cluster
 short_description: Hosts, groups and variables from a cluster model
 version_added: "1.0.0"
 author: Baremetal MPI RoCE founders (@baremetal)
+extends_documentation_fragment: [baremetal.mpi_roce.model]
 description:
   - Compiles a cluster model, one YAML file that describes nodes, rails, addresses, leaves, spines,
     storage and launcher, into the groups V(compute), V(launcher), V(storage), V(leaf), V(spine) and
     one V(rack_NAME) per rack, with all host variables that the layers of this collection read.
   - An invalid model is rejected with a list of all errors. Each error has line, key, value and
-    remedy. C(docs/cluster-model.md) describes every key.
+    remedy. C(docs/cluster-model.md) describes every key, C(docs/cluster.schema.json) for editors.
 notes:
   - An invalid model ends the run, whatever the value of C(any_unparsed_is_failed). Set that option
     in section C(inventory) of C(ansible.cfg) anyway. If a file is not YAML or names another plugin,
     this plugin is not called and Ansible continues with an empty inventory;
     M(baremetal.mpi_roce.cluster_directory) then stops the run.
   - An inventory has one model. Ansible ignores names that end in C(.bak) or C(~).
-options:
-  plugin:
-    description: Identifies the file as a model for this plugin.
-    type: str
-    required: true
-    choices: [baremetal.mpi_roce.cluster]
 """
 
 EXAMPLES = r"""

@@ -37,6 +37,7 @@ cluster_name: {type: str, returned: success, description: Name of the cluster.}
 compute_hosts: {type: list, elements: str, returned: success, description: "Their names, in order."}
 drained_hosts: {type: list, elements: str, returned: success, description: Drained hosts.}
 total_slots: {type: int, returned: success, description: MPI slots of hosts that are not drained.}
+launcher: {type: str, returned: success, description: "Host of the play that launches ranks."}
 mpi_provider: {type: str, returned: success, description: "C(software.mpi.provider) of the model."}
 software_doubts: {type: list, elements: str, returned: success, description: Warnings.}
 directory:
@@ -51,6 +52,13 @@ names:
     rail, and C(own) with the names and addresses of each host itself.
   type: dict
   returned: when O(domain) is given
+changes:
+  description: >-
+    What differs from O(against), as C(hosts), C(addresses), C(cables), C(ports), C(settings),
+    C(site_variables), C(reboots), C(refused), and C(steps) to take in order; see
+    docs/operations.md.
+  type: dict
+  returned: success, when O(against) is given
 findings: {type: list, elements: str, returned: failure, description: Errors.}
 """
 
@@ -59,4 +67,8 @@ ARGUMENTS = {
     "domain": {"type": "str"},
     "directory": {"type": "bool", "default": True},
     "needs": {"type": "str"},
+    "launcher": {"type": "str", "default": ""},
+    "against": {"type": "str"},
+    "against_json": {"type": "path"},
+    "moves": {"type": "str", "choices": ["refused", "accepted"], "default": "refused"},
 }

@@ -30,7 +30,7 @@ def parts(
 ) -> dict[str, Part]:
     running = set(hosts)
     found: dict[str, Part] = {}
-    rings: dict[str, list[Mapping[str, Any]]] = {}
+    rings: dict[str, dict[tuple[Any, ...], list[Mapping[str, Any]]]] = {}
     for entry in directory:
         if entry["role"] != "compute" or entry["name"] not in running:
             continue
@@ -41,8 +41,10 @@ def parts(
         if not entry.get("rails"):
             part.alone[""] = "no rails in the model"
         for rail in entry.get("rails") or []:
-            rings.setdefault(rail["interface"], []).append({**rail, "host": entry["name"]})
-    for rail, ring in rings.items():
+            alike = (rail.get("speed_gbps"), rail.get("gpu") is None)
+            of_rail = rings.setdefault(rail["interface"], {})
+            of_rail.setdefault(alike, []).append({**rail, "host": entry["name"]})
+    for rail, ring in ((rail, ring) for rail, own in rings.items() for ring in _joined(own)):
         if len(ring) == 1:
             found[ring[0]["host"]].alone[rail] = "no other host of this run has this rail"
             continue
@@ -52,10 +54,27 @@ def parts(
             source, target = sender["address"], receiver["address"]
             gpus = sender.get("gpu"), receiver.get("gpu")
             near, far = gpus if None not in gpus else (None, None)
+            slower = receiver.get("speed_gbps") or 0
+            most = slower if slower < (sender.get("speed_gbps") or 0) else None
             server.serves.append(Half(rail, target, sender["host"], source, port, far))
-            peer = Half(rail, source, receiver["host"], target, port, near)
+            peer = Half(rail, source, receiver["host"], target, port, near, most)
             found[sender["host"]].drives.append(peer)
     return found
+
+
+LEAST = 3
+"""Hosts of a ring in which no two are peers in both directions."""
+
+
+def _joined(
+    rings: Mapping[tuple[Any, ...], list[Mapping[str, Any]]],
+) -> list[list[Mapping[str, Any]]]:
+    """Rings of nodes with equal rails, which measure their speed and the memory of their GPUs. A
+    few nodes of another kind join the largest ring."""
+    ordered = sorted(rings.values(), key=len, reverse=True)
+    large = [ring for ring in ordered if len(ring) >= LEAST] or ordered[:1]
+    few = [node for ring in ordered[len(large) :] for node in ring]
+    return [[*large[0], *few], *large[1:]]
 
 
 SLACK_S = 120

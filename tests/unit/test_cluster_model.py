@@ -281,13 +281,22 @@ def test_both_ends_of_every_cable_agree_and_addresses_are_unique(shape: dict[str
             assert ends.pop((rail.leaf, rail.leaf_port)) == (node.name, rail.interface)
     for end, other in ends.items():
         assert ends[other] == end
-    assert len(ends) == 2 * len(cluster.leaves) * len(cluster.spines) * 2
-    hosts = [*cluster.nodes, cluster.launcher, *cluster.leaves, *cluster.spines]
+    # Every leaf has two links to the spines of its plane.
+    planes = shape["planes"]
+    assert len(ends) == 2 * len(cluster.leaves) * len(cluster.spines) // planes * 2
+    hosts = [*cluster.nodes, *cluster.launchers, *cluster.leaves, *cluster.spines]
     addresses = [host.management["address"] for host in hosts]
     addresses += [rail.address for node in cluster.nodes for rail in node.rails]
     gateways = {rail.gateway for node in cluster.nodes for rail in node.rails}
     assert len(set(addresses)) == len(addresses)
     assert not gateways & set(addresses)
+
+
+SPINE = "spines: {count: 1, ports: 64, management_first: 10.0.0.90"
+OVER = ["10 model.oversubscribed spines.links_per_leaf '4:1'"]
+CHIPS = "leaves.ports: 16; leaves.asic: [spectrum4,spectrum2]; rails.speed_gbps: 200"
+BELOW = "qos.below_packet roce_qos.ecn.minimum_bytes"
+ABOVE = "qos.above_buffer roce_qos.ecn.maximum_bytes"
 
 
 @pytest.mark.parametrize(
@@ -297,6 +306,81 @@ def test_both_ends_of_every_cable_agree_and_addresses_are_unique(shape: dict[str
         ("addresses.pool: 100.64.0.0/16", []),
         ("addresses.pool: 11.0.0.0/16", ["7 model.public_pool addresses.pool '11.0.0.0/16'"]),
         ("nodes.drained: [node01, node02]", ["4 model.all_drained nodes.drained 2"]),
+        ("domain: mpi.local", ["10 model.local_domain domain 'mpi.local'"]),
+        ("domain: local.example.net", []),
+        ("mpi: {uid: 1000}", ["10 model.first_uid mpi.uid 1000"]),
+        ("mpi: {uid: 1001}", []),
+        (
+            "nodes.absent: [node02]; nodes.overrides: {node02: {drained: true}}",
+            ["4 model.drained_and_absent nodes.absent[0] 'node02'"],
+        ),
+        (
+            "nodes.absent: [b]; nodes.count; nodes.list: [{name: a}, {name: b, drained: true}]",
+            ["4 model.drained_and_absent nodes.absent[0] 'b'"],
+        ),
+        ("nodes.absent: [node02]; nodes.overrides: {node02: {drained: false}}", []),
+        (
+            "nodes.overrides: {node01: {rack: R1}, node02: {rack: r1}}",
+            ["4 model.racks_differ_in_case nodes ('R1', 'r1')"],
+        ),
+        ("nodes.slots: 3", ["4 model.slots_per_gpu nodes.slots (3, 2)"]),
+        ("nodes.slots: 1", []),
+        ("nodes.slots: 6", []),
+        ("nodes.overrides: {node02: {slots: 5}}", ["4 model.slots_per_gpu nodes.slots (5, 2)"]),
+        ("gpus; nodes.slots: 7", []),
+        ("rails.gpu: [0, 0]", ["6 model.gpu_without_rail rails.gpu (0, 1)"]),
+        ("rails.gpu: [0, ~]", []),
+        ("rails.count: 1", ["8 model.idle_switches leaves.count ('leaf02', 1)"]),
+        ("gpus.count: 4; rails.gpu: [0, 2]", []),
+        (
+            "gpus.numa: [0, 1]; rails.numa: [0, 0]",
+            ["6 model.numa_of_rail rails.numa (1, 1, 1)"],
+        ),
+        ("gpus.numa: [0, 1]; rails.numa: [0, 1]", []),
+        ("gpus.numa: [0, 1]; rails.numa: [0, ~]", []),
+        ("gpus.numa: [0, 1]; rails.gpu: [1,0]; rails.numa: [1,0]", []),
+        ("rails.interface: 'ib{rail}'", ["6 model.interface_of_system rails.interface 'ib0'"]),
+        (
+            "rails.interface: 'enp{rail}s0f0np0'",
+            ["6 model.interface_of_system rails.interface 'enp0s0f0np0'"],
+        ),
+        ("rails.interface: 'ens{rail}'", ["6 model.interface_of_system rails.interface 'ens0'"]),
+        ("rails.interface: 'ibrail{rail}'", []),
+        ("rails.interface: 'rdma{rail}'", []),
+        ("rails.interface: 'energy{rail}'", []),
+        ("nodes.absent: [node02]; leaves.count: 4", []),
+        ("leaves.count: 4", ["8 model.idle_switches leaves.count ('leaf03', 2)"]),
+        (
+            "leaves.count: 4; storage: [{name: s1, management: 10.0.0.9, links: "
+            "[{leaf: leaf04, port: Ethernet8, interface: e}]}]",
+            ["8 model.idle_switches leaves.count ('leaf03', 1)"],
+        ),
+        (
+            f"{SPINE}, links_per_leaf: 15}}",
+            ["10 model.oversubscribed spines.links_per_leaf '3.27:1'"],
+        ),
+        (f"{SPINE}, links_per_leaf: 16}}", []),
+        (f"{SPINE}}}; leaves.nodes_per_set: 3", []),
+        (f"{SPINE}}}; leaves.nodes_per_set: 4", OVER),
+        (f"{SPINE}, speed_gbps: 1600}}; leaves.nodes_per_set: 6", []),
+        ("roce_qos: {ecn: {minimum_bytes: 4209}}", [f"10 {BELOW} (4209, 4210)"]),
+        ("roce_qos: {ecn: {minimum_bytes: 4210}}", []),
+        (
+            "roce_qos: {pfc: {xoff_bytes: 4000}, ecn: {minimum_bytes: 3000, maximum_bytes: 3500}}",
+            [
+                f"10 {BELOW} (3000, 4210)",
+                "10 qos.below_packet roce_qos.ecn.maximum_bytes (3500, 4210)",
+                "10 qos.below_packet roce_qos.pfc.xoff_bytes (4000, 4210)",
+            ],
+        ),
+        (f"{CHIPS}; roce_qos: {{pfc: {{xoff_bytes: 34287552}}}}", []),
+        (
+            f"{CHIPS}; roce_qos: {{pfc: {{xoff_bytes: 34287553}}}}",
+            ["10 qos.above_buffer roce_qos.pfc.xoff_bytes (34287553, 34287552)"],
+        ),
+        ("roce_qos: {ecn: {maximum_bytes: 165200001}}", [f"10 {ABOVE} (165200001, 165200000)"]),
+        ("roce_qos: {ecn: {maximum_bytes: 165200000}}", []),
+        ("leaves.asic: j2; asics: {j2: {}}; roce_qos: {ecn: {maximum_bytes: 165200001}}", []),
     ],
 )
 def test_doubts_are_told_and_refuse_nothing(edits: str, wanted: list[str]) -> None:

@@ -30,7 +30,7 @@ from tests.unit.small_model import edited, places, refused
 ROOT = Path(__file__).resolve().parents[2]
 CASES = """
 leaves.ports; leaves.prots: 64 -> 8 model.unknown_key leaves.prots | 8 model.missing_key leaves.ports
-launcher; luncher: {name: launcher01, management: 10.0.0.10} -> 1 model.missing_key launcher | 9 model.unknown_key luncher
+launcher; luncher: {name: launcher01, management: 10.0.0.10} -> 1 model.launchers launcher | 9 model.unknown_key luncher
 rails: ~ -> 6 model.not_a_mapping rails
 nodes.count: yes -> 4 model.not_a_number nodes.count True
 nodes.count: 0 -> 4 model.no_nodes nodes
@@ -50,6 +50,8 @@ addresses.pool: 127.0.0.0/16 -> 7 model.network_without_hosts addresses.pool '12
 addresses.pool: 168.0.0.0/7 -> 7 model.network_without_hosts addresses.pool '168.0.0.0/7'
 management.subnet: 169.254.3.0/24 -> 3 model.network_without_hosts management.subnet '169.254.3.0/24'
 nodes.count: 60; nodes.management_first: 10.0.0.200 -> 4 model.outside_management nodes.management_first ('10.0.0.255', 5)
+nodes.management_first: 255.255.255.255 -> 4 model.outside_management nodes.management_first ('255.255.255.255', 2)
+nodes.management_first: 255.255.255.255; nodes.overrides: {node01: {position: 7}} -> 4 model.outside_management nodes.management_first ('255.255.255.255 + 1', 2)
 launcher.management: 10.0.0.255 -> 9 model.outside_management launcher.management ('10.0.0.255', 1)
 launcher.management: 10.0.0.12 -> 4 model.management_address_twice nodes.management_first ('10.0.0.12', 1, 'launcher01')
 nodes.count: 40; nodes.management_first: 10.0.0.90 -> 8 model.management_address_twice leaves.management_first ('10.0.0.101', 2, 'node12')
@@ -71,6 +73,9 @@ nodes.name: "node{{ x }}{}" -> 4 model.template nodes.name 'node{{ x }}{}'
 nodes.drained: [node3] -> 4 model.unknown_node nodes.drained[0] 'node3'
 nodes.overrides: {node3: {}} -> 4 model.unknown_node nodes.overrides.node3 'node3'
 nodes.overrides: {node02: {pci: [0000:11:00.0, 0000:11:00.0]}} -> 4 model.device_twice nodes.overrides.node02.pci[1] '0000:11:00.0'
+nodes.overrides: {node01: {rack: r-1}, node02: {rack: r_1}} -> 4 model.racks_of_one_group nodes.overrides.node02.rack ('r_1', 'r-1')
+nodes.rack: "r-{}"; nodes.overrides: {node02: {rack: r.1}} -> 4 model.racks_of_one_group nodes.overrides.node02.rack ('r.1', 'r-1')
+nodes.count; nodes.list: [{name: a, rack: r_1}, {name: b, rack: r-1}] -> 4 model.racks_of_one_group nodes.list[1].rack ('r-1', 'r_1')
 leaves.count: 1 -> 8 model.rail_without_leaf leaves.count (1, 2)
 leaves.count: 3 -> 8 model.leaves_no_whole_sets leaves.count (3, 2)
 leaves.rail_to_leaf: [0] -> 8 model.rail_to_leaf leaves.rail_to_leaf (1, 2)

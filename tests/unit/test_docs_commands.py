@@ -165,7 +165,9 @@ def of_names(program: str, args: Any) -> str:
     if program == "ansible":
         names[args.module_name] = in_collection(args.module_name, "plugins/modules/{}.py") or ROOT
     for name in args.args if program == "ansible-doc" else []:
-        kind = "roles/{}" if args.type == "role" else "plugins/modules/{}.py"
+        kind = {"role": "roles/{}", "inventory": "plugins/inventory/{}.py"}.get(
+            args.type, "plugins/modules/{}.py"
+        )
         names[name] = in_collection(name, kind) or ROOT
     return "; ".join(f"no {name}" for name, path in names.items() if not path.exists())
 
@@ -233,6 +235,7 @@ def test_commands_of_blocks_and_text_are_read() -> None:
         ("ansible-playbook site.yml --chekc", "unrecognized arguments"),
         ("ansible-inventory -i inventories/b300 --grapes", "unrecognized arguments"),
         ("ansible-doc -t role baremetal.mpi_roce.none", "no baremetal.mpi_roce.none"),
+        ("ansible-doc -t inventory baremetal.mpi_roce.b300", "no baremetal.mpi_roce.b300"),
         ("ansible all -m baremetal.mpi_roce.none", "no baremetal.mpi_roce.none"),
         ("./none", "no none"),
         ("./demo --none", "demo has no --none"),

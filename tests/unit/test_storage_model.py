@@ -95,6 +95,21 @@ UNKNOWN_HERE = ["noattime", "nolruresize", "network=o2ib1", "rsize", "foreign_sy
         one(mount="/mnt/a.b_c-d", source="[fd00::21]:/a@b+c"),
         one(source="storage.example.net:/", nfs=None),
         one(options=UNKNOWN_HERE),
+        # VAST's own lines (kb.vastdata.com/kb/docs/7-vast-client-nfs-multipathing)
+        one(
+            nfs={"version": "3", "connections": 34},
+            options=[
+                *("pconnect=4", "mdconnect=2", "spread_reads", "spread_writes", "noextend"),
+                *("lookupcache=pos", "remoteports=dns", "localports=192.168.0.100~192.168.0.200"),
+            ],
+        ),
+        one(nfs={"version": "4.1", "connections": 32}, options=["remoteports=10.9.0.1-10.9.0.32"]),
+        one(nfs={"connections": 16}),
+        one(type="wekafs", managed=False, source="backend01,backend02/scratch", options=["ro"]),
+        one(type="gpfs", managed=False, source="fs1"),
+        one(type="fuse.juicefs", managed=False, source="JuiceFS:myjfs"),
+        one(managed=False, source="vast.example.net:/data"),
+        lustre(managed=False),
         lustre(options=UNKNOWN_HERE),
         lustre(source="10.0.0.31@o2ib,10.0.1.31@o2ib1:10.0.0.32@tcp:/scratch/project"),
         served(source="10.1.0.2:/srv/checkpoints", serve={"host": "node01"}),
@@ -124,7 +139,29 @@ BAD: tuple[tuple[Any, ...], ...] = (
         *(f"model.missing_key [0].{key}" for key in ("name", "type", "source", "mount", "purpose")),
     ),
     (one(nme="x"), "model.unknown_key [0].nme"),
-    (one(type="gpfs"), "model.not_a_choice [0].type 'gpfs'"),
+    (one(type="gpfs"), "storage.type_of_others [0].type 'gpfs'"),
+    (one(type="nfs4.2.1"), "model.wrong_form [0].type 'nfs4.2.1'"),
+    (
+        one(type="wekafs", managed=False, source="{x}/fs"),
+        "storage.source [0].source '{x}/fs'",
+    ),
+    (one(managed=False, source="backend/fs"), "storage.source [0].source 'backend/fs'"),
+    (
+        served(managed=False, nfs={"connections": 2}, options=["noatime"]),
+        "storage.of_managed [0].nfs",
+        "storage.of_managed [0].serve",
+        "storage.of_managed [0].options",
+    ),
+    (
+        one(type="wekafs", managed=False, source="b/fs", nfs={"version": "3"}),
+        "storage.section_of_other_type [0].nfs",
+    ),
+    (one(nfs={"connections": 17}), "storage.connections [0].nfs.connections 17"),
+    (
+        one(nfs={"connections": 65}, options=["remoteports=dns"]),
+        "model.out_of_range [0].nfs.connections (65, 1, 64)",
+    ),
+    (one(options=["nconnect=34"]), "storage.option_is_key [0].options[0] 'nconnect'"),
     (
         one(expect={"read_gb_s": float("nan")}),
         "model.out_of_range [0].expect.read_gb_s (nan, 0, 100000)",
@@ -222,6 +259,14 @@ BAD: tuple[tuple[Any, ...], ...] = (
         f"storage.device_twice [1].serve.device '{DEVICE}'",
     ),
     (
+        two(
+            changed(SERVED, source="10.9.9.9:/srv/checkpoints"),
+            source="10.9.9.9:/srv/checkpoints",
+            serve__host="node01",
+        ),
+        "storage.servers_share_address [1].source ('10.9.9.9', 'storage01')",
+    ),
+    (
         two(nfs={"transport": "rdma"}, hosts=["compute"]),
         "storage.transports_of_one_server [1].nfs.transport ('rdma', 'tcp')",
     ),
@@ -297,13 +342,15 @@ linked storage01 not: 10.0.0.0 10.0.0.255 10.0.0.11 127.0.0.1 239.0.0.1 0.0.0.0
 linked node02: 10.1.0.3 10.1.1.3 10.0.0.12
 linked node02 not: 10.1.0.2 10.1.1.250
 linked node02 doubt: 192.168.5.5
-linked nas: 10.1.0.250 10.1.0.2 10.1.9.1 192.168.5.5
-linked nas not: 10.1.0.0 10.1.1.1 10.1.1.255 169.254.0.1
+linked nas: 10.1.0.250 10.1.9.1 192.168.5.5 10.0.0.10 10.0.0.21 10.0.0.77
+linked nas not: 10.1.0.0 10.1.1.1 10.1.1.255 169.254.0.1 10.1.0.2 10.1.1.3 10.0.0.12 10.0.0.101
+linked storage01 not: 10.0.0.102
 unlinked storage01: 10.0.0.21
 unlinked storage01 not: 10.1.0.250
 of two storage01: 10.1.0.21 10.0.0.21
 of two storage01 not: 10.1.0.0 10.1.0.1 10.1.0.6
 of two node02: 10.1.0.5 10.1.0.7
+of two nas not: 10.1.0.4 10.1.0.5
 """
 """Address plan and server (`nas` is not in the model), with its addresses, others (`not`), and
 possible ones in unknown networks."""
@@ -322,6 +369,34 @@ def test_the_source_must_have_an_address_of_its_server(case: str) -> None:
             assert refused_model(text) == found
         else:
             assert doubts(text) == (found if of.endswith(" doubt") else [])
+
+
+def test_names_and_further_addresses_are_those_of_a_server() -> None:
+    for name in ("node01", "leaf02"):
+        assert refused_model(model(changed(NFS, source=f"{name}:/x"))) == [
+            f"13 storage.source_name filesystems[0].source {name!r}"
+        ]
+    assert compiled(model(changed(NFS, source="launcher01:/x")))
+    ports = "remoteports=10.9.0.1-10.1.0.2~10.9.0.7"
+    entry = changed(NFS, options=["noatime", ports], nfs={"connections": 34})
+    assert refused_model(model(entry)) == [
+        "13 storage.source_address filesystems[0].options[1] '10.1.0.2'"
+    ]
+    weka = {"type": "wekafs", "managed": False, "source": "10.9.0.1,10.0.0.11/scratch"}
+    assert refused_model(model(changed(NFS, **weka))) == [
+        "13 storage.source_address filesystems[0].source '10.0.0.11'"
+    ]
+
+
+def test_a_mount_of_others_is_compiled_with_its_type() -> None:
+    weka = {"type": "wekafs", "managed": False, "source": "backend/fs"}
+    text = model(changed(NFS, **weka), changed(LUSTRE, managed=True))
+    first, second = compiled(text).group_variables["all"]["cluster_filesystems"]
+    assert (first["type"], first["managed"], "nfs" in first, "lustre" in first) == (
+        *("wekafs", False),
+        *(False, False),
+    )
+    assert "managed" not in second
 
 
 def test_nids_are_validated() -> None:

@@ -19,7 +19,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_sy
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.mounts import Mounts
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.options import storage
 
-from tests.unit.storage_node import StorageHost, StorageNode, served
+from tests.unit.storage_node import StorageHost, StorageNode, filesystem, served
 
 DEBIAN, REDHAT = "ID=debian\nVERSION_ID=12\n", "ID=rocky\nVERSION_ID=9.4\n"
 ABSENT = ["/mnt/old/", "/srv/old"]
@@ -51,6 +51,18 @@ def parts(tmp_path: Path) -> Sequence[Any]:
 def only(parts: Sequence[Any], kind: type) -> Any:
     (found,) = [part for part in parts if isinstance(part, kind)]
     return found
+
+
+def test_nothing_is_mounted_or_installed_for_a_mount_of_others(tmp_path: Path) -> None:
+    host = StorageNode(tmp_path)
+    host.write("etc/os-release", DEBIAN)
+    others = [
+        replace(filesystem(), managed=False).as_variable(),
+        {**filesystem("w").as_variable(), "type": "lustre", "nfs": None, "managed": False},
+    ]
+    found = storage({**GIVEN, "filesystems": others}, host.node())[0]
+    assert only(found, Mounts).wanted == ()
+    assert [type(part).__name__ for part in found] == ["Exports", "ServesNothing", "Mounts"]
 
 
 def test_exports_are_removed_before_their_mounts(parts: Sequence[Any]) -> None:

@@ -176,6 +176,34 @@ def test_another_server_is_not_written(writing: Any) -> None:
     assert str(check.found).startswith("10.10.2.9:/export/a")
 
 
+WEKA = FileSystem("w", "wekafs", "backend/fs", MOUNT, "scratch", managed=False)
+WEKA_LINE = f"71 28 0:50 / {MOUNT} rw,relatime - wekafs default rw"
+
+
+@pytest.mark.parametrize(
+    ("line", "reported"),
+    [(LINE, "10.10.2.1:/export/a (nfs4)"), (TRAP, "not mounted"), ("", "not mounted")],
+)
+@pytest.mark.parametrize("check_mode", [False, True])
+def test_a_mount_of_others_is_missing(
+    answers: Any, line: str, reported: str, check_mode: bool
+) -> None:
+    answers({**LOOKED, "line": line, "right": False})
+    found = proof.write(target(WEKA, check_mode=check_mode)).checks["storage_mounted"]
+    assert (found.status, found.found) == (FAILED, reported)
+    assert "wekafs" in found.reason
+
+
+def test_a_mount_of_others_is_known_by_its_type() -> None:
+    wanted = target(WEKA).wanted
+    for line, right in ((WEKA_LINE, True), (LINE, False)):
+        running = target(WEKA).mounted(line)
+        assert running is not None and wanted.is_source(running, [running]) is right
+    nfs = target(replace(FS, managed=False, source="vast.example.net:/data"))
+    running = nfs.mounted(LINE)
+    assert running is not None and nfs.wanted.is_source(running, [running])
+
+
 @pytest.mark.parametrize("line", [LINE, OTHER, LINE.replace("nfs4", "ext4"), None])
 def test_both_rounds_with_the_real_probe(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: Optional[str]

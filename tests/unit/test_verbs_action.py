@@ -56,8 +56,14 @@ def test_a_single_host_is_not_used(tmp_path: Path) -> None:
     assert [check["subject"] for check in found] == [f"rail{number}" for number in range(8)]
 
 
-def entry(number: int, rails: list[int], **more: Any) -> dict[str, Any]:
-    found = [{"interface": f"rail{rail}", "address": f"10.{rail}.0.{number}"} for rail in rails]
+Entry = dict[str, Any]
+
+
+def entry(number: int, rails: list[int], gbps: int = 0, gpu: bool = False, **more: Any) -> Entry:
+    known = {"speed_gbps": gbps, "gpu": 0 if gpu else None} if gbps or gpu else {}
+    found = [
+        {"interface": f"rail{rail}", "address": f"10.{rail}.0.{number}", **known} for rail in rails
+    ]
     name = f"node{number:02d}"
     return {"name": name, "role": "compute", "drained": False, "rails": found, **more}
 
@@ -193,17 +199,22 @@ def test_a_pair_must_be_planned_and_counts_once() -> None:
 
 
 directories = st.lists(
-    st.tuples(st.sets(st.integers(0, 7), max_size=8), st.booleans(), st.booleans()), max_size=12
+    st.tuples(
+        st.sets(st.integers(0, 7), max_size=8), st.booleans(), st.booleans(), st.integers(1, 3)
+    ),
+    max_size=12,
 )
 
 
 @given(directories)
-def test_every_rail_sends_once_and_receives_once(drawn: list[tuple[set[int], bool, bool]]) -> None:
+def test_every_rail_sends_once_and_receives_once(
+    drawn: list[tuple[set[int], bool, bool, int]],
+) -> None:
     directory = [
-        entry(number, sorted(rails), drained=drained)
-        for number, (rails, drained, _here) in enumerate(drawn, 1)
+        entry(number, sorted(rails), drained=drained, gbps=100 * kind)
+        for number, (rails, drained, _here, kind) in enumerate(drawn, 1)
     ]
-    here = [one["name"] for one, (_rails, _drained, there) in zip(directory, drawn) if there]
+    here = [one["name"] for one, (_rails, _drained, there, _) in zip(directory, drawn) if there]
     found = parts(directory, here, 18515)
     assert set(found) == set(here)
 
@@ -228,6 +239,8 @@ def test_every_rail_sends_once_and_receives_once(drawn: list[tuple[set[int], boo
         assert other == half.peer
         assert (mirror.address, mirror.peer_address) == (half.peer_address, half.address)
         assert mirror.port == half.port
+        speeds = [drawn[int(each[4:]) - 1][3] * 100 for each in (name, other)]
+        assert half.peer_gbps == (speeds[1] if speeds[1] < speeds[0] else None)
 
     # Ports of a node are unique, including all exchanges of each pair.
     for part in found.values():
@@ -244,6 +257,30 @@ def test_every_rail_sends_once_and_receives_once(drawn: list[tuple[set[int], boo
         else:
             lonely = {r["interface"] for r in one["rails"] if have[r["interface"]] < 2}
             assert set(part.alone) == lonely
+
+
+def test_nodes_with_equal_rails_measure_each_other() -> None:
+    """A few of another kind join the others, so that no two of them are each other's peer."""
+    directory = [
+        entry(number, [0], gbps=400 if number in (2, 4, 6) else 800) for number in range(9)
+    ]
+    names = [one["name"] for one in directory]
+
+    def peers(hosts: list[str]) -> dict[str, str]:
+        found = parts(directory, hosts, 18515)
+        return {name: part.drives[0].peer for name, part in found.items()}
+
+    assert peers(names)["node02"] == "node04"
+    assert peers(names)["node06"] == "node02"
+    assert peers(names)["node05"] == "node07"
+    few = peers([name for name in names if name != "node04"])
+    assert (few["node08"], few["node02"], few["node06"]) == ("node02", "node06", "node00")
+
+
+def test_gpus_are_measured_where_both_ends_have_one() -> None:
+    directory = [entry(number, [0], gpu=number % 2 == 0) for number in range(6)]
+    found = parts(directory, [one["name"] for one in directory], 18515)
+    assert [part.drives[0].gpu for part in found.values()] == [0, None] * 3
 
 
 def many(count: int) -> dict[str, Part]:

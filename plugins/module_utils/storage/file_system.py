@@ -71,6 +71,8 @@ class FileSystem:
     lustre: Lustre = field(default_factory=Lustre)
     serve: Optional[Serve] = None
     expect: Expectation = field(default_factory=Expectation)
+    managed: bool = True
+    """False: others mount it, and it is only verified."""
 
     @property
     def server(self) -> str:
@@ -84,7 +86,10 @@ class FileSystem:
     def as_variable(self) -> dict[str, Any]:
         """The inverse of `of_variable`, with only the section of its type, `nfs` or `lustre`."""
         value = asdict(self)
-        del value[LUSTRE if self.type == NFS else NFS]
+        for name in {NFS, LUSTRE} - {self.type}:
+            del value[name]
+        if self.managed:
+            del value["managed"]
         return {**value, "hosts": list(self.hosts), "options": list(self.options)}
 
 

@@ -104,6 +104,7 @@ def storage(options: Mapping[str, Any], node: Node) -> tuple[list[Part], list[st
     """The parts for a host, and notes on stand-ins. Raises PlanError."""
     filesystems = [of_variable(entry) for entry in options["filesystems"]]
     host, absent = options["host"], options["absent"]
+    filesystems = [fs for fs in filesystems if fs.managed]
     mounts = wanted_mounts(filesystems, host, options["groups"], options["mount_timeout_s"])
     served = served_by(host, filesystems, options["clients"])
     lustre = [mount.fs for mount in mounts if mount.fs.type == LUSTRE]

@@ -276,7 +276,11 @@ def _mounted(proof: Proof, reported: Mapping[str, Any]) -> bool:
         proof.ok(MOUNTED)
         return True
     unit = target.wanted.mount_unit
-    if running is not None:
+    if not target.fs.managed and not target.container:
+        actual = f"{running.source} ({running.kind})" if running else "not mounted"
+        reason = f"others mount it (managed: false): expected is a mount of type {target.fs.type}"
+        proof.fail(MOUNTED, actual, reason)
+    elif running is not None:
         reason = f"nothing was written to it: stop its users, then systemctl restart {unit}"
         proof.fail(MOUNTED, f"{running.source} ({running.kind})", reason)
     elif target.check_mode and not target.container:

@@ -88,19 +88,22 @@ class WantedMount:
             return not awaited and place(mounts, self.source) == (running.device, running.root)
         if not self.of_this_kind(running):
             return False
+        if not self.fs.managed:
+            return True  # clients of other file systems report sources in different forms
         if self.kind == LUSTRE:
             return read_source(self.source) == read_source(running.source)
         return self.source == plain_nfs(running.source)
 
     def of_this_kind(self, running: Mount) -> bool:
         """Whether the mount may be an earlier state of this one."""
-        return running.kind in ((LUSTRE,) if self.fs.type == LUSTRE else NFS_TYPES)
+        return running.kind in (NFS_TYPES if self.fs.type == NFS else (self.fs.type,))
 
 
 def wanted_mounts(
     filesystems: Iterable[FileSystem], host: str, groups: Collection[str], timeout_s: int
 ) -> tuple[WantedMount, ...]:
-    """The mounts of a host in `groups`, outer mount points before inner ones."""
+    """The mounts of a host in `groups`, including those of others (`managed` is false), outer mount
+    points before inner ones."""
     wanted = []
     for fs in filesystems:
         if not mounts(fs, host, groups):
@@ -108,6 +111,9 @@ def wanted_mounts(
         if serves(fs, host):
             options = ("bind", NOFAIL, *(word for word in fs.options if word in _OF_BIND))
             wanted.append(WantedMount(fs, fs.path, BIND, options, timeout_s))
+            continue
+        if not fs.managed:
+            wanted.append(WantedMount(fs, fs.source, fs.type, fs.options, timeout_s))
             continue
         source = str(read_source(fs.source)) if fs.type == LUSTRE else plain_nfs(fs.source)
         wanted.append(WantedMount(fs, source, fs.type, _options(fs, timeout_s), timeout_s))

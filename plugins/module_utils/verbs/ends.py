@@ -230,7 +230,7 @@ def drive(
             one["shared" if isinstance(error, SharedEndpointError) else "problem"] = str(error)
             continue
         one.update(device=here.device, software=here.software)
-        one["line_rate_gbits_s"] = request.speeds_gbps.get(half.rail)
+        one["line_rate_gbits_s"] = half.peer_gbps or request.speeds_gbps.get(half.rail)
         there = unserved.get(f"{half.rail} {GPU}")
         problem = perftest.problem or (f"{half.peer} cannot serve it: {there}" if there else "")
         skipped = request.without_gpu(half, gpus)

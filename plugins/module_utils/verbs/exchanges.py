@@ -84,6 +84,8 @@ class Half:
     """TCP port of the first exchange on the serving host."""
     gpu: Optional[int] = None
     """GPU of the rail on this host, if the model has one at both ends."""
+    peer_gbps: Optional[float] = None
+    """Line rate of the peer's rail, if it is lower."""
 
 
 @dataclass(frozen=True)

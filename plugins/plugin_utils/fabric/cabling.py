@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple, Optional, Union
 
 from ...module_utils.core.checks import FAILED, NOT_APPLICABLE, Check
@@ -73,6 +74,14 @@ def cables_of(switches: Iterable[SwitchEntry]) -> list[Cable]:
     ]
 
 
+def peers_of(cables: Iterable[Cable]) -> dict[End, End]:
+    return {
+        near: far
+        for cable in cables
+        for near, far in ((cable.first, cable.second), (cable.second, cable.first))
+    }
+
+
 class LinkFinding(NamedTuple):
     check: Check
     hosts: tuple[str, ...]
@@ -98,12 +107,11 @@ class Neighbours:
         cables: Iterable[Cable],
         switches: Mapping[str, SwitchEntry],
         nodes: Mapping[str, NodeEntry],
+        mapped: Mapping[End, tuple[End, int]] = MappingProxyType({}),
     ) -> None:
-        self._peers = {
-            near: far
-            for cable in cables
-            for near, far in ((cable.first, cable.second), (cable.second, cable.first))
-        }
+        """`mapped`: the end that each end has in a wire map, and the number of the line."""
+        self._peers = peers_of(cables)
+        self._mapped = mapped
         self._switches = switches
         self._nodes = nodes
         self._by_label: dict[str, list[str]] = {}
@@ -224,40 +232,73 @@ class Neighbours:
             findings.append(_finding(wanted, None, subject, reason, (host,), NOT_APPLICABLE))
         return findings
 
+    def _by_map(self, here: End, found: Heard) -> str:
+        """What the wire map has at an end whose neighbour is not that of the model."""
+        if here not in self._mapped:
+            return "; the wire map has no line for it" if self._mapped else ""
+        there, number = self._mapped[here]
+        agrees = {self._peers[here]: "the model", found: "LLDP"}.get(there)
+        return f"; line {number} of the wire map has {there}" + (f", as {agrees}" if agrees else "")
+
     def _wrong(self, heard: Mapping[End, Heard]) -> list[LinkFinding]:
         findings = []
-        done: set[frozenset[End]] = set()
+        ends: dict[End, End] = {}
         for here, found in heard.items():
+            if not isinstance(found, Stranger):
+                ends[here] = found
+                continue
             peer = self._peers[here]
-            if isinstance(found, Stranger):
-                reason = (
-                    f"{here} hears {found.text}: trace this cable and connect {peer}, or correct "
-                    "the model"
-                )
-                findings.append(_finding(str(peer), found.text, str(here), reason, (here.host,)))
-                continue
-            cable = frozenset((here, found))
-            if cable in done:
-                continue
-            done.add(cable)
-            other = self._peers[found]
-            if heard.get(other) != peer:
+            reason = (
+                f"{here} hears {found.text}: trace this cable and connect {peer}, or correct "
+                f"the model{self._by_map(here, found)}"
+            )
+            findings.append(_finding(str(peer), found.text, str(here), reason, (here.host,)))
+        for here, peer, found, other, swapped in misplaced(self._peers, ends):
+            mapped = self._by_map(here, found)
+            hosts = tuple(dict.fromkeys((here.host, other.host)))
+            if not swapped:
                 reason = (
                     f"the cable of {found} belongs in {other}: connect it there and {peer} here, "
-                    "or correct the model"
+                    f"or correct the model{mapped}"
                 )
                 hosts = (here.host, other.host)
                 findings.append(_finding(str(peer), str(found), str(here), reason, hosts))
                 continue
-            # The two cables are swapped: the other port is part of this finding.
-            done.add(frozenset((other, peer)))
             both = f"{here} and {other.interface if other.host == here.host else other}"
             wanted = f"{here}: {peer}; {other}: {found}"
-            swapped = f"{here}: {found}; {other}: {peer}"
-            reason = f"the cables of {both} are swapped: swap them, or correct the model"
-            both_hosts = tuple(dict.fromkeys((here.host, other.host)))
-            findings.append(_finding(wanted, swapped, both, reason, both_hosts))
+            actual = f"{here}: {found}; {other}: {peer}"
+            reason = f"the cables of {both} are swapped: swap them, or correct the model{mapped}"
+            findings.append(_finding(wanted, actual, both, reason, hosts))
         return findings
+
+
+class Misplaced(NamedTuple):
+    """A cable between two ends of the model that belong to different cables."""
+
+    here: End
+    peer: End
+    """Where the model has the cable of `here`."""
+    found: End
+    other: End
+    """Where the model has the cable of `found`."""
+    swapped: bool
+    """The cable of `other` leads to `peer`."""
+
+
+def misplaced(peers: Mapping[End, End], found: Mapping[End, End]) -> Iterator[Misplaced]:
+    """Compare actual neighbours by end, `found`, with those of the model; two swapped cables are
+    one result."""
+    done: set[frozenset[End]] = set()
+    for here, there in found.items():
+        peer, other = peers[here], peers[there]
+        cable = frozenset((here, there))
+        if there == peer or cable in done:
+            continue
+        done.add(cable)
+        swapped = found.get(other) == peer
+        if swapped:
+            done.add(frozenset((other, peer)))
+        yield Misplaced(here, peer, there, other, swapped)
 
 
 def _labels(name: str) -> list[str]:

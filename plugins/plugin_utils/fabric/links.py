@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
 from ...module_utils.core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, Check
@@ -17,6 +18,7 @@ from .cabling import Cable, End, LinkFinding, Neighbours, NodeEntry, SwitchEntry
 from .compare import SwitchEnds, nic_end
 from .system import HOST, STORAGE, UPLINK
 from .systems import SYSTEMS
+from .wire_map import by_end
 
 MAX_LISTED_NAMES = 8
 
@@ -89,12 +91,14 @@ def check_links(
     asics: Optional[Mapping[str, Mapping[str, Any]]] = None,
     inside: Optional[Collection[str]] = None,
     check_mode: bool = False,
+    wire_map: Optional[Path] = None,
 ) -> Links:
     """Check every link with an end among the hosts `inside`; None: every link.
 
-    In check mode, deviations that the layers rails and fabric would repair are pending.
+    In check mode, deviations that the layers rails and fabric would repair are pending. Raises
+    WireMapError.
     """
-    return _Check(contract, switches, nodes, asics or {}, inside, check_mode).run()
+    return _Check(contract, switches, nodes, asics or {}, inside, check_mode).run(wire_map)
 
 
 class _Check:
@@ -127,15 +131,16 @@ class _Check:
         self.beyond = 0
         """Number of links whose other end is outside --limit."""
         self.storage = 0
-        self.groups: dict[tuple[str, str], Group] = {}
+        self.groups: dict[tuple[str, str, float], Group] = {}
 
-    def run(self) -> Links:
+    def run(self, wire_map: Optional[Path]) -> Links:
         cables = cables_of(self.switches.values())
+        mapped = by_end(wire_map, cables) if wire_map else {}
         self._without_report()
         for link in cables:
             if self._within(link.first.host) or self._within(link.second.host):
                 self._check_link(link)
-        neighbours = Neighbours(cables, self.switches, self.nodes)
+        neighbours = Neighbours(cables, self.switches, self.nodes, mapped)
         self.result.findings += neighbours.findings()
         self.result.neighbours = neighbours.proven
         self._add_unread()
@@ -185,7 +190,7 @@ class _Check:
         return f"ansible-playbook site.yml --tags {tag} --limit {host}"
 
     def _check_link(self, link: Cable) -> None:
-        key = (link.first.host, link.kind)
+        key = (link.first.host, link.kind, link.speed_gbps)
         if key not in self.groups:
             to = {HOST: "nodes", STORAGE: "storage", UPLINK: "spines"}[link.kind]
             self.groups[key] = Group(link.first.host, to)

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""IPv4 networks, and the address plan for the rails of all nodes.
+"""IPv4 networks, and the address plans for the rails of all nodes.
 
-A lane is one plane of one rail, numbered rail by rail. Addresses are computed from (node, lane), so
-adding a node at the end changes no other address. Addresses are integers, as a cluster of
-10,000 nodes has some 250,000.
+A lane is one plane of one rail, numbered rail by rail. Each group of leaves has a plan. Addresses
+are computed from (node, lane), so adding a node at the end changes no other address. They are
+integers, as a cluster of 10,000 nodes has some 250,000.
 """
 
 from __future__ import annotations
@@ -61,6 +61,10 @@ def text(address: int) -> str:
     return socket.inet_ntoa(struct.pack("!I", address))
 
 
+MAX_NODES = 1 << 20
+"""Above the number of any node."""
+
+
 @dataclass(frozen=True)
 class AddressPlan:
     """One subnet per lane and leaf set. Links of two addresses (/31) are sets of one node."""
@@ -73,17 +77,29 @@ class AddressPlan:
     """Place of the first node of a set in its subnets."""
     gateway_host: int = 1
     """Place of the leaf."""
+    first_node: int = 0
+    end: int = MAX_NODES
+    """Its nodes are from `first_node` to before this one."""
+    first_network: int = 0
+    """Number of networks in the pool before those of its first set."""
+    lane_span: int = 0
+    """Networks reserved for each lane, which are consecutive; 0: those of each set are."""
 
     @property
     def size(self) -> int:
         return 1 << (32 - self.prefix)
 
     def network(self, node: int, lane: int) -> Subnet:
-        number = (node // self.nodes_per_set) * self.lanes + lane
-        return Subnet(self.pool.first + number * self.size, self.prefix)
+        number = (node - self.first_node) // self.nodes_per_set
+        if self.lane_span:
+            number += lane * self.lane_span
+        else:
+            number = number * self.lanes + lane
+        return Subnet(self.pool.first + (self.first_network + number) * self.size, self.prefix)
 
     def address(self, node: int, lane: int) -> int:
-        return self.network(node, lane).first + self.first_host + node % self.nodes_per_set
+        place = (node - self.first_node) % self.nodes_per_set
+        return self.network(node, lane).first + self.first_host + place
 
     def gateway(self, node: int, lane: int) -> int:
         return self.network(node, lane).first + self.gateway_host
@@ -91,9 +107,13 @@ class AddressPlan:
     def holder(self, address: int, nodes: int) -> Union[str, tuple[int, int]]:
         """The role of an address in the pool, or its node and lane; otherwise empty."""
         number, place = divmod(address - self.pool.first, self.size)
-        leaf_set, lane = divmod(number, self.lanes)
-        first = leaf_set * self.nodes_per_set
-        if first >= nodes:
+        if self.lane_span:
+            lane, leaf_set = divmod(number, self.lane_span)
+            leaf_set -= self.first_network
+        else:
+            leaf_set, lane = divmod(number - self.first_network, self.lanes)
+        first = self.first_node + leaf_set * self.nodes_per_set
+        if leaf_set < 0 or lane >= self.lanes or first >= min(nodes, self.end):
             return ""
         ends = {0: "network address", self.size - 1: "broadcast address"}
         what = {**(ends if self.prefix < 31 else {}), self.gateway_host: "gateway"}
@@ -105,12 +125,23 @@ class AddressPlan:
     def check_capacity(self, nodes: int, findings: Findings, path: Path) -> None:
         """Check that the pool has an address for every rail of `nodes` nodes."""
         remedy = "Use a larger pool, or another addresses.prefix"
+        nodes = max(0, min(nodes, self.end) - self.first_node)
         sets, in_one_set = -(-nodes // self.nodes_per_set), min(nodes, self.nodes_per_set)
-        wanted, there = sets * self.lanes, self.pool.size // self.size
-        room = max(0, self.size - self.first_host - (self.prefix < 31))
-        if wanted > there:
-            problem = f"{wanted} subnets of /{self.prefix} are needed, {self.lanes} for each of "
-            problem += f"{counted(sets, 'set')} of nodes, the pool {self.pool} holds {there}"
+        there, room = self.pool.size // self.size, self.size - self.first_host - (self.prefix < 31)
+        wanted, part = self.first_network + sets * self.lanes, "the pool"
+        what = f"{self.lanes} for each of {counted(sets, 'set')} of nodes"
+        if self.lane_span:
+            wanted, there, part = self.first_network + sets, self.lane_span, "each rail's part of"
+            what = f"one for each of {counted(sets, 'set')} of nodes"
+            if self.lanes > self.pool.size // self.size:
+                wanted, there, part = self.lanes, self.pool.size // self.size, "the pool"
+                what = "one for each rail and plane"
+        if self.first_network:
+            what += f" after {self.first_network} of other leaves"
+        room = max(0, room)
+        if sets and wanted > there:
+            problem = f"{wanted} subnets of /{self.prefix} are needed, {what}, {part} {self.pool} "
+            problem += f"holds {there}"
             findings.add("model.pool_without_subnets", path, problem, remedy, (wanted, there))
         elif in_one_set > room:
             problem = f"{in_one_set} nodes need an address in each subnet, a /{self.prefix} "
@@ -130,43 +161,53 @@ class HostAddresses:
     """Addresses of all hosts, to check those that an operator wrote."""
 
     management: Subnet
-    plan: AddressPlan
+    plans: Sequence[AddressPlan]
     nodes: Mapping[int, str]
     """By index in the plan."""
     hosts: Mapping[str, int]
     """Management addresses of nodes, launcher and storage hosts."""
-    links: Mapping[str, Sequence[Subnet]]
-    """Networks of the leaves to which each storage host is connected."""
+    links: Mapping[str, Sequence[Sequence[Subnet]]]
+    """Networks of the leaf at the other end of each link of a storage host."""
+    switches: Mapping[str, int]
+    """Management addresses of leaves and spines."""
 
     def problem(self, address: int, server: str) -> str:
-        """Why no host, or not the host `server`, has the address; empty if it may."""
+        """Why no host, or not the host `server`, has the address; empty if it may. An external
+        server (no host of the model) has no address of a node or switch."""
         here = Subnet(address, 32)
         what = here.no_hosts
         owner = next((name for name, own in self.hosts.items() if own == address), "")
         if address in (self.management.first, self.management.last):
             what = f"the first or last address of the management network {self.management}"
-        if self.plan.pool.overlaps(here):
-            holder = self.plan.holder(address, max(self.nodes) + 1)
-            if isinstance(holder, str):
-                what = holder
-            else:
-                owner = self.nodes.get(holder[0], "")
-        if what:
-            return f"is {what}, which no server has"
+        for plan in self.plans:
+            if plan.pool.overlaps(here):
+                holder = plan.holder(address, max(self.nodes) + 1)
+                if isinstance(holder, str):
+                    what = what or holder
+                else:
+                    owner = self.nodes.get(holder[0], "")
+        switch = next((name for name, own in self.switches.items() if own == address), "")
+        if what or switch:
+            return f"is {what or f'the management address of {switch}'}, which no server has"
+        if owner in self.nodes.values() and not server:
+            return f"is an address of {owner}, and the file system has no serve.host"
         if server not in self.hosts or owner == server:
             return ""
         if owner:
             return f"is an address of {owner}, and not of {server}"
-        return self._elsewhere(here, server) if self.plan.pool.overlaps(here) else ""
+        return self._elsewhere(here, server) if self._in_pool(here) else ""
 
     def doubt(self, address: int, server: str) -> str:
         """Why the address, outside all networks of the model, is probably wrong for `server`."""
         here = Subnet(address, 32)
-        known = self.plan.pool.overlaps(here) or server not in self.hosts
+        known = self._in_pool(here) or server not in self.hosts
         return "" if known else self._elsewhere(here, server)
 
+    def _in_pool(self, here: Subnet) -> bool:
+        return any(plan.pool.overlaps(here) for plan in self.plans)
+
     def _elsewhere(self, here: Subnet, server: str) -> str:
-        links = self.links.get(server, ())
+        links = [network for link in self.links.get(server, ()) for network in link]
         if any(map(here.overlaps, (self.management, *links))):
             return ""  # possibly another address, unknown to the model
         rails = "those of its rails" if server in self.nodes.values() else "no link to a leaf"

@@ -8,7 +8,7 @@ group variables.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
@@ -71,6 +71,14 @@ class ClusterHost:
     management: dict[str, Any]
     """`cluster_management`."""
     vars: dict[str, Any] = field(default_factory=dict)
+    groups: Sequence[str] = ()
+    """Groups in addition to the role."""
+    more: dict[str, Any] = field(default_factory=dict)
+    """Variables that only some models set."""
+    unit: Optional[int] = None
+    """From 0, as set and plane; None if the cluster has one, or the host belongs to several."""
+    leaf_set: Optional[int] = None
+    plane: Optional[int] = None
 
 
 @dataclass
@@ -79,6 +87,8 @@ class ComputeNode(ClusterHost):
     rack: str = ""
     slots: int = 0
     drained: bool = False
+    kind: str = ""
+    """Empty if the model has no kinds."""
     gpus: list[dict[str, Any]] = field(default_factory=list)
     rails: list[RailPlane] = field(default_factory=list)
 
@@ -88,6 +98,7 @@ class ClusterSwitch(ClusterHost):
     system: str = ""
     """Name of a switch system (`fabric.systems`); empty if the model names none."""
     asic: str = ""
+    rack: str = ""
     port_step: int = 0
     """Increment of port numbers computed from the lanes of the chip; 0: not computed."""
     ports: list[PortGroup] = field(default_factory=list)
@@ -99,14 +110,23 @@ class Cluster:
     variables: dict[str, dict[str, Any]]
     """Values common to the hosts of a group, by group."""
     nodes: list[ComputeNode]
-    launcher: ClusterHost
+    launchers: list[ClusterHost]
     storage: list[ClusterHost]
-    leaves: list[ClusterSwitch]
-    spines: list[ClusterSwitch]
+    switches: list[ClusterSwitch]
+    """Tier by tier, leaves first."""
     group_vars: dict[str, dict[str, Any]]
     """Written by the operator, by group."""
     doubts: tuple[Finding, ...] = ()
     """Valid settings that are probably mistakes."""
+
+    @property
+    def leaves(self) -> list[ClusterSwitch]:
+        return [switch for switch in self.switches if switch.role == "leaf"]
+
+    @property
+    def spines(self) -> list[ClusterSwitch]:
+        """Every switch above the leaves."""
+        return [switch for switch in self.switches if switch.role == "spine"]
 
 
 def rack_group(rack: str) -> str:
@@ -114,13 +134,27 @@ def rack_group(rack: str) -> str:
     return "rack_" + re.sub(r"[^A-Za-z0-9_]", "_", rack)
 
 
+def kind_group(kind: str) -> str:
+    """The Ansible group of a kind of nodes; empty if the model has no kinds."""
+    return f"kind_{kind}" if kind else ""
+
+
 DIGEST = "cluster_digest"
 NAMES = (
     *("cluster_name", "cluster_domain", "cluster_mpi_user", "cluster_mpi_uid"),
     *("cluster_addressing", "cluster_rail_networks", "cluster_asics", "roce_qos", "cluster_qos"),
     *("cluster_software", "cluster_filesystems", "cluster_role", "cluster_management"),
-    *("cluster_index", "cluster_rack", "cluster_slots", "cluster_drained", "cluster_gpus"),
+    *(
+        "cluster_index",
+        "cluster_kind",
+        "cluster_rack",
+        "cluster_slots",
+        "cluster_drained",
+        "cluster_gpus",
+    ),
     *("cluster_rails", "cluster_system", "cluster_asic", "cluster_ports", "cluster_port_step"),
+    *("cluster_unit", "cluster_set", "cluster_plane"),
+    *("cluster_asn", "cluster_loopback", "cluster_vlans", "cluster_storage_links"),
 )
 """Variables of the model that the inventory must not override; not `ansible_host`."""
 
@@ -155,6 +189,10 @@ def inventory_of(cluster: Cluster) -> Inventory:
     groups["all"] = cluster.variables["all"]
     for node in cluster.nodes:
         groups.setdefault(rack_group(node.rack), {"cluster_rack": node.rack})
+        if node.kind:
+            groups.setdefault(kind_group(node.kind), {"cluster_kind": node.kind})
+    for switch in cluster.switches:
+        groups.update({group: {} for group in switch.groups})
     return Inventory(groups, cluster.group_vars, list(_hosts(cluster)))
 
 
@@ -172,15 +210,26 @@ def _hosts(cluster: Cluster) -> Iterator[InventoryHost]:
             "cluster_rails": _plain(node.rails),
             **{name: value for name, value in own.items() if value != common[name]},
         }
-        yield InventoryHost(node.name, ("compute", rack_group(node.rack)), variables, node.vars)
-    for host in (cluster.launcher, *cluster.storage):
+        of_kind = (kind_group(node.kind),) if node.kind else ()
+        groups = ("compute", rack_group(node.rack), *node.groups, *of_kind)
+        yield InventoryHost(node.name, groups, variables, node.vars)
+    for host in (*cluster.launchers, *cluster.storage):
         yield InventoryHost(host.name, (host.role,), _of_host(host), host.vars)
-    for switch in (*cluster.leaves, *cluster.spines):
-        yield InventoryHost(switch.name, (switch.role,), _of_switch(switch), switch.vars)
+    for switch in cluster.switches:
+        groups = (switch.role, *switch.groups)
+        yield InventoryHost(switch.name, groups, _of_switch(switch), switch.vars)
 
 
 def _of_host(host: ClusterHost) -> dict[str, Any]:
-    return {"ansible_host": host.management["address"], "cluster_management": host.management}
+    variables = {"ansible_host": host.management["address"], "cluster_management": host.management}
+    if host.unit is not None:
+        variables["cluster_unit"] = host.unit + 1
+    if host.leaf_set is not None:
+        variables["cluster_set"] = host.leaf_set + 1
+    if host.plane is not None:
+        variables["cluster_plane"] = host.plane
+    variables.update(host.more)
+    return variables
 
 
 def _of_switch(switch: ClusterSwitch) -> dict[str, Any]:
@@ -190,6 +239,8 @@ def _of_switch(switch: ClusterSwitch) -> dict[str, Any]:
         "cluster_asic": switch.asic,
         "cluster_ports": _plain(switch.ports),
     }
+    if switch.rack:
+        variables["cluster_rack"] = switch.rack
     if switch.port_step:
         variables["cluster_port_step"] = switch.port_step
     return variables

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
-from typing import Any, Optional
+from typing import Any
 
 from ...module_utils.storage.file_system import NFS, RDMA
 from ..fabric.chip_keys import check_asics
@@ -14,7 +14,7 @@ from ..qos import host_settings
 from ..qos.rules import check_rail
 from ..qos.rules import finish as read_contract
 from ..schema.findings import Findings
-from . import rules
+from . import doubts, routing, rules
 from .addresses import AddressPlan, HostAddresses, Subnet, text
 from .cluster import (
     Cluster,
@@ -24,13 +24,15 @@ from .cluster import (
     PortGroup,
     RailPlane,
 )
-from .layout import Lane, Topology, interface_name, lay_out, plan_addresses
-from .nodes import NodeSpec, specify
+from .layout import LeafSets, Topology, interface_name, lay_out, plan_addresses
+from .node_kinds import DEFAULT, NodeKind, check_speeds, read_kinds
+from .nodes import NodeSpec, check_launchers, launchers, node_blocks, specify
 from .schema import MODEL, POINT_TO_POINT, SUBNET_PER_RAIL
 from .software import finish as read_software
 from .source import ModelError, ModelSource, read_file
 from .storage import Site, read_filesystems
-from .switches import Switches, read_switches
+from .switches import Switches, read_ports, read_switches
+from .wiring import LEAF, Rule, SwitchGroup, SwitchPorts, place_groups, read_fabric
 
 
 def load(path: str) -> Cluster:
@@ -47,46 +49,99 @@ def compile_model(source: ModelSource) -> Cluster:
     model = MODEL.check(source.data, findings)
     known = {finding.path for finding in source.found}
     findings.found[:] = [*source.found, *(new for new in findings.found if new.path not in known)]
-    if findings:
+    if model is not None:
+        check_launchers(model, source.data, findings)
+    fabric = None if findings else read_fabric(model, findings)
+    if findings or fabric is None:
         raise ModelError(source.name, findings.found)
-    specs = specify(model, findings)
-    topology = lay_out(model, specs, findings)
-    plan = plan_addresses(model, specs, topology, findings)
+    kinds = read_kinds(model, findings)
+    specs = specify(model, kinds, findings)
+    doubtful = Findings(source.line)
+    for group in fabric.groups.values():
+        own = findings.below(group.path[:-1])
+        read_ports(group.keys, group.name, group.tier == LEAF, own)
+    topology = lay_out(model, fabric, specs, findings)
+    plans = plan_addresses(model, specs, topology, findings)
     check_asics(model["asics"], findings)
     switches = {
-        section: read_switches(model, section, findings) for section in ("leaves", "spines")
+        name: read_switches(
+            {**model, name: {**group.keys, "speeds": fabric.speeds(group)}},
+            name,
+            findings.below(group.path[:-1]),
+            doubtful.below(group.path[:-1]),
+        )
+        for name, group in fabric.groups.items()
     }
-    rules.check_names(model, specs, switches, findings)
-    rules.check_management(model, specs, switches, findings)
-    rules.check_devices(model, specs, findings)
-    rules.check_group_vars(model, specs, findings)
+    chips = {kind.asic for group in fabric.leaves for kind in switches[group.name].kinds}
+    check_speeds(kinds, sorted(chips), model["asics"], findings)
+    rules.check_names(model, specs, fabric, switches, findings)
+    rules.check_management(model, specs, fabric, switches, findings)
+    rules.check_devices(model, kinds, specs, findings)
+    rules.check_racks(specs, findings)
+    rules.check_group_vars(model, specs, topology.groups if topology else (), findings)
     mtu = model["rails"]["mtu"]
     contract = read_contract(model["roce_qos"], findings, mtu)
     check_rail(contract, mtu, findings, ("rails", "mtu"))
     software = read_software(model["software"], findings, ("software",))
-    site, doubts = Site(), Findings(source.line)
-    if specs and topology is not None and plan is not None:
-        addresses = _addresses(model, specs, topology, plan, switches["leaves"].names)
-        site = Site(tuple(rules.groups_of(specs)), addresses.hosts, addresses, doubts)
-        if len(switches["leaves"].kinds) == len(switches["leaves"].names) == topology.leaves:
-            positions = specs[-1].index + 1
-            rules.check_storage_links(model, topology, positions, switches["leaves"], findings)
+    site = Site()
+    sections = [
+        routing.SwitchSection(group.path, group.keys, switches[group.name])
+        for group in fabric.groups.values()
+    ]
+    routing.check(model, sections, findings)
+    if specs and topology is not None and plans is not None:
+        leaves = Switches(
+            *(
+                [each for group in fabric.leaves for each in getattr(switches[group.name], what)]
+                for what in ("names", "kinds")
+            )
+        )
+        managed = {
+            name: group.keys["management_first"] + index
+            for group in fabric.groups.values()
+            for index, name in enumerate(switches[group.name].names)
+        }
+        addresses = _addresses(model, specs, topology, plans, leaves.names, managed)
+        site = Site(tuple(rules.groups_of(specs)), addresses.hosts, addresses, doubtful)
+        routing.check_storage(model, addresses, findings)
+        if (
+            len(leaves.kinds)
+            == len(leaves.names)
+            == sum(len(group.places) for group in fabric.leaves)
+        ):
+            rules.check_storage_links(model, topology, specs[-1].index + 1, leaves, findings)
     filesystems = read_filesystems(model["filesystems"], findings, ("filesystems",), site)
-    if findings or topology is None or plan is None:
+    if findings or topology is None or plans is None:
         raise ModelError(source.name, findings.found)
 
     nodes = _nodes(model, specs)
-    leaves = _switches(model, "leaves", "leaf", switches)
-    spines = _switches(model, "spines", "spine", switches)
-    leaf_ports, spine_ports = (
-        [kind.ports for kind in switches[section].kinds] for section in ("leaves", "spines")
-    )
-    _plug_nodes(model, topology, plan, list(zip(specs, nodes)), leaves, leaf_ports)
-    _plug_spines(model, leaves, leaf_ports, spines, spine_ports, topology)
-    _plug_storage(model, leaves)
+    built = {
+        group.name: _switches(model, group, topology, switches[group.name])
+        for group in fabric.groups.values()
+    }
+    ports = {
+        group.name: [group.ports(kind) for kind in switches[group.name].kinds]
+        for group in fabric.groups.values()
+    }
+    pairs, places = list(zip(specs, nodes)), [spec.index for spec in specs]
+    for sets, plan in zip(topology.sets, plans):
+        members = pairs[bisect_left(places, plan.first_node) : bisect_left(places, plan.end)]
+        name = sets.group.name
+        _plug_nodes(model, topology, sets, plan, members, built[name], ports[name])
+    for rule in fabric.rules:
+        _plug_links(rule, model["rails"]["mtu"], built, ports)
+    _plug_storage(model, [leaf for group in fabric.leaves for leaf in built[group.name]])
+    routing.assign(model, sections, list(built.values()), doubtful)
+    storage = [_host(model, entry, "storage") for entry in model["storage"]]
+    routing.assign_storage(model, storage, addresses)
+    doubts.check_values(model, kinds, specs, doubtful)
+    doubts.check_software(software, doubtful)
+    doubts.check_fabric(model, topology, built, doubtful)
+    switches_of_all = [switch for group in built.values() for switch in group]
+    doubts.check_contract(contract, switches_of_all, doubtful)
     nfs_rdma = any(fs.type == NFS and fs.nfs.transport == RDMA for fs in filesystems)
     software = replace(software, rdma=replace(software.rdma, nfs=nfs_rdma))
-    addressing, gpus = model["addresses"]["plan"], model["gpus"]
+    addressing = model["addresses"]["plan"]
     everywhere = {
         "cluster_name": model["name"],
         "cluster_domain": model["domain"],
@@ -99,23 +154,22 @@ def compile_model(source: ModelSource) -> Cluster:
         "cluster_filesystems": [entry.as_variable() for entry in filesystems],
     }
     if addressing == POINT_TO_POINT:
-        everywhere["cluster_rail_networks"] = [str(plan.pool)]
+        everywhere["cluster_rail_networks"] = list(dict.fromkeys(str(plan.pool) for plan in plans))
     compute = {
-        "cluster_slots": model["nodes"]["slots"] or gpus["count"],
+        "cluster_slots": node_blocks(model)[0][1]["slots"] or model["gpus"]["count"],
         "cluster_drained": False,
-        "cluster_gpus": _gpus(gpus, gpus["pci"]),
+        "cluster_gpus": kinds[DEFAULT].common_gpus,
         "cluster_qos": host_settings(contract).as_variable(),
     }
     return Cluster(
         name=model["name"],
         variables={"all": everywhere, "compute": compute},
         nodes=nodes,
-        launcher=_host(model, model["launcher"], "launcher"),
-        storage=[_host(model, entry, "storage") for entry in model["storage"]],
-        leaves=leaves,
-        spines=spines,
+        launchers=[_host(model, entry, "launcher") for _path, entry in launchers(model)],
+        storage=storage,
+        switches=switches_of_all,
         group_vars=model["vars"],
-        doubts=rules.doubts(model, specs, doubts),
+        doubts=tuple(doubtful.found),
     )
 
 
@@ -129,25 +183,30 @@ def _host(model: dict[str, Any], entry: dict[str, Any], role: str) -> ClusterHos
 
 
 def _switches(
-    model: dict[str, Any], section: str, role: str, switches: Mapping[str, Switches]
+    model: dict[str, Any], group: SwitchGroup, topology: Topology, found: Switches
 ) -> list[ClusterSwitch]:
-    found = switches[section]
+    places = [topology.place(group, number) for number in range(len(found.names))]
     return [
         ClusterSwitch(
             name,
-            role,
-            _management(model, model[section]["management_first"] + index),
+            LEAF if group.tier == LEAF else "spine",
+            _management(model, group.keys["management_first"] + index),
             system=kind.system,
             asic=kind.asic,
             port_step=kind.port_step,
+            groups=place_groups(group.tier, place),
+            unit=place.unit,
+            leaf_set=place.leaf_set,
+            plane=place.plane,
+            rack=rack,
         )
-        for index, (name, kind) in enumerate(zip(found.names, found.kinds))
+        for index, (name, kind, rack, place) in enumerate(
+            zip(found.names, found.kinds, found.racks, places)
+        )
     ]
 
 
 def _nodes(model: dict[str, Any], specs: list[NodeSpec]) -> list[ComputeNode]:
-    gpus = model["gpus"]
-    common = _gpus(gpus, gpus["pci"])
     return [
         ComputeNode(
             name=spec.name,
@@ -158,7 +217,10 @@ def _nodes(model: dict[str, Any], specs: list[NodeSpec]) -> list[ComputeNode]:
             rack=spec.rack,
             slots=spec.slots,
             drained=spec.drained,
-            gpus=common if spec.gpu_pci is gpus["pci"] else _gpus(gpus, spec.gpu_pci),
+            kind=spec.kind.name,
+            gpus=spec.kind.common_gpus
+            if spec.gpu_pci is spec.kind.gpus["pci"]
+            else spec.kind.gpus_at(spec.gpu_pci),
         )
         for spec in specs
     ]
@@ -168,61 +230,68 @@ def _addresses(
     model: dict[str, Any],
     specs: list[NodeSpec],
     topology: Topology,
-    plan: AddressPlan,
+    plans: Sequence[AddressPlan],
     leaves: Sequence[str],
+    switches: Mapping[str, int],
 ) -> HostAddresses:
     """The addresses of all hosts that the model determines."""
 
     def networks(leaf: str) -> list[Subnet]:
         if leaf not in leaves or model["addresses"]["plan"] == POINT_TO_POINT:
             return [Subnet(0, 0)]  # any: the plan has no addresses for links of storage
-        leaf_set, of_set = divmod(leaves.index(leaf), topology.leaves_per_set)
-        first, lanes = leaf_set * topology.nodes_per_set, topology.lanes
-        return [plan.network(first, at) for at, lane in enumerate(lanes) if lane.leaf == of_set]
+        sets, number = topology.of_leaf(leaves.index(leaf))
+        leaf_set, of_set = divmod(number, sets.leaves_per_set)
+        plan = plans[topology.sets.index(sets)]
+        first = sets.first_node + leaf_set * sets.nodes_per_set
+        return [
+            plan.network(first, at) for at, lane in enumerate(sets.lanes) if lane.leaf == of_set
+        ]
 
     hosts = {spec.name: spec.management or 0 for spec in specs}
     hosts.update({host["name"]: host["management"] for host in model["storage"]})
-    hosts[model["launcher"]["name"]] = model["launcher"]["management"]
+    hosts.update({host["name"]: host["management"] for _path, host in launchers(model)})
     links = {
-        host["name"]: [network for link in host["links"] for network in networks(link["leaf"])]
+        host["name"]: [networks(link["leaf"]) for link in host["links"]]
         for host in model["storage"]
     }
     nodes = {spec.index: spec.name for spec in specs}
-    return HostAddresses(model["management"]["subnet"], plan, nodes, hosts, links)
-
-
-def _gpus(gpus: dict[str, Any], pci: Optional[list[str]]) -> list[dict[str, Any]]:
-    none, numa = [None] * gpus["count"], gpus["numa"]
-    pairs = zip(pci or none, numa or none)
-    return [{"index": index, "pci": pci, "numa": numa} for index, (pci, numa) in enumerate(pairs)]
+    return HostAddresses(model["management"]["subnet"], plans, nodes, hosts, links, switches)
 
 
 def _plug_nodes(
     model: dict[str, Any],
     topology: Topology,
+    sets: LeafSets,
     plan: AddressPlan,
     nodes: list[tuple[NodeSpec, ComputeNode]],
     leaves: list[ClusterSwitch],
-    leaf_ports: list[Sequence[str]],
+    leaf_ports: list[SwitchPorts],
 ) -> None:
     """Assign the address of every lane of every node, and the ports at both ends of its cable."""
     rails = model["rails"]
-    mtu, speed, prefix = rails["mtu"], rails["speed_gbps"], plan.prefix
+    mtu, prefix = rails["mtu"], plan.prefix
     shared_gateway = model["addresses"]["plan"] == SUBNET_PER_RAIL
-    sets = [
-        (leaf_set, list(members))
-        for leaf_set, members in groupby(
-            nodes, key=lambda pair: pair[1].index // topology.nodes_per_set
-        )
-    ]
-    for number, lane in enumerate(topology.lanes):
+    start, per_set = sets.first_node, sets.nodes_per_set
+    filled: dict[tuple[int, NodeKind], list[tuple[NodeSpec, ComputeNode]]] = {}
+    for pair in nodes:
+        leaf_set = (pair[0].index - start) // per_set
+        filled.setdefault((leaf_set, pair[0].kind), []).append(pair)
+    for (leaf_set, _kind), members in filled.items():
+        place = topology.place(sets.group, leaf_set * sets.leaves_per_set)
+        place = replace(place, plane=None)
+        groups = place_groups("leaf", place)
+        for _spec, node in members:
+            node.unit, node.leaf_set, node.groups = place.unit, place.leaf_set, groups
+    for number, lane in enumerate(sets.lanes):
         interface = interface_name(rails, lane.rail, lane.plane)
-        gpu, numa = _locality(lane, rails, model["gpus"])
-        lanes_here = topology.lanes_on(lane.leaf)
-        for leaf_set, members in sets:
-            first = leaf_set * topology.nodes_per_set
-            position = leaf_set * topology.leaves_per_set + lane.leaf
-            leaf, ports = leaves[position], leaf_ports[position]
+        lanes_here = sets.lanes_on(lane.leaf)
+        for (leaf_set, kind), members in filled.items():
+            if lane.rail >= kind.rails["count"]:
+                continue
+            (gpu, numa), speed = kind.closest(lane.rail), kind.rails["speed_gbps"]
+            first = start + leaf_set * per_set
+            position = leaf_set * sets.leaves_per_set + lane.leaf
+            leaf, ports = leaves[position], leaf_ports[position].down
             group = PortGroup("host", interface, speed, mtu, lane.rail, lane.plane, prefix)
             leaf.ports.append(group)
             network = str(plan.network(first, number))
@@ -255,31 +324,14 @@ def _plug_nodes(
                 )
 
 
-def _locality(
-    lane: Lane, rails: dict[str, Any], gpus: dict[str, Any]
-) -> tuple[Optional[int], Optional[int]]:
-    """The GPU and the NUMA node closest to a lane."""
-    if rails["gpu"] is not None:
-        gpu = rails["gpu"][lane.rail]
-    else:
-        gpu = lane.rail if lane.rail < gpus["count"] else None
-    if rails["numa"] is not None:
-        return gpu, rails["numa"][lane.rail]
-    return gpu, gpus["numa"][gpu] if gpus["numa"] and gpu is not None else None
-
-
-def _plug_spines(
-    model: dict[str, Any],
-    leaves: list[ClusterSwitch],
-    leaf_ports: list[Sequence[str]],
-    spines: list[ClusterSwitch],
-    spine_ports: list[Sequence[str]],
-    topology: Topology,
+def _plug_links(
+    rule: Rule,
+    mtu: int,
+    fabric: Mapping[str, list[ClusterSwitch]],
+    ports: Mapping[str, list[SwitchPorts]],
 ) -> None:
-    """Assign ports of uplinks: a link has the same index on every spine and on every leaf."""
-    mtu, speed = model["rails"]["mtu"], model["rails"]["speed_gbps"]
-    speed = (model["spines"] or {}).get("speed_gbps") or speed
-
+    """Assign the ports at both ends of every link between two tiers."""
+    uppers, upper_ports = fabric[rule.upper], ports[rule.upper]
     groups: dict[tuple[int, str, str], PortGroup] = {}
 
     def plug(
@@ -287,17 +339,19 @@ def _plug_spines(
     ) -> None:
         key = (link, switch.name, peer_port)
         if key not in groups:
-            groups[key] = PortGroup(kind, peer_port, speed, mtu)
+            groups[key] = PortGroup(kind, peer_port, rule.speed_gbps, mtu)
             switch.ports.append(groups[key])
         groups[key].peers[port] = peer
 
-    for link in range(topology.links_per_leaf):
-        for number, leaf in enumerate(leaves):
-            for index, spine in enumerate(spines):
-                up = leaf_ports[number][topology.uplink_port(index, link)]
-                down = spine_ports[index][topology.spine_port(number, link)]
-                plug(link, leaf, "uplink", up, spine.name, down)
-                plug(link, spine, "downlink", down, leaf.name, up)
+    pairs = list(rule.pairs())
+    for link in range(rule.links):
+        for pair in pairs:
+            name, number = pair.lower
+            lower, upper = fabric[name][number], uppers[pair.upper]
+            up = ports[name][number].up[pair.up + link]
+            down = upper_ports[pair.upper].down[pair.down + link]
+            plug(link, lower, "uplink", up, upper.name, down)
+            plug(link, upper, "downlink", down, lower.name, up)
 
 
 def _plug_storage(model: dict[str, Any], leaves: list[ClusterSwitch]) -> None:

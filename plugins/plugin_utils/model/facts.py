@@ -43,6 +43,7 @@ def build(
                 {key: rail[key] for key in _RAIL_KEYS} for rail in own.get("cluster_rails", ())
             ],
             **({"ssh_port": ports[name]} if name in ports else {}),
+            **({"kind": own["cluster_kind"]} if "cluster_kind" in own else {}),
         }
         for name, own in servers
     ]

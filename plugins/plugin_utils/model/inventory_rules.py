@@ -39,7 +39,7 @@ def check_model(
         return
     problem = "differs from its digest, and no inventory source is a model"
     try:
-        for path in _models([source for source in sources if source.exists()]):
+        for path in models([source for source in sources if source.exists()]):
             problem = "cluster.yml changed during this run, or there are two of them"
             digest.differences(inventory_of(load(str(path))), hosts, findings)
     except (ModelError, OSError) as error:
@@ -93,7 +93,7 @@ def message(findings: Findings, hosts: bool, sources: Sequence[Path]) -> str:
     return "\n".join(["The inventory has no hosts of a cluster.", *reasons])
 
 
-def _models(sources: Sequence[Path]) -> Iterator[Path]:
+def models(sources: Sequence[Path]) -> Iterator[Path]:
     for source in sources:
         paths = sorted(source.rglob("*.y*ml")) if source.is_dir() else [source]
         for path in paths:
@@ -106,7 +106,7 @@ def _model_errors(sources: Sequence[Path]) -> Iterator[str]:
     """Errors of the models among the sources; Ansible only warned about them earlier."""
     for source in sources:
         try:
-            for path in _models([source]):
+            for path in models([source]):
                 load(str(path))
         except (ModelError, OSError) as error:
             yield str(error)

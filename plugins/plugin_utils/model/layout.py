@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 from ...module_utils.core.text import counted
-from ..schema.findings import Findings
-from .addresses import AddressPlan, point_to_point
+from ..schema.findings import Findings, Path
+from .addresses import AddressPlan, Subnet, point_to_point
 from .nodes import NodeSpec
-from .schema import SUBNET_PER_RAIL
+from .schema import BY_RAIL, SUBNET_PER_RAIL
+from .wiring import LEAF, Fabric, Place, SwitchGroup, connect, place_groups
 
 
 @dataclass(frozen=True)
@@ -25,54 +26,128 @@ class Lane:
 
 
 @dataclass
-class Topology:
-    """Leaf ports of the lanes of all nodes, and links between leaves and spines."""
+class LeafSets:
+    """The leaf sets that one group of leaves forms, and the nodes that fill them in order."""
 
+    group: SwitchGroup
     lanes: tuple[Lane, ...]
-    leaves: int
     leaves_per_set: int
-    leaf_ports: int
-    """Number of ports of each leaf."""
-    spines: int
-    links_per_leaf: int
+    first_leaf: int
+    """Number of leaves of preceding groups."""
     nodes_per_set: int = 1
+    first_node: int = 0
+    nodes: int = 0
+    """Number of nodes, present or not, for which it is reserved."""
 
     @property
-    def uplinks(self) -> int:
-        """Number of a leaf's ports to spines, which are its last ones."""
-        return self.spines * self.links_per_leaf
+    def count(self) -> int:
+        return len(self.group.places) // self.leaves_per_set
+
+    def nodes_in(self, leaf_set: int, nodes: int) -> int:
+        """Number of nodes of this set, if there are `nodes` in all."""
+        return min(max(0, nodes - leaf_set * self.nodes_per_set), self.nodes_per_set)
 
     def lanes_on(self, leaf: int) -> int:
         """Number of lanes of one node on this leaf of the set."""
         return sum(lane.leaf == leaf for lane in self.lanes)
 
-    def uplink_port(self, spine: int, link: int) -> int:
-        """Port index of this link on every leaf."""
-        return self.leaf_ports - self.uplinks + spine * self.links_per_leaf + link
 
-    def spine_port(self, leaf: int, link: int) -> int:
-        """Port index of this link on every spine."""
-        return leaf * self.links_per_leaf + link
+@dataclass
+class Topology:
+    """Leaf sets with the lanes of all nodes, and links between switches."""
+
+    fabric: Fabric
+    sets: list[LeafSets]
+    several: frozenset[str]
+    """Attributes of places that differ between leaves, and that the model speaks of."""
+
+    def place(self, group: SwitchGroup, number: int) -> Place:
+        """Where a switch belongs; None for what all leaves have in common."""
+        place = group.places[number]
+        return Place(**{name: getattr(place, name) for name in self.several})
+
+    @property
+    def groups(self) -> list[str]:
+        """Every group of the inventory that only switches and their nodes form."""
+        found = {
+            name: None
+            for group in self.fabric.groups.values()
+            for number in range(len(group.places))
+            for name in place_groups(group.tier, self.place(group, number))
+        }
+        return list(found)
+
+    def of_leaf(self, leaf: int) -> tuple[LeafSets, int]:
+        """The sets of a leaf, by its number among all leaves, and its number within its group."""
+        found = next(sets for sets in reversed(self.sets) if sets.first_leaf <= leaf)
+        return found, leaf - found.first_leaf
+
+    def node_ports(self, leaf: int) -> int:
+        """Number of ports of this leaf that are reserved for nodes."""
+        sets, number = self.of_leaf(leaf)
+        leaf_set, of_set = divmod(number, sets.leaves_per_set)
+        return sets.lanes_on(of_set) * sets.nodes_in(leaf_set, sets.nodes)
 
     def free_ports(self, leaf: int, nodes: int) -> tuple[int, int]:
         """The range of a leaf's ports that nodes and spines leave free."""
-        leaf_set, of_set = divmod(leaf, self.leaves_per_set)
-        here = min(max(0, nodes - leaf_set * self.nodes_per_set), self.nodes_per_set)
-        return here * self.lanes_on(of_set), self.leaf_ports - self.uplinks
+        sets, number = self.of_leaf(leaf)
+        leaf_set, of_set = divmod(number, sets.leaves_per_set)
+        here = sets.nodes_in(leaf_set, min(nodes - sets.first_node, sets.nodes))
+        return here * sets.lanes_on(of_set), sets.group.keys["ports"] - sets.group.reserved
 
 
-def lay_out(model: dict[str, Any], specs: list[NodeSpec], findings: Findings) -> Optional[Topology]:
+def lay_out(
+    model: dict[str, Any], fabric: Fabric, specs: list[NodeSpec], findings: Findings
+) -> Optional[Topology]:
     """The topology; None if lanes have no leaf, or cables no port."""
-    rails, leaves, spines = model["rails"], model["leaves"], model["spines"]
-    planes, count = rails["planes"], leaves["count"]
+    found: list[LeafSets] = []
+    before, units, first_leaf, leaf_set = len(findings.found), 0, 0, 0
+    for group in fabric.leaves:
+        sets = _form_sets(model["rails"], group, first_leaf, findings)
+        if sets is None:
+            continue
+        planes = [
+            {lane.plane for lane in sets.lanes if lane.leaf == leaf}
+            for leaf in range(sets.leaves_per_set)
+        ]
+        plane_of = [here.pop() if len(here) == 1 else None for here in planes]
+        per_unit = group.keys["sets_per_unit"] or 1
+        group.places = [
+            Place(units + number // per_unit, plane_of[leaf], leaf_set=leaf_set + number)
+            for number in range(group.keys["count"] // sets.leaves_per_set)
+            for leaf in range(sets.leaves_per_set)
+        ]
+        units += -(-sets.count // per_unit)
+        leaf_set += sets.count
+        first_leaf += len(group.places)
+        found.append(sets)
+    for rule in fabric.rules:
+        if len(findings.found) == before:
+            connect(fabric, rule, findings)
+    if len(findings.found) > before:
+        return None
+    places = [place for sets in found for place in sets.group.places]
+    several = {
+        name for name in Place.__annotations__ if len({vars(one)[name] for one in places}) > 1
+    }
+    divided = any("unit" in (rule.divided_by or ()) for rule in fabric.rules)
+    if not divided and all(sets.group.keys["sets_per_unit"] is None for sets in found):
+        several.discard("unit")
+    topology = Topology(fabric, found, frozenset(several))
+    return topology if _check_capacity(topology, specs, findings) else None
+
+
+def _form_sets(
+    rails: dict[str, Any], group: SwitchGroup, first_leaf: int, findings: Findings
+) -> Optional[LeafSets]:
+    planes, count, mapping = rails["planes"], group.keys["count"], group.keys["rail_to_leaf"]
     wanted, what = rails["count"] * planes, "rail" if planes == 1 else "plane"
-    mapping = leaves["rail_to_leaf"]
     if mapping is None:
         mapping = list(range(wanted))
         if count < wanted:
             problem = f"{counted(count, 'leaf', 'leaves')} for {counted(wanted, what)}"
-            remedy = f"Have {wanted} leaves, or let rails share them by leaves.rail_to_leaf"
-            path = ("leaves", "count")
+            remedy = f"Have {wanted} leaves, or let rails share them by {group.name}.rail_to_leaf"
+            path = (*group.path, "count")
             findings.add("model.rail_without_leaf", path, problem, remedy, (count, wanted))
             return None
     per_set = max(mapping, default=0) + 1
@@ -80,61 +155,84 @@ def lay_out(model: dict[str, Any], specs: list[NodeSpec], findings: Findings) ->
         problem = f"{counted(len(mapping), 'number')} for {counted(wanted, what)}, or a leaf of "
         problem += "the set without a rail"
         remedy = f"Write {wanted}, one per rail and plane, using all numbers from 0"
-        path, value = ("leaves", "rail_to_leaf"), (len(mapping), wanted)
+        path, value = (*group.path, "rail_to_leaf"), (len(mapping), wanted)
         findings.add("model.rail_to_leaf", path, problem, remedy, value)
         return None
     if count % per_set:
         problem = f"{count} leaves do not form sets of {per_set}"
-        path, remedy, value = ("leaves", "count"), f"Use a multiple of {per_set}", (count, per_set)
-        findings.add("model.leaves_no_whole_sets", path, problem, remedy, value)
+        path, remedy = (*group.path, "count"), f"Use a multiple of {per_set}"
+        findings.add("model.leaves_no_whole_sets", path, problem, remedy, (count, per_set))
         return None
-    topology = Topology(
-        lanes=tuple(
-            Lane(number // planes, number % planes, leaf, mapping[:number].count(leaf))
-            for number, leaf in enumerate(mapping)
-        ),
-        leaves=count,
-        leaves_per_set=per_set,
-        leaf_ports=leaves["ports"],
-        spines=spines["count"] if spines else 0,
-        links_per_leaf=spines["links_per_leaf"] if spines else 0,
+    lanes = tuple(
+        Lane(number // planes, number % planes, leaf, mapping[:number].count(leaf))
+        for number, leaf in enumerate(mapping)
     )
-    return topology if _check_capacity(model, topology, specs, findings) else None
+    return LeafSets(group, lanes, per_set, first_leaf)
 
 
-def _check_capacity(
-    model: dict[str, Any], topology: Topology, specs: list[NodeSpec], findings: Findings
-) -> bool:
-    """Set the number of nodes per leaf set; return whether all cables have a port."""
-    leaves, spines = model["leaves"], model["spines"]
-    before = len(findings.found)
-    most_lanes = max(topology.lanes_on(leaf) for leaf in range(topology.leaves_per_set))
-    capacity = (leaves["ports"] - topology.uplinks) // most_lanes
-    per_set = leaves["nodes_per_set"] or capacity
-    if capacity < 1 or per_set > capacity:
-        problem = f"leaves with {counted(leaves['ports'], 'port')}, {topology.uplinks} of them "
-        problem += f"uplinks, hold only {max(capacity, 0)} nodes at {most_lanes} each"
-        remedy = "Use more ports, fewer links to spines, or fewer nodes_per_set"
-        path = ("leaves", "ports" if capacity < 1 else "nodes_per_set")
-        findings.add("model.leaf_ports", path, problem, remedy, (per_set, capacity))
+def _check_capacity(topology: Topology, specs: list[NodeSpec], findings: Findings) -> bool:
+    """Distribute the nodes to the leaf sets; return whether all cables have a port."""
+    before, groups = len(findings.found), topology.fabric.groups
+    for group in groups.values():
+        pinned, used = group.uplink_ports, max(group.uplinks)
+        if pinned is not None and used > pinned:
+            problem = f"{counted(pinned, 'port')} for {counted(used, 'uplink')}"
+            remedy = "Reserve more, or use fewer links"
+            key = ("ports", "uplinks") if group.names else ("uplink_ports",)
+            path = (*group.path, *key)
+            findings.add("model.uplink_ports", path, problem, remedy, (pinned, used))
+    first_node = 0
+    for sets in topology.sets:
+        _fill(sets, first_node, findings)
+        first_node += sets.nodes
+    if any(not sets.nodes for sets in topology.sets):
         return False
-    topology.nodes_per_set = per_set
-    links = topology.leaves * topology.links_per_leaf
-    if spines and links > spines["ports"]:
-        problem = f"{topology.leaves} leaves need {counted(links, 'port')} on every spine, which "
-        problem += f"has {spines['ports']}"
-        path, remedy = ("spines", "ports"), "Use more ports, or fewer links_per_leaf"
-        findings.add("model.spine_ports", path, problem, remedy, (links, spines["ports"]))
-    sets = topology.leaves // topology.leaves_per_set
+    for group in groups.values():
+        if group.tier == LEAF:
+            continue
+        links, there = max(group.downlinks), group.keys["ports"]
+        if links > group.lower_ports:
+            problem = f"{counted(links, 'port')} needed on every switch for the tier below, of "
+            problem += f"{there}" + (
+                f", {group.reserved} of them uplinks" if group.reserved else ""
+            )
+            path, remedy = (*group.path, "ports"), "Use more ports, or fewer links of each"
+            findings.add("model.spine_ports", path, problem, remedy, (links, there))
     positions = specs[-1].index + 1 if specs else 0
-    if positions > sets * per_set:
-        problem = f"{counted(positions, 'node')}, but the leaves have ports for {sets * per_set} "
-        problem += f"({counted(sets, 'set')} for {per_set} each)"
-        remedy = f"Use {-(-positions // per_set) * topology.leaves_per_set} leaves, leaves with "
-        remedy += "more ports, or fewer nodes"
-        path, value = ("leaves", "count"), (positions, sets * per_set)
+    if positions > first_node:
+        sets = topology.sets[-1]
+        count = sum(each.count for each in topology.sets)
+        problem = f"{counted(positions, 'node')}, but the leaves have ports for {first_node} "
+        problem += f"({counted(count, 'set')} for {sets.nodes_per_set} each)"
+        remedy = "Use leaves with more ports, or fewer nodes"
+        if len(topology.sets) == 1:
+            leaves = -(-positions // sets.nodes_per_set) * sets.leaves_per_set
+            remedy = f"Use {leaves} leaves, leaves with more ports, or fewer nodes"
+        path, value = (*sets.group.path, "count"), (positions, first_node)
         findings.add("model.more_nodes_than_ports", path, problem, remedy, value)
     return len(findings.found) == before
+
+
+def _fill(sets: LeafSets, first_node: int, findings: Findings) -> None:
+    """Set the number of nodes of each set; 0 in all if no leaf has the ports."""
+    keys, reserved, path = sets.group.keys, sets.group.reserved, sets.group.path
+    most_lanes = max(sets.lanes_on(leaf) for leaf in range(sets.leaves_per_set))
+    capacity = sets.group.lower_ports // most_lanes
+    per_set = keys["nodes_per_set"] or capacity
+    if capacity < 1 or per_set > capacity:
+        problem = f"leaves with {counted(keys['ports'], 'port')}, {reserved} of them uplinks, hold "
+        problem += f"only {max(capacity, 0)} nodes at {most_lanes} each"
+        remedy = "Use more ports, fewer links to spines (spines.divided_by), or fewer nodes_per_set"
+        key = "ports" if capacity < 1 else "nodes_per_set"
+        findings.add("model.leaf_ports", (*path, key), problem, remedy, (per_set, capacity))
+        return
+    sets.first_node, sets.nodes_per_set = first_node, per_set
+    most = sets.count * per_set
+    sets.nodes = keys.get("nodes") or most
+    if sets.nodes > most:
+        problem = f"{sets.nodes} nodes, but the leaves have ports for {most}"
+        remedy = "Use more leaves, or write the rest for another group"
+        findings.add("model.nodes_of_leaves", (*path, "nodes"), problem, remedy, (sets.nodes, most))
 
 
 def interface_name(rails: dict[str, Any], rail: int, plane: int) -> str:
@@ -150,19 +248,48 @@ def interface_names(rails: dict[str, Any]) -> list[str]:
 
 def plan_addresses(
     model: dict[str, Any], specs: list[NodeSpec], topology: Optional[Topology], findings: Findings
-) -> Optional[AddressPlan]:
-    """The address plan; None without a topology."""
+) -> Optional[list[AddressPlan]]:
+    """An address plan for each group of leaves; None without a topology."""
     addresses, management = model["addresses"], model["management"]["subnet"]
-    pool, path = addresses["pool"], ("addresses", "pool")
-    if pool.overlaps(management):
-        problem = f"{pool} overlaps the management subnet {management}"
-        remedy = "Use separate networks for rails and management"
-        findings.add("model.pool_in_management", path, problem, remedy, str(pool))
+    common: tuple[Path, Subnet] = (("addresses", "pool"), addresses["pool"])
+    own: dict[str, tuple[Path, Subnet]] = {
+        sets.group.name: ((*sets.group.path, "pool"), sets.group.keys["pool"])
+        for sets in (topology.sets if topology else ())
+        if sets.group.keys.get("pool")
+    }
+    taken = [(management, "the management subnet")]
+    for number, (path, pool) in enumerate([common, *own.values()]):
+        for other, what in taken:
+            if pool.overlaps(other):
+                problem = f"{pool} overlaps {what} {other}"
+                remedy = "Use separate networks for rails and management"
+                findings.add("model.pool_in_management", path, problem, remedy, str(pool))
+        # Only a network of which addresses are taken: parts of it may be pools of all leaves.
+        if number or not topology or len(own) < len(topology.sets):
+            taken.append((pool, "the pool"))
     if topology is None or not specs:
         return None
-    lanes, per_set = len(topology.lanes), topology.nodes_per_set
-    plan = point_to_point(pool, lanes)
-    if addresses["plan"] == SUBNET_PER_RAIL:
-        plan = AddressPlan(pool, lanes, per_set, addresses["prefix"], addresses["first_host"])
-    plan.check_capacity(specs[-1].index + 1, findings, path)
-    return plan
+    plans, used = [], dict[Subnet, int]()
+    by_rail = addresses["order"] == BY_RAIL
+    most_lanes = max(len(sets.lanes) for sets in topology.sets)
+    for sets in topology.sets:
+        lanes = len(sets.lanes)
+        path, pool = own.get(sets.group.name, common)
+        plan = point_to_point(pool, lanes)
+        if addresses["plan"] == SUBNET_PER_RAIL:
+            prefix, first_host = addresses["prefix"], addresses["first_host"]
+            plan = AddressPlan(pool, lanes, sets.nodes_per_set, prefix, first_host)
+        # A power of two, so that each rail has one prefix: 8 rails in a /12 have a /15 each.
+        span = max(1, (pool.size // plan.size) >> (most_lanes - 1).bit_length()) if by_rail else 0
+        plan = replace(
+            plan,
+            first_node=sets.first_node,
+            end=sets.first_node + sets.nodes,
+            first_network=used.get(pool, 0),
+            lane_span=span,
+        )
+        plan.check_capacity(specs[-1].index + 1, findings, path)
+        number = -(-sets.nodes // plan.nodes_per_set)
+        used[pool] = plan.first_network + number * (1 if by_rail else lanes)
+        plans.append(plan)
+    return plans

@@ -4,19 +4,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from ipaddress import IPv4Network
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...module_utils.core.text import counted, nearest, some
 from ...module_utils.names import is_host_name, rail_name
-from ..schema.findings import Finding, Findings, Path
+from ..schema.findings import Findings, Path
 from .addresses import Subnet, text
-from .cluster import ROLES, rack_group
+from .cluster import ROLES, kind_group, rack_group
 from .layout import Topology, interface_names
-from .nodes import NodeSpec
-from .schema import HOST_NAME, INTERFACE, PRIVATE
+from .node_kinds import Kinds
+from .nodes import NodeSpec, launchers
+from .schema import HOST_NAME, INTERFACE
 from .switches import Switches
+from .wiring import Fabric
 
 GROUPS = ("all", *ROLES, "ungrouped")
 """Groups of every inventory, in addition to one per rack."""
@@ -25,38 +26,45 @@ _LOOPBACK = ("localhost", "localhost4", "localhost6", "ip6-localhost", "ip6-loop
 _HOSTFILE_WORDS = (
     *("boards", "cores", "count", "cpu", "port", "rank", "slot", "slots", "sockets", "username"),
 )
-"""Keywords of Open MPI's hostfile, which names nodes and launcher."""
+"""Keywords of Open MPI's hostfile, which names nodes and launchers."""
+_IN_HOSTFILE = ("nodes", "launcher", "launchers")
 BySection = Mapping[str, Switches]
-"""The switches of `leaves` and `spines`."""
+"""Switches by group."""
 
 
 def groups_of(specs: list[NodeSpec]) -> list[str]:
     """Every group of the inventory."""
-    return [*GROUPS, *sorted({rack_group(spec.rack) for spec in specs})]
+    of_kinds = {kind_group(spec.kind.name) for spec in specs} - {""}
+    return [*GROUPS, *sorted({rack_group(spec.rack) for spec in specs}), *sorted(of_kinds)]
 
 
 def _other_hosts(model: dict[str, Any]) -> list[tuple[Path, dict[str, Any]]]:
-    """Launcher and storage hosts with their paths."""
+    """Launchers and storage hosts with their paths."""
     storage = [(("storage", index), host) for index, host in enumerate(model["storage"])]
-    return [(("launcher",), model["launcher"]), *storage]
+    return [*launchers(model), *storage]
 
 
 def _named(
-    model: dict[str, Any], specs: list[NodeSpec], switches: BySection
+    model: dict[str, Any], specs: list[NodeSpec], fabric: Fabric, switches: BySection
 ) -> Iterator[tuple[str, Path]]:
     """Every host with the key that defines its name."""
     for spec in specs:
         yield spec.name, spec.path
     for section, found in switches.items():
-        listed = bool(found.names) and isinstance(model[section]["name"], list)
+        path = (*fabric.groups[section].path, "name")
+        listed = bool(found.names) and isinstance(fabric.groups[section].keys["name"], list)
         for index, name in enumerate(found.names):
-            yield name, (section, "name", index) if listed else (section, "name")
+            yield name, (*path, index) if listed else path
     for path, host in _other_hosts(model):
         yield host["name"], (*path, "name")
 
 
 def check_names(
-    model: dict[str, Any], specs: list[NodeSpec], switches: BySection, findings: Findings
+    model: dict[str, Any],
+    specs: list[NodeSpec],
+    fabric: Fabric,
+    switches: BySection,
+    findings: Findings,
 ) -> None:
     """Check that each name is a valid, unique host name, and not the name of a group or a rail."""
     reported: set[tuple[str, Path, Path]] = set()
@@ -70,17 +78,17 @@ def check_names(
     interfaces, nodes = interface_names(model["rails"]), [spec.name for spec in specs]
     rails = {rail_name(node, interface): node for node in nodes for interface in interfaces}
     reserved, owners = {*_LOOPBACK, *groups_of(specs)}, dict[str, Path]()
-    for name, path in _named(model, specs, switches):
+    for name, path in _named(model, specs, fabric, switches):
         if name in owners:
             problem = f"the name {name!r} is taken by {findings.place(owners[name])}"
             _add("model.name_taken", name, path, problem, "Rename one of them", owners[name])
             continue
         owners[name] = path
-        number = name.isdigit() and path[0] not in switches
+        number = name.isdigit() and path[0] not in ("switches", *switches)
         if number or not re.fullmatch(HOST_NAME.form, name):
             problem = f"{name!r} is {'a number, ' if number else ''}not {HOST_NAME.wanted}"
             _add("model.host_name", name, path, problem, "Change the name or pattern")
-        elif name in reserved or (name in _HOSTFILE_WORDS and path[0] in ("nodes", "launcher")):
+        elif name in reserved or (name in _HOSTFILE_WORDS and path[0] in _IN_HOSTFILE):
             problem = f"{name!r} is also a group of Ansible, a keyword of Open MPI's hostfile, or "
             problem += "a name of the loopback address"
             _add("model.name_reserved", name, path, problem, f"Name the host {name}01, for example")
@@ -96,36 +104,46 @@ def check_names(
 
 
 def check_management(
-    model: dict[str, Any], specs: list[NodeSpec], switches: BySection, findings: Findings
+    model: dict[str, Any],
+    specs: list[NodeSpec],
+    fabric: Fabric,
+    switches: BySection,
+    findings: Findings,
 ) -> None:
     """Check that each management address is in the subnet and unique."""
     subnet: Subnet = model["management"]["subnet"]
     owner: dict[int, str] = {}
     outside: dict[Path, list[tuple[str, int]]] = {}
     taken: dict[Path, list[tuple[str, int]]] = {}
-    for name, address, path in _management(model, specs, switches):
+    for name, address, path in _management(model, specs, fabric, switches):
         if not subnet.first < address < subnet.last:
             outside.setdefault(path, []).append((name, address))
         if owner.setdefault(address, name) != name:
             taken.setdefault(path, []).append((name, address))
     for path, hosts in outside.items():
         problem = f"not a host address of the management subnet {subnet}: {_shown(hosts)}"
-        remedy, value = "Choose others, or a larger management.subnet", text(hosts[0][1])
+        remedy, value = "Choose others, or a larger management.subnet", _dotted(hosts[0][1])
         findings.add("model.outside_management", path, problem, remedy, (value, len(hosts)))
     for path, hosts in taken.items():
         others = [owner[address] for _name, address in hosts]
         problem = f"{_shown(hosts)}: taken by {some(others, 3)}"
-        remedy, value = "Give each host another management address", text(hosts[0][1])
+        remedy, value = "Give each host another management address", _dotted(hosts[0][1])
         shown = (value, len(hosts), others[0])
         findings.add("model.management_address_twice", path, problem, remedy, shown)
 
 
 def _shown(hosts: list[tuple[str, int]]) -> str:
-    return some([f"{text(address)} ({name})" for name, address in hosts], 1)
+    return some([f"{_dotted(address)} ({name})" for name, address in hosts], 1)
+
+
+def _dotted(address: int) -> str:
+    """The address as text, also one that a count of hosts or a position puts past the last."""
+    past = address - 0xFFFFFFFF
+    return text(address) if past <= 0 else f"255.255.255.255 + {past}"
 
 
 def _management(
-    model: dict[str, Any], specs: list[NodeSpec], switches: BySection
+    model: dict[str, Any], specs: list[NodeSpec], fabric: Fabric, switches: BySection
 ) -> Iterator[tuple[str, int, Path]]:
     for path, host in _other_hosts(model):
         yield host["name"], host["management"], (*path, "management")
@@ -133,14 +151,15 @@ def _management(
         if spec.management is not None:
             yield spec.name, spec.management, spec.management_path
     for section, found in switches.items():
+        path = (*fabric.groups[section].path, "management_first")
         for index, name in enumerate(found.names):
-            path = (section, "management_first")
-            yield name, model[section]["management_first"] + index, path
+            yield name, fabric.groups[section].keys["management_first"] + index, path
 
 
-def check_devices(model: dict[str, Any], specs: list[NodeSpec], findings: Findings) -> None:
+def check_devices(
+    model: dict[str, Any], kinds: Kinds, specs: list[NodeSpec], findings: Findings
+) -> None:
     """Check that lists per rail and GPU have the right length, and list no device twice."""
-    rails, gpus = model["rails"], model["gpus"]
 
     def count(values: Any, wanted: int, what: str, path: Path) -> None:
         if values is not None and len(values) != wanted:
@@ -149,21 +168,31 @@ def check_devices(model: dict[str, Any], specs: list[NodeSpec], findings: Findin
             remedy = f"Write {wanted}, or correct {key}"
             findings.add("model.values_for_devices", path, problem, remedy, len(values))
 
-    count(rails["gpu"], rails["count"], "rail", ("rails", "gpu"))
-    count(rails["numa"], rails["count"], "rail", ("rails", "numa"))
-    count(gpus["numa"], gpus["count"], "GPU", ("gpus", "numa"))
-    for index, gpu in enumerate(rails["gpu"] or []):
-        if gpu is not None and gpu >= gpus["count"]:
-            problem = f"GPU {gpu} not found: a node has {gpus['count']}"
-            remedy = "Count GPUs from 0, or write null"
-            findings.add("model.no_gpu", ("rails", "gpu", index), problem, remedy, gpu)
+    for kind in kinds.values():
+        rails, gpus = kind.rails, kind.gpus
+        if "gpus" in kind.own:
+            count(gpus["numa"], gpus["count"], "GPU", kind.place("gpus", "numa"))
+        if "rails" not in kind.own:
+            continue
+        path = kind.place("rails", "gpu")
+        count(rails["gpu"], rails["count"], "rail", path)
+        count(rails["numa"], rails["count"], "rail", kind.place("rails", "numa"))
+        for index, gpu in enumerate(rails["gpu"] or []):
+            if gpu is not None and gpu >= gpus["count"]:
+                problem = f"GPU {gpu} not found: a node has {gpus['count']}"
+                remedy = "Count GPUs from 0, or write null"
+                findings.add("model.no_gpu", (*path, index), problem, remedy, gpu)
+    lanes = model["rails"]["count"] * model["rails"]["planes"]
+    if isinstance(model["rails"]["vlan"], list):
+        count(model["rails"]["vlan"], lanes, "rail", ("rails", "vlan"))
     _check_interfaces(model, findings)
-    seen: set[tuple[int, int]] = set()
+    seen: set[tuple[int, int, int]] = set()
     for spec in specs:
-        lists = (id(spec.pci), id(spec.gpu_pci))
+        lists = (id(spec.pci), id(spec.gpu_pci), id(spec.kind))
         if lists in seen:
             continue
         seen.add(lists)
+        rails, gpus = spec.kind.rails, spec.kind.gpus
         count(spec.pci, rails["count"], "rail", spec.pci_path)
         count(spec.gpu_pci, gpus["count"], "GPU", spec.gpu_pci_path)
         devices: list[tuple[Path, str]] = []
@@ -198,26 +227,30 @@ def _check_interfaces(model: dict[str, Any], findings: Findings) -> None:
         findings.add("model.management_on_rail", path, problem, remedy, management)
 
 
-def check_group_vars(model: dict[str, Any], specs: list[NodeSpec], findings: Findings) -> None:
-    known = [group for group in groups_of(specs) if group != "ungrouped"]
+def check_racks(specs: list[NodeSpec], findings: Findings) -> None:
+    """Check that no two racks have the same group: `r-1` and `r_1` are both `rack_r_1`."""
+    racks: dict[str, NodeSpec] = {}
+    for spec in specs:
+        racks.setdefault(spec.rack, spec)
+    first: dict[str, NodeSpec] = {}
+    for spec in racks.values():
+        other = first.setdefault(rack_group(spec.rack), spec)
+        if other.rack != spec.rack:
+            problem = f"the group {rack_group(spec.rack)} is also that of rack {other.rack!r} "
+            problem += f"({findings.place(other.rack_path)})"
+            remedy, value = "Rename one of them", (spec.rack, other.rack)
+            findings.add("model.racks_of_one_group", spec.rack_path, problem, remedy, value)
+
+
+def check_group_vars(
+    model: dict[str, Any], specs: list[NodeSpec], more: Sequence[str], findings: Findings
+) -> None:
+    """`more`: groups of switches, in addition to those by role."""
+    known = [*(group for group in groups_of(specs) if group != "ungrouped"), *more]
     for group in model["vars"]:
         if group not in known:
             problem, remedy = f"group {group!r} not found", nearest(group, known)
             findings.add("model.unknown_group", ("vars", group), problem, remedy, group)
-
-
-def doubts(model: dict[str, Any], specs: list[NodeSpec], findings: Findings) -> tuple[Finding, ...]:
-    """Valid settings that are probably mistakes."""
-    pool, path = str(model["addresses"]["pool"]), ("addresses", "pool")
-    if IPv4Network(pool).is_global:
-        problem = f"{pool} contains public addresses, which makes hosts of the Internet unreachable"
-        remedy = f"Choose one in {PRIVATE}, unless they are yours"
-        findings.add("model.public_pool", path, problem, remedy, pool)
-    if all(spec.drained for spec in specs):
-        problem = "every node is drained, but the layers hostfile and smoke need a rank"
-        remedy, path = "Keep one in service", ("nodes", "drained")
-        findings.add("model.all_drained", path, problem, remedy, len(specs))
-    return tuple(findings.found)
 
 
 def check_storage_links(
@@ -240,9 +273,10 @@ def check_storage_links(
                 continue
             position, kind = kinds[leaf]
             first, end = topology.free_ports(position, nodes)
-            if port not in kind.ports[first:end]:
+            ports = kind.ports_for("storage") or kind.ports[first:end]
+            if port not in ports:
                 problem = f"{port!r} of {leaf} is not a free port"
-                free = f"{kind.ports[first]} to {kind.ports[end - 1]}" if first < end else "none"
+                free = f"{ports[0]} to {ports[-1]}" if ports else "none"
                 remedy = f"Free ports: {free}; nodes use the lower ones, spines the upper ones"
                 findings.add(
                     "model.port_taken", (*path, "port"), problem, remedy, (port, first, end)

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 from ...module_utils.qos import IP_MTU_LIMITS
-from ..fabric.chip_keys import CHIP_NAME, CHIPS
-from ..fabric.systems import SYSTEMS
+from ..fabric.chip_keys import CHIP_NAME, CHIPS, SYSTEM_NAME
 from ..qos.contract import CONTRACT, VARIABLE
 from ..schema.findings import Findings, Path
 from ..schema.kinds import (
@@ -23,21 +22,25 @@ from ..schema.kinds import (
     OneOf,
     OneOrList,
     OrNull,
+    OrSection,
     Section,
     Table,
     Text,
     foreign,
     is_mapping,
+    json_pattern,
     needed,
     shown,
 )
 from .addresses import Subnet
 from .software import SOFTWARE
 from .storage_keys import FILE_SYSTEMS
+from .wiring import DIVISIONS
 
 PLUGIN = "baremetal.mpi_roce.cluster"
 SUBNET_PER_RAIL = "subnet_per_rail"
 POINT_TO_POINT = "point_to_point"
+BY_NODE, BY_RAIL = "node", "rail"
 BY_SYSTEM = "[by system](#systems-and-port-names)"
 
 # Kinds of values in a cluster model
@@ -62,12 +65,18 @@ class _Pci(Text):
     def convert(self, value: Any) -> str:
         return super().convert(value.lower() if isinstance(value, str) else value)
 
+    def json(self) -> dict[str, Any]:
+        return {"type": "string", "pattern": json_pattern(self.form).replace("a-f", "a-fA-F")}
+
 
 _PCI = _Pci(
     r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]",
     "PCI address `0000:11:00.0`",
     "0000:11:00.0 (domain:bus:device.function)",
 )
+
+
+_DOTTED = r"([0-9]{1,3}\.){3}[0-9]{1,3}"
 
 
 @dataclass(frozen=True)
@@ -83,6 +92,9 @@ class _Address(Kind):
 
     def describe(self) -> str:
         return "IPv4 address"
+
+    def json(self) -> dict[str, Any]:
+        return {"type": "string", "pattern": json_pattern(_DOTTED)}
 
 
 def _ipv6(value: Any) -> str:
@@ -118,6 +130,9 @@ class _Subnet(Kind):
     def describe(self) -> str:
         return "IPv4 network `10.0.0.0/24`"
 
+    def json(self) -> dict[str, Any]:
+        return {"type": "string", "pattern": json_pattern(rf"{_DOTTED}/[0-9]{{1,2}}")}
+
 
 @dataclass(frozen=True)
 class _Pattern(Kind):
@@ -126,6 +141,8 @@ class _Pattern(Kind):
     example: str
     fields: tuple[str, ...] = ("",)
     """The first one is required, once."""
+    otherwise: str = ""
+    """A remedy if no pattern fits."""
     reads_text = True
 
     def convert(self, value: Any) -> str:
@@ -134,11 +151,17 @@ class _Pattern(Kind):
         found = [match[1] for match in re.finditer(field, text)]
         if found.count(self.fields[0]) != 1 or re.search(r"[\s{}]", re.sub(field, "", text)):
             problem = f"{shown(value)} is not a pattern with {{{self.fields[0]}}} once"
-            raise Invalid("model.pattern", problem, f"Write one such as {self.example}")
+            remedy = f"Write one such as {self.example}{self.otherwise}"
+            raise Invalid("model.pattern", problem, remedy)
         return text
 
     def describe(self) -> str:
         return f"pattern `{self.example}`"
+
+    def json(self) -> dict[str, Any]:
+        first, *others = (rf"\{{{field}(:(0?[1-9])?d?)?\}}" for field in self.fields)
+        rest = "|".join([r"[^\s{}]", *others])
+        return {"type": "string", "pattern": json_pattern(f"({rest})*{first}({rest})*")}
 
 
 @dataclass(frozen=True)
@@ -147,6 +170,9 @@ class _Variables(Kind):
 
     def describe(self) -> str:
         return "Ansible variables"
+
+    def json(self) -> dict[str, Any]:
+        return {"type": ["object", "null"]}
 
     def check(self, value: Any, findings: Findings, path: Path = ()) -> Optional[dict[str, Any]]:
         if value is None:
@@ -175,8 +201,16 @@ _RACK = Text(
     r"[A-Za-z0-9][A-Za-z0-9_.-]*", "a rack name (letters, digits, -, _ and dots)", "r01", 60
 )
 
+_KIND = Key("kind", Text(r"\w{1,40}", "the name of one of `kinds`", "h100"), "One of `kinds`.")
 _OF_ONE_NODE = (
+    _KIND,
     Key("management", _ADDRESS, "Management address."),
+    Key(
+        "position",
+        Integer(0, 99_999),
+        "Place in the plan of addresses, ports and racks, from 0 (`cluster_index`).",
+        default_text="place in the list",
+    ),
     Key("rack", _RACK, ""),
     Key("slots", _SLOTS, "MPI slots."),
     Key("drained", Boolean(), "Configured, but without ranks."),
@@ -184,9 +218,10 @@ _OF_ONE_NODE = (
     Key("gpu_pci", _GPU_PCI_LIST, "Replaces `gpus.pci`."),
     Key("vars", _VARIABLES, "Host variables.", default={}),
 )
+_VLAN = Integer(1, 4094)
 _UNSUPPORTED = (
     *(
-        (name, "VLANs are not supported: a rail is an untagged, routed port. Remove it")
+        (name, "Write rails.vlan: a number, or one per rail. Ports of nodes are untagged")
         for name in ("vlan", "vlans", "vlan_id", "vid")
     ),
     *(
@@ -195,10 +230,7 @@ _UNSUPPORTED = (
     ),
 )
 _ANOTHER_KIND = "Describe the other hardware under kinds, and name it by `kind` of nodes"
-_IN_ORDER = (
-    "Nodes use the ports in their order: change the order or the cable. nodes.absent reserves "
-)
-_IN_ORDER += "a port"
+_IN_ORDER = "Write position: a node has the ports of its place in the plan, on every leaf"
 _NODE_HINTS = (
     *((name, _ANOTHER_KIND) for name in ("gpus", "rails")),
     *((name, _IN_ORDER) for name in ("leaf_port", "leaf_ports", "port", "ports", "leaf")),
@@ -236,8 +268,15 @@ MANAGEMENT = Section(
 
 NODES = Section(
     "nodes",
-    "Compute nodes: `count` of them, or a `list`.",
+    "Compute nodes: `count` of them, or a `list`. Several such sections are a list of blocks.",
     (
+        _KIND,
+        Key(
+            "position",
+            Integer(0, 99_999),
+            "Of the first node in the plan of addresses, ports and racks.",
+            default_text="after the block above",
+        ),
         Key("count", Integer(0, 100_000), ""),
         Key("list", ListOf(LISTED_NODE), ""),
         Key("name", _Pattern("node{:02d}"), "Host names.", default="node{:02d}"),
@@ -281,6 +320,11 @@ RAILS = Section(
             "",
             default_text="the GPU's",
         ),
+        Key(
+            "vlan",
+            OneOrList(_VLAN, _VLAN),
+            "On the leaf, untagged: one number, or one per rail and plane: `cluster_vlans`.",
+        ),
     ),
     hints=_UNSUPPORTED,
 )
@@ -295,6 +339,27 @@ GPUS = Section(
     ),
 )
 
+
+def _of_kind(section: Section, *names: str) -> Kind:
+    """What a kind of nodes may write differently from the section at the top level."""
+    purpose = f"What differs from [{section.name}](#{section.name}). Devices are listed again."
+    chosen = (key for key in section.keys if key.name in names)
+    keys = tuple(replace(key, required=False, default=None, default_text="") for key in chosen)
+    return OrNull(Section(f"kinds.{section.name}", purpose, keys))
+
+
+KIND = Section(
+    "kinds",
+    "Nodes that differ from `gpus` and `rails` at the top level, which are of the kind `default`. "
+    "Their group is `kind_NAME`. Every node takes one place on its leaf set, and uses the first "
+    "rails there.",
+    (
+        Key("slots", _SLOTS, "MPI slots per node.", default_text="one per GPU"),
+        Key("gpus", _of_kind(GPUS, "count", "pci", "numa"), ""),
+        Key("rails", _of_kind(RAILS, "count", "planes", "speed_gbps", "pci", "gpu", "numa"), ""),
+    ),
+)
+
 ADDRESSES = Section(
     "addresses",
     "`subnet_per_rail`: one subnet per rail, plane and leaf set; its first address is the gateway "
@@ -302,6 +367,12 @@ ADDRESSES = Section(
     (
         Key("plan", OneOf((SUBNET_PER_RAIL, POINT_TO_POINT)), "", default=SUBNET_PER_RAIL),
         needed("pool", _Subnet(), "Network to allocate from."),
+        Key(
+            "order",
+            OneOf((BY_NODE, BY_RAIL)),
+            "`rail`: each rail and plane has an equal part of the pool, one prefix.",
+            default=BY_NODE,
+        ),
         Key("prefix", Integer(8, 30), "Prefix length of a subnet.", default=24),
         Key(
             "first_host", Integer(2, 65535), "Of the first node in a subnet: 11 is .11.", default=2
@@ -312,53 +383,168 @@ ADDRESSES = Section(
 
 
 _PORT_NAMES = Text(
-    r"[A-Za-z0-9_./:{},-]+", "a port's name, or several in braces", "swp{1..64}s{0..1}", 100
+    r"[][A-Za-z0-9_./:{},-]+", "a port's name, or a range of them", "swp[1-64]s[0-1]", 100
 )
-_SYSTEM = OneOf(tuple(SYSTEMS))
+_RANGES = ", or names by purpose, such as ports: {nodes: 'swp[1-32]s[0-1]', uplinks: 'swp[33-64]'}"
+_NAMES = OneOrList(_PORT_NAMES, _PORT_NAMES)
+PORTS = Section(
+    "ports",
+    "Names of the ports by purpose, in the switch's own words and any order: `swp[1-32]s[0-1]`, "
+    "`Ethernet[1-32]/[1,5]`, `Ethernet[0-248/8]` (every eighth); the last range varies fastest. "
+    "Each name has one purpose.",
+    (
+        Key("nodes", _NAMES, "Of a leaf, to nodes, in their order."),
+        Key("storage", _NAMES, "Of a leaf, to storage hosts."),
+        Key("uplinks", _NAMES, "To the tier above."),
+        Key("downlinks", _NAMES, "To the tier below."),
+    ),
+)
+_ASN = Integer(1, 4_294_967_294)
+_ROUTING = (
+    Key("asn", OneOrList(_ASN, _ASN), "BGP AS number of all, or of each: `cluster_asn`."),
+    Key(
+        "loopback_first",
+        _ADDRESS,
+        "Loopback of the first switch; the others follow in order: `cluster_loopback`.",
+    ),
+    Key(
+        "uplink_pool",
+        _Subnet(),
+        "A /31 for each port, used by uplinks: `addresses` in `cluster_ports`. The upper switch "
+        "has the even address.",
+    ),
+)
+"""Passed on to plays of the operator: no layer configures them."""
 
 
-def _switch_names(example: str) -> tuple[Key, ...]:
+def _switch_names(example: str, *, fixed: bool = True) -> tuple[Key, ...]:
+    """`fixed`: without a name, switches have that of the example."""
+    name = OneOrList(_Pattern(example), HOST_NAME)
     return (
         needed("count", Integer(1, 10_000), "Number of switches."),
-        Key("name", OneOrList(_Pattern(example), HOST_NAME), "Numbered from 1.", default=example),
+        Key("name", name, "Numbered from 1.", default=example)
+        if fixed
+        else Key("name", name, "Numbered from 1.", default_text="the group's, and the number"),
         needed("management_first", _ADDRESS, "Of the first switch; the others follow in order."),
-        needed("ports", Integer(1, 4096, "ports"), "Ports per switch."),
-        Key("system", OneOrList(_SYSTEM, _SYSTEM), "If unset, the layer `fabric` skips it."),
+        needed("ports", OrSection(Integer(1, 4096, "ports"), PORTS), "Ports per switch."),
+        Key(
+            "system", OneOrList(SYSTEM_NAME, SYSTEM_NAME), "If unset, the layer `fabric` skips it."
+        ),
         Key("asic", OneOrList(CHIP_NAME, CHIP_NAME), "Chip; determines headroom and lanes."),
+        Key("rack", OneOrList(_RACK, _RACK), "For the [cabling list](fabric.md#cabling-list)."),
         Key(
             "port",
-            OneOrList(_Pattern("Ethernet{}"), _PORT_NAMES),
-            "Port names in order: a pattern, or names and brace ranges as in a shell.",
+            OneOrList(_Pattern("Ethernet{}", otherwise=_RANGES), _PORT_NAMES),
+            "Port names in order: a pattern, or names and ranges, as in `ports`.",
             default_text=BY_SYSTEM,
         ),
         Key("port_start", Integer(0, 1000), "Number of the first port.", default_text=BY_SYSTEM),
         Key("port_step", Integer(1, 16), "Between port numbers.", default_text=BY_SYSTEM),
+        *_ROUTING,
     )
 
+
+_UPLINK_PORTS = Key(
+    "uplink_ports",
+    Integer(0, 4096),
+    "Last ports, reserved for uplinks. If set, further spines move no cable.",
+    default_text="the uplinks",
+)
+_GROUP_NAME = Text(r"[a-z][a-z0-9_-]*", "the name of a group in switches", "leaf", 40)
+_DIVISION = (
+    Key(
+        "divided_by",
+        ListOf(OneOf(DIVISIONS), "attributes"),
+        "What both ends of a link share. The switches are dealt in equal blocks: by unit, then "
+        "plane, then group.",
+        default_text="plane, if leaves have several; `[]` connects all",
+    ),
+    Key("groups", Integer(2, 512), "Groups into which lower switches of a set are dealt in order."),
+)
+
+_OF_SETS = (
+    Key(
+        "rail_to_leaf",
+        ListOf(Integer(0, 511), "numbers, one per rail and plane"),
+        "Leaf of each within a set, from 0, if there are fewer leaves than rails.",
+        default_text="one leaf each",
+    ),
+    Key("nodes_per_set", Integer(1, 4096), "", default_text="number of ports"),
+    Key(
+        "sets_per_unit",
+        Integer(1, 10_000),
+        "Leaf sets of a scalable unit (pod).",
+        default_text="one",
+    ),
+)
 
 LEAVES = Section(
     "leaves",
     "Leaf sets: each set has one leaf per rail and plane. Nodes fill one set after another.",
     (
         *_switch_names("leaf{:02d}"),
-        Key(
-            "rail_to_leaf",
-            ListOf(Integer(0, 511), "numbers, one per rail and plane"),
-            "Leaf of each within a set, from 0, if there are fewer leaves than rails.",
-            default_text="one leaf each",
-        ),
-        Key("nodes_per_set", Integer(1, 4096), "", default_text="number of ports"),
+        *_OF_SETS,
+        _UPLINK_PORTS,
     ),
     hints=_UNSUPPORTED,
 )
 
 SPINES = Section(
     "spines",
-    "Every leaf has links to every spine, on its last ports.",
+    "Every leaf has links to every spine that shares its attributes in `divided_by`, on its last "
+    "ports.",
     (
         *_switch_names("spine{:02d}"),
         Key("links_per_leaf", Integer(1, 512), "Links of a leaf to each spine.", default=1),
         Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="`rails.speed_gbps`"),
+        *_DIVISION,
+        _UPLINK_PORTS,
+    ),
+)
+
+SUPER_SPINES = Section(
+    "super_spines",
+    "A third tier, connected to spines as these are to leaves. In groups `spine` and "
+    "`super_spine`.",
+    (
+        *_switch_names("superspine{:02d}"),
+        Key("links_per_spine", Integer(1, 512), "Links of a spine to each of them.", default=1),
+        Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="the spines'"),
+        *_DIVISION,
+    ),
+)
+
+_TIER = Text(
+    r"(?!(all|compute|launcher|storage|ungrouped|localhost)$)(?!(rack|unit|plane|kind)_)[a-z][a-z0-9_]*",
+    "a tier such as leaf, spine, super_spine or core",
+    "leaf",
+    40,
+)
+SWITCHES = Section(
+    "switches",
+    "The full form, in place of `leaves`, `spines` and `super_spines`: groups of equal switches by "
+    "name. Nodes fill the leaves group by group.",
+    (
+        needed("tier", _TIER, "`leaf` for switches with nodes. A group of the inventory."),
+        *_switch_names("leaf{:02d}", fixed=False),
+        _UPLINK_PORTS,
+        *_OF_SETS,
+        Key("nodes", Integer(1, 100_000), "Positions of nodes.", default_text="as many as fit"),
+        Key("pool", _Subnet(), "For the rails of its nodes.", default_text="`addresses.pool`"),
+        Key("unit", Integer(1, 10_000), "Unit of the switches above leaves, if all are of one."),
+        Key("plane", Integer(0, 7), "Plane of the switches above leaves, if all are of one."),
+        Key("speed_gbps", _SPEED, "Of links to lower tiers.", default_text="`rails.speed_gbps`"),
+    ),
+)
+LINKS = Section(
+    "links",
+    "Links of every switch to those of a higher group.",
+    (
+        needed("from", OneOrList(_GROUP_NAME, _GROUP_NAME), "Lower groups, connected as one."),
+        needed("to", _GROUP_NAME, "The higher group."),
+        Key("count", Integer(1, 512), "Links of a switch to each higher one.", default=1),
+        Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="the higher group's"),
+        *_DIVISION,
     ),
 )
 
@@ -368,7 +554,11 @@ _HOST = (
     Key("vars", _VARIABLES, "Host variables.", default={}),
 )
 LAUNCHER = Section(
-    "launcher", "The host that runs mpirun. It has no rails.", _HOST, several="launchers"
+    "launcher",
+    "A host that runs mpirun, such as a login node. It has no rails. Jobs and the smoke test run "
+    "on the first one, or on the one that `mpi_job_launcher` names.",
+    _HOST,
+    several="launchers",
 )
 
 _PORT_NAME = Text(r"[A-Za-z0-9_./:-]+", "the name of a switch port", "Ethernet8", 40)
@@ -380,6 +570,7 @@ STORAGE_LINK = Section(
         needed("port", _PORT_NAME, "Of the leaf, not used by nodes or spines."),
         needed("interface", replace(INTERFACE, example="ens1f0np0", empty=False), "Of the host."),
         Key("speed_gbps", _SPEED, "Line rate.", default_text="`rails.speed_gbps`"),
+        Key("address", _ADDRESS, "In a subnet of the leaf: `cluster_storage_links`."),
     ),
 )
 STORAGE = Section(
@@ -399,16 +590,21 @@ MODEL = Section(
         Key("domain", _DOMAIN, "DNS domain of the hosts.", default=""),
         Key("mpi", MPI, ""),
         needed("management", MANAGEMENT, ""),
-        needed("nodes", NODES, ""),
+        Key("kinds", Table(KIND, "name"), "", default={}),
+        needed("nodes", OneOrList(NODES, NODES), ""),
         Key("gpus", GPUS, ""),
         needed("rails", RAILS, ""),
         needed("addresses", ADDRESSES, ""),
-        needed("leaves", LEAVES, ""),
+        Key("leaves", OrNull(LEAVES), "Required without `switches`."),
         Key("spines", OrNull(SPINES), ""),
+        Key("super_spines", OrNull(SUPER_SPINES), ""),
+        Key("switches", Table(SWITCHES, "group"), "", default={}),
+        Key("links", ListOf(LINKS), "", default=[]),
         Key("asics", CHIPS, "", default={}),
         Key(VARIABLE, CONTRACT, ""),
         Key("software", SOFTWARE, ""),
-        needed("launcher", LAUNCHER, ""),
+        Key("launcher", OneOrList(LAUNCHER, LAUNCHER), "This or `launchers` is required."),
+        Key("launchers", ListOf(LAUNCHER), "Several, in order."),
         Key("storage", ListOf(STORAGE), "", default=[]),
         Key("filesystems", FILE_SYSTEMS, "", default=[]),
         Key(

@@ -45,6 +45,15 @@ CUDA_DRIVER = {
 Toolkits since 13.4 include no driver; for them, this is the first driver whose nvidia-smi reports
 this CUDA version.
 """
+CUDA_OLDER = (
+    *(f"11.{minor}" for minor in range(9)),
+    *(f"12.{minor}" for minor in range(7)),
+)
+"""Earlier toolkits, which work with current drivers (developer.nvidia.com/cuda-toolkit-archive)."""
+CUDA_OF_GPU = {"B300": "12.9", "B200": "12.8", "H200": "11.8", "H100": "11.8"}
+"""First toolkit that compiles for the GPU: sm_103, sm_100, sm_90."""
+DOCA_OF_CONNECTX8 = "2.10.0"
+"""The first general release that lists ConnectX-8, with firmware 40.44.1036; 2.9.3 does not."""
 OPEN_ONLY_BRANCH = 615
 """The first branch without packages of proprietary modules."""
 HANGS = ("570.133.20", "580.105.08")
@@ -118,9 +127,20 @@ def _cuda_newer(software: SoftwareSet) -> bool:
 
 
 def _cuda_unknown(software: SoftwareSet) -> bool:
-    """Whether the toolkit is newer than the table. Older ones work with current drivers."""
-    past = software.cuda not in CUDA_DRIVER and older(next(iter(CUDA_DRIVER)), software.cuda)
-    return bool(software.driver) and past and not _cuda_too_new(software)
+    """Whether the toolkit is none of the known ones."""
+    known = software.cuda in CUDA_DRIVER or software.cuda in CUDA_OLDER
+    return bool(software.driver and software.cuda) and not known and not _cuda_too_new(software)
+
+
+def _cuda_before_gpu(software: SoftwareSet) -> bool:
+    first = CUDA_OF_GPU.get(software.driver.gpu) if software.driver else None
+    return bool(software.cuda and first and older(software.cuda, first))
+
+
+def _doca_before_nic(software: SoftwareSet) -> bool:
+    """HGX B300 has its NICs, ConnectX-8, on the board."""
+    b300 = software.driver is not None and software.driver.gpu == "B300"
+    return b300 and software.rdma.source == DOCA and older(software.rdma.version, DOCA_OF_CONNECTX8)
 
 
 RULES: tuple[VersionRule, ...] = (
@@ -183,11 +203,35 @@ RULES: tuple[VersionRule, ...] = (
         "cuda_unknown",
         UNKNOWN,
         "cuda",
-        f"a toolkit newer than the table of {DATED}, which ends with {[*CUDA_DRIVER][-1]}",
-        "the required driver is unknown here",
-        "Read its release notes; nvidia-smi of the driver reports this CUDA version or a later one",
+        f"a toolkit with which no known driver was published; those known on {DATED} are "
+        f"{CUDA_OLDER[0]} to {[*CUDA_DRIVER][-1]}, without 12.7",
+        "the required driver is unknown here, and the toolkit may not exist",
+        "Correct it, or read its release notes: nvidia-smi of the driver reports this CUDA version "
+        "or a later one",
         "docs.nvidia.com/cuda/cuda-toolkit-release-notes",
         _cuda_unknown,
+    ),
+    VersionRule(
+        "cuda_gpu",
+        WARNED,
+        "cuda",
+        "a toolkit before the first one that compiles for the GPU: "
+        + ", ".join(f"{gpu} {first}" for gpu, first in CUDA_OF_GPU.items()),
+        "nvcc rejects the architecture of this GPU, and programs run only if the driver can "
+        "compile their PTX",
+        "Choose that toolkit or a newer one",
+        "github.com/llvm/llvm-project, MinVersionForOffloadArch in clang/lib/Basic/Cuda.cpp",
+        _cuda_before_gpu,
+    ),
+    VersionRule(
+        "doca_connectx8",
+        WARNED,
+        "rdma.version",
+        f"DOCA before {DOCA_OF_CONNECTX8} with B300, whose NICs are ConnectX-8",
+        "it does not support ConnectX-8, except for a special release 2.9.0",
+        f"Choose {DOCA_OF_CONNECTX8} or later",
+        "docs.nvidia.com/doca/archive/2-10-0 and 2-9-3, General Support",
+        _doca_before_nic,
     ),
     VersionRule(
         "driver_hangs",

@@ -47,6 +47,12 @@ _SOURCES = {
         "NIDs and a name of at most 8 characters, such as 10.0.0.5@o2ib:/scratch",
     ),
 }
+_PRODUCTS = {**dict.fromkeys(("vast", "vastnfs"), NFS), "exascaler": LUSTRE}
+"""Products whose file systems are mounted as a type."""
+_OTHER_SOURCE = (
+    re.compile(r"[A-Za-z0-9._:/@,+=~\[\]-]+"),
+    "what its client mounts, such as backend01/scratch",
+)
 
 _OF_THE_SYSTEM = (
     *("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/root"),
@@ -72,11 +78,17 @@ _BY_KEY = {
 """Options set by a key in the section of the type."""
 _LOST = "a slow server causes I/O errors, and data written by jobs is lost"
 _LOCKS = "other nodes would not see the locks of a node"
+_READ_ONLY = "ro"
 _NEVER = {
     **dict.fromkeys(("soft", "softerr"), _LOST),
     **dict.fromkeys(("nolock", "local_lock"), _LOCKS),
 }
 """Options that are never allowed, and the reason."""
+_MOST_CONNECTIONS = 16
+"""NFS_MAX_CONNECTIONS in the kernel's fs/nfs/fs_context.c. VAST's client has 64 there."""
+_OF_VAST = ("remoteports", "localports", "mdconnect", "pconnect", "spread_reads", "spread_writes")
+"""Options that only VAST's client has (vastnfs.vastdata.com/docs/4.0/usage/mount-params.html,
+kb.vastdata.com/kb/docs/7-vast-client-nfs-multipathing)."""
 
 Value = dict[str, Any]
 PlacedEntry = tuple[Path, Value]
@@ -120,14 +132,32 @@ def _check_one(entry: Value, findings: Findings, at: Path, site: Site) -> None:
         problem = f"{mount!r} would hide {system or mount}, a directory of the system"
         remedy = "Mount it in /mnt, for example; /home needs purpose: home"
         _add("storage.mount_in_system", ("mount",), problem, remedy, mount)
-    form, example = _SOURCES[kind]
+    form, example = _SOURCES.get(kind, _OTHER_SOURCE)
+    if entry["managed"] and kind not in _SOURCES:
+        problem = f"{kind!r} has a client that this collection does not install"
+        hint = f"Write {_PRODUCTS[kind]}" if kind in _PRODUCTS else nearest(kind, _SOURCES)
+        remedy = f"{hint}. If others mount it, write managed: false: then it is only verified"
+        _add("storage.type_of_others", ("type",), problem, remedy, kind)
     if not form.fullmatch(source):
         problem = f"{source!r} is not a source of {kind}"
         _add("storage.source", ("source",), problem, f"Write {example}", source)
-    other = LUSTRE if kind == NFS else NFS
-    if entry[other] is not None:
-        problem = f"belongs to type {other}, but the type is {kind}"
-        _add("storage.section_of_other_type", (other,), problem, "Remove it, or change type")
+    for other in (NFS, LUSTRE):
+        if entry[other] is not None and other != kind:
+            problem = f"belongs to type {other}, but the type is {kind}"
+            _add("storage.section_of_other_type", (other,), problem, "Remove it, or change type")
+    unused = [] if entry["managed"] else [key for key in (kind, "serve") if entry.get(key)]
+    if not entry["managed"] and entry["options"] not in ([], [_READ_ONLY]):
+        unused.append("options")
+    for key in unused:
+        problem = f"has no effect with {dotted((*at, 'managed'))}: false"
+        _add("storage.of_managed", (key,), problem, f"Remove one of them. {_READ_ONLY!r} may stay")
+    connections = (entry[NFS] or {}).get("connections", 1)
+    names = {option.partition("=")[0] for option in entry["options"]}
+    if connections > _MOST_CONNECTIONS and not names.intersection(_OF_VAST):
+        problem = f"{connections} is above {_MOST_CONNECTIONS}, the limit of the kernel's client"
+        remedy = f"Write {_MOST_CONNECTIONS} or fewer. With VAST's client, also write one of its "
+        remedy += f"options: {', '.join(_OF_VAST)}"
+        _add("storage.connections", (NFS, "connections"), problem, remedy, connections)
     known = [group for group in site.groups if group not in _WITHOUT_MOUNTS]
     for index, group in enumerate(entry["hosts"]):
         if site.groups and group not in known:
@@ -139,7 +169,9 @@ def _check_one(entry: Value, findings: Findings, at: Path, site: Site) -> None:
         _add("storage.groups_without_rails", ("hosts",), problem, remedy, (_WITHOUT_RAILS,))
     for index, option in enumerate(entry["options"]):
         path, name = ("options", index), option.partition("=")[0]
-        if name in _BY_KEY[kind]:
+        if not entry["managed"]:
+            break
+        if name in _BY_KEY.get(kind, ()):
             key = _BY_KEY[kind][name]
             problem = f"{name!r} is set by {dotted((*at, kind, key))}"
             _add("storage.option_is_key", path, problem, f"Write {key} instead", name)
@@ -178,12 +210,23 @@ def _check_addresses(entry: Value, findings: Findings, at: Path, site: Site) -> 
     host, addresses = (entry["serve"] or {}).get("host", ""), site.addresses
     if addresses is None:
         return
-    for written in re.finditer(_ADDRESS, _server(entry)):
-        for found, look in ((findings, addresses.problem), (site.doubts, addresses.doubt)):
-            if problem := look(int(IPv4Address(written[0])), host):
-                problem, path = f"{written[0]} {problem}", (*at, "source")
-                remedy = f"Write an address or a name of {host or 'the server'}"
-                found.add("storage.source_address", path, problem, remedy, written[0])
+    server = _server(entry) if entry["type"] in _SOURCES else str(entry["source"])
+    texts = [((*at, "source"), server)]
+    for index, option in enumerate(entry["options"]):
+        if option.startswith("remoteports="):
+            texts.append(((*at, "options", index), option.replace("-", " ")))  # a range
+    for path, text in texts:
+        for written in re.finditer(_ADDRESS, text):
+            for found, look in ((findings, addresses.problem), (site.doubts, addresses.doubt)):
+                if problem := look(int(IPv4Address(written[0])), host):
+                    remedy = f"Write an address or a name of {host or 'the server'}"
+                    problem = f"{written[0]} {problem}"
+                    found.add("storage.source_address", path, problem, remedy, written[0])
+    of_switch = server in addresses.switches
+    if of_switch or (not host and server in addresses.nodes.values()):
+        problem = f"{server} is a {'switch' if of_switch else 'node, and serve.host is missing'}"
+        remedy = f"Write the name of the server{'' if of_switch else ', or serve'}"
+        findings.add("storage.source_name", (*at, "source"), problem, remedy, server)
     linked = host in addresses.nodes.values() or addresses.links.get(host)
     if host in addresses.hosts and not linked and _route(entry)[2] == RDMA:
         problem = f"RDMA needs links to leaves, and {host} has none"
@@ -250,7 +293,13 @@ def _check_pair(first: PlacedEntry, second: PlacedEntry, findings: Findings) -> 
         key, value = ("nfs", "transport"), (transport, route[2])
         _add("storage.transports_of_one_server", key, problem, remedy, value)
     serve, other_serve = entry["serve"], other["serve"]
-    if serve is None or other_serve is None or serve["host"] != other_serve["host"]:
+    if serve is None or other_serve is None:
+        return
+    if serve["host"] != other_serve["host"]:
+        if (address := _server(entry)) == _server(other):
+            problem = f"{serve['host']} and {other_serve['host']} both serve at {address!r}:"
+            remedy, value = "Give each server a separate address", (address, other_serve["host"])
+            _add("storage.servers_share_address", ("source",), problem, remedy, value)
         return
     if (device := serve["device"]) and device == other_serve["device"]:
         problem, remedy = f"{device!r} is also used by", "Use a separate device for each"

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 from ...module_utils.storage.file_system import (
-    LUSTRE,
-    NFS,
     PORTS,
     PURPOSES,
     RDMA,
@@ -53,6 +51,9 @@ _DEVICE = Text(
 _HOST = Text(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", "a host of the model", "storage01", 63)
 _RATE = Number(0, 100_000, "GB/s")
 _NAME = Text(r"[a-z][a-z0-9_-]*", "a name of a to z, 0 to 9, - and _", "checkpoints", 40)
+_TYPE = Text(
+    r"[a-z][a-z0-9_-]*(\.[a-z0-9_-]+)?", "a type of file system, as in /proc/mounts", "nfs", 30
+)
 _SOURCE = Text(r".+", "the source of a file system", "storage01:/srv/checkpoints", 500)
 _MOUNT = Text(PLAIN_PATH, "an absolute path of letters, digits, . _ and -", "/mnt/checkpoints")
 _MODE = Text(
@@ -69,17 +70,6 @@ _OPTION = Text(
     secret=True,
 )
 
-_OTHERS = (
-    *("beegfs", "bgfs", "ceph", "cephfs", "cifs", "daos", "exascaler", "fuse", "gfs2", "glusterfs"),
-    *("gpfs", "juicefs", "nvmesh", "orangefs", "panfs", "pvfs2", "quobyte", "s3fs", "scale"),
-    *("smb", "vast", "vastnfs", "weka", "wekafs"),
-)
-"""File systems with clients of their vendors."""
-_MANAGED_BY_OTHERS = (
-    "Only NFS and Lustre are mounted. Remove the entry and let the vendor's client mount it; for "
-    "checkpoints, set CLUSTER_CHECKPOINT_DIR in the job"
-)
-
 NFS_KEYS = Section(
     "filesystems.nfs",
     "Every mount is hard: jobs wait while a server is unavailable. There is no key for `soft`.",
@@ -87,7 +77,13 @@ NFS_KEYS = Section(
         Key("version", OneOf(("4.2", "4.1", "3")), "Protocol version.", default=Nfs.version),
         Key("transport", OneOf((TCP, RDMA)), "", default=Nfs.transport),
         Key("port", Integer(1, 65535), "", default_text=f"`{PORTS[TCP]}`; rdma `{PORTS[RDMA]}`"),
-        Key("connections", Integer(1, 16), "`nconnect`.", default=Nfs.connections),
+        Key(
+            "connections",
+            Integer(1, 64),
+            "`nconnect`. More than 16 need VAST's client, which others install, and one of its "
+            "options, such as `remoteports=dns`, under `options`.",
+            default=Nfs.connections,
+        ),
     ),
 )
 
@@ -124,14 +120,19 @@ FILE_SYSTEM = Section(
     "One shared file system, identical on every host that mounts it.",
     (
         needed("name", _NAME, "In messages and reports."),
-        needed(
-            "type", OneOf((NFS, LUSTRE), tuple((name, _MANAGED_BY_OTHERS) for name in _OTHERS)), ""
-        ),
+        needed("type", _TYPE, "`nfs` or `lustre`; with `managed: false` any other, as mounted."),
         needed(
             "source",
             _SOURCE,
             "`server:/directory` (IPv6 in brackets), or for Lustre "
             "`nid[,nid][:nid...]:/fsname[/directory]`.",
+        ),
+        Key(
+            "managed",
+            Boolean(),
+            "`false`: others install the client (WEKA, GPFS, BeeGFS) and mount it. The layer "
+            "`storage` only verifies the mount, by writing and reading.",
+            default=FileSystem.managed,
         ),
         needed("mount", _MOUNT, "Not in a system directory or another file system."),
         needed("purpose", OneOf(PURPOSES), "At most one is for checkpoints."),

@@ -1,16 +1,21 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Reports on the controller: results of a layer as JSON, named after their time."""
+"""Reports on the controller: results of a layer as JSON, named after their time, and folders of
+pages."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
+import tempfile
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from ...module_utils.core.files import make_directories, write_atomically
+from ...module_utils.core.text import some
 from ..answers import finite
 
 
@@ -50,3 +55,51 @@ def keep(directory: Path, layer: str, found: Mapping[str, Any], display: Any, se
         return ""
     display.display(f"{layer}: report in {path}")
     return str(path)
+
+
+class FolderError(Exception):
+    """The folder contains something else; the message says what."""
+
+
+def replace_folder(
+    folder: Path, files: Mapping[str, str], ours: str, check_mode: bool = False
+) -> list[str]:
+    """Replace a folder as a whole and return the names of files that differ. An interrupted run
+    leaves the old folder or the new one, both complete.
+
+    `ours`: form of the names that an earlier run may have written. Raises FolderError for others.
+    """
+    folder = folder.resolve()
+    before = {path.name: path for path in folder.iterdir()} if folder.exists() else {}
+    foreign = [name for name in sorted(before) if not re.fullmatch(ours, name)]
+    if foreign:
+        raise FolderError(
+            f"{folder} contains other files, which would be lost: {some(foreign, 5)}. Name a new "
+            "or empty folder"
+        )
+    changed = [
+        name
+        for name in sorted({*before, *files})
+        if name not in before or name not in files or _differs(before[name], files[name])
+    ]
+    if changed and not check_mode:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+        try:
+            new, old = made / "new", made / "old"
+            for name, text in files.items():
+                save(new / name, text)
+            if folder.exists():
+                folder.rename(old)
+            new.rename(folder)
+        except BaseException:
+            if (made / "old").exists() and not folder.exists():
+                (made / "old").rename(folder)
+            raise
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+    return changed
+
+
+def _differs(path: Path, text: str) -> bool:
+    return not path.is_file() or path.read_bytes() != text.encode()

@@ -69,12 +69,21 @@ class Findings:
         self.found: list[Finding] = []
         self.written = written or (lambda path: None)
         self._line_of = line_of or (lambda path: None)
+        self._above: Path = ()
+
+    def below(self, path: Path) -> Findings:
+        """The same list, for code whose paths are relative to `path`."""
+        other = Findings(self._line_of, self.written)
+        other.found, other._above = self.found, (*self._above, *path)
+        return other
 
     def add(self, code: str, path: Path, problem: str, remedy: str, value: Any = None) -> None:
+        path = (*self._above, *path)
         self.found.append(Finding(code, path, problem, remedy, self._line_of(path), value))
 
     def place(self, path: Path) -> str:
         """`nodes.name (line 12)`: a reference to another position, for a message."""
+        path = (*self._above, *path)
         line = self._line_of(path)
         return dotted(path) if line is None else f"{dotted(path)} (line {line})"
 

@@ -2,7 +2,8 @@
 """Kinds of values of keys. One description serves validation, messages and the docs.
 
 `Kind.check` converts a YAML value to a checked Python value and collects errors. Scalars raise
-Invalid; sections, lists and tables check their content.
+Invalid; sections, lists and tables check their content. `Kind.json` is the same for editors, as
+JSON Schema (draft-07).
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from .findings import Findings, Path
 
 Hints = tuple[tuple[str, str], ...]
 """Names that are often written although they do not exist, and the remedy of each."""
+_NUMBER = r"\d+(\.\d+)?"
+_ESCAPED = r"\^$.*+?()[]{}|/-dDsSwW"
+"""Characters that ECMA-262 allows after a backslash."""
 
 
 class Invalid(Exception):
@@ -64,7 +68,31 @@ class Kind(ABC):
 
     def wanted_text(self) -> str:
         """The kind as plain text, for a message."""
-        return self.describe().replace("`", "")
+        return plain(self.describe())
+
+    def json(self) -> dict[str, Any]:
+        """The kind as JSON Schema."""
+        return {}
+
+
+def plain(markdown: str) -> str:
+    """Markdown without code and links."""
+    return re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", markdown).replace("`", "")
+
+
+def json_pattern(form: str, empty: bool = False) -> str:
+    """A form as a pattern of JSON Schema, whose dialect (ECMA-262) rejects needless escapes."""
+    form = re.sub(r"\\(.)", lambda pair: pair[0] if pair[1] in _ESCAPED else pair[1], form)
+    return f"^({form}){'?' if empty else ''}$"
+
+
+def json_or(found: dict[str, Any], kind: str, **more: Any) -> dict[str, Any]:
+    """JSON Schema that also allows values of another type. An editor names the key of an error only
+    without `anyOf`, which a list of values needs."""
+    if "type" not in found or "enum" in found:
+        return {"anyOf": [found, {"type": kind, **more}]}
+    types = found["type"] if isinstance(found["type"], list) else [found["type"]]
+    return {**found, "type": list(dict.fromkeys([*types, kind])), **more}
 
 
 _TEMPLATE = re.compile(r"\{[{%#]")
@@ -153,6 +181,9 @@ class Integer(Kind):
     def describe(self) -> str:
         return f"{self.name} {self.low}..{self.high}" + (f", {self.unit}" if self.unit else "")
 
+    def json(self) -> dict[str, Any]:
+        return {"type": self.name, "minimum": self.low, "maximum": self.high}
+
 
 @dataclass(frozen=True)
 class Number(Integer):
@@ -187,6 +218,9 @@ class Boolean(Kind):
     def describe(self) -> str:
         return "true or false"
 
+    def json(self) -> dict[str, Any]:
+        return {"type": "boolean"}
+
 
 @dataclass(frozen=True)
 class OneOf(Kind):
@@ -210,6 +244,11 @@ class OneOf(Kind):
 
     def describe(self) -> str:
         return " or ".join(f"`{choice}`" for choice in self.choices)
+
+    def json(self) -> dict[str, Any]:
+        texts = [choice for choice in self.choices if isinstance(choice, str)]
+        numbers = [float(text) for text in texts if re.fullmatch(_NUMBER, text)]
+        return {"enum": [*self.choices, *numbers]}
 
 
 @dataclass(frozen=True)
@@ -238,6 +277,16 @@ class Text(Kind):
     def describe(self) -> str:
         return self.wanted
 
+    def json(self) -> dict[str, Any]:
+        number = any(re.fullmatch(self.form, text) for text in ("1", "20", "1.5"))
+        types = ["string", *(["number"] if number else ()), *(["null"] if self.empty else ())]
+        return {
+            "type": types if types[1:] else "string",
+            "pattern": json_pattern(self.form, self.empty),
+            "patternErrorMessage": f"Write {self.wanted}, such as {self.example}.",
+            "maxLength": self.most,
+        }
+
 
 @dataclass(frozen=True)
 class OrNull(Kind):
@@ -250,6 +299,9 @@ class OrNull(Kind):
 
     def describe(self) -> str:
         return f"{self.kind.describe()} or null"
+
+    def json(self) -> dict[str, Any]:
+        return json_or(self.kind.json(), "null")
 
 
 @dataclass(frozen=True)
@@ -277,6 +329,9 @@ class ListOf(Kind):
         below = self.kind.wanted_text().replace("a section", "sections", 1)
         return f"list of {self.plural or below}".replace("`", "")
 
+    def json(self) -> dict[str, Any]:
+        return {"type": "array", "items": self.kind.json(), "minItems": self.least}
+
 
 @dataclass(frozen=True)
 class OneOrList(Kind):
@@ -291,6 +346,9 @@ class OneOrList(Kind):
 
     def describe(self) -> str:
         return f"{self.one.describe()}, or list of {self.many.describe()}"
+
+    def json(self) -> dict[str, Any]:
+        return json_or(self.one.json(), "array", items=self.many.json())
 
 
 @dataclass(frozen=True)
@@ -319,6 +377,23 @@ class Key:
         if isinstance(self.kind, Section) and not self.required:
             return {key.name: key.left_out() for key in self.kind.keys}
         return self.default
+
+    def json(self) -> dict[str, Any]:
+        """The kind with what an editor shows of the key."""
+        found = {**self.kind.json(), "description": plain(self.text())}
+        if self.may_be_empty:
+            found = json_or(found, "null")
+        if not (self.default is None or self.default_text or section_in(self.kind)):
+            found["default"] = self.default
+        return found
+
+    def text(self) -> str:
+        """What the key is, in Markdown, where no table shows its kind and default."""
+        if section := section_in(self.kind):
+            return self.help or section.help
+        kind = self.kind.describe()
+        default = f"Default: {self.default_text}." if self.default_text else ""
+        return " ".join(filter(None, (self.help, f"{kind[:1].upper()}{kind[1:]}.", default)))
 
 
 def needed(name: str, kind: Kind, text: str) -> Key:
@@ -377,6 +452,32 @@ class Section(Kind):
         needed = ", ".join(key.name for key in self.keys if key.required)
         return f"a section with {needed}" if needed else "a section"
 
+    def json(self) -> dict[str, Any]:
+        return {
+            "type": "object",
+            "properties": {key.name: key.json() for key in self.keys},
+            "required": [key.name for key in self.keys if key.required],
+            "additionalProperties": False,
+        }
+
+
+@dataclass(frozen=True)
+class OrSection(Kind):
+    """A value of this kind, or a section instead."""
+
+    kind: Kind
+    section: Section
+
+    def check(self, value: Any, findings: Findings, path: Path = ()) -> Any:
+        kind = self.section if isinstance(value, dict) else self.kind
+        return kind.check(value, findings, path)
+
+    def describe(self) -> str:
+        return f"{self.kind.describe()}, or section"
+
+    def json(self) -> dict[str, Any]:
+        return {"anyOf": [self.kind.json(), self.section.json()]}
+
 
 @dataclass(frozen=True)
 class Table(Kind):
@@ -401,11 +502,18 @@ class Table(Kind):
     def describe(self) -> str:
         return f"{self.of} to {self.kind.describe()}"
 
+    def json(self) -> dict[str, Any]:
+        return {"type": "object", "additionalProperties": self.kind.json()}
+
 
 def section_in(kind: Kind) -> Optional[Section]:
     """The section within a kind: itself, its elements, or its optional value."""
     if isinstance(kind, (ListOf, Table, OrNull)):
         return section_in(kind.kind)
+    if isinstance(kind, OneOrList):
+        return section_in(kind.one)
+    if isinstance(kind, OrSection):
+        return kind.section
     return kind if isinstance(kind, Section) else None
 
 
@@ -444,9 +552,11 @@ def section_of(made: type, name: str) -> Section:
 
 
 def build(kind: Kind, value: Any) -> Any:
-    """Convert a complete value, with its sections and lists, to dataclasses."""
+    """Convert a complete value, with its sections and lists, to dataclasses. Only keys of which the
+    default does not depend on others may be missing."""
     if isinstance(kind, Section) and kind.made is not None:
-        return kind.made(**{key.name: build(key.kind, value[key.name]) for key in kind.keys})
+        given = {key.name: value.get(key.name, key.left_out()) for key in kind.keys}
+        return kind.made(**{key.name: build(key.kind, given[key.name]) for key in kind.keys})
     if isinstance(kind, ListOf):
         return tuple(build(kind.kind, item) for item in value)
     return value

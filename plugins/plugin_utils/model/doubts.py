@@ -1,0 +1,226 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Valid settings of a model that are probably mistakes. They are shown as warnings."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from ipaddress import IPv4Network
+from typing import Any
+
+from ...module_utils.core.text import counted, some
+from ...module_utils.software.software_set import SoftwareSet
+from ..fabric.asics import BUFFER_BYTES
+from ..qos.contract import FRAME_OVERHEAD, VARIABLE, Contract, needed_ip_mtu
+from ..schema.findings import Findings
+from .cluster import ClusterSwitch
+from .layout import Topology, interface_names
+from .node_kinds import DEFAULT, Kinds, NodeKind
+from .nodes import NodeSpec, node_blocks
+from .schema import PRIVATE
+from .software_rules import REFUSED, evaluate
+from .wiring import LEAF
+
+MOST_OVERSUBSCRIBED = 3
+"""Ratio of a leaf's capacity to nodes and to spines. Published rail-optimized designs have 1:1 (DGX
+SuperPOD; Llama 3, arXiv 2407.21783) or 1.067:1 (Alibaba HPN, SIGCOMM 2024); general ones have up to
+3:1 (48 ports of a top-of-rack switch to 16 uplinks in Jupiter Rising, SIGCOMM 2015)."""
+_OF_SYSTEM = re.compile(r"(eth|ib|usb|wlan|wwan)\d|(en|ib|sl|wl|ww)[bopsxciavu]\w*\d|bond\d|lo$")
+"""Names that the kernel gives in the order of detection, or udev by position
+(systemd.net-naming-scheme(7))."""
+_FIRST_USER = 1000
+"""Installers of Ubuntu, Debian and EL give it to the first account (UID_MIN in login.defs)."""
+
+
+def check_values(
+    model: dict[str, Any], kinds: Kinds, specs: list[NodeSpec], findings: Findings
+) -> None:
+    """Doubts about values, whatever they compile to."""
+    pool, path = str(model["addresses"]["pool"]), ("addresses", "pool")
+    if IPv4Network(pool).is_global:
+        problem = f"{pool} contains public addresses, which makes hosts of the Internet unreachable"
+        remedy = f"Choose one in {PRIVATE}, unless they are yours"
+        findings.add("model.public_pool", path, problem, remedy, pool)
+    if all(spec.drained for spec in specs):
+        problem = "every node is drained, but the layers hostfile and smoke need a rank"
+        remedy, path = "Keep one in service", ("nodes", "drained")
+        findings.add("model.all_drained", path, problem, remedy, len(specs))
+    domain = model["domain"]
+    if domain == "local" or domain.endswith(".local"):
+        problem = f"{domain!r} is for multicast DNS (RFC 6762): resolvers do not ask a DNS server"
+        remedy = "Use a domain of your site"
+        findings.add("model.local_domain", ("domain",), problem, remedy, domain)
+    if model["mpi"]["uid"] == _FIRST_USER:
+        problem = f"{_FIRST_USER} is usually the first account that the installer created"
+        remedy = "Use another one, unless that account is the MPI user"
+        findings.add("model.first_uid", ("mpi", "uid"), problem, remedy, _FIRST_USER)
+    _check_absent(model, findings)
+    _check_racks(specs, findings)
+    _check_slots(specs, findings)
+    for kind in kinds.values():
+        _check_devices(kind, findings)
+    _check_kinds(kinds, findings)
+    names = [name for name in interface_names(model["rails"]) if _OF_SYSTEM.match(name)]
+    if names:
+        problem = f"{some(names, 2)}: the kernel or udev gives such names to other interfaces too"
+        remedy = "Use names such as rail{rail}"
+        findings.add("model.interface_of_system", ("rails", "interface"), problem, remedy, names[0])
+
+
+def _check_absent(model: dict[str, Any], findings: Findings) -> None:
+    for path, nodes in node_blocks(model):
+        drained = {
+            *nodes["drained"],
+            *(entry["name"] for entry in nodes["list"] or () if entry["drained"]),
+            *(name for name, entry in nodes["overrides"].items() if entry["drained"]),
+        }
+        for index, name in enumerate(nodes["absent"]):
+            if name in drained:
+                problem = f"{name!r} is also drained, which has no effect on an absent node"
+                remedy, at = "Keep one of them", (*path, "absent", index)
+                findings.add("model.drained_and_absent", at, problem, remedy, name)
+
+
+def _check_racks(specs: list[NodeSpec], findings: Findings) -> None:
+    """Racks whose names differ only in case are two groups."""
+    first: dict[str, str] = {}
+    for rack in dict.fromkeys(spec.rack for spec in specs):
+        other = first.setdefault(rack.lower(), rack)
+        if other != rack:
+            problem = f"racks {other!r} and {rack!r} differ only in case"
+            remedy, value = "Use one spelling, if they are the same rack", (other, rack)
+            findings.add("model.racks_differ_in_case", ("nodes",), problem, remedy, value)
+
+
+def _check_slots(specs: list[NodeSpec], findings: Findings) -> None:
+    numbers = {(spec.slots, spec.kind.gpus["count"]): spec.name for spec in reversed(specs)}
+    for (slots, gpus), name in numbers.items():
+        if gpus and slots and slots % gpus and gpus % slots:
+            problem = f"{name} has {counted(slots, 'slot')} for {counted(gpus, 'GPU')}: ranks would"
+            problem += " share GPUs unevenly"
+            remedy = "Use a multiple or a divisor of the number of GPUs"
+            value = (slots, gpus)
+            findings.add("model.slots_per_gpu", ("nodes", "slots"), problem, remedy, value)
+
+
+def _check_kinds(kinds: Kinds, findings: Findings) -> None:
+    """Kinds that lose the PCI addresses of the default one."""
+    for kind in kinds.values():
+        for section in kind.own:
+            values, common = getattr(kind, section), getattr(kinds[DEFAULT], section)
+            if common["pci"] and values["count"] and not values["pci"]:
+                problem = f"no PCI addresses: {section}.pci at the top level is of other nodes"
+                remedy = "Write pci here as well, or remove the section if the devices are the same"
+                findings.add("model.kind_devices", (*kind.path, section), problem, remedy)
+
+
+def _check_devices(kind: NodeKind, findings: Findings) -> None:
+    """GPUs without a rail next to one with several, and rails on the NUMA node of another GPU."""
+    if not kind.own:
+        return
+    rails, gpus = kind.rails, kind.gpus
+    closest = rails["gpu"] or list(range(min(rails["count"], gpus["count"])))
+    counts = Counter(gpu for gpu in closest if gpu is not None)
+    several = [gpu for gpu in sorted(counts) if counts[gpu] > 1]
+    without = [gpu for gpu in range(gpus["count"]) if gpu not in counts]
+    if several and without:
+        problem = f"GPU {some(several)} has several rails, and GPU "
+        problem += f"{some(without)} none"
+        remedy = "Distribute the rails evenly, or write null for a rail that belongs to no GPU"
+        value = (several[0], without[0])
+        path = kind.place("rails", "gpu")
+        findings.add("model.gpu_without_rail", path, problem, remedy, value)
+    if not rails["numa"] or not gpus["numa"]:
+        return
+    pairs = [(rail, gpu) for rail, gpu in enumerate(closest) if gpu is not None]
+    wrong = [
+        (rail, gpu) for rail, gpu in pairs if rails["numa"][rail] not in (None, gpus["numa"][gpu])
+    ]
+    if wrong:
+        rail, gpu = wrong[0]
+        problem = f"rail {rail} is on NUMA node {rails['numa'][rail]}, and GPU {gpu}, the closest "
+        problem += f"to it, on {gpus['numa'][gpu]}"
+        problem += f" ({len(wrong)} such rails)" if wrong[1:] else ""
+        remedy = "Compare with `nvidia-smi topo -m`. Leave out rails.numa to use that of the GPU"
+        first = (rail, gpu, len(wrong))
+        path = kind.place("rails", "numa")
+        findings.add("model.numa_of_rail", path, problem, remedy, first)
+
+
+def check_software(software: SoftwareSet, findings: Findings) -> None:
+    for rule in evaluate(software):
+        if rule.status != REFUSED:
+            path, problem = ("software", *rule.key.split(".")), rule.problem(software)
+            findings.add(f"software.{rule.name}", path, problem, rule.remedy)
+
+
+def check_fabric(
+    model: dict[str, Any],
+    topology: Topology,
+    built: Mapping[str, Sequence[ClusterSwitch]],
+    findings: Findings,
+) -> None:
+    """Switches without cables, and leaves with few uplinks. `built`: switches by group."""
+    for group in topology.fabric.groups.values():
+        of_nodes = group.tier == LEAF
+        if of_nodes and any(nodes["absent"] for _path, nodes in node_blocks(model)):
+            continue  # their ports are reserved
+        kinds, what = (("host", "storage"), "node") if of_nodes else (("downlink",), "leaf")
+        idle = [
+            switch.name
+            for switch in built[group.name]
+            if not any(ports.kind in kinds for ports in switch.ports)
+        ]
+        if idle:
+            problem = f"{some(idle, 4)}: no {what} is connected"
+            remedy = f"Correct {group.name}.count, unless they are for a later extension"
+            value, path = (idle[0], len(idle)), (*group.path, "count")
+            findings.add("model.idle_switches", path, problem, remedy, value)
+    speed = model["rails"]["speed_gbps"]
+    leaves = [(group, leaf) for group in topology.fabric.leaves for leaf in built[group.name]]
+    for number, (group, leaf) in enumerate(leaves):
+        up = sum(
+            ports.speed_gbps * len(ports.peers) for ports in leaf.ports if ports.kind == "uplink"
+        )
+        count = topology.node_ports(number)
+        ratio = Fraction(count * speed, up) if up else 0
+        if ratio > MOST_OVERSUBSCRIBED:
+            figure = f"{float(ratio):.3g}:1"
+            problem = f"{leaf.name} has {count} ports of {speed}G for nodes and {up}G to spines: "
+            problem += f"{figure} oversubscribed when all are used"
+            remedy = f"Use more links or spines, or write {group.name}.nodes_per_set if fewer "
+            remedy += "nodes will be connected. "
+            remedy += f"At most {MOST_OVERSUBSCRIBED}:1 is usual, for RoCE 1:1"
+            rule = next(rule for rule in topology.fabric.rules if group.name in rule.lowers)
+            key = "count" if rule.path[0] == "links" else "links_per_leaf"
+            findings.add("model.oversubscribed", (*rule.path, key), problem, remedy, figure)
+            return
+
+
+def check_contract(
+    contract: Contract, switches: Sequence[ClusterSwitch], findings: Findings
+) -> None:
+    """Thresholds that no queue reaches, or that every packet exceeds."""
+    chips = {switch.asic for switch in switches}
+    sizes = {BUFFER_BYTES[chip]: chip for chip in sorted(chips) if chip in BUFFER_BYTES}
+    if not sizes and chips <= {""}:
+        sizes = {max(BUFFER_BYTES.values()): "any known chip"}
+    packet = needed_ip_mtu(contract.mtu.roce_path) + FRAME_OVERHEAD
+    low, high = contract.ecn.minimum_bytes, contract.ecn.maximum_bytes
+    ecn = {("ecn", "minimum_bytes"): low, ("ecn", "maximum_bytes"): high}
+    values = {**(ecn if contract.dcqcn else {}), ("pfc", "xoff_bytes"): contract.pfc.xoff_bytes}
+    for key, value in values.items():
+        path = (VARIABLE, *key)
+        if value is not None and sizes and value > min(sizes):
+            size = min(sizes)
+            problem = f"{value} is above the packet buffer of {sizes[size]}, {size} bytes, so that "
+            problem += "no queue reaches it"
+            remedy = "Write a smaller one. The default is that of Cumulus Linux"
+            findings.add("qos.above_buffer", path, problem, remedy, (value, size))
+        elif value is not None and value < packet:
+            problem = f"{value} is less than one packet of {packet} bytes "
+            problem += f"({VARIABLE}.mtu.roce_path): every queue is above it"
+            remedy = "Write the length of many packets"
+            findings.add("qos.below_packet", path, problem, remedy, (value, packet))

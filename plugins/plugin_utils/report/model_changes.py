@@ -1,0 +1,176 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A change of the model as lines, and the playbooks that apply it, in order."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+
+from ...module_utils.core.text import columns, counted, shortened, some
+from ..layers import MEASURING, ROLES
+from ..model.changes import MANAGEMENT, ModelChanges, Moved
+from ..model.cluster import HOST_ROLES
+
+MAX_ROWS = 20
+"""Maximum number of rows of one table; the rest are in the JSON."""
+MAX_NAMES = 8
+MAX_VALUE = 60
+_SERVERS = ("names", "os", "rails", "storage", "mpi", "hostfile", "ssh")
+LAYERS: Mapping[str, Sequence[str]] = {
+    "cluster_domain": ("names", "ssh"),
+    "cluster_rail_networks": ("os", "rails"),
+    "cluster_asics": ("fabric",),
+    "roce_qos": ("fabric",),
+    "cluster_qos": ("rails", "mpi"),
+    "cluster_software": ("rdma", "gpu", "storage", "mpi"),
+    "cluster_filesystems": ("storage", "mpi"),
+    "cluster_management": _SERVERS,
+    "cluster_index": ("hostfile",),
+    "cluster_rack": ("hostfile",),
+    "cluster_slots": ("mpi", "hostfile"),
+    "cluster_drained": ("hostfile",),
+    "cluster_gpus": ("rdma", "gpu", "rails", "mpi"),
+    "cluster_rails": (*_SERVERS, "rdma", "gpu"),
+    "cluster_system": ("fabric",),
+    "cluster_asic": ("fabric",),
+    "cluster_ports": ("fabric",),
+    "cluster_port_step": ("fabric",),
+    **dict.fromkeys(("cluster_unit", "cluster_set", "cluster_plane"), ()),
+}
+"""Layers that apply each variable. Others, such as the user of MPI, are applied by all layers."""
+_OF_HOSTS = ("names", "storage", "hostfile", "ssh")
+"""Layers that remove a host from what others have."""
+
+
+def lines(changes: ModelChanges, against: str, steps: Sequence[Mapping[str, str]]) -> list[str]:
+    if not changes.any:
+        return [f"model: the same cluster as {against}"]
+    shown = [f"model: changes since {against}"]
+    for what, hosts in (("come", changes.come), ("go", changes.go)):
+        for role in dict.fromkeys(hosts.values()):
+            names = [name for name, of in hosts.items() if of == role]
+            shown.append(f"  {what}: {len(names)} {role}: {some(names, MAX_NAMES)}")
+    for kind, moved in (("address", changes.addresses), ("cable", changes.moved)):
+        shown += _table(("host", f"{kind} of", "before", "after"), _rows(moved))
+    for what, cables in (("new", changes.added), ("removed", changes.removed)):
+        texts = [f"{' '.join(end)} - {' '.join(far)}" for end, far in cables]
+        if texts:
+            shown.append(f"  {what} cables: {len(texts)}: {some(texts, 2)}")
+    ports: dict[str, list[str]] = {}
+    for name, of in changes.ports.items():
+        numbers = [f"{len(names)} {what}" for what, names in vars(of).items() if names]
+        ports.setdefault(", ".join(numbers), []).append(name)
+    shown += _table(
+        ("switches", "ports"), [(some(names, MAX_NAMES), of) for of, names in ports.items()]
+    )
+    shown += _table(("setting", "before", "after", "hosts"), _settings(changes))
+    if changes.site:
+        shown.append(f"  variables of the operator: {some(changes.site, MAX_NAMES)}")
+    for reason, names in changes.reboots.items():
+        shown.append(f"  reboot expected: {some(names, MAX_NAMES)} ({reason})")
+    shown += [f"  {number}. {step['do']}  ({step['why']})" for number, step in enumerate(steps, 1)]
+    return shown
+
+
+def _rows(moved: Iterable[Moved]) -> list[tuple[str, str, str, str]]:
+    """One row per host, with its first move and the number of others."""
+    by_host: dict[tuple[str, bool], list[Moved]] = {}
+    for each in moved:
+        by_host.setdefault((each.host, each.what == MANAGEMENT), []).append(each)
+    return [
+        (host, _and_more(of[0].what, len(of)), of[0].before, of[0].after)
+        for (host, _management), of in by_host.items()
+    ]
+
+
+def _and_more(first: str, count: int) -> str:
+    return first if count == 1 else f"{first} and {count - 1} more"
+
+
+def _settings(changes: ModelChanges) -> list[tuple[str, ...]]:
+    """One row per value; the same change at several rails is one row."""
+    rows = dict[tuple[str, ...], list[str]]()
+    for each in changes.settings:
+        place, _dot, key = each.key.rpartition(".")
+        row = (each.variable, key, _value(each.before), _value(each.after), some(each.hosts, 2))
+        if each.variable != "cluster_qos":  # compiled from roce_qos
+            rows.setdefault(row, []).append(place)
+    return [
+        (
+            _and_more(".".join(filter(None, (variable, places[0], key))), len(places)),
+            *others,
+        )
+        for (variable, key, *others), places in rows.items()
+    ]
+
+
+def _value(value: object) -> str:
+    return "-" if value in (None, "") else shortened(str(value), MAX_VALUE)
+
+
+def _table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    if not rows:
+        return []
+    shown = columns([heading, *rows[:MAX_ROWS]], left=range(len(heading)))
+    more = [f"{len(rows) - MAX_ROWS} more"] if len(rows) > MAX_ROWS else []
+    return [f"  {line}" for line in (*shown, *more)]
+
+
+def steps(changes: ModelChanges, inventories: Sequence[str]) -> list[dict[str, str]]:
+    """What to do, in order: `do`, a command or work by hand, and `why`."""
+    found: list[dict[str, str]] = []
+
+    def add(do: str, why: str) -> None:
+        found.append({"do": do, "why": why})
+
+    def play(name: str, *options: str) -> str:
+        given = [word for item in inventories for word in ("-i", item)]
+        return shlex.join(["ansible-playbook", name, *given, *options])
+
+    numbers = [len(changes.moved), len(changes.removed), len(changes.added)]
+    for verb, number in zip(("move", "unplug", "connect"), numbers):
+        if number:
+            add(f"{verb} {counted(number, 'cable')}", "by hand")
+    servers = _servers(changes.come)
+    if servers:
+        limit = ",".join(servers) if len(servers) <= MAX_NAMES else "all"
+        add(play("playbooks/preflight.yml", "--limit", limit), "new hosts")
+    tags = layers(changes)
+    if "fabric" in tags or changes.ports or (not tags and not changes.come):
+        trial = play("site.yml", "--tags", "fabric", "--check", "--diff")
+        add(trial, "switches; then in a maintenance window")
+    if changes.any:
+        left = [role for role in changes.go.values() if role in ("compute", "launcher")]
+        count = len(left) + left.count("launcher")
+        given = ["-e", f"ssh_trust_max_removed={count}"] if count > 1 else []
+        words = ["--tags", ",".join(tags)] if tags else []
+        add(play("site.yml", *words, *given), "these layers change" if tags else "all layers")
+        if changes.reboots:
+            add(play("playbooks/reboot.yml"), "recorded reboots")
+            add(play("site.yml", *words), "what waited for the reboot")
+        add(play("playbooks/verify.yml"), "everything as in the model")
+    return found
+
+
+def _servers(hosts: Mapping[str, str]) -> list[str]:
+    return [name for name, role in hosts.items() if role in HOST_ROLES]
+
+
+def layers(changes: ModelChanges) -> list[str]:
+    """Layers that the change needs, in the order of site.yml; empty for all of them."""
+    found: set[str] = set()
+    if _servers(changes.go):
+        found.update(_OF_HOSTS)
+    if changes.addresses:
+        found.update(LAYERS["cluster_rails"])
+    if changes.ports or changes.moved or changes.added or changes.removed:
+        found.update(LAYERS["cluster_ports"])
+    for each in changes.settings:
+        if each.variable not in LAYERS:
+            return []
+        found.update(LAYERS[each.variable])
+    if _servers(changes.come) or changes.site:
+        return []
+    if found.intersection(("rails", "fabric", "rdma")):
+        found.update(MEASURING)
+    return [layer for layer in ROLES if layer in found]

@@ -1,0 +1,429 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Links between tiers of switches: planes, units, groups, three tiers; what stays where it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
+    Cluster,
+    compile_model,
+    inventory_of,
+    read,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.small_model import refused
+from tests.unit.test_model_cases import text
+
+MODEL = """\
+plugin: baremetal.mpi_roce.cluster
+name: small
+management: {subnet: 10.0.0.0/16}
+nodes: {count: %(nodes)d, management_first: 10.0.1.1}
+gpus: {count: 4}
+rails: {count: 4, planes: %(planes)d, speed_gbps: 400}
+addresses: {pool: 172.16.0.0/12}
+leaves: {count: %(leaves)d, ports: 64, management_first: 10.0.200.1%(leaf_keys)s}
+spines: {count: %(spines)d, ports: 256, links_per_leaf: 2, management_first: 10.0.210.1%(keys)s}
+launcher: {name: launcher01, management: 10.0.0.10}
+"""
+SUPER = "super_spines: {count: %d, ports: 256, management_first: 10.0.220.1%s}\n"
+
+
+def model(super_spines: str = "", **changes: Any) -> str:
+    values = {"nodes": 4, "planes": 1, "leaves": 4, "leaf_keys": "", "spines": 4, "keys": ""}
+    values.update(changes)
+    return MODEL % values + super_spines
+
+
+def small(*args: Any, **changes: Any) -> Cluster:
+    return compile_model(read("cluster.yml", model(*args, **changes)))
+
+
+def cables(cluster: Cluster) -> dict[tuple[str, str], tuple[str, str]]:
+    """Every port between switches, and its peer; both ends agree."""
+    found: dict[tuple[str, str], tuple[str, str]] = {}
+    for switch in cluster.switches:
+        for group in switch.ports:
+            if group.kind in ("uplink", "downlink"):
+                for port, peer in group.peers.items():
+                    assert (switch.name, port) not in found
+                    found[switch.name, port] = (peer, group.peer_interface)
+    assert all(found[there] == here for here, there in found.items())
+    return found
+
+
+def peers(cluster: Cluster) -> dict[str, list[str]]:
+    """The switches above each switch, in order of ports."""
+    found: dict[str, list[str]] = {}
+    for switch in cluster.switches:
+        ups = [group for group in switch.ports if group.kind == "uplink"]
+        ports = {port: peer for group in ups for port, peer in group.peers.items()}
+        order = sorted(ports, key=lambda port: int("".join(filter(str.isdigit, port))))
+        found[switch.name] = list(dict.fromkeys(ports[port] for port in order))
+    return found
+
+
+def case(name: str) -> Cluster:
+    return compile_model(read("cluster.yml", text(name)))
+
+
+def test_planes_are_apart() -> None:
+    cluster = case("d01-superpod-b300-twin-planar-1su")
+    found = peers(cluster)
+    assert found["leaf01"] == found["leaf15"] == ["spine01", "spine02", "spine03", "spine04"]
+    assert found["leaf02"] == found["leaf16"] == ["spine05", "spine06", "spine07", "spine08"]
+    assert len(cables(cluster)) == 2 * 16 * 4 * 8
+    hosts = {host.name: host for host in inventory_of(cluster).hosts}
+    assert hosts["leaf02"].groups == ("leaf", "plane_1")
+    assert hosts["spine05"].groups == ("spine", "plane_1")
+    assert hosts["spine05"].variables["cluster_plane"] == 1
+    assert hosts["node01"].groups == ("compute", "rack_r01")
+
+
+def test_groups_of_spines() -> None:
+    cluster = case("d02-superpod-b300-8su-spine-groups-as-meant")
+    found = peers(cluster)
+    first = [f"spine{number:02d}" for number in range(1, 33)]
+    second = [f"spine{number:02d}" for number in range(33, 65)]
+    assert [found[f"leaf{number:02d}"] for number in range(1, 9)] == [first] * 4 + [second] * 4
+    assert found["leaf128"] == second
+    assert len(cables(cluster)) == 2 * 128 * 32
+
+
+def test_a_third_tier() -> None:
+    cluster = case("d03-three-tiers")
+    found = peers(cluster)
+    tops = [f"superspine{number:02d}" for number in range(1, 5)]
+    assert found["leaf01"] == ["spine01", "spine02", "spine03", "spine04"]
+    assert [found[f"spine0{number}"] for number in range(1, 5)] == [tops] * 4
+    assert found["superspine01"] == []
+    inventory = inventory_of(cluster)
+    top = next(host for host in inventory.hosts if host.name == "superspine01")
+    assert top.groups == ("spine", "super_spine")
+    assert inventory.merged(top)["cluster_role"] == "spine"
+    [ports] = top.variables["cluster_ports"]
+    assert (ports["kind"], ports["peer_interface"]) == ("downlink", "Ethernet60")
+
+
+def test_a_spine_that_is_added_moves_nothing_if_its_ports_are_reserved() -> None:
+    name = "d16-spine-added-as-meant"
+    after = case(name)
+    before = compile_model(read("m", text(name).replace("spines: {count: 5", "spines: {count: 4")))
+    assert cables(before).items() < cables(after).items()
+    assert [node.rails for node in before.nodes] == [node.rails for node in after.nodes]
+
+
+def test_units_have_spines_apart_and_super_spines_in_common() -> None:
+    keys = {"leaf_keys": ", nodes_per_set: 2, sets_per_unit: 1", "keys": ", divided_by: [unit]"}
+    above = ", divided_by: [group], groups: 2, links_per_spine: 3"
+    cluster = small(SUPER % (4, above), leaves=8, nodes=3, **keys)
+    found = peers(cluster)
+    assert found["leaf01"] == found["leaf04"] == ["spine01", "spine02"]
+    assert found["leaf05"] == found["leaf08"] == ["spine03", "spine04"]
+    assert found["spine01"] == found["spine03"] == ["superspine01", "superspine02"]
+    assert found["spine02"] == found["spine04"] == ["superspine03", "superspine04"]
+    assert len(cables(cluster)) == 2 * (8 * 2 * 2 + 4 * 2 * 3)
+    hosts = {host.name: host for host in inventory_of(cluster).hosts}
+    assert hosts["leaf05"].groups == ("leaf", "unit_2")
+    assert hosts["spine03"].groups == ("spine", "unit_2")
+    assert hosts["superspine01"].groups == ("spine", "super_spine")
+    assert hosts["node03"].groups == ("compute", "rack_r01", "unit_2")
+    assert hosts["node03"].variables["cluster_unit"] == 2
+    assert hosts["leaf05"].variables["cluster_set"] == hosts["node03"].variables["cluster_set"] == 2
+    assert "cluster_unit" not in hosts["superspine01"].variables
+
+
+def test_groups_hold_leaves_of_every_plane() -> None:
+    found = peers(small(planes=2, leaves=8, keys=", divided_by: [group, plane], groups: 2"))
+    assert [found[f"leaf0{number}"] for number in range(1, 9)] == [
+        *([["spine01"], ["spine03"]] * 2 + [["spine02"], ["spine04"]] * 2)
+    ], "plane before group, whatever the order in the model"
+
+
+def test_planes_that_share_leaves_share_spines() -> None:
+    found = peers(small(planes=2, leaves=4, leaf_keys=", rail_to_leaf: [0, 0, 1, 1, 2, 2, 3, 3]"))
+    assert len(found["leaf01"]) == 4
+    assert len(peers(small(planes=2, leaves=8, keys=", divided_by: []"))["leaf01"]) == 4
+
+
+def test_reserved_ports_limit_the_nodes_of_a_set() -> None:
+    keys = ", uplink_ports: 61"
+    assert refused(model(leaf_keys=keys)) == ["8 model.more_nodes_than_ports leaves.count (4, 3)"]
+    assert [rail.leaf_port for rail in small(leaf_keys=keys, nodes=3).nodes[2].rails] == [
+        *(["Ethernet2"] * 4)
+    ]
+
+
+shapes = st.fixed_dictionaries(
+    {
+        "nodes": st.integers(1, 12),
+        "planes": st.integers(1, 2),
+        "sets": st.integers(1, 3),
+        "each": st.integers(1, 2),
+        "divided": st.lists(st.sampled_from(["unit", "plane", "group"]), max_size=3, unique=True),
+        "above": st.lists(st.sampled_from(["unit", "plane", "group"]), max_size=3, unique=True),
+    }
+)
+
+
+def shaped(shape: dict[str, Any], sets: int, nodes: int, more_spines: int = 0) -> Cluster:
+    """As many spines in each class, and as many switches above, as the shape says."""
+    divided = shape["divided"]
+    above = [one for one in shape["above"] if one in (*divided, "group")]
+    sizes = {"unit": sets, "plane": shape["planes"], "group": 2}
+    spines = super_spines = shape["each"]
+    for one in divided:
+        spines *= sizes[one]
+    for one in above:
+        super_spines *= sizes[one]
+    dealt_below, dealt_above = "group" in divided, "group" in above and "group" not in divided
+    if dealt_above:
+        spines *= 2
+    keys = f", divided_by: [{', '.join(divided)}], uplink_ports: 32"
+    keys += ", groups: 2" if dealt_below else ""
+    tops = f", divided_by: [{', '.join(above)}]" + (", groups: 2" if dealt_above else "")
+    return small(
+        SUPER % (super_spines, tops),
+        nodes=nodes,
+        planes=shape["planes"],
+        leaves=4 * shape["planes"] * sets,
+        leaf_keys=", nodes_per_set: 4, uplink_ports: 32",
+        spines=spines + more_spines,
+        keys=keys,
+    )
+
+
+@settings(max_examples=60)
+@given(shapes)
+def test_what_is_added_at_the_end_moves_nothing(shape: dict[str, Any]) -> None:
+    sets = shape["sets"]
+    nodes = min(shape["nodes"], 4 * sets)
+    before, after = shaped(shape, sets, nodes), shaped(shape, sets + 1, nodes + 1)
+    below = [cables(cluster).items() for cluster in (before, after)]
+    assert below[0] <= below[1]
+    assert [node.rails for node in after.nodes[:nodes]] == [node.rails for node in before.nodes]
+    if not shape["divided"] and "group" not in shape["above"]:
+        after = shaped(shape, sets, nodes, more_spines=1)
+        assert below[0] <= cables(after).items()
+        assert [node.rails for node in after.nodes] == [node.rails for node in before.nodes]
+
+
+@settings(max_examples=60)
+@given(shapes)
+def test_switches_connect_if_they_agree(shape: dict[str, Any]) -> None:
+    cluster = shaped(shape, shape["sets"], 1)
+    by_name = {switch.name: switch for switch in cluster.switches}
+    uppers = peers(cluster)
+    for lower in cluster.leaves:
+        assert uppers[lower.name]
+        for name in uppers[lower.name]:
+            for one in set(shape["divided"]) - {"group"}:
+                assert getattr(by_name[name], one) == getattr(lower, one)
+    counts = {len(uppers[leaf.name]) for leaf in cluster.leaves}
+    assert len(counts) == 1, "leaves have equal numbers of uplinks"
+
+
+CASES: tuple[tuple[str, ...], ...] = (
+    (model(planes=2, leaves=8, spines=3), "9 model.undivided spines.count (3, 2)"),
+    (
+        model(
+            planes=2,
+            leaf_keys=", rail_to_leaf: [0, 0, 1, 1, 2, 2, 3, 3]",
+            keys=", divided_by: [plane]",
+        ),
+        "9 model.divided_by spines.divided_by 'plane'",
+    ),
+    (model(keys=", divided_by: [rail]"), "9 model.not_a_choice spines.divided_by[0] 'rail'"),
+    (model(keys=", divided_by: [group]"), "9 model.divided_by spines.divided_by 'group'"),
+    (model(keys=", groups: 2"), "9 model.switch_groups spines.groups 2"),
+    (model(keys=", divided_by: [group], groups: 3"), "9 model.switch_groups spines.groups 3"),
+    (
+        model(SUPER % (4, ", divided_by: [unit]")),
+        "11 model.divided_by super_spines.divided_by 'unit'",
+    ),
+    (
+        model(
+            SUPER % (4, ", divided_by: [group], groups: 4"), keys=", divided_by: [group], groups: 2"
+        ),
+        "11 model.switch_groups super_spines.groups 4",
+    ),
+    (
+        model(SUPER % (256, "")).replace("spines: {count: 4", "spines: {count: 1"),
+        "9 model.spine_ports spines.ports (8, 256)",
+    ),
+    (
+        model(SUPER % (2, ", links_per_spine: 65")),
+        "11 model.spine_ports super_spines.ports (260, 256)",
+    ),
+    (
+        "".join(
+            line for line in model(SUPER % (2, "")).splitlines(True) if not line.startswith("spine")
+        ),
+        "10 model.tier_missing super_spines",
+    ),
+    (model(leaf_keys=", uplink_ports: 7"), "8 model.uplink_ports leaves.uplink_ports (7, 8)"),
+    (
+        model(SUPER % (4, ""), keys=", uplink_ports: 3"),
+        "9 model.uplink_ports spines.uplink_ports (3, 4)",
+    ),
+    (model("vars: {unit_2: {a: 1}}\n"), "11 model.unknown_group vars.unit_2 'unit_2'"),
+)
+
+
+@pytest.mark.parametrize(("broken", "wanted"), CASES)
+def test_refused(broken: str, wanted: str) -> None:
+    assert refused(broken) == [wanted]
+
+
+def test_groups_of_switches_have_variables() -> None:
+    keys = {"keys": ", divided_by: [unit]", "leaf_keys": ", nodes_per_set: 2"}
+    small("vars: {unit_2: {a: 1}, leaf: {b: 1}}\n", leaves=8, **keys)
+    small(SUPER % (1, "") + "vars: {super_spine: {a: 1}}\n")
+
+
+FULL = """\
+plugin: baremetal.mpi_roce.cluster
+name: full
+management: {subnet: 10.0.0.0/16}
+nodes: {count: 10, management_first: 10.0.1.1}
+gpus: {count: 2}
+rails: {count: 2, speed_gbps: 400}
+addresses: {pool: 172.16.0.0/16, plan: %(plan)s}
+launcher: {name: launcher01, management: 10.0.0.10}
+switches:
+  big: {tier: leaf, count: 4, ports: 16, management_first: 10.0.200.1, nodes_per_set: 4, nodes: 7}
+  little: {tier: leaf, count: 1, ports: 16, management_first: 10.0.9.1, rail_to_leaf: [0, 0]%(p)s}
+  spine: {tier: spine, count: 2, ports: 16, management_first: 10.0.210.1}
+  small-spine: {tier: spine, count: 1, ports: 16, management_first: 10.0.211.1, speed_gbps: 800}
+  core: {tier: core, count: 2, ports: 16, management_first: 10.0.220.1}
+links:
+- {from: big, to: spine, count: 2}
+- {from: little, to: small-spine, count: 3}
+- {from: [spine, small-spine], to: core}
+"""
+
+
+def full(plan: str = "subnet_per_rail", pool: str = "", **changes: str) -> str:
+    written = FULL % {"plan": plan, "p": pool}
+    for old, new in changes.items():
+        assert old in written
+        written = written.replace(old, new)
+    return written
+
+
+def test_pods_of_unequal_size_share_a_core() -> None:
+    cluster = compile_model(read("m", full()))
+    found = peers(cluster)
+    assert found == {
+        **{f"big0{number}": ["spine01", "spine02"] for number in range(1, 5)},
+        "little01": ["small-spine01"],
+        **{name: ["core01", "core02"] for name in ("spine01", "spine02", "small-spine01")},
+        **{"core01": [], "core02": []},
+    }
+    assert len(cables(cluster)) == 2 * (4 * 2 * 2 + 3 + 3 * 2)
+    by_name = {switch.name: switch for switch in cluster.switches}
+    [three] = {group.speed_gbps for group in by_name["little01"].ports if group.kind == "uplink"}
+    assert three == 800
+    nodes = [[(rail.leaf, rail.leaf_port, rail.address) for rail in n.rails] for n in cluster.nodes]
+    assert nodes[6] == [
+        ("big03", "Ethernet2", "172.16.2.4"),
+        ("big04", "Ethernet2", "172.16.3.4"),
+    ]
+    assert nodes[7] == [
+        ("little01", "Ethernet0", "172.16.4.2"),
+        ("little01", "Ethernet1", "172.16.5.2"),
+    ], "the place of an eighth node of the first group is free"
+    hosts = {host.name: host for host in inventory_of(cluster).hosts}
+    assert hosts["core01"].groups == ("spine", "core")
+    assert [hosts[name].variables["cluster_set"] for name in ("big03", "node08")] == [2, 3]
+
+
+@pytest.mark.parametrize("plan", ["subnet_per_rail", "point_to_point"])
+def test_a_group_with_a_pool_is_where_it_is_whatever_precedes_it(plan: str) -> None:
+    text = full(plan, pool=", pool: 10.9.0.0/16")
+    before = compile_model(read("m", text))
+    assert before.nodes[7].rails[0].network in ("10.9.0.0/24", "10.9.0.0/31")
+    more = text.replace("big: {tier: leaf, count: 4", "big: {tier: leaf, count: 6")
+    after = compile_model(read("m", more))
+    assert [node.rails for node in after.nodes] == [node.rails for node in before.nodes]
+
+
+def test_places_of_switches_that_the_model_writes() -> None:
+    text = full().replace("nodes: 7", "nodes: 4")
+    text = text.replace("rails: {count: 2,", "rails: {count: 2, planes: 2,")
+    text = text.replace("rail_to_leaf: [0, 0]", "rail_to_leaf: [0, 0, 0, 0]")
+    text = text.replace(
+        "count: 2, ports: 16, management_first: 10.0.210.1",
+        "count: 2, ports: 16, management_first: 10.0.210.1, plane: 1",
+    )
+    found = peers(compile_model(read("m", text.replace("count: 10", "count: 7"))))
+    assert [found[f"big0{number}"] for number in range(1, 5)] == [[], ["spine01", "spine02"]] * 2
+
+
+FULL_CASES = (
+    (full(**{"to: core": "to: cores"}), "18 model.unknown_switches links[2].to 'cores'"),
+    (full(**{"from: big": "from: bug"}), "16 model.unknown_switches links[0].from 'bug'"),
+    (
+        full(**{"from: big, to: spine": "from: spine, to: big"}),
+        "16 model.links_down links[0] 'big'",
+    ),
+    (full(**{"to: core}": "to: spine}"}), "18 model.links_down links[2] 'spine'"),
+    (full(**{"tier: core": "tier: all"}), "14 model.wrong_form switches.core.tier 'all'"),
+    (full(**{"tier: core, ": ""}), "14 model.missing_key switches.core.tier"),
+    (
+        full(**{"tier: core": "tier: core, nodes: 4"}),
+        "14 model.key_of_other_tier switches.core.nodes 'nodes'",
+    ),
+    (
+        full(**{"tier: leaf, count: 1": "tier: leaf, plane: 1, count: 1"}),
+        "11 model.key_of_other_tier switches.little.plane 'plane'",
+    ),
+    (full(**{"nodes: 7": "nodes: 9"}), "10 model.nodes_of_leaves switches.big.nodes (9, 8)"),
+    (
+        full() + "leaves: {count: 2, ports: 4, management_first: 10.0.3.1}\n",
+        "1 model.leaves_or_switches ('leaves',)",
+    ),
+    (
+        full(pool=", pool: 10.1.0.0/24")
+        .replace("tier: leaf, ", "tier: core, ", 2)
+        .replace("nodes_per_set: 4, nodes: 7", "plane: 0")
+        .replace("rail_to_leaf: [0, 0], pool: 10.1.0.0/24", "plane: 0"),
+        "9 model.no_leaves switches",
+    ),
+    (
+        full(pool=", pool: 172.16.8.0/21"),
+        "11 model.pool_in_management switches.little.pool '172.16.8.0/21'",
+    ),
+    (
+        full(**{"count: 10": "count: 99"}),
+        "11 model.more_nodes_than_ports switches.little.count (99, 13)",
+    ),
+    (
+        full(**{"tier: core, ": "tier: core, system: [nvue], "}),
+        "14 model.values_for_switches switches.core.system 1",
+    ),
+    (
+        full(**{"tier: core, ": "tier: core, name: [a, b, c], "}),
+        "14 model.values_for_switches switches.core.name 3",
+    ),
+    (
+        full(**{"tier: core, ": "tier: core, name: [node01, b], "}),
+        "14 model.name_taken switches.core.name[0] 'node01'",
+    ),
+)
+
+
+@pytest.mark.parametrize(("broken", "wanted"), FULL_CASES)
+def test_the_full_form_refused(broken: str, wanted: str) -> None:
+    assert refused(broken) == [wanted]
+
+
+def test_names_of_groups_are_plain() -> None:
+    assert refused(full(**{"core: {": "'{0}': {"})) == [
+        "14 model.name_of_switches switches.{0} '{0}'",
+        "18 model.unknown_switches links[2].to 'core'",
+    ]

@@ -1,0 +1,283 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Clusters with several kinds of nodes, blocks of them, and several launchers."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.facts import build
+
+from tests.unit.action_plays import ROOT, run_play
+from tests.unit.small_model import MODEL, compiled, doubts, edited, refused
+
+TWO = "[{name: login01, management: 10.0.0.10}, {name: login02, management: 10.0.0.20}]"
+
+
+@pytest.mark.parametrize("key", ["launcher", "launchers"])
+def test_several_launchers(key: str) -> None:
+    inventory = compiled(edited(f"launcher; {key}: {TWO}"))
+    launchers = [host for host in inventory.hosts if host.groups == ("launcher",)]
+    assert [(host.name, host.variables["ansible_host"]) for host in launchers] == [
+        ("login01", "10.0.0.10"),
+        ("login02", "10.0.0.20"),
+    ]
+    directory = build({host.name: inventory.merged(host) for host in inventory.hosts})
+    assert [each["name"] for each in directory if each["role"] == "launcher"] == [
+        "login01",
+        "login02",
+    ]
+
+
+def test_one_launcher_is_the_same_in_each_form() -> None:
+    one = "{name: launcher01, management: 10.0.0.10}"
+    forms = (MODEL, edited(f"launcher: [{one}]"), edited(f"launcher; launchers: [{one}]"))
+    first, *others = map(compiled, forms)
+    assert all(other == first for other in others)
+
+
+@pytest.mark.parametrize(
+    ("edits", "findings"),
+    [
+        ("launcher", ["1 model.launchers launcher"]),
+        ("launcher: []", ["9 model.launchers launcher"]),
+        (f"launchers: {TWO}", ["10 model.launchers launchers"]),
+        ("launcher: [{name: login01}]", ["9 model.missing_key launcher[0].management"]),
+        ("launcher; launchers: []", ["9 model.launchers launchers"]),
+        (
+            "launcher: [{name: slots, management: 10.0.0.10}]",
+            ["9 model.name_reserved launcher[0].name 'slots'"],
+        ),
+        (
+            f"launcher; launchers: {TWO.replace('02', '01').replace('.20', '.10')}",
+            [
+                "9 model.name_taken launchers[1].name 'login01'",
+            ],
+        ),
+        (
+            f"launcher; launchers: {TWO.replace('.20', '.12')}",
+            ["4 model.management_address_twice nodes.management_first ('10.0.0.12', 1, 'login02')"],
+        ),
+    ],
+)
+def test_wrong_launchers(edits: str, findings: list[str]) -> None:
+    assert refused(edited(edits)) == findings
+
+
+MIXED = """\
+plugin: baremetal.mpi_roce.cluster
+name: mixed
+management: {subnet: 10.0.0.0/24}
+kinds:
+  h100: {rails: {speed_gbps: 400, count: 2, gpu: [1, 3]}, gpus: {count: 4}}
+  cpu: {gpus: {count: 0}, slots: 3}
+nodes:
+  - {count: 2, management_first: 10.0.0.11}
+  - {count: 2, start: 3, management_first: 10.0.0.15, kind: h100}
+  - list: [{name: cpu01, management: 10.0.0.20, kind: cpu}]
+gpus: {count: 4, numa: [0, 0, 1, 1]}
+rails: {count: 4, speed_gbps: 800}
+addresses: {pool: 10.1.0.0/16}
+leaves: {count: 4, ports: 64, management_first: 10.0.0.101, system: sonic, asic: spectrum4}
+launcher: {name: launcher01, management: 10.0.0.10}
+"""
+
+
+def of_nodes(text: str) -> dict[str, dict[str, Any]]:
+    inventory = compiled(text)
+    hosts = {host.name: inventory.merged(host) for host in inventory.hosts}
+    return {name: own for name, own in hosts.items() if own["cluster_role"] == "compute"}
+
+
+def test_each_kind_has_its_gpus_rails_and_slots() -> None:
+    found = {
+        name: (
+            own["cluster_kind"],
+            own["cluster_slots"],
+            [gpu["numa"] for gpu in own["cluster_gpus"]],
+            [(rail["interface"], rail["speed_gbps"], rail["gpu"]) for rail in own["cluster_rails"]],
+        )
+        for name, own in of_nodes(MIXED).items()
+    }
+    default = ("default", 4, [0, 0, 1, 1], [(f"rail{n}", 800, n) for n in range(4)])
+    h100 = ("h100", 4, [None] * 4, [("rail0", 400, 1), ("rail1", 400, 3)])
+    cpu = ("cpu", 3, [], [(f"rail{n}", 800, None) for n in range(4)])
+    assert found == {
+        **dict.fromkeys(("node01", "node02"), default),
+        **dict.fromkeys(("node03", "node04"), h100),
+        "cpu01": cpu,
+    }
+
+
+def test_every_node_has_the_place_of_its_number_on_the_leaves() -> None:
+    """The kind changes neither ports nor addresses of a node, nor those of others."""
+    alike = "".join(line + "\n" for line in MIXED.splitlines() if not line.startswith("  h100"))
+    alike = alike.replace("kind: h100", "slots: 4")
+
+    def ends(text: str) -> dict[tuple[str, str], tuple[str, str, str]]:
+        return {
+            (name, rail["interface"]): (rail["address"], rail["leaf"], rail["leaf_port"])
+            for name, own in of_nodes(text).items()
+            for rail in own["cluster_rails"]
+        }
+
+    every, mixed = ends(alike), ends(MIXED)
+    assert every["cpu01", "rail3"] == ("10.1.3.6", "leaf04", "Ethernet32")
+    missing = {(node, rail) for node in ("node03", "node04") for rail in ("rail2", "rail3")}
+    assert mixed == {end: place for end, place in every.items() if end not in missing}
+
+
+def test_a_leaf_has_a_group_of_ports_for_each_kind() -> None:
+    leaves = {host.name: host.variables for host in compiled(MIXED).hosts}
+    assert [
+        (group["speed_gbps"], group["address"], group["peers"])
+        for group in leaves["leaf02"]["cluster_ports"]
+    ] == [
+        (800, "10.1.1.1", {"Ethernet0": "node01", "Ethernet8": "node02"}),
+        (400, "10.1.1.1", {"Ethernet16": "node03", "Ethernet24": "node04"}),
+        (800, "10.1.1.1", {"Ethernet32": "cpu01"}),
+    ]
+    assert [group["speed_gbps"] for group in leaves["leaf03"]["cluster_ports"]] == [800, 800]
+
+
+def test_kinds_are_groups() -> None:
+    inventory = compiled(MIXED + "vars: {kind_cpu: {os_baseline_swap: keep}}\n")
+    groups: dict[str, list[str]] = {}
+    for host in inventory.hosts:
+        for group in host.groups:
+            groups.setdefault(group, []).append(host.name)
+    assert groups["kind_h100"] == ["node03", "node04"]
+    assert groups["kind_default"] == ["node01", "node02"]
+    assert not any(name.startswith("kind_") for name in compiled(MODEL).group_variables)
+    assert refused(MIXED + "vars: {kind_b300: {}}\n") == [
+        "16 model.unknown_group vars.kind_b300 'kind_b300'"
+    ]
+
+
+FIRST = "{count: 2, management_first: 10.0.0.11}"
+
+
+def test_one_block_is_the_same_as_a_mapping() -> None:
+    assert compiled(edited(f"nodes: [{FIRST}]")) == compiled(MODEL)
+
+
+def test_a_block_takes_the_places_after_the_one_above() -> None:
+    block = "name: 'b{:02d}', count: 1, management_first: 10.0.0.21"
+    found = {
+        key: of_nodes(edited(f"nodes: [{FIRST}, {{{key}{block}}}]"))["b01"]
+        for key in ("", "position: 8, ")
+    }
+    assert [(own["cluster_index"], own["ansible_host"]) for own in found.values()] == [
+        (2, "10.0.0.21"),
+        (8, "10.0.0.21"),
+    ]
+
+
+KIND = "kinds: {x: {%s}}; nodes.kind: x"
+
+
+@pytest.mark.parametrize(
+    ("edits", "findings"),
+    [
+        (KIND % "rails: {count: 3}", ["10 model.kind_above_leaves kinds.x.rails.count 3"]),
+        (
+            KIND % "rails: {speed_gbps: 1600}",
+            ["10 model.kind_above_leaves kinds.x.rails.speed_gbps 1600"],
+        ),
+        (KIND % "rails: {planes: 2}", ["10 model.kind_planes kinds.x.rails.planes 2"]),
+        (KIND % "rails: {mtu: 1500}", ["10 model.unknown_key kinds.x.rails.mtu"]),
+        (KIND % "rails: {gpu: [0, 2]}", ["10 model.no_gpu kinds.x.rails.gpu[1] 2"]),
+        (
+            KIND % "rails: {count: 1, gpu: [0, 1]}",
+            ["10 model.values_for_devices kinds.x.rails.gpu 2"],
+        ),
+        (KIND % "gpus: {numa: [0]}", ["10 model.values_for_devices kinds.x.gpus.numa 1"]),
+        (KIND % "gpus: {count: 0}", ["10 model.no_slots kinds.x.slots"]),
+        (
+            KIND % "rails: {pci: ['0000:11:00.0']}",
+            ["10 model.values_for_devices kinds.x.rails.pci 1"],
+        ),
+        ("nodes.kind: h100", ["4 model.unknown_kind nodes.kind 'h100'"]),
+        (
+            "nodes.overrides: {node02: {kind: h100}}",
+            ["4 model.unknown_kind nodes.overrides.node02.kind 'h100'"],
+        ),
+        ("kinds: {default: {}}", ["10 model.kind_name kinds.default 'default'"]),
+        ("kinds: {b-300: {}}", ["10 model.kind_name kinds.b-300 'b-300'"]),
+        (
+            "leaves.asic: spectrum4; kinds: {x: {rails: {speed_gbps: 500}}}",
+            ["10 model.kind_speed kinds.x.rails.speed_gbps ('spectrum4', 500)"],
+        ),
+        ("nodes: []", ["4 model.no_nodes nodes"]),
+        (
+            f"nodes: [{FIRST}, {{count: 1, start: 9, position: 1, management_first: 10.0.0.31}}]",
+            ["4 model.position_twice nodes[1].position 1"],
+        ),
+        (
+            f"nodes: [{FIRST}, {{count: 1, management_first: 10.0.0.31, absent: [node02]}}]",
+            [
+                "4 model.unknown_node nodes[1].absent[0] 'node02'",
+                "4 model.name_taken nodes[1].name 'node01'",
+            ],
+        ),
+    ],
+)
+def test_wrong_kinds_and_blocks(edits: str, findings: list[str]) -> None:
+    assert refused(edited(edits)) == findings
+
+
+def test_devices_of_another_chassis_are_written_again() -> None:
+    pci = "[0000:11:00.0, 0000:12:00.0]"
+    text = edited(
+        f"rails.pci: {pci}; kinds: {{x: {{rails: {{speed_gbps: 400}}}}, y: {{slots: 1}}}}"
+    )
+    assert doubts(text) == ["10 model.kind_devices kinds.x.rails"]
+    found = of_nodes(
+        text.replace("nodes: {", "nodes: {overrides: {node01: {kind: x}, node02: {kind: y}}, ")
+    )
+    assert [rail["pci"] for rail in found["node01"]["cluster_rails"]] == [None, None]
+    assert found["node02"]["cluster_rails"][1]["pci"] == "0000:12:00.0"
+    assert found["node02"]["cluster_slots"] == 1
+
+
+RUN = """\
+- name: Cluster model
+  ansible.builtin.import_playbook: {root}/playbooks/model.yml
+  vars:
+    model_needs: launcher
+- name: Smoke test
+  ansible.builtin.import_playbook: {root}/playbooks/smoke.yml
+- name: Figures
+  ansible.builtin.import_playbook: {root}/playbooks/bench.yml
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "runs", "told"),
+    [
+        ((), "login01", ""),
+        (("--limit=!login01",), "login02", ""),
+        (("-e", "mpi_job_launcher=login02"), "login02", ""),
+        (("-e", "mpi_job_launcher=login03"), "", "'login03' is not a launcher"),
+        (("-e", "mpi_job_launcher=login02", "--limit=login01"), "", "login02 is excluded"),
+        (("--limit=node01",), "", "excludes login01, login02"),
+    ],
+)
+def test_one_launcher_runs_it(
+    tmp_path: Path, options: tuple[str, ...], runs: str, told: str
+) -> None:
+    """The plays of smoke and bench, in check mode, on this machine as every launcher."""
+    model = edited(f"launcher; launchers: {TWO}")
+    local = f"{{ansible_connection: local, ansible_python_interpreter: {sys.executable}}}"
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "cluster.yml").write_text(f"{model}vars: {{all: {local}}}\n", encoding="utf-8")
+    _status, output = run_play(tmp_path, RUN.format(root=ROOT), site, "--check", *options)
+    other = "" if "--limit=!login01" in options else {"login01": "login02"}.get(runs, "login01")
+    assert output.count("would run mpirun") == bool(runs), output
+    assert output.count("skipping: [") == 2 * bool(runs and other), output
+    assert output.count(f"skipping: [{other}]") == 2 * bool(runs and other), output
+    assert told in output
