@@ -56,6 +56,10 @@ removed nodes under `nodes.absent`, which reserves their addresses and ports. `p
 elsewhere in the plan. Before a run,
 [compare the model with the earlier one](operations.md#changes-of-the-model).
 
+Only values under `vars` may be templates. Numbers are decimal, as YAML reads `026` as 22. Secrets
+belong in `group_vars/`, which ansible-vault may encrypt; the model has none. `cluster_name` is also
+a variable of kubespray, its DNS domain: give kubespray an inventory without a model.
+
 An invalid model is rejected with all errors before any host is contacted (keys and types first,
 then rules):
 
