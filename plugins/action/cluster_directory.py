@@ -120,9 +120,8 @@ def _changes(arguments: Mapping[str, Any], sources: Sequence[Path]) -> dict[str,
 
 def _check_limit(group: str, task_vars: dict[str, Any]) -> None:
     """Without a host in the group, its play would do nothing and still succeed."""
-    hosts = task_vars["groups"].get(group) or []
-    if hosts and not set(hosts).intersection(task_vars["ansible_play_hosts_all"]):
-        limit = task_vars.get("ansible_limit") or ""
+    hosts, limit = task_vars["groups"].get(group) or [], task_vars.get("ansible_limit")
+    if limit and hosts and not set(hosts).intersection(task_vars["ansible_play_hosts_all"]):
         runs = "which runs it" if len(hosts) == 1 else "one of which runs it"
         raise AnsibleActionFail(
             f"--limit {limit} excludes {', '.join(hosts)}, {runs}: nothing was done. "

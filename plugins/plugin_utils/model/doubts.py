@@ -178,13 +178,12 @@ def check_fabric(
             remedy = f"Correct {group.name}.count, unless they are for a later extension"
             value, path = (idle[0], len(idle)), (*group.path, "count")
             findings.add("model.idle_switches", path, problem, remedy, value)
-    speed = model["rails"]["speed_gbps"]
     leaves = [(group, leaf) for group in topology.fabric.leaves for leaf in built[group.name]]
     for number, (group, leaf) in enumerate(leaves):
         up = sum(
             ports.speed_gbps * len(ports.peers) for ports in leaf.ports if ports.kind == "uplink"
         )
-        count = topology.node_ports(number)
+        count, speed = topology.node_ports(number), topology.speed(number)
         ratio = Fraction(count * speed, up) if up else 0
         if ratio > MOST_OVERSUBSCRIBED:
             figure = f"{float(ratio):.3g}:1"

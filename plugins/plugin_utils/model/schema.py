@@ -229,6 +229,24 @@ _UNSUPPORTED = (
         for name in ("ipv6", "pool6", "pool_v6", "pool_ipv6", "address6", "subnet6")
     ),
 )
+_GROUPS_OF_SWITCHES = "Describe groups under switches, and who connects to whom under links"
+_TOPOLOGY_HINTS = (
+    *((name, "It is rails.planes") for name in ("planes", "plane")),
+    *(
+        (name, "Write leaves.sets_per_unit, and spines.divided_by: [unit] if each has its spines")
+        for name in ("units", "unit", "scalable_units", "sus", "su")
+    ),
+    *(
+        (name, _GROUPS_OF_SWITCHES)
+        for name in ("pods", "pod", "stripes", "tiers", "fabric", "core")
+    ),
+    *((name, _GROUPS_OF_SWITCHES) for name in ("cores", "groups", "fabrics", "superspines")),
+)
+_DIVISION_HINTS = (
+    *((name, "Write divided_by: [plane]") for name in ("planes", "plane", "per_plane")),
+    *((name, "Write divided_by: [unit]") for name in ("units", "unit", "pods", "pod", "per_unit")),
+    *((name, "Write divided_by: [group], and groups") for name in ("group", "spine_groups")),
+)
 _ANOTHER_KIND = "Describe the other hardware under kinds, and name it by `kind` of nodes"
 _IN_ORDER = "Write position: a node has the ports of its place in the plan, on every leaf"
 _NODE_HINTS = (
@@ -486,7 +504,7 @@ LEAVES = Section(
         *_OF_SETS,
         _UPLINK_PORTS,
     ),
-    hints=_UNSUPPORTED,
+    hints=(*_UNSUPPORTED, *_TOPOLOGY_HINTS),
 )
 
 SPINES = Section(
@@ -500,6 +518,7 @@ SPINES = Section(
         *_DIVISION,
         _UPLINK_PORTS,
     ),
+    hints=_DIVISION_HINTS,
 )
 
 SUPER_SPINES = Section(
@@ -512,6 +531,7 @@ SUPER_SPINES = Section(
         Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="the spines'"),
         *_DIVISION,
     ),
+    hints=_DIVISION_HINTS,
 )
 
 _TIER = Text(
@@ -520,6 +540,7 @@ _TIER = Text(
     "leaf",
     40,
 )
+_KIND_NAME = Text(r"[A-Za-z][A-Za-z0-9_]*", "the name of a kind of nodes", "b300", 40)
 SWITCHES = Section(
     "switches",
     "The full form, in place of `leaves`, `spines` and `super_spines`: groups of equal switches by "
@@ -530,6 +551,7 @@ SWITCHES = Section(
         _UPLINK_PORTS,
         *_OF_SETS,
         Key("nodes", Integer(1, 100_000), "Positions of nodes.", default_text="as many as fit"),
+        Key("kind", _KIND_NAME, "Of all its nodes, whose rails and planes its leaves then have."),
         Key("pool", _Subnet(), "For the rails of its nodes.", default_text="`addresses.pool`"),
         Key("unit", Integer(1, 10_000), "Unit of the switches above leaves, if all are of one."),
         Key("plane", Integer(0, 7), "Plane of the switches above leaves, if all are of one."),
@@ -614,5 +636,5 @@ MODEL = Section(
             default={},
         ),
     ),
-    hints=_UNSUPPORTED,
+    hints=(*_UNSUPPORTED, *_TOPOLOGY_HINTS),
 )
