@@ -244,7 +244,7 @@ def plan_addresses(
     model: dict[str, Any], specs: list[NodeSpec], topology: Optional[Topology], findings: Findings
 ) -> Optional[list[AddressPlan]]:
     """An address plan for each group of leaves; None without a topology."""
-    addresses, management = model["addresses"], model["management"]["subnet"]
+    addresses, management = model["addresses"], model["management"]["subnet"].each
     pools: dict[Path, Subnet] = {("addresses", "pool"): addresses["pool"]}
     of_leaves = topology.sets if topology else []
     for sets in of_leaves:
@@ -253,7 +253,7 @@ def plan_addresses(
             pools[own_path] = sets.group.keys["pool"]
     for number, (path, pool) in enumerate(pools.items()):
         others = [
-            (management, "the management subnet"),
+            *((one, "the management subnet") for one in management),
             *((one, "the pool") for one in [*pools.values()][:number]),
         ]
         for other, what in others:
