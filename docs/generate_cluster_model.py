@@ -51,7 +51,9 @@ Editors with a YAML language server complete and check the keys if the first lin
 
 Values of a single node belong under `nodes.overrides`; role variables in `host_vars/` next to the
 model, or under `vars`. Nodes added at the end change no address, port or name of others. List
-removed nodes under `nodes.absent`, which reserves their addresses and ports.
+removed nodes under `nodes.absent`, which reserves their addresses and ports. `position` puts a node
+elsewhere in the plan. Before a run,
+[compare the model with the earlier one](operations.md#changes-of-the-model).
 
 An invalid model is rejected with all errors before any host is contacted (keys and types first,
 then rules):
@@ -74,11 +76,18 @@ TAIL = """
 | `nvue` | `swp1`, `swp2` | `swp{}`, 1, 1 |
 | `eos` | `Ethernet1/1`, `Ethernet2/1` | `Ethernet{}/1`, 1, 1 |
 
-Breakouts and several speeds are lists: `port: ["swp{1..64}s{0..1}"]`, `["Ethernet{1..64}/{1,5}"]`,
-`["Ethernet{0..504..8}"]`.
+Ports that are broken out, have several speeds, or have uplinks first, are named by purpose:
 
-The lanes of SONiC follow from the chip (`spectrum4`: 8 with 64 ports, 4 with up to 128; `spectrum6`
-with 128 ports of 800G: 4), or are eight for other chips at 800G; otherwise write `port_step`.
+```yaml
+leaves:
+  ports: {uplinks: "Ethernet[0-248/8]", nodes: "Ethernet[256-508/4]"}       # 32 of 800G, 64 of 400G
+  # ports: {nodes: "swp[1-32]s[0-1]", uplinks: "swp[33-63]", storage: "swp64"}
+  # ports: {nodes: ["Ethernet[1-30]/[1,5]", "Ethernet40/1"], uplinks: "Ethernet[33-36]/1"}
+```
+
+The lanes of SONiC follow from the chip (`spectrum4`: 8 with up to 64 ports, 4 with 128; `spectrum6`
+with 128 ports of 800G: 4), or are eight for other chips at 800G; otherwise write `port_step` or the
+names. Names that the system or the chip cannot have are rejected.
 
 [Headroom](qos-contract.md#headroom) is computed for `spectrum` to `spectrum6`. A SONiC switch with
 another chip may have a table of its vendor. Otherwise write the vendor's values:

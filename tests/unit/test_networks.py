@@ -136,6 +136,10 @@ REFUSED: tuple[tuple[str, list[str]], ...] = (
         ],
     ),
     (
+        model(NETWORK).replace("ports: 64,", "ports: 64, loopback_first: 10.60.0.200,"),
+        ["8 model.range_taken leaves.loopback_first ('10.60.0.200', '10.60.0.201')"],
+    ),
+    (
         model({**NETWORK, "interface": "rail1"}),
         ["10 model.interface_twice networks[0].interface 'rail1'"],
     ),

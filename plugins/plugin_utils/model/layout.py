@@ -170,10 +170,12 @@ def _check_capacity(topology: Topology, specs: list[NodeSpec], findings: Finding
     """Distribute the nodes to the leaf sets; return whether all cables have a port."""
     before, groups = len(findings.found), topology.fabric.groups
     for group in groups.values():
-        pinned, used = group.keys.get("uplink_ports"), max(group.uplinks)
+        pinned, used = group.uplink_ports, max(group.uplinks)
         if pinned is not None and used > pinned:
-            problem = f"{pinned} ports for {counted(used, 'uplink')}"
-            path, remedy = (*group.path, "uplink_ports"), "Reserve more, or use fewer links"
+            problem = f"{counted(pinned, 'port')} for {counted(used, 'uplink')}"
+            remedy = "Reserve more, or use fewer links"
+            key = ("ports", "uplinks") if group.names else ("uplink_ports",)
+            path = (*group.path, *key)
             findings.add("model.uplink_ports", path, problem, remedy, (pinned, used))
     first_node = 0
     for sets in topology.sets:
@@ -185,7 +187,7 @@ def _check_capacity(topology: Topology, specs: list[NodeSpec], findings: Finding
         if group.tier == LEAF:
             continue
         links, there = max(group.downlinks), group.keys["ports"]
-        if links + group.reserved > there:
+        if links > group.lower_ports:
             problem = f"{counted(links, 'port')} needed on every switch for the tier below, of "
             problem += f"{there}" + (
                 f", {group.reserved} of them uplinks" if group.reserved else ""
@@ -211,7 +213,7 @@ def _fill(sets: LeafSets, first_node: int, findings: Findings) -> None:
     """Set the number of nodes of each set; 0 in all if no leaf has the ports."""
     keys, reserved, path = sets.group.keys, sets.group.reserved, sets.group.path
     most_lanes = max(sets.lanes_on(leaf) for leaf in range(sets.leaves_per_set))
-    capacity = (keys["ports"] - reserved) // most_lanes
+    capacity = sets.group.lower_ports // most_lanes
     per_set = keys["nodes_per_set"] or capacity
     if capacity < 1 or per_set > capacity:
         problem = f"leaves with {counted(keys['ports'], 'port')}, {reserved} of them uplinks, hold "
