@@ -227,7 +227,20 @@ class HostAddresses:
     switches: Mapping[str, int]
     """Management addresses of leaves and spines."""
     further: Mapping[int, str] = field(default_factory=dict)
-    """Hosts by address of their BMC and in further networks."""
+    """Hosts by address in further networks."""
+    domain: str = ""
+    interfaces: Sequence[str] = ()
+    """Of rails: the names of their addresses end with them."""
+
+    def owner_of_name(self, name: str) -> str:
+        """The host with this name, short or full, or with a rail of this name; empty if none."""
+        short = name.lower().removesuffix(f".{self.domain}") if self.domain else name.lower()
+        hosts = {*self.nodes.values(), *self.switches}
+        for interface in ("", *self.interfaces):
+            host = short.removesuffix(f"-{interface}") if interface else short
+            if host in hosts and (not interface or host != short):
+                return host
+        return ""
 
     def problem(self, address: int, server: str) -> str:
         """Why no host, or not the host `server`, has the address; empty if it may. An external

@@ -24,7 +24,7 @@ from .cluster import (
     PortGroup,
     RailPlane,
 )
-from .layout import LeafSets, Topology, interface_name, lay_out, plan_addresses
+from .layout import LeafSets, Topology, interface_name, interface_names, lay_out, plan_addresses
 from .networks import cluster_networks, entry_networks, owners
 from .node_kinds import DEFAULT, NodeKind, check_speeds, read_kinds
 from .nodes import NodeSpec, check_launchers, launchers, node_blocks, specify
@@ -274,7 +274,8 @@ def _addresses(
     nodes = {spec.index: spec.name for spec in specs}
     further = owners(model, specs)
     subnets = model["management"]["subnet"]
-    return HostAddresses(subnets, plans, nodes, hosts, links, switches, further)
+    names = model["domain"], interface_names(model["rails"])
+    return HostAddresses(subnets, plans, nodes, hosts, links, switches, further, *names)
 
 
 def _plug_nodes(
