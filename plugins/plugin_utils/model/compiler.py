@@ -24,7 +24,8 @@ from .cluster import (
     PortGroup,
     RailPlane,
 )
-from .layout import LeafSets, Topology, interface_name, lay_out, plan_addresses
+from .layout import LeafSets, Topology, interface_name, interface_names, lay_out, plan_addresses
+from .networks import cluster_networks, entry_networks, owners
 from .node_kinds import DEFAULT, Kinds, NodeKind, check_speeds, read_kinds
 from .nodes import NodeSpec, check_launchers, launchers, node_blocks, specify
 from .schema import MODEL, POINT_TO_POINT, SUBNET_PER_RAIL
@@ -156,6 +157,8 @@ def compile_model(source: ModelSource) -> Cluster:
         "cluster_software": software.as_variable(),
         "cluster_filesystems": [entry.as_variable() for entry in filesystems],
     }
+    if len(model["management"]["subnet"].each) > 1:
+        everywhere["cluster_management_networks"] = [*map(str, model["management"]["subnet"].each)]
     if addressing == POINT_TO_POINT:
         everywhere["cluster_rail_networks"] = list(dict.fromkeys(str(plan.pool) for plan in plans))
     compute = {
@@ -190,23 +193,35 @@ def _speeds(fabric: Fabric, group: SwitchGroup, kinds: Kinds) -> dict[str, int]:
 
 
 def _management(model: dict[str, Any], address: int) -> dict[str, Any]:
-    subnet, interface = model["management"]["subnet"], model["management"]["interface"]
+    subnet, interface = (
+        model["management"]["subnet"].around(address),
+        model["management"]["interface"],
+    )
     return {"address": text(address), "prefix": subnet.prefix, "interface": interface}
 
 
 def _host(model: dict[str, Any], entry: dict[str, Any], role: str) -> ClusterHost:
-    return ClusterHost(entry["name"], role, _management(model, entry["management"]), entry["vars"])
+    return ClusterHost(
+        entry["name"],
+        role,
+        _management(model, entry["management"]),
+        entry["vars"],
+        bmc="" if entry["bmc"] is None else text(entry["bmc"]),
+        networks=cluster_networks(model, entry_networks((), entry)),
+    )
 
 
 def _switches(
     model: dict[str, Any], group: SwitchGroup, topology: Topology, found: Switches
 ) -> list[ClusterSwitch]:
     places = [topology.place(group, number) for number in range(len(found.names))]
+    bmc = group.keys["bmc_first"]
     return [
         ClusterSwitch(
             name,
             LEAF if group.tier == LEAF else "spine",
             _management(model, group.keys["management_first"] + index),
+            bmc="" if bmc is None else text(bmc + index),
             system=kind.system,
             asic=kind.asic,
             port_step=kind.port_step,
@@ -230,6 +245,8 @@ def _nodes(model: dict[str, Any], specs: list[NodeSpec]) -> list[ComputeNode]:
             role="compute",
             management=_management(model, spec.management or 0),
             vars=spec.vars,
+            bmc="" if spec.bmc is None else text(spec.bmc),
+            networks=cluster_networks(model, spec.networks),
             index=spec.index,
             rack=spec.rack,
             slots=spec.slots,
@@ -272,7 +289,10 @@ def _addresses(
         for host in model["storage"]
     }
     nodes = {spec.index: spec.name for spec in specs}
-    return HostAddresses(model["management"]["subnet"], plans, nodes, hosts, links, switches)
+    further = owners(model, specs)
+    subnets = model["management"]["subnet"]
+    names = model["domain"], interface_names(model["rails"])
+    return HostAddresses(subnets, plans, nodes, hosts, links, switches, further, *names)
 
 
 def _plug_nodes(
