@@ -432,7 +432,7 @@ ADDRESSES = Section(
 
 
 _PORT_NAMES = Text(
-    r"[][A-Za-z0-9_./:{},-]+", "a port's name, or a range of them", "swp[1-64]s[0-1]", 100
+    r"[A-Za-z0-9_./:{},\[\]-]+", "a port's name, or a range of them", "swp[1-64]s[0-1]", 100
 )
 _RANGES = ", or names by purpose, such as ports: {nodes: 'swp[1-32]s[0-1]', uplinks: 'swp[33-64]'}"
 _NAMES = OneOrList(_PORT_NAMES, _PORT_NAMES)
