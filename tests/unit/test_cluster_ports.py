@@ -126,12 +126,92 @@ REFUSED = (
         "system: eos; asic: tomahawk5; ports: {nodes: ['Ethernet1', 'Ethernet1/1']}",
         ["8 model.port_overlap leaves.ports 'Ethernet1/1'"],
     ),
+    (
+        "ports: {nodes: 'swp[1-4]', uplinks: swp5}; uplink_ports: 1",
+        ["8 model.port_key leaves.uplink_ports"],
+    ),
 )
 
 
 @pytest.mark.parametrize(("keys", "messages"), REFUSED, ids=lambda case: str(case)[:60])
 def test_what_switches_cannot_have_is_refused(keys: str, messages: list[str]) -> None:
     assert refused(leaf(keys)) == messages
+
+
+SPINES = "spines: {count: 2, ports: 64, management_first: 10.0.0.121, links_per_leaf: 2}"
+LINK = "{leaf: leaf02, interface: ens1, port: PORT}"
+STORAGE = f"storage: [{{name: storage01, management: 10.0.0.20, links: [{LINK}]}}]"
+
+
+@pytest.mark.parametrize(
+    ("keys", "edits", "messages"),
+    [
+        (
+            "ports: {nodes: 'swp[1-4]', uplinks: 'swp[5-7]'}",
+            SPINES,
+            ["8 model.uplink_ports leaves.ports.uplinks (3, 4)"],
+        ),
+        (
+            "ports: {nodes: 'swp[1-4]', uplinks: 'swp[5-8]', storage: swp64}",
+            "nodes.count: 5",
+            ["8 model.more_nodes_than_ports leaves.count (5, 4)"],
+        ),
+        (
+            "ports: {nodes: 'swp[1-4]'}",
+            f"{SPINES.replace('ports: 64', 'ports: {downlinks: [a, b, c], uplinks: d}')}",
+            [
+                "8 model.uplink_ports leaves.ports.uplinks (0, 4)",
+                "10 model.spine_ports spines.ports (4, 4)",
+            ],
+        ),
+        (
+            "ports: {nodes: 'swp[1-4]', storage: 'swp[63-64]'}",
+            STORAGE.replace("PORT", "swp4"),
+            ["10 model.port_taken storage[0].links[0].port ('swp4', 2, 4)"],
+        ),
+    ],
+)
+def test_ports_for_each_purpose_are_counted(keys: str, edits: str, messages: list[str]) -> None:
+    assert refused(leaf(keys, edits)) == messages
+
+
+@pytest.mark.parametrize(("storage", "port"), [("", "swp4"), (", storage: 'swp[63-64]'", "swp64")])
+def test_storage_hosts_have_ports_of_their_purpose(storage: str, port: str) -> None:
+    keys = f"ports: {{nodes: 'swp[1-4]'{storage}}}"
+    hosts = {
+        host.name: host.variables
+        for host in compiled(leaf(keys, STORAGE.replace("PORT", port))).hosts
+    }
+    assert hosts["leaf02"]["cluster_ports"][-1]["peers"] == {port: "storage01"}
+
+
+def peers(variables: dict[str, Any], kind: str) -> list[tuple[str, str]]:
+    groups = [group for group in variables["cluster_ports"] if group["kind"] == kind]
+    return [(port, peer) for group in groups for port, peer in group["peers"].items()]
+
+
+def test_ports_by_purpose_in_any_order() -> None:
+    """The first names of a purpose are used first; each tier has its own purposes."""
+    nodes = "['swp[3-4]s[0-1]', 'swp[1-2]s[0-1]']"
+    keys = f"ports: {{uplinks: ['swp[63-64]', 'swp[61-62]'], nodes: {nodes}}}"
+    spines = SPINES.replace("ports: 64", "ports: {uplinks: 'swp[33-34]', downlinks: 'swp[11-16]'}")
+    hosts = {
+        host.name: host.variables for host in compiled(leaf(f"system: nvue; {keys}", spines)).hosts
+    }
+    assert peers(hosts["leaf01"], "host") == [("swp3s0", "node01"), ("swp3s1", "node02")]
+    assert sorted(peers(hosts["leaf01"], "uplink")) == [
+        ("swp61", "spine02"),
+        ("swp62", "spine02"),
+        ("swp63", "spine01"),
+        ("swp64", "spine01"),
+    ]
+    assert sorted(peers(hosts["spine01"], "downlink")) == [
+        ("swp11", "leaf01"),
+        ("swp12", "leaf01"),
+        ("swp13", "leaf02"),
+        ("swp14", "leaf02"),
+    ]
+    assert "cluster_port_step" not in hosts["leaf01"]
 
 
 @pytest.mark.parametrize("ports", [65, 96, 127])

@@ -62,6 +62,7 @@ VALUES: dict[str, Any] = {
     "roce_qos.roce.priority": 4,
     "roce_qos.roce.traffic_class": 4,
     "roce_qos.roce.bandwidth_percent": 60,
+    "roce_qos.roce.lossless": False,
     "roce_qos.cnp.dscp": 46,
     "roce_qos.cnp.priority": 5,
     "roce_qos.cnp.traffic_class": 7,
@@ -98,11 +99,10 @@ VALUES: dict[str, Any] = {
 }
 NOT_OF_SWITCHES = {
     *(f"{section}.{key}" for section in ("leaves", "spines") for key in ("count", "name")),
-    *(f"{section}.{key}" for section in ("leaves", "spines") for key in ("ports", "system")),
-    *(f"{section}.rack" for section in ("leaves", "spines")),
-    *(f"{section}.system" for section in ("leaves", "spines")),
+    *(f"{section}.{key}" for section in ("leaves", "spines") for key in ("rack", "system")),
     "leaves.management_first", "spines.management_first", "leaves.rail_to_leaf",
-    "leaves.nodes_per_set",
+    "leaves.nodes_per_set", "leaves.sets_per_unit", "leaves.uplink_ports", "spines.uplink_ports",
+    "spines.divided_by", "spines.groups",
     *(f"leaves.ports.{key.name}" for key in schema.PORTS.keys),
     *(f"spines.ports.{key.name}" for key in schema.PORTS.keys),
 }  # fmt: skip
@@ -179,6 +179,8 @@ def model(system: str, key: str = "", value: Any = None) -> str:
         data["leaves"]["ports"] = FEWER.get(key, 64)
         if key in ALONE:
             there[ALONE[key]] = value
+        if key == "roce_qos.roce.lossless":
+            there["priority"] = 5  # SONiC serves queue 3 from a lossless pool
     if key == "leaves.asic" and system != "nvue":
         rows = [{"speed_gbps": 800, "cable_metres": metres, **ROW} for metres in (50, 100)]
         data["asics"] = {"tomahawk5": {"headroom": rows}}

@@ -92,7 +92,7 @@ class Asic:
     fronts: int = 0
     """Most ports on the front of a switch with it; 0: unknown."""
     cage_lanes: int = MAX_LANES
-    """Most lanes of one of them."""
+    """Lanes of the widest of them."""
 
     @property
     def family(self) -> str:
@@ -105,13 +105,13 @@ class Asic:
         return self.fronts or (self.lanes or 0) // 2 + 4
 
     def has_port(self, speed_gbps: int) -> bool:
-        fastest = self.lane_gbps * self.cage_lanes if self.lane_gbps else ETHERNET_GBPS[-1]
+        fastest = self.lane_gbps * MAX_LANES if self.lane_gbps else ETHERNET_GBPS[-1]
         return speed_gbps in ETHERNET_GBPS and speed_gbps <= fastest
 
     def fewest_lanes(self, speed_gbps: int) -> int:
         """Lanes that a port of this speed needs: one, two, four or eight."""
         lanes = 1
-        while self.lane_gbps and lanes < self.cage_lanes and lanes * self.lane_gbps < speed_gbps:
+        while self.lane_gbps and lanes < MAX_LANES and lanes * self.lane_gbps < speed_gbps:
             lanes *= 2
         return lanes
 
@@ -120,7 +120,8 @@ class Asic:
         if unknown, or if the ports do not fit."""
         if self.lanes is None:
             return None
-        widths = (lanes for lanes in (1, 2, 4, MAX_LANES) if lanes <= self.cage_lanes)
+        widest = max(self.cage_lanes, self.fewest_lanes(speed_gbps))
+        widths = (lanes for lanes in (1, 2, 4, MAX_LANES) if lanes <= widest)
         fits = [lanes for lanes in widths if lanes * ports <= self.lanes]
         return fits[-1] if fits and fits[-1] >= self.fewest_lanes(speed_gbps) else None
 

@@ -81,7 +81,7 @@ class PortNaming:
     """Examples for a message."""
 
     def examples(self, lanes: int) -> str:
-        """Names of ports with so many lanes."""
+        """Names of ports with this number of lanes."""
         if self.step is None:
             return (
                 ", ".join(self.pattern.format(self.start + n * lanes) for n in range(3)) + ", ..."
@@ -90,7 +90,7 @@ class PortNaming:
 
     def lanes(self, name: str, lanes: int) -> Optional[tuple[int, range]]:
         """The port of the front (0 if the system counts the lanes of the switch), and the lanes on
-        it that a port of so many lanes has; None if the name does not tell."""
+        it that a port of this number of lanes has; None if the name does not tell."""
         match = re.fullmatch(self.form, name)
         groups = match.groupdict().items() if match else ()
         found = {key: int(value) for key, value in groups if value}
@@ -155,7 +155,7 @@ def _faults(
     if not port and lanes.start >= chip.lanes and width < chip.cage_lanes:
         return  # a service port
     certain = port > 0 or chip.family == SPECTRUM
-    end = chip.cage_lanes if port else chip.lanes
+    end = max(chip.cage_lanes, width) if port else chip.lanes
     if lanes.start % width or lanes.stop > end:
         problem = f"{name!r} is no port with {width} lanes: it would have the lanes {lanes.start} "
         problem += f"to {lanes.stop - 1}" + (f" of the {end} of port {port}" if port else "")

@@ -218,9 +218,10 @@ _OF_ONE_NODE = (
     Key("gpu_pci", _GPU_PCI_LIST, "Replaces `gpus.pci`."),
     Key("vars", _VARIABLES, "Host variables.", default={}),
 )
+_VLAN = Integer(1, 4094)
 _UNSUPPORTED = (
     *(
-        (name, "VLANs are not supported: a rail is an untagged, routed port. Remove it")
+        (name, "Write rails.vlan: a number, or one per rail. Ports of nodes are untagged")
         for name in ("vlan", "vlans", "vlan_id", "vid")
     ),
     *(
@@ -319,6 +320,11 @@ RAILS = Section(
             "",
             default_text="the GPU's",
         ),
+        Key(
+            "vlan",
+            OneOrList(_VLAN, _VLAN),
+            "On the leaf, untagged: one number, or one per rail and plane: `cluster_vlans`.",
+        ),
     ),
     hints=_UNSUPPORTED,
 )
@@ -393,6 +399,22 @@ PORTS = Section(
         Key("downlinks", _NAMES, "To the tier below."),
     ),
 )
+_ASN = Integer(1, 4_294_967_294)
+_ROUTING = (
+    Key("asn", OneOrList(_ASN, _ASN), "BGP AS number of all, or of each: `cluster_asn`."),
+    Key(
+        "loopback_first",
+        _ADDRESS,
+        "Loopback of the first switch; the others follow in order: `cluster_loopback`.",
+    ),
+    Key(
+        "uplink_pool",
+        _Subnet(),
+        "A /31 for each port, used by uplinks: `addresses` in `cluster_ports`. The upper switch "
+        "has the even address.",
+    ),
+)
+"""Passed on to plays of the operator: no layer configures them."""
 
 
 def _switch_names(example: str, *, fixed: bool = True) -> tuple[Key, ...]:
@@ -418,6 +440,7 @@ def _switch_names(example: str, *, fixed: bool = True) -> tuple[Key, ...]:
         ),
         Key("port_start", Integer(0, 1000), "Number of the first port.", default_text=BY_SYSTEM),
         Key("port_step", Integer(1, 16), "Between port numbers.", default_text=BY_SYSTEM),
+        *_ROUTING,
     )
 
 
@@ -547,6 +570,7 @@ STORAGE_LINK = Section(
         needed("port", _PORT_NAME, "Of the leaf, not used by nodes or spines."),
         needed("interface", replace(INTERFACE, example="ens1f0np0", empty=False), "Of the host."),
         Key("speed_gbps", _SPEED, "Line rate.", default_text="`rails.speed_gbps`"),
+        Key("address", _ADDRESS, "In a subnet of the leaf: `cluster_storage_links`."),
     ),
 )
 STORAGE = Section(

@@ -17,9 +17,8 @@ from ..schema.findings import Findings, Path
 
 NODES, STORAGE, UPLINKS, DOWNLINKS = "nodes", "storage", "uplinks", "downlinks"
 """Purposes of ports."""
-OF_LEAVES = (NODES, STORAGE, UPLINKS)
-OF_OTHERS = (DOWNLINKS, UPLINKS)
-"""Purposes of ports, by tier."""
+_OF_LEAVES = (NODES, STORAGE, UPLINKS)
+_OF_OTHERS = (DOWNLINKS, UPLINKS)
 
 _USUAL_LANES = {800: 8}
 """Steps by speed, for an unknown chip with lanes of 100G. With lanes of 200G, the names would skip
@@ -55,18 +54,15 @@ class Switches:
     """Empty texts if the model has none."""
 
 
-def read_ports(
-    switch: dict[str, Any], section: str, known: Sequence[str], findings: Findings
-) -> None:
-    """Replace ports by purpose by their number, and add the names as `purposes`. `known`: the
-    purposes that these switches have."""
+def read_ports(switch: dict[str, Any], section: str, leaf: bool, findings: Findings) -> None:
+    """Replace ports by purpose by their number, and add the names as `purposes`."""
     switch["purposes"] = {}
     if isinstance(switch["ports"], dict):
         before = len(findings.found)
-        names = _by_purpose(switch, section, known, findings)
+        known = _OF_LEAVES if leaf else _OF_OTHERS
+        names = switch["purposes"] = _by_purpose(switch, section, known, findings)
         # After an error, enough for no other one to follow.
         wrong = len(findings.found) > before
-        switch["purposes"] = {} if wrong else names
         switch["ports"] = MAX_NAMES if wrong else sum(map(len, names.values()))
 
 
@@ -118,8 +114,6 @@ class _At:
     section: str
     system: str
     chip: Asic
-    speeds: Mapping[str, int]
-    """By purpose, except those to storage hosts, which have one each."""
     findings: Findings
     doubts: Findings
 
@@ -134,23 +128,20 @@ class _At:
 
 
 def read_switches(
-    model: dict[str, Any],
-    section: str,
-    speeds: Mapping[str, int],
-    findings: Findings,
-    doubts: Findings,
+    model: dict[str, Any], section: str, findings: Findings, doubts: Findings
 ) -> Switches:
-    """`speeds`: Gb/s of the cables, by purpose of the port; the first one is that of most."""
     switch, asics = model[section], model["asics"]
+    if not switch:
+        return Switches()
     names = switch["name"]
     if isinstance(names, str):
         names = [names.format(number + 1) for number in range(switch["count"])]
-    values = [switch[key] or "" for key in ("system", "asic", "rack")]
+    values = [switch[key] or "" for key in ("system", "asic", "rack", "asn")]
     lists = [
         value if isinstance(value, list) else [value] * switch["count"]
         for value in (names, *values)
     ]
-    for key, value in zip(("name", "system", "asic", "rack"), lists):
+    for key, value in zip(("name", "system", "asic", "rack", "asn"), lists):
         if len(value) != switch["count"]:
             problem = f"{counted(len(value), 'value')} for {switch['count']} {section}"
             remedy = "Write as many as there are switches"
@@ -171,8 +162,7 @@ def read_switches(
                 problem, remedy = f"{name!r} is a chip for InfiniBand. {OUT_OF_SCOPE}", ""
             findings.add("model.unknown_chip", path, problem, remedy, name)
             continue
-        at = _At(model, section, system, chip, speeds, findings, doubts)
-        made[system, name] = _kind(at, path)
+        made[system, name] = _kind(_At(model, section, system, chip, findings, doubts), path)
     kinds = [kind for kind in map(made.__getitem__, pairs) if kind is not None]
     return Switches(names, kinds, lists[3])
 
@@ -203,7 +193,7 @@ def _fits(at: _At, path: Path) -> bool:
         remedy = f"Correct the name of the chip, or {at.section}.system"
         at.findings.add("model.chip_system", path, problem, remedy, (system.name, chip.name))
         return False
-    speeds = {speed: purpose for purpose, speed in reversed(list(at.speeds.items()))}
+    speeds = {speed: purpose for purpose, speed in reversed(_speeds(at).items())}
     wrong = [speed for speed in speeds if chip.name and not chip.has_port(speed)]
     for speed in wrong:
         problem = f"{chip.name} has no ports of {speed}G, the speed of {at.section}, "
@@ -213,10 +203,16 @@ def _fits(at: _At, path: Path) -> bool:
     return not wrong
 
 
+def _speeds(at: _At) -> dict[str, int]:
+    """Speeds of the ports by purpose, except those to storage hosts, which have one each."""
+    found: dict[str, int] = at.switch["speeds"]
+    return found
+
+
 def _named(at: _At) -> SwitchKind:
     """Ports that the model names by purpose."""
     purposes: dict[str, Sequence[str]] = at.switch["purposes"]
-    speeds, chip = at.speeds, at.chip
+    speeds, chip = _speeds(at), at.chip
     links = [link for host in at.model["storage"] for link in host["links"]]
     own = {link["port"]: link["speed_gbps"] or at.model["rails"]["speed_gbps"] for link in links}
     found = [
@@ -249,7 +245,7 @@ def _listed(at: _At) -> SwitchKind:
         value = (len(found), switch["ports"])
         at.findings.add("model.port_count", path, problem, "Write as many", value)
     if len(at.findings.found) == before:
-        fewest = chip.fewest_lanes(min(at.speeds.values()))
+        fewest = chip.fewest_lanes(min(_speeds(at).values()))
         _check_names(at, ((name, fewest) for name in found), lambda fault: path)
     return SwitchKind(at.system, chip.name, found)
 
@@ -266,7 +262,7 @@ def _check_unused(
 def _computed(at: _At) -> Optional[SwitchKind]:
     """Ports that follow from their number, and perhaps a pattern."""
     switch, section, chip, naming = at.switch, at.section, at.chip, at.naming
-    count, speeds = switch["ports"], list(at.speeds.values())
+    count, speeds = switch["ports"], list(_speeds(at).values())
     speed, fewest = speeds[0], chip.fewest_lanes(max(speeds))
     lanes = chip.lanes_of_port(count, speed)
     if chip.lanes is not None and (lanes is None or lanes < fewest):

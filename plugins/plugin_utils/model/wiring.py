@@ -15,17 +15,9 @@ from math import prod
 from typing import Any, NamedTuple, Optional
 
 from ...module_utils.core.text import counted, nearest, some
+from ..fabric.port_names import MAX_NAMES
 from ..schema.findings import Findings, Path
-from .switches import (
-    DOWNLINKS,
-    NODES,
-    OF_LEAVES,
-    OF_OTHERS,
-    STORAGE,
-    UPLINKS,
-    SwitchKind,
-    read_ports,
-)
+from .switches import DOWNLINKS, NODES, UPLINKS, SwitchKind
 
 LEAF = "leaf"
 DIVISIONS = ("unit", "plane", "group")
@@ -80,25 +72,27 @@ class SwitchGroup:
         self.uplinks, self.downlinks = ([0] * self.keys["count"] for _ in range(2))
 
     @property
+    def names(self) -> dict[str, Sequence[str]]:
+        """Names of ports by purpose; empty without, and if they have errors."""
+        return self.keys["purposes"] if self.keys["ports"] < MAX_NAMES else {}
+
+    @property
+    def uplink_ports(self) -> Optional[int]:
+        """Number of ports for uplinks that the model writes."""
+        return len(self.names[UPLINKS]) if self.names else self.keys.get("uplink_ports")
+
+    @property
     def reserved(self) -> int:
         """Number of the last ports of each switch that only uplinks use."""
-        return max(self.uplinks) if self.pinned is None else self.pinned
+        pinned = self.uplink_ports
+        return max(self.uplinks) if pinned is None else pinned
 
     @property
-    def pinned(self) -> Optional[int]:
-        """The same if the model has it; None otherwise."""
-        names = self.keys["purposes"]
-        return len(names[UPLINKS]) if names else self.keys.get("uplink_ports")
-
-    @property
-    def pinned_by(self) -> Path:
-        return (*self.path, *(("ports", UPLINKS) if self.keys["purposes"] else ("uplink_ports",)))
-
-    @property
-    def below(self) -> int:
-        """Number of ports for nodes or for the tier below."""
-        names = self.keys["purposes"]
-        return int(self.keys["ports"]) - self.reserved - len(names.get(STORAGE, ()))
+    def lower_ports(self) -> int:
+        """Number of ports for nodes, or for the tier below."""
+        if self.names:
+            return len(self.names[NODES if self.tier == LEAF else DOWNLINKS])
+        return int(self.keys["ports"]) - self.reserved
 
     def ports(self, kind: SwitchKind) -> SwitchPorts:
         """Without a list for each purpose, uplinks have the last ports."""
@@ -155,17 +149,19 @@ class Fabric:
 
     groups: dict[str, SwitchGroup]
     rules: list[Rule]
+    speed_gbps: int
+    """Of rails."""
+
+    def speeds(self, group: SwitchGroup) -> dict[str, int]:
+        """The highest speed of ports by purpose, except those to storage hosts."""
+        up = [rule.speed_gbps for rule in self.rules if group.name in rule.lowers]
+        down = [rule.speed_gbps for rule in self.rules if group.name == rule.upper]
+        found = {NODES if group.tier == LEAF else DOWNLINKS: max(down, default=self.speed_gbps)}
+        return {**found, UPLINKS: max(up)} if up else found
 
     @property
     def leaves(self) -> list[SwitchGroup]:
         return [group for group in self.groups.values() if group.tier == LEAF]
-
-    def speeds(self, group: SwitchGroup, of_nodes: int) -> dict[str, int]:
-        """Gb/s of the ports of a group by purpose; the largest of several."""
-        down = [rule.speed_gbps for rule in self.rules if rule.upper == group.name]
-        up = [rule.speed_gbps for rule in self.rules if group.name in rule.lowers]
-        first = {NODES: of_nodes} if group.tier == LEAF else {DOWNLINKS: max(down or [of_nodes])}
-        return {**first, UPLINKS: max(up)} if up else first
 
 
 def read_fabric(model: dict[str, Any], findings: Findings) -> Optional[Fabric]:
@@ -181,9 +177,6 @@ def read_fabric(model: dict[str, Any], findings: Findings) -> Optional[Fabric]:
         problem, remedy = "there are no spines to connect", "Write spines, or call these spines"
         findings.add("model.tier_missing", ("super_spines",), problem, remedy)
     fabric = _full(model, findings) if model["switches"] else _short(model)
-    for group in fabric.groups.values():
-        known = OF_LEAVES if group.tier == LEAF else OF_OTHERS
-        read_ports(group.keys, group.name, known, findings.below(group.path[:-1]))
     return fabric if len(findings.found) == before else None
 
 
@@ -204,7 +197,7 @@ def _short(model: dict[str, Any]) -> Fabric:
         rules.append(
             Rule((upper,), (lower,), upper, links, speed, keys["divided_by"], keys["groups"])
         )
-    return Fabric(groups, rules)
+    return Fabric(groups, rules, model["rails"]["speed_gbps"])
 
 
 def _full(model: dict[str, Any], findings: Findings) -> Fabric:
@@ -237,7 +230,7 @@ def _full(model: dict[str, Any], findings: Findings) -> Fabric:
     if not any(group.tier == LEAF for group in groups.values()):
         problem, remedy = "no group has the tier leaf", "Write tier: leaf for those with nodes"
         findings.add("model.no_leaves", ("switches",), problem, remedy)
-    return Fabric(groups, _in_order(rules, groups, findings))
+    return Fabric(groups, _in_order(rules, groups, findings), model["rails"]["speed_gbps"])
 
 
 def _in_order(rules: list[Rule], groups: dict[str, SwitchGroup], findings: Findings) -> list[Rule]:
