@@ -228,6 +228,25 @@ def test_wrong_kinds_and_blocks(edits: str, findings: list[str]) -> None:
     assert refused(edited(edits)) == findings
 
 
+@pytest.mark.parametrize("rails", ["", "{mtu: 4200, count: 2}"])
+def test_leaf_sets_have_the_rails_of_the_largest_kind(rails: str) -> None:
+    """If every node has a kind, the top level needs neither GPUs nor rails."""
+    x, y = "{count: 2, speed_gbps: 400}", "{count: 1, speed_gbps: 800}"
+    kinds = f"{{x: {{gpus: {{count: 2}}, rails: {x}}}, y: {{slots: 3, rails: {y}}}}}"
+    block = "{count: 1, start: 3, kind: y, management_first: 10.0.0.21}"
+    nodes = f"nodes: [{FIRST[:-1]}, kind: x}}, {block}]"
+    text = edited(f"gpus; rails: {rails}; kinds: {kinds}; {nodes}")
+    found = {
+        name: [(rail["interface"], rail["speed_gbps"]) for rail in own["cluster_rails"]]
+        for name, own in of_nodes(text).items()
+    }
+    assert found["node02"] == [("rail0", 400), ("rail1", 400)]
+    assert found["node03"] == [("rail0", 800)]
+    assert refused(text.replace(", kind: y", ", slots: 1")) == [
+        "4 model.kind_missing nodes[1].name ('node03', 1)"
+    ]
+
+
 def test_another_kind_has_its_slots_and_not_those_of_the_block() -> None:
     kinds = "kinds: {x: {slots: 1}, y: {gpus: {count: 4}}, z: {gpus: {count: 0}}}"
     nodes = "nodes.slots: 7; nodes.kind: x; nodes.count: 4"
