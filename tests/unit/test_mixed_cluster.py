@@ -122,6 +122,12 @@ def test_pairs_of_ranks_have_the_slower_rate() -> None:
         for one, other in (("b01:0", "b02:0"), ("b01:0", "h01:0"), ("h01:3", "c01:5"))
     }
     assert list(rates.values()) == [100, 50, 25]
+    pairs = [pair.name for pair in bench.pairs_of(list(ranks.values()), ())]
+    assert pairs == [
+        "b01:0 - b01:1",
+        *("b01:0 - c01:0", "b01:0 - b02:0", "b01:0 - h01:0"),
+        *("b01:0 - b02:1", "b01:0 - h01:1"),
+    ]
     assert ranks["b01:2"].leaves.isdisjoint(ranks["c01:2"].leaves)
     assert not ranks["b01:0"].leaves.isdisjoint(ranks["c01:2"].leaves)
 
