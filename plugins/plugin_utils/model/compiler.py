@@ -26,8 +26,8 @@ from .cluster import (
 )
 from .layout import LeafSets, Topology, interface_name, interface_names, lay_out, plan_addresses
 from .networks import cluster_networks, entry_networks, owners
-from .node_kinds import DEFAULT, Kinds, NodeKind, check_speeds, read_kinds
-from .nodes import NodeSpec, check_launchers, launchers, node_blocks, specify
+from .node_kinds import DEFAULT, Kinds, NodeKind, check_speeds, read_kinds, with_rails
+from .nodes import NodeSpec, check_default, check_launchers, launchers, node_blocks, specify
 from .schema import MODEL, POINT_TO_POINT, SUBNET_PER_RAIL
 from .software import finish as read_software
 from .source import ModelError, ModelSource, read_file
@@ -47,7 +47,7 @@ def compile_model(source: ModelSource) -> Cluster:
     Errors of keys and types come first; rules need complete values.
     """
     findings = Findings(source.line, source.text)
-    model = MODEL.check(source.data, findings)
+    model = MODEL.check(with_rails(source.data), findings)
     known = {finding.path for finding in source.found}
     findings.found[:] = [*source.found, *(new for new in findings.found if new.path not in known)]
     if model is not None:
@@ -58,6 +58,7 @@ def compile_model(source: ModelSource) -> Cluster:
     apart = {group.kind: group for group in fabric.leaves if group.kind}
     kinds = read_kinds(model, apart, findings)
     specs = specify(model, kinds, findings)
+    check_default(source.data, specs, findings)
     doubtful = Findings(source.line)
     for group in fabric.groups.values():
         own = findings.below(group.path[:-1])

@@ -401,7 +401,8 @@ KIND = Section(
     "kinds",
     "Nodes that differ from `gpus` and `rails` at the top level, which are of the kind `default`. "
     "Their group is `kind_NAME`. Every node takes one place on its leaf set, and uses the first "
-    "rails there.",
+    "rails there. If every node has a kind, the top level needs no GPUs and rails: leaf sets have "
+    "the rails of the largest kind.",
     (
         Key("slots", _SLOTS, "MPI slots per node.", default_text="one per GPU"),
         Key("gpus", _of_kind(GPUS, "count", "pci", "numa"), ""),
