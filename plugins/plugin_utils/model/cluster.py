@@ -151,6 +151,7 @@ NAMES = (
         "cluster_gpus",
     ),
     *("cluster_rails", "cluster_system", "cluster_asic", "cluster_ports", "cluster_port_step"),
+    "cluster_cabling",
     *("cluster_unit", "cluster_set", "cluster_plane"),
 )
 """Variables of the model that the inventory must not override; not `ansible_host`."""

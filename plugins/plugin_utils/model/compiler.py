@@ -135,6 +135,8 @@ def compile_model(source: ModelSource) -> Cluster:
         "cluster_software": software.as_variable(),
         "cluster_filesystems": [entry.as_variable() for entry in filesystems],
     }
+    if any(model["cabling"].values()):
+        everywhere["cluster_cabling"] = model["cabling"]
     if addressing == POINT_TO_POINT:
         everywhere["cluster_rail_networks"] = list(dict.fromkeys(str(plan.pool) for plan in plans))
     compute = {
