@@ -35,7 +35,8 @@ HEAD = """\
 
 The inventory plugin `baremetal.mpi_roce.cluster` compiles `inventories/NAME/cluster.yml` to hosts,
 groups and variables ([architecture.md](architecture.md)). Commented example:
-[inventories/b300/cluster.yml](../inventories/b300/cluster.yml).
+[inventories/b300/cluster.yml](../inventories/b300/cluster.yml). Published designs, with their
+sources: [inventories/examples](../inventories/examples).
 
     ansible-inventory -i inventories/NAME --graph        # hosts and groups
     ansible-inventory -i inventories/NAME --host node01  # variables of a node
@@ -51,7 +52,9 @@ Editors with a YAML language server complete and check the keys if the first lin
 
 Values of a single node belong under `nodes.overrides`; role variables in `host_vars/` next to the
 model, or under `vars`. Nodes added at the end change no address, port or name of others. List
-removed nodes under `nodes.absent`, which reserves their addresses and ports.
+removed nodes under `nodes.absent`, which reserves their addresses and ports. `position` puts a node
+elsewhere in the plan. Before a run,
+[compare the model with the earlier one](operations.md#changes-of-the-model).
 
 An invalid model is rejected with all errors before any host is contacted (keys and types first,
 then rules):
@@ -65,6 +68,31 @@ characters.
 """
 
 TAIL = """
+## Planes, units and tiers
+
+A leaf has links to every spine that shares the attributes in `spines.divided_by`:
+
+| `divided_by` | connects |
+|---|---|
+| `[]` | all: one fabric |
+| `[plane]` | each plane to a separate block of spines; the default with a leaf per plane |
+| `[unit]` | each scalable unit (`leaves.sets_per_unit` leaf sets) to its spines, usually below `super_spines` |
+| `[group]` | the leaves of a set, in order, to `groups` blocks of spines, if a leaf has too few uplinks for all |
+
+Spines are dealt in equal blocks, by unit, then plane, then group. Units, leaf sets and nodes that
+are added at the end move no cable and no address. Before spines are added, write
+`leaves.uplink_ports`, and `leaves.nodes_per_set` if there are several sets. To add spines to one
+block, or leaves to one of several pods, use the full form:
+
+```yaml
+switches:
+  pod1: {tier: leaf, count: 8, ports: 64, management_first: 10.0.32.1, nodes: 32, pool: 10.1.0.0/16}
+  pod2: {tier: leaf, count: 8, ports: 64, management_first: 10.0.33.1, nodes: 16, pool: 10.2.0.0/16}
+  spine: {tier: spine, count: 4, ports: 64, management_first: 10.0.40.1}
+links:
+  - {from: [pod1, pod2], to: spine, count: 4}
+```
+
 ## Systems and port names
 
 | system | first ports | `port`, `port_start`, `port_step` |
@@ -74,11 +102,18 @@ TAIL = """
 | `nvue` | `swp1`, `swp2` | `swp{}`, 1, 1 |
 | `eos` | `Ethernet1/1`, `Ethernet2/1` | `Ethernet{}/1`, 1, 1 |
 
-Breakouts and several speeds are lists: `port: ["swp{1..64}s{0..1}"]`, `["Ethernet{1..64}/{1,5}"]`,
-`["Ethernet{0..504..8}"]`.
+Ports that are broken out, have several speeds, or have uplinks first, are named by purpose:
 
-The lanes of SONiC follow from the chip (`spectrum4`: 8 with 64 ports, 4 with up to 128; `spectrum6`
-with 128 ports of 800G: 4), or are eight for other chips at 800G; otherwise write `port_step`.
+```yaml
+leaves:
+  ports: {uplinks: "Ethernet[0-248/8]", nodes: "Ethernet[256-508/4]"}       # 32 of 800G, 64 of 400G
+  # ports: {nodes: "swp[1-32]s[0-1]", uplinks: "swp[33-63]", storage: "swp64"}
+  # ports: {nodes: ["Ethernet[1-30]/[1,5]", "Ethernet40/1"], uplinks: "Ethernet[33-36]/1"}
+```
+
+The lanes of SONiC follow from the chip (`spectrum4`: 8 with up to 64 ports, 4 with 128; `spectrum6`
+with 128 ports of 800G: 4), or are eight for other chips at 800G; otherwise write `port_step` or the
+names. Names that the system or the chip cannot have are rejected.
 
 [Headroom](qos-contract.md#headroom) is computed for `spectrum` to `spectrum6`. A SONiC switch with
 another chip may have a table of its vendor. Otherwise write the vendor's values:

@@ -19,11 +19,12 @@ from ..module_utils.software.software_set import SoftwareSet
 from ..modules.cluster_directory import ARGUMENTS
 from ..plugin_utils.actions import NodeAction
 from ..plugin_utils.model import facts, inventory_rules, role_variables
-from ..plugin_utils.model.changes import as_data, compare, compiled, refuse
+from ..plugin_utils.model.changes import as_data, compare
 from ..plugin_utils.model.cluster import ROLES
-from ..plugin_utils.model.earlier import read_earlier
+from ..plugin_utils.model.moves import refuse
 from ..plugin_utils.model.software_rules import REFUSED, evaluate
 from ..plugin_utils.model.source import ModelError, read_file
+from ..plugin_utils.model.versions import compiled, read_earlier
 from ..plugin_utils.report import model_changes
 from ..plugin_utils.report.reports import save
 from ..plugin_utils.schema.findings import Findings, listed
@@ -43,11 +44,15 @@ class ActionModule(NodeAction):
         sources = [Path(source) for source in task_vars.get("ansible_inventory_sources") or []]
         # HostVars.raw_get merges a host's variables without templating them.
         hostvars, groups = task_vars["hostvars"], task_vars["groups"]
-        hosts = {name: hostvars.raw_get(name) for role in ROLES for name in groups.get(role, ())}
+        every = {name: hostvars.raw_get(name) for name in groups["all"]}
+        hosts = {name: every[name] for role in ROLES for name in groups.get(role, ())}
         inventory_rules.check_model(hosts, sources, findings)
         if arguments["role_variables"]:
             specs = role_variables.read_specs()
-            values = {name: role_variables.values(hostvars, name, specs) for name in groups["all"]}
+            values = {
+                name: role_variables.values(hostvars, name, variables, specs)
+                for name, variables in every.items()
+            }
             role_variables.check(specs, values, findings)
         ports = inventory_rules.ssh_ports(hosts, hostvars, findings)
         if findings:
@@ -67,13 +72,14 @@ class ActionModule(NodeAction):
             display.warning(line)
         directory = facts.build(hosts, ports)
         domain = arguments["domain"]
+        returned = {"directory": directory} if arguments["directory"] else {}
         return {
             "changed": False,
             "cluster_name": first["cluster_name"],
             "compute_hosts": [host["name"] for host in directory if host["role"] == "compute"],
             "drained_hosts": [host["name"] for host in directory if host["drained"]],
             "total_slots": sum(host["slots"] for host in directory if not host["drained"]),
-            "directory": directory,
+            **returned,
             "names": facts.names(directory if domain is not None else (), domain or ""),
             "software_doubts": doubts,
             "launcher": launcher,

@@ -294,7 +294,7 @@ def test_both_ends_of_every_cable_agree_and_addresses_are_unique(shape: dict[str
 
 SPINE = "spines: {count: 1, ports: 64, management_first: 10.0.0.90"
 OVER = ["10 model.oversubscribed spines.links_per_leaf '4:1'"]
-CHIPS = "leaves.ports: 16; leaves.asic: [spectrum4,spectrum2]; rails.speed_gbps: 400"
+CHIPS = "leaves.ports: 16; leaves.asic: [spectrum4,spectrum2]; rails.speed_gbps: 200"
 UNCONTROLLED = "congestion_control: {notification_point: false, reaction_point: false}"
 NOTHING_SLOWS = "qos.nothing_slows roce_qos.congestion_control"
 LONG = "nodes.count: 64; leaves.asic: spectrum4; roce_qos: {cable_metres: {to_nodes: 300}"

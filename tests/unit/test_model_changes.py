@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What a change of the model means: hosts, addresses, cables, and what is refused.
+"""What a change of the model means for hosts, addresses and cables, and which moves are refused.
 
     UPDATE_GOLDEN=1 pytest tests/unit/test_model_changes.py
 
@@ -19,18 +19,20 @@ import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.layers import MEASURING, ROLES
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
     ModelError,
-    earlier,
     read,
+    versions,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.changes import (
     ModelChanges,
     as_data,
     compare,
-    compiled,
-    refuse,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.cluster import NAMES
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.earlier import read_earlier
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.moves import refuse
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.versions import (
+    compiled,
+    read_earlier,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import model_changes
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import Findings
 from hypothesis import given
@@ -44,11 +46,15 @@ from tests.unit.test_model_cases import text
 GOLDEN = Path(__file__).with_name("golden")
 LISTED = "nodes.count; nodes.list: [{name: a}, {name: b}, {name: c}]"
 SPINES = "spines: {count: 2, ports: 64, management_first: 10.0.0.201, links_per_leaf: 2}"
+BLOCKS = (
+    "nodes: [{%s, name: 'a{:02d}', management_first: 10.0.0.11}, "
+    "{count: 2, name: 'b{:02d}', management_first: 10.0.0.21}]"
+)
 FULL = f"nodes.count: 70; leaves.count: 4; leaves.nodes_per_set: 60; {SPINES}"
 
 
 def changes(before: str, after: str) -> tuple[ModelChanges, list[str]]:
-    """The changes between two models, and what is refused, in brief."""
+    """The changes between two models, and what `refuse` reports, in brief."""
     found, findings = changed(before, after)
     return found, brief(findings.found)
 
@@ -67,6 +73,10 @@ CASES = {
     "a node in the middle, with absent": (LISTED, f"nodes.absent: [b]; {LISTED}"),
     "an absent node returns": (f"nodes.absent: [b]; {LISTED}", LISTED),
     "a node replaced": (LISTED, LISTED.replace("b}", "b2}")),
+    "a block of nodes that others follow": (
+        BLOCKS % "count: 3",
+        BLOCKS.replace("{count: 2", "{count: 2, position: 3") % "count: 2",
+    ),
     "a leaf set": (SPINES, f"{SPINES}; leaves.count: 4"),
     "leaves without systems": (SPINES, f"{SPINES}; leaves.system: sonic; leaves.asic: spectrum4"),
     "slots, and a drained node": ("", "nodes.slots: 4; nodes.drained: [node02]"),
@@ -91,6 +101,11 @@ REFUSED = {
         LISTED,
         LISTED.replace(", {name: c}", ""),
         "4 changes.not_absent nodes.list 'c'",
+    ),
+    "a counted node in front of another block": (
+        BLOCKS % "count: 3",
+        BLOCKS % "count: 2",
+        "4 changes.positions nodes ('b01', 3, 2)",
     ),
     "the first counted node": (
         "nodes.count: 3",
@@ -264,6 +279,41 @@ def test_a_spine_added_as_an_operator_did() -> None:
     assert (len(found.moved), len(found.added), found.addresses) == (128, 32, [])
     assert refused == ["8 changes.switch_cables leaves.uplink_ports (16, 20)"]
 
+    pinned = after.replace("ports: 64, man", "ports: 64, uplink_ports: 20, man")
+    found, refused = changes(pinned.replace("count: 5", "count: 4"), pinned)
+    assert (found.moved, len(found.added), refused) == ([], 32, [])
+
+
+DIVIDED = (
+    "rails.planes: 2; leaves.nodes_per_set: 4; leaves.uplink_ports: 32; leaves.sets_per_unit: 1; "
+    "spines: {count: %d, ports: 64, management_first: 10.0.0.201, divided_by: [unit, plane]}; "
+)
+
+
+def test_a_unit_at_the_end_moves_nothing() -> None:
+    before = f"{DIVIDED % 4}nodes.count: 4; leaves.count: 4"
+    found, refused = changes(
+        edited(before), edited(f"{DIVIDED % 8}nodes.count: 8; leaves.count: 8")
+    )
+    assert (found.moved, found.addresses, refused) == ([], [], [])
+    assert len(found.come) == 4 + 4 + 4
+
+
+def test_a_spine_less_in_each_plane_moves_the_planes_of_others() -> None:
+    more, less = (edited(f"{DIVIDED % count}nodes.count: 4; leaves.count: 4") for count in (4, 2))
+    assert changes(more, less)[1] == ["10 changes.switch_cables spines (2, 1)"]
+    names = less.replace("divided", "name: [spine01, spine03], divided")
+    found, refused = changes(more, names)
+    assert (found.moved, len(found.removed)) == ([], 4)
+    assert refused == ["10 changes.management spines.management_first 1"]
+
+
+def test_planes_divided_later_are_moves() -> None:
+    before = edited(f"{DIVIDED % 4}nodes.count: 4; leaves.count: 4")
+    found, refused = changes(before.replace("[unit, plane]", "[]"), before)
+    assert found.moved
+    assert refused == ["10 changes.switch_cables spines (4, 2)"]
+
 
 # Properties
 
@@ -374,7 +424,7 @@ def test_a_revision_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.Monk
     model = repository(tmp_path)
     other = model.with_name("other.yml")
     for limit, name, path in ((99, "MOST_BYTES", model), (30, "TIMEOUT_S", other)):
-        monkeypatch.setattr(earlier, name, limit)
+        monkeypatch.setattr(versions, name, limit)
         with pytest.raises(ModelError) as caught:
             read_earlier("HEAD", path)
         assert brief(caught.value.findings) == ["changes.against against"]

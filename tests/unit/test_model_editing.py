@@ -163,6 +163,7 @@ def test_ansible_doc_shows_every_key() -> None:
     assert sorted(options(doc)) == sorted(keys(schema.MODEL))
     count, ports = doc["nodes"]["suboptions"]["count"], doc["addresses"]["suboptions"]["plan"]
     assert (count["type"], ports["choices"]) == ("int", ["subnet_per_rail", "point_to_point"])
-    assert doc["leaves"]["required"] and doc["mpi"]["suboptions"]["uid"]["default"] == 2000
-    assert doc["storage"]["elements"] == "dict"
+    assert doc["rails"]["required"] and doc["mpi"]["suboptions"]["uid"]["default"] == 2000
+    assert doc["storage"]["elements"] == doc["nodes"]["type"] == "dict"
+    assert doc["leaves"]["suboptions"]["asic"]["type"] == "raw"
     assert MODEL.startswith(f"plugin: {doc['plugin']['choices'][0]}")

@@ -166,8 +166,8 @@ class HostAddresses:
     """By index in the plan."""
     hosts: Mapping[str, int]
     """Management addresses of nodes, launcher and storage hosts."""
-    links: Mapping[str, Sequence[Subnet]]
-    """Networks of the leaves to which each storage host is connected."""
+    links: Mapping[str, Sequence[Sequence[Subnet]]]
+    """Networks of the leaf at the other end of each link of a storage host."""
     switches: Mapping[str, int]
     """Management addresses of leaves and spines."""
 
@@ -207,7 +207,7 @@ class HostAddresses:
         return any(plan.pool.overlaps(here) for plan in self.plans)
 
     def _elsewhere(self, here: Subnet, server: str) -> str:
-        links = self.links.get(server, ())
+        links = [network for link in self.links.get(server, ()) for network in link]
         if any(map(here.overlaps, (self.management, *links))):
             return ""  # possibly another address, unknown to the model
         rails = "those of its rails" if server in self.nodes.values() else "no link to a leaf"

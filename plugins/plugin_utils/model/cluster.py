@@ -73,6 +73,8 @@ class ClusterHost:
     vars: dict[str, Any] = field(default_factory=dict)
     groups: Sequence[str] = ()
     """Groups in addition to the role."""
+    more: dict[str, Any] = field(default_factory=dict)
+    """Variables that only some models set."""
     unit: Optional[int] = None
     """From 0, as set and plane; None if the cluster has one, or the host belongs to several."""
     leaf_set: Optional[int] = None
@@ -153,6 +155,7 @@ NAMES = (
     *("cluster_rails", "cluster_system", "cluster_asic", "cluster_ports", "cluster_port_step"),
     "cluster_cabling",
     *("cluster_unit", "cluster_set", "cluster_plane"),
+    *("cluster_asn", "cluster_loopback", "cluster_vlans", "cluster_storage_links"),
 )
 """Variables of the model that the inventory must not override; not `ansible_host`."""
 
@@ -226,6 +229,7 @@ def _of_host(host: ClusterHost) -> dict[str, Any]:
         variables["cluster_set"] = host.leaf_set + 1
     if host.plane is not None:
         variables["cluster_plane"] = host.plane
+    variables.update(host.more)
     return variables
 
 

@@ -14,7 +14,7 @@ from ..qos import host_settings
 from ..qos.rules import check_rail
 from ..qos.rules import finish as read_contract
 from ..schema.findings import Findings
-from . import doubts, rules
+from . import doubts, routing, rules
 from .addresses import AddressPlan, HostAddresses, Subnet, text
 from .cluster import (
     Cluster,
@@ -31,7 +31,7 @@ from .schema import MODEL, POINT_TO_POINT, SUBNET_PER_RAIL
 from .software import finish as read_software
 from .source import ModelError, ModelSource, read_file
 from .storage import Site, read_filesystems
-from .switches import Switches, read_switches
+from .switches import Switches, read_ports, read_switches
 from .wiring import LEAF, Rule, SwitchGroup, SwitchPorts, place_groups, read_fabric
 
 
@@ -56,11 +56,20 @@ def compile_model(source: ModelSource) -> Cluster:
         raise ModelError(source.name, findings.found)
     kinds = read_kinds(model, findings)
     specs = specify(model, kinds, findings)
+    doubtful = Findings(source.line)
+    for group in fabric.groups.values():
+        own = findings.below(group.path[:-1])
+        read_ports(group.keys, group.name, group.tier == LEAF, own)
     topology = lay_out(model, fabric, specs, findings)
     plans = plan_addresses(model, specs, topology, findings)
     check_asics(model["asics"], findings)
     switches = {
-        name: read_switches({**model, name: group.keys}, name, findings.below(group.path[:-1]))
+        name: read_switches(
+            {**model, name: {**group.keys, "speeds": fabric.speeds(group)}},
+            name,
+            findings.below(group.path[:-1]),
+            doubtful.below(group.path[:-1]),
+        )
         for name, group in fabric.groups.items()
     }
     chips = {kind.asic for group in fabric.leaves for kind in switches[group.name].kinds}
@@ -74,7 +83,12 @@ def compile_model(source: ModelSource) -> Cluster:
     contract = read_contract(model["roce_qos"], findings, mtu)
     check_rail(contract, mtu, findings, ("rails", "mtu"))
     software = read_software(model["software"], findings, ("software",))
-    site, doubtful = Site(), Findings(source.line)
+    site = Site()
+    sections = [
+        routing.SwitchSection(group.path, group.keys, switches[group.name])
+        for group in fabric.groups.values()
+    ]
+    routing.check(model, sections, findings)
     if specs and topology is not None and plans is not None:
         leaves = Switches(
             *(
@@ -89,6 +103,7 @@ def compile_model(source: ModelSource) -> Cluster:
         }
         addresses = _addresses(model, specs, topology, plans, leaves.names, managed)
         site = Site(tuple(rules.groups_of(specs)), addresses.hosts, addresses, doubtful)
+        routing.check_storage(model, addresses, findings)
         if (
             len(leaves.kinds)
             == len(leaves.names)
@@ -110,12 +125,15 @@ def compile_model(source: ModelSource) -> Cluster:
     }
     pairs, places = list(zip(specs, nodes)), [spec.index for spec in specs]
     for sets, plan in zip(topology.sets, plans):
-        own = pairs[bisect_left(places, plan.first_node) : bisect_left(places, plan.end)]
-        group = sets.group.name
-        _plug_nodes(model, topology, sets, plan, own, built[group], ports[group])
+        members = pairs[bisect_left(places, plan.first_node) : bisect_left(places, plan.end)]
+        name = sets.group.name
+        _plug_nodes(model, topology, sets, plan, members, built[name], ports[name])
     for rule in fabric.rules:
         _plug_links(rule, model["rails"]["mtu"], built, ports)
     _plug_storage(model, [leaf for group in fabric.leaves for leaf in built[group.name]])
+    routing.assign(model, sections, list(built.values()), doubtful)
+    storage = [_host(model, entry, "storage") for entry in model["storage"]]
+    routing.assign_storage(model, storage, addresses)
     doubts.check_values(model, kinds, specs, doubtful)
     doubts.check_software(software, doubtful)
     doubts.check_fabric(model, topology, built, doubtful)
@@ -151,7 +169,7 @@ def compile_model(source: ModelSource) -> Cluster:
         variables={"all": everywhere, "compute": compute},
         nodes=nodes,
         launchers=[_host(model, entry, "launcher") for _path, entry in launchers(model)],
-        storage=[_host(model, entry, "storage") for entry in model["storage"]],
+        storage=storage,
         switches=switches_of_all,
         group_vars=model["vars"],
         doubts=tuple(doubtful.found),
@@ -236,7 +254,7 @@ def _addresses(
     hosts.update({host["name"]: host["management"] for host in model["storage"]})
     hosts.update({host["name"]: host["management"] for _path, host in launchers(model)})
     links = {
-        host["name"]: [network for link in host["links"] for network in networks(link["leaf"])]
+        host["name"]: [networks(link["leaf"]) for link in host["links"]]
         for host in model["storage"]
     }
     nodes = {spec.index: spec.name for spec in specs}

@@ -229,8 +229,8 @@ def check_contract(
     if uncontrolled and not contract.roce.lossless:
         problem = "RoCE data has neither PFC nor DCQCN: under congestion, packets are lost until "
         problem += "senders time out"
-        remedy, path = "Leave it out, unless NICs run another one", (VARIABLE, "congestion_control")
-        findings.add("qos.nothing_slows", path, problem, remedy)
+        remedy = "Leave it out, unless NICs run another one"
+        findings.add("qos.nothing_slows", (VARIABLE, "congestion_control"), problem, remedy)
 
 
 def check_headroom(

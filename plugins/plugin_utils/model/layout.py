@@ -43,6 +43,10 @@ class LeafSets:
     def count(self) -> int:
         return len(self.group.places) // self.leaves_per_set
 
+    def nodes_in(self, leaf_set: int, nodes: int) -> int:
+        """Number of nodes of this set, if there are `nodes` in all."""
+        return min(max(0, nodes - leaf_set * self.nodes_per_set), self.nodes_per_set)
+
     def lanes_on(self, leaf: int) -> int:
         """Number of lanes of one node on this leaf of the set."""
         return sum(lane.leaf == leaf for lane in self.lanes)
@@ -79,16 +83,16 @@ class Topology:
         return found, leaf - found.first_leaf
 
     def node_ports(self, leaf: int) -> int:
-        """Number of ports of this leaf that nodes use if the set is full."""
+        """Number of ports of this leaf that are reserved for nodes."""
         sets, number = self.of_leaf(leaf)
-        return sets.nodes_per_set * sets.lanes_on(number % sets.leaves_per_set)
+        leaf_set, of_set = divmod(number, sets.leaves_per_set)
+        return sets.lanes_on(of_set) * sets.nodes_in(leaf_set, sets.nodes)
 
     def free_ports(self, leaf: int, nodes: int) -> tuple[int, int]:
         """The range of a leaf's ports that nodes and spines leave free."""
         sets, number = self.of_leaf(leaf)
         leaf_set, of_set = divmod(number, sets.leaves_per_set)
-        here = min(nodes - sets.first_node, sets.nodes) - leaf_set * sets.nodes_per_set
-        here = min(max(0, here), sets.nodes_per_set)
+        here = sets.nodes_in(leaf_set, min(nodes - sets.first_node, sets.nodes))
         return here * sets.lanes_on(of_set), sets.group.keys["ports"] - sets.group.reserved
 
 
@@ -170,10 +174,12 @@ def _check_capacity(topology: Topology, specs: list[NodeSpec], findings: Finding
     """Distribute the nodes to the leaf sets; return whether all cables have a port."""
     before, groups = len(findings.found), topology.fabric.groups
     for group in groups.values():
-        pinned, used = group.keys.get("uplink_ports"), max(group.uplinks)
+        pinned, used = group.uplink_ports, max(group.uplinks)
         if pinned is not None and used > pinned:
-            problem = f"{pinned} ports for {counted(used, 'uplink')}"
-            path, remedy = (*group.path, "uplink_ports"), "Reserve more, or use fewer links"
+            problem = f"{counted(pinned, 'port')} for {counted(used, 'uplink')}"
+            remedy = "Reserve more, or use fewer links"
+            key = ("ports", "uplinks") if group.names else ("uplink_ports",)
+            path = (*group.path, *key)
             findings.add("model.uplink_ports", path, problem, remedy, (pinned, used))
     first_node = 0
     for sets in topology.sets:
@@ -185,7 +191,7 @@ def _check_capacity(topology: Topology, specs: list[NodeSpec], findings: Finding
         if group.tier == LEAF:
             continue
         links, there = max(group.downlinks), group.keys["ports"]
-        if links + group.reserved > there:
+        if links > group.lower_ports:
             problem = f"{counted(links, 'port')} needed on every switch for the tier below, of "
             problem += f"{there}" + (
                 f", {group.reserved} of them uplinks" if group.reserved else ""
@@ -211,7 +217,7 @@ def _fill(sets: LeafSets, first_node: int, findings: Findings) -> None:
     """Set the number of nodes of each set; 0 in all if no leaf has the ports."""
     keys, reserved, path = sets.group.keys, sets.group.reserved, sets.group.path
     most_lanes = max(sets.lanes_on(leaf) for leaf in range(sets.leaves_per_set))
-    capacity = (keys["ports"] - reserved) // most_lanes
+    capacity = sets.group.lower_ports // most_lanes
     per_set = keys["nodes_per_set"] or capacity
     if capacity < 1 or per_set > capacity:
         problem = f"leaves with {counted(keys['ports'], 'port')}, {reserved} of them uplinks, hold "
@@ -245,30 +251,30 @@ def plan_addresses(
 ) -> Optional[list[AddressPlan]]:
     """An address plan for each group of leaves; None without a topology."""
     addresses, management = model["addresses"], model["management"]["subnet"]
-    pools: dict[Path, Subnet] = {("addresses", "pool"): addresses["pool"]}
-    of_leaves = topology.sets if topology else []
-    for sets in of_leaves:
-        if sets.group.keys.get("pool"):
-            own_path: Path = (*sets.group.path, "pool")
-            pools[own_path] = sets.group.keys["pool"]
-    for number, (path, pool) in enumerate(pools.items()):
-        others = [
-            (management, "the management subnet"),
-            *((one, "the pool") for one in [*pools.values()][:number]),
-        ]
-        for other, what in others:
+    common: tuple[Path, Subnet] = (("addresses", "pool"), addresses["pool"])
+    own: dict[str, tuple[Path, Subnet]] = {
+        sets.group.name: ((*sets.group.path, "pool"), sets.group.keys["pool"])
+        for sets in (topology.sets if topology else ())
+        if sets.group.keys.get("pool")
+    }
+    taken = [(management, "the management subnet")]
+    for number, (path, pool) in enumerate([common, *own.values()]):
+        for other, what in taken:
             if pool.overlaps(other):
                 problem = f"{pool} overlaps {what} {other}"
                 remedy = "Use separate networks for rails and management"
                 findings.add("model.pool_in_management", path, problem, remedy, str(pool))
+        # Only a network of which addresses are taken: parts of it may be pools of all leaves.
+        if number or not topology or len(own) < len(topology.sets):
+            taken.append((pool, "the pool"))
     if topology is None or not specs:
         return None
     plans, used = [], dict[Subnet, int]()
     by_rail = addresses["order"] == BY_RAIL
     most_lanes = max(len(sets.lanes) for sets in topology.sets)
     for sets in topology.sets:
-        own = sets.group.keys.get("pool")
-        pool, lanes = own or addresses["pool"], len(sets.lanes)
+        lanes = len(sets.lanes)
+        path, pool = own.get(sets.group.name, common)
         plan = point_to_point(pool, lanes)
         if addresses["plan"] == SUBNET_PER_RAIL:
             prefix, first_host = addresses["prefix"], addresses["first_host"]
@@ -282,11 +288,7 @@ def plan_addresses(
             first_network=used.get(pool, 0),
             lane_span=span,
         )
-        plan.check_capacity(
-            specs[-1].index + 1,
-            findings,
-            (*sets.group.path, "pool") if own else ("addresses", "pool"),
-        )
+        plan.check_capacity(specs[-1].index + 1, findings, path)
         number = -(-sets.nodes // plan.nodes_per_set)
         used[pool] = plan.first_network + number * (1 if by_rail else lanes)
         plans.append(plan)

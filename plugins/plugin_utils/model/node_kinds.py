@@ -14,6 +14,8 @@ from ..schema.findings import Findings, Path
 
 DEFAULT = "default"
 """The kind of nodes without one: `gpus` and `rails` at the top level."""
+ALL = "all"
+"""Every kind, in options of roles."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
 
 
@@ -68,7 +70,7 @@ def read_kinds(model: dict[str, Any], findings: Findings) -> dict[str, NodeKind]
     found = {DEFAULT: NodeKind(DEFAULT if model["kinds"] else "", gpus, rails)}
     for name, written in model["kinds"].items():
         path: Path = ("kinds", name)
-        if name == DEFAULT or not _NAME.fullmatch(name):
+        if name in (DEFAULT, ALL) or not _NAME.fullmatch(name):
             problem = (
                 f"{name!r} is not a name of a kind: letters, digits and _, other than {DEFAULT}"
             )
@@ -114,10 +116,8 @@ def _check(
     planes = (written["rails"] or {}).get("planes")
     if planes is not None and planes != common["planes"]:
         problem = f"{counted(planes, 'plane')}, but the leaf sets have {common['planes']}"
-        remedy = (
-            "Nodes with other planes need leaves of their own: describe groups of leaves under "
-        )
-        remedy += "switches, or a cluster for each"
+        remedy = "Such nodes need other leaves: describe groups of leaves under switches, or a "
+        remedy += "cluster for each"
         path = (*kind.path, "rails", "planes")
         findings.add("model.kind_planes", path, problem, remedy, planes)
 

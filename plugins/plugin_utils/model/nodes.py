@@ -25,7 +25,7 @@ class NodeSpec:
     rack: str
     slots: int
     kind: NodeKind
-    rack_path: Path = ("nodes", "rack")
+    rack_path: Path = ()
     drained: bool = False
     pci: Optional[list[Any]] = None
     pci_path: Path = ()
@@ -182,6 +182,7 @@ def _specs(blocks: list[_Block], kinds: Kinds, findings: Findings) -> list[NodeS
         of_block = kinds.get(keys["kind"] or DEFAULT, kinds[DEFAULT])
         first = keys["management_first"]
         path, management_path = (*block.path, "name"), (*block.path, "management_first")
+        rack_path = (*block.path, "rack")
         for number, (name, index) in enumerate(zip(block.names, places)):
             entry, override = listed[number] if listed else None, overrides.get(name)
             own = (override or {}).get("kind") or (entry or {}).get("kind")
@@ -197,6 +198,7 @@ def _specs(blocks: list[_Block], kinds: Kinds, findings: Findings) -> list[NodeS
                 # The slots of a block are those of its kind; another kind has its own.
                 slots=(keys["slots"] or slots if kind is of_block else slots or keys["slots"]) or 0,
                 kind=kind,
+                rack_path=rack_path,
                 drained=name in drained,
                 pci=kind.rails["pci"],
                 pci_path=kind.pci_paths[0],

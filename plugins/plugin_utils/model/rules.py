@@ -182,6 +182,9 @@ def check_devices(
                 problem = f"GPU {gpu} not found: a node has {gpus['count']}"
                 remedy = "Count GPUs from 0, or write null"
                 findings.add("model.no_gpu", (*path, index), problem, remedy, gpu)
+    lanes = model["rails"]["count"] * model["rails"]["planes"]
+    if isinstance(model["rails"]["vlan"], list):
+        count(model["rails"]["vlan"], lanes, "rail", ("rails", "vlan"))
     _check_interfaces(model, findings)
     seen: set[tuple[int, int, int]] = set()
     for spec in specs:
@@ -270,9 +273,10 @@ def check_storage_links(
                 continue
             position, kind = kinds[leaf]
             first, end = topology.free_ports(position, nodes)
-            if port not in kind.ports[first:end]:
+            ports = kind.ports_for("storage") or kind.ports[first:end]
+            if port not in ports:
                 problem = f"{port!r} of {leaf} is not a free port"
-                free = f"{kind.ports[first]} to {kind.ports[end - 1]}" if first < end else "none"
+                free = f"{ports[0]} to {ports[-1]}" if ports else "none"
                 remedy = f"Free ports: {free}; nodes use the lower ones, spines the upper ones"
                 findings.add(
                     "model.port_taken", (*path, "port"), problem, remedy, (port, first, end)

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 from ...module_utils.qos import IP_MTU_LIMITS
-from ..fabric.chip_keys import CHIP_NAME, CHIPS
-from ..fabric.systems import SYSTEMS
+from ..fabric.chip_keys import CHIP_NAME, CHIPS, SYSTEM_NAME
 from ..qos.contract import CONTRACT, VARIABLE
 from ..schema.findings import Findings, Path
 from ..schema.kinds import (
@@ -23,6 +22,7 @@ from ..schema.kinds import (
     OneOf,
     OneOrList,
     OrNull,
+    OrSection,
     Section,
     Table,
     Text,
@@ -141,6 +141,8 @@ class _Pattern(Kind):
     example: str
     fields: tuple[str, ...] = ("",)
     """The first one is required, once."""
+    otherwise: str = ""
+    """A remedy if no pattern fits."""
     reads_text = True
 
     def convert(self, value: Any) -> str:
@@ -149,7 +151,8 @@ class _Pattern(Kind):
         found = [match[1] for match in re.finditer(field, text)]
         if found.count(self.fields[0]) != 1 or re.search(r"[\s{}]", re.sub(field, "", text)):
             problem = f"{shown(value)} is not a pattern with {{{self.fields[0]}}} once"
-            raise Invalid("model.pattern", problem, f"Write one such as {self.example}")
+            remedy = f"Write one such as {self.example}{self.otherwise}"
+            raise Invalid("model.pattern", problem, remedy)
         return text
 
     def describe(self) -> str:
@@ -215,9 +218,10 @@ _OF_ONE_NODE = (
     Key("gpu_pci", _GPU_PCI_LIST, "Replaces `gpus.pci`."),
     Key("vars", _VARIABLES, "Host variables.", default={}),
 )
+_VLAN = Integer(1, 4094)
 _UNSUPPORTED = (
     *(
-        (name, "VLANs are not supported: a rail is an untagged, routed port. Remove it")
+        (name, "Write rails.vlan: a number, or one per rail. Ports of nodes are untagged")
         for name in ("vlan", "vlans", "vlan_id", "vid")
     ),
     *(
@@ -316,6 +320,11 @@ RAILS = Section(
             "",
             default_text="the GPU's",
         ),
+        Key(
+            "vlan",
+            OneOrList(_VLAN, _VLAN),
+            "On the leaf, untagged: one number, or one per rail and plane: `cluster_vlans`.",
+        ),
     ),
     hints=_UNSUPPORTED,
 )
@@ -374,9 +383,38 @@ ADDRESSES = Section(
 
 
 _PORT_NAMES = Text(
-    r"[A-Za-z0-9_./:{},-]+", "a port's name, or several in braces", "swp{1..64}s{0..1}", 100
+    r"[][A-Za-z0-9_./:{},-]+", "a port's name, or a range of them", "swp[1-64]s[0-1]", 100
 )
-_SYSTEM = OneOf(tuple(SYSTEMS))
+_RANGES = ", or names by purpose, such as ports: {nodes: 'swp[1-32]s[0-1]', uplinks: 'swp[33-64]'}"
+_NAMES = OneOrList(_PORT_NAMES, _PORT_NAMES)
+PORTS = Section(
+    "ports",
+    "Names of the ports by purpose, in the switch's own words and any order: `swp[1-32]s[0-1]`, "
+    "`Ethernet[1-32]/[1,5]`, `Ethernet[0-248/8]` (every eighth); the last range varies fastest. "
+    "Each name has one purpose.",
+    (
+        Key("nodes", _NAMES, "Of a leaf, to nodes, in their order."),
+        Key("storage", _NAMES, "Of a leaf, to storage hosts."),
+        Key("uplinks", _NAMES, "To the tier above."),
+        Key("downlinks", _NAMES, "To the tier below."),
+    ),
+)
+_ASN = Integer(1, 4_294_967_294)
+_ROUTING = (
+    Key("asn", OneOrList(_ASN, _ASN), "BGP AS number of all, or of each: `cluster_asn`."),
+    Key(
+        "loopback_first",
+        _ADDRESS,
+        "Loopback of the first switch; the others follow in order: `cluster_loopback`.",
+    ),
+    Key(
+        "uplink_pool",
+        _Subnet(),
+        "A /31 for each port, used by uplinks: `addresses` in `cluster_ports`. The upper switch "
+        "has the even address.",
+    ),
+)
+"""Passed on to plays of the operator: no layer configures them."""
 
 
 def _switch_names(example: str, *, fixed: bool = True) -> tuple[Key, ...]:
@@ -388,18 +426,21 @@ def _switch_names(example: str, *, fixed: bool = True) -> tuple[Key, ...]:
         if fixed
         else Key("name", name, "Numbered from 1.", default_text="the group's, and the number"),
         needed("management_first", _ADDRESS, "Of the first switch; the others follow in order."),
-        needed("ports", Integer(1, 4096, "ports"), "Ports per switch."),
-        Key("system", OneOrList(_SYSTEM, _SYSTEM), "If unset, the layer `fabric` skips it."),
+        needed("ports", OrSection(Integer(1, 4096, "ports"), PORTS), "Ports per switch."),
+        Key(
+            "system", OneOrList(SYSTEM_NAME, SYSTEM_NAME), "If unset, the layer `fabric` skips it."
+        ),
         Key("asic", OneOrList(CHIP_NAME, CHIP_NAME), "Chip; determines headroom and lanes."),
         Key("rack", OneOrList(_RACK, _RACK), "For the [cabling list](fabric.md#cabling-list)."),
         Key(
             "port",
-            OneOrList(_Pattern("Ethernet{}"), _PORT_NAMES),
-            "Port names in order: a pattern, or names and brace ranges as in a shell.",
+            OneOrList(_Pattern("Ethernet{}", otherwise=_RANGES), _PORT_NAMES),
+            "Port names in order: a pattern, or names and ranges, as in `ports`.",
             default_text=BY_SYSTEM,
         ),
         Key("port_start", Integer(0, 1000), "Number of the first port.", default_text=BY_SYSTEM),
         Key("port_step", Integer(1, 16), "Between port numbers.", default_text=BY_SYSTEM),
+        *_ROUTING,
     )
 
 
@@ -529,6 +570,7 @@ STORAGE_LINK = Section(
         needed("port", _PORT_NAME, "Of the leaf, not used by nodes or spines."),
         needed("interface", replace(INTERFACE, example="ens1f0np0", empty=False), "Of the host."),
         Key("speed_gbps", _SPEED, "Line rate.", default_text="`rails.speed_gbps`"),
+        Key("address", _ADDRESS, "In a subnet of the leaf: `cluster_storage_links`."),
     ),
 )
 STORAGE = Section(

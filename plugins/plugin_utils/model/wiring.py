@@ -15,8 +15,9 @@ from math import prod
 from typing import Any, NamedTuple, Optional
 
 from ...module_utils.core.text import counted, nearest, some
+from ..fabric.port_names import MAX_NAMES
 from ..schema.findings import Findings, Path
-from .switches import SwitchKind
+from .switches import DOWNLINKS, NODES, UPLINKS, SwitchKind
 
 LEAF = "leaf"
 DIVISIONS = ("unit", "plane", "group")
@@ -71,16 +72,33 @@ class SwitchGroup:
         self.uplinks, self.downlinks = ([0] * self.keys["count"] for _ in range(2))
 
     @property
+    def names(self) -> dict[str, Sequence[str]]:
+        """Names of ports by purpose; empty without, and if they have errors."""
+        return self.keys["purposes"] if self.keys["ports"] < MAX_NAMES else {}
+
+    @property
+    def uplink_ports(self) -> Optional[int]:
+        """Number of ports for uplinks that the model writes."""
+        return len(self.names[UPLINKS]) if self.names else self.keys.get("uplink_ports")
+
+    @property
     def reserved(self) -> int:
         """Number of the last ports of each switch that only uplinks use."""
-        pinned = self.keys.get("uplink_ports")
-        return max(self.uplinks) if pinned is None else int(pinned)
+        pinned = self.uplink_ports
+        return max(self.uplinks) if pinned is None else pinned
+
+    @property
+    def lower_ports(self) -> int:
+        """Number of ports for nodes, or for the tier below."""
+        if self.names:
+            return len(self.names[NODES if self.tier == LEAF else DOWNLINKS])
+        return int(self.keys["ports"]) - self.reserved
 
     def ports(self, kind: SwitchKind) -> SwitchPorts:
         """Without a list for each purpose, uplinks have the last ports."""
         first = len(kind.ports) - self.reserved
-        down = kind.ports_for("nodes" if self.tier == LEAF else "downlinks")
-        up = kind.ports_for("uplinks")
+        down = kind.ports_for(NODES if self.tier == LEAF else DOWNLINKS)
+        up = kind.ports_for(UPLINKS)
         return SwitchPorts(
             kind.ports[:first] if down is None else down, kind.ports[first:] if up is None else up
         )
@@ -131,6 +149,15 @@ class Fabric:
 
     groups: dict[str, SwitchGroup]
     rules: list[Rule]
+    speed_gbps: int
+    """Of rails."""
+
+    def speeds(self, group: SwitchGroup) -> dict[str, int]:
+        """The highest speed of ports by purpose, except those to storage hosts."""
+        up = [rule.speed_gbps for rule in self.rules if group.name in rule.lowers]
+        down = [rule.speed_gbps for rule in self.rules if group.name == rule.upper]
+        found = {NODES if group.tier == LEAF else DOWNLINKS: max(down, default=self.speed_gbps)}
+        return {**found, UPLINKS: max(up)} if up else found
 
     @property
     def leaves(self) -> list[SwitchGroup]:
@@ -170,7 +197,7 @@ def _short(model: dict[str, Any]) -> Fabric:
         rules.append(
             Rule((upper,), (lower,), upper, links, speed, keys["divided_by"], keys["groups"])
         )
-    return Fabric(groups, rules)
+    return Fabric(groups, rules, model["rails"]["speed_gbps"])
 
 
 def _full(model: dict[str, Any], findings: Findings) -> Fabric:
@@ -203,7 +230,7 @@ def _full(model: dict[str, Any], findings: Findings) -> Fabric:
     if not any(group.tier == LEAF for group in groups.values()):
         problem, remedy = "no group has the tier leaf", "Write tier: leaf for those with nodes"
         findings.add("model.no_leaves", ("switches",), problem, remedy)
-    return Fabric(groups, _in_order(rules, groups, findings))
+    return Fabric(groups, _in_order(rules, groups, findings), model["rails"]["speed_gbps"])
 
 
 def _in_order(rules: list[Rule], groups: dict[str, SwitchGroup], findings: Findings) -> list[Rule]:

@@ -20,6 +20,7 @@ from ...module_utils.core.part import PlanError
 from ...module_utils.core.text import some
 from ...module_utils.mpi.allreduce.gpu import read_nccl
 from ...module_utils.mpi.environment import PROGRAM_DIRECTORY, rails_by_rank, rails_from_model
+from ...module_utils.mpi.job.plan import ALL
 
 PROGRAM = f"{PROGRAM_DIRECTORY}/sweep.py"
 PAIRWISE = ("latency", "bw", "bibw")
@@ -68,6 +69,20 @@ def ranks_of(directory: Sequence[Mapping[str, Any]]) -> list[Rank]:
             rate = sum(float(rail["speed_gbps"] or 0) for rail in own) / 8
             ranks.append(Rank(entry["name"], number, leaves, rate))
     return ranks
+
+
+def kinds_of(
+    directory: Sequence[Mapping[str, Any]], asked: Sequence[str], program: str
+) -> list[str]:
+    """Kinds of nodes to measure; empty if the model has none. NCCL needs GPUs."""
+    active = [node for node in directory if node["role"] == "compute" and not node["drained"]]
+    gpus = {node["kind"]: node["gpus"] for node in active if "kind" in node}
+    unknown = [kind for kind in asked if kind not in (*gpus, ALL)]
+    if unknown:
+        known = f"nodes in service are of {some(list(gpus))}" if gpus else "the model has no kinds"
+        raise PlanError(f"mpi_bench_kind: {some(unknown)}: no such nodes; {known}")
+    capable = [kind for kind, count in gpus.items() if count or program != "nccl"]
+    return list(gpus) if ALL in asked else [*asked] or capable or list(gpus)
 
 
 @dataclass(frozen=True)

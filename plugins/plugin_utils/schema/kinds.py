@@ -86,6 +86,15 @@ def json_pattern(form: str, empty: bool = False) -> str:
     return f"^({form}){'?' if empty else ''}$"
 
 
+def json_or(found: dict[str, Any], kind: str, **more: Any) -> dict[str, Any]:
+    """JSON Schema that also allows values of another type. An editor names the key of an error only
+    without `anyOf`, which a list of values needs."""
+    if "type" not in found or "enum" in found:
+        return {"anyOf": [found, {"type": kind, **more}]}
+    types = found["type"] if isinstance(found["type"], list) else [found["type"]]
+    return {**found, "type": list(dict.fromkeys([*types, kind])), **more}
+
+
 _TEMPLATE = re.compile(r"\{[{%#]")
 _ALIKE = ("CYRILLIC ", "GREEK ")
 """Alphabets with letters that look like Latin ones."""
@@ -292,7 +301,7 @@ class OrNull(Kind):
         return f"{self.kind.describe()} or null"
 
     def json(self) -> dict[str, Any]:
-        return {"anyOf": [self.kind.json(), {"type": "null"}]}
+        return json_or(self.kind.json(), "null")
 
 
 @dataclass(frozen=True)
@@ -339,7 +348,7 @@ class OneOrList(Kind):
         return f"{self.one.describe()}, or list of {self.many.describe()}"
 
     def json(self) -> dict[str, Any]:
-        return {"anyOf": [self.one.json(), ListOf(self.many).json()]}
+        return json_or(self.one.json(), "array", items=self.many.json())
 
 
 @dataclass(frozen=True)
@@ -373,7 +382,7 @@ class Key:
         """The kind with what an editor shows of the key."""
         found = {**self.kind.json(), "description": plain(self.text())}
         if self.may_be_empty:
-            found["type"] = [found["type"], "null"]
+            found = json_or(found, "null")
         if not (self.default is None or self.default_text or section_in(self.kind)):
             found["default"] = self.default
         return found
@@ -453,6 +462,24 @@ class Section(Kind):
 
 
 @dataclass(frozen=True)
+class OrSection(Kind):
+    """A value of this kind, or a section instead."""
+
+    kind: Kind
+    section: Section
+
+    def check(self, value: Any, findings: Findings, path: Path = ()) -> Any:
+        kind = self.section if isinstance(value, dict) else self.kind
+        return kind.check(value, findings, path)
+
+    def describe(self) -> str:
+        return f"{self.kind.describe()}, or section"
+
+    def json(self) -> dict[str, Any]:
+        return {"anyOf": [self.kind.json(), self.section.json()]}
+
+
+@dataclass(frozen=True)
 class Table(Kind):
     """A mapping from any name to values of one kind."""
 
@@ -485,6 +512,8 @@ def section_in(kind: Kind) -> Optional[Section]:
         return section_in(kind.kind)
     if isinstance(kind, OneOrList):
         return section_in(kind.one)
+    if isinstance(kind, OrSection):
+        return kind.section
     return kind if isinstance(kind, Section) else None
 
 

@@ -1,21 +1,66 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""An earlier model: a file, the directory of an inventory, or a revision in git of a model."""
+"""Versions of a model to compare, compiled: the present one, and an earlier one from a file, the
+directory of an inventory, or a revision in git.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from ..schema.findings import Finding
+from .cluster import inventory_of
+from .compiler import compile_model
 from .inventory_rules import models
 from .source import ModelError, ModelSource, read, read_file
 
+Variables = Mapping[str, Any]
 _REVISION = re.compile(r"[A-Za-z0-9@][A-Za-z0-9@._/^~{}+-]{0,199}")
 MOST_BYTES = 32 << 20
 """Largest file that is read from git."""
 TIMEOUT_S = 30
+
+
+@dataclass(frozen=True)
+class CompiledModel:
+    source: ModelSource
+    hosts: Mapping[str, Variables]
+    """Every variable of every host, merged as by Ansible."""
+    site: Mapping[str, Variables]
+    """Variables that the operator wrote, by host and by group (`group NAME`)."""
+
+    def role(self, host: str) -> str:
+        return str(self.hosts[host]["cluster_role"])
+
+    @cached_property
+    def switches(self) -> frozenset[str]:
+        return frozenset(name for name, own in self.hosts.items() if "cluster_ports" in own)
+
+    @property
+    def listed(self) -> dict[str, bool]:
+        """Nodes that the model names under `nodes.list`, and whether each is absent."""
+        given = self.source.data["nodes"]
+        sections = given if isinstance(given, list) else [given]
+        absent = {name for section in sections for name in section.get("absent") or ()}
+        entries = [entry for section in sections for entry in section.get("list") or ()]
+        return {str(entry["name"]): entry["name"] in absent for entry in entries}
+
+
+def compiled(source: ModelSource) -> CompiledModel:
+    """Raises ModelError."""
+    inventory = inventory_of(compile_model(source))
+    hosts = {host.name: inventory.merged(host) for host in inventory.hosts}
+    site = {host.name: host.site_variables for host in inventory.hosts if host.site_variables}
+    groups = inventory.site_group_variables
+    return CompiledModel(
+        source, hosts, {**site, **{f"group {name}": of for name, of in groups.items()}}
+    )
 
 
 def read_earlier(against: str, model: Path) -> ModelSource:

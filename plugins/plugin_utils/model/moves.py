@@ -1,0 +1,171 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Hosts that are in two models must retain their addresses and cables. A move is refused, with the
+key of the model that prevents it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ...module_utils.core.text import counted, natural, some
+from ..schema.findings import Findings, Path
+from .changes import MANAGEMENT, ModelChanges, Moved
+from .versions import CompiledModel
+
+_MANAGEMENT_KEYS: Mapping[str, Path] = {
+    "compute": ("nodes", "management_first"),
+    "leaf": ("leaves", "management_first"),
+    "spine": ("spines", "management_first"),
+}
+
+
+def refuse(
+    old: CompiledModel, new: CompiledModel, changes: ModelChanges, findings: Findings
+) -> None:
+    """Report moves of hosts that are in both models, with the key that prevents each."""
+    shifted = _shifted(old, new)
+    _check_positions(old, new, changes, shifted, findings)
+    nodes, links, others = list[Moved](), list[Moved](), list[Moved]()
+    for each in changes.moved:
+        if each.host not in shifted:
+            host = new.hosts.get(each.host, {})
+            node = host.get("cluster_role") == "compute"
+            (nodes if node else links if "cluster_ports" in host else others).append(each)
+    if nodes:
+        per_set = _nodes_per_set(old)
+        problem = f"{_counted(nodes, 'cable')} would move, {_shown(nodes[0])}"
+        remedy = "Give leaves as many ports for nodes as before, and write leaves.nodes_per_set"
+        remedy += f": {per_set}" if per_set else ""
+        path = ("leaves", "nodes_per_set")
+        findings.add("changes.node_cables", path, problem, remedy, (len(nodes), per_set))
+    if links:
+        _check_links(old, new, links, findings)
+    if others:
+        problem = f"{_counted(others, 'cable')} would move, {_shown(others[0])}"
+        remedy = "Write leaf and port as before"
+        findings.add("changes.storage_cables", ("storage",), problem, remedy, len(others))
+    cabled = {*shifted, *(each.host for each in nodes)}
+    rails = [each for each in changes.addresses if each.what != MANAGEMENT]
+    rails = [each for each in rails if each.host not in cabled]
+    if rails:
+        problem = f"{_counted(rails, 'address', 'addresses')} would change, {_shown(rails[0])}"
+        remedy = "Write plan, pool, prefix and first_host as before, and leaves.nodes_per_set"
+        findings.add("changes.rail_addresses", ("addresses",), problem, remedy, len(rails))
+    _check_management(new, changes, shifted, findings)
+
+
+def _shown(moved: Moved) -> str:
+    return f"the first from {moved.before} to {moved.after}"
+
+
+def _counted(moved: list[Moved], one: str, many: str = "") -> str:
+    hosts = [f"{each.host} {each.what}" for each in moved]
+    return f"{counted(len(moved), one, many)} ({some(hosts, 2)})"
+
+
+def _shifted(old: CompiledModel, new: CompiledModel) -> dict[str, tuple[int, int]]:
+    """Nodes with another position in the plan: the old and the new one."""
+    found = {}
+    for name, variables in new.hosts.items():
+        before = old.hosts.get(name, {}).get("cluster_index")
+        after = variables.get("cluster_index")
+        if before is not None and after is not None and before != after:
+            found[name] = (before, after)
+    return found
+
+
+def _check_positions(
+    old: CompiledModel,
+    new: CompiledModel,
+    changes: ModelChanges,
+    shifted: Mapping[str, tuple[int, int]],
+    findings: Findings,
+) -> None:
+    """A node of a list must not disappear: the entry holds its place, with `nodes.absent`."""
+    gone = [name for name, role in changes.go.items() if role == "compute"]
+    if shifted:
+        (name, places), *_others = shifted.items()
+        number = counted(len(shifted), "node")
+        problem = f"{number} would move to other ports and addresses: {some(list(shifted), 3)}"
+        back = f"Put {some(gone, 3)} back, and list the name under nodes.absent. Or write"
+        remedy = f"{back if gone else 'Write'} `position: {places[0]}` for {name}, and so on"
+        findings.add("changes.positions", ("nodes",), problem, remedy, (name, *places))
+    places_taken = {variables.get("cluster_index") for variables in new.hosts.values()}
+    listed, now = old.listed, new.listed
+    missing = [
+        name
+        for name in gone
+        if name in listed
+        and name not in now
+        and old.hosts[name]["cluster_index"] not in places_taken
+    ]
+    if missing:
+        problem = f"{counted(len(missing), 'node')} left the list: {some(missing, 3)}. The next "
+        problem += "node there gets the ports and addresses"
+        remedy = "Put the entry back, and the name under nodes.absent"
+        findings.add("changes.not_absent", ("nodes", "list"), problem, remedy, missing[0])
+
+
+def _nodes_per_set(model: CompiledModel) -> int:
+    """The number of nodes per leaf set, from the first node of the second one; otherwise 0."""
+    first = ""
+    for variables in model.hosts.values():
+        for rail in variables.get("cluster_rails", ())[:1]:
+            first = first or rail["leaf"]
+            if rail["leaf"] != first:
+                return int(variables["cluster_index"])
+    return 0
+
+
+def _check_links(
+    old: CompiledModel, new: CompiledModel, links: list[Moved], findings: Findings
+) -> None:
+    """Cables between switches move if uplinks begin at another port of a leaf, or if switches of
+    an upper tier change places."""
+    uplinks = [_uplinks(model) for model in (old, new)]
+    leaf = next((name for name in uplinks[0] if uplinks[1].get(name)), "")
+    before, after = (of.get(leaf, []) for of in uplinks)
+    problem = f"{_counted(links, 'cable')} would move, {_shown(links[0])}"
+    path: Path = ("leaves", "uplink_ports")
+    if before[:1] == after[:1]:
+        path = ("spines",)
+        remedy = "Add switches at the end, or list spines.name so that each of them has the same "
+        remedy += "leaves; write divided_by, groups and numbers of links as before"
+    elif len(before) > len(after):
+        remedy = f"Write leaves.uplink_ports: {len(before)}, the number of before"
+    else:
+        remedy = "Write leaves.ports by purpose, with present uplinks first: uplinks: "
+        remedy += f"[{before[0]} to {before[-1]}, then {counted(len(after) - len(before), 'port')}]"
+        remedy += ". For later spines, reserve ports by leaves.uplink_ports"
+    findings.add("changes.switch_cables", path, problem, remedy, (len(before), len(after)))
+
+
+def _uplinks(model: CompiledModel) -> dict[str, list[str]]:
+    """Ports of each leaf's uplinks, in order."""
+    return {
+        name: sorted(
+            (
+                port
+                for group in variables.get("cluster_ports", ())
+                if group["kind"] == "uplink"
+                for port in group["peers"]
+            ),
+            key=natural,
+        )
+        for name, variables in model.hosts.items()
+        if variables["cluster_role"] == "leaf"
+    }
+
+
+def _check_management(
+    new: CompiledModel, changes: ModelChanges, shifted: Iterable[str], findings: Findings
+) -> None:
+    by_role: dict[str, list[Moved]] = {}
+    for each in changes.addresses:
+        if each.what == MANAGEMENT and each.host not in shifted:
+            by_role.setdefault(new.role(each.host), []).append(each)
+    for role, moved in by_role.items():
+        path = _MANAGEMENT_KEYS.get(role, (role,))
+        problem = f"{_counted(moved, 'address', 'addresses')} would change, {_shown(moved[0])}"
+        remedy = "Write management addresses as before"
+        findings.add("changes.management", path, problem, remedy, len(moved))
