@@ -144,6 +144,7 @@ def compile_model(source: ModelSource) -> Cluster:
     doubts.check_fabric(model, topology, built, doubtful)
     switches_of_all = [switch for group in built.values() for switch in group]
     doubts.check_contract(contract, switches_of_all, doubtful)
+    doubts.check_headroom(contract, model["asics"], switches_of_all, doubtful)
     nfs_rdma = any(fs.type == NFS and fs.nfs.transport == RDMA for fs in filesystems)
     software = replace(software, rdma=replace(software.rdma, nfs=nfs_rdma))
     addressing = model["addresses"]["plan"]
@@ -160,6 +161,8 @@ def compile_model(source: ModelSource) -> Cluster:
     }
     if len(model["management"]["subnet"].each) > 1:
         everywhere["cluster_management_networks"] = [*map(str, model["management"]["subnet"].each)]
+    if any(model["cabling"].values()):
+        everywhere["cluster_cabling"] = model["cabling"]
     if addressing == POINT_TO_POINT:
         everywhere["cluster_rail_networks"] = list(dict.fromkeys(str(plan.pool) for plan in plans))
     compute = {

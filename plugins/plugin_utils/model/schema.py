@@ -657,6 +657,22 @@ NETWORK = Section(
     ),
 )
 
+_CABLE = Text(
+    r"[A-Za-z0-9][A-Za-z0-9 .,:;/()+_-]*",
+    "a description of letters, digits, spaces and .,:;/()+_-",
+    "OSFP 2xDR4, MPO-12, 10 m",
+    100,
+)
+CABLING = Section(
+    "cabling",
+    "Transceivers and cables, shown in the [cabling list](fabric.md#cabling-list).",
+    (
+        Key("to_nodes", _CABLE, "", default=""),
+        Key("to_storage", _CABLE, "", default=""),
+        Key("between_switches", _CABLE, "", default=""),
+    ),
+)
+
 _NAME = Text(r"[a-z0-9][a-z0-9_-]*", "a name of a to z, 0 to 9, - and _", "b300", 40)
 _DOMAIN = Text(rf"{_LABEL}(\.{_LABEL})*", "a DNS domain", "example.net", 189, empty=True)
 MODEL = Section(
@@ -678,6 +694,7 @@ MODEL = Section(
         Key("super_spines", OrNull(SUPER_SPINES), ""),
         Key("switches", Table(SWITCHES, "group"), "", default={}),
         Key("links", ListOf(LINKS), "", default=[]),
+        Key("cabling", CABLING, ""),
         Key("asics", CHIPS, "", default={}),
         Key(VARIABLE, CONTRACT, ""),
         Key("software", SOFTWARE, ""),
