@@ -477,7 +477,8 @@ class OrSection(Kind):
         return f"{self.kind.describe()}, or section"
 
     def json(self) -> dict[str, Any]:
-        return {"anyOf": [self.kind.json(), self.section.json()]}
+        section = self.section.json()
+        return json_or(self.kind.json(), section.pop("type"), **section)
 
 
 @dataclass(frozen=True)
