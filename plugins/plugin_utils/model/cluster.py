@@ -104,6 +104,8 @@ class ClusterSwitch(ClusterHost):
     rack: str = ""
     port_step: int = 0
     """Increment of port numbers computed from the lanes of the chip; 0: not computed."""
+    port_ranges: Sequence[str] = ()
+    """Names of all ports as in the model, if it has them by purpose."""
     ports: list[PortGroup] = field(default_factory=list)
 
 
@@ -157,6 +159,8 @@ NAMES = (
         "cluster_gpus",
     ),
     *("cluster_rails", "cluster_system", "cluster_asic", "cluster_ports", "cluster_port_step"),
+    "cluster_port_ranges",
+    "cluster_cabling",
     *("cluster_unit", "cluster_set", "cluster_plane"),
     *("cluster_asn", "cluster_loopback", "cluster_vlans", "cluster_storage_links"),
 )
@@ -251,6 +255,8 @@ def _of_switch(switch: ClusterSwitch) -> dict[str, Any]:
         variables["cluster_rack"] = switch.rack
     if switch.port_step:
         variables["cluster_port_step"] = switch.port_step
+    if switch.port_ranges:
+        variables["cluster_port_ranges"] = list(switch.port_ranges)
     return variables
 
 

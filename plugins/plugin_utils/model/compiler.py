@@ -26,14 +26,14 @@ from .cluster import (
 )
 from .layout import LeafSets, Topology, interface_name, interface_names, lay_out, plan_addresses
 from .networks import cluster_networks, entry_networks, owners
-from .node_kinds import DEFAULT, NodeKind, check_speeds, read_kinds
-from .nodes import NodeSpec, check_launchers, launchers, node_blocks, specify
+from .node_kinds import DEFAULT, Kinds, NodeKind, check_speeds, read_kinds, with_rails
+from .nodes import NodeSpec, check_default, check_launchers, launchers, node_blocks, specify
 from .schema import MODEL, POINT_TO_POINT, SUBNET_PER_RAIL
 from .software import finish as read_software
 from .source import ModelError, ModelSource, read_file
 from .storage import Site, read_filesystems
 from .switches import Switches, read_ports, read_switches
-from .wiring import LEAF, Rule, SwitchGroup, SwitchPorts, place_groups, read_fabric
+from .wiring import LEAF, Fabric, Rule, SwitchGroup, SwitchPorts, place_groups, read_fabric
 
 
 def load(path: str) -> Cluster:
@@ -47,7 +47,7 @@ def compile_model(source: ModelSource) -> Cluster:
     Errors of keys and types come first; rules need complete values.
     """
     findings = Findings(source.line, source.text)
-    model = MODEL.check(source.data, findings)
+    model = MODEL.check(with_rails(source.data), findings)
     known = {finding.path for finding in source.found}
     findings.found[:] = [*source.found, *(new for new in findings.found if new.path not in known)]
     if model is not None:
@@ -55,27 +55,31 @@ def compile_model(source: ModelSource) -> Cluster:
     fabric = None if findings else read_fabric(model, findings)
     if findings or fabric is None:
         raise ModelError(source.name, findings.found)
-    kinds = read_kinds(model, findings)
+    apart = {group.kind: group for group in fabric.leaves if group.kind}
+    kinds = read_kinds(model, apart, findings)
     specs = specify(model, kinds, findings)
+    check_default(source.data, specs, findings)
     doubtful = Findings(source.line)
     for group in fabric.groups.values():
         own = findings.below(group.path[:-1])
         read_ports(group.keys, group.name, group.tier == LEAF, own)
-    topology = lay_out(model, fabric, specs, findings)
+    topology = lay_out(kinds, fabric, specs, findings)
     plans = plan_addresses(model, specs, topology, findings)
     check_asics(model["asics"], findings)
     switches = {
         name: read_switches(
-            {**model, name: {**group.keys, "speeds": fabric.speeds(group)}},
+            {**model, name: {**group.keys, "speeds": _speeds(fabric, group, kinds)}},
             name,
             findings.below(group.path[:-1]),
             doubtful.below(group.path[:-1]),
         )
         for name, group in fabric.groups.items()
     }
-    chips = {kind.asic for group in fabric.leaves for kind in switches[group.name].kinds}
-    check_speeds(kinds, sorted(chips), model["asics"], findings)
-    rules.check_names(model, specs, fabric, switches, findings)
+    for name, chips in _chips_of(fabric, switches).items():
+        here = [name] if name else [each for each in kinds if each not in apart]
+        of_leaves = {each: kinds[each] for each in here if each in kinds}
+        check_speeds(of_leaves, sorted(chips), model["asics"], findings)
+    rules.check_names(kinds, model, specs, fabric, switches, findings)
     rules.check_management(model, specs, fabric, switches, findings)
     rules.check_devices(model, kinds, specs, findings)
     rules.check_racks(specs, findings)
@@ -140,6 +144,7 @@ def compile_model(source: ModelSource) -> Cluster:
     doubts.check_fabric(model, topology, built, doubtful)
     switches_of_all = [switch for group in built.values() for switch in group]
     doubts.check_contract(contract, switches_of_all, doubtful)
+    doubts.check_headroom(contract, model["asics"], switches_of_all, doubtful)
     nfs_rdma = any(fs.type == NFS and fs.nfs.transport == RDMA for fs in filesystems)
     software = replace(software, rdma=replace(software.rdma, nfs=nfs_rdma))
     addressing = model["addresses"]["plan"]
@@ -156,6 +161,8 @@ def compile_model(source: ModelSource) -> Cluster:
     }
     if len(model["management"]["subnet"].each) > 1:
         everywhere["cluster_management_networks"] = [*map(str, model["management"]["subnet"].each)]
+    if any(model["cabling"].values()):
+        everywhere["cluster_cabling"] = model["cabling"]
     if addressing == POINT_TO_POINT:
         everywhere["cluster_rail_networks"] = list(dict.fromkeys(str(plan.pool) for plan in plans))
     compute = {
@@ -174,6 +181,19 @@ def compile_model(source: ModelSource) -> Cluster:
         group_vars=model["vars"],
         doubts=tuple(doubtful.found),
     )
+
+
+def _chips_of(fabric: Fabric, switches: Mapping[str, Switches]) -> dict[str, set[str]]:
+    """Chips of the leaves for each kind of nodes, or for those without separate leaves."""
+    found: dict[str, set[str]] = {}
+    for group in fabric.leaves:
+        found.setdefault(group.kind, set()).update(kind.asic for kind in switches[group.name].kinds)
+    return found
+
+
+def _speeds(fabric: Fabric, group: SwitchGroup, kinds: Kinds) -> dict[str, int]:
+    kind = kinds.get(group.kind, kinds[DEFAULT])
+    return fabric.speeds(group, kind.rails["speed_gbps"])
 
 
 def _management(model: dict[str, Any], address: int) -> dict[str, Any]:
@@ -209,6 +229,7 @@ def _switches(
             system=kind.system,
             asic=kind.asic,
             port_step=kind.port_step,
+            port_ranges=kind.port_ranges,
             groups=place_groups(group.tier, place),
             unit=place.unit,
             leaf_set=place.leaf_set,
@@ -303,7 +324,7 @@ def _plug_nodes(
         for _spec, node in members:
             node.unit, node.leaf_set, node.groups = place.unit, place.leaf_set, groups
     for number, lane in enumerate(sets.lanes):
-        interface = interface_name(rails, lane.rail, lane.plane)
+        interface = interface_name(sets.rails, lane.rail, lane.plane)
         lanes_here = sets.lanes_on(lane.leaf)
         for (leaf_set, kind), members in filled.items():
             if lane.rail >= kind.rails["count"]:

@@ -14,7 +14,7 @@ from .addresses import Subnets, dotted_quad, misplaced, shown_hosts
 from .cluster import ROLES, kind_group, rack_group
 from .layout import Topology, interface_names
 from .networks import check_networks
-from .node_kinds import Kinds
+from .node_kinds import DEFAULT, Kinds, NodeKind
 from .nodes import NodeSpec, launchers
 from .schema import HOST_NAME, INTERFACE
 from .switches import Switches
@@ -60,7 +60,14 @@ def _named(
         yield host["name"], (*path, "name")
 
 
+def _interfaces(kinds: Kinds) -> list[str]:
+    return list(
+        dict.fromkeys(name for kind in kinds.values() for name in interface_names(kind.rails))
+    )
+
+
 def check_names(
+    kinds: Kinds,
     model: dict[str, Any],
     specs: list[NodeSpec],
     fabric: Fabric,
@@ -76,7 +83,7 @@ def check_names(
             reported.add((code, path, other))
             findings.add(code, path, problem, remedy, name)
 
-    interfaces, nodes = interface_names(model["rails"]), [spec.name for spec in specs]
+    interfaces, nodes = _interfaces(kinds), [spec.name for spec in specs]
     rails = {rail_name(node, interface): node for node in nodes for interface in interfaces}
     reserved, owners = {*_LOOPBACK, *groups_of(specs)}, dict[str, Path]()
     for name, path in _named(model, specs, fabric, switches):
@@ -168,10 +175,13 @@ def check_devices(
                 problem = f"GPU {gpu} not found: a node has {gpus['count']}"
                 remedy = "Count GPUs from 0, or write null"
                 findings.add("model.no_gpu", (*path, index), problem, remedy, gpu)
+    common = kinds[DEFAULT]
+    for kind in kinds.values():
+        if kind is common or kind.rails["planes"] != common.rails["planes"]:
+            _check_interfaces(kind, model["management"]["interface"], findings)
     lanes = model["rails"]["count"] * model["rails"]["planes"]
     if isinstance(model["rails"]["vlan"], list):
         count(model["rails"]["vlan"], lanes, "rail", ("rails", "vlan"))
-    _check_interfaces(model, findings)
     seen: set[tuple[int, int, int]] = set()
     for spec in specs:
         lists = (id(spec.pci), id(spec.gpu_pci), id(spec.kind))
@@ -197,9 +207,9 @@ def check_devices(
             first.setdefault(pci, path)
 
 
-def _check_interfaces(model: dict[str, Any], findings: Findings) -> None:
+def _check_interfaces(kind: NodeKind, management: str, findings: Findings) -> None:
     """Check that rails have distinct interfaces, and that none is the management interface."""
-    rails, management = model["rails"], model["management"]["interface"]
+    rails = kind.rails
     names, form = interface_names(rails), rf"(?=.{{1,{INTERFACE.most}}}$){INTERFACE.form}"
     wrong = [name for name in names if not re.fullmatch(form, name)]
     if wrong or len(set(names)) != len(names):

@@ -257,6 +257,24 @@ _UNSUPPORTED = (
         for name in ("ipv6", "pool6", "pool_v6", "pool_ipv6", "address6", "subnet6")
     ),
 )
+_GROUPS_OF_SWITCHES = "Describe groups under switches, and who connects to whom under links"
+_TOPOLOGY_HINTS = (
+    *((name, "It is rails.planes") for name in ("planes", "plane")),
+    *(
+        (name, "Write leaves.sets_per_unit, and spines.divided_by: [unit] if each has its spines")
+        for name in ("units", "unit", "scalable_units", "sus", "su")
+    ),
+    *(
+        (name, _GROUPS_OF_SWITCHES)
+        for name in ("pods", "pod", "stripes", "tiers", "fabric", "core")
+    ),
+    *((name, _GROUPS_OF_SWITCHES) for name in ("cores", "groups", "fabrics", "superspines")),
+)
+_DIVISION_HINTS = (
+    *((name, "Write divided_by: [plane]") for name in ("planes", "plane", "per_plane")),
+    *((name, "Write divided_by: [unit]") for name in ("units", "unit", "pods", "pod", "per_unit")),
+    *((name, "Write divided_by: [group], and groups") for name in ("group", "spine_groups")),
+)
 _ANOTHER_KIND = "Describe the other hardware under kinds, and name it by `kind` of nodes"
 _IN_ORDER = "Write position: a node has the ports of its place in the plan, on every leaf"
 _NODE_HINTS = (
@@ -383,7 +401,8 @@ KIND = Section(
     "kinds",
     "Nodes that differ from `gpus` and `rails` at the top level, which are of the kind `default`. "
     "Their group is `kind_NAME`. Every node takes one place on its leaf set, and uses the first "
-    "rails there.",
+    "rails there. If every node has a kind, the top level needs no GPUs and rails: leaf sets have "
+    "the rails of the largest kind.",
     (
         Key("slots", _SLOTS, "MPI slots per node.", default_text="one per GPU"),
         Key("gpus", _of_kind(GPUS, "count", "pci", "numa"), ""),
@@ -414,7 +433,7 @@ ADDRESSES = Section(
 
 
 _PORT_NAMES = Text(
-    r"[][A-Za-z0-9_./:{},-]+", "a port's name, or a range of them", "swp[1-64]s[0-1]", 100
+    r"[A-Za-z0-9_./:{},\[\]-]+", "a port's name, or a range of them", "swp[1-64]s[0-1]", 100
 )
 _RANGES = ", or names by purpose, such as ports: {nodes: 'swp[1-32]s[0-1]', uplinks: 'swp[33-64]'}"
 _NAMES = OneOrList(_PORT_NAMES, _PORT_NAMES)
@@ -518,7 +537,7 @@ LEAVES = Section(
         *_OF_SETS,
         _UPLINK_PORTS,
     ),
-    hints=_UNSUPPORTED,
+    hints=(*_UNSUPPORTED, *_TOPOLOGY_HINTS),
 )
 
 SPINES = Section(
@@ -532,6 +551,7 @@ SPINES = Section(
         *_DIVISION,
         _UPLINK_PORTS,
     ),
+    hints=_DIVISION_HINTS,
 )
 
 SUPER_SPINES = Section(
@@ -544,6 +564,7 @@ SUPER_SPINES = Section(
         Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="the spines'"),
         *_DIVISION,
     ),
+    hints=_DIVISION_HINTS,
 )
 
 _TIER = Text(
@@ -552,6 +573,7 @@ _TIER = Text(
     "leaf",
     40,
 )
+_KIND_NAME = Text(r"[A-Za-z][A-Za-z0-9_]*", "the name of a kind of nodes", "b300", 40)
 SWITCHES = Section(
     "switches",
     "The full form, in place of `leaves`, `spines` and `super_spines`: groups of equal switches by "
@@ -562,6 +584,7 @@ SWITCHES = Section(
         _UPLINK_PORTS,
         *_OF_SETS,
         Key("nodes", Integer(1, 100_000), "Positions of nodes.", default_text="as many as fit"),
+        Key("kind", _KIND_NAME, "Of all its nodes, whose rails and planes its leaves then have."),
         Key("pool", _Subnet(), "For the rails of its nodes.", default_text="`addresses.pool`"),
         Key("unit", Integer(1, 10_000), "Unit of the switches above leaves, if all are of one."),
         Key("plane", Integer(0, 7), "Plane of the switches above leaves, if all are of one."),
@@ -634,6 +657,22 @@ NETWORK = Section(
     ),
 )
 
+_CABLE = Text(
+    r"[A-Za-z0-9][A-Za-z0-9 .,:;/()+_-]*",
+    "a description of letters, digits, spaces and .,:;/()+_-",
+    "OSFP 2xDR4, MPO-12, 10 m",
+    100,
+)
+CABLING = Section(
+    "cabling",
+    "Transceivers and cables, shown in the [cabling list](fabric.md#cabling-list).",
+    (
+        Key("to_nodes", _CABLE, "", default=""),
+        Key("to_storage", _CABLE, "", default=""),
+        Key("between_switches", _CABLE, "", default=""),
+    ),
+)
+
 _NAME = Text(r"[a-z0-9][a-z0-9_-]*", "a name of a to z, 0 to 9, - and _", "b300", 40)
 _DOMAIN = Text(rf"{_LABEL}(\.{_LABEL})*", "a DNS domain", "example.net", 189, empty=True)
 MODEL = Section(
@@ -655,6 +694,7 @@ MODEL = Section(
         Key("super_spines", OrNull(SUPER_SPINES), ""),
         Key("switches", Table(SWITCHES, "group"), "", default={}),
         Key("links", ListOf(LINKS), "", default=[]),
+        Key("cabling", CABLING, ""),
         Key("asics", CHIPS, "", default={}),
         Key(VARIABLE, CONTRACT, ""),
         Key("software", SOFTWARE, ""),
@@ -670,5 +710,5 @@ MODEL = Section(
             default={},
         ),
     ),
-    hints=_UNSUPPORTED,
+    hints=(*_UNSUPPORTED, *_TOPOLOGY_HINTS),
 )

@@ -39,6 +39,9 @@ class SwitchKind:
     purposes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The names by purpose, if the model has them so."""
 
+    port_ranges: Sequence[str] = ()
+    """As in the model."""
+
     def ports_for(self, purpose: str) -> Optional[Sequence[str]]:
         """The ports for a purpose; None if the model has one list for all."""
         return self.purposes.get(purpose, ()) if self.purposes else None
@@ -56,9 +59,16 @@ class Switches:
 
 def read_ports(switch: dict[str, Any], section: str, leaf: bool, findings: Findings) -> None:
     """Replace ports by purpose by their number, and add the names as `purposes`."""
-    switch["purposes"] = {}
+    switch["purposes"], switch["ranges"] = {}, []
     if isinstance(switch["ports"], dict):
+        written = [texts for texts in switch["ports"].values() if texts]
+        for texts in written:
+            switch["ranges"] += [texts] if isinstance(texts, str) else texts
         before = len(findings.found)
+        texts = [texts for texts in switch["ports"].values() if texts]
+        switch["ranges"] = [
+            text for one in texts for text in ([one] if isinstance(one, str) else one)
+        ]
         known = _OF_LEAVES if leaf else _OF_OTHERS
         names = switch["purposes"] = _by_purpose(switch, section, known, findings)
         # After an error, enough for no other one to follow.
@@ -84,7 +94,8 @@ def _by_purpose(
     if not written[known[0]]:
         problem, remedy = "is missing", f"Write the names of the {known[0]}' ports"
         findings.add("model.no_ports", (section, "ports", known[0]), problem, remedy)
-    _check_unused(switch, section, ("port", "port_start", "port_step"), "ports", findings)
+    keys = ("port", "port_start", "port_step", "uplink_ports")
+    _check_unused(switch, section, keys, "ports", findings)
     return found
 
 
@@ -230,7 +241,10 @@ def _named(at: _At) -> SwitchKind:
     else:
         widths = ((name, chip.fewest_lanes(speed)) for name, speed in found)
         _check_names(at, widths, lambda fault: path)
-    return SwitchKind(at.system, chip.name, [name for name, _speed in found], purposes=purposes)
+    ports = [name for name, _speed in found]
+    return SwitchKind(
+        at.system, chip.name, ports, purposes=purposes, port_ranges=at.switch["ranges"]
+    )
 
 
 def _listed(at: _At) -> SwitchKind:
@@ -254,7 +268,7 @@ def _check_unused(
     switch: dict[str, Any], section: str, keys: Iterable[str], names: str, findings: Findings
 ) -> None:
     for key in keys:
-        if switch[key] is not None:
+        if switch.get(key) is not None:
             problem = f"has no effect where {section}.{names} has the names"
             findings.add("model.port_key", (section, key), problem, "Remove it")
 

@@ -476,7 +476,8 @@ class OrSection(Kind):
         return f"{self.kind.describe()}, or section"
 
     def json(self) -> dict[str, Any]:
-        return {"anyOf": [self.kind.json(), self.section.json()]}
+        section = self.section.json()
+        return json_or(self.kind.json(), section.pop("type"), **section)
 
 
 @dataclass(frozen=True)
@@ -552,9 +553,11 @@ def section_of(made: type, name: str) -> Section:
 
 
 def build(kind: Kind, value: Any) -> Any:
-    """Convert a complete value, with its sections and lists, to dataclasses."""
+    """Convert a complete value, with its sections and lists, to dataclasses. Only keys of which the
+    default does not depend on others may be missing."""
     if isinstance(kind, Section) and kind.made is not None:
-        return kind.made(**{key.name: build(key.kind, value[key.name]) for key in kind.keys})
+        given = {key.name: value.get(key.name, key.left_out()) for key in kind.keys}
+        return kind.made(**{key.name: build(key.kind, given[key.name]) for key in kind.keys})
     if isinstance(kind, ListOf):
         return tuple(build(kind.kind, item) for item in value)
     return value
