@@ -340,6 +340,7 @@ ABOVE = "qos.above_buffer roce_qos.ecn.maximum_bytes"
         ("gpus; nodes.slots: 7", []),
         ("rails.gpu: [0, 0]", ["6 model.gpu_without_rail rails.gpu (0, 1)"]),
         ("rails.gpu: [0, ~]", []),
+        ("gpus.count: 1; rails.gpu: [0, 0]", []),
         ("rails.count: 1", ["8 model.idle_switches leaves.count ('leaf02', 1)"]),
         ("gpus.count: 4; rails.gpu: [0, 2]", []),
         (
