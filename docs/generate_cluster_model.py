@@ -140,6 +140,28 @@ storage:
       - {leaf: leaf01, port: Ethernet64, interface: ens1f0np0, speed_gbps: 400}
 ```
 
+## Management and other networks
+
+Management subnets per rack, BMCs, and a storage network on an LACP bond:
+
+```yaml
+management: {subnet: [10.0.1.0/24, 10.0.2.0/24], bmc_subnet: 10.9.0.0/24}
+nodes:
+  count: 4
+  management_first: 10.0.1.11
+  bmc_first: 10.9.0.11
+  networks: {storage: 10.60.0.11}
+networks:
+  - name: storage
+    subnet: 10.60.0.0/24
+    interface: bond0
+    members: [ens1f0np0, ens1f1np1]
+    speed_gbps: 400
+```
+
+Hosts must route between management subnets. A host gets `cluster_networks` and `cluster_bmc` only
+for addresses that it has here.
+
 ## Shared file systems
 
 ```yaml

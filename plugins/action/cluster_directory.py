@@ -90,7 +90,9 @@ class ActionModule(NodeAction):
 
 def _changes(arguments: Mapping[str, Any], sources: Sequence[Path]) -> dict[str, Any]:
     """Show what the present model changes, and return it; the failed result if it is refused."""
-    model = next(inventory_rules.models([source for source in sources if source.exists()]))
+    model = next(inventory_rules.models([each for each in sources if each.exists()]), None)
+    if model is None:
+        raise AnsibleActionFail("against: no inventory source is a model. Pass one with -i")
     against = arguments["against"]
     try:
         new = compiled(read_file(str(model)))
@@ -106,7 +108,10 @@ def _changes(arguments: Mapping[str, Any], sources: Sequence[Path]) -> dict[str,
     given = {"format": 1, "against": against, "model": str(model), "moves": arguments["moves"]}
     changes = {**given, **as_data(found, findings), "steps": steps}
     if arguments["against_json"]:
-        save(Path(arguments["against_json"]), json.dumps(changes, indent=1) + "\n")
+        try:
+            save(Path(arguments["against_json"]), json.dumps(changes, indent=1) + "\n")
+        except OSError as error:
+            raise AnsibleActionFail(f"against_json: {error}. Name another file") from None
     if not findings or arguments["moves"] == "accepted":
         return {"changes": changes}
     remedy = "To accept, run again with -e moves=accepted."

@@ -49,9 +49,12 @@ def check(model: dict[str, Any], sections: Sequence[SwitchSection], findings: Fi
     """Check AS numbers and addresses of switches, and that no addresses overlap others."""
     pool, management = model["addresses"]["pool"], model["management"]["subnet"]
     taken: list[tuple[Path, int, int]] = [
-        (("management", "subnet"), management.first, management.last),
+        *((("management", "subnet"), one.first, one.last) for one in management.each),
         (("addresses", "pool"), pool.first, pool.last),
     ]
+    for number, network in enumerate(model["networks"]):
+        subnet = network["subnet"]
+        taken.append((("networks", number, "subnet"), subnet.first, subnet.last))
     for section in sections:
         for index, asn in enumerate(section.asns):
             if asn in _RESERVED_ASNS:
