@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.small_model import MODEL, compiled, doubts, edited, refused
+from tests.unit.test_cluster_wiring import KINDS
 from tests.unit.test_model_cases import text
 
 GIVEN = ("cluster_asn", "cluster_loopback", "cluster_vlans", "cluster_storage_links")
@@ -163,6 +164,15 @@ OTHER = ", {leaf: leaf02, port: Ethernet30, interface: ens2, address: %s}"
             "leaves.uplink_pool: 10.1.128.0/20",
             ["8 model.range_taken leaves.uplink_pool ('10.1.128.0', '10.1.143.255')"],
         ),
+        (
+            "management.bmc_subnet: 10.9.0.0/24; leaves.loopback_first: 10.9.0.7",
+            ["8 model.range_taken leaves.loopback_first ('10.9.0.7', '10.9.0.8')"],
+        ),
+        (
+            "networks: [{name: s, subnet: 10.8.0.0/24, interface: s0}]; "
+            "leaves.uplink_pool: 10.8.0.0/16",
+            ["8 model.range_taken leaves.uplink_pool ('10.8.0.0', '10.8.255.255')"],
+        ),
         ("rails.vlan: [101]", ["6 model.values_for_devices rails.vlan 1"]),
         ("rails.vlan: 4095", ["6 model.out_of_range rails.vlan (4095, 1, 4094)"]),
         ("rails.vlans: [101]", ["6 model.unknown_key rails.vlans"]),
@@ -212,6 +222,25 @@ def test_one_as_among_others_is_a_doubt() -> None:
     assert doubts(edited(f"{spines}leaves.asn: 65000")) == []
     wanted = ["8 model.shared_asn leaves.asn ('leaf02', 'spine01', 65000)"]
     assert doubts(edited(f"{spines}spines.asn: 65000; leaves.asn: [65001,65000]")) == wanted
+
+
+def test_groups_of_switches_have_values_of_the_group() -> None:
+    model = KINDS.replace("speed_gbps: 400}", "speed_gbps: 400, vlan: [11, 12, 21, 22]}")
+    given = "asn: 65001, uplink_pool: 10.3.0.0/24, loopback_first: 10.4.0.1, pool: 10.5.0.0/16,"
+    model = model.replace("old: {", f"old: {{{given} ")
+    hosts = variables(model)
+    assert [hosts[name]["cluster_vlans"] for name in ("twin04", "old01", "old02")] == [
+        {"rail1p1": 22},
+        {"rail0": 11},
+        {"rail1": 21},
+    ]
+    assert hosts["old02"]["cluster_asn"] == 65001 and "cluster_asn" not in hosts["twin01"]
+    found = uplinks(model)
+    numbered = {ends for ends, (_peer, address) in found.items() if address}
+    assert {name for name, _port in numbered} == {"old01", "old02", "spine01", "spine02"}
+    assert len(numbered) == 2 * 2 * 2
+    wanted = ["14 model.range_taken switches.old.loopback_first ('10.5.0.1', '10.5.0.2')"]
+    assert refused(model.replace("10.4.0.1", "10.5.0.1")) == wanted
 
 
 def test_the_model_with_a_vlan_of_all_rails() -> None:

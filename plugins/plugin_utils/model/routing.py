@@ -47,14 +47,16 @@ class SwitchSection(NamedTuple):
 
 def check(model: dict[str, Any], sections: Sequence[SwitchSection], findings: Findings) -> None:
     """Check AS numbers and addresses of switches, and that no addresses overlap others."""
-    pool, management = model["addresses"]["pool"], model["management"]["subnet"]
-    taken: list[tuple[Path, int, int]] = [
-        *((("management", "subnet"), one.first, one.last) for one in management.each),
-        (("addresses", "pool"), pool.first, pool.last),
+    management = model["management"]
+    subnets: list[tuple[Path, Subnet]] = [
+        *((("management", "subnet"), one) for one in management["subnet"].each),
+        *((("networks", n, "subnet"), one["subnet"]) for n, one in enumerate(model["networks"])),
+        (("addresses", "pool"), model["addresses"]["pool"]),
+        *(((*one.path, "pool"), one.keys["pool"]) for one in sections if one.keys.get("pool")),
     ]
-    for number, network in enumerate(model["networks"]):
-        subnet = network["subnet"]
-        taken.append((("networks", number, "subnet"), subnet.first, subnet.last))
+    if management["bmc_subnet"] is not None:
+        subnets += [(("management", "bmc_subnet"), one) for one in management["bmc_subnet"].each]
+    taken = [(path, subnet.first, subnet.last) for path, subnet in subnets]
     for section in sections:
         for index, asn in enumerate(section.asns):
             if asn in _RESERVED_ASNS:
@@ -198,7 +200,10 @@ def _assign_vlans(
         for group in leaf.ports:
             if group.kind == "host" and group.rail is not None and group.plane is not None:
                 place = group.rail * rails["planes"] + group.plane
-                number = vlan[place] if isinstance(vlan, list) else vlan
+                numbers = vlan if isinstance(vlan, list) else [vlan] * (place + 1)
+                if place >= len(numbers):  # of a kind of nodes with leaves and rails of its group
+                    continue
+                number = numbers[place]
                 if number in found.values() and group.peer_interface not in found and not doubted:
                     doubted = True
                     problem = f"rails of {leaf.name} with different subnets share VLAN {number}"
