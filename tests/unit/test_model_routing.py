@@ -209,6 +209,19 @@ def test_links_have_different_addresses_each_of_its_leaf() -> None:
     ]
 
 
+def test_a_file_system_is_at_an_address_of_its_server() -> None:
+    second = "{leaf: leaf01, port: Ethernet31, interface: ens1, address: 10.1.0.251}"
+    hosts = f"{stored('10.1.0.250')[:-1]}, {{name: storage02, management: 10.0.0.8, links: "
+    model = edited(f"storage: {hosts}[{second}]}}]")
+    nfs = "{name: a, type: nfs, source: '%s:/srv/a', mount: /mnt/a, purpose: scratch, serve: "
+    served = f"{model}filesystems: [{nfs}{{host: storage01}}}}]\n"
+    assert compiled(served % "10.1.0.250").hosts
+    wanted = ["11 storage.source_address filesystems[0].source '10.1.0.251'"]
+    assert refused(served % "10.1.0.251") == wanted
+    twice = refused(model.replace("10.1.0.251", "10.1.0.250"))
+    assert twice == ["10 model.link_address storage[0].links[0].address '10.1.0.250'"]
+
+
 def test_rails_of_one_leaf_on_one_vlan_are_a_doubt() -> None:
     shared = "leaves.rail_to_leaf: [0,0]; leaves.count: 1; rails.vlan: "
     assert doubts(edited(f"{shared}[101,102]")) == []

@@ -115,6 +115,12 @@ def check_storage(model: dict[str, Any], addresses: HostAddresses, findings: Fin
                 findings.add("model.link_address", path, problem, remedy, text(address))
 
 
+def link_owners(model: dict[str, Any]) -> dict[int, str]:
+    """Storage hosts by the addresses of their links."""
+    links = [(host["name"], link) for host in model["storage"] for link in host["links"]]
+    return {link["address"]: name for name, link in links if link["address"] is not None}
+
+
 def _subnet(addresses: HostAddresses, host: str, number: int, address: int) -> list[Subnet]:
     """The subnet of the leaf at the other end of a link, if it has the address."""
     if not addresses.links[host][number:]:
