@@ -71,6 +71,7 @@ def test_values_of_switches() -> None:
     assert [hosts[name]["cluster_loopback"] for name in names] == loopbacks
     assert hosts["leaf02"]["cluster_vlans"] == {"rail1": 102}
     assert not set(GIVEN) & set(hosts["node01"])
+    assert variables(edited("leaves.asn_first: 65001"))["leaf02"]["cluster_asn"] == 65002
 
 
 def test_both_ends_of_an_uplink_have_the_addresses_of_a_31() -> None:
@@ -131,6 +132,9 @@ OTHER = ", {leaf: leaf02, port: Ethernet30, interface: ens2, address: %s}"
         ("leaves.asn: [65001]", ["8 model.values_for_switches leaves.asn 1"]),
         ("leaves.asn: 0", ["8 model.out_of_range leaves.asn (0, 1, 4294967294)"]),
         ("leaves.asn: [65001,65535]", ["8 model.reserved_asn leaves.asn[1] 65535"]),
+        ("leaves.asn_first: 65534", ["8 model.reserved_asn leaves.asn_first 65535"]),
+        ("leaves.asn_first: 4294967294", ["8 model.reserved_asn leaves.asn_first 4294967295"]),
+        ("leaves.asn_first: 1; leaves.asn: 2", ["8 model.asn_and_first leaves.asn"]),
         ("leaves.asn: 23456", ["8 model.reserved_asn leaves.asn 23456"]),
         (
             "leaves.loopback_first: 10.0.0.250",
@@ -233,6 +237,8 @@ def test_one_as_among_others_is_a_doubt() -> None:
     for asns in ("leaves.asn: 65000", "leaves.asn: [65001,65002]", "leaves.asn: [65001,65001]"):
         assert doubts(edited(f"{spines}spines.asn: 65000; {asns}")) == []
     assert doubts(edited(f"{spines}leaves.asn: 65000")) == []
+    wanted = ["8 model.shared_asn leaves.asn_first ('leaf02', 'spine01', 65000)"]
+    assert doubts(edited(f"{spines}spines.asn: 65000; leaves.asn_first: 64999")) == wanted
     wanted = ["8 model.shared_asn leaves.asn ('leaf02', 'spine01', 65000)"]
     assert doubts(edited(f"{spines}spines.asn: 65000; leaves.asn: [65001,65000]")) == wanted
 

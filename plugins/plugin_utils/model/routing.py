@@ -14,8 +14,9 @@ from .cluster import ClusterHost, ClusterSwitch, PortGroup
 from .schema import POINT_TO_POINT, SUBNET_PER_RAIL
 from .switches import Switches
 
-_RESERVED_ASNS = (23456, 65535)
-"""AS_TRANS (RFC 6793, section 9) and the last number of 16 bits (RFC 7300), which no AS has."""
+_RESERVED_ASNS = (23456, 65535, 4_294_967_295)
+"""AS_TRANS (RFC 6793, section 9) and the last numbers of 16 and 32 bits (RFC 7300), which no AS
+has. Private numbers: RFC 6996."""
 _LAST = (1 << 32) - 1
 
 
@@ -29,8 +30,10 @@ class SwitchSection(NamedTuple):
     @property
     def asns(self) -> list[int]:
         """One per switch, or none."""
-        asn = self.keys["asn"]
-        return asn if isinstance(asn, list) else [asn] * self.keys["count"] if asn else []
+        asn, first, count = (self.keys[key] for key in ("asn", "asn_first", "count"))
+        if first is not None:
+            return list(range(first, first + count))
+        return asn if isinstance(asn, list) else [asn] * count if asn else []
 
     @property
     def stride(self) -> int:
@@ -58,12 +61,17 @@ def check(model: dict[str, Any], sections: Sequence[SwitchSection], findings: Fi
         subnets += [(("management", "bmc_subnet"), one) for one in management["bmc_subnet"].each]
     taken = [(path, subnet.first, subnet.last) for path, subnet in subnets]
     for section in sections:
+        key = "asn" if section.keys["asn_first"] is None else "asn_first"
+        if key == "asn_first" and section.keys["asn"] is not None:
+            problem, remedy = "has no effect next to asn_first", "Remove one of them"
+            findings.add("model.asn_and_first", (*section.path, "asn"), problem, remedy)
         for index, asn in enumerate(section.asns):
             if asn in _RESERVED_ASNS:
-                path = (*section.path, "asn")
-                path = (*path, index) if isinstance(section.keys["asn"], list) else path
-                problem, remedy = f"the AS number {asn} is reserved", "Write a private one: 64512"
-                findings.add("model.reserved_asn", path, problem, f"{remedy} to 65534", asn)
+                path = (*section.path, key)
+                path = (*path, index) if isinstance(section.keys[key], list) else path
+                problem, remedy = f"the AS number {asn} is reserved", "Use private ones: 64512"
+                remedy += " to 65534, or 4200000000 to 4294967294"
+                findings.add("model.reserved_asn", path, problem, remedy, asn)
                 break
         for key, first, last in section.ranges():
             path = (*section.path, key)
@@ -163,7 +171,8 @@ def _doubt_asns(
             groups = (group for group in switch.ports if group.kind == "uplink")
             for peer in {peer for group in groups for peer in group.peers.values()}:
                 if asns[peer] == asns[switch.name]:
-                    within.append(((*section.path, "asn"), switch.name, peer))
+                    key = "asn" if section.keys["asn_first"] is None else "asn_first"
+                    within.append(((*section.path, key), switch.name, peer))
                 between |= asns[peer] not in (None, asns[switch.name])
     if within and between:
         path, lower, upper = min(within)
