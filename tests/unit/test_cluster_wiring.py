@@ -484,6 +484,7 @@ def test_a_kind_with_other_planes_has_leaves_apart() -> None:
     found = peers(cluster)
     assert found["twin01"] == ["spine01"] and found["twin02"] == ["spine02"]
     assert found["old01"] == ["spine01", "spine02"]
+    assert len(cables(cluster)) == 2 * (4 * 2 + 2 * 2)
 
 
 @pytest.mark.parametrize(
