@@ -24,9 +24,10 @@ from .cluster import (
     PortGroup,
     RailPlane,
 )
-from .layout import LeafSets, Topology, interface_name, lay_out, plan_addresses
-from .node_kinds import DEFAULT, Kinds, NodeKind, check_speeds, read_kinds
-from .nodes import NodeSpec, check_launchers, launchers, node_blocks, specify
+from .layout import LeafSets, Topology, interface_name, interface_names, lay_out, plan_addresses
+from .networks import cluster_networks, entry_networks, owners
+from .node_kinds import DEFAULT, Kinds, NodeKind, check_speeds, read_kinds, with_rails
+from .nodes import NodeSpec, check_default, check_launchers, launchers, node_blocks, specify
 from .schema import MODEL, POINT_TO_POINT, SUBNET_PER_RAIL
 from .software import finish as read_software
 from .source import ModelError, ModelSource, read_file
@@ -46,7 +47,7 @@ def compile_model(source: ModelSource) -> Cluster:
     Errors of keys and types come first; rules need complete values.
     """
     findings = Findings(source.line, source.text)
-    model = MODEL.check(source.data, findings)
+    model = MODEL.check(with_rails(source.data), findings)
     known = {finding.path for finding in source.found}
     findings.found[:] = [*source.found, *(new for new in findings.found if new.path not in known)]
     if model is not None:
@@ -57,6 +58,7 @@ def compile_model(source: ModelSource) -> Cluster:
     apart = {group.kind: group for group in fabric.leaves if group.kind}
     kinds = read_kinds(model, apart, findings)
     specs = specify(model, kinds, findings)
+    check_default(source.data, specs, findings)
     doubtful = Findings(source.line)
     for group in fabric.groups.values():
         own = findings.below(group.path[:-1])
@@ -142,6 +144,7 @@ def compile_model(source: ModelSource) -> Cluster:
     doubts.check_fabric(model, topology, built, doubtful)
     switches_of_all = [switch for group in built.values() for switch in group]
     doubts.check_contract(contract, switches_of_all, doubtful)
+    doubts.check_headroom(contract, model["asics"], switches_of_all, doubtful)
     nfs_rdma = any(fs.type == NFS and fs.nfs.transport == RDMA for fs in filesystems)
     software = replace(software, rdma=replace(software.rdma, nfs=nfs_rdma))
     addressing = model["addresses"]["plan"]
@@ -156,6 +159,10 @@ def compile_model(source: ModelSource) -> Cluster:
         "cluster_software": software.as_variable(),
         "cluster_filesystems": [entry.as_variable() for entry in filesystems],
     }
+    if len(model["management"]["subnet"].each) > 1:
+        everywhere["cluster_management_networks"] = [*map(str, model["management"]["subnet"].each)]
+    if any(model["cabling"].values()):
+        everywhere["cluster_cabling"] = model["cabling"]
     if addressing == POINT_TO_POINT:
         everywhere["cluster_rail_networks"] = list(dict.fromkeys(str(plan.pool) for plan in plans))
     compute = {
@@ -190,23 +197,35 @@ def _speeds(fabric: Fabric, group: SwitchGroup, kinds: Kinds) -> dict[str, int]:
 
 
 def _management(model: dict[str, Any], address: int) -> dict[str, Any]:
-    subnet, interface = model["management"]["subnet"], model["management"]["interface"]
+    subnet, interface = (
+        model["management"]["subnet"].around(address),
+        model["management"]["interface"],
+    )
     return {"address": text(address), "prefix": subnet.prefix, "interface": interface}
 
 
 def _host(model: dict[str, Any], entry: dict[str, Any], role: str) -> ClusterHost:
-    return ClusterHost(entry["name"], role, _management(model, entry["management"]), entry["vars"])
+    return ClusterHost(
+        entry["name"],
+        role,
+        _management(model, entry["management"]),
+        entry["vars"],
+        bmc="" if entry["bmc"] is None else text(entry["bmc"]),
+        networks=cluster_networks(model, entry_networks((), entry)),
+    )
 
 
 def _switches(
     model: dict[str, Any], group: SwitchGroup, topology: Topology, found: Switches
 ) -> list[ClusterSwitch]:
     places = [topology.place(group, number) for number in range(len(found.names))]
+    bmc = group.keys["bmc_first"]
     return [
         ClusterSwitch(
             name,
             LEAF if group.tier == LEAF else "spine",
             _management(model, group.keys["management_first"] + index),
+            bmc="" if bmc is None else text(bmc + index),
             system=kind.system,
             asic=kind.asic,
             port_step=kind.port_step,
@@ -230,6 +249,8 @@ def _nodes(model: dict[str, Any], specs: list[NodeSpec]) -> list[ComputeNode]:
             role="compute",
             management=_management(model, spec.management or 0),
             vars=spec.vars,
+            bmc="" if spec.bmc is None else text(spec.bmc),
+            networks=cluster_networks(model, spec.networks),
             index=spec.index,
             rack=spec.rack,
             slots=spec.slots,
@@ -272,7 +293,10 @@ def _addresses(
         for host in model["storage"]
     }
     nodes = {spec.index: spec.name for spec in specs}
-    return HostAddresses(model["management"]["subnet"], plans, nodes, hosts, links, switches)
+    further = owners(model, specs)
+    subnets = model["management"]["subnet"]
+    names = model["domain"], interface_names(model["rails"])
+    return HostAddresses(subnets, plans, nodes, hosts, links, switches, further, *names)
 
 
 def _plug_nodes(

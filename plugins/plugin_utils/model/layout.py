@@ -283,14 +283,15 @@ def plan_addresses(
     model: dict[str, Any], specs: list[NodeSpec], topology: Optional[Topology], findings: Findings
 ) -> Optional[list[AddressPlan]]:
     """An address plan for each group of leaves; None without a topology."""
-    addresses, management = model["addresses"], model["management"]["subnet"]
+    addresses = model["addresses"]
     common: tuple[Path, Subnet] = (("addresses", "pool"), addresses["pool"])
     own: dict[str, tuple[Path, Subnet]] = {
         sets.group.name: ((*sets.group.path, "pool"), sets.group.keys["pool"])
         for sets in (topology.sets if topology else ())
         if sets.group.keys.get("pool")
     }
-    taken = [(management, "the management subnet")]
+    management = model["management"]["subnet"].each
+    taken = [(subnet, "the management subnet") for subnet in management]
     for number, (path, pool) in enumerate([common, *own.values()]):
         for other, what in taken:
             if pool.overlaps(other):
