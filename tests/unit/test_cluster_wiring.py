@@ -353,6 +353,22 @@ def test_a_group_with_a_pool_is_where_it_is_whatever_precedes_it(plan: str) -> N
     assert [node.rails for node in after.nodes] == [node.rails for node in before.nodes]
 
 
+def test_units_are_counted_across_groups() -> None:
+    text = full().replace("from: big, to: spine, count: 2", "from: [big, little], to: spine")
+    text = text.replace("to: spine}", "to: spine, divided_by: [unit]}")
+    text = text.replace("tier: spine, count: 2", "tier: spine, count: 3")
+    text = "".join(line for line in text.splitlines(keepends=True) if "from: little" not in line)
+    cluster = compile_model(read("m", text))
+    found = peers(cluster)
+    assert [found[name] for name in ("big01", "big03", "little01")] == [
+        *(["spine01"], ["spine02"], ["spine03"]),
+    ]
+    units = {host.name: host.variables.get("cluster_unit") for host in inventory_of(cluster).hosts}
+    assert [units[name] for name in ("big03", "little01", "spine03", "node07", "node08")] == [
+        *(2, 3, 3, 2, 3),
+    ]
+
+
 def test_places_of_switches_that_the_model_writes() -> None:
     text = full().replace("nodes: 7", "nodes: 4")
     text = text.replace("rails: {count: 2,", "rails: {count: 2, planes: 2,")
@@ -485,6 +501,9 @@ def test_a_kind_with_other_planes_has_leaves_apart() -> None:
     assert found["twin01"] == ["spine01"] and found["twin02"] == ["spine02"]
     assert found["old01"] == ["spine01", "spine02"]
     assert len(cables(cluster)) == 2 * (4 * 2 + 2 * 2)
+    planes = {switch.name: switch.plane for switch in cluster.switches}
+    assert [planes[name] for name in ("twin01", "twin02", "old01")] == [0, 1, 0]
+    assert planes["spine01"] is None, "of both the planes and the other leaves"
 
 
 @pytest.mark.parametrize(
