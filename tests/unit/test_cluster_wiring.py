@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from ipaddress import IPv4Network
 from typing import Any
 
 import pytest
@@ -550,3 +551,28 @@ def test_switches_without_links() -> None:
     assert [doubt.path for doubt in cluster.doubts] == [("switches", "small-spine", "count")]
     none = compile_model(read("m", text.partition("links:")[0]))
     assert not cables(none)
+
+
+@pytest.mark.parametrize("order", ["node", "rail"])
+@pytest.mark.parametrize("plan", ["subnet_per_rail", "point_to_point"])
+def test_groups_that_share_a_pool_have_separate_networks(plan: str, order: str) -> None:
+    text = full(plan).partition("switches:")[0].replace("count: 10", "count: 6")
+    text = text.replace("plan:", f"order: {order}, plan:")
+    line = (
+        "  {0}: {{tier: leaf, count: 4, ports: 8, management_first: 10.0.20{1}.1, nodes: 2{2}}}\n"
+    )
+    sizes = (", nodes_per_set: 1", "", ", rail_to_leaf: [0, 0]")
+    text += "switches:\n" + "".join(
+        line.format(name, number, sizes[number]) for number, name in enumerate("abc")
+    )
+    nodes = compile_model(read("m", text)).nodes
+    networks = [rail.network for node in nodes for rail in node.rails]
+    shared = 4 if plan == "subnet_per_rail" else 0  # of b and c, whose nodes have one set
+    assert len(set(networks)) == len(networks) - shared
+    by_rail = [[node.rails[rail].network for node in nodes] for rail in (0, 1)]
+    if order == "rail":
+        addresses = [[IPv4Network(network) for network in own] for own in by_rail]
+        halves = list(IPv4Network("172.16.0.0/16").subnets())
+        assert all(
+            network.subnet_of(half) for own, half in zip(addresses, halves) for network in own
+        )
