@@ -441,6 +441,10 @@ FULL_CASES = (
         "14 model.values_for_switches switches.core.name 3",
     ),
     (
+        full(**{"tier: core, ": "tier: core, name: [core, b], "}),
+        "14 model.name_reserved switches.core.name[0] 'core'",
+    ),
+    (
         full(**{"tier: core, ": "tier: core, name: [node01, b], "}),
         "14 model.name_taken switches.core.name[0] 'node01'",
     ),

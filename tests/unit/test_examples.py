@@ -144,6 +144,9 @@ def test_pods_of_unequal_size() -> None:
     assert {len(leaves[f"node{number:02d}"]) for number in range(1, 33)} == {8}
     assert {len(leaves[f"node{number:02d}"]) for number in range(33, 49)} == {4}
     assert not leaves["node32"] & leaves["node33"]
+    units = {host.name: host.variables.get("cluster_unit") for host in inventory_of(cluster).hosts}
+    names = ("node32", "leaf-a08", "spine-a01", "node33", "leaf-b01", "spine-b02", "core01")
+    assert [units[name] for name in names] == [1, 1, 1, 2, 2, 2, None]
     assert per_switch(cluster, "host") == {
         name: speed for name, speed in per_switch(cluster, "uplink").items() if "leaf" in name
     }
