@@ -415,7 +415,7 @@ FULL_CASES = (
     (full(**{"nodes: 7": "nodes: 9"}), "10 model.nodes_of_leaves switches.big.nodes (9, 8)"),
     (
         full() + "leaves: {count: 2, ports: 4, management_first: 10.0.3.1}\n",
-        "1 model.leaves_or_switches ('leaves',)",
+        "15 model.leaves_or_switches links ('leaves', 'switches', 'links')",
     ),
     (
         full(pool=", pool: 10.1.0.0/24")
@@ -454,6 +454,18 @@ FULL_CASES = (
 @pytest.mark.parametrize(("broken", "wanted"), FULL_CASES)
 def test_the_full_form_refused(broken: str, wanted: str) -> None:
     assert refused(broken) == [wanted]
+
+
+def test_one_of_both_forms() -> None:
+    link = "links: [{from: a, to: b}]\n"
+    assert refused(model(link)) == [
+        "11 model.leaves_or_switches links ('leaves', 'spines', 'links')"
+    ]
+    text = "".join(line for line in model().splitlines(True) if not line.startswith("leaves"))
+    assert refused(text) == ["8 model.leaves_or_switches spines ('spines',)"]
+    assert refused(text.replace("spines", "x-spines")) == ["1 model.leaves_or_switches ()"]
+    nothing = full(**{"from: big": "from: []"})
+    assert refused(nothing) == ["16 model.unknown_switches links[0].from ''"]
 
 
 def test_names_of_groups_are_plain() -> None:
@@ -580,3 +592,27 @@ def test_groups_that_share_a_pool_have_separate_networks(plan: str, order: str) 
         assert all(
             network.subnet_of(half) for own, half in zip(addresses, halves) for network in own
         )
+
+
+def test_spines_that_are_added_to_planes_move_nothing() -> None:
+    """The full form of a model whose spines are dealt to planes, with one more in each."""
+    pinned = ", nodes_per_set: 8, uplink_ports: 16"
+    before = small(planes=2, leaves=8, leaf_keys=pinned)
+    head = model(planes=2, leaves=8).partition("leaves:")[0]
+    names = (
+        "low: {count: 2, name: [spine01, spine02], management_first: 10.0.210.1, plane: 0",
+        "high: {count: 2, name: [spine03, spine04], management_first: 10.0.210.3, plane: 1",
+        "more: {count: 2, name: [spine05, spine06], management_first: 10.0.210.5",
+    )
+    text = f"{head}launcher: {{name: launcher01, management: 10.0.0.10}}\nswitches:\n"
+    text += (
+        "  leaf: {tier: leaf, count: 8, ports: 64, management_first: 10.0.200.1" + pinned + "}\n"
+    )
+    text += "".join(f"  {name}, tier: spine, ports: 256}}\n" for name in names) + "links:\n"
+    text += "".join(f"- {{from: leaf, to: {name}, count: 2}}\n" for name in ("low", "high", "more"))
+    after = compile_model(read("m", text))
+    assert cables(before).items() < cables(after).items()
+    assert [node.rails for node in before.nodes] == [node.rails for node in after.nodes]
+    assert peers(after)["leaf01"] == ["spine01", "spine02", "spine05"]
+    addresses = {switch.name: switch.management["address"] for switch in after.switches}
+    assert all(addresses[switch.name] == switch.management["address"] for switch in before.switches)
