@@ -616,3 +616,20 @@ def test_spines_that_are_added_to_planes_move_nothing() -> None:
     assert peers(after)["leaf01"] == ["spine01", "spine02", "spine05"]
     addresses = {switch.name: switch.management["address"] for switch in after.switches}
     assert all(addresses[switch.name] == switch.management["address"] for switch in before.switches)
+
+
+def test_sets_are_no_units_unless_the_model_says_so() -> None:
+    hosts = inventory_of(small(leaves=8, leaf_keys=", nodes_per_set: 2")).hosts
+    assert {host.groups for host in hosts if host.name.startswith("leaf")} == {("leaf",)}
+    assert all("cluster_unit" not in host.variables for host in hosts)
+
+
+def test_chips_have_the_speed_of_the_kind_on_their_leaves() -> None:
+    """400G on spectrum3, which has no ports of 800G, and 800G on spectrum4."""
+    text = KINDS.partition("links:")[0].replace("ports: 16", "ports: 32")
+    text = text.replace("twin: {", "twin: {asic: spectrum3, ")
+    compile_model(read("m", text.replace("old: {", "old: {asic: spectrum4, ")))
+    assert refused(text.replace("old: {", "old: {asic: spectrum3, ")) == [
+        "14 model.chip_speed switches.old.asic ('spectrum3', 800)",
+        "4 model.kind_speed kinds.h100.rails.speed_gbps ('spectrum3', 800)",
+    ]
