@@ -631,5 +631,4 @@ def test_chips_have_the_speed_of_the_kind_on_their_leaves() -> None:
     compile_model(read("m", text.replace("old: {", "old: {asic: spectrum4, ")))
     assert refused(text.replace("old: {", "old: {asic: spectrum3, ")) == [
         "14 model.chip_speed switches.old.asic ('spectrum3', 800)",
-        "4 model.kind_speed kinds.h100.rails.speed_gbps ('spectrum3', 800)",
     ]
