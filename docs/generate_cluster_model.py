@@ -35,7 +35,8 @@ HEAD = """\
 
 The inventory plugin `baremetal.mpi_roce.cluster` compiles `inventories/NAME/cluster.yml` to hosts,
 groups and variables ([architecture.md](architecture.md)). Commented example:
-[inventories/b300/cluster.yml](../inventories/b300/cluster.yml).
+[inventories/b300/cluster.yml](../inventories/b300/cluster.yml). Published designs, with their
+sources: [inventories/examples](../inventories/examples).
 
     ansible-inventory -i inventories/NAME --graph        # hosts and groups
     ansible-inventory -i inventories/NAME --host node01  # variables of a node
@@ -55,6 +56,10 @@ removed nodes under `nodes.absent`, which reserves their addresses and ports. `p
 elsewhere in the plan. Before a run,
 [compare the model with the earlier one](operations.md#changes-of-the-model).
 
+Only values under `vars` may be templates. Numbers are decimal, as YAML reads `026` as 22. Secrets
+belong in `group_vars/`, which ansible-vault may encrypt; the model has none. `cluster_name` is also
+a variable of kubespray, its DNS domain: give kubespray an inventory without a model.
+
 An invalid model is rejected with all errors before any host is contacted (keys and types first,
 then rules):
 
@@ -67,6 +72,31 @@ characters.
 """
 
 TAIL = """
+## Planes, units and tiers
+
+A leaf has links to every spine that shares the attributes in `spines.divided_by`:
+
+| `divided_by` | connects |
+|---|---|
+| `[]` | all: one fabric |
+| `[plane]` | each plane to a separate block of spines; the default with a leaf per plane |
+| `[unit]` | each scalable unit (`leaves.sets_per_unit`) to its spines, below `super_spines` |
+| `[group]` | the leaves of a set, in order, to `groups` blocks: with few uplinks, many spines |
+
+Spines are dealt in equal blocks, by unit, then plane, then group. Units, leaf sets and nodes that
+are added at the end move no cable and no address. Before spines are added, write
+`leaves.uplink_ports`, and `leaves.nodes_per_set` if there are several sets. To add spines to one
+block, or leaves to one of several pods, use the full form:
+
+```yaml
+switches:
+  pod1: {tier: leaf, count: 8, ports: 64, management_first: 10.0.32.1, nodes: 32, pool: 10.1.0.0/16}
+  pod2: {tier: leaf, count: 8, ports: 64, management_first: 10.0.33.1, nodes: 16, pool: 10.2.0.0/16}
+  spine: {tier: spine, count: 4, ports: 64, management_first: 10.0.40.1}
+links:
+  - {from: [pod1, pod2], to: spine, count: 4}
+```
+
 ## Systems and port names
 
 | system | first ports | `port`, `port_start`, `port_step` |
@@ -109,6 +139,28 @@ storage:
     links:
       - {leaf: leaf01, port: Ethernet64, interface: ens1f0np0, speed_gbps: 400}
 ```
+
+## Management and other networks
+
+Management subnets per rack, BMCs, and a storage network on an LACP bond:
+
+```yaml
+management: {subnet: [10.0.1.0/24, 10.0.2.0/24], bmc_subnet: 10.9.0.0/24}
+nodes:
+  count: 4
+  management_first: 10.0.1.11
+  bmc_first: 10.9.0.11
+  networks: {storage: 10.60.0.11}
+networks:
+  - name: storage
+    subnet: 10.60.0.0/24
+    interface: bond0
+    members: [ens1f0np0, ens1f1np1]
+    speed_gbps: 400
+```
+
+Hosts must route between management subnets. A host gets `cluster_networks` and `cluster_bmc` only
+for addresses that it has here.
 
 ## Shared file systems
 

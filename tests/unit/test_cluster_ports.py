@@ -175,7 +175,7 @@ STORAGE = f"storage: [{{name: storage01, management: 10.0.0.20, links: [{LINK}]}
         (
             "ports: {nodes: 'swp[1-4]', storage: 'swp[63-64]'}",
             STORAGE.replace("PORT", "swp4"),
-            ["10 model.port_taken storage[0].links[0].port ('swp4', 2, 6)"],
+            ["10 model.port_taken storage[0].links[0].port ('swp4', 2, 4)"],
         ),
     ],
 )

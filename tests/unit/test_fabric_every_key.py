@@ -62,6 +62,7 @@ VALUES: dict[str, Any] = {
     "roce_qos.roce.priority": 4,
     "roce_qos.roce.traffic_class": 4,
     "roce_qos.roce.bandwidth_percent": 60,
+    "roce_qos.roce.lossless": False,
     "roce_qos.cnp.dscp": 46,
     "roce_qos.cnp.priority": 5,
     "roce_qos.cnp.traffic_class": 7,
@@ -102,6 +103,11 @@ NOT_OF_SWITCHES = {
     "leaves.management_first", "spines.management_first", "leaves.rail_to_leaf",
     "leaves.nodes_per_set", "leaves.sets_per_unit", "leaves.uplink_ports", "spines.uplink_ports",
     "spines.divided_by", "spines.groups",
+    *(
+        f"{section}.{key}"
+        for section in ("leaves", "spines")
+        for key in ("asn", "loopback_first", "uplink_pool")
+    ),
     *(f"leaves.ports.{key.name}" for key in schema.PORTS.keys),
     *(f"spines.ports.{key.name}" for key in schema.PORTS.keys),
 }  # fmt: skip
@@ -178,6 +184,8 @@ def model(system: str, key: str = "", value: Any = None) -> str:
         data["leaves"]["ports"] = FEWER.get(key, 64)
         if key in ALONE:
             there[ALONE[key]] = value
+        if key == "roce_qos.roce.lossless":
+            there["priority"] = 5  # SONiC serves queue 3 from a lossless pool
     if key == "leaves.asic" and system != "nvue":
         rows = [{"speed_gbps": 800, "cable_metres": metres, **ROW} for metres in (50, 100)]
         data["asics"] = {"tomahawk5": {"headroom": rows}}

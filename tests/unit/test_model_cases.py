@@ -44,7 +44,6 @@ REFUSED: dict[str, list[str]] = {
         "7 model.network addresses.pool 'fd00:100::/48'",
         "7 model.out_of_range addresses.prefix (64, 8, 30)",
     ],
-    "d10-vlan-rails": ["6 model.unknown_key rails.vlan"],
     "d12-uplinks-first": ["8 model.unknown_key leaves.uplinks"],
     "d13-port-of-a-node": ["4 model.unknown_key nodes.list[0].leaf_port"],
     "d15-infiniband": ["8 model.infiniband leaves.system 'mlnxos'"],
@@ -72,6 +71,7 @@ DOUBTED: dict[str, list[str]] = {
     "d06-two-kinds-of-nodes-as-meant": [],
     "d07-cpu-only-node-as-meant": [],
     "d08-two-launchers": [],
+    "d10-vlan-rails": [],
     "d13-port-of-a-node-as-meant": [],
     "d16-spine-added": [],
     "d16-spine-added-as-meant": [],
@@ -98,7 +98,6 @@ REMEDIES = {
     "d06-two-kinds-of-nodes": "kinds",
     "d07-cpu-only-node": "kinds",
     "d09-ipv6-rails": "IPv6",
-    "d10-vlan-rails": "VLANs",
     "d13-port-of-a-node": "position",
     "d18-wekafs": "managed: false",
 }

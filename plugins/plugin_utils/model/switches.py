@@ -65,6 +65,10 @@ def read_ports(switch: dict[str, Any], section: str, leaf: bool, findings: Findi
         for texts in written:
             switch["ranges"] += [texts] if isinstance(texts, str) else texts
         before = len(findings.found)
+        texts = [texts for texts in switch["ports"].values() if texts]
+        switch["ranges"] = [
+            text for one in texts for text in ([one] if isinstance(one, str) else one)
+        ]
         known = _OF_LEAVES if leaf else _OF_OTHERS
         names = switch["purposes"] = _by_purpose(switch, section, known, findings)
         # After an error, enough for no other one to follow.
@@ -143,12 +147,12 @@ def read_switches(
     names = switch["name"]
     if isinstance(names, str):
         names = [names.format(number + 1) for number in range(switch["count"])]
-    values = [switch[key] or "" for key in ("system", "asic", "rack")]
+    values = [switch[key] or "" for key in ("system", "asic", "rack", "asn")]
     lists = [
         value if isinstance(value, list) else [value] * switch["count"]
         for value in (names, *values)
     ]
-    for key, value in zip(("name", "system", "asic", "rack"), lists):
+    for key, value in zip(("name", "system", "asic", "rack", "asn"), lists):
         if len(value) != switch["count"]:
             problem = f"{counted(len(value), 'value')} for {switch['count']} {section}"
             remedy = "Write as many as there are switches"

@@ -69,7 +69,9 @@ def _qos(intent: system.SwitchIntent) -> Tree:
     lossless = {str(priority) for priority in fabric.pfc_priorities}
     watchdog, (shares, marking) = fabric.watchdog, _classes(fabric)
     return {
-        "roce": {"enable": "on", "mode": "lossless", "cable-length": metres},
+        "roce": {"enable": "on", "mode": "lossless", "cable-length": metres}
+        if lossless
+        else {"enable": "on", "mode": "lossy"},
         "mapping": {
             PROFILE: {
                 "trust": "l3",
@@ -98,6 +100,9 @@ def _qos(intent: system.SwitchIntent) -> Tree:
                 "rx": None,
                 "tx": None,
             }
+            # With this profile, an SN5600 was seen to refuse the lossy mode.
+            if lossless
+            else None
         },
         "traffic-pool": _pools(fabric.pool_percent, lossless),
         "pfc-watchdog": {
@@ -109,6 +114,15 @@ def _qos(intent: system.SwitchIntent) -> Tree:
 
 def _pools(percent: Optional[int], lossless: set[str]) -> Tree:
     lossy = {str(priority) for priority in range(PRIORITIES)} - lossless
+    if not lossless:
+        # As `nv show qos roce` shows them in lossy mode (Cumulus Linux, RoCE).
+        return {
+            LOSSLESS_POOL: None,
+            LOSSY_POOL: {
+                "switch-priority": {priority: {} for priority in sorted(lossy)},
+                "memory-percent": None,
+            },
+        }
     pools: Tree = {
         name: {"switch-priority": {priority: {} for priority in sorted(held)}}
         for name, held in ((LOSSLESS_POOL, lossless), (LOSSY_POOL, lossy))
@@ -313,6 +327,8 @@ def _differing(
         values[path], found[path] = None, at(explicit, *path)
     for collection in _WHOLE:
         branch: Path = ("qos", *collection)
+        if branch[:-1] in values:
+            continue  # removed as a whole
         needed = objects_at(wanted, *branch)
         written = objects_at(explicit, *branch)
         done = objects_at(running, *branch) if branch == _PAUSED else {}

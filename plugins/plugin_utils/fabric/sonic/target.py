@@ -35,8 +35,10 @@ def target(intent: SwitchIntent, wanted: ContractTables, present: Present) -> tu
     if the switch cannot carry the contract."""
     ports = intent.ports
     _check(intent, present)
-    has_pfc_to_pg = present.asic_type in HAS_PFC_TO_PG or bool(
-        present.config.get("PFC_PRIORITY_TO_PRIORITY_GROUP_MAP")
+    # Without a lossless class, the map would be empty.
+    has_pfc_to_pg = bool(intent.fabric.pfc_priorities) and (
+        present.asic_type in HAS_PFC_TO_PG
+        or bool(present.config.get("PFC_PRIORITY_TO_PRIORITY_GROUP_MAP"))
     )
     config: Config = {
         table: {key: dict(row) for key, row in present.config.get(table, {}).items()}
@@ -58,7 +60,7 @@ def target(intent: SwitchIntent, wanted: ContractTables, present: Present) -> tu
         _split(config["QUEUE"], queues.get(port.name, []), wanted.queues)
         for number, fields in wanted.queues.items():
             _set(config["QUEUE"].setdefault(f"{port.name}|{number}", {}), fields, names)
-        profile = names["BUFFER_PROFILE"][profiles[port.name][0]]
+        profile = names["BUFFER_PROFILE"][profiles[port.name][0]] if profiles else ""
         _bind(intent, port, profile, groups.get(port.name, []), config, present)
         # In the list that contains the port, since a switch reads all lists; usually AZURE.
         lists = config["CABLE_LENGTH"]
@@ -223,16 +225,17 @@ def _bind(
     config: Config,
     present: Present,
 ) -> None:
-    """Bind the profile to the port's lossless priority groups. Others lose their buffer, as PFC is
-    enabled for no other priority; lossy groups of a range keep theirs."""
+    """Bind the profile to the port's lossless priority groups, as ranges, which buffermgrd makes in
+    the traditional buffer model. Others lose their buffer, as PFC is enabled for no other priority;
+    lossy groups of a range keep theirs."""
     rows, profiles = config["BUFFER_PG"], config["BUFFER_PROFILE"]
     wanted = {queue.priority_group for queue in intent.fabric.queues if queue.lossless}
     numbers = {key: set(tables.numbers_of(key)) for key in keys}
     bound = {}
-    for group in wanted:
-        covering = [key for key in keys if group in numbers[key]]
+    for key in tables.keys_of(port.name, wanted):
+        covering = [each for each in keys if numbers[each] & set(tables.numbers_of(key))]
         made = buffers.left_to_the_switch(covering, profiles[profile], present)
-        bound[f"{port.name}|{group}"] = dict(rows[covering[0]]) if made else {"profile": profile}
+        bound[key] = dict(rows[covering[0]]) if made else {"profile": profile}
     for key in keys:
         lossless = tables.is_lossless(rows[key].get("profile", ""), profiles)
         if numbers[key] & wanted or (lossless and numbers[key]):
