@@ -60,6 +60,7 @@ AFTER = (
     ("---\nname: other\n", "10 model.not_yaml '---'"),
     ("domain: @x\n", "10 model.not_yaml '@'"),
     ("domain: 'a\nmpi: {}\n", "10 model.not_yaml"),
+    ('domain: "\\ud800"\n', "10 model.not_yaml"),
     ("domain: a: b\n", "10 model.not_yaml"),
     ("domain\uff1a a\nmpi: {}\n", "11 model.not_yaml '\uff1a'"),
     ("domain:\u00a0a\nmpi: {}\n", r"11 model.not_yaml '\xa0'"),

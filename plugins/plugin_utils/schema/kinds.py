@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Optional
 
-from ...module_utils.core.text import nearest
+from ...module_utils.core.text import nearest, some
 from .findings import Findings, Path
 
 Hints = tuple[tuple[str, str], ...]
@@ -443,6 +443,8 @@ class Section(Kind):
         if re.match(r"[._]|x[-_]", name, re.I):
             return "Keys that are ignored begin with x-, at the top of the model"
         if below:
+            if below[2:]:
+                return f"It belongs under one of {some(below)}"
             return f"It belongs under {' or '.join(below)}"
         return nearest(name, [key.name for key in self.keys]) + foreign(name)
 
