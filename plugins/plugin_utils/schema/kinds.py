@@ -144,9 +144,11 @@ def named(char: str) -> str:
 
 
 def foreign(value: Any) -> str:
-    """A hint about a lookalike character, such as a full-width digit."""
+    """A hint about a lookalike character, such as a full-width digit, or a comment's."""
     other = next((char for char in str(value) if not char.isascii()), "")
-    return f". {other!r} is {named(other)}, not an ASCII character" if other else ""
+    if other:
+        return f". {other!r} is {named(other)}, not an ASCII character"
+    return ". A comment begins with a blank before #" if "#" in str(value) else ""
 
 
 def shown(value: Any) -> str:
