@@ -160,6 +160,7 @@ NAMES = (
     ),
     *("cluster_rails", "cluster_system", "cluster_asic", "cluster_ports", "cluster_port_step"),
     "cluster_port_ranges",
+    "cluster_cabling",
     *("cluster_unit", "cluster_set", "cluster_plane"),
     *("cluster_asn", "cluster_loopback", "cluster_vlans", "cluster_storage_links"),
 )

@@ -26,8 +26,8 @@ from .cluster import (
 )
 from .layout import LeafSets, Topology, interface_name, interface_names, lay_out, plan_addresses
 from .networks import cluster_networks, entry_networks, owners
-from .node_kinds import DEFAULT, Kinds, NodeKind, check_speeds, read_kinds
-from .nodes import NodeSpec, check_launchers, launchers, node_blocks, specify
+from .node_kinds import DEFAULT, Kinds, NodeKind, check_speeds, read_kinds, with_rails
+from .nodes import NodeSpec, check_default, check_launchers, launchers, node_blocks, specify
 from .schema import MODEL, POINT_TO_POINT, SUBNET_PER_RAIL
 from .software import finish as read_software
 from .source import ModelError, ModelSource, read_file
@@ -47,7 +47,7 @@ def compile_model(source: ModelSource) -> Cluster:
     Errors of keys and types come first; rules need complete values.
     """
     findings = Findings(source.line, source.text)
-    model = MODEL.check(source.data, findings)
+    model = MODEL.check(with_rails(source.data), findings)
     known = {finding.path for finding in source.found}
     findings.found[:] = [*source.found, *(new for new in findings.found if new.path not in known)]
     if model is not None:
@@ -58,6 +58,7 @@ def compile_model(source: ModelSource) -> Cluster:
     apart = {group.kind: group for group in fabric.leaves if group.kind}
     kinds = read_kinds(model, apart, findings)
     specs = specify(model, kinds, findings)
+    check_default(source.data, specs, findings)
     doubtful = Findings(source.line)
     for group in fabric.groups.values():
         own = findings.below(group.path[:-1])
@@ -143,6 +144,7 @@ def compile_model(source: ModelSource) -> Cluster:
     doubts.check_fabric(model, topology, built, doubtful)
     switches_of_all = [switch for group in built.values() for switch in group]
     doubts.check_contract(contract, switches_of_all, doubtful)
+    doubts.check_headroom(contract, model["asics"], switches_of_all, doubtful)
     nfs_rdma = any(fs.type == NFS and fs.nfs.transport == RDMA for fs in filesystems)
     software = replace(software, rdma=replace(software.rdma, nfs=nfs_rdma))
     addressing = model["addresses"]["plan"]
@@ -159,6 +161,8 @@ def compile_model(source: ModelSource) -> Cluster:
     }
     if len(model["management"]["subnet"].each) > 1:
         everywhere["cluster_management_networks"] = [*map(str, model["management"]["subnet"].each)]
+    if any(model["cabling"].values()):
+        everywhere["cluster_cabling"] = model["cabling"]
     if addressing == POINT_TO_POINT:
         everywhere["cluster_rail_networks"] = list(dict.fromkeys(str(plan.pool) for plan in plans))
     compute = {

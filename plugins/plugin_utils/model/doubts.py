@@ -12,7 +12,8 @@ from typing import Any
 
 from ...module_utils.core.text import counted, some
 from ...module_utils.software.software_set import SoftwareSet
-from ..fabric.asics import BUFFER_BYTES
+from ..fabric.asics import BUFFER_BYTES, WantedError, asic_named, headroom
+from ..fabric.system import TO_NODES
 from ..qos.contract import FRAME_OVERHEAD, VARIABLE, Contract, needed_ip_mtu
 from ..schema.findings import Findings, Path
 from .cluster import ClusterSwitch
@@ -228,3 +229,49 @@ def check_contract(
             problem += f"({VARIABLE}.mtu.roce_path): every queue is above it"
             remedy = "Write the length of many packets"
             findings.add("qos.below_packet", path, problem, remedy, (value, packet))
+    uncontrolled = contract.dcqcn and not contract.congestion_control.reaction_point
+    if uncontrolled and not contract.roce.lossless:
+        problem = "RoCE data has neither PFC nor DCQCN: under congestion, packets are lost until "
+        problem += "senders time out"
+        remedy = "Leave it out, unless NICs run another one"
+        findings.add("qos.nothing_slows", (VARIABLE, "congestion_control"), problem, remedy)
+
+
+def check_headroom(
+    contract: Contract,
+    asics: Mapping[str, Mapping[str, Any]],
+    switches: Sequence[ClusterSwitch],
+    findings: Findings,
+) -> None:
+    """Headroom of all lossless classes above the packet buffer. A switch whose ports share headroom
+    needs less, so this is not an error."""
+    metres, classes = contract.cable_metres, len(contract.lossless_classes)
+    seen: set[tuple[str, frozenset[tuple[tuple[int, int], int]]]] = set()
+    for switch in switches:
+        links: Counter[tuple[int, int]] = Counter()
+        for group in switch.ports:
+            to_nodes = group.kind in TO_NODES
+            length = metres.to_nodes if to_nodes else metres.between_switches
+            links[group.speed_gbps, length] += len(group.peers)
+        chip, buffer = asic_named(switch.asic, asics), BUFFER_BYTES.get(switch.asic)
+        kind = (switch.asic, frozenset(links.items()))
+        if chip is None or buffer is None or kind in seen:
+            continue
+        seen.add(kind)
+        try:
+            room = sum(
+                count * headroom(chip, *link, contract.mtu.fabric_frame).size_bytes
+                for link, count in links.items()
+            )
+        except WantedError:
+            continue  # the layer fabric may find it on the switch
+        needed = room * classes
+        if needed > buffer:
+            problem = f"{switch.name} needs {needed} bytes of headroom "
+            problem += f"({counted(classes, 'lossless class', 'lossless classes')}, cables of "
+            problem += f"{metres.to_nodes} and {metres.between_switches} m), and {switch.asic} has "
+            problem += f"a packet buffer of {buffer}"
+            remedy = "Write the real lengths, or make fewer classes lossless"
+            path, value = (VARIABLE, "cable_metres"), (needed, buffer)
+            findings.add("qos.headroom_above_buffer", path, problem, remedy, value)
+            return

@@ -64,6 +64,30 @@ class NodeKind:
 Kinds = Mapping[str, NodeKind]
 
 
+NEEDED = ("count", "speed_gbps")
+"""Keys of `rails` without which the top level describes no kind."""
+
+
+def with_rails(written: Any) -> Any:
+    """The model as written, with `rails` for the leaf sets: the largest values of all kinds where
+    the top level has none."""
+    kinds, rails = (
+        written.get(key, {}) if isinstance(written, dict) else None for key in ("kinds", "rails")
+    )
+    if not isinstance(kinds, dict) or not isinstance(rails, dict):
+        return written
+    sections = [kind.get("rails") for kind in kinds.values() if isinstance(kind, dict)]
+    found = [section for section in sections if isinstance(section, dict)]
+    if not found or all(key in rails for key in NEEDED):
+        return written
+    given = {
+        key: [each[key] for each in found if type(each.get(key)) is int]
+        for key in (*NEEDED, "planes")
+    }
+    largest = {key: max(values) for key, values in given.items() if values}
+    return {**written, "rails": {**largest, **rails}}
+
+
 def read_kinds(
     model: dict[str, Any], apart: Collection[str], findings: Findings
 ) -> dict[str, NodeKind]:

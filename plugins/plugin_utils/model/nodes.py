@@ -9,7 +9,7 @@ from typing import Any, Optional
 
 from ...module_utils.core.text import nearest, some
 from ..schema.findings import Findings, Path
-from .node_kinds import DEFAULT, Kinds, NodeKind
+from .node_kinds import DEFAULT, NEEDED, Kinds, NodeKind
 
 
 @dataclass
@@ -116,6 +116,17 @@ def specify(model: dict[str, Any], kinds: Kinds, findings: Findings) -> list[Nod
             remedy = "Set `management_first` here, or `management` on every node"
             findings.add("model.no_management_address", path, problem, remedy, value)
     return specs
+
+
+def check_default(written: Mapping[str, Any], specs: list[NodeSpec], findings: Findings) -> None:
+    """Check that every node has a kind if the top level, as written, describes no rails of one."""
+    missing = [key for key in NEEDED if key not in written.get("rails", {})]
+    without = [spec for spec in specs if spec.kind.name == DEFAULT]
+    if missing and without:
+        problem = f"{some([spec.name for spec in without], 1)}: no kind"
+        remedy = f"Write kind, or rails.{missing[0]} at the top level for nodes without one"
+        path, value = without[0].path, (without[0].name, len(without))
+        findings.add("model.kind_missing", path, problem, remedy, value)
 
 
 def _check_block(block: _Block, kinds: Kinds, findings: Findings) -> None:

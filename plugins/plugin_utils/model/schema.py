@@ -401,7 +401,8 @@ KIND = Section(
     "kinds",
     "Nodes that differ from `gpus` and `rails` at the top level, which are of the kind `default`. "
     "Their group is `kind_NAME`. Every node takes one place on its leaf set, and uses the first "
-    "rails there.",
+    "rails there. If every node has a kind, the top level needs no GPUs and rails: leaf sets have "
+    "the rails of the largest kind.",
     (
         Key("slots", _SLOTS, "MPI slots per node.", default_text="one per GPU"),
         Key("gpus", _of_kind(GPUS, "count", "pci", "numa"), ""),
@@ -434,6 +435,16 @@ ADDRESSES = Section(
 _PORT_NAMES = Text(
     r"[A-Za-z0-9_./:{},\[\]-]+", "a port's name, or a range of them", "swp[1-64]s[0-1]", 100
 )
+
+
+class _PortCount(Integer):
+    def convert(self, value: Any) -> Any:
+        if isinstance(value, list) or (isinstance(value, str) and not value.isdigit()):
+            problem = f"{shown(value)} does not say what the ports are for"
+            raise Invalid("model.ports_form", problem, f"Write their number{_RANGES}")
+        return super().convert(value)
+
+
 _RANGES = ", or names by purpose, such as ports: {nodes: 'swp[1-32]s[0-1]', uplinks: 'swp[33-64]'}"
 _NAMES = OneOrList(_PORT_NAMES, _PORT_NAMES)
 PORTS = Section(
@@ -476,7 +487,7 @@ def _switch_names(example: str, *, fixed: bool = True) -> tuple[Key, ...]:
         else Key("name", name, "Numbered from 1.", default_text="the group's, and the number"),
         needed("management_first", _ADDRESS, "Of the first switch; the others follow in order."),
         _BMC_FIRST,
-        needed("ports", OrSection(Integer(1, 4096, "ports"), PORTS), "Ports per switch."),
+        needed("ports", OrSection(_PortCount(1, 4096, "ports"), PORTS), "Ports per switch."),
         Key(
             "system", OneOrList(SYSTEM_NAME, SYSTEM_NAME), "If unset, the layer `fabric` skips it."
         ),
@@ -656,6 +667,22 @@ NETWORK = Section(
     ),
 )
 
+_CABLE = Text(
+    r"[A-Za-z0-9][A-Za-z0-9 .,:;/()+_-]*",
+    "a description of letters, digits, spaces and .,:;/()+_-",
+    "OSFP 2xDR4, MPO-12, 10 m",
+    100,
+)
+CABLING = Section(
+    "cabling",
+    "Transceivers and cables, shown in the [cabling list](fabric.md#cabling-list).",
+    (
+        Key("to_nodes", _CABLE, "", default=""),
+        Key("to_storage", _CABLE, "", default=""),
+        Key("between_switches", _CABLE, "", default=""),
+    ),
+)
+
 _NAME = Text(r"[a-z0-9][a-z0-9_-]*", "a name of a to z, 0 to 9, - and _", "b300", 40)
 _DOMAIN = Text(rf"{_LABEL}(\.{_LABEL})*", "a DNS domain", "example.net", 189, empty=True)
 MODEL = Section(
@@ -677,6 +704,7 @@ MODEL = Section(
         Key("super_spines", OrNull(SUPER_SPINES), ""),
         Key("switches", Table(SWITCHES, "group"), "", default={}),
         Key("links", ListOf(LINKS), "", default=[]),
+        Key("cabling", CABLING, ""),
         Key("asics", CHIPS, "", default={}),
         Key(VARIABLE, CONTRACT, ""),
         Key("software", SOFTWARE, ""),
