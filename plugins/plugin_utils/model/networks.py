@@ -103,7 +103,7 @@ def check_networks(
     """`owner`: hosts by management address."""
     management: Subnets = model["management"]["subnet"]
     bmc: Subnets = model["management"]["bmc_subnet"] or management
-    rows = {("bmc", str(bmc)): (list(_bmcs(model, specs, fabric, switches)), bmc, owner)}
+    rows = {f"the BMC network {bmc}": (list(_bmcs(model, specs, fabric, switches)), bmc, owner)}
     of_network: dict[str, list[HostAddress]] = {}
     unknown: dict[Path, str] = {}
     names = [network["name"] for network in model["networks"]]
@@ -117,12 +117,12 @@ def check_networks(
     _check_descriptions(model, fabric, bmc, findings)
     for network in model["networks"]:
         taken = {} if network["gateway"] is None else {network["gateway"]: "the gateway"}
-        key, subnets = (network["name"], str(network["subnet"])), Subnets((network["subnet"],))
-        rows[key] = (of_network.get(network["name"], []), subnets, taken)
-    for (what, subnet), (hosts, subnets, holders) in rows.items():
+        what, subnets = f"network {network['name']}", Subnets((network["subnet"],))
+        rows[f"{what}, {subnets}"] = (of_network.get(network["name"], []), subnets, taken)
+    for what, (hosts, subnets, holders) in rows.items():
         outside, twice = misplaced(hosts, subnets, holders)
         for path, wrong in outside.items():
-            problem = f"not a host address of the network {what} ({subnet}): {shown_hosts(wrong)}"
+            problem = f"not a host address of {what}: {shown_hosts(wrong)}"
             remedy, value = "Choose others, or a larger network", dotted_quad(wrong[0][1])
             findings.add("model.outside_network", path, problem, remedy, (value, len(wrong)))
         for path, wrong in twice.items():
@@ -145,7 +145,7 @@ def _check_descriptions(
         *(("the pool of rails", one) for one in (model["addresses"]["pool"], *pools) if one),
     ]
     interfaces = dict.fromkeys(interface_names(model["rails"]), "a rail")
-    interfaces[model["management"]["interface"]] = "management"
+    interfaces[model["management"]["interface"]] = "the management network"
     places: list[Path] = [("networks", index) for index in range(len(model["networks"]))]
     for path, network in zip(places, model["networks"]):
         for what, other in used:
@@ -153,13 +153,11 @@ def _check_descriptions(
                 problem, remedy = f"{network['subnet']} overlaps {what} {other}", "Use another one"
                 value = str(network["subnet"])
                 findings.add("model.networks_overlap", (*path, "subnet"), problem, remedy, value)
-        used.append((f"that of {network['name']}", network["subnet"]))
+        used.append((f"network {network['name']},", network["subnet"]))
         gateway = network["gateway"]
         if gateway is not None and not Subnets((network["subnet"],)).has_host(gateway):
-            problem, remedy = (
-                f"{text(gateway)} is not in {network['subnet']}",
-                "Correct one of them",
-            )
+            problem = f"{text(gateway)} is not a host address of {network['subnet']}"
+            remedy = "Correct one of them"
             findings.add("model.gateway", (*path, "gateway"), problem, remedy, text(gateway))
         ports: list[tuple[Path, str]] = [(("interface",), network["interface"])]
         ports += [(("members", index), name) for index, name in enumerate(network["members"])]
