@@ -104,6 +104,19 @@ def test_every_host_has_the_prefix_of_its_management_subnet() -> None:
     assert "cluster_management_networks" not in variables(model(NETWORK))["node01"]
 
 
+def test_vlans_of_a_bond_share_its_members() -> None:
+    ports = {"members": WHOLE["members"]}
+    first = {**NETWORK, **ports, "interface": "bond0.100"}
+    assert variables(model(first, {**OTHER, **ports, "interface": "bond0.200"}))
+    assert refused(model(first, {**OTHER, **ports, "interface": "bond1.100"})) == [
+        f"10 model.interface_twice networks[1].members[{index}] {name!r}"
+        for index, name in enumerate(ports["members"])
+    ]
+    assert refused(model(first, {**OTHER, **ports, "interface": "bond0.100"})) == [
+        "10 model.interface_twice networks[1].interface 'bond0.100'"
+    ]
+
+
 OTHER = {**NETWORK, "name": "other", "interface": "other0", "subnet": "10.61.0.0/24"}
 BMC = "subnet: 10.0.0.0/24, bmc_subnet: 10.9.0.0/24"
 REFUSED: tuple[tuple[str, list[str]], ...] = (

@@ -7,7 +7,6 @@ They are checked and compiled to variables. No layer configures them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
 from typing import Any
 
 from ...module_utils.core.text import nearest, some
@@ -146,6 +145,7 @@ def _check_descriptions(
     ]
     interfaces = dict.fromkeys(interface_names(model["rails"]), "a rail")
     interfaces[model["management"]["interface"]] = "the management network"
+    bonds, names = dict[str, str](), dict[str, Path]()
     places: list[Path] = [("networks", index) for index in range(len(model["networks"]))]
     for path, network in zip(places, model["networks"]):
         for what, other in used:
@@ -161,14 +161,14 @@ def _check_descriptions(
             findings.add("model.gateway", (*path, "gateway"), problem, remedy, text(gateway))
         ports: list[tuple[Path, str]] = [(("interface",), network["interface"])]
         ports += [(("members", index), name) for index, name in enumerate(network["members"])]
+        bond = network["interface"].partition(".")[0]
         for key, name in ports:
-            if name in interfaces:
+            # VLANs of one bond, such as bond0.100 and bond0.200, share its members.
+            if name in interfaces and (key == ("interface",) or bonds.get(name) != bond):
                 problem = f"{name!r} is also the interface of {interfaces[name]}"
                 remedy = "Name another one"
                 findings.add("model.interface_twice", (*path, *key), problem, remedy, name)
-            interfaces[name] = f"network {network['name']}"
-    for (_first, one), (second, other) in combinations(zip(places, model["networks"]), 2):
-        if one["name"] == other["name"]:
-            problem, remedy = f"{other['name']!r} is the name of two networks", "Rename one of them"
-            path = (*second, "name")
-            findings.add("model.network_twice", path, problem, remedy, other["name"])
+            interfaces[name], bonds[name] = f"network {network['name']}", bond
+        if names.setdefault(network["name"], path) != path:
+            problem, remedy = f"{network['name']!r} is the name of two networks", "Rename one"
+            findings.add("model.network_twice", (*path, "name"), problem, remedy, network["name"])
