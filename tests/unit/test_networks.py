@@ -230,6 +230,10 @@ def test_servers_have_the_addresses_of_their_networks() -> None:
     served = {**of_node, "serve": {"host": "node01"}}
     text = model(NETWORK, more=f"filesystems: [{json.dumps(served)}]\n")
     assert doubts(text) == []
+    storage = "storage: [{name: s1, management: 10.0.0.20, networks: {storage: 10.60.0.20}}]\n"
+    rdma = {**entry, "source": "10.60.0.20:/srv/a", "serve": {"host": "s1"}, "hosts": ["compute"]}
+    rdma["nfs"] = {"transport": "rdma"}
+    assert doubts(model(NETWORK, more=f"{storage}filesystems: [{json.dumps(rdma)}]\n")) == []
     served["serve"] = {"host": "node02"}
     text = model(NETWORK, more=f"filesystems: [{json.dumps(served)}]\n")
     assert refused(text) == ["11 storage.source_address filesystems[0].source '10.60.0.11'"]

@@ -232,7 +232,8 @@ def _check_addresses(entry: Value, findings: Findings, at: Path, site: Site) -> 
         problem = f"{server} is a {'switch' if of_switch else 'node, and serve.host is missing'}"
         remedy = f"Write the name of the server{'' if of_switch else ', or serve'}"
         findings.add("storage.source_name", (*at, "source"), problem, remedy, server)
-    linked = host in addresses.nodes.values() or addresses.links.get(host)
+    known = (*addresses.nodes.values(), *addresses.further.values())
+    linked = host in known or addresses.links.get(host)
     if host in addresses.hosts and not linked and _route(entry)[2] == RDMA:
         problem = f"RDMA needs links to leaves, and {host} has none"
         remedy, path = "Describe its cables under storage.links, or write tcp", (*at, "nfs")
