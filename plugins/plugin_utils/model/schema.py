@@ -435,6 +435,16 @@ ADDRESSES = Section(
 _PORT_NAMES = Text(
     r"[A-Za-z0-9_./:{},\[\]-]+", "a port's name, or a range of them", "swp[1-64]s[0-1]", 100
 )
+
+
+class _PortCount(Integer):
+    def convert(self, value: Any) -> Any:
+        if isinstance(value, list) or (isinstance(value, str) and not value.isdigit()):
+            problem = f"{shown(value)} does not say what the ports are for"
+            raise Invalid("model.ports_form", problem, f"Write their number{_RANGES}")
+        return super().convert(value)
+
+
 _RANGES = ", or names by purpose, such as ports: {nodes: 'swp[1-32]s[0-1]', uplinks: 'swp[33-64]'}"
 _NAMES = OneOrList(_PORT_NAMES, _PORT_NAMES)
 PORTS = Section(
@@ -477,7 +487,7 @@ def _switch_names(example: str, *, fixed: bool = True) -> tuple[Key, ...]:
         else Key("name", name, "Numbered from 1.", default_text="the group's, and the number"),
         needed("management_first", _ADDRESS, "Of the first switch; the others follow in order."),
         _BMC_FIRST,
-        needed("ports", OrSection(Integer(1, 4096, "ports"), PORTS), "Ports per switch."),
+        needed("ports", OrSection(_PortCount(1, 4096, "ports"), PORTS), "Ports per switch."),
         Key(
             "system", OneOrList(SYSTEM_NAME, SYSTEM_NAME), "If unset, the layer `fabric` skips it."
         ),

@@ -20,7 +20,7 @@ from ...qos.compiled import FabricIntent
 from ...qos.contract import DSCPS, PRIORITIES
 from ...schema.findings import Findings
 from .. import system
-from ..asics import WantedError, rounded
+from ..asics import MAX_LANES, WantedError, rounded
 from ..port_order import PortRow, check_order
 from ..systems import SYSTEMS
 from .reading import ACTION, PROFILE, Present
@@ -277,9 +277,8 @@ def _table(intent: system.SwitchIntent, ports: Iterable[str]) -> list[PortRow]:
     naming = SYSTEMS[intent.system].naming
     places = {name: place for name in ports if (place := naming.lanes(name, 1)) is not None}
     parts = Counter(front for front, lanes in places.values() if len(lanes) == 1)
-    cage = intent.asic.cage_lanes
     return [
-        PortRow(name, front, cage // parts[front] if len(lanes) == 1 else cage)
+        PortRow(name, front, MAX_LANES // (parts[front] if len(lanes) == 1 else 1))
         for name, (front, lanes) in places.items()
     ]
 
