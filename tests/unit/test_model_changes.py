@@ -196,6 +196,62 @@ def golden(path: Path, found: str) -> None:
     assert found.splitlines() == path.read_text(encoding="utf-8").splitlines()
 
 
+STORAGE = "{name: s%d, management: 10.0.0.%d, links: [%s]}"
+LINK = "{leaf: leaf01, port: Ethernet63, interface: e0}"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "moved", "removed"),
+    [
+        # The upper end of a cable stays in place, and that of a host.
+        (
+            SPINES.replace("leaf: 2", "leaf: 1"),
+            SPINES,
+            ["spine01 Ethernet0", "spine02 Ethernet0", "spine01 Ethernet1", "leaf02 Ethernet63"],
+            0,
+        ),
+        (
+            "nodes.count: 4; leaves.nodes_per_set: 4",
+            "nodes.count: 4; leaves.nodes_per_set: 2; leaves.count: 4",
+            ["node03 rail0", "node04 rail0", "node03 rail1", "node04 rail1"],
+            0,
+        ),
+        # Another host on the same port is not that host's move.
+        (
+            f"storage: [{STORAGE % (1, 8, LINK)}]",
+            f"storage: [{STORAGE % (1, 8, '')}, {STORAGE % (2, 9, LINK)}]",
+            [],
+            1,
+        ),
+        # Other names of ports are no moves if every cable is in its place.
+        (
+            LISTED,
+            f"leaves.port: 'swp{{}}'; {LISTED}",
+            [],
+            0,
+        ),
+        (
+            LISTED,
+            f"leaves.port: 'swp{{}}'; {LISTED.replace('a}, {name: b', 'b}, {name: a')}",
+            [f"{host} rail{rail}" for rail in (0, 1) for host in "abc"],
+            0,
+        ),
+        (
+            "nodes.count: 1",
+            "nodes.count: 1; nodes.overrides: {node01: {position: 5}}",
+            ["node01 rail0", "node01 rail1"],
+            0,
+        ),
+    ],
+)
+def test_the_end_of_a_cable_that_stays_is_named(
+    before: str, after: str, moved: list[str], removed: int
+) -> None:
+    found, _refused = changes(model(before), model(after))
+    ends = [f"{each.host} {each.what}" for each in found.moved]
+    assert (ends, len(found.removed)) == (moved, removed)
+
+
 def test_values_of_the_operator_are_not_shown() -> None:
     found, findings = changed(model(""), model(CASES["the operator's variables"][1]))
     assert found.site == ["group all", "group compute"]
@@ -403,6 +459,16 @@ def test_an_earlier_model_is_a_revision_a_file_or_a_directory(
         assert read_earlier(path, model).data["nodes"]["count"] == 3
     monkeypatch.chdir(model.parent)
     assert read_earlier("HEAD~1", Path(model.name)).data["nodes"]["count"] == 2
+
+
+@pytest.mark.parametrize("against", ["--output=x", "HEAD:x", "$(id)", "HEAD\n", "x" * 300])
+def test_git_gets_no_odd_revision(
+    tmp_path: Path, against: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(versions.subprocess, "run", None)
+    with pytest.raises(ModelError) as caught:
+        read_earlier(against, tmp_path / "cluster.yml")
+    assert brief(caught.value.findings) == ["changes.against against"]
 
 
 @pytest.mark.parametrize(

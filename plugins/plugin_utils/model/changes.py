@@ -183,7 +183,9 @@ def _cables_gone(
     """Cables that end elsewhere, and those that are removed. A cable of a host that comes or goes
     does not move."""
     moved, removed = [], []
-    known, stays = ({name for name, _port in of} for of in (before, after))
+    known, stays = (
+        {*model.hosts, *(name for name, _port in of)} for model, of in ((old, before), (new, after))
+    )
     for end, far in _cables(old, before):
         if after.get(end) == far:
             continue
