@@ -35,7 +35,8 @@ HEAD = """\
 
 The inventory plugin `baremetal.mpi_roce.cluster` compiles `inventories/NAME/cluster.yml` to hosts,
 groups and variables ([architecture.md](architecture.md)). Commented example:
-[inventories/b300/cluster.yml](../inventories/b300/cluster.yml).
+[inventories/b300/cluster.yml](../inventories/b300/cluster.yml). Published designs, with their
+sources: [inventories/examples](../inventories/examples).
 
     ansible-inventory -i inventories/NAME --graph        # hosts and groups
     ansible-inventory -i inventories/NAME --host node01  # variables of a node
@@ -55,6 +56,10 @@ removed nodes under `nodes.absent`, which reserves their addresses and ports. `p
 elsewhere in the plan. Before a run,
 [compare the model with the earlier one](operations.md#changes-of-the-model).
 
+Only values under `vars` may be templates. Numbers are decimal, as YAML reads `026` as 22. Secrets
+belong in `group_vars/`, which ansible-vault may encrypt; the model has none. `cluster_name` is also
+a variable of kubespray, its DNS domain: give kubespray an inventory without a model.
+
 An invalid model is rejected with all errors before any host is contacted (keys and types first,
 then rules):
 
@@ -67,6 +72,31 @@ characters.
 """
 
 TAIL = """
+## Planes, units and tiers
+
+A leaf has links to every spine that shares the attributes in `spines.divided_by`:
+
+| `divided_by` | connects |
+|---|---|
+| `[]` | all: one fabric |
+| `[plane]` | each plane to a separate block of spines; the default with a leaf per plane |
+| `[unit]` | each scalable unit (`leaves.sets_per_unit`) to its spines, below `super_spines` |
+| `[group]` | the leaves of a set, in order, to `groups` blocks: with few uplinks, many spines |
+
+Spines are dealt in equal blocks, by unit, then plane, then group. Units, leaf sets and nodes that
+are added at the end move no cable and no address. Before spines are added, write
+`leaves.uplink_ports`, and `leaves.nodes_per_set` if there are several sets. To add spines to one
+block, or leaves to one of several pods, use the full form:
+
+```yaml
+switches:
+  pod1: {tier: leaf, count: 8, ports: 64, management_first: 10.0.32.1, nodes: 32, pool: 10.1.0.0/16}
+  pod2: {tier: leaf, count: 8, ports: 64, management_first: 10.0.33.1, nodes: 16, pool: 10.2.0.0/16}
+  spine: {tier: spine, count: 4, ports: 64, management_first: 10.0.40.1}
+links:
+  - {from: [pod1, pod2], to: spine, count: 4}
+```
+
 ## Systems and port names
 
 | system | first ports | `port`, `port_start`, `port_step` |
@@ -76,11 +106,18 @@ TAIL = """
 | `nvue` | `swp1`, `swp2` | `swp{}`, 1, 1 |
 | `eos` | `Ethernet1/1`, `Ethernet2/1` | `Ethernet{}/1`, 1, 1 |
 
-Breakouts and several speeds are lists: `port: ["swp{1..64}s{0..1}"]`, `["Ethernet{1..64}/{1,5}"]`,
-`["Ethernet{0..504..8}"]`.
+Ports that are broken out, have several speeds, or have uplinks first, are named by purpose:
 
-The lanes of SONiC follow from the chip (`spectrum4`: 8 with 64 ports, 4 with up to 128; `spectrum6`
-with 128 ports of 800G: 4), or are eight for other chips at 800G; otherwise write `port_step`.
+```yaml
+leaves:
+  ports: {uplinks: "Ethernet[0-248/8]", nodes: "Ethernet[256-508/4]"}       # 32 of 800G, 64 of 400G
+  # ports: {nodes: "swp[1-32]s[0-1]", uplinks: "swp[33-63]", storage: "swp64"}
+  # ports: {nodes: ["Ethernet[1-30]/[1,5]", "Ethernet40/1"], uplinks: "Ethernet[33-36]/1"}
+```
+
+The lanes of SONiC follow from the chip (`spectrum4`: 8 with up to 64 ports, 4 with 128; `spectrum6`
+with 128 ports of 800G: 4), or are eight for other chips at 800G; otherwise write `port_step` or the
+names. Names that the system or the chip cannot have are rejected.
 
 [Headroom](qos-contract.md#headroom) is computed for `spectrum` to `spectrum6`. A SONiC switch with
 another chip may have a table of its vendor. Otherwise write the vendor's values:
@@ -102,6 +139,28 @@ storage:
     links:
       - {leaf: leaf01, port: Ethernet64, interface: ens1f0np0, speed_gbps: 400}
 ```
+
+## Management and other networks
+
+Management subnets per rack, BMCs, and a storage network on an LACP bond:
+
+```yaml
+management: {subnet: [10.0.1.0/24, 10.0.2.0/24], bmc_subnet: 10.9.0.0/24}
+nodes:
+  count: 4
+  management_first: 10.0.1.11
+  bmc_first: 10.9.0.11
+  networks: {storage: 10.60.0.11}
+networks:
+  - name: storage
+    subnet: 10.60.0.0/24
+    interface: bond0
+    members: [ens1f0np0, ens1f1np1]
+    speed_gbps: 400
+```
+
+Hosts must route between management subnets. A host gets `cluster_networks` and `cluster_bmc` only
+for addresses that it has here.
 
 ## Shared file systems
 

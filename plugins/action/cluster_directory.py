@@ -44,11 +44,15 @@ class ActionModule(NodeAction):
         sources = [Path(source) for source in task_vars.get("ansible_inventory_sources") or []]
         # HostVars.raw_get merges a host's variables without templating them.
         hostvars, groups = task_vars["hostvars"], task_vars["groups"]
-        hosts = {name: hostvars.raw_get(name) for role in ROLES for name in groups.get(role, ())}
+        every = {name: hostvars.raw_get(name) for name in groups["all"]}
+        hosts = {name: every[name] for role in ROLES for name in groups.get(role, ())}
         inventory_rules.check_model(hosts, sources, findings)
         if arguments["role_variables"]:
             specs = role_variables.read_specs()
-            values = {name: role_variables.values(hostvars, name, specs) for name in groups["all"]}
+            values = {
+                name: role_variables.values(hostvars, name, variables, specs)
+                for name, variables in every.items()
+            }
             role_variables.check(specs, values, findings)
         ports = inventory_rules.ssh_ports(hosts, hostvars, findings)
         if findings:
@@ -68,13 +72,14 @@ class ActionModule(NodeAction):
             display.warning(line)
         directory = facts.build(hosts, ports)
         domain = arguments["domain"]
+        returned = {"directory": directory} if arguments["directory"] else {}
         return {
             "changed": False,
             "cluster_name": first["cluster_name"],
             "compute_hosts": [host["name"] for host in directory if host["role"] == "compute"],
             "drained_hosts": [host["name"] for host in directory if host["drained"]],
             "total_slots": sum(host["slots"] for host in directory if not host["drained"]),
-            "directory": directory,
+            **returned,
             "names": facts.names(directory if domain is not None else (), domain or ""),
             "software_doubts": doubts,
             "launcher": launcher,
@@ -120,9 +125,8 @@ def _changes(arguments: Mapping[str, Any], sources: Sequence[Path]) -> dict[str,
 
 def _check_limit(group: str, task_vars: dict[str, Any]) -> None:
     """Without a host in the group, its play would do nothing and still succeed."""
-    hosts = task_vars["groups"].get(group) or []
-    if hosts and not set(hosts).intersection(task_vars["ansible_play_hosts_all"]):
-        limit = task_vars.get("ansible_limit") or ""
+    hosts, limit = task_vars["groups"].get(group) or [], task_vars.get("ansible_limit")
+    if limit and hosts and not set(hosts).intersection(task_vars["ansible_play_hosts_all"]):
         runs = "which runs it" if len(hosts) == 1 else "one of which runs it"
         raise AnsibleActionFail(
             f"--limit {limit} excludes {', '.join(hosts)}, {runs}: nothing was done. "

@@ -74,7 +74,8 @@ def needed(entry: dict[str, Any]) -> dict[str, Any]:
     keys = ("rail", "interface", "network", "gpu", "speed_gbps")
     rails = [{key: rail.get(key) for key in keys} for rail in entry.get("rails") or []]
     known = {"name": entry["name"], "role": entry.get("role", "compute"), "slots": entry["slots"]}
-    return {**known, "drained": entry.get("drained", False), "rails": rails}
+    of_kind = {key: entry[key] for key in ("kind", "gpus") if "kind" in entry}
+    return {**known, "drained": entry.get("drained", False), **of_kind, "rails": rails}
 
 
 def _installed_sha256(program: Path) -> str:

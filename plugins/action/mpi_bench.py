@@ -40,11 +40,13 @@ class ActionModule(JobAction):
     def measured(self, given: dict[str, Any], task_vars: Any) -> dict[str, Any]:
         values = {option.name: given[option.name] for option in fields(bench.BenchOptions)}
         lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
-        ranks = bench.ranks_of(given["nodes"])
+        kinds = bench.kinds_of(given["nodes"], given["kind"], given["program"])
+        nodes = [node for node in given["nodes"] if not kinds or node.get("kind") in kinds]
+        ranks = bench.ranks_of(nodes)
         options = bench.BenchOptions(**{**values, **lists})
         jobs = bench.jobs_of(options, ranks)
         sweeps: list[bench.Sweep] = []
-        of_job, virtual = {name: given[name] for name in OF_JOB}, False
+        of_job, virtual = {**{name: given[name] for name in OF_JOB}, "kind": kinds}, False
         for job in jobs:
             found = self.job({**of_job, **job.arguments, "storage": False}, task_vars)
             if found.get("failed") or self._task.check_mode:

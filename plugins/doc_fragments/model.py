@@ -8,14 +8,21 @@ import re
 from typing import Any
 
 from ..plugin_utils.model.schema import MODEL
-from ..plugin_utils.schema.kinds import Key, Kind, section_in
+from ..plugin_utils.schema.kinds import Key, section_in
 
-_TYPES = {"integer": "int", "number": "float", "boolean": "bool", "array": "list", "object": "dict"}
+_TYPES = {
+    "integer": "int",
+    "number": "float",
+    "boolean": "bool",
+    "string": "str",
+    "array": "list",
+    "object": "dict",
+}
 
 
 def _option(key: Key) -> dict[str, Any]:
     """One key in the form of DOCUMENTATION."""
-    found = {"description": _marked(key.text()), **_typed(key.kind)}
+    found = {"description": _marked(key.text()), **_typed(key.kind.json())}
     if key.required:
         found["required"] = True
     elif "default" in (shown := key.json()):
@@ -25,22 +32,23 @@ def _option(key: Key) -> dict[str, Any]:
     return found
 
 
-def _typed(kind: Kind) -> dict[str, Any]:
-    found = kind.json()
-    if "anyOf" in found and found["anyOf"][1:] == [{"type": "null"}]:
-        found = found["anyOf"][0]
-    typed = {"type": _type(found)}
-    if typed["type"] == "list":
-        typed["elements"] = _type(found["items"])
-    return {**typed, "choices": found["enum"]} if "enum" in found else typed
-
-
-def _type(found: dict[str, Any]) -> str:
-    """The type in Ansible's words; `raw` if values of several types are allowed."""
+def _typed(found: dict[str, Any]) -> dict[str, Any]:
+    """The type in Ansible's words; `raw` if values of several types are allowed, but none of them
+    is a section."""
+    for other in found.get("anyOf", ())[1:]:
+        found = found["anyOf"][0] if other == {"type": "null"} else {}
+    if "enum" in found:
+        return {"type": "str", "choices": found["enum"]}
     types = found.get("type", "")
-    if "enum" in found or "string" in types:
-        return "str"
-    return _TYPES.get(types if isinstance(types, str) else types[0], "raw")
+    types = [types] if isinstance(types, str) else [one for one in types if one != "null"]
+    if "object" in types:
+        return {"type": "dict"}
+    if types[1:] and set(types) != {"string", "number"}:
+        return {"type": "raw"}
+    typed = {"type": _TYPES.get(types[0], "raw")}
+    if typed["type"] == "list":
+        typed["elements"] = _typed(found["items"])["type"]
+    return typed
 
 
 def _marked(text: str) -> str:

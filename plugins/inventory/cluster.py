@@ -71,6 +71,7 @@ class InventoryModule(BaseInventoryPlugin):
 
     def parse(self, inventory: Any, loader: Any, path: str, cache: bool = True) -> None:
         super().parse(inventory, loader, path, cache)
+        gc.disable()  # a million values, of which none is garbage
         try:
             self._refuse_second(path)
             cluster = cluster_model.load(path)
@@ -87,6 +88,8 @@ class InventoryModule(BaseInventoryPlugin):
             # reports success. This setting fails the run, whatever the configuration.
             constants.INVENTORY_ANY_UNPARSED_IS_FAILED = True
             raise
+        finally:
+            gc.enable()
         # Excluded from garbage collection, its pages stay shared with forked workers.
         gc.freeze()
 
@@ -117,9 +120,12 @@ class InventoryModule(BaseInventoryPlugin):
             for name, value in variables.items():
                 inventory.set_variable(group, name, value)
         for host in compiled.hosts:
-            for group in host.groups:
-                inventory.add_host(host.name, group)
-            set_data(inventory.hosts[host.name], host.variables)
+            first, *others = host.groups
+            inventory.add_host(host.name, first)
+            entity = inventory.hosts[host.name]
+            for group in others:
+                inventory.groups[group].add_host(entity)
+            set_data(entity, host.variables)
             for name, value in host.site_variables.items():
                 inventory.set_variable(host.name, name, value)
 
@@ -142,7 +148,10 @@ def _mark(value: Any, trusted: _Trusted) -> Any:
         return trusted[value]
     if isinstance(value, dict):
         for key, item in value.items():
-            if item.__class__ is not int:
+            kind = item.__class__
+            if kind is str:  # of a million values most
+                value[key] = trusted[item]
+            elif kind is not int:
                 value[key] = _mark(item, trusted)
     elif isinstance(value, list):
         for index, item in enumerate(value):

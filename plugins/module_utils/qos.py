@@ -55,6 +55,11 @@ class HostSettings:
     cable_metres: int
     """Length of the longest cable to a node, from which its NIC computes the receive buffer."""
 
+    @property
+    def lossless(self) -> bool:
+        """Whether RoCE data has PFC."""
+        return self.service_level in self.pfc_priorities
+
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> HostSettings:
         """Parse the variable `cluster_qos`, which the model compiler has validated."""

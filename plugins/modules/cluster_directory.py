@@ -45,7 +45,7 @@ directory:
     Compute hosts in the order of the model, launcher, storage hosts; see docs/architecture.md.
   type: list
   elements: dict
-  returned: success
+  returned: when O(directory) is true
 names:
   description: >-
     For M(baremetal.mpi_roce.cluster_hosts), C(table) with a line of a hosts file for each host and
@@ -65,6 +65,7 @@ findings: {type: list, elements: str, returned: failure, description: Errors.}
 ARGUMENTS = {
     "role_variables": {"type": "bool", "default": False},
     "domain": {"type": "str"},
+    "directory": {"type": "bool", "default": True},
     "needs": {"type": "str"},
     "launcher": {"type": "str", "default": ""},
     "against": {"type": "str"},

@@ -42,6 +42,7 @@ ARGUMENTS = {
     "user": {"type": "str", "required": True},
     "hostfile": {"type": "path", "default": "/etc/baremetal-mpi-roce/hostfile"},
     "provider": {"type": "str", "default": "distribution"},
+    "kind": {"type": "list", "elements": "str", "default": []},
     "parameters": {"type": "dict", "default": {}},
     "transport": {"type": "str", "choices": ["tcp", "rc"], "default": "rc"},
     "program": {"type": "str", "choices": ["mpi4py", "osu", "nccl"], "default": "mpi4py"},

@@ -76,6 +76,7 @@ ARGUMENTS = {
     "transport": {"type": "str", "choices": ["tcp", "rc"], "default": "rc"},
     "program": {"type": "list", "elements": "str", "required": True},
     "ranks": {"type": "int", "default": 0},
+    "kind": {"type": "list", "elements": "str", "default": []},
     "places": {"type": "dict", "default": {}},
     "mapping": {"type": "str", "choices": ["gpu", "node", "core"], "default": "gpu"},
     "environment": {"type": "dict", "default": {}},
@@ -108,6 +109,7 @@ def main() -> None:
         changed = {
             "nodes": nodes_of(given["nodes"]),
             "program": tuple(given["program"]),
+            "kind": tuple(given["kind"]),
             "directory": plan.JOBS / given["run_id"],
             "hostfile": Path(given["hostfile"]),
             "places": plan.places_of(given["places"]),

@@ -15,7 +15,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings
 )
 
 PLUGINS = Path(__file__).resolve().parents[2] / "plugins"
-MAKERS = ("Finding", "Invalid")
+MAKERS = ("Finding", "Invalid", "Fault")
 """Callables whose first argument is a code, in addition to methods named add. Rules for versions
 have their own table: test_software_set."""
 

@@ -117,7 +117,6 @@ class Fabric:
 
     def _port(self, name: str, peer: str, group: dict[str, Any]) -> PortReport:
         intent = fabric_intent(self.contract)
-        roce = intent.queue("roce")
         to_node = group["kind"] == "host"
         cables = intent.cable_metres
         neighbour = (
@@ -137,7 +136,11 @@ class Fabric:
             lossless_priorities=intent.pfc_priorities,
             strict_queues=tuple(q.traffic_class for q in intent.queues if q.strict),
             weights={q.traffic_class: q.weight_percent for q in intent.queues if not q.strict},
-            ecn={roce.traffic_class: EcnReport(**asdict(self.contract.ecn))},
+            ecn={
+                queue.traffic_class: EcnReport(**asdict(self.contract.ecn))
+                for queue in intent.queues
+                if queue.ecn is not None or queue.name == "roce"
+            },
             cable_metres=cables.to_nodes if to_node else cables.between_switches,
             headroom_bytes=XOFF,
             watchdog=intent.watchdog,

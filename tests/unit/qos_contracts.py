@@ -122,7 +122,13 @@ def contracts(draw: st.DrawFn) -> dict[str, Any]:
         del value["ecn"], value["congestion_control"]
         if draw(st.booleans()):
             del value["roce"]["dscp"]
-    for section in ("ecn", "pfc", "mtu", "cable_metres", "congestion_control"):
-        if draw(st.booleans()) and section not in ("ecn", "pfc"):
+    else:
+        classes = (value["roce"], *value["classes"])
+        for entry in classes:
+            entry["lossless"] = draw(st.booleans())
+        if not any(entry["lossless"] for entry in classes):
+            del value["pfc"]
+    for section in ("mtu", "cable_metres", "congestion_control"):
+        if draw(st.booleans()):
             value.pop(section, None)
     return value

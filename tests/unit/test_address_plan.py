@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ipaddress
+from dataclasses import replace
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.addresses import (
@@ -52,7 +53,21 @@ def fitting(draw: st.DrawFn, plan: AddressPlan) -> int:
     return nodes
 
 
-plans = st.one_of(subnet_plans(), point_to_point_plans())
+@st.composite
+def placed_plans(draw: st.DrawFn) -> tuple[AddressPlan, int]:
+    """A plan whose nodes, and whose networks, are not the first of the cluster and of the pool."""
+    plan, _nodes = draw(st.one_of(subnet_plans(), point_to_point_plans()))
+    first = draw(st.integers(0, 9))
+    networks = plan.pool.size // plan.size
+    span = draw(st.sampled_from([0, networks // plan.lanes]))
+    plan = replace(plan, first_node=first, first_network=draw(st.integers(0, 5)), lane_span=span)
+    nodes = draw(st.integers(first + 1, first + 150))
+    end = draw(st.sampled_from([plan.end, nodes]))
+    assume(fits(plan, nodes))
+    return replace(plan, end=end), nodes
+
+
+plans = st.one_of(subnet_plans(), point_to_point_plans(), placed_plans())
 
 
 def ipv4(address: str) -> int:
@@ -63,7 +78,7 @@ def ipv4(address: str) -> int:
 @given(plans)
 def test_every_address_is_unique_and_in_its_network(case: tuple[AddressPlan, int]) -> None:
     plan, nodes = case
-    places = [(node, lane) for node in range(nodes) for lane in range(plan.lanes)]
+    places = [(node, lane) for node in range(plan.first_node, nodes) for lane in range(plan.lanes)]
     hosts = [plan.address(*place) for place in places]
     gateways = {plan.gateway(*place) for place in places}
     assert len(set(hosts)) == len(hosts)
@@ -89,7 +104,27 @@ def test_every_address_is_unique_and_in_its_network(case: tuple[AddressPlan, int
         (AddressPlan(Subnet(ipv4("10.0.0.0"), 21), 8, 64, 24, 11), 64),
         (AddressPlan(Subnet(ipv4("10.0.0.0"), 16), 8, 512, 24, 11), 244),
         (point_to_point(Subnet(ipv4("10.0.0.0"), 24), 8), 16),
+        (replace(point_to_point(Subnet(ipv4("10.0.0.0"), 24), 8), lane_span=16), 16),
+        (replace(point_to_point(Subnet(ipv4("10.0.0.0"), 24), 8), first_network=64), 8),
+        (replace(point_to_point(Subnet(ipv4("10.0.0.0"), 24), 8), first_node=4), 20),
     ],
 )
 def test_the_capacity_of_a_pool(plan: AddressPlan, nodes: int) -> None:
     assert fits(plan, nodes) and not fits(plan, nodes + 1)
+
+
+def test_addresses_that_no_node_of_a_plan_has() -> None:
+    pool = Subnet(ipv4("10.0.0.0"), 24)
+    plan = replace(point_to_point(pool, 8), first_node=4, end=6, first_network=64)
+    assert plan.holder(ipv4("10.0.0.129"), 9) == (4, 0)
+    assert plan.holder(ipv4("10.0.0.127"), 9) == "", "of other leaves"
+    assert plan.holder(ipv4("10.0.0.161"), 9) == "", "of the node after the last"
+    rails = replace(point_to_point(pool, 6), lane_span=16, first_network=4)
+    assert rails.holder(ipv4("10.0.0.9"), 9) == (0, 0)
+    assert rails.holder(ipv4("10.0.0.7"), 9) == "", "of other leaves"
+    assert rails.holder(ipv4("10.0.0.201"), 9) == "", "after the last rail"
+
+
+def test_a_pool_with_fewer_networks_than_rails() -> None:
+    plan = replace(point_to_point(Subnet(ipv4("10.0.0.0"), 29), 8), lane_span=1)
+    assert not fits(plan, 1)

@@ -489,6 +489,7 @@ class Cluster:
     def __init__(self) -> None:
         self.broken = False
         self.runs: list[tuple[str, float]] = []
+        self.hosts: list[str] = []
 
     def ssh(
         self, argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None
@@ -504,6 +505,7 @@ class Cluster:
         self, plan: RunPlan, hostfile: Path, run_id: str, limit_s: float, **_more: Any
     ) -> RunResult:
         self.runs.append((run_id, limit_s))
+        self.hosts.append(hostfile.read_text(encoding="utf-8"))
         if plan.program:
             return RAN
         if plan.gpu:
@@ -513,11 +515,12 @@ class Cluster:
         return RunResult(0, False, 1.0, sizes + [dict(record) for record in records[3:]])
 
 
-def smoke(cluster: Cluster, tmp_path: Path) -> dict[str, Any]:
+def smoke(cluster: Cluster, tmp_path: Path, *more: LaunchNode) -> dict[str, Any]:
+    nodes = (*NODES, *more)
     hostfile = tmp_path / "hostfile"
-    hostfile.write_text("node01 slots=8\nnode02 slots=8\n")
+    hostfile.write_text("".join(f"{node.name} slots={node.slots}\n" for node in nodes))
     plan = replace(
-        PLAN, nodes=tuple(replace(node, cuda=(), gpus=0, nccl_tests=False) for node in NODES)
+        PLAN, nodes=tuple(replace(node, cuda=(), gpus=0, nccl_tests=False) for node in nodes)
     )
     request = SmokeTest(plan, "mpi", hostfile, "run7", "abc", gpu=WANTED, bisect_runs=0)
     return Session(request, cluster.ssh, cluster.start, lambda _text: None, lambda: 0.0).run()
@@ -542,6 +545,29 @@ def test_the_smoke_test_proves_gpu_memory_after_host_memory(tmp_path: Path) -> N
         "  GPU memory: NCCL average busbw 70.74 GB/s (8 B to 8 GiB); line rate 400 GB/s a node "
         "(17.7 %)",
     ]
+
+
+def test_a_kind_without_gpus_takes_no_part_in_their_tests(tmp_path: Path) -> None:
+    """Its rails do not limit the bandwidth that is expected of the others."""
+    cluster = Cluster()
+    few = {"rails": ("rail0",), "speeds": (100.0,), "by_rank": (("rail0",),) * 64}
+    result = smoke(cluster, tmp_path, LaunchNode("cpu01", 64, gpus_expected=False, **few))
+    assert result["figures"]["line_rate_gbytes_s"] == 12.5
+    assert cluster.hosts[1:] == ["node01 slots=8\nnode02 slots=8\n"] * 2
+    assert {status for status, _why in gpu_checks(result).values()} == {OK}
+    (line,) = [line for line in table.lines(result) if "MPI best" in line]
+    assert line == (
+        "  GPU memory of 2 nodes: MPI best busbw 139.81 GB/s (64 MiB); line rate 400 GB/s a node "
+        "(35.0 %)"
+    )
+
+
+def test_a_node_that_lost_its_gpus_is_not_left_out() -> None:
+    nodes = (*NODES, replace(NODES[0], name="node03", gpus=0), LaunchNode("cpu01", 8))
+    plan = replace(PLAN, nodes=(*nodes[:3], replace(nodes[3], gpus_expected=False)))
+    assert [node.name for node in gpu.of_gpus(plan).nodes] == ["node01", "node02", "node03"]
+    assert gpu.without_gpus(gpu.of_gpus(plan)) == "fewer GPUs than ranks: node03"
+    assert gpu.of_gpus(PLAN) is PLAN
 
 
 def test_after_a_broken_run_nothing_more_is_started(tmp_path: Path) -> None:

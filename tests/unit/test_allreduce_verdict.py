@@ -234,7 +234,10 @@ def test_tcp_over_a_soft_roce_rail_is_seen(packets: tuple[int, int]) -> None:
 
 
 def test_each_rail_is_reported_beside_its_line_rate() -> None:
-    nodes = tuple(replace(node, speeds=(400.0, 400.0)) for node in RDMA.nodes)
+    # That of the slowest node.
+    nodes = tuple(
+        replace(node, speeds=(speed, 400.0)) for node, speed in zip(RDMA.nodes, (400.0, 800.0))
+    )
     records = copy.deepcopy(SOUND)
     over_rdma()(records)
     records[HOST2]["rdma"]["mlx5_0:1"]["bytes"] = [HALF // 2, 2 * HALF]

@@ -86,7 +86,7 @@ def test_recorded_machines_give_the_reference() -> None:
         draft.cluster.nodes[0].gpus
         == load(str(ROOT / "inventories/b300/cluster.yml")).nodes[0].gpus
     )
-    assert (draft.cluster.launcher.name, draft.cluster.storage) == ("launcher01", [])
+    assert (draft.cluster.launchers[0].name, draft.cluster.storage) == ("launcher01", [])
     assert draft.cluster.leaves[0].management["address"] == "10.10.2.1"
     assert found(draft) == []
 
@@ -205,7 +205,7 @@ def test_one_network_contains_those_of_all_racks() -> None:
     facts["10.10.4.9"] = without_rails("launcher01", "10.10.4.9/24")
     draft = drafted(facts)
     assert "subnet: 10.10.0.0/21 # CHECK: " in draft.text
-    assert draft.cluster.launcher.management["address"] == "10.10.4.9"
+    assert draft.cluster.launchers[0].management["address"] == "10.10.4.9"
 
 
 def test_gaps_in_inventory_names() -> None:
@@ -234,7 +234,11 @@ def test_groups_of_the_inventory_decide_who_launches() -> None:
         "head": without_rails("head", "10.10.0.8/22"),
     }
     draft = drafted(facts, launcher=["head"])
-    assert draft.cluster.launcher.name == "head"
+    assert draft.cluster.launchers[0].name == "head"
+    assert [each.name for each in draft.cluster.storage] == ["store"]
+    facts["head2"] = without_rails("head2", "10.10.0.7/22")
+    draft = drafted(facts, launcher=["head", "head2"])
+    assert [each.name for each in draft.cluster.launchers] == ["head", "head2"]
     assert [each.name for each in draft.cluster.storage] == ["store"]
 
 
@@ -274,7 +278,7 @@ def test_machines_of_an_inventory(name: str) -> None:
     unseen = ("leaf_port", *(() if name == "b300" else ("gpu", "numa")))
     assert rails(inventory_of(draft.cluster), *unseen) == rails(inventory, *unseen)
     assert found(draft) == []
-    assert draft.cluster.launcher.management["address"].endswith(".0.10")
+    assert draft.cluster.launchers[0].management["address"].endswith(".0.10")
 
 
 MODEL = """\

@@ -16,6 +16,13 @@ REFUSED: dict[str, list[str]] = {
     "03-octal-dscp": ["10 model.number_base roce_qos.roce.dscp '026'"],
     "04-octal-uid": ["10 model.number_base mpi.uid '02000'"],
     "06-octal-underscore": ["4 model.number_base nodes.count '0_4'"],
+    "07-leaf-128x800-on-spectrum4": ["8 model.chip_lanes leaves.ports (128, 800)"],
+    "08-leaf-72-ports": ["8 model.chip_lanes leaves.ports (72, 800)"],
+    "10-nvue-on-tomahawk": ["8 model.chip_system leaves.asic ('nvue', 'tomahawk5')"],
+    "11-eos-on-spectrum": ["8 model.chip_system leaves.asic ('eos', 'spectrum4')"],
+    "13-sonic-port-start-1": ["8 model.port_lanes leaves.port_start 'Ethernet1'"],
+    "14-nvue-port-step-8": ["8 model.port_beyond leaves.port_step 'swp73'"],
+    "15-nvue-ethernet-names": ["8 model.port_form leaves.port 'Ethernet1'"],
     "17-two-servers-one-address": [
         "15 storage.servers_share_address filesystems[1].source ('172.16.0.250', 'storage01')"
     ],
@@ -30,14 +37,16 @@ REFUSED: dict[str, list[str]] = {
     "42-list-of-sections": ["10 model.not_a_list storage dict"],
     "44-overrides-at-top": ["10 model.unknown_key overrides"],
     "d02-superpod-b300-8su-spine-groups": ["8 model.leaf_ports leaves.ports (32, 0)"],
+    "d04-nvue-breakout-names": ["8 model.pattern leaves.port 'swp{}s{}'"],
     "d06-two-kinds-of-nodes": ["4 model.unknown_key nodes.list[1].rails"],
     "d07-cpu-only-node": ["4 model.unknown_key nodes.list[1].gpus"],
     "d09-ipv6-rails": [
         "7 model.network addresses.pool 'fd00:100::/48'",
         "7 model.out_of_range addresses.prefix (64, 8, 30)",
     ],
-    "d10-vlan-rails": ["6 model.unknown_key rails.vlan"],
+    "d12-uplinks-first": ["8 model.unknown_key leaves.uplinks"],
     "d13-port-of-a-node": ["4 model.unknown_key nodes.list[0].leaf_port"],
+    "d15-infiniband": ["8 model.infiniband leaves.system 'mlnxos'"],
     "d18-wekafs": ["11 storage.type_of_others filesystems[0].type 'wekafs'"],
 }
 """File to its findings: line, code, path, value."""
@@ -62,6 +71,7 @@ DOUBTED: dict[str, list[str]] = {
     "d06-two-kinds-of-nodes-as-meant": [],
     "d07-cpu-only-node-as-meant": [],
     "d08-two-launchers": [],
+    "d10-vlan-rails": [],
     "d13-port-of-a-node-as-meant": [],
     "d16-spine-added": [],
     "d16-spine-added-as-meant": [],
@@ -88,7 +98,6 @@ REMEDIES = {
     "d06-two-kinds-of-nodes": "kinds",
     "d07-cpu-only-node": "kinds",
     "d09-ipv6-rails": "IPv6",
-    "d10-vlan-rails": "VLANs",
     "d13-port-of-a-node": "position",
     "d18-wekafs": "managed: false",
 }

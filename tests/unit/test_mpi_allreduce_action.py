@@ -35,6 +35,16 @@ def test_only_what_is_used_is_sent() -> None:
     assert sent == {**entry, "rails": [kept]}
 
 
+def test_kinds_of_nodes_are_sent_where_the_model_has_them() -> None:
+    entry = {"name": "cpu01", "role": "compute", "slots": 2, "drained": False, "rails": []}
+    (node,) = nodes_of([action.needed({**entry, "kind": "cpu", "gpus": 0})])
+    assert (node.kind, node.gpus_expected) == ("cpu", False)
+    (node,) = nodes_of([action.needed({**entry, "kind": "b300", "gpus": 8})])
+    assert (node.kind, node.gpus_expected) == ("b300", True)
+    (node,) = nodes_of([action.needed({**entry, "gpus": 0})])
+    assert (node.kind, node.gpus_expected) == ("", True)
+
+
 def test_launchers_storage_and_drained_nodes_run_no_ranks() -> None:
     entries = [
         {"name": "launcher01", "role": "launcher", "slots": 0},

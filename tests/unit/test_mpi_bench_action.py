@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -70,6 +71,27 @@ def test_each_job_is_measured_and_reported(monkeypatch: pytest.MonkeyPatch, tmp_
     assert saved["sweeps"][1]["by_size"] == [{"bytes": 65536, "latency_us": None, "gbytes_s": 50.0}]
     assert not found["changed"] and "failed" not in found
     assert table.WITHOUT in launcher.shown
+
+
+def test_kinds_of_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every kind takes part, except in nccl-tests those without GPUs."""
+    kinds = {"node01": {"kind": "b300", "gpus": 2}, "node02": {"kind": "cpu", "gpus": 0}}
+    nodes = [{**entry, **kinds.get(entry["name"], {})} for entry in directory()]
+    nodes = [entry for entry in nodes if entry["name"] in kinds]
+
+    def measured(**given: Any) -> tuple[Any, list[str]]:
+        launcher = Launcher(monkeypatch)
+        with contextlib.suppress(AnsibleActionFail):
+            launcher.run(nodes=nodes, **given)
+        return launcher.jobs[0]["kind"], [str(job.get("places")) for job in launcher.jobs]
+
+    both = ["{'node01': 2}", "{'node01': 1, 'node02': 1}"]
+    assert measured() == measured(kind=["all"]) == (["b300", "cpu"], both)
+    assert measured(kind=["cpu"]) == (["cpu"], ["{'node02': 2}"])
+    assert measured(program="nccl")[0] == ["b300"]
+    assert measured(program="nccl", kind=["all"])[0] == ["b300", "cpu"]
+    with pytest.raises(PlanError, match="h100: no such nodes"):
+        Launcher(monkeypatch).run(nodes=nodes, kind=["h100"])
 
 
 def test_a_figure_below_its_threshold_fails_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,7 @@ from tests.unit.action_plays import ROOT, run_play
 from tests.unit.ended import Ended, Module
 
 NODES = (LaunchNode("node01", 2, ("rail0",)), LaunchNode("node02", 2, ("rail0",)))
+MIXED = (replace(NODES[0], kind="b300"), replace(NODES[1], kind="cpu"))
 ENTRIES = [{"name": "node01", "role": "compute", "slots": 2, "drained": False, "rails": []}]
 SCARCE = "mpi-ready written 1700000000 1000000\n"
 OTHER = "mpi-ready storage CLUSTER_CHECKPOINT_DIR=/other\n"
@@ -134,6 +135,21 @@ def test_the_user_cannot_replace_what_root_opens(
 
 
 @pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        (("b300",), ["node01"]),
+        (("cpu", "b300"), ["node01", "node02"]),
+        (("all",), ["node01", "node02"]),
+    ],
+)
+def test_a_job_runs_on_the_requested_kinds(
+    tmp_path: Path, kind: tuple[str, ...], names: list[str]
+) -> None:
+    job = a_job(tmp_path, nodes=MIXED, kind=kind)
+    assert [node.name for node in plan.chosen(job, MIXED)] == names
+
+
+@pytest.mark.parametrize(
     ("given", "problems", "words"),
     [
         ({"ranks": 5}, {}, "5 ranks requested"),
@@ -146,6 +162,9 @@ def test_the_user_cannot_replace_what_root_opens(
         ({"nodes": NODES[:1]}, {}, "node02: in the hostfile"),
         ({"places": {"node02": 3}}, {}, "3 ranks on node02"),
         ({"places": {"node03": 1}}, {}, "1 ranks on node03"),
+        ({"kind": ("h100",)}, {}, "mpi_job_kind: h100: no such nodes; the model has no kinds"),
+        ({"nodes": MIXED}, {}, "b300 (1 node), cpu (1 node); choose with mpi_job_kind"),
+        ({"nodes": MIXED, "kind": ("cpu",), "places": {"node01": 1}}, {}, "1 ranks on node01"),
     ],
 )
 def test_a_job_that_cannot_run_is_refused(
@@ -319,6 +338,8 @@ def test_a_job_on_some_nodes_has_its_ranks_there(tmp_path: Path) -> None:
     one = a_job(tmp_path, places={"node02": 1})
     nodes = plan.chosen(one, NODES)
     assert [(node.name, node.slots) for node in nodes] == [("node02", 1)]
+    several = replace(one, nodes=MIXED)
+    assert [node.name for node in plan.chosen(several, MIXED)] == ["node02"]
     assert "-np 1 " in " ".join(one.command(nodes)) and plan.chosen(a_job(tmp_path), NODES) == NODES
 
 

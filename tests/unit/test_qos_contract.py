@@ -108,7 +108,8 @@ def test_data_has_one_mark_class_and_priority_in_each_mode(value: dict[str, Any]
     assert environment["UCX_IB_SL"] == environment["NCCL_IB_SL"] == str(priority)
     assert queue.dscps == (byte >> 2,) and host.dscp_to_priority[byte >> 2] == priority
     assert queue.priority == priority and host.priority_to_tc[priority] == queue.traffic_class
-    assert host.pfc_priorities == fabric_intent(one).pfc_priorities == (priority,)
+    assert host.pfc_priorities == fabric_intent(one).pfc_priorities
+    assert host.lossless == queue.lossless == one.roce.lossless
 
 
 @given(contracts())
@@ -144,14 +145,16 @@ def test_a_port_is_shared_out_whole(value: dict[str, Any]) -> None:
 
 
 @given(contracts())
-def test_only_roce_data_is_lossless(value: dict[str, Any]) -> None:
+def test_nics_pause_what_the_contract_calls_lossless(value: dict[str, Any]) -> None:
     one = read_contract(value)
     host = host_settings(one)
-    assert host.pfc_priorities == (one.roce.priority,)
+    entries = [entry for entry in (one.roce, *one.classes) if entry.lossless]
+    assert host.pfc_priorities == tuple(sorted(entry.priority for entry in entries))
     lossless = [
         dscp for dscp, priority in host.dscp_to_priority.items() if priority in host.pfc_priorities
     ]
-    assert lossless == [one.roce.dscp]
+    further = [dscp for entry in one.classes if entry.lossless for dscp in entry.dscps]
+    assert lossless == sorted([*([one.roce.dscp] if one.roce.lossless else []), *further])
     assert host.priority_to_tc.count(one.roce.traffic_class) == 1
 
 

@@ -65,14 +65,17 @@ def test_the_lossless_queue_has_all_that_lossless_needs(value: dict[str, Any]) -
     """PFC without a separate priority group would pause packets without a buffer for them."""
     intent = qos.fabric_intent(qos.read_contract(value))
     lossless = [queue for queue in intent.queues if queue.lossless]
-    assert [queue.name for queue in lossless] == ["roce"]
-    assert intent.pfc_priorities == tuple(queue.priority for queue in lossless)
-    assert lossless[0].priority_group == lossless[0].priority
-    assert (lossless[0].ecn is not None) is (value["fabric_mode"] == "roce")
+    entries = {"roce": value["roce"], **{each["name"]: each for each in value["classes"]}}
+    said = {name: each.get("lossless", name == "roce") for name, each in entries.items()}
+    assert {queue.name for queue in lossless} == {name for name, on in said.items() if on}
+    assert intent.pfc_priorities == tuple(sorted(queue.priority for queue in lossless))
+    assert all(queue.priority_group == queue.priority != 0 for queue in lossless)
+    marked = {queue.name for queue in intent.queues if queue.ecn is not None}
+    everything = {"roce", *(queue.name for queue in lossless)}
+    assert marked == (everything if value["fabric_mode"] == "roce" else set())
     lossy = [queue for queue in intent.queues if not queue.lossless]
     assert {queue.priority_group for queue in lossy} == {0}
-    assert lossless[0].priority_group != 0
-    assert all(queue.ecn is None for queue in lossy)
+    assert intent.watchdog.enabled <= bool(lossless)
     assert [queue.name for queue in intent.queues if queue.strict] == ["cnp"]
     assert sum(queue.weight_percent for queue in intent.queues) == 100
 

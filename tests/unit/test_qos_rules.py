@@ -19,6 +19,7 @@ def storage(**changes: Any) -> dict[str, Any]:
     return {**entry, **changes}
 
 
+LOSSLESS = storage(name="checkpoints", dscps=[20], priority=4, lossless=True)
 CASES: tuple[tuple[Any, ...], ...] = (
     (
         {"cnp": {"priority": 3, "traffic_class": 6}},
@@ -81,6 +82,19 @@ CASES: tuple[tuple[Any, ...], ...] = (
     (
         {"fabric_mode": "spectrum_x", "congestion_control": {"reaction_point": False}},
         "qos.not_in_spectrum_x congestion_control",
+    ),
+    (
+        {"fabric_mode": "spectrum_x", "roce": {"lossless": False}},
+        "qos.spectrum_x_lossless roce.lossless",
+    ),
+    (
+        {"fabric_mode": "spectrum_x", "classes": [storage(), LOSSLESS]},
+        "qos.spectrum_x_lossless classes[1].lossless",
+    ),
+    ({"roce": {"lossless": False}, "pfc": {"xoff_bytes": 3000000}}, "qos.no_pauses pfc"),
+    (
+        {"roce": {"lossless": False}, "pfc": {"watchdog": {"detection_ms": 300}}},
+        "qos.no_pauses pfc",
     ),
     ({"ecn": {"minimum_bytes": 2000000}}, "qos.ecn_order ecn.minimum_bytes (2000000, 1500000)"),
     (

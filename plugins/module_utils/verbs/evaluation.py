@@ -27,6 +27,7 @@ MOST_RETRIES = 1e-5
 """Tolerated share of packets. An estimate: a lossless fabric drops none, and frames with errors
 that FEC cannot correct are much rarer.
 """
+_LOSSY = "RoCE data has no PFC (roce_qos.roce.lossless: false): lost packets are sent again"
 LEAST_RETRIES = 10
 """Fewer are ignored: a burst may overflow a queue during a short exchange."""
 
@@ -212,6 +213,8 @@ def retries(request: VerifyRequest, where: str, rail: str, growth: Mapping[str, 
     found = f"{count} of {packets} packets"
     if count < LEAST_RETRIES or count <= packets * MOST_RETRIES:
         return Check("rail_retries", wanted, found, OK, where)
+    if not request.settings.lossless:
+        return Check("rail_retries", wanted, found, NOT_APPLICABLE, where, _LOSSY)
     named = ", ".join(f"{name} {number}" for name, number in again.items())
     reason = (
         f"{named}; check cable, transceiver and leaf port of {rail} on {request.host}: "
@@ -221,11 +224,13 @@ def retries(request: VerifyRequest, where: str, rail: str, growth: Mapping[str, 
 
 
 def lost(request: VerifyRequest, where: str, rail: str, growth: Mapping[str, int]) -> Check:
-    """Check that no packet of the lossless class was dropped and no link paused."""
+    """Check that no packet of a lossless class was dropped and no link paused."""
     limit = request.health.get("new_errors")
     found = health.findings(growth, request.settings.pfc_priorities)
     shown = {name: count for name, (count, _remedy) in found.items()}
     wanted = f"no loss (new_errors: {limit})"
+    if shown and not request.settings.lossless:
+        return Check("rail_losses", wanted, shown, NOT_APPLICABLE, where, _LOSSY)
     if not shown and not any(map(endpoints.PER_PRIORITY.match, growth)):
         reason = f"no per-priority counters (ethtool -S {rail})"
         return Check("rail_losses", wanted, "not counted", NOT_APPLICABLE, where, reason)

@@ -29,7 +29,7 @@ SPEED_GBPS, LEAF_PORTS, LARGEST_PATH_MTU = 800, 64, 4096
 """Default for rails without a link, and for leaves."""
 SECTIONS = {
     *("plugin", "name", "management", "nodes", "gpus", "rails", "addresses", "leaves"),
-    *("launcher", "storage"),
+    *("launcher", "launchers", "storage"),
 }
 
 
@@ -263,8 +263,11 @@ class Draft:
 
     def _hosts(self) -> list[str]:
         others = sorted(self.others, key=lambda item: item.host not in self._launchers)
-        lines = ["", "launcher:"]
-        if others:
+        launchers = [item for item in others if item.host in self._launchers]
+        lines = ["", "launchers:" if launchers[1:] else "launcher:"]
+        if launchers[1:]:
+            lines += [f"  - {{{', '.join(_host(item))}}}" for item in launchers]
+        elif others:
             lines += [f"  {line}" for line in _host(others[0])]
             if others[0].host not in self._launchers:
                 lines.append(f"  {CHECK} it is the first machine without rails")
@@ -272,8 +275,9 @@ class Draft:
             address = take(self._subnet, self._taken, 1)
             lines += [f"  name: launcher01 {CHECK} no machine without rails was read"]
             lines += [f"  management: {address} {CHECK} a free address"]
-        lines += ["", "storage:"] * bool(others[1:])
-        lines += [f"  - {{{', '.join(_host(item))}}}" for item in others[1:]]
+        rest = others[max(1, len(launchers)) :]
+        lines += ["", "storage:"] * bool(rest)
+        lines += [f"  - {{{', '.join(_host(item))}}}" for item in rest]
         return [*lines, f"# filesystems: {CHECK} shared file systems"]
 
     def _software(self) -> list[str]:

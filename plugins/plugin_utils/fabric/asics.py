@@ -89,6 +89,20 @@ class Asic:
     """Rows of the inventory by speed and cable length. They take precedence over the formula."""
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """Values of `System.chip_keys`, if set."""
+    fronts: int = 0
+    """Most ports on the front of a switch with it; 0: unknown."""
+    widest: int = MAX_LANES
+    """Lanes of the widest of them, as published, unless a speed needs more."""
+
+    @property
+    def family(self) -> str:
+        """`spectrum` of spectrum4; empty if unknown."""
+        return next((family for family in FAMILIES if self.name.startswith(family)), "")
+
+    @property
+    def front_ports(self) -> int:
+        """As `fronts`. No published switch has a fast port with fewer than two lanes."""
+        return self.fronts or (self.lanes or 0) // 2 + 4
 
     def has_port(self, speed_gbps: int) -> bool:
         fastest = self.lane_gbps * MAX_LANES if self.lane_gbps else ETHERNET_GBPS[-1]
@@ -106,30 +120,44 @@ class Asic:
         if unknown, or if the ports do not fit."""
         if self.lanes is None:
             return None
-        fits = [lanes for lanes in (1, 2, 4, MAX_LANES) if lanes * ports <= self.lanes]
+        widest = max(self.widest, self.fewest_lanes(speed_gbps))
+        widths = (lanes for lanes in (1, 2, 4, MAX_LANES) if lanes <= widest)
+        fits = [lanes for lanes in widths if lanes * ports <= self.lanes]
         return fits[-1] if fits and fits[-1] >= self.fewest_lanes(speed_gbps) else None
 
+
+SPECTRUM = "spectrum"
+FAMILIES = (SPECTRUM, "tomahawk", "trident", "jericho")
+"""First parts of names of chips: NVIDIA's, and three of Broadcom."""
+INFINIBAND = ("quantum", "switchib", "switch-ib", "switchx")
+"""Likewise, of chips for InfiniBand."""
 
 ASICS = {
     asic.name: asic
     for asic in (
-        Asic("spectrum", lanes=128, lane_gbps=25, formula=Formula(96)),
-        Asic("spectrum2", lanes=128, lane_gbps=50, formula=Formula(144)),
-        Asic("spectrum3", lanes=256, lane_gbps=50, formula=Formula(144)),
-        Asic("spectrum4", lanes=512, lane_gbps=100, formula=Formula(192, tile_ns=120)),
-        Asic("spectrum5", lanes=512, lane_gbps=100, formula=Formula(192, tile_ns=120)),
+        Asic("spectrum", lanes=128, lane_gbps=25, formula=Formula(96), fronts=56, widest=4),
+        Asic("spectrum2", lanes=128, lane_gbps=50, formula=Formula(144), fronts=64, widest=4),
+        Asic("spectrum3", lanes=256, lane_gbps=50, formula=Formula(144), fronts=64),
+        Asic("spectrum4", lanes=512, lane_gbps=100, formula=Formula(192, tile_ns=120), fronts=66),
+        Asic("spectrum5", lanes=512, lane_gbps=100, formula=Formula(192, tile_ns=120), fronts=66),
         Asic(
             "spectrum6",
             lanes=512,
             lane_gbps=200,
             formula=Formula(256, pipeline_kib=42, further_bytes=18 * 1024),
+            fronts=68,
+            widest=4,
         ),
         Asic("tomahawk3", lanes=256, lane_gbps=50),
         Asic("tomahawk4", lanes=512, lane_gbps=50),
         Asic("tomahawk5", lanes=512, lane_gbps=100),
+        Asic("tomahawk6", lanes=512, lane_gbps=200),
+        Asic("tomahawk6-100g", lanes=1024, lane_gbps=100),
     )
 }
-"""Chips by name. For those without a formula, only the ports are known."""
+"""Chips by name. For those without a formula, only the ports are known. Lanes, and ports on the
+front: sonic-buildimage 086b03bd, port_config.ini of each chip's platforms (Tomahawk 6 is BCM78914
+in NH-4220 and Nokia-IXR7220-H6-64, and BCM78910 in NH-4210-F-P128 and Nokia-IXR7220-H6-P128)."""
 SPECTRUM4 = ASICS["spectrum4"]
 
 BUFFER_BYTES = {

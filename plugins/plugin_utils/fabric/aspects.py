@@ -113,7 +113,11 @@ def _queues_text(value: tuple[int, bool, tuple[tuple[int, str], ...]]) -> str:
     return text + (f", {also} strict too" if also else "")
 
 
-def _ecn_text(value: tuple[Optional[int], ...]) -> str:
+def _ecn_text(values: tuple[tuple[Optional[int], ...], ...]) -> str:
+    return ", ".join(map(_marking_text, values))
+
+
+def _marking_text(value: tuple[Optional[int], ...]) -> str:
     if len(value) == 1:
         return f"TC {value[0]} does not mark"
     if None in value:

@@ -10,26 +10,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any
 
 from ..schema.kinds import Key
+from .port_names import PortNaming
 
 if TYPE_CHECKING:
     from .system import Difference, SwitchConnection, SwitchIntent, SwitchReport
 
 SSH, HTTPS = "ssh", "https"
-
-
-@dataclass(frozen=True)
-class PortNaming:
-    pattern: str
-    start: int
-    step: Optional[int]
-    """From one port's number to the next; None if the system counts lanes."""
-
-
-UNNAMED = PortNaming("Ethernet{}", start=0, step=1)
-"""Port naming of a switch whose system is not in the model."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +52,10 @@ class System:
     """Whether ECN thresholds are reported as rounded by the chip."""
     fixed: Mapping[str, str] = field(default_factory=dict)
     """Remedy by aspect, where an operator's overriding setting is not changed."""
+    families: tuple[str, ...] = ()
+    """Families of the chips on which it runs (`asics.FAMILIES`); empty: any."""
+    also: tuple[str, ...] = ()
+    """Other words for it, for a message."""
     chip_keys: tuple[Key, ...] = ()
     """Keys of `asics.CHIP` in the model that only this system reads."""
 

@@ -5,15 +5,45 @@ provide.
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import Any
 
 from ..schema.findings import Findings
-from ..schema.kinds import Integer, Key, ListOf, Section, Table, Text
-from .systems import SYSTEMS
+from ..schema.kinds import Integer, Invalid, Key, ListOf, OneOf, Section, Table, Text, shown
+from .systems import ETHERNET_SYSTEMS, INFINIBAND_SYSTEMS, SYSTEMS
 
 CHIP_NAME = Text(
     r"[a-z][a-z0-9_-]*", "a chip's name (a to z, 0 to 9, - and _)", "spectrum4", most=40
 )
+OUT_OF_SCOPE = "InfiniBand is out of scope: this collection configures RoCE over Ethernet"
+
+
+@dataclass(frozen=True)
+class _System(OneOf):
+    def convert(self, value: Any) -> Any:
+        word = str(value).lower()
+        plain = re.sub(r"[^a-z0-9]", "", word)
+        remedy = f"Write {', '.join(SYSTEMS)} for switches with that system"
+        if plain.startswith(INFINIBAND_SYSTEMS):
+            problem = f"{shown(value)} is a system of InfiniBand switches. {OUT_OF_SCOPE}"
+            raise Invalid("model.infiniband", problem, remedy)
+        for name, system in SYSTEMS.items():
+            if value != name and word in (name, *system.also):
+                problem = f"{shown(value)} is not a choice"
+                raise Invalid("model.system_word", problem, f"Write {name}")
+        other = next((title for part, title in ETHERNET_SYSTEMS.items() if part in plain), "")
+        if other:
+            problem = f"{shown(value)} ({other}) is an Ethernet system that this collection does "
+            problem += "not configure"
+            remedy = "Leave it out and write the names of the ports (port, or ports by purpose): "
+            remedy += "the layers fabric and links then skip these switches, whose QoS you "
+            remedy += "configure by hand as docs/qos-contract.md describes"
+            raise Invalid("model.other_system", problem, remedy)
+        return super().convert(value)
+
+
+SYSTEM_NAME = _System(tuple(SYSTEMS))
 _BUFFER = Integer(0, 1_000_000_000, "bytes")
 
 HEADROOM = Section(

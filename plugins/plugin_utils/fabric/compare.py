@@ -58,7 +58,7 @@ class SwitchEnds:
             room = headroom(self._asic, int(speed_gbps), metres, intent.mtu_frame).xoff_bytes
         except WantedError:
             room = Unread(f"the headroom of {self._asic.name or 'its chip'} is not known")
-        watchdog, roce = intent.watchdog, intent.queue("roce")
+        watchdog = intent.watchdog
         return {
             aspects.PORT: aspects.THERE,
             aspects.UP: aspects.IS_UP,
@@ -72,7 +72,11 @@ class SwitchEnds:
             aspects.WEIGHTS: tuple(
                 (q.traffic_class, q.weight_percent) for q in intent.queues if not q.strict
             ),
-            aspects.ECN: (roce.traffic_class, *(vars(roce.ecn).values() if roce.ecn else ())),
+            aspects.ECN: tuple(
+                (queue.traffic_class, *(vars(queue.ecn).values() if queue.ecn else ()))
+                for queue in intent.queues
+                if queue.lossless or queue.name == "roce"
+            ),
             aspects.CABLE: metres,
             aspects.HEADROOM: room,
             aspects.WATCHDOG: (watchdog.action, watchdog.detection_ms, watchdog.restoration_ms)
@@ -124,7 +128,7 @@ class SwitchEnds:
                 for queue, share in wanted
             )
         if aspect == aspects.ECN:
-            return self._ecn(value, wanted)
+            return tuple(self._ecn(value, each) for each in wanted)
         if aspect == aspects.CABLE and self._system and self._system.one_cable_length:
             return min(value, wanted)
         if aspect == aspects.HEADROOM:
@@ -140,7 +144,12 @@ class SwitchEnds:
 
     def _dscp_map(self, classes: Iterable[int]) -> tuple[tuple[int, int], ...]:
         """Traffic classes of RoCE and CNP, and of other DSCPs that differ from the contract."""
-        marked = {*self._intent.queue("roce").dscps, *self._intent.queue("cnp").dscps}
+        marked = {
+            dscp
+            for queue in self._intent.queues
+            if queue.lossless or queue.name in ("roce", "cnp")
+            for dscp in queue.dscps
+        }
         wanted = self._intent.dscp_to_traffic_class
         return tuple(
             (dscp, traffic_class)

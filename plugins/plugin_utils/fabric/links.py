@@ -131,7 +131,7 @@ class _Check:
         self.beyond = 0
         """Number of links whose other end is outside --limit."""
         self.storage = 0
-        self.groups: dict[tuple[str, str], Group] = {}
+        self.groups: dict[tuple[str, str, float], Group] = {}
 
     def run(self, wire_map: Optional[Path]) -> Links:
         cables = cables_of(self.switches.values())
@@ -190,7 +190,7 @@ class _Check:
         return f"ansible-playbook site.yml --tags {tag} --limit {host}"
 
     def _check_link(self, link: Cable) -> None:
-        key = (link.first.host, link.kind)
+        key = (link.first.host, link.kind, link.speed_gbps)
         if key not in self.groups:
             to = {HOST: "nodes", STORAGE: "storage", UPLINK: "spines"}[link.kind]
             self.groups[key] = Group(link.first.host, to)

@@ -21,3 +21,29 @@ SYSTEMS: dict[str, System] = {
     if module.ispkg
 }
 """By the name that `leaves.system` and `spines.system` use, in alphabetical order."""
+
+INFINIBAND_SYSTEMS = ("mlnxos", "onyx", "nvos", "ufm", "opensm", "infiniband", "ib")
+"""Words for systems of InfiniBand switches, without hyphens: MLNX-OS (its Ethernet edition was
+Onyx) and NVOS."""
+ETHERNET_SYSTEMS = {
+    "junos": "Junos of Juniper",
+    "nxos": "NX-OS of Cisco",
+    "iosxr": "IOS XR of Cisco",
+    "iosxe": "IOS XE of Cisco",
+    "sros": "SR OS of Nokia",
+    "srlinux": "SR Linux of Nokia",
+    "dnos": "DNOS of DriveNets",
+    "os10": "SmartFabric OS10 of Dell",
+    "cisco": "NX-OS or IOS XR of Cisco",
+    "juniper": "Junos of Juniper",
+    "nokia": "SR OS or SR Linux of Nokia",
+    "huawei": "VRP of Huawei",
+    "fboss": "FBOSS of Meta",
+    "ocnos": "OcNOS of IP Infusion",
+    "picos": "PicOS of Pica8",
+    "vrp": "VRP of Huawei",
+    "comware": "Comware of H3C",
+    "aoscx": "AOS-CX of HPE Aruba",
+    "exos": "EXOS of Extreme",
+}
+"""Ethernet systems that the collection does not configure, likewise, and their vendors."""

@@ -71,8 +71,13 @@ class ClusterHost:
     management: dict[str, Any]
     """`cluster_management`."""
     vars: dict[str, Any] = field(default_factory=dict)
+    bmc: str = ""
+    networks: list[dict[str, Any]] = field(default_factory=list)
+    """`cluster_networks`."""
     groups: Sequence[str] = ()
     """Groups in addition to the role."""
+    more: dict[str, Any] = field(default_factory=dict)
+    """Variables that only some models set."""
     unit: Optional[int] = None
     """From 0, as set and plane; None if the cluster has one, or the host belongs to several."""
     leaf_set: Optional[int] = None
@@ -99,6 +104,8 @@ class ClusterSwitch(ClusterHost):
     rack: str = ""
     port_step: int = 0
     """Increment of port numbers computed from the lanes of the chip; 0: not computed."""
+    port_ranges: Sequence[str] = ()
+    """Names of all ports as in the model, if it has them by purpose."""
     ports: list[PortGroup] = field(default_factory=list)
 
 
@@ -142,6 +149,7 @@ NAMES = (
     *("cluster_name", "cluster_domain", "cluster_mpi_user", "cluster_mpi_uid"),
     *("cluster_addressing", "cluster_rail_networks", "cluster_asics", "roce_qos", "cluster_qos"),
     *("cluster_software", "cluster_filesystems", "cluster_role", "cluster_management"),
+    *("cluster_bmc", "cluster_networks", "cluster_management_networks"),
     *(
         "cluster_index",
         "cluster_kind",
@@ -151,7 +159,10 @@ NAMES = (
         "cluster_gpus",
     ),
     *("cluster_rails", "cluster_system", "cluster_asic", "cluster_ports", "cluster_port_step"),
+    "cluster_port_ranges",
+    "cluster_cabling",
     *("cluster_unit", "cluster_set", "cluster_plane"),
+    *("cluster_asn", "cluster_loopback", "cluster_vlans", "cluster_storage_links"),
 )
 """Variables of the model that the inventory must not override; not `ansible_host`."""
 
@@ -219,12 +230,17 @@ def _hosts(cluster: Cluster) -> Iterator[InventoryHost]:
 
 def _of_host(host: ClusterHost) -> dict[str, Any]:
     variables = {"ansible_host": host.management["address"], "cluster_management": host.management}
+    if host.bmc:
+        variables["cluster_bmc"] = host.bmc
+    if host.networks:
+        variables["cluster_networks"] = host.networks
     if host.unit is not None:
         variables["cluster_unit"] = host.unit + 1
     if host.leaf_set is not None:
         variables["cluster_set"] = host.leaf_set + 1
     if host.plane is not None:
         variables["cluster_plane"] = host.plane
+    variables.update(host.more)
     return variables
 
 
@@ -239,6 +255,8 @@ def _of_switch(switch: ClusterSwitch) -> dict[str, Any]:
         variables["cluster_rack"] = switch.rack
     if switch.port_step:
         variables["cluster_port_step"] = switch.port_step
+    if switch.port_ranges:
+        variables["cluster_port_ranges"] = list(switch.port_ranges)
     return variables
 
 

@@ -59,7 +59,7 @@ def ssh_ports(hosts: Mapping[str, Variables], hostvars: Any, findings: Findings)
         management = variables.get("cluster_management") or {}
         if not key or variables.get("ansible_host", name) not in (name, management.get("address")):
             continue
-        value = str(values(hostvars, name, [key]).get(key, SSH_PORT))
+        value = str(values(hostvars, name, variables, [key]).get(key, SSH_PORT))
         port = int(value) if value.isascii() and value.isdigit() else 0
         if not 0 < port < 1 << 16:
             problem, remedy = f"{value[:40]!r} is not a port", "Use a number from 1 to 65535"

@@ -6,9 +6,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Optional
 
-from ...module_utils.core.text import counted
+from ...module_utils.core.text import counted, nearest, some
 from ..schema.findings import Findings, Path
 from .addresses import AddressPlan, Subnet, point_to_point
+from .node_kinds import DEFAULT, Kinds
 from .nodes import NodeSpec
 from .schema import BY_RAIL, SUBNET_PER_RAIL
 from .wiring import LEAF, Fabric, Place, SwitchGroup, connect, place_groups
@@ -34,6 +35,8 @@ class LeafSets:
     leaves_per_set: int
     first_leaf: int
     """Number of leaves of preceding groups."""
+    rails: dict[str, Any]
+    """Of the nodes."""
     nodes_per_set: int = 1
     first_node: int = 0
     nodes: int = 0
@@ -42,6 +45,10 @@ class LeafSets:
     @property
     def count(self) -> int:
         return len(self.group.places) // self.leaves_per_set
+
+    def nodes_in(self, leaf_set: int, nodes: int) -> int:
+        """Number of nodes of this set, if there are `nodes` in all."""
+        return min(max(0, nodes - leaf_set * self.nodes_per_set), self.nodes_per_set)
 
     def lanes_on(self, leaf: int) -> int:
         """Number of lanes of one node on this leaf of the set."""
@@ -79,27 +86,37 @@ class Topology:
         return found, leaf - found.first_leaf
 
     def node_ports(self, leaf: int) -> int:
-        """Number of ports of this leaf that nodes use if the set is full."""
+        """Number of ports of this leaf that are reserved for nodes."""
         sets, number = self.of_leaf(leaf)
-        return sets.nodes_per_set * sets.lanes_on(number % sets.leaves_per_set)
+        leaf_set, of_set = divmod(number, sets.leaves_per_set)
+        return sets.lanes_on(of_set) * sets.nodes_in(leaf_set, sets.nodes)
+
+    def speed(self, leaf: int) -> int:
+        """Gb/s of a leaf's ports to nodes."""
+        speed: int = self.of_leaf(leaf)[0].rails["speed_gbps"]
+        return speed
 
     def free_ports(self, leaf: int, nodes: int) -> tuple[int, int]:
         """The range of a leaf's ports that nodes and spines leave free."""
         sets, number = self.of_leaf(leaf)
         leaf_set, of_set = divmod(number, sets.leaves_per_set)
-        here = min(nodes - sets.first_node, sets.nodes) - leaf_set * sets.nodes_per_set
-        here = min(max(0, here), sets.nodes_per_set)
-        return here * sets.lanes_on(of_set), sets.group.keys["ports"] - sets.group.reserved
+        here = sets.nodes_in(leaf_set, min(nodes - sets.first_node, sets.nodes))
+        return here * sets.lanes_on(of_set), sets.group.lower_ports
 
 
 def lay_out(
-    model: dict[str, Any], fabric: Fabric, specs: list[NodeSpec], findings: Findings
+    kinds: Kinds, fabric: Fabric, specs: list[NodeSpec], findings: Findings
 ) -> Optional[Topology]:
     """The topology; None if lanes have no leaf, or cables no port."""
     found: list[LeafSets] = []
     before, units, first_leaf, leaf_set = len(findings.found), 0, 0, 0
     for group in fabric.leaves:
-        sets = _form_sets(model["rails"], group, first_leaf, findings)
+        kind = kinds.get(group.kind or DEFAULT)
+        if kind is None:
+            problem, remedy = f"{group.kind!r} is not in kinds", nearest(group.kind, kinds)
+            findings.add("model.kind_not_found", (*group.path, "kind"), problem, remedy, group.kind)
+            continue
+        sets = _form_sets(kind.rails, group, first_leaf, findings)
         if sets is None:
             continue
         planes = [
@@ -163,29 +180,32 @@ def _form_sets(
         Lane(number // planes, number % planes, leaf, mapping[:number].count(leaf))
         for number, leaf in enumerate(mapping)
     )
-    return LeafSets(group, lanes, per_set, first_leaf)
+    return LeafSets(group, lanes, per_set, first_leaf, rails)
 
 
 def _check_capacity(topology: Topology, specs: list[NodeSpec], findings: Findings) -> bool:
     """Distribute the nodes to the leaf sets; return whether all cables have a port."""
     before, groups = len(findings.found), topology.fabric.groups
     for group in groups.values():
-        pinned, used = group.keys.get("uplink_ports"), max(group.uplinks)
+        pinned, used = group.uplink_ports, max(group.uplinks)
         if pinned is not None and used > pinned:
-            problem = f"{pinned} ports for {counted(used, 'uplink')}"
-            path, remedy = (*group.path, "uplink_ports"), "Reserve more, or use fewer links"
+            problem = f"{counted(pinned, 'port')} for {counted(used, 'uplink')}"
+            remedy = "Reserve more, or use fewer links"
+            key = ("ports", "uplinks") if group.names else ("uplink_ports",)
+            path = (*group.path, *key)
             findings.add("model.uplink_ports", path, problem, remedy, (pinned, used))
     first_node = 0
     for sets in topology.sets:
         _fill(sets, first_node, findings)
         first_node += sets.nodes
+        _check_kinds(topology, sets, specs, findings)
     if any(not sets.nodes for sets in topology.sets):
         return False
     for group in groups.values():
         if group.tier == LEAF:
             continue
         links, there = max(group.downlinks), group.keys["ports"]
-        if links + group.reserved > there:
+        if links > group.lower_ports:
             problem = f"{counted(links, 'port')} needed on every switch for the tier below, of "
             problem += f"{there}" + (
                 f", {group.reserved} of them uplinks" if group.reserved else ""
@@ -207,11 +227,30 @@ def _check_capacity(topology: Topology, specs: list[NodeSpec], findings: Finding
     return len(findings.found) == before
 
 
+def _check_kinds(
+    topology: Topology, sets: LeafSets, specs: list[NodeSpec], findings: Findings
+) -> None:
+    """Check that leaves for a kind have nodes of that kind, and only they have them."""
+    apart = {group.kind for group in topology.fabric.leaves if group.kind}
+    if not apart:
+        return
+    end, kind = sets.first_node + sets.nodes, sets.group.kind
+    here = [spec for spec in specs if sets.first_node <= spec.index < end]
+    wrong = [spec for spec in here if (spec.kind.name != kind if kind else spec.kind.name in apart)]
+    if wrong:
+        first = wrong[0]
+        problem = f"{some([spec.name for spec in wrong], 1)}: of kind {first.kind.name}, on leaves "
+        problem += f"for {kind or 'other kinds'}"
+        remedy = "Nodes fill the groups in order: correct `nodes` here, or the order of nodes"
+        path, value = (*sets.group.path, "nodes"), (first.name, len(wrong))
+        findings.add("model.kind_of_leaves", path, problem, remedy, value)
+
+
 def _fill(sets: LeafSets, first_node: int, findings: Findings) -> None:
     """Set the number of nodes of each set; 0 in all if no leaf has the ports."""
     keys, reserved, path = sets.group.keys, sets.group.reserved, sets.group.path
     most_lanes = max(sets.lanes_on(leaf) for leaf in range(sets.leaves_per_set))
-    capacity = (keys["ports"] - reserved) // most_lanes
+    capacity = sets.group.lower_ports // most_lanes
     per_set = keys["nodes_per_set"] or capacity
     if capacity < 1 or per_set > capacity:
         problem = f"leaves with {counted(keys['ports'], 'port')}, {reserved} of them uplinks, hold "
@@ -244,31 +283,32 @@ def plan_addresses(
     model: dict[str, Any], specs: list[NodeSpec], topology: Optional[Topology], findings: Findings
 ) -> Optional[list[AddressPlan]]:
     """An address plan for each group of leaves; None without a topology."""
-    addresses, management = model["addresses"], model["management"]["subnet"]
-    pools: dict[Path, Subnet] = {("addresses", "pool"): addresses["pool"]}
-    of_leaves = topology.sets if topology else []
-    for sets in of_leaves:
-        if sets.group.keys.get("pool"):
-            own_path: Path = (*sets.group.path, "pool")
-            pools[own_path] = sets.group.keys["pool"]
-    for number, (path, pool) in enumerate(pools.items()):
-        others = [
-            (management, "the management subnet"),
-            *((one, "the pool") for one in [*pools.values()][:number]),
-        ]
-        for other, what in others:
+    addresses = model["addresses"]
+    common: tuple[Path, Subnet] = (("addresses", "pool"), addresses["pool"])
+    own: dict[str, tuple[Path, Subnet]] = {
+        sets.group.name: ((*sets.group.path, "pool"), sets.group.keys["pool"])
+        for sets in (topology.sets if topology else ())
+        if sets.group.keys.get("pool")
+    }
+    management = model["management"]["subnet"].each
+    taken = [(subnet, "the management subnet") for subnet in management]
+    for number, (path, pool) in enumerate([common, *own.values()]):
+        for other, what in taken:
             if pool.overlaps(other):
                 problem = f"{pool} overlaps {what} {other}"
                 remedy = "Use separate networks for rails and management"
                 findings.add("model.pool_in_management", path, problem, remedy, str(pool))
+        # Only a network of which addresses are taken: parts of it may be pools of all leaves.
+        if number or not topology or len(own) < len(topology.sets):
+            taken.append((pool, "the pool"))
     if topology is None or not specs:
         return None
     plans, used = [], dict[Subnet, int]()
     by_rail = addresses["order"] == BY_RAIL
     most_lanes = max(len(sets.lanes) for sets in topology.sets)
     for sets in topology.sets:
-        own = sets.group.keys.get("pool")
-        pool, lanes = own or addresses["pool"], len(sets.lanes)
+        lanes = len(sets.lanes)
+        path, pool = own.get(sets.group.name, common)
         plan = point_to_point(pool, lanes)
         if addresses["plan"] == SUBNET_PER_RAIL:
             prefix, first_host = addresses["prefix"], addresses["first_host"]
@@ -282,11 +322,7 @@ def plan_addresses(
             first_network=used.get(pool, 0),
             lane_span=span,
         )
-        plan.check_capacity(
-            specs[-1].index + 1,
-            findings,
-            (*sets.group.path, "pool") if own else ("addresses", "pool"),
-        )
+        plan.check_capacity(specs[-1].index + 1, findings, path)
         number = -(-sets.nodes // plan.nodes_per_set)
         used[pool] = plan.first_network + number * (1 if by_rail else lanes)
         plans.append(plan)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,18 +42,19 @@ def read_specs() -> dict[str, dict[str, Any]]:
     return specs
 
 
-def values(hostvars: Any, host: str, names: Iterable[str]) -> dict[str, Any]:
+def values(hostvars: Any, host: str, variables: Variables, names: Container[str]) -> dict[str, Any]:
     """The variables among `names` that a host has and that can be templated now.
+
+    `variables`: all variables of the host, not templated.
 
     A template that uses facts, or variables set by a role, is validated at its first use. Former
     names of options are included as written.
     """
-    raw = hostvars.raw_get(host)
-    resolved = {name: raw[name] for name in RENAMED if name in raw}
-    for name in names:
-        if name in raw and not _has_template(raw[name]):
-            resolved[name] = raw[name]
-        elif name in raw:
+    resolved = {}
+    for name, raw in variables.items():
+        if name in RENAMED or (name in names and not _has_template(raw)):
+            resolved[name] = raw
+        elif name in names:
             with contextlib.suppress(AnsibleError):
                 value = _resolved(hostvars[host][name])
                 if not _has_template(value):  # ansible-core 2.18 returns an undefined one unchanged

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 from ...module_utils.qos import IP_MTU_LIMITS
-from ..fabric.chip_keys import CHIP_NAME, CHIPS
-from ..fabric.systems import SYSTEMS
+from ..fabric.chip_keys import CHIP_NAME, CHIPS, SYSTEM_NAME
 from ..qos.contract import CONTRACT, VARIABLE
 from ..schema.findings import Findings, Path
 from ..schema.kinds import (
@@ -23,6 +22,7 @@ from ..schema.kinds import (
     OneOf,
     OneOrList,
     OrNull,
+    OrSection,
     Section,
     Table,
     Text,
@@ -32,7 +32,7 @@ from ..schema.kinds import (
     needed,
     shown,
 )
-from .addresses import Subnet
+from .addresses import Subnet, Subnets
 from .software import SOFTWARE
 from .storage_keys import FILE_SYSTEMS
 from .wiring import DIVISIONS
@@ -135,12 +135,34 @@ class _Subnet(Kind):
 
 
 @dataclass(frozen=True)
+class _Subnets(OneOrList):
+    """Networks of one purpose, such as one per rack."""
+
+    def check(self, value: Any, findings: Findings, path: Path = ()) -> Optional[Subnets]:
+        before, found = len(findings.found), super().check(value, findings, path)
+        if len(findings.found) > before:
+            return None
+        if found == []:
+            problem, remedy = "is an empty list", "Write a network such as 10.0.0.0/24"
+            findings.add("model.no_subnet", path, problem, remedy)
+            return None
+        subnets = sorted(found if isinstance(found, list) else [found], key=lambda one: one.first)
+        for one, other in zip(subnets, subnets[1:]):
+            if one.overlaps(other):
+                problem, remedy = f"{other} overlaps {one}", "Write each network once"
+                findings.add("model.subnets_overlap", path, problem, remedy, str(other))
+        return Subnets(tuple(subnets))
+
+
+@dataclass(frozen=True)
 class _Pattern(Kind):
     """A name pattern with numbers: `node{:02d}`, or with named fields `rail{rail}p{plane}`."""
 
     example: str
     fields: tuple[str, ...] = ("",)
     """The first one is required, once."""
+    otherwise: str = ""
+    """A remedy if no pattern fits."""
     reads_text = True
 
     def convert(self, value: Any) -> str:
@@ -149,7 +171,8 @@ class _Pattern(Kind):
         found = [match[1] for match in re.finditer(field, text)]
         if found.count(self.fields[0]) != 1 or re.search(r"[\s{}]", re.sub(field, "", text)):
             problem = f"{shown(value)} is not a pattern with {{{self.fields[0]}}} once"
-            raise Invalid("model.pattern", problem, f"Write one such as {self.example}")
+            remedy = f"Write one such as {self.example}{self.otherwise}"
+            raise Invalid("model.pattern", problem, remedy)
         return text
 
     def describe(self) -> str:
@@ -199,9 +222,17 @@ _RACK = Text(
 )
 
 _KIND = Key("kind", Text(r"\w{1,40}", "the name of one of `kinds`", "h100"), "One of `kinds`.")
+_SUBNETS = _Subnets(_Subnet(), _Subnet())
+_BMC = Key("bmc", _ADDRESS, "Address of the BMC (`cluster_bmc`).")
+_BMC_FIRST = Key("bmc_first", _ADDRESS, "BMC of the first one; the others follow in order.")
+_IN_NETWORKS = Key(
+    "networks", Table(_ADDRESS, "network"), "Its address in each of `networks`.", default={}
+)
 _OF_ONE_NODE = (
     _KIND,
     Key("management", _ADDRESS, "Management address."),
+    _BMC,
+    _IN_NETWORKS,
     Key(
         "position",
         Integer(0, 99_999),
@@ -215,15 +246,34 @@ _OF_ONE_NODE = (
     Key("gpu_pci", _GPU_PCI_LIST, "Replaces `gpus.pci`."),
     Key("vars", _VARIABLES, "Host variables.", default={}),
 )
+_VLAN = Integer(1, 4094)
 _UNSUPPORTED = (
     *(
-        (name, "VLANs are not supported: a rail is an untagged, routed port. Remove it")
+        (name, "Write rails.vlan: a number, or one per rail. Ports of nodes are untagged")
         for name in ("vlan", "vlans", "vlan_id", "vid")
     ),
     *(
         (name, "IPv6 is not supported: hosts and rails have IPv4 addresses. Remove it")
         for name in ("ipv6", "pool6", "pool_v6", "pool_ipv6", "address6", "subnet6")
     ),
+)
+_GROUPS_OF_SWITCHES = "Describe groups under switches, and who connects to whom under links"
+_TOPOLOGY_HINTS = (
+    *((name, "It is rails.planes") for name in ("planes", "plane")),
+    *(
+        (name, "Write leaves.sets_per_unit, and spines.divided_by: [unit] if each has its spines")
+        for name in ("units", "unit", "scalable_units", "sus", "su")
+    ),
+    *(
+        (name, _GROUPS_OF_SWITCHES)
+        for name in ("pods", "pod", "stripes", "tiers", "fabric", "core")
+    ),
+    *((name, _GROUPS_OF_SWITCHES) for name in ("cores", "groups", "fabrics", "superspines")),
+)
+_DIVISION_HINTS = (
+    *((name, "Write divided_by: [plane]") for name in ("planes", "plane", "per_plane")),
+    *((name, "Write divided_by: [unit]") for name in ("units", "unit", "pods", "pod", "per_unit")),
+    *((name, "Write divided_by: [group], and groups") for name in ("group", "spine_groups")),
 )
 _ANOTHER_KIND = "Describe the other hardware under kinds, and name it by `kind` of nodes"
 _IN_ORDER = "Write position: a node has the ports of its place in the plan, on every leaf"
@@ -257,7 +307,8 @@ MANAGEMENT = Section(
     "management",
     "Used by Ansible, SSH and the control traffic of mpirun; never a rail.",
     (
-        needed("subnet", _Subnet(), "Contains every management address."),
+        needed("subnet", _SUBNETS, "Contains every management address."),
+        Key("bmc_subnet", _SUBNETS, "Contains every BMC.", default_text="`subnet`"),
         Key("interface", INTERFACE, "Empty if it differs between hosts.", default=""),
     ),
 )
@@ -278,6 +329,8 @@ NODES = Section(
         Key("name", _Pattern("node{:02d}"), "Host names.", default="node{:02d}"),
         Key("start", Integer(0, 1_000_000), "Number of the first node.", default=1),
         Key("management_first", _ADDRESS, "Of the first node; the others follow in order."),
+        _BMC_FIRST,
+        replace(_IN_NETWORKS, help="As `management_first`, in each of `networks`."),
         Key("slots", _SLOTS, "MPI slots per node.", default_text="one per GPU"),
         Key("rack", _Pattern("r{:02d}"), "Rack names.", default="r{:02d}"),
         Key("nodes_per_rack", Integer(1, 1000), "", default_text="all in one rack"),
@@ -316,6 +369,11 @@ RAILS = Section(
             "",
             default_text="the GPU's",
         ),
+        Key(
+            "vlan",
+            OneOrList(_VLAN, _VLAN),
+            "On the leaf, untagged: one number, or one per rail and plane: `cluster_vlans`.",
+        ),
     ),
     hints=_UNSUPPORTED,
 )
@@ -343,7 +401,8 @@ KIND = Section(
     "kinds",
     "Nodes that differ from `gpus` and `rails` at the top level, which are of the kind `default`. "
     "Their group is `kind_NAME`. Every node takes one place on its leaf set, and uses the first "
-    "rails there.",
+    "rails there. If every node has a kind, the top level needs no GPUs and rails: leaf sets have "
+    "the rails of the largest kind.",
     (
         Key("slots", _SLOTS, "MPI slots per node.", default_text="one per GPU"),
         Key("gpus", _of_kind(GPUS, "count", "pci", "numa"), ""),
@@ -374,9 +433,48 @@ ADDRESSES = Section(
 
 
 _PORT_NAMES = Text(
-    r"[A-Za-z0-9_./:{},-]+", "a port's name, or several in braces", "swp{1..64}s{0..1}", 100
+    r"[A-Za-z0-9_./:{},\[\]-]+", "a port's name, or a range of them", "swp[1-64]s[0-1]", 100
 )
-_SYSTEM = OneOf(tuple(SYSTEMS))
+
+
+class _PortCount(Integer):
+    def convert(self, value: Any) -> Any:
+        if isinstance(value, list) or (isinstance(value, str) and not value.isdigit()):
+            problem = f"{shown(value)} does not say what the ports are for"
+            raise Invalid("model.ports_form", problem, f"Write their number{_RANGES}")
+        return super().convert(value)
+
+
+_RANGES = ", or names by purpose, such as ports: {nodes: 'swp[1-32]s[0-1]', uplinks: 'swp[33-64]'}"
+_NAMES = OneOrList(_PORT_NAMES, _PORT_NAMES)
+PORTS = Section(
+    "ports",
+    "Names of the ports by purpose, in the switch's own words and any order: `swp[1-32]s[0-1]`, "
+    "`Ethernet[1-32]/[1,5]`, `Ethernet[0-248/8]` (every eighth); the last range varies fastest. "
+    "Each name has one purpose.",
+    (
+        Key("nodes", _NAMES, "Of a leaf, to nodes, in their order."),
+        Key("storage", _NAMES, "Of a leaf, to storage hosts."),
+        Key("uplinks", _NAMES, "To the tier above."),
+        Key("downlinks", _NAMES, "To the tier below."),
+    ),
+)
+_ASN = Integer(1, 4_294_967_294)
+_ROUTING = (
+    Key("asn", OneOrList(_ASN, _ASN), "BGP AS number of all, or of each: `cluster_asn`."),
+    Key(
+        "loopback_first",
+        _ADDRESS,
+        "Loopback of the first switch; the others follow in order: `cluster_loopback`.",
+    ),
+    Key(
+        "uplink_pool",
+        _Subnet(),
+        "A /31 for each port, used by uplinks: `addresses` in `cluster_ports`. The upper switch "
+        "has the even address.",
+    ),
+)
+"""Passed on to plays of the operator: no layer configures them."""
 
 
 def _switch_names(example: str, *, fixed: bool = True) -> tuple[Key, ...]:
@@ -388,18 +486,22 @@ def _switch_names(example: str, *, fixed: bool = True) -> tuple[Key, ...]:
         if fixed
         else Key("name", name, "Numbered from 1.", default_text="the group's, and the number"),
         needed("management_first", _ADDRESS, "Of the first switch; the others follow in order."),
-        needed("ports", Integer(1, 4096, "ports"), "Ports per switch."),
-        Key("system", OneOrList(_SYSTEM, _SYSTEM), "If unset, the layer `fabric` skips it."),
+        _BMC_FIRST,
+        needed("ports", OrSection(_PortCount(1, 4096, "ports"), PORTS), "Ports per switch."),
+        Key(
+            "system", OneOrList(SYSTEM_NAME, SYSTEM_NAME), "If unset, the layer `fabric` skips it."
+        ),
         Key("asic", OneOrList(CHIP_NAME, CHIP_NAME), "Chip; determines headroom and lanes."),
         Key("rack", OneOrList(_RACK, _RACK), "For the [cabling list](fabric.md#cabling-list)."),
         Key(
             "port",
-            OneOrList(_Pattern("Ethernet{}"), _PORT_NAMES),
-            "Port names in order: a pattern, or names and brace ranges as in a shell.",
+            OneOrList(_Pattern("Ethernet{}", otherwise=_RANGES), _PORT_NAMES),
+            "Port names in order: a pattern, or names and ranges, as in `ports`.",
             default_text=BY_SYSTEM,
         ),
         Key("port_start", Integer(0, 1000), "Number of the first port.", default_text=BY_SYSTEM),
         Key("port_step", Integer(1, 16), "Between port numbers.", default_text=BY_SYSTEM),
+        *_ROUTING,
     )
 
 
@@ -445,7 +547,7 @@ LEAVES = Section(
         *_OF_SETS,
         _UPLINK_PORTS,
     ),
-    hints=_UNSUPPORTED,
+    hints=(*_UNSUPPORTED, *_TOPOLOGY_HINTS),
 )
 
 SPINES = Section(
@@ -459,6 +561,7 @@ SPINES = Section(
         *_DIVISION,
         _UPLINK_PORTS,
     ),
+    hints=_DIVISION_HINTS,
 )
 
 SUPER_SPINES = Section(
@@ -471,6 +574,7 @@ SUPER_SPINES = Section(
         Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="the spines'"),
         *_DIVISION,
     ),
+    hints=_DIVISION_HINTS,
 )
 
 _TIER = Text(
@@ -479,6 +583,7 @@ _TIER = Text(
     "leaf",
     40,
 )
+_KIND_NAME = Text(r"[A-Za-z][A-Za-z0-9_]*", "the name of a kind of nodes", "b300", 40)
 SWITCHES = Section(
     "switches",
     "The full form, in place of `leaves`, `spines` and `super_spines`: groups of equal switches by "
@@ -489,6 +594,7 @@ SWITCHES = Section(
         _UPLINK_PORTS,
         *_OF_SETS,
         Key("nodes", Integer(1, 100_000), "Positions of nodes.", default_text="as many as fit"),
+        Key("kind", _KIND_NAME, "Of all its nodes, whose rails and planes its leaves then have."),
         Key("pool", _Subnet(), "For the rails of its nodes.", default_text="`addresses.pool`"),
         Key("unit", Integer(1, 10_000), "Unit of the switches above leaves, if all are of one."),
         Key("plane", Integer(0, 7), "Plane of the switches above leaves, if all are of one."),
@@ -510,6 +616,8 @@ LINKS = Section(
 _HOST = (
     needed("name", HOST_NAME, ""),
     needed("management", _ADDRESS, "Management address."),
+    _BMC,
+    _IN_NETWORKS,
     Key("vars", _VARIABLES, "Host variables.", default={}),
 )
 LAUNCHER = Section(
@@ -529,12 +637,50 @@ STORAGE_LINK = Section(
         needed("port", _PORT_NAME, "Of the leaf, not used by nodes or spines."),
         needed("interface", replace(INTERFACE, example="ens1f0np0", empty=False), "Of the host."),
         Key("speed_gbps", _SPEED, "Line rate.", default_text="`rails.speed_gbps`"),
+        Key("address", _ADDRESS, "In a subnet of the leaf: `cluster_storage_links`."),
     ),
 )
 STORAGE = Section(
     "storage",
     "One storage host.",
     (*_HOST, Key("links", ListOf(STORAGE_LINK), "Cables to leaves.", default=[])),
+)
+
+_PORT = replace(INTERFACE, example="ens1f0np0", empty=False)
+NETWORK = Section(
+    "networks",
+    "A further network, such as for storage or north-south traffic. Hosts have addresses in it by "
+    "their key `networks`, and get the variable `cluster_networks` for use in your plays. No layer "
+    "configures it.",
+    (
+        needed(
+            "name", Text(r"[a-z][a-z0-9_-]*", "a name of a to z, 0 to 9, - and _", "storage"), ""
+        ),
+        needed("subnet", _Subnet(), "Not shared with rails, management or another network."),
+        needed("interface", _PORT, "Port or LACP bond with the address."),
+        Key("members", ListOf(_PORT, "interfaces"), "Ports of the bond.", default=[]),
+        Key("gateway", _ADDRESS, ""),
+        Key("speed_gbps", _SPEED, "Line rate of a port."),
+        Key("mtu", Integer(*IP_MTU_LIMITS, "bytes, layer 3"), "Largest IP packet.", default=1500),
+        Key("lossless", Boolean(), "Whether it carries RoCE with PFC.", default=False),
+        Key("leaves", _HOST_NAMES, "Its switches, in this model or not.", default=[]),
+    ),
+)
+
+_CABLE = Text(
+    r"[A-Za-z0-9][A-Za-z0-9 .,:;/()+_-]*",
+    "a description of letters, digits, spaces and .,:;/()+_-",
+    "OSFP 2xDR4, MPO-12, 10 m",
+    100,
+)
+CABLING = Section(
+    "cabling",
+    "Transceivers and cables, shown in the [cabling list](fabric.md#cabling-list).",
+    (
+        Key("to_nodes", _CABLE, "", default=""),
+        Key("to_storage", _CABLE, "", default=""),
+        Key("between_switches", _CABLE, "", default=""),
+    ),
 )
 
 _NAME = Text(r"[a-z0-9][a-z0-9_-]*", "a name of a to z, 0 to 9, - and _", "b300", 40)
@@ -558,6 +704,7 @@ MODEL = Section(
         Key("super_spines", OrNull(SUPER_SPINES), ""),
         Key("switches", Table(SWITCHES, "group"), "", default={}),
         Key("links", ListOf(LINKS), "", default=[]),
+        Key("cabling", CABLING, ""),
         Key("asics", CHIPS, "", default={}),
         Key(VARIABLE, CONTRACT, ""),
         Key("software", SOFTWARE, ""),
@@ -565,6 +712,7 @@ MODEL = Section(
         Key("launchers", ListOf(LAUNCHER), "Several, in order."),
         Key("storage", ListOf(STORAGE), "", default=[]),
         Key("filesystems", FILE_SYSTEMS, "", default=[]),
+        Key("networks", ListOf(NETWORK), "", default=[]),
         Key(
             "vars",
             Table(_VARIABLES, "group"),
@@ -572,5 +720,5 @@ MODEL = Section(
             default={},
         ),
     ),
-    hints=_UNSUPPORTED,
+    hints=(*_UNSUPPORTED, *_TOPOLOGY_HINTS),
 )

@@ -20,6 +20,7 @@ from ...module_utils.core.part import PlanError
 from ...module_utils.core.text import some
 from ...module_utils.mpi.allreduce.gpu import read_nccl
 from ...module_utils.mpi.environment import PROGRAM_DIRECTORY, rails_by_rank, rails_from_model
+from ...module_utils.mpi.job.plan import ALL
 
 PROGRAM = f"{PROGRAM_DIRECTORY}/sweep.py"
 PAIRWISE = ("latency", "bw", "bibw")
@@ -48,6 +49,8 @@ class Rank:
     leaves: frozenset[str] = frozenset()
     rate_gbytes_s: float = 0.0
     """Line rate of its rails in one direction."""
+    kind: str = ""
+    """Of its node; empty if the model has no kinds."""
 
     @property
     def place(self) -> str:
@@ -66,8 +69,22 @@ def ranks_of(directory: Sequence[Mapping[str, Any]]) -> list[Rank]:
             own = [rails[rail.interface] for rail in by_rank[number]] if by_rank else []
             leaves = frozenset(str(rail["leaf"]) for rail in own if rail.get("leaf"))
             rate = sum(float(rail["speed_gbps"] or 0) for rail in own) / 8
-            ranks.append(Rank(entry["name"], number, leaves, rate))
+            ranks.append(Rank(entry["name"], number, leaves, rate, entry.get("kind", "")))
     return ranks
+
+
+def kinds_of(
+    directory: Sequence[Mapping[str, Any]], asked: Sequence[str], program: str
+) -> list[str]:
+    """Kinds of nodes to measure; empty if the model has none. NCCL needs GPUs."""
+    active = [node for node in directory if node["role"] == "compute" and not node["drained"]]
+    gpus = {node["kind"]: node["gpus"] for node in active if "kind" in node}
+    unknown = [kind for kind in asked if kind not in (*gpus, ALL)]
+    if unknown:
+        known = f"nodes in service are of {some(list(gpus))}" if gpus else "the model has no kinds"
+        raise PlanError(f"mpi_bench_kind: {some(unknown)}: no such nodes; {known}")
+    capable = [kind for kind, count in gpus.items() if count or program != "nccl"]
+    return list(gpus) if ALL in asked else [*asked] or capable or list(gpus)
 
 
 @dataclass(frozen=True)
@@ -89,7 +106,7 @@ class Pair:
 
 def pairs_of(ranks: Sequence[Rank], names: Sequence[str]) -> list[Pair]:
     """The named pairs. By default, the first pair inside a node, the first whose rails share a
-    leaf, and the first with rails on different leaves."""
+    leaf, and the first with rails on different leaves; the latter with each kind of nodes."""
     by_place = {rank.place: rank for rank in ranks}
     if names:
         named = []
@@ -103,10 +120,10 @@ def pairs_of(ranks: Sequence[Rank], names: Sequence[str]) -> list[Pair]:
                 )
             named.append(Pair(by_place[places[0]], by_place[places[1]]))
         return named
-    first, kinds = ranks[0], dict[tuple[bool, bool], Pair]()
+    first, kinds = ranks[0], dict[tuple[bool, bool, str], Pair]()
     for other in ranks[1:]:
         apart = other.node != first.node
-        kind = (apart, apart and first.leaves.isdisjoint(other.leaves))
+        kind = (apart, apart and first.leaves.isdisjoint(other.leaves), other.kind)
         kinds.setdefault(kind, Pair(first, other))
     return [kinds[kind] for kind in sorted(kinds)]
 

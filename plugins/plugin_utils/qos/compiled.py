@@ -74,20 +74,28 @@ class FabricIntent:
 def fabric_intent(contract: Contract) -> FabricIntent:
     queues = _queues(contract)
     to_class = {dscp: queue.traffic_class for queue in queues for dscp in queue.dscps}
-    watchdog = contract.pfc.watchdog
+    watchdog, paused = contract.pfc.watchdog, _paused(contract)
     return FabricIntent(
         fabric_mode=contract.fabric_mode,
         trust=TRUST,
         queues=queues,
         dscp_to_traffic_class=tuple(to_class[dscp] for dscp in range(DSCPS)),
-        pfc_priorities=(contract.roce.priority,),
+        pfc_priorities=paused,
         xoff_bytes=contract.pfc.xoff_bytes,
         pool_percent=contract.pfc.pool_percent,
-        watchdog=PfcWatchdog(poll_ms=watchdog.detection_ms // 2, **vars(watchdog)),
+        watchdog=PfcWatchdog(
+            poll_ms=watchdog.detection_ms // 2,
+            # Without pauses, no queue can be blocked by them.
+            **{**vars(watchdog), "enabled": watchdog.enabled and bool(paused)},
+        ),
         mtu_ip=contract.mtu.fabric_ip,
         mtu_frame=contract.mtu.fabric_frame,
         cable_metres=contract.cable_metres,
     )
+
+
+def _paused(contract: Contract) -> tuple[int, ...]:
+    return tuple(sorted(entry.priority for entry in contract.lossless_classes))
 
 
 def _queues(contract: Contract) -> tuple[Queue, ...]:
@@ -96,12 +104,29 @@ def _queues(contract: Contract) -> tuple[Queue, ...]:
     marked = {*contract.roce_dscps, cnp.dscp, *(dscp for entry in further for dscp in entry.dscps)}
     unmarked = tuple(dscp for dscp in range(DSCPS) if dscp not in marked)
     queues = [
-        _queue("roce", roce, contract.roce_dscps, roce.bandwidth_percent, lossless=True, ecn=ecn),
+        _queue(
+            "roce",
+            roce,
+            contract.roce_dscps,
+            roce.bandwidth_percent,
+            lossless=roce.lossless,
+            ecn=ecn,
+        ),
         _queue("cnp", cnp, (cnp.dscp,), 0),
         _queue(
             "best_effort", contract.best_effort, unmarked, contract.best_effort.bandwidth_percent
         ),
-        *(_queue(each.name, each, each.dscps, each.bandwidth_percent) for each in further),
+        *(
+            _queue(
+                each.name,
+                each,
+                each.dscps,
+                each.bandwidth_percent,
+                lossless=each.lossless,
+                ecn=ecn if each.lossless else None,
+            )
+            for each in further
+        ),
     ]
     return tuple(sorted(queues, key=lambda queue: queue.traffic_class))
 
@@ -140,18 +165,19 @@ def host_settings(contract: Contract) -> HostSettings:
         tsa = "strict" if queue.strict else "ets"
         ets[queue.traffic_class] = TrafficClass(tsa, queue.weight_percent)
     congestion_control = contract.dcqcn and contract.congestion_control.reaction_point
+    marked = tuple(sorted({contract.roce.priority, *_paused(contract)}))
     return HostSettings(
         fabric_mode=contract.fabric_mode,
         trust=TRUST,
         dscp_to_priority=dict(sorted(dscp_to_priority.items())),
         priority_to_tc=tuple(priority_to_tc),
         ets=tuple(ets),
-        pfc_priorities=(contract.roce.priority,),
+        pfc_priorities=_paused(contract),
         traffic_class=contract.traffic_class_byte,
         service_level=contract.roce.priority,
         cnp_dscp=contract.cnp.dscp,
         cnp_priority=contract.cnp.priority,
-        ecn_priorities=(contract.roce.priority,) if congestion_control else (),
+        ecn_priorities=marked if congestion_control else (),
         roce_mtu=contract.mtu.roce_path,
         cable_metres=contract.cable_metres.to_nodes,
     )

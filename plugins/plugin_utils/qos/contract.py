@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 from ...module_utils.qos import IP_MTU_LIMITS, ROCE, SPECTRUM_X
 from ..schema.kinds import Boolean, Integer, ListOf, OneOf, OrNull, Text, build, key, section_of
@@ -57,7 +57,7 @@ def _traffic_class() -> Any:
 
 @dataclass(frozen=True)
 class RoceClass:
-    """RoCE data: lossless, with ECN marking. The only class with PFC."""
+    """RoCE data, with ECN marking."""
 
     dscp: int = key(
         _DSCP,
@@ -73,6 +73,9 @@ class RoceClass:
     priority: int = key(_PRIORITY, "802.1p priority of RoCE; PFC is enabled on it.", 3)
     traffic_class: int = _traffic_class()
     bandwidth_percent: int = key(_SHARE, "Share of a congested port.", 50)
+    lossless: bool = key(
+        Boolean(), "False: without PFC ([lossy RoCE](qos-contract.md#lossless-classes)).", True
+    )
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ class BestEffort:
 
 @dataclass(frozen=True)
 class FurtherClass:
-    """A further class, for example for storage. Lossy, like all classes except RoCE data."""
+    """A further class, for example for storage."""
 
     name: str = key(
         Text(r"[a-z][a-z0-9_-]*", "a name of a to z, 0 to 9, - and _", "storage", 20),
@@ -109,6 +112,11 @@ class FurtherClass:
     priority: int = key(_PRIORITY, "802.1p priority of the class.", required=True)
     traffic_class: int = _traffic_class()
     bandwidth_percent: int = key(_SHARE, "Share of a congested port.", required=True)
+    lossless: bool = key(
+        Boolean(),
+        "[PFC and ECN marking](qos-contract.md#lossless-classes) as for RoCE data.",
+        False,
+    )
 
 
 @dataclass(frozen=True)
@@ -147,7 +155,7 @@ class Watchdog:
 
 @dataclass(frozen=True)
 class Pfc:
-    """Pauses of the RoCE class, the last resort if marking is not enough."""
+    """Pauses of lossless classes, the last resort if marking is not enough."""
 
     xoff_bytes: Optional[int] = key(
         OrNull(_BYTES),
@@ -156,8 +164,8 @@ class Pfc:
     )
     pool_percent: Optional[int] = key(
         OrNull(Integer(1, 99, "percent")),
-        "Share of the buffer for RoCE data, on switches that divide it into pools; other traffic "
-        "gets the rest. Null: the default of the switch.",
+        "Share of the buffer for lossless classes, on switches that divide it into pools; other "
+        "traffic gets the rest. Null: the default of the switch.",
         default_text=f"null; Spectrum-X `{LOSSLESS_POOL_PERCENT[SPECTRUM_X]}`",
     )
     watchdog: Watchdog = key(section_of(Watchdog, "roce_qos.pfc.watchdog"), "Stuck queues.")
@@ -244,7 +252,15 @@ class Contract:
         value = asdict(self)
         value["roce"]["also_dscps"] = list(self.roce.also_dscps)
         value["classes"] = [{**entry, "dscps": list(entry["dscps"])} for entry in value["classes"]]
+        for entry, usual in ((value["roce"], True), *((each, False) for each in value["classes"])):
+            if entry["lossless"] is usual:
+                del entry["lossless"]  # a model without the key compiles to the same as before it
         return value
+
+    @property
+    def lossless_classes(self) -> tuple[Union[RoceClass, FurtherClass], ...]:
+        entries: tuple[Union[RoceClass, FurtherClass], ...] = (self.roce, *self.classes)
+        return tuple(entry for entry in entries if entry.lossless)
 
     @property
     def roce_dscps(self) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict
 from typing import Any, NamedTuple, Optional, Union
 
 from ...module_utils.qos import SPECTRUM_X
@@ -169,6 +170,29 @@ def _spectrum_x(contract: Contract, findings: Findings) -> None:
             )
 
 
+def _lossless(contract: Contract, findings: Findings) -> None:
+    """Refuse settings of pauses without effect, and classes that Spectrum-X does not have."""
+    further = [index for index, entry in enumerate(contract.classes) if entry.lossless]
+    paths: list[Path] = [(*_PATH, "classes", index, "lossless") for index in further]
+    paths += [] if contract.roce.lossless else [(*_PATH, "roce", "lossless")]
+    for path in paths if not contract.dcqcn else ():
+        findings.add(
+            "qos.spectrum_x_lossless",
+            path,
+            "with fabric_mode spectrum_x, RoCE data is the only lossless class, as in NVIDIA's "
+            "reference architectures",
+            "Leave it out",
+        )
+    usual = CONTRACT.check({}, Findings())["pfc"]
+    if not contract.lossless_classes and asdict(contract.pfc) != usual and contract.dcqcn:
+        findings.add(
+            "qos.no_pauses",
+            (*_PATH, "pfc"),
+            f"has no effect: {VARIABLE}.roce.lossless is false, and no other class is lossless",
+            "Leave it out",
+        )
+
+
 def _watchdog(contract: Contract, findings: Findings) -> None:
     watchdog = contract.pfc.watchdog
     detection, restoration = watchdog.detection_ms, watchdog.restoration_ms
@@ -215,7 +239,9 @@ def _fabric(mtu: Mtu) -> str:
 
 
 _Rules = tuple[Callable[[Contract, Findings], None], ...]
-_RULES: _Rules = (_names, _one_class_each, _priority_zero, _dscps, _shares, _watchdog, _path_mtu)
+_RULES: _Rules = (
+    *(_names, _one_class_each, _priority_zero, _dscps, _shares, _lossless, _watchdog, _path_mtu),
+)
 _OF_DCQCN: _Rules = (_ecn, _congestion_control)
 
 

@@ -80,9 +80,10 @@ def gpu_lines(figures: Mapping[str, Any]) -> list[str]:
     if nccl:
         sizes = [bytes_text(item["bytes"]) for item in figures["nccl"]["by_size"]]
         found.append(("NCCL average busbw", nccl, f"{sizes[0]} to {sizes[-1]}"))
-    rate = figures["line_rate_gbytes_s"]
+    rate = figures.get("gpu_line_rate_gbytes_s", figures["line_rate_gbytes_s"])
+    of = f" of {figures['gpu_nodes']} nodes" if "gpu_nodes" in figures else ""
     return [
-        f"GPU memory: {what} {rate_text(busbw)} ({sizes}); line rate {rate:g} GB/s a node"
+        f"GPU memory{of}: {what} {rate_text(busbw)} ({sizes}); line rate {rate:g} GB/s a node"
         + (f" ({100 * busbw / rate:.1f} %)" if rate else "")
         for what, busbw, sizes in found
     ]

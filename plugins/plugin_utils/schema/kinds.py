@@ -86,6 +86,15 @@ def json_pattern(form: str, empty: bool = False) -> str:
     return f"^({form}){'?' if empty else ''}$"
 
 
+def json_or(found: dict[str, Any], kind: str, **more: Any) -> dict[str, Any]:
+    """JSON Schema that also allows values of another type. An editor names the key of an error only
+    without `anyOf`, which a list of values needs."""
+    if "type" not in found or "enum" in found:
+        return {"anyOf": [found, {"type": kind, **more}]}
+    types = found["type"] if isinstance(found["type"], list) else [found["type"]]
+    return {**found, "type": list(dict.fromkeys([*types, kind])), **more}
+
+
 _TEMPLATE = re.compile(r"\{[{%#]")
 _ALIKE = ("CYRILLIC ", "GREEK ")
 """Alphabets with letters that look like Latin ones."""
@@ -292,7 +301,7 @@ class OrNull(Kind):
         return f"{self.kind.describe()} or null"
 
     def json(self) -> dict[str, Any]:
-        return {"anyOf": [self.kind.json(), {"type": "null"}]}
+        return json_or(self.kind.json(), "null")
 
 
 @dataclass(frozen=True)
@@ -302,8 +311,6 @@ class ListOf(Kind):
     least: int = 0
 
     def check(self, value: Any, findings: Findings, path: Path = ()) -> Any:
-        if value is None and not self.least:
-            return []  # the entries are commented out
         if not isinstance(value, list) or len(value) < self.least:
             problem = "is an empty list" if value == [] else f"{shown(value)} is not a list"
             remedy = f"Write a {self.wanted_text()}, each after a dash (-)"
@@ -338,8 +345,11 @@ class OneOrList(Kind):
     def describe(self) -> str:
         return f"{self.one.describe()}, or list of {self.many.describe()}"
 
+    def wanted_text(self) -> str:
+        return f"{self.one.wanted_text()}, or a {ListOf(self.many).wanted_text()}"
+
     def json(self) -> dict[str, Any]:
-        return {"anyOf": [self.one.json(), ListOf(self.many).json()]}
+        return json_or(self.one.json(), "array", items=self.many.json())
 
 
 @dataclass(frozen=True)
@@ -373,7 +383,7 @@ class Key:
         """The kind with what an editor shows of the key."""
         found = {**self.kind.json(), "description": plain(self.text())}
         if self.may_be_empty:
-            found["type"] = [found["type"], "null"]
+            found = json_or(found, "null")
         if not (self.default is None or self.default_text or section_in(self.kind)):
             found["default"] = self.default
         return found
@@ -453,6 +463,25 @@ class Section(Kind):
 
 
 @dataclass(frozen=True)
+class OrSection(Kind):
+    """A value of this kind, or a section instead."""
+
+    kind: Kind
+    section: Section
+
+    def check(self, value: Any, findings: Findings, path: Path = ()) -> Any:
+        kind = self.section if isinstance(value, dict) else self.kind
+        return kind.check(value, findings, path)
+
+    def describe(self) -> str:
+        return f"{self.kind.describe()}, or section"
+
+    def json(self) -> dict[str, Any]:
+        section = self.section.json()
+        return json_or(self.kind.json(), section.pop("type"), **section)
+
+
+@dataclass(frozen=True)
 class Table(Kind):
     """A mapping from any name to values of one kind."""
 
@@ -485,6 +514,8 @@ def section_in(kind: Kind) -> Optional[Section]:
         return section_in(kind.kind)
     if isinstance(kind, OneOrList):
         return section_in(kind.one)
+    if isinstance(kind, OrSection):
+        return kind.section
     return kind if isinstance(kind, Section) else None
 
 
@@ -523,9 +554,11 @@ def section_of(made: type, name: str) -> Section:
 
 
 def build(kind: Kind, value: Any) -> Any:
-    """Convert a complete value, with its sections and lists, to dataclasses."""
+    """Convert a complete value, with its sections and lists, to dataclasses. Only keys of which the
+    default does not depend on others may be missing."""
     if isinstance(kind, Section) and kind.made is not None:
-        return kind.made(**{key.name: build(key.kind, value[key.name]) for key in kind.keys})
+        given = {key.name: value.get(key.name, key.left_out()) for key in kind.keys}
+        return kind.made(**{key.name: build(key.kind, given[key.name]) for key in kind.keys})
     if isinstance(kind, ListOf):
         return tuple(build(kind.kind, item) for item in value)
     return value

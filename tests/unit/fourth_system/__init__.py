@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
-from ..base import SSH, PortNaming, System
+from ..base import SSH, System
+from ..port_names import PortNaming
 
 SYSTEM = System(__name__, "Tiny OS", PortNaming("port{}", 1, 2), largest_mtu=9100, transport=SSH)

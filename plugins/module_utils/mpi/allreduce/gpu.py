@@ -44,7 +44,12 @@ Start = Callable[[RunPlan, str], RunResult]
 def prove(
     plan: RunPlan, wanted: GpuOptions, start: Start, failed: str = ""
 ) -> tuple[list[Check], dict[str, Any]]:
-    reason, figures = without_gpus(plan) or failed, {}
+    figures: dict[str, Any] = {}
+    every, plan = plan, of_gpus(plan)
+    if plan is not every:
+        rate = min(node.line_rate_gbytes_s for node in plan.nodes)
+        figures.update(gpu_nodes=len(plan.nodes), gpu_line_rate_gbytes_s=rate)
+    reason = without_gpus(plan) or failed
     on_mpi = reason or without_cuda(plan)
     if on_mpi:
         checks = [not_applicable(name, "measured", on_mpi) for name in (ALLREDUCE, ZERO_COPY)]
@@ -67,6 +72,13 @@ def prove(
 
 def _names(nodes: Sequence[LaunchNode]) -> str:
     return some([node.name for node in nodes])
+
+
+def of_gpus(plan: RunPlan) -> RunPlan:
+    """The run without nodes of kinds that have no GPUs, as the model says: a node that has lost
+    its GPUs is not left out."""
+    nodes = tuple(node for node in plan.nodes if node.gpus_expected)
+    return replace(plan, nodes=nodes, rankfile="") if 0 < len(nodes) < len(plan.nodes) else plan
 
 
 def without_gpus(plan: RunPlan) -> str:

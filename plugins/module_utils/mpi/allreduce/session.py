@@ -185,8 +185,11 @@ class Session:
 
         def start(part: RunPlan, name: str) -> RunResult:
             self.progress(f"allreduce: {name}, GPU memory")
-            run_id = f"{request.run_id}-{name}"
-            return self.start(part, request.hostfile, run_id, request.gpu.gpu_limit_s)
+            run_id, limit_s = f"{request.run_id}-{name}", request.gpu.gpu_limit_s
+            if len(part.nodes) == len(plan.nodes):
+                return self.start(part, request.hostfile, run_id, limit_s)
+            with _hostfile(part) as path:
+                return self.start(part, path, run_id, limit_s)
 
         checks, self.on_gpus = gpu.prove(plan, request.gpu, start, failed)
         return checks

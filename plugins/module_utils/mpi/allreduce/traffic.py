@@ -122,7 +122,10 @@ def traffic(plan: RunPlan, records: Records) -> list[dict[str, Any]]:
 def by_rail(plan: RunPlan, records: Records) -> list[dict[str, Any]]:
     """Each rail across all nodes: the minimum of bytes sent, the maximum of other traffic."""
     window_s = float(of_the_end(records, "window_s", 0.0))
-    speeds = {rail: speed for node in plan.nodes for rail, speed in zip(node.rails, node.speeds)}
+    speeds: dict[str, float] = {}
+    for each in plan.nodes:
+        for rail, speed in zip(each.rails, each.speeds):
+            speeds[rail] = min(speed, speeds.get(rail, speed))
     rails: dict[str, list[Mapping[str, Any]]] = {}
     for node in traffic(plan, records):
         for rail, moved in node["rails"].items():

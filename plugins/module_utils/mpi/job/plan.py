@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,13 +15,14 @@ from typing import Any
 from ...core.files import make_directories
 from ...core.messages import message
 from ...core.part import PlanError
-from ...core.text import some
+from ...core.text import counted, some
 from ..environment import RAIL_BIND
 from ..launch.launcher import OPEN_MPI, Launcher
 from ..launch.node import LaunchNode
 
 SCRIPT, HOSTS, OUTPUT, LEASE = "job.sh", "hostfile", "output.log", "lease"
 JOBS = Path("/var/lib/baremetal-mpi-roce/jobs")
+ALL = "all"
 CHECKPOINTS = "CLUSTER_CHECKPOINT_DIR"
 SEARCHED = ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD")
 """Variables that select programs and libraries. Ranks get them from mpirun's command line, so that
@@ -41,6 +43,8 @@ class Job:
     """Number of ranks; 0 for every slot."""
     places: Mapping[str, int] = field(default_factory=dict)
     """Ranks by node, for a job that uses only some of the slots."""
+    kind: tuple[str, ...] = ()
+    """Kinds of nodes; `all` for every kind."""
     mapping: str = "gpu"
     work_directory: str = "/tmp"
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -143,6 +147,7 @@ def places_of(given: Mapping[str, Any]) -> dict[str, int]:
 
 def chosen(job: Job, nodes: Sequence[LaunchNode]) -> tuple[LaunchNode, ...]:
     """Nodes of the job, with the number of ranks on each as its slots."""
+    nodes = _of_kinds(job, nodes)
     if not job.places:
         return tuple(nodes)
     slots = {node.name: node.slots for node in nodes}
@@ -156,6 +161,22 @@ def chosen(job: Job, nodes: Sequence[LaunchNode]) -> tuple[LaunchNode, ...]:
     return tuple(
         replace(node, slots=job.places[node.name]) for node in nodes if node.name in job.places
     )
+
+
+def _of_kinds(job: Job, nodes: Sequence[LaunchNode]) -> Sequence[LaunchNode]:
+    """Nodes of the requested kinds. In a cluster with several, a program rarely suits all."""
+    kinds = Counter(node.kind for node in nodes)
+    unknown = [kind for kind in job.kind if kind not in kinds and kind != ALL]
+    known = some([f"{kind} ({counted(count, 'node')})" for kind, count in kinds.items()])
+    if unknown:
+        has = "the model has no kinds" if "" in kinds else f"nodes in service are of {known}"
+        raise PlanError(f"mpi_job_kind: {some(unknown)}: no such nodes; {has}")
+    if not job.kind and not job.places and len(kinds) > 1:
+        raise PlanError(
+            f"the nodes are of several kinds: {known}; choose with mpi_job_kind, where `{ALL}` is "
+            "every node, or name nodes with mpi_job_places"
+        )
+    return [node for node in nodes if not job.kind or {node.kind, ALL} & {*job.kind}]
 
 
 def slots_of(nodes: Sequence[LaunchNode]) -> dict[str, int]:

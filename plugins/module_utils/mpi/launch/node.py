@@ -16,7 +16,8 @@ from .launcher import OPEN_MPI, Launcher
 
 @dataclass(frozen=True)
 class LaunchNode:
-    """A node that runs ranks. The model supplies the fields up to `numa`, the node the others."""
+    """A node that runs ranks. The model supplies the fields up to `numa` and those about its
+    kind, the node the others."""
 
     name: str
     slots: int
@@ -35,6 +36,10 @@ class LaunchNode:
     """Maps RDMA device and port (`mlx5_0:1`) to one of its interfaces."""
     software: bool = False
     """Whether the RDMA devices are Soft-RoCE, whose speed is nominal."""
+    kind: str = ""
+    """Empty if the model has no kinds of nodes."""
+    gpus_expected: bool = True
+    """Whether the model has GPUs here; true as well if it has no kinds of nodes."""
     gpus: int = 0
     cuda: tuple[str, ...] = ()
     """Which of `UCX` and `Open MPI` were built with CUDA."""
@@ -106,6 +111,8 @@ def nodes_of(entries: Sequence[Mapping[str, Any]]) -> tuple[LaunchNode, ...]:
                 numbers=tuple(rail.get("rail") for rail in rails),
                 by_rank=tuple(tuple(rail.interface for rail in own) for own in by_rank),
                 numa=by_gpu or tuple(numa[own[0].interface] for own in by_rank),
+                kind=entry.get("kind", ""),
+                gpus_expected="kind" not in entry or bool(by_gpu),
             )
         )
     return tuple(nodes)

@@ -34,7 +34,9 @@ def provider(options: NicOptions) -> Provider:
     def settings(rail: RailNic) -> list[NicSetting]:
         if rail.device is None:
             return []
-        found: list[NicSetting] = [CableLength(rail, options)]
+        found: list[NicSetting] = []
+        if options.contract.pfc_priorities:
+            found.append(CableLength(rail, options))
         if options.accelerations:
             found.append(Accelerations(rail, options, register_tool))
         found += congestion_settings(options, rail)

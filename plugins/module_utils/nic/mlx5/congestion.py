@@ -44,9 +44,10 @@ def congestion_settings(options: NicOptions, rail: RailNic) -> list[NicSetting]:
     if rail.device is None or rail.shared:
         return []
     contract, root = options.contract, options.node.root
-    settings: list[NicSetting] = [
-        ForcedTrafficClass(rail, rail.device, contract.traffic_class, root)
-    ]
+    settings: list[NicSetting] = []
+    if {contract.service_level}.issuperset(contract.pfc_priorities):
+        # It would move the data of another lossless class to that of RoCE.
+        settings.append(ForcedTrafficClass(rail, rail.device, contract.traffic_class, root))
     if contract.fabric_mode == SPECTRUM_X:
         return settings
     parameters = {

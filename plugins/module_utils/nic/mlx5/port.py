@@ -81,7 +81,7 @@ class CableLength(DcbSetting):
             options.dcb,
             options.contract,
         )
-        self._priority = options.contract.pfc_priorities[0]
+        self._priorities = options.contract.pfc_priorities
         self._net = options.node.root / "sys/class/net" / rail.interface
 
     def read(self) -> Reading:
@@ -89,18 +89,26 @@ class CableLength(DcbSetting):
         return reading if reading.status else replace(reading, reason=self._headroom())
 
     def _headroom(self) -> str:
-        """Return the actual and required size of the receive buffer; empty if not reported."""
-        buffer = self._dcb.buffer(self._interface, self._priority) if self._dcb else None
+        """Return the actual and required size of each lossless receive buffer; empty if not
+        reported."""
         speed, mtu = interface_speed(self._net), tree.number(self._net / "mtu")
-        if buffer is None or speed is None or mtu is None:
+        buffers: dict[int, tuple[int, int]] = {}
+        for priority in self._priorities:
+            buffer = self._dcb.buffer(self._interface, priority) if self._dcb else None
+            if buffer is not None:
+                buffers.setdefault(buffer[0], (buffer[1], priority))
+        if speed is None or mtu is None:
             return ""
-        (number, size), needed = buffer, lossless_bytes(self.wanted, speed, mtu)
-        remedy = f"dcb buffer set dev {self._interface} buffer-size {number}:{needed}"
-        return (
-            f"receive buffer {number} (priority {self._priority}) has {size} bytes; the driver "
-            f"needs {needed} for {self.wanted} m at {speed:g} Gb/s and MTU {mtu}"
-            + (f". Where packets are lost (rx_discards_phy): {remedy}" if size < needed else "")
-        )
+        needed = lossless_bytes(self.wanted, speed, mtu)
+        texts = []
+        for number, (size, priority) in buffers.items():
+            remedy = f"dcb buffer set dev {self._interface} buffer-size {number}:{needed}"
+            texts.append(
+                f"receive buffer {number} (priority {priority}) has {size} bytes; the driver "
+                f"needs {needed} for {self.wanted} m at {speed:g} Gb/s and MTU {mtu}"
+                + (f". Where packets are lost (rx_discards_phy): {remedy}" if size < needed else "")
+            )
+        return "; ".join(texts)
 
 
 def lossless_bytes(metres: int, speed_gbps: float, mtu: int) -> int:

@@ -123,7 +123,7 @@ def _check_watchdog(fabric: FabricIntent, path: Path, found: Findings) -> None:
 def _headroom_bytes(intent: SwitchIntent) -> Optional[int]:
     """The largest headroom of any port, since EOS has one value per switch; None, which leaves it
     to EOS, unless the inventory has rows for all ports."""
-    if not intent.asic.name.startswith(_MMU_CHIPS):
+    if not intent.asic.name.startswith(_MMU_CHIPS) or not intent.fabric.pfc_priorities:
         return None
     rows = [intent.asic.values.get((p.speed_gbps, p.cable_metres)) for p in intent.ports]
     given = [row.xoff_bytes for row in rows if row is not None]
@@ -157,6 +157,12 @@ def structured(
     counts: bool = False,
 ) -> dict[str, Any]:
     """The contract as structured configuration of pyavd, with one interface."""
+    pauses = {
+        "enabled": True,
+        "priorities": [
+            {"priority": priority, "no_drop": True} for priority in fabric.pfc_priorities
+        ],
+    }
     data: dict[str, Any] = {
         "qos": {
             "map": {
@@ -175,13 +181,7 @@ def structured(
             {
                 "name": OWNED,
                 "trust": fabric.trust,
-                "priority_flow_control": {
-                    "enabled": True,
-                    "priorities": [
-                        {"priority": priority, "no_drop": True}
-                        for priority in fabric.pfc_priorities
-                    ],
-                },
+                **({"priority_flow_control": pauses} if fabric.pfc_priorities else {}),
                 word.replace("-", "_") + "s": [_queue(queue, counts) for queue in fabric.queues],
             }
         ],

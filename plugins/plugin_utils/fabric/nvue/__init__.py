@@ -7,14 +7,25 @@ docs/fabric.md lists the sources of every key.
 from __future__ import annotations
 
 from ..aspects import HEADROOM
-from ..base import HTTPS, PortNaming, System
+from ..base import HTTPS, System
+from ..port_names import PortNaming
 
 SYSTEM = System(
     __name__,
     "NVUE",
-    PortNaming("swp{}", start=1, step=1),
+    PortNaming(
+        "swp{}",
+        start=1,
+        step=1,
+        # Cumulus Linux 5 User Guide, Switch Port Attributes: swp1 broken out is swp1s0, swp1s1, ...
+        form=r"swp(?P<port>[1-9][0-9]{0,3})(?:s(?P<part>[0-7]))?",
+        shown="swp1, or swp1s0 of a port that is broken out",
+    ),
     largest_mtu=9216,  # NVUE Reference: nv set interface <interface-id> link mtu
     transport=HTTPS,
+    # NVIDIA, Hardware Compatibility List of Cumulus Linux 5: only switches with Spectrum
+    families=("spectrum",),
+    also=("cumulus", "cumulus-linux", "cumulus_linux", "cumulus5"),
     # NVUE Reference, Set and Unset Commands, Adaptive Routing
     adaptive_routing="nv set router adaptive-routing state enabled (before 5.15: enable on), and "
     "the same on each uplink",

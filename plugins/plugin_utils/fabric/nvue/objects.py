@@ -11,6 +11,7 @@ contract.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Optional
 
@@ -19,7 +20,9 @@ from ...qos.compiled import FabricIntent
 from ...qos.contract import DSCPS, PRIORITIES
 from ...schema.findings import Findings
 from .. import system
-from ..asics import WantedError, rounded
+from ..asics import MAX_LANES, WantedError, rounded
+from ..port_order import PortRow, check_order
+from ..systems import SYSTEMS
 from .reading import ACTION, PROFILE, Present
 from .tree import (
     Path,
@@ -66,7 +69,9 @@ def _qos(intent: system.SwitchIntent) -> Tree:
     lossless = {str(priority) for priority in fabric.pfc_priorities}
     watchdog, (shares, marking) = fabric.watchdog, _classes(fabric)
     return {
-        "roce": {"enable": "on", "mode": "lossless", "cable-length": metres},
+        "roce": {"enable": "on", "mode": "lossless", "cable-length": metres}
+        if lossless
+        else {"enable": "on", "mode": "lossy"},
         "mapping": {
             PROFILE: {
                 "trust": "l3",
@@ -95,6 +100,9 @@ def _qos(intent: system.SwitchIntent) -> Tree:
                 "rx": None,
                 "tx": None,
             }
+            # With this profile, an SN5600 was seen to refuse the lossy mode.
+            if lossless
+            else None
         },
         "traffic-pool": _pools(fabric.pool_percent, lossless),
         "pfc-watchdog": {
@@ -106,6 +114,15 @@ def _qos(intent: system.SwitchIntent) -> Tree:
 
 def _pools(percent: Optional[int], lossless: set[str]) -> Tree:
     lossy = {str(priority) for priority in range(PRIORITIES)} - lossless
+    if not lossless:
+        # As `nv show qos roce` shows them in lossy mode (Cumulus Linux, RoCE).
+        return {
+            LOSSLESS_POOL: None,
+            LOSSY_POOL: {
+                "switch-priority": {priority: {} for priority in sorted(lossy)},
+                "memory-percent": None,
+            },
+        }
     pools: Tree = {
         name: {"switch-priority": {priority: {} for priority in sorted(held)}}
         for name, held in ((LOSSLESS_POOL, lossless), (LOSSY_POOL, lossy))
@@ -255,8 +272,20 @@ _WORDS = {
 }
 
 
+def _table(intent: system.SwitchIntent, ports: Iterable[str]) -> list[PortRow]:
+    """Ports of the front. Those of one that is broken out have equal parts of its lanes."""
+    naming = SYSTEMS[intent.system].naming
+    places = {name: place for name in ports if (place := naming.lanes(name, 1)) is not None}
+    parts = Counter(front for front, lanes in places.values() if len(lanes) == 1)
+    return [
+        PortRow(name, front, MAX_LANES // (parts[front] if len(lanes) == 1 else 1))
+        for name, (front, lanes) in places.items()
+    ]
+
+
 def difference(intent: system.SwitchIntent, wanted: Tree, present: Present) -> system.Difference:
     system.check_ports(intent, present.ports, bonds_of(present.explicit))
+    check_order(intent, _table(intent, present.ports))
     running: Tree = {"qos": present.running_qos, "interface": present.ports}
     roce = objects_at(uniform(present.filled_qos), "roce")
     if is_on(roce.get("enable")) and "cable-length" not in roce:
@@ -298,6 +327,8 @@ def _differing(
         values[path], found[path] = None, at(explicit, *path)
     for collection in _WHOLE:
         branch: Path = ("qos", *collection)
+        if branch[:-1] in values:
+            continue  # removed as a whole
         needed = objects_at(wanted, *branch)
         written = objects_at(explicit, *branch)
         done = objects_at(running, *branch) if branch == _PAUSED else {}

@@ -6,12 +6,21 @@ docs/fabric.md lists the settings, their impact, and the sources.
 
 from __future__ import annotations
 
-from ..base import SSH, PortNaming, System
+from ..base import SSH, System
+from ..port_names import PortNaming
 
 SYSTEM = System(
     __name__,
     "SONiC",
-    PortNaming("Ethernet{}", start=0, step=None),
+    PortNaming(
+        "Ethernet{}",
+        start=0,
+        step=None,
+        # front_panel_prefix(): sonic-buildimage, src/sonic-py-common, interface.py
+        form=r"Ethernet(?P<lane>0|[1-9][0-9]{0,4})",
+        shown="Ethernet0, Ethernet8",
+    ),
     largest_mtu=9216,  # PORT mtu: sonic-buildimage, sonic-port.yang
     transport=SSH,
+    also=("sonic-os", "sonicos", "enterprise-sonic", "dell-sonic"),
 )

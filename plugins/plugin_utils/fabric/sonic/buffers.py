@@ -24,7 +24,7 @@ from .reading import DYNAMIC, Present
 from .tables import Row
 
 POOL = "ingress_lossless_pool"
-EGRESS = "egress_lossless_profile"
+EGRESS, LOSSY_EGRESS = "egress_lossless_profile", "egress_lossy_profile"
 GENERATED = "pg_lossless_"
 """Prefix of profiles that the switch creates. They are never changed."""
 THRESHOLD = "0"
@@ -71,10 +71,12 @@ def chip_of(platform: str) -> str:
 
 
 def profiles(intent: SwitchIntent, present: Present) -> dict[str, tuple[str, Row]]:
-    """Name and fields of the profile for each port of the model.
+    """Name and fields of the profile for each port of the model; empty without a lossless class.
 
     Raises WantedError, listing every kind of port with unknown headroom.
     """
+    if not intent.fabric.pfc_priorities:
+        return {}
     mode = _mode(present)
     made: dict[tuple[int, int, bool], tuple[str, Row]] = {}
     found: dict[str, tuple[str, Row]] = {}
@@ -221,19 +223,28 @@ def _of_another_sku(name: str, present: Present) -> str:
 def check_egress_pool(intent: SwitchIntent, present: Present) -> None:
     profiles = present.config.get("BUFFER_PROFILE", {})
     names = {port.name for port in intent.ports}
-    lossless = {queue.traffic_class for queue in intent.fabric.queues if queue.lossless}
+    # Of lossy classes, only that of RoCE data, which fills its queue, depends on the pool.
+    queues = {q.traffic_class: q for q in intent.fabric.queues if q.lossless or q.name == "roce"}
     for key, row in present.config.get("BUFFER_QUEUE", {}).items():
         profile = row.get("profile", "")
         pool = profiles.get(profile, {}).get("pool", "")
         if tables.port_of(key) not in names:
             continue
-        queue = min(lossless & set(tables.numbers_of(key)), default=None)
-        if "lossy" in pool and queue is not None:
+        for number in sorted(queues.keys() & set(tables.numbers_of(key))):
+            queue = queues[number]
+            data = "RoCE data" if queue.name == "roce" else f"class {queue.name}"
+            key_of = "roce_qos.roce" if queue.name == "roce" else f"roce_qos.classes, {queue.name}"
+            if "lossy" in pool and queue.lossless:
+                fault, better = "when full, it drops packets instead of pausing", EGRESS
+            elif "lossless" in pool and not queue.lossless:
+                # Its limit is that of the whole buffer, since pauses limit what arrives.
+                fault, better = "a congested port could fill the buffer of all others", LOSSY_EGRESS
+            else:
+                continue
             raise SwitchError(
-                f"BUFFER_QUEUE|{key} serves queue {queue}, that of RoCE data, from {pool} "
-                f"({profile}): when full, it drops packets instead of pausing. Bind that queue to "
-                f"{EGRESS}, or give RoCE data the priority of a queue that has it "
-                f"(roce_qos.roce.priority). {_of_another_sku(EGRESS, present)}"
+                f"BUFFER_QUEUE|{key} serves queue {number}, that of {data}, from {pool} "
+                f"({profile}): {fault}. Bind that queue to {better}, or give {data} the priority "
+                f"of a queue that has it ({key_of}.priority). {_of_another_sku(better, present)}"
             )
 
 

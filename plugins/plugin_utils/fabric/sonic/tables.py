@@ -136,7 +136,7 @@ class ContractTables:
     objects: Config
     """The collection's objects, except buffer profiles, which differ between switches."""
     qos: Fields
-    """Fields of each port in PORT_QOS_MAP, without `pfc_to_pg_map`, which only some chips have."""
+    """Fields of each port in PORT_QOS_MAP."""
     queues: dict[int, Fields]
     watchdog: Optional[Fields]
     """Fields of each port in PFC_WD; None: no row."""
@@ -152,13 +152,15 @@ def wanted(intent: SwitchIntent) -> ContractTables:
         check_lossless_class(intent, reason, found)
     if found:
         raise WantedError(found.found)
-    paused = ",".join(str(priority) for priority in fabric.pfc_priorities)
+    paused = ",".join(str(priority) for priority in fabric.pfc_priorities) or None
     return ContractTables(
         objects=_objects(fabric),
         qos={
             **{field: OWNED for field in MAPS if field != "pfc_to_pg_map"},
             "pfc_enable": paused,
             "pfcwd_sw_enable": paused if watchdog.enabled else None,
+            # Only some chips have this map.
+            "pfc_to_pg_map": None,
             # It rewrites the DSCP on egress, by which the next switch classifies.
             "tc_to_dscp_map": None,
         },

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from shlex import quote
 from typing import Optional
 
 from ....module_utils.core.text import natural
-from ..system import OWNED, PortIntent, SwitchError, SwitchIntent, check_names, check_ports
+from ..port_order import PortRow, check_order
+from ..system import OWNED, PortIntent, SwitchError, SwitchIntent, check_ports
+from ..systems import SYSTEMS
 from . import buffers, tables
 from .reading import Present
 from .tables import Config, ContractTables, Fields, Row, Table, owned, port_of
@@ -33,8 +35,10 @@ def target(intent: SwitchIntent, wanted: ContractTables, present: Present) -> tu
     if the switch cannot carry the contract."""
     ports = intent.ports
     _check(intent, present)
-    has_pfc_to_pg = present.asic_type in HAS_PFC_TO_PG or bool(
-        present.config.get("PFC_PRIORITY_TO_PRIORITY_GROUP_MAP")
+    # Without a lossless class, the map would be empty.
+    has_pfc_to_pg = bool(intent.fabric.pfc_priorities) and (
+        present.asic_type in HAS_PFC_TO_PG
+        or bool(present.config.get("PFC_PRIORITY_TO_PRIORITY_GROUP_MAP"))
     )
     config: Config = {
         table: {key: dict(row) for key, row in present.config.get(table, {}).items()}
@@ -56,7 +60,7 @@ def target(intent: SwitchIntent, wanted: ContractTables, present: Present) -> tu
         _split(config["QUEUE"], queues.get(port.name, []), wanted.queues)
         for number, fields in wanted.queues.items():
             _set(config["QUEUE"].setdefault(f"{port.name}|{number}", {}), fields, names)
-        profile = names["BUFFER_PROFILE"][profiles[port.name][0]]
+        profile = names["BUFFER_PROFILE"][profiles[port.name][0]] if profiles else ""
         _bind(intent, port, profile, groups.get(port.name, []), config, present)
         # In the list that contains the port, since a switch reads all lists; usually AZURE.
         lists = config["CABLE_LENGTH"]
@@ -87,10 +91,21 @@ def _check(intent: SwitchIntent, present: Present) -> None:
     check_ports(
         intent, config.get("PORT", {}), {member: bundle for bundle, _bar, member in members}
     )
-    check_names(intent, config.get("PORT", {}))
     buffers.check_release(present)
     buffers.check_chip(intent, present)
+    check_order(intent, _table(intent, present))
     buffers.check_egress_pool(intent, present)
+
+
+def _table(intent: SwitchIntent, present: Present) -> Iterator[PortRow]:
+    """Ports of the front, without those to a backplane or for recirculation. A virtual switch has
+    the lanes of another one."""
+    naming, virtual = SYSTEMS[intent.system].naming, present.asic_type == buffers.VIRTUAL
+    for name, row in present.config.get("PORT", {}).items():
+        if naming.lanes(name, 1) is not None:
+            lanes, index = row.get("lanes", ""), row.get("index", "")
+            count = len(lanes.split(",")) if lanes and not virtual else 0
+            yield PortRow(name, tables.number(index) if index else None, count)
 
 
 def _placed(
@@ -210,16 +225,17 @@ def _bind(
     config: Config,
     present: Present,
 ) -> None:
-    """Bind the profile to the port's lossless priority groups. Others lose their buffer, as PFC is
-    enabled for no other priority; lossy groups of a range keep theirs."""
+    """Bind the profile to the port's lossless priority groups, as ranges, which buffermgrd makes in
+    the traditional buffer model. Others lose their buffer, as PFC is enabled for no other priority;
+    lossy groups of a range keep theirs."""
     rows, profiles = config["BUFFER_PG"], config["BUFFER_PROFILE"]
     wanted = {queue.priority_group for queue in intent.fabric.queues if queue.lossless}
     numbers = {key: set(tables.numbers_of(key)) for key in keys}
     bound = {}
-    for group in wanted:
-        covering = [key for key in keys if group in numbers[key]]
+    for key in tables.keys_of(port.name, wanted):
+        covering = [each for each in keys if numbers[each] & set(tables.numbers_of(key))]
         made = buffers.left_to_the_switch(covering, profiles[profile], present)
-        bound[f"{port.name}|{group}"] = dict(rows[covering[0]]) if made else {"profile": profile}
+        bound[key] = dict(rows[covering[0]]) if made else {"profile": profile}
     for key in keys:
         lossless = tables.is_lossless(rows[key].get("profile", ""), profiles)
         if numbers[key] & wanted or (lossless and numbers[key]):

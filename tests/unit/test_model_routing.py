@@ -1,0 +1,219 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""AS numbers, loopbacks, VLANs and addresses of links: checked, and passed on as variables."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address
+from typing import Any
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.cluster import NAMES
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.small_model import MODEL, compiled, doubts, edited, refused
+from tests.unit.test_model_cases import text
+
+GIVEN = ("cluster_asn", "cluster_loopback", "cluster_vlans", "cluster_storage_links")
+SPINES = "{count: 2, ports: 64, management_first: 10.0.0.201, links_per_leaf: 2}"
+ROUTED = edited(
+    "leaves.asn: [65001,65002]; leaves.loopback_first: 10.2.0.1; leaves.uplink_pool: 10.3.0.0/24; "
+    f"leaves.uplink_ports: 16; rails.vlan: [101,102]; spines: {SPINES}; "
+    "spines.asn: 65000; spines.loopback_first: 10.2.1.1"
+)
+
+
+def stored(address: str, more: str = "", port: int = 30) -> str:
+    """Storage with one link to leaf01."""
+    link = f"{{leaf: leaf01, port: Ethernet{port}, interface: ens1, address: {address}}}"
+    return f"[{{name: storage01, management: 10.0.0.9, links: [{link}{more}]}}]"
+
+
+def variables(model: str) -> dict[str, dict[str, Any]]:
+    inventory = compiled(model)
+    return {host.name: inventory.merged(host) for host in inventory.hosts}
+
+
+def uplinks(model: str) -> dict[tuple[str, str], tuple[str, str]]:
+    """Both ends of links between switches, by host and port, with peer and address."""
+    return {
+        (name, port): (peer, group["addresses"].get(port, ""))
+        for name, own in variables(model).items()
+        for group in own.get("cluster_ports", ())
+        if group["kind"] in ("uplink", "downlink")
+        for port, peer in group["peers"].items()
+    }
+
+
+def test_only_given_values_become_variables() -> None:
+    assert set(GIVEN) <= set(NAMES)
+    assert not [own for own in variables(MODEL).values() if set(GIVEN) & set(own)]
+    hosts = variables(edited("rails.vlan: 900; leaves.asn: 65001"))
+    assert [hosts[name]["cluster_vlans"] for name in ("leaf01", "leaf02")] == [
+        {"rail0": 900},
+        {"rail1": 900},
+    ]
+    assert [hosts[name]["cluster_asn"] for name in ("leaf01", "leaf02")] == [65001, 65001]
+
+
+def test_a_vlan_per_rail_and_plane() -> None:
+    hosts = variables(edited("rails.planes: 2; rails.vlan: [1,2,3,4]; leaves.count: 4"))
+    found = [hosts[f"leaf0{number}"]["cluster_vlans"] for number in (1, 2, 3, 4)]
+    assert found == [{"rail0p0": 1}, {"rail0p1": 2}, {"rail1p0": 3}, {"rail1p1": 4}]
+
+
+def test_values_of_switches() -> None:
+    hosts = variables(ROUTED)
+    names = ("leaf01", "leaf02", "spine01", "spine02")
+    assert [hosts[name]["cluster_asn"] for name in names] == [65001, 65002, 65000, 65000]
+    loopbacks = ["10.2.0.1", "10.2.0.2", "10.2.1.1", "10.2.1.2"]
+    assert [hosts[name]["cluster_loopback"] for name in names] == loopbacks
+    assert hosts["leaf02"]["cluster_vlans"] == {"rail1": 102}
+    assert not set(GIVEN) & set(hosts["node01"])
+
+
+def test_both_ends_of_an_uplink_have_the_addresses_of_a_31() -> None:
+    found = uplinks(ROUTED)
+    assert len(found) == 2 * 2 * 2 * 2
+    by_address = {IPv4Address(address): ends for ends, (_peer, address) in found.items()}
+    assert len(by_address) == len(found)
+    for (name, port), (peer, address) in found.items():
+        other = by_address[IPv4Address(int(IPv4Address(address)) ^ 1)]
+        assert (other[0], found[other][0]) == (peer, name), port
+        assert (int(IPv4Address(address)) % 2 == 1) == name.startswith("leaf")
+    assert found["leaf01", "Ethernet48"] == ("spine01", "10.3.0.97")
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 3), st.integers(1, 4), st.integers(0, 2), st.integers(1, 3))
+def test_another_spine_leaf_set_or_link_moves_no_address(
+    spines: int, sets: int, more: int, links: int
+) -> None:
+    def model(spines: int, sets: int) -> str:
+        top = f"{{count: {spines}, ports: 64, management_first: 10.0.0.201}}"
+        edits = f"spines: {top}; spines.links_per_leaf: {links}; leaves.uplink_ports: 16; "
+        return edited(f"{edits}leaves.count: {2 * sets}; leaves.uplink_pool: 10.3.0.0/16")
+
+    before, after = uplinks(model(spines, sets)), uplinks(model(spines + more, sets + 1))
+    kept = {ends: after[ends] for ends in before}
+    assert kept == before
+
+
+def test_links_of_storage() -> None:
+    model = edited(f"storage: {stored('10.1.0.250')}; rails.mtu: 4200")
+    unknown = variables(model.replace(", address: 10.1.0.250", ""))
+    assert "cluster_storage_links" not in unknown["storage01"]
+    assert variables(model)["storage01"]["cluster_storage_links"] == [
+        {
+            "interface": "ens1",
+            "address": "10.1.0.250",
+            "prefix": 24,
+            "network": "10.1.0.0/24",
+            "gateway": "10.1.0.1",
+            "mtu": 4200,
+            "speed_gbps": 800,
+            "leaf": "leaf01",
+            "leaf_port": "Ethernet30",
+        }
+    ]
+    model = edited(f"addresses.plan: point_to_point; storage: {stored('10.1.0.251')}")
+    (link,) = variables(model)["storage01"]["cluster_storage_links"]
+    assert (link["network"], link["gateway"], link["prefix"]) == ("10.1.0.250/31", "10.1.0.250", 31)
+
+
+OTHER = ", {leaf: leaf02, port: Ethernet30, interface: ens2, address: %s}"
+
+
+@pytest.mark.parametrize(
+    ("edits", "wanted"),
+    [
+        ("leaves.asn: [65001]", ["8 model.values_for_switches leaves.asn 1"]),
+        ("leaves.asn: 0", ["8 model.out_of_range leaves.asn (0, 1, 4294967294)"]),
+        ("leaves.asn: [65001,65535]", ["8 model.reserved_asn leaves.asn[1] 65535"]),
+        ("leaves.asn: 23456", ["8 model.reserved_asn leaves.asn 23456"]),
+        (
+            "leaves.loopback_first: 10.0.0.250",
+            ["8 model.range_taken leaves.loopback_first ('10.0.0.250', '10.0.0.251')"],
+        ),
+        (
+            "leaves.loopback_first: 10.0.255.255",
+            ["8 model.range_taken leaves.loopback_first ('10.0.255.255', '10.1.0.0')"],
+        ),
+        (
+            "leaves.loopback_first: 127.0.0.1",
+            ["8 model.no_loopback leaves.loopback_first '127.0.0.1'"],
+        ),
+        (
+            "leaves.loopback_first: 126.255.255.255",
+            ["8 model.no_loopback leaves.loopback_first '126.255.255.255'"],
+        ),
+        (
+            "leaves.loopback_first: 255.255.255.255",
+            ["8 model.no_loopback leaves.loopback_first '255.255.255.255'"],
+        ),
+        (
+            f"leaves.loopback_first: 10.2.0.1; spines: {SPINES}; spines.loopback_first: 10.2.0.2",
+            ["10 model.range_taken spines.loopback_first ('10.2.0.2', '10.2.0.3')"],
+        ),
+        (
+            "leaves.uplink_pool: 10.3.0.0/25",
+            ["8 model.uplink_pool_size leaves.uplink_pool (64, 128)"],
+        ),
+        (
+            "leaves.uplink_pool: 10.1.128.0/20",
+            ["8 model.range_taken leaves.uplink_pool ('10.1.128.0', '10.1.143.255')"],
+        ),
+        ("rails.vlan: [101]", ["6 model.values_for_devices rails.vlan 1"]),
+        ("rails.vlan: 4095", ["6 model.out_of_range rails.vlan (4095, 1, 4094)"]),
+        ("rails.vlans: [101]", ["6 model.unknown_key rails.vlans"]),
+        (
+            "rails.vlan: 900; addresses.plan: point_to_point",
+            ["6 model.vlan_without_subnet rails.vlan 900"],
+        ),
+    ],
+)
+def test_refused(edits: str, wanted: list[str]) -> None:
+    assert refused(edited(edits)) == wanted
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["10.1.0.1", "10.1.0.2", "10.1.0.0", "10.1.0.255", "10.1.1.250", "10.0.0.9", "192.0.2.1"],
+)
+def test_an_address_of_a_link_is_a_free_one_of_its_leaf(address: str) -> None:
+    wanted = [f"10 model.link_address storage[0].links[0].address '{address}'"]
+    assert refused(edited(f"storage: {stored(address)}")) == wanted
+
+
+def test_links_have_different_addresses_each_of_its_leaf() -> None:
+    model = edited(f"storage: {stored('10.1.1.250', OTHER % '10.1.0.250')}")
+    paths = ["storage[0].links[0].address '10.1.1.250'", "storage[0].links[1].address '10.1.0.250'"]
+    assert refused(model) == [f"10 model.link_address {path}" for path in paths]
+    plan = "addresses.plan: point_to_point; "
+    for other in ("10.1.0.250", "10.1.0.251"):
+        model = edited(f"{plan}storage: {stored('10.1.0.250', OTHER % other)}")
+        wanted = f"10 model.link_address storage[0].links[1].address '{other}'"
+        assert refused(model) == [wanted]
+    assert refused(edited(f"{plan}storage: {stored('10.1.0.2')}")) == [
+        "10 model.link_address storage[0].links[0].address '10.1.0.2'"
+    ]
+
+
+def test_rails_of_one_leaf_on_one_vlan_are_a_doubt() -> None:
+    shared = "leaves.rail_to_leaf: [0,0]; leaves.count: 1; rails.vlan: "
+    assert doubts(edited(f"{shared}[101,102]")) == []
+    assert doubts(edited(f"{shared}900")) == ["6 model.vlan_shared rails.vlan 900"]
+
+
+def test_one_as_among_others_is_a_doubt() -> None:
+    spines = "leaves.ports: 4; spines: {count: 2, ports: 64, management_first: 10.0.0.201}; "
+    for asns in ("leaves.asn: 65000", "leaves.asn: [65001,65002]", "leaves.asn: [65001,65001]"):
+        assert doubts(edited(f"{spines}spines.asn: 65000; {asns}")) == []
+    assert doubts(edited(f"{spines}leaves.asn: 65000")) == []
+    wanted = ["8 model.shared_asn leaves.asn ('leaf02', 'spine01', 65000)"]
+    assert doubts(edited(f"{spines}spines.asn: 65000; leaves.asn: [65001,65000]")) == wanted
+
+
+def test_the_model_with_a_vlan_of_all_rails() -> None:
+    hosts = variables(text("d10-vlan-rails"))
+    assert hosts["leaf08"]["cluster_vlans"] == {"rail7": 900}
