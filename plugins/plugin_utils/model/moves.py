@@ -45,12 +45,21 @@ def refuse(
         remedy = "Write leaf and port as before"
         findings.add("changes.storage_cables", ("storage",), problem, remedy, len(others))
     cabled = {*shifted, *(each.host for each in nodes)}
-    rails = [each for each in changes.addresses if each.what != MANAGEMENT]
-    rails = [each for each in rails if each.host not in cabled]
+    rails, of_others = list[Moved](), list[Moved]()
+    for each in changes.addresses:
+        if each.what != MANAGEMENT and each.host not in cabled:
+            own = new.hosts[each.host].get("cluster_rails", ())
+            rail = any(each.what == lane["interface"] for lane in own)
+            (rails if rail else of_others).append(each)
     if rails:
         problem = f"{_counted(rails, 'address', 'addresses')} would change, {_shown(rails[0])}"
         remedy = "Write plan, pool, prefix and first_host as before, and leaves.nodes_per_set"
         findings.add("changes.rail_addresses", ("addresses",), problem, remedy, len(rails))
+    if of_others:
+        problem = f"{_counted(of_others, 'address', 'addresses')} would change, "
+        problem += _shown(of_others[0])
+        remedy = "Write addresses of networks, storage links and loopbacks as before"
+        findings.add("changes.addresses", (), problem, remedy, len(of_others))
     _check_management(new, changes, shifted, findings)
 
 
