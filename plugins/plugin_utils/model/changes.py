@@ -78,12 +78,14 @@ class ModelChanges:
     settings: list[Setting]
     reboots: dict[str, list[str]]
     """Compute nodes that are expected to need a reboot, by reason."""
+    roles: dict[str, str]
+    """Of hosts in both models."""
     site: list[str]
     """Hosts and groups for which the operator's variables differ; never values."""
 
     @property
     def any(self) -> bool:
-        return any(vars(self).values())
+        return any(value for name, value in vars(self).items() if name != "roles")
 
 
 def _boots(setting: Setting) -> bool:
@@ -134,6 +136,7 @@ def compare(old: CompiledModel, new: CompiledModel) -> ModelChanges:
             if each.variable == "cluster_software" and _boots(each)
             if (nodes := [name for name in each.hosts if new.role(name) == "compute"])
         },
+        roles={name: new.role(name) for name in both},
         site=sorted(
             (of for of in {*old.site, *new.site} if old.site.get(of) != new.site.get(of)),
             key=natural,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Optional
 
@@ -97,7 +98,8 @@ def _settings(changes: ModelChanges) -> list[tuple[str, ...]]:
     rows = dict[tuple[str, ...], list[str]]()
     for each in changes.settings:
         place, _dot, key = each.key.rpartition(".")
-        row = (each.variable, key, _value(each.before), _value(each.after), some(each.hosts, 2))
+        values = _value(each.before), _value(each.after), _hosts(each.hosts, changes.roles)
+        row = (each.variable, key, *values)
         if each.variable != "cluster_qos":  # compiled from roce_qos
             rows.setdefault(row, []).append(place)
     return [
@@ -107,6 +109,14 @@ def _settings(changes: ModelChanges) -> list[tuple[str, ...]]:
         )
         for (variable, key, *others), places in rows.items()
     ]
+
+
+def _hosts(names: Sequence[str], roles: Mapping[str, str]) -> str:
+    """Two names, or the number of hosts by role."""
+    if len(names) <= 2:
+        return ", ".join(names)
+    counts = Counter(roles[name] for name in names)
+    return ", ".join(f"{number} {role}" for role, number in counts.items())
 
 
 def _value(value: object) -> str:
@@ -166,7 +176,7 @@ def layers(changes: ModelChanges) -> Optional[list[str]]:
     found: set[str] = set()
     if _servers(changes.go):
         found.update(_OF_HOSTS)
-    if changes.addresses:
+    if any(changes.roles[each.host] in HOST_ROLES for each in changes.addresses):
         found.update(LAYERS["cluster_rails"])
     if changes.ports or changes.moved or changes.added or changes.removed:
         found.update(LAYERS["cluster_ports"])
