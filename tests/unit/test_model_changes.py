@@ -354,6 +354,21 @@ def test_a_spine_added_as_an_operator_did() -> None:
     assert (found.moved, len(found.added), refused) == ([], 32, [])
 
 
+def test_a_spine_that_takes_ports_of_nodes_moves_those_behind() -> None:
+    after = text("d16-spine-added").replace("nodes: {count: 4", "nodes: {count: 80")
+    after = after.replace("leaves: {count: 8", "leaves: {count: 16")
+    found, refused = changes(after.replace("count: 5", "count: 4"), after)
+    assert len({each.host for each in found.addresses}) == 36
+    assert refused == [
+        "8 changes.node_cables leaves.nodes_per_set (288, 48)",
+        "8 changes.switch_cables leaves.uplink_ports (16, 20)",
+    ]
+    pinned = after.replace("leaves: {", "leaves: {nodes_per_set: 44, ")
+    found, refused = changes(pinned.replace("count: 5", "count: 4"), pinned)
+    assert found.addresses == []
+    assert refused == ["8 changes.switch_cables leaves.uplink_ports (16, 20)"]
+
+
 DIVIDED = (
     "rails.planes: 2; leaves.nodes_per_set: 4; leaves.uplink_ports: 32; leaves.sets_per_unit: 1; "
     "spines: {count: %d, ports: 64, management_first: 10.0.0.201, divided_by: [unit, plane]}; "

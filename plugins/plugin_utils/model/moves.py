@@ -34,7 +34,8 @@ def refuse(
     if nodes:
         per_set = _nodes_per_set(old)
         problem = f"{_counted(nodes, 'cable')} would move, {_shown(nodes[0])}"
-        remedy = "Give leaves as many ports for nodes as before, and write leaves.nodes_per_set"
+        remedy = "Leave as many ports of leaves to nodes as before (leaves.ports, links_per_leaf, "
+        remedy += "rails), and write leaves.nodes_per_set"
         remedy += f": {per_set}" if per_set else ""
         path = ("leaves", "nodes_per_set")
         findings.add("changes.node_cables", path, problem, remedy, (len(nodes), per_set))
