@@ -295,6 +295,12 @@ def test_both_ends_of_every_cable_agree_and_addresses_are_unique(shape: dict[str
 SPINE = "spines: {count: 1, ports: 64, management_first: 10.0.0.90"
 OVER = ["10 model.oversubscribed spines.links_per_leaf '4:1'"]
 CHIPS = "leaves.ports: 16; leaves.asic: [spectrum4,spectrum2]; rails.speed_gbps: 200"
+UNCONTROLLED = "congestion_control: {notification_point: false, reaction_point: false}"
+NOTHING_SLOWS = "qos.nothing_slows roce_qos.congestion_control"
+LONG = "nodes.count: 64; leaves.asic: spectrum4; roce_qos: {cable_metres: {to_nodes: 300}"
+LOSSLESS = "bandwidth_percent: 9, lossless: true"
+TWO = f"{{name: s, dscps: [20], priority: 4, {LOSSLESS}}}"
+THREE = f"{TWO}, {{name: t, dscps: [21], priority: 5, {LOSSLESS}}}"
 BELOW = "qos.below_packet roce_qos.ecn.minimum_bytes"
 ABOVE = "qos.above_buffer roce_qos.ecn.maximum_bytes"
 
@@ -321,7 +327,11 @@ ABOVE = "qos.above_buffer roce_qos.ecn.maximum_bytes"
         ("nodes.absent: [node02]; nodes.overrides: {node02: {drained: false}}", []),
         (
             "nodes.overrides: {node01: {rack: R1}, node02: {rack: r1}}",
-            ["4 model.racks_differ_in_case nodes ('R1', 'r1')"],
+            ["4 model.differ_in_case nodes.overrides.node02.rack ('R1', 'r1')"],
+        ),
+        (
+            "kinds: {b300: {}, B300: {}}; nodes.kind: b300",
+            ["10 model.differ_in_case kinds.B300 ('b300', 'B300')"],
         ),
         ("nodes.slots: 3", ["4 model.slots_per_gpu nodes.slots (3, 2)"]),
         ("nodes.slots: 1", []),
@@ -330,6 +340,7 @@ ABOVE = "qos.above_buffer roce_qos.ecn.maximum_bytes"
         ("gpus; nodes.slots: 7", []),
         ("rails.gpu: [0, 0]", ["6 model.gpu_without_rail rails.gpu (0, 1)"]),
         ("rails.gpu: [0, ~]", []),
+        ("gpus.count: 1; rails.gpu: [0, 0]", []),
         ("rails.count: 1", ["8 model.idle_switches leaves.count ('leaf02', 1)"]),
         ("gpus.count: 4; rails.gpu: [0, 2]", []),
         (
@@ -364,6 +375,14 @@ ABOVE = "qos.above_buffer roce_qos.ecn.maximum_bytes"
         (f"{SPINE}}}; leaves.nodes_per_set: 4", OVER),
         (f"{SPINE}, speed_gbps: 1600}}; leaves.nodes_per_set: 6", []),
         ("roce_qos: {ecn: {minimum_bytes: 4209}}", [f"10 {BELOW} (4209, 4210)"]),
+        (f"roce_qos: {{roce: {{lossless: false}}, {UNCONTROLLED}}}", [f"10 {NOTHING_SLOWS}"]),
+        (f"roce_qos: {{{UNCONTROLLED}}}", []),
+        (f"{LONG}, classes: [{TWO}]}}", []),
+        (
+            f"{LONG}, classes: [{THREE}]}}",
+            ["10 qos.headroom_above_buffer roce_qos.cable_metres (230227968, 158229504)"],
+        ),
+        (f"leaves.asic: {LONG.partition('asic: ')[2]}, classes: [{THREE}]}}", []),
         ("roce_qos: {ecn: {minimum_bytes: 4210}}", []),
         (
             "roce_qos: {pfc: {xoff_bytes: 4000}, ecn: {minimum_bytes: 3000, maximum_bytes: 3500}}",

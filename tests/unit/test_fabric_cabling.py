@@ -42,6 +42,7 @@ storage:
     management: 10.0.0.20
     links: [{leaf: leaf01, port: swp20, interface: ens1f0, speed_gbps: 200}]
 roce_qos: {cable_metres: {to_nodes: 5, between_switches: 30}}
+cabling: {to_nodes: "OSFP 2xDR4 (MPO-12)", between_switches: AOC}
 """
 
 
@@ -97,8 +98,38 @@ def test_every_cable_is_listed_once_and_on_the_page_of_both_racks() -> None:
             assert pages[f"rack-{rack}.html"].count(row["label"]) == 1
     uplink = next(row for row in rows if row["kind"] == "uplink")
     assert (uplink["speed_gbps"], uplink["max_metres"], uplink["rail"]) == ("800", "30", "")
+    cables = {row["kind"]: row["cable"] for row in rows}
+    assert cables == {"host": "OSFP 2xDR4 (MPO-12)", "storage": "", "uplink": "AOC"}
     lanes = {(row["rail"], row["plane"]) for row in rows if row["kind"] == "host"}
     assert len(lanes) == 4
+
+
+def test_the_list_of_any_model_agrees_with_it() -> None:
+    count = 0
+    for path in sorted((Path(__file__).parent / "data/models").glob("*.txt")):
+        try:
+            hosts = compiled(path.read_text(encoding="utf-8"))
+        except model.ModelError:
+            continue
+        count += 1
+        cables = [wire.cable for wire in wiring.wires_of(hosts)]
+        ends = [end for cable in cables for end in cable[:2]]
+        ports = [
+            End(name, port)
+            for name, own in hosts.items()
+            for group in own.get("cluster_ports", ())
+            for port in group["peers"]
+        ]
+        rails = [
+            End(name, rail["interface"])
+            for name, own in hosts.items()
+            for rail in own.get("cluster_rails", ())
+        ]
+        assert len(ends) == len(set(ends)), path.name
+        assert set(ends) >= {*ports, *rails}, path.name
+        lines = [wire_map.Line(number, cable[:2]) for number, cable in enumerate(cables)]
+        assert wire_map.compare(lines, cables).findings == [], path.name
+    assert count > 20
 
 
 def test_a_page_needs_no_other_file() -> None:

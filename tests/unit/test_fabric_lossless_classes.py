@@ -118,6 +118,19 @@ def test_a_switch_goes_from_each_contract_to_each_other(
         assert {*(port.ecn or {})} >= MARKED.get(key, {3})
 
 
+@pytest.mark.slow
+def test_nvue_gives_the_whole_buffer_to_lossy_classes(tmp_path: Path, capsys: Said) -> None:
+    """A share of the former contract would stay, and waste the rest."""
+    shared, lossy = intent_of("nvue", {"pfc": {"pool_percent": 90}}), intent_of("nvue", LOSSY)
+    switch = every_key.SIMULATED["nvue"]([shared, lossy], tmp_path, capsys)
+    for intent, pools in ((shared, {"roce-lossless": 90, "default-lossy": 10}), (lossy, {})):
+        switch.apply(every_key.plan("nvue", switch, intent))
+        written = switch.read().explicit["qos"].get("traffic-pool", {})
+        found = {name: pool.get("memory-percent") for name, pool in written.items()}
+        assert {name: share for name, share in found.items() if share is not None} == pools
+        assert ("roce-lossless" in written) is (intent is shared)
+
+
 def intent_of(name: str, contract: dict[str, Any]) -> system.SwitchIntent:
     data = yaml.safe_load(every_key.model(name))
     data["roce_qos"] = contract

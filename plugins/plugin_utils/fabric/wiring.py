@@ -6,19 +6,20 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from html import escape
 from typing import Any, NamedTuple, Optional
 
 from ...module_utils.core.text import counted, natural
 from .cabling import Cable, End
-from .system import TO_NODES
+from .system import STORAGE, TO_NODES
 
 CABLES, INDEX = "cables.csv", "index.html"
 NAMES = r"cables\.csv|index\.html|(rack|switch)-[^/]+\.html"
 """Form of the names of all files."""
 COLUMNS = (
     *("from_rack", "from_host", "from_port", "to_rack", "to_host", "to_port", "label"),
-    *("kind", "rail", "plane", "speed_gbps", "max_metres"),
+    *("kind", "rail", "plane", "speed_gbps", "max_metres", "cable"),
 )
 _SHOWN = (
     "port",
@@ -36,6 +37,9 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """First characters with which a spreadsheet reads a cell as a formula (OWASP, CSV injection)."""
 
 
+_natural = lru_cache(maxsize=1 << 16)(natural)
+
+
 class Wire(NamedTuple):
     """A cable with what a technician needs to lay it."""
 
@@ -46,6 +50,8 @@ class Wire(NamedTuple):
     plane: Optional[int]
     max_metres: int
     """The longest cable of its kind (`roce_qos.cable_metres`)."""
+    description: str = ""
+    """Of transceivers and cable (`cabling`)."""
 
     def from_end(self, second: bool) -> tuple[str, End, str, End]:
         """Rack and end where it begins, and where it leads."""
@@ -62,8 +68,8 @@ def wires_of(hosts: Mapping[str, Mapping[str, Any]]) -> list[Wire]:
         for group in own.get("cluster_ports") or ():
             if group["kind"] == "downlink":
                 continue
-            lengths = own["roce_qos"]["cable_metres"]
-            to_nodes = group["kind"] in TO_NODES
+            lengths, described = own["roce_qos"]["cable_metres"], own.get("cluster_cabling") or {}
+            place = "to_nodes" if group["kind"] in TO_NODES else "between_switches"
             for port, peer in group["peers"].items():
                 ends = End(name, port), End(peer, group["peer_interface"])
                 wires.append(
@@ -72,7 +78,8 @@ def wires_of(hosts: Mapping[str, Mapping[str, Any]]) -> list[Wire]:
                         (racks[name], racks.get(peer, "")),
                         group["rail"],
                         group["plane"],
-                        lengths["to_nodes" if to_nodes else "between_switches"],
+                        lengths[place],
+                        described.get("to_storage" if group["kind"] == STORAGE else place, ""),
                     )
                 )
     return sorted(wires, key=lambda wire: _order(wire.from_end(False)))
@@ -80,7 +87,7 @@ def wires_of(hosts: Mapping[str, Mapping[str, Any]]) -> list[Wire]:
 
 def _order(ends: tuple[str, End, str, End]) -> tuple[Any, ...]:
     rack, here, to_rack, there = ends
-    return tuple(map(natural, (rack, *here, to_rack, *there)))
+    return tuple(map(_natural, (rack, *here, to_rack, *there)))
 
 
 def files_of(wires: Iterable[Wire], cluster: str) -> dict[str, str]:
@@ -129,7 +136,8 @@ def csv_of(wires: Iterable[Wire]) -> str:
 def _figures(wire: Wire) -> tuple[object, ...]:
     """From `kind` on, as in COLUMNS."""
     rail, plane = ("" if each is None else each for each in (wire.rail, wire.plane))
-    return wire.cable.kind, rail, plane, f"{wire.cable.speed_gbps:g}", wire.max_metres
+    speed = f"{wire.cable.speed_gbps:g}"
+    return wire.cable.kind, rail, plane, speed, wire.max_metres, wire.description
 
 
 def _inert(cell: str) -> str:
@@ -151,12 +159,10 @@ def _tables(wires: list[tuple[Wire, bool]]) -> str:
 
 def _line(wire: Wire, second: bool) -> str:
     _rack, here, to_rack, there = wire.from_end(second)
-    kind, rail, plane, speed, metres = _figures(wire)
+    kind, rail, plane, *figures = _figures(wire)
     # With one plane, its number tells nothing.
     lane = f"{rail}, plane {plane}" if wire.plane else rail
-    return _row(
-        "td", (here.interface, to_rack, *there, wire.cable, kind, lane, speed, metres, "\u2610")
-    )
+    return _row("td", (here.interface, to_rack, *there, wire.cable, kind, lane, *figures, "\u2610"))
 
 
 def _row(tag: str, cells: Iterable[object]) -> str:
