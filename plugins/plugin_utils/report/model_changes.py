@@ -35,7 +35,7 @@ LAYERS: Mapping[str, Sequence[str]] = {
     "cluster_asic": ("fabric",),
     "cluster_ports": ("fabric",),
     "cluster_port_step": ("fabric",),
-    **dict.fromkeys(("cluster_unit", "cluster_set", "cluster_plane"), ()),
+    **dict.fromkeys(("cluster_kind", "cluster_unit", "cluster_set", "cluster_plane"), ()),
 }
 """Layers that apply each variable. Others, such as the user of MPI, are applied by all layers."""
 _OF_HOSTS = ("names", "storage", "hostfile", "ssh")
