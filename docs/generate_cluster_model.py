@@ -56,6 +56,10 @@ removed nodes under `nodes.absent`, which reserves their addresses and ports. `p
 elsewhere in the plan. Before a run,
 [compare the model with the earlier one](operations.md#changes-of-the-model).
 
+Only values under `vars` may be templates. Numbers are decimal, as YAML reads `026` as 22. Secrets
+belong in `group_vars/`, which ansible-vault may encrypt; the model has none. `cluster_name` is also
+a variable of kubespray, its DNS domain: give kubespray an inventory without a model.
+
 An invalid model is rejected with all errors before any host is contacted (keys and types first,
 then rules):
 
@@ -76,8 +80,8 @@ A leaf has links to every spine that shares the attributes in `spines.divided_by
 |---|---|
 | `[]` | all: one fabric |
 | `[plane]` | each plane to a separate block of spines; the default with a leaf per plane |
-| `[unit]` | each scalable unit (`leaves.sets_per_unit` leaf sets) to its spines, usually below `super_spines` |
-| `[group]` | the leaves of a set, in order, to `groups` blocks of spines, if a leaf has too few uplinks for all |
+| `[unit]` | each scalable unit (`leaves.sets_per_unit`) to its spines, below `super_spines` |
+| `[group]` | the leaves of a set, in order, to `groups` blocks: with few uplinks, many spines |
 
 Spines are dealt in equal blocks, by unit, then plane, then group. Units, leaf sets and nodes that
 are added at the end move no cable and no address. Before spines are added, write
@@ -135,6 +139,28 @@ storage:
     links:
       - {leaf: leaf01, port: Ethernet64, interface: ens1f0np0, speed_gbps: 400}
 ```
+
+## Management and other networks
+
+Management subnets per rack, BMCs, and a storage network on an LACP bond:
+
+```yaml
+management: {subnet: [10.0.1.0/24, 10.0.2.0/24], bmc_subnet: 10.9.0.0/24}
+nodes:
+  count: 4
+  management_first: 10.0.1.11
+  bmc_first: 10.9.0.11
+  networks: {storage: 10.60.0.11}
+networks:
+  - name: storage
+    subnet: 10.60.0.0/24
+    interface: bond0
+    members: [ens1f0np0, ens1f1np1]
+    speed_gbps: 400
+```
+
+Hosts must route between management subnets. A host gets `cluster_networks` and `cluster_bmc` only
+for addresses that it has here.
 
 ## Shared file systems
 

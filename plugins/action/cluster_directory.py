@@ -90,7 +90,9 @@ class ActionModule(NodeAction):
 
 def _changes(arguments: Mapping[str, Any], sources: Sequence[Path]) -> dict[str, Any]:
     """Show what the present model changes, and return it; the failed result if it is refused."""
-    model = next(inventory_rules.models([source for source in sources if source.exists()]))
+    model = next(inventory_rules.models([each for each in sources if each.exists()]), None)
+    if model is None:
+        raise AnsibleActionFail("against: no inventory source is a model. Pass one with -i")
     against = arguments["against"]
     try:
         new = compiled(read_file(str(model)))
@@ -106,7 +108,10 @@ def _changes(arguments: Mapping[str, Any], sources: Sequence[Path]) -> dict[str,
     given = {"format": 1, "against": against, "model": str(model), "moves": arguments["moves"]}
     changes = {**given, **as_data(found, findings), "steps": steps}
     if arguments["against_json"]:
-        save(Path(arguments["against_json"]), json.dumps(changes, indent=1) + "\n")
+        try:
+            save(Path(arguments["against_json"]), json.dumps(changes, indent=1) + "\n")
+        except OSError as error:
+            raise AnsibleActionFail(f"against_json: {error}. Name another file") from None
     if not findings or arguments["moves"] == "accepted":
         return {"changes": changes}
     remedy = "To accept, run again with -e moves=accepted."
@@ -120,9 +125,8 @@ def _changes(arguments: Mapping[str, Any], sources: Sequence[Path]) -> dict[str,
 
 def _check_limit(group: str, task_vars: dict[str, Any]) -> None:
     """Without a host in the group, its play would do nothing and still succeed."""
-    hosts = task_vars["groups"].get(group) or []
-    if hosts and not set(hosts).intersection(task_vars["ansible_play_hosts_all"]):
-        limit = task_vars.get("ansible_limit") or ""
+    hosts, limit = task_vars["groups"].get(group) or [], task_vars.get("ansible_limit")
+    if limit and hosts and not set(hosts).intersection(task_vars["ansible_play_hosts_all"]):
         runs = "which runs it" if len(hosts) == 1 else "one of which runs it"
         raise AnsibleActionFail(
             f"--limit {limit} excludes {', '.join(hosts)}, {runs}: nothing was done. "

@@ -44,6 +44,8 @@ class ActionModule(NodeAction):
             text = "\n".join(filter(None, map(str.strip, printed))) or str(found.get("msg"))
         except AnsibleConnectionFailure as error:
             text, name, why = str(error), "node_reached", REACH
+            bmc = task_vars.get("cluster_bmc")
+            why = f"{why}; its BMC is {bmc}" if bmc else why
         except AnsibleError as error:
             text = str(error)
             why = no_prompt(text) or why

@@ -70,6 +70,7 @@ class ActionModule(SteppedAction):
         variables = _Variables(self._templar, task_vars)
         if not variables.text("cluster_system"):
             key = "spines.system" if variables.text("cluster_role") == SPINE else "leaves.system"
+            key += ", or that of its group under switches"
             return _not_planned(f"the model names no system for this switch: set {key}")
         if variables.value("cluster_ports", None) == []:
             return _not_planned("no port of this switch is in the model")
@@ -189,6 +190,7 @@ def _intent(variables: _Variables) -> SwitchIntent:
         variables.value("cluster_ports", []),
         contract_of(variables.value("roce_qos", None)),
         int(variables.value("cluster_port_step", 0)),
+        variables.value("cluster_port_ranges", []),
     )
 
 

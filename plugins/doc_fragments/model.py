@@ -33,15 +33,17 @@ def _option(key: Key) -> dict[str, Any]:
 
 
 def _typed(found: dict[str, Any]) -> dict[str, Any]:
-    """The type in Ansible's words; `raw` if values of several types are allowed. Of a section or a
-    list of them, the section."""
+    """The type in Ansible's words; `raw` if values of several types are allowed, but none of them
+    is a section."""
     for other in found.get("anyOf", ())[1:]:
         found = found["anyOf"][0] if other == {"type": "null"} else {}
     if "enum" in found:
         return {"type": "str", "choices": found["enum"]}
     types = found.get("type", "")
     types = [types] if isinstance(types, str) else [one for one in types if one != "null"]
-    if types[1:] and set(types) != {"string", "number"} and types[0] != "object":
+    if "object" in types:
+        return {"type": "dict"}
+    if types[1:] and set(types) != {"string", "number"}:
         return {"type": "raw"}
     typed = {"type": _TYPES.get(types[0], "raw")}
     if typed["type"] == "list":

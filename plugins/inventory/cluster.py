@@ -71,6 +71,7 @@ class InventoryModule(BaseInventoryPlugin):
 
     def parse(self, inventory: Any, loader: Any, path: str, cache: bool = True) -> None:
         super().parse(inventory, loader, path, cache)
+        gc.disable()  # a million values, of which none is garbage
         try:
             self._refuse_second(path)
             cluster = cluster_model.load(path)
@@ -87,6 +88,8 @@ class InventoryModule(BaseInventoryPlugin):
             # reports success. This setting fails the run, whatever the configuration.
             constants.INVENTORY_ANY_UNPARSED_IS_FAILED = True
             raise
+        finally:
+            gc.enable()
         # Excluded from garbage collection, its pages stay shared with forked workers.
         gc.freeze()
 

@@ -83,6 +83,9 @@ def test_compute_hosts_are_ordered_by_index() -> None:
 
 Hosts = dict[str, dict[str, Any]]
 CHANGES: dict[str, Callable[[Hosts], object]] = {
+    "set_by_hand node03.cluster_name 'cluster.local'": lambda hosts: [
+        hosts[name].update(cluster_name="cluster.local") for name in ("node03", "node04")
+    ],
     "set_by_hand node02.roce_qos dict": lambda hosts: hosts["node02"].update(roce_qos={}),
     "set_by_hand node03.cluster_slots": lambda hosts: hosts["node03"].pop("cluster_slots"),
     "set_by_hand node03.cluster_rails list": lambda hosts: hosts["node03"]["cluster_rails"][
@@ -110,6 +113,7 @@ def test_an_override_is_reported_by_host_and_variable(
     findings = Findings()
     differences(inventory_of(load(str(B300))), hosts, findings)
     assert brief(findings.found) == [f"inventory.{wanted}"]
+    assert ("kubespray" in findings.found[0].remedy) == ("cluster_name" in wanted)
 
 
 @pytest.mark.parametrize(
@@ -145,12 +149,19 @@ def test_a_model_is_found_in_subdirectories(tmp_path: Path, model: str, wanted: 
     assert brief(findings.found) == [wanted]
 
 
+OF_OTHER_MODELS = {
+    *("cluster_rail_networks", "cluster_kind", "cluster_unit", "cluster_set", "cluster_plane"),
+    *("cluster_bmc", "cluster_networks", "cluster_management_networks", "cluster_vlans"),
+    *("cluster_asn", "cluster_loopback", "cluster_storage_links", "cluster_port_ranges"),
+    "cluster_cabling",
+}
+"""Variables that the reference does not need."""
+
+
 def test_the_digest_covers_every_variable() -> None:
     """Except ansible_host: a site may reach the management address in a different way."""
     names = {name for variables in reference().values() for name in variables}
-    of_others = {"cluster_rail_networks", "cluster_kind"}
-    of_others.update(("cluster_unit", "cluster_set", "cluster_plane"))
-    assert names - {"ansible_host", DIGEST} == {*NAMES} - of_others
+    assert names - {"ansible_host", DIGEST} == {*NAMES} - OF_OTHER_MODELS
 
 
 def test_unread_variable_files_are_reported(tmp_path: Path) -> None:
@@ -185,9 +196,16 @@ PLAY = """\
       baremetal.mpi_roce.cluster_directory:
       run_once: true
       register: cluster
+    - name: Read less
+      baremetal.mpi_roce.cluster_directory:
+        directory: false
+        needs: launcher
+      run_once: true
+      register: less
+      ignore_errors: true
     - name: Write
       ansible.builtin.copy:
-        content: "{{{{ cluster | to_json }}}}"
+        content: "{{{{ cluster | combine({{'less': less}}) | to_json }}}}"
         dest: {out}
         mode: "0600"
       run_once: true
@@ -207,6 +225,7 @@ def test_limit_does_not_change_the_facts(tmp_path: Path) -> None:
     status, output, result = play(tmp_path, ROOT / "inventories/b300", "--limit", "node03")
     assert status == 0, output
     assert result["directory"] == build(reference())
+    assert result["less"]["failed"], "its limit excludes the launcher"
     assert result["total_slots"] == 32
     assert result["changed"] is False
     assert result["software_doubts"] == []

@@ -327,7 +327,11 @@ ABOVE = "qos.above_buffer roce_qos.ecn.maximum_bytes"
         ("nodes.absent: [node02]; nodes.overrides: {node02: {drained: false}}", []),
         (
             "nodes.overrides: {node01: {rack: R1}, node02: {rack: r1}}",
-            ["4 model.racks_differ_in_case nodes ('R1', 'r1')"],
+            ["4 model.differ_in_case nodes.overrides.node02.rack ('R1', 'r1')"],
+        ),
+        (
+            "kinds: {b300: {}, B300: {}}; nodes.kind: b300",
+            ["10 model.differ_in_case kinds.B300 ('b300', 'B300')"],
         ),
         ("nodes.slots: 3", ["4 model.slots_per_gpu nodes.slots (3, 2)"]),
         ("nodes.slots: 1", []),
@@ -336,6 +340,7 @@ ABOVE = "qos.above_buffer roce_qos.ecn.maximum_bytes"
         ("gpus; nodes.slots: 7", []),
         ("rails.gpu: [0, 0]", ["6 model.gpu_without_rail rails.gpu (0, 1)"]),
         ("rails.gpu: [0, ~]", []),
+        ("gpus.count: 1; rails.gpu: [0, 0]", []),
         ("rails.count: 1", ["8 model.idle_switches leaves.count ('leaf02', 1)"]),
         ("gpus.count: 4; rails.gpu: [0, 2]", []),
         (

@@ -41,6 +41,7 @@ REFUSED = (
     ("system: junos", ["8 model.other_system leaves.system 'junos'"]),
     ("system: NX-OS", ["8 model.other_system leaves.system 'NX-OS'"]),
     ("system: [nvue, ios_xr]", ["8 model.other_system leaves.system[1] 'ios_xr'"]),
+    ("system: dell-os10", ["8 model.other_system leaves.system 'dell-os10'"]),
     ("system: SONiC", ["8 model.system_word leaves.system 'SONiC'"]),
     ("system: arista", ["8 model.system_word leaves.system 'arista'"]),
     ("system: nvos", ["8 model.infiniband leaves.system 'nvos'"]),
@@ -77,6 +78,7 @@ REFUSED = (
         "system: nvue; asic: spectrum4; port_start: 10",
         ["8 model.port_beyond leaves.port_start 'swp67'"],
     ),
+    ("system: nvue; port_start: 0", ["8 model.port_form leaves.port_start 'swp0'"]),
     (
         "system: eos; asic: tomahawk5; port: 'Ethernet{}/5'",
         ["8 model.port_lanes leaves.port 'Ethernet1/5'"],
@@ -88,10 +90,6 @@ REFUSED = (
     # Lanes
     ("asic: spectrum4; ports: 128", ["8 model.chip_lanes leaves.ports (128, 800)"]),
     ("asic: spectrum4; ports: 72", ["8 model.chip_lanes leaves.ports (72, 800)"]),
-    (
-        "system: sonic; asic: spectrum6; ports: 100",
-        ["8 model.lanes_unclear leaves.ports (100, 4)"],
-    ),
     # By purpose
     ("ports: {uplinks: swp1}", ["8 model.no_ports leaves.ports.nodes"]),
     (
@@ -104,6 +102,9 @@ REFUSED = (
     ),
     ("ports: {nodes: 'swp[1-4'}", ["8 model.port_names leaves.ports.nodes[0] 'swp[1-4'"]),
     ("ports: {nodes: 'swp 1'}", ["8 model.wrong_form leaves.ports.nodes 'swp 1'"]),
+    ("ports: 'swp[1-64]'", ["8 model.ports_form leaves.ports 'swp[1-64]'"]),
+    ("ports: [swp1]", ["8 model.ports_form leaves.ports list"]),
+    ("ports: '64'", ["8 model.not_a_number leaves.ports '64'"]),
     ("ports: {node: swp1}", ["8 model.unknown_key leaves.ports.node"]),
     ("ports: {nodes: 'swp[1-4]'}; port_step: 2", ["8 model.port_key leaves.port_step"]),
     (
@@ -241,6 +242,11 @@ def test_uplinks_faster_than_equal_ports() -> None:
         (
             "system: nvue; asic: spectrum4; ports: 16; port_step: 2",
             ["8 model.port_step_counted leaves.port_step 2"],
+        ),
+        ("system: sonic; port_start: 4", ["8 model.port_start leaves.port_start 4"]),
+        (
+            "system: eos; asic: tomahawk6; ports: 128",
+            ["8 model.ports_in_whole leaves.ports (128, 4)"],
         ),
         ("system: sonic; asic: tomahawk5", []),
         ("system: eos; asic: tomahawk5; port: 'Ethernet{}'", []),

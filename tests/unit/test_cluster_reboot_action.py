@@ -217,8 +217,9 @@ class Hung:
 def test_a_host_that_hangs_has_not_come_back():
     hung = Hung()
     run = Action({"leave": {}}, (hung, LOST, LOST), timeout_s=2)
-    found = run.step("reboot", play(["a"], here="a"))
+    found = run.step("reboot", {**play(["a"], here="a"), "cluster_bmc": "10.9.0.9"})
     assert found["failed"] and "did not come back" in found["msg"] and hung.terminated()
+    assert found["msg"].endswith("its BMC is 10.9.0.9")
     hung = Hung()
     messages = reboot_host.RebootingHost(Action(boots=(hung,)), {}).boot_id()[1]
     assert f"no answer within {reboot_host.BOOT_ID_LIMIT_S:g} s" in messages and hung.terminated()

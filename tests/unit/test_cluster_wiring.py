@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
     Cluster,
+    ModelError,
     compile_model,
     inventory_of,
     read,
@@ -365,6 +366,18 @@ def test_places_of_switches_that_the_model_writes() -> None:
 
 
 FULL_CASES = (
+    (
+        full(
+            **{
+                "core, count: 2": "core, count: 10000",
+                "core: {": """core2: {
+    tier: core, count: 10000, ports: 1, management_first: 10.1.0.1}
+  core3: {tier: core, count: 10000, ports: 1, management_first: 10.1.0.1}
+  core: {""",
+            }
+        ),
+        "9 model.too_many_switches switches 30008",
+    ),
     (full(**{"to: core": "to: cores"}), "18 model.unknown_switches links[2].to 'cores'"),
     (full(**{"from: big": "from: bug"}), "16 model.unknown_switches links[0].from 'bug'"),
     (
@@ -427,3 +440,93 @@ def test_names_of_groups_are_plain() -> None:
         "14 model.name_of_switches switches.{0} '{0}'",
         "18 model.unknown_switches links[2].to 'core'",
     ]
+
+
+KINDS = """\
+plugin: baremetal.mpi_roce.cluster
+name: kinds
+management: {subnet: 10.0.0.0/16}
+kinds: {h100: {gpus: {count: 2}, rails: {count: 2, planes: 1, speed_gbps: 800}}}
+nodes:
+- {count: 3, management_first: 10.0.1.1, name: "b{}"}
+- {count: 2, management_first: 10.0.2.1, name: "h{}", kind: h100}
+gpus: {count: 2}
+rails: {count: 2, planes: 2, speed_gbps: 400}
+addresses: {pool: 172.16.0.0/16}
+launcher: {name: launcher01, management: 10.0.0.10}
+switches:
+  twin: {tier: leaf, count: 4, ports: 16, management_first: 10.0.200.1, nodes: 3}
+  old: {tier: leaf, count: 2, ports: 16, management_first: 10.0.201.1, kind: h100}
+  spine: {tier: spine, count: 2, ports: 16, management_first: 10.0.210.1}
+links:
+- {from: twin, to: spine, count: 2}
+- {from: old, to: spine, divided_by: []}
+"""
+
+
+def test_a_kind_with_other_planes_has_leaves_apart() -> None:
+    cluster = compile_model(read("m", KINDS))
+    rails = {node.name: node.rails for node in cluster.nodes}
+    assert [(rail.interface, rail.leaf, rail.speed_gbps) for rail in rails["b3"]] == [
+        ("rail0p0", "twin01", 400),
+        ("rail0p1", "twin02", 400),
+        ("rail1p0", "twin03", 400),
+        ("rail1p1", "twin04", 400),
+    ]
+    assert [
+        (rail.interface, rail.leaf, rail.leaf_port, rail.speed_gbps) for rail in rails["h2"]
+    ] == [
+        ("rail0", "old01", "Ethernet1", 800),
+        ("rail1", "old02", "Ethernet1", 800),
+    ]
+    addresses = [rail.address for node in cluster.nodes for rail in node.rails]
+    assert len(set(addresses)) == 3 * 4 + 2 * 2
+    found = peers(cluster)
+    assert found["twin01"] == ["spine01"] and found["twin02"] == ["spine02"]
+    assert found["old01"] == ["spine01", "spine02"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wanted"),
+    [
+        (
+            "kind: h100}\n  spine",
+            "kind: h200}\n  spine",
+            "14 model.kind_not_found switches.old.kind 'h200'",
+        ),
+        ("nodes: 3", "nodes: 4", "13 model.kind_of_leaves switches.twin.nodes ('h1', 1)"),
+        ("nodes: 3", "nodes: 2", "14 model.kind_of_leaves switches.old.nodes ('b3', 1)"),
+    ],
+)
+def test_leaves_of_a_kind(old: str, new: str, wanted: str) -> None:
+    assert wanted in refused(KINDS.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("more", "keys", "remedy"),
+    [
+        ("pods: 4\n", "", "links"),
+        ("planes: 2\n", "", "rails.planes"),
+        ("", ", planes: 2", "divided_by: [plane]"),
+        ("", ", pods: 2", "divided_by: [unit]"),
+        ("", ", spine_groups: 2", "divided_by: [group]"),
+    ],
+)
+def test_words_of_others_for_a_division(more: str, keys: str, remedy: str) -> None:
+    with pytest.raises(ModelError) as refusal:
+        small(more, keys=keys)
+    [finding] = refusal.value.findings
+    assert (finding.code, remedy in finding.remedy) == ("model.unknown_key", True)
+
+
+def test_switches_without_links() -> None:
+    """They are idle, which is a doubt."""
+    lines = full().splitlines(keepends=True)
+    text = "".join(line for line in lines if "from: little" not in line)
+    cluster = compile_model(read("m", text))
+    found = peers(cluster)
+    assert found["little01"] == []
+    assert found["small-spine01"] == ["core01", "core02"]
+    assert [doubt.path for doubt in cluster.doubts] == [("switches", "small-spine", "count")]
+    none = compile_model(read("m", text.partition("links:")[0]))
+    assert not cables(none)

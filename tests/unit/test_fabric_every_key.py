@@ -103,6 +103,11 @@ NOT_OF_SWITCHES = {
     "leaves.management_first", "spines.management_first", "leaves.rail_to_leaf",
     "leaves.nodes_per_set", "leaves.sets_per_unit", "leaves.uplink_ports", "spines.uplink_ports",
     "spines.divided_by", "spines.groups",
+    *(
+        f"{section}.{key}"
+        for section in ("leaves", "spines")
+        for key in ("asn", "loopback_first", "uplink_pool")
+    ),
     *(f"leaves.ports.{key.name}" for key in schema.PORTS.keys),
     *(f"spines.ports.{key.name}" for key in schema.PORTS.keys),
 }  # fmt: skip

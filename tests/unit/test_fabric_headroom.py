@@ -200,6 +200,8 @@ def test_speeds_of_ports(name: str, speed: int, there: bool) -> None:
         ("spectrum2", 16, 400, 8),
         ("spectrum", 16, 100, 4),
         ("spectrum6", 128, 800, 4),
+        ("spectrum6", 64, 800, 4),
+        ("spectrum6", 64, 1600, 8),
         ("", 64, 800, None),
     ],
 )

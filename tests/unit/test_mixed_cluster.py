@@ -59,9 +59,28 @@ def test_the_hostfile_has_the_slots_of_each_kind() -> None:
     assert [member.host for member in by_leaves.members][-1] == "c01"
 
 
-def test_placement_by_gpu_names_nodes_without_them() -> None:
-    with pytest.raises(PlanError, match=r"^c01: 6 slots and 0 GPUs"):
-        hostfile.place(hostfile.compile_membership(DIRECTORY))
+def test_the_rankmap_says_which_ranks_have_a_rail() -> None:
+    members = hostfile.compile_membership(DIRECTORY)
+    lines = hostfile.render_rankmap(hostfile.place(members)).splitlines()
+    assert [line for line in lines if line.endswith(" rail0")] == [
+        *(f"{4 * number} {host} 0 0 rail0" for number, host in enumerate(members.addresses()))
+    ][:6] + [f"{24 + local} c01 {local} - rail0" for local in range(6)]
+
+
+def test_ranks_without_a_gpu_are_bound_near_their_rail() -> None:
+    cores = {"0": "0-11", "1": "12-23"}
+    entries = [dict(entry, drained=entry["name"] not in ("b01", "c01")) for entry in COMPUTE]
+    with pytest.raises(
+        PlanError, match=r"c01: the NUMA node of rank 0 is unknown: set rails\.numa"
+    ):
+        hostfile.bind(hostfile.compile_membership(entries), cores)
+    rails = [{**rail, "numa": 1} for rail in entries[-1]["rails"]]
+    entries[-1] = {**entries[-1], "rails": rails}
+    bound = hostfile.bind(hostfile.compile_membership(entries), cores)
+    assert [each.cores[0] for each in bound] == [0, 6, 12, 18, *range(12, 24, 2)]
+
+
+def test_a_rail_for_names_must_be_one_of_every_node() -> None:
     with pytest.raises(PlanError, match=r"^c01: has no rail 'rail3'"):
         hostfile.compile_membership(DIRECTORY, names="rail3")
 
@@ -103,6 +122,12 @@ def test_pairs_of_ranks_have_the_slower_rate() -> None:
         for one, other in (("b01:0", "b02:0"), ("b01:0", "h01:0"), ("h01:3", "c01:5"))
     }
     assert list(rates.values()) == [100, 50, 25]
+    pairs = [pair.name for pair in bench.pairs_of(list(ranks.values()), ())]
+    assert pairs == [
+        "b01:0 - b01:1",
+        *("b01:0 - c01:0", "b01:0 - b02:0", "b01:0 - h01:0"),
+        *("b01:0 - b02:1", "b01:0 - h01:1"),
+    ]
     assert ranks["b01:2"].leaves.isdisjoint(ranks["c01:2"].leaves)
     assert not ranks["b01:0"].leaves.isdisjoint(ranks["c01:2"].leaves)
 

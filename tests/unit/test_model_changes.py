@@ -461,5 +461,17 @@ def test_the_playbook_refuses_moves_until_they_are_accepted(tmp_path: Path) -> N
     assert found["steps"][-1]["do"].split()[:2] == ["ansible-playbook", "playbooks/verify.yml"]
     status, output, again = run("-e", "moves=accepted")
     assert (status, again) == (0, {**found, "moves": "accepted"})
-    status, output, _none = run("-e", "moves=yes")
-    assert status == 2
+    for wrong in ("moves=yes", "against=HEAD~9", f"against_json={site}/x"):
+        assert run("-e", wrong)[0] == 2
+    assert run("-e", "against=")[0] == 0
+
+
+@pytest.mark.slow
+def test_an_inventory_can_ask_for_the_comparison(tmp_path: Path) -> None:
+    site = repository(tmp_path)
+    (site.parent / "group_vars").mkdir()
+    (site.parent / "group_vars/all.yml").write_text("against: HEAD~1\n", encoding="utf-8")
+    for limit in ("all", "node03"):
+        words = ("playbooks/model.yml", "-i", site.parent, "--limit", limit)
+        done = ansible("ansible-playbook", *words)
+        assert (done.returncode, "come: 1 compute: node03" in done.stdout) == (0, True)

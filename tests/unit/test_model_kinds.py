@@ -228,6 +228,38 @@ def test_wrong_kinds_and_blocks(edits: str, findings: list[str]) -> None:
     assert refused(edited(edits)) == findings
 
 
+@pytest.mark.parametrize("rails", ["", "{mtu: 4200, count: 2}"])
+def test_leaf_sets_have_the_rails_of_the_largest_kind(rails: str) -> None:
+    """If every node has a kind, the top level needs neither GPUs nor rails."""
+    x, y = "{count: 2, speed_gbps: 400}", "{count: 1, speed_gbps: 800}"
+    kinds = f"{{x: {{gpus: {{count: 2}}, rails: {x}}}, y: {{slots: 3, rails: {y}}}}}"
+    block = "{count: 1, start: 3, kind: y, management_first: 10.0.0.21}"
+    nodes = f"nodes: [{FIRST[:-1]}, kind: x}}, {block}]"
+    text = edited(f"gpus; rails: {rails}; kinds: {kinds}; {nodes}")
+    found = {
+        name: [(rail["interface"], rail["speed_gbps"]) for rail in own["cluster_rails"]]
+        for name, own in of_nodes(text).items()
+    }
+    assert found["node02"] == [("rail0", 400), ("rail1", 400)]
+    assert found["node03"] == [("rail0", 800)]
+    assert refused(text.replace(", kind: y", ", slots: 1")) == [
+        "4 model.kind_missing nodes[1].name ('node03', 1)"
+    ]
+
+
+def test_another_kind_has_its_slots_and_not_those_of_the_block() -> None:
+    kinds = "kinds: {x: {slots: 1}, y: {gpus: {count: 4}}, z: {gpus: {count: 0}}}"
+    nodes = "nodes.slots: 7; nodes.kind: x; nodes.count: 4"
+    others = "{node02: {kind: y}, node03: {kind: z}, node04: {kind: x, slots: 9}}"
+    found = of_nodes(edited(f"{kinds}; {nodes}; nodes.overrides: {others}"))
+    assert [own["cluster_slots"] for own in found.values()] == [7, 4, 7, 9]
+
+
+def test_a_kind_with_fewer_gpus_has_rails_without_them() -> None:
+    text = edited("rails.gpu: [1, 0]; kinds: {x: {gpus: {count: 1}}}; nodes.kind: x")
+    assert [rail["gpu"] for rail in of_nodes(text)["node01"]["cluster_rails"]] == [None, 0]
+
+
 def test_devices_of_another_chassis_are_written_again() -> None:
     pci = "[0000:11:00.0, 0000:12:00.0]"
     text = edited(

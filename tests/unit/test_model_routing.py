@@ -56,6 +56,12 @@ def test_only_given_values_become_variables() -> None:
     assert [hosts[name]["cluster_asn"] for name in ("leaf01", "leaf02")] == [65001, 65001]
 
 
+def test_a_vlan_per_rail_and_plane() -> None:
+    hosts = variables(edited("rails.planes: 2; rails.vlan: [1,2,3,4]; leaves.count: 4"))
+    found = [hosts[f"leaf0{number}"]["cluster_vlans"] for number in (1, 2, 3, 4)]
+    assert found == [{"rail0p0": 1}, {"rail0p1": 2}, {"rail1p0": 3}, {"rail1p1": 4}]
+
+
 def test_values_of_switches() -> None:
     hosts = variables(ROUTED)
     names = ("leaf01", "leaf02", "spine01", "spine02")
@@ -95,6 +101,8 @@ def test_another_spine_leaf_set_or_link_moves_no_address(
 
 def test_links_of_storage() -> None:
     model = edited(f"storage: {stored('10.1.0.250')}; rails.mtu: 4200")
+    unknown = variables(model.replace(", address: 10.1.0.250", ""))
+    assert "cluster_storage_links" not in unknown["storage01"]
     assert variables(model)["storage01"]["cluster_storage_links"] == [
         {
             "interface": "ens1",
@@ -134,6 +142,10 @@ OTHER = ", {leaf: leaf02, port: Ethernet30, interface: ens2, address: %s}"
         (
             "leaves.loopback_first: 127.0.0.1",
             ["8 model.no_loopback leaves.loopback_first '127.0.0.1'"],
+        ),
+        (
+            "leaves.loopback_first: 126.255.255.255",
+            ["8 model.no_loopback leaves.loopback_first '126.255.255.255'"],
         ),
         (
             "leaves.loopback_first: 255.255.255.255",
@@ -191,6 +203,15 @@ def test_rails_of_one_leaf_on_one_vlan_are_a_doubt() -> None:
     shared = "leaves.rail_to_leaf: [0,0]; leaves.count: 1; rails.vlan: "
     assert doubts(edited(f"{shared}[101,102]")) == []
     assert doubts(edited(f"{shared}900")) == ["6 model.vlan_shared rails.vlan 900"]
+
+
+def test_one_as_among_others_is_a_doubt() -> None:
+    spines = "leaves.ports: 4; spines: {count: 2, ports: 64, management_first: 10.0.0.201}; "
+    for asns in ("leaves.asn: 65000", "leaves.asn: [65001,65002]", "leaves.asn: [65001,65001]"):
+        assert doubts(edited(f"{spines}spines.asn: 65000; {asns}")) == []
+    assert doubts(edited(f"{spines}leaves.asn: 65000")) == []
+    wanted = ["8 model.shared_asn leaves.asn ('leaf02', 'spine01', 65000)"]
+    assert doubts(edited(f"{spines}spines.asn: 65000; leaves.asn: [65001,65000]")) == wanted
 
 
 def test_the_model_with_a_vlan_of_all_rails() -> None:

@@ -5,7 +5,7 @@ others."""
 from __future__ import annotations
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import read
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import ModelError, read
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,6 +55,7 @@ AFTER = (
     ("mpi:\n  uid:2000\n", "10 model.not_a_mapping mpi 'uid:2000'"),
     ("mpi:\n\tuid: 2000\n", r"11 model.not_yaml '\t'"),
     ("mpi:\n  uid: 2000\n  \tuser: a\n", r"12 model.not_yaml '\t'"),
+    ("domain: a\n \tmpi: {}\n", r"11 model.not_yaml '\t'"),
     ("storage:\n-\t{name: s}\n", r"11 model.not_yaml '\t'"),
     ("---\nname: other\n", "10 model.not_yaml '---'"),
     ("domain: @x\n", "10 model.not_yaml '@'"),
@@ -129,6 +130,16 @@ def test_anchors_may_precede_and_break_no_rules() -> None:
 @pytest.mark.parametrize("end", ["\r\n", "\r"])
 def test_line_breaks_and_marks_of_other_systems(end: str) -> None:
     assert compiled("\ufeff---\n" + MODEL.replace("\n", end)) == compiled(MODEL)
+
+
+def test_every_line_with_a_tab_is_named() -> None:
+    with pytest.raises(ModelError) as refusal:
+        read("cluster.yml", MODEL + "storage:\n-\t{name: s,\n\tmanagement: 10.0.0.20}\n\t# end\n")
+    assert "12, 13" in refusal.value.findings[0].remedy
+
+
+def test_an_override_whose_keys_are_commented_out() -> None:
+    assert compiled(edited("nodes.overrides: {node01: }")) == compiled(MODEL)
 
 
 def test_errors_of_values_and_keys_are_reported_together() -> None:

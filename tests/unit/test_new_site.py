@@ -138,11 +138,14 @@ def test_nothing_is_overwritten(
     make(site)
     before = sorted(map(str, tmp_path.rglob("*"))), content(tmp_path)
     with pytest.raises(site_folder.SiteError, match=re.escape(str(site))):
+        site_folder.check(site, files)
+    with pytest.raises(site_folder.SiteError, match=re.escape(str(site))):
         site_folder.write(site, files)
     assert (sorted(map(str, tmp_path.rglob("*"))), content(tmp_path)) == before
 
 
 def test_other_files_stay(tmp_path: Path, files: dict[str, str]) -> None:
+    tmp_path.chmod(0o755)
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git/config").write_text("mine", encoding="utf-8")
     site_folder.write(tmp_path, files)

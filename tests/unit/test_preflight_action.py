@@ -45,7 +45,7 @@ def play(tmp_path: Path, hosts: dict[str, dict[str, Any]], *options: str) -> tup
 
 def test_hosts_that_cannot_be_read_and_keys_are_findings_like_others(tmp_path: Path) -> None:
     hosts: dict[str, dict[str, Any]] = {
-        "away1": {"ansible_host": "127.0.0.1", "ansible_port": 1},
+        "away1": {"ansible_host": "127.0.0.1", "ansible_port": 1, "cluster_bmc": "10.9.0.9"},
         "away2": {"ansible_connection": "local", "ansible_python_interpreter": "/bin/false"},
     }
     hosts |= {f"node{n:02d}": {"preflight_read": {"checks": [NOTE]}} for n in range(1, 5)}
@@ -58,6 +58,7 @@ def test_hosts_that_cannot_be_read_and_keys_are_findings_like_others(tmp_path: P
         assert "preflight: 6 hosts, 3 of what was found stops the first run" in output
         assert "STOPS  node_reached: away1" in output
         assert "Connection refused" in output
+        assert "its BMC is 10.9.0.9" in output
         assert "STOPS  node_read: away2" in output
         assert "STOPS  repository_key rdma: the controller" in output
         assert "which cannot be read: No such file" in output

@@ -92,15 +92,21 @@ def test_the_key_of_lustre_packages_is_verified(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("failed", "names"),
-    [(False, ["lustre_packages", "shared_storage"]), (True, ["lustre_packages"])],
+    ("failed", "managed", "names"),
+    [
+        (False, True, ["lustre_packages", "shared_storage"]),
+        (True, True, ["lustre_packages"]),
+        (False, False, ["shared_storage"]),
+    ],
 )
-def test_packages_of_lustre_are_installed_first(tmp_path: Path, failed: bool, names: list[str]):
+def test_packages_of_lustre_are_installed_first(
+    tmp_path: Path, failed: bool, managed: bool, names: list[str]
+):
     (tmp_path / "l.asc").write_bytes(b"public")
     digest = hashlib.sha256(b"public").hexdigest()
     repository = {"url": "file:///srv", "key": "l.asc", "key_sha256": digest}
     packages = {"method": "dkms", "version": "2.15.7", "repository": repository}
-    fs = filesystem(type="lustre", source="10.9.0.1@o2ib:/l")
+    fs = filesystem(type="lustre", source="10.9.0.1@o2ib:/l", managed=managed)
     calls: dict[str, dict[str, Any]] = {}
 
     def execute(name: str, module_args: dict[str, Any], task_vars: Any) -> dict[str, Any]:
@@ -118,8 +124,9 @@ def test_packages_of_lustre_are_installed_first(tmp_path: Path, failed: bool, na
     found = action.act(task_vars)
     assert list(calls) == names and found["changed"]
     assert len(found["checks"]) == len(names)
-    assert calls["lustre_packages"]["o2ib"] is True
-    assert calls["lustre_packages"]["rdma_source"] == "doca"
+    if managed:
+        assert calls["lustre_packages"]["o2ib"] is True
+        assert calls["lustre_packages"]["rdma_source"] == "doca"
 
 
 @pytest.mark.parametrize("of", [shared_module, storage_use, lustre_packages])

@@ -372,11 +372,12 @@ def test_the_source_must_have_an_address_of_its_server(case: str) -> None:
 
 
 def test_names_and_further_addresses_are_those_of_a_server() -> None:
-    for name in ("node01", "leaf02"):
+    for name in ("node01", "leaf02", "node02-rail1", "Node01.example.net", "leaf01.example.net"):
         assert refused_model(model(changed(NFS, source=f"{name}:/x"))) == [
             f"13 storage.source_name filesystems[0].source {name!r}"
         ]
-    assert compiled(model(changed(NFS, source="launcher01:/x")))
+    for name in ("launcher01", "storage01", "node01-nas", "node01.example.org", "node03"):
+        assert compiled(model(changed(NFS, source=f"{name}:/x")))
     ports = "remoteports=10.9.0.1-10.1.0.2~10.9.0.7"
     entry = changed(NFS, options=["noatime", ports], nfs={"connections": 34})
     assert refused_model(model(entry)) == [

@@ -37,6 +37,7 @@ def run(folder: Path, *titles: str, rails: int = 8) -> subprocess.CompletedProce
     (inventory / "host_vars/node02.yml").write_text('mac: "02:00:00:00:00:02"\n', encoding="utf-8")
     model = inventory / "cluster.yml"
     text = model.read_text(encoding="utf-8").replace("drained: []", "drained: [node03]")
+    text = text.replace("  planes: 1", "  vlan: 100\n  planes: 1")
     model.write_text(text, encoding="utf-8")
     lldpcli = folder / "bin/lldpcli"
     lldpcli.parent.mkdir()
@@ -69,7 +70,7 @@ def test_the_page_has_ten() -> None:
 
 def test_gateways(written: Path) -> None:
     ports = "Ethernet0 Ethernet8 Ethernet16 Ethernet24"
-    assert lines(written, "gateways.txt")[2] == f"leaf03 10.100.2.1/24: {ports}"
+    assert lines(written, "gateways.txt")[2] == f"leaf03 VLAN 100 10.100.2.1/24: {ports}"
 
 
 def test_cables(written: Path) -> None:

@@ -278,7 +278,7 @@ def test_nodes_with_equal_rails_measure_each_other() -> None:
 
 
 def test_gpus_are_measured_where_both_ends_have_one() -> None:
-    directory = [entry(number, [0], gpu=number % 2 == 0) for number in range(6)]
+    directory = [entry(number, [0], 400, gpu=number % 2 == 0) for number in range(6)]
     found = parts(directory, [one["name"] for one in directory], 18515)
     assert [part.drives[0].gpu for part in found.values()] == [0, None] * 3
 

@@ -563,6 +563,9 @@ def test_after_a_hang_the_next_rail_is_measured(tmp_path: Path) -> None:
 def test_lost_peers_are_skipped(tmp_path: Path) -> None:
     fake = Fake()
     asked = driven(tmp_path)
+    slower = replace(asked.drives[0], peer_gbps=400.0)
+    slow = replace(asked, drives=(slower,), speeds_gbps={slower.rail: 800.0})
+    assert [one["line_rate_gbits_s"] for one in drive(slow, fake)] == [400.0]
     found = drive(replace(asked, lost=("node02",)), fake)
     assert [one.get("lost") for one in found] == [True, True]
     found = drive(replace(asked, unserved={"node02": {"rail1": "no device"}}), fake)

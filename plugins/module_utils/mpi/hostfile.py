@@ -18,6 +18,7 @@ from ..core.machine import IN_CONTAINER
 from ..core.part import Node, PlanError
 from ..core.text import ranges
 from ..names import rail_name
+from .environment import rails_by_rank, rails_from_model
 
 FORMATS = ("openmpi", "intelmpi", "mpich", "plain")
 """`intelmpi` and `mpich` have the same syntax, which Hydra reads."""
@@ -155,21 +156,33 @@ def refuse(findings: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class Placement:
-    """One rank: its local number is that of its GPU; its cores are for a rankfile."""
+    """One rank: its local number is that of its GPU, if its node has any; its cores are for a
+    rankfile."""
 
     rank: int
     host: str
     local_rank: int
     rails: tuple[str, ...]
+    gpu: bool = True
     cores: tuple[int, ...] = ()
 
 
 def place(membership: Membership) -> list[Placement]:
-    """Place each rank next to its GPU and rails, in the order of the hostfile."""
+    """Place each rank next to its GPU and rails, in the order of the hostfile. On a node without
+    GPUs, rails are assigned as by rail-bind."""
     findings: list[str] = []
     placements: list[Placement] = []
     for member in membership.members:
         name, gpus = member.node["name"], int(member.node["gpus"])
+        if not gpus:
+            by_rank = rails_by_rank(rails_from_model(member.node["rails"]), member.slots)
+            for local, own in enumerate(by_rank):
+                rails = tuple(rail.interface for rail in own)
+                place = Placement(len(placements), member.host, local, rails, gpu=False)
+                placements.append(place)
+            if not by_rank:
+                findings.append(f"{name}: no GPUs and no rails: disable rank placement")
+            continue
         if member.slots > gpus:
             findings.append(
                 f"{name}: {member.slots} slots and {gpus} GPUs: rank k cannot have GPU k: "
@@ -207,15 +220,17 @@ def bind(
     placements = iter(place(membership))
     for member in membership.members:
         name = str(member.node["name"])
-        numas = [_rails_of(member, local)[0]["numa"] for local in range(member.slots)]
-        for local, numa in enumerate(numas):
-            placement = next(placements)
+        near = {rail["interface"]: rail["numa"] for rail in member.node["rails"]}
+        placed = [next(placements) for _local in range(member.slots)]
+        numas = [near[placement.rails[0]] for placement in placed]
+        for local, (placement, numa) in enumerate(zip(placed, numas)):
             neighbours = [other for other, node_of_gpu in enumerate(numas) if node_of_gpu == numa]
             cores = cores_of.get(numa)
             if numa is None:
                 findings.append(
-                    f"{name}: the NUMA node of GPU {local} is unknown: set gpus.numa in "
-                    "cluster.yml, or disable the rankfile (mpi_hostfile_rankfile: false)"
+                    f"{name}: the NUMA node of {'GPU' if placement.gpu else 'rank'} {local} is "
+                    f"unknown: set {'gpus' if placement.gpu else 'rails'}.numa in cluster.yml, or "
+                    "disable the rankfile (mpi_hostfile_rankfile: false)"
                 )
             elif cores is None:
                 findings.append(
@@ -331,9 +346,11 @@ def render_rankfile(bindings: Sequence[Placement]) -> str:
 
 
 def render_rankmap(placements: Sequence[Placement]) -> str:
-    """Table of the GPU and rails of each rank, one line per rank, for launch wrappers."""
+    """Table of the GPU and rails of each rank, one line per rank, for launch wrappers; `-` is no
+    GPU."""
     lines = [f"# {HEADER}", "# rank host local_rank gpu rails"]
     for each in placements:
         rails = ",".join(each.rails)
-        lines.append(f"{each.rank} {each.host} {each.local_rank} {each.local_rank} {rails}")
+        gpu = each.local_rank if each.gpu else "-"
+        lines.append(f"{each.rank} {each.host} {each.local_rank} {gpu} {rails}")
     return "\n".join(lines) + "\n"

@@ -91,8 +91,8 @@ class Asic:
     """Values of `System.chip_keys`, if set."""
     fronts: int = 0
     """Most ports on the front of a switch with it; 0: unknown."""
-    cage_lanes: int = MAX_LANES
-    """Lanes of the widest of them."""
+    widest: int = MAX_LANES
+    """Lanes of the widest of them, as published, unless a speed needs more."""
 
     @property
     def family(self) -> str:
@@ -120,7 +120,7 @@ class Asic:
         if unknown, or if the ports do not fit."""
         if self.lanes is None:
             return None
-        widest = max(self.cage_lanes, self.fewest_lanes(speed_gbps))
+        widest = max(self.widest, self.fewest_lanes(speed_gbps))
         widths = (lanes for lanes in (1, 2, 4, MAX_LANES) if lanes <= widest)
         fits = [lanes for lanes in widths if lanes * ports <= self.lanes]
         return fits[-1] if fits and fits[-1] >= self.fewest_lanes(speed_gbps) else None
@@ -135,8 +135,8 @@ INFINIBAND = ("quantum", "switchib", "switch-ib", "switchx")
 ASICS = {
     asic.name: asic
     for asic in (
-        Asic("spectrum", lanes=128, lane_gbps=25, formula=Formula(96), fronts=56, cage_lanes=4),
-        Asic("spectrum2", lanes=128, lane_gbps=50, formula=Formula(144), fronts=64, cage_lanes=4),
+        Asic("spectrum", lanes=128, lane_gbps=25, formula=Formula(96), fronts=56, widest=4),
+        Asic("spectrum2", lanes=128, lane_gbps=50, formula=Formula(144), fronts=64, widest=4),
         Asic("spectrum3", lanes=256, lane_gbps=50, formula=Formula(144), fronts=64),
         Asic("spectrum4", lanes=512, lane_gbps=100, formula=Formula(192, tile_ns=120), fronts=66),
         Asic("spectrum5", lanes=512, lane_gbps=100, formula=Formula(192, tile_ns=120), fronts=66),
@@ -146,6 +146,7 @@ ASICS = {
             lane_gbps=200,
             formula=Formula(256, pipeline_kib=42, further_bytes=18 * 1024),
             fronts=68,
+            widest=4,
         ),
         Asic("tomahawk3", lanes=256, lane_gbps=50),
         Asic("tomahawk4", lanes=512, lane_gbps=50),

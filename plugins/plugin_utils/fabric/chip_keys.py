@@ -32,9 +32,10 @@ class _System(OneOf):
             if value != name and word in (name, *system.also):
                 problem = f"{shown(value)} is not a choice"
                 raise Invalid("model.system_word", problem, f"Write {name}")
-        if plain in ETHERNET_SYSTEMS:
-            problem = f"{shown(value)} ({ETHERNET_SYSTEMS[plain]}) is an Ethernet system that this "
-            problem += "collection does not configure"
+        other = next((title for part, title in ETHERNET_SYSTEMS.items() if part in plain), "")
+        if other:
+            problem = f"{shown(value)} ({other}) is an Ethernet system that this collection does "
+            problem += "not configure"
             remedy = "Leave it out and write the names of the ports (port, or ports by purpose): "
             remedy += "the layers fabric and links then skip these switches, whose QoS you "
             remedy += "configure by hand as docs/qos-contract.md describes"

@@ -83,9 +83,8 @@ class PortNaming:
     def examples(self, lanes: int) -> str:
         """Names of ports with this number of lanes."""
         if self.step is None:
-            return (
-                ", ".join(self.pattern.format(self.start + n * lanes) for n in range(3)) + ", ..."
-            )
+            numbers = (self.start + index * lanes for index in range(3))
+            return f"{', '.join(map(self.pattern.format, numbers))} and so on"
         return self.shown
 
     def lanes(self, name: str, lanes: int) -> Optional[tuple[int, range]]:
@@ -139,7 +138,7 @@ def _faults(
     naming: PortNaming, chip: Asic, name: str, width: int, taken: dict[tuple[int, int], str]
 ) -> Iterator[Fault]:
     if not re.fullmatch(naming.form, name):
-        problem, remedy = f"the system has no port {name!r}", f"Write names such as {naming.shown}"
+        problem, remedy = f"{name!r} is not a port's name", f"Names are such as {naming.shown}"
         yield Fault("model.port_form", problem, remedy, name)
         return
     place = naming.lanes(name, width)
@@ -152,10 +151,10 @@ def _faults(
         remedy = "Count ports from the first to the last one of the switch"
         yield Fault("model.port_beyond", problem, remedy, name)
         return
-    if not port and lanes.start >= chip.lanes and width < chip.cage_lanes:
+    if not port and lanes.start >= chip.lanes and width < MAX_LANES:
         return  # a service port
     certain = port > 0 or chip.family == SPECTRUM
-    end = max(chip.cage_lanes, width) if port else chip.lanes
+    end = MAX_LANES if port else chip.lanes
     if lanes.start % width or lanes.stop > end:
         problem = f"{name!r} is no port with {width} lanes: it would have the lanes {lanes.start} "
         problem += f"to {lanes.stop - 1}" + (f" of the {end} of port {port}" if port else "")

@@ -40,6 +40,8 @@ class SwitchIntent:
     ports: tuple[PortIntent, ...]
     port_step: int = 0
     """From one port's number to the next, if computed from the lanes of the chip."""
+    port_ranges: Sequence[str] = ()
+    """Names of its ports as in the model, if it has them by purpose."""
 
 
 @dataclass(frozen=True)
@@ -178,23 +180,6 @@ def check_ports(intent: SwitchIntent, present: Collection[str], bundles: Mapping
             raise SwitchError(
                 f"{intent.name}: {port.name} ({port.kind} link, {port.peer} {port.peer_interface}) "
                 f"is a member of {bundles[port.name]}. {_IN_A_BUNDLE[port.kind]}"
-            )
-
-
-def check_names(intent: SwitchIntent, present: Collection[str]) -> None:
-    """Raise SwitchError if computed names, which all exist, skip ports of the switch."""
-    for port in intent.ports if intent.port_step else ():
-        stem = port.name.rstrip("0123456789")
-        number = int(port.name[len(stem) :] or 0)
-        between = range(number + 1, number + intent.port_step)
-        skipped = next((index for index in between if f"{stem}{index}" in present), None)
-        if skipped is not None:
-            raise SwitchError(
-                f"{intent.name}: after {port.name} the switch has {stem}{skipped}, but the model, "
-                f"which assumes {intent.port_step} lanes per port, has {stem}{between.stop}: later "
-                f"names would be those of other cables. Write port_step: {skipped - number} "
-                f"(leaves.port_step, spines.port_step), or {intent.port_step} where ports between "
-                "are outside the model"
             )
 
 
@@ -340,6 +325,7 @@ def compile_switch(
     ports: Iterable[Mapping[str, Any]],
     contract: Contract,
     port_step: int = 0,
+    port_ranges: Sequence[str] = (),
 ) -> SwitchIntent:
     """Compile the variables `cluster_system`, `cluster_asic`, `cluster_asics` and so on."""
     fabric = fabric_intent(contract)
@@ -363,6 +349,7 @@ def compile_switch(
         fabric=fabric,
         ports=tuple(sorted(found, key=lambda port: natural(port.name))),
         port_step=port_step,
+        port_ranges=tuple(port_ranges),
     )
 
 

@@ -27,7 +27,6 @@ INFINIBAND_SYSTEMS = ("mlnxos", "onyx", "nvos", "ufm", "opensm", "infiniband", "
 Onyx) and NVOS."""
 ETHERNET_SYSTEMS = {
     "junos": "Junos of Juniper",
-    "junosevolved": "Junos of Juniper",
     "nxos": "NX-OS of Cisco",
     "iosxr": "IOS XR of Cisco",
     "iosxe": "IOS XE of Cisco",
@@ -35,13 +34,16 @@ ETHERNET_SYSTEMS = {
     "srlinux": "SR Linux of Nokia",
     "dnos": "DNOS of DriveNets",
     "os10": "SmartFabric OS10 of Dell",
+    "cisco": "NX-OS or IOS XR of Cisco",
+    "juniper": "Junos of Juniper",
+    "nokia": "SR OS or SR Linux of Nokia",
+    "huawei": "VRP of Huawei",
     "fboss": "FBOSS of Meta",
     "ocnos": "OcNOS of IP Infusion",
     "picos": "PicOS of Pica8",
     "vrp": "VRP of Huawei",
     "comware": "Comware of H3C",
-    "arubaoscx": "AOS-CX of HPE Aruba",
     "aoscx": "AOS-CX of HPE Aruba",
     "exos": "EXOS of Extreme",
 }
-"""Ethernet systems that the collection does not configure, likewise."""
+"""Ethernet systems that the collection does not configure, likewise, and their vendors."""

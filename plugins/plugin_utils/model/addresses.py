@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Union
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Optional, Union
 
 from ...module_utils.core.text import counted, some
 from ..schema.findings import Findings, Path
@@ -44,6 +46,60 @@ class Subnet:
 
     def __str__(self) -> str:
         return f"{text(self.first)}/{self.prefix}"
+
+
+@dataclass(frozen=True)
+class Subnets:
+    """Networks that do not overlap, by address."""
+
+    each: tuple[Subnet, ...]
+
+    @cached_property
+    def _firsts(self) -> list[int]:
+        return [subnet.first for subnet in self.each]
+
+    def around(self, address: int) -> Optional[Subnet]:
+        """The network that contains an address."""
+        place = bisect_right(self._firsts, address) - 1
+        found = self.each[max(0, place)]
+        return found if found.first <= address <= found.last else None
+
+    def has_host(self, address: int) -> bool:
+        """Whether a host may have the address: not the first and the last one of a network."""
+        found = self.around(address)
+        return found is not None and found.first < address < found.last
+
+    def __str__(self) -> str:
+        return some(self.each, 4)
+
+
+HostAddress = tuple[str, int, Path]
+"""Host, address and the key that defines it."""
+Rows = dict[Path, list[tuple[str, int]]]
+
+
+def misplaced(
+    rows: Iterable[HostAddress], networks: Subnets, owner: dict[int, str]
+) -> tuple[Rows, Rows]:
+    """Addresses outside of the networks, and those of another host, by key. `owner` is filled."""
+    outside: Rows = {}
+    taken: Rows = {}
+    for name, address, path in rows:
+        if not networks.has_host(address):
+            outside.setdefault(path, []).append((name, address))
+        if owner.setdefault(address, name) != name:
+            taken.setdefault(path, []).append((name, address))
+    return outside, taken
+
+
+def shown_hosts(hosts: list[tuple[str, int]]) -> str:
+    return some([f"{dotted_quad(address)} ({name})" for name, address in hosts], 1)
+
+
+def dotted_quad(address: int) -> str:
+    """The address as text, also one that a count of hosts or a position puts past the last."""
+    past = address - 0xFFFFFFFF
+    return text(address) if past <= 0 else f"255.255.255.255 + {past}"
 
 
 _NO_HOSTS = {
@@ -160,7 +216,7 @@ def point_to_point(pool: Subnet, lanes: int) -> AddressPlan:
 class HostAddresses:
     """Addresses of all hosts, to check those that an operator wrote."""
 
-    management: Subnet
+    management: Subnets
     plans: Sequence[AddressPlan]
     nodes: Mapping[int, str]
     """By index in the plan."""
@@ -170,6 +226,21 @@ class HostAddresses:
     """Networks of the leaf at the other end of each link of a storage host."""
     switches: Mapping[str, int]
     """Management addresses of leaves and spines."""
+    further: Mapping[int, str] = field(default_factory=dict)
+    """Hosts by address in further networks."""
+    domain: str = ""
+    interfaces: Sequence[str] = ()
+    """Of rails: the names of their addresses end with them."""
+
+    def owner_of_name(self, name: str) -> str:
+        """The host with this name, short or full, or with a rail of this name; empty if none."""
+        short = name.lower().removesuffix(f".{self.domain}") if self.domain else name.lower()
+        hosts = {*self.nodes.values(), *self.switches}
+        for interface in ("", *self.interfaces):
+            host = short.removesuffix(f"-{interface}") if interface else short
+            if host in hosts and (not interface or host != short):
+                return host
+        return ""
 
     def problem(self, address: int, server: str) -> str:
         """Why no host, or not the host `server`, has the address; empty if it may. An external
@@ -177,8 +248,10 @@ class HostAddresses:
         here = Subnet(address, 32)
         what = here.no_hosts
         owner = next((name for name, own in self.hosts.items() if own == address), "")
-        if address in (self.management.first, self.management.last):
-            what = f"the first or last address of the management network {self.management}"
+        around = self.management.around(address)
+        if around is not None and not self.management.has_host(address):
+            what = f"the first or last address of the management network {around}"
+        owner = self.further.get(address, owner)
         for plan in self.plans:
             if plan.pool.overlaps(here):
                 holder = plan.holder(address, max(self.nodes) + 1)
@@ -189,7 +262,7 @@ class HostAddresses:
         switch = next((name for name, own in self.switches.items() if own == address), "")
         if what or switch:
             return f"is {what or f'the management address of {switch}'}, which no server has"
-        if owner in self.nodes.values() and not server:
+        if not server and (owner in self.nodes.values() or owner in self.switches):
             return f"is an address of {owner}, and the file system has no serve.host"
         if server not in self.hosts or owner == server:
             return ""
@@ -201,6 +274,7 @@ class HostAddresses:
         """Why the address, outside all networks of the model, is probably wrong for `server`."""
         here = Subnet(address, 32)
         known = self._in_pool(here) or server not in self.hosts
+        known = known or self.further.get(address) == server
         return "" if known else self._elsewhere(here, server)
 
     def _in_pool(self, here: Subnet) -> bool:
@@ -208,7 +282,7 @@ class HostAddresses:
 
     def _elsewhere(self, here: Subnet, server: str) -> str:
         links = [network for link in self.links.get(server, ()) for network in link]
-        if any(map(here.overlaps, (self.management, *links))):
+        if any(map(here.overlaps, (*self.management.each, *links))):
             return ""  # possibly another address, unknown to the model
         rails = "those of its rails" if server in self.nodes.values() else "no link to a leaf"
         more = f"one in {some(links)}" if links else rails

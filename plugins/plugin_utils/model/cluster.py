@@ -71,6 +71,9 @@ class ClusterHost:
     management: dict[str, Any]
     """`cluster_management`."""
     vars: dict[str, Any] = field(default_factory=dict)
+    bmc: str = ""
+    networks: list[dict[str, Any]] = field(default_factory=list)
+    """`cluster_networks`."""
     groups: Sequence[str] = ()
     """Groups in addition to the role."""
     more: dict[str, Any] = field(default_factory=dict)
@@ -101,6 +104,8 @@ class ClusterSwitch(ClusterHost):
     rack: str = ""
     port_step: int = 0
     """Increment of port numbers computed from the lanes of the chip; 0: not computed."""
+    port_ranges: Sequence[str] = ()
+    """Names of all ports as in the model, if it has them by purpose."""
     ports: list[PortGroup] = field(default_factory=list)
 
 
@@ -144,6 +149,7 @@ NAMES = (
     *("cluster_name", "cluster_domain", "cluster_mpi_user", "cluster_mpi_uid"),
     *("cluster_addressing", "cluster_rail_networks", "cluster_asics", "roce_qos", "cluster_qos"),
     *("cluster_software", "cluster_filesystems", "cluster_role", "cluster_management"),
+    *("cluster_bmc", "cluster_networks", "cluster_management_networks"),
     *(
         "cluster_index",
         "cluster_kind",
@@ -153,6 +159,7 @@ NAMES = (
         "cluster_gpus",
     ),
     *("cluster_rails", "cluster_system", "cluster_asic", "cluster_ports", "cluster_port_step"),
+    "cluster_port_ranges",
     "cluster_cabling",
     *("cluster_unit", "cluster_set", "cluster_plane"),
     *("cluster_asn", "cluster_loopback", "cluster_vlans", "cluster_storage_links"),
@@ -223,6 +230,10 @@ def _hosts(cluster: Cluster) -> Iterator[InventoryHost]:
 
 def _of_host(host: ClusterHost) -> dict[str, Any]:
     variables = {"ansible_host": host.management["address"], "cluster_management": host.management}
+    if host.bmc:
+        variables["cluster_bmc"] = host.bmc
+    if host.networks:
+        variables["cluster_networks"] = host.networks
     if host.unit is not None:
         variables["cluster_unit"] = host.unit + 1
     if host.leaf_set is not None:
@@ -244,6 +255,8 @@ def _of_switch(switch: ClusterSwitch) -> dict[str, Any]:
         variables["cluster_rack"] = switch.rack
     if switch.port_step:
         variables["cluster_port_step"] = switch.port_step
+    if switch.port_ranges:
+        variables["cluster_port_ranges"] = list(switch.port_ranges)
     return variables
 
 

@@ -24,15 +24,16 @@ from .cluster import (
     PortGroup,
     RailPlane,
 )
-from .layout import LeafSets, Topology, interface_name, lay_out, plan_addresses
-from .node_kinds import DEFAULT, NodeKind, check_speeds, read_kinds
-from .nodes import NodeSpec, check_launchers, launchers, node_blocks, specify
+from .layout import LeafSets, Topology, interface_name, interface_names, lay_out, plan_addresses
+from .networks import cluster_networks, entry_networks, owners
+from .node_kinds import DEFAULT, Kinds, NodeKind, check_speeds, read_kinds, with_rails
+from .nodes import NodeSpec, check_default, check_launchers, launchers, node_blocks, specify
 from .schema import MODEL, POINT_TO_POINT, SUBNET_PER_RAIL
 from .software import finish as read_software
 from .source import ModelError, ModelSource, read_file
 from .storage import Site, read_filesystems
 from .switches import Switches, read_ports, read_switches
-from .wiring import LEAF, Rule, SwitchGroup, SwitchPorts, place_groups, read_fabric
+from .wiring import LEAF, Fabric, Rule, SwitchGroup, SwitchPorts, place_groups, read_fabric
 
 
 def load(path: str) -> Cluster:
@@ -46,7 +47,7 @@ def compile_model(source: ModelSource) -> Cluster:
     Errors of keys and types come first; rules need complete values.
     """
     findings = Findings(source.line, source.text)
-    model = MODEL.check(source.data, findings)
+    model = MODEL.check(with_rails(source.data), findings)
     known = {finding.path for finding in source.found}
     findings.found[:] = [*source.found, *(new for new in findings.found if new.path not in known)]
     if model is not None:
@@ -54,27 +55,31 @@ def compile_model(source: ModelSource) -> Cluster:
     fabric = None if findings else read_fabric(model, findings)
     if findings or fabric is None:
         raise ModelError(source.name, findings.found)
-    kinds = read_kinds(model, findings)
+    apart = {group.kind: group for group in fabric.leaves if group.kind}
+    kinds = read_kinds(model, apart, findings)
     specs = specify(model, kinds, findings)
+    check_default(source.data, specs, findings)
     doubtful = Findings(source.line)
     for group in fabric.groups.values():
         own = findings.below(group.path[:-1])
         read_ports(group.keys, group.name, group.tier == LEAF, own)
-    topology = lay_out(model, fabric, specs, findings)
+    topology = lay_out(kinds, fabric, specs, findings)
     plans = plan_addresses(model, specs, topology, findings)
     check_asics(model["asics"], findings)
     switches = {
         name: read_switches(
-            {**model, name: {**group.keys, "speeds": fabric.speeds(group)}},
+            {**model, name: {**group.keys, "speeds": _speeds(fabric, group, kinds)}},
             name,
             findings.below(group.path[:-1]),
             doubtful.below(group.path[:-1]),
         )
         for name, group in fabric.groups.items()
     }
-    chips = {kind.asic for group in fabric.leaves for kind in switches[group.name].kinds}
-    check_speeds(kinds, sorted(chips), model["asics"], findings)
-    rules.check_names(model, specs, fabric, switches, findings)
+    for name, chips in _chips_of(fabric, switches).items():
+        here = [name] if name else [each for each in kinds if each not in apart]
+        of_leaves = {each: kinds[each] for each in here if each in kinds}
+        check_speeds(of_leaves, sorted(chips), model["asics"], findings)
+    rules.check_names(kinds, model, specs, fabric, switches, findings)
     rules.check_management(model, specs, fabric, switches, findings)
     rules.check_devices(model, kinds, specs, findings)
     rules.check_racks(specs, findings)
@@ -154,6 +159,8 @@ def compile_model(source: ModelSource) -> Cluster:
         "cluster_software": software.as_variable(),
         "cluster_filesystems": [entry.as_variable() for entry in filesystems],
     }
+    if len(model["management"]["subnet"].each) > 1:
+        everywhere["cluster_management_networks"] = [*map(str, model["management"]["subnet"].each)]
     if any(model["cabling"].values()):
         everywhere["cluster_cabling"] = model["cabling"]
     if addressing == POINT_TO_POINT:
@@ -176,27 +183,53 @@ def compile_model(source: ModelSource) -> Cluster:
     )
 
 
+def _chips_of(fabric: Fabric, switches: Mapping[str, Switches]) -> dict[str, set[str]]:
+    """Chips of the leaves for each kind of nodes, or for those without separate leaves."""
+    found: dict[str, set[str]] = {}
+    for group in fabric.leaves:
+        found.setdefault(group.kind, set()).update(kind.asic for kind in switches[group.name].kinds)
+    return found
+
+
+def _speeds(fabric: Fabric, group: SwitchGroup, kinds: Kinds) -> dict[str, int]:
+    kind = kinds.get(group.kind, kinds[DEFAULT])
+    return fabric.speeds(group, kind.rails["speed_gbps"])
+
+
 def _management(model: dict[str, Any], address: int) -> dict[str, Any]:
-    subnet, interface = model["management"]["subnet"], model["management"]["interface"]
+    subnet, interface = (
+        model["management"]["subnet"].around(address),
+        model["management"]["interface"],
+    )
     return {"address": text(address), "prefix": subnet.prefix, "interface": interface}
 
 
 def _host(model: dict[str, Any], entry: dict[str, Any], role: str) -> ClusterHost:
-    return ClusterHost(entry["name"], role, _management(model, entry["management"]), entry["vars"])
+    return ClusterHost(
+        entry["name"],
+        role,
+        _management(model, entry["management"]),
+        entry["vars"],
+        bmc="" if entry["bmc"] is None else text(entry["bmc"]),
+        networks=cluster_networks(model, entry_networks((), entry)),
+    )
 
 
 def _switches(
     model: dict[str, Any], group: SwitchGroup, topology: Topology, found: Switches
 ) -> list[ClusterSwitch]:
     places = [topology.place(group, number) for number in range(len(found.names))]
+    bmc = group.keys["bmc_first"]
     return [
         ClusterSwitch(
             name,
             LEAF if group.tier == LEAF else "spine",
             _management(model, group.keys["management_first"] + index),
+            bmc="" if bmc is None else text(bmc + index),
             system=kind.system,
             asic=kind.asic,
             port_step=kind.port_step,
+            port_ranges=kind.port_ranges,
             groups=place_groups(group.tier, place),
             unit=place.unit,
             leaf_set=place.leaf_set,
@@ -216,6 +249,8 @@ def _nodes(model: dict[str, Any], specs: list[NodeSpec]) -> list[ComputeNode]:
             role="compute",
             management=_management(model, spec.management or 0),
             vars=spec.vars,
+            bmc="" if spec.bmc is None else text(spec.bmc),
+            networks=cluster_networks(model, spec.networks),
             index=spec.index,
             rack=spec.rack,
             slots=spec.slots,
@@ -258,7 +293,10 @@ def _addresses(
         for host in model["storage"]
     }
     nodes = {spec.index: spec.name for spec in specs}
-    return HostAddresses(model["management"]["subnet"], plans, nodes, hosts, links, switches)
+    further = owners(model, specs)
+    subnets = model["management"]["subnet"]
+    names = model["domain"], interface_names(model["rails"])
+    return HostAddresses(subnets, plans, nodes, hosts, links, switches, further, *names)
 
 
 def _plug_nodes(
@@ -286,7 +324,7 @@ def _plug_nodes(
         for _spec, node in members:
             node.unit, node.leaf_set, node.groups = place.unit, place.leaf_set, groups
     for number, lane in enumerate(sets.lanes):
-        interface = interface_name(rails, lane.rail, lane.plane)
+        interface = interface_name(sets.rails, lane.rail, lane.plane)
         lanes_here = sets.lanes_on(lane.leaf)
         for (leaf_set, kind), members in filled.items():
             if lane.rail >= kind.rails["count"]:

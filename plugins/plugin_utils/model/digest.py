@@ -18,6 +18,8 @@ from ..schema.findings import Findings
 from .cluster import DIGEST, NAMES, Inventory
 
 REMEDY = "Remove it from group_vars, host_vars and --extra-vars, and change cluster.yml"
+KUBESPRAY = "cluster_name"
+"""Variable that kubespray has too, as the DNS domain of Kubernetes (its group_vars/k8s_cluster)."""
 
 
 def digest_of(hosts: Iterable[tuple[str, Mapping[str, Any]]]) -> str:
@@ -72,5 +74,7 @@ def differences(
     for (variable, value), names in found.items():
         also = f" (also on {counted(len(names) - 1, 'other host')})" if names[1:] else ""
         problem = f"{shortened(value, 80)}{also} is not what the model compiled"
-        path, given = (names[0], variable), json.loads(value)
-        findings.add("inventory.set_by_hand", path, problem, REMEDY, given)
+        path, given, remedy = (names[0], variable), json.loads(value), REMEDY
+        if variable == KUBESPRAY:
+            remedy += ". If kubespray needs it, give kubespray another inventory"
+        findings.add("inventory.set_by_hand", path, problem, remedy, given)

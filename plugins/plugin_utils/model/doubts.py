@@ -15,7 +15,7 @@ from ...module_utils.software.software_set import SoftwareSet
 from ..fabric.asics import BUFFER_BYTES, WantedError, asic_named, headroom
 from ..fabric.system import TO_NODES
 from ..qos.contract import FRAME_OVERHEAD, VARIABLE, Contract, needed_ip_mtu
-from ..schema.findings import Findings
+from ..schema.findings import Findings, Path
 from .cluster import ClusterSwitch
 from .layout import Topology, interface_names
 from .node_kinds import DEFAULT, Kinds, NodeKind
@@ -28,8 +28,11 @@ MOST_OVERSUBSCRIBED = 3
 """Ratio of a leaf's capacity to nodes and to spines. Published rail-optimized designs have 1:1 (DGX
 SuperPOD; Llama 3, arXiv 2407.21783) or 1.067:1 (Alibaba HPN, SIGCOMM 2024); general ones have up to
 3:1 (48 ports of a top-of-rack switch to 16 uplinks in Jupiter Rising, SIGCOMM 2015)."""
-_OF_SYSTEM = re.compile(r"(eth|ib|usb|wlan|wwan)\d|(en|ib|sl|wl|ww)[bopsxciavu]\w*\d|bond\d|lo$")
-"""Names that the kernel gives in the order of detection, or udev by position
+_OF_SYSTEM = re.compile(
+    r"(eth|ib|usb|wlan|wwan|bond|dummy|docker|virbr|lxcbr|sit|tunl|gre|gretap|erspan|ip6tnl|ifb)\d"
+    r"|(en|ib|sl|wl|ww)[bopsxciavu]\w*\d|lo$"
+)
+"""Names that the kernel and its modules give in the order of detection, or udev by position
 (systemd.net-naming-scheme(7))."""
 _FIRST_USER = 1000
 """Installers of Ubuntu, Debian and EL give it to the first account (UID_MIN in login.defs)."""
@@ -58,7 +61,9 @@ def check_values(
         remedy = "Use another one, unless that account is the MPI user"
         findings.add("model.first_uid", ("mpi", "uid"), problem, remedy, _FIRST_USER)
     _check_absent(model, findings)
-    _check_racks(specs, findings)
+    racks = {spec.rack: spec.rack_path for spec in reversed(specs)}
+    _check_case("racks", dict(reversed([*racks.items()])), findings)
+    _check_case("kinds", {name: kind.path for name, kind in kinds.items()}, findings)
     _check_slots(specs, findings)
     for kind in kinds.values():
         _check_devices(kind, findings)
@@ -84,15 +89,15 @@ def _check_absent(model: dict[str, Any], findings: Findings) -> None:
                 findings.add("model.drained_and_absent", at, problem, remedy, name)
 
 
-def _check_racks(specs: list[NodeSpec], findings: Findings) -> None:
-    """Racks whose names differ only in case are two groups."""
+def _check_case(what: str, paths: Mapping[str, Path], findings: Findings) -> None:
+    """Names that differ only in case have different groups."""
     first: dict[str, str] = {}
-    for rack in dict.fromkeys(spec.rack for spec in specs):
-        other = first.setdefault(rack.lower(), rack)
-        if other != rack:
-            problem = f"racks {other!r} and {rack!r} differ only in case"
-            remedy, value = "Use one spelling, if they are the same rack", (other, rack)
-            findings.add("model.racks_differ_in_case", ("nodes",), problem, remedy, value)
+    for name, path in paths.items():
+        other = first.setdefault(name.lower(), name)
+        if other != name:
+            problem = f"the {what} {other!r} and {name!r} differ only in case"
+            remedy, value = "Use one spelling, if they are the same", (other, name)
+            findings.add("model.differ_in_case", path, problem, remedy, value)
 
 
 def _check_slots(specs: list[NodeSpec], findings: Findings) -> None:
@@ -179,13 +184,12 @@ def check_fabric(
             remedy = f"Correct {group.name}.count, unless they are for a later extension"
             value, path = (idle[0], len(idle)), (*group.path, "count")
             findings.add("model.idle_switches", path, problem, remedy, value)
-    speed = model["rails"]["speed_gbps"]
     leaves = [(group, leaf) for group in topology.fabric.leaves for leaf in built[group.name]]
     for number, (group, leaf) in enumerate(leaves):
         up = sum(
             ports.speed_gbps * len(ports.peers) for ports in leaf.ports if ports.kind == "uplink"
         )
-        count = topology.node_ports(number)
+        count, speed = topology.node_ports(number), topology.speed(number)
         ratio = Fraction(count * speed, up) if up else 0
         if ratio > MOST_OVERSUBSCRIBED:
             figure = f"{float(ratio):.3g}:1"

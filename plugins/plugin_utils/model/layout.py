@@ -6,9 +6,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Optional
 
-from ...module_utils.core.text import counted
+from ...module_utils.core.text import counted, nearest, some
 from ..schema.findings import Findings, Path
 from .addresses import AddressPlan, Subnet, point_to_point
+from .node_kinds import DEFAULT, Kinds
 from .nodes import NodeSpec
 from .schema import BY_RAIL, SUBNET_PER_RAIL
 from .wiring import LEAF, Fabric, Place, SwitchGroup, connect, place_groups
@@ -34,6 +35,8 @@ class LeafSets:
     leaves_per_set: int
     first_leaf: int
     """Number of leaves of preceding groups."""
+    rails: dict[str, Any]
+    """Of the nodes."""
     nodes_per_set: int = 1
     first_node: int = 0
     nodes: int = 0
@@ -88,22 +91,32 @@ class Topology:
         leaf_set, of_set = divmod(number, sets.leaves_per_set)
         return sets.lanes_on(of_set) * sets.nodes_in(leaf_set, sets.nodes)
 
+    def speed(self, leaf: int) -> int:
+        """Gb/s of a leaf's ports to nodes."""
+        speed: int = self.of_leaf(leaf)[0].rails["speed_gbps"]
+        return speed
+
     def free_ports(self, leaf: int, nodes: int) -> tuple[int, int]:
         """The range of a leaf's ports that nodes and spines leave free."""
         sets, number = self.of_leaf(leaf)
         leaf_set, of_set = divmod(number, sets.leaves_per_set)
         here = sets.nodes_in(leaf_set, min(nodes - sets.first_node, sets.nodes))
-        return here * sets.lanes_on(of_set), sets.group.keys["ports"] - sets.group.reserved
+        return here * sets.lanes_on(of_set), sets.group.lower_ports
 
 
 def lay_out(
-    model: dict[str, Any], fabric: Fabric, specs: list[NodeSpec], findings: Findings
+    kinds: Kinds, fabric: Fabric, specs: list[NodeSpec], findings: Findings
 ) -> Optional[Topology]:
     """The topology; None if lanes have no leaf, or cables no port."""
     found: list[LeafSets] = []
     before, units, first_leaf, leaf_set = len(findings.found), 0, 0, 0
     for group in fabric.leaves:
-        sets = _form_sets(model["rails"], group, first_leaf, findings)
+        kind = kinds.get(group.kind or DEFAULT)
+        if kind is None:
+            problem, remedy = f"{group.kind!r} is not in kinds", nearest(group.kind, kinds)
+            findings.add("model.kind_not_found", (*group.path, "kind"), problem, remedy, group.kind)
+            continue
+        sets = _form_sets(kind.rails, group, first_leaf, findings)
         if sets is None:
             continue
         planes = [
@@ -167,7 +180,7 @@ def _form_sets(
         Lane(number // planes, number % planes, leaf, mapping[:number].count(leaf))
         for number, leaf in enumerate(mapping)
     )
-    return LeafSets(group, lanes, per_set, first_leaf)
+    return LeafSets(group, lanes, per_set, first_leaf, rails)
 
 
 def _check_capacity(topology: Topology, specs: list[NodeSpec], findings: Findings) -> bool:
@@ -185,6 +198,7 @@ def _check_capacity(topology: Topology, specs: list[NodeSpec], findings: Finding
     for sets in topology.sets:
         _fill(sets, first_node, findings)
         first_node += sets.nodes
+        _check_kinds(topology, sets, specs, findings)
     if any(not sets.nodes for sets in topology.sets):
         return False
     for group in groups.values():
@@ -211,6 +225,25 @@ def _check_capacity(topology: Topology, specs: list[NodeSpec], findings: Finding
         path, value = (*sets.group.path, "count"), (positions, first_node)
         findings.add("model.more_nodes_than_ports", path, problem, remedy, value)
     return len(findings.found) == before
+
+
+def _check_kinds(
+    topology: Topology, sets: LeafSets, specs: list[NodeSpec], findings: Findings
+) -> None:
+    """Check that leaves for a kind have nodes of that kind, and only they have them."""
+    apart = {group.kind for group in topology.fabric.leaves if group.kind}
+    if not apart:
+        return
+    end, kind = sets.first_node + sets.nodes, sets.group.kind
+    here = [spec for spec in specs if sets.first_node <= spec.index < end]
+    wrong = [spec for spec in here if (spec.kind.name != kind if kind else spec.kind.name in apart)]
+    if wrong:
+        first = wrong[0]
+        problem = f"{some([spec.name for spec in wrong], 1)}: of kind {first.kind.name}, on leaves "
+        problem += f"for {kind or 'other kinds'}"
+        remedy = "Nodes fill the groups in order: correct `nodes` here, or the order of nodes"
+        path, value = (*sets.group.path, "nodes"), (first.name, len(wrong))
+        findings.add("model.kind_of_leaves", path, problem, remedy, value)
 
 
 def _fill(sets: LeafSets, first_node: int, findings: Findings) -> None:
@@ -250,14 +283,15 @@ def plan_addresses(
     model: dict[str, Any], specs: list[NodeSpec], topology: Optional[Topology], findings: Findings
 ) -> Optional[list[AddressPlan]]:
     """An address plan for each group of leaves; None without a topology."""
-    addresses, management = model["addresses"], model["management"]["subnet"]
+    addresses = model["addresses"]
     common: tuple[Path, Subnet] = (("addresses", "pool"), addresses["pool"])
     own: dict[str, tuple[Path, Subnet]] = {
         sets.group.name: ((*sets.group.path, "pool"), sets.group.keys["pool"])
         for sets in (topology.sets if topology else ())
         if sets.group.keys.get("pool")
     }
-    taken = [(management, "the management subnet")]
+    management = model["management"]["subnet"].each
+    taken = [(subnet, "the management subnet") for subnet in management]
     for number, (path, pool) in enumerate([common, *own.values()]):
         for other, what in taken:
             if pool.overlaps(other):

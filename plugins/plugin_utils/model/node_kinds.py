@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
@@ -64,8 +64,34 @@ class NodeKind:
 Kinds = Mapping[str, NodeKind]
 
 
-def read_kinds(model: dict[str, Any], findings: Findings) -> dict[str, NodeKind]:
-    """Every kind by name, the default one first."""
+NEEDED = ("count", "speed_gbps")
+"""Keys of `rails` without which the top level describes no kind."""
+
+
+def with_rails(written: Any) -> Any:
+    """The model as written, with `rails` for the leaf sets: the largest values of all kinds where
+    the top level has none."""
+    kinds, rails = (
+        written.get(key, {}) if isinstance(written, dict) else None for key in ("kinds", "rails")
+    )
+    if not isinstance(kinds, dict) or not isinstance(rails, dict):
+        return written
+    sections = [kind.get("rails") for kind in kinds.values() if isinstance(kind, dict)]
+    found = [section for section in sections if isinstance(section, dict)]
+    if not found or all(key in rails for key in NEEDED):
+        return written
+    given = {
+        key: [each[key] for each in found if type(each.get(key)) is int]
+        for key in (*NEEDED, "planes")
+    }
+    largest = {key: max(values) for key, values in given.items() if values}
+    return {**written, "rails": {**largest, **rails}}
+
+
+def read_kinds(
+    model: dict[str, Any], apart: Collection[str], findings: Findings
+) -> dict[str, NodeKind]:
+    """Every kind by name, the default one first. `apart`: kinds with separate leaves."""
     gpus, rails = model["gpus"], model["rails"]
     found = {DEFAULT: NodeKind(DEFAULT if model["kinds"] else "", gpus, rails)}
     for name, written in model["kinds"].items():
@@ -78,7 +104,8 @@ def read_kinds(model: dict[str, Any], findings: Findings) -> dict[str, NodeKind]
             findings.add("model.kind_name", path, problem, remedy, name)
             continue
         found[name] = _read(name, written, path, gpus, rails)
-        _check(found[name], written, rails, findings)
+        if name not in apart:
+            _check(found[name], written, rails, findings)
     return found
 
 
@@ -116,8 +143,8 @@ def _check(
     planes = (written["rails"] or {}).get("planes")
     if planes is not None and planes != common["planes"]:
         problem = f"{counted(planes, 'plane')}, but the leaf sets have {common['planes']}"
-        remedy = "Such nodes need other leaves: describe groups of leaves under switches, or a "
-        remedy += "cluster for each"
+        remedy = "Nodes with other planes need separate leaves: a group of them under switches, "
+        remedy += f"with kind: {kind.name}"
         path = (*kind.path, "rails", "planes")
         findings.add("model.kind_planes", path, problem, remedy, planes)
 

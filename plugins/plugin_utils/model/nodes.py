@@ -9,7 +9,7 @@ from typing import Any, Optional
 
 from ...module_utils.core.text import nearest, some
 from ..schema.findings import Findings, Path
-from .node_kinds import DEFAULT, Kinds, NodeKind
+from .node_kinds import DEFAULT, NEEDED, Kinds, NodeKind
 
 
 @dataclass
@@ -31,6 +31,10 @@ class NodeSpec:
     pci_path: Path = ()
     gpu_pci: Optional[list[str]] = None
     gpu_pci_path: Path = ()
+    bmc: Optional[int] = None
+    bmc_path: Path = ()
+    networks: Mapping[str, tuple[int, Path]] = field(default_factory=dict)
+    """Address in each further network, and its key."""
     vars: dict[str, Any] = field(default_factory=dict)
 
 
@@ -114,6 +118,17 @@ def specify(model: dict[str, Any], kinds: Kinds, findings: Findings) -> list[Nod
     return specs
 
 
+def check_default(written: Mapping[str, Any], specs: list[NodeSpec], findings: Findings) -> None:
+    """Check that every node has a kind if the top level, as written, describes no rails of one."""
+    missing = [key for key in NEEDED if key not in written.get("rails", {})]
+    without = [spec for spec in specs if spec.kind.name == DEFAULT]
+    if missing and without:
+        problem = f"{some([spec.name for spec in without], 1)}: no kind"
+        remedy = f"Write kind, or rails.{missing[0]} at the top level for nodes without one"
+        path, value = without[0].path, (without[0].name, len(without))
+        findings.add("model.kind_missing", path, problem, remedy, value)
+
+
 def _check_block(block: _Block, kinds: Kinds, findings: Findings) -> None:
     """Check that the nodes and kinds that a block names exist."""
     known, keys = set(block.names), block.keys
@@ -182,7 +197,7 @@ def _specs(blocks: list[_Block], kinds: Kinds, findings: Findings) -> list[NodeS
         of_block = kinds.get(keys["kind"] or DEFAULT, kinds[DEFAULT])
         first = keys["management_first"]
         path, management_path = (*block.path, "name"), (*block.path, "management_first")
-        rack_path = (*block.path, "rack")
+        rack_path, bmc_path = (*block.path, "rack"), (*block.path, "bmc_first")
         for number, (name, index) in enumerate(zip(block.names, places)):
             entry, override = listed[number] if listed else None, overrides.get(name)
             own = (override or {}).get("kind") or (entry or {}).get("kind")
@@ -205,6 +220,14 @@ def _specs(blocks: list[_Block], kinds: Kinds, findings: Findings) -> list[NodeS
                 gpu_pci=kind.gpus["pci"],
                 gpu_pci_path=kind.pci_paths[1],
             )
+            if keys["bmc_first"] is not None:
+                spec.bmc = max(0, keys["bmc_first"] + index - block.start)
+                spec.bmc_path = bmc_path
+            if keys["networks"]:
+                spec.networks = {
+                    name: (max(0, to + index - block.start), (*block.path, "networks", name))
+                    for name, to in keys["networks"].items()
+                }
             if entry is not None:
                 spec.path = (*block.path, "list", number)
                 _refine(spec, entry, spec.path)
@@ -218,7 +241,7 @@ def _specs(blocks: list[_Block], kinds: Kinds, findings: Findings) -> list[NodeS
 
 def _refine(spec: NodeSpec, entry: dict[str, Any], path: Path) -> None:
     """Apply the values of a node's entry, with their paths."""
-    for key in ("management", "pci", "gpu_pci", "rack"):
+    for key in ("management", "pci", "gpu_pci", "rack", "bmc"):
         if entry[key] is not None:
             setattr(spec, key, entry[key])
             setattr(spec, f"{key}_path", (*path, key))
@@ -226,3 +249,6 @@ def _refine(spec: NodeSpec, entry: dict[str, Any], path: Path) -> None:
     if entry["drained"] is not None:
         spec.drained = entry["drained"]
     spec.vars = {**spec.vars, **entry["vars"]}
+    if entry["networks"]:
+        own = {name: (to, (*path, "networks", name)) for name, to in entry["networks"].items()}
+        spec.networks = {**spec.networks, **own}

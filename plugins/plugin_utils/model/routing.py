@@ -46,12 +46,15 @@ class SwitchSection(NamedTuple):
 
 
 def check(model: dict[str, Any], sections: Sequence[SwitchSection], findings: Findings) -> None:
-    """Check the values of switches, each by itself and against all networks of the model."""
+    """Check AS numbers and addresses of switches, and that no addresses overlap others."""
     pool, management = model["addresses"]["pool"], model["management"]["subnet"]
     taken: list[tuple[Path, int, int]] = [
-        (("management", "subnet"), management.first, management.last),
+        *((("management", "subnet"), one.first, one.last) for one in management.each),
         (("addresses", "pool"), pool.first, pool.last),
     ]
+    for number, network in enumerate(model["networks"]):
+        subnet = network["subnet"]
+        taken.append((("networks", number, "subnet"), subnet.first, subnet.last))
     for section in sections:
         for index, asn in enumerate(section.asns):
             if asn in _RESERVED_ASNS:
@@ -83,7 +86,7 @@ def check(model: dict[str, Any], sections: Sequence[SwitchSection], findings: Fi
 def _check_pool(section: SwitchSection, findings: Findings) -> None:
     pool, wanted = section.keys["uplink_pool"], section.keys["count"] * section.stride
     if pool is not None and 2 * wanted > pool.size:
-        problem = f"{pool} has room for {pool.size // 2} uplinks, and {wanted} ports need one each"
+        problem = f"{pool} holds {pool.size // 2} uplinks, and {wanted} ports need one each"
         path, remedy = (*section.path, "uplink_pool"), "Use a larger network"
         findings.add("model.uplink_pool_size", path, problem, remedy, (pool.size // 2, wanted))
 
@@ -134,7 +137,31 @@ def assign(
             if first is not None:
                 switch.more["cluster_loopback"] = text(first + index)
         _assign_uplinks(section, switches, every)
+    _doubt_asns(sections, built, doubtful)
     _assign_vlans(model["rails"], [one for one in every if one.role == "leaf"], doubtful)
+
+
+def _doubt_asns(
+    sections: Sequence[SwitchSection],
+    built: Sequence[Sequence[ClusterSwitch]],
+    doubtful: Findings,
+) -> None:
+    """Doubt links within an AS among links between AS: with BGP, all are usually of one sort."""
+    asns = {one.name: one.more.get("cluster_asn") for switches in built for one in switches}
+    within: list[tuple[Path, str, str]] = []
+    between = False
+    for section, switches in zip(sections, built):
+        for switch in switches if section.asns else ():
+            groups = (group for group in switch.ports if group.kind == "uplink")
+            for peer in {peer for group in groups for peer in group.peers.values()}:
+                if asns[peer] == asns[switch.name]:
+                    within.append(((*section.path, "asn"), switch.name, peer))
+                between |= asns[peer] not in (None, asns[switch.name])
+    if within and between:
+        path, lower, upper = min(within)
+        problem = f"{lower} and {upper} are both in AS {asns[lower]}, unlike others with a link"
+        remedy = "Give every leaf an AS number that no spine has, or all switches the same one"
+        doubtful.add("model.shared_asn", path, problem, remedy, (lower, upper, asns[lower]))
 
 
 def _assign_uplinks(

@@ -10,10 +10,11 @@ from typing import Any
 from ...module_utils.core.text import counted, nearest, some
 from ...module_utils.names import is_host_name, rail_name
 from ..schema.findings import Findings, Path
-from .addresses import Subnet, text
+from .addresses import Subnets, dotted_quad, misplaced, shown_hosts
 from .cluster import ROLES, kind_group, rack_group
 from .layout import Topology, interface_names
-from .node_kinds import Kinds
+from .networks import check_networks
+from .node_kinds import DEFAULT, Kinds, NodeKind
 from .nodes import NodeSpec, launchers
 from .schema import HOST_NAME, INTERFACE
 from .switches import Switches
@@ -59,7 +60,14 @@ def _named(
         yield host["name"], (*path, "name")
 
 
+def _interfaces(kinds: Kinds) -> list[str]:
+    return list(
+        dict.fromkeys(name for kind in kinds.values() for name in interface_names(kind.rails))
+    )
+
+
 def check_names(
+    kinds: Kinds,
     model: dict[str, Any],
     specs: list[NodeSpec],
     fabric: Fabric,
@@ -75,7 +83,7 @@ def check_names(
             reported.add((code, path, other))
             findings.add(code, path, problem, remedy, name)
 
-    interfaces, nodes = interface_names(model["rails"]), [spec.name for spec in specs]
+    interfaces, nodes = _interfaces(kinds), [spec.name for spec in specs]
     rails = {rail_name(node, interface): node for node in nodes for interface in interfaces}
     reserved, owners = {*_LOOPBACK, *groups_of(specs)}, dict[str, Path]()
     for name, path in _named(model, specs, fabric, switches):
@@ -111,35 +119,20 @@ def check_management(
     findings: Findings,
 ) -> None:
     """Check that each management address is in the subnet and unique."""
-    subnet: Subnet = model["management"]["subnet"]
+    subnets: Subnets = model["management"]["subnet"]
     owner: dict[int, str] = {}
-    outside: dict[Path, list[tuple[str, int]]] = {}
-    taken: dict[Path, list[tuple[str, int]]] = {}
-    for name, address, path in _management(model, specs, fabric, switches):
-        if not subnet.first < address < subnet.last:
-            outside.setdefault(path, []).append((name, address))
-        if owner.setdefault(address, name) != name:
-            taken.setdefault(path, []).append((name, address))
+    outside, taken = misplaced(_management(model, specs, fabric, switches), subnets, owner)
     for path, hosts in outside.items():
-        problem = f"not a host address of the management subnet {subnet}: {_shown(hosts)}"
-        remedy, value = "Choose others, or a larger management.subnet", _dotted(hosts[0][1])
+        problem = f"not a host address of the management subnet {subnets}: {shown_hosts(hosts)}"
+        remedy, value = "Choose others, or a larger management.subnet", dotted_quad(hosts[0][1])
         findings.add("model.outside_management", path, problem, remedy, (value, len(hosts)))
     for path, hosts in taken.items():
         others = [owner[address] for _name, address in hosts]
-        problem = f"{_shown(hosts)}: taken by {some(others, 3)}"
-        remedy, value = "Give each host another management address", _dotted(hosts[0][1])
+        problem = f"{shown_hosts(hosts)}: taken by {some(others, 3)}"
+        remedy, value = "Give each host another management address", dotted_quad(hosts[0][1])
         shown = (value, len(hosts), others[0])
         findings.add("model.management_address_twice", path, problem, remedy, shown)
-
-
-def _shown(hosts: list[tuple[str, int]]) -> str:
-    return some([f"{_dotted(address)} ({name})" for name, address in hosts], 1)
-
-
-def _dotted(address: int) -> str:
-    """The address as text, also one that a count of hosts or a position puts past the last."""
-    past = address - 0xFFFFFFFF
-    return text(address) if past <= 0 else f"255.255.255.255 + {past}"
+    check_networks(model, specs, fabric, switches, owner, findings)
 
 
 def _management(
@@ -182,10 +175,13 @@ def check_devices(
                 problem = f"GPU {gpu} not found: a node has {gpus['count']}"
                 remedy = "Count GPUs from 0, or write null"
                 findings.add("model.no_gpu", (*path, index), problem, remedy, gpu)
+    common = kinds[DEFAULT]
+    for kind in kinds.values():
+        if kind is common or kind.rails["planes"] != common.rails["planes"]:
+            _check_interfaces(kind, model["management"]["interface"], findings)
     lanes = model["rails"]["count"] * model["rails"]["planes"]
     if isinstance(model["rails"]["vlan"], list):
         count(model["rails"]["vlan"], lanes, "rail", ("rails", "vlan"))
-    _check_interfaces(model, findings)
     seen: set[tuple[int, int, int]] = set()
     for spec in specs:
         lists = (id(spec.pci), id(spec.gpu_pci), id(spec.kind))
@@ -211,9 +207,9 @@ def check_devices(
             first.setdefault(pci, path)
 
 
-def _check_interfaces(model: dict[str, Any], findings: Findings) -> None:
+def _check_interfaces(kind: NodeKind, management: str, findings: Findings) -> None:
     """Check that rails have distinct interfaces, and that none is the management interface."""
-    rails, management = model["rails"], model["management"]["interface"]
+    rails = kind.rails
     names, form = interface_names(rails), rf"(?=.{{1,{INTERFACE.most}}}$){INTERFACE.form}"
     wrong = [name for name in names if not re.fullmatch(form, name)]
     if wrong or len(set(names)) != len(names):

@@ -32,7 +32,7 @@ from ..schema.kinds import (
     needed,
     shown,
 )
-from .addresses import Subnet
+from .addresses import Subnet, Subnets
 from .software import SOFTWARE
 from .storage_keys import FILE_SYSTEMS
 from .wiring import DIVISIONS
@@ -135,6 +135,26 @@ class _Subnet(Kind):
 
 
 @dataclass(frozen=True)
+class _Subnets(OneOrList):
+    """Networks of one purpose, such as one per rack."""
+
+    def check(self, value: Any, findings: Findings, path: Path = ()) -> Optional[Subnets]:
+        before, found = len(findings.found), super().check(value, findings, path)
+        if len(findings.found) > before:
+            return None
+        if found == []:
+            problem, remedy = "is an empty list", "Write a network such as 10.0.0.0/24"
+            findings.add("model.no_subnet", path, problem, remedy)
+            return None
+        subnets = sorted(found if isinstance(found, list) else [found], key=lambda one: one.first)
+        for one, other in zip(subnets, subnets[1:]):
+            if one.overlaps(other):
+                problem, remedy = f"{other} overlaps {one}", "Write each network once"
+                findings.add("model.subnets_overlap", path, problem, remedy, str(other))
+        return Subnets(tuple(subnets))
+
+
+@dataclass(frozen=True)
 class _Pattern(Kind):
     """A name pattern with numbers: `node{:02d}`, or with named fields `rail{rail}p{plane}`."""
 
@@ -202,9 +222,17 @@ _RACK = Text(
 )
 
 _KIND = Key("kind", Text(r"\w{1,40}", "the name of one of `kinds`", "h100"), "One of `kinds`.")
+_SUBNETS = _Subnets(_Subnet(), _Subnet())
+_BMC = Key("bmc", _ADDRESS, "Address of the BMC (`cluster_bmc`).")
+_BMC_FIRST = Key("bmc_first", _ADDRESS, "BMC of the first one; the others follow in order.")
+_IN_NETWORKS = Key(
+    "networks", Table(_ADDRESS, "network"), "Its address in each of `networks`.", default={}
+)
 _OF_ONE_NODE = (
     _KIND,
     Key("management", _ADDRESS, "Management address."),
+    _BMC,
+    _IN_NETWORKS,
     Key(
         "position",
         Integer(0, 99_999),
@@ -228,6 +256,24 @@ _UNSUPPORTED = (
         (name, "IPv6 is not supported: hosts and rails have IPv4 addresses. Remove it")
         for name in ("ipv6", "pool6", "pool_v6", "pool_ipv6", "address6", "subnet6")
     ),
+)
+_GROUPS_OF_SWITCHES = "Describe groups under switches, and who connects to whom under links"
+_TOPOLOGY_HINTS = (
+    *((name, "It is rails.planes") for name in ("planes", "plane")),
+    *(
+        (name, "Write leaves.sets_per_unit, and spines.divided_by: [unit] if each has its spines")
+        for name in ("units", "unit", "scalable_units", "sus", "su")
+    ),
+    *(
+        (name, _GROUPS_OF_SWITCHES)
+        for name in ("pods", "pod", "stripes", "tiers", "fabric", "core")
+    ),
+    *((name, _GROUPS_OF_SWITCHES) for name in ("cores", "groups", "fabrics", "superspines")),
+)
+_DIVISION_HINTS = (
+    *((name, "Write divided_by: [plane]") for name in ("planes", "plane", "per_plane")),
+    *((name, "Write divided_by: [unit]") for name in ("units", "unit", "pods", "pod", "per_unit")),
+    *((name, "Write divided_by: [group], and groups") for name in ("group", "spine_groups")),
 )
 _ANOTHER_KIND = "Describe the other hardware under kinds, and name it by `kind` of nodes"
 _IN_ORDER = "Write position: a node has the ports of its place in the plan, on every leaf"
@@ -261,7 +307,8 @@ MANAGEMENT = Section(
     "management",
     "Used by Ansible, SSH and the control traffic of mpirun; never a rail.",
     (
-        needed("subnet", _Subnet(), "Contains every management address."),
+        needed("subnet", _SUBNETS, "Contains every management address."),
+        Key("bmc_subnet", _SUBNETS, "Contains every BMC.", default_text="`subnet`"),
         Key("interface", INTERFACE, "Empty if it differs between hosts.", default=""),
     ),
 )
@@ -282,6 +329,8 @@ NODES = Section(
         Key("name", _Pattern("node{:02d}"), "Host names.", default="node{:02d}"),
         Key("start", Integer(0, 1_000_000), "Number of the first node.", default=1),
         Key("management_first", _ADDRESS, "Of the first node; the others follow in order."),
+        _BMC_FIRST,
+        replace(_IN_NETWORKS, help="As `management_first`, in each of `networks`."),
         Key("slots", _SLOTS, "MPI slots per node.", default_text="one per GPU"),
         Key("rack", _Pattern("r{:02d}"), "Rack names.", default="r{:02d}"),
         Key("nodes_per_rack", Integer(1, 1000), "", default_text="all in one rack"),
@@ -352,7 +401,8 @@ KIND = Section(
     "kinds",
     "Nodes that differ from `gpus` and `rails` at the top level, which are of the kind `default`. "
     "Their group is `kind_NAME`. Every node takes one place on its leaf set, and uses the first "
-    "rails there.",
+    "rails there. If every node has a kind, the top level needs no GPUs and rails: leaf sets have "
+    "the rails of the largest kind.",
     (
         Key("slots", _SLOTS, "MPI slots per node.", default_text="one per GPU"),
         Key("gpus", _of_kind(GPUS, "count", "pci", "numa"), ""),
@@ -383,8 +433,18 @@ ADDRESSES = Section(
 
 
 _PORT_NAMES = Text(
-    r"[][A-Za-z0-9_./:{},-]+", "a port's name, or a range of them", "swp[1-64]s[0-1]", 100
+    r"[A-Za-z0-9_./:{},\[\]-]+", "a port's name, or a range of them", "swp[1-64]s[0-1]", 100
 )
+
+
+class _PortCount(Integer):
+    def convert(self, value: Any) -> Any:
+        if isinstance(value, list) or (isinstance(value, str) and not value.isdigit()):
+            problem = f"{shown(value)} does not say what the ports are for"
+            raise Invalid("model.ports_form", problem, f"Write their number{_RANGES}")
+        return super().convert(value)
+
+
 _RANGES = ", or names by purpose, such as ports: {nodes: 'swp[1-32]s[0-1]', uplinks: 'swp[33-64]'}"
 _NAMES = OneOrList(_PORT_NAMES, _PORT_NAMES)
 PORTS = Section(
@@ -426,7 +486,8 @@ def _switch_names(example: str, *, fixed: bool = True) -> tuple[Key, ...]:
         if fixed
         else Key("name", name, "Numbered from 1.", default_text="the group's, and the number"),
         needed("management_first", _ADDRESS, "Of the first switch; the others follow in order."),
-        needed("ports", OrSection(Integer(1, 4096, "ports"), PORTS), "Ports per switch."),
+        _BMC_FIRST,
+        needed("ports", OrSection(_PortCount(1, 4096, "ports"), PORTS), "Ports per switch."),
         Key(
             "system", OneOrList(SYSTEM_NAME, SYSTEM_NAME), "If unset, the layer `fabric` skips it."
         ),
@@ -486,7 +547,7 @@ LEAVES = Section(
         *_OF_SETS,
         _UPLINK_PORTS,
     ),
-    hints=_UNSUPPORTED,
+    hints=(*_UNSUPPORTED, *_TOPOLOGY_HINTS),
 )
 
 SPINES = Section(
@@ -500,6 +561,7 @@ SPINES = Section(
         *_DIVISION,
         _UPLINK_PORTS,
     ),
+    hints=_DIVISION_HINTS,
 )
 
 SUPER_SPINES = Section(
@@ -512,6 +574,7 @@ SUPER_SPINES = Section(
         Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="the spines'"),
         *_DIVISION,
     ),
+    hints=_DIVISION_HINTS,
 )
 
 _TIER = Text(
@@ -520,6 +583,7 @@ _TIER = Text(
     "leaf",
     40,
 )
+_KIND_NAME = Text(r"[A-Za-z][A-Za-z0-9_]*", "the name of a kind of nodes", "b300", 40)
 SWITCHES = Section(
     "switches",
     "The full form, in place of `leaves`, `spines` and `super_spines`: groups of equal switches by "
@@ -530,6 +594,7 @@ SWITCHES = Section(
         _UPLINK_PORTS,
         *_OF_SETS,
         Key("nodes", Integer(1, 100_000), "Positions of nodes.", default_text="as many as fit"),
+        Key("kind", _KIND_NAME, "Of all its nodes, whose rails and planes its leaves then have."),
         Key("pool", _Subnet(), "For the rails of its nodes.", default_text="`addresses.pool`"),
         Key("unit", Integer(1, 10_000), "Unit of the switches above leaves, if all are of one."),
         Key("plane", Integer(0, 7), "Plane of the switches above leaves, if all are of one."),
@@ -551,6 +616,8 @@ LINKS = Section(
 _HOST = (
     needed("name", HOST_NAME, ""),
     needed("management", _ADDRESS, "Management address."),
+    _BMC,
+    _IN_NETWORKS,
     Key("vars", _VARIABLES, "Host variables.", default={}),
 )
 LAUNCHER = Section(
@@ -577,6 +644,27 @@ STORAGE = Section(
     "storage",
     "One storage host.",
     (*_HOST, Key("links", ListOf(STORAGE_LINK), "Cables to leaves.", default=[])),
+)
+
+_PORT = replace(INTERFACE, example="ens1f0np0", empty=False)
+NETWORK = Section(
+    "networks",
+    "A further network, such as for storage or north-south traffic. Hosts have addresses in it by "
+    "their key `networks`, and get the variable `cluster_networks` for use in your plays. No layer "
+    "configures it.",
+    (
+        needed(
+            "name", Text(r"[a-z][a-z0-9_-]*", "a name of a to z, 0 to 9, - and _", "storage"), ""
+        ),
+        needed("subnet", _Subnet(), "Not shared with rails, management or another network."),
+        needed("interface", _PORT, "Port or LACP bond with the address."),
+        Key("members", ListOf(_PORT, "interfaces"), "Ports of the bond.", default=[]),
+        Key("gateway", _ADDRESS, ""),
+        Key("speed_gbps", _SPEED, "Line rate of a port."),
+        Key("mtu", Integer(*IP_MTU_LIMITS, "bytes, layer 3"), "Largest IP packet.", default=1500),
+        Key("lossless", Boolean(), "Whether it carries RoCE with PFC.", default=False),
+        Key("leaves", _HOST_NAMES, "Its switches, in this model or not.", default=[]),
+    ),
 )
 
 _CABLE = Text(
@@ -624,6 +712,7 @@ MODEL = Section(
         Key("launchers", ListOf(LAUNCHER), "Several, in order."),
         Key("storage", ListOf(STORAGE), "", default=[]),
         Key("filesystems", FILE_SYSTEMS, "", default=[]),
+        Key("networks", ListOf(NETWORK), "", default=[]),
         Key(
             "vars",
             Table(_VARIABLES, "group"),
@@ -631,5 +720,5 @@ MODEL = Section(
             default={},
         ),
     ),
-    hints=_UNSUPPORTED,
+    hints=(*_UNSUPPORTED, *_TOPOLOGY_HINTS),
 )

@@ -222,8 +222,9 @@ def _check_addresses(entry: Value, findings: Findings, at: Path, site: Site) -> 
                     remedy = f"Write an address or a name of {host or 'the server'}"
                     problem = f"{written[0]} {problem}"
                     found.add("storage.source_address", path, problem, remedy, written[0])
-    of_switch = server in addresses.switches
-    if of_switch or (not host and server in addresses.nodes.values()):
+    owner = "" if host else addresses.owner_of_name(server)
+    if owner:
+        of_switch = owner in addresses.switches
         problem = f"{server} is a {'switch' if of_switch else 'node, and serve.host is missing'}"
         remedy = f"Write the name of the server{'' if of_switch else ', or serve'}"
         findings.add("storage.source_name", (*at, "source"), problem, remedy, server)

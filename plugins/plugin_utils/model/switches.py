@@ -39,6 +39,9 @@ class SwitchKind:
     purposes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The names by purpose, if the model has them so."""
 
+    port_ranges: Sequence[str] = ()
+    """As in the model."""
+
     def ports_for(self, purpose: str) -> Optional[Sequence[str]]:
         """The ports for a purpose; None if the model has one list for all."""
         return self.purposes.get(purpose, ()) if self.purposes else None
@@ -56,9 +59,16 @@ class Switches:
 
 def read_ports(switch: dict[str, Any], section: str, leaf: bool, findings: Findings) -> None:
     """Replace ports by purpose by their number, and add the names as `purposes`."""
-    switch["purposes"] = {}
+    switch["purposes"], switch["ranges"] = {}, []
     if isinstance(switch["ports"], dict):
+        written = [texts for texts in switch["ports"].values() if texts]
+        for texts in written:
+            switch["ranges"] += [texts] if isinstance(texts, str) else texts
         before = len(findings.found)
+        texts = [texts for texts in switch["ports"].values() if texts]
+        switch["ranges"] = [
+            text for one in texts for text in ([one] if isinstance(one, str) else one)
+        ]
         known = _OF_LEAVES if leaf else _OF_OTHERS
         names = switch["purposes"] = _by_purpose(switch, section, known, findings)
         # After an error, enough for no other one to follow.
@@ -84,7 +94,8 @@ def _by_purpose(
     if not written[known[0]]:
         problem, remedy = "is missing", f"Write the names of the {known[0]}' ports"
         findings.add("model.no_ports", (section, "ports", known[0]), problem, remedy)
-    _check_unused(switch, section, ("port", "port_start", "port_step"), "ports", findings)
+    keys = ("port", "port_start", "port_step", "uplink_ports")
+    _check_unused(switch, section, keys, "ports", findings)
     return found
 
 
@@ -196,10 +207,9 @@ def _fits(at: _At, path: Path) -> bool:
     speeds = {speed: purpose for purpose, speed in reversed(_speeds(at).items())}
     wrong = [speed for speed in speeds if chip.name and not chip.has_port(speed)]
     for speed in wrong:
-        problem = f"{chip.name} has no ports of {speed}G, the speed of {at.section}, "
+        problem = f"{chip.name} has no ports of {speed}G ({at.section}, {speeds[speed]})"
         remedy = "Correct the name of the chip, or speed_gbps"
-        value = (chip.name, speed)
-        at.findings.add("model.chip_speed", path, problem + speeds[speed], remedy, value)
+        at.findings.add("model.chip_speed", path, problem, remedy, (chip.name, speed))
     return not wrong
 
 
@@ -230,7 +240,10 @@ def _named(at: _At) -> SwitchKind:
     else:
         widths = ((name, chip.fewest_lanes(speed)) for name, speed in found)
         _check_names(at, widths, lambda fault: path)
-    return SwitchKind(at.system, chip.name, [name for name, _speed in found], purposes=purposes)
+    ports = [name for name, _speed in found]
+    return SwitchKind(
+        at.system, chip.name, ports, purposes=purposes, port_ranges=at.switch["ranges"]
+    )
 
 
 def _listed(at: _At) -> SwitchKind:
@@ -254,7 +267,7 @@ def _check_unused(
     switch: dict[str, Any], section: str, keys: Iterable[str], names: str, findings: Findings
 ) -> None:
     for key in keys:
-        if switch[key] is not None:
+        if switch.get(key) is not None:
             problem = f"has no effect where {section}.{names} has the names"
             findings.add("model.port_key", (section, key), problem, "Remove it")
 
@@ -282,7 +295,7 @@ def _computed(at: _At) -> Optional[SwitchKind]:
         remedy += f"the chip in {section}.asic"
         at.findings.add("model.port_step", (section, "port_step"), problem, remedy)
         return None
-    if not given and lanes and lanes < chip.cage_lanes and count * lanes != chip.lanes:
+    if not given and lanes and lanes < chip.widest and count * lanes != chip.lanes:
         equal = (chip.lanes or 0) // lanes
         problem = f"{chip.name} has {chip.lanes} lanes, for {equal} ports of {lanes}, not for "
         problem += f"{count}: some may have more than others, and the names count lanes"
@@ -294,7 +307,19 @@ def _computed(at: _At) -> Optional[SwitchKind]:
         problem += f"{switch['port_step'] - 1} out after each"
         remedy = "Remove it, unless they are for another purpose"
         at.doubts.add("model.port_step_counted", (section, "port_step"), problem, remedy, step)
+    if naming.step and lanes and lanes < chip.widest and not switch["port"] and at.system:
+        problem = f"{count} ports of {speed}G are {count} ports of the front with {lanes} lanes"
+        remedy = "Of ports that are broken out, write the names by purpose, such as "
+        remedy += f"{section}.ports: {{nodes: 'Ethernet[1-64]/[1,5]'}}"
+        at.doubts.add("model.ports_in_whole", (section, "ports"), problem, remedy, (count, lanes))
     start = naming.start if switch["port_start"] is None else switch["port_start"]
+    if naming.step is None and chip.lanes is None and start % step:
+        problem = (
+            f"{SYSTEMS[at.system].title} counts lanes: with {step} for each port, a name is a "
+        )
+        problem += f"multiple of {step}"
+        remedy = f"Write 0, or name the chip in {section}.asic"
+        at.doubts.add("model.port_start", (section, "port_start"), problem, remedy, start)
     pattern = switch["port"] or naming.pattern
     ports = [pattern.format(start + index * step) for index in range(count)]
     width = chip.fewest_lanes(speed) if given or not lanes else lanes
@@ -308,7 +333,7 @@ def _computed(at: _At) -> Optional[SwitchKind]:
 
 
 _KEYS = {
-    "model.port_form": ("port",),
+    "model.port_form": ("port", "port_start"),
     "model.port_beyond": ("port_step", "port_start", "port"),
     "model.port_lanes": ("port_start", "port_step", "port"),
     "model.port_overlap": ("port_step", "port"),

@@ -63,6 +63,7 @@ class SwitchGroup:
     """`leaf`, `spine`, `super_spine` or a further one; also the group of the inventory."""
     keys: dict[str, Any]
     places: list[Place] = field(default_factory=list)
+    """Of leaves, as soon as their sets are known; of others, from the links to the tier below."""
     uplinks: list[int] = field(default_factory=list)
     """Number of links of each switch to a higher tier."""
     downlinks: list[int] = field(default_factory=list)
@@ -70,11 +71,23 @@ class SwitchGroup:
 
     def __post_init__(self) -> None:
         self.uplinks, self.downlinks = ([0] * self.keys["count"] for _ in range(2))
+        self.places = [Place(**self.fixed)] * self.keys["count"]
+
+    @property
+    def fixed(self) -> dict[str, int]:
+        """Attributes of all switches that the model writes."""
+        written = {one: self.keys.get(one) for one in ("unit", "plane")}
+        return {one: value - (one == "unit") for one, value in written.items() if value is not None}
 
     @property
     def names(self) -> dict[str, Sequence[str]]:
         """Names of ports by purpose; empty without, and if they have errors."""
         return self.keys["purposes"] if self.keys["ports"] < MAX_NAMES else {}
+
+    @property
+    def kind(self) -> str:
+        """The kind of all nodes of these leaves; empty if they may differ."""
+        return self.keys.get("kind") or ""
 
     @property
     def uplink_ports(self) -> Optional[int]:
@@ -149,14 +162,12 @@ class Fabric:
 
     groups: dict[str, SwitchGroup]
     rules: list[Rule]
-    speed_gbps: int
-    """Of rails."""
 
-    def speeds(self, group: SwitchGroup) -> dict[str, int]:
+    def speeds(self, group: SwitchGroup, of_nodes: int) -> dict[str, int]:
         """The highest speed of ports by purpose, except those to storage hosts."""
         up = [rule.speed_gbps for rule in self.rules if group.name in rule.lowers]
         down = [rule.speed_gbps for rule in self.rules if group.name == rule.upper]
-        found = {NODES if group.tier == LEAF else DOWNLINKS: max(down, default=self.speed_gbps)}
+        found = {NODES if group.tier == LEAF else DOWNLINKS: max(down, default=of_nodes)}
         return {**found, UPLINKS: max(up)} if up else found
 
     @property
@@ -182,7 +193,9 @@ def read_fabric(model: dict[str, Any], findings: Findings) -> Optional[Fabric]:
 
 _SHORT = {"leaves": LEAF, "spines": "spine", "super_spines": "super_spine"}
 """Tiers by the key of the short form, from below, each connected to the preceding one."""
-_LEAF_KEYS = ("rail_to_leaf", "nodes_per_set", "sets_per_unit", "nodes", "pool")
+_LEAF_KEYS = ("rail_to_leaf", "nodes_per_set", "sets_per_unit", "nodes", "kind", "pool")
+_MAX_SWITCHES = 30_000
+"""In three groups of the highest count."""
 _OTHER_KEYS = ("unit", "plane", "speed_gbps")
 
 
@@ -197,7 +210,7 @@ def _short(model: dict[str, Any]) -> Fabric:
         rules.append(
             Rule((upper,), (lower,), upper, links, speed, keys["divided_by"], keys["groups"])
         )
-    return Fabric(groups, rules, model["rails"]["speed_gbps"])
+    return Fabric(groups, rules)
 
 
 def _full(model: dict[str, Any], findings: Findings) -> Fabric:
@@ -214,6 +227,10 @@ def _full(model: dict[str, Any], findings: Findings) -> Fabric:
                 remedy = "Remove it, or correct the tier"
                 path: Path = ("switches", name, key)
                 findings.add("model.key_of_other_tier", path, problem, remedy, key)
+    total = sum(group.keys["count"] for group in groups.values())
+    if total > _MAX_SWITCHES:
+        problem, remedy = f"{total} switches", f"Write up to {_MAX_SWITCHES}"
+        findings.add("model.too_many_switches", ("switches",), problem, remedy, total)
     rules = []
     for index, link in enumerate(model["links"]):
         path = ("links", index)
@@ -230,7 +247,7 @@ def _full(model: dict[str, Any], findings: Findings) -> Fabric:
     if not any(group.tier == LEAF for group in groups.values()):
         problem, remedy = "no group has the tier leaf", "Write tier: leaf for those with nodes"
         findings.add("model.no_leaves", ("switches",), problem, remedy)
-    return Fabric(groups, _in_order(rules, groups, findings), model["rails"]["speed_gbps"])
+    return Fabric(groups, _in_order(rules, groups, findings))
 
 
 def _in_order(rules: list[Rule], groups: dict[str, SwitchGroup], findings: Findings) -> list[Rule]:
@@ -248,7 +265,8 @@ def _in_order(rules: list[Rule], groups: dict[str, SwitchGroup], findings: Findi
             findings.add("model.links_down", rule.path, problem, remedy, rule.upper)
             return []
         ordered += ready
-        waiting = [rule for rule in waiting if rule not in ready]
+        done = {rule.path for rule in ready}
+        waiting = [rule for rule in waiting if rule.path not in done]
     return ordered
 
 
@@ -271,11 +289,7 @@ def connect(fabric: Fabric, rule: Rule, findings: Findings) -> None:
     ]
     places = [fabric.groups[name].places[number] for name, number in switches]
     below = some(rule.lowers)
-    fixed = {
-        one: upper.keys[one] - (one == "unit")
-        for one in ("unit", "plane")
-        if upper.keys.get(one) is not None
-    }
+    fixed = upper.fixed
     divided = rule.divided_by
     if divided is None:
         divided = ["plane"] if several_planes(places) or "plane" in fixed else []
@@ -321,7 +335,9 @@ def connect(fabric: Fabric, rule: Rule, findings: Findings) -> None:
     found = [
         Place(**{**fixed, **_coordinates(number // each, order, sizes)}) for number in range(count)
     ]
-    upper.places = [one.common(other) for one, other in zip(upper.places or found, found)]
+    if any(upper.downlinks):
+        found = [one.common(other) for one, other in zip(upper.places, found)]
+    upper.places = found
     rule.first_ports, members = list(upper.downlinks), [0] * classes
     for number in chosen:
         block = 0

@@ -49,6 +49,8 @@ class Rank:
     leaves: frozenset[str] = frozenset()
     rate_gbytes_s: float = 0.0
     """Line rate of its rails in one direction."""
+    kind: str = ""
+    """Of its node; empty if the model has no kinds."""
 
     @property
     def place(self) -> str:
@@ -67,7 +69,7 @@ def ranks_of(directory: Sequence[Mapping[str, Any]]) -> list[Rank]:
             own = [rails[rail.interface] for rail in by_rank[number]] if by_rank else []
             leaves = frozenset(str(rail["leaf"]) for rail in own if rail.get("leaf"))
             rate = sum(float(rail["speed_gbps"] or 0) for rail in own) / 8
-            ranks.append(Rank(entry["name"], number, leaves, rate))
+            ranks.append(Rank(entry["name"], number, leaves, rate, entry.get("kind", "")))
     return ranks
 
 
@@ -104,7 +106,7 @@ class Pair:
 
 def pairs_of(ranks: Sequence[Rank], names: Sequence[str]) -> list[Pair]:
     """The named pairs. By default, the first pair inside a node, the first whose rails share a
-    leaf, and the first with rails on different leaves."""
+    leaf, and the first with rails on different leaves; the latter with each kind of nodes."""
     by_place = {rank.place: rank for rank in ranks}
     if names:
         named = []
@@ -118,10 +120,10 @@ def pairs_of(ranks: Sequence[Rank], names: Sequence[str]) -> list[Pair]:
                 )
             named.append(Pair(by_place[places[0]], by_place[places[1]]))
         return named
-    first, kinds = ranks[0], dict[tuple[bool, bool], Pair]()
+    first, kinds = ranks[0], dict[tuple[bool, bool, str], Pair]()
     for other in ranks[1:]:
         apart = other.node != first.node
-        kind = (apart, apart and first.leaves.isdisjoint(other.leaves))
+        kind = (apart, apart and first.leaves.isdisjoint(other.leaves), other.kind)
         kinds.setdefault(kind, Pair(first, other))
     return [kinds[kind] for kind in sorted(kinds)]
 

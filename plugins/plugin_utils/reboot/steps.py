@@ -154,6 +154,8 @@ class RebootSteps:
         # After a lost connection, only the boot id shows whether the host rebooted.
         boot_id, problem = self.host.wait_for_another_boot(turn["boot_id"], began + limit_s)
         if boot_id is None:
+            bmc = self.task_vars.get("cluster_bmc")
+            problem += f"; its BMC is {bmc}" if bmc else ""
             return {
                 "failed": True,
                 "changed": True,

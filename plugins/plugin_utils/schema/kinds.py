@@ -311,8 +311,6 @@ class ListOf(Kind):
     least: int = 0
 
     def check(self, value: Any, findings: Findings, path: Path = ()) -> Any:
-        if value is None and not self.least:
-            return []  # the entries are commented out
         if not isinstance(value, list) or len(value) < self.least:
             problem = "is an empty list" if value == [] else f"{shown(value)} is not a list"
             remedy = f"Write a {self.wanted_text()}, each after a dash (-)"
@@ -346,6 +344,9 @@ class OneOrList(Kind):
 
     def describe(self) -> str:
         return f"{self.one.describe()}, or list of {self.many.describe()}"
+
+    def wanted_text(self) -> str:
+        return f"{self.one.wanted_text()}, or a {ListOf(self.many).wanted_text()}"
 
     def json(self) -> dict[str, Any]:
         return json_or(self.one.json(), "array", items=self.many.json())
@@ -476,7 +477,8 @@ class OrSection(Kind):
         return f"{self.kind.describe()}, or section"
 
     def json(self) -> dict[str, Any]:
-        return {"anyOf": [self.kind.json(), self.section.json()]}
+        section = self.section.json()
+        return json_or(self.kind.json(), section.pop("type"), **section)
 
 
 @dataclass(frozen=True)

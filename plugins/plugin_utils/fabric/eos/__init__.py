@@ -23,7 +23,8 @@ SYSTEM = System(
         start=1,
         step=1,
         # EOS User Manual, Ethernet Ports: port/lane, and card/port/lane in a chassis
-        form=r"Ethernet(?:(?P<port>[1-9][0-9]*)(?:/(?P<first>[1-8]))?|[1-9][0-9]*(?:/[1-9][0-9]*){1,2})",
+        form=r"Ethernet(?:(?P<port>[1-9][0-9]{0,3})(?:/(?P<first>[1-8]))?"
+        r"|[1-9][0-9]*(?:/[1-9][0-9]*){1,2})",
         shown="Ethernet1/1",
     ),
     largest_mtu=9214,  # of the 7060X class

@@ -7,12 +7,15 @@ contract; the map of all DSCPs, the queues of the contract's classes, and SWITCH
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Optional
+from typing import Any, Optional
 
 from ....module_utils.core.text import some
+from ...answers import amount, mapping
 from .. import system
+from ..port_order import PortRow, check_order
+from ..systems import SYSTEMS
 from . import QUEUE as QUEUE_KEY
 from . import QUEUES
 from .reading import Present
@@ -236,6 +239,25 @@ def as_text(items: Sequence[Item], side: str) -> str:
     return "".join(f"{line}\n" for line in grouped(lines))
 
 
+def _table(
+    intent: system.SwitchIntent, interfaces: Mapping[str, Mapping[str, Any]]
+) -> Iterator[PortRow]:
+    """Ports of the front, which exist for lanes that another port uses too. Only of connected ones
+    is it certain which lanes they use."""
+    naming = SYSTEMS[intent.system].naming
+    places = {name: place for name in interfaces if (place := naming.lanes(name, 1)) is not None}
+    users: dict[tuple[int, int], str] = {}
+    for name, shown in interfaces.items():
+        status = mapping(shown)
+        gbps = int(amount(status.get("bandwidth"), 1e15) or 0) // 10**9
+        if status.get("linkStatus") == "connected" and gbps:
+            front, lanes = naming.lanes(name, intent.asic.fewest_lanes(gbps)) or (0, range(0))
+            users.update(((front, lane), name) for lane in lanes)
+    for name, (front, lanes) in places.items():
+        user = users.get((front, lanes.start), name)
+        yield PortRow(name, front, used_by="" if user == name else user)
+
+
 def difference(
     intent: system.SwitchIntent, wanted: EosConfiguration, present: Present
 ) -> system.Difference:
@@ -246,6 +268,7 @@ def difference(
         if port_of(path) and path[1] == CHANNEL_GROUP
     }
     system.check_ports(intent, present.interfaces, groups)
+    check_order(intent, _table(intent, present.interfaces))
     pausing = {
         port_of(path)
         for path, line in found.items()

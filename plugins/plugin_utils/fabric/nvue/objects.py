@@ -11,6 +11,7 @@ contract.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Optional
 
@@ -19,7 +20,9 @@ from ...qos.compiled import FabricIntent
 from ...qos.contract import DSCPS, PRIORITIES
 from ...schema.findings import Findings
 from .. import system
-from ..asics import WantedError, rounded
+from ..asics import MAX_LANES, WantedError, rounded
+from ..port_order import PortRow, check_order
+from ..systems import SYSTEMS
 from .reading import ACTION, PROFILE, Present
 from .tree import (
     Path,
@@ -269,8 +272,20 @@ _WORDS = {
 }
 
 
+def _table(intent: system.SwitchIntent, ports: Iterable[str]) -> list[PortRow]:
+    """Ports of the front. Those of one that is broken out have equal parts of its lanes."""
+    naming = SYSTEMS[intent.system].naming
+    places = {name: place for name in ports if (place := naming.lanes(name, 1)) is not None}
+    parts = Counter(front for front, lanes in places.values() if len(lanes) == 1)
+    return [
+        PortRow(name, front, MAX_LANES // (parts[front] if len(lanes) == 1 else 1))
+        for name, (front, lanes) in places.items()
+    ]
+
+
 def difference(intent: system.SwitchIntent, wanted: Tree, present: Present) -> system.Difference:
     system.check_ports(intent, present.ports, bonds_of(present.explicit))
+    check_order(intent, _table(intent, present.ports))
     running: Tree = {"qos": present.running_qos, "interface": present.ports}
     roce = objects_at(uniform(present.filled_qos), "roce")
     if is_on(roce.get("enable")) and "cable-length" not in roce:

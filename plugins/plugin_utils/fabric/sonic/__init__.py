@@ -17,7 +17,7 @@ SYSTEM = System(
         start=0,
         step=None,
         # front_panel_prefix(): sonic-buildimage, src/sonic-py-common, interface.py
-        form=r"Ethernet(?P<lane>0|[1-9][0-9]*)",
+        form=r"Ethernet(?P<lane>0|[1-9][0-9]{0,4})",
         shown="Ethernet0, Ethernet8",
     ),
     largest_mtu=9216,  # PORT mtu: sonic-buildimage, sonic-port.yang

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from shlex import quote
 from typing import Optional
 
 from ....module_utils.core.text import natural
-from ..system import OWNED, PortIntent, SwitchError, SwitchIntent, check_names, check_ports
+from ..port_order import PortRow, check_order
+from ..system import OWNED, PortIntent, SwitchError, SwitchIntent, check_ports
+from ..systems import SYSTEMS
 from . import buffers, tables
 from .reading import Present
 from .tables import Config, ContractTables, Fields, Row, Table, owned, port_of
@@ -89,10 +91,21 @@ def _check(intent: SwitchIntent, present: Present) -> None:
     check_ports(
         intent, config.get("PORT", {}), {member: bundle for bundle, _bar, member in members}
     )
-    check_names(intent, config.get("PORT", {}))
     buffers.check_release(present)
     buffers.check_chip(intent, present)
+    check_order(intent, _table(intent, present))
     buffers.check_egress_pool(intent, present)
+
+
+def _table(intent: SwitchIntent, present: Present) -> Iterator[PortRow]:
+    """Ports of the front, without those to a backplane or for recirculation. A virtual switch has
+    the lanes of another one."""
+    naming, virtual = SYSTEMS[intent.system].naming, present.asic_type == buffers.VIRTUAL
+    for name, row in present.config.get("PORT", {}).items():
+        if naming.lanes(name, 1) is not None:
+            lanes, index = row.get("lanes", ""), row.get("index", "")
+            count = len(lanes.split(",")) if lanes and not virtual else 0
+            yield PortRow(name, tables.number(index) if index else None, count)
 
 
 def _placed(

@@ -67,6 +67,8 @@ def _ports(hardware: Hardware) -> dict[str, Row]:
     speed = next(iter(speeds.values()), 800000)
     names += _free(names)
     width = _lanes(names)
+    order = {number: place for place, number in enumerate(_numbers(names))}
+    names.sort(key=lambda name: order.get(_number(name), len(order)))
     return {
         name: {
             "alias": alias(name),
@@ -90,9 +92,13 @@ def alias(name: str) -> str:
     return f"etp{index + 1}{'abcdefgh'[lane] if lane else ''}"
 
 
+def _number(name: str) -> int:
+    found = re.fullmatch(r"Ethernet(\d+)", name)
+    return int(found[1]) if found else -1
+
+
 def _numbers(names: list[str]) -> list[int]:
-    found = (re.fullmatch(r"Ethernet(\d+)", name) for name in names)
-    return sorted(int(match[1]) for match in found if match)
+    return sorted(number for number in map(_number, names) if number >= 0)
 
 
 def _lanes(names: list[str]) -> int:
