@@ -551,10 +551,10 @@ def key(
     return field(metadata={"key": (kind, text, required, default, default_text)})
 
 
-def section_of(made: type, name: str) -> Section:
+def section_of(made: type, name: str, hints: Hints = ()) -> Section:
     """The section whose keys are the fields of a dataclass, and whose help is its docstring."""
     keys = tuple(Key(item.name, *item.metadata["key"]) for item in fields(made))
-    return Section(name, " ".join((made.__doc__ or "").split()), keys, made)
+    return Section(name, " ".join((made.__doc__ or "").split()), keys, made, hints)
 
 
 def build(kind: Kind, value: Any) -> Any:
