@@ -720,7 +720,7 @@ MODEL = Section(
         Key(
             "vars",
             Table(_VARIABLES, "group"),
-            "For `all`, `compute`, `launcher`, `storage`, `leaf`, `spine`, `rack_...` and other groups.",
+            "For groups: `all`, `compute`, `launcher`, `storage`, `leaf`, `spine`, `rack_...`.",
             default={},
         ),
     ),
