@@ -632,3 +632,25 @@ def test_chips_have_the_speed_of_the_kind_on_their_leaves() -> None:
     assert refused(text.replace("old: {", "old: {asic: spectrum3, ")) == [
         "14 model.chip_speed switches.old.asic ('spectrum3', 800)",
     ]
+
+
+def test_a_spine_of_each_plane_by_name_and_address() -> None:
+    """Lists of names and addresses in the order of planes: those of before stay where they are."""
+    pinned = ", nodes_per_set: 8, uplink_ports: 16"
+    before = small(planes=2, leaves=8, leaf_keys=pinned)
+    listed = model(planes=2, leaves=8, leaf_keys=pinned, spines=6).replace(
+        "management_first: 10.0.210.1",
+        "name: [spine01, spine02, spine05, spine03, spine04, spine06], management_first: "
+        "[10.0.210.1, 10.0.210.2, 10.0.210.5, 10.0.210.3, 10.0.210.4, 10.0.210.6]",
+    )
+    after = compile_model(read("m", listed))
+    assert cables(before).items() < cables(after).items()
+    addresses = {switch.name: switch.management["address"] for switch in after.switches}
+    assert all(addresses[switch.name] == switch.management["address"] for switch in before.switches)
+    assert addresses["spine05"] == "10.0.210.5"
+    assert refused(listed.replace(", 10.0.210.6]", "]")) == [
+        "9 model.values_for_switches spines.management_first 5"
+    ]
+    assert refused(listed.replace("10.0.210.6]", "10.0.210.5]")) == [
+        "9 model.management_address_twice spines.management_first[5] ('10.0.210.5', 1, 'spine05')"
+    ]

@@ -486,7 +486,11 @@ def _switch_names(example: str, *, fixed: bool = True) -> tuple[Key, ...]:
         Key("name", name, "Numbered from 1.", default=example)
         if fixed
         else Key("name", name, "Numbered from 1.", default_text="the group's, and the number"),
-        needed("management_first", _ADDRESS, "Of the first switch; the others follow in order."),
+        needed(
+            "management_first",
+            OneOrList(_ADDRESS, _ADDRESS),
+            "Of the first switch; the others follow in order. Or of each.",
+        ),
         _BMC_FIRST,
         needed("ports", OrSection(_PortCount(1, 4096, "ports"), PORTS), "Ports per switch."),
         Key(
@@ -717,7 +721,7 @@ MODEL = Section(
         Key(
             "vars",
             Table(_VARIABLES, "group"),
-            "For `all`, `compute`, `launcher`, `storage`, `leaf`, `spine` or `rack_...`.",
+            "For groups: `all`, `compute`, `launcher`, `storage`, `leaf`, `spine`, `rack_...`.",
             default={},
         ),
     ),
