@@ -330,6 +330,7 @@ PUBLISHED = (
     ("spectrum4", [("Ethernet[0-508/4]", 400), ("Ethernet512", 25)]),  # Mellanox-SN5600-O128
     ("spectrum5", [("Ethernet[0-508/4]", 400), ("Ethernet[512,520]", 25)]),  # SN5640-O128X2
     ("spectrum6", [("Ethernet[0-508/4]", 800), ("Ethernet[512-513]", 100)]),  # ACS-SN6810_LD
+    ("spectrum2", [("Ethernet[0-252/4]", 100)]),  # ACS-MSN3800
     ("spectrum3", [("Ethernet[0-188/4]", 200), ("Ethernet[192-248/8]", 400)]),  # SN4700-O8V48
     # Arista-7060X6-64PE-P32O64
     (
