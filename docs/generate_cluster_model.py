@@ -100,6 +100,23 @@ links:
   - {from: [pod1, pod2], to: spine, count: 4}
 ```
 
+## Kinds of nodes, and launchers
+
+```yaml
+kinds:
+  h100: {rails: {speed_gbps: 400}}                        # as gpus and rails, but slower
+  cpu: {gpus: {count: 0}, rails: {count: 2}, slots: 64}   # on rails 0 and 1
+nodes:
+  - {count: 16, management_first: 10.0.1.1}
+  - {count: 4, start: 17, management_first: 10.0.1.17, kind: h100}
+  - {count: 2, name: "cpu{:02d}", management_first: 10.0.2.1, kind: cpu, position: 32}
+launchers:
+  - {name: login01, management: 10.0.0.10}
+  - {name: login02, management: 10.0.0.11}
+```
+
+With `position`, nodes can be added to the blocks above. Otherwise, they would move the nodes below.
+
 ## Systems and port names
 
 | system | first ports | `port`, `port_start`, `port_step` |
