@@ -258,7 +258,16 @@ _UNSUPPORTED = (
     ),
 )
 _GROUPS_OF_SWITCHES = "Describe groups under switches, and who connects to whom under links"
+_BY_PURPOSE = "Name the ports by purpose: ports: {nodes: 'swp[1-32]s[0-1]', uplinks: 'swp[33-64]'}"
+_PORT_HINTS = tuple(
+    (name, _BY_PURPOSE)
+    for name in (
+        *("breakout", "breakouts", "split", "port_map", "port_ranges", "uplinks", "downlinks"),
+        *("node_ports", "host_ports", "server_ports", "downlink_ports", "first_uplink"),
+    )
+)
 _TOPOLOGY_HINTS = (
+    *_PORT_HINTS,
     *((name, "It is rails.planes") for name in ("planes", "plane")),
     *(
         (name, "Write leaves.sets_per_unit, and spines.divided_by: [unit] if each has its spines")
@@ -271,6 +280,7 @@ _TOPOLOGY_HINTS = (
     *((name, _GROUPS_OF_SWITCHES) for name in ("cores", "groups", "fabrics", "superspines")),
 )
 _DIVISION_HINTS = (
+    *_PORT_HINTS,
     *((name, "Write divided_by: [plane]") for name in ("planes", "plane", "per_plane")),
     *((name, "Write divided_by: [unit]") for name in ("units", "unit", "pods", "pod", "per_unit")),
     *((name, "Write divided_by: [group], and groups") for name in ("group", "spine_groups")),
