@@ -180,6 +180,21 @@ FULL = yaml.safe_load((ROOT / "inventories/b300/cluster.yml").read_text(encoding
 FULL["nodes"]["overrides"] = {"node02": {"rack": "a", "slots": 3, "vars": {"x": 1}}}
 FULL["nodes"]["absent"] = ["node04"]
 FULL["vars"] = {"all": {"x": 1}}
+FULL["nodes"]["bmc_first"] = "10.10.3.1"
+FULL["nodes"]["networks"] = {"storage": "10.60.0.11"}
+FULL["launcher"]["networks"] = {"storage": "10.60.0.5"}
+FULL["networks"] = [
+    {
+        **{
+            "name": "storage",
+            "subnet": "10.60.0.0/24",
+            "interface": "bond0",
+            "members": ["a", "b"],
+        },
+        **{"gateway": "10.60.0.1", "speed_gbps": 400, "leaves": ["sleaf01"], "lossless": True},
+    }
+]
+FULL["filesystems"][0]["options"] = ["remoteports=10.60.0.200-10.60.0.207~10.60.0.210"]
 
 
 anything = st.recursive(
