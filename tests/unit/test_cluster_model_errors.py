@@ -59,6 +59,7 @@ nodes.management_first -> 4 model.no_management_address nodes.management_first (
 launcher.name: node02 -> 9 model.name_taken launcher.name 'node02'
 nodes.count; nodes.list: [{name: a}, {name: a}] -> 4 model.name_taken nodes.list[1] 'a'
 launcher.name: launcher -> 9 model.name_reserved launcher.name 'launcher'
+leaves; switches: {leaf: {tier: leaf, count: 2, ports: 64, management_first: 10.0.0.101}, c: {tier: core, count: 1, ports: 64, management_first: 10.0.0.120}}; links: [{from: leaf, to: c, count: 1}]; launcher.name: core -> 8 model.name_reserved launcher.name 'core'
 launcher.name: slots -> 9 model.name_reserved launcher.name 'slots'
 launcher.name: localhost -> 9 model.name_reserved launcher.name 'localhost'
 launcher.name: node02-rail1 -> 9 model.name_of_rail launcher.name 'node02-rail1'
