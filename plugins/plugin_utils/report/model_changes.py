@@ -39,9 +39,9 @@ LAYERS: Mapping[str, Sequence[str]] = {
     "cluster_port_step": ("fabric",),
     "cluster_port_ranges": ("fabric",),
     "cluster_management_networks": ("os",),
-    "cluster_kind": ("hostfile",),
-    **dict.fromkeys(("cluster_unit", "cluster_set", "cluster_plane", "cluster_cabling"), ()),
-    **dict.fromkeys(("cluster_asn", "cluster_bmc", "cluster_vlans", "cluster_networks"), ()),
+    **dict.fromkeys(("cluster_kind", "cluster_unit", "cluster_set", "cluster_plane"), ()),
+    **dict.fromkeys(("cluster_cabling", "cluster_bmc", "cluster_networks"), ()),
+    **dict.fromkeys(("cluster_asn", "cluster_vlans"), ()),
 }
 """Layers that apply each variable. Others, such as the user of MPI, are applied by all layers."""
 _OF_HOSTS = ("names", "storage", "hostfile", "ssh")
