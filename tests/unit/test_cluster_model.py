@@ -397,9 +397,13 @@ ABOVE = "qos.above_buffer roce_qos.ecn.maximum_bytes"
             f"{CHIPS}; roce_qos: {{pfc: {{xoff_bytes: 34287553}}}}",
             ["10 qos.above_buffer roce_qos.pfc.xoff_bytes (34287553, 34287552)"],
         ),
-        ("roce_qos: {ecn: {maximum_bytes: 165200001}}", [f"10 {ABOVE} (165200001, 165200000)"]),
-        ("roce_qos: {ecn: {maximum_bytes: 165200000}}", []),
-        ("leaves.asic: j2; asics: {j2: {}}; roce_qos: {ecn: {maximum_bytes: 165200001}}", []),
+        ("roce_qos: {ecn: {maximum_bytes: 268435457}}", [f"10 {ABOVE} (268435457, 268435456)"]),
+        ("roce_qos: {ecn: {maximum_bytes: 268435456}}", []),
+        (
+            "leaves.asic: spectrum6; roce_qos: {ecn: {maximum_bytes: 268435457}}",
+            [f"10 {ABOVE} (268435457, 268435456)"],
+        ),
+        ("leaves.asic: j2; asics: {j2: {}}; roce_qos: {ecn: {maximum_bytes: 268435457}}", []),
     ],
 )
 def test_doubts_are_told_and_refuse_nothing(edits: str, wanted: list[str]) -> None:

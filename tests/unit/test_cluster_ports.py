@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -37,6 +38,7 @@ REFUSED = (
     ),
     ("asic: quantum2", ["8 model.unknown_chip leaves.asic 'quantum2'"]),
     ("system: mlnx-os", ["8 model.infiniband leaves.system 'mlnx-os'"]),
+    ("system: MLNX-OS 3.11", ["8 model.infiniband leaves.system 'MLNX-OS 3.11'"]),
     ("system: Onyx", ["8 model.infiniband leaves.system 'Onyx'"]),
     ("system: junos", ["8 model.other_system leaves.system 'junos'"]),
     ("system: NX-OS", ["8 model.other_system leaves.system 'NX-OS'"]),
@@ -166,6 +168,11 @@ STORAGE = f"storage: [{{name: storage01, management: 10.0.0.20, links: [{LINK}]}
             ],
         ),
         (
+            "system: sonic; asic: spectrum4; ports: {nodes: 'Ethernet[0,8]', storage: Ethernet36}",
+            STORAGE.replace("PORT", "Ethernet36"),
+            ["8 model.port_lanes leaves.ports 'Ethernet36'"],
+        ),
+        (
             "ports: {nodes: 'swp[1-4]', storage: 'swp[63-64]'}",
             STORAGE.replace("PORT", "swp4"),
             ["10 model.port_taken storage[0].links[0].port ('swp4', 2, 4)"],
@@ -213,6 +220,16 @@ def test_ports_by_purpose_in_any_order() -> None:
         ("swp14", "leaf02"),
     ]
     assert "cluster_port_step" not in hosts["leaf01"]
+    ranges = [*("swp[3-4]s[0-1]", "swp[1-2]s[0-1]"), *("swp[63-64]", "swp[61-62]")]
+    assert hosts["leaf01"]["cluster_port_ranges"] == ranges
+    assert hosts["spine01"]["cluster_port_ranges"] == ["swp[33-34]", "swp[11-16]"]
+
+
+def test_long_lists_of_ranges_take_no_memory() -> None:
+    tracemalloc.start()
+    assert expanded(f"swp[{','.join(['0-99999'] * 1000)}]") == []
+    assert tracemalloc.get_traced_memory()[1] < 10**6
+    tracemalloc.stop()
 
 
 @pytest.mark.parametrize("ports", [65, 96, 127])

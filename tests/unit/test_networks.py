@@ -104,6 +104,19 @@ def test_every_host_has_the_prefix_of_its_management_subnet() -> None:
     assert "cluster_management_networks" not in variables(model(NETWORK))["node01"]
 
 
+def test_vlans_of_a_bond_share_its_members() -> None:
+    ports = {"members": WHOLE["members"]}
+    first = {**NETWORK, **ports, "interface": "bond0.100"}
+    assert variables(model(first, {**OTHER, **ports, "interface": "bond0.200"}))
+    assert refused(model(first, {**OTHER, **ports, "interface": "bond1.100"})) == [
+        f"10 model.interface_twice networks[1].members[{index}] {name!r}"
+        for index, name in enumerate(ports["members"])
+    ]
+    assert refused(model(first, {**OTHER, **ports, "interface": "bond0.100"})) == [
+        "10 model.interface_twice networks[1].interface 'bond0.100'"
+    ]
+
+
 OTHER = {**NETWORK, "name": "other", "interface": "other0", "subnet": "10.61.0.0/24"}
 BMC = "subnet: 10.0.0.0/24, bmc_subnet: 10.9.0.0/24"
 REFUSED: tuple[tuple[str, list[str]], ...] = (
@@ -217,6 +230,10 @@ def test_servers_have_the_addresses_of_their_networks() -> None:
     served = {**of_node, "serve": {"host": "node01"}}
     text = model(NETWORK, more=f"filesystems: [{json.dumps(served)}]\n")
     assert doubts(text) == []
+    storage = "storage: [{name: s1, management: 10.0.0.20, networks: {storage: 10.60.0.20}}]\n"
+    rdma = {**entry, "source": "10.60.0.20:/srv/a", "serve": {"host": "s1"}, "hosts": ["compute"]}
+    rdma["nfs"] = {"transport": "rdma"}
+    assert doubts(model(NETWORK, more=f"{storage}filesystems: [{json.dumps(rdma)}]\n")) == []
     served["serve"] = {"host": "node02"}
     text = model(NETWORK, more=f"filesystems: [{json.dumps(served)}]\n")
     assert refused(text) == ["11 storage.source_address filesystems[0].source '10.60.0.11'"]

@@ -173,6 +173,8 @@ BUFFER_BYTES = {
 and SN5600 in sonic-buildimage (device/mellanox/*/*/buffers_defaults_t0.j2 and _objects.j2), which
 is the whole of it. Tomahawk: switches with these chips (Arista 7060X4; fs.com N9510-64D and
 N9600-64OD, as collected in buraglio/port-buffers, content/concepts). Others are not published."""
+LARGEST_BUFFER_BYTES = 1 << 28
+"""Of a switch without external packet memory: Cisco N9364E-SG2 (Silicon One G200)."""
 
 
 LINK = ("speed_gbps", "cable_metres")

@@ -293,7 +293,7 @@ def _addresses(
         for host in model["storage"]
     }
     nodes = {spec.index: spec.name for spec in specs}
-    further = owners(model, specs)
+    further = {**routing.link_owners(model), **owners(model, specs)}
     subnets = model["management"]["subnet"]
     names = model["domain"], interface_names(model["rails"])
     return HostAddresses(subnets, plans, nodes, hosts, links, switches, further, *names)

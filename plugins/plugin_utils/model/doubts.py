@@ -12,7 +12,14 @@ from typing import Any
 
 from ...module_utils.core.text import counted, some
 from ...module_utils.software.software_set import SoftwareSet
-from ..fabric.asics import BUFFER_BYTES, WantedError, asic_named, headroom
+from ..fabric.asics import (
+    ASICS,
+    BUFFER_BYTES,
+    LARGEST_BUFFER_BYTES,
+    WantedError,
+    asic_named,
+    headroom,
+)
 from ..fabric.system import TO_NODES
 from ..qos.contract import FRAME_OVERHEAD, VARIABLE, Contract, needed_ip_mtu
 from ..schema.findings import Findings, Path
@@ -208,10 +215,12 @@ def check_contract(
     contract: Contract, switches: Sequence[ClusterSwitch], findings: Findings
 ) -> None:
     """Thresholds that no queue reaches, or that every packet exceeds."""
-    chips = {switch.asic for switch in switches}
-    sizes = {BUFFER_BYTES[chip]: chip for chip in sorted(chips) if chip in BUFFER_BYTES}
-    if not sizes and chips <= {""}:
-        sizes = {max(BUFFER_BYTES.values()): "any known chip"}
+    sizes: dict[int, str] = {}
+    for chip in sorted({switch.asic for switch in switches}):
+        if chip in BUFFER_BYTES:
+            sizes[BUFFER_BYTES[chip]] = chip
+        elif chip in ASICS or not chip:  # others may have external memory
+            sizes[LARGEST_BUFFER_BYTES] = "any chip without external memory"
     packet = needed_ip_mtu(contract.mtu.roce_path) + FRAME_OVERHEAD
     low, high = contract.ecn.minimum_bytes, contract.ecn.maximum_bytes
     ecn = {("ecn", "minimum_bytes"): low, ("ecn", "maximum_bytes"): high}

@@ -7,7 +7,6 @@ They are checked and compiled to variables. No layer configures them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
 from typing import Any
 
 from ...module_utils.core.text import nearest, some
@@ -103,7 +102,7 @@ def check_networks(
     """`owner`: hosts by management address."""
     management: Subnets = model["management"]["subnet"]
     bmc: Subnets = model["management"]["bmc_subnet"] or management
-    rows = {("bmc", str(bmc)): (list(_bmcs(model, specs, fabric, switches)), bmc, owner)}
+    rows = {f"the BMC network {bmc}": (list(_bmcs(model, specs, fabric, switches)), bmc, owner)}
     of_network: dict[str, list[HostAddress]] = {}
     unknown: dict[Path, str] = {}
     names = [network["name"] for network in model["networks"]]
@@ -117,12 +116,12 @@ def check_networks(
     _check_descriptions(model, fabric, bmc, findings)
     for network in model["networks"]:
         taken = {} if network["gateway"] is None else {network["gateway"]: "the gateway"}
-        key, subnets = (network["name"], str(network["subnet"])), Subnets((network["subnet"],))
-        rows[key] = (of_network.get(network["name"], []), subnets, taken)
-    for (what, subnet), (hosts, subnets, holders) in rows.items():
+        what, subnets = f"network {network['name']}", Subnets((network["subnet"],))
+        rows[f"{what}, {subnets}"] = (of_network.get(network["name"], []), subnets, taken)
+    for what, (hosts, subnets, holders) in rows.items():
         outside, twice = misplaced(hosts, subnets, holders)
         for path, wrong in outside.items():
-            problem = f"not a host address of the network {what} ({subnet}): {shown_hosts(wrong)}"
+            problem = f"not a host address of {what}: {shown_hosts(wrong)}"
             remedy, value = "Choose others, or a larger network", dotted_quad(wrong[0][1])
             findings.add("model.outside_network", path, problem, remedy, (value, len(wrong)))
         for path, wrong in twice.items():
@@ -145,7 +144,8 @@ def _check_descriptions(
         *(("the pool of rails", one) for one in (model["addresses"]["pool"], *pools) if one),
     ]
     interfaces = dict.fromkeys(interface_names(model["rails"]), "a rail")
-    interfaces[model["management"]["interface"]] = "management"
+    interfaces[model["management"]["interface"]] = "the management network"
+    bonds, names = dict[str, str](), dict[str, Path]()
     places: list[Path] = [("networks", index) for index in range(len(model["networks"]))]
     for path, network in zip(places, model["networks"]):
         for what, other in used:
@@ -153,24 +153,22 @@ def _check_descriptions(
                 problem, remedy = f"{network['subnet']} overlaps {what} {other}", "Use another one"
                 value = str(network["subnet"])
                 findings.add("model.networks_overlap", (*path, "subnet"), problem, remedy, value)
-        used.append((f"that of {network['name']}", network["subnet"]))
+        used.append((f"network {network['name']},", network["subnet"]))
         gateway = network["gateway"]
         if gateway is not None and not Subnets((network["subnet"],)).has_host(gateway):
-            problem, remedy = (
-                f"{text(gateway)} is not in {network['subnet']}",
-                "Correct one of them",
-            )
+            problem = f"{text(gateway)} is not a host address of {network['subnet']}"
+            remedy = "Correct one of them"
             findings.add("model.gateway", (*path, "gateway"), problem, remedy, text(gateway))
         ports: list[tuple[Path, str]] = [(("interface",), network["interface"])]
         ports += [(("members", index), name) for index, name in enumerate(network["members"])]
+        bond = network["interface"].partition(".")[0]
         for key, name in ports:
-            if name in interfaces:
+            # VLANs of one bond, such as bond0.100 and bond0.200, share its members.
+            if name in interfaces and (key == ("interface",) or bonds.get(name) != bond):
                 problem = f"{name!r} is also the interface of {interfaces[name]}"
                 remedy = "Name another one"
                 findings.add("model.interface_twice", (*path, *key), problem, remedy, name)
-            interfaces[name] = f"network {network['name']}"
-    for (_first, one), (second, other) in combinations(zip(places, model["networks"]), 2):
-        if one["name"] == other["name"]:
-            problem, remedy = f"{other['name']!r} is the name of two networks", "Rename one of them"
-            path = (*second, "name")
-            findings.add("model.network_twice", path, problem, remedy, other["name"])
+            interfaces[name], bonds[name] = f"network {network['name']}", bond
+        if names.setdefault(network["name"], path) != path:
+            problem, remedy = f"{network['name']!r} is the name of two networks", "Rename one"
+            findings.add("model.network_twice", (*path, "name"), problem, remedy, network["name"])

@@ -85,7 +85,8 @@ def check_names(
 
     interfaces, nodes = _interfaces(kinds), [spec.name for spec in specs]
     rails = {rail_name(node, interface): node for node in nodes for interface in interfaces}
-    reserved, owners = {*_LOOPBACK, *groups_of(specs)}, dict[str, Path]()
+    tiers = [group.tier for group in fabric.groups.values()]
+    reserved, owners = {*_LOOPBACK, *groups_of(specs), *tiers}, dict[str, Path]()
     for name, path in _named(model, specs, fabric, switches):
         if name in owners:
             problem = f"the name {name!r} is taken by {findings.place(owners[name])}"

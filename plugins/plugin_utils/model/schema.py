@@ -462,6 +462,7 @@ PORTS = Section(
 _ASN = Integer(1, 4_294_967_294)
 _ROUTING = (
     Key("asn", OneOrList(_ASN, _ASN), "BGP AS number of all, or of each: `cluster_asn`."),
+    Key("asn_first", _ASN, "Of the first switch, in place of `asn`; the others follow in order."),
     Key(
         "loopback_first",
         _ADDRESS,

@@ -135,8 +135,10 @@ def _check_one(entry: Value, findings: Findings, at: Path, site: Site) -> None:
     form, example = _SOURCES.get(kind, _OTHER_SOURCE)
     if entry["managed"] and kind not in _SOURCES:
         problem = f"{kind!r} has a client that this collection does not install"
-        hint = f"Write {_PRODUCTS[kind]}" if kind in _PRODUCTS else nearest(kind, _SOURCES)
-        remedy = f"{hint}. If others mount it, write managed: false: then it is only verified"
+        remedy = f"{nearest(kind, _SOURCES)}. If others mount it, write managed: false: then it is "
+        remedy += "only verified"
+        if kind in _PRODUCTS:
+            problem, remedy = f"{kind!r} is a product", f"Its type is {_PRODUCTS[kind]}"
         _add("storage.type_of_others", ("type",), problem, remedy, kind)
     if not form.fullmatch(source):
         problem = f"{source!r} is not a source of {kind}"
@@ -150,7 +152,9 @@ def _check_one(entry: Value, findings: Findings, at: Path, site: Site) -> None:
         unused.append("options")
     for key in unused:
         problem = f"has no effect with {dotted((*at, 'managed'))}: false"
-        _add("storage.of_managed", (key,), problem, f"Remove one of them. {_READ_ONLY!r} may stay")
+        remedy = f"Remove one of them, or all options but {_READ_ONLY}"
+        remedy = remedy if key == "options" else "Remove one of them"
+        _add("storage.of_managed", (key,), problem, remedy)
     connections = (entry[NFS] or {}).get("connections", 1)
     names = {option.partition("=")[0] for option in entry["options"]}
     if connections > _MOST_CONNECTIONS and not names.intersection(_OF_VAST):
@@ -228,7 +232,8 @@ def _check_addresses(entry: Value, findings: Findings, at: Path, site: Site) -> 
         problem = f"{server} is a {'switch' if of_switch else 'node, and serve.host is missing'}"
         remedy = f"Write the name of the server{'' if of_switch else ', or serve'}"
         findings.add("storage.source_name", (*at, "source"), problem, remedy, server)
-    linked = host in addresses.nodes.values() or addresses.links.get(host)
+    known = (*addresses.nodes.values(), *addresses.further.values())
+    linked = host in known or addresses.links.get(host)
     if host in addresses.hosts and not linked and _route(entry)[2] == RDMA:
         problem = f"RDMA needs links to leaves, and {host} has none"
         remedy, path = "Describe its cables under storage.links, or write tcp", (*at, "nfs")
