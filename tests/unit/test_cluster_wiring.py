@@ -468,6 +468,13 @@ def test_one_of_both_forms() -> None:
     assert refused(nothing) == ["16 model.unknown_switches links[0].from ''"]
 
 
+def test_leaves_and_spines_below_a_core_have_no_unit_in_common() -> None:
+    text = full(**{"from: [spine, small-spine], to: core": "from: [big, spine], to: core"})
+    assert refused(text.replace("to: core", "to: core, divided_by: [unit]")) == [
+        "18 model.divided_by links[2].divided_by 'unit'"
+    ]
+
+
 def test_names_of_groups_are_plain() -> None:
     assert refused(full(**{"core: {": "'{0}': {"})) == [
         "14 model.name_of_switches switches.{0} '{0}'",
