@@ -554,6 +554,7 @@ def test_leaves_of_a_kind(old: str, new: str, wanted: str) -> None:
         ("", ", planes: 2", "divided_by: [plane]"),
         ("", ", pods: 2", "divided_by: [unit]"),
         ("", ", spine_groups: 2", "divided_by: [group]"),
+        ("", ", port_channel: true", "not supported"),
     ],
 )
 def test_words_of_others_for_a_division(more: str, keys: str, remedy: str) -> None:
@@ -661,3 +662,9 @@ def test_a_spine_of_each_plane_by_name_and_address() -> None:
     assert refused(listed.replace("10.0.210.6]", "10.0.210.5]")) == [
         "9 model.management_address_twice spines.management_first[5] ('10.0.210.5', 1, 'spine05')"
     ]
+
+
+def test_bonded_rails_are_refused_with_that_word() -> None:
+    with pytest.raises(ModelError) as refusal:
+        compile_model(read("m", model().replace("planes: 1", "bonded: true")))
+    assert "Bonded" in refusal.value.findings[0].remedy

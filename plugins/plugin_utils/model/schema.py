@@ -257,6 +257,14 @@ _UNSUPPORTED = (
         for name in ("ipv6", "pool6", "pool_v6", "pool_ipv6", "address6", "subnet6")
     ),
 )
+_BONDED = tuple(
+    (name, "Bonded rails are not supported: write planes, each with an address, or one rail")
+    for name in ("bond", "bonds", "bonded", "bonding", "lacp", "lag")
+)
+_CHANNELS = tuple(
+    (name, "Port channels and MLAG are not supported: each link is routed. Remove it")
+    for name in ("port_channel", "port_channels", "mlag", "lag", "lacp", "bond", "peer_links")
+)
 _GROUPS_OF_SWITCHES = "Describe groups under switches, and who connects to whom under links"
 _TOPOLOGY_HINTS = (
     *((name, "It is rails.planes") for name in ("planes", "plane")),
@@ -375,7 +383,7 @@ RAILS = Section(
             "On the leaf, untagged: one number, or one per rail and plane: `cluster_vlans`.",
         ),
     ),
-    hints=_UNSUPPORTED,
+    hints=(*_UNSUPPORTED, *_BONDED),
 )
 
 GPUS = Section(
@@ -552,7 +560,7 @@ LEAVES = Section(
         *_OF_SETS,
         _UPLINK_PORTS,
     ),
-    hints=(*_UNSUPPORTED, *_TOPOLOGY_HINTS),
+    hints=(*_UNSUPPORTED, *_TOPOLOGY_HINTS, *_CHANNELS),
 )
 
 SPINES = Section(
@@ -566,7 +574,7 @@ SPINES = Section(
         *_DIVISION,
         _UPLINK_PORTS,
     ),
-    hints=_DIVISION_HINTS,
+    hints=(*_DIVISION_HINTS, *_CHANNELS),
 )
 
 SUPER_SPINES = Section(
@@ -579,7 +587,7 @@ SUPER_SPINES = Section(
         Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="the spines'"),
         *_DIVISION,
     ),
-    hints=_DIVISION_HINTS,
+    hints=(*_DIVISION_HINTS, *_CHANNELS),
 )
 
 _TIER = Text(
@@ -616,6 +624,7 @@ LINKS = Section(
         Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="the higher group's"),
         *_DIVISION,
     ),
+    hints=(*_DIVISION_HINTS, *_CHANNELS),
 )
 
 _HOST = (
