@@ -21,6 +21,9 @@ JSON_SCHEMA = ROOT / "docs" / "cluster.schema.json"
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT / "collections"))
 
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import (  # noqa: E402
+    ASICS,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (  # noqa: E402
     ModelError,
     compile_model,
@@ -85,8 +88,9 @@ A leaf has links to every spine that shares the attributes in `spines.divided_by
 
 Spines are dealt in equal blocks, by unit, then plane, then group. Units, leaf sets and nodes that
 are added at the end move no cable and no address. Before spines are added, write
-`leaves.uplink_ports`, and `leaves.nodes_per_set` if there are several sets. To add spines to one
-block, or leaves to one of several pods, use the full form:
+`leaves.uplink_ports`, and `leaves.nodes_per_set` if there are several sets. To add spines to every
+block, list `name` and `management_first` of all, block by block. Pods that grow separately need the
+full form:
 
 ```yaml
 switches:
@@ -96,6 +100,23 @@ switches:
 links:
   - {from: [pod1, pod2], to: spine, count: 4}
 ```
+
+## Kinds of nodes, and launchers
+
+```yaml
+kinds:
+  h100: {rails: {speed_gbps: 400}}                        # as gpus and rails, but slower
+  cpu: {gpus: {count: 0}, rails: {count: 2}, slots: 64}   # on rails 0 and 1
+nodes:
+  - {count: 16, management_first: 10.0.1.1}
+  - {count: 4, start: 17, management_first: 10.0.1.17, kind: h100}
+  - {count: 2, name: "cpu{:02d}", management_first: 10.0.2.1, kind: cpu, position: 32}
+launchers:
+  - {name: login01, management: 10.0.0.10}
+  - {name: login02, management: 10.0.0.11}
+```
+
+With `position`, nodes can be added to the blocks above. Otherwise, they would move the nodes below.
 
 ## Systems and port names
 
@@ -116,8 +137,10 @@ leaves:
 ```
 
 The lanes of SONiC follow from the chip (`spectrum4`: 8 with up to 64 ports, 4 with 128; `spectrum6`
-with 128 ports of 800G: 4), or are eight for other chips at 800G; otherwise write `port_step` or the
-names. Names that the system or the chip cannot have are rejected.
+at 800G: 4), or are eight for other chips at 800G; otherwise write `port_step` or the names. Names
+that the system or the chip cannot have are rejected.
+
+CHIPS.
 
 [Headroom](qos-contract.md#headroom) is computed for `spectrum` to `spectrum6`. A SONiC switch with
 another chip may have a table of its vendor. Otherwise write the vendor's values:
@@ -225,7 +248,12 @@ def page() -> str:
     sections = list({section.name: section for section in _sections(schema.MODEL)}.values())
     head = HEAD.format(smallest=SMALLEST, refused=_refused().replace("\n", "\n    "))
     tables = (_section(section, sections[:index]) for index, section in enumerate(sections))
-    return head + "".join(tables) + TAIL
+    return head + "".join(tables) + TAIL.replace("CHIPS", _chips())
+
+
+def _chips() -> str:
+    names = ", ".join(f"`{name}`" for name, chip in ASICS.items() if chip.lanes)
+    return textwrap.fill(f"Chips with known lanes: {names}", 100)
 
 
 def _refused() -> str:

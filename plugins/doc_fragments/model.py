@@ -37,8 +37,9 @@ def _typed(found: dict[str, Any]) -> dict[str, Any]:
     is a section."""
     for other in found.get("anyOf", ())[1:]:
         found = found["anyOf"][0] if other == {"type": "null"} else {}
-    if "enum" in found:
-        return {"type": "str", "choices": found["enum"]}
+    if choices := found.get("enum"):
+        texts = [one for one in choices if isinstance(one, str)]
+        return {"type": "str" if texts else "int", "choices": texts or choices}
     types = found.get("type", "")
     types = [types] if isinstance(types, str) else [one for one in types if one != "null"]
     if "object" in types:

@@ -32,7 +32,7 @@ rails: {count: %(gpus)s, speed_gbps: 10, mtu: 9000%(rails)s}
 addresses: {pool: 10.136.0.0/16, %(plan)s}
 leaves: {count: %(leaves)s, management_first: 10.236.0.101, ports: 64}
 %(more)s
-launcher: {name: launcher01, management: 10.236.0.10}
+%(launchers)s
 """
 SUBNETS = "plan: subnet_per_rail, prefix: 24"
 RUNS, RUNS_UNDER_LOAD = 8, 2
@@ -51,6 +51,7 @@ class Shape:
     plan: str = SUBNETS
     more: str = ""
     variables: str = ""
+    launchers: str = "launcher: {name: launcher01, management: 10.236.0.10}"
     layers: str = ""
     """Tags in addition to LAYERS."""
     rail: str = "rail1"
@@ -82,6 +83,14 @@ SHAPES = {
         plan="plan: point_to_point",
         more="spines: {count: 2, ports: 64, management_first: 10.236.0.121}",
         variables="virtual_nodes_fabric: routed\n",
+    ),
+    "3 nodes, one of a kind without GPUs, and 2 launchers": Shape(
+        "count: 3, overrides: {node03: {kind: cpu}}",
+        2,
+        2,
+        more="kinds: {cpu: {gpus: {count: 0}, rails: {count: 1}, slots: 3}}",
+        launchers="launchers: [{name: login01, management: 10.236.0.10}, "
+        "{name: login02, management: 10.236.0.9}]",
     ),
     "7 nodes of 8 slots": Shape("count: 7", 8, 8),
     "5 nodes of 8 slots": Shape("count: 7, drained: [node06, node07]", 8, 8),

@@ -45,7 +45,7 @@ leaves:
 launcher: {name: launcher01, management: 10.0.0.10}
 """
 SPINES = """\
-spines: {count: 2, ports: 128, management_first: 10.0.24.1, system: %(system)s, asic: %(asic)s}
+spines: {count: 2, ports: 64, management_first: 10.0.24.1, system: %(system)s, asic: %(asic)s}
 """
 XOFF = 10**6
 """More than any port in the tests needs."""

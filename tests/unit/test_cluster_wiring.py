@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from ipaddress import IPv4Network
 from typing import Any
 
 import pytest
@@ -353,6 +354,22 @@ def test_a_group_with_a_pool_is_where_it_is_whatever_precedes_it(plan: str) -> N
     assert [node.rails for node in after.nodes] == [node.rails for node in before.nodes]
 
 
+def test_units_are_counted_across_groups() -> None:
+    text = full().replace("from: big, to: spine, count: 2", "from: [big, little], to: spine")
+    text = text.replace("to: spine}", "to: spine, divided_by: [unit]}")
+    text = text.replace("tier: spine, count: 2", "tier: spine, count: 3")
+    text = "".join(line for line in text.splitlines(keepends=True) if "from: little" not in line)
+    cluster = compile_model(read("m", text))
+    found = peers(cluster)
+    assert [found[name] for name in ("big01", "big03", "little01")] == [
+        *(["spine01"], ["spine02"], ["spine03"]),
+    ]
+    units = {host.name: host.variables.get("cluster_unit") for host in inventory_of(cluster).hosts}
+    assert [units[name] for name in ("big03", "little01", "spine03", "node07", "node08")] == [
+        *(2, 3, 3, 2, 3),
+    ]
+
+
 def test_places_of_switches_that_the_model_writes() -> None:
     text = full().replace("nodes: 7", "nodes: 4")
     text = text.replace("rails: {count: 2,", "rails: {count: 2, planes: 2,")
@@ -398,7 +415,7 @@ FULL_CASES = (
     (full(**{"nodes: 7": "nodes: 9"}), "10 model.nodes_of_leaves switches.big.nodes (9, 8)"),
     (
         full() + "leaves: {count: 2, ports: 4, management_first: 10.0.3.1}\n",
-        "1 model.leaves_or_switches ('leaves',)",
+        "15 model.leaves_or_switches links ('leaves', 'switches', 'links')",
     ),
     (
         full(pool=", pool: 10.1.0.0/24")
@@ -424,6 +441,10 @@ FULL_CASES = (
         "14 model.values_for_switches switches.core.name 3",
     ),
     (
+        full(**{"tier: core, ": "tier: core, name: [core, b], "}),
+        "14 model.name_reserved switches.core.name[0] 'core'",
+    ),
+    (
         full(**{"tier: core, ": "tier: core, name: [node01, b], "}),
         "14 model.name_taken switches.core.name[0] 'node01'",
     ),
@@ -433,6 +454,18 @@ FULL_CASES = (
 @pytest.mark.parametrize(("broken", "wanted"), FULL_CASES)
 def test_the_full_form_refused(broken: str, wanted: str) -> None:
     assert refused(broken) == [wanted]
+
+
+def test_one_of_both_forms() -> None:
+    link = "links: [{from: a, to: b}]\n"
+    assert refused(model(link)) == [
+        "11 model.leaves_or_switches links ('leaves', 'spines', 'links')"
+    ]
+    text = "".join(line for line in model().splitlines(True) if not line.startswith("leaves"))
+    assert refused(text) == ["8 model.leaves_or_switches spines ('spines',)"]
+    assert refused(text.replace("spines", "x-spines")) == ["1 model.leaves_or_switches ()"]
+    nothing = full(**{"from: big": "from: []"})
+    assert refused(nothing) == ["16 model.unknown_switches links[0].from ''"]
 
 
 def test_names_of_groups_are_plain() -> None:
@@ -484,6 +517,10 @@ def test_a_kind_with_other_planes_has_leaves_apart() -> None:
     found = peers(cluster)
     assert found["twin01"] == ["spine01"] and found["twin02"] == ["spine02"]
     assert found["old01"] == ["spine01", "spine02"]
+    assert len(cables(cluster)) == 2 * (4 * 2 + 2 * 2)
+    planes = {switch.name: switch.plane for switch in cluster.switches}
+    assert [planes[name] for name in ("twin01", "twin02", "old01")] == [0, 1, 0]
+    assert planes["spine01"] is None, "of both the planes and the other leaves"
 
 
 @pytest.mark.parametrize(
@@ -530,3 +567,90 @@ def test_switches_without_links() -> None:
     assert [doubt.path for doubt in cluster.doubts] == [("switches", "small-spine", "count")]
     none = compile_model(read("m", text.partition("links:")[0]))
     assert not cables(none)
+
+
+@pytest.mark.parametrize("order", ["node", "rail"])
+@pytest.mark.parametrize("plan", ["subnet_per_rail", "point_to_point"])
+def test_groups_that_share_a_pool_have_separate_networks(plan: str, order: str) -> None:
+    text = full(plan).partition("switches:")[0].replace("count: 10", "count: 6")
+    text = text.replace("plan:", f"order: {order}, plan:")
+    line = (
+        "  {0}: {{tier: leaf, count: 4, ports: 8, management_first: 10.0.20{1}.1, nodes: 2{2}}}\n"
+    )
+    sizes = (", nodes_per_set: 1", "", ", rail_to_leaf: [0, 0]")
+    text += "switches:\n" + "".join(
+        line.format(name, number, sizes[number]) for number, name in enumerate("abc")
+    )
+    nodes = compile_model(read("m", text)).nodes
+    networks = [rail.network for node in nodes for rail in node.rails]
+    shared = 4 if plan == "subnet_per_rail" else 0  # of b and c, whose nodes have one set
+    assert len(set(networks)) == len(networks) - shared
+    by_rail = [[node.rails[rail].network for node in nodes] for rail in (0, 1)]
+    if order == "rail":
+        addresses = [[IPv4Network(network) for network in own] for own in by_rail]
+        halves = list(IPv4Network("172.16.0.0/16").subnets())
+        assert all(
+            network.subnet_of(half) for own, half in zip(addresses, halves) for network in own
+        )
+
+
+def test_spines_that_are_added_to_planes_move_nothing() -> None:
+    """The full form of a model whose spines are dealt to planes, with one more in each."""
+    pinned = ", nodes_per_set: 8, uplink_ports: 16"
+    before = small(planes=2, leaves=8, leaf_keys=pinned)
+    head = model(planes=2, leaves=8).partition("leaves:")[0]
+    names = (
+        "low: {count: 2, name: [spine01, spine02], management_first: 10.0.210.1, plane: 0",
+        "high: {count: 2, name: [spine03, spine04], management_first: 10.0.210.3, plane: 1",
+        "more: {count: 2, name: [spine05, spine06], management_first: 10.0.210.5",
+    )
+    text = f"{head}launcher: {{name: launcher01, management: 10.0.0.10}}\nswitches:\n"
+    text += (
+        "  leaf: {tier: leaf, count: 8, ports: 64, management_first: 10.0.200.1" + pinned + "}\n"
+    )
+    text += "".join(f"  {name}, tier: spine, ports: 256}}\n" for name in names) + "links:\n"
+    text += "".join(f"- {{from: leaf, to: {name}, count: 2}}\n" for name in ("low", "high", "more"))
+    after = compile_model(read("m", text))
+    assert cables(before).items() < cables(after).items()
+    assert [node.rails for node in before.nodes] == [node.rails for node in after.nodes]
+    assert peers(after)["leaf01"] == ["spine01", "spine02", "spine05"]
+    addresses = {switch.name: switch.management["address"] for switch in after.switches}
+    assert all(addresses[switch.name] == switch.management["address"] for switch in before.switches)
+
+
+def test_sets_are_no_units_unless_the_model_says_so() -> None:
+    hosts = inventory_of(small(leaves=8, leaf_keys=", nodes_per_set: 2")).hosts
+    assert {host.groups for host in hosts if host.name.startswith("leaf")} == {("leaf",)}
+    assert all("cluster_unit" not in host.variables for host in hosts)
+
+
+def test_chips_have_the_speed_of_the_kind_on_their_leaves() -> None:
+    """400G on spectrum3, which has no ports of 800G, and 800G on spectrum4."""
+    text = KINDS.partition("links:")[0].replace("ports: 16", "ports: 32")
+    text = text.replace("twin: {", "twin: {asic: spectrum3, ")
+    compile_model(read("m", text.replace("old: {", "old: {asic: spectrum4, ")))
+    assert refused(text.replace("old: {", "old: {asic: spectrum3, ")) == [
+        "14 model.chip_speed switches.old.asic ('spectrum3', 800)",
+    ]
+
+
+def test_a_spine_of_each_plane_by_name_and_address() -> None:
+    """Lists of names and addresses in the order of planes: those of before stay where they are."""
+    pinned = ", nodes_per_set: 8, uplink_ports: 16"
+    before = small(planes=2, leaves=8, leaf_keys=pinned)
+    listed = model(planes=2, leaves=8, leaf_keys=pinned, spines=6).replace(
+        "management_first: 10.0.210.1",
+        "name: [spine01, spine02, spine05, spine03, spine04, spine06], management_first: "
+        "[10.0.210.1, 10.0.210.2, 10.0.210.5, 10.0.210.3, 10.0.210.4, 10.0.210.6]",
+    )
+    after = compile_model(read("m", listed))
+    assert cables(before).items() < cables(after).items()
+    addresses = {switch.name: switch.management["address"] for switch in after.switches}
+    assert all(addresses[switch.name] == switch.management["address"] for switch in before.switches)
+    assert addresses["spine05"] == "10.0.210.5"
+    assert refused(listed.replace(", 10.0.210.6]", "]")) == [
+        "9 model.values_for_switches spines.management_first 5"
+    ]
+    assert refused(listed.replace("10.0.210.6]", "10.0.210.5]")) == [
+        "9 model.management_address_twice spines.management_first[5] ('10.0.210.5', 1, 'spine05')"
+    ]

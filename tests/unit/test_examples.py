@@ -144,6 +144,9 @@ def test_pods_of_unequal_size() -> None:
     assert {len(leaves[f"node{number:02d}"]) for number in range(1, 33)} == {8}
     assert {len(leaves[f"node{number:02d}"]) for number in range(33, 49)} == {4}
     assert not leaves["node32"] & leaves["node33"]
+    units = {host.name: host.variables.get("cluster_unit") for host in inventory_of(cluster).hosts}
+    names = ("node32", "leaf-a08", "spine-a01", "node33", "leaf-b01", "spine-b02", "core01")
+    assert [units[name] for name in names] == [1, 1, 1, 2, 2, 2, None]
     assert per_switch(cluster, "host") == {
         name: speed for name, speed in per_switch(cluster, "uplink").items() if "leaf" in name
     }
@@ -184,3 +187,14 @@ def test_addresses_in_the_order_of_rails() -> None:
     cluster = example("rail-order")
     rails = [[rail.network for rail in node.rails[:2]] for node in cluster.nodes[:2]]
     assert rails == [["172.16.0.0/31", "172.18.0.0/31"], ["172.16.0.2/31", "172.18.0.2/31"]]
+
+
+def test_ports_of_the_enterprise_reference() -> None:
+    """Links of su-01-node-01 and -02 from eth3 to eth10 in ERA-289-topology.json."""
+    nodes = {node.name: node.rails for node in example("enterprise-2-8-9-400").nodes}
+    ports = [f"{rail.leaf} {rail.leaf_port}" for rail in nodes["su-01-node-01"]]
+    assert ports == [
+        *("core-01 swp4s0", "core-02 swp4s0", "core-02 swp4s1", "core-01 swp4s1"),
+        *("core-01 swp5s0", "core-02 swp5s0", "core-02 swp5s1", "core-01 swp5s1"),
+    ]
+    assert [rail.leaf_port for rail in nodes["su-01-node-02"][::7]] == ["swp6s0", "swp7s1"]

@@ -139,6 +139,8 @@ def test_a_page_needs_no_other_file() -> None:
             page = Page(text)
             assert not {"script", "img", "link", "iframe"} & set(page.tags)
             assert set(page.addresses) <= files.keys()
+            rows = [line.count("<td>") or line.count("<th>") for line in text.split("<tr>")[1:]]
+            assert len(set(rows)) == (name != "index.html"), name
 
 
 HOSTILE = "=cmd|'/C calc'!A0<script>alert(1)</script>&\""

@@ -222,7 +222,8 @@ def test_links_compare_both_classes() -> None:
     classes = list(port["dscp_to_traffic_class"])
     classes[20] = 0
     port["dscp_to_traffic_class"] = tuple(classes)
-    assert fabric.one().name == "link_dscp_map"
+    check = fabric.one()
+    assert (check.name, "DSCP 20 to TC 4" in check.wanted) == ("link_dscp_map", True)
     fabric = Fabric(qos=TWO)
     fabric.port("leaf01", "Ethernet8")["lossless_priorities"] = (3,)
     assert fabric.one().name == "link_lossless"
@@ -261,6 +262,12 @@ class TestBuffersOfSonic:
         found = self.reached(self.generated(groups), TWO)["BUFFER_PG"]
         lossless = {key: row["profile"] for key, row in found.items() if not key.endswith("|0")}
         assert lossless == {f"Ethernet{port}|3-4": self.GENERATED for port in (0, 8)}
+
+    def test_without_pauses_no_map_of_them_is_bound(self) -> None:
+        two = self.reached(new_switch(2), TWO)
+        assert "pfc_to_pg_map" in two["PORT_QOS_MAP"]["Ethernet0"]
+        row = self.reached(two, LOSSY)["PORT_QOS_MAP"]["Ethernet0"]
+        assert not {"pfc_to_pg_map", "pfc_enable", "pfcwd_sw_enable"} & row.keys()
 
     def test_lossy_data_needs_no_headroom(self) -> None:
         config = self.generated("3-4")

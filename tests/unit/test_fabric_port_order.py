@@ -6,9 +6,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.action import switch_qos
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import ASICS
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.reading import (
     Present as EosPresent,
@@ -27,6 +29,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system i
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.systems import SYSTEMS
 
+from tests.unit.small_model import compiled, edited
 from tests.unit.sonic_switch import new_switch, present, small
 
 
@@ -62,6 +65,7 @@ def names_in(message: str) -> list[str]:
     return re.findall(r"Ethernet\d+|swp\w+", message)[:2]
 
 
+LEAVES = "count: 2, management_first: 10.0.0.101"
 USED = "Ethernet0 Ethernet8 Ethernet496 Ethernet504"
 
 
@@ -127,6 +131,24 @@ def test_a_range_with_a_port_that_the_switch_does_not_have() -> None:
     check_order(few, table)
 
 
+@pytest.mark.parametrize(
+    ("keys", "step", "ranges"),
+    [
+        ("ports: 64, system: sonic, asic: spectrum4", 8, ()),
+        ("ports: {nodes: ['swp[1-4]', swp9]}, system: nvue", 0, ("swp[1-4]", "swp9")),
+    ],
+)
+def test_the_intent_has_step_and_ranges_of_the_model(
+    keys: str, step: int, ranges: tuple[str, ...]
+) -> None:
+    inventory = compiled(edited(f"leaves: {{{keys}, {LEAVES}}}"))
+    (leaf,) = [host for host in inventory.hosts if host.name == "leaf01"]
+    variables = {"inventory_hostname": "leaf01", **inventory.merged(leaf)}
+    templar = SimpleNamespace(template=lambda value: value)
+    found = switch_qos._intent(switch_qos._Variables(templar, variables))
+    assert (found.port_step, found.port_ranges) == (step, ranges)
+
+
 def sonic(config: Any, what: SwitchIntent, asic_type: str = "mellanox") -> None:
     driver = SYSTEMS["sonic"].driver
     driver.difference(what, driver.wanted(what), present(config, asic_type=asic_type))
@@ -173,7 +195,10 @@ def test_the_ports_of_nvue() -> None:
 def eos(interfaces: dict[str, int], what: SwitchIntent) -> None:
     driver = SYSTEMS["eos"].driver
     status = {
-        name: {"linkStatus": "connected" if gbps else "notconnect", "bandwidth": abs(gbps) * 10**9}
+        name: {
+            "linkStatus": "connected" if gbps > 0 else "notconnect",
+            "bandwidth": abs(gbps) * 10**9,
+        }
         for name, gbps in interfaces.items()
     }
     driver.difference(what, driver.wanted(what), EosPresent("4.33", "", "", status, ()))
@@ -182,7 +207,7 @@ def eos(interfaces: dict[str, int], what: SwitchIntent) -> None:
 def test_the_interfaces_of_eos() -> None:
     what = intent("Ethernet1/1 Ethernet1/5", "eos", 400, port_ranges=["Ethernet[1-2]/[1,5]"])
     eos({"Ethernet1/1": 400, "Ethernet1/3": 0, "Ethernet1/5": 400, "Management1": 1}, what)
-    eos({"Ethernet1/1": 0, "Ethernet1/5": 0}, what)
+    eos({"Ethernet1/1": -800, "Ethernet1/5": 0}, what)
     with pytest.raises(SwitchError, match=r"Ethernet1/5 .* no lanes .* Ethernet1/1 uses them"):
         eos({"Ethernet1/1": 800, "Ethernet1/5": 0}, what)
     chassis = intent("Ethernet3/1/1 Ethernet3/2/1", "eos", 800)

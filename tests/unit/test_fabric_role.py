@@ -31,7 +31,8 @@ gpus: {count: 1}
 rails: {count: 2, planes: 2, speed_gbps: 400}
 addresses: {pool: 10.100.0.0/16, prefix: 24}
 leaves: {count: 4, management_first: 10.0.0.101, ports: 64, system: sonic, asic: spectrum4}
-spines: {count: 2, management_first: 10.0.0.201, ports: 64, system: sonic, asic: spectrum4}
+spines: {count: 2, management_first: 10.0.0.201, ports: 64, divided_by: [],
+  system: sonic, asic: spectrum4}
 launcher: {name: launcher01, management: 10.0.0.10}
 """
 LEAVES = [f"leaf0{number}" for number in range(1, 5)]

@@ -5,6 +5,7 @@ layers compute from it."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -113,6 +114,16 @@ def test_the_smoke_test_expects_of_each_node_what_it_has() -> None:
     gpus = of_gpus(plan)
     assert [node.kind for node in gpus.nodes] == ["default"] * 3 + ["h100"] * 3
     assert min(node.line_rate_gbytes_s for node in gpus.nodes) == 200
+
+
+def test_ranks_of_one_number_on_several_rails_have_a_run_that_binds() -> None:
+    """Over TCP, the node sends by the rail in whose network the peer is."""
+    b300, cpu = NODES[:3], NODES[-1:]
+    assert not RunPlan(b300, "tcp").rail_runs
+    (only,) = RunPlan((*b300, *cpu), "tcp").rail_runs
+    assert only.unbound and not RunPlan((*b300, *cpu), "rc").rail_runs
+    alike = tuple(replace(node, slots=1, by_rank=node.by_rank[:1]) for node in (*b300, *cpu))
+    assert not RunPlan(alike, "tcp").rail_runs
 
 
 def test_pairs_of_ranks_have_the_slower_rate() -> None:

@@ -50,6 +50,10 @@ BLOCKS = (
     "nodes: [{%s, name: 'a{:02d}', management_first: 10.0.0.11}, "
     "{count: 2, name: 'b{:02d}', management_first: 10.0.0.21}]"
 )
+NETWORK = (
+    "nodes.networks: {st: 10.60.0.%d}; leaves.loopback_first: 10.9.0.%d; "
+    "networks: [{name: st, subnet: 10.60.0.0/24, interface: bond0}]"
+)
 FULL = f"nodes.count: 70; leaves.count: 4; leaves.nodes_per_set: 60; {SPINES}"
 
 
@@ -137,6 +141,11 @@ REFUSED = {
         "addresses.pool: 10.2.0.0/16",
         "7 changes.rail_addresses addresses 4",
     ),
+    "other addresses in a network, and loopbacks": (
+        NETWORK % (11, 1),
+        NETWORK % (21, 3),
+        "1 changes.addresses 4",
+    ),
     "other management addresses": (
         "",
         "nodes.management_first: 10.0.0.51; leaves.management_first: 10.0.0.151; "
@@ -196,6 +205,62 @@ def golden(path: Path, found: str) -> None:
     assert found.splitlines() == path.read_text(encoding="utf-8").splitlines()
 
 
+STORAGE = "{name: s%d, management: 10.0.0.%d, links: [%s]}"
+LINK = "{leaf: leaf01, port: Ethernet63, interface: e0}"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "moved", "removed"),
+    [
+        # The upper end of a cable stays in place, and that of a host.
+        (
+            SPINES.replace("leaf: 2", "leaf: 1"),
+            SPINES,
+            ["spine01 Ethernet0", "spine02 Ethernet0", "spine01 Ethernet1", "leaf02 Ethernet63"],
+            0,
+        ),
+        (
+            "nodes.count: 4; leaves.nodes_per_set: 4",
+            "nodes.count: 4; leaves.nodes_per_set: 2; leaves.count: 4",
+            ["node03 rail0", "node04 rail0", "node03 rail1", "node04 rail1"],
+            0,
+        ),
+        # Another host on the same port is not that host's move.
+        (
+            f"storage: [{STORAGE % (1, 8, LINK)}]",
+            f"storage: [{STORAGE % (1, 8, '')}, {STORAGE % (2, 9, LINK)}]",
+            [],
+            1,
+        ),
+        # Other names of ports are no moves if every cable is in its place.
+        (
+            LISTED,
+            f"leaves.port: 'swp{{}}'; {LISTED}",
+            [],
+            0,
+        ),
+        (
+            LISTED,
+            f"leaves.port: 'swp{{}}'; {LISTED.replace('a}, {name: b', 'b}, {name: a')}",
+            [f"{host} rail{rail}" for rail in (0, 1) for host in "abc"],
+            0,
+        ),
+        (
+            "nodes.count: 1",
+            "nodes.count: 1; nodes.overrides: {node01: {position: 5}}",
+            ["node01 rail0", "node01 rail1"],
+            0,
+        ),
+    ],
+)
+def test_the_end_of_a_cable_that_stays_is_named(
+    before: str, after: str, moved: list[str], removed: int
+) -> None:
+    found, _refused = changes(model(before), model(after))
+    ends = [f"{each.host} {each.what}" for each in found.moved]
+    assert (ends, len(found.removed)) == (moved, removed)
+
+
 def test_values_of_the_operator_are_not_shown() -> None:
     found, findings = changed(model(""), model(CASES["the operator's variables"][1]))
     assert found.site == ["group all", "group compute"]
@@ -224,19 +289,24 @@ def reference(*edits: tuple[str, str]) -> str:
             ],
             "rdma gpu links storage mpi verbs smoke",
         ),
-        ([("version: 3.2.1", "version: 3.2.0")], ["rdma.version 3.2.1 to 3.2.0"], None),
-        ([("nccl: 2.28.3", "nccl: 2.27.7")], [], None),
+        (
+            [("version: 3.2.1", "version: 3.2.0")],
+            ["rdma.version 3.2.1 to 3.2.0"],
+            "rdma gpu links storage mpi verbs smoke",
+        ),
+        ([("nccl: 2.28.3", "nccl: 2.27.7")], [], "rdma gpu links storage mpi verbs smoke"),
+        ([("management: 10.10.0.21", "management: 10.10.0.21\n    bmc: 10.10.3.1")], [], ""),
         ([("minimum_bytes: 150000", "minimum_bytes: 160000")], [], "fabric links verbs smoke"),
         ([("noatime", "nodiratime")], [], "storage mpi"),
-        ([("user: mpi", "user: hpc")], [], ""),
+        ([("user: mpi", "user: hpc")], [], None),
     ],
 )
 def test_reboots_and_layers(edits: Any, reasons: list[str], layers: str | None) -> None:
     found, refused = changes(reference(), reference(*edits))
     nodes = ["node01", "node02", "node03", "node04"]
     assert (found.reboots, refused) == (dict.fromkeys(reasons, nodes), [])
-    if layers is not None:
-        assert " ".join(model_changes.layers(found)) == layers
+    assert model_changes.layers(found) == (None if layers is None else layers.split())
+    assert [*model_changes.steps(found, [])] != [] or layers == ""
 
 
 def test_a_driver_where_there_was_none_needs_no_reboot() -> None:
@@ -282,6 +352,21 @@ def test_a_spine_added_as_an_operator_did() -> None:
     pinned = after.replace("ports: 64, man", "ports: 64, uplink_ports: 20, man")
     found, refused = changes(pinned.replace("count: 5", "count: 4"), pinned)
     assert (found.moved, len(found.added), refused) == ([], 32, [])
+
+
+def test_a_spine_that_takes_ports_of_nodes_moves_those_behind() -> None:
+    after = text("d16-spine-added").replace("nodes: {count: 4", "nodes: {count: 80")
+    after = after.replace("leaves: {count: 8", "leaves: {count: 16")
+    found, refused = changes(after.replace("count: 5", "count: 4"), after)
+    assert len({each.host for each in found.addresses}) == 36
+    assert refused == [
+        "8 changes.node_cables leaves.nodes_per_set (288, 48)",
+        "8 changes.switch_cables leaves.uplink_ports (16, 20)",
+    ]
+    pinned = after.replace("leaves: {", "leaves: {nodes_per_set: 44, ")
+    found, refused = changes(pinned.replace("count: 5", "count: 4"), pinned)
+    assert found.addresses == []
+    assert refused == ["8 changes.switch_cables leaves.uplink_ports (16, 20)"]
 
 
 DIVIDED = (
@@ -403,6 +488,16 @@ def test_an_earlier_model_is_a_revision_a_file_or_a_directory(
         assert read_earlier(path, model).data["nodes"]["count"] == 3
     monkeypatch.chdir(model.parent)
     assert read_earlier("HEAD~1", Path(model.name)).data["nodes"]["count"] == 2
+
+
+@pytest.mark.parametrize("against", ["--output=x", "HEAD:x", "$(id)", "HEAD\n", "x" * 300])
+def test_git_gets_no_odd_revision(
+    tmp_path: Path, against: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(versions.subprocess, "run", None)
+    with pytest.raises(ModelError) as caught:
+        read_earlier(against, tmp_path / "cluster.yml")
+    assert brief(caught.value.findings) == ["changes.against against"]
 
 
 @pytest.mark.parametrize(

@@ -172,4 +172,8 @@ def test_ansible_doc_shows_every_key() -> None:
     assert doc["rails"]["required"] and doc["mpi"]["suboptions"]["uid"]["default"] == 2000
     assert doc["storage"]["elements"] == doc["nodes"]["type"] == "dict"
     assert doc["leaves"]["suboptions"]["asic"]["type"] == "raw"
+    nfs = doc["filesystems"]["suboptions"]["nfs"]["suboptions"]["version"]
+    assert (nfs["type"], nfs["choices"]) == ("str", ["4.2", "4.1", "3"])
+    path = doc["roce_qos"]["suboptions"]["mtu"]["suboptions"]["roce_path"]
+    assert path["type"] == "int" and 4096 in path["choices"]
     assert MODEL.startswith(f"plugin: {doc['plugin']['choices'][0]}")

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.facts import build
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.unit.action_plays import ROOT, run_play
 from tests.unit.small_model import MODEL, compiled, doubts, edited, refused
@@ -313,3 +315,41 @@ def test_one_launcher_runs_it(
     assert output.count("skipping: [") == 2 * bool(runs and other), output
     assert output.count(f"skipping: [{other}]") == 2 * bool(runs and other), output
     assert told in output
+
+
+BLOCKS = st.lists(
+    st.tuples(st.integers(1, 5), st.sampled_from(["", "x", "y"])), min_size=1, max_size=4
+)
+PLAN = "kinds: {x: {rails: {count: 1}}, y: {slots: 9, rails: {speed_gbps: 400}}}; leaves.count: 4"
+
+
+def ends_of(blocks: list[tuple[int, str]]) -> dict[tuple[str, str], tuple[str, str, str]]:
+    """Address and port of each rail."""
+    written = [
+        f"{{count: {count}, name: 'b{number}-{{}}', management_first: 10.0.0.{20 + 8 * number}"
+        f"{f', kind: {kind}' if kind else ''}}}"
+        for number, (count, kind) in enumerate(blocks)
+    ]
+    text = edited(f"{PLAN}; leaves.nodes_per_set: 12; nodes: [{', '.join(written)}]")
+    return {
+        (name, rail["interface"]): (rail["address"], rail["leaf"], rail["leaf_port"])
+        for name, own in of_nodes(text).items()
+        for rail in own["cluster_rails"]
+    }
+
+
+@settings(max_examples=40, deadline=None)
+@given(BLOCKS, st.integers(0, 3), st.sampled_from(["", "x", "y"]))
+def test_another_kind_or_a_larger_last_block_moves_no_rail(
+    blocks: list[tuple[int, str]], at: int, kind: str
+) -> None:
+    before = ends_of(blocks)
+    changed = list(blocks)
+    changed[at % len(blocks)] = (blocks[at % len(blocks)][0], kind)
+    changed[-1] = (changed[-1][0] + 1, changed[-1][1])
+    after = ends_of(changed)
+    assert {end: place for end, place in before.items() if end in after} == {
+        end: place for end, place in after.items() if end in before
+    }
+    assert {name for name, _rail in before} < {name for name, _rail in after}
+    assert len(set(after.values())) == len(after)

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.small_model import MODEL, compiled, doubts, edited, refused
+from tests.unit.test_cluster_wiring import KINDS
 from tests.unit.test_model_cases import text
 
 GIVEN = ("cluster_asn", "cluster_loopback", "cluster_vlans", "cluster_storage_links")
@@ -70,6 +71,7 @@ def test_values_of_switches() -> None:
     assert [hosts[name]["cluster_loopback"] for name in names] == loopbacks
     assert hosts["leaf02"]["cluster_vlans"] == {"rail1": 102}
     assert not set(GIVEN) & set(hosts["node01"])
+    assert variables(edited("leaves.asn_first: 65001"))["leaf02"]["cluster_asn"] == 65002
 
 
 def test_both_ends_of_an_uplink_have_the_addresses_of_a_31() -> None:
@@ -130,6 +132,9 @@ OTHER = ", {leaf: leaf02, port: Ethernet30, interface: ens2, address: %s}"
         ("leaves.asn: [65001]", ["8 model.values_for_switches leaves.asn 1"]),
         ("leaves.asn: 0", ["8 model.out_of_range leaves.asn (0, 1, 4294967294)"]),
         ("leaves.asn: [65001,65535]", ["8 model.reserved_asn leaves.asn[1] 65535"]),
+        ("leaves.asn_first: 65534", ["8 model.reserved_asn leaves.asn_first 65535"]),
+        ("leaves.asn_first: 4294967294", ["8 model.reserved_asn leaves.asn_first 4294967295"]),
+        ("leaves.asn_first: 1; leaves.asn: 2", ["8 model.asn_and_first leaves.asn"]),
         ("leaves.asn: 23456", ["8 model.reserved_asn leaves.asn 23456"]),
         (
             "leaves.loopback_first: 10.0.0.250",
@@ -162,6 +167,15 @@ OTHER = ", {leaf: leaf02, port: Ethernet30, interface: ens2, address: %s}"
         (
             "leaves.uplink_pool: 10.1.128.0/20",
             ["8 model.range_taken leaves.uplink_pool ('10.1.128.0', '10.1.143.255')"],
+        ),
+        (
+            "management.bmc_subnet: 10.9.0.0/24; leaves.loopback_first: 10.9.0.7",
+            ["8 model.range_taken leaves.loopback_first ('10.9.0.7', '10.9.0.8')"],
+        ),
+        (
+            "networks: [{name: s, subnet: 10.8.0.0/24, interface: s0}]; "
+            "leaves.uplink_pool: 10.8.0.0/16",
+            ["8 model.range_taken leaves.uplink_pool ('10.8.0.0', '10.8.255.255')"],
         ),
         ("rails.vlan: [101]", ["6 model.values_for_devices rails.vlan 1"]),
         ("rails.vlan: 4095", ["6 model.out_of_range rails.vlan (4095, 1, 4094)"]),
@@ -199,6 +213,19 @@ def test_links_have_different_addresses_each_of_its_leaf() -> None:
     ]
 
 
+def test_a_file_system_is_at_an_address_of_its_server() -> None:
+    second = "{leaf: leaf01, port: Ethernet31, interface: ens1, address: 10.1.0.251}"
+    hosts = f"{stored('10.1.0.250')[:-1]}, {{name: storage02, management: 10.0.0.8, links: "
+    model = edited(f"storage: {hosts}[{second}]}}]")
+    nfs = "{name: a, type: nfs, source: '%s:/srv/a', mount: /mnt/a, purpose: scratch, serve: "
+    served = f"{model}filesystems: [{nfs}{{host: storage01}}}}]\n"
+    assert compiled(served % "10.1.0.250").hosts
+    wanted = ["11 storage.source_address filesystems[0].source '10.1.0.251'"]
+    assert refused(served % "10.1.0.251") == wanted
+    twice = refused(model.replace("10.1.0.251", "10.1.0.250"))
+    assert twice == ["10 model.link_address storage[0].links[0].address '10.1.0.250'"]
+
+
 def test_rails_of_one_leaf_on_one_vlan_are_a_doubt() -> None:
     shared = "leaves.rail_to_leaf: [0,0]; leaves.count: 1; rails.vlan: "
     assert doubts(edited(f"{shared}[101,102]")) == []
@@ -210,8 +237,29 @@ def test_one_as_among_others_is_a_doubt() -> None:
     for asns in ("leaves.asn: 65000", "leaves.asn: [65001,65002]", "leaves.asn: [65001,65001]"):
         assert doubts(edited(f"{spines}spines.asn: 65000; {asns}")) == []
     assert doubts(edited(f"{spines}leaves.asn: 65000")) == []
+    wanted = ["8 model.shared_asn leaves.asn_first ('leaf02', 'spine01', 65000)"]
+    assert doubts(edited(f"{spines}spines.asn: 65000; leaves.asn_first: 64999")) == wanted
     wanted = ["8 model.shared_asn leaves.asn ('leaf02', 'spine01', 65000)"]
     assert doubts(edited(f"{spines}spines.asn: 65000; leaves.asn: [65001,65000]")) == wanted
+
+
+def test_groups_of_switches_have_values_of_the_group() -> None:
+    model = KINDS.replace("speed_gbps: 400}", "speed_gbps: 400, vlan: [11, 12, 21, 22]}")
+    given = "asn: 65001, uplink_pool: 10.3.0.0/24, loopback_first: 10.4.0.1, pool: 10.5.0.0/16,"
+    model = model.replace("old: {", f"old: {{{given} ")
+    hosts = variables(model)
+    assert [hosts[name]["cluster_vlans"] for name in ("twin04", "old01", "old02")] == [
+        {"rail1p1": 22},
+        {"rail0": 11},
+        {"rail1": 21},
+    ]
+    assert hosts["old02"]["cluster_asn"] == 65001 and "cluster_asn" not in hosts["twin01"]
+    found = uplinks(model)
+    numbered = {ends for ends, (_peer, address) in found.items() if address}
+    assert {name for name, _port in numbered} == {"old01", "old02", "spine01", "spine02"}
+    assert len(numbered) == 2 * 2 * 2
+    wanted = ["14 model.range_taken switches.old.loopback_first ('10.5.0.1', '10.5.0.2')"]
+    assert refused(model.replace("10.4.0.1", "10.5.0.1")) == wanted
 
 
 def test_the_model_with_a_vlan_of_all_rails() -> None:

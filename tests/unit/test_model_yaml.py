@@ -5,8 +5,9 @@ others."""
 from __future__ import annotations
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.text import printable
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import ModelError, read
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.small_model import MODEL, compiled, edited, refused
@@ -60,6 +61,7 @@ AFTER = (
     ("---\nname: other\n", "10 model.not_yaml '---'"),
     ("domain: @x\n", "10 model.not_yaml '@'"),
     ("domain: 'a\nmpi: {}\n", "10 model.not_yaml"),
+    ('domain: "\\ud800"\n', "10 model.not_yaml"),
     ("domain: a: b\n", "10 model.not_yaml"),
     ("domain\uff1a a\nmpi: {}\n", "11 model.not_yaml '\uff1a'"),
     ("domain:\u00a0a\nmpi: {}\n", r"11 model.not_yaml '\xa0'"),
@@ -132,6 +134,12 @@ def test_line_breaks_and_marks_of_other_systems(end: str) -> None:
     assert compiled("\ufeff---\n" + MODEL.replace("\n", end)) == compiled(MODEL)
 
 
+def test_a_comment_without_a_blank_is_named() -> None:
+    with pytest.raises(ModelError) as refusal:
+        compiled(edited("nodes.count: 2#nodes"))
+    assert "before #" in refusal.value.findings[0].remedy
+
+
 def test_every_line_with_a_tab_is_named() -> None:
     with pytest.raises(ModelError) as refusal:
         read("cluster.yml", MODEL + "storage:\n-\t{name: s,\n\tmanagement: 10.0.0.20}\n\t# end\n")
@@ -187,3 +195,75 @@ def test_merging_is_bounded() -> None:
     lines = ["x-a0: &a0 {k: 1}"]
     lines += [f"x-a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 99)}]}}" for n in range(1, 5)]
     assert "model.aliases" in refused(MODEL + "\n".join(lines))[0]
+
+
+PIECES = st.sampled_from(
+    [
+        *(
+            "{",
+            "}",
+            "[",
+            "]",
+            ": ",
+            "- ",
+            "\n",
+            "\n  ",
+            "\t",
+            "'",
+            '"',
+            "#",
+            "&a ",
+            "*a",
+            "<<: ",
+            "? ",
+        ),
+        *(
+            "!",
+            "!!int ",
+            "!!omap ",
+            "!!binary ",
+            "!vault ",
+            "|\n  ",
+            ">",
+            "%",
+            "@",
+            "`",
+            ",",
+            "---\n",
+            "...",
+        ),
+        *(
+            "{{ x }}",
+            "012",
+            "1:30",
+            "0b_",
+            "2024-13-01",
+            ".inf",
+            "~",
+            "on",
+            "\x00",
+            "\x85",
+            "\ufeff",
+        ),
+        *(
+            "\u200b",
+            "\u0430",
+            "\u201c",
+            "\ud7ff",
+            "\U0001f600",
+            "x-a: &a {a: 1}\n",
+            "vars: ",
+            "=",
+            "\\",
+        ),
+    ]
+)
+
+
+@settings(max_examples=200)
+@given(st.lists(PIECES, min_size=1, max_size=6).map("".join), st.integers(0, len(MODEL)))
+def test_any_text_is_compiled_or_refused(text: str, place: int) -> None:
+    try:
+        compiled(MODEL[:place] + text + MODEL[place:])
+    except ModelError as error:
+        assert printable(str(error)) == str(error)

@@ -8,9 +8,11 @@ import json
 import re
 import subprocess
 from collections.abc import Callable
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
+import yaml
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import site_folder
 
 from tests.unit.action_plays import ROOT, ansible
@@ -69,6 +71,17 @@ def test_each_design_is_the_example(design: str) -> None:
     assert text.splitlines()[1:] == example.splitlines()[1:]
     assert faults(text) == []
     assert f"`{design}`" in files["README.md"]
+
+
+def test_the_archive_has_what_a_new_site_is_made_of() -> None:
+    ignored = yaml.safe_load((ROOT / "galaxy.yml").read_text(encoding="utf-8"))["build_ignore"]
+    top = site_folder.COLLECTION
+    named = [top / "ansible.cfg", top / "docs/cluster.schema.json", top / "playbooks/new_site.yml"]
+    for path in (*named, *(folder / "cluster.yml" for folder in DESIGNS.values())):
+        assert path.is_file()
+        relative = path.relative_to(top)
+        names = {*relative.parts, *map(str, (relative, *relative.parents))} - {"."}
+        assert not [name for name in names if any(fnmatch(name, each) for each in ignored)]
 
 
 def test_designs_are_examples_and_no_inventories_of_tests() -> None:

@@ -159,6 +159,24 @@ def test_every_rule_is_broken_by_some_case(monkeypatch: pytest.MonkeyPatch) -> N
         assert any(refused(value) != wanted for value, *wanted in CASES), rules[number].__name__
 
 
+@pytest.mark.parametrize(
+    ("value", "word"),
+    [
+        ({"pfc": {"enabled": False}}, "roce.lossless"),
+        ({"pfc": {"priorities": [3, 4]}}, "classes"),
+        ({"roce": {"pfc": False}}, "lossless:"),
+        ({"classes": [storage(pfc=True)]}, "lossless:"),
+        ({"classes": [storage(ecn={})]}, "roce_qos.ecn"),
+        ({"fabric_mode": "lossy"}, "{lossless:"),
+    ],
+)
+def test_other_words_for_lossless_get_the_key(value: dict[str, Any], word: str) -> None:
+    with pytest.raises(qos.ContractError) as caught:
+        qos.read_contract(value)
+    (finding,) = caught.value.findings
+    assert word in finding.remedy
+
+
 def test_what_lies_on_the_border_is_kept() -> None:
     qos.read_contract({"ecn": {"minimum_bytes": 200000, "maximum_bytes": 200000}})
     qos.read_contract({"ecn": {"maximum_bytes": 239615}, "pfc": {"xoff_bytes": 239616}})

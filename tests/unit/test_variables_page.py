@@ -38,6 +38,7 @@ def run(folder: Path, *titles: str, rails: int = 8) -> subprocess.CompletedProce
     model = inventory / "cluster.yml"
     text = model.read_text(encoding="utf-8").replace("drained: []", "drained: [node03]")
     text = text.replace("  planes: 1", "  vlan: 100\n  planes: 1")
+    text = text.replace("  count: 4\n", "  count: 4\n  bmc_first: 10.10.3.1\n", 1)
     model.write_text(text, encoding="utf-8")
     lldpcli = folder / "bin/lldpcli"
     lldpcli.parent.mkdir()
@@ -101,8 +102,9 @@ def test_small_files(written: Path) -> None:
     reservation = "dhcp-host=02:00:00:00:00:02,10.10.1.2,node02"
     assert lines(written, "reservations.conf") == [reservation]
     assert "10.10.0.10 launcher01 launcher01.b300.example.net" in lines(written, "hosts")
-    names = ["node03-bmc.b300.example.net", "node04-bmc.b300.example.net"]
-    assert lines(written, "bmc-rack_r02.txt") == names
+    assert lines(written, "bmc.txt") == [
+        f"node0{number} 10.10.3.{number}" for number in range(1, 5)
+    ]
 
 
 def test_slurm(written: Path) -> None:

@@ -219,13 +219,13 @@ def _unknown(
     line: Line, ends: Sequence[Optional[End]], hosts: Sequence[str], names: _Names
 ) -> Iterator[Finding]:
     for written, end, host in zip(line.ends, ends, hosts):
-        port = shortened(one_line(written.interface), 60)
+        port = shortened(written.interface, 60)
         if end is None and host:
             problem = f"{port!r} of {host} is not an end of a cable in the model"
             remedy, value = names.nearest_port(host, port), (host, port)
             yield Finding("wire_map.unknown_port", (), problem, remedy, line.number, value)
         elif end is None:
-            name = shortened(one_line(written.host), 60)
+            name = shortened(written.host, 60)
             problem = f"host {name!r} has no cable in the model"
             remedy = names.nearest_host(name)
             yield Finding("wire_map.unknown_host", (), problem, remedy, line.number, name)

@@ -22,16 +22,8 @@ COLUMNS = (
     *("kind", "rail", "plane", "speed_gbps", "max_metres", "cable"),
 )
 _SHOWN = (
-    "port",
-    "to rack",
-    "to host",
-    "to port",
-    "label",
-    "kind",
-    "rail",
-    "Gb/s",
-    "max. m",
-    "done",
+    *("port", "to rack", "to host", "to port", "label", "kind", "rail", "plane", "Gb/s", "max. m"),
+    *("cable", "done"),
 )
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """First characters with which a spreadsheet reads a cell as a formula (OWASP, CSV injection)."""
@@ -159,10 +151,8 @@ def _tables(wires: list[tuple[Wire, bool]]) -> str:
 
 def _line(wire: Wire, second: bool) -> str:
     _rack, here, to_rack, there = wire.from_end(second)
-    kind, rail, plane, *figures = _figures(wire)
-    # With one plane, its number tells nothing.
-    lane = f"{rail}, plane {plane}" if wire.plane else rail
-    return _row("td", (here.interface, to_rack, *there, wire.cable, kind, lane, *figures, "\u2610"))
+    cells = (here.interface, to_rack, *there, wire.cable, *_figures(wire))
+    return _row("td", (*cells, "\u2610"))
 
 
 def _row(tag: str, cells: Iterable[object]) -> str:

@@ -227,7 +227,7 @@ class HostAddresses:
     switches: Mapping[str, int]
     """Management addresses of leaves and spines."""
     further: Mapping[int, str] = field(default_factory=dict)
-    """Hosts by address in further networks, and `BMC of NAME`."""
+    """Hosts by address in further networks and of links to leaves, and `BMC of NAME`."""
     domain: str = ""
     interfaces: Sequence[str] = ()
     """Of rails: the names of their addresses end with them."""

@@ -18,11 +18,18 @@ Variables = Mapping[str, Any]
 End = tuple[str, str]
 """One end of a cable: a host or switch, and its interface or port."""
 MANAGEMENT = "management"
+LOOPBACK = "loopback"
+_ADDRESSED = {
+    "cluster_rails": "interface",
+    "cluster_storage_links": "interface",
+    "cluster_networks": "name",
+}
+"""Variables with a list of addresses, and the key that identifies an entry."""
 _OF_PLAN = ("address", "prefix", "network", "gateway", "leaf", "leaf_port")
 """Keys of a rail that addresses and cables cover."""
 _IDENTITIES = ("name", "interface", "index", "distribution")
 """Keys that identify an entry of a list in a variable."""
-_COVERED = ("cluster_index", "cluster_ports", "cluster_rails", "cluster_role")
+_COVERED = ("cluster_index", "cluster_ports", "cluster_rails", "cluster_role", "cluster_loopback")
 _NAMING = ("cluster_system", "cluster_asic", "cluster_port_step")
 """Variables of a switch that determine the names of its ports."""
 
@@ -71,12 +78,14 @@ class ModelChanges:
     settings: list[Setting]
     reboots: dict[str, list[str]]
     """Compute nodes that are expected to need a reboot, by reason."""
+    roles: dict[str, str]
+    """Of hosts in both models."""
     site: list[str]
     """Hosts and groups for which the operator's variables differ; never values."""
 
     @property
     def any(self) -> bool:
-        return any(vars(self).values())
+        return any(value for name, value in vars(self).items() if name != "roles")
 
 
 def _boots(setting: Setting) -> bool:
@@ -127,6 +136,7 @@ def compare(old: CompiledModel, new: CompiledModel) -> ModelChanges:
             if each.variable == "cluster_software" and _boots(each)
             if (nodes := [name for name in each.hosts if new.role(name) == "compute"])
         },
+        roles={name: new.role(name) for name in both},
         site=sorted(
             (of for of in {*old.site, *new.site} if old.site.get(of) != new.site.get(of)),
             key=natural,
@@ -145,13 +155,13 @@ def _addresses(host: str, old: CompiledModel, new: CompiledModel) -> Iterator[Mo
 
 
 def _addresses_of(variables: Variables) -> dict[str, str]:
-    return {
-        MANAGEMENT: variables["cluster_management"]["address"],
-        **{
-            rail["interface"]: f"{rail['address']}/{rail['prefix']}"
-            for rail in variables.get("cluster_rails", ())
-        },
-    }
+    found = {MANAGEMENT: str(variables["cluster_management"]["address"])}
+    for variable, key in _ADDRESSED.items():
+        for entry in variables.get(variable, ()):
+            found[entry[key]] = f"{entry['address']}/{entry['prefix']}"
+    if "cluster_loopback" in variables:
+        found[LOOPBACK] = str(variables["cluster_loopback"])
+    return found
 
 
 # Cables
@@ -183,7 +193,9 @@ def _cables_gone(
     """Cables that end elsewhere, and those that are removed. A cable of a host that comes or goes
     does not move."""
     moved, removed = [], []
-    known, stays = ({name for name, _port in of} for of in (before, after))
+    known, stays = (
+        {*model.hosts, *(name for name, _port in of)} for model, of in ((old, before), (new, after))
+    )
     for end, far in _cables(old, before):
         if after.get(end) == far:
             continue
@@ -265,7 +277,8 @@ def _settings(old: Variables, new: Variables) -> Iterator[tuple[str, str, Any, A
         flat = [dict(_flat(value)) for value in (before, after)]
         for key in dict.fromkeys((*flat[0], *flat[1])):
             before, after = (each.get(key) for each in flat)
-            if before != after and (variable, key) != ("cluster_management", "address"):
+            shown = variable in _ADDRESSED or variable == "cluster_management"
+            if before != after and not (shown and key.rpartition(".")[2] in _OF_PLAN):
                 yield variable, key, before, after
     rails = {rail["interface"]: rail for rail in new.get("cluster_rails", ())}
     for rail in old.get("cluster_rails", ()):

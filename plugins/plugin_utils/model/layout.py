@@ -143,8 +143,9 @@ def lay_out(
     several = {
         name for name in Place.__annotations__ if len({vars(one)[name] for one in places}) > 1
     }
-    divided = any("unit" in (rule.divided_by or ()) for rule in fabric.rules)
-    if not divided and all(sets.group.keys["sets_per_unit"] is None for sets in found):
+    written = any("unit" in group.fixed for group in fabric.groups.values())
+    written |= any("unit" in (rule.divided_by or ()) for rule in fabric.rules)
+    if not written and all(sets.group.keys["sets_per_unit"] is None for sets in found):
         several.discard("unit")
     topology = Topology(fabric, found, frozenset(several))
     return topology if _check_capacity(topology, specs, findings) else None

@@ -34,7 +34,8 @@ def refuse(
     if nodes:
         per_set = _nodes_per_set(old)
         problem = f"{_counted(nodes, 'cable')} would move, {_shown(nodes[0])}"
-        remedy = "Give leaves as many ports for nodes as before, and write leaves.nodes_per_set"
+        remedy = "Leave as many ports of leaves to nodes as before (leaves.ports, links_per_leaf, "
+        remedy += "rails), and write leaves.nodes_per_set"
         remedy += f": {per_set}" if per_set else ""
         path = ("leaves", "nodes_per_set")
         findings.add("changes.node_cables", path, problem, remedy, (len(nodes), per_set))
@@ -45,12 +46,21 @@ def refuse(
         remedy = "Write leaf and port as before"
         findings.add("changes.storage_cables", ("storage",), problem, remedy, len(others))
     cabled = {*shifted, *(each.host for each in nodes)}
-    rails = [each for each in changes.addresses if each.what != MANAGEMENT]
-    rails = [each for each in rails if each.host not in cabled]
+    rails, of_others = list[Moved](), list[Moved]()
+    for each in changes.addresses:
+        if each.what != MANAGEMENT and each.host not in cabled:
+            own = new.hosts[each.host].get("cluster_rails", ())
+            rail = any(each.what == lane["interface"] for lane in own)
+            (rails if rail else of_others).append(each)
     if rails:
         problem = f"{_counted(rails, 'address', 'addresses')} would change, {_shown(rails[0])}"
         remedy = "Write plan, pool, prefix and first_host as before, and leaves.nodes_per_set"
         findings.add("changes.rail_addresses", ("addresses",), problem, remedy, len(rails))
+    if of_others:
+        problem = f"{_counted(of_others, 'address', 'addresses')} would change, "
+        problem += _shown(of_others[0])
+        remedy = "Write addresses of networks, storage links and loopbacks as before"
+        findings.add("changes.addresses", (), problem, remedy, len(of_others))
     _check_management(new, changes, shifted, findings)
 
 

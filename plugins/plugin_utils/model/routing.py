@@ -14,8 +14,9 @@ from .cluster import ClusterHost, ClusterSwitch, PortGroup
 from .schema import POINT_TO_POINT, SUBNET_PER_RAIL
 from .switches import Switches
 
-_RESERVED_ASNS = (23456, 65535)
-"""AS_TRANS (RFC 6793, section 9) and the last number of 16 bits (RFC 7300), which no AS has."""
+_RESERVED_ASNS = (23456, 65535, 4_294_967_295)
+"""AS_TRANS (RFC 6793, section 9) and the last numbers of 16 and 32 bits (RFC 7300), which no AS
+has. Private numbers: RFC 6996."""
 _LAST = (1 << 32) - 1
 
 
@@ -29,8 +30,10 @@ class SwitchSection(NamedTuple):
     @property
     def asns(self) -> list[int]:
         """One per switch, or none."""
-        asn = self.keys["asn"]
-        return asn if isinstance(asn, list) else [asn] * self.keys["count"] if asn else []
+        asn, first, count = (self.keys[key] for key in ("asn", "asn_first", "count"))
+        if first is not None:
+            return list(range(first, first + count))
+        return asn if isinstance(asn, list) else [asn] * count if asn else []
 
     @property
     def stride(self) -> int:
@@ -47,21 +50,28 @@ class SwitchSection(NamedTuple):
 
 def check(model: dict[str, Any], sections: Sequence[SwitchSection], findings: Findings) -> None:
     """Check AS numbers and addresses of switches, and that no addresses overlap others."""
-    pool, management = model["addresses"]["pool"], model["management"]["subnet"]
-    taken: list[tuple[Path, int, int]] = [
-        *((("management", "subnet"), one.first, one.last) for one in management.each),
-        (("addresses", "pool"), pool.first, pool.last),
+    management = model["management"]
+    subnets: list[tuple[Path, Subnet]] = [
+        *((("management", "subnet"), one) for one in management["subnet"].each),
+        *((("networks", n, "subnet"), one["subnet"]) for n, one in enumerate(model["networks"])),
+        (("addresses", "pool"), model["addresses"]["pool"]),
+        *(((*one.path, "pool"), one.keys["pool"]) for one in sections if one.keys.get("pool")),
     ]
-    for number, network in enumerate(model["networks"]):
-        subnet = network["subnet"]
-        taken.append((("networks", number, "subnet"), subnet.first, subnet.last))
+    if management["bmc_subnet"] is not None:
+        subnets += [(("management", "bmc_subnet"), one) for one in management["bmc_subnet"].each]
+    taken = [(path, subnet.first, subnet.last) for path, subnet in subnets]
     for section in sections:
+        key = "asn" if section.keys["asn_first"] is None else "asn_first"
+        if key == "asn_first" and section.keys["asn"] is not None:
+            problem, remedy = "has no effect next to asn_first", "Remove one of them"
+            findings.add("model.asn_and_first", (*section.path, "asn"), problem, remedy)
         for index, asn in enumerate(section.asns):
             if asn in _RESERVED_ASNS:
-                path = (*section.path, "asn")
-                path = (*path, index) if isinstance(section.keys["asn"], list) else path
-                problem, remedy = f"the AS number {asn} is reserved", "Write a private one: 64512"
-                findings.add("model.reserved_asn", path, problem, f"{remedy} to 65534", asn)
+                path = (*section.path, key)
+                path = (*path, index) if isinstance(section.keys[key], list) else path
+                problem, remedy = f"the AS number {asn} is reserved", "Use private ones: 64512"
+                remedy += " to 65534, or 4200000000 to 4294967294"
+                findings.add("model.reserved_asn", path, problem, remedy, asn)
                 break
         for key, first, last in section.ranges():
             path = (*section.path, key)
@@ -113,6 +123,12 @@ def check_storage(model: dict[str, Any], addresses: HostAddresses, findings: Fin
                 findings.add("model.link_address", path, problem, remedy, text(address))
 
 
+def link_owners(model: dict[str, Any]) -> dict[int, str]:
+    """Storage hosts by the addresses of their links."""
+    links = [(host["name"], link) for host in model["storage"] for link in host["links"]]
+    return {link["address"]: name for name, link in links if link["address"] is not None}
+
+
 def _subnet(addresses: HostAddresses, host: str, number: int, address: int) -> list[Subnet]:
     """The subnet of the leaf at the other end of a link, if it has the address."""
     if not addresses.links[host][number:]:
@@ -155,7 +171,8 @@ def _doubt_asns(
             groups = (group for group in switch.ports if group.kind == "uplink")
             for peer in {peer for group in groups for peer in group.peers.values()}:
                 if asns[peer] == asns[switch.name]:
-                    within.append(((*section.path, "asn"), switch.name, peer))
+                    key = "asn" if section.keys["asn_first"] is None else "asn_first"
+                    within.append(((*section.path, key), switch.name, peer))
                 between |= asns[peer] not in (None, asns[switch.name])
     if within and between:
         path, lower, upper = min(within)
@@ -198,7 +215,10 @@ def _assign_vlans(
         for group in leaf.ports:
             if group.kind == "host" and group.rail is not None and group.plane is not None:
                 place = group.rail * rails["planes"] + group.plane
-                number = vlan[place] if isinstance(vlan, list) else vlan
+                numbers = vlan if isinstance(vlan, list) else [vlan] * (place + 1)
+                if place >= len(numbers):  # of a kind of nodes with leaves and rails of its group
+                    continue
+                number = numbers[place]
                 if number in found.values() and group.peer_interface not in found and not doubted:
                     doubted = True
                     problem = f"rails of {leaf.name} with different subnets share VLAN {number}"

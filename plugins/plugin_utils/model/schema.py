@@ -258,7 +258,16 @@ _UNSUPPORTED = (
     ),
 )
 _GROUPS_OF_SWITCHES = "Describe groups under switches, and who connects to whom under links"
+_BY_PURPOSE = "Name the ports by purpose: ports: {nodes: 'swp[1-32]s[0-1]', uplinks: 'swp[33-64]'}"
+_PORT_HINTS = tuple(
+    (name, _BY_PURPOSE)
+    for name in (
+        *("breakout", "breakouts", "split", "port_map", "port_ranges", "uplinks", "downlinks"),
+        *("node_ports", "host_ports", "server_ports", "downlink_ports", "first_uplink"),
+    )
+)
 _TOPOLOGY_HINTS = (
+    *_PORT_HINTS,
     *((name, "It is rails.planes") for name in ("planes", "plane")),
     *(
         (name, "Write leaves.sets_per_unit, and spines.divided_by: [unit] if each has its spines")
@@ -271,6 +280,7 @@ _TOPOLOGY_HINTS = (
     *((name, _GROUPS_OF_SWITCHES) for name in ("cores", "groups", "fabrics", "superspines")),
 )
 _DIVISION_HINTS = (
+    *_PORT_HINTS,
     *((name, "Write divided_by: [plane]") for name in ("planes", "plane", "per_plane")),
     *((name, "Write divided_by: [unit]") for name in ("units", "unit", "pods", "pod", "per_unit")),
     *((name, "Write divided_by: [group], and groups") for name in ("group", "spine_groups")),
@@ -462,6 +472,7 @@ PORTS = Section(
 _ASN = Integer(1, 4_294_967_294)
 _ROUTING = (
     Key("asn", OneOrList(_ASN, _ASN), "BGP AS number of all, or of each: `cluster_asn`."),
+    Key("asn_first", _ASN, "Of the first switch, in place of `asn`; the others follow in order."),
     Key(
         "loopback_first",
         _ADDRESS,
@@ -485,7 +496,11 @@ def _switch_names(example: str, *, fixed: bool = True) -> tuple[Key, ...]:
         Key("name", name, "Numbered from 1.", default=example)
         if fixed
         else Key("name", name, "Numbered from 1.", default_text="the group's, and the number"),
-        needed("management_first", _ADDRESS, "Of the first switch; the others follow in order."),
+        needed(
+            "management_first",
+            OneOrList(_ADDRESS, _ADDRESS),
+            "Of the first switch; the others follow in order. Or of each.",
+        ),
         _BMC_FIRST,
         needed("ports", OrSection(_PortCount(1, 4096, "ports"), PORTS), "Ports per switch."),
         Key(
@@ -716,7 +731,7 @@ MODEL = Section(
         Key(
             "vars",
             Table(_VARIABLES, "group"),
-            "For `all`, `compute`, `launcher`, `storage`, `leaf`, `spine` or `rack_...`.",
+            "For groups: `all`, `compute`, `launcher`, `storage`, `leaf`, `spine`, `rack_...`.",
             default={},
         ),
     ),

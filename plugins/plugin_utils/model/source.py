@@ -328,7 +328,7 @@ def _syntax_errors(text: str, error: Exception) -> list[Finding]:
     elif mark and "undefined alias" in problem:
         problem = f"not YAML: no anchor for {_ALIAS.findall(here[mark.column :])[0]}"
         remedy = "Write the anchor (&name) above its aliases (*name)"
-    elif begin and "quoted scalar" in problem + context:
+    elif begin and "quoted scalar" in context and "unexpected" in problem:
         line, problem = begin.line + 1, "not YAML: a quotation mark is not closed"
         remedy = "Close it"
     elif line is not None:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from math import prod
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, Union
 
 from ...module_utils.core.text import counted, nearest, some
 from ..fabric.port_names import MAX_NAMES
@@ -83,6 +83,14 @@ class SwitchGroup:
     def names(self) -> dict[str, Sequence[str]]:
         """Names of ports by purpose; empty without, and if they have errors."""
         return self.keys["purposes"] if self.keys["ports"] < MAX_NAMES else {}
+
+    @property
+    def management(self) -> list[int]:
+        """The management address of each switch."""
+        first: Union[int, list[int]] = self.keys["management_first"]
+        if isinstance(first, list):
+            return first
+        return [first + number for number in range(self.keys["count"])]
 
     @property
     def kind(self) -> str:
@@ -178,11 +186,14 @@ class Fabric:
 def read_fabric(model: dict[str, Any], findings: Findings) -> Optional[Fabric]:
     """The switches of a model, in its short or its full form; None if there are findings."""
     before, short = len(findings.found), [key for key in _SHORT if model[key]]
-    if bool(model["switches"]) == ("leaves" in short) or (model["switches"] and short):
-        problem = f"the model has {some([*short, *(['switches'] if model['switches'] else [])])}"
+    full = [key for key in ("switches", "links") if model[key]]
+    if (short and full) or not {"leaves", "switches"}.intersection((*short, *full)):
+        problem = f"the model has {some([*short, *full])}"
+        problem = problem if short or full else "the model has neither leaves nor switches"
         remedy = "Write leaves, with spines and super_spines if there are any; or switches and "
         remedy += "links in their place"
-        findings.add("model.leaves_or_switches", (), problem, remedy, tuple(short))
+        found = (*short, *full)
+        findings.add("model.leaves_or_switches", found[-1:], problem, remedy, found)
         return None
     if "super_spines" in short and "spines" not in short:
         problem, remedy = "there are no spines to connect", "Write spines, or call these spines"
@@ -235,7 +246,7 @@ def _full(model: dict[str, Any], findings: Findings) -> Fabric:
     for index, link in enumerate(model["links"]):
         path = ("links", index)
         lowers = dict.fromkeys(link["from"] if isinstance(link["from"], list) else [link["from"]])
-        for key, name in [*(("from", name) for name in lowers), ("to", link["to"])]:
+        for key, name in [*(("from", name) for name in lowers or ("",)), ("to", link["to"])]:
             if name not in groups:
                 problem, remedy = f"{name!r} is not in switches", nearest(name, groups)
                 findings.add("model.unknown_switches", (*path, key), problem, remedy, name)
@@ -311,7 +322,9 @@ def connect(fabric: Fabric, rule: Rule, findings: Findings) -> None:
             return
     if missing:
         problem = f"{below} have no {some(missing)} in common with {key}"
-        remedy = _REMEDIES.get(missing[0], f"Divide {below} by it too")
+        remedy = f"Divide {below} by it too"
+        if missing[0] == "group" or fabric.groups[rule.lowers[0]].tier == LEAF:
+            remedy = _REMEDIES[missing[0]]
         findings.add("model.divided_by", (*path, "divided_by"), problem, remedy, missing[0])
         return
     chosen = [

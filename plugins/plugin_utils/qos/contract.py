@@ -40,6 +40,17 @@ transport (12), XRC (4) and atomic (28) headers, checksum (4)."""
 
 PATH_MTUS = (256, 512, 1024, 2048, 4096)
 
+_LOSSLESS = "PFC is a property of a class: write roce.lossless, or lossless in one of classes"
+_OF_PAUSES = tuple((name, _LOSSLESS) for name in ("enabled", "enable", "priorities", "priority"))
+_OF_CLASSES = (
+    *((name, "Write lossless: true or false") for name in ("pfc", "no_drop", "lossy")),
+    ("ecn", "Write roce_qos.ecn: RoCE data and lossless classes have it"),
+)
+_OF_MODES = (
+    ("lossy", "Write roce: {lossless: false}"),
+    ("lossless", "Leave it out: RoCE data is lossless by default"),
+)
+
 _DSCP = Integer(1, DSCPS - 1)  # 0 is the DSCP of all unmarked packets
 _PRIORITY = Integer(0, PRIORITIES - 1)
 _SHARE = Integer(1, 100, "percent")
@@ -226,21 +237,21 @@ class Contract:
     [qos-contract.md](qos-contract.md)."""
 
     fabric_mode: str = key(
-        OneOf((ROCE, SPECTRUM_X)),
+        OneOf((ROCE, SPECTRUM_X), _OF_MODES),
         "DCQCN, or [Spectrum-X](qos-contract.md#spectrum-x) without `ecn` and "
         "`congestion_control`.",
         ROCE,
     )
-    roce: RoceClass = key(section_of(RoceClass, "roce_qos.roce"), "RoCE data.")
+    roce: RoceClass = key(section_of(RoceClass, "roce_qos.roce", _OF_CLASSES), "RoCE data.")
     cnp: CnpClass = key(section_of(CnpClass, "roce_qos.cnp"), "Congestion notification packets.")
     best_effort: BestEffort = key(
         section_of(BestEffort, "roce_qos.best_effort"), "Everything else."
     )
     classes: tuple[FurtherClass, ...] = key(
-        ListOf(section_of(FurtherClass, "roce_qos.classes")), "Further classes.", []
+        ListOf(section_of(FurtherClass, "roce_qos.classes", _OF_CLASSES)), "Further classes.", []
     )
     ecn: Ecn = key(section_of(Ecn, "roce_qos.ecn"), "Marking in switches.")
-    pfc: Pfc = key(section_of(Pfc, "roce_qos.pfc"), "Pauses, and their watchdog.")
+    pfc: Pfc = key(section_of(Pfc, "roce_qos.pfc", _OF_PAUSES), "Pauses, and their watchdog.")
     mtu: Mtu = key(section_of(Mtu, "roce_qos.mtu"), "Sizes of packets.")
     cable_metres: Cables = key(section_of(Cables, "roce_qos.cable_metres"), "Lengths of cables.")
     congestion_control: CongestionControl = key(

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Optional
 
 from ...module_utils.core.text import columns, counted, shortened, some
 from ..layers import MEASURING, ROLES
@@ -35,7 +37,12 @@ LAYERS: Mapping[str, Sequence[str]] = {
     "cluster_asic": ("fabric",),
     "cluster_ports": ("fabric",),
     "cluster_port_step": ("fabric",),
-    **dict.fromkeys(("cluster_unit", "cluster_set", "cluster_plane"), ()),
+    "cluster_port_ranges": ("fabric",),
+    "cluster_management_networks": ("os",),
+    **dict.fromkeys(("cluster_kind", "cluster_unit", "cluster_set", "cluster_plane"), ()),
+    **dict.fromkeys(("cluster_cabling", "cluster_bmc", "cluster_networks"), ()),
+    **dict.fromkeys(("cluster_asn", "cluster_loopback", "cluster_vlans"), ()),
+    "cluster_storage_links": (),
 }
 """Layers that apply each variable. Others, such as the user of MPI, are applied by all layers."""
 _OF_HOSTS = ("names", "storage", "hostfile", "ssh")
@@ -92,7 +99,8 @@ def _settings(changes: ModelChanges) -> list[tuple[str, ...]]:
     rows = dict[tuple[str, ...], list[str]]()
     for each in changes.settings:
         place, _dot, key = each.key.rpartition(".")
-        row = (each.variable, key, _value(each.before), _value(each.after), some(each.hosts, 2))
+        values = _value(each.before), _value(each.after), _hosts(each.hosts, changes.roles)
+        row = (each.variable, key, *values)
         if each.variable != "cluster_qos":  # compiled from roce_qos
             rows.setdefault(row, []).append(place)
     return [
@@ -102,6 +110,14 @@ def _settings(changes: ModelChanges) -> list[tuple[str, ...]]:
         )
         for (variable, key, *others), places in rows.items()
     ]
+
+
+def _hosts(names: Sequence[str], roles: Mapping[str, str]) -> str:
+    """Two names, or the number of hosts by role."""
+    if len(names) <= 2:
+        return ", ".join(names)
+    counts = Counter(roles[name] for name in names)
+    return ", ".join(f"{number} {role}" for role, number in counts.items())
 
 
 def _value(value: object) -> str:
@@ -136,10 +152,10 @@ def steps(changes: ModelChanges, inventories: Sequence[str]) -> list[dict[str, s
         limit = ",".join(servers) if len(servers) <= MAX_NAMES else "all"
         add(play("playbooks/preflight.yml", "--limit", limit), "new hosts")
     tags = layers(changes)
-    if "fabric" in tags or changes.ports or (not tags and not changes.come):
+    if changes.ports or (not changes.come if tags is None else "fabric" in tags):
         trial = play("site.yml", "--tags", "fabric", "--check", "--diff")
         add(trial, "switches; then in a maintenance window")
-    if changes.any:
+    if tags != []:
         left = [role for role in changes.go.values() if role in ("compute", "launcher")]
         count = len(left) + left.count("launcher")
         given = ["-e", f"ssh_trust_max_removed={count}"] if count > 1 else []
@@ -156,21 +172,21 @@ def _servers(hosts: Mapping[str, str]) -> list[str]:
     return [name for name, role in hosts.items() if role in HOST_ROLES]
 
 
-def layers(changes: ModelChanges) -> list[str]:
-    """Layers that the change needs, in the order of site.yml; empty for all of them."""
+def layers(changes: ModelChanges) -> Optional[list[str]]:
+    """Layers that the change needs, in the order of site.yml; None for all of them."""
     found: set[str] = set()
     if _servers(changes.go):
         found.update(_OF_HOSTS)
-    if changes.addresses:
+    if any(changes.roles[each.host] in HOST_ROLES for each in changes.addresses):
         found.update(LAYERS["cluster_rails"])
     if changes.ports or changes.moved or changes.added or changes.removed:
         found.update(LAYERS["cluster_ports"])
     for each in changes.settings:
         if each.variable not in LAYERS:
-            return []
+            return None
         found.update(LAYERS[each.variable])
     if _servers(changes.come) or changes.site:
-        return []
+        return None
     if found.intersection(("rails", "fabric", "rdma")):
         found.update(MEASURING)
     return [layer for layer in ROLES if layer in found]

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Optional
 
-from ...module_utils.core.text import nearest
+from ...module_utils.core.text import nearest, some
 from .findings import Findings, Path
 
 Hints = tuple[tuple[str, str], ...]
@@ -144,9 +144,11 @@ def named(char: str) -> str:
 
 
 def foreign(value: Any) -> str:
-    """A hint about a lookalike character, such as a full-width digit."""
+    """A hint about a lookalike character, such as a full-width digit, or a comment's."""
     other = next((char for char in str(value) if not char.isascii()), "")
-    return f". {other!r} is {named(other)}, not an ASCII character" if other else ""
+    if other:
+        return f". {other!r} is {named(other)}, not an ASCII character"
+    return ". A comment begins with a blank before #" if "#" in str(value) else ""
 
 
 def shown(value: Any) -> str:
@@ -443,6 +445,8 @@ class Section(Kind):
         if re.match(r"[._]|x[-_]", name, re.I):
             return "Keys that are ignored begin with x-, at the top of the model"
         if below:
+            if below[2:]:
+                return f"It belongs under one of {some(below)}"
             return f"It belongs under {' or '.join(below)}"
         return nearest(name, [key.name for key in self.keys]) + foreign(name)
 
@@ -547,10 +551,10 @@ def key(
     return field(metadata={"key": (kind, text, required, default, default_text)})
 
 
-def section_of(made: type, name: str) -> Section:
+def section_of(made: type, name: str, hints: Hints = ()) -> Section:
     """The section whose keys are the fields of a dataclass, and whose help is its docstring."""
     keys = tuple(Key(item.name, *item.metadata["key"]) for item in fields(made))
-    return Section(name, " ".join((made.__doc__ or "").split()), keys, made)
+    return Section(name, " ".join((made.__doc__ or "").split()), keys, made, hints)
 
 
 def build(kind: Kind, value: Any) -> Any:

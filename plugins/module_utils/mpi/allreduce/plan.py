@@ -71,14 +71,21 @@ class RunPlan:
         """Whether routes select the rail instead of the sender.
 
         UCX before 1.18 does not bind a TCP connection to the address of its rail, so routes decide
-        where peers are in networks other than the rail's.
+        where peers are in networks other than the rail's: rails with the same name, or those of
+        ranks with the same number, if nodes have different rails.
         """
-        first: dict[str, str] = {}
-        return self.transport == "tcp" and any(
-            first.setdefault(rail, network) != network
-            for node in self.nodes
-            for rail, network in zip(node.rails, node.networks)
-        )
+        first: dict[object, object] = {}
+        if self.transport != "tcp":
+            return False
+        for node in self.nodes:
+            networks = dict(zip(node.rails, node.networks))
+            of_ranks = {
+                rank: [networks.get(rail) for rail in own] for rank, own in enumerate(node.by_rank)
+            }
+            for key, network in (*networks.items(), *of_ranks.items()):
+                if first.setdefault(key, network) != network:
+                    return True
+        return False
 
     @cached_property
     def rail_runs(self) -> Sequence[RunPlan]:

@@ -65,6 +65,7 @@ def _ports(hardware: Hardware) -> dict[str, Row]:
     names = [port.name for port in hardware.ports]
     speeds = {port.name: port.speed_gbps * 1000 for port in hardware.ports}
     speed = next(iter(speeds.values()), 800000)
+    per_lane = 200000 if hardware.asic == "spectrum6" else 100000
     names += _free(names)
     width = _lanes(names)
     order = {number: place for place, number in enumerate(_numbers(names))}
@@ -73,7 +74,10 @@ def _ports(hardware: Hardware) -> dict[str, Row]:
         name: {
             "alias": alias(name),
             "index": str(index),
-            "lanes": ",".join(str(index * width + lane) for lane in range(width)),
+            "lanes": ",".join(
+                str(index * 8 + lane)
+                for lane in range(max(width, speeds.get(name, speed) // per_lane))
+            ),
             "speed": str(speeds.get(name, speed)),
             "mtu": MTU,
             "fec": "rs",
