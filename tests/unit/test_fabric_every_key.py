@@ -101,12 +101,13 @@ NOT_OF_SWITCHES = {
     *(f"{section}.{key}" for section in ("leaves", "spines") for key in ("count", "name")),
     *(f"{section}.{key}" for section in ("leaves", "spines") for key in ("rack", "system")),
     "leaves.management_first", "spines.management_first", "leaves.rail_to_leaf",
+    "leaves.bmc_first", "spines.bmc_first",
     "leaves.nodes_per_set", "leaves.sets_per_unit", "leaves.uplink_ports", "spines.uplink_ports",
     "spines.divided_by", "spines.groups",
     *(
         f"{section}.{key}"
         for section in ("leaves", "spines")
-        for key in ("asn", "loopback_first", "uplink_pool")
+        for key in ("asn", "asn_first", "bmc_first", "loopback_first", "uplink_pool")
     ),
     *(f"leaves.ports.{key.name}" for key in schema.PORTS.keys),
     *(f"spines.ports.{key.name}" for key in schema.PORTS.keys),

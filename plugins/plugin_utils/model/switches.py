@@ -155,7 +155,10 @@ def read_switches(
         value if isinstance(value, list) else [value] * switch["count"]
         for value in (names, *values)
     ]
-    for key, value in zip(("name", "system", "asic", "rack", "asn"), lists):
+    by_key = dict(zip(("name", "system", "asic", "rack", "asn"), lists))
+    if isinstance(switch["management_first"], list):
+        by_key["management_first"] = switch["management_first"]
+    for key, value in by_key.items():
         if len(value) != switch["count"]:
             problem = f"{counted(len(value), 'value')} for {switch['count']} {section}"
             remedy = "Write as many as there are switches"
