@@ -468,6 +468,13 @@ def test_one_of_both_forms() -> None:
     assert refused(nothing) == ["16 model.unknown_switches links[0].from ''"]
 
 
+def test_leaves_and_spines_below_a_core_have_no_unit_in_common() -> None:
+    text = full(**{"from: [spine, small-spine], to: core": "from: [big, spine], to: core"})
+    assert refused(text.replace("to: core", "to: core, divided_by: [unit]")) == [
+        "18 model.divided_by links[2].divided_by 'unit'"
+    ]
+
+
 def test_names_of_groups_are_plain() -> None:
     assert refused(full(**{"core: {": "'{0}': {"})) == [
         "14 model.name_of_switches switches.{0} '{0}'",
@@ -547,6 +554,7 @@ def test_leaves_of_a_kind(old: str, new: str, wanted: str) -> None:
         ("", ", planes: 2", "divided_by: [plane]"),
         ("", ", pods: 2", "divided_by: [unit]"),
         ("", ", spine_groups: 2", "divided_by: [group]"),
+        ("", ", port_channel: true", "not supported"),
     ],
 )
 def test_words_of_others_for_a_division(more: str, keys: str, remedy: str) -> None:
@@ -654,3 +662,9 @@ def test_a_spine_of_each_plane_by_name_and_address() -> None:
     assert refused(listed.replace("10.0.210.6]", "10.0.210.5]")) == [
         "9 model.management_address_twice spines.management_first[5] ('10.0.210.5', 1, 'spine05')"
     ]
+
+
+def test_bonded_rails_are_refused_with_that_word() -> None:
+    with pytest.raises(ModelError) as refusal:
+        compile_model(read("m", model().replace("planes: 1", "bonded: true")))
+    assert "Bonded" in refusal.value.findings[0].remedy

@@ -393,6 +393,23 @@ def test_the_wire_map_says_which_of_model_and_cable_is_wrong(
     assert ("wire map" in reason) is bool(wired)
 
 
+def test_lines_that_differ_from_lldp_and_model_are_listed_once(tmp_path: Path) -> None:
+    path = tmp_path / "wires.csv"
+    rows = [
+        ("leaf01", "Ethernet0", "node02", "rail0"),
+        ("leaf01", "Ethernet8", "node01", "rail0"),
+        ("leaf02", "Ethernet0", "node01", "rail1"),
+    ]
+    path.write_text(text_of(rows), encoding="utf-8")
+    fabric = Fabric()
+    assert fabric.failed(wire_map=path) == []
+    (check,) = fabric.not_applicable(wire_map=path)
+    assert (check.name, check.subject, check.found[:1]) == ("link_wire_map", "wire map", "2")
+    for line in ("line 2: leaf01 Ethernet0", "line 3: leaf01 Ethernet8"):
+        assert check.reason.count(line) == 1
+    assert "line 4" not in check.reason
+
+
 @pytest.mark.slow
 def test_the_playbook_task(tmp_path: Path) -> None:
     inventory = tmp_path / "cluster.yml"

@@ -107,7 +107,7 @@ NOT_OF_SWITCHES = {
     *(
         f"{section}.{key}"
         for section in ("leaves", "spines")
-        for key in ("asn", "loopback_first", "uplink_pool")
+        for key in ("asn", "asn_first", "bmc_first", "loopback_first", "uplink_pool")
     ),
     *(f"leaves.ports.{key.name}" for key in schema.PORTS.keys),
     *(f"spines.ports.{key.name}" for key in schema.PORTS.keys),

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible.errors import AnsibleActionFail
 from ansible_collections.baremetal.mpi_roce.plugins.action import fabric_links as action
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import read_contract
 from hypothesis import given
@@ -105,6 +106,19 @@ def test_in_check_mode_repairable_mismatches_are_pending(monkeypatch: pytest.Mon
     assert "failed" not in run.verdict("node02", judged)
     assert run.verdict("leaf02", judged)["failed"]
     assert any(line.startswith("  link_pfc") for line in run.lines)
+
+
+def test_a_wire_map_is_read_or_the_task_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fabric = Fabric()
+    fabric.port("leaf01", "Ethernet8")["neighbour"].update(system="stranger", port="1")
+    run, path = Run(fabric, monkeypatch), tmp_path / "wires.csv"
+    with pytest.raises(AnsibleActionFail, match=str(path)):
+        run.compare(wire_map=str(path))
+    path.write_text("a_host,a_port,b_host,b_port\nleaf01,Ethernet8,node02,rail0\n")
+    reasons = [check["reason"] for check in run.compare(wire_map=str(path))["by_host"]["leaf01"]]
+    assert any("line 2 of the wire map" in reason for reason in reasons)
 
 
 def test_to_verify_nothing_is_pending(monkeypatch: pytest.MonkeyPatch) -> None:

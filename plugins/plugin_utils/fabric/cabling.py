@@ -9,9 +9,11 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Optional, Union
 
 from ...module_utils.core.checks import FAILED, NOT_APPLICABLE, Check
+from ...module_utils.core.text import counted, some
 from .system import DOWNLINK, UPLINK
 
-NAME = "link_neighbour"
+NAME, MAPPED = "link_neighbour", "link_wire_map"
+MAX_LISTED = 20
 HOW = "install lldpd on the nodes, or enable LLDP in NIC firmware (mlxconfig LLDP_NB_TX_MODE_P1=2)"
 
 
@@ -136,6 +138,8 @@ class Neighbours:
         proven: set[frozenset[End]] = set()
         silent: list[End] = []
         unread: dict[str, int] = {}
+        outdated: dict[int, End] = {}
+        """End by line of the wire map where LLDP agrees with the model."""
         findings: list[LinkFinding] = []
         for switch in self._switches.values():
             if switch.report is None:
@@ -161,6 +165,8 @@ class Neighbours:
                 found = self._heard(neighbour["system"], neighbour["port"], peer.host)
                 if found == peer:
                     proven.add(frozenset((here, peer)))
+                    if self._mapped.get(here, (peer, 0))[0] != peer:
+                        outdated.setdefault(self._mapped[here][1], here)
                 elif self._may_be(found, peer):
                     unread[peer.host] = unread.get(peer.host, 0) + 1
                 else:
@@ -175,6 +181,7 @@ class Neighbours:
                 for host, count in unread.items()
             ),
             *self._wrong(wrong),
+            *self._outdated(outdated),
         ]
 
     def _heard(self, system: str, port: str, expected: str) -> Heard:
@@ -231,6 +238,21 @@ class Neighbours:
             subject = f"{host} to nodes"
             findings.append(_finding(wanted, None, subject, reason, (host,), NOT_APPLICABLE))
         return findings
+
+    def _outdated(self, lines: Mapping[int, End]) -> Iterator[LinkFinding]:
+        if lines:
+            shown = [
+                f"line {number}: {here} - {self._mapped[here][0]}, where LLDP and the model have "
+                f"{self._peers[here]}"
+                for number, here in sorted(lines.items())
+            ]
+            host = next(iter(lines.values())).host
+            reason = f"correct it: {some(shown, MAX_LISTED)}"
+            found = f"{counted(len(lines), 'line')} of others"
+            check = Check(
+                MAPPED, "the cables that LLDP shows", found, NOT_APPLICABLE, "wire map", reason
+            )
+            yield LinkFinding(check, (host,))
 
     def _by_map(self, here: End, found: Heard) -> str:
         """What the wire map has at an end whose neighbour is not that of the model."""

@@ -257,6 +257,14 @@ _UNSUPPORTED = (
         for name in ("ipv6", "pool6", "pool_v6", "pool_ipv6", "address6", "subnet6")
     ),
 )
+_BONDED = tuple(
+    (name, "Bonded rails are not supported: write planes, each with an address, or one rail")
+    for name in ("bond", "bonds", "bonded", "bonding", "lacp", "lag")
+)
+_CHANNELS = tuple(
+    (name, "Port channels and MLAG are not supported: each link is routed. Remove it")
+    for name in ("port_channel", "port_channels", "mlag", "lag", "lacp", "bond", "peer_links")
+)
 _GROUPS_OF_SWITCHES = "Describe groups under switches, and who connects to whom under links"
 _BY_PURPOSE = "Name the ports by purpose: ports: {nodes: 'swp[1-32]s[0-1]', uplinks: 'swp[33-64]'}"
 _PORT_HINTS = tuple(
@@ -385,7 +393,7 @@ RAILS = Section(
             "On the leaf, untagged: one number, or one per rail and plane: `cluster_vlans`.",
         ),
     ),
-    hints=_UNSUPPORTED,
+    hints=(*_UNSUPPORTED, *_BONDED),
 )
 
 GPUS = Section(
@@ -562,7 +570,7 @@ LEAVES = Section(
         *_OF_SETS,
         _UPLINK_PORTS,
     ),
-    hints=(*_UNSUPPORTED, *_TOPOLOGY_HINTS),
+    hints=(*_UNSUPPORTED, *_TOPOLOGY_HINTS, *_CHANNELS),
 )
 
 SPINES = Section(
@@ -576,7 +584,7 @@ SPINES = Section(
         *_DIVISION,
         _UPLINK_PORTS,
     ),
-    hints=_DIVISION_HINTS,
+    hints=(*_DIVISION_HINTS, *_CHANNELS),
 )
 
 SUPER_SPINES = Section(
@@ -589,7 +597,7 @@ SUPER_SPINES = Section(
         Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="the spines'"),
         *_DIVISION,
     ),
-    hints=_DIVISION_HINTS,
+    hints=(*_DIVISION_HINTS, *_CHANNELS),
 )
 
 _TIER = Text(
@@ -626,6 +634,7 @@ LINKS = Section(
         Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="the higher group's"),
         *_DIVISION,
     ),
+    hints=(*_DIVISION_HINTS, *_CHANNELS),
 )
 
 _HOST = (

@@ -324,7 +324,7 @@ def connect(fabric: Fabric, rule: Rule, findings: Findings) -> None:
         problem = f"{below} have no {some(missing)} in common with {key}"
         remedy = f"Divide {below} by it too"
         if missing[0] == "group" or fabric.groups[rule.lowers[0]].tier == LEAF:
-            remedy = _REMEDIES[missing[0]]
+            remedy = _REMEDIES.get(missing[0], remedy)
         findings.add("model.divided_by", (*path, "divided_by"), problem, remedy, missing[0])
         return
     chosen = [
