@@ -83,6 +83,8 @@ def test_both_ends_of_an_uplink_have_the_addresses_of_a_31() -> None:
         other = by_address[IPv4Address(int(IPv4Address(address)) ^ 1)]
         assert (other[0], found[other][0]) == (peer, name), port
         assert (int(IPv4Address(address)) % 2 == 1) == name.startswith("leaf")
+    groups = [each for own in variables(ROUTED).values() for each in own.get("cluster_ports", ())]
+    assert {each["prefix"] for each in groups if each["kind"] != "host"} == {31}
     assert found["leaf01", "Ethernet48"] == ("spine01", "10.3.0.97")
 
 
@@ -118,6 +120,8 @@ def test_links_of_storage() -> None:
             "leaf_port": "Ethernet30",
         }
     ]
+    slow = variables(model.replace("ens1,", "ens1, speed_gbps: 400,"))["storage01"]
+    assert slow["cluster_storage_links"][0]["speed_gbps"] == 400
     model = edited(f"addresses.plan: point_to_point; storage: {stored('10.1.0.251')}")
     (link,) = variables(model)["storage01"]["cluster_storage_links"]
     assert (link["network"], link["gateway"], link["prefix"]) == ("10.1.0.250/31", "10.1.0.250", 31)
@@ -229,7 +233,11 @@ def test_a_file_system_is_at_an_address_of_its_server() -> None:
 def test_rails_of_one_leaf_on_one_vlan_are_a_doubt() -> None:
     shared = "leaves.rail_to_leaf: [0,0]; leaves.count: 1; rails.vlan: "
     assert doubts(edited(f"{shared}[101,102]")) == []
-    assert doubts(edited(f"{shared}900")) == ["6 model.vlan_shared rails.vlan 900"]
+    wanted = ["6 model.vlan_shared rails.vlan 900"]
+    assert doubts(edited(f"{shared}900")) == wanted
+    several = edited(f"{shared}900; leaves.nodes_per_set: 1").replace("count: 1,", "count: 2,")
+    assert len({leaf for leaf in variables(several) if leaf.startswith("leaf")}) == 2
+    assert doubts(several) == wanted
 
 
 def test_addresses_of_uplinks_without_uplinks_are_a_doubt() -> None:
@@ -243,6 +251,9 @@ def test_one_as_among_others_is_a_doubt() -> None:
     for asns in ("leaves.asn: 65000", "leaves.asn: [65001,65002]", "leaves.asn: [65001,65001]"):
         assert doubts(edited(f"{spines}spines.asn: 65000; {asns}")) == []
     assert doubts(edited(f"{spines}leaves.asn: 65000")) == []
+    above = "super_spines: {count: 2, ports: 64, management_first: 10.0.0.211}; "
+    same = edited(f"{spines}{above}spines.asn: 65000; leaves.asn: 65000")
+    assert "model.shared_asn" not in str(doubts(same))
     wanted = ["8 model.shared_asn leaves.asn_first ('leaf02', 'spine01', 65000)"]
     assert doubts(edited(f"{spines}spines.asn: 65000; leaves.asn_first: 64999")) == wanted
     wanted = ["8 model.shared_asn leaves.asn ('leaf02', 'spine01', 65000)"]
@@ -259,6 +270,10 @@ def test_groups_of_switches_have_values_of_the_group() -> None:
         {"rail0": 11},
         {"rail1": 21},
     ]
+    more = model.replace("rails: {count: 2, planes: 1", "rails: {count: 4, planes: 1")
+    more = more.replace("old: {", "old: {rail_to_leaf: [0, 0, 1, 1], ").replace("21, 22", "21, 21")
+    assert variables(more)["old01"]["cluster_vlans"] == {"rail0": 11, "rail1": 21}
+    assert variables(more)["old02"]["cluster_vlans"] == {}
     assert hosts["old02"]["cluster_asn"] == 65001 and "cluster_asn" not in hosts["twin01"]
     found = uplinks(model)
     numbered = {ends for ends, (_peer, address) in found.items() if address}

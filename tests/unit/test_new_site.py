@@ -47,6 +47,7 @@ def test_a_new_site_works_and_is_written_once(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
     written = content(site)
     assert set(written) == set(site_folder.content("b300"))
+    assert {"inventory/cluster.yml", "inventory/group_vars/all.yml"} <= set(written)
     assert {path.name for path in site.iterdir()} >= {"inventory", "ansible.cfg", "README.md"}
     assert not [path for path in site.iterdir() if path.name.startswith(".new")]
 
