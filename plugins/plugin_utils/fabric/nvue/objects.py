@@ -292,7 +292,7 @@ def difference(intent: system.SwitchIntent, wanted: Tree, present: Present) -> s
         # With RoCE enabled, a switch shows the key; some releases only have that of the PFC
         # profile.
         wanted = {**wanted, "qos": {**wanted["qos"], "roce": dict(wanted["qos"]["roce"])}}
-        del wanted["qos"]["roce"]["cable-length"]
+        wanted["qos"]["roce"].pop("cable-length", None)
     values, found = _differing(intent, wanted, present.explicit, running)
     shown = [*present.explicit.get("interface", {}).values(), *present.ports.values()]
     spelling = Spelling(present.filled_qos, shown, present.release)
