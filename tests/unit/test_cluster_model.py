@@ -294,6 +294,8 @@ def test_both_ends_of_every_cable_agree_and_addresses_are_unique(shape: dict[str
 
 SPINE = "spines: {count: 1, ports: 64, management_first: 10.0.0.90"
 OVER = ["10 model.oversubscribed spines.links_per_leaf '4:1'"]
+TIERS = "spines: {count: 1, ports: 128, management_first: 10.0.0.90, links_per_leaf: 32}; "
+TIERS += "super_spines: {count: 1, ports: 64, management_first: 10.0.0.91, links_per_spine: "
 CHIPS = "leaves.ports: 16; leaves.asic: [spectrum4,spectrum2]; rails.speed_gbps: 200"
 UNCONTROLLED = "congestion_control: {notification_point: false, reaction_point: false}"
 NOTHING_SLOWS = "qos.nothing_slows roce_qos.congestion_control"
@@ -371,6 +373,8 @@ ABOVE = "qos.above_buffer roce_qos.ecn.maximum_bytes"
             ["10 model.oversubscribed spines.links_per_leaf '3.27:1'"],
         ),
         (f"{SPINE}, links_per_leaf: 16}}", []),
+        (f"{TIERS}4}}", ["11 model.oversubscribed super_spines.links_per_spine '16:1'"]),
+        (f"{TIERS}5}}", []),
         (f"{SPINE}}}; leaves.nodes_per_set: 3", []),
         (f"{SPINE}}}; leaves.nodes_per_set: 4", OVER),
         (f"{SPINE}, speed_gbps: 1600}}; leaves.nodes_per_set: 6", []),

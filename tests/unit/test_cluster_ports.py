@@ -104,6 +104,11 @@ REFUSED = (
         ["8 model.port_name_twice leaves.ports.uplinks[1] 'swp[4-5]'"],
     ),
     ("ports: {nodes: 'swp[1-4'}", ["8 model.port_names leaves.ports.nodes[0] 'swp[1-4'"]),
+    (
+        "ports: {nodes: 'a[1-3000]', uplinks: 'b[1-3000]', storage: 'c[1-3000]'}",
+        ["8 model.too_many_ports leaves.ports 9000"],
+    ),
+    ("ports: {nodes: 'swp[1-4096]'}", ["8 model.too_many_ports leaves.ports 4096"]),
     ("ports: {nodes: 'swp 1'}", ["8 model.wrong_form leaves.ports.nodes 'swp 1'"]),
     ("ports: 'swp[1-64]'", ["8 model.ports_form leaves.ports 'swp[1-64]'"]),
     ("ports: [swp1]", ["8 model.ports_form leaves.ports list"]),
@@ -125,6 +130,10 @@ REFUSED = (
     (
         "system: nvue; asic: spectrum4; ports: {nodes: ['swp[1-4]', 'swp[4-8]s0']}",
         ["8 model.port_overlap leaves.ports.nodes 'swp4s0'"],
+    ),
+    (
+        "system: nvue; ports: {nodes: 'swp[1-4]', uplinks: 'swp[4-5]s0'}",
+        ["8 model.port_overlap leaves.ports.uplinks 'swp4s0'"],
     ),
     (
         "system: eos; asic: tomahawk5; ports: {nodes: ['Ethernet1', 'Ethernet1/1']}",

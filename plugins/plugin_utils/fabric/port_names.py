@@ -13,6 +13,7 @@ from itertools import chain, product
 from math import prod
 from typing import Optional
 
+from ...module_utils.core.text import counted
 from .asics import MAX_LANES, SPECTRUM, Asic
 
 MAX_NAMES = 4096
@@ -142,30 +143,32 @@ def _faults(
         yield Fault("model.port_form", problem, remedy, name)
         return
     place = naming.lanes(name, width)
-    if place is None or chip.lanes is None:
+    if place is None:
         return
     port, lanes = place
-    # With a gearbox, or slower ports, a port has four numbers but fewer lanes of the chip (SN3800).
-    numbers = max(chip.lanes, 4 * chip.fronts) + SERVICE_PORTS
-    if port > chip.front_ports or lanes.start > numbers:
-        most = f"{chip.front_ports} ports on the front" if port else f"{chip.lanes} lanes"
-        problem = f"{name!r} does not exist: switches with {chip.name} have at most {most}"
-        remedy = "Count ports from the first to the last one of the switch"
-        yield Fault("model.port_beyond", problem, remedy, name)
-        return
-    if not port and lanes.start >= chip.lanes and width < MAX_LANES:
-        return  # a service port
     certain = port > 0 or chip.family == SPECTRUM
-    end = MAX_LANES if port else chip.lanes
-    if lanes.start % width or lanes.stop > end:
-        problem = f"{name!r} is no port with {width} lanes: it would have the lanes {lanes.start} "
-        problem += f"to {lanes.stop - 1}" + (f" of the {end} of port {port}" if port else "")
-        remedy = f"Names with {width} lanes: {naming.examples(width)}"
-        yield Fault("model.port_lanes", problem, remedy, name, certain)
-        return
+    if chip.lanes is not None:
+        # With a gearbox, or slower ports, a port has four numbers but fewer lanes (SN3800, SN2410).
+        numbers = max(chip.lanes, 4 * chip.fronts) + SERVICE_PORTS
+        if port > chip.front_ports or lanes.start > numbers:
+            most = f"{chip.front_ports} ports on the front" if port else f"{chip.lanes} lanes"
+            problem = f"{name!r} does not exist: switches with {chip.name} have at most {most}"
+            remedy = "Count ports from the first to the last one of the switch"
+            yield Fault("model.port_beyond", problem, remedy, name)
+            return
+        if not port and lanes.start >= chip.lanes and width < MAX_LANES:
+            return  # a service port
+        end = MAX_LANES if port else chip.lanes
+        if lanes.start % width or lanes.stop > end:
+            problem = f"{name!r} is no port with {width} lanes: it would have the lanes "
+            problem += f"{lanes.start} to {lanes.stop - 1}"
+            problem += f" of the {end} of port {port}" if port else ""
+            remedy = f"Names with {width} lanes: {naming.examples(width)}"
+            yield Fault("model.port_lanes", problem, remedy, name, certain)
+            return
     other = next((taken[port, lane] for lane in lanes if (port, lane) in taken), None)
     if other is not None:
-        problem = f"{name!r} and {other!r} have lanes in common, with {width} for {name!r}"
-        remedy = f"Names with {width} lanes: {naming.examples(width)}"
+        problem = f"{name!r} and {other!r} have lanes in common"
+        remedy = f"Names with {counted(width, 'lane')}: {naming.examples(width)}"
         yield Fault("model.port_overlap", problem, remedy, name, certain)
     taken.update(dict.fromkeys(((port, lane) for lane in lanes), name))

@@ -35,6 +35,9 @@ MOST_OVERSUBSCRIBED = 3
 """Ratio of a leaf's capacity to nodes and to spines. Published rail-optimized designs have 1:1 (DGX
 SuperPOD; Llama 3, arXiv 2407.21783) or 1.067:1 (Alibaba HPN, SIGCOMM 2024); general ones have up to
 3:1 (48 ports of a top-of-rack switch to 16 uplinks in Jupiter Rising, SIGCOMM 2015)."""
+MOST_ABOVE_LEAVES = 15
+"""The same between higher tiers: 7:1 (Llama 3), 15:1 (Alibaba HPN)."""
+_LINKS = ("links_per_spine", "links_per_leaf")
 _OF_SYSTEM = re.compile(
     r"(eth|ib|usb|wlan|wwan|bond|dummy|docker|virbr|lxcbr|sit|tunl|gre|gretap|erspan|ip6tnl|ifb)\d"
     r"|(en|ib|sl|wl|ww)[bopsxciavu]\w*\d|lo$"
@@ -191,24 +194,34 @@ def check_fabric(
             remedy = f"Correct {group.name}.count, unless they are for a later extension"
             value, path = (idle[0], len(idle)), (*group.path, "count")
             findings.add("model.idle_switches", path, problem, remedy, value)
-    leaves = [(group, leaf) for group in topology.fabric.leaves for leaf in built[group.name]]
-    for number, (group, leaf) in enumerate(leaves):
-        up = sum(
-            ports.speed_gbps * len(ports.peers) for ports in leaf.ports if ports.kind == "uplink"
-        )
-        count, speed = topology.node_ports(number), topology.speed(number)
-        ratio = Fraction(count * speed, up) if up else 0
-        if ratio > MOST_OVERSUBSCRIBED:
-            figure = f"{float(ratio):.3g}:1"
-            problem = f"{leaf.name} has {count} ports of {speed}G for nodes and {up}G to spines: "
-            problem += f"{figure} oversubscribed when all are used"
-            remedy = f"Use more links or spines, or write {group.name}.nodes_per_set if fewer "
-            remedy += "nodes will be connected. "
-            remedy += f"At most {MOST_OVERSUBSCRIBED}:1 is usual, for RoCE 1:1"
+    number = 0
+    for group in topology.fabric.groups.values():
+        of_nodes, reported = group.tier == LEAF, False
+        for switch in built[group.name]:
+            down, up = _rate(switch, "downlink"), _rate(switch, "uplink")
+            ports = f"{down}G to lower switches"
+            if of_nodes:
+                count, speed = topology.node_ports(number), topology.speed(number)
+                down, ports = count * speed, f"{count} ports of {speed}G for nodes"
+                number += 1
+            most = MOST_OVERSUBSCRIBED if of_nodes else MOST_ABOVE_LEAVES
+            ratio = Fraction(down, up) if up else 0
+            if ratio <= most or reported:
+                continue
+            reported, figure = True, f"{float(ratio):.3g}:1"
+            problem = f"{switch.name} has {ports} and {up}G to higher switches: {figure} "
+            problem += f"oversubscribed{' when all are used' if of_nodes else ''}"
+            fewer = f", or write {group.name}.nodes_per_set if fewer nodes will be connected"
+            remedy = f"Use more links or higher switches{fewer if of_nodes else ''}. At most "
+            remedy += f"{most}:1 is usual here, for RoCE 1:1"
             rule = next(rule for rule in topology.fabric.rules if group.name in rule.lowers)
-            key = "count" if rule.path[0] == "links" else "links_per_leaf"
+            key = "count" if rule.path[0] == "links" else _LINKS[group.tier == LEAF]
             findings.add("model.oversubscribed", (*rule.path, key), problem, remedy, figure)
-            return
+
+
+def _rate(switch: ClusterSwitch, kind: str) -> int:
+    """Gb/s of all its links of a kind."""
+    return sum(ports.speed_gbps * len(ports.peers) for ports in switch.ports if ports.kind == kind)
 
 
 def check_contract(

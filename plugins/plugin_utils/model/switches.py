@@ -65,15 +65,14 @@ def read_ports(switch: dict[str, Any], section: str, leaf: bool, findings: Findi
         for texts in written:
             switch["ranges"] += [texts] if isinstance(texts, str) else texts
         before = len(findings.found)
-        texts = [texts for texts in switch["ports"].values() if texts]
-        switch["ranges"] = [
-            text for one in texts for text in ([one] if isinstance(one, str) else one)
-        ]
         known = _OF_LEAVES if leaf else _OF_OTHERS
         names = switch["purposes"] = _by_purpose(switch, section, known, findings)
+        if (count := sum(map(len, names.values()))) >= MAX_NAMES:
+            problem, remedy = "names more ports than any switch has", "Shorten the ranges"
+            findings.add("model.too_many_ports", (section, "ports"), problem, remedy, count)
         # After an error, enough for no other one to follow.
         wrong = len(findings.found) > before
-        switch["ports"] = MAX_NAMES if wrong else sum(map(len, names.values()))
+        switch["ports"] = MAX_NAMES if wrong else count
 
 
 def _by_purpose(
