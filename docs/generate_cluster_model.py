@@ -88,8 +88,9 @@ A leaf has links to every spine that shares the attributes in `spines.divided_by
 
 Spines are dealt in equal blocks, by unit, then plane, then group. Units, leaf sets and nodes that
 are added at the end move no cable and no address. Before spines are added, write
-`leaves.uplink_ports`, and `leaves.nodes_per_set` if there are several sets. To add spines to one
-block, or leaves to one of several pods, use the full form:
+`leaves.uplink_ports`, and `leaves.nodes_per_set` if there are several sets. To add spines to every
+block, list `name` and `management_first` of all, block by block. Pods that grow separately need the
+full form:
 
 ```yaml
 switches:

@@ -59,6 +59,7 @@ nodes.management_first -> 4 model.no_management_address nodes.management_first (
 launcher.name: node02 -> 9 model.name_taken launcher.name 'node02'
 nodes.count; nodes.list: [{name: a}, {name: a}] -> 4 model.name_taken nodes.list[1] 'a'
 launcher.name: launcher -> 9 model.name_reserved launcher.name 'launcher'
+leaves; switches: {leaf: {tier: leaf, count: 2, ports: 64, management_first: 10.0.0.101}, c: {tier: core, count: 1, ports: 64, management_first: 10.0.0.120}}; links: [{from: leaf, to: c, count: 1}]; launcher.name: core -> 8 model.name_reserved launcher.name 'core'
 launcher.name: slots -> 9 model.name_reserved launcher.name 'slots'
 launcher.name: localhost -> 9 model.name_reserved launcher.name 'localhost'
 launcher.name: node02-rail1 -> 9 model.name_of_rail launcher.name 'node02-rail1'
@@ -180,6 +181,21 @@ FULL = yaml.safe_load((ROOT / "inventories/b300/cluster.yml").read_text(encoding
 FULL["nodes"]["overrides"] = {"node02": {"rack": "a", "slots": 3, "vars": {"x": 1}}}
 FULL["nodes"]["absent"] = ["node04"]
 FULL["vars"] = {"all": {"x": 1}}
+FULL["nodes"]["bmc_first"] = "10.10.3.1"
+FULL["nodes"]["networks"] = {"storage": "10.60.0.11"}
+FULL["launcher"]["networks"] = {"storage": "10.60.0.5"}
+FULL["networks"] = [
+    {
+        **{
+            "name": "storage",
+            "subnet": "10.60.0.0/24",
+            "interface": "bond0",
+            "members": ["a", "b"],
+        },
+        **{"gateway": "10.60.0.1", "speed_gbps": 400, "leaves": ["sleaf01"], "lossless": True},
+    }
+]
+FULL["filesystems"][0]["options"] = ["remoteports=10.60.0.200-10.60.0.207~10.60.0.210"]
 
 
 anything = st.recursive(

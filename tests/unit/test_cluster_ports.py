@@ -13,6 +13,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.port_nam
     faults,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.systems import SYSTEMS
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import ModelError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -100,7 +101,7 @@ REFUSED = (
     ),
     (
         "ports: {nodes: 'swp[1-4]', uplinks: [swp9, 'swp[4-5]']}",
-        ["8 model.port_names leaves.ports.uplinks[1] 'swp[4-5]'"],
+        ["8 model.port_name_twice leaves.ports.uplinks[1] 'swp[4-5]'"],
     ),
     ("ports: {nodes: 'swp[1-4'}", ["8 model.port_names leaves.ports.nodes[0] 'swp[1-4'"]),
     ("ports: {nodes: 'swp 1'}", ["8 model.wrong_form leaves.ports.nodes 'swp 1'"]),
@@ -111,7 +112,7 @@ REFUSED = (
     ("ports: {nodes: 'swp[1-4]'}; port_step: 2", ["8 model.port_key leaves.port_step"]),
     (
         "system: nvue; asic: spectrum4; ports: {nodes: 'swp[1-64]', storage: Ethernet8}",
-        ["8 model.port_form leaves.ports 'Ethernet8'"],
+        ["8 model.port_form leaves.ports.storage 'Ethernet8'"],
     ),
     (
         "asic: spectrum4; ports: {nodes: 'Ethernet[0-512/8]'}",
@@ -119,15 +120,15 @@ REFUSED = (
     ),
     (
         "system: sonic; asic: spectrum4; ports: {nodes: 'Ethernet[0-252/4]'}",
-        ["8 model.port_lanes leaves.ports 'Ethernet4'"],
+        ["8 model.port_lanes leaves.ports.nodes 'Ethernet4'"],
     ),
     (
         "system: nvue; asic: spectrum4; ports: {nodes: ['swp[1-4]', 'swp[4-8]s0']}",
-        ["8 model.port_overlap leaves.ports 'swp4s0'"],
+        ["8 model.port_overlap leaves.ports.nodes 'swp4s0'"],
     ),
     (
         "system: eos; asic: tomahawk5; ports: {nodes: ['Ethernet1', 'Ethernet1/1']}",
-        ["8 model.port_overlap leaves.ports 'Ethernet1/1'"],
+        ["8 model.port_overlap leaves.ports.nodes 'Ethernet1/1'"],
     ),
     (
         "ports: {nodes: 'swp[1-4]', uplinks: swp5}; uplink_ports: 1",
@@ -170,7 +171,7 @@ STORAGE = f"storage: [{{name: storage01, management: 10.0.0.20, links: [{LINK}]}
         (
             "system: sonic; asic: spectrum4; ports: {nodes: 'Ethernet[0,8]', storage: Ethernet36}",
             STORAGE.replace("PORT", "Ethernet36"),
-            ["8 model.port_lanes leaves.ports 'Ethernet36'"],
+            ["8 model.port_lanes leaves.ports.storage 'Ethernet36'"],
         ),
         (
             "ports: {nodes: 'swp[1-4]', storage: 'swp[63-64]'}",
@@ -223,6 +224,52 @@ def test_ports_by_purpose_in_any_order() -> None:
     ranges = [*("swp[3-4]s[0-1]", "swp[1-2]s[0-1]"), *("swp[63-64]", "swp[61-62]")]
     assert hosts["leaf01"]["cluster_port_ranges"] == ranges
     assert hosts["spine01"]["cluster_port_ranges"] == ["swp[33-34]", "swp[11-16]"]
+
+
+@pytest.mark.parametrize("key", ["uplinks", "breakout", "host_ports"])
+def test_the_remedy_for_another_key_of_ports(key: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        compiled(leaf(f"{key}: 2"))
+    (finding,) = caught.value.findings
+    assert (finding.code, finding.path) == ("model.unknown_key", ("leaves", key))
+    assert "ports: {nodes: " in finding.remedy
+
+
+MIXED = """\
+plugin: baremetal.mpi_roce.cluster
+name: small
+management: {subnet: 10.0.0.0/16}
+nodes: {count: 4, management_first: 10.0.1.1}
+gpus: {count: 2}
+rails: {count: 2, speed_gbps: 400}
+addresses: {pool: 172.16.0.0/12}
+switches:
+  one:
+    {tier: leaf, count: 2, nodes: 2, system: sonic, asic: tomahawk5, management_first: 10.0.2.1,
+     ports: {nodes: "Ethernet[256-508/4]", uplinks: "Ethernet[0-248/8]"}}
+  other:
+    {tier: leaf, count: 2, system: nvue, asic: spectrum4, management_first: 10.0.3.1,
+     ports: {nodes: "swp[1-32]s[0-1]", uplinks: "swp[33-64]"}}
+  top: {tier: spine, count: 2, ports: 64, system: eos, asic: tomahawk5, management_first: 10.0.4.1}
+links: [{from: [one, other], to: top, count: 16, speed_gbps: 800}]
+launcher: {name: launcher01, management: 10.0.0.10}
+"""
+
+
+def test_leaves_of_several_systems_and_speeds() -> None:
+    """64 ports of 400G and 32 of 800G: Arista-7060X6-64PE-P32O64 in sonic-buildimage 086b03bd, and
+    the same on a Spectrum-4."""
+    hosts = {host.name: host.variables for host in compiled(MIXED).hosts}
+    assert peers(hosts["one01"], "host") == [("Ethernet256", "node01"), ("Ethernet260", "node02")]
+    assert peers(hosts["other01"], "host") == [("swp1s0", "node03"), ("swp1s1", "node04")]
+    for name, first, last in (("one02", "Ethernet0", "Ethernet248"), ("other02", "swp33", "swp64")):
+        uplinks = [port for port, _peer in peers(hosts[name], "uplink")]
+        assert (len(uplinks), {first, last} <= {*uplinks}) == (32, True)
+    wrong = MIXED.replace("swp[33-64]", "Ethernet[33-64]").replace("[0-248/8]", "[0-252/4]")
+    assert refused(wrong) == [
+        "11 model.lanes_of_ports switches.one.ports (768, 512)",
+        "14 model.port_form switches.other.ports.uplinks 'Ethernet33'",
+    ]
 
 
 def test_long_lists_of_ranges_take_no_memory() -> None:
@@ -283,6 +330,7 @@ PUBLISHED = (
     ("spectrum4", [("Ethernet[0-508/4]", 400), ("Ethernet512", 25)]),  # Mellanox-SN5600-O128
     ("spectrum5", [("Ethernet[0-508/4]", 400), ("Ethernet[512,520]", 25)]),  # SN5640-O128X2
     ("spectrum6", [("Ethernet[0-508/4]", 800), ("Ethernet[512-513]", 100)]),  # ACS-SN6810_LD
+    ("spectrum2", [("Ethernet[0-252/4]", 100)]),  # ACS-MSN3800
     ("spectrum3", [("Ethernet[0-188/4]", 200), ("Ethernet[192-248/8]", 400)]),  # SN4700-O8V48
     # Arista-7060X6-64PE-P32O64
     (

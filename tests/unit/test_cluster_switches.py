@@ -351,7 +351,7 @@ CASES: tuple[tuple[str, ...], ...] = (
         "8 model.port_count leaves.port (8192, 64)",
     ),
     (model("port: ['swp{1..64}'], port_step: 8"), "8 model.port_key leaves.port_step"),
-    (model("port: ['swp{1..63}', swp5]"), f"{PORTS}[1] 'swp5'"),
+    (model("port: ['swp{1..63}', swp5]"), "8 model.port_name_twice leaves.port[1] 'swp5'"),
     (model("port: ['swp 1']"), "8 model.wrong_form leaves.port[0] 'swp 1'"),
     (model("system: cumulus"), "8 model.system_word leaves.system 'cumulus'"),
     (model("system: [sonic, nvu, eos]"), "8 model.not_a_choice leaves.system[1] 'nvu'"),

@@ -468,6 +468,13 @@ def test_one_of_both_forms() -> None:
     assert refused(nothing) == ["16 model.unknown_switches links[0].from ''"]
 
 
+def test_leaves_and_spines_below_a_core_have_no_unit_in_common() -> None:
+    text = full(**{"from: [spine, small-spine], to: core": "from: [big, spine], to: core"})
+    assert refused(text.replace("to: core", "to: core, divided_by: [unit]")) == [
+        "18 model.divided_by links[2].divided_by 'unit'"
+    ]
+
+
 def test_names_of_groups_are_plain() -> None:
     assert refused(full(**{"core: {": "'{0}': {"})) == [
         "14 model.name_of_switches switches.{0} '{0}'",
@@ -547,6 +554,7 @@ def test_leaves_of_a_kind(old: str, new: str, wanted: str) -> None:
         ("", ", planes: 2", "divided_by: [plane]"),
         ("", ", pods: 2", "divided_by: [unit]"),
         ("", ", spine_groups: 2", "divided_by: [group]"),
+        ("", ", port_channel: true", "not supported"),
     ],
 )
 def test_words_of_others_for_a_division(more: str, keys: str, remedy: str) -> None:
@@ -632,3 +640,31 @@ def test_chips_have_the_speed_of_the_kind_on_their_leaves() -> None:
     assert refused(text.replace("old: {", "old: {asic: spectrum3, ")) == [
         "14 model.chip_speed switches.old.asic ('spectrum3', 800)",
     ]
+
+
+def test_a_spine_of_each_plane_by_name_and_address() -> None:
+    """Lists of names and addresses in the order of planes: those of before stay where they are."""
+    pinned = ", nodes_per_set: 8, uplink_ports: 16"
+    before = small(planes=2, leaves=8, leaf_keys=pinned)
+    listed = model(planes=2, leaves=8, leaf_keys=pinned, spines=6).replace(
+        "management_first: 10.0.210.1",
+        "name: [spine01, spine02, spine05, spine03, spine04, spine06], management_first: "
+        "[10.0.210.1, 10.0.210.2, 10.0.210.5, 10.0.210.3, 10.0.210.4, 10.0.210.6]",
+    )
+    after = compile_model(read("m", listed))
+    assert cables(before).items() < cables(after).items()
+    addresses = {switch.name: switch.management["address"] for switch in after.switches}
+    assert all(addresses[switch.name] == switch.management["address"] for switch in before.switches)
+    assert addresses["spine05"] == "10.0.210.5"
+    assert refused(listed.replace(", 10.0.210.6]", "]")) == [
+        "9 model.values_for_switches spines.management_first 5"
+    ]
+    assert refused(listed.replace("10.0.210.6]", "10.0.210.5]")) == [
+        "9 model.management_address_twice spines.management_first[5] ('10.0.210.5', 1, 'spine05')"
+    ]
+
+
+def test_bonded_rails_are_refused_with_that_word() -> None:
+    with pytest.raises(ModelError) as refusal:
+        compile_model(read("m", model().replace("planes: 1", "bonded: true")))
+    assert "Bonded" in refusal.value.findings[0].remedy

@@ -101,6 +101,7 @@ NOT_OF_SWITCHES = {
     *(f"{section}.{key}" for section in ("leaves", "spines") for key in ("count", "name")),
     *(f"{section}.{key}" for section in ("leaves", "spines") for key in ("rack", "system")),
     "leaves.management_first", "spines.management_first", "leaves.rail_to_leaf",
+    "leaves.bmc_first", "spines.bmc_first",
     "leaves.nodes_per_set", "leaves.sets_per_unit", "leaves.uplink_ports", "spines.uplink_ports",
     "spines.divided_by", "spines.groups",
     *(

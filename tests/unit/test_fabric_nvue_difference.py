@@ -430,5 +430,5 @@ def test_one_apply_is_enough_whatever_was_there(
     ours = {path for path, _value in tree.ends(switch.DRIVER.wanted(one))}
     for path in {*(path for path, _value in tree.ends(OPERATORS)), *_EXTRA[3:]}:
         if any(path[:length] in ours for length in range(1, len(path) + 1)):
-            continue  # lossy RoCE removes the lossless pool as a whole
+            continue  # a lossy contract removes the whole lossless pool
         assert tree.at(after, *path) == tree.at(before, *path), f"{path} is the operator's"

@@ -181,6 +181,26 @@ def test_what_moves_hosts_is_refused_with_the_key_that_prevents_it(
     assert " | ".join(changes(model(before), model(after))[1]) == wanted
 
 
+REMEDIES = {
+    "a node in the middle": LISTED.replace("{name: b}, {name: c", "{name: c, position: 2"),
+    "a node of the list inserted": LISTED.replace("{name: b}", "{name: b2, position: 3}, {name: b}")
+    .replace("b}", "b, position: 1}")
+    .replace("c}", "c, position: 2}"),
+    "the last node of the list": f"nodes.absent: [c]; {LISTED}",
+    "a counted node in front of another block": CASES["a block of nodes that others follow"][1],
+    "a spine": f"{SPINES.replace('2, p', '3, p')}; leaves.ports: {{nodes: 'Ethernet[0-57]', "
+    "uplinks: ['Ethernet[60-63]', 'Ethernet[58-59]']}",
+    "one spine less": f"{SPINES.replace('2, p', '1, p')}; leaves.uplink_ports: 4",
+    "fewer nodes in a set": f"{FULL}; leaves.nodes_per_set: 60",
+}
+
+
+@pytest.mark.parametrize("name", REMEDIES)
+def test_what_a_refusal_asks_for_moves_nothing(name: str) -> None:
+    found, refused = changes(model(REFUSED[name][0]), model(REMEDIES[name]))
+    assert (found.moved, found.addresses, refused) == ([], [], [])
+
+
 def test_the_table_is_that_of_the_golden_file() -> None:
     shown = []
     cases = [*CASES.items(), *((name, of[:2]) for name, of in REFUSED.items())]

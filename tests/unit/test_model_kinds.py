@@ -48,6 +48,8 @@ def test_one_launcher_is_the_same_in_each_form() -> None:
         (f"launchers: {TWO}", ["10 model.launchers launchers"]),
         ("launcher: [{name: login01}]", ["9 model.missing_key launcher[0].management"]),
         ("launcher; launchers: []", ["9 model.launchers launchers"]),
+        ("launcher; launchers: null", ["9 model.launchers launchers"]),
+        ("launcher: null", ["9 model.not_a_mapping launcher"]),
         (
             "launcher: [{name: slots, management: 10.0.0.10}]",
             ["9 model.name_reserved launcher[0].name 'slots'"],

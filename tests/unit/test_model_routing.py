@@ -232,6 +232,12 @@ def test_rails_of_one_leaf_on_one_vlan_are_a_doubt() -> None:
     assert doubts(edited(f"{shared}900")) == ["6 model.vlan_shared rails.vlan 900"]
 
 
+def test_addresses_of_uplinks_without_uplinks_are_a_doubt() -> None:
+    wanted = ["8 model.no_uplinks leaves.uplink_pool '10.3.0.0/16'"]
+    assert doubts(edited("leaves.uplink_pool: 10.3.0.0/16")) == wanted
+    assert "model.no_uplinks" not in str(doubts(ROUTED))
+
+
 def test_one_as_among_others_is_a_doubt() -> None:
     spines = "leaves.ports: 4; spines: {count: 2, ports: 64, management_first: 10.0.0.201}; "
     for asns in ("leaves.asn: 65000", "leaves.asn: [65001,65002]", "leaves.asn: [65001,65001]"):

@@ -222,6 +222,16 @@ def test_refused(text: str, wanted: list[str]) -> None:
     assert refused(text) == wanted
 
 
+def test_no_server_has_the_address_of_a_bmc() -> None:
+    entry = {"name": "a", "type": "nfs", "mount": "/mnt/a", "purpose": "scratch"}
+    for serve in ({}, {"serve": {"host": "node01"}}):
+        own = {**entry, "source": "10.0.0.61:/srv/a", **serve}
+        more = f"filesystems: [{json.dumps(own)}]\n"
+        assert refused(model(nodes="bmc_first: 10.0.0.61", more=more)) == [
+            "11 storage.source_address filesystems[0].source '10.0.0.61'"
+        ]
+
+
 def test_servers_have_the_addresses_of_their_networks() -> None:
     entry = {"name": "a", "type": "nfs", "mount": "/mnt/a", "purpose": "scratch"}
     of_node = {**entry, "source": "10.60.0.11:/srv/a"}

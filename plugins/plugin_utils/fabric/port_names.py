@@ -145,7 +145,9 @@ def _faults(
     if place is None or chip.lanes is None:
         return
     port, lanes = place
-    if port > chip.front_ports or lanes.start > chip.lanes + SERVICE_PORTS:
+    # With a gearbox, or slower ports, a port has four numbers but fewer lanes of the chip (SN3800).
+    numbers = max(chip.lanes, 4 * chip.fronts) + SERVICE_PORTS
+    if port > chip.front_ports or lanes.start > numbers:
         most = f"{chip.front_ports} ports on the front" if port else f"{chip.lanes} lanes"
         problem = f"{name!r} does not exist: switches with {chip.name} have at most {most}"
         remedy = "Count ports from the first to the last one of the switch"

@@ -227,7 +227,7 @@ class HostAddresses:
     switches: Mapping[str, int]
     """Management addresses of leaves and spines."""
     further: Mapping[int, str] = field(default_factory=dict)
-    """Hosts by address in further networks, and of links to leaves."""
+    """Hosts by address in further networks and of links to leaves, and `BMC of NAME`."""
     domain: str = ""
     interfaces: Sequence[str] = ()
     """Of rails: the names of their addresses end with them."""
@@ -252,6 +252,8 @@ class HostAddresses:
         if around is not None and not self.management.has_host(address):
             what = f"the first or last address of the management network {around}"
         owner = self.further.get(address, owner)
+        if owner.startswith("BMC "):
+            what = what or f"the {owner}"
         for plan in self.plans:
             if plan.pool.overlaps(here):
                 holder = plan.holder(address, max(self.nodes) + 1)

@@ -102,9 +102,9 @@ def compile_model(source: ModelSource) -> Cluster:
             )
         )
         managed = {
-            name: group.keys["management_first"] + index
+            name: address
             for group in fabric.groups.values()
-            for index, name in enumerate(switches[group.name].names)
+            for name, address in zip(switches[group.name].names, group.management)
         }
         addresses = _addresses(model, specs, topology, plans, leaves.names, managed)
         site = Site(tuple(rules.groups_of(specs)), addresses.hosts, addresses, doubtful)
@@ -219,12 +219,12 @@ def _switches(
     model: dict[str, Any], group: SwitchGroup, topology: Topology, found: Switches
 ) -> list[ClusterSwitch]:
     places = [topology.place(group, number) for number in range(len(found.names))]
-    bmc = group.keys["bmc_first"]
+    bmc, addresses = group.keys["bmc_first"], group.management
     return [
         ClusterSwitch(
             name,
             LEAF if group.tier == LEAF else "spine",
-            _management(model, group.keys["management_first"] + index),
+            _management(model, addresses[index]),
             bmc="" if bmc is None else text(bmc + index),
             system=kind.system,
             asic=kind.asic,

@@ -100,14 +100,13 @@ def _check_positions(
         back = f"Put {some(gone, 3)} back, and list the name under nodes.absent. Or write"
         remedy = f"{back if gone else 'Write'} `position: {places[0]}` for {name}, and so on"
         findings.add("changes.positions", ("nodes",), problem, remedy, (name, *places))
-    places_taken = {variables.get("cluster_index") for variables in new.hosts.values()}
+    last = max(variables.get("cluster_index", -1) for variables in new.hosts.values())
     listed, now = old.listed, new.listed
+    # Elsewhere, a position was written for the node behind it, or others moved.
     missing = [
         name
         for name in gone
-        if name in listed
-        and name not in now
-        and old.hosts[name]["cluster_index"] not in places_taken
+        if name in listed and name not in now and old.hosts[name]["cluster_index"] > last
     ]
     if missing:
         problem = f"{counted(len(missing), 'node')} left the list: {some(missing, 3)}. The next "

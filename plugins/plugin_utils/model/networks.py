@@ -54,18 +54,22 @@ def _entries(model: dict[str, Any]) -> list[tuple[Path, dict[str, Any]]]:
     return [*launchers(model), *storage]
 
 
-def _bmcs(
-    model: dict[str, Any],
-    specs: Sequence[NodeSpec],
-    fabric: Fabric,
-    switches: Mapping[str, Switches],
-) -> Iterator[HostAddress]:
+def _bmcs_of_hosts(model: dict[str, Any], specs: Sequence[NodeSpec]) -> Iterator[HostAddress]:
     for path, entry in _entries(model):
         if entry["bmc"] is not None:
             yield f"BMC of {entry['name']}", entry["bmc"], (*path, "bmc")
     for spec in specs:
         if spec.bmc is not None:
             yield f"BMC of {spec.name}", spec.bmc, spec.bmc_path
+
+
+def _bmcs(
+    model: dict[str, Any],
+    specs: Sequence[NodeSpec],
+    fabric: Fabric,
+    switches: Mapping[str, Switches],
+) -> Iterator[HostAddress]:
+    yield from _bmcs_of_hosts(model, specs)
     for section, found in switches.items():
         group = fabric.groups[section]
         if group.keys["bmc_first"] is not None:
@@ -87,8 +91,10 @@ def _in_networks(
 
 
 def owners(model: dict[str, Any], specs: Sequence[NodeSpec]) -> dict[int, str]:
-    """Hosts by address in further networks."""
-    return {address: name for _network, (name, address, _path) in _in_networks(model, specs)}
+    """Hosts by address in further networks, and BMCs."""
+    found = {address: name for _network, (name, address, _path) in _in_networks(model, specs)}
+    found.update({address: name for name, address, _path in _bmcs_of_hosts(model, specs)})
+    return found
 
 
 def check_networks(

@@ -153,6 +153,11 @@ def assign(
             if first is not None:
                 switch.more["cluster_loopback"] = text(first + index)
         _assign_uplinks(section, switches, every)
+        kinds = (group.kind for switch in switches for group in switch.ports)
+        if (pool := section.keys["uplink_pool"]) is not None and "uplink" not in kinds:
+            path, problem = (*section.path, "uplink_pool"), "has no effect: there are no uplinks"
+            remedy = "Write it with the switches below, or remove it"
+            doubtful.add("model.no_uplinks", path, problem, remedy, str(pool))
     _doubt_asns(sections, built, doubtful)
     _assign_vlans(model["rails"], [one for one in every if one.role == "leaf"], doubtful)
 

@@ -146,8 +146,10 @@ def _management(
             yield spec.name, spec.management, spec.management_path
     for section, found in switches.items():
         path = (*fabric.groups[section].path, "management_first")
-        for index, name in enumerate(found.names):
-            yield name, fabric.groups[section].keys["management_first"] + index, path
+        group = fabric.groups[section]
+        listed = isinstance(group.keys["management_first"], list)
+        for index, (name, address) in enumerate(zip(found.names, group.management)):
+            yield name, address, (*path, index) if listed else path
 
 
 def check_devices(

@@ -257,8 +257,25 @@ _UNSUPPORTED = (
         for name in ("ipv6", "pool6", "pool_v6", "pool_ipv6", "address6", "subnet6")
     ),
 )
+_BONDED = tuple(
+    (name, "Bonded rails are not supported: write planes, each with an address, or one rail")
+    for name in ("bond", "bonds", "bonded", "bonding", "lacp", "lag")
+)
+_CHANNELS = tuple(
+    (name, "Port channels and MLAG are not supported: each link is routed. Remove it")
+    for name in ("port_channel", "port_channels", "mlag", "lag", "lacp", "bond", "peer_links")
+)
 _GROUPS_OF_SWITCHES = "Describe groups under switches, and who connects to whom under links"
+_BY_PURPOSE = "Name the ports by purpose: ports: {nodes: 'swp[1-32]s[0-1]', uplinks: 'swp[33-64]'}"
+_PORT_HINTS = tuple(
+    (name, _BY_PURPOSE)
+    for name in (
+        *("breakout", "breakouts", "split", "port_map", "port_ranges", "uplinks", "downlinks"),
+        *("node_ports", "host_ports", "server_ports", "downlink_ports", "first_uplink"),
+    )
+)
 _TOPOLOGY_HINTS = (
+    *_PORT_HINTS,
     *((name, "It is rails.planes") for name in ("planes", "plane")),
     *(
         (name, "Write leaves.sets_per_unit, and spines.divided_by: [unit] if each has its spines")
@@ -271,6 +288,7 @@ _TOPOLOGY_HINTS = (
     *((name, _GROUPS_OF_SWITCHES) for name in ("cores", "groups", "fabrics", "superspines")),
 )
 _DIVISION_HINTS = (
+    *_PORT_HINTS,
     *((name, "Write divided_by: [plane]") for name in ("planes", "plane", "per_plane")),
     *((name, "Write divided_by: [unit]") for name in ("units", "unit", "pods", "pod", "per_unit")),
     *((name, "Write divided_by: [group], and groups") for name in ("group", "spine_groups")),
@@ -375,7 +393,7 @@ RAILS = Section(
             "On the leaf, untagged: one number, or one per rail and plane: `cluster_vlans`.",
         ),
     ),
-    hints=_UNSUPPORTED,
+    hints=(*_UNSUPPORTED, *_BONDED),
 )
 
 GPUS = Section(
@@ -486,7 +504,11 @@ def _switch_names(example: str, *, fixed: bool = True) -> tuple[Key, ...]:
         Key("name", name, "Numbered from 1.", default=example)
         if fixed
         else Key("name", name, "Numbered from 1.", default_text="the group's, and the number"),
-        needed("management_first", _ADDRESS, "Of the first switch; the others follow in order."),
+        needed(
+            "management_first",
+            OneOrList(_ADDRESS, _ADDRESS),
+            "Of the first switch; the others follow in order. Or of each.",
+        ),
         _BMC_FIRST,
         needed("ports", OrSection(_PortCount(1, 4096, "ports"), PORTS), "Ports per switch."),
         Key(
@@ -548,7 +570,7 @@ LEAVES = Section(
         *_OF_SETS,
         _UPLINK_PORTS,
     ),
-    hints=(*_UNSUPPORTED, *_TOPOLOGY_HINTS),
+    hints=(*_UNSUPPORTED, *_TOPOLOGY_HINTS, *_CHANNELS),
 )
 
 SPINES = Section(
@@ -562,7 +584,7 @@ SPINES = Section(
         *_DIVISION,
         _UPLINK_PORTS,
     ),
-    hints=_DIVISION_HINTS,
+    hints=(*_DIVISION_HINTS, *_CHANNELS),
 )
 
 SUPER_SPINES = Section(
@@ -575,7 +597,7 @@ SUPER_SPINES = Section(
         Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="the spines'"),
         *_DIVISION,
     ),
-    hints=_DIVISION_HINTS,
+    hints=(*_DIVISION_HINTS, *_CHANNELS),
 )
 
 _TIER = Text(
@@ -612,6 +634,7 @@ LINKS = Section(
         Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="the higher group's"),
         *_DIVISION,
     ),
+    hints=(*_DIVISION_HINTS, *_CHANNELS),
 )
 
 _HOST = (
@@ -717,7 +740,7 @@ MODEL = Section(
         Key(
             "vars",
             Table(_VARIABLES, "group"),
-            "For `all`, `compute`, `launcher`, `storage`, `leaf`, `spine` or `rack_...`.",
+            "For groups: `all`, `compute`, `launcher`, `storage`, `leaf`, `spine`, `rack_...`.",
             default={},
         ),
     ),

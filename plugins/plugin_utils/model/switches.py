@@ -80,7 +80,7 @@ def _by_purpose(
     switch: dict[str, Any], section: str, known: Sequence[str], findings: Findings
 ) -> dict[str, Sequence[str]]:
     written = switch["ports"]
-    taken: dict[str, None] = {}
+    taken: dict[str, Path] = {}
     found: dict[str, Sequence[str]] = {}
     for purpose in known:
         texts = written[purpose] or ()
@@ -100,17 +100,21 @@ def _by_purpose(
 
 
 def _names(
-    texts: Sequence[str], path: Path, taken: dict[str, None], findings: Findings
+    texts: Sequence[str], path: Path, taken: dict[str, Path], findings: Findings
 ) -> list[str]:
     """The names of these texts, which are added to `taken`."""
     found: list[str] = []
     for index, text in enumerate(texts):
-        names = expanded(text)
-        if not names or any(name in taken for name in names):
-            problem = f"{text!r} names no ports, or ports that are already listed"
+        names, here = expanded(text), (*path, index)
+        twice = next((name for name in names if name in taken), None)
+        if not names:
+            problem = f"{text!r} is not a range of names (up to {MAX_NAMES}, each once)"
             remedy = "Write names, or ranges such as swp[1-64]s[0-1] and Ethernet[0-504/8]"
-            findings.add("model.port_names", (*path, index), problem, remedy, text)
-        taken.update(dict.fromkeys(names))
+            findings.add("model.port_names", here, problem, remedy, text)
+        elif twice:
+            problem = f"{text!r} names {twice}, as does {findings.place(taken[twice])}"
+            findings.add("model.port_name_twice", here, problem, "Write each port once", text)
+        taken.update(dict.fromkeys(names, here))
         found += names
         if len(taken) > MAX_NAMES:
             break
@@ -152,7 +156,10 @@ def read_switches(
         value if isinstance(value, list) else [value] * switch["count"]
         for value in (names, *values)
     ]
-    for key, value in zip(("name", "system", "asic", "rack", "asn"), lists):
+    by_key = dict(zip(("name", "system", "asic", "rack", "asn"), lists))
+    if isinstance(switch["management_first"], list):
+        by_key["management_first"] = switch["management_first"]
+    for key, value in by_key.items():
         if len(value) != switch["count"]:
             problem = f"{counted(len(value), 'value')} for {switch['count']} {section}"
             remedy = "Write as many as there are switches"
@@ -239,7 +246,8 @@ def _named(at: _At) -> SwitchKind:
         at.findings.add("model.lanes_of_ports", path, problem, remedy, (needed, chip.lanes))
     else:
         widths = ((name, chip.fewest_lanes(speed)) for name, speed in found)
-        _check_names(at, widths, lambda fault: path)
+        of = {name: purpose for purpose, names in purposes.items() for name in names}
+        _check_names(at, widths, lambda fault: (*path, of[fault.name]))
     ports = [name for name, _speed in found]
     return SwitchKind(
         at.system, chip.name, ports, purposes=purposes, port_ranges=at.switch["ranges"]

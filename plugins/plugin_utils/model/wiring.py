@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from math import prod
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, Union
 
 from ...module_utils.core.text import counted, nearest, some
 from ..fabric.port_names import MAX_NAMES
@@ -83,6 +83,14 @@ class SwitchGroup:
     def names(self) -> dict[str, Sequence[str]]:
         """Names of ports by purpose; empty without, and if they have errors."""
         return self.keys["purposes"] if self.keys["ports"] < MAX_NAMES else {}
+
+    @property
+    def management(self) -> list[int]:
+        """The management address of each switch."""
+        first: Union[int, list[int]] = self.keys["management_first"]
+        if isinstance(first, list):
+            return first
+        return [first + number for number in range(self.keys["count"])]
 
     @property
     def kind(self) -> str:
@@ -316,7 +324,7 @@ def connect(fabric: Fabric, rule: Rule, findings: Findings) -> None:
         problem = f"{below} have no {some(missing)} in common with {key}"
         remedy = f"Divide {below} by it too"
         if missing[0] == "group" or fabric.groups[rule.lowers[0]].tier == LEAF:
-            remedy = _REMEDIES[missing[0]]
+            remedy = _REMEDIES.get(missing[0], remedy)
         findings.add("model.divided_by", (*path, "divided_by"), problem, remedy, missing[0])
         return
     chosen = [

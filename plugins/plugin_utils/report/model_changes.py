@@ -41,7 +41,8 @@ LAYERS: Mapping[str, Sequence[str]] = {
     "cluster_management_networks": ("os",),
     **dict.fromkeys(("cluster_kind", "cluster_unit", "cluster_set", "cluster_plane"), ()),
     **dict.fromkeys(("cluster_cabling", "cluster_bmc", "cluster_networks"), ()),
-    **dict.fromkeys(("cluster_asn", "cluster_vlans"), ()),
+    **dict.fromkeys(("cluster_asn", "cluster_loopback", "cluster_vlans"), ()),
+    "cluster_storage_links": (),
 }
 """Layers that apply each variable. Others, such as the user of MPI, are applied by all layers."""
 _OF_HOSTS = ("names", "storage", "hostfile", "ssh")
