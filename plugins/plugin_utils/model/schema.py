@@ -250,7 +250,7 @@ _VLAN = Integer(1, 4094)
 _UNSUPPORTED = (
     *(
         (name, "Write rails.vlan: a number, or one per rail. Ports of nodes are untagged")
-        for name in ("vlan", "vlans", "vlan_id", "vid")
+        for name in ("vlan", "vlans", "vlan_id", "vid", "tagged", "untagged")
     ),
     *(
         (name, "IPv6 is not supported: hosts and rails have IPv4 addresses. Remove it")
@@ -412,7 +412,12 @@ def _of_kind(section: Section, *names: str) -> Kind:
     purpose = f"What differs from [{section.name}](#{section.name}). Devices are listed again."
     chosen = (key for key in section.keys if key.name in names)
     keys = tuple(replace(key, required=False, default=None, default_text="") for key in chosen)
-    return OrNull(Section(f"kinds.{section.name}", purpose, keys))
+    hints = tuple(
+        (key.name, f"Write it under {section.name} at the top level: it is the same for every kind")
+        for key in section.keys
+        if key.name not in names
+    )
+    return OrNull(Section(f"kinds.{section.name}", purpose, keys, hints=hints))
 
 
 KIND = Section(
@@ -644,6 +649,10 @@ _HOST = (
     _IN_NETWORKS,
     Key("vars", _VARIABLES, "Host variables.", default={}),
 )
+_HOST_HINTS = tuple(
+    (name, "Describe these hosts as launcher, or several of them as launchers")
+    for name in ("login", "logins", "login_node", "login_nodes", "head", "head_node", "headnode")
+)
 LAUNCHER = Section(
     "launcher",
     "A host that runs mpirun, such as a login node. It has no rails. Jobs and the smoke test run "
@@ -744,5 +753,5 @@ MODEL = Section(
             default={},
         ),
     ),
-    hints=(*_UNSUPPORTED, *_TOPOLOGY_HINTS),
+    hints=(*_UNSUPPORTED, *_TOPOLOGY_HINTS, *_HOST_HINTS),
 )
