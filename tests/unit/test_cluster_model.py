@@ -339,8 +339,12 @@ ABOVE = "qos.above_buffer roce_qos.ecn.maximum_bytes"
         ),
         (
             "kinds: {b300: {}, B300: {}}; nodes.kind: b300",
-            ["10 model.differ_in_case kinds.B300 ('b300', 'B300')"],
+            [
+                "10 model.differ_in_case kinds.B300 ('b300', 'B300')",
+                "10 model.kind_unused kinds.B300 'B300'",
+            ],
         ),
+        ("kinds: {b300: {}}; nodes.absent: [node02]", []),
         ("nodes.slots: 3", ["4 model.slots_per_gpu nodes.slots (3, 2)"]),
         ("nodes.slots: 1", []),
         ("nodes.slots: 6", []),
@@ -368,6 +372,10 @@ ABOVE = "qos.above_buffer roce_qos.ecn.maximum_bytes"
         ("rails.interface: 'rdma{rail}'", []),
         ("rails.interface: 'energy{rail}'", []),
         ("nodes.absent: [node02]; leaves.count: 4", []),
+        (
+            "nodes.count: 3; leaves.count: 4; leaves.nodes_per_set: 2",
+            ["8 model.leaves_apart leaves ('leaf01', 'leaf03')"],
+        ),
         ("leaves.count: 4", ["8 model.idle_switches leaves.count ('leaf03', 2)"]),
         (
             "leaves.count: 4; storage: [{name: s1, management: 10.0.0.9, links: "
