@@ -451,7 +451,7 @@ ADDRESSES = Section(
 
 
 _PORT_NAMES = Text(
-    r"[A-Za-z0-9_./:{},\[\]-]+", "a port's name, or a range of them", "swp[1-64]s[0-1]", 100
+    r"[A-Za-z0-9_./:{},\[\]-]+", "a port name or range", "swp[1-64]s[0-1]", 100
 )
 
 
