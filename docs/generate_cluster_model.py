@@ -42,9 +42,6 @@ groups and variables ([architecture.md](architecture.md)). Commented example:
 [inventories/b300/cluster.yml](../inventories/b300/cluster.yml). Published designs, with their
 sources: [inventories/examples](../inventories/examples).
 
-    ansible-inventory -i inventories/NAME --graph        # hosts and groups
-    ansible-inventory -i inventories/NAME --host node01  # variables of a node
-
 The smallest model:
 
 ```yaml
@@ -72,7 +69,8 @@ then rules):
 
 **Bold** keys are required. Host names consist of a to z, 0 to 9 and inner hyphens, at most 63
 characters; other names of a to z, 0 to 9, - and _, those of racks also of capitals and dots. Names
-of interfaces have at most 15 characters, checksums 64 digits 0 to 9, a to f.
+of interfaces have at most 15 characters, checksums 64 digits 0 to 9, a to f; URLs are of https,
+http or file, without user or password.
 """
 
 TAIL = """
@@ -87,7 +85,7 @@ A leaf has links to every spine that shares the attributes in `spines.divided_by
 | `[unit]` | each scalable unit (`leaves.sets_per_unit`) to its spines, below `super_spines` |
 | `[group]` | the leaves of a set, in order, to `groups` blocks: with few uplinks, many spines |
 
-Spines are dealt in equal blocks, by unit, then plane, then group. Units, leaf sets and nodes that
+Switches are dealt in equal blocks, by unit, then plane, then group. Units, leaf sets and nodes that
 are added at the end move no cable and no address. Before adding spines, set
 `leaves.uplink_ports`, and `leaves.nodes_per_set` if there are several sets. To add spines to every
 block, list `name` and `management_first` of all, block by block. Pods that grow separately need the
@@ -144,25 +142,10 @@ that the system or the chip cannot have are rejected.
 CHIPS.
 
 [Headroom](qos-contract.md#headroom) is computed for `spectrum` to `spectrum6`. A SONiC switch with
-another chip may have a table of its vendor. Otherwise write the vendor's values:
+another chip may have a table of its vendor. Otherwise write the vendor's values under
+[`asics`](#asics).
 
-```yaml
-asics:
-  tomahawk5:
-    headroom:
-      - {speed_gbps: 800, cable_metres: 50, size_bytes: ..., xon_bytes: ..., xoff_bytes: ...,
-         threshold: ..., xon_offset_bytes: ...}
-```
-
-A storage host may use any free leaf port (nodes use the first ones, spines the last):
-
-```yaml
-storage:
-  - name: storage01
-    management: 10.0.0.21
-    links:
-      - {leaf: leaf01, port: Ethernet64, interface: ens1f0np0, speed_gbps: 400}
-```
+A storage host may use any free leaf port (nodes use the first ones, spines the last).
 
 ## Management and other networks
 
@@ -187,20 +170,11 @@ Hosts must route between management subnets.
 
 ## Shared file systems
 
+Examples: [NFS](shared-storage.md), [VAST](shared-storage.md#vast), [Lustre](lustre.md#settings). A
+file system of another type:
+
 ```yaml
 filesystems:
-  - name: checkpoints
-    type: nfs
-    source: storage01:/srv/checkpoints
-    mount: /mnt/checkpoints
-    purpose: checkpoints
-    serve: {host: storage01}     # omit for a server outside this cluster
-  - name: scratch
-    type: lustre
-    source: 10.0.0.31@o2ib,10.0.1.31@o2ib1:10.0.0.32@o2ib:/scratch
-    mount: /mnt/scratch
-    purpose: scratch
-    hosts: [compute]
   - name: data
     type: wekafs
     managed: false               # others install its client and mount it
@@ -217,8 +191,6 @@ filesystems:
 - An external server must not have an address or name of a node or switch. File systems served by
   two hosts have different addresses.
 - With `transport: rdma`, `hosts` must not include the launcher, which has no rails.
-- Mounts from one server with the same version (4.1, 4.2) share a connection; a second transport
-  needs another version.
 - Options with a key (`vers`, `proto`, `port`, `nconnect`, `flock`) and `soft` (data loss if the
   server is slow) are rejected. Others are passed to mount.
 """
@@ -243,12 +215,17 @@ SHORT = {
     "a rack name (letters, digits, -, _ and dots)": "rack",
     "an interface name of at most 15 characters": "interface",
     "a SHA-256 checksum (64 digits 0 to 9, a to f)": "SHA-256 checksum",
-    "list of a port name": "list of port name",
+    "list of a port name or range": "list of port names and ranges",
+    "a description of letters, digits, spaces and .,:;/()+_-": "text",
+    "a URL (https, http, file)": "URL",
+    " without user or password": "",
 }
 """Kinds whose details are above the tables."""
 
-SHARED_KEYS = 2
-"""Minimum number of shared keys for a section to refer to an earlier one."""
+Row = tuple[str, str, str, str]
+
+SHARED_WORDS = 18
+"""Minimum length of shared rows for a section to refer to an earlier one."""
 
 REFUSED = SMALLEST.replace("nodes: {count", "nodes: {cuont").replace(
     "speed_gbps: 800", "speed_gbps: 800, mtu: 90000"
@@ -294,7 +271,10 @@ def _section(section: kinds.Section, earlier: list[kinds.Section]) -> str:
         return f"{lines[0]}\nKeys, as in [{twin}](#{twin}): {_names(rows)}.\n"
     for other in earlier:
         same = [key.name for key in other.keys if rows.get(key.name) == _row(key)]
-        if other.name.startswith("kinds.") or len(same) < SHARED_KEYS:
+        if (
+            other.name.startswith("kinds.")
+            or sum(len(" ".join(rows[name]).split()) for name in same) < SHARED_WORDS
+        ):
             continue
         without = [key.name for key in other.keys if key.name not in same]
         anchor = other.name.replace(".", "")
@@ -305,7 +285,7 @@ def _section(section: kinds.Section, earlier: list[kinds.Section]) -> str:
         else:
             lines.append(f"As in [{other.name}](#{anchor}): {_names(same)}.\n")
     if rows:
-        lines += ["| key | type | default | |", "|---|---|---|---|", *rows.values()]
+        lines += _table([("key", "type", "default", ""), *rows.values()])
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -313,7 +293,7 @@ def _names(keys: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in keys)
 
 
-def _row(key: kinds.Key) -> str:
+def _row(key: kinds.Key) -> Row:
     name, below = f"`{key.name}`", kinds.section_in(key.kind)
     if below is not None:
         name = f"[{name}](#{below.name.replace('.', '')})"
@@ -321,15 +301,22 @@ def _row(key: kinds.Key) -> str:
     kind = key.kind.describe()
     for long, short in SHORT.items():
         kind = kind.replace(long, short)
-    kind = re.sub(r"\b(list of (?:section|host name|port name))\b", r"\1s", kind)
-    return f"| {name} | {kind} | {_default(key)} | {key.help} |"
+    kind = re.sub(r"\b(list of (?:section|host name))\b", r"\1s", kind)
+    return name, kind, _default(key), key.help
+
+
+def _table(rows: list[Row]) -> list[str]:
+    """A Markdown table without its empty columns."""
+    columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
+    head, *body = (f"| {' | '.join(row)} |" for row in zip(*columns, strict=True))
+    return [head, "|" + "---|" * len(columns), *body]
 
 
 def _default(key: kinds.Key) -> str:
     if key.default_text:
         return key.default_text
     below = kinds.section_in(key.kind)
-    if key.required or key.default is None or below is not None:
+    if key.required or below is not None or key.default in (None, "", [], {}):
         return ""
     return f"`{_shown(key.default)}`"
 
