@@ -8,9 +8,10 @@ The program has no options. A unit test compares the files with its output.
 from __future__ import annotations
 
 import json
+import re
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +42,6 @@ groups and variables ([architecture.md](architecture.md)). Commented example:
 [inventories/b300/cluster.yml](../inventories/b300/cluster.yml). Published designs, with their
 sources: [inventories/examples](../inventories/examples).
 
-    ansible-inventory -i inventories/NAME --graph        # hosts and groups
-    ansible-inventory -i inventories/NAME --host node01  # variables of a node
-
 The smallest model:
 
 ```yaml
@@ -54,14 +52,13 @@ Editors with a YAML language server complete and check the keys if the first lin
 `ansible-doc -t inventory baremetal.mpi_roce.cluster`.
 
 Values of a single node belong under `nodes.overrides`; role variables in `host_vars/` next to the
-model, or under `vars`. Nodes added at the end change no address, port or name of others. List
-removed nodes under `nodes.absent`, which reserves their addresses and ports. `position` puts a node
-elsewhere in the plan. Before a run,
-[compare the model with the earlier one](operations.md#changes-of-the-model).
+model, or under `vars`. Nodes added at the end change no address, port or name of others; removed
+ones belong under `nodes.absent`, which reserves their addresses and ports.
+[Compare a changed model](operations.md#changes-of-the-model) before a run.
 
-Only values under `vars` may be templates. Numbers are decimal, as YAML reads `026` as 22. Secrets
-belong in `group_vars/`, which ansible-vault may encrypt; the model has none. `cluster_name` is also
-a variable of kubespray, its DNS domain: give kubespray an inventory without a model.
+Only values under `vars` may be templates. Write numbers without leading zeros: YAML reads `026` as
+22. Secrets belong in `group_vars/`, encrypted with ansible-vault, not in the model. Kubespray uses
+the variable `cluster_name` for its DNS domain; give it an inventory without a model.
 
 An invalid model is rejected with all errors before any host is contacted (keys and types first,
 then rules):
@@ -71,7 +68,9 @@ then rules):
 ## Keys
 
 **Bold** keys are required. Host names consist of a to z, 0 to 9 and inner hyphens, at most 63
-characters.
+characters; other names of a to z, 0 to 9, - and _, those of racks also of capitals and dots. Names
+of interfaces have at most 15 characters, checksums 64 digits 0 to 9, a to f; URLs are of https,
+http or file, without user or password.
 """
 
 TAIL = """
@@ -86,8 +85,8 @@ A leaf has links to every spine that shares the attributes in `spines.divided_by
 | `[unit]` | each scalable unit (`leaves.sets_per_unit`) to its spines, below `super_spines` |
 | `[group]` | the leaves of a set, in order, to `groups` blocks: with few uplinks, many spines |
 
-Spines are dealt in equal blocks, by unit, then plane, then group. Units, leaf sets and nodes that
-are added at the end move no cable and no address. Before spines are added, write
+Switches are dealt in equal blocks, by unit, then plane, then group. Units, leaf sets and nodes that
+are added at the end move no cable and no address. Before adding spines, set
 `leaves.uplink_ports`, and `leaves.nodes_per_set` if there are several sets. To add spines to every
 block, list `name` and `management_first` of all, block by block. Pods that grow separately need the
 full form:
@@ -116,7 +115,7 @@ launchers:
   - {name: login02, management: 10.0.0.11}
 ```
 
-With `position`, nodes can be added to the blocks above. Otherwise, they would move the nodes below.
+Without `position`, nodes added to a block would move those of the blocks below.
 
 ## Systems and port names
 
@@ -127,7 +126,7 @@ With `position`, nodes can be added to the blocks above. Otherwise, they would m
 | `nvue` | `swp1`, `swp2` | `swp{}`, 1, 1 |
 | `eos` | `Ethernet1/1`, `Ethernet2/1` | `Ethernet{}/1`, 1, 1 |
 
-Ports that are broken out, have several speeds, or have uplinks first, are named by purpose:
+Name ports by purpose if they are broken out, have several speeds, or if uplinks come first:
 
 ```yaml
 leaves:
@@ -143,25 +142,10 @@ that the system or the chip cannot have are rejected.
 CHIPS.
 
 [Headroom](qos-contract.md#headroom) is computed for `spectrum` to `spectrum6`. A SONiC switch with
-another chip may have a table of its vendor. Otherwise write the vendor's values:
+another chip may have a table of its vendor. Otherwise write the vendor's values under
+[`asics`](#asics).
 
-```yaml
-asics:
-  tomahawk5:
-    headroom:
-      - {speed_gbps: 800, cable_metres: 50, size_bytes: ..., xon_bytes: ..., xoff_bytes: ...,
-         threshold: ..., xon_offset_bytes: ...}
-```
-
-A storage host may use any free leaf port (nodes use the first ones, spines the last):
-
-```yaml
-storage:
-  - name: storage01
-    management: 10.0.0.21
-    links:
-      - {leaf: leaf01, port: Ethernet64, interface: ens1f0np0, speed_gbps: 400}
-```
+A storage host may use any free leaf port (nodes use the first ones, spines the last).
 
 ## Management and other networks
 
@@ -182,25 +166,15 @@ networks:
     speed_gbps: 400
 ```
 
-Hosts must route between management subnets. A host gets `cluster_networks` and `cluster_bmc` only
-for addresses that it has here.
+Hosts must route between management subnets.
 
 ## Shared file systems
 
+Examples: [NFS](shared-storage.md), [VAST](shared-storage.md#vast), [Lustre](lustre.md#settings). A
+file system of another type:
+
 ```yaml
 filesystems:
-  - name: checkpoints
-    type: nfs
-    source: storage01:/srv/checkpoints
-    mount: /mnt/checkpoints
-    purpose: checkpoints
-    serve: {host: storage01}     # omit for a server outside this cluster
-  - name: scratch
-    type: lustre
-    source: 10.0.0.31@o2ib,10.0.1.31@o2ib1:10.0.0.32@o2ib:/scratch
-    mount: /mnt/scratch
-    purpose: scratch
-    hosts: [compute]
   - name: data
     type: wekafs
     managed: false               # others install its client and mount it
@@ -214,11 +188,9 @@ filesystems:
 - The owner and mode of a served directory are changed: use `/srv/checkpoints`, not `/srv`.
 - `source` of a served file system begins with a name or address of its host: management, a rail
   (`node01-rail0`), or one of a storage host's `links`.
-- An external server has no address or name of a node or switch. Served file systems of two hosts
-  have different addresses.
+- An external server must not have an address or name of a node or switch. File systems served by
+  two hosts have different addresses.
 - With `transport: rdma`, `hosts` must not include the launcher, which has no rails.
-- Mounts from one server with the same version (4.1, 4.2) share a connection; a second transport
-  needs another version.
 - Options with a key (`vers`, `proto`, `port`, `nconnect`, `flock`) and `soft` (data loss if the
   server is slow) are rejected. Others are passed to mount.
 """
@@ -236,8 +208,24 @@ launcher: {name: launcher01, management: 10.0.0.10}
 """
 
 
-SHARED_KEYS = 3
-"""Minimum number of shared keys for a section to refer to an earlier one."""
+SHORT = {
+    schema.HOST_NAME.wanted: "host name",
+    "a name of a to z, 0 to 9, - and _": "name",
+    "a chip's name (a to z, 0 to 9, - and _)": "chip",
+    "a rack name (letters, digits, -, _ and dots)": "rack",
+    "an interface name of at most 15 characters": "interface",
+    "a SHA-256 checksum (64 digits 0 to 9, a to f)": "SHA-256 checksum",
+    "list of a port name or range": "list of port names and ranges",
+    "a description of letters, digits, spaces and .,:;/()+_-": "text",
+    "a URL (https, http, file)": "URL",
+    " without user or password": "",
+}
+"""Kinds whose details are above the tables."""
+
+Row = tuple[str, str, str, str]
+
+SHARED_WORDS = 18
+"""Minimum length of shared rows for a section to refer to an earlier one."""
 
 REFUSED = SMALLEST.replace("nodes: {count", "nodes: {cuont").replace(
     "speed_gbps: 800", "speed_gbps: 800, mtu: 90000"
@@ -278,33 +266,57 @@ def _section(section: kinds.Section, earlier: list[kinds.Section]) -> str:
     purpose = textwrap.fill(section.help, 100, break_long_words=False, break_on_hyphens=False)
     lines = [f"\n### {section.name}\n\n{purpose}\n"]
     rows = {key.name: _row(key) for key in section.keys}
+    if section.name.startswith("kinds."):
+        twin = section.name.rpartition(".")[2]
+        return f"{lines[0]}\nKeys, as in [{twin}](#{twin}): {_names(rows)}.\n"
     for other in earlier:
         same = [key.name for key in other.keys if rows.get(key.name) == _row(key)]
-        if len(same) >= SHARED_KEYS:
-            names = ", ".join(f"`{name}`" for name in same)
-            anchor = other.name.replace(".", "")
-            lines.append(f"As in [{other.name}](#{anchor}): {names}.\n")
-            rows = {name: row for name, row in rows.items() if name not in same}
-            break
+        if (
+            other.name.startswith("kinds.")
+            or sum(len(" ".join(rows[name]).split()) for name in same) < SHARED_WORDS
+        ):
+            continue
+        without = [key.name for key in other.keys if key.name not in same]
+        anchor = other.name.replace(".", "")
+        rows = {name: row for name, row in rows.items() if name not in same}
+        if len(without) < len(same):
+            but = f", except {_names(without)}" if without else ""
+            lines.append(f"Keys of [{other.name}](#{anchor}){but}.\n")
+        else:
+            lines.append(f"As in [{other.name}](#{anchor}): {_names(same)}.\n")
     if rows:
-        lines += ["| key | type | default | |", "|---|---|---|---|", *rows.values()]
+        lines += _table([("key", "type", "default", ""), *rows.values()])
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _row(key: kinds.Key) -> str:
+def _names(keys: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in keys)
+
+
+def _row(key: kinds.Key) -> Row:
     name, below = f"`{key.name}`", kinds.section_in(key.kind)
     if below is not None:
         name = f"[{name}](#{below.name.replace('.', '')})"
     name = f"**{name}**" if key.required else name
-    kind = key.kind.describe().replace(schema.HOST_NAME.wanted, "host name")
-    return f"| {name} | {kind} | {_default(key)} | {key.help} |"
+    kind = key.kind.describe()
+    for long, short in SHORT.items():
+        kind = kind.replace(long, short)
+    kind = re.sub(r"\b(list of (?:section|host name))\b", r"\1s", kind)
+    return name, kind, _default(key), key.help
+
+
+def _table(rows: list[Row]) -> list[str]:
+    """A Markdown table without its empty columns."""
+    columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
+    head, *body = (f"| {' | '.join(row)} |" for row in zip(*columns, strict=True))
+    return [head, "|" + "---|" * len(columns), *body]
 
 
 def _default(key: kinds.Key) -> str:
     if key.default_text:
         return key.default_text
     below = kinds.section_in(key.kind)
-    if key.required or key.default is None or below is not None:
+    if key.required or below is not None or key.default in (None, "", [], {}):
         return ""
     return f"`{_shown(key.default)}`"
 

@@ -246,7 +246,7 @@ _RACK = Text(
     r"[A-Za-z0-9][A-Za-z0-9_.-]*", "a rack name (letters, digits, -, _ and dots)", "r01", 60
 )
 
-_KIND = Key("kind", Text(r"\w{1,40}", "the name of one of `kinds`", "h100"), "One of `kinds`.")
+_KIND = Key("kind", Text(r"\w{1,40}", "the name of one of `kinds`", "h100"), "")
 _SUBNETS = _Subnets(_Subnet(), _Subnet())
 _BMC = Key("bmc", _ADDRESS, "Address of the BMC (`cluster_bmc`).")
 _BMC_FIRST = Key("bmc_first", _ADDRESS, "BMC of the first one; the others follow in order.")
@@ -487,9 +487,7 @@ ADDRESSES = Section(
 )
 
 
-_PORT_NAMES = Text(
-    r"[A-Za-z0-9_./:{},\[\]-]+", "a port's name, or a range of them", "swp[1-64]s[0-1]", 100
-)
+_PORT_NAMES = Text(r"[A-Za-z0-9_./:{},\[\]-]+", "a port name or range", "swp[1-64]s[0-1]", 100)
 
 
 class _PortCount(Integer):
@@ -544,7 +542,7 @@ def _switch_names(example: str, *, fixed: bool = True) -> tuple[Key, ...]:
         needed(
             "management_first",
             OneOrList(_ADDRESS, _ADDRESS),
-            "Of the first switch; the others follow in order. Or of each.",
+            "Of the first switch, with the others in order; or of each.",
         ),
         _BMC_FIRST,
         needed("ports", OrSection(_PortCount(1, 4096, "ports"), PORTS), "Ports per switch."),
@@ -569,15 +567,14 @@ _UPLINK_PORTS = Key(
     "uplink_ports",
     Integer(0, 4096),
     "Last ports, reserved for uplinks. If set, further spines move no cable.",
-    default_text="the uplinks",
+    default_text="those in use",
 )
 _GROUP_NAME = Text(r"[a-z][a-z0-9_-]*", "the name of a group in switches", "leaf", 40)
 _DIVISION = (
     Key(
         "divided_by",
         ListOf(OneOf(DIVISIONS), "attributes"),
-        "What both ends of a link share. The switches are dealt in equal blocks: by unit, then "
-        "plane, then group.",
+        "[What both ends of a link share](#planes-units-and-tiers).",
         default_text="plane, if leaves have several; `[]` connects all",
     ),
     Key("groups", Integer(2, 512), "Groups into which lower switches of a set are dealt in order."),
@@ -612,8 +609,7 @@ LEAVES = Section(
 
 SPINES = Section(
     "spines",
-    "Every leaf has links to every spine that shares its attributes in `divided_by`, on its last "
-    "ports.",
+    "The last ports of a leaf connect to every spine that shares its attributes in `divided_by`.",
     (
         *_switch_names("spine{:02d}"),
         Key("links_per_leaf", Integer(1, 512), "Links of a leaf to each spine.", default=1),
@@ -654,10 +650,14 @@ SWITCHES = Section(
         _UPLINK_PORTS,
         *_OF_SETS,
         Key("nodes", Integer(1, 100_000), "Positions of nodes.", default_text="as many as fit"),
-        Key("kind", _KIND_NAME, "Of all its nodes, whose rails and planes its leaves then have."),
+        Key(
+            "kind",
+            _KIND_NAME,
+            "Of all its nodes; its leaves have the rails and planes of this kind.",
+        ),
         Key("pool", _Subnet(), "For the rails of its nodes.", default_text="`addresses.pool`"),
-        Key("unit", Integer(1, 10_000), "Unit of the switches above leaves, if all are of one."),
-        Key("plane", Integer(0, 7), "Plane of the switches above leaves, if all are of one."),
+        Key("unit", Integer(1, 10_000), "For switches above leaves that are all in one unit."),
+        Key("plane", Integer(0, 7), "For switches above leaves that are all in one plane."),
         Key("speed_gbps", _SPEED, "Of links to lower tiers.", default_text="`rails.speed_gbps`"),
     ),
 )

@@ -345,7 +345,8 @@ class OneOrList(Kind):
         return kind.check(value, findings, path)
 
     def describe(self) -> str:
-        return f"{self.one.describe()}, or list of {self.many.describe()}"
+        many = "" if self.many == self.one else f" of {self.many.describe()}"
+        return f"{self.one.describe()}, or list{many}"
 
     def wanted_text(self) -> str:
         return f"{self.one.wanted_text()}, or a {ListOf(self.many).wanted_text()}"
