@@ -326,7 +326,7 @@ def _computed(at: _At) -> Optional[SwitchKind]:
     if naming.step and lanes and lanes < chip.widest and not switch["port"] and at.system:
         problem = f"{count} ports of {speed}G are {count} ports of the front with {lanes} lanes"
         remedy = "Of ports that are broken out, write the names by purpose, such as "
-        remedy += f"{section}.ports: {{nodes: 'Ethernet[1-64]/[1,5]'}}"
+        remedy += f"{section}.ports: {{nodes: '{naming.parts}'}}"
         at.doubts.add("model.ports_in_whole", (section, "ports"), problem, remedy, (count, lanes))
     start = naming.start if switch["port_start"] is None else switch["port_start"]
     if naming.step is None and chip.lanes is None and start % step:
