@@ -318,6 +318,8 @@ def test_hints_for_keys_and_characters() -> None:
         ("subnet_manager: {}", "model.unknown_key", "InfiniBand is out of scope"),
         ("addresses.family: 6", "model.unknown_key", "IPv6 is not supported"),
         ("rails.tagged: true", "model.unknown_key", "Write rails.vlan"),
+        ("leaves.ports: {nodes: swp1-32s0-1}", "model.port_range", "swp[1-32]s[0-1]"),
+        ("leaves.ports: {nodes: Ethernet1/1-32/1}", "model.port_range", "Ethernet[1-32]/1"),
         ("leaves.links_per_leaf: 4", "model.unknown_key", "It belongs under spines"),
         ("leaves.system: onyx", "model.other_system", "Leave it out"),
         (

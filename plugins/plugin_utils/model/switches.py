@@ -28,7 +28,8 @@ ports of the switch, and the layer `fabric` refuses them.
 
 
 _DASHED = re.compile(r"(?<=[A-Za-z/])(\d+)-(\d+)")
-"""A range as the command lines of NVUE and EOS write it (swp1-32)."""
+_LANED = re.compile(r"(\d+)/(\d+)-(\d+)/\2$")
+"""Ranges as the command lines of NVUE and EOS write them (swp1-32, Ethernet1/1-32/1)."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def _names(
     found: list[str] = []
     for index, text in enumerate(texts):
         names, here = expanded(text), (*path, index)
-        bracketed = _DASHED.sub(r"[\1-\2]", text)
+        bracketed = _DASHED.sub(r"[\1-\2]", _LANED.sub(r"[\1-\3]/\2", text))
         twice = next((name for name in names if name in taken), None)
         if not names:
             problem = f"{text!r} is not a range of names (up to {MAX_NAMES}, each once)"
