@@ -318,7 +318,40 @@ def test_hints_for_keys_and_characters() -> None:
         ("subnet_manager: {}", "model.unknown_key", "InfiniBand is out of scope"),
         ("addresses.family: 6", "model.unknown_key", "IPv6 is not supported"),
         ("rails.tagged: true", "model.unknown_key", "Write rails.vlan"),
+        ("leaves.ports: {nodes: swp1-32s0-1}", "model.port_range", "swp[1-32]s[0-1]"),
+        ("leaves.ports: {nodes: Ethernet1/1-32/1}", "model.port_range", "Ethernet[1-32]/1"),
+        ("leaves.links_per_leaf: 4", "model.unknown_key", "It belongs under spines"),
         ("leaves.system: onyx", "model.other_system", "Leave it out"),
+        (
+            "rails.speed_gbps: 400; leaves.ports: 128; leaves.system: nvue; leaves.asic: spectrum4",
+            "model.port_beyond",
+            "nodes: 'swp[1-64]s[0-1]'",
+        ),
+        (
+            "storage: [{name: s1, management: 10.0.0.9, managed: false}]",
+            "model.unknown_key",
+            "only name it in filesystems",
+        ),
+        (
+            "networks: [{name: st, subnet: 10.60.0.0/24, interface: bond0, vlan: 30}]",
+            "model.unknown_key",
+            "such as bond0.30",
+        ),
+        ("addresses.pool: 10.1.0.0/25", "model.pool_without_subnets", "another addresses.prefix"),
+        (
+            "leaves.system: sonic; leaves.asic: spectrum4; storage: [{name: s1, management: "
+            "10.0.0.9, links: [{leaf: leaf01, port: Ethernet496, interface: e, "
+            "speed_gbps: 1600}]}]",
+            "model.storage_speed",
+            "Correct the speed",
+        ),
+        (
+            "leaves.system: nvue; leaves.asic: spectrum4; leaves.ports: {nodes: 'swp[1-8]', "
+            "storage: swp9}; storage: [{name: s1, management: 10.0.0.9, links: [{leaf: leaf01, "
+            "port: swp8, interface: e}]}]",
+            "model.port_taken",
+            "Free ports: swp9",
+        ),
     ],
 )
 def test_remedies_that_name_the_value(edits: str, code: str, remedy: str) -> None:
@@ -327,3 +360,11 @@ def test_remedies_that_name_the_value(edits: str, code: str, remedy: str) -> Non
     [finding] = caught.value.findings
     assert finding.code == code
     assert remedy in finding.remedy
+
+
+def test_another_prefix_is_no_remedy_for_point_to_point() -> None:
+    with pytest.raises(ModelError) as caught:
+        compiled(edited("addresses.plan: point_to_point; addresses.pool: 10.1.0.0/30"))
+    [finding] = caught.value.findings
+    assert finding.code == "model.pool_without_subnets"
+    assert "prefix" not in finding.remedy

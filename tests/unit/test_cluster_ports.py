@@ -40,7 +40,7 @@ REFUSED = (
     ("asic: quantum2", ["8 model.unknown_chip leaves.asic 'quantum2'"]),
     ("system: mlnx-os", ["8 model.infiniband leaves.system 'mlnx-os'"]),
     ("system: MLNX-OS 3.11", ["8 model.infiniband leaves.system 'MLNX-OS 3.11'"]),
-    ("system: Onyx", ["8 model.infiniband leaves.system 'Onyx'"]),
+    ("system: Onyx", ["8 model.other_system leaves.system 'Onyx'"]),
     ("system: junos", ["8 model.other_system leaves.system 'junos'"]),
     ("system: NX-OS", ["8 model.other_system leaves.system 'NX-OS'"]),
     ("system: [nvue, ios_xr]", ["8 model.other_system leaves.system[1] 'ios_xr'"]),

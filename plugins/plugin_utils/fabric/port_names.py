@@ -80,6 +80,8 @@ class PortNaming:
     from 1."""
     shown: str = ""
     """Examples for a message."""
+    parts: str = ""
+    """Names of ports that are broken out, as ranges, if the system counts the ports."""
 
     def examples(self, lanes: int) -> str:
         """Names of ports with this number of lanes."""
@@ -154,6 +156,9 @@ def _faults(
             most = f"{chip.front_ports} ports on the front" if port else f"{chip.lanes} lanes"
             problem = f"{name!r} does not exist: switches with {chip.name} have at most {most}"
             remedy = "Count ports from the first to the last one of the switch"
+            if naming.parts:
+                remedy += ", and name the parts of those that are broken out, such as ports: "
+                remedy += f"{{nodes: '{naming.parts}'}}"
             yield Fault("model.port_beyond", problem, remedy, name)
             return
         if not port and lanes.start >= chip.lanes and width < MAX_LANES:

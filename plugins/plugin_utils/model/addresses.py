@@ -180,15 +180,17 @@ class AddressPlan:
 
     def check_capacity(self, nodes: int, findings: Findings, path: Path) -> None:
         """Check that the pool has an address for every rail of `nodes` nodes."""
-        remedy = "Use a larger pool, or another addresses.prefix"
+        remedy = "Use a larger pool"
+        remedy += ", or another addresses.prefix" if self.prefix < 31 else ""
         nodes = max(0, min(nodes, self.end) - self.first_node)
         sets, in_one_set = -(-nodes // self.nodes_per_set), min(nodes, self.nodes_per_set)
         there, room = self.pool.size // self.size, self.size - self.first_host - (self.prefix < 31)
         wanted, part = self.first_network + sets * self.lanes, "the pool"
-        what = f"{self.lanes} for each of {counted(sets, 'set')} of nodes"
+        places = f"{counted(sets, 'set')} of nodes" if self.prefix < 31 else counted(nodes, "node")
+        what = f"{self.lanes} for each of {places}"
         if self.lane_span:
             wanted, there, part = self.first_network + sets, self.lane_span, "each rail's part of"
-            what = f"one for each of {counted(sets, 'set')} of nodes"
+            what = f"one for each of {places}"
             if self.lanes > self.pool.size // self.size:
                 wanted, there, part = self.lanes, self.pool.size // self.size, "the pool"
                 what = "one for each rail and plane"

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...module_utils.core.text import counted, nearest, some
 from ...module_utils.names import is_host_name, rail_name
+from ..fabric.asics import asic_named
 from ..schema.findings import Findings, Path
 from .addresses import Subnets, dotted_quad, misplaced, shown_hosts
 from .cluster import ROLES, kind_group, rack_group
@@ -282,6 +283,11 @@ def check_storage_links(
                 findings.add(
                     "model.port_taken", (*path, "port"), problem, remedy, (port, first, end)
                 )
+            chip, speed = asic_named(kind.asic, model["asics"]), link["speed_gbps"]
+            if speed and chip and chip.name and not chip.has_port(speed):
+                problem = f"{chip.name}, the chip of {leaf}, has no ports of {speed}G"
+                remedy, value = "Correct the speed, or the name of the chip", (chip.name, speed)
+                findings.add("model.storage_speed", (*path, "speed_gbps"), problem, remedy, value)
             other = taken.setdefault((leaf, port), path)
             if other != path:
                 problem = f"{port!r} of {leaf} is also used by {findings.place(other)}"

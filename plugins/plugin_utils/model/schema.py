@@ -604,7 +604,11 @@ LEAVES = Section(
         *_OF_SETS,
         _UPLINK_PORTS,
     ),
-    hints=(*_UNSUPPORTED, *_TOPOLOGY_HINTS, *_CHANNELS),
+    hints=(
+        *((name, "It belongs under spines") for name in ("links_per_leaf", "divided_by", "groups")),
+        *(hint for hint in _TOPOLOGY_HINTS if hint[0] != "groups"),
+        *(*_UNSUPPORTED, *_CHANNELS),
+    ),
 )
 
 SPINES = Section(
@@ -709,6 +713,10 @@ STORAGE = Section(
     "storage",
     "One storage host.",
     (*_HOST, Key("links", ListOf(STORAGE_LINK), "Cables to leaves.", default=[])),
+    hints=tuple(
+        (name, "A server that others manage is no host of the model: only name it in filesystems")
+        for name in ("external", "managed", "unmanaged", "vendor")
+    ),
 )
 
 _PORT = replace(INTERFACE, example="ens1f0np0", empty=False)
@@ -729,6 +737,10 @@ NETWORK = Section(
         Key("mtu", Integer(*IP_MTU_LIMITS, "bytes, layer 3"), "Largest IP packet.", default=1500),
         Key("lossless", Boolean(), "Whether it carries RoCE with PFC.", default=False),
         Key("leaves", _HOST_NAMES, "Its switches, in this model or not.", default=[]),
+    ),
+    hints=tuple(
+        (name, "Name the VLAN's interface as interface, such as bond0.30")
+        for name in ("vlan", "vlans", "vlan_id", "vid")
     ),
 )
 

@@ -28,7 +28,8 @@ ports of the switch, and the layer `fabric` refuses them.
 
 
 _DASHED = re.compile(r"(?<=[A-Za-z/])(\d+)-(\d+)")
-"""A range as the command lines of NVUE and EOS write it (swp1-32)."""
+_LANED = re.compile(r"(\d+)/(\d+)-(\d+)/\2$")
+"""Ranges as the command lines of NVUE and EOS write them (swp1-32, Ethernet1/1-32/1)."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def _names(
     found: list[str] = []
     for index, text in enumerate(texts):
         names, here = expanded(text), (*path, index)
-        bracketed = _DASHED.sub(r"[\1-\2]", text)
+        bracketed = _DASHED.sub(r"[\1-\2]", _LANED.sub(r"[\1-\3]/\2", text))
         twice = next((name for name in names if name in taken), None)
         if not names:
             problem = f"{text!r} is not a range of names (up to {MAX_NAMES}, each once)"
@@ -325,7 +326,7 @@ def _computed(at: _At) -> Optional[SwitchKind]:
     if naming.step and lanes and lanes < chip.widest and not switch["port"] and at.system:
         problem = f"{count} ports of {speed}G are {count} ports of the front with {lanes} lanes"
         remedy = "Of ports that are broken out, write the names by purpose, such as "
-        remedy += f"{section}.ports: {{nodes: 'Ethernet[1-64]/[1,5]'}}"
+        remedy += f"{section}.ports: {{nodes: '{naming.parts}'}}"
         at.doubts.add("model.ports_in_whole", (section, "ports"), problem, remedy, (count, lanes))
     start = naming.start if switch["port_start"] is None else switch["port_start"]
     if naming.step is None and chip.lanes is None and start % step:

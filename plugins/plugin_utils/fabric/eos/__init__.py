@@ -26,6 +26,7 @@ SYSTEM = System(
         form=r"Ethernet(?:(?P<port>[1-9][0-9]{0,3})(?:/(?P<first>[1-8]))?"
         r"|[1-9][0-9]*(?:/[1-9][0-9]*){1,2})",
         shown="Ethernet1/1",
+        parts="Ethernet[1-64]/[1,5]",
     ),
     largest_mtu=9214,  # of the 7060X class
     transport=HTTPS,

@@ -20,6 +20,7 @@ SYSTEM = System(
         # Cumulus Linux 5 User Guide, Switch Port Attributes: swp1 broken out is swp1s0, swp1s1, ...
         form=r"swp(?P<port>[1-9][0-9]{0,3})(?:s(?P<part>[0-7]))?",
         shown="swp1, or swp1s0 of a port that is broken out",
+        parts="swp[1-64]s[0-1]",
     ),
     largest_mtu=9216,  # NVUE Reference: nv set interface <interface-id> link mtu
     transport=HTTPS,
