@@ -30,7 +30,7 @@ from tests.unit.small_model import compiled, doubts, edited
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).parent / "golden" / "cluster_b300.json"
-INVENTORIES = ("b300", "virtual", "virtual-mixed")
+INVENTORIES = ("b300", "virtual", "virtual-mixed", "virtual-planes")
 
 MODEL = """\
 plugin: baremetal.mpi_roce.cluster
@@ -89,7 +89,7 @@ def test_the_reference_compiles_to_the_golden_file() -> None:
 def test_the_inventories_compile_without_a_word_to_say(name: str) -> None:
     cluster = load(str(ROOT / f"inventories/{name}/cluster.yml"))
     assert cluster.name == name
-    assert len(cluster.nodes) == 4
+    assert len(cluster.nodes) == {"virtual-planes": 8}.get(name, 4)
 
 
 def test_the_virtual_clusters_can_be_up_together() -> None:
@@ -99,7 +99,7 @@ def test_the_virtual_clusters_can_be_up_together() -> None:
         | {rail.address for node in cluster.nodes for rail in node.rails}
         for cluster in clusters
     ]
-    assert not addresses[0] & addresses[1]
+    assert len(set().union(*addresses)) == sum(map(len, addresses))
 
 
 def test_hosts_have_exactly_the_documented_variables() -> None:
@@ -196,6 +196,12 @@ def test_a_second_leaf_set_has_separate_subnets() -> None:
     first, third = cluster.nodes[0].rails[0], cluster.nodes[2].rails[0]
     assert (first.leaf, first.leaf_port, first.gateway) == ("leaf01", "Ethernet0", "10.128.0.1")
     assert (third.leaf, third.leaf_port, third.gateway) == ("leaf03", "Ethernet0", "10.128.8.1")
+    everybody = inventory_of(cluster).group_variables["all"]
+    assert everybody["cluster_rail_networks"] == ["10.128.0.0/9"], "routed to the other set"
+
+
+def test_no_route_is_needed_within_one_leaf_set() -> None:
+    assert "cluster_rail_networks" not in inventory_of(small()).group_variables["all"]
 
 
 def test_point_to_point_gateways() -> None:
@@ -333,8 +339,12 @@ ABOVE = "qos.above_buffer roce_qos.ecn.maximum_bytes"
         ),
         (
             "kinds: {b300: {}, B300: {}}; nodes.kind: b300",
-            ["10 model.differ_in_case kinds.B300 ('b300', 'B300')"],
+            [
+                "10 model.differ_in_case kinds.B300 ('b300', 'B300')",
+                "10 model.kind_unused kinds.B300 'B300'",
+            ],
         ),
+        ("kinds: {b300: {}}; nodes.absent: [node02]", []),
         ("nodes.slots: 3", ["4 model.slots_per_gpu nodes.slots (3, 2)"]),
         ("nodes.slots: 1", []),
         ("nodes.slots: 6", []),
@@ -362,6 +372,10 @@ ABOVE = "qos.above_buffer roce_qos.ecn.maximum_bytes"
         ("rails.interface: 'rdma{rail}'", []),
         ("rails.interface: 'energy{rail}'", []),
         ("nodes.absent: [node02]; leaves.count: 4", []),
+        (
+            "nodes.count: 3; leaves.count: 4; leaves.nodes_per_set: 2",
+            ["8 model.leaves_apart leaves ('leaf01', 'leaf03')"],
+        ),
         ("leaves.count: 4", ["8 model.idle_switches leaves.count ('leaf03', 2)"]),
         (
             "leaves.count: 4; storage: [{name: s1, management: 10.0.0.9, links: "

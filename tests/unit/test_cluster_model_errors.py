@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 from tests.unit.findings import brief
 from tests.unit.small_model import MODEL as BASE
-from tests.unit.small_model import edited, places, refused
+from tests.unit.small_model import compiled, edited, places, refused
 
 ROOT = Path(__file__).resolve().parents[2]
 CASES = """
@@ -296,3 +296,34 @@ def test_hints_for_keys_and_characters() -> None:
     lines = str(refusal.value).splitlines()
     assert "'\uff14' is U+FF14 (FULLWIDTH DIGIT FOUR)" in lines[1]
     assert "Did you mean 'cnp'?" in lines[2]
+
+
+@pytest.mark.parametrize(
+    ("edits", "code", "remedy"),
+    [
+        ("management.subnet: 10.0.0.1/24", "model.network", "Write 10.0.0.0/24"),
+        ("addresses.pool: 10.1.0.0/255.255.0.0", "model.network", "Write 10.1.0.0/16"),
+        ("addresses.pool: 10.1.0.0", "model.network", "Write one such as 10.0.0.0/24"),
+        ("launcher.management: 10.0.0.10/24", "model.address", "Write 10.0.0.10"),
+        ("launcher.name: Login_1", "model.wrong_form", "Write login-1"),
+        (
+            "launcher.name: login01.example.net",
+            "model.wrong_form",
+            "Write login01, and domain: example.net at the top",
+        ),
+        ("launcher.name: '-'", "model.wrong_form", "Write one such as node01"),
+        ("login: []", "model.unknown_key", "several of them as launchers"),
+        ("kinds: {x: {rails: {mtu: 1500}}}", "model.unknown_key", "under rails at the top"),
+        ("rails.link_layer: ib", "model.unknown_key", "InfiniBand is out of scope"),
+        ("subnet_manager: {}", "model.unknown_key", "InfiniBand is out of scope"),
+        ("addresses.family: 6", "model.unknown_key", "IPv6 is not supported"),
+        ("rails.tagged: true", "model.unknown_key", "Write rails.vlan"),
+        ("leaves.system: onyx", "model.other_system", "Leave it out"),
+    ],
+)
+def test_remedies_that_name_the_value(edits: str, code: str, remedy: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        compiled(edited(edits))
+    [finding] = caught.value.findings
+    assert finding.code == code
+    assert remedy in finding.remedy

@@ -352,6 +352,8 @@ CASES: tuple[tuple[str, ...], ...] = (
     ),
     (model("port: ['swp{1..64}'], port_step: 8"), "8 model.port_key leaves.port_step"),
     (model("port: ['swp{1..63}', swp5]"), "8 model.port_name_twice leaves.port[1] 'swp5'"),
+    (model("port: [swp1-64]"), "8 model.port_range leaves.port[0] 'swp1-64'"),
+    (model("port: [swp1-32s0-1]"), "8 model.port_range leaves.port[0] 'swp1-32s0-1'"),
     (model("port: ['swp 1']"), "8 model.wrong_form leaves.port[0] 'swp 1'"),
     (model("system: cumulus"), "8 model.system_word leaves.system 'cumulus'"),
     (model("system: [sonic, nvu, eos]"), "8 model.not_a_choice leaves.system[1] 'nvu'"),

@@ -17,6 +17,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.unit.findings import brief
 from tests.unit.small_model import refused
 from tests.unit.test_model_cases import text
 
@@ -572,9 +573,59 @@ def test_switches_without_links() -> None:
     found = peers(cluster)
     assert found["little01"] == []
     assert found["small-spine01"] == ["core01", "core02"]
-    assert [doubt.path for doubt in cluster.doubts] == [("switches", "small-spine", "count")]
+    assert brief(cluster.doubts) == [
+        "13 model.idle_switches switches.small-spine.count ('small-spine01', 1)",
+        "17 model.leaves_apart links[1] ('big01', 'little01')",
+    ]
     none = compile_model(read("m", text.partition("links:")[0]))
     assert not cables(none)
+
+
+def test_groups_that_are_connected_twice() -> None:
+    again = full() + "- {from: big, to: spine}\n"
+    assert brief(compile_model(read("m", again)).doubts) == [
+        "19 model.links_twice links[3] ('big', 'spine')"
+    ]
+
+
+UNITS = """\
+plugin: baremetal.mpi_roce.cluster
+name: units
+management: {subnet: 10.0.0.0/16}
+rails: {count: 1, planes: 2, speed_gbps: 400}
+addresses: {pool: 172.16.0.0/16}
+launcher: {name: launcher01, management: 10.0.0.10}
+nodes: {count: 4, management_first: 10.0.1.1, slots: 8}
+leaves: {count: 4, ports: 8, management_first: 10.0.200.1, nodes_per_set: 2}
+spines: {count: 4, ports: 8, management_first: 10.0.210.1, divided_by: [%s]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("divided_by", "more", "wanted"),
+    [
+        ("", "", []),
+        ("plane", "", []),
+        (
+            "unit",
+            "",
+            [
+                "9 model.planes_connected spines.divided_by 'spines'",
+                "9 model.leaves_apart spines ('leaf01', 'leaf03')",
+            ],
+        ),
+        ("unit, plane", "", ["9 model.leaves_apart spines ('leaf01', 'leaf03')"]),
+        (
+            "unit, plane",
+            "super_spines: {count: 2, ports: 8, management_first: 10.0.220.1}",
+            [],
+        ),
+    ],
+)
+def test_planes_and_units_that_links_connect_or_leave_apart(
+    divided_by: str, more: str, wanted: list[str]
+) -> None:
+    assert brief(compile_model(read("m", UNITS % divided_by + more)).doubts) == wanted
 
 
 @pytest.mark.parametrize("order", ["node", "rail"])

@@ -54,6 +54,10 @@ NETWORK = (
     "nodes.networks: {st: 10.60.0.%d}; leaves.loopback_first: 10.9.0.%d; "
     "networks: [{name: st, subnet: 10.60.0.0/24, interface: bond0}]"
 )
+STORAGE = (
+    "storage: [{name: s1, management: 10.0.0.9, links: "
+    "[{leaf: leaf01, port: Ethernet60, interface: %s}]}]"
+)
 FULL = f"nodes.count: 70; leaves.count: 4; leaves.nodes_per_set: 60; {SPINES}"
 
 
@@ -87,6 +91,7 @@ CASES = {
     "the operator's variables": ("", "vars: {all: {password: secret}, compute: {x: 1}}"),
     "a launcher": ("", "launcher.name: login01"),
     "PCI addresses": ("", "nodes.overrides: {node01: {pci: ['0000:11:00.0', '0000:12:00.0']}}"),
+    "interfaces": ("", "rails.interface: 'gpu{rail}'"),
     "nothing": ("", ""),
 }
 """None of these is refused."""
@@ -120,6 +125,16 @@ REFUSED = {
         SPINES,
         SPINES.replace("2, p", "3, p"),
         "8 changes.switch_cables leaves.uplink_ports (4, 6)",
+    ),
+    "another interface of a storage host": (
+        STORAGE % "ens1",
+        STORAGE % "ens2",
+        "10 changes.storage_cables storage 1",
+    ),
+    "another plane": (
+        "leaves.nodes_per_set: 9",
+        "leaves.nodes_per_set: 9; rails.planes: 2; leaves.count: 4",
+        "8 changes.node_cables leaves.nodes_per_set (2, 0)",
     ),
     "one spine less": (
         SPINES,

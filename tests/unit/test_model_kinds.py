@@ -269,7 +269,8 @@ def test_devices_of_another_chassis_are_written_again() -> None:
     text = edited(
         f"rails.pci: {pci}; kinds: {{x: {{rails: {{speed_gbps: 400}}}}, y: {{slots: 1}}}}"
     )
-    assert doubts(text) == ["10 model.kind_devices kinds.x.rails"]
+    unused = [f"10 model.kind_unused kinds.{name} '{name}'" for name in "xy"]
+    assert doubts(text) == ["10 model.kind_devices kinds.x.rails", *unused]
     found = of_nodes(
         text.replace("nodes: {", "nodes: {overrides: {node01: {kind: x}, node02: {kind: y}}, ")
     )

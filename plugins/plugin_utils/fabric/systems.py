@@ -22,10 +22,10 @@ SYSTEMS: dict[str, System] = {
 }
 """By the name that `leaves.system` and `spines.system` use, in alphabetical order."""
 
-INFINIBAND_SYSTEMS = ("mlnxos", "onyx", "nvos", "ufm", "opensm", "infiniband", "ib")
-"""Words for systems of InfiniBand switches, without hyphens: MLNX-OS (its Ethernet edition was
-Onyx) and NVOS."""
+INFINIBAND_SYSTEMS = ("mlnxos", "nvos", "ufm", "opensm", "infiniband", "ib")
+"""Words for systems of InfiniBand switches, without hyphens: MLNX-OS and NVOS."""
 ETHERNET_SYSTEMS = {
+    "onyx": "Onyx of NVIDIA",  # docs.nvidia.com/networking: Ethernet systems, apart from MLNX-OS
     "junos": "Junos of Juniper",
     "nxos": "NX-OS of Cisco",
     "iosxr": "IOS XR of Cisco",

@@ -245,8 +245,19 @@ def _settings_of_ports(variables: Variables) -> dict[str, tuple[Any, ...]]:
 
 def _renamed(name: str, old: CompiledModel, new: CompiledModel) -> Iterator[tuple[End, End]]:
     """Ports with another name and the same cable: those of a switch of which the system, the chip
-    or the form of names is another one, and all peers are in the same order."""
+    or the form of names is another one, and all peers are in the same order; and interfaces of
+    rails."""
     hosts = old.hosts[name], new.hosts[name]
+    places = [
+        {
+            tuple(rail[key] for key in ("rail", "plane", "leaf", "leaf_port")): rail["interface"]
+            for rail in variables.get("cluster_rails", ())
+        }
+        for variables in hosts
+    ]
+    for place, interface in places[0].items():
+        if interface not in places[1].values() and place in places[1]:
+            yield (name, interface), (name, places[1][place])
     if "cluster_ports" not in hosts[0] or "cluster_ports" not in hosts[1]:
         return
     before, after = (
@@ -280,9 +291,9 @@ def _settings(old: Variables, new: Variables) -> Iterator[tuple[str, str, Any, A
             shown = variable in _ADDRESSED or variable == "cluster_management"
             if before != after and not (shown and key.rpartition(".")[2] in _OF_PLAN):
                 yield variable, key, before, after
-    rails = {rail["interface"]: rail for rail in new.get("cluster_rails", ())}
+    rails = {(rail["rail"], rail["plane"]): rail for rail in new.get("cluster_rails", ())}
     for rail in old.get("cluster_rails", ()):
-        same = rails.get(rail["interface"], rail)
+        same = rails.get((rail["rail"], rail["plane"]), rail)
         for key, value in rail.items():
             if value != same[key] and key not in _OF_PLAN:
                 yield "cluster_rails", f"{rail['interface']}.{key}", value, same[key]

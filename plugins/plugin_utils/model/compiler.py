@@ -163,7 +163,8 @@ def compile_model(source: ModelSource) -> Cluster:
         everywhere["cluster_management_networks"] = [*map(str, model["management"]["subnet"].each)]
     if any(model["cabling"].values()):
         everywhere["cluster_cabling"] = model["cabling"]
-    if addressing == POINT_TO_POINT:
+    networks = {node.rails[0].network for node in nodes if node.rails}
+    if addressing == POINT_TO_POINT or len(networks) > 1:
         everywhere["cluster_rail_networks"] = list(dict.fromkeys(str(plan.pool) for plan in plans))
     compute = {
         "cluster_slots": node_blocks(model)[0][1]["slots"] or model["gpus"]["count"],

@@ -29,7 +29,7 @@ from .node_kinds import DEFAULT, Kinds, NodeKind
 from .nodes import NodeSpec, node_blocks
 from .schema import PRIVATE
 from .software_rules import REFUSED, evaluate
-from .wiring import LEAF
+from .wiring import LEAF, Fabric, several_planes
 
 MOST_OVERSUBSCRIBED = 3
 """Ratio of a leaf's capacity to nodes and to spines. Published rail-optimized designs have 1:1 (DGX
@@ -78,6 +78,7 @@ def check_values(
     for kind in kinds.values():
         _check_devices(kind, findings)
     _check_kinds(kinds, findings)
+    _check_unused(model, specs, findings)
     names = [name for name in interface_names(model["rails"]) if _OF_SYSTEM.match(name)]
     if names:
         problem = f"{some(names, 2)}: the kernel or udev gives such names to other interfaces too"
@@ -130,6 +131,16 @@ def _check_kinds(kinds: Kinds, findings: Findings) -> None:
                 problem = f"no PCI addresses: {section}.pci at the top level is for other nodes"
                 remedy = "Write pci here as well, or remove the section if the devices are the same"
                 findings.add("model.kind_devices", (*kind.path, section), problem, remedy)
+
+
+def _check_unused(model: dict[str, Any], specs: list[NodeSpec], findings: Findings) -> None:
+    if any(nodes["absent"] for _path, nodes in node_blocks(model)):
+        return
+    used = {spec.kind.name for spec in specs}
+    used.update(group["kind"] for group in model["switches"].values())
+    for name in sorted(set(model["kinds"]) - used):
+        problem, remedy = "no node is of this kind", f"Write kind: {name} under nodes, or remove it"
+        findings.add("model.kind_unused", ("kinds", name), problem, remedy, name)
 
 
 def _check_devices(kind: NodeKind, findings: Findings) -> None:
@@ -194,6 +205,8 @@ def check_fabric(
             remedy = f"Correct {group.name}.count, unless they are for a later extension"
             value, path = (idle[0], len(idle)), (*group.path, "count")
             findings.add("model.idle_switches", path, problem, remedy, value)
+    _check_rules(topology.fabric, findings)
+    _check_paths(topology.fabric, built, findings)
     number = 0
     for group in topology.fabric.groups.values():
         of_nodes, reported = group.tier == LEAF, False
@@ -222,6 +235,55 @@ def check_fabric(
 def _rate(switch: ClusterSwitch, kind: str) -> int:
     """Gb/s of all its links of a kind."""
     return sum(ports.speed_gbps * len(ports.peers) for ports in switch.ports if ports.kind == kind)
+
+
+def _check_rules(fabric: Fabric, findings: Findings) -> None:
+    """Links across planes, and links that are described twice."""
+    first: dict[tuple[str, str], Path] = {}
+    for rule in fabric.rules:
+        places = [place for name in rule.lowers for place in fabric.groups[name].places]
+        if rule.divided_by and "plane" not in rule.divided_by and several_planes(places):
+            problem = f"{some(rule.lowers)} have several planes, which these links connect"
+            remedy = f"Write [{', '.join([*rule.divided_by, 'plane'])}], unless planes share them"
+            path = (*rule.path, "divided_by")
+            findings.add("model.planes_connected", path, problem, remedy, rule.upper)
+        for lower in rule.lowers:
+            other = first.setdefault((lower, rule.upper), rule.path)
+            if other != rule.path:
+                problem = f"{lower} and {rule.upper} are also connected by {findings.place(other)}"
+                remedy = "Write one entry with a count, unless both are meant"
+                findings.add("model.links_twice", rule.path, problem, remedy, (lower, rule.upper))
+
+
+def _check_paths(
+    fabric: Fabric, built: Mapping[str, Sequence[ClusterSwitch]], findings: Findings
+) -> None:
+    """Leaves of one rail that no higher tier connects."""
+    switches = [switch for group in built.values() for switch in group]
+    above: dict[str, str] = {}
+
+    def root(name: str) -> str:
+        while name in above:
+            above[name] = name = above.get(above[name], above[name])
+        return name
+
+    for switch in switches:
+        for ports in switch.ports:
+            peers = set(ports.peers.values()) if ports.kind == "uplink" else ()
+            for peer in map(root, peers):
+                if peer != (own := root(switch.name)):
+                    above[peer] = own
+    first: dict[tuple[Any, Any], str] = {}
+    for leaf in switches:
+        for ports in (ports for ports in leaf.ports if ports.kind == "host"):
+            other = first.setdefault((ports.rail, ports.plane), leaf.name)
+            if root(other) != root(leaf.name):
+                problem = f"{other} and {leaf.name}, both of rail {ports.rail}, have no path to "
+                problem += "each other: their nodes cannot communicate on it"
+                remedy = "Connect them by a higher tier, unless jobs never span them"
+                path = fabric.rules[-1].path if fabric.rules else fabric.leaves[0].path
+                findings.add("model.leaves_apart", path, problem, remedy, (other, leaf.name))
+                return
 
 
 def check_contract(

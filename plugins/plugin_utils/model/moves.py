@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from ...module_utils.core.text import counted, natural, some
 from ..schema.findings import Findings, Path
 from .changes import MANAGEMENT, ModelChanges, Moved
+from .cluster import HOST_ROLES
 from .versions import CompiledModel
 
 _MANAGEMENT_KEYS: Mapping[str, Path] = {
@@ -28,9 +29,10 @@ def refuse(
     nodes, links, others = list[Moved](), list[Moved](), list[Moved]()
     for each in changes.moved:
         if each.host not in shifted:
-            host = new.hosts.get(each.host, {})
-            node = host.get("cluster_role") == "compute"
-            (nodes if node else links if "cluster_ports" in host else others).append(each)
+            ends = (each.host, each.before.partition(" ")[0])
+            roles = {model.role(end) for model in (old, new) for end in ends if end in model.hosts}
+            server = roles.intersection(HOST_ROLES)
+            (nodes if "compute" in roles else others if server else links).append(each)
     if nodes:
         per_set = _nodes_per_set(old)
         problem = f"{_counted(nodes, 'cable')} would move, {_shown(nodes[0])}"
@@ -43,7 +45,7 @@ def refuse(
         _check_links(old, new, links, findings)
     if others:
         problem = f"{_counted(others, 'cable')} would move, {_shown(others[0])}"
-        remedy = "Write leaf and port as before"
+        remedy = "Write leaf, port and interface as before"
         findings.add("changes.storage_cables", ("storage",), problem, remedy, len(others))
     cabled = {*shifted, *(each.host for each in nodes)}
     rails, of_others = list[Moved](), list[Moved]()

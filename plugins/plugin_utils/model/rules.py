@@ -275,8 +275,10 @@ def check_storage_links(
             ports = kind.ports_for("storage") or kind.ports[first:end]
             if port not in ports:
                 problem = f"{port!r} of {leaf} is not a free port"
-                free = f"{ports[0]} to {ports[-1]}" if ports else "none"
-                remedy = f"Free ports: {free}; nodes use the lower ones, spines the upper ones"
+                free = " to ".join(dict.fromkeys((ports[0], ports[-1]))) if ports else "none"
+                remedy = f"Free ports: {free}"
+                if not kind.purposes:
+                    remedy += "; nodes use the lower ones, spines the upper ones"
                 findings.add(
                     "model.port_taken", (*path, "port"), problem, remedy, (port, first, end)
                 )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 from ...module_utils.qos import IP_MTU_LIMITS
-from ..fabric.chip_keys import CHIP_NAME, CHIPS, SYSTEM_NAME
+from ..fabric.chip_keys import CHIP_NAME, CHIPS, OUT_OF_SCOPE, SYSTEM_NAME
 from ..qos.contract import CONTRACT, VARIABLE
 from ..schema.findings import Findings, Path
 from ..schema.kinds import (
@@ -46,7 +46,22 @@ BY_SYSTEM = "[by system](#systems-and-port-names)"
 # Kinds of values in a cluster model
 
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
-HOST_NAME = Text(
+
+
+@dataclass(frozen=True)
+class _HostName(Text):
+    def convert(self, value: Any) -> str:
+        try:
+            return super().convert(value)
+        except Invalid as error:
+            label, dot, domain = str(value).lower().replace("_", "-").partition(".")
+            if not (isinstance(value, str) and re.fullmatch(self.form, label)):
+                raise
+            remedy = f"Write {label}" + (f", and domain: {domain} at the top" if dot else "")
+            raise Invalid(error.code, error.problem, remedy) from error
+
+
+HOST_NAME = _HostName(
     _LABEL, "a host name (a to z, 0 to 9 and inner hyphens, at most 63 characters)", "node01", 63
 )
 _USER = Text(
@@ -88,13 +103,22 @@ class _Address(Kind):
             return int(ipaddress.IPv4Address(str(value)))
         except ValueError as error:
             problem = f"{shown(value)} is not an IPv4 address" + _ipv6(value)
-            raise Invalid("model.address", problem, "Write one such as 10.0.0.10") from error
+            remedy = f"Write {_ipv4(value, 'ip') or 'one such as 10.0.0.10'}"
+            raise Invalid("model.address", problem, remedy) from error
 
     def describe(self) -> str:
         return "IPv4 address"
 
     def json(self) -> dict[str, Any]:
         return {"type": "string", "pattern": json_pattern(_DOTTED)}
+
+
+def _ipv4(value: Any, part: str) -> str:
+    """The address or network of an address with a prefix length or mask; empty for others."""
+    try:
+        return str(getattr(ipaddress.IPv4Interface(value), part)) if "/" in str(value) else ""
+    except ValueError:
+        return ""
 
 
 def _ipv6(value: Any) -> str:
@@ -120,7 +144,8 @@ class _Subnet(Kind):
             network = ipaddress.IPv4Network(str(value))
         except ValueError as error:
             problem = f"{shown(value)} is not an IPv4 network ({error})" + _ipv6(value)
-            raise Invalid("model.network", problem, "Write one such as 10.0.0.0/24") from error
+            remedy = f"Write {_ipv4(value, 'network') or 'one such as 10.0.0.0/24'}"
+            raise Invalid("model.network", problem, remedy) from error
         found = Subnet(int(network.network_address), network.prefixlen)
         if found.no_hosts:
             problem = f"{found} overlaps {found.no_hosts}, which has no host addresses"
@@ -250,12 +275,19 @@ _VLAN = Integer(1, 4094)
 _UNSUPPORTED = (
     *(
         (name, "Write rails.vlan: a number, or one per rail. Ports of nodes are untagged")
-        for name in ("vlan", "vlans", "vlan_id", "vid")
+        for name in ("vlan", "vlans", "vlan_id", "vid", "tagged", "untagged")
     ),
     *(
         (name, "IPv6 is not supported: hosts and rails have IPv4 addresses. Remove it")
-        for name in ("ipv6", "pool6", "pool_v6", "pool_ipv6", "address6", "subnet6")
+        for name in ("ipv6", "pool6", "pool_v6", "pool_ipv6", "address6", "subnet6", "family")
     ),
+)
+_INFINIBAND = tuple(
+    (name, f"{OUT_OF_SCOPE}. Remove it")
+    for name in (
+        *("infiniband", "ib", "link_layer", "link_type", "lid", "pkey", "pkeys", "sharp"),
+        *("subnet_manager", "opensm", "ufm", "sm"),
+    )
 )
 _BONDED = tuple(
     (name, "Bonded rails are not supported: write planes, each with an address, or one rail")
@@ -393,7 +425,7 @@ RAILS = Section(
             "On the leaf, untagged: one number, or one per rail and plane: `cluster_vlans`.",
         ),
     ),
-    hints=(*_UNSUPPORTED, *_BONDED),
+    hints=(*_UNSUPPORTED, *_INFINIBAND, *_BONDED),
 )
 
 GPUS = Section(
@@ -412,7 +444,12 @@ def _of_kind(section: Section, *names: str) -> Kind:
     purpose = f"What differs from [{section.name}](#{section.name}). Devices are listed again."
     chosen = (key for key in section.keys if key.name in names)
     keys = tuple(replace(key, required=False, default=None, default_text="") for key in chosen)
-    return OrNull(Section(f"kinds.{section.name}", purpose, keys))
+    hints = tuple(
+        (key.name, f"Write it under {section.name} at the top level: it is the same for every kind")
+        for key in section.keys
+        if key.name not in names
+    )
+    return OrNull(Section(f"kinds.{section.name}", purpose, keys, hints=hints))
 
 
 KIND = Section(
@@ -644,6 +681,10 @@ _HOST = (
     _IN_NETWORKS,
     Key("vars", _VARIABLES, "Host variables.", default={}),
 )
+_HOST_HINTS = tuple(
+    (name, "Describe these hosts as launcher, or several of them as launchers")
+    for name in ("login", "logins", "login_node", "login_nodes", "head", "head_node", "headnode")
+)
 LAUNCHER = Section(
     "launcher",
     "A host that runs mpirun, such as a login node. It has no rails. Jobs and the smoke test run "
@@ -744,5 +785,5 @@ MODEL = Section(
             default={},
         ),
     ),
-    hints=(*_UNSUPPORTED, *_TOPOLOGY_HINTS),
+    hints=(*_UNSUPPORTED, *_INFINIBAND, *_TOPOLOGY_HINTS, *_HOST_HINTS),
 )

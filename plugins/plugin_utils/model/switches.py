@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
@@ -24,6 +25,10 @@ _USUAL_LANES = {800: 8}
 """Steps by speed, for an unknown chip with lanes of 100G. With lanes of 200G, the names would skip
 ports of the switch, and the layer `fabric` refuses them.
 """
+
+
+_DASHED = re.compile(r"(?<=[A-Za-z/])(\d+)-(\d+)")
+"""A range as the command lines of NVUE and EOS write it (swp1-32)."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +66,6 @@ def read_ports(switch: dict[str, Any], section: str, leaf: bool, findings: Findi
     """Replace ports by purpose by their number, and add the names as `purposes`."""
     switch["purposes"], switch["ranges"] = {}, []
     if isinstance(switch["ports"], dict):
-        written = [texts for texts in switch["ports"].values() if texts]
-        for texts in written:
-            switch["ranges"] += [texts] if isinstance(texts, str) else texts
         before = len(findings.found)
         known = _OF_LEAVES if leaf else _OF_OTHERS
         names = switch["purposes"] = _by_purpose(switch, section, known, findings)
@@ -105,11 +107,16 @@ def _names(
     found: list[str] = []
     for index, text in enumerate(texts):
         names, here = expanded(text), (*path, index)
+        bracketed = _DASHED.sub(r"[\1-\2]", text)
         twice = next((name for name in names if name in taken), None)
         if not names:
             problem = f"{text!r} is not a range of names (up to {MAX_NAMES}, each once)"
             remedy = "Write names, or ranges such as swp[1-64]s[0-1] and Ethernet[0-504/8]"
             findings.add("model.port_names", here, problem, remedy, text)
+        elif "[" not in text and bracketed != text:
+            problem, remedy = f"{text!r} is not one name", f"Write a range: {bracketed}"
+            findings.add("model.port_range", here, problem, remedy, text)
+            names = []
         elif twice:
             problem = f"{text!r} names {twice}, as does {findings.place(taken[twice])}"
             findings.add("model.port_name_twice", here, problem, "Write each port once", text)
@@ -231,25 +238,26 @@ def _named(at: _At) -> SwitchKind:
     speeds, chip = _speeds(at), at.chip
     links = [link for host in at.model["storage"] for link in host["links"]]
     own = {link["port"]: link["speed_gbps"] or at.model["rails"]["speed_gbps"] for link in links}
-    found = [
-        (name, speeds.get(purpose, own.get(name, 1)))
+    found = {
+        name: speeds.get(purpose, own.get(name, 1))
         for purpose, names in purposes.items()
         for name in names
-    ]
+    }
     # Ports slower than a lane can be service ports, with lanes apart.
-    needed = sum(chip.fewest_lanes(speed) for _n, speed in found if speed >= (chip.lane_gbps or 0))
+    needed = sum(
+        chip.fewest_lanes(speed) for speed in found.values() if speed >= (chip.lane_gbps or 0)
+    )
     path: Path = (at.section, "ports")
     if chip.lanes is not None and needed > chip.lanes:
         problem = f"these {len(found)} ports need {needed} lanes, and {chip.name} has {chip.lanes}"
         remedy = "Write fewer names, or correct the name of the chip or a speed"
         at.findings.add("model.lanes_of_ports", path, problem, remedy, (needed, chip.lanes))
     else:
-        widths = ((name, chip.fewest_lanes(speed)) for name, speed in found)
+        widths = ((name, chip.fewest_lanes(speed)) for name, speed in found.items())
         of = {name: purpose for purpose, names in purposes.items() for name in names}
         _check_names(at, widths, lambda fault: (*path, of[fault.name]))
-    ports = [name for name, _speed in found]
     return SwitchKind(
-        at.system, chip.name, ports, purposes=purposes, port_ranges=at.switch["ranges"]
+        at.system, chip.name, [*found], purposes=purposes, port_ranges=at.switch["ranges"]
     )
 
 
