@@ -224,6 +224,9 @@ SHORT = {
 
 Row = tuple[str, str, str, str]
 
+KIND = "kinds."
+"""Start of the names of sections whose keys are those of another section."""
+
 SHARED_WORDS = 18
 """Minimum length of shared rows for a section to refer to an earlier one."""
 
@@ -233,7 +236,8 @@ REFUSED = SMALLEST.replace("nodes: {count", "nodes: {cuont").replace(
 
 
 def page() -> str:
-    sections = list({section.name: section for section in _sections(schema.MODEL)}.values())
+    every = {section.name: section for section in _sections(schema.MODEL)}
+    sections = [section for name, section in every.items() if not name.startswith(KIND)]
     head = HEAD.format(smallest=SMALLEST, refused=_refused().replace("\n", "\n    "))
     tables = (_section(section, sections[:index]) for index, section in enumerate(sections))
     return head + "".join(tables) + TAIL.replace("CHIPS", _chips())
@@ -266,15 +270,9 @@ def _section(section: kinds.Section, earlier: list[kinds.Section]) -> str:
     purpose = textwrap.fill(section.help, 100, break_long_words=False, break_on_hyphens=False)
     lines = [f"\n### {section.name}\n\n{purpose}\n"]
     rows = {key.name: _row(key) for key in section.keys}
-    if section.name.startswith("kinds."):
-        twin = section.name.rpartition(".")[2]
-        return f"{lines[0]}\nKeys, as in [{twin}](#{twin}): {_names(rows)}.\n"
     for other in earlier:
         same = [key.name for key in other.keys if rows.get(key.name) == _row(key)]
-        if (
-            other.name.startswith("kinds.")
-            or sum(len(" ".join(rows[name]).split()) for name in same) < SHARED_WORDS
-        ):
+        if sum(len(" ".join(rows[name]).split()) for name in same) < SHARED_WORDS:
             continue
         without = [key.name for key in other.keys if key.name not in same]
         anchor = other.name.replace(".", "")
@@ -295,6 +293,9 @@ def _names(keys: Iterable[str]) -> str:
 
 def _row(key: kinds.Key) -> Row:
     name, below = f"`{key.name}`", kinds.section_in(key.kind)
+    if below is not None and below.name.startswith(KIND):
+        differing = _names(inner.name for inner in below.keys)
+        return f"`{key.name}`", "section or null", "", f"{below.help} Keys: {differing}."
     if below is not None:
         name = f"[{name}](#{below.name.replace('.', '')})"
     name = f"**{name}**" if key.required else name

@@ -128,7 +128,7 @@ def _check_kinds(kinds: Kinds, findings: Findings) -> None:
         for section in kind.own:
             values, common = getattr(kind, section), getattr(kinds[DEFAULT], section)
             if common["pci"] and values["count"] and not values["pci"]:
-                problem = f"no PCI addresses: {section}.pci at the top level is of other nodes"
+                problem = f"no PCI addresses: {section}.pci at the top level is for other nodes"
                 remedy = "Write pci here as well, or remove the section if the devices are the same"
                 findings.add("model.kind_devices", (*kind.path, section), problem, remedy)
 

@@ -265,7 +265,7 @@ def _fill(sets: LeafSets, first_node: int, findings: Findings) -> None:
     sets.nodes = keys.get("nodes") or most
     if sets.nodes > most:
         problem = f"{sets.nodes} nodes, but the leaves have ports for {most}"
-        remedy = "Use more leaves, or write the rest for another group"
+        remedy = "Use more leaves, or move some nodes to another group of leaves"
         findings.add("model.nodes_of_leaves", (*path, "nodes"), problem, remedy, (sets.nodes, most))
 
 

@@ -111,8 +111,8 @@ def _check_positions(
         if name in listed and name not in now and old.hosts[name]["cluster_index"] > last
     ]
     if missing:
-        problem = f"{counted(len(missing), 'node')} left the list: {some(missing, 3)}. The next "
-        problem += "node there gets the ports and addresses"
+        problem = f"{counted(len(missing), 'node')} left the list: {some(missing, 3)}. The "
+        problem += "next node there would get the ports and addresses"
         remedy = "Put the entry back, and the name under nodes.absent"
         findings.add("changes.not_absent", ("nodes", "list"), problem, remedy, missing[0])
 
@@ -143,7 +143,7 @@ def _check_links(
         remedy = "Add switches at the end, or list spines.name so that each of them has the same "
         remedy += "leaves; write divided_by, groups and numbers of links as before"
     elif len(before) > len(after):
-        remedy = f"Write leaves.uplink_ports: {len(before)}, the number of before"
+        remedy = f"Write leaves.uplink_ports: {len(before)}, the earlier number"
     else:
         remedy = "Write leaves.ports by purpose, with present uplinks first: uplinks: "
         remedy += f"[{before[0]} to {before[-1]}, then {counted(len(after) - len(before), 'port')}]"

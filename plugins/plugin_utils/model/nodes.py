@@ -53,8 +53,10 @@ def check_launchers(model: dict[str, Any], written: Mapping[str, Any], findings:
     if len(keys) == 1 and (known or launchers(model)):
         return
     path = (keys or ["launcher"])[-1:]
-    problem = ("is missing", "is an empty list", "is written, and launcher as well")[len(keys)]
-    remedy = "Write one launcher with name and management, or a list of them, under one of both"
+    problem = ("is missing", "is an empty list", "is written, and so is launcher")[len(keys)]
+    remedy = (
+        "Write one launcher with name and management, or a list of them, under one of both keys"
+    )
     findings.add("model.launchers", tuple(path), problem, remedy)
 
 

@@ -626,7 +626,7 @@ SPINES = Section(
 
 SUPER_SPINES = Section(
     "super_spines",
-    "A third tier, connected to spines as these are to leaves. In groups `spine` and "
+    "A third tier, connected to spines as these are to leaves. In the groups `spine` and "
     "`super_spine`.",
     (
         *_switch_names("superspine{:02d}"),
