@@ -123,6 +123,13 @@ def write(site: Path, files: Mapping[str, str]) -> None:
 def check(site: Path, files: Mapping[str, str]) -> None:
     """Check that nothing would be overwritten, and that Ansible would read the result. Raises
     SiteError."""
+    try:
+        _check(site, files)
+    except OSError as error:
+        raise SiteError(f"the folder cannot be written: {error}") from error
+
+
+def _check(site: Path, files: Mapping[str, str]) -> None:
     if not str(site).isprintable():
         raise SiteError("the name of the folder contains characters that cannot be printed")
     if os.path.lexists(site) and not site.is_dir():

@@ -19,6 +19,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
     load,
     read,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import source as model_source
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import MAX_LISTED
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -231,6 +232,18 @@ def test_whatever_stands_anywhere_is_compiled_or_refused(
             continue  # an earlier change removed the path
     with contextlib.suppress(ModelError):
         compile_model(read("cluster.yml", yaml.safe_dump(data)))
+
+
+def test_a_file_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "cluster.yml"
+    path.write_text(BASE, encoding="utf-8")
+    monkeypatch.setattr(model_source, "MOST_BYTES", len(BASE))
+    assert model_source.read_file(str(path)).data
+    monkeypatch.setattr(model_source, "MOST_BYTES", len(BASE) - 1)
+    assert model_source.is_model(path)
+    with pytest.raises(ModelError) as refusal:
+        model_source.read_file(str(path))
+    assert brief(refusal.value.findings) == ["model.cannot_be_read"]
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:

@@ -12,7 +12,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
     ModelError,
     compile_model,
     inventory_of,
+    layout,
     read,
+    wiring,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -455,6 +457,19 @@ FULL_CASES = (
 @pytest.mark.parametrize(("broken", "wanted"), FULL_CASES)
 def test_the_full_form_refused(broken: str, wanted: str) -> None:
     assert refused(broken) == [wanted]
+
+
+def test_sizes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is made of them."""
+    monkeypatch.setattr(wiring, "_MAX_ENTRIES", 2)
+    assert refused(full()) == [
+        "9 model.too_many_switches switches 5",
+        "15 model.too_many_switches links 3",
+    ]
+    monkeypatch.setattr(layout, "MAX_LINKS", 32)
+    assert len(small().switches) == 8
+    monkeypatch.setattr(layout, "MAX_LINKS", 31)
+    assert refused(model()) == ["9 model.too_many_links spines 32"]
 
 
 def test_one_of_both_forms() -> None:

@@ -295,6 +295,7 @@ def test_unknown_ends_and_ends_of_two_cables(tmp_path: Path) -> None:
             "wire_map.csv",
             2,
         ),
+        (b'from_host,from_port,to_host,to_port\n"a,b,c,d\na,b,c,e\n', "wire_map.csv", 3),
     ],
 )
 def test_a_file_that_is_no_wire_map(
@@ -341,6 +342,13 @@ def test_a_folder_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(FolderError):
         replace_folder(folder, files, wiring.NAMES)
     assert (folder / "wires.csv").read_text() == "mine"
+    (folder / "wires.csv").unlink()
+    with pytest.raises(FolderError):
+        replace_folder(Path("a\0b"), files, wiring.NAMES)
+    (folder / "rack-photos.html").mkdir()
+    with pytest.raises(FolderError, match=r"rack-photos\.html"):
+        replace_folder(folder, files, wiring.NAMES)
+    assert (folder / "rack-photos.html").is_dir()
     assert [path.name for path in folder.parent.iterdir()] == ["cabling"]
 
 

@@ -158,6 +158,11 @@ def test_nothing_is_overwritten(
     assert (sorted(map(str, tmp_path.rglob("*"))), content(tmp_path)) == before
 
 
+def test_a_name_that_no_folder_can_have(tmp_path: Path, files: dict[str, str]) -> None:
+    with pytest.raises(site_folder.SiteError):
+        site_folder.check(tmp_path / ("x" * 256), files)
+
+
 def test_other_files_stay(tmp_path: Path, files: dict[str, str]) -> None:
     tmp_path.chmod(0o755)
     (tmp_path / ".git").mkdir()

@@ -101,7 +101,7 @@ def read_lines(path: Path) -> list[Line]:
 def _lines(text: str, found: list[Finding]) -> Iterator[Line]:
     header = text.split("\n", 1)[0]
     delimiter = max(",;\t|", key=header.count)
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     columns: Optional[dict[tuple[int, str], int]] = None
     try:
         for row in rows:

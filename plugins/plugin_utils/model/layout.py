@@ -12,7 +12,7 @@ from .addresses import AddressPlan, Subnet, point_to_point
 from .node_kinds import DEFAULT, Kinds
 from .nodes import NodeSpec
 from .schema import BY_RAIL, SUBNET_PER_RAIL
-from .wiring import LEAF, Fabric, Place, SwitchGroup, connect, place_groups
+from .wiring import LEAF, MAX_LINKS, Fabric, Place, SwitchGroup, connect, place_groups
 
 
 @dataclass(frozen=True)
@@ -213,6 +213,11 @@ def _check_capacity(topology: Topology, specs: list[NodeSpec], findings: Finding
             )
             path, remedy = (*group.path, "ports"), "Use more ports, or fewer links of each"
             findings.add("model.spine_ports", path, problem, remedy, (links, there))
+    links = sum(rule.links * rule.each * len(rule.ends) for rule in topology.fabric.rules)
+    if links > MAX_LINKS:
+        problem, remedy = f"{links} links between switches", f"Write up to {MAX_LINKS}"
+        path = topology.fabric.rules[0].path
+        findings.add("model.too_many_links", path, problem, remedy, links)
     positions = specs[-1].index + 1 if specs else 0
     if positions > first_node:
         sets = topology.sets[-1]

@@ -11,7 +11,7 @@ from typing import Any, Optional
 
 import yaml
 
-from ...module_utils.core.text import shortened, some
+from ...module_utils.core.text import bytes_text, shortened, some
 from ..schema.findings import Finding, Findings, Path, listed
 from ..schema.kinds import named
 from .schema import PLUGIN
@@ -23,6 +23,8 @@ _KEY = re.compile(r"^[^\s#-].*:", re.M)
 _TOP_KEY = re.compile(r"^\w+\s*:", re.M)
 _MOST_KEYS = 1000
 """Top-level keys that are read, so that errors are found in bounded time."""
+MOST_BYTES = 64 << 20
+"""Of a file: 100,000 listed nodes with their devices have 40 MB."""
 _DEEPEST = 50
 """Maximum depth; Ansible's code fails at about 200."""
 YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -106,7 +108,10 @@ def is_model(path: FilePath) -> bool:
 def read_file(path: str) -> ModelSource:
     """Parse the file at `path`. Raises ModelError, even if it cannot be read."""
     try:
-        text = _content(FilePath(path)).decode("utf-8")
+        content = _content(FilePath(path))
+        if len(content) > MOST_BYTES:
+            raise OSError(f"it is larger than {bytes_text(MOST_BYTES)}")
+        text = content.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         remedy = "Check the path and its permissions, and save it as UTF-8"
         line = None
@@ -120,7 +125,8 @@ def read_file(path: str) -> ModelSource:
 def _content(path: FilePath) -> bytes:
     if path.exists() and not path.is_file():
         raise OSError("it is not a regular file")  # reading a FIFO would block
-    return path.read_bytes()
+    with path.open("rb") as stream:
+        return stream.read(MOST_BYTES + 1)
 
 
 def read(name: str, text: str) -> ModelSource:

@@ -18,12 +18,10 @@ from ..schema.findings import Finding
 from .cluster import inventory_of
 from .compiler import compile_model
 from .inventory_rules import models
-from .source import ModelError, ModelSource, read, read_file
+from .source import MOST_BYTES, ModelError, ModelSource, read, read_file
 
 Variables = Mapping[str, Any]
 _REVISION = re.compile(r"[A-Za-z0-9@][A-Za-z0-9@._/^~{}+-]{0,199}")
-MOST_BYTES = 32 << 20
-"""Largest file that is read from git."""
 TIMEOUT_S = 30
 
 

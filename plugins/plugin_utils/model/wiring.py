@@ -207,6 +207,10 @@ _SHORT = {"leaves": LEAF, "spines": "spine", "super_spines": "super_spine"}
 _LEAF_KEYS = ("rail_to_leaf", "nodes_per_set", "sets_per_unit", "nodes", "kind", "pool")
 _MAX_SWITCHES = 30_000
 """In three groups of the highest count."""
+_MAX_ENTRIES = 1000
+"""Of `switches`, and of `links`."""
+MAX_LINKS = 1_000_000
+"""Links between switches: 10,000 leaves with 64 uplinks have 640,000."""
 _OTHER_KEYS = ("unit", "plane", "speed_gbps")
 
 
@@ -224,7 +228,18 @@ def _short(model: dict[str, Any]) -> Fabric:
     return Fabric(groups, rules)
 
 
-def _full(model: dict[str, Any], findings: Findings) -> Fabric:
+def _full(model: dict[str, Any], findings: Findings) -> Optional[Fabric]:
+    total = sum(keys["count"] for keys in model["switches"].values())
+    counts = [("switches", "switch", total, _MAX_SWITCHES)]
+    for key in ("switches", "links"):
+        counts.append((key, "entry", len(model[key]), _MAX_ENTRIES))
+    above = [each for each in counts if each[2] > each[3]]
+    for key, what, count, most in above:
+        problem = counted(count, what, "switches" if what == "switch" else "entries")
+        code, remedy = "model.too_many_switches", f"Write up to {most}"
+        findings.add(code, (key,), problem, remedy, count)
+    if above:
+        return None
     groups = {}
     for name, written in model["switches"].items():
         if not re.fullmatch(r"[a-z][a-z0-9_-]{0,39}", name):
@@ -238,10 +253,6 @@ def _full(model: dict[str, Any], findings: Findings) -> Fabric:
                 remedy = "Remove it, or correct the tier"
                 path: Path = ("switches", name, key)
                 findings.add("model.key_of_other_tier", path, problem, remedy, key)
-    total = sum(group.keys["count"] for group in groups.values())
-    if total > _MAX_SWITCHES:
-        problem, remedy = f"{total} switches", f"Write up to {_MAX_SWITCHES}"
-        findings.add("model.too_many_switches", ("switches",), problem, remedy, total)
     rules = []
     for index, link in enumerate(model["links"]):
         path = ("links", index)

@@ -69,9 +69,16 @@ def replace_folder(
 
     `ours`: form of the names that an earlier run may have written. Raises FolderError for others.
     """
-    folder = folder.resolve()
+    try:
+        folder = folder.resolve()
+    except (RuntimeError, ValueError) as error:  # links in a circle, NUL
+        raise FolderError(str(error)) from error
     before = {path.name: path for path in folder.iterdir()} if folder.exists() else {}
-    foreign = [name for name in sorted(before) if not re.fullmatch(ours, name)]
+    foreign = [
+        name
+        for name, path in sorted(before.items())
+        if not re.fullmatch(ours, name) or (path.is_dir() and not path.is_symlink())
+    ]
     if foreign:
         raise FolderError(
             f"{folder} contains other files, which would be lost: {some(foreign, 5)}. Name a new "
