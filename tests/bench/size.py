@@ -31,12 +31,12 @@ REGIONS = {
 }
 """Generated parts of modules and of roles' tasks, as in tools/generate_layers.py."""
 LIMITS = {
-    "plugins lines": 53_950,
+    "plugins lines": 60_000,
     "roles lines": 2_250,
-    "tests lines": 58_500,
+    "tests lines": 64_500,
     f"{BED} lines": 18_600,
-    "utils files": 260,
-    "docs words": 29_700,
+    "utils files": 273,
+    "docs words": 33_900,
 }
 """Slightly above the present figures. A change that needs more raises them itself. Lines of roles
 exclude generated files; lines of plugins include the generated lines that are shown separately."""
