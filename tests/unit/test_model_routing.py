@@ -237,7 +237,7 @@ def test_rails_of_one_leaf_on_one_vlan_are_a_doubt() -> None:
     assert doubts(edited(f"{shared}900")) == wanted
     several = edited(f"{shared}900; leaves.nodes_per_set: 1").replace("count: 1,", "count: 2,")
     assert len({leaf for leaf in variables(several) if leaf.startswith("leaf")}) == 2
-    assert doubts(several) == wanted
+    assert doubts(several) == [*wanted, "8 model.leaves_apart leaves ('leaf01', 'leaf02')"]
 
 
 def test_addresses_of_uplinks_without_uplinks_are_a_doubt() -> None:

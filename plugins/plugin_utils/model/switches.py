@@ -68,6 +68,10 @@ def read_ports(switch: dict[str, Any], section: str, leaf: bool, findings: Findi
     switch["purposes"], switch["ranges"] = {}, []
     if isinstance(switch["ports"], dict):
         before = len(findings.found)
+        texts = [texts for texts in switch["ports"].values() if texts]
+        switch["ranges"] = [
+            text for one in texts for text in ([one] if isinstance(one, str) else one)
+        ]
         known = _OF_LEAVES if leaf else _OF_OTHERS
         names = switch["purposes"] = _by_purpose(switch, section, known, findings)
         if (count := sum(map(len, names.values()))) >= MAX_NAMES:
