@@ -52,6 +52,14 @@ def test_rails_of_a_plane_reach_the_other_unit(nodes: Nodes) -> None:
             assert done.rc == 0, done.stdout
 
 
+def test_unbound_traffic_stays_on_the_plane(nodes: Nodes) -> None:
+    for rail in nodes.of("node05")["cluster_rails"]:
+        name = rail["interface"]
+        done = nodes.on("node01").check_output(f"ip route get {rail['address']}")
+        assert f" dev {name} " in done
+        assert nodes.on("node01").run(f"ping -c1 -W2 node05-{name}").rc == 0
+
+
 def test_cables_swapped_across_planes_are_named(nodes: Nodes) -> None:
     heard: dict[str, dict[str, dict[str, str]]] = {}
     wanted = set()

@@ -89,6 +89,43 @@ def test_planes_are_apart() -> None:
     assert hosts["node01"].groups == ("compute", "rack_r01")
 
 
+def networks(text: str) -> dict[str, set[str]]:
+    """What nodes reach by each interface; empty if the model leaves it to the whole cluster."""
+    found: dict[str, set[str]] = {}
+    for node in compile_model(read("cluster.yml", text)).nodes:
+        for rail in node.rails:
+            for network in vars(rail).get("networks", ()):
+                found.setdefault(rail.interface, set()).add(network)
+    return found
+
+
+def test_a_rail_reaches_its_plane_only_if_planes_are_apart() -> None:
+    two_sets = {"nodes": 4, "planes": 2, "leaves": 16, "leaf_keys": ", nodes_per_set: 2"}
+    apart = model(**two_sets)
+    found = networks(apart)
+    assert found["rail0p0"] == {"172.16.0.0/24", "172.16.8.0/24"}
+    assert found["rail0p1"] == {"172.16.1.0/24", "172.16.9.0/24"}
+    by_rail = networks(apart.replace("{pool:", "{order: rail, pool:"))
+    assert len(by_rail) == 8 and all(len(one) == 1 for one in by_rail.values())
+    assert by_rail["rail0p1"] != by_rail["rail0p0"]
+    assert networks(model(**two_sets, keys=", divided_by: []")) == {}
+    joined = model(SUPER % (2, ""), **two_sets)
+    assert networks(joined) == found, "super spines of each plane"
+    joined = model(SUPER % (2, ", divided_by: []"), **two_sets)
+    assert networks(joined) == {}
+    assert networks(model(planes=2, leaves=8)) == {}, "one set"
+
+
+def test_many_routes_of_planes_are_a_doubt() -> None:
+    point_to_point = model(nodes=70, planes=2, leaves=8, leaf_keys=", nodes_per_set: 40")
+    point_to_point = point_to_point.replace("count: 8, ports: 64", "count: 16, ports: 64")
+    point_to_point = point_to_point.replace("{pool:", "{plan: point_to_point, pool:")
+    found = compile_model(read("cluster.yml", point_to_point)).doubts
+    assert "7 model.plane_routes addresses.order 70" in brief(found)
+    by_rail = point_to_point.replace("{plan:", "{order: rail, plan:")
+    assert "plane_routes" not in str(brief(compile_model(read("cluster.yml", by_rail)).doubts))
+
+
 def test_groups_of_spines() -> None:
     cluster = case("d02-superpod-b300-8su-spine-groups-as-meant")
     found = peers(cluster)

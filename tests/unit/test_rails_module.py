@@ -97,6 +97,13 @@ def test_reserved_tables_and_unused_gateways_are_refused(given, words):
         plan_rails([rail(0)], **given)
 
 
+def test_a_rail_has_routes_to_its_networks_where_planes_are_apart():
+    apart = {**rail(0), "networks": ["10.100.16.0/24"]}
+    first, second = plan_rails([apart, rail(1)], networks=["10.0.0.0/8"])
+    assert [route.destination for route in first.routes[2:]] == ["10.100.16.0/24"]
+    assert [route.destination for route in second.routes[2:]] == ["10.0.0.0/8"]
+
+
 def test_an_address_is_a_network_as_the_kernel_shows_it():
     (plan,) = plan_rails([rail(0)], networks=["10.9.9.9"])
     assert plan.routes[-1] == Route(MAIN_TABLE, "10.9.9.9/32", "10.100.0.1", 1000)

@@ -50,16 +50,22 @@ def plan_rails(
     priority_base: int = 10000,
     networks: Sequence[str] = (),
 ) -> list[RailPlan]:
-    """Plan every rail of one host; `networks` are behind the rails' gateways.
+    """Plan every rail of one host; `networks` are behind the rails' gateways, for rails without
+    `networks` in their entry (planes apart).
 
     Rail R, plane P has the numbers `base + 10R + P`. Raises PlanError if one of them would change
     tables of the kernel, or if traffic between rails would not use the rails.
     """
     try:
-        behind = [str(ipaddress.IPv4Network(network)) for network in networks]
+        behind = [
+            [str(ipaddress.IPv4Network(network)) for network in rail.get("networks", networks)]
+            for rail in rails
+        ]
     except ValueError as error:
         raise PlanError(f"roce_rails_networks: {error}. Write networks as 10.0.0.0/16") from error
-    return [_plan(rail, routing, table_base, priority_base, behind) for rail in rails]
+    return [
+        _plan(rail, routing, table_base, priority_base, far) for rail, far in zip(rails, behind)
+    ]
 
 
 def _plan(

@@ -38,6 +38,9 @@ class RailPlane:
     leaf_port: str
     gpu: Optional[int]
     numa: Optional[int]
+    networks: list[str] = field(init=False, repr=False, compare=False)
+    """What it reaches through its gateway, if planes are apart; otherwise the rail has no such
+    value, and `cluster_rail_networks` is for all."""
 
 
 @dataclass

@@ -28,6 +28,7 @@ from .layout import LeafSets, Topology, interface_name, interface_names, lay_out
 from .networks import cluster_networks, entry_networks, owners
 from .node_kinds import DEFAULT, Kinds, NodeKind, check_speeds, read_kinds, with_rails
 from .nodes import NodeSpec, check_default, check_launchers, launchers, node_blocks, specify
+from .paths import Paths, assign_networks
 from .schema import MODEL, POINT_TO_POINT, SUBNET_PER_RAIL
 from .software import finish as read_software
 from .source import ModelError, ModelSource, read_file
@@ -136,12 +137,14 @@ def compile_model(source: ModelSource) -> Cluster:
     for rule in fabric.rules:
         _plug_links(rule, model["rails"]["mtu"], built, ports)
     _plug_storage(model, [leaf for group in fabric.leaves for leaf in built[group.name]])
+    paths = Paths(switch for group in built.values() for switch in group)
+    assign_networks(nodes, paths, doubtful)
     routing.assign(model, sections, list(built.values()), doubtful)
     storage = [_host(model, entry, "storage") for entry in model["storage"]]
     routing.assign_storage(model, storage, addresses)
     doubts.check_values(model, kinds, specs, doubtful)
     doubts.check_software(software, doubtful)
-    doubts.check_fabric(model, topology, built, doubtful)
+    doubts.check_fabric(model, topology, built, paths, doubtful)
     switches_of_all = [switch for group in built.values() for switch in group]
     doubts.check_contract(contract, switches_of_all, doubtful)
     doubts.check_headroom(contract, model["asics"], switches_of_all, doubtful)

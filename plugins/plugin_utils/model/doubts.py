@@ -27,6 +27,7 @@ from .cluster import ClusterSwitch
 from .layout import Topology, interface_names
 from .node_kinds import DEFAULT, Kinds, NodeKind
 from .nodes import NodeSpec, node_blocks
+from .paths import Paths
 from .schema import PRIVATE
 from .software_rules import REFUSED, evaluate
 from .wiring import LEAF, Fabric, several_planes
@@ -187,6 +188,7 @@ def check_fabric(
     model: dict[str, Any],
     topology: Topology,
     built: Mapping[str, Sequence[ClusterSwitch]],
+    paths: Paths,
     findings: Findings,
 ) -> None:
     """Switches without cables, and leaves with few uplinks. `built`: switches by group."""
@@ -206,7 +208,7 @@ def check_fabric(
             value, path = (idle[0], len(idle)), (*group.path, "count")
             findings.add("model.idle_switches", path, problem, remedy, value)
     _check_rules(topology.fabric, findings)
-    _check_paths(topology.fabric, built, findings)
+    _check_paths(topology.fabric, built, paths, findings)
     number = 0
     for group in topology.fabric.groups.values():
         of_nodes, reported = group.tier == LEAF, False
@@ -256,28 +258,17 @@ def _check_rules(fabric: Fabric, findings: Findings) -> None:
 
 
 def _check_paths(
-    fabric: Fabric, built: Mapping[str, Sequence[ClusterSwitch]], findings: Findings
+    fabric: Fabric,
+    built: Mapping[str, Sequence[ClusterSwitch]],
+    paths: Paths,
+    findings: Findings,
 ) -> None:
     """Leaves of one rail that no higher tier connects."""
-    switches = [switch for group in built.values() for switch in group]
-    above: dict[str, str] = {}
-
-    def root(name: str) -> str:
-        while name in above:
-            above[name] = name = above.get(above[name], above[name])
-        return name
-
-    for switch in switches:
-        for ports in switch.ports:
-            peers = set(ports.peers.values()) if ports.kind == "uplink" else ()
-            for peer in map(root, peers):
-                if peer != (own := root(switch.name)):
-                    above[peer] = own
     first: dict[tuple[Any, Any], str] = {}
-    for leaf in switches:
+    for leaf in (switch for group in built.values() for switch in group):
         for ports in (ports for ports in leaf.ports if ports.kind == "host"):
             other = first.setdefault((ports.rail, ports.plane), leaf.name)
-            if root(other) != root(leaf.name):
+            if paths.part(other) != paths.part(leaf.name):
                 problem = f"{other} and {leaf.name}, both of rail {ports.rail}, have no path to "
                 problem += "each other: their nodes cannot communicate on it"
                 remedy = "Connect them by a higher tier, unless jobs never span them"

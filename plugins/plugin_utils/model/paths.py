@@ -1,0 +1,77 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Which switches have a path to each other, and what nodes reach by each rail because of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from ipaddress import IPv4Network, collapse_addresses
+
+from ..schema.findings import Findings
+from .cluster import ClusterSwitch, ComputeNode
+
+Lane = tuple[int, int]
+"""A rail and a plane."""
+MOST_ROUTES = 64
+"""Networks of one lane, each of them a route of the main table on every node."""
+
+
+class Paths:
+    """Switches by the part of the fabric to which they belong."""
+
+    def __init__(self, switches: Iterable[ClusterSwitch]) -> None:
+        self._above: dict[str, str] = {}
+        for switch in switches:
+            for ports in switch.ports:
+                if ports.kind == "uplink":
+                    for peer in set(ports.peers.values()):
+                        self._join(switch.name, peer)
+
+    def part(self, name: str) -> str:
+        """The name of one switch, which is the same for all with a path to each other."""
+        above = self._above
+        while name in above:
+            above[name] = name = above.get(above[name], above[name])
+        return name
+
+    def _join(self, name: str, peer: str) -> None:
+        own, other = self.part(name), self.part(peer)
+        if own != other:
+            self._above[other] = own
+
+
+def planes_apart(nodes: Iterable[ComputeNode], paths: Paths) -> bool:
+    """Whether the rails of different planes have no path to each other."""
+    leaves = {(rail.plane, rail.leaf) for node in nodes for rail in node.rails}
+    parts: dict[str, set[int]] = {}
+    for plane, leaf in leaves:
+        parts.setdefault(paths.part(leaf), set()).add(plane)
+    several = len({plane for plane, _leaf in leaves}) > 1
+    return several and all(len(planes) == 1 for planes in parts.values())
+
+
+def assign_networks(nodes: Sequence[ComputeNode], paths: Paths, doubts: Findings) -> None:
+    """Limit what a rail reaches to the networks of the same rail and plane, where planes are apart.
+
+    Otherwise traffic that is not bound to a rail would take the first one, which has no path to
+    the other planes.
+    """
+    if not planes_apart(nodes, paths):
+        return
+    found: dict[Lane, dict[str, None]] = {}
+    for node in nodes:
+        for rail in node.rails:
+            found.setdefault((rail.rail, rail.plane), {})[rail.network] = None
+    reached = {
+        lane: [str(network) for network in collapse_addresses(map(IPv4Network, networks))]
+        for lane, networks in found.items()
+    }
+    if all(len(networks) == 1 for networks in found.values()):
+        return  # on one leaf set
+    if (most := max(map(len, reached.values()))) > MOST_ROUTES:
+        problem = f"planes without a path to each other need {most} routes for each rail"
+        remedy = "Write order: rail, so that each plane of a rail has one prefix of the pool"
+        doubts.add("model.plane_routes", ("addresses", "order"), problem, remedy, most)
+    for node in nodes:
+        for rail in node.rails:
+            networks = reached[rail.rail, rail.plane]
+            rail.networks = [network for network in networks if network != rail.network]
