@@ -8,6 +8,7 @@ compiled. The last test builds Debian's sources.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -21,6 +22,7 @@ import pytest
 
 from tests import hpcx, mpi_source, waiting
 from tests.nodes import Nodes
+from tools.run_tests import descendants
 
 pytestmark = pytest.mark.nodes
 
@@ -97,7 +99,11 @@ def test_a_killed_build_fails_on_all_waiting_hosts(with_source: Nodes) -> None:
 
 def test_a_build_outlives_its_playbook_and_is_used_by_the_next(with_source: Nodes) -> None:
     playing = started(with_source)
-    os.killpg(playing.pid, signal.SIGKILL)
+    # Workers are in other sessions, and notice later that the main process is gone: one of them
+    # could still fetch the pack.
+    for pid in descendants(playing.pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     playing.communicate()
     node = with_source.on(BUILDER)
     node.check_output(f"rm {WAITS} && pkill -x sleep")
