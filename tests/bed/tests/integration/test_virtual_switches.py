@@ -33,7 +33,7 @@ leaves:
   management_first: 172.30.233.101
   ports: 8
   system: [sonic, nvue, eos]
-  asic: spectrum4
+  asic: [spectrum4, spectrum4, tomahawk5]
 launcher: {name: launcher01, management: 172.30.233.10}
 """
 SONIC, NVUE, EOS = "leaf01", "leaf02", "leaf03"
