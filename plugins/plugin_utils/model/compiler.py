@@ -28,7 +28,7 @@ from .layout import LeafSets, Topology, interface_name, interface_names, lay_out
 from .networks import cluster_networks, entry_networks, owners
 from .node_kinds import DEFAULT, Kinds, NodeKind, check_speeds, read_kinds, with_rails
 from .nodes import NodeSpec, check_default, check_launchers, launchers, node_blocks, specify
-from .paths import Paths, assign_networks
+from .paths import Paths, assign_networks, one_network_each
 from .schema import MODEL, POINT_TO_POINT, SUBNET_PER_RAIL
 from .software import finish as read_software
 from .source import ModelError, ModelSource, read_file
@@ -166,8 +166,7 @@ def compile_model(source: ModelSource) -> Cluster:
         everywhere["cluster_management_networks"] = [*map(str, model["management"]["subnet"].each)]
     if any(model["cabling"].values()):
         everywhere["cluster_cabling"] = model["cabling"]
-    networks = {node.rails[0].network for node in nodes if node.rails}
-    if addressing == POINT_TO_POINT or len(networks) > 1:
+    if addressing == POINT_TO_POINT or not one_network_each(nodes):
         everywhere["cluster_rail_networks"] = list(dict.fromkeys(str(plan.pool) for plan in plans))
     compute = {
         "cluster_slots": node_blocks(model)[0][1]["slots"] or model["gpus"]["count"],

@@ -49,11 +49,18 @@ def planes_apart(nodes: Iterable[ComputeNode], paths: Paths) -> bool:
     return several and all(len(planes) == 1 for planes in parts.values())
 
 
+def one_network_each(nodes: Sequence[ComputeNode]) -> bool:
+    """Whether every node is in the network of every rail: on one leaf set, with all rails."""
+    networks = [rail.network for rail in nodes[0].rails]
+    return all([rail.network for rail in node.rails] == networks for node in nodes)
+
+
 def assign_networks(nodes: Sequence[ComputeNode], paths: Paths, doubts: Findings) -> None:
     """Limit what a rail reaches to the networks of the same rail and plane, where planes are apart.
 
     Otherwise traffic that is not bound to a rail would take the first one, which has no path to
-    the other planes.
+    the other planes. Networks of rails that a node does not have are behind the first rail of their
+    plane.
     """
     if not planes_apart(nodes, paths):
         return
@@ -65,13 +72,16 @@ def assign_networks(nodes: Sequence[ComputeNode], paths: Paths, doubts: Findings
         lane: [str(network) for network in collapse_addresses(map(IPv4Network, networks))]
         for lane, networks in found.items()
     }
-    if all(len(networks) == 1 for networks in found.values()):
-        return  # on one leaf set
+    if one_network_each(nodes):
+        return
     if (most := max(map(len, reached.values()))) > MOST_ROUTES:
         problem = f"planes without a path to each other need {most} routes for each rail"
         remedy = "Write order: rail, so that each plane of a rail has one prefix of the pool"
         doubts.add("model.plane_routes", ("addresses", "order"), problem, remedy, most)
     for node in nodes:
+        missing = [*reached.keys() - {(rail.rail, rail.plane) for rail in node.rails}]
         for rail in node.rails:
-            networks = reached[rail.rail, rail.plane]
+            lanes = [(rail.rail, rail.plane), *(lane for lane in missing if lane[1] == rail.plane)]
+            missing = [lane for lane in missing if lane not in lanes]
+            networks = [network for lane in sorted(lanes) for network in reached[lane]]
             rail.networks = [network for network in networks if network != rail.network]
