@@ -27,8 +27,10 @@ SWAPPED = [
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
-    yield PLANES.converged()
-    PLANES.down()
+    try:
+        yield PLANES.converged()
+    finally:
+        PLANES.down()
 
 
 def test_the_smoke_test_passes_on_both_kinds(nodes: Nodes) -> None:
