@@ -202,7 +202,7 @@ PLAY = """\
         needs: launcher
       run_once: true
       register: less
-      ignore_errors: true
+      ignore_errors: true # it fails without a launcher, and what it returns is written below
     - name: Write
       ansible.builtin.copy:
         content: "{{{{ cluster | combine({{'less': less}}) | to_json }}}}"
