@@ -9,11 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import aspects
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import WantedError
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.cabling import (
     SwitchEntry,
     cables_of,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.compare import SwitchEnds
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import switch as eos
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.links import check_links
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue import switch as nvue
@@ -206,10 +208,31 @@ def test_sonic_leaves_the_mtu_of_a_member_to_the_channel() -> None:
     touched = {change.path for change in difference.changes}
     assert "PORT|Ethernet0 mtu" in touched and "PORT|Ethernet8 mtu" not in touched
     assert any("Ethernet8|3" in path for path in touched), "queues and buffers are the port's"
-    for mtu, wanted in ({}, 9100), ({"mtu": "9216"}, 9216):
-        config["PORTCHANNEL"] = {"PortChannel7": mtu}
-        first, second = sonic.DRIVER.report(intent, sonic_switch.present(config)).ports
+    for mtu, wanted in ({}, None), ({"mtu": "9216"}, 9216):
+        present = sonic_switch.present(config, channels={"PortChannel7": mtu})
+        first, second = sonic.DRIVER.report(intent, present).ports
         assert (second.mtu_ip, second.mtu_of, first.mtu_of) == (wanted, "PortChannel7", "")
+
+
+@pytest.mark.parametrize(
+    ("status", "up"),
+    [("enabled", "up"), ("disabled", "up, but not used by LACP in PortChannel7"), (None, "up")],
+)
+def test_a_member_that_lacp_does_not_use_is_not_up(status: Any, up: str) -> None:
+    intent = in_channel(sonic_switch.small(), 1)
+    config = copy.deepcopy(sonic_switch.new_switch(4))
+    config["PORTCHANNEL_MEMBER"] = {"PortChannel7|Ethernet8": {}}
+    row = {"status": status} if status else {}
+    present = sonic_switch.present(
+        config,
+        ports={"Ethernet8": {"oper_status": "up"}, "Ethernet0": {"oper_status": "up"}},
+        channels={"PortChannel7:Ethernet8": row},
+    )
+    report = sonic.DRIVER.report(intent, present)
+    ends = SwitchEnds("sonic", intent.asic, report.as_dict(), intent.fabric)
+    wanted = ends.wanted("host", 800)
+    assert ends.found("Ethernet8", wanted)[aspects.UP] == up
+    assert ends.found("Ethernet0", wanted)[aspects.UP] == "up"
 
 
 def test_nvue_leaves_the_mtu_of_a_member_to_the_bond() -> None:
