@@ -321,6 +321,54 @@ def test_ports_between_two_switches_of_a_pair() -> None:
     assert "8 model.no_pairs leaves.ports.peers 3" in refused(odd)
 
 
+TWO_TIERS = edited(
+    "leaves.ports: {nodes: 'Ethernet[0-10]', uplinks: 'Ethernet[50-53]', peers: 'Ethernet60'}; "
+    "leaves.count: 4; spines: {count: 2, management_first: 10.0.0.111, links_per_leaf: 2, ports: "
+    "{downlinks: 'Ethernet[0-9]', peers: 'Ethernet[20-21]'}, port_channel: 'po{}', mlag: true}"
+)
+
+
+def test_a_pair_of_switches_is_one_end_of_a_channel() -> None:
+    """A leaf has one channel to both spines, and each spine one to both leaves of a pair."""
+    hosts = {host.name: host.variables for host in compiled(TWO_TIERS).hosts}
+    channels: dict[str, dict[str, list[str]]] = {}
+    for name in ("leaf03", "spine01"):
+        intent = compile_switch(
+            name, "nvue", "", {}, hosts[name]["cluster_ports"], read_contract({})
+        )
+        for port in intent.ports:
+            if port.channel:
+                key = f"{port.channel_name} {port.channel}"
+                channels.setdefault(name, {}).setdefault(key, []).append(port.name)
+    assert channels == {
+        "leaf03": {"po1 spine01+spine02": [f"Ethernet{number}" for number in range(50, 54)]},
+        "spine01": {
+            "po1 leaf01+leaf02": [f"Ethernet{number}" for number in range(4)],
+            "po2 leaf03+leaf04": [f"Ethernet{number}" for number in range(4, 8)],
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wanted"),
+    [
+        ("port_channel: 'po{}', ", "", ["10 model.mlag spines.mlag"]),
+        (", peers: 'Ethernet[20-21]'", "", []),
+        (", mlag: true", "", []),
+    ],
+)
+def test_a_channel_over_pairs(old: str, new: str, wanted: list[str]) -> None:
+    text = TWO_TIERS.replace(old, new)
+    assert text != TWO_TIERS
+    if wanted:
+        assert refused(text) == wanted
+    else:
+        compile_model(read("m", text))
+    without = TWO_TIERS.replace(", peers: 'Ethernet[20-21]'", "")
+    without = without.replace(", peers: 'Ethernet60'", "")
+    assert refused(without) == ["10 model.mlag spines.mlag"]
+
+
 def test_ports_of_a_pair_are_reported_and_not_configured() -> None:
     groups = [group("uplink", UP), group("peer", {"x": "leaf02"})]
     intent = compile_switch("leaf01", "sonic", "", {}, groups, read_contract({}))
