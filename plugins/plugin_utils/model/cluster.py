@@ -65,6 +65,11 @@ class PortGroup:
     """Port to peer."""
     addresses: dict[str, str] = field(default_factory=dict)
     """Port to address, with `point_to_point`."""
+    channels: dict[str, str] = field(init=False, repr=False, compare=False)
+    """Port to the name of its port channel, or to an empty text if any name fits. Those with the
+    same peer, and bond of it, form one. Without port channels, there is no such value."""
+    bond: str = field(init=False, repr=False, compare=False)
+    """The bond of the peer, a host, that has the ports of the channels."""
 
 
 @dataclass

@@ -385,6 +385,9 @@ def _plug_links(
     """Assign the ports at both ends of every link between two tiers."""
     uppers, upper_ports = fabric[rule.upper], ports[rule.upper]
     groups: dict[tuple[int, str, str], PortGroup] = {}
+    lowers = [switch.name for name in rule.lowers for switch in fabric[name]]
+    names = (*lowers, *(switch.name for switch in uppers))
+    numbers = dict(zip(names, (*range(1, len(lowers) + 1), *range(1, len(uppers) + 1))))
 
     def plug(
         link: int, switch: ClusterSwitch, kind: str, port: str, peer: str, peer_port: str
@@ -392,8 +395,12 @@ def _plug_links(
         key = (link, switch.name, peer_port)
         if key not in groups:
             groups[key] = PortGroup(kind, peer_port, rule.speed_gbps, mtu)
+            if rule.port_channel is not None:
+                groups[key].channels = {}
             switch.ports.append(groups[key])
         groups[key].peers[port] = peer
+        if rule.port_channel is not None:
+            groups[key].channels[port] = rule.port_channel.format(numbers[peer])
 
     pairs = list(rule.pairs())
     for link in range(rule.links):
@@ -415,4 +422,6 @@ def _plug_storage(model: dict[str, Any], leaves: list[ClusterSwitch]) -> None:
             speed = link["speed_gbps"] or rails["speed_gbps"]
             group = PortGroup("storage", link["interface"], speed, rails["mtu"])
             group.peers[link["port"]] = host["name"]
+            if link["bond"]:
+                group.bond, group.channels = link["bond"], {link["port"]: ""}
             by_name[link["leaf"]].ports.append(group)
