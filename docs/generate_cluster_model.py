@@ -119,6 +119,13 @@ launchers:
 
 Without `position`, nodes added to a block would move those of the blocks below.
 
+Kinds may differ in [`software`](#software), except MPI and repositories; write what differs:
+
+```yaml
+kinds:
+  h100: {software: {driver: {gpu: H100, version: 535.230.02}, cuda: "12.2"}}
+```
+
 Nodes without rails need no ports: their `position` may be past those of the leaves. No RoCE
 transport connects them to the others, so the hostfile and the smoke test leave them out. With
 `slots`, [jobs](jobs.md) on them (`mpi_job_kind`) use TCP on the management network.

@@ -206,7 +206,10 @@ def inventory_of(cluster: Cluster) -> Inventory:
     for node in cluster.nodes:
         groups.setdefault(rack_group(node.rack), {"cluster_rack": node.rack})
         if node.kind:
-            groups.setdefault(kind_group(node.kind), {"cluster_kind": node.kind})
+            group = kind_group(node.kind)
+            groups.setdefault(
+                group, {"cluster_kind": node.kind, **cluster.variables.get(group, {})}
+            )
     for switch in cluster.switches:
         groups.update({group: {} for group in switch.groups})
     return Inventory(groups, cluster.group_vars, list(_hosts(cluster)))

@@ -30,10 +30,11 @@ from ..schema.kinds import (
     is_mapping,
     json_pattern,
     needed,
+    section_in,
     shown,
 )
 from .addresses import Subnet, Subnets
-from .software import SOFTWARE
+from .software import OF_KINDS, SOFTWARE
 from .storage_keys import FILE_SYSTEMS
 from .wiring import DIVISIONS
 
@@ -461,9 +462,16 @@ GPUS = Section(
 
 def _of_kind(section: Section, *names: str) -> Kind:
     """What a kind of nodes may write differently from the section at the top level."""
-    purpose = f"What differs from [{section.name}](#{section.name}). Devices are listed again."
+    purpose = f"What differs from [{section.name}](#{section.name.replace('.', '')})."
+    purpose += "" if section.name.startswith(SOFTWARE.name) else " Devices are listed again."
     chosen = (key for key in section.keys if key.name in names)
     keys = tuple(replace(key, required=False, default=None, default_text="") for key in chosen)
+    keys = tuple(
+        replace(key, kind=_of_kind(below, *(inner.name for inner in below.keys)))
+        if (below := section_in(key.kind))
+        else key
+        for key in keys
+    )
     if section is RAILS:
         none = f"{keys[0].help[:-1]}. 0: [none](#kinds-of-nodes-and-launchers)."
         keys = (replace(keys[0], kind=Integer(0, 64), help=none), *keys[1:])
@@ -485,6 +493,7 @@ KIND = Section(
         Key("slots", _SLOTS, "MPI slots per node.", default_text="one per GPU"),
         Key("gpus", _of_kind(GPUS, "count", "pci", "numa"), ""),
         Key("rails", _of_kind(RAILS, "count", "planes", "speed_gbps", "pci", "gpu", "numa"), ""),
+        Key("software", _of_kind(SOFTWARE, *OF_KINDS), ""),
     ),
 )
 
