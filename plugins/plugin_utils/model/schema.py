@@ -318,6 +318,10 @@ _CHANNELS = tuple(
     for name in ("port_channels", "channel", "channels", "lag", "lacp", "bond", "bonds")
 )
 _OF_LEAVES = tuple((name, "It belongs under spines, or links") for name, _hint in _CHANNELS)
+_PEERS = tuple(
+    (name, "Name the ports to the other switch of a pair: ports: {nodes: ..., peers: 'swp[61-64]'}")
+    for name in ("peers", "peer_links", "peer_link", "peerlink", "mlag", "mclag", "isl", "isls")
+)
 _GROUPS_OF_SWITCHES = "Describe groups under switches, and who connects to whom under links"
 _BY_PURPOSE = "Name the ports by purpose: ports: {nodes: 'swp[1-32]s[0-1]', uplinks: 'swp[33-64]'}"
 _PORT_HINTS = tuple(
@@ -542,6 +546,12 @@ PORTS = Section(
         Key("storage", _NAMES, "Of a leaf, to storage hosts."),
         Key("uplinks", _NAMES, "To the tier above."),
         Key("downlinks", _NAMES, "To the tier below."),
+        Key(
+            "peers",
+            _NAMES,
+            "To the other switch of a pair (MLAG; the first and second, the third and fourth), to "
+            "the port with the same name: cables that are [checked](fabric.md#port-channels).",
+        ),
     ),
 )
 _ASN = Integer(1, 4_294_967_294)
@@ -646,7 +656,7 @@ LEAVES = Section(
     hints=(
         *((name, "It belongs under spines") for name in ("links_per_leaf", "divided_by", "groups")),
         *(hint for hint in _TOPOLOGY_HINTS if hint[0] != "groups"),
-        *(*_UNSUPPORTED, *_OF_LEAVES),
+        *(*_UNSUPPORTED, *_OF_LEAVES, *_PEERS),
     ),
 )
 
@@ -661,7 +671,7 @@ SPINES = Section(
         *_DIVISION,
         _UPLINK_PORTS,
     ),
-    hints=(*_DIVISION_HINTS, *_CHANNELS),
+    hints=(*_DIVISION_HINTS, *_CHANNELS, *_PEERS),
 )
 
 SUPER_SPINES = Section(
@@ -675,7 +685,7 @@ SUPER_SPINES = Section(
         Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="the spines'"),
         *_DIVISION,
     ),
-    hints=(*_DIVISION_HINTS, *_CHANNELS),
+    hints=(*_DIVISION_HINTS, *_CHANNELS, *_PEERS),
 )
 
 _TIER = Text(
@@ -705,6 +715,7 @@ SWITCHES = Section(
         Key("plane", Integer(0, 7), "For switches above leaves that are all in one plane."),
         Key("speed_gbps", _SPEED, "Of links to lower tiers.", default_text="`rails.speed_gbps`"),
     ),
+    hints=_PEERS,
 )
 LINKS = Section(
     "links",
