@@ -15,7 +15,7 @@ _MULTIPLES = {
     **{"ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30},
 }
 _DSCPS = {"EF": 46, "VA": 44, "LE": 1}
-"""Names of DSCPs besides classes: RFC 3246, 5865 and 8622."""
+"""Names of other DSCPs: RFC 3246, 5865 and 8622."""
 _WORDS = {"jumbo": 9000}
 
 
