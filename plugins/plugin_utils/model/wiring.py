@@ -87,7 +87,15 @@ class SwitchGroup:
     @property
     def management(self) -> list[int]:
         """The management address of each switch."""
-        first: Union[int, list[int]] = self.keys["management_first"]
+        return self._addresses("management_first")
+
+    @property
+    def bmcs(self) -> list[int]:
+        """The BMC of each switch; empty without."""
+        return [] if self.keys["bmc_first"] is None else self._addresses("bmc_first")
+
+    def _addresses(self, key: str) -> list[int]:
+        first: Union[int, list[int]] = self.keys[key]
         if isinstance(first, list):
             return first
         return [first + number for number in range(self.keys["count"])]
