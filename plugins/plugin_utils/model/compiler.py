@@ -243,13 +243,13 @@ def _switches(
     model: dict[str, Any], group: SwitchGroup, topology: Topology, found: Switches
 ) -> list[ClusterSwitch]:
     places = [topology.place(group, number) for number in range(len(found.names))]
-    bmc, addresses = group.keys["bmc_first"], group.management
+    bmcs, addresses = group.bmcs, group.management
     return [
         ClusterSwitch(
             name,
             LEAF if group.tier == LEAF else "spine",
             _management(model, addresses[index]),
-            bmc="" if bmc is None else text(bmc + index),
+            bmc=text(bmcs[index]) if bmcs else "",
             system=kind.system,
             asic=kind.asic,
             port_step=kind.port_step,

@@ -168,8 +168,9 @@ def read_switches(
         for value in (names, *values)
     ]
     by_key = dict(zip(("name", "system", "asic", "rack", "asn"), lists))
-    if isinstance(switch["management_first"], list):
-        by_key["management_first"] = switch["management_first"]
+    for key in ("management_first", "bmc_first"):
+        if isinstance(switch[key], list):
+            by_key[key] = switch[key]
     for key, value in by_key.items():
         if len(value) != switch["count"]:
             problem = f"{counted(len(value), 'value')} for {switch['count']} {section}"
