@@ -41,6 +41,8 @@ class RailPlane:
     networks: list[str] = field(init=False, repr=False, compare=False)
     """What it reaches through its gateway, if planes are apart; otherwise the rail has no such
     value, and `cluster_rail_networks` is for all."""
+    plane_network: str = field(init=False, repr=False, compare=False)
+    """The prefix of its plane, if planes are apart and each has one."""
 
 
 @dataclass
