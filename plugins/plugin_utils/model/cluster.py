@@ -44,6 +44,8 @@ class RailPlane:
     members: list[dict[str, Any]] = field(init=False, repr=False, compare=False)
     """Of a bond: `plane`, `interface`, `pci`, `speed_gbps`, `leaf` and `leaf_port` of each member;
     leaf and port of the rail are those of the first. Other rails have no such value."""
+    plane_network: str = field(init=False, repr=False, compare=False)
+    """The prefix of its plane, if planes are apart and each has one."""
 
 
 @dataclass
@@ -212,7 +214,10 @@ def inventory_of(cluster: Cluster) -> Inventory:
     for node in cluster.nodes:
         groups.setdefault(rack_group(node.rack), {"cluster_rack": node.rack})
         if node.kind:
-            groups.setdefault(kind_group(node.kind), {"cluster_kind": node.kind})
+            group = kind_group(node.kind)
+            groups.setdefault(
+                group, {"cluster_kind": node.kind, **cluster.variables.get(group, {})}
+            )
     for switch in cluster.switches:
         groups.update({group: {} for group in switch.groups})
     return Inventory(groups, cluster.group_vars, list(_hosts(cluster)))

@@ -11,6 +11,7 @@ from ipaddress import IPv4Network
 from typing import Any
 
 from ...module_utils.core.text import counted, some
+from ...module_utils.software.floors import today
 from ...module_utils.software.software_set import SoftwareSet
 from ..fabric.asics import (
     ASICS,
@@ -21,7 +22,14 @@ from ..fabric.asics import (
     headroom,
 )
 from ..fabric.system import PEER, TO_NODES
-from ..qos.contract import FRAME_OVERHEAD, VARIABLE, Contract, needed_ip_mtu
+from ..qos.contract import (
+    FRAME_OVERHEAD,
+    PATH_MTUS,
+    VARIABLE,
+    Contract,
+    largest_path_mtu,
+    needed_ip_mtu,
+)
 from ..schema.findings import Findings, Path
 from .cluster import ClusterSwitch
 from .layout import Topology, interface_names
@@ -29,6 +37,7 @@ from .node_kinds import DEFAULT, Kinds, NodeKind
 from .nodes import NodeSpec, node_blocks
 from .paths import Paths
 from .schema import PRIVATE
+from .software import GPUS
 from .software_rules import REFUSED, evaluate
 from .wiring import LEAF, Fabric, several_planes
 
@@ -80,6 +89,12 @@ def check_values(
         _check_devices(kind, findings)
     _check_kinds(kinds, findings)
     _check_unused(model, specs, findings)
+    mtu, needed = model["rails"]["mtu"], needed_ip_mtu(PATH_MTUS[-1])
+    if mtu < needed and model[VARIABLE]["mtu"]["roce_path"] is None:
+        problem = f"{mtu} bytes carry RoCE packets of {largest_path_mtu(mtu)}, of up to "
+        problem += f"{PATH_MTUS[-1]}: more packets for the same data"
+        remedy = f"Write {needed} or more, or roce_qos.mtu.roce_path if the fabric is limited"
+        findings.add("model.small_mtu", ("rails", "mtu"), problem, remedy, mtu)
     names = [name for name in interface_names(model["rails"]) if _OF_SYSTEM.match(name)]
     if names:
         problem = f"{some(names, 2)}: the kernel or udev gives such names to other interfaces too"
@@ -177,11 +192,40 @@ def _check_devices(kind: NodeKind, findings: Findings) -> None:
         findings.add("model.numa_of_rail", path, problem, remedy, first)
 
 
-def check_software(software: SoftwareSet, findings: Findings) -> None:
-    for rule in evaluate(software):
-        if rule.status != REFUSED:
-            path, problem = ("software", *rule.key.split(".")), rule.problem(software)
-            findings.add(f"software.{rule.name}", path, problem, rule.remedy)
+def check_software(
+    common: SoftwareSet,
+    of_kinds: Mapping[str, SoftwareSet],
+    specs: list[NodeSpec],
+    findings: Findings,
+) -> None:
+    """Doubts about the set of each kind; those about `common`, once."""
+    above: Path = ("software",)
+    sets = {above: common}
+    if specs and all(spec.kind.name in of_kinds for spec in specs):
+        sets = {}  # no node has it
+    sets.update({("kinds", name, *above): each for name, each in of_kinds.items()})
+    for kind in {spec.kind.name: spec.kind for spec in specs if spec.kind.path}.values():
+        driver = of_kinds.get(kind.name, common).driver
+        gpu = next((gpu for gpu in GPUS if gpu.lower() in kind.name.lower()), None)
+        if driver and gpu and kind.gpus["count"] and gpu != driver.gpu:
+            problem = f"nodes of the kind {kind.name} get the packages of a driver for {driver.gpu}"
+            remedy = f"Write software: {{driver: {{gpu: {gpu}}}}} here, if these are their GPUs"
+            value = (gpu, driver.gpu)
+            findings.add("software.gpu_of_kind", kind.path, problem, remedy, value)
+    for index, each in enumerate(common.accepted):
+        if each.expired(today()):
+            problem = f"the exception for {each.component} {each.version} expired on {each.until}"
+            remedy, at = "Upgrade it, or set a later date", (*above, "accepted", index, "until")
+            findings.add("software.accepted_expired", at, problem, remedy, each.until)
+    told: set[str] = set()
+    for path, software in sets.items():
+        for rule in evaluate(software):
+            problem = rule.problem(software)
+            if rule.status != REFUSED and problem not in told:
+                told.add(problem)
+                findings.add(
+                    f"software.{rule.name}", (*path, *rule.key.split(".")), problem, rule.remedy
+                )
 
 
 def check_fabric(

@@ -10,8 +10,8 @@ from ...module_utils.core.text import counted, nearest, some
 from ..schema.findings import Findings, Path
 from .addresses import AddressPlan, Subnet, point_to_point
 from .node_kinds import DEFAULT, Kinds
-from .nodes import NodeSpec
-from .schema import BY_RAIL, SUBNET_PER_RAIL
+from .nodes import NodeSpec, places_with_rails
+from .schema import BY_NODE, BY_PLANE, SUBNET_PER_RAIL
 from .wiring import LEAF, MAX_LINKS, Fabric, Place, SwitchGroup, connect, place_groups
 
 
@@ -177,6 +177,8 @@ def _form_sets(
         problem = f"{counted(len(mapping), 'number')} for {counted(wanted, what)}, or a leaf of "
         problem += "the set without a rail"
         remedy = f"Write {wanted}, one per rail and plane, using all numbers from 0"
+        if len(mapping) == wanted and set(mapping) == set(range(1, per_set)):
+            remedy = f"Count leaves from 0: {[number - 1 for number in mapping]}"
         path, value = (*group.path, "rail_to_leaf"), (len(mapping), wanted)
         findings.add("model.rail_to_leaf", path, problem, remedy, value)
         return None
@@ -226,7 +228,7 @@ def _check_capacity(topology: Topology, specs: list[NodeSpec], findings: Finding
         problem, remedy = f"{links} links between switches", f"Write up to {MAX_LINKS}"
         path = topology.fabric.rules[0].path
         findings.add("model.too_many_links", path, problem, remedy, links)
-    positions = specs[-1].index + 1 if specs else 0
+    positions = places_with_rails(specs)
     if positions > first_node:
         sets = topology.sets[-1]
         count = sum(each.count for each in topology.sets)
@@ -250,6 +252,7 @@ def _check_kinds(
         return
     end, kind = sets.first_node + sets.nodes, sets.group.kind
     here = [spec for spec in specs if sets.first_node <= spec.index < end]
+    here = [spec for spec in here if spec.kind.rails["count"]]
     wrong = [spec for spec in here if (spec.kind.name != kind if kind else spec.kind.name in apart)]
     if wrong:
         first = wrong[0]
@@ -327,25 +330,34 @@ def plan_addresses(
     if topology is None or not specs:
         return None
     plans, used = [], dict[Subnet, int]()
-    by_rail = addresses["order"] == BY_RAIL
-    most_lanes = max(len({*sets.networks}) for sets in topology.sets)
-    for sets in topology.sets:
-        lanes = len({*sets.networks})
+    by_rail = addresses["order"] != BY_NODE
+    by_plane = addresses["order"] == BY_PLANE
+    lanes_of = [len({*sets.networks}) for sets in topology.sets]
+    planes_of = [
+        sets.rails["planes"] if by_plane and not sets.rails["bonded"] else 1
+        for sets in topology.sets
+    ]
+    # Powers of two, so that each rail or plane has one prefix: 8 rails in a /12 have a /15 each.
+    bits = max(
+        (lanes // planes - 1).bit_length() + (planes - 1).bit_length()
+        for lanes, planes in zip(lanes_of, planes_of)
+    )
+    for sets, lanes, planes in zip(topology.sets, lanes_of, planes_of):
         path, pool = own.get(sets.group.name, common)
         plan = point_to_point(pool, lanes)
         if addresses["plan"] == SUBNET_PER_RAIL:
             prefix, first_host = addresses["prefix"], addresses["first_host"]
             plan = AddressPlan(pool, lanes, sets.nodes_per_set, prefix, first_host)
-        # A power of two, so that each rail has one prefix: 8 rails in a /12 have a /15 each.
-        span = max(1, (pool.size // plan.size) >> (most_lanes - 1).bit_length()) if by_rail else 0
+        span = max(1, (pool.size // plan.size) >> bits) if by_rail else 0
         plan = replace(
             plan,
             first_node=sets.first_node,
             end=sets.first_node + sets.nodes,
             first_network=used.get(pool, 0),
             lane_span=span,
+            planes=planes,
         )
-        plan.check_capacity(specs[-1].index + 1, findings, path)
+        plan.check_capacity(places_with_rails(specs), findings, path)
         number = -(-sets.nodes // plan.nodes_per_set)
         used[pool] = plan.first_network + number * (1 if by_rail else lanes)
         plans.append(plan)

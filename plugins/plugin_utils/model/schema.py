@@ -11,6 +11,7 @@ from typing import Any, Optional
 from ...module_utils.qos import IP_MTU_LIMITS
 from ..fabric.chip_keys import CHIP_NAME, CHIPS, OUT_OF_SCOPE, SYSTEM_NAME
 from ..qos.contract import CONTRACT, VARIABLE
+from ..schema import meant
 from ..schema.findings import Findings, Path
 from ..schema.kinds import (
     Boolean,
@@ -30,17 +31,18 @@ from ..schema.kinds import (
     is_mapping,
     json_pattern,
     needed,
+    section_in,
     shown,
 )
 from .addresses import Subnet, Subnets
-from .software import SOFTWARE
+from .software import OF_KINDS, SOFTWARE
 from .storage_keys import FILE_SYSTEMS
 from .wiring import DIVISIONS
 
 PLUGIN = "baremetal.mpi_roce.cluster"
 SUBNET_PER_RAIL = "subnet_per_rail"
 POINT_TO_POINT = "point_to_point"
-BY_NODE, BY_RAIL = "node", "rail"
+BY_NODE, BY_RAIL, BY_PLANE = "node", "rail", "plane"
 BY_SYSTEM = "[by system](#systems-and-port-names)"
 
 # Kinds of values in a cluster model
@@ -78,7 +80,13 @@ INTERFACE = Text(
 @dataclass(frozen=True)
 class _Pci(Text):
     def convert(self, value: Any) -> str:
-        return super().convert(value.lower() if isinstance(value, str) else value)
+        try:
+            return super().convert(value.lower() if isinstance(value, str) else value)
+        except Invalid as error:
+            remedy = f"Write {meant.pci(value)}" if meant.pci(value) else error.remedy
+            if re.match(r"(mlx|bnxt|irdma|roce|ib|en|eth|rail)[a-z0-9_]*\d", str(value)):
+                remedy = f"Write its bus-info of `ethtool -i`: {self.example}"
+            raise Invalid(error.code, error.problem, remedy) from error
 
     def json(self) -> dict[str, Any]:
         return {"type": "string", "pattern": json_pattern(self.form).replace("a-f", "a-fA-F")}
@@ -103,7 +111,8 @@ class _Address(Kind):
             return int(ipaddress.IPv4Address(str(value)))
         except ValueError as error:
             problem = f"{shown(value)} is not an IPv4 address" + _ipv6(value)
-            remedy = f"Write {_ipv4(value, 'ip') or 'one such as 10.0.0.10'}"
+            plain = _ipv4(value, "ip") or meant.address(value) or "one such as 10.0.0.10"
+            remedy = f"Write {plain}"
             raise Invalid("model.address", problem, remedy) from error
 
     def describe(self) -> str:
@@ -196,8 +205,8 @@ class _Pattern(Kind):
         found = [match[1] for match in re.finditer(field, text)]
         if found.count(self.fields[0]) != 1 or re.search(r"[\s{}]", re.sub(field, "", text)):
             problem = f"{shown(value)} is not a pattern with {{{self.fields[0]}}} once"
-            remedy = f"Write one such as {self.example}{self.otherwise}"
-            raise Invalid("model.pattern", problem, remedy)
+            remedy = f"Write {meant.pattern(value) or f'one such as {self.example}'}"
+            raise Invalid("model.pattern", problem, remedy + self.otherwise)
         return text
 
     def describe(self) -> str:
@@ -341,7 +350,12 @@ _TOPOLOGY_HINTS = (
         (name, _GROUPS_OF_SWITCHES)
         for name in ("pods", "pod", "stripes", "tiers", "fabric", "core")
     ),
-    *((name, _GROUPS_OF_SWITCHES) for name in ("cores", "groups", "fabrics", "superspines")),
+    *((name, _GROUPS_OF_SWITCHES) for name in ("cores", "groups", "fabrics")),
+    *((name, "Write leaves") for name in ("leaf", "leafs", "tor", "tors")),
+    *(
+        (name, "Write super_spines")
+        for name in ("superspine", "superspines", "super-spine", "super-spines", "super_spine")
+    ),
 )
 _DIVISION_HINTS = (
     *_PORT_HINTS,
@@ -472,9 +486,19 @@ GPUS = Section(
 
 def _of_kind(section: Section, *names: str) -> Kind:
     """What a kind of nodes may write differently from the section at the top level."""
-    purpose = f"What differs from [{section.name}](#{section.name}). Devices are listed again."
+    purpose = f"What differs from [{section.name}](#{section.name.replace('.', '')})."
+    purpose += "" if section.name.startswith(SOFTWARE.name) else " Devices are listed again."
     chosen = (key for key in section.keys if key.name in names)
     keys = tuple(replace(key, required=False, default=None, default_text="") for key in chosen)
+    keys = tuple(
+        replace(key, kind=_of_kind(below, *(inner.name for inner in below.keys)))
+        if (below := section_in(key.kind))
+        else key
+        for key in keys
+    )
+    if section is RAILS:
+        none = f"{keys[0].help[:-1]}. 0: [none](#kinds-of-nodes-and-launchers)."
+        keys = (replace(keys[0], kind=Integer(0, 64), help=none), *keys[1:])
     hints = tuple(
         (key.name, f"Write it under {section.name} at the top level: it is the same for every kind")
         for key in section.keys
@@ -493,6 +517,7 @@ KIND = Section(
         Key("slots", _SLOTS, "MPI slots per node.", default_text="one per GPU"),
         Key("gpus", _of_kind(GPUS, "count", "pci", "numa"), ""),
         Key("rails", _of_kind(RAILS, "count", "planes", "speed_gbps", "pci", "gpu", "numa"), ""),
+        Key("software", _of_kind(SOFTWARE, *OF_KINDS), ""),
     ),
 )
 
@@ -505,8 +530,9 @@ ADDRESSES = Section(
         needed("pool", _Subnet(), "Network to allocate from."),
         Key(
             "order",
-            OneOf((BY_NODE, BY_RAIL)),
-            "`rail`: each rail and plane has an equal part of the pool, one prefix.",
+            OneOf((BY_NODE, BY_RAIL, BY_PLANE)),
+            "`rail`: each rail and plane has an equal part of the pool, one prefix. `plane`: so "
+            "has each plane, for [planes without a path to each other](mpi.md#planes).",
             default=BY_NODE,
         ),
         Key("prefix", Integer(8, 30), "Prefix length of a subnet.", default=24),
@@ -581,7 +607,7 @@ def _switch_names(example: str, *, fixed: bool = True) -> tuple[Key, ...]:
             OneOrList(_ADDRESS, _ADDRESS),
             "Of the first switch, with the others in order; or of each.",
         ),
-        _BMC_FIRST,
+        replace(_BMC_FIRST, kind=OneOrList(_ADDRESS, _ADDRESS), help="As `management_first`."),
         needed("ports", OrSection(_PortCount(1, 4096, "ports"), PORTS), "Ports per switch."),
         Key(
             "system", OneOrList(SYSTEM_NAME, SYSTEM_NAME), "If unset, the layer `fabric` skips it."
@@ -691,7 +717,21 @@ SUPER_SPINES = Section(
     hints=(*_DIVISION_HINTS, *_CHANNELS, *_PEERS),
 )
 
-_TIER = Text(
+
+@dataclass(frozen=True)
+class _Tier(Text):
+    def convert(self, value: Any) -> str:
+        plain = re.sub(r"[^a-z]", "", str(value).lower())
+        usual = {"leaves": "leaf", "leafs": "leaf", "tor": "leaf", "tors": "leaf"}
+        usual.update({"leaf": "leaf", "spine": "spine", "spines": "spine"})
+        usual.update({"superspine": "super_spine", "superspines": "super_spine"})
+        name = usual.get(plain, value)
+        if name != value:
+            raise Invalid("model.tier_word", f"{shown(value)} is not a tier", f"Write {name}")
+        return super().convert(value)
+
+
+_TIER = _Tier(
     r"(?!(all|compute|launcher|storage|ungrouped|localhost)$)(?!(rack|unit|plane|kind)_)[a-z][a-z0-9_]*",
     "a tier such as leaf, spine, super_spine or core",
     "leaf",

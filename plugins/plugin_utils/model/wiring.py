@@ -87,10 +87,18 @@ class SwitchGroup:
     @property
     def management(self) -> list[int]:
         """The management address of each switch."""
-        first: Union[int, list[int]] = self.keys["management_first"]
+        return self._each("management_first")
+
+    @property
+    def bmcs(self) -> list[int]:
+        """The BMC of each switch; empty without."""
+        return self._each("bmc_first")
+
+    def _each(self, key: str) -> list[int]:
+        first: Union[int, list[int], None] = self.keys[key]
         if isinstance(first, list):
             return first
-        return [first + number for number in range(self.keys["count"])]
+        return [] if first is None else [first + number for number in range(self.keys["count"])]
 
     @property
     def kind(self) -> str:
@@ -214,8 +222,9 @@ _MAX_SWITCHES = 30_000
 """In three groups of the highest count."""
 _MAX_ENTRIES = 1000
 """Of `switches`, and of `links`."""
-MAX_LINKS = 1_000_000
-"""Links between switches: 10,000 leaves with 64 uplinks have 640,000."""
+MAX_LINKS = 400_000
+"""Links between switches: 10,000 nodes with 8 rails of 2 planes below three tiers of the same
+capacity have 320,000."""
 _OTHER_KEYS = ("unit", "plane", "speed_gbps")
 _OF_RULES = ("divided_by", "groups", "port_channel", "mlag")
 
