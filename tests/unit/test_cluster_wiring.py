@@ -628,7 +628,7 @@ def test_leaves_of_a_kind(old: str, new: str, wanted: str) -> None:
         ("", ", planes: 2", "divided_by: [plane]"),
         ("", ", pods: 2", "divided_by: [unit]"),
         ("", ", spine_groups: 2", "divided_by: [group]"),
-        ("", ", port_channel: true", "not supported"),
+        ("", ", bond: bond1", "port_channel: true"),
     ],
 )
 def test_words_of_others_for_a_division(more: str, keys: str, remedy: str) -> None:
@@ -788,7 +788,7 @@ def test_a_spine_of_each_plane_by_name_and_address() -> None:
     ]
 
 
-def test_bonded_rails_are_refused_with_that_word() -> None:
+def test_another_word_for_bonded_rails() -> None:
     with pytest.raises(ModelError) as refusal:
-        compile_model(read("m", model().replace("planes: 1", "bonded: true")))
-    assert "Bonded" in refusal.value.findings[0].remedy
+        compile_model(read("m", model().replace("planes: 1", "planes: 2, lacp: true")))
+    assert "bonded: true" in refusal.value.findings[0].remedy

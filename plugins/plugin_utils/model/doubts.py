@@ -11,6 +11,7 @@ from ipaddress import IPv4Network
 from typing import Any
 
 from ...module_utils.core.text import counted, some
+from ...module_utils.software.floors import today
 from ...module_utils.software.software_set import SoftwareSet
 from ..fabric.asics import (
     ASICS,
@@ -20,7 +21,7 @@ from ..fabric.asics import (
     asic_named,
     headroom,
 )
-from ..fabric.system import TO_NODES
+from ..fabric.system import PEER, TO_NODES
 from ..qos.contract import (
     FRAME_OVERHEAD,
     PATH_MTUS,
@@ -211,6 +212,11 @@ def check_software(
             remedy = f"Write software: {{driver: {{gpu: {gpu}}}}} here, if these are their GPUs"
             value = (gpu, driver.gpu)
             findings.add("software.gpu_of_kind", kind.path, problem, remedy, value)
+    for index, each in enumerate(common.accepted):
+        if each.expired(today()):
+            problem = f"the exception for {each.component} {each.version} expired on {each.until}"
+            remedy, at = "Upgrade it, or set a later date", (*above, "accepted", index, "until")
+            findings.add("software.accepted_expired", at, problem, remedy, each.until)
     told: set[str] = set()
     for path, software in sets.items():
         for rule in evaluate(software):
@@ -362,7 +368,7 @@ def check_headroom(
     seen: set[tuple[str, frozenset[tuple[tuple[int, int], int]]]] = set()
     for switch in switches:
         links: Counter[tuple[int, int]] = Counter()
-        for group in switch.ports:
+        for group in (ports for ports in switch.ports if ports.kind != PEER):
             to_nodes = group.kind in TO_NODES
             length = metres.to_nodes if to_nodes else metres.between_switches
             links[group.speed_gbps, length] += len(group.peers)

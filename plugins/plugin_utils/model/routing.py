@@ -189,7 +189,8 @@ def _doubt_asns(
 def _assign_uplinks(
     section: SwitchSection, switches: Sequence[ClusterSwitch], every: Sequence[ClusterSwitch]
 ) -> None:
-    """A /31 per uplink, by the number of the switch and of its port: others move none."""
+    """A /31 per uplink or port channel, by the number of the switch and of its (first) port: others
+    move none."""
     pool = section.keys["uplink_pool"]
     if pool is None:
         return
@@ -201,9 +202,13 @@ def _assign_uplinks(
     }
     for index, (switch, kind) in enumerate(zip(switches, section.switches.kinds)):
         numbers = {port: number for number, port in enumerate(kind.ports)}
+        of_channel: dict[str, int] = {}
         for group in switch.ports:
             for port, peer in group.peers.items() if group.kind == "uplink" else ():
-                even = pool.first + 2 * (index * section.stride + numbers[port])
+                number = numbers[port]
+                if "channels" in vars(group):  # the first port's, of every port
+                    number = of_channel.setdefault(peer, number)
+                even = pool.first + 2 * (index * section.stride + number)
                 other = groups[peer, group.peer_interface]
                 group.prefix = other.prefix = 31
                 group.addresses[port] = text(even + 1)
@@ -219,7 +224,9 @@ def _assign_vlans(
         found: dict[str, int] = {}
         for group in leaf.ports:
             if group.kind == "host" and group.rail is not None and group.plane is not None:
-                place = group.rail * rails["planes"] + group.plane
+                place = group.rail
+                if not rails["bonded"]:
+                    place = group.rail * rails["planes"] + group.plane
                 numbers = vlan if isinstance(vlan, list) else [vlan] * (place + 1)
                 if place >= len(numbers):  # of a kind of nodes with leaves and rails of its group
                     continue
@@ -249,7 +256,7 @@ def assign_storage(
             gateway = subnet.first + addresses.plans[0].gateway_host if shared else address ^ 1
             found.append(
                 {
-                    "interface": link["interface"],
+                    "interface": link["bond"] or link["interface"],
                     "address": text(address),
                     "prefix": subnet.prefix,
                     "network": str(subnet),

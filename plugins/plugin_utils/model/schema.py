@@ -245,6 +245,25 @@ class _Variables(Kind):
         return dict(value)
 
 
+@dataclass(frozen=True)
+class _Channel(_Pattern):
+    """Whether links form port channels, or a pattern of their names, which says so too."""
+
+    reads_text = False
+
+    def convert(self, value: Any) -> Optional[str]:  # type: ignore[override]
+        """An empty text: of any name; None: no channels."""
+        if isinstance(value, bool):
+            return "" if value else None
+        return super().convert(value)
+
+    def describe(self) -> str:
+        return f"true, false or {super().describe()}"
+
+    def json(self) -> dict[str, Any]:
+        return {"anyOf": [{"type": "boolean"}, super().json()]}
+
+
 _ADDRESS, _VARIABLES = _Address(), _Variables()
 _PCI_LIST = ListOf(OneOrList(_PCI, _PCI), "PCI addresses, one per rail (a list of them per plane)")
 _GPU_PCI_LIST = ListOf(_PCI, "PCI addresses, one per GPU")
@@ -299,12 +318,17 @@ _INFINIBAND = tuple(
     )
 )
 _BONDED = tuple(
-    (name, "Bonded rails are not supported: write planes, each with an address, or one rail")
-    for name in ("bond", "bonds", "bonded", "bonding", "lacp", "lag")
+    (name, "Of planes that form a bond (802.3ad), write bonded: true")
+    for name in ("bond", "bonds", "bonding", "lacp", "lag", "mlag", "members")
 )
 _CHANNELS = tuple(
-    (name, "Port channels and MLAG are not supported: each link is routed. Remove it")
-    for name in ("port_channel", "port_channels", "mlag", "lag", "lacp", "bond", "peer_links")
+    (name, "Write port_channel: true, or a pattern of names such as PortChannel{}")
+    for name in ("port_channels", "channel", "channels", "lag", "lacp", "bond", "bonds")
+)
+_OF_LEAVES = tuple((name, "It belongs under spines, or links") for name, _hint in _CHANNELS)
+_PEERS = tuple(
+    (name, "Name the ports to the other switch of a pair: ports: {nodes: ..., peers: 'swp[61-64]'}")
+    for name in ("peers", "peer_links", "peer_link", "peerlink", "mlag", "mclag", "isl", "isls")
 )
 _GROUPS_OF_SWITCHES = "Describe groups under switches, and who connects to whom under links"
 _BY_PURPOSE = "Name the ports by purpose: ports: {nodes: 'swp[1-32]s[0-1]', uplinks: 'swp[33-64]'}"
@@ -412,13 +436,20 @@ RAILS = Section(
     (
         needed("count", Integer(1, 64), "Rails per node."),
         Key("planes", Integer(1, 8), "Devices per rail, each with an address.", default=1),
+        Key(
+            "bonded",
+            Boolean(),
+            "Whether the planes of a rail form one [LACP bond](rails.md#bonded-rails) with one "
+            "address, over one or several leaves (MLAG). Bonds are checked, not configured.",
+            default=False,
+        ),
         needed("speed_gbps", _SPEED, "Line rate of one plane."),
         Key("mtu", Integer(*IP_MTU_LIMITS, "bytes, layer 3"), "Largest IP packet.", default=9000),
         Key(
             "interface",
             _Pattern("rail{rail}", ("rail", "plane")),
-            "Interface names; numbers start at 0.",
-            default_text="`rail{rail}`, with planes `rail{rail}p{plane}`",
+            "Interface names; numbers start at 0. Of a bond, whose members add `p0`, `p1`.",
+            default_text="`rail{rail}`, with planes apart `rail{rail}p{plane}`",
         ),
         Key("pci", _PCI_LIST, "On every node. If unset, interfaces must already have their names."),
         Key(
@@ -436,7 +467,7 @@ RAILS = Section(
         Key(
             "vlan",
             OneOrList(_VLAN, _VLAN),
-            "On the leaf, untagged: one number, or one per rail and plane: `cluster_vlans`.",
+            "On the leaf, untagged: one number, or one per subnet of a node: `cluster_vlans`.",
         ),
     ),
     hints=(*_UNSUPPORTED, *_INFINIBAND, *_BONDED),
@@ -536,6 +567,12 @@ PORTS = Section(
         Key("storage", _NAMES, "Of a leaf, to storage hosts."),
         Key("uplinks", _NAMES, "To the tier above."),
         Key("downlinks", _NAMES, "To the tier below."),
+        Key(
+            "peers",
+            _NAMES,
+            "To the other switch of a pair (MLAG; the first and second, the third and fourth), to "
+            "the port with the same name: cables that are [checked](fabric.md#port-channels).",
+        ),
     ),
 )
 _ASN = Integer(1, 4_294_967_294)
@@ -570,11 +607,7 @@ def _switch_names(example: str, *, fixed: bool = True) -> tuple[Key, ...]:
             OneOrList(_ADDRESS, _ADDRESS),
             "Of the first switch, with the others in order; or of each.",
         ),
-        replace(
-            _BMC_FIRST,
-            kind=OneOrList(_ADDRESS, _ADDRESS),
-            help="BMC of the first one, with the others in order; or of each.",
-        ),
+        replace(_BMC_FIRST, kind=OneOrList(_ADDRESS, _ADDRESS), help="As `management_first`."),
         needed("ports", OrSection(_PortCount(1, 4096, "ports"), PORTS), "Ports per switch."),
         Key(
             "system", OneOrList(SYSTEM_NAME, SYSTEM_NAME), "If unset, the layer `fabric` skips it."
@@ -598,6 +631,13 @@ _UPLINK_PORTS = Key(
     Integer(0, 4096),
     "Last ports, reserved for uplinks. If set, further spines move no cable.",
     default_text="those in use",
+)
+_PORT_CHANNEL = Key(
+    "port_channel",
+    _Channel("PortChannel{}", otherwise=", or true if names differ"),
+    "Whether all links of two switches form one [port channel](fabric.md#port-channels), which is "
+    "checked, not configured. In a pattern, the number is that of the switch at the other end, "
+    "from 1.",
 )
 _GROUP_NAME = Text(r"[a-z][a-z0-9_-]*", "the name of a group in switches", "leaf", 40)
 _DIVISION = (
@@ -637,7 +677,7 @@ LEAVES = Section(
     hints=(
         *((name, "It belongs under spines") for name in ("links_per_leaf", "divided_by", "groups")),
         *(hint for hint in _TOPOLOGY_HINTS if hint[0] != "groups"),
-        *(*_UNSUPPORTED, *_CHANNELS),
+        *(*_UNSUPPORTED, *_OF_LEAVES, *_PEERS),
     ),
 )
 
@@ -647,11 +687,12 @@ SPINES = Section(
     (
         *_switch_names("spine{:02d}"),
         Key("links_per_leaf", Integer(1, 512), "Links of a leaf to each spine.", default=1),
+        _PORT_CHANNEL,
         Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="`rails.speed_gbps`"),
         *_DIVISION,
         _UPLINK_PORTS,
     ),
-    hints=(*_DIVISION_HINTS, *_CHANNELS),
+    hints=(*_DIVISION_HINTS, *_CHANNELS, *_PEERS),
 )
 
 SUPER_SPINES = Section(
@@ -661,10 +702,11 @@ SUPER_SPINES = Section(
     (
         *_switch_names("superspine{:02d}"),
         Key("links_per_spine", Integer(1, 512), "Links of a spine to each of them.", default=1),
+        _PORT_CHANNEL,
         Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="the spines'"),
         *_DIVISION,
     ),
-    hints=(*_DIVISION_HINTS, *_CHANNELS),
+    hints=(*_DIVISION_HINTS, *_CHANNELS, *_PEERS),
 )
 
 
@@ -708,6 +750,7 @@ SWITCHES = Section(
         Key("plane", Integer(0, 7), "For switches above leaves that are all in one plane."),
         Key("speed_gbps", _SPEED, "Of links to lower tiers.", default_text="`rails.speed_gbps`"),
     ),
+    hints=_PEERS,
 )
 LINKS = Section(
     "links",
@@ -716,6 +759,7 @@ LINKS = Section(
         needed("from", OneOrList(_GROUP_NAME, _GROUP_NAME), "Lower groups, connected as one."),
         needed("to", _GROUP_NAME, "The higher group."),
         Key("count", Integer(1, 512), "Links of a switch to each higher one.", default=1),
+        _PORT_CHANNEL,
         Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="the higher group's"),
         *_DIVISION,
     ),
@@ -749,8 +793,18 @@ STORAGE_LINK = Section(
         needed("leaf", HOST_NAME, ""),
         needed("port", _PORT_NAME, "Of the leaf, not used by nodes or spines."),
         needed("interface", replace(INTERFACE, example="ens1f0np0", empty=False), "Of the host."),
+        Key(
+            "bond",
+            replace(INTERFACE, example="bond0", empty=False),
+            "Bond of the host that has the interface, over one or several leaves (MLAG): a "
+            "[port channel](fabric.md#port-channels) on each leaf, checked, not configured.",
+        ),
         Key("speed_gbps", _SPEED, "Line rate.", default_text="`rails.speed_gbps`"),
         Key("address", _ADDRESS, "In a subnet of the leaf: `cluster_storage_links`."),
+    ),
+    hints=tuple(
+        (name, "Write bond: the name of the host's bond, at each of its links")
+        for name in ("mlag", "lag", "lacp", "port_channel", "channel", "members", "bonds")
     ),
 )
 STORAGE = Section(

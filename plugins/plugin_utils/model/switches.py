@@ -18,9 +18,10 @@ from ..schema import meant
 from ..schema.findings import Findings, Path
 
 NODES, STORAGE, UPLINKS, DOWNLINKS = "nodes", "storage", "uplinks", "downlinks"
+PEERS = "peers"
 """Purposes of ports."""
-_OF_LEAVES = (NODES, STORAGE, UPLINKS)
-_OF_OTHERS = (DOWNLINKS, UPLINKS)
+_OF_LEAVES = (NODES, STORAGE, UPLINKS, PEERS)
+_OF_OTHERS = (DOWNLINKS, UPLINKS, PEERS)
 
 _USUAL_LANES = {800: 8}
 """Steps by speed, for an unknown chip with lanes of 100G. With lanes of 200G, the names would skip
@@ -98,6 +99,10 @@ def _by_purpose(
             problem = f"switches of {section} have no such ports"
             remedy = f"Write {', '.join(known)}"
             findings.add("model.port_purpose", (section, "ports", purpose), problem, remedy)
+    if written[PEERS] and switch["count"] % 2:
+        problem, remedy = f"{switch['count']} switches do not form pairs", "Have an even number"
+        path = (section, "ports", PEERS)
+        findings.add("model.no_pairs", path, problem, remedy, switch["count"])
     if not written[known[0]]:
         problem, remedy = "is missing", f"Write the names of the {known[0]}' ports"
         findings.add("model.no_ports", (section, "ports", known[0]), problem, remedy)
