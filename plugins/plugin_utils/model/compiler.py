@@ -132,7 +132,8 @@ def compile_model(source: ModelSource) -> Cluster:
             for name, address in zip(switches[group.name].names, group.management)
         }
         addresses = _addresses(model, specs, topology, plans, leaves.names, managed)
-        site = Site(tuple(rules.groups_of(specs)), addresses.hosts, addresses, doubtful)
+        groups, without = tuple(rules.groups_of(specs)), rules.groups_without_rails(specs)
+        site = Site(groups, without, addresses.hosts, addresses, doubtful)
         routing.check_storage(model, addresses, findings)
         if (
             len(leaves.kinds)

@@ -40,6 +40,13 @@ def groups_of(specs: list[NodeSpec]) -> list[str]:
     return [*GROUPS, *sorted({rack_group(spec.rack) for spec in specs}), *sorted(of_kinds)]
 
 
+def groups_without_rails(specs: list[NodeSpec]) -> frozenset[str]:
+    """Groups with a node without rails."""
+    without = [spec for spec in specs if not spec.kind.rails["count"]]
+    groups = (("compute", kind_group(spec.kind.name), rack_group(spec.rack)) for spec in without)
+    return frozenset(group for of in groups for group in of)
+
+
 def _other_hosts(model: dict[str, Any]) -> list[tuple[Path, dict[str, Any]]]:
     """Launchers and storage hosts with their paths."""
     storage = [(("storage", index), host) for index, host in enumerate(model["storage"])]
@@ -166,7 +173,7 @@ def check_devices(
         if values is not None and len(values) != wanted:
             key = {"rail": "rails.count", "plane": "rails.planes", "GPU": "gpus.count"}[what]
             problem = f"{counted(len(values), 'value')} for {counted(wanted, what)}"
-            remedy = f"Write {wanted}, or correct {key}"
+            remedy = f"Write {wanted}, or correct {key}" if wanted else f"Remove it: {key} is 0"
             findings.add("model.values_for_devices", path, problem, remedy, len(values))
 
     for kind in kinds.values():
