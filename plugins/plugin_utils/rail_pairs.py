@@ -65,11 +65,11 @@ def parts(
             found[sender["host"]].drives.append(peer)
     turns: Counter[Any] = Counter()
     for entry in directory:
-        part = found.get(entry["name"])
-        if part and part.drives:
+        drives = found[entry["name"]].drives if entry["name"] in found else []
+        if drives:
             leaf = entry["rails"][0].get("leaf")
-            first = turns[leaf] % len(part.drives)
-            part.drives = [*part.drives[first:], *part.drives[:first]]
+            first = turns[leaf] % len(drives)
+            drives[:] = [*drives[first:], *drives[:first]]
             turns[leaf] += 1
     return found
 
