@@ -1,10 +1,12 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Pairs of rails to measure: for every rail, a ring of the nodes of this run that have it. Every
-rail is verified in both directions, by a number of pairs that is linear in the nodes."""
+rail is verified in both directions, by a number of pairs that is linear in the nodes. Neighbours in
+a ring are on different leaves where possible, so that the pairs load the links to the spines."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -15,7 +17,8 @@ from ..module_utils.verbs.exchanges import EXCHANGES, Half
 @dataclass
 class Part:
     drives: list[Half] = field(default_factory=list)
-    """Exchanges in which it sends, one after another."""
+    """Exchanges in which it sends, one after another. Nodes of a leaf begin with different rails:
+    together on one rail, their queue pairs would share links to the spines, as they are hashed."""
     serves: list[Half] = field(default_factory=list)
     """Exchanges that it serves, during the whole run."""
     alone: dict[str, str] = field(default_factory=dict)
@@ -48,6 +51,7 @@ def parts(
         if len(ring) == 1:
             found[ring[0]["host"]].alone[rail] = "no other host of this run has this rail"
             continue
+        ring = alternated(ring)
         for sender, receiver in zip(ring, [*ring[1:], ring[0]]):
             server = found[receiver["host"]]
             port = first_port + len(server.serves) * len(EXCHANGES)
@@ -59,6 +63,14 @@ def parts(
             server.serves.append(Half(rail, target, sender["host"], source, port, far))
             peer = Half(rail, source, receiver["host"], target, port, near, most)
             found[sender["host"]].drives.append(peer)
+    turns: Counter[Any] = Counter()
+    for entry in directory:
+        drives = found[entry["name"]].drives if entry["name"] in found else []
+        if drives:
+            leaf = entry["rails"][0].get("leaf")
+            first = turns[leaf] % len(drives)
+            drives[:] = [*drives[first:], *drives[:first]]
+            turns[leaf] += 1
     return found
 
 
@@ -77,6 +89,24 @@ def _joined(
     return [[*large[0], *few], *large[1:]]
 
 
+def alternated(ring: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The order of a ring in which as many neighbours as possible are on different leaves.
+
+    The largest leaf is on the even places, and wherever else it must be: n nodes have n such pairs,
+    or 2 (n - m) if more than half of them, m, are on one leaf.
+    """
+    leaves: dict[Any, list[Mapping[str, Any]]] = {}
+    for rail in ring:
+        leaves.setdefault(rail.get("leaf"), []).append(rail)
+    if len(leaves) < 2:
+        return list(ring)
+    by_size = [rail for own in sorted(leaves.values(), key=len, reverse=True) for rail in own]
+    order: list[Mapping[str, Any]] = [*by_size]
+    half = (len(order) + 1) // 2
+    order[::2], order[1::2] = by_size[:half], by_size[half:]
+    return order
+
+
 SLACK_S = 120
 """Share of the servers' time limit reserved for connections and the start of modules."""
 
@@ -93,12 +123,9 @@ def schedule(found: Mapping[str, Part], *, at_once: int, forks: int, exchange_s:
     """Compute the schedule. `at_once` of 0 means as many hosts as there are forks."""
     drivers = [part for part in found.values() if part.drives]
     at_once = min(at_once or forks, forks)
-    if any(host in _peers(found[peer]) for host in found for peer in _peers(found[host])):
-        at_once = 1  # two hosts are peers in both directions: packets could not be distinguished
+    sends = {(half.rail, host, half.peer) for host, part in found.items() for half in part.drives}
+    if any((rail, peer, host) in sends for rail, host, peer in sends):
+        at_once = 1  # two rails are peers in both directions: packets could not be distinguished
     rounds = math.ceil(len(drivers) / at_once)
     longest = max((len(part.drives) for part in drivers), default=0)
     return Schedule(at_once, SLACK_S + rounds * longest * len(EXCHANGES) * exchange_s)
-
-
-def _peers(part: Part) -> set[str]:
-    return {half.peer for half in part.drives}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from itertools import pairwise, permutations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.exchanges
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import verify_run
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.rail_pairs import (
     Part,
+    alternated,
     parts,
     schedule,
 )
@@ -259,6 +261,78 @@ def test_every_rail_sends_once_and_receives_once(
             assert set(part.alone) == lonely
 
 
+leaf_of_each = st.lists(st.sampled_from("abcde"), min_size=2, max_size=14)
+
+
+@given(leaf_of_each)
+def test_as_many_neighbours_as_possible_are_on_different_leaves(leaves: list[str]) -> None:
+    ring = [{"host": number, "leaf": leaf} for number, leaf in enumerate(leaves)]
+    order = alternated(ring)
+    assert sorted(node["host"] for node in order) == list(range(len(leaves)))
+    crossing = sum(one["leaf"] != two["leaf"] for one, two in pairwise([*order, order[0]]))
+    others = len(leaves) - max(Counter(leaves).values())
+    assert crossing == min(len(leaves), 2 * others)
+
+
+@given(st.lists(st.sampled_from("ab"), min_size=3, max_size=5))
+def test_no_other_order_has_more(leaves: list[str]) -> None:
+    most = max(
+        sum(one != two for one, two in pairwise([*order, order[0]]))
+        for order in permutations(leaves)
+    )
+    order = [node["leaf"] for node in alternated([{"leaf": leaf} for leaf in leaves])]
+    assert sum(one != two for one, two in pairwise([*order, order[0]])) == most
+
+
+def on_leaves(number: int, leaves: dict[int, str]) -> Entry:
+    own = entry(number, list(leaves))
+    for rail, leaf in zip(own["rails"], leaves.values()):
+        rail["leaf"] = leaf
+    return own
+
+
+@given(st.lists(st.tuples(leaf_of_each, st.sets(st.integers(0, 13))), min_size=1, max_size=3))
+def test_each_rail_alternates_its_own_leaves(drawn: list[tuple[list[str], set[int]]]) -> None:
+    """Rails lead to other leaves, and nodes lack some of them."""
+    directory = [
+        on_leaves(
+            number,
+            {
+                rail: leaves[number]
+                for rail, (leaves, lacking) in enumerate(drawn)
+                if number < len(leaves) and number not in lacking
+            },
+        )
+        for number in range(14)
+    ]
+    leaf = {
+        (one["name"], rail["interface"]): rail["leaf"] for one in directory for rail in one["rails"]
+    }
+    found = parts(directory, [one["name"] for one in directory], 18515)
+    for rail in {name for _host, name in leaf}:
+        sizes = Counter(own for (_host, name), own in leaf.items() if name == rail)
+        pairs = {
+            (host, half.peer)
+            for host, part in found.items()
+            for half in part.drives
+            if half.rail == rail
+        }
+        crossing = sum(leaf[host, rail] != leaf[peer, rail] for host, peer in pairs)
+        count = sum(sizes.values())
+        if count > 1:
+            assert crossing == min(count, 2 * (count - max(sizes.values())))
+        if count > 2:
+            assert not any((peer, host) in pairs for host, peer in pairs)
+
+
+def test_nodes_of_a_leaf_begin_with_different_rails() -> None:
+    directory = [entry(number, [0, 1, 2]) for number in range(7)]
+    found = parts(directory, [one["name"] for one in directory], 18515)
+    first = Counter(part.drives[0].rail for part in found.values())
+    assert sorted(first.values()) == [2, 2, 3]
+    assert all(len({half.rail for half in part.drives}) == 3 for part in found.values())
+
+
 def test_nodes_with_equal_rails_measure_each_other() -> None:
     """A few of another kind join the others, so that no two of them are each other's peer."""
     directory = [
@@ -294,6 +368,14 @@ def test_hosts_drive_together_but_two_alone_take_turns() -> None:
     assert schedule(many(3), **{**limits, "at_once": 2}).at_once == 2
     assert schedule(many(3), **{**limits, "at_once": 64}).at_once == 32
     assert schedule(many(2), **limits).at_once == 1
+
+
+def test_hosts_that_are_each_others_peer_on_different_rails_drive_together() -> None:
+    directory = [on_leaves(number, {0: "a", 1: leaf}) for number, leaf in enumerate("bbc")]
+    found = parts(directory, [one["name"] for one in directory], 18515)
+    pairs = {(host, half.peer) for host, part in found.items() for half in part.drives}
+    assert all((peer, host) in pairs for host, peer in pairs)
+    assert schedule(found, at_once=0, forks=32, exchange_s=40).at_once == 32
 
 
 def test_a_single_host_has_no_pairs() -> None:
