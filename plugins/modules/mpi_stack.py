@@ -67,13 +67,15 @@ LAYER = Layer("mpi", command_s=60.0, refusals=(SurveyError, ValueError), simulat
 
 def wanted(params: dict[str, Any]) -> environment.MpiSettings:
     """Settings from the arguments, before the devices of this host are known."""
-    management = params["management"]
+    management, slots = params["management"], params["slots"]
+    # Only nodes without rails have ranks that communicate on the management network.
+    transport = params["transport"] if params["rails"] or not slots else "tcp"
     network = ipaddress.ip_interface(f"{management['address']}/{management['prefix']}").network
     return environment.MpiSettings(
         management_network=str(network),
-        transport=params["transport"],
+        transport=transport,
         rails=tuple(environment.rails_from_model(params["rails"])),
-        slots=params["slots"],
+        slots=slots,
         management_interface=management["interface"] or "",
         management_address=management["address"],
         qos=HostSettings.of(params["qos"]) if params["qos"] else None,

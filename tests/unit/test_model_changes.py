@@ -591,9 +591,17 @@ def test_the_playbook_refuses_moves_until_they_are_accepted(tmp_path: Path) -> N
     assert found["steps"][-1]["do"].split()[:2] == ["ansible-playbook", "playbooks/verify.yml"]
     status, output, again = run("-e", "moves=accepted")
     assert (status, again) == (0, {**found, "moves": "accepted"})
-    for wrong in ("moves=yes", "against=HEAD~9", f"against_json={site}/x"):
+    for wrong in (
+        "moves=yes",
+        "against=HEAD~9",
+        f"against_json={site}/x",
+        "against=",
+        "against=' '",
+    ):
         assert run("-e", wrong)[0] == 2
-    assert run("-e", "against=")[0] == 0
+    assert run("-e", "against=none")[0] == 0
+    result.write_text("0", encoding="utf-8")
+    assert run("-e", "moves=accepted", "--check")[::2] == (0, 0)
 
 
 @pytest.mark.slow

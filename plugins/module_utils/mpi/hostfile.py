@@ -50,6 +50,8 @@ class HostfileNode:
 class Membership:
     members: tuple[HostfileNode, ...]
     drained: tuple[str, ...]
+    without_rails: tuple[str, ...] = ()
+    """Nodes in service that the others do not reach by the transport of rails."""
 
     @property
     def slots(self) -> int:
@@ -68,6 +70,9 @@ def compile_membership(
     """
     compute = [node for node in directory if node["role"] == "compute"]
     active = [node for node in compute if not node["drained"]]
+    connected = [node for node in active if node["rails"]]
+    without = [str(node["name"]) for node in active if connected and not node["rails"]]
+    active = connected or [node for node in active if node["slots"]]
     findings = []
     groups: dict[Any, list[HostfileNode]] = {}
     for node in active:
@@ -85,8 +90,8 @@ def compile_membership(
         groups.setdefault(group, []).append(HostfileNode(name, address, node))
     if not active:
         findings.append(
-            f"no compute node is left for the hostfile ({len(compute)} in the inventory, "
-            "all drained): return one to service (cluster_drained: false)"
+            f"no compute node is left for the hostfile ({len(compute)} in the inventory, all "
+            "drained or without rails): return one to service (cluster_drained: false)"
         )
     refuse(findings)
     # Ordered by first appearance: the operator defines the order in the model, and rack10 would
@@ -94,6 +99,7 @@ def compile_membership(
     return Membership(
         tuple(member for group in groups.values() for member in group),
         tuple(str(node["name"]) for node in compute if node["drained"]),
+        tuple(without),
     )
 
 
@@ -118,6 +124,7 @@ def render(membership: Membership, form: str, *, capped: bool = False) -> str:
         f"# {HEADER}",
         f"# hosts {len(members)}, slots {membership.slots}, drained {len(drained)}",
         *(f"# drained: {name}" for name in drained),
+        *(f"# without rails: {name}" for name in membership.without_rails),
     ]
     for member in members:
         if form == "openmpi":

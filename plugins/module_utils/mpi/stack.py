@@ -133,6 +133,7 @@ class Stack:
         """Find the management interface if a setting needs it and the model does not name it."""
         settings = self.settings
         needed = (settings.transport == RC and settings.rails) or settings.launcher is HYDRA
+        needed = needed or (settings.slots and not settings.rails)
         if needed and not settings.management_interface and settings.management_address:
             name = interface_with(node.look, settings.management_address)
             self.settings, self.nowhere = replace(settings, management_interface=name), not name

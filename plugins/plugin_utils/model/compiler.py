@@ -27,7 +27,15 @@ from .cluster import (
 from .layout import LeafSets, Topology, interface_name, interface_names, lay_out, plan_addresses
 from .networks import cluster_networks, entry_networks, owners
 from .node_kinds import DEFAULT, Kinds, NodeKind, check_speeds, read_kinds, with_rails
-from .nodes import NodeSpec, check_default, check_launchers, launchers, node_blocks, specify
+from .nodes import (
+    NodeSpec,
+    check_default,
+    check_launchers,
+    launchers,
+    node_blocks,
+    places_with_rails,
+    specify,
+)
 from .paths import Paths, assign_networks, one_network_each
 from .schema import MODEL, POINT_TO_POINT, SUBNET_PER_RAIL
 from .software import finish as read_software
@@ -115,7 +123,7 @@ def compile_model(source: ModelSource) -> Cluster:
             == len(leaves.names)
             == sum(len(group.places) for group in fabric.leaves)
         ):
-            rules.check_storage_links(model, topology, specs[-1].index + 1, leaves, findings)
+            rules.check_storage_links(model, topology, places_with_rails(specs), leaves, findings)
     filesystems = read_filesystems(model["filesystems"], findings, ("filesystems",), site)
     if findings or topology is None or plans is None:
         raise ModelError(source.name, findings.found)
@@ -317,7 +325,7 @@ def _plug_nodes(
     shared_gateway = model["addresses"]["plan"] == SUBNET_PER_RAIL
     start, per_set = sets.first_node, sets.nodes_per_set
     filled: dict[tuple[int, NodeKind], list[tuple[NodeSpec, ComputeNode]]] = {}
-    for pair in nodes:
+    for pair in (pair for pair in nodes if pair[0].kind.rails["count"]):
         leaf_set = (pair[0].index - start) // per_set
         filled.setdefault((leaf_set, pair[0].kind), []).append(pair)
     for (leaf_set, _kind), members in filled.items():

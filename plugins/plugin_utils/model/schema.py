@@ -444,6 +444,9 @@ def _of_kind(section: Section, *names: str) -> Kind:
     purpose = f"What differs from [{section.name}](#{section.name}). Devices are listed again."
     chosen = (key for key in section.keys if key.name in names)
     keys = tuple(replace(key, required=False, default=None, default_text="") for key in chosen)
+    if section is RAILS:
+        none = f"{keys[0].help[:-1]}. 0: [none](#kinds-of-nodes-and-launchers)."
+        keys = (replace(keys[0], kind=Integer(0, 64), help=none), *keys[1:])
     hints = tuple(
         (key.name, f"Write it under {section.name} at the top level: it is the same for every kind")
         for key in section.keys
