@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from ..module_utils.verbs.exchanges import EXCHANGES, Half
@@ -29,8 +30,12 @@ class Part:
 
 
 def parts(
-    directory: Sequence[Mapping[str, Any]], hosts: Collection[str], first_port: int
+    directory: Sequence[Mapping[str, Any]],
+    hosts: Collection[str],
+    first_port: int,
+    units: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, Part]:
+    """Pairs by host. `units`: the unit of each leaf, if there are several."""
     running = set(hosts)
     found: dict[str, Part] = {}
     rings: dict[str, dict[tuple[Any, ...], list[Mapping[str, Any]]]] = {}
@@ -51,7 +56,7 @@ def parts(
         if len(ring) == 1:
             found[ring[0]["host"]].alone[rail] = "no other host of this run has this rail"
             continue
-        ring = alternated(ring)
+        ring = alternated(ring, units)
         for sender, receiver in zip(ring, [*ring[1:], ring[0]]):
             server = found[receiver["host"]]
             port = first_port + len(server.serves) * len(EXCHANGES)
@@ -74,6 +79,22 @@ def parts(
     return found
 
 
+def by_leaves(
+    directory: Sequence[Mapping[str, Any]], found: Mapping[str, Part]
+) -> Counter[tuple[str, str]]:
+    """Number of pairs by the leaf of the sender and that of the receiver."""
+    leaf = {
+        (entry["name"], rail["interface"]): str(rail.get("leaf"))
+        for entry in directory
+        for rail in entry.get("rails") or []
+    }
+    return Counter(
+        (leaf[host, half.rail], leaf[half.peer, half.rail])
+        for host, part in found.items()
+        for half in part.drives
+    )
+
+
 LEAST = 3
 """Hosts of a ring in which no two are peers in both directions."""
 
@@ -89,24 +110,30 @@ def _joined(
     return [[*large[0], *few], *large[1:]]
 
 
-def alternated(ring: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The order of a ring in which as many neighbours as possible are on different leaves.
+def alternated(
+    ring: Sequence[Mapping[str, Any]], units: Mapping[str, int]
+) -> list[Mapping[str, Any]]:
+    """The order of a ring in which as many neighbours as possible are on different leaves, and in
+    different units.
 
-    The largest leaf is on the even places, and wherever else it must be: n nodes have n such pairs,
-    or 2 (n - m) if more than half of them, m, are on one leaf.
+    The largest group is on the even places, and on odd ones if it has more than half of the n
+    nodes: n neighbours differ, or 2 (n - m) if a group has m of them, more than half.
     """
-    leaves: dict[Any, list[Mapping[str, Any]]] = {}
-    for rail in ring:
-        leaves.setdefault(rail.get("leaf"), []).append(rail)
-    if len(leaves) < 2:
+    leaves = [rail.get("leaf") for rail in ring]
+    if len(set(leaves)) < 2:
         return list(ring)
-    by_size = [rail for own in sorted(leaves.values(), key=len, reverse=True) for rail in own]
-    order: list[Mapping[str, Any]] = [*by_size]
-    half = (len(order) + 1) // 2
+    keys = []
+    for names in ([units.get(str(leaf)) for leaf in leaves], leaves):
+        size, first = Counter(names), {name: at for at, name in reversed([*enumerate(names)])}
+        keys.append([(-size[name], first[name]) for name in names])
+    by_size = [ring[at] for *_groups, at in sorted(zip(*keys, range(len(ring))))]
+    order, half = [*by_size], (len(ring) + 1) // 2
     order[::2], order[1::2] = by_size[:half], by_size[half:]
     return order
 
 
+START_S = 1
+"""Seconds of an exchange in addition to its measurement. An estimate."""
 SLACK_S = 120
 """Share of the servers' time limit reserved for connections and the start of modules."""
 
@@ -117,9 +144,12 @@ class Schedule:
     """Number of hosts that send at the same time."""
     limit_s: int
     """Time limit within which all of them finish."""
+    expected_s: int
 
 
-def schedule(found: Mapping[str, Part], *, at_once: int, forks: int, exchange_s: int) -> Schedule:
+def schedule(
+    found: Mapping[str, Part], *, at_once: int, forks: int, exchange_s: int, duration_s: int
+) -> Schedule:
     """Compute the schedule. `at_once` of 0 means as many hosts as there are forks."""
     drivers = [part for part in found.values() if part.drives]
     at_once = min(at_once or forks, forks)
@@ -128,4 +158,5 @@ def schedule(found: Mapping[str, Part], *, at_once: int, forks: int, exchange_s:
         at_once = 1  # two rails are peers in both directions: packets could not be distinguished
     rounds = math.ceil(len(drivers) / at_once)
     longest = max((len(part.drives) for part in drivers), default=0)
-    return Schedule(at_once, SLACK_S + rounds * longest * len(EXCHANGES) * exchange_s)
+    exchanges = rounds * longest * len(EXCHANGES)
+    return Schedule(at_once, SLACK_S + exchanges * exchange_s, exchanges * (duration_s + START_S))
