@@ -88,7 +88,8 @@ A leaf has links to every spine that shares the attributes in `spines.divided_by
 Switches are dealt in equal blocks, by unit, then plane, then group. Units, leaf sets and nodes that
 are added at the end move no cable and no address. Before adding spines, set
 `leaves.uplink_ports`, and `leaves.nodes_per_set` if there are several sets. To add spines to every
-block, list `name` and `management_first` of all, block by block. Pods that grow separately need the
+block, list `name` and `management_first` of all, block by block. Another `links_per_leaf`,
+`divided_by` or `groups` moves cables of spines. Pods that grow separately need the
 full form:
 
 ```yaml
@@ -106,16 +107,29 @@ links:
 kinds:
   h100: {rails: {speed_gbps: 400}}                        # as gpus and rails, but slower
   cpu: {gpus: {count: 0}, rails: {count: 2}, slots: 64}   # on rails 0 and 1
+  service: {gpus: {count: 0}, rails: {count: 0}}          # no rails
 nodes:
   - {count: 16, management_first: 10.0.1.1}
   - {count: 4, start: 17, management_first: 10.0.1.17, kind: h100}
   - {count: 2, name: "cpu{:02d}", management_first: 10.0.2.1, kind: cpu, position: 32}
+  - {count: 2, name: "svc{:02d}", management_first: 10.0.3.1, kind: service, position: 1000}
 launchers:
   - {name: login01, management: 10.0.0.10}
   - {name: login02, management: 10.0.0.11}
 ```
 
 Without `position`, nodes added to a block would move those of the blocks below.
+
+Kinds may differ in [`software`](#software), except MPI and repositories; write what differs:
+
+```yaml
+kinds:
+  h100: {software: {driver: {gpu: H100, version: 535.230.02}, cuda: "12.2"}}
+```
+
+Nodes without rails need no ports: their `position` may be past those of the leaves. No RoCE
+transport connects them to the others, so the hostfile and the smoke test leave them out. With
+`slots`, [jobs](jobs.md) on them (`mpi_job_kind`) use TCP on the management network.
 
 ## Systems and port names
 

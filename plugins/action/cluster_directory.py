@@ -30,6 +30,9 @@ from ..plugin_utils.report.reports import save
 from ..plugin_utils.schema.findings import Findings, listed
 from ..plugin_utils.terminal import display
 
+NOT_COMPARED = "none"
+"""The word for `against` that skips the comparison, which group_vars may ask for."""
+
 
 class ActionModule(NodeAction):
     """Reads the inventory on the controller; needs no connection, and ignores --limit."""
@@ -61,13 +64,19 @@ class ActionModule(NodeAction):
                 "msg": inventory_rules.message(findings, bool(hosts), sources),
                 "findings": [finding.text() for finding in findings.found],
             }
-        changes = _changes(arguments, sources) if arguments["against"] else {}
+        changes = self._changes(arguments, sources)
         if "msg" in changes:
             return changes
         first = next(iter(hosts.values()))
         launcher = _launcher(arguments["launcher"], task_vars)
         software = SoftwareSet.of(first["cluster_software"])
-        doubts = [rule.line(software) for rule in evaluate(software) if rule.status != REFUSED]
+        sets = {own.get("cluster_kind"): own["cluster_software"] for own in hosts.values()}
+        doubts = [
+            rule.line(each)
+            for each in map(SoftwareSet.of, sets.values())
+            for rule in evaluate(each)
+            if rule.status != REFUSED
+        ]
         for line in inventory_rules.unread_files(sources, groups):
             display.warning(line)
         directory = facts.build(hosts, ports)
@@ -81,46 +90,52 @@ class ActionModule(NodeAction):
             "total_slots": sum(host["slots"] for host in directory if not host["drained"]),
             **returned,
             "names": facts.names(directory if domain is not None else (), domain or ""),
-            "software_doubts": doubts,
+            "software_doubts": list(dict.fromkeys(doubts)),
             "launcher": launcher,
             "mpi_provider": software.mpi.provider,
             **changes,
         }
 
-
-def _changes(arguments: Mapping[str, Any], sources: Sequence[Path]) -> dict[str, Any]:
-    """Show what the present model changes, and return it; the failed result if it is refused."""
-    model = next(inventory_rules.models([each for each in sources if each.exists()]), None)
-    if model is None:
-        raise AnsibleActionFail("against: no inventory source is a model. Pass one with -i")
-    against = arguments["against"]
-    try:
-        new = compiled(read_file(str(model)))
-        old = compiled(read_earlier(against, model))
-    except ModelError as error:
-        raise AnsibleActionFail(str(error)) from None
-    found, findings = compare(old, new), Findings(new.source.line)
-    refuse(old, new, found, findings)
-    words = [min(os.path.relpath(source), str(source), key=len) for source in sources]
-    steps = model_changes.steps(found, words)
-    for line in model_changes.lines(found, against, steps):
-        display.display(line)
-    given = {"format": 1, "against": against, "model": str(model), "moves": arguments["moves"]}
-    changes = {**given, **as_data(found, findings), "steps": steps}
-    if arguments["against_json"]:
+    def _changes(self, arguments: Mapping[str, Any], sources: Sequence[Path]) -> dict[str, Any]:
+        """Show and return what the model changes; the failed result if it is refused."""
+        against, to_file = arguments["against"], arguments["against_json"]
+        if against in (None, NOT_COMPARED):
+            return {}
+        if not against.strip():
+            raise AnsibleActionFail(
+                "against is empty: name a model, a directory or a revision of git. "
+                f"To compare with nothing: -e against={NOT_COMPARED}"
+            )
+        model = next(inventory_rules.models([each for each in sources if each.exists()]), None)
+        if model is None:
+            raise AnsibleActionFail("against: no inventory source is a model. Pass one with -i")
         try:
-            save(Path(arguments["against_json"]), json.dumps(changes, indent=1) + "\n")
-        except OSError as error:
-            raise AnsibleActionFail(f"against_json: {error}. Name another file") from None
-    if not findings or arguments["moves"] == "accepted":
-        return {"changes": changes}
-    remedy = "To accept, run again with -e moves=accepted."
-    head = f"{model}: compared with {against}, this model has"
-    return {
-        "failed": True,
-        "msg": f"{listed(head, findings.found)}\n  {remedy}",
-        "findings": [finding.text() for finding in findings.found],
-    }
+            new = compiled(read_file(str(model)))
+            old = compiled(read_earlier(against, model))
+        except ModelError as error:
+            raise AnsibleActionFail(str(error)) from None
+        found, findings = compare(old, new), Findings(new.source.line)
+        refuse(old, new, found, findings)
+        words = [min(os.path.relpath(source), str(source), key=len) for source in sources]
+        steps = model_changes.steps(found, words)
+        for line in model_changes.lines(found, against, steps):
+            display.display(line)
+        given = {"format": 1, "against": against, "model": str(model), "moves": arguments["moves"]}
+        changes = {**given, **as_data(found, findings), "steps": steps}
+        if to_file and not self._task.check_mode:
+            try:
+                save(Path(to_file), json.dumps(changes, indent=1) + "\n")
+            except OSError as error:
+                raise AnsibleActionFail(f"against_json: {error}. Name another file") from None
+        if not findings or arguments["moves"] == "accepted":
+            return {"changes": changes}
+        remedy = "To accept, run again with -e moves=accepted."
+        head = f"{model}: compared with {against}, this model has"
+        return {
+            "failed": True,
+            "msg": f"{listed(head, findings.found)}\n  {remedy}",
+            "findings": [finding.text() for finding in findings.found],
+        }
 
 
 def _check_limit(group: str, task_vars: dict[str, Any]) -> None:

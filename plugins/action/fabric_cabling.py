@@ -45,12 +45,15 @@ class ActionModule(NodeAction):
 
     def _write(self, folder: Path, wires: list[wiring.Wire], variables: Any) -> dict[str, Any]:
         files = wiring.files_of(wires, str(variables["cluster_name"]))
+        check_mode = bool(self._task.check_mode)
         try:
-            changed = replace_folder(folder, files, wiring.NAMES, bool(self._task.check_mode))
+            changed = replace_folder(folder, files, wiring.NAMES, check_mode)
         except (FolderError, OSError) as error:
             raise AnsibleActionFail(f"the cabling list was not written: {error}") from error
         pages = counted(len(files) - 2, "page")
-        display.display(f"cabling: {counted(len(wires), 'cable')}, {pages} in {folder}/index.html")
+        where = f"{counted(len(changed), 'file')} to write in {folder}"
+        where = where if check_mode else f"{pages} in {folder}/index.html"
+        display.display(f"cabling: {counted(len(wires), 'cable')}, {where}")
         return {"changed": bool(changed), "files": changed}
 
 

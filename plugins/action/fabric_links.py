@@ -64,8 +64,12 @@ class ActionModule(SteppedAction):
             check, at_fault = finding.check, finding.hosts[: finding.at_fault]
             if at_fault and not any(name in here for name in at_fault):
                 check = _of_one_that_dropped_out(check, at_fault[0])
-            host = next((name for name in finding.hosts if name in here), here[0])
-            by_host.setdefault(host, []).append(asdict(check))
+            first = next((name for name in finding.hosts if name in here), here[0])
+            for host in [name for name in at_fault if name in here] or [first]:
+                by_host.setdefault(host, []).append(asdict(check))
+            seen = replace(check, status=NOT_APPLICABLE, reason=f"see {first}: {check.reason}")
+            for host in finding.shown_at:
+                by_host.setdefault(host, []).append(asdict(seen))
         result: dict[str, Any] = {"changed": False, "by_host": by_host}
         if arguments.get("report_directory"):
             result["report"] = _save(Path(arguments["report_directory"]), links)

@@ -64,7 +64,7 @@ from ..module_utils.core.locks import LOCKS, HeldError, alone, progress
 from ..module_utils.core.part import PlanError
 from ..module_utils.mpi.allreduce import gpu, plan, session, traffic
 from ..module_utils.mpi.launch.launcher import of_provider
-from ..module_utils.mpi.launch.node import nodes_of
+from ..module_utils.mpi.launch.node import nodes_of, with_rails
 
 
 def smoke_test(params: dict[str, Any]) -> session.SmokeTest:
@@ -74,9 +74,11 @@ def smoke_test(params: dict[str, Any]) -> session.SmokeTest:
         names = (field.name for field in fields(kind))
         return {name: params[name] for name in names if name in params}
 
+    every = nodes_of(params["nodes"])
+    nodes = with_rails(every)
     of_plan = {
         **of(plan.RunPlan),
-        "nodes": nodes_of(params["nodes"]),
+        "nodes": nodes,
         "launcher": of_provider(params["provider"]),
         "parameters": tuple((name, str(value)) for name, value in params["parameters"].items()),
     }
@@ -86,6 +88,7 @@ def smoke_test(params: dict[str, Any]) -> session.SmokeTest:
         "tolerances": traffic.Tolerances(**of(traffic.Tolerances)),
         "gpu": gpu.GpuOptions(**of(gpu.GpuOptions)),
         "virtual": machine.container() is not None,
+        "without_rails": tuple(node.name for node in every if node not in nodes),
     }
     return session.SmokeTest(plan.RunPlan(**of_plan), **of_test)
 

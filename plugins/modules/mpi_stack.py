@@ -67,13 +67,15 @@ LAYER = Layer("mpi", command_s=60.0, refusals=(SurveyError, ValueError), simulat
 
 def wanted(params: dict[str, Any]) -> environment.MpiSettings:
     """Settings from the arguments, before the devices of this host are known."""
-    management = params["management"]
+    management, slots = params["management"], params["slots"]
+    # Only nodes without rails have ranks that communicate on the management network.
+    transport = params["transport"] if params["rails"] or not slots else "tcp"
     network = ipaddress.ip_interface(f"{management['address']}/{management['prefix']}").network
     return environment.MpiSettings(
         management_network=str(network),
-        transport=params["transport"],
+        transport=transport,
         rails=tuple(environment.rails_from_model(params["rails"])),
-        slots=params["slots"],
+        slots=slots,
         management_interface=management["interface"] or "",
         management_address=management["address"],
         qos=HostSettings.of(params["qos"]) if params["qos"] else None,
@@ -155,7 +157,9 @@ def main() -> None:
 
     def converge(node: Node) -> Settled:
         given = {field.name: params[field.name] for field in fields(Stack) if field.name in params}
-        stack = Stack(wanted(params), **given)
+        # Groups of kinds: see docs/architecture.md.
+        kinds = [name.partition("_")[2] for name in params["groups"] if name.startswith("kind_")]
+        stack = Stack(wanted(params), kind="".join(kinds[:1]), **given)
         directory = params["bin_directory"].partition(":")[0] or "/usr/bin"
         former = Former(params["prefix"], params["keep_former"])
         outcome = settle([stack, Paths(directory), former, modulefiles(params)], node)

@@ -43,6 +43,12 @@ layer: {type: str, returned: always, description: Tag of the layer.}
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 run_id: {type: str, returned: for V(pairs), description: Name of this run.}
 parts: {type: dict, returned: for V(pairs), description: "Pairs and unpaired rails, by host."}
+coverage:
+  description: >-
+    Expected number of directions of cables between switches that carry a test, by model; empty
+    without such cables.
+  type: dict
+  returned: for V(pairs)
 at_once: {type: int, returned: for V(pairs), description: Hosts that drive in parallel.}
 limit_s: {type: float, returned: for V(pairs), description: Time limit of servers.}
 missing: {type: list, elements: str, returned: for V(serve), description: Missing packages.}
@@ -149,7 +155,7 @@ ARGUMENTS = {
     },
     "duration_s": {"type": "int", "default": 2},
     "message_bytes": {"type": "int", "default": 65536},
-    "queue_pairs": {"type": "int", "default": 4},
+    "queue_pairs": {"type": "int", "default": 8},
     "iterations": {"type": "int", "default": 1000},
     "messages": {"type": "int", "default": 200},
     "time_limit_s": {"type": "int", "default": 30},

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import shutil
@@ -101,23 +102,51 @@ def _settings(collection: Path) -> str:
 
 
 def write(site: Path, files: Mapping[str, str]) -> None:
-    """Write the files. They are complete before the first one is in its place. Raises SiteError."""
+    """Write the files, which are complete before the first one is in its place. A new folder gets
+    its place by one rename; what a killed run left in an existing one is completed. Raises
+    SiteError."""
     check(site, files)
+    new = not site.exists()
+    home, moved = site.parent if new else site, list[Path]()
     part = None
     try:
-        site.mkdir(mode=0o755, parents=True, exist_ok=True)
-        part = Path(tempfile.mkdtemp(prefix=".new-site-", dir=site))
+        home.mkdir(parents=True, exist_ok=True)
+        unfinished = _unfinished(site)
+        part = Path(tempfile.mkdtemp(prefix=_prefix(site), dir=home))
+        made = part / "site"
+        made.mkdir(mode=0o755)
         for name, text in files.items():
-            path = part / name
+            path = made / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        for path in sorted(part.iterdir()):
-            path.rename(site / path.name)
-    except OSError as error:
-        raise SiteError(f"the folder was not written: {error}") from error
+        if new:
+            made.rename(site)
+        for path in () if new else sorted(made.iterdir(), reverse=True):
+            if not os.path.lexists(site / path.name):
+                moved.append(path)
+                path.rename(site / path.name)
+        for path in unfinished:
+            shutil.rmtree(path, ignore_errors=True)
+    except BaseException as error:
+        for path in moved:
+            if not os.path.lexists(path):
+                (site / path.name).rename(path)
+        if isinstance(error, OSError):
+            raise SiteError(f"the folder was not written: {error}") from error
+        raise
     finally:
         if part is not None:
             shutil.rmtree(part, ignore_errors=True)
+
+
+def _prefix(site: Path) -> str:
+    return f".{site.name}.new-site-"
+
+
+def _unfinished(site: Path) -> list[Path]:
+    """What runs that were killed left next to the folder or in it."""
+    found = (home.glob(f"{glob.escape(_prefix(site))}*") for home in (site.parent, site))
+    return [path for each in found for path in each if path.is_dir() and not path.is_symlink()]
 
 
 def check(site: Path, files: Mapping[str, str]) -> None:
@@ -135,10 +164,24 @@ def _check(site: Path, files: Mapping[str, str]) -> None:
     if os.path.lexists(site) and not site.is_dir():
         raise SiteError(f"{site} is not a folder: name one that does not exist, or an empty one")
     tops = sorted({Path(name).parts[0] for name in files})
-    there = [str(site / top) for top in tops if os.path.lexists(site / top)]
+    there = [top for top in tops if os.path.lexists(site / top)]
+    if _unfinished(site):
+        there = [top for top in there if not _same(site, top, files)]
     if there:
-        raise SiteError(f"nothing is overwritten: move {some(there)}, or name another folder")
+        paths = some([str(site / top) for top in there])
+        raise SiteError(f"nothing is overwritten: move {paths}, or name another folder")
     if site.is_dir() and site.stat().st_mode & 0o002:
         raise SiteError(
             f"Ansible reads no ansible.cfg in a folder that all users may write: {site}"
         )
+
+
+def _same(site: Path, top: str, files: Mapping[str, str]) -> bool:
+    """Whether a file or folder has the content to be written, and nothing else."""
+    path = site / top
+    there = path.rglob("*") if path.is_dir() and not path.is_symlink() else [path]
+    found = {str(each.relative_to(site)): each for each in there if not each.is_dir()}
+    return found.keys() == {name for name in files if Path(name).parts[0] == top} and not any(
+        each.is_symlink() or each.read_bytes() != files[name].encode()
+        for name, each in found.items()
+    )

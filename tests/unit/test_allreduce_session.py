@@ -132,6 +132,13 @@ def test_a_sound_cluster(cluster: Cluster, tmp_path: Path) -> None:
     assert result["command"].startswith("mpirun ")
 
 
+def test_nodes_that_the_test_leaves_out_are_named(cluster: Cluster, tmp_path: Path) -> None:
+    result, _shown = play(cluster, tmp_path, without_rails=("cpu01", "cpu02"))
+    (check,) = [check for check in result["checks"] if check["status"] == "not_applicable"][:1]
+    assert (check["name"], check["subject"]) == ("ready", "cpu01, cpu02")
+    assert result["message"] == "" and result["figures"]["ranks"] == 16
+
+
 def test_remaining_processes_are_killed_and_counted(cluster: Cluster, tmp_path: Path) -> None:
     cluster.left_behind = 2
     check = by_name(play(cluster, tmp_path)[0])["no_orphans"]

@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import os
 import random
+import signal
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import model
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import wire_map, wiring
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.cabling import Cable, End
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import reports
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report.reports import (
     FolderError,
     replace_folder,
@@ -418,6 +422,67 @@ def test_lines_that_differ_from_lldp_and_model_are_listed_once(tmp_path: Path) -
     assert "line 4" not in check.reason
 
 
+def killed(function: Callable[[], object], at: int) -> bool:
+    """Whether `function` was killed in a child at its rename number `at`, from 0."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    rename, left = Path.rename, iter([False] * at)
+
+    def fatal(path: Path, target: Path) -> Path:
+        if next(left, True):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return rename(path, target)
+
+    setattr(Path, "rename", fatal)  # noqa: B010  (mypy)
+    try:
+        function()
+    finally:
+        os._exit(0)
+
+
+def test_a_killed_run_leaves_a_whole_folder_or_the_next_one_finds_it(tmp_path: Path) -> None:
+    folder, other = tmp_path / "cables", tmp_path / ".cables.replaced-by-me"
+    other.write_text("mine", encoding="utf-8")
+    old, new = wiring.files_of(WIRES[:9], "old"), wiring.files_of(WIRES, "new")
+
+    def found() -> dict[str, str]:
+        return {path.name: path.read_bytes().decode() for path in folder.iterdir()}
+
+    seen = []
+    for at in range(4):
+        replace_folder(folder, old, wiring.NAMES)
+        seen.append(killed(lambda: replace_folder(folder, new, wiring.NAMES), at))
+        assert not folder.exists() or found() in (old, new)
+        if not folder.exists():
+            assert replace_folder(folder, old, wiring.NAMES) == []
+            assert found() == old
+        replace_folder(folder, new, wiring.NAMES)
+        assert found() == new
+        assert sorted(tmp_path.iterdir()) == [other, folder]
+    assert seen == [True, True, False, False]
+
+
+def test_a_full_disk_leaves_the_old_folder(tmp_path: Path, monkeypatch: Any) -> None:
+    folder = tmp_path / "cables"
+    old, new = wiring.files_of(WIRES[:9], "old"), wiring.files_of(WIRES, "new")
+    replace_folder(folder, old, wiring.NAMES)
+    before = sorted(map(str, tmp_path.rglob("*")))
+
+    def full(path: Path, *_others: object) -> None:
+        if path.name == "switch-spine01.html":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        save(path, "")
+
+    save = reports.save
+    monkeypatch.setattr(reports, "save", full)
+    with pytest.raises(OSError) as caught:
+        replace_folder(folder, new, wiring.NAMES)
+    assert caught.value.errno == errno.ENOSPC
+    assert sorted(map(str, tmp_path.rglob("*"))) == before
+    assert (folder / "index.html").read_text(encoding="utf-8") == old["index.html"]
+
+
 @pytest.mark.slow
 def test_the_playbook_task(tmp_path: Path) -> None:
     inventory = tmp_path / "cluster.yml"
@@ -433,7 +498,8 @@ def test_the_playbook_task(tmp_path: Path) -> None:
 """
     assert run_play(tmp_path, play, inventory)[0] != 0
     folder = ("-e", "cabling_directory=cables")
-    assert run_play(tmp_path, play, inventory, *folder, "--check")[0] == 0
+    status, output = run_play(tmp_path, play, inventory, *folder, "--check")
+    assert (status, "pages in" in output, "6 files to write" in output) == (0, False, True), output
     assert not (tmp_path / "cables").exists()
     status, output = run_play(tmp_path, play, inventory, *folder, "--limit", "leaf01")
     assert (status, "21 cables" in output) == (0, True), output

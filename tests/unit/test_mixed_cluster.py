@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,12 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part impor
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi import environment, hostfile
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.gpu import of_gpus
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.plan import RunPlan
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.node import nodes_of
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.job import plan as job
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.node import (
+    nodes_of,
+    with_rails,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.modules import mpi_allreduce, mpi_stack
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import rail_pairs
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import cabling, system
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import facts
@@ -185,3 +191,90 @@ def test_ports_have_the_speed_of_their_node() -> None:
     entry = cabling.SwitchEntry("leaf01", own["cluster_ports"])
     cables = [cable for cable in cabling.cables_of([entry]) if cable.kind == "host"]
     assert {(cable.second.host, cable.speed_gbps) for cable in cables} == set(speeds.items())
+
+
+# Nodes without rails
+
+SERVICE = MODEL.replace(
+    "nodes:\n",
+    "  tcp: {gpus: {count: 0}, rails: {count: 0}, slots: 5}\n"
+    "  login: {gpus: {count: 0}, rails: {count: 0}}\n"
+    "nodes:\n",
+).replace(
+    "gpus: {count: 4",
+    '  - {count: 2, name: "t{:02d}", management_first: 10.0.0.41, kind: tcp, position: 900}\n'
+    '  - {count: 1, name: "s{:02d}", management_first: 10.0.0.51, kind: login}\n'
+    "gpus: {count: 4",
+)
+
+
+def with_service_nodes() -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:
+    variables = {host.name: compiled(SERVICE).merged(host) for host in compiled(SERVICE).hosts}
+    return variables, facts.build(variables)
+
+
+def test_nodes_without_rails_take_no_port_and_change_no_other_host() -> None:
+    variables, _directory = with_service_nodes()
+    own = {name: variables.pop(name) for name in ("t01", "t02", "s01")}
+    assert variables == VARIABLES
+    assert [(each["cluster_slots"], each["cluster_rails"]) for each in own.values()] == [
+        *((5, []), (5, [])),
+        (0, []),
+    ]
+    assert "cluster_set" not in own["t01"]
+
+
+def test_nodes_without_rails_are_in_no_hostfile_and_no_smoke_test() -> None:
+    _variables, directory = with_service_nodes()
+    text = hostfile.render(hostfile.compile_membership(directory), "openmpi")
+    expected = hostfile.render(hostfile.compile_membership(DIRECTORY), "openmpi")
+    named = [line for line in text.splitlines() if line not in expected.splitlines()]
+    assert named == [f"# without rails: {name}" for name in ("t01", "t02", "s01")]
+    nodes = nodes_of([needed(entry) for entry in directory])
+    assert with_rails(nodes) == NODES
+    assert [node.name for node in nodes if node not in NODES] == ["t01", "t02"]
+    assert bench.ranks_of(directory) == bench.ranks_of(DIRECTORY)
+    assert bench.kinds_of(directory, ["all"], "mpi4py") == ["default", "h100", "cpu"]
+
+
+def test_a_cluster_whose_nodes_with_rails_are_drained_has_those_without() -> None:
+    _variables, directory = with_service_nodes()
+    entries = [dict(entry, drained=entry["kind"] != "tcp") for entry in directory[:10]]
+    found = hostfile.parse(hostfile.render(hostfile.compile_membership(entries), "openmpi"))
+    assert found == {"t01": 5, "t02": 5}
+
+
+@pytest.mark.parametrize(
+    ("kind", "transport"), [(("tcp",), "tcp"), (("cpu",), "rc"), (("h100", "default"), "rc")]
+)
+def test_a_job_on_nodes_without_rails_uses_tcp(kind: tuple[str, ...], transport: str) -> None:
+    nodes = nodes_of([needed(entry) for entry in with_service_nodes()[1]])
+    asked = job.Job(nodes, ("a.out",), "mpi", "x", Path(), Path(), kind=kind, transport="rc")
+    assert job.transport_of(asked, job.chosen(asked, nodes)) == transport
+
+
+@pytest.mark.parametrize("given", [{"kind": ("all",)}, {"places": {"b01": 1, "t01": 1}}])
+def test_a_job_on_nodes_with_and_without_rails_is_refused(given: dict[str, Any]) -> None:
+    nodes = nodes_of([needed(entry) for entry in with_service_nodes()[1]])
+    with pytest.raises(PlanError, match=r"^t01.*: no rails in the model"):
+        job.chosen(job.Job(nodes, ("a.out",), "mpi", "x", Path(), Path(), **given), nodes)
+
+
+def test_nodes_without_rails_communicate_on_management() -> None:
+    given = {name: option.get("default") for name, option in mpi_stack.ARGUMENTS.items()}
+    host = {"address": "10.0.0.41", "prefix": 24, "interface": "eno1"}
+    found = {
+        slots: environment.environment(
+            mpi_stack.wanted({**given, "management": host, "rails": [], "slots": slots})
+        )
+        for slots in (0, 5)
+    }
+    assert (found[5]["UCX_TLS"], found[5]["UCX_NET_DEVICES"]) == ("tcp,sm,self", "eno1")
+    assert "UCX_NET_DEVICES" not in found[0], "a launcher"
+
+
+def test_the_smoke_test_says_which_nodes_it_leaves_out() -> None:
+    given = {name: option.get("default") for name, option in mpi_allreduce.ARGUMENTS.items()}
+    entries = [needed(entry) for entry in with_service_nodes()[1]]
+    test = mpi_allreduce.smoke_test({**given, "nodes": entries, "user": "mpi", "run_id": "x"})
+    assert test.plan.nodes == NODES and test.without_rails == ("t01", "t02")

@@ -432,7 +432,33 @@ def test_planes_divided_later_are_moves() -> None:
     before = edited(f"{DIVIDED % 4}nodes.count: 4; leaves.count: 4")
     found, refused = changes(before.replace("[unit, plane]", "[]"), before)
     assert found.moved
-    assert refused == ["10 changes.switch_cables spines (4, 2)"]
+    assert refused == ["10 changes.switch_cables spines.divided_by (4, 2)"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "key"),
+    [
+        ("b300-1su", "b300-4su", "links_per_leaf"),
+        ("b300-4su", "b300-8su", "divided_by"),
+        ("b300-8su", "b300-16su", "groups"),
+        ("b300-twin-1su", "b300-twin-4su", "links_per_leaf"),
+    ],
+)
+def test_a_superpod_of_the_next_size_moves_cables_of_spines_only(
+    before: str, after: str, key: str
+) -> None:
+    models = [
+        (ROOT / f"inventories/examples/superpod-{size}/cluster.yml").read_text(encoding="utf-8")
+        for size in (before, after)
+    ]
+    assert all("cables of spines" in model for model in models)
+    found, findings = changed(*models)
+    assert found.moved and found.addresses == []
+    ends = {found.roles[end] for each in found.moved for end in (each.host, each.before.split()[0])}
+    assert ends == {"leaf", "spine"}
+    assert [(each.code, each.path) for each in findings.found] == [
+        ("changes.switch_cables", ("spines", key))
+    ]
 
 
 # Properties
@@ -591,9 +617,17 @@ def test_the_playbook_refuses_moves_until_they_are_accepted(tmp_path: Path) -> N
     assert found["steps"][-1]["do"].split()[:2] == ["ansible-playbook", "playbooks/verify.yml"]
     status, output, again = run("-e", "moves=accepted")
     assert (status, again) == (0, {**found, "moves": "accepted"})
-    for wrong in ("moves=yes", "against=HEAD~9", f"against_json={site}/x"):
+    for wrong in (
+        "moves=yes",
+        "against=HEAD~9",
+        f"against_json={site}/x",
+        "against=",
+        "against=' '",
+    ):
         assert run("-e", wrong)[0] == 2
-    assert run("-e", "against=")[0] == 0
+    assert run("-e", "against=none")[0] == 0
+    result.write_text("0", encoding="utf-8")
+    assert run("-e", "moves=accepted", "--check")[::2] == (0, 0)
 
 
 @pytest.mark.slow

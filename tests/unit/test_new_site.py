@@ -4,18 +4,22 @@
 from __future__ import annotations
 
 import configparser
+import errno
 import json
+import os
 import re
 import subprocess
 from collections.abc import Callable
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import site_folder
 
 from tests.unit.action_plays import ROOT, ansible
+from tests.unit.test_fabric_cabling import killed
 from tests.unit.test_model_editing import faults
 
 DESIGNS = site_folder.designs()
@@ -178,3 +182,47 @@ def test_a_failure_leaves_nothing(tmp_path: Path, files: dict[str, str]) -> None
     assert content(tmp_path) == {}
     with pytest.raises(site_folder.SiteError):
         site_folder.write(tmp_path / "si\nte", files)
+
+
+def test_a_killed_run_is_completed_by_the_next_one(tmp_path: Path, files: dict[str, str]) -> None:
+    seen = []
+    for at in range(6):
+        home = tmp_path / str(at)
+        home.mkdir()
+        for site in (home / "new", home):
+            seen.append(killed(lambda site=site: site_folder.write(site, files), at))
+            if site != home:
+                # Whole or absent; leftovers have another name.
+                assert content(site).keys() in (files.keys(), set())
+            if seen[-1]:
+                site_folder.write(site, files)
+            assert content(site).keys() - {f"new/{name}" for name in files} == files.keys()
+        assert not list(home.rglob("*.new-site-*"))
+    assert seen == [True, True, *[False, True] * 4, False, False]
+
+
+def test_what_was_edited_after_a_killed_run_is_not_overwritten(
+    tmp_path: Path, files: dict[str, str]
+) -> None:
+    assert killed(lambda: site_folder.write(tmp_path, files), 1)
+    model = tmp_path / "inventory/cluster.yml"
+    model.write_text("mine", encoding="utf-8")
+    with pytest.raises(site_folder.SiteError, match=re.escape(str(model.parent))):
+        site_folder.write(tmp_path, files)
+    model.write_text(files["inventory/cluster.yml"], encoding="utf-8")
+    (model.parent / "mine.yml").touch()
+    with pytest.raises(site_folder.SiteError, match=re.escape(str(model.parent))):
+        site_folder.write(tmp_path, files)
+
+
+def test_a_failed_rename_is_undone(tmp_path: Path, files: dict[str, str], monkeypatch: Any) -> None:
+    def full(path: Path, target: Path) -> Path:
+        if path.name == "README.md" and "new-site" in str(path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return rename(path, target)
+
+    rename = Path.rename
+    monkeypatch.setattr(Path, "rename", full)
+    with pytest.raises(site_folder.SiteError, match="No space"):
+        site_folder.write(tmp_path, files)
+    assert list(tmp_path.iterdir()) == []

@@ -70,6 +70,12 @@ def test_the_interface_of_the_own_connection_is_no_rail(host):
     assert host.links["rail1"]["addresses"] == ["10.0.0.9/24"]
 
 
+def test_a_node_without_rails_has_nothing_to_configure(host):
+    settled = roce_rails.converged({**GIVEN, "rails": []}, host.node())
+    assert not settled.outcome.errors and not host.touched and not settled.outcome.changed
+    assert {check.status for check in settled.outcome.checks} <= {"ok", "not_applicable"}
+
+
 # The plan; for gateways, planes and flat networks see golden/rails
 
 

@@ -125,6 +125,8 @@ def environment(settings: MpiSettings) -> dict[str, str]:
         values["UCX_NET_DEVICES"] = ",".join(rail.ucx_device for rail in settings.rails)
         by_rank = (",".join(rail.ucx_device for rail in rails) for rails in ranks)
         values["MPI_ROCE_RAILS_BY_RANK"] = " ".join(by_rank)
+    elif settings.slots and settings.management_interface:
+        values["UCX_NET_DEVICES"] = settings.management_interface
     if settings.transport == "rc":
         values.update(_rdma_environment(settings, ranks))
     values.update(settings.directories)

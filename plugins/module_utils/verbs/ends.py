@@ -149,8 +149,9 @@ def stop(run: Runner) -> None:
 
 
 def forget(request: VerifyRequest, run: Runner) -> None:
-    """Signal the end of this host's clients, if a peer both sends to this host and serves it."""
-    if {half.peer for half in request.drives} & {half.peer for half in request.serves}:
+    """Signal the end of this host's clients, if it serves a rail that one of them sent to."""
+    served = {half.peer_address for half in request.serves}
+    if any(half.peer_address in served for half in request.drives):
         to = [f"--signal={FORGET.name}", "--kill-who=main", f"{UNIT}.service"]
         run(["systemctl", "kill", *to], check=False)
 

@@ -49,7 +49,7 @@ class Options:
 
     duration_s: int = 2
     message_bytes: int = 65536
-    queue_pairs: int = 4
+    queue_pairs: int = 8
     iterations: int = 1000
     messages: int = 200
     time_limit_s: int = 30

@@ -88,6 +88,8 @@ class LinkFinding(NamedTuple):
     check: Check
     hosts: tuple[str, ...]
     at_fault: int = 1
+    shown_at: tuple[str, ...] = ()
+    """Hosts at the other ends, where nothing is wrong."""
 
 
 class Stranger(NamedTuple):
@@ -277,20 +279,23 @@ class Neighbours:
             findings.append(_finding(str(peer), found.text, str(here), reason, (here.host,)))
         for here, peer, found, other, swapped in misplaced(self._peers, ends):
             mapped = self._by_map(here, found)
-            hosts = tuple(dict.fromkeys((here.host, other.host)))
+            ends_of = dict.fromkeys(end.host for end in (here, other, peer, found))
+            hosts = tuple(host for host in ends_of if host in self._switches)
+            others = tuple(host for host in ends_of if host not in self._switches)
             if not swapped:
                 reason = (
                     f"the cable of {found} belongs in {other}: connect it there and {peer} here, "
                     f"or correct the model{mapped}"
                 )
-                hosts = (here.host, other.host)
-                findings.append(_finding(str(peer), str(found), str(here), reason, hosts))
+                finding = _finding(str(peer), str(found), str(here), reason, hosts)
+                findings.append(finding._replace(at_fault=len(hosts), shown_at=others))
                 continue
             both = f"{here} and {other.interface if other.host == here.host else other}"
             wanted = f"{here}: {peer}; {other}: {found}"
             actual = f"{here}: {found}; {other}: {peer}"
             reason = f"the cables of {both} are swapped: swap them, or correct the model{mapped}"
-            findings.append(_finding(wanted, actual, both, reason, hosts))
+            finding = _finding(wanted, actual, both, reason, hosts)
+            findings.append(finding._replace(at_fault=len(hosts), shown_at=others))
         return findings
 
 

@@ -233,8 +233,8 @@ class _Check:
         return Side(end, {}, None)
 
     def _wrong(self, sides: tuple[Side, Side], mtu: int) -> dict[str, list[Side]]:
-        """By aspect, the sides that deviate from the contract. A routed interface only needs the
-        MTU of the rails, `mtu`. Unreported values are recorded."""
+        """By aspect, the sides that deviate from the contract. A routed interface or port channel
+        only needs the MTU of the rails, `mtu`. Unreported values are recorded."""
         wrong: dict[str, list[Side]] = {}
         for side in sides:
             if side.found is None or side.found == side.wanted:
@@ -282,7 +282,8 @@ class _Check:
         return routed or BY_HAND.get(aspect) or next(filter(None, fixed), "")
 
     def _routed(self, wrong: list[Side]) -> str:
-        """The remedy if a routed interface limits the MTU, which no layer sets; otherwise empty."""
+        """The remedy if a routed interface or port channel limits the MTU, which no layer sets;
+        otherwise empty."""
         interfaces = []
         for side in wrong:
             switch = self.switch_ends.get(side.end.host)
@@ -290,7 +291,7 @@ class _Check:
             if not name:
                 return ""
             interfaces.append(f"{side.end.host} interface {name}")
-        return f"Set the MTU of {', '.join(interfaces)} by hand: no layer sets routed interfaces"
+        return f"Set the MTU of {', '.join(interfaces)} by hand: no layer sets these interfaces"
 
     def _add_unread(self) -> None:
         for (host, reason), interfaces in self.unread.items():

@@ -23,14 +23,25 @@ from .cluster import (
     ComputeNode,
     PortGroup,
     RailPlane,
+    kind_group,
 )
 from .layout import LeafSets, Topology, interface_name, interface_names, lay_out, plan_addresses
 from .networks import cluster_networks, entry_networks, owners
 from .node_kinds import DEFAULT, Kinds, NodeKind, check_speeds, read_kinds, with_rails
-from .nodes import NodeSpec, check_default, check_launchers, launchers, node_blocks, specify
+from .nodes import (
+    NodeSpec,
+    check_default,
+    check_launchers,
+    launchers,
+    node_blocks,
+    places_with_rails,
+    specify,
+)
 from .paths import Paths, assign_networks, one_network_each
 from .schema import MODEL, POINT_TO_POINT, SUBNET_PER_RAIL
+from .software import VARIABLE
 from .software import finish as read_software
+from .software import of_kinds as software_of_kinds
 from .source import ModelError, ModelSource, read_file
 from .storage import Site, read_filesystems
 from .switches import Switches, read_ports, read_switches
@@ -88,7 +99,11 @@ def compile_model(source: ModelSource) -> Cluster:
     mtu = model["rails"]["mtu"]
     contract = read_contract(model["roce_qos"], findings, mtu)
     check_rail(contract, mtu, findings, ("rails", "mtu"))
+    before = len(findings.found)
     software = read_software(model["software"], findings, ("software",))
+    of_kinds = (
+        software_of_kinds(model, software, kinds, findings) if not findings.found[before:] else {}
+    )
     site = Site()
     sections = [
         routing.SwitchSection(group.path, group.keys, switches[group.name])
@@ -115,7 +130,7 @@ def compile_model(source: ModelSource) -> Cluster:
             == len(leaves.names)
             == sum(len(group.places) for group in fabric.leaves)
         ):
-            rules.check_storage_links(model, topology, specs[-1].index + 1, leaves, findings)
+            rules.check_storage_links(model, topology, places_with_rails(specs), leaves, findings)
     filesystems = read_filesystems(model["filesystems"], findings, ("filesystems",), site)
     if findings or topology is None or plans is None:
         raise ModelError(source.name, findings.found)
@@ -143,13 +158,16 @@ def compile_model(source: ModelSource) -> Cluster:
     storage = [_host(model, entry, "storage") for entry in model["storage"]]
     routing.assign_storage(model, storage, addresses)
     doubts.check_values(model, kinds, specs, doubtful)
-    doubts.check_software(software, doubtful)
+    doubts.check_software(software, of_kinds, specs, doubtful)
     doubts.check_fabric(model, topology, built, paths, doubtful)
     switches_of_all = [switch for group in built.values() for switch in group]
     doubts.check_contract(contract, switches_of_all, doubtful)
     doubts.check_headroom(contract, model["asics"], switches_of_all, doubtful)
     nfs_rdma = any(fs.type == NFS and fs.nfs.transport == RDMA for fs in filesystems)
-    software = replace(software, rdma=replace(software.rdma, nfs=nfs_rdma))
+    software, *others = (
+        replace(each, rdma=replace(each.rdma, nfs=nfs_rdma))
+        for each in (software, *of_kinds.values())
+    )
     addressing = model["addresses"]["plan"]
     everywhere = {
         "cluster_name": model["name"],
@@ -159,7 +177,7 @@ def compile_model(source: ModelSource) -> Cluster:
         "cluster_addressing": addressing,
         "cluster_asics": model["asics"],
         "roce_qos": contract.as_variable(),
-        "cluster_software": software.as_variable(),
+        VARIABLE: software.as_variable(),
         "cluster_filesystems": [entry.as_variable() for entry in filesystems],
     }
     if len(model["management"]["subnet"].each) > 1:
@@ -174,9 +192,12 @@ def compile_model(source: ModelSource) -> Cluster:
         "cluster_gpus": kinds[DEFAULT].common_gpus,
         "cluster_qos": host_settings(contract).as_variable(),
     }
+    by_kind = {
+        kind_group(name): {VARIABLE: each.as_variable()} for name, each in zip(of_kinds, others)
+    }
     return Cluster(
         name=model["name"],
-        variables={"all": everywhere, "compute": compute},
+        variables={"all": everywhere, "compute": compute, **by_kind},
         nodes=nodes,
         launchers=[_host(model, entry, "launcher") for _path, entry in launchers(model)],
         storage=storage,
@@ -317,7 +338,7 @@ def _plug_nodes(
     shared_gateway = model["addresses"]["plan"] == SUBNET_PER_RAIL
     start, per_set = sets.first_node, sets.nodes_per_set
     filled: dict[tuple[int, NodeKind], list[tuple[NodeSpec, ComputeNode]]] = {}
-    for pair in nodes:
+    for pair in (pair for pair in nodes if pair[0].kind.rails["count"]):
         leaf_set = (pair[0].index - start) // per_set
         filled.setdefault((leaf_set, pair[0].kind), []).append(pair)
     for (leaf_set, _kind), members in filled.items():
@@ -377,6 +398,9 @@ def _plug_links(
     """Assign the ports at both ends of every link between two tiers."""
     uppers, upper_ports = fabric[rule.upper], ports[rule.upper]
     groups: dict[tuple[int, str, str], PortGroup] = {}
+    lowers = [switch.name for name in rule.lowers for switch in fabric[name]]
+    names = (*lowers, *(switch.name for switch in uppers))
+    numbers = dict(zip(names, (*range(1, len(lowers) + 1), *range(1, len(uppers) + 1))))
 
     def plug(
         link: int, switch: ClusterSwitch, kind: str, port: str, peer: str, peer_port: str
@@ -384,8 +408,12 @@ def _plug_links(
         key = (link, switch.name, peer_port)
         if key not in groups:
             groups[key] = PortGroup(kind, peer_port, rule.speed_gbps, mtu)
+            if rule.port_channel is not None:
+                groups[key].channels = {}
             switch.ports.append(groups[key])
         groups[key].peers[port] = peer
+        if rule.port_channel is not None:
+            groups[key].channels[port] = rule.port_channel.format(numbers[peer])
 
     pairs = list(rule.pairs())
     for link in range(rule.links):
@@ -407,4 +435,6 @@ def _plug_storage(model: dict[str, Any], leaves: list[ClusterSwitch]) -> None:
             speed = link["speed_gbps"] or rails["speed_gbps"]
             group = PortGroup("storage", link["interface"], speed, rails["mtu"])
             group.peers[link["port"]] = host["name"]
+            if link["bond"]:
+                group.bond, group.channels = link["bond"], {link["port"]: ""}
             by_name[link["leaf"]].ports.append(group)

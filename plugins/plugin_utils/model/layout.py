@@ -10,7 +10,7 @@ from ...module_utils.core.text import counted, nearest, some
 from ..schema.findings import Findings, Path
 from .addresses import AddressPlan, Subnet, point_to_point
 from .node_kinds import DEFAULT, Kinds
-from .nodes import NodeSpec
+from .nodes import NodeSpec, places_with_rails
 from .schema import BY_RAIL, SUBNET_PER_RAIL
 from .wiring import LEAF, MAX_LINKS, Fabric, Place, SwitchGroup, connect, place_groups
 
@@ -218,7 +218,7 @@ def _check_capacity(topology: Topology, specs: list[NodeSpec], findings: Finding
         problem, remedy = f"{links} links between switches", f"Write up to {MAX_LINKS}"
         path = topology.fabric.rules[0].path
         findings.add("model.too_many_links", path, problem, remedy, links)
-    positions = specs[-1].index + 1 if specs else 0
+    positions = places_with_rails(specs)
     if positions > first_node:
         sets = topology.sets[-1]
         count = sum(each.count for each in topology.sets)
@@ -242,6 +242,7 @@ def _check_kinds(
         return
     end, kind = sets.first_node + sets.nodes, sets.group.kind
     here = [spec for spec in specs if sets.first_node <= spec.index < end]
+    here = [spec for spec in here if spec.kind.rails["count"]]
     wrong = [spec for spec in here if (spec.kind.name != kind if kind else spec.kind.name in apart)]
     if wrong:
         first = wrong[0]
@@ -328,7 +329,7 @@ def plan_addresses(
             first_network=used.get(pool, 0),
             lane_span=span,
         )
-        plan.check_capacity(specs[-1].index + 1, findings, path)
+        plan.check_capacity(places_with_rails(specs), findings, path)
         number = -(-sets.nodes // plan.nodes_per_set)
         used[pool] = plan.first_network + number * (1 if by_rail else lanes)
         plans.append(plan)

@@ -38,6 +38,11 @@ class NodeSpec:
     vars: dict[str, Any] = field(default_factory=dict)
 
 
+def places_with_rails(specs: Sequence[NodeSpec]) -> int:
+    """Number of places in the plan up to the last node with rails, which need ports."""
+    return max((spec.index + 1 for spec in specs if spec.kind.rails["count"]), default=0)
+
+
 def launchers(model: dict[str, Any]) -> list[tuple[Path, dict[str, Any]]]:
     """Every launcher in order, with its path."""
     if isinstance(model["launcher"], dict):
@@ -106,7 +111,7 @@ def specify(model: dict[str, Any], kinds: Kinds, findings: Findings) -> list[Nod
     for spec in specs:
         if spec.management is None:
             without.setdefault(("management", spec.management_path), []).append(spec.name)
-        if spec.slots == 0:
+        if spec.slots == 0 and spec.kind.rails["count"]:
             path = (*(spec.kind.path or spec.path[: 1 + (spec.path[1:2] != ("name",))]), "slots")
             without.setdefault(("slots", path), []).append(spec.name)
     for (what, path), names in without.items():

@@ -51,8 +51,8 @@ def planes_apart(nodes: Iterable[ComputeNode], paths: Paths) -> bool:
 
 def one_network_each(nodes: Sequence[ComputeNode]) -> bool:
     """Whether every node is in the network of every rail: on one leaf set, with all rails."""
-    networks = [rail.network for rail in nodes[0].rails]
-    return all([rail.network for rail in node.rails] == networks for node in nodes)
+    networks = {tuple(rail.network for rail in node.rails) for node in nodes if node.rails}
+    return len(networks) <= 1
 
 
 def assign_networks(nodes: Sequence[ComputeNode], paths: Paths, doubts: Findings) -> None:

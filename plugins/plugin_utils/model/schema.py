@@ -30,10 +30,11 @@ from ..schema.kinds import (
     is_mapping,
     json_pattern,
     needed,
+    section_in,
     shown,
 )
 from .addresses import Subnet, Subnets
-from .software import SOFTWARE
+from .software import OF_KINDS, SOFTWARE
 from .storage_keys import FILE_SYSTEMS
 from .wiring import DIVISIONS
 
@@ -236,6 +237,25 @@ class _Variables(Kind):
         return dict(value)
 
 
+@dataclass(frozen=True)
+class _Channel(_Pattern):
+    """Whether links form port channels, or a pattern of their names, which says so too."""
+
+    reads_text = False
+
+    def convert(self, value: Any) -> Optional[str]:  # type: ignore[override]
+        """An empty text: of any name; None: no channels."""
+        if isinstance(value, bool):
+            return "" if value else None
+        return super().convert(value)
+
+    def describe(self) -> str:
+        return f"true, false or {super().describe()}"
+
+    def json(self) -> dict[str, Any]:
+        return {"anyOf": [{"type": "boolean"}, super().json()]}
+
+
 _ADDRESS, _VARIABLES = _Address(), _Variables()
 _PCI_LIST = ListOf(OneOrList(_PCI, _PCI), "PCI addresses, one per rail (a list of them per plane)")
 _GPU_PCI_LIST = ListOf(_PCI, "PCI addresses, one per GPU")
@@ -294,9 +314,10 @@ _BONDED = tuple(
     for name in ("bond", "bonds", "bonded", "bonding", "lacp", "lag")
 )
 _CHANNELS = tuple(
-    (name, "Port channels and MLAG are not supported: each link is routed. Remove it")
-    for name in ("port_channel", "port_channels", "mlag", "lag", "lacp", "bond", "peer_links")
+    (name, "Write port_channel: true, or a pattern of names such as PortChannel{}")
+    for name in ("port_channels", "channel", "channels", "lag", "lacp", "bond", "bonds")
 )
+_OF_LEAVES = tuple((name, "It belongs under spines, or links") for name, _hint in _CHANNELS)
 _GROUPS_OF_SWITCHES = "Describe groups under switches, and who connects to whom under links"
 _BY_PURPOSE = "Name the ports by purpose: ports: {nodes: 'swp[1-32]s[0-1]', uplinks: 'swp[33-64]'}"
 _PORT_HINTS = tuple(
@@ -441,9 +462,19 @@ GPUS = Section(
 
 def _of_kind(section: Section, *names: str) -> Kind:
     """What a kind of nodes may write differently from the section at the top level."""
-    purpose = f"What differs from [{section.name}](#{section.name}). Devices are listed again."
+    purpose = f"What differs from [{section.name}](#{section.name.replace('.', '')})."
+    purpose += "" if section.name.startswith(SOFTWARE.name) else " Devices are listed again."
     chosen = (key for key in section.keys if key.name in names)
     keys = tuple(replace(key, required=False, default=None, default_text="") for key in chosen)
+    keys = tuple(
+        replace(key, kind=_of_kind(below, *(inner.name for inner in below.keys)))
+        if (below := section_in(key.kind))
+        else key
+        for key in keys
+    )
+    if section is RAILS:
+        none = f"{keys[0].help[:-1]}. 0: [none](#kinds-of-nodes-and-launchers)."
+        keys = (replace(keys[0], kind=Integer(0, 64), help=none), *keys[1:])
     hints = tuple(
         (key.name, f"Write it under {section.name} at the top level: it is the same for every kind")
         for key in section.keys
@@ -462,6 +493,7 @@ KIND = Section(
         Key("slots", _SLOTS, "MPI slots per node.", default_text="one per GPU"),
         Key("gpus", _of_kind(GPUS, "count", "pci", "numa"), ""),
         Key("rails", _of_kind(RAILS, "count", "planes", "speed_gbps", "pci", "gpu", "numa"), ""),
+        Key("software", _of_kind(SOFTWARE, *OF_KINDS), ""),
     ),
 )
 
@@ -569,6 +601,13 @@ _UPLINK_PORTS = Key(
     "Last ports, reserved for uplinks. If set, further spines move no cable.",
     default_text="those in use",
 )
+_PORT_CHANNEL = Key(
+    "port_channel",
+    _Channel("PortChannel{}", otherwise=", or true if names differ"),
+    "Whether all links of two switches form one [port channel](fabric.md#port-channels), which is "
+    "checked, not configured. In a pattern, the number is that of the switch at the other end, "
+    "from 1.",
+)
 _GROUP_NAME = Text(r"[a-z][a-z0-9_-]*", "the name of a group in switches", "leaf", 40)
 _DIVISION = (
     Key(
@@ -607,7 +646,7 @@ LEAVES = Section(
     hints=(
         *((name, "It belongs under spines") for name in ("links_per_leaf", "divided_by", "groups")),
         *(hint for hint in _TOPOLOGY_HINTS if hint[0] != "groups"),
-        *(*_UNSUPPORTED, *_CHANNELS),
+        *(*_UNSUPPORTED, *_OF_LEAVES),
     ),
 )
 
@@ -617,6 +656,7 @@ SPINES = Section(
     (
         *_switch_names("spine{:02d}"),
         Key("links_per_leaf", Integer(1, 512), "Links of a leaf to each spine.", default=1),
+        _PORT_CHANNEL,
         Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="`rails.speed_gbps`"),
         *_DIVISION,
         _UPLINK_PORTS,
@@ -631,6 +671,7 @@ SUPER_SPINES = Section(
     (
         *_switch_names("superspine{:02d}"),
         Key("links_per_spine", Integer(1, 512), "Links of a spine to each of them.", default=1),
+        _PORT_CHANNEL,
         Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="the spines'"),
         *_DIVISION,
     ),
@@ -672,6 +713,7 @@ LINKS = Section(
         needed("from", OneOrList(_GROUP_NAME, _GROUP_NAME), "Lower groups, connected as one."),
         needed("to", _GROUP_NAME, "The higher group."),
         Key("count", Integer(1, 512), "Links of a switch to each higher one.", default=1),
+        _PORT_CHANNEL,
         Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="the higher group's"),
         *_DIVISION,
     ),
@@ -705,8 +747,18 @@ STORAGE_LINK = Section(
         needed("leaf", HOST_NAME, ""),
         needed("port", _PORT_NAME, "Of the leaf, not used by nodes or spines."),
         needed("interface", replace(INTERFACE, example="ens1f0np0", empty=False), "Of the host."),
+        Key(
+            "bond",
+            replace(INTERFACE, example="bond0", empty=False),
+            "Bond of the host that has the interface, over one or several leaves (MLAG): a "
+            "[port channel](fabric.md#port-channels) on each leaf, checked, not configured.",
+        ),
         Key("speed_gbps", _SPEED, "Line rate.", default_text="`rails.speed_gbps`"),
         Key("address", _ADDRESS, "In a subnet of the leaf: `cluster_storage_links`."),
+    ),
+    hints=tuple(
+        (name, "Write bond: the name of the host's bond, at each of its links")
+        for name in ("mlag", "lag", "lacp", "port_channel", "channel", "members", "bonds")
     ),
 )
 STORAGE = Section(

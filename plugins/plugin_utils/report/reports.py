@@ -4,6 +4,7 @@ pages."""
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import re
@@ -65,7 +66,8 @@ def replace_folder(
     folder: Path, files: Mapping[str, str], ours: str, check_mode: bool = False
 ) -> list[str]:
     """Replace a folder as a whole and return the names of files that differ. An interrupted run
-    leaves the old folder or the new one, both complete.
+    leaves the old folder or the new one, both complete; a killed one may leave the old one under
+    another name, from which the next run takes it back.
 
     `ours`: form of the names that an earlier run may have written. Raises FolderError for others.
     """
@@ -73,6 +75,11 @@ def replace_folder(
         folder = folder.resolve()
     except (RuntimeError, ValueError) as error:  # links in a circle, NUL
         raise FolderError(str(error)) from error
+    prefix = f".{folder.name}.replaced-"
+    unfinished = [] if check_mode else list(folder.parent.glob(f"{glob.escape(prefix)}*"))
+    for each in unfinished:
+        if not folder.exists() and (each / "old").is_dir():
+            (each / "old").rename(folder)
     before = {path.name: path for path in folder.iterdir()} if folder.exists() else {}
     foreign = [
         name
@@ -91,7 +98,7 @@ def replace_folder(
     ]
     if changed and not check_mode:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+        made = Path(tempfile.mkdtemp(dir=folder.parent, prefix=prefix))
         try:
             new, old = made / "new", made / "old"
             for name, text in files.items():
@@ -105,6 +112,8 @@ def replace_folder(
             raise
         finally:
             shutil.rmtree(made, ignore_errors=True)
+    for each in unfinished:
+        shutil.rmtree(each, ignore_errors=True)
     return changed
 
 

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Optional
 
-from ...core.checks import FAILED, OK, Check, failures
+from ...core.checks import FAILED, OK, Check, failures, not_applicable
 from ...core.commands import Runner
 from ...core.text import some
 from ..causes import causes, last_lines
@@ -39,6 +39,8 @@ class SmokeTest:
     tolerances: traffic.Tolerances = field(default_factory=traffic.Tolerances)
     virtual: bool = False
     gpu: gpu.GpuOptions = field(default_factory=gpu.GpuOptions)
+    without_rails: tuple[str, ...] = ()
+    """Nodes that the test leaves out."""
 
 
 Start = Callable[..., RunResult]
@@ -96,6 +98,9 @@ class Session:
             reason = f"{some(differences, traffic.MAX_ITEMS)}; run --tags hostfile"
             return self.result(plan, [Check("hostfile", "as the model", "not", FAILED, "", reason)])
         plan, checks = self.ready(plan)
+        if without := some(request.without_rails):
+            reason = "no rails in the model: no transport connects them to the other nodes"
+            checks.append(not_applicable("ready", "ready", reason, subject=without))
         if failures(checks):
             return self.result(plan, checks)
 

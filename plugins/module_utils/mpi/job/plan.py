@@ -18,7 +18,7 @@ from ...core.part import PlanError
 from ...core.text import counted, some
 from ..environment import RAIL_BIND
 from ..launch.launcher import OPEN_MPI, Launcher
-from ..launch.node import LaunchNode
+from ..launch.node import LaunchNode, with_rails
 
 SCRIPT, HOSTS, OUTPUT, LEASE = "job.sh", "hostfile", "output.log", "lease"
 JOBS = Path("/var/lib/baremetal-mpi-roce/jobs")
@@ -147,7 +147,23 @@ def places_of(given: Mapping[str, Any]) -> dict[str, int]:
 
 def chosen(job: Job, nodes: Sequence[LaunchNode]) -> tuple[LaunchNode, ...]:
     """Nodes of the job, with the number of ranks on each as its slots."""
-    nodes = _of_kinds(job, nodes)
+    nodes = _placed(job, _of_kinds(job, nodes))
+    without = [node.name for node in nodes if node not in with_rails(nodes)]
+    if without:
+        raise PlanError(
+            f"{some(without)}: no rails in the model, so no transport connects these nodes to the "
+            "others of the job; choose nodes with rails, or only nodes without (mpi_job_kind, "
+            "mpi_job_places)"
+        )
+    return nodes
+
+
+def transport_of(job: Job, nodes: Sequence[LaunchNode]) -> str:
+    """Nodes without rails communicate by TCP on the management network."""
+    return job.transport if any(node.rails for node in nodes) else "tcp"
+
+
+def _placed(job: Job, nodes: Sequence[LaunchNode]) -> tuple[LaunchNode, ...]:
     if not job.places:
         return tuple(nodes)
     slots = {node.name: node.slots for node in nodes}

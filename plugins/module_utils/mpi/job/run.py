@@ -14,7 +14,7 @@ import shlex
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Optional
 
@@ -28,7 +28,7 @@ from ..launch import hosts
 from ..launch.node import LaunchNode, as_listed
 from ..launch.scripts import LEFTOVERS, NEWEST, TIDY
 from ..launch.unit import GRACE_S, as_user, bounded, login_shell
-from .plan import LEASE, OUTPUT, SCRIPT, Job, chosen, prepare, slots_of
+from .plan import LEASE, OUTPUT, SCRIPT, Job, chosen, prepare, slots_of, transport_of
 from .readiness import JobStorage, ready
 
 INTERRUPTED = "ansible-playbook was interrupted"
@@ -60,7 +60,9 @@ def run(
     mpirun = login_shell(job.user, ["sh", "-c", "command -v mpirun"])
     if runner(mpirun, check=False).rc != 0:
         raise PlanError("mpirun not found on the launcher: run --tags mpi")
-    nodes, missing, storage = ready(job, chosen(job, nodes), runner, show)
+    nodes = chosen(job, nodes)
+    job = replace(job, transport=transport_of(job, nodes))
+    nodes, missing, storage = ready(job, nodes, runner, show)
     slots = sum(node.slots for node in nodes)
     if job.ranks > slots:
         raise PlanError(f"{job.ranks} ranks requested, but {len(nodes)} nodes have {slots} slots")

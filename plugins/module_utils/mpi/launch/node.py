@@ -97,6 +97,8 @@ def nodes_of(entries: Sequence[Mapping[str, Any]]) -> tuple[LaunchNode, ...]:
         if entry["role"] != "compute" or entry["drained"]:
             continue
         slots, rails = int(entry["slots"]), entry["rails"]
+        if not slots:
+            continue  # a service node
         by_rank = rails_by_rank(rails_from_model(rails), slots)
         numa = {rail.get("gpu"): rail.get("numa") for rail in rails}
         numa.update({rail["interface"]: rail.get("numa") for rail in rails})
@@ -116,6 +118,11 @@ def nodes_of(entries: Sequence[Mapping[str, Any]]) -> tuple[LaunchNode, ...]:
             )
         )
     return tuple(nodes)
+
+
+def with_rails(nodes: Sequence[LaunchNode]) -> tuple[LaunchNode, ...]:
+    """The nodes with rails, if there are any: no transport connects them to the others."""
+    return tuple(node for node in nodes if node.rails) or tuple(nodes)
 
 
 def as_listed(
@@ -142,5 +149,9 @@ def as_listed(
         listed.append(replace(known, address=host))
     names = {node.name for node in listed}
     missing = [node for node in nodes if node.name not in names]
-    differences += [f"{node.name}: in the model, but not in the hostfile" for node in missing]
+    differences += [
+        f"{node.name}: in the model, but not in the hostfile"
+        for node in missing
+        if node in with_rails(nodes)
+    ]
     return (*listed, *missing), differences

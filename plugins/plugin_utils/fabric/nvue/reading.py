@@ -122,9 +122,19 @@ _PROFILES = ("mapping", "egress-scheduler", "congestion-control", "pfc")
 """Branches of `qos` with profiles to which ports can be bound."""
 
 
+def bonds_of(explicit: Tree) -> dict[str, str]:
+    """Bonds by member."""
+    return {
+        member: bond
+        for bond, settings in explicit.get("interface", {}).items()
+        for member in expanded(objects_at(settings, "bond", "member"))
+    }
+
+
 class _Switch:
     def __init__(self, present: Present) -> None:
         self._present = present
+        self._bonds = bonds_of(present.explicit)
         self._qos = _in_force(present)
         self._known: dict[tuple[str, ...], dict[str, Any]] = {}
         """Classes by profiles, as most ports have the same ones."""
@@ -144,6 +154,7 @@ class _Switch:
             up=_up(objects_at(now, "link")),
             speed_gbps=_gbps(at(now, "link", "speed")),
             mtu_ip=number(at(now, "link", "mtu")),
+            mtu_of=self._bonds.get(name, ""),
             **{**classes, "ecn": _in_hardware(classes["ecn"], now)},
             watchdog=self._watchdog(bound),
             neighbour=_neighbour(objects_at(now, "lldp", "neighbor")),

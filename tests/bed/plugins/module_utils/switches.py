@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Runner
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.files import (
@@ -23,12 +23,26 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.files impo
     plan_file,
 )
 
-from .inventory import VirtualError
+from .bgp import Rails, frr_configuration
+from .cabling import Switches
+from .inventory import VirtualError, interface_of
 
 SYSTEMS = ("sonic", "nvue", "eos")
 PASSWORD_BYTES = 18
 LANES = 8
 """Increment between the port numbers of SONiC."""
+
+
+@dataclass(frozen=True)
+class Routing:
+    """Routes and traffic of a fabric with BGP, from inventory variables by host name."""
+
+    asns: Mapping[str, Optional[int]]
+    rails: Rails
+    rate_mbits: int = 0
+
+    def frr(self, name: str, ports: Switches, router_id: str) -> str:
+        return frr_configuration(name, ports, self.asns, self.rails, router_id)
 
 
 @dataclass(frozen=True)
@@ -38,7 +52,11 @@ class SimulatedSwitch:
     system: str
     asic: str
     ports: tuple[Mapping[str, Any], ...]
-    """Ports as in `switch.json`: name, speed_gbps, peer, peer_interface, peer_mac."""
+    """Ports as in `switch.json`: name, speed_gbps, peer, peer_interface, peer_mac, device."""
+    frr: str = ""
+    """Configuration of FRR. Empty: no traffic passes the switch."""
+    rate_mbits: int = 0
+    """Rate that every port sends at. 0: not limited."""
 
     @property
     def description(self) -> str:
@@ -54,14 +72,16 @@ class SimulatedSwitch:
     @property
     def environment(self) -> str:
         """Environment of the unit that starts the simulation."""
-        return f"SYSTEM={self.system}\nADDRESS={self.address}\n"
+        rate = f"RATE_MBITS={self.rate_mbits}\n" if self.rate_mbits else ""
+        return f"SYSTEM={self.system}\nADDRESS={self.address}\n{rate}"
 
 
 def parse_switches(
     management: Mapping[str, Mapping[str, Any]],
     systems: Mapping[str, str],
     asics: Mapping[str, str],
-    ports: Mapping[str, Sequence[Mapping[str, Any]]],
+    ports: Switches,
+    routing: Optional[Routing] = None,
 ) -> tuple[SimulatedSwitch, ...]:
     """Parse switches from inventory variables, each by host name."""
     for name in management:
@@ -77,18 +97,24 @@ def parse_switches(
             address=str(settings["address"]),
             system=systems[name],
             asic=asics.get(name) or "",
-            ports=_ports(ports.get(name) or (), systems),
+            ports=_ports(ports.get(name) or (), systems, carries=routing is not None),
+            frr=routing.frr(name, ports, str(settings["address"])) if routing else "",
+            rate_mbits=routing.rate_mbits if routing else 0,
         )
         for name, settings in management.items()
     )
 
 
 def _ports(
-    groups: Sequence[Mapping[str, Any]], systems: Mapping[str, str]
+    groups: Sequence[Mapping[str, Any]], systems: Mapping[str, str], *, carries: bool
 ) -> tuple[Mapping[str, Any], ...]:
-    """Return the ports of `cluster_ports`, in the order of the model."""
+    """Return the ports of `cluster_ports`, in the order of the model.
+
+    `carries`: traffic passes these ports, so each has an interface in the container.
+    """
     return tuple(
         {
+            **({"device": interface_of(port)} if carries else {}),
             "name": port,
             "speed_gbps": int(group["speed_gbps"]),
             "peer": peer,
@@ -151,6 +177,7 @@ class Folders:
                 _file(folder / "switch.json", switch.description),
                 _file(folder / "environment", switch.environment),
                 _file(folder / "password", text, secret=True),
+                _file(folder / "frr.conf", switch.frr),
             ]
         return [plan for plan in plans if plan.changed]
 
@@ -215,7 +242,7 @@ class Folders:
 
     def digest(self, switch: SimulatedSwitch) -> str:
         """Return the digest of all files of a switch; a change recreates its container."""
-        inputs = [switch.description, switch.environment, self._known_password()]
+        inputs = [switch.description, switch.environment, switch.frr, self._known_password()]
         certificate = self.of(switch) / "certificate.pem"
         inputs.append(certificate.read_text(encoding="ascii") if certificate.exists() else "")
         return hashlib.sha256("\0".join(inputs).encode()).hexdigest()[:16]
