@@ -59,9 +59,10 @@ def device_of(rail, root="/sys"):
     return ""
 
 
-def bind(rail, environment, root="/sys"):
+def bind(rail, environment, queue_pairs=1, root="/sys"):
     """Restrict this process to a rail: the variables to change. The environment of the node decides
-    between RDMA and TCP."""
+    between RDMA and TCP. With RDMA, an endpoint has several queue pairs, over which UCX splits
+    messages (openucx/ucx, src/uct/ib/base/ib_iface.c, NUM_PATHS)."""
     if not pathlib.Path(root, "class/net", rail).exists():
         raise RuntimeError(f"no interface {rail}")
     device, words = rail, environment.get("UCX_TLS", "").split(",")
@@ -69,7 +70,10 @@ def bind(rail, environment, root="/sys"):
         device = device_of(rail, root)
         if not device:
             raise RuntimeError(f"no RDMA device behind {rail}")
-    changed = {"UCX_NET_DEVICES": device, "UCX_MAX_RNDV_RAILS": "1", "UCX_MAX_EAGER_RAILS": "1"}
+    changed = {"UCX_NET_DEVICES": device, "UCX_MAX_EAGER_RAILS": "1"}
+    changed["UCX_MAX_RNDV_RAILS"] = str(queue_pairs if device != rail else 1)
+    if device != rail:
+        changed["UCX_IB_NUM_PATHS"] = str(queue_pairs)
     by_rank = environment.get("MPI_ROCE_RAILS_BY_RANK", "").split()
     indexes = environment.get("MPI_ROCE_GID_INDEXES_BY_RANK", "").split()
     for rails, index in zip(by_rank, indexes):
@@ -243,7 +247,7 @@ def run(arguments):
     name = socket.gethostname().split(".")[0]
     far = {nodes[second] for pairs in rounds for _first, second in pairs}
     rail = arguments.second_rail if arguments.second_rail and name in far else arguments.rail
-    os.environ.update(bind(rail, os.environ))
+    os.environ.update(bind(rail, os.environ, arguments.queue_pairs))
     cpus = near(rail)
     if cpus:
         os.sched_setaffinity(0, cpus)
@@ -280,6 +284,7 @@ def main():
     parser.add_argument("--nodes", required=True, help="host names in the order of ranks")
     parser.add_argument("--bytes", type=int, default=1 << 20, help="of a message")
     parser.add_argument("--round-s", type=float, default=1.0)
+    parser.add_argument("--queue-pairs", type=int, default=1)
     parser.add_argument("--both", action="store_true", help="measure both directions")
     arguments = parser.parse_args()
     try:
