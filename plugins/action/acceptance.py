@@ -75,7 +75,7 @@ class ActionModule(BenchAction):
             raise AnsibleActionFail(f"{LAYER}: {error}") from error
 
     def measure_all(self, given: dict[str, Any], task_vars: Any) -> dict[str, Any]:
-        """Plan, measure what is not measured yet, and search."""
+        """Plan, measure each part that was not measured yet, and search."""
         self.given, self.task_vars, self.began = given, task_vars, time.monotonic()
         hostvars = task_vars["hostvars"]
         nodes = [node for node in given["nodes"] if node["role"] == "compute"]
@@ -96,9 +96,11 @@ class ActionModule(BenchAction):
         self.plan = self._planned(here)
         for name in active:
             if name not in here:
-                why = "did not respond" if name in looked else "left out by --limit"
+                why = plan.SILENT if name in looked else plan.LIMITED
                 self.plan.missing.append(Missing(name, why))
-        self.plan.missing += [Missing(node["name"], "drained") for node in nodes if node["drained"]]
+        self.plan.missing += [
+            Missing(node["name"], plan.DRAINED) for node in nodes if node["drained"]
+        ]
         for line in self.plan.lines():
             display.display(line)
         if self._task.check_mode:
@@ -160,7 +162,7 @@ class ActionModule(BenchAction):
 
     @property
     def left_s(self) -> float:
-        """What is left of the budget."""
+        """Seconds left of the budget."""
         running = time.monotonic() - self.began
         return float(self.given["budget_s"]) - self.before_s - running
 
@@ -175,7 +177,7 @@ class ActionModule(BenchAction):
             if step in self.state.steps:
                 continue
             if self.left_s < self.plan.seconds_of(rail):
-                self.plan.missing.append(Missing(step, "the time budget was used up"))
+                self.plan.missing.append(Missing(step, plan.NO_TIME))
                 continue
             begin = time.monotonic()
             self._tell(f"{rail}: {len(probes)} rounds, about", self.plan.seconds_of(rail))
@@ -235,7 +237,7 @@ class ActionModule(BenchAction):
         return found
 
     def _lost(self, ended: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
-        """Nodes that cannot take part, or whose process ended the job, with the reason. Raises
+        """Nodes that cannot take part, or whose process stopped the job, with the reason. Raises
         PlanError if one of them runs somebody else's job."""
         missing = {
             name: sentence(reason, MAX_REASON)
@@ -264,7 +266,7 @@ class ActionModule(BenchAction):
             if step in self.state.steps:
                 continue
             if self.left_s < plan.SWEEP_S:
-                self.plan.missing.append(Missing(step, "the time budget was used up"))
+                self.plan.missing.append(Missing(step, plan.NO_TIME))
                 continue
             begin = time.monotonic()
             self._tell(f"{step}: at most", min(self.left_s, self.given["sweep_limit_s"]))

@@ -214,7 +214,7 @@ def test_wrong_bytes_replace_the_figure(damaged: int, capsys: pytest.CaptureFixt
 
 def test_a_silent_peer_costs_one_round(capsys: pytest.CaptureFixture[str]) -> None:
     found, left = measured(capsys, Wire(), ranks=(0,), round_s=1.0)
-    assert found == {(0, 1): ["-", "-", "no answer within the round"]} and len(left) == 1
+    assert found == {(0, 1): ["-", "-", program.NO_ANSWER]} and len(left) == 1
 
 
 def test_a_direction_that_loses_data_does_not_fail_the_other(
@@ -225,7 +225,7 @@ def test_a_direction_that_loses_data_does_not_fail_the_other(
 
     found, left = measured(capsys, Wire(change))
     rate, latency, error = found[0, 1]
-    assert (rate, error) == ("-", "too slow within the round") and float(latency) > 0
+    assert (rate, error) == ("-", program.TOO_SLOW) and float(latency) > 0
     assert float(found[1, 0][0]) > 0 and len(found[1, 0]) == 2 and left
 
 

@@ -28,7 +28,7 @@ LAUNCH_S = 20.0
 """Seconds for the start and the end of a job: a guess, replaced by the first job's."""
 MARGIN_S = 30.0
 """Seconds after its last round at which a job is stopped."""
-NO_FIGURE = "the job ended before this pair was measured"
+NO_FIGURE = "the job stopped before this pair was measured"
 MAX_PROBES = 4000
 """Maximum number of rounds of a job, whose tags must differ."""
 

@@ -1,8 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The plan of an acceptance: what is measured within the time budget, and what is omitted."""
+"""The plan of an acceptance: measurements that fit into the time budget, and those that do not."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,7 @@ from ...module_utils.core.part import PlanError
 from ...module_utils.core.text import counted, nearest, some
 from ..answers import mapping, sentence, sequence
 from . import rounds
+from .coverage import Coverage, Fabric
 from .figures import Probe, Topology
 from .pairs import LAUNCH_S, Way
 
@@ -20,6 +22,9 @@ SEARCH_SHARE = 0.25
 SWEEP_S = 120.0
 """Seconds of one program's allreduce and alltoall: a guess, for the plan only."""
 MAX_LISTED = 8
+SILENT, LIMITED, DRAINED = "did not respond", "left out by --limit", "drained"
+NO_TIME = "the time budget was used up"
+"""Reasons for which something is not measured."""
 
 
 @dataclass(frozen=True)
@@ -68,22 +73,40 @@ class Plan:
         counts = (len(self.topology.on(rail)) for rail in self.probes)
         return sum(count * (count - 1) // 2 for count in counts)
 
+    def cables(self) -> Coverage:
+        """Expected share of the directions of cables between switches that carry a test."""
+        leaves = Counter(
+            (self.topology.leaf(first, probe.rail), self.topology.leaf(second, probe.far_rail))
+            for probes in self.probes.values()
+            for probe in probes
+            for pair in probe.pairs
+            for first, second in ([pair, pair[::-1]] if self.way.both else [pair])
+        )
+        fabric = Fabric.of((cable.lower, cable.upper) for cable in self.topology.cables)
+        queue_pairs = self.way.queue_pairs if self.way.transport == "rc" else 1
+        return fabric.coverage(leaves, queue_pairs)
+
     def coverage(self) -> dict[str, Any]:
+        cables = self.cables()
         return {
             "nodes": list(self.topology.nodes),
             "rails": list(self.probes),
             "rounds": {rail: len(probes) for rail, probes in self.probes.items()},
             "pairs": self.pairs,
             "possible_pairs": self.possible,
+            "cable_directions": cables.directions,
+            "cable_directions_expected": round(cables.expected, 1),
         }
 
     def lines(self) -> list[str]:
         nodes, rounds_each = len(self.topology.nodes), max(map(len, self.probes.values()))
+        cables = self.cables()
         share = 100 * self.pairs / self.possible
         return [
             f"acceptance: {counted(nodes, 'node')}, {counted(len(self.probes), 'rail')}:"
             f" {rounds_each} rounds per rail, {self.pairs} of {self.possible} pairs"
             f" ({share:.0f} %)",
+            *([f"acceptance: {cables.sentence()}"] if cables.directions else []),
             f"acceptance: about {duration(self.seconds)} of the budget of"
             f" {duration(self.budget_s)} (acceptance_budget_s), and the search for a slow part",
             *(f"acceptance: not measured: {each.what}: {each.why}" for each in self.missing),
@@ -120,8 +143,7 @@ def made(
     ]
     room = budget_s * (1 - SEARCH_SHARE) - SWEEP_S * len(sweeps)
     fits = int((room / len(pairable) - LAUNCH_S) / way.round_s)
-    most = count or fits
-    if fits < min(1, most):
+    if fits < 1:
         least = (LAUNCH_S + way.round_s) * len(pairable) + SWEEP_S * len(sweeps)
         raise PlanError(
             message(
@@ -134,9 +156,9 @@ def made(
                 least=least / (1 - SEARCH_SHARE) + 1,
             )
         )
-    wanted = min(most, fits)
+    wanted = min(count or fits, fits)
     if count > wanted:
-        why = f"the budget has room for {wanted} of acceptance_rounds {count}"
+        why = f"{wanted} of acceptance_rounds {count} fit into the budget"
         plan.missing.append(Missing("rounds", why))
     for probe in rounds.probes(topology, wanted):
         if probe.rail in pairable:

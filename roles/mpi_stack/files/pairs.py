@@ -42,6 +42,10 @@ ROUNDS_TAGGED = 4000
 """MPI guarantees tags up to 32767 (MPI 4.1, MPI_TAG_UB)."""
 
 
+NO_ANSWER, TOO_SLOW = "no answer within the round", "too slow for a round"
+WRONG_BYTES = "wrong bytes arrived"
+
+
 class SilentError(Exception):
     """The peer did not answer within the round."""
 
@@ -206,18 +210,18 @@ class Pair:
 
 def measure(pair, begin, arguments):
     """Measure a pair in a round that begins at `begin`, and print what this end knows."""
-    problem, latency, length = "no answer", None, arguments.round_s
+    latency, length = None, arguments.round_s
     sender = [pair.number, pair.here, pair.peer]
     met = False
     try:
         pair.deadline = begin + PINGED * length
         pair.meet()
-        met, problem = True, "too slow"
+        met = True
         latency = pair.latency_us()
     except SilentError:
         if not met:
             if pair.first or arguments.both:
-                say(*sender, None, None, f"{problem} within the round")
+                say(*sender, None, None, NO_ANSWER)
             return
     ways = [pair.first, not pair.first] if arguments.both else [pair.first]
     for sending, end in zip(ways, (FORTH, BACK)):
@@ -225,11 +229,11 @@ def measure(pair, begin, arguments):
         try:
             intact = pair.stream(sending, arguments.bytes, BANDWIDTH * length)
             if not intact:
-                say(pair.number, pair.peer, pair.here, None, None, "wrong bytes arrived")
+                say(pair.number, pair.peer, pair.here, None, None, WRONG_BYTES)
         except SilentError:
             pass
         if sending:
-            error = "" if pair.rate else f"{problem} within the round"
+            error = "" if pair.rate else TOO_SLOW
             say(*sender, pair.rate or None, latency if pair.first else None, error)
 
 
