@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, Optional
 
 import pytest
@@ -236,6 +236,25 @@ def test_a_receiver_counts_the_class_that_arrived(growth: dict[str, int], status
     unseen = {name: {"wire": None} for name in EXCHANGES}
     found = evaluation.served(REQUEST, arrived(**unseen, growth=growth))
     assert of(found, "class_arrived").status == status
+
+
+@pytest.mark.parametrize(
+    ("growth", "status"),
+    [
+        ({}, OK),
+        ({"np_ecn_marked_roce_packets": 5, "np_cnp_sent": 1}, OK),
+        ({"np_ecn_marked_roce_packets": 5}, FAILED),
+        ({"rp_cnp_handled": 5, "rp_cnp_ignored": 1}, OK),
+        ({"rp_cnp_ignored": 1}, FAILED),
+    ],
+)
+def test_congestion_is_answered_at_both_ends(growth: dict[str, int], status: str) -> None:
+    found = evaluation.driven(REQUEST, [pair(write_bw={"growth": growth})])
+    assert of(found, "rail_congestion").status == status
+    health = asdict(Check("rail_health", {}, {}, OK, "rail3"))
+    seen = {"peer": "node02", "exchanges": {}, "health": health, "growth": growth}
+    found = evaluation.served(REQUEST, {"rail3": seen})
+    assert of(found, "rail_congestion", "rail3 <- node02").status == status
 
 
 def test_grown_error_counters_are_shown() -> None:

@@ -36,6 +36,11 @@ EVENTS = (
 )
 """Errors and congestion in hw_counters, with the names used by mlx5 and Soft-RoCE."""
 PAUSES = re.compile(r"^[rt]x_(prio[0-7]|global)_pause(_duration)?$")
+CONGESTION = re.compile(
+    r"np_ecn_marked_roce_packets|np_cnp_sent|rp_cnp_(handled|ignored)"
+    r"|[rt]x_prio[0-7]_pause_duration|tx_pause_storm_warning_events"
+)
+"""Counters that prove whether congestion is notified or paused."""
 PER_PRIORITY = re.compile(r"^([rt]x)_prio([0-7])_(packets|bytes)$")
 
 
@@ -103,10 +108,17 @@ def counters(here: Endpoint, sys: Path) -> dict[str, int]:
     return found
 
 
-def grown(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
-    """Growth of counters. Omits counters that did not grow or were read only once."""
+def grown(
+    before: Mapping[str, int], after: Mapping[str, int], *, congestion: bool = False
+) -> dict[str, int]:
+    """Growth of counters. Omits counters that were read only once or did not grow, except
+    (`congestion`) those that prove that congestion is notified."""
     changes = {name: after[name] - before[name] for name in after if name in before}
-    return {name: change for name, change in changes.items() if change}
+    return {
+        name: change
+        for name, change in changes.items()
+        if change or (congestion and CONGESTION.fullmatch(name))
+    }
 
 
 def events(growth: Mapping[str, int]) -> dict[str, int]:
@@ -115,7 +127,7 @@ def events(growth: Mapping[str, int]) -> dict[str, int]:
     return {
         name: count
         for name, count in growth.items()
-        if name in names or PAUSES.match(name) or health.counted(name)
+        if count and (name in names or PAUSES.match(name) or health.counted(name))
     }
 
 
