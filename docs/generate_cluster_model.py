@@ -88,7 +88,8 @@ A leaf has links to every spine that shares the attributes in `spines.divided_by
 Switches are dealt in equal blocks, by unit, then plane, then group. Units, leaf sets and nodes that
 are added at the end move no cable and no address. Before adding spines, set
 `leaves.uplink_ports`, and `leaves.nodes_per_set` if there are several sets. To add spines to every
-block, list `name` and `management_first` of all, block by block. Pods that grow separately need the
+block, list `name` and `management_first` of all, block by block. Another `links_per_leaf`,
+`divided_by` or `groups` moves cables of spines. Pods that grow separately need the
 full form:
 
 ```yaml
@@ -118,6 +119,13 @@ launchers:
 ```
 
 Without `position`, nodes added to a block would move those of the blocks below.
+
+Kinds may differ in [`software`](#software), except MPI and repositories; write what differs:
+
+```yaml
+kinds:
+  h100: {software: {driver: {gpu: H100, version: 570.172.08}, cuda: "12.8"}}
+```
 
 Nodes without rails need no ports: their `position` may be past those of the leaves. No RoCE
 transport connects them to the others, so the hostfile and the smoke test leave them out. With
@@ -333,12 +341,19 @@ def _shown(value: Any) -> str:
 
 
 def json_schema() -> str:
-    """The keys for editors. Keys at the top that begin with x- are a place for anchors."""
+    """The keys for editors. Keys at the top that begin with x- are a place for anchors. With kinds
+    of nodes, the top level needs no rails."""
+    model = schema.MODEL.json()
+    model["required"].remove("rails")
+    rails = {key: model["properties"]["rails"][key] for key in ("type", "description")}
+    rails["required"] = model["properties"]["rails"].pop("required")
     found = {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": f"Cluster model of {schema.PLUGIN.rpartition('.')[0]}",
-        **schema.MODEL.json(),
+        **model,
         "patternProperties": {"^x-": {}},
+        "if": {"not": {"required": ["kinds"]}},
+        "then": {"required": ["rails"], "properties": {"rails": rails}},
     }
     return json.dumps(found, indent=1) + "\n"
 

@@ -70,7 +70,13 @@ class ActionModule(NodeAction):
         first = next(iter(hosts.values()))
         launcher = _launcher(arguments["launcher"], task_vars)
         software = SoftwareSet.of(first["cluster_software"])
-        doubts = [rule.line(software) for rule in evaluate(software) if rule.status != REFUSED]
+        sets = {own.get("cluster_kind"): own["cluster_software"] for own in hosts.values()}
+        doubts = [
+            rule.line(each)
+            for each in map(SoftwareSet.of, sets.values())
+            for rule in evaluate(each)
+            if rule.status != REFUSED
+        ]
         for line in inventory_rules.unread_files(sources, groups):
             display.warning(line)
         directory = facts.build(hosts, ports)
@@ -84,7 +90,7 @@ class ActionModule(NodeAction):
             "total_slots": sum(host["slots"] for host in directory if not host["drained"]),
             **returned,
             "names": facts.names(directory if domain is not None else (), domain or ""),
-            "software_doubts": doubts,
+            "software_doubts": list(dict.fromkeys(doubts)),
             "launcher": launcher,
             "mpi_provider": software.mpi.provider,
             **changes,

@@ -17,10 +17,10 @@ from ansible.module_utils.parsing.convert_bool import boolean
 
 from ..module_utils.core.checks import FAILED, NOT_APPLICABLE, PENDING, Check, failures
 from ..plugin_utils.answers import AnswerError
-from ..plugin_utils.fabric.cabling import NodeEntry, SwitchEntry
+from ..plugin_utils.fabric.cabling import LinkFinding, NodeEntry, SwitchEntry
 from ..plugin_utils.fabric.compare import node_state
 from ..plugin_utils.fabric.links import Links, check_links
-from ..plugin_utils.fabric.results import RAILS, failure_of, switch_result
+from ..plugin_utils.fabric.results import RAILS, failure_of, switch_result, underlay_checks
 from ..plugin_utils.fabric.wire_map import WireMapError
 from ..plugin_utils.qos import contract_of
 from ..plugin_utils.report import reports
@@ -56,6 +56,7 @@ class ActionModule(SteppedAction):
             )
         except WireMapError as error:
             raise AnsibleActionFail(f"fabric_links_wire_map: {error}") from error
+        links.findings += _underlay(hostvars, task_vars["ansible_play_hosts_all"])
         for line in lines(links):
             display.display(line)
         here = task_vars["ansible_play_hosts"]
@@ -64,8 +65,12 @@ class ActionModule(SteppedAction):
             check, at_fault = finding.check, finding.hosts[: finding.at_fault]
             if at_fault and not any(name in here for name in at_fault):
                 check = _of_one_that_dropped_out(check, at_fault[0])
-            host = next((name for name in finding.hosts if name in here), here[0])
-            by_host.setdefault(host, []).append(asdict(check))
+            first = next((name for name in finding.hosts if name in here), here[0])
+            for host in [name for name in at_fault if name in here] or [first]:
+                by_host.setdefault(host, []).append(asdict(check))
+            seen = replace(check, status=NOT_APPLICABLE, reason=f"see {first}: {check.reason}")
+            for host in finding.shown_at:
+                by_host.setdefault(host, []).append(asdict(seen))
         result: dict[str, Any] = {"changed": False, "by_host": by_host}
         if arguments.get("report_directory"):
             result["report"] = _save(Path(arguments["report_directory"]), links)
@@ -115,6 +120,12 @@ def _nodes(groups: Any, hostvars: Any) -> Iterator[NodeEntry]:
             yield NodeEntry(name=name, state=node_state(state))
         except AnswerError as error:
             yield NodeEntry(name=name, reason=str(error))
+
+
+def _underlay(hostvars: Any, hosts: Sequence[str]) -> Iterator[LinkFinding]:
+    for name in hosts:
+        for each in underlay_checks(hostvars[name]):
+            yield LinkFinding(Check(**each), (name,))
 
 
 def _save(directory: Path, links: Links) -> str:

@@ -157,7 +157,9 @@ def main() -> None:
 
     def converge(node: Node) -> Settled:
         given = {field.name: params[field.name] for field in fields(Stack) if field.name in params}
-        stack = Stack(wanted(params), **given)
+        # Groups of kinds: see docs/architecture.md.
+        kinds = [name.partition("_")[2] for name in params["groups"] if name.startswith("kind_")]
+        stack = Stack(wanted(params), kind="".join(kinds[:1]), **given)
         directory = params["bin_directory"].partition(":")[0] or "/usr/bin"
         former = Former(params["prefix"], params["keep_former"])
         outcome = settle([stack, Paths(directory), former, modulefiles(params)], node)

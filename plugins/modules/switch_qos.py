@@ -40,11 +40,14 @@ checks:
   description: One check per aspect and group of equal ports. Empty if V(apply) follows V(plan).
   type: list
   elements: dict
-  returned: by V(plan) and V(apply)
+  returned: by V(plan), V(apply) and V(underlay)
 differs: {type: bool, returned: by V(plan) and V(apply), description: Whether a change is needed.}
 impact: {type: dict, returned: by V(plan) and V(apply), description: Impact of the change.}
 problem: {type: str, returned: by V(plan), description: Why the contract cannot apply.}
 report: {type: dict, returned: by V(plan) and V(apply), description: "Ports, or null."}
+ports: {type: dict, returned: by V(counters), description: "By port, null if unreported."}
+read_s: {type: float, returned: by V(counters), description: Time on the controller.}
+reason: {type: str, returned: by V(counters), description: Why there are no counters.}
 batches: {type: list, elements: list, returned: by V(batches), description: Names by batch.}
 turns: {type: dict, returned: by V(batches), description: "By switch, the number of its batch."}
 """

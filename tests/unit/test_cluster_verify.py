@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.unit.action_plays import ROOT, run_play
+from tests.unit.action_plays import ROOT, ansible, run_play
+from tests.unit.small_model import MODEL
 
 pytestmark = pytest.mark.slow
 
@@ -182,3 +183,30 @@ def test_an_import_with_tags(folder: Path) -> None:
         folder, yaml.safe_dump(nightly), folder / "hosts.ini", "--limit=node01,leaf01"
     )
     assert rc == 2 and "--tags names --limit node01" in text and "nightly" not in text
+
+
+@pytest.mark.parametrize(
+    ("named", "status", "ran"), [("", 4, True), ("launcher02", 0, True), ("launcher01", 4, False)]
+)
+def test_the_smoke_test_starts_from_the_launcher_that_responds(
+    tmp_path: Path, named: str, status: int, ran: bool
+) -> None:
+    launchers = "launchers: [{name: launcher01, management: 10.0.0.8}, {name: launcher02, \
+management: 10.0.0.9}]"
+    lines = [launchers if line.startswith("launcher:") else line for line in MODEL.splitlines()]
+    (tmp_path / "cluster.yml").write_text("\n".join(lines), encoding="utf-8")
+    variables = tmp_path / "host_vars"
+    variables.mkdir()
+    dead = "ansible_host: 127.0.0.1\nansible_port: 1\n"
+    (variables / "launcher01.yml").write_text(dead, encoding="utf-8")
+    local = "ansible_connection: local\nansible_become: false\n"
+    local += "ansible_python_interpreter: /usr/bin/python3\n"
+    (variables / "launcher02.yml").write_text(local, encoding="utf-8")
+    words = ("--tags", "smoke", "--check", "-e", f"mpi_smoke_launcher={named}")
+    reports = {"BAREMETAL_MPI_ROCE_REPORTS": str(tmp_path / "reports")}
+    done = ansible("ansible-playbook", "playbooks/site.yml", "-i", tmp_path, *words, **reports)
+    assert done.returncode == status, done.stdout
+    assert ("would run mpirun" in done.stdout) is ran
+    summary = done.stdout.partition("SUMMARY")[2]
+    assert ("smoke  1 of 2 launcher (launcher02)" in summary) is ran
+    assert ("unreachable: launcher01" in summary) is (status == 4)

@@ -607,7 +607,7 @@ def test_leaves_of_a_kind(old: str, new: str, wanted: str) -> None:
         ("", ", planes: 2", "divided_by: [plane]"),
         ("", ", pods: 2", "divided_by: [unit]"),
         ("", ", spine_groups: 2", "divided_by: [group]"),
-        ("", ", port_channel: true", "not supported"),
+        ("", ", bond: bond1", "port_channel: true"),
     ],
 )
 def test_words_of_others_for_a_division(more: str, keys: str, remedy: str) -> None:

@@ -133,8 +133,8 @@ def test_the_virtual_fabric_has_every_system_and_both_ends_of_each_link() -> Non
     ("port", "kind", "remedy"),
     [
         ("Ethernet8", "host", "A rail is one link"),
-        ("Ethernet504", "uplink", "leave the spines out"),
-        ("Ethernet80", "storage", "leave the link out"),
+        ("Ethernet504", "uplink", "write port_channel"),
+        ("Ethernet80", "storage", "write the host's bond"),
     ],
 )
 def test_a_port_in_a_bundle_is_refused(port: str, kind: str, remedy: str) -> None:

@@ -319,7 +319,7 @@ def test_the_cost_names_ports_and_what_is_not_known() -> None:
 
 def test_a_port_of_a_port_channel_is_refused() -> None:
     tree = typed(empty(), ["interface Ethernet2/1", "channel-group 7 mode active"])
-    with pytest.raises(system.SwitchError, match=r"Ethernet2/1 .* channel-group 7"):
+    with pytest.raises(system.SwitchError, match=r"Ethernet2/1 .* Port-Channel7"):
         difference({}, tree)
 
 

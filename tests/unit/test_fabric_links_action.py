@@ -173,6 +173,40 @@ def test_of_two_ends_that_are_wrong_the_one_that_is_left_fails(
         assert run.verdict(left, run.compare())["failed"]
 
 
+def test_a_swap_fails_the_switches_at_both_ends_and_is_shown_to_the_nodes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def where(*ports: tuple[str, str]) -> dict[str, str]:
+        fabric = Fabric()
+        first, second = (fabric.port(*port) for port in ports)
+        first["neighbour"], second["neighbour"] = second["neighbour"], first["neighbour"]
+        found = Run(fabric, monkeypatch).compare()["by_host"]
+        return {
+            host: check["status"]
+            for host, checks in found.items()
+            for check in checks
+            if check["name"] == "link_neighbour" and "are swapped" in check["reason"]
+        }
+
+    nodes = dict.fromkeys(("node02", "node03"), "not_applicable")
+    assert where(("leaf01", "Ethernet8"), ("leaf02", "Ethernet16")) == {
+        **dict.fromkeys(("leaf01", "leaf02"), "failed"),
+        **nodes,
+    }
+    assert where(("spine01", "Ethernet0"), ("spine02", "Ethernet8")) == dict.fromkeys(
+        ("leaf01", "leaf02", "spine01", "spine02"), "failed"
+    )
+    run = Run(fabric := Fabric(), monkeypatch)
+    port = fabric.port("leaf01", "Ethernet8")
+    port["neighbour"] = fabric.port("leaf02", "Ethernet16")["neighbour"]
+    found = run.compare()["by_host"]
+    assert {host for host in found if run.verdict(host, {"by_host": found}).get("failed")} == {
+        *("leaf01", "leaf02"),
+    }
+    seen = [check for check in found["node02"] if check["name"] == "link_neighbour"]
+    assert [check["reason"].partition(":")[0] for check in seen] == ["see leaf01"]
+
+
 def test_the_report_has_everything(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fabric = Fabric(nodes=60)
     for node in fabric.nodes:

@@ -263,6 +263,35 @@ def test_a_node_compares_cores_with_its_own(
     assert inside.status == "not_applicable"
 
 
+BY_KIND = {"h100": {"0": "0-27", "1": "28-55"}, "default": NUMA}
+
+
+def test_kinds_of_nodes_have_separate_tables_of_cores(tmp_path: Path) -> None:
+    nodes = [
+        {**member.node, "name": name, "kind": kind}
+        for member, (name, kind) in zip(
+            membership(2).members, (("b01", "default"), ("h01", "h100"))
+        )
+    ]
+    bound = bind(compile_membership(nodes), BY_KIND)
+    assert [ranges(bound[rank].cores) for rank in (0, 7, 8, 15)] == [
+        *("0-13", "98-111"),
+        *("0-6", "49-55"),
+    ]
+    with pytest.raises(PlanError, match="below h100:"):
+        bind(compile_membership(nodes), {"default": NUMA})
+    with pytest.raises(PlanError, match="either NUMA nodes,"):
+        bind(compile_membership(nodes), {**BY_KIND, "1": "0-55"})
+    with pytest.raises(PlanError, match="cluster_numa_cores: 'h100'"):
+        bind(compile_membership(nodes), {"h100": "0-27"})
+    chassis.build(tmp_path)
+    here = Node("mpi", tmp_path, run, None, "b")
+    found = {kind: cores_checks(here, BY_KIND, kind) for kind in ("default", "h100", "cpu")}
+    assert [check.status for check in found["default"]] == ["ok", "ok"]
+    assert [check.status for check in found["h100"]] == ["ok", "failed"]
+    assert "below h100:" in found["h100"][1].by_hand and found["cpu"] == []
+
+
 @pytest.mark.parametrize(
     ("numa", "changes", "reason"),
     [

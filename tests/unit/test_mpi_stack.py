@@ -521,3 +521,7 @@ def test_a_node_compares_the_cores_of_the_rankfile(tmp_path: Path) -> None:
         verdict = part.verify(a_node(tmp_path, runner=silent))
         found = [check.status for check in verdict.checks if check.name == "numa_cores"]
         assert found == wanted
+    by_kind = {"h100": {0: "0-55"}, "default": {0: "0-55", 1: "56-111"}}
+    part = a_stack(params(tmp_path, transport="tcp", slots=8), numa_cores=by_kind, kind="h100")
+    verdict = part.verify(a_node(tmp_path, runner=silent))
+    assert [each.status for each in verdict.checks if each.name == "numa_cores"] == ["ok"]

@@ -48,9 +48,9 @@ def test_the_table_counts_statuses_by_layer():
     run.add_result("node02", result("rails", check(checks.PENDING), check(checks.OK, "name")))
     assert run.lines(12.34, 60) == [
         "site.yml on tiny: 12.3 s",
-        "layer  hosts                  ok  not applicable  failed  pending  reboot",
-        "os     2 compute, 1 launcher   4               -       1        -       -",
-        "rails  1 of 2 compute          1               -       -        1       -",
+        "layer  hosts                    ok  not applicable  failed  pending  reboot",
+        "os     2 compute, 1 launcher     4               -       1        -       -",
+        "rails  1 of 2 compute (node02)   1               -       -        1       -",
     ]
 
 

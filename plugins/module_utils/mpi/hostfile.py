@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Optional
 
 from ..core.checks import FAILED, OK, Check, not_applicable
 from ..core.files import HEADER
@@ -211,15 +211,16 @@ def _rails_of(member: HostfileNode, gpu: int) -> list[Mapping[str, Any]]:
 
 
 def bind(
-    membership: Membership, numa_cores: Mapping[str, str], *, divided: bool = True
+    membership: Membership, numa_cores: Mapping[str, Any], *, divided: bool = True
 ) -> list[Placement]:
     """Assign cores: all cores of the NUMA node of a rank's GPU, or its share of them.
 
     With shares, no two ranks use the same core, which Open MPI 5 refuses by default. The NUMA node
     of a GPU is that of its rail, because both are attached to one PCIe switch.
     """
+    kinds = {str(member.node.get("kind", "")) for member in membership.members}
     try:
-        cores_of = logical_cores(numa_cores)
+        cores_by_kind = {kind: logical_cores(of_kind(numa_cores, kind)) for kind in kinds}
     except ValueError as error:
         raise PlanError(f"cluster_numa_cores: {error}") from None
     findings: list[str] = []
@@ -227,6 +228,7 @@ def bind(
     placements = iter(place(membership))
     for member in membership.members:
         name = str(member.node["name"])
+        cores_of = cores_by_kind[str(member.node.get("kind", ""))]
         near = {rail["interface"]: rail["numa"] for rail in member.node["rails"]}
         placed = [next(placements) for _local in range(member.slots)]
         numas = [near[placement.rails[0]] for placement in placed]
@@ -243,7 +245,7 @@ def bind(
                 findings.append(
                     f"{name}: the cores of NUMA node {numa} are not known: set cluster_numa_cores "
                     f"to the CPUs of each NUMA node as lscpu prints them, such as {{{numa}: "
-                    "'0-27,56-83'}"
+                    "'0-27,56-83'}" + _below(member.node.get("kind"))
                 )
             elif divided and len(cores) < len(neighbours):
                 findings.append(
@@ -260,6 +262,23 @@ def bind(
     return bindings
 
 
+def _below(kind: Optional[str]) -> str:
+    return f", or below {kind}: if kinds of nodes differ" if kind else ""
+
+
+def of_kind(numa_cores: Mapping[Any, Any], kind: str) -> Mapping[Any, Any]:
+    """The table of NUMA nodes for a kind of nodes. Raises ValueError if only some tables are below
+    the name of a kind."""
+    by_kind = [isinstance(value, Mapping) for value in numa_cores.values()]
+    if not any(by_kind):
+        return numa_cores
+    if not all(by_kind):
+        listed = ", ".join(map(str, numa_cores))
+        raise ValueError(f"{listed}: write either NUMA nodes, or kinds of nodes with these below")
+    table: Mapping[Any, Any] = numa_cores.get(kind, {})
+    return table
+
+
 def logical_cores(numa_cores: Mapping[Any, Any]) -> dict[int, tuple[int, ...]]:
     """hwloc's logical cores of each NUMA node, from the CPUs or the cores that lscpu prints for it.
 
@@ -267,6 +286,9 @@ def logical_cores(numa_cores: Mapping[Any, Any]) -> dict[int, tuple[int, ...]]:
     of one NUMA node after those of another, even if the kernel numbers them alternately. Raises
     ValueError for an invalid list.
     """
+    wrong = [numa for numa in numa_cores if not str(numa).isdecimal()]
+    if wrong:
+        raise ValueError(f"{wrong[0]!r} is not the number of a NUMA node")
     given = {int(numa): parse_cores(str(text)) for numa, text in numa_cores.items()}
     middle = {numa: len(cpus) // 2 for numa, cpus in given.items()}
     halves = [(cpus[: middle[numa]], cpus[middle[numa] :]) for numa, cpus in given.items()]
@@ -296,7 +318,7 @@ def _after_one_another(
     return found
 
 
-def cores_checks(node: Node, numa_cores: Mapping[Any, Any]) -> list[Check]:
+def cores_checks(node: Node, numa_cores: Mapping[Any, Any], kind: str = "") -> list[Check]:
     """Check that the rankfile's cores from `cluster_numa_cores` belong to the NUMA nodes of this
     host."""
     name = "numa_cores"
@@ -305,7 +327,7 @@ def cores_checks(node: Node, numa_cores: Mapping[Any, Any]) -> list[Check]:
     if node.container:
         return [not_applicable(name, None, IN_CONTAINER)]
     try:
-        wanted = logical_cores(numa_cores)
+        wanted = logical_cores(of_kind(numa_cores, kind))
     except ValueError as error:
         return [Check(name, "a list of CPUs", "none", FAILED, "", f"cluster_numa_cores: {error}")]
     cpus, firsts = {}, {}
@@ -327,7 +349,7 @@ def cores_checks(node: Node, numa_cores: Mapping[Any, Any]) -> list[Check]:
             continue
         reason = f"this node has CPUs {cpus.get(numa) or 'none'} there"
         hand = f"set cluster_numa_cores to {known}, then run --tags hostfile"
-        hand += "; nodes that differ need separate rankfiles, or rail-bind instead"
+        hand += _below(kind) or "; nodes that differ need separate rankfiles, or rail-bind instead"
         asked = f"of the cores {known.get(numa) or 'none'}"
         result.append(Check(name, asked, found, FAILED, subject, reason, by_hand=hand))
     return result

@@ -112,6 +112,8 @@ class Stack:
     gpus: int
     numa_cores: Mapping[str, Any] = field(default_factory=dict)
     """CPUs of each NUMA node as they are used in the rankfile."""
+    kind: str = ""
+    """Of this node; empty if the model has no kinds."""
     machine: Machine = field(default_factory=Machine, init=False)
     ucx: Ucx = field(default=Ucx(), init=False)
     nowhere: bool = field(default=False, init=False)
@@ -132,8 +134,9 @@ class Stack:
     def _find_management(self, node: Node) -> None:
         """Find the management interface if a setting needs it and the model does not name it."""
         settings = self.settings
-        needed = (settings.transport == RC and settings.rails) or settings.launcher is HYDRA
-        needed = needed or (settings.slots and not settings.rails)
+        needed = settings.launcher is HYDRA or (settings.transport == RC and bool(settings.rails))
+        if settings.slots and not settings.rails:
+            needed = True
         if needed and not settings.management_interface and settings.management_address:
             name = interface_with(node.look, settings.management_address)
             self.settings, self.nowhere = replace(settings, management_interface=name), not name
@@ -197,7 +200,8 @@ class Stack:
                 limit, name = f"less than {UCX_LINE} characters", line.partition("=")[0]
                 reason = "UCX truncates the line: jobs without a login shell need TaskProlog"
                 result.append(not_applicable("ucx_file", limit, reason, subject=name))
-        result += hostfile.cores_checks(node, self.numa_cores if settings.slots else {})
+        cores = self.numa_cores if settings.slots else {}
+        result += hostfile.cores_checks(node, cores, self.kind)
         return Verdict(result + (self._rdma(node) if settings.transport == RC else []))
 
     def _rdma(self, node: Node) -> list[Check]:

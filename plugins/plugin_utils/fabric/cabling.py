@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Optional, Union
 
 from ...module_utils.core.checks import FAILED, NOT_APPLICABLE, Check
 from ...module_utils.core.text import counted, some
-from .system import DOWNLINK, UPLINK
+from .system import DOWNLINK, PEER, UPLINK
 
 NAME, MAPPED = "link_neighbour", "link_wire_map"
 MAX_LISTED = 20
@@ -31,7 +31,7 @@ class Cable(NamedTuple):
     first: End
     second: End
     kind: str
-    """HOST, STORAGE or UPLINK."""
+    """HOST, STORAGE, UPLINK or PEER."""
     speed_gbps: float
     mtu: int
     """Largest IP packet of the rails."""
@@ -71,9 +71,14 @@ def cables_of(switches: Iterable[SwitchEntry]) -> list[Cable]:
         )
         for switch in switches
         for group in switch.ports
-        if group["kind"] != DOWNLINK
         for port, peer in group["peers"].items()
+        if first_end(group["kind"], switch.name, peer)
     ]
+
+
+def first_end(kind: str, host: str, peer: str) -> bool:
+    """Whether a cable of this kind begins at `host`, so that it is counted once."""
+    return kind != DOWNLINK and (kind != PEER or host < peer)
 
 
 def peers_of(cables: Iterable[Cable]) -> dict[End, End]:
@@ -88,6 +93,8 @@ class LinkFinding(NamedTuple):
     check: Check
     hosts: tuple[str, ...]
     at_fault: int = 1
+    shown_at: tuple[str, ...] = ()
+    """Hosts at the other ends, where nothing is wrong."""
 
 
 class Stranger(NamedTuple):
@@ -145,7 +152,8 @@ class Neighbours:
             if switch.report is None:
                 continue
             if not switch.report["lldp"]:
-                between = any(group["kind"] in (UPLINK, DOWNLINK) for group in switch.ports)
+                kinds = {group["kind"] for group in switch.ports}
+                between = not kinds.isdisjoint((UPLINK, DOWNLINK, PEER))
                 reason = "swapped cables are not detected: enable LLDP on the switch"
                 status = FAILED if between else NOT_APPLICABLE
                 every = "the neighbours of every port"
@@ -277,20 +285,23 @@ class Neighbours:
             findings.append(_finding(str(peer), found.text, str(here), reason, (here.host,)))
         for here, peer, found, other, swapped in misplaced(self._peers, ends):
             mapped = self._by_map(here, found)
-            hosts = tuple(dict.fromkeys((here.host, other.host)))
+            ends_of = dict.fromkeys(end.host for end in (here, other, peer, found))
+            hosts = tuple(host for host in ends_of if host in self._switches)
+            others = tuple(host for host in ends_of if host not in self._switches)
             if not swapped:
                 reason = (
                     f"the cable of {found} belongs in {other}: connect it there and {peer} here, "
                     f"or correct the model{mapped}"
                 )
-                hosts = (here.host, other.host)
-                findings.append(_finding(str(peer), str(found), str(here), reason, hosts))
+                finding = _finding(str(peer), str(found), str(here), reason, hosts)
+                findings.append(finding._replace(at_fault=len(hosts), shown_at=others))
                 continue
             both = f"{here} and {other.interface if other.host == here.host else other}"
             wanted = f"{here}: {peer}; {other}: {found}"
             actual = f"{here}: {found}; {other}: {peer}"
             reason = f"the cables of {both} are swapped: swap them, or correct the model{mapped}"
-            findings.append(_finding(wanted, actual, both, reason, hosts))
+            finding = _finding(wanted, actual, both, reason, hosts)
+            findings.append(finding._replace(at_fault=len(hosts), shown_at=others))
         return findings
 
 

@@ -85,7 +85,7 @@ class SwitchEnds:
         }
 
     def routed(self, name: str) -> str:
-        """The routed interface that limits the MTU of a port, if any."""
+        """The routed interface or port channel that limits the MTU of a port, if any."""
         return str((self._ports.get(name) or {}).get("mtu_of") or "")
 
     def found(self, name: str, wanted: Reading) -> Reading:

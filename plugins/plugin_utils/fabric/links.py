@@ -16,7 +16,7 @@ from .asics import Asic, asic_named
 from .aspects import Reading, Unread, show
 from .cabling import Cable, End, LinkFinding, Neighbours, NodeEntry, SwitchEntry, cables_of
 from .compare import SwitchEnds, nic_end
-from .system import HOST, STORAGE, UPLINK
+from .system import HOST, PEER, STORAGE, UPLINK
 from .systems import SYSTEMS
 from .wire_map import by_end
 
@@ -137,7 +137,7 @@ class _Check:
         cables = cables_of(self.switches.values())
         mapped = by_end(wire_map, cables) if wire_map else {}
         self._without_report()
-        for link in cables:
+        for link in (cable for cable in cables if cable.kind != PEER):
             if self._within(link.first.host) or self._within(link.second.host):
                 self._check_link(link)
         neighbours = Neighbours(cables, self.switches, self.nodes, mapped)
@@ -233,8 +233,8 @@ class _Check:
         return Side(end, {}, None)
 
     def _wrong(self, sides: tuple[Side, Side], mtu: int) -> dict[str, list[Side]]:
-        """By aspect, the sides that deviate from the contract. A routed interface only needs the
-        MTU of the rails, `mtu`. Unreported values are recorded."""
+        """By aspect, the sides that deviate from the contract. A routed interface or port channel
+        only needs the MTU of the rails, `mtu`. Unreported values are recorded."""
         wrong: dict[str, list[Side]] = {}
         for side in sides:
             if side.found is None or side.found == side.wanted:
@@ -282,7 +282,8 @@ class _Check:
         return routed or BY_HAND.get(aspect) or next(filter(None, fixed), "")
 
     def _routed(self, wrong: list[Side]) -> str:
-        """The remedy if a routed interface limits the MTU, which no layer sets; otherwise empty."""
+        """The remedy if a routed interface or port channel limits the MTU, which no layer sets;
+        otherwise empty."""
         interfaces = []
         for side in wrong:
             switch = self.switch_ends.get(side.end.host)
@@ -290,7 +291,7 @@ class _Check:
             if not name:
                 return ""
             interfaces.append(f"{side.end.host} interface {name}")
-        return f"Set the MTU of {', '.join(interfaces)} by hand: no layer sets routed interfaces"
+        return f"Set the MTU of {', '.join(interfaces)} by hand: no layer sets these interfaces"
 
     def _add_unread(self) -> None:
         for (host, reason), interfaces in self.unread.items():

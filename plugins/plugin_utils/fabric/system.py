@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Optional, Protocol
 
@@ -15,8 +15,9 @@ from ..schema.findings import Findings
 from .asics import Asic, asic_named
 from .systems import SYSTEMS
 
-HOST, STORAGE, UPLINK, DOWNLINK = "host", "storage", "uplink", "downlink"
-"""Kinds of ports: to a node, to a storage host, from leaf to spine, from spine to leaf."""
+HOST, STORAGE, UPLINK, DOWNLINK, PEER = "host", "storage", "uplink", "downlink", "peer"
+"""Kinds of ports: to a node, to a storage host, from leaf to spine, from spine to leaf, and to the
+other switch of a pair, whose ports are reported and not configured."""
 TO_NODES = (HOST, STORAGE)
 """Kinds whose cables have the length `roce_qos.cable_metres.to_nodes`."""
 
@@ -29,6 +30,11 @@ class PortIntent:
     cable_metres: int
     peer: str
     peer_interface: str
+    channel: str = ""
+    """The other end of the port channel that has this port in the model; empty: none. The operator
+    configures port channels, including their MTU."""
+    channel_name: str = ""
+    """Empty: any name."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,8 @@ class SwitchIntent:
     """From one port's number to the next, if computed from the lanes of the chip."""
     port_ranges: Sequence[str] = ()
     """Names of its ports as in the model, if it has them by purpose."""
+    peer_ports: tuple[str, ...] = ()
+    """Ports to the other switch of a pair, which are only reported."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +93,8 @@ class PortReport:
     mtu_ip: Optional[int] = None
     """Largest IP packet in bytes, however the system counts."""
     mtu_of: str = ""
-    """The routed interface behind the port, if its MTU is smaller: `Vlan100`."""
+    """The interface that has this MTU, if not the port: the routed one behind it, if its MTU is
+    smaller (`Vlan100`), or the port channel."""
     trust: Optional[str] = None
     dscp_to_traffic_class: Optional[tuple[int, ...]] = None
     pfc_priorities: Optional[tuple[int, ...]] = None
@@ -117,7 +126,7 @@ class SwitchReport:
     def of(
         cls, intent: SwitchIntent, version: str, port: Callable[[str], PortReport], lldp: bool
     ) -> SwitchReport:
-        ports = tuple(port(each.name) for each in intent.ports)
+        ports = tuple(map(port, (*(each.name for each in intent.ports), *intent.peer_ports)))
         return cls(intent.name, intent.system, version, ports, lldp)
 
     def as_dict(self) -> dict[str, Any]:
@@ -167,7 +176,8 @@ UNDER_TRAFFIC = {
 
 
 def check_ports(intent: SwitchIntent, present: Collection[str], bundles: Mapping[str, str]) -> None:
-    """Raise SwitchError if a port is missing or in a bundle (`bundles`: by member)."""
+    """Raise SwitchError if a port is missing or not in the port channel of the model (`bundles`:
+    those of the switch, by member)."""
     missing = [port.name for port in intent.ports if port.name not in present]
     if missing:
         raise SwitchError(
@@ -175,26 +185,48 @@ def check_ports(intent: SwitchIntent, present: Collection[str], bundles: Mapping
             f"{some(list(present), 4)}. Correct the names of the model (leaves.port, spines.port), "
             "or break the ports out on the switch"
         )
-    for port in intent.ports:
-        if port.name in bundles:
-            raise SwitchError(
-                f"{intent.name}: {port.name} ({port.kind} link, {port.peer} {port.peer_interface}) "
-                f"is a member of {bundles[port.name]}. {_IN_A_BUNDLE[port.kind]}"
+    faults = list(_outside_channels(intent.ports, bundles))
+    if faults:
+        more = f"; and {len(faults) - _MOST_FAULTS} more" if len(faults) > _MOST_FAULTS else ""
+        raise SwitchError(f"{intent.name}: {'; '.join(faults[:_MOST_FAULTS])}{more}")
+
+
+_MOST_FAULTS = 4
+
+
+def _outside_channels(ports: Iterable[PortIntent], bundles: Mapping[str, str]) -> Iterator[str]:
+    of_channel, leads_to = dict[str, str](), dict[str, str]()
+    for port in ports:
+        found, channel, name = bundles.get(port.name, ""), port.channel, port.channel_name
+        here = f"{port.name} ({port.kind} link, {port.peer} {port.peer_interface})"
+        member = f"{here} is a member of {found}"
+        if not channel:
+            if found:
+                yield f"{member}. {_IN_A_BUNDLE[port.kind]}"
+        elif not found:
+            yield (
+                f"{here} is in no port channel. Add it to {name or 'that'} to {channel}, or "
+                "correct the model"
             )
+        elif name not in ("", found):
+            yield f"{member}, and the model has {name} to {channel}. Correct one of them"
+        elif (first := of_channel.setdefault(channel, found)) != found:
+            yield f"{member}, and others to {channel} of {first}. Add all to one"
+        elif (other := leads_to.setdefault(found, channel)) != channel:
+            yield f"{member}, which leads to {other}. Correct its members, or the model"
 
 
 _IN_A_BUNDLE = {
     HOST: "A rail is one link, with its own headroom and cable. Remove it from the bundle, or "
-    "correct the model",
-    STORAGE: "Remove it from the bundle, or leave the link out of the model (storage, links) and "
-    "configure the bundle by hand according to the contract",
+    "write rails.bonded",
+    STORAGE: "Remove it from the bundle, or write the host's bond as bond (storage, links)",
     **dict.fromkeys(
         (UPLINK, DOWNLINK),
-        "Remove it from the bundle and route over each link (ECMP), or leave the spines out of the "
-        "model and configure the bundle by hand according to the contract",
+        "Remove it from the bundle and route over each link (ECMP), or write port_channel "
+        "(spines, super_spines or links)",
     ),
 }
-"""The remedy for a port in a bundle, whose MTU and QoS are those of the bundle."""
+"""The remedy for a port in a bundle, where the model has none."""
 
 
 def check_mtu(intent: SwitchIntent, found: Findings) -> None:
@@ -322,7 +354,7 @@ def compile_switch(
     system: str,
     asic: str,
     asics: Mapping[str, Mapping[str, Any]],
-    ports: Iterable[Mapping[str, Any]],
+    ports: Sequence[Mapping[str, Any]],
     contract: Contract,
     port_step: int = 0,
     port_ranges: Sequence[str] = (),
@@ -338,8 +370,11 @@ def compile_switch(
             cables.to_nodes if group["kind"] in TO_NODES else cables.between_switches,
             peer,
             group["peer_interface"],
+            channel=f"{peer} {group.get('bond', '')}".rstrip() if "channels" in group else "",
+            channel_name=group.get("channels", {}).get(port, ""),
         )
         for group in ports
+        if group["kind"] != PEER
         for port, peer in group["peers"].items()
     ]
     return SwitchIntent(
@@ -350,6 +385,9 @@ def compile_switch(
         ports=tuple(sorted(found, key=lambda port: natural(port.name))),
         port_step=port_step,
         port_ranges=tuple(port_ranges),
+        peer_ports=tuple(
+            port for group in ports if group["kind"] == PEER for port in group["peers"]
+        ),
     )
 
 

@@ -52,7 +52,8 @@ class PortGroup:
     """
 
     kind: str
-    """`host` (to a node), `storage` (to a storage host), `uplink` (to a spine) or `downlink`."""
+    """`host` (to a node), `storage` (to a storage host), `uplink` (to a spine), `downlink` or
+    `peer` (to the other switch of a pair)."""
     peer_interface: str
     speed_gbps: int
     mtu: int
@@ -65,6 +66,11 @@ class PortGroup:
     """Port to peer."""
     addresses: dict[str, str] = field(default_factory=dict)
     """Port to address, with `point_to_point`."""
+    channels: dict[str, str] = field(init=False, repr=False, compare=False)
+    """Port to the name of its port channel, or to an empty text if any name fits. Those with the
+    same peer, and bond of it, form one. Without port channels, there is no such value."""
+    bond: str = field(init=False, repr=False, compare=False)
+    """The bond of the peer, a host, that has the ports of the channels."""
 
 
 @dataclass
@@ -201,7 +207,10 @@ def inventory_of(cluster: Cluster) -> Inventory:
     for node in cluster.nodes:
         groups.setdefault(rack_group(node.rack), {"cluster_rack": node.rack})
         if node.kind:
-            groups.setdefault(kind_group(node.kind), {"cluster_kind": node.kind})
+            group = kind_group(node.kind)
+            groups.setdefault(
+                group, {"cluster_kind": node.kind, **cluster.variables.get(group, {})}
+            )
     for switch in cluster.switches:
         groups.update({group: {} for group in switch.groups})
     return Inventory(groups, cluster.group_vars, list(_hosts(cluster)))

@@ -23,6 +23,7 @@ from .cluster import (
     ComputeNode,
     PortGroup,
     RailPlane,
+    kind_group,
 )
 from .layout import LeafSets, Topology, interface_name, interface_names, lay_out, plan_addresses
 from .networks import cluster_networks, entry_networks, owners
@@ -38,10 +39,12 @@ from .nodes import (
 )
 from .paths import Paths, assign_networks, one_network_each
 from .schema import MODEL, POINT_TO_POINT, SUBNET_PER_RAIL
+from .software import VARIABLE
 from .software import finish as read_software
+from .software import of_kinds as software_of_kinds
 from .source import ModelError, ModelSource, read_file
 from .storage import Site, read_filesystems
-from .switches import Switches, read_ports, read_switches
+from .switches import PEERS, Switches, read_ports, read_switches
 from .wiring import LEAF, Fabric, Rule, SwitchGroup, SwitchPorts, place_groups, read_fabric
 
 
@@ -96,7 +99,11 @@ def compile_model(source: ModelSource) -> Cluster:
     mtu = model["rails"]["mtu"]
     contract = read_contract(model["roce_qos"], findings, mtu)
     check_rail(contract, mtu, findings, ("rails", "mtu"))
+    before = len(findings.found)
     software = read_software(model["software"], findings, ("software",))
+    of_kinds = (
+        software_of_kinds(model, software, kinds, findings) if not findings.found[before:] else {}
+    )
     site = Site()
     sections = [
         routing.SwitchSection(group.path, group.keys, switches[group.name])
@@ -144,6 +151,9 @@ def compile_model(source: ModelSource) -> Cluster:
         _plug_nodes(model, topology, sets, plan, members, built[name], ports[name])
     for rule in fabric.rules:
         _plug_links(rule, model["rails"]["mtu"], built, ports)
+    for name, switches_of_group in built.items():
+        speeds = _speeds(fabric, fabric.groups[name], kinds)
+        _plug_peers(switches_of_group, switches[name], speeds[PEERS], model["rails"]["mtu"])
     _plug_storage(model, [leaf for group in fabric.leaves for leaf in built[group.name]])
     paths = Paths(switch for group in built.values() for switch in group)
     assign_networks(nodes, paths, doubtful)
@@ -151,13 +161,16 @@ def compile_model(source: ModelSource) -> Cluster:
     storage = [_host(model, entry, "storage") for entry in model["storage"]]
     routing.assign_storage(model, storage, addresses)
     doubts.check_values(model, kinds, specs, doubtful)
-    doubts.check_software(software, doubtful)
+    doubts.check_software(software, of_kinds, specs, doubtful)
     doubts.check_fabric(model, topology, built, paths, doubtful)
     switches_of_all = [switch for group in built.values() for switch in group]
     doubts.check_contract(contract, switches_of_all, doubtful)
     doubts.check_headroom(contract, model["asics"], switches_of_all, doubtful)
     nfs_rdma = any(fs.type == NFS and fs.nfs.transport == RDMA for fs in filesystems)
-    software = replace(software, rdma=replace(software.rdma, nfs=nfs_rdma))
+    software, *others = (
+        replace(each, rdma=replace(each.rdma, nfs=nfs_rdma))
+        for each in (software, *of_kinds.values())
+    )
     addressing = model["addresses"]["plan"]
     everywhere = {
         "cluster_name": model["name"],
@@ -167,7 +180,7 @@ def compile_model(source: ModelSource) -> Cluster:
         "cluster_addressing": addressing,
         "cluster_asics": model["asics"],
         "roce_qos": contract.as_variable(),
-        "cluster_software": software.as_variable(),
+        VARIABLE: software.as_variable(),
         "cluster_filesystems": [entry.as_variable() for entry in filesystems],
     }
     if len(model["management"]["subnet"].each) > 1:
@@ -182,9 +195,12 @@ def compile_model(source: ModelSource) -> Cluster:
         "cluster_gpus": kinds[DEFAULT].common_gpus,
         "cluster_qos": host_settings(contract).as_variable(),
     }
+    by_kind = {
+        kind_group(name): {VARIABLE: each.as_variable()} for name, each in zip(of_kinds, others)
+    }
     return Cluster(
         name=model["name"],
-        variables={"all": everywhere, "compute": compute},
+        variables={"all": everywhere, "compute": compute, **by_kind},
         nodes=nodes,
         launchers=[_host(model, entry, "launcher") for _path, entry in launchers(model)],
         storage=storage,
@@ -230,13 +246,13 @@ def _switches(
     model: dict[str, Any], group: SwitchGroup, topology: Topology, found: Switches
 ) -> list[ClusterSwitch]:
     places = [topology.place(group, number) for number in range(len(found.names))]
-    bmc, addresses = group.keys["bmc_first"], group.management
+    bmcs, addresses = group.bmcs, group.management
     return [
         ClusterSwitch(
             name,
             LEAF if group.tier == LEAF else "spine",
             _management(model, addresses[index]),
-            bmc="" if bmc is None else text(bmc + index),
+            bmc=text(bmcs[index]) if bmcs else "",
             system=kind.system,
             asic=kind.asic,
             port_step=kind.port_step,
@@ -385,6 +401,9 @@ def _plug_links(
     """Assign the ports at both ends of every link between two tiers."""
     uppers, upper_ports = fabric[rule.upper], ports[rule.upper]
     groups: dict[tuple[int, str, str], PortGroup] = {}
+    lowers = [switch.name for name in rule.lowers for switch in fabric[name]]
+    names = (*lowers, *(switch.name for switch in uppers))
+    numbers = dict(zip(names, (*range(1, len(lowers) + 1), *range(1, len(uppers) + 1))))
 
     def plug(
         link: int, switch: ClusterSwitch, kind: str, port: str, peer: str, peer_port: str
@@ -392,8 +411,12 @@ def _plug_links(
         key = (link, switch.name, peer_port)
         if key not in groups:
             groups[key] = PortGroup(kind, peer_port, rule.speed_gbps, mtu)
+            if rule.port_channel is not None:
+                groups[key].channels = {}
             switch.ports.append(groups[key])
         groups[key].peers[port] = peer
+        if rule.port_channel is not None:
+            groups[key].channels[port] = rule.port_channel.format(numbers[peer])
 
     pairs = list(rule.pairs())
     for link in range(rule.links):
@@ -406,6 +429,15 @@ def _plug_links(
             plug(link, upper, "downlink", down, lower.name, up)
 
 
+def _plug_peers(switches: list[ClusterSwitch], found: Switches, speed_gbps: int, mtu: int) -> None:
+    """Assign the ports between both switches of each pair."""
+    for here, there in zip(switches[::2], switches[1::2]):
+        for port in found.kinds[0].ports_for(PEERS) or ():
+            for switch, peer in ((here, there), (there, here)):
+                switch.ports.append(PortGroup("peer", port, speed_gbps, mtu))
+                switch.ports[-1].peers[port] = peer.name
+
+
 def _plug_storage(model: dict[str, Any], leaves: list[ClusterSwitch]) -> None:
     """Assign leaf ports of storage hosts; the model does not have their addresses."""
     rails = model["rails"]
@@ -415,4 +447,6 @@ def _plug_storage(model: dict[str, Any], leaves: list[ClusterSwitch]) -> None:
             speed = link["speed_gbps"] or rails["speed_gbps"]
             group = PortGroup("storage", link["interface"], speed, rails["mtu"])
             group.peers[link["port"]] = host["name"]
+            if link["bond"]:
+                group.bond, group.channels = link["bond"], {link["port"]: ""}
             by_name[link["leaf"]].ports.append(group)

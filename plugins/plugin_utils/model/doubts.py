@@ -20,7 +20,7 @@ from ..fabric.asics import (
     asic_named,
     headroom,
 )
-from ..fabric.system import TO_NODES
+from ..fabric.system import PEER, TO_NODES
 from ..qos.contract import FRAME_OVERHEAD, VARIABLE, Contract, needed_ip_mtu
 from ..schema.findings import Findings, Path
 from .cluster import ClusterSwitch
@@ -29,6 +29,7 @@ from .node_kinds import DEFAULT, Kinds, NodeKind
 from .nodes import NodeSpec, node_blocks
 from .paths import Paths
 from .schema import PRIVATE
+from .software import GPUS
 from .software_rules import REFUSED, evaluate
 from .wiring import LEAF, Fabric, several_planes
 
@@ -177,11 +178,35 @@ def _check_devices(kind: NodeKind, findings: Findings) -> None:
         findings.add("model.numa_of_rail", path, problem, remedy, first)
 
 
-def check_software(software: SoftwareSet, findings: Findings) -> None:
-    for rule in evaluate(software):
-        if rule.status != REFUSED:
-            path, problem = ("software", *rule.key.split(".")), rule.problem(software)
-            findings.add(f"software.{rule.name}", path, problem, rule.remedy)
+def check_software(
+    common: SoftwareSet,
+    of_kinds: Mapping[str, SoftwareSet],
+    specs: list[NodeSpec],
+    findings: Findings,
+) -> None:
+    """Doubts about the set of each kind; those about `common`, once."""
+    above: Path = ("software",)
+    sets = {above: common}
+    if specs and all(spec.kind.name in of_kinds for spec in specs):
+        sets = {}  # no node has it
+    sets.update({("kinds", name, *above): each for name, each in of_kinds.items()})
+    for kind in {spec.kind.name: spec.kind for spec in specs if spec.kind.path}.values():
+        driver = of_kinds.get(kind.name, common).driver
+        gpu = next((gpu for gpu in GPUS if gpu.lower() in kind.name.lower()), None)
+        if driver and gpu and kind.gpus["count"] and gpu != driver.gpu:
+            problem = f"nodes of the kind {kind.name} get the packages of a driver for {driver.gpu}"
+            remedy = f"Write software: {{driver: {{gpu: {gpu}}}}} here, if these are their GPUs"
+            value = (gpu, driver.gpu)
+            findings.add("software.gpu_of_kind", kind.path, problem, remedy, value)
+    told: set[str] = set()
+    for path, software in sets.items():
+        for rule in evaluate(software):
+            problem = rule.problem(software)
+            if rule.status != REFUSED and problem not in told:
+                told.add(problem)
+                findings.add(
+                    f"software.{rule.name}", (*path, *rule.key.split(".")), problem, rule.remedy
+                )
 
 
 def check_fabric(
@@ -324,7 +349,7 @@ def check_headroom(
     seen: set[tuple[str, frozenset[tuple[tuple[int, int], int]]]] = set()
     for switch in switches:
         links: Counter[tuple[int, int]] = Counter()
-        for group in switch.ports:
+        for group in (ports for ports in switch.ports if ports.kind != PEER):
             to_nodes = group.kind in TO_NODES
             length = metres.to_nodes if to_nodes else metres.between_switches
             links[group.speed_gbps, length] += len(group.peers)

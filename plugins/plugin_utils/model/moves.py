@@ -5,7 +5,9 @@ key of the model that prevents it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
+from typing import Optional
 
 from ...module_utils.core.text import counted, natural, some
 from ..schema.findings import Findings, Path
@@ -138,7 +140,12 @@ def _check_links(
     before, after = (of.get(leaf, []) for of in uplinks)
     problem = f"{_counted(links, 'cable')} would move, {_shown(links[0])}"
     path: Path = ("leaves", "uplink_ports")
-    if before[:1] == after[:1]:
+    divided = _divided(old, new)
+    if divided:
+        path, was, now = divided
+        remedy = f"{path[-1]} was {was} and is {now}: write the former value, or move the cables "
+        remedy += "in a maintenance window"
+    elif before[:1] == after[:1]:
         path = ("spines",)
         remedy = "Add switches at the end, or list spines.name so that each of them has the same "
         remedy += "leaves; write divided_by, groups and numbers of links as before"
@@ -149,6 +156,16 @@ def _check_links(
         remedy += f"[{before[0]} to {before[-1]}, then {counted(len(after) - len(before), 'port')}]"
         remedy += ". For later spines, reserve ports by leaves.uplink_ports"
     findings.add("changes.switch_cables", path, problem, remedy, (len(before), len(after)))
+
+
+def _divided(old: CompiledModel, new: CompiledModel) -> Optional[tuple[Path, str, str]]:
+    """The key that divides uplinks among spines otherwise than before, and both values."""
+    before, after = (model.source.data.get("spines") or {} for model in (old, new))
+    for key in ("links_per_leaf", "divided_by", "groups"):
+        if before and after and before.get(key) != after.get(key):
+            was, now = (json.dumps(of[key]) if key in of else "unset" for of in (before, after))
+            return ("spines", key), was, now
+    return None
 
 
 def _uplinks(model: CompiledModel) -> dict[str, list[str]]:

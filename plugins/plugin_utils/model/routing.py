@@ -189,7 +189,8 @@ def _doubt_asns(
 def _assign_uplinks(
     section: SwitchSection, switches: Sequence[ClusterSwitch], every: Sequence[ClusterSwitch]
 ) -> None:
-    """A /31 per uplink, by the number of the switch and of its port: others move none."""
+    """A /31 per uplink or port channel, by the number of the switch and of its (first) port: others
+    move none."""
     pool = section.keys["uplink_pool"]
     if pool is None:
         return
@@ -201,9 +202,13 @@ def _assign_uplinks(
     }
     for index, (switch, kind) in enumerate(zip(switches, section.switches.kinds)):
         numbers = {port: number for number, port in enumerate(kind.ports)}
+        of_channel: dict[str, int] = {}
         for group in switch.ports:
             for port, peer in group.peers.items() if group.kind == "uplink" else ():
-                even = pool.first + 2 * (index * section.stride + numbers[port])
+                number = numbers[port]
+                if "channels" in vars(group):  # the first port's, of every port
+                    number = of_channel.setdefault(peer, number)
+                even = pool.first + 2 * (index * section.stride + number)
                 other = groups[peer, group.peer_interface]
                 group.prefix = other.prefix = 31
                 group.addresses[port] = text(even + 1)
@@ -249,7 +254,7 @@ def assign_storage(
             gateway = subnet.first + addresses.plans[0].gateway_host if shared else address ^ 1
             found.append(
                 {
-                    "interface": link["interface"],
+                    "interface": link["bond"] or link["interface"],
                     "address": text(address),
                     "prefix": subnet.prefix,
                     "network": str(subnet),

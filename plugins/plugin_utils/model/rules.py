@@ -97,7 +97,11 @@ def check_names(
         number = name.isdigit() and path[0] not in ("switches", *switches)
         if number or not re.fullmatch(HOST_NAME.form, name):
             problem = f"{name!r} is {'a number, ' if number else ''}not {HOST_NAME.wanted}"
-            _add("model.host_name", name, path, problem, "Change the name or pattern")
+            remedy = "Change the name or pattern"
+            label, dot, domain = name.lower().partition(".")
+            if not number and re.fullmatch(HOST_NAME.form, label):
+                remedy += f": {label}" + (f", with domain: {domain} at the top" if dot else "")
+            _add("model.host_name", name, path, problem, remedy)
         elif name in reserved or (name in _HOSTFILE_WORDS and path[0] in _IN_HOSTFILE):
             problem = f"{name!r} is also a group of Ansible, a keyword of Open MPI's hostfile, or "
             problem += "a name of the loopback address"
@@ -253,6 +257,30 @@ def check_group_vars(
             findings.add("model.unknown_group", ("vars", group), problem, remedy, group)
 
 
+def _check_bonds(
+    path: Path, links: list[dict[str, Any]], interfaces: list[str], findings: Findings
+) -> None:
+    first: dict[str, dict[str, Any]] = {}
+    with_address: dict[str, int] = {}
+    for number, link in enumerate(links):
+        bond = link["bond"]
+        if bond is None:
+            continue
+        if bond in interfaces:
+            problem, remedy = f"{bond!r} is the interface of a link", "Name the bond, such as bond0"
+            findings.add("model.bond_name", (*path, number, "bond"), problem, remedy, bond)
+        other = first.setdefault(bond, link)["speed_gbps"]
+        if other != link["speed_gbps"]:
+            # docs.nvidia.com/networking-ethernet-software/cumulus-linux/Layer-2/
+            # Bonding-Link-Aggregation: all ports of a bond have the same speed.
+            problem = f"links of {bond} have different speeds"
+            where = (*path, number, "speed_gbps")
+            findings.add("model.bond_speeds", where, problem, "Write one for all", bond)
+        if link["address"] is not None and with_address.setdefault(bond, number) != number:
+            problem, remedy = f"{bond} has an address at another link", "Write it at one link"
+            findings.add("model.bond_address", (*path, number, "address"), problem, remedy, bond)
+
+
 def check_storage_links(
     model: dict[str, Any], topology: Topology, nodes: int, leaves: Switches, findings: Findings
 ) -> None:
@@ -261,6 +289,7 @@ def check_storage_links(
     taken: dict[tuple[str, str], Path] = {}
     for index, host in enumerate(model["storage"]):
         interfaces = [link["interface"] for link in host["links"]]
+        _check_bonds(("storage", index, "links"), host["links"], interfaces, findings)
         for number, link in enumerate(host["links"]):
             path: Path = ("storage", index, "links", number)
             if (twice := link["interface"]) in interfaces[:number]:

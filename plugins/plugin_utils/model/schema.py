@@ -11,6 +11,7 @@ from typing import Any, Optional
 from ...module_utils.qos import IP_MTU_LIMITS
 from ..fabric.chip_keys import CHIP_NAME, CHIPS, OUT_OF_SCOPE, SYSTEM_NAME
 from ..qos.contract import CONTRACT, VARIABLE
+from ..schema import meant
 from ..schema.findings import Findings, Path
 from ..schema.kinds import (
     Boolean,
@@ -30,10 +31,11 @@ from ..schema.kinds import (
     is_mapping,
     json_pattern,
     needed,
+    section_in,
     shown,
 )
 from .addresses import Subnet, Subnets
-from .software import SOFTWARE
+from .software import OF_KINDS, SOFTWARE
 from .storage_keys import FILE_SYSTEMS
 from .wiring import DIVISIONS
 
@@ -78,7 +80,13 @@ INTERFACE = Text(
 @dataclass(frozen=True)
 class _Pci(Text):
     def convert(self, value: Any) -> str:
-        return super().convert(value.lower() if isinstance(value, str) else value)
+        try:
+            return super().convert(value.lower() if isinstance(value, str) else value)
+        except Invalid as error:
+            remedy = f"Write {meant.pci(value)}" if meant.pci(value) else error.remedy
+            if re.match(r"(mlx|bnxt|irdma|roce|ib|en|eth|rail)[a-z0-9_]*\d", str(value)):
+                remedy = f"Write its bus-info of `ethtool -i`: {self.example}"
+            raise Invalid(error.code, error.problem, remedy) from error
 
     def json(self) -> dict[str, Any]:
         return {"type": "string", "pattern": json_pattern(self.form).replace("a-f", "a-fA-F")}
@@ -103,7 +111,8 @@ class _Address(Kind):
             return int(ipaddress.IPv4Address(str(value)))
         except ValueError as error:
             problem = f"{shown(value)} is not an IPv4 address" + _ipv6(value)
-            remedy = f"Write {_ipv4(value, 'ip') or 'one such as 10.0.0.10'}"
+            plain = _ipv4(value, "ip") or meant.address(value) or "one such as 10.0.0.10"
+            remedy = f"Write {plain}"
             raise Invalid("model.address", problem, remedy) from error
 
     def describe(self) -> str:
@@ -196,8 +205,8 @@ class _Pattern(Kind):
         found = [match[1] for match in re.finditer(field, text)]
         if found.count(self.fields[0]) != 1 or re.search(r"[\s{}]", re.sub(field, "", text)):
             problem = f"{shown(value)} is not a pattern with {{{self.fields[0]}}} once"
-            remedy = f"Write one such as {self.example}{self.otherwise}"
-            raise Invalid("model.pattern", problem, remedy)
+            remedy = f"Write {meant.pattern(value) or f'one such as {self.example}'}"
+            raise Invalid("model.pattern", problem, remedy + self.otherwise)
         return text
 
     def describe(self) -> str:
@@ -234,6 +243,25 @@ class _Variables(Kind):
                 problem = "is set by the model"
                 findings.add("model.variable_of_model", (*path, name), problem, remedy)
         return dict(value)
+
+
+@dataclass(frozen=True)
+class _Channel(_Pattern):
+    """Whether links form port channels, or a pattern of their names, which says so too."""
+
+    reads_text = False
+
+    def convert(self, value: Any) -> Optional[str]:  # type: ignore[override]
+        """An empty text: of any name; None: no channels."""
+        if isinstance(value, bool):
+            return "" if value else None
+        return super().convert(value)
+
+    def describe(self) -> str:
+        return f"true, false or {super().describe()}"
+
+    def json(self) -> dict[str, Any]:
+        return {"anyOf": [{"type": "boolean"}, super().json()]}
 
 
 _ADDRESS, _VARIABLES = _Address(), _Variables()
@@ -294,8 +322,13 @@ _BONDED = tuple(
     for name in ("bond", "bonds", "bonded", "bonding", "lacp", "lag")
 )
 _CHANNELS = tuple(
-    (name, "Port channels and MLAG are not supported: each link is routed. Remove it")
-    for name in ("port_channel", "port_channels", "mlag", "lag", "lacp", "bond", "peer_links")
+    (name, "Write port_channel: true, or a pattern of names such as PortChannel{}")
+    for name in ("port_channels", "channel", "channels", "lag", "lacp", "bond", "bonds")
+)
+_OF_LEAVES = tuple((name, "It belongs under spines, or links") for name, _hint in _CHANNELS)
+_PEERS = tuple(
+    (name, "Name the ports to the other switch of a pair: ports: {nodes: ..., peers: 'swp[61-64]'}")
+    for name in ("peers", "peer_links", "peer_link", "peerlink", "mlag", "mclag", "isl", "isls")
 )
 _GROUPS_OF_SWITCHES = "Describe groups under switches, and who connects to whom under links"
 _BY_PURPOSE = "Name the ports by purpose: ports: {nodes: 'swp[1-32]s[0-1]', uplinks: 'swp[33-64]'}"
@@ -317,7 +350,12 @@ _TOPOLOGY_HINTS = (
         (name, _GROUPS_OF_SWITCHES)
         for name in ("pods", "pod", "stripes", "tiers", "fabric", "core")
     ),
-    *((name, _GROUPS_OF_SWITCHES) for name in ("cores", "groups", "fabrics", "superspines")),
+    *((name, _GROUPS_OF_SWITCHES) for name in ("cores", "groups", "fabrics")),
+    *((name, "Write leaves") for name in ("leaf", "leafs", "tor", "tors")),
+    *(
+        (name, "Write super_spines")
+        for name in ("superspine", "superspines", "super-spine", "super-spines", "super_spine")
+    ),
 )
 _DIVISION_HINTS = (
     *_PORT_HINTS,
@@ -441,9 +479,16 @@ GPUS = Section(
 
 def _of_kind(section: Section, *names: str) -> Kind:
     """What a kind of nodes may write differently from the section at the top level."""
-    purpose = f"What differs from [{section.name}](#{section.name}). Devices are listed again."
+    purpose = f"What differs from [{section.name}](#{section.name.replace('.', '')})."
+    purpose += "" if section.name.startswith(SOFTWARE.name) else " Devices are listed again."
     chosen = (key for key in section.keys if key.name in names)
     keys = tuple(replace(key, required=False, default=None, default_text="") for key in chosen)
+    keys = tuple(
+        replace(key, kind=_of_kind(below, *(inner.name for inner in below.keys)))
+        if (below := section_in(key.kind))
+        else key
+        for key in keys
+    )
     if section is RAILS:
         none = f"{keys[0].help[:-1]}. 0: [none](#kinds-of-nodes-and-launchers)."
         keys = (replace(keys[0], kind=Integer(0, 64), help=none), *keys[1:])
@@ -465,6 +510,7 @@ KIND = Section(
         Key("slots", _SLOTS, "MPI slots per node.", default_text="one per GPU"),
         Key("gpus", _of_kind(GPUS, "count", "pci", "numa"), ""),
         Key("rails", _of_kind(RAILS, "count", "planes", "speed_gbps", "pci", "gpu", "numa"), ""),
+        Key("software", _of_kind(SOFTWARE, *OF_KINDS), ""),
     ),
 )
 
@@ -513,6 +559,12 @@ PORTS = Section(
         Key("storage", _NAMES, "Of a leaf, to storage hosts."),
         Key("uplinks", _NAMES, "To the tier above."),
         Key("downlinks", _NAMES, "To the tier below."),
+        Key(
+            "peers",
+            _NAMES,
+            "To the other switch of a pair (MLAG; the first and second, the third and fourth), to "
+            "the port with the same name: cables that are [checked](fabric.md#port-channels).",
+        ),
     ),
 )
 _ASN = Integer(1, 4_294_967_294)
@@ -547,7 +599,7 @@ def _switch_names(example: str, *, fixed: bool = True) -> tuple[Key, ...]:
             OneOrList(_ADDRESS, _ADDRESS),
             "Of the first switch, with the others in order; or of each.",
         ),
-        _BMC_FIRST,
+        replace(_BMC_FIRST, kind=OneOrList(_ADDRESS, _ADDRESS), help="As `management_first`."),
         needed("ports", OrSection(_PortCount(1, 4096, "ports"), PORTS), "Ports per switch."),
         Key(
             "system", OneOrList(SYSTEM_NAME, SYSTEM_NAME), "If unset, the layer `fabric` skips it."
@@ -571,6 +623,13 @@ _UPLINK_PORTS = Key(
     Integer(0, 4096),
     "Last ports, reserved for uplinks. If set, further spines move no cable.",
     default_text="those in use",
+)
+_PORT_CHANNEL = Key(
+    "port_channel",
+    _Channel("PortChannel{}", otherwise=", or true if names differ"),
+    "Whether all links of two switches form one [port channel](fabric.md#port-channels), which is "
+    "checked, not configured. In a pattern, the number is that of the switch at the other end, "
+    "from 1.",
 )
 _GROUP_NAME = Text(r"[a-z][a-z0-9_-]*", "the name of a group in switches", "leaf", 40)
 _DIVISION = (
@@ -610,7 +669,7 @@ LEAVES = Section(
     hints=(
         *((name, "It belongs under spines") for name in ("links_per_leaf", "divided_by", "groups")),
         *(hint for hint in _TOPOLOGY_HINTS if hint[0] != "groups"),
-        *(*_UNSUPPORTED, *_CHANNELS),
+        *(*_UNSUPPORTED, *_OF_LEAVES, *_PEERS),
     ),
 )
 
@@ -620,11 +679,12 @@ SPINES = Section(
     (
         *_switch_names("spine{:02d}"),
         Key("links_per_leaf", Integer(1, 512), "Links of a leaf to each spine.", default=1),
+        _PORT_CHANNEL,
         Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="`rails.speed_gbps`"),
         *_DIVISION,
         _UPLINK_PORTS,
     ),
-    hints=(*_DIVISION_HINTS, *_CHANNELS),
+    hints=(*_DIVISION_HINTS, *_CHANNELS, *_PEERS),
 )
 
 SUPER_SPINES = Section(
@@ -634,13 +694,28 @@ SUPER_SPINES = Section(
     (
         *_switch_names("superspine{:02d}"),
         Key("links_per_spine", Integer(1, 512), "Links of a spine to each of them.", default=1),
+        _PORT_CHANNEL,
         Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="the spines'"),
         *_DIVISION,
     ),
-    hints=(*_DIVISION_HINTS, *_CHANNELS),
+    hints=(*_DIVISION_HINTS, *_CHANNELS, *_PEERS),
 )
 
-_TIER = Text(
+
+@dataclass(frozen=True)
+class _Tier(Text):
+    def convert(self, value: Any) -> str:
+        plain = re.sub(r"[^a-z]", "", str(value).lower())
+        usual = {"leaves": "leaf", "leafs": "leaf", "tor": "leaf", "tors": "leaf"}
+        usual.update({"leaf": "leaf", "spine": "spine", "spines": "spine"})
+        usual.update({"superspine": "super_spine", "superspines": "super_spine"})
+        name = usual.get(plain, value)
+        if name != value:
+            raise Invalid("model.tier_word", f"{shown(value)} is not a tier", f"Write {name}")
+        return super().convert(value)
+
+
+_TIER = _Tier(
     r"(?!(all|compute|launcher|storage|ungrouped|localhost)$)(?!(rack|unit|plane|kind)_)[a-z][a-z0-9_]*",
     "a tier such as leaf, spine, super_spine or core",
     "leaf",
@@ -667,6 +742,7 @@ SWITCHES = Section(
         Key("plane", Integer(0, 7), "For switches above leaves that are all in one plane."),
         Key("speed_gbps", _SPEED, "Of links to lower tiers.", default_text="`rails.speed_gbps`"),
     ),
+    hints=_PEERS,
 )
 LINKS = Section(
     "links",
@@ -675,6 +751,7 @@ LINKS = Section(
         needed("from", OneOrList(_GROUP_NAME, _GROUP_NAME), "Lower groups, connected as one."),
         needed("to", _GROUP_NAME, "The higher group."),
         Key("count", Integer(1, 512), "Links of a switch to each higher one.", default=1),
+        _PORT_CHANNEL,
         Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="the higher group's"),
         *_DIVISION,
     ),
@@ -708,8 +785,18 @@ STORAGE_LINK = Section(
         needed("leaf", HOST_NAME, ""),
         needed("port", _PORT_NAME, "Of the leaf, not used by nodes or spines."),
         needed("interface", replace(INTERFACE, example="ens1f0np0", empty=False), "Of the host."),
+        Key(
+            "bond",
+            replace(INTERFACE, example="bond0", empty=False),
+            "Bond of the host that has the interface, over one or several leaves (MLAG): a "
+            "[port channel](fabric.md#port-channels) on each leaf, checked, not configured.",
+        ),
         Key("speed_gbps", _SPEED, "Line rate.", default_text="`rails.speed_gbps`"),
         Key("address", _ADDRESS, "In a subnet of the leaf: `cluster_storage_links`."),
+    ),
+    hints=tuple(
+        (name, "Write bond: the name of the host's bond, at each of its links")
+        for name in ("mlag", "lag", "lacp", "port_channel", "channel", "members", "bonds")
     ),
 )
 STORAGE = Section(

@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Optional
 
 from ...module_utils.software.software_set import (
@@ -26,10 +27,12 @@ from ...module_utils.software.software_set import (
     OPEN,
     PROPRIETARY,
     SOURCE,
+    Rdma,
     SoftwareSet,
 )
 from ..schema.findings import Findings, Path, RefusedError, dotted
 from ..schema.kinds import Boolean, Key, ListOf, OneOf, OrNull, Section, Text, needed
+from .node_kinds import Kinds
 from .software_rules import REFUSED, evaluate
 
 VARIABLE = "cluster_software"
@@ -84,6 +87,9 @@ def _archive(ends: str, wanted: str, example: str) -> Text:
     )
 
 
+_OTHER_GPUS = tuple(
+    (name, "Nodes with Grace (arm64) are not supported") for name in ("GB300", "GB200", "GH200")
+)
 _PATH = Text(r"[^\s{}'\"]+", "a file or directory of the controller", "keys/cuda.asc", 500)
 _PROFILE = Text(r"doca-[a-z0-9-]+", "a profile of DOCA", "doca-ofed", 40, empty=True)
 _DRIVER_VERSION = _version(3, "a driver version with all its numbers", "580.95.05")
@@ -116,7 +122,7 @@ DRIVER = Section(
         ),
         Key("version", _DRIVER_VERSION, "Required unless `manage: false`.", default=""),
         Key("modules", OneOf((OPEN, PROPRIETARY)), "Kernel modules.", default=OPEN),
-        Key("gpu", OneOf(GPUS), "GPU model of the nodes.", default=GPUS[0]),
+        Key("gpu", OneOf(GPUS, _OTHER_GPUS), "GPU model of the nodes.", default=GPUS[0]),
     ),
 )
 
@@ -285,6 +291,10 @@ SOFTWARE = Section(
 )
 
 
+OF_KINDS = ("kernel", "rdma", "driver", "cuda", "dcgm", "dcgm_profiling", "gdrcopy", "nccl")
+"""Keys that a kind of nodes may have. Repositories and MPI are the same for all."""
+
+
 class SoftwareError(RefusedError):
     """The set is refused."""
 
@@ -321,6 +331,36 @@ def finish(value: dict[str, Any], findings: Findings, path: Path) -> SoftwareSet
                 key = (*path, *rule.key.split("."))
                 findings.add(f"software.{rule.name}", key, rule.problem(software), rule.remedy)
     return software
+
+
+def of_kinds(
+    model: Mapping[str, Any], common: SoftwareSet, kinds: Kinds, findings: Findings
+) -> dict[str, SoftwareSet]:
+    """The software sets of kinds for which it is not `common`."""
+    found: dict[str, SoftwareSet] = {}
+    for name, kind in kinds.items():
+        own = model["kinds"][name]["software"] if kind.path else None
+        if own is not None:
+            value = merged(model["software"], own)
+            if own["rdma"] and value["rdma"]["source"] != common.rdma.source:
+                value["rdma"] = merged(RDMA.check({}, Findings()), own["rdma"])
+            # MPI is the same on all nodes, wherever it was built.
+            found[name] = replace(finish(value, findings, (*kind.path, "software")), mpi=common.mpi)
+        elif kind.path and not kind.rails["count"] and not kind.gpus["count"]:
+            nothing = SoftwareSet(common.kernel, Rdma(NO_RDMA), mpi=common.mpi)
+            found[name] = replace(nothing, repositories=common.repositories)
+    return {name: software for name, software in found.items() if software != common}
+
+
+def merged(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a kind, and those of the top level where it has none."""
+    found = {**common}
+    for key, value in own.items():
+        if isinstance(value, dict):
+            found[key] = merged(common[key] or DRIVER.check({}, Findings()), value)
+        elif value is not None:
+            found[key] = value
+    return found
 
 
 def _built(value: dict[str, Any]) -> dict[str, Any]:

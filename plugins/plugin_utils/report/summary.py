@@ -383,18 +383,21 @@ class RunSummary:
                         yield layer, host, check
 
     def _verified_hosts(self, layer: str) -> str:
-        """`4 compute, 1 launcher`; `3 of 4 compute` if some were not reached or not selected."""
+        """`4 compute, 1 launcher`; `3 of 4 compute` if some were not reached or not selected, with
+        the name if only one was."""
         total = Counter(self.roles.values())
         verified = {host for host, reason in self.expected.get(layer, {}).items() if not reason}
         verified.update(self.layers.get(layer, {}))
-        here = Counter(self.roles.get(host, "other") for host in verified)
-        order = [role for role in (*ROLES, "other") if here[role]]
-        return ", ".join(
-            f"{here[role]} {role}"
-            if here[role] >= total[role]
-            else f"{here[role]} of {total[role]} {role}"
-            for role in order
-        )
+        here: dict[str, list[str]] = {}
+        for host in verified:
+            here.setdefault(self.roles.get(host, "other"), []).append(host)
+        shown = []
+        for role in filter(here.get, (*ROLES, "other")):
+            (name, *others), number = here[role], total[role]
+            of = f" of {number}" if len(here[role]) < number else ""
+            name = f" ({name})" if of and not others else ""
+            shown.append(f"{len(here[role])}{of} {role}{name}")
+        return ", ".join(shown)
 
     def _table(self) -> list[str]:
         rows = [["layer", "hosts", *(status.replace("_", " ") for status in SHOWN)]]

@@ -263,7 +263,7 @@ def difference(
 ) -> system.Difference:
     found = read_settings(present.running)
     groups = {
-        port_of(path): " ".join(line.split()[:2])
+        port_of(path): f"Port-Channel{line.split()[1]}"
         for path, line in found.items()
         if port_of(path) and path[1] == CHANNEL_GROUP
     }

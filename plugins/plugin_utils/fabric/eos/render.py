@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Optional
 
+from ....module_utils.core.text import some
 from ...qos.compiled import FabricIntent, Queue
 from ...schema.findings import Finding, Findings, Path
 from ..asics import WantedError
@@ -67,6 +68,17 @@ def _findings(intent: SwitchIntent) -> Findings:
     _check_queues(fabric, path, found)
     check_mtu(intent, found)
     _check_watchdog(fabric, path, found)
+    members = [port.name for port in intent.ports if port.channel]
+    if members:
+        found.add(
+            "eos.port_channel",
+            path,
+            f"{some(members, 4)}: no public source says which QoS settings of a member EOS applies "
+            "in a port channel, so the layer fabric does not configure EOS switches with them",
+            "Configure its QoS by hand, and remove its system from the model (leaves.system, "
+            "spines.system)",
+            len(members),
+        )
     return found
 
 

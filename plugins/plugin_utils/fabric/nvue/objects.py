@@ -23,14 +23,13 @@ from .. import system
 from ..asics import MAX_LANES, WantedError, rounded
 from ..port_order import PortRow, check_order
 from ..systems import SYSTEMS
-from .reading import ACTION, PROFILE, Present
+from .reading import ACTION, PROFILE, Present, bonds_of
 from .tree import (
     Path,
     Spelling,
     Tree,
     at,
     ends,
-    expanded,
     is_on,
     is_switch,
     natural_path,
@@ -54,7 +53,7 @@ def wanted(intent: system.SwitchIntent) -> Tree:
     _check(intent)
     return {
         "qos": _qos(intent),
-        "interface": {port.name: _port(intent.fabric) for port in intent.ports},
+        "interface": {port.name: _port(intent.fabric, bool(port.channel)) for port in intent.ports},
     }
 
 
@@ -160,9 +159,10 @@ def _classes(fabric: FabricIntent) -> tuple[Tree, Tree]:
     return shares, marking
 
 
-def _port(fabric: FabricIntent) -> Tree:
+def _port(fabric: FabricIntent, in_bond: bool) -> Tree:
     return {
-        "link": {"mtu": fabric.mtu_ip},
+        # A member has that of its bond (Linux, drivers/net/bonding/bond_main.c, bond_change_mtu).
+        **({} if in_bond else {"link": {"mtu": fabric.mtu_ip}}),
         "qos": {
             **{branch: {"profile": None} for branch in BINDINGS},
             "pfc-watchdog": {"state": "enable" if fabric.watchdog.enabled else "disable"},
@@ -346,7 +346,7 @@ def _left(wanted: Tree, explicit: Tree, running: Tree) -> Iterator[Path]:
     link, and is in no bond.
     """
     ours, bonds = wanted["interface"], bonds_of(explicit)
-    kept: Tree = next(iter(ours.values()), {})
+    kept: Tree = next((port for port in ours.values() if "link" in port), {})
     for name in objects_at(explicit, "interface"):
         status = at(running, "interface", name, "link", "oper-status")
         if not kept or name in ours or name in bonds or str(status).lower() != "down":
@@ -354,14 +354,6 @@ def _left(wanted: Tree, explicit: Tree, running: Tree) -> Iterator[Path]:
         paths = [("interface", name, *rest) for rest in (("link", "mtu"), _WATCHED)]
         if all(same(path[-1], at(explicit, *path), at(kept, *path[2:])) for path in paths):
             yield from paths
-
-
-def bonds_of(explicit: Tree) -> dict[str, str]:
-    return {
-        member: bond
-        for bond, settings in explicit.get("interface", {}).items()
-        for member in expanded(objects_at(settings, "bond", "member"))
-    }
 
 
 def _compared(

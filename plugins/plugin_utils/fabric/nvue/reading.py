@@ -65,21 +65,21 @@ class Present:
 def read(https: Https, unconfirmed: bool = False) -> Present:
     """`unconfirmed`: a change of this run is in force and cannot be saved yet."""
     ports = {"include": ",".join(f"/*/{part}" for part in _OF_PORTS)}
-    here = _get(https, "interface", ports, 400)
+    here = get(https, "interface", ports, 400)
     if here is None:  # an older release, without `include`
-        here = _get(https, "interface")
-    startup = None if unconfirmed else _get(https, "", {"rev": "startup", **_WRITTEN}, 400, 404)
+        here = get(https, "interface")
+    startup = None if unconfirmed else get(https, "", {"rev": "startup", **_WRITTEN}, 400, 404)
     return Present(
-        version=_version(_get(https, "system")),
-        explicit=_written(_get(https, "", {"rev": "applied", **_WRITTEN}) or {}),
-        filled_qos=_get(https, "qos", {"rev": "applied", "filled": "true"}) or {},
-        running_qos=uniform(_get(https, "qos", None, 404)),
+        version=_version(get(https, "system")),
+        explicit=_written(get(https, "", {"rev": "applied", **_WRITTEN}) or {}),
+        filled_qos=get(https, "qos", {"rev": "applied", "filled": "true"}) or {},
+        running_qos=uniform(get(https, "qos", None, 404)),
         ports=expanded(here),
         startup=None if startup is None else _written(startup),
     )
 
 
-def _get(
+def get(
     https: Https, path: str, query: Optional[dict[str, str]] = None, *unknown: int
 ) -> Optional[Tree]:
     """An object; None if refused with a status in `unknown`, as the release does not have it."""
@@ -122,9 +122,19 @@ _PROFILES = ("mapping", "egress-scheduler", "congestion-control", "pfc")
 """Branches of `qos` with profiles to which ports can be bound."""
 
 
+def bonds_of(explicit: Tree) -> dict[str, str]:
+    """Bonds by member."""
+    return {
+        member: bond
+        for bond, settings in explicit.get("interface", {}).items()
+        for member in expanded(objects_at(settings, "bond", "member"))
+    }
+
+
 class _Switch:
     def __init__(self, present: Present) -> None:
         self._present = present
+        self._bonds = bonds_of(present.explicit)
         self._qos = _in_force(present)
         self._known: dict[tuple[str, ...], dict[str, Any]] = {}
         """Classes by profiles, as most ports have the same ones."""
@@ -144,6 +154,7 @@ class _Switch:
             up=_up(objects_at(now, "link")),
             speed_gbps=_gbps(at(now, "link", "speed")),
             mtu_ip=number(at(now, "link", "mtu")),
+            mtu_of=self._bonds.get(name, ""),
             **{**classes, "ecn": _in_hardware(classes["ecn"], now)},
             watchdog=self._watchdog(bound),
             neighbour=_neighbour(objects_at(now, "lldp", "neighbor")),

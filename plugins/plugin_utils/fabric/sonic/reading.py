@@ -124,7 +124,7 @@ class Present:
 
 def parsed(answer: system.Completed) -> Present:
     """Parse the answer. Raises SwitchError if a required part is missing."""
-    parts = _parts(answer)
+    parts = parts_of(answer)
     for name in (CONFIG, SAVED, VERSION, PORTS):
         rc, _out = parts.get(name, (None, ""))
         if rc != 0:
@@ -146,7 +146,7 @@ def parsed(answer: system.Completed) -> Present:
     )
 
 
-def _parts(answer: system.Completed) -> dict[str, tuple[int, str]]:
+def parts_of(answer: system.Completed) -> dict[str, tuple[int, str]]:
     found: dict[str, tuple[int, str]] = {}
     lines: list[str] = []
     for line in answer.stdout.splitlines():
@@ -240,6 +240,7 @@ class _Switch:
         self.present = present
         self.queues = tables.by_port(self.table("QUEUE"))
         self.groups = tables.by_port(self.table("BUFFER_PG"))
+        self.channels = tables.channels(present.config)
 
     def table(self, name: str) -> Table:
         return self.present.config.get(name, {})
@@ -261,6 +262,9 @@ class _Switch:
         dscps = self._object("DSCP_TO_TC_MAP", qos, "dscp_to_tc_map")
         lengths = {each[name] for each in self.table("CABLE_LENGTH").values() if name in each}
         cable = _number(lengths.pop().rstrip("m")) if len(lengths) == 1 else None
+        channel, mtu = self.channels.get(name, ""), row.get("mtu")
+        if channel:
+            mtu = self.table("PORTCHANNEL").get(channel, {}).get("mtu", tables.DEFAULT_MTU)
         own = self.present.lookup.get(((megabits or 0) // 1000, cable or 0))
         return system.PortReport(
             name=name,
@@ -268,7 +272,8 @@ class _Switch:
             alias=row.get("alias", ""),
             up=state["oper_status"] == "up" if "oper_status" in state else None,
             speed_gbps=None if megabits is None else megabits // 1000,
-            mtu_ip=_number(row.get("mtu")),
+            mtu_ip=_number(mtu),
+            mtu_of=channel,
             trust="dscp" if qos.get("dscp_to_tc_map") else trust,
             dscp_to_traffic_class=tuple(
                 tables.number(dscps.get(str(dscp))) for dscp in range(DSCPS)

@@ -26,7 +26,9 @@ Table = dict[str, Row]
 Config = dict[str, Table]
 
 GLOBAL = "GLOBAL"
-
+DEFAULT_MTU = "9100"
+"""MTU of a port or port channel without a setting (sonic-swss, cfgmgr/portmgr.cpp and
+cfgmgr/teammgr.cpp)."""
 
 MAPS = {
     "dscp_to_tc_map": "DSCP_TO_TC_MAP",
@@ -65,6 +67,7 @@ READ = tuple(
             *(table for table, _field in REFERENCES),
             "BUFFER_POOL",
             "DEFAULT_LOSSLESS_BUFFER_PARAMETER",
+            "PORTCHANNEL",
             "PORTCHANNEL_MEMBER",
             "DEVICE_METADATA",
             "FEATURE",
@@ -112,6 +115,12 @@ def by_port(table: Optional[Mapping[str, Row]]) -> dict[str, list[str]]:
     for key in table or {}:
         found.setdefault(port_of(key), []).append(key)
     return found
+
+
+def channels(config: Mapping[str, Table]) -> dict[str, str]:
+    """Port channels by member."""
+    keys = (key.partition("|") for key in config.get("PORTCHANNEL_MEMBER", {}))
+    return {member: channel for channel, _bar, member in keys}
 
 
 def is_lossless(profile: str, profiles: Table) -> bool:

@@ -19,9 +19,6 @@ from .tables import Config, ContractTables, Fields, Row, Table, owned, port_of
 IN_PLACE = {"BUFFER_PROFILE": {"dynamic_th"}, "SCHEDULER": {"weight"}}
 """Fields that a switch allows to be replaced, in tables where it does not allow all."""
 
-DEFAULT_MTU = "9100"
-"""MTU of a port without a setting (sonic-swss, cfgmgr/portmgr.cpp)."""
-
 HAS_PFC_TO_PG = ("mellanox", "barefoot")
 """Chip families with a map from PFC priority to priority group; others refuse it."""
 
@@ -52,7 +49,9 @@ def target(intent: SwitchIntent, wanted: ContractTables, present: Present) -> tu
     groups = tables.by_port(config["BUFFER_PG"])
     for port in ports:
         row = config["PORT"][port.name]
-        row["mtu"] = str(intent.fabric.mtu_ip)
+        if not port.channel:
+            # A member has that of its port channel (sonic-swss 0055a149, cfgmgr/teammgr.cpp).
+            row["mtu"] = str(intent.fabric.mtu_ip)
         if row.get("pfc_asym", "off") != "off":
             row["pfc_asym"] = "off"  # it obeys pauses of every priority
         qos = {**wanted.qos, "pfc_to_pg_map": OWNED} if has_pfc_to_pg else wanted.qos
@@ -87,10 +86,7 @@ def _check(intent: SwitchIntent, present: Present) -> None:
             "not supported. Configure its QoS by hand, and remove its system from the model "
             "(leaves.system, spines.system)"
         )
-    members = (key.partition("|") for key in config.get("PORTCHANNEL_MEMBER", {}))
-    check_ports(
-        intent, config.get("PORT", {}), {member: bundle for bundle, _bar, member in members}
-    )
+    check_ports(intent, config.get("PORT", {}), tables.channels(config))
     buffers.check_release(present)
     buffers.check_chip(intent, present)
     check_order(intent, _table(intent, present))
@@ -307,7 +303,7 @@ def _leave_ports(intent: SwitchIntent, wanted: ContractTables, config: Config) -
         config["PFC_WD"].pop(name, None)
         port = config["PORT"].get(name, {})
         if port.get("mtu") == str(intent.fabric.mtu_ip):
-            port["mtu"] = DEFAULT_MTU
+            port["mtu"] = tables.DEFAULT_MTU
     groups = {queue.priority_group for queue in intent.fabric.queues if queue.lossless}
     for table, needed in (("PORT_QOS_MAP", None), ("QUEUE", wanted.queues), ("BUFFER_PG", groups)):
         for key, row in list(config[table].items()):

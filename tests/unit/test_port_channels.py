@@ -1,0 +1,296 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Port channels of the model: compiled, and compared with those of a switch, which are not set."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import WantedError
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.cabling import (
+    SwitchEntry,
+    cables_of,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import switch as eos
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.links import check_links
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue import switch as nvue
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import switch as sonic
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
+    PEER,
+    PortReport,
+    SwitchError,
+    SwitchIntent,
+    SwitchReport,
+    check_ports,
+    compile_switch,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.wiring import wires_of
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import compile_model, read
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.cluster import PortGroup
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import read_contract
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit import eos_intents, nvue_switch, sonic_switch
+from tests.unit.small_model import compiled, edited, refused
+from tests.unit.test_examples import groups as groups_of
+
+SPINES = "spines: {count: 2, ports: 64, links_per_leaf: 2, management_first: 10.0.0.111%s}"
+STORAGE = (
+    "storage: [{name: storage01, management: 10.0.0.20, links: ["
+    "{leaf: leaf01, port: Ethernet8, interface: eth1, bond: bond0}, "
+    "{leaf: leaf02, port: Ethernet8, interface: eth2, bond: bond0%s}]}]"
+)
+
+
+def model(spine_keys: str = "", storage: str = "") -> str:
+    return edited(f"{SPINES % spine_keys}; {storage}" if storage else SPINES % spine_keys)
+
+
+def ports(text: str) -> dict[tuple[str, str], tuple[str, str, str]]:
+    """Peer, bond and name of the port channel of each port that is in one."""
+    cluster = compile_model(read("m", text))
+    found = {}
+    for kind in ("host", "storage", "uplink", "downlink"):
+        for switch, group in groups_of(cluster, kind):
+            for port, name in vars(group).get("channels", {}).items():
+                bond = vars(group).get("bond", "")
+                found[switch, port] = (group.peers[port], bond, name)
+    return found
+
+
+def test_links_of_two_switches_form_a_channel() -> None:
+    named = ports(model(", port_channel: 'PortChannel1{:02d}'"))
+    assert len(named) == 2 * 2 * 2 * 2
+    assert named["leaf01", "Ethernet62"] == ("spine02", "", "PortChannel102")
+    assert {
+        name for (switch, _port), (_peer, _bond, name) in named.items() if "spine" in switch
+    } == {"PortChannel101", "PortChannel102"}
+    assert named["spine02", "Ethernet0"] == ("leaf01", "", "PortChannel101")
+    anything = ports(model(", port_channel: true"))
+    assert named.keys() == anything.keys() and {each[2] for each in anything.values()} == {""}
+    assert not ports(model(", port_channel: false"))
+
+
+def test_without_channels_variables_are_as_before() -> None:
+    assert compiled(model()) == compiled(model(", port_channel: false"))
+    for host in compiled(model()).hosts:
+        for group in host.variables.get("cluster_ports", ()):
+            assert set(group) == {
+                *("kind", "peer_interface", "speed_gbps", "mtu", "rail", "plane", "prefix"),
+                *("address", "peers", "addresses"),
+            }
+
+
+@pytest.mark.parametrize("word", ["PortChannel", "Port Channel{}", "{}{}", "1.5"])
+def test_a_name_without_a_number_is_refused(word: str) -> None:
+    wanted = f"10 model.pattern spines.port_channel {word if word == '1.5' else repr(word)}"
+    assert refused(model(f", port_channel: {word if word == '1.5' else repr(word)}")) == [wanted]
+
+
+def test_a_channel_between_routers_has_one_address_at_each_end() -> None:
+    text = edited("leaves.uplink_pool: 10.9.0.0/16", model(", port_channel: true"))
+    cluster = compile_model(read("m", text))
+    addresses: dict[tuple[str, str], set[str]] = {}
+    for kind in ("uplink", "downlink"):
+        for switch, group in groups_of(cluster, kind):
+            for port, peer in group.peers.items():
+                addresses.setdefault((switch, peer), set()).add(group.addresses[port])
+    assert len(addresses) == 8 and all(len(each) == 1 for each in addresses.values())
+    assert len(set().union(*addresses.values())) == 8
+
+
+def test_a_storage_host_with_a_bond_over_two_leaves() -> None:
+    assert ports(model(storage=STORAGE % "")) == {
+        ("leaf01", "Ethernet8"): ("storage01", "bond0", ""),
+        ("leaf02", "Ethernet8"): ("storage01", "bond0", ""),
+    }
+    assert refused(model(storage=STORAGE.replace("bond0", "eth1", 1) % "")) == [
+        "11 model.bond_name storage[0].links[0].bond 'eth1'"
+    ]
+    assert refused(model(storage=STORAGE % ", speed_gbps: 400")) == [
+        "11 model.bond_speeds storage[0].links[1].speed_gbps 'bond0'"
+    ]
+    both = (STORAGE % ", address: 10.1.1.200").replace("bond0}", "bond0, address: 10.1.0.200}", 1)
+    assert refused(model(storage=both)) == [
+        "11 model.bond_address storage[0].links[1].address 'bond0'"
+    ]
+    one = STORAGE % ", address: 10.1.1.200"
+    [storage] = [host for host in compiled(model(storage=one)).hosts if "storage" in host.groups]
+    [link] = storage.variables["cluster_storage_links"]
+    assert (link["interface"], link["leaf"]) == ("bond0", "leaf02")
+
+
+def group(kind: str, peers: dict[str, str], *names: str, bond: str = "") -> Mapping[str, Any]:
+    made = PortGroup(kind, "eth1", 400, 9000, peers=peers)
+    if names:
+        made.channels = dict(zip(peers, names))
+    if bond:
+        made.bond = bond
+    return vars(made)
+
+
+UP = {"a": "spine01", "b": "spine01", "c": "spine02"}
+
+
+def faults(bundles: dict[str, str], *names: str) -> str:
+    groups = [
+        group("uplink", UP, *(names or ("", "", ""))),
+        group("storage", {"d": "storage01"}, "", bond="bond0"),
+        group("storage", {"e": "storage01"}, "", bond="bond1"),
+        group("host", {"f": "node01"}),
+    ]
+    intent = compile_switch("leaf01", "sonic", "", {}, groups, read_contract({}))
+    try:
+        check_ports(intent, "abcdef", bundles)
+    except SwitchError as error:
+        return str(error)
+    return ""
+
+
+RIGHT = {"a": "Po1", "b": "Po1", "c": "Po2", "d": "Po10", "e": "Po11"}
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({}, []),
+        ({"b": ""}, ["b", "no port channel", "spine01"]),
+        ({"b": "Po3"}, ["b", "Po3", "spine01", "Po1"]),
+        ({"c": "Po1"}, ["c", "Po1", "leads to spine01"]),
+        ({"e": "Po10"}, ["e", "Po10", "leads to storage01 bond0"]),
+        ({"f": "Po9"}, ["f", "Po9", "rails.bonded"]),
+    ],
+)
+def test_a_member_elsewhere_is_named(change: dict[str, str], named: list[str]) -> None:
+    found = faults({port: name for port, name in {**RIGHT, **change}.items() if name})
+    assert bool(found) == bool(named)
+    assert all(word in found for word in named[1:])
+    assert [port for port in "abcdef" if f"{port} (" in found] == named[:1]
+
+
+def test_names_of_the_model_hold() -> None:
+    assert not faults(RIGHT, "Po1", "Po1", "Po2")
+    found = faults(RIGHT, "Po1", "Po1", "Po3")
+    assert all(word in found for word in ("c (", "Po2", "Po3", "spine02"))
+    assert "1 more" in faults({})
+
+
+@given(st.dictionaries(st.sampled_from("abcdef"), st.sampled_from(["Po1", "Po2", "Po3", "Po4"])))
+def test_only_the_partition_of_the_model_is_accepted(bundles: dict[str, str]) -> None:
+    of = {"a": "1", "b": "1", "c": "2", "d": "3", "e": "4"}
+    right = bundles.keys() == of.keys() and all(
+        (bundles[one] == bundles[other]) == (of[one] == of[other]) for one in of for other in of
+    )
+    assert right == (not faults(bundles))
+
+
+def in_channel(intent: SwitchIntent, number: int) -> SwitchIntent:
+    """The intent with one port in a port channel of the model."""
+    ports = list(intent.ports)
+    ports[number] = replace(ports[number], channel="peer")
+    return replace(intent, ports=tuple(ports))
+
+
+def test_sonic_leaves_the_mtu_of_a_member_to_the_channel() -> None:
+    intent = in_channel(sonic_switch.small(), 1)
+    config = copy.deepcopy(sonic_switch.new_switch(4))
+    config["PORTCHANNEL_MEMBER"] = {"PortChannel7|Ethernet8": {}}
+    config["PORT"]["Ethernet8"]["mtu"] = "1500"
+    system = sonic.DRIVER
+    present = sonic_switch.present(config)
+    difference = system.difference(intent, system.wanted(intent), present)
+    touched = {change.path for change in difference.changes}
+    assert "PORT|Ethernet0 mtu" in touched and "PORT|Ethernet8 mtu" not in touched
+    assert any("Ethernet8|3" in path for path in touched), "queues and buffers are the port's"
+    for mtu, wanted in ({}, 9100), ({"mtu": "9216"}, 9216):
+        config["PORTCHANNEL"] = {"PortChannel7": mtu}
+        first, second = sonic.DRIVER.report(intent, sonic_switch.present(config)).ports
+        assert (second.mtu_ip, second.mtu_of, first.mtu_of) == (wanted, "PortChannel7", "")
+
+
+def test_nvue_leaves_the_mtu_of_a_member_to_the_bond() -> None:
+    intent = in_channel(nvue_switch.intent(), 3)
+    bond = {"interface": {"bond1": {"bond": {"member": {"swp4": {}}}}}}
+    present = nvue_switch.present(bond)
+    system = nvue.DRIVER
+    touched = {
+        change.path for change in system.difference(intent, system.wanted(intent), present).changes
+    }
+    assert "interface swp3 link mtu" in touched and "interface swp4 link mtu" not in touched
+    assert "interface swp4 qos pfc-watchdog state" in touched
+    report = system.report(intent, present)
+    assert [port.mtu_of for port in report.ports] == ["", "", "", "bond1"]
+    with pytest.raises(SwitchError, match="swp4 "):
+        system.difference(intent, system.wanted(intent), nvue_switch.present({}))
+
+
+def test_eos_is_refused_before_a_switch_is_read() -> None:
+    eos.DRIVER.wanted(eos_intents.leaf())
+    with pytest.raises(WantedError) as refusal:
+        eos.DRIVER.wanted(in_channel(eos_intents.leaf(), 1))
+    [finding] = refusal.value.findings
+    assert (finding.code, "Ethernet2/1" in finding.problem) == ("eos.port_channel", True)
+
+
+PAIRS = "leaves.ports: {nodes: 'Ethernet[0-10]', peers: 'Ethernet[60-61]'}; leaves.port: "
+
+
+def test_ports_between_two_switches_of_a_pair() -> None:
+    text = edited(PAIRS + "; leaves.count: 4").replace("ports: 64, ", "")
+    cluster = compile_model(read("m", text))
+    found = {
+        (switch, port, peer, group.peer_interface)
+        for switch, group in groups_of(cluster, "peer")
+        for port, peer in group.peers.items()
+    }
+    pairs = [("leaf01", "leaf02"), ("leaf02", "leaf01"), ("leaf03", "leaf04"), ("leaf04", "leaf03")]
+    assert found == {(a, p, b, p) for a, b in pairs for p in ("Ethernet60", "Ethernet61")}
+    entries = [
+        SwitchEntry(one.name, [vars(group) for group in one.ports]) for one in cluster.leaves
+    ]
+    listed = [str(cable) for cable in cables_of(entries) if cable.kind == PEER]
+    assert listed[:2] == [
+        "leaf01 Ethernet60 - leaf02 Ethernet60",
+        "leaf01 Ethernet61 - leaf02 Ethernet61",
+    ]
+    assert len(listed) == 4
+    hosts = {host.name: compiled(text).merged(host) for host in compiled(text).hosts}
+    assert [wire.cable.kind for wire in wires_of(hosts)].count(PEER) == 4
+    odd = text.replace("count: 4", "count: 3")
+    assert "8 model.no_pairs leaves.ports.peers 3" in refused(odd)
+
+
+def test_ports_of_a_pair_are_reported_and_not_configured() -> None:
+    groups = [group("uplink", UP), group("peer", {"x": "leaf02"})]
+    intent = compile_switch("leaf01", "sonic", "", {}, groups, read_contract({}))
+    assert [port.name for port in intent.ports] == ["a", "b", "c"]
+    report = SwitchReport.of(intent, "", lambda name: PortReport(name, True), True)
+    assert [port.name for port in report.ports] == ["a", "b", "c", "x"]
+
+
+def linked(peer: str) -> Mapping[str, Any]:
+    return {**group("peer", {"x": peer}), "peer_interface": "x"}
+
+
+@pytest.mark.parametrize(
+    ("heard", "found"),
+    [("leaf02 x", None), ("leaf02 y", "leaf02 y"), ("", "")],
+)
+def test_a_cable_of_a_pair_is_checked_by_lldp_only(heard: str, found: Any) -> None:
+    system, _blank, port = heard.partition(" ")
+    here = {"name": "x", "present": True, "up": True}
+    neighbour = {"system": system, "port": port} if heard else None
+    own = {"version": "", "lldp": True, "ports": [{**here, "neighbour": neighbour}]}
+    far = {**own, "ports": [{**here, "neighbour": {"system": "leaf01", "port": "x"}}]}
+    entries = {
+        name: SwitchEntry(name, [linked(peer)], "sonic", "spectrum4", report)
+        for name, peer, report in (("leaf01", "leaf02", own), ("leaf02", "leaf01", far))
+    }
+    checks = check_links(read_contract({}), entries, {}).checks
+    assert {(check.name, check.status) for check in checks} == (
+        {("link_neighbour", "failed")} if found is not None else set()
+    )
