@@ -19,17 +19,8 @@ from ..hardware.inventory import SOFTWARE
 from ..nic import health
 from ..nic.port_settings import Ethtool
 
-RETRIES = (
-    "out_of_sequence",
-    "packet_seq_err",
-    "implied_nak_seq_err",
-    "local_ack_timeout_err",
-    "rx_icrc_encapsulated",
-)
-"""Counters that grow at either end after a packet is lost or corrupted."""
 EVENTS = (
-    *(*RETRIES, "out_of_buffer", "duplicate_request", "link_downed", "send_err"),
-    *("np_cnp_sent", "np_ecn_marked_roce_packets", "rp_cnp_handled", "rp_cnp_ignored"),
+    *(*health.OF_DEVICE, "out_of_buffer", "duplicate_request", "link_downed", "send_err"),
     *("rnr_nak_retry_err", "send_rnr_err", "rcvd_rnr_err", "retry_rnr_exceeded_err"),
     *("roce_adp_retrans", "out_of_seq_request", "rcvd_seq_err", "completer_retry_err"),
     "retry_exceeded_err",
@@ -97,9 +88,7 @@ def cpus_near(numa: Optional[int], sys: Path) -> str:
 
 def counters(here: Endpoint, sys: Path) -> dict[str, int]:
     """Counters of a rail by name. A missing counter is omitted, not reported as 0."""
-    directory = sys / f"class/infiniband/{here.device}/ports/{here.port}/hw_counters"
-    read = {name: tree.number(directory / name) for name in EVENTS}
-    found = {name: count for name, count in read.items() if count is not None}
+    found = health.of_device(here.device, here.port, sys, EVENTS)
     with contextlib.suppress(OSError):
         # The interface of a software device has no per-priority counters.
         of_port = {} if here.software else Ethtool().statistics(here.rail)

@@ -11,7 +11,6 @@ from typing import Any
 from ..core.checks import FAILED, NOT_APPLICABLE, OK, Check, compare, not_applicable
 from ..core.text import bits_text
 from ..nic import health
-from ..qos import ROCE
 from . import endpoints
 from .exchanges import GPU, LATENCY, UCX, VerifyRequest, error_lines
 from .wire import tos_text
@@ -32,8 +31,6 @@ _LOSSY = "RoCE data has no PFC (roce_qos.roce.lossless: false): lost packets are
 LEAST_RETRIES = 10
 """Fewer are ignored: a burst may overflow a queue during a short exchange."""
 
-CONGESTION = ("np_ecn_marked_roce_packets", "np_cnp_sent", "rp_cnp_handled", "rp_cnp_ignored")
-"""Packets marked by switches, and notifications (CNPs) sent, obeyed and ignored."""
 NO_GPU_MEMORY = re.compile(r"DMA-BUF|cuMemGetHandleForAddressRange|allocate MR|create mr")
 
 
@@ -217,7 +214,7 @@ def retries(
 
     `none`: not one may be, as under congestion that is not to lose packets.
     """
-    again = {name: growth[name] for name in endpoints.RETRIES if growth.get(name)}
+    again = {name: growth[name] for name in health.RETRIES if growth.get(name)}
     count, packets = sum(again.values()), endpoints.packets(growth)
     wanted = "none retransmitted" if none else f"at most {MOST_RETRIES:.4%} retransmitted"
     found = f"{count} of {packets} packets"
@@ -257,34 +254,26 @@ def congestion(
     request: VerifyRequest, where: str, growth: Mapping[str, int], expected: str = ""
 ) -> Check:
     """Check that packets marked as delayed are answered: at a receiver by CNPs, at a sender by a
-    lower rate. `expected`: the counter of these that must grow.
-
-    Names and meaning: Linux e1f24a79f424 (IB/mlx5: Support congestion related counters).
-    """
+    lower rate. `expected`: the counter of these that must grow."""
     settings, wanted = request.settings, "marked packets are answered by CNPs, and these obeyed"
-    found = {name: growth[name] for name in CONGESTION if name in growth}
-    if settings.fabric_mode != ROCE or not settings.ecn_priorities:
+    found = {name: growth[name] for name in health.CONGESTION if name in growth}
+    if not settings.dcqcn:
         reason = "the contract has no DCQCN (roce_qos: fabric_mode, ecn, congestion_control)"
         return Check("rail_congestion", wanted, found, NOT_APPLICABLE, where, reason)
-    marked, answered, obeyed, ignored = (growth.get(name, 0) for name in CONGESTION)
-    why = ""
-    if marked and not answered:
-        why = f"{request.host} sends no CNPs: ecn_np (--tags rails)"
-    elif ignored and not obeyed:
-        why = f"{request.host} ignores CNPs: ecn_rp (--tags rails)"
-    elif expected and expected not in growth:
+    why = health.unanswered(growth)
+    if not why and expected and expected not in growth:
         reason = f"its driver does not count {expected}"
         return Check("rail_congestion", wanted, found, NOT_APPLICABLE, where, reason)
-    elif expected == CONGESTION[0] and not marked:
+    if not why and expected and not growth[expected]:
         why = (
             "several nodes sent to it at line rate, but no packet was marked: ECN of the leaf's "
             "port to this rail (port_ecn, --tags fabric)"
         )
-    elif expected and not growth[expected]:
-        why = (
-            "no CNP arrived: see rail_congestion of the receiver; if it is ok, the fabric loses "
-            f"packets of DSCP {settings.cnp_dscp} (--tags fabric)"
-        )
+        if expected == health.OBEYED:
+            why = (
+                "no CNP arrived: see rail_congestion of the receiver; if it is ok, the fabric "
+                f"loses packets of DSCP {settings.cnp_dscp} (--tags fabric)"
+            )
     return Check("rail_congestion", wanted, found, FAILED if why else OK, where, why)
 
 

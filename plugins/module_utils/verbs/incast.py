@@ -19,6 +19,7 @@ from ..core.checks import FAILED, NOT_APPLICABLE, OK, Check, not_applicable
 from ..core.commands import Runner
 from ..core.text import bits_text, some
 from ..hardware import Machine
+from ..nic import health
 from . import endpoints, ends, evaluation, exchanges
 from .endpoints import Endpoint, NoEndpointError, SharedEndpointError, endpoint
 from .evaluation import SOFTWARE
@@ -131,7 +132,7 @@ def _received(
     every = [(one["exchanges"].get(INCAST) or {}).get("growth") or {} for one in pairs]
     growth: Mapping[str, int] = next(filter(None, every), {})
     yield from _losses(request, rail, where, growth)
-    yield evaluation.congestion(request, where, growth, evaluation.CONGESTION[0])
+    yield evaluation.congestion(request, where, growth, health.MARKED)
     wanted = "no pause storm"
     if STORM not in growth:
         reason = f"its driver does not count {STORM}"
@@ -180,7 +181,7 @@ def _sent(request: VerifyRequest, half: Half, seen: Mapping[str, Any]) -> Iterat
     growth = seen.get("growth") or {}
     yield Check(**{**seen["health"], "subject": where})
     yield from _losses(request, rail, where, growth)
-    yield evaluation.congestion(request, where, growth, "rp_cnp_handled")
+    yield evaluation.congestion(request, where, growth, health.OBEYED)
     yield _pauses(request, half, where, growth)
 
 
