@@ -125,3 +125,10 @@ def growth(before: PortCounters, after: PortCounters, seconds: float) -> Growth:
             reset = reset or (known and new < old)
             found[name] = (new - old if new >= old else new) if known else None
     return Growth(PortCounters(**found), seconds, reset)
+
+
+def grown(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Growth]:
+    """By port, from two results of `step: counters`, without ports that were read only once."""
+    old, new = read_ports(before.get("ports")), read_ports(after.get("ports"))
+    seconds = (_number(after.get("read_s")) or 0) - (_number(before.get("read_s")) or 0)
+    return {port: growth(old[port], new[port], max(seconds, 0.0)) for port in new if port in old}
