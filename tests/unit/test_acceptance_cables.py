@@ -63,7 +63,7 @@ def counted(topology: Topology, byte_counts: Mapping[Direction, int]) -> Ports:
 def hashed(
     topology: Topology, flows: int, seed: int, sizes: float = 0.0
 ) -> Mapping[Direction, int]:
-    """Bytes if each leaf sends and receives so many flows, which switches hash independently."""
+    """Bytes if each leaf sends and receives this many flows, which switches hash independently."""
     rng = random.Random(seed)
     found: Counter[Direction] = Counter()
     for leaf in sorted({cable.lower for cable in topology.cables}):
@@ -225,8 +225,10 @@ def test_growth_is_never_negative_and_knows_a_reset(
 def test_two_results_of_the_step_grow_by_port() -> None:
     before = {"ports": {"swp1": {"rx_bytes": 5}, "swp2": {"rx_bytes": 1}}, "read_s": 10.0}
     after = {"ports": {"swp1": {"rx_bytes": 8}, "swp3": {"rx_bytes": 9}}, "read_s": 70.0}
-    assert grown(before, after) == {"swp1": Growth(PortCounters(rx_bytes=3), 60.0)}
-    assert grown({}, after) == {}
+    assert grown({"before": before, "after": after}) == {
+        "swp1": Growth(PortCounters(rx_bytes=3), 60.0)
+    }
+    assert grown({"before": None, "after": after}) == {}
 
 
 @given(

@@ -41,7 +41,8 @@ class Step:
 
         self._patch.setattr(action, "until", until)
         this = SimpleNamespace(_templar=SimpleNamespace(template=lambda value: value))
-        this._switch = action.ActionModule._switch.__get__(this)
+        for own in ("_switch", "_counters_now"):
+            setattr(this, own, getattr(action.ActionModule, own).__get__(this))
         variables = {**self.hostvars[self.switch], "inventory_hostname": self.switch}
         task_vars = {**variables, "groups": self.groups, "hostvars": self.hostvars}
         step = getattr(action.ActionModule, f"_{name}")
@@ -101,14 +102,19 @@ def test_counters_are_those_of_links_between_switches(monkeypatch: pytest.Monkey
 
     def counters(_switch: Any, ports: list[str]) -> dict[str, PortCounters]:
         asked.extend(ports)
-        return {port: PortCounters(rx_bytes=7) for port in ports}
+        return {port: PortCounters(rx_bytes=len(asked)) for port in ports}
 
     step = Step(monkeypatch)
-    found = step.ran("counters", counters)
     links = [port.name for port in site("leaf01").own if port.kind == "uplink"]
-    assert asked == list(found["ports"]) == links
-    assert found["ports"][links[0]]["rx_bytes"] == 7
-    assert found["read_s"] > 0 and found["reason"] == ""
+    readings = []
+    for _reading in range(3):
+        found = step.hostvars["leaf01"]["switch_counters"] = step.ran("counters", counters)
+        readings.append(found["after"])
+        assert found["before"] == (readings[0] if len(readings) > 1 else None)
+    assert asked == 3 * links
+    assert list(readings[0]["ports"]) == links
+    assert [each["ports"][links[0]]["rx_bytes"] for each in readings] == [4, 8, 12]
+    assert readings[0]["read_s"] > 0 and readings[0]["reason"] == ""
 
 
 def test_counters_that_cannot_be_read_have_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,11 +122,11 @@ def test_counters_that_cannot_be_read_have_a_reason(monkeypatch: pytest.MonkeyPa
         raise SwitchError("10.0.1.1: no answer")
 
     step = Step(monkeypatch)
-    found = step.ran("counters", refused)
+    found = step.ran("counters", refused)["after"]
     assert (found["ports"], found["reason"]) == ({}, "10.0.1.1: no answer")
-    assert "no system" in step.ran("counters", None)["reason"]
+    assert "no system" in step.ran("counters", None)["after"]["reason"]
     step.hostvars["leaf01"]["cluster_ports"] = []
-    assert "no link" in step.ran("counters", refused)["reason"]
+    assert "no link" in step.ran("counters", refused)["after"]["reason"]
 
 
 def test_links_returns_the_checks_of_each_switch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,8 +127,9 @@ def growth(before: PortCounters, after: PortCounters, seconds: float) -> Growth:
     return Growth(PortCounters(**found), seconds, reset)
 
 
-def grown(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Growth]:
-    """By port, from two results of `step: counters`, without ports that were read only once."""
+def grown(result: Mapping[str, Any]) -> dict[str, Growth]:
+    """By port, from `before` and `after` of `switch_counters`, without ports read once."""
+    before, after = mapping(result.get("before")), mapping(result.get("after"))
     old, new = read_ports(before.get("ports")), read_ports(after.get("ports"))
     seconds = (_number(after.get("read_s")) or 0) - (_number(before.get("read_s")) or 0)
     return {port: growth(old[port], new[port], max(seconds, 0.0)) for port in new if port in old}
