@@ -29,6 +29,7 @@ from ..plugin_utils.fabric.compare import port_checks
 from ..plugin_utils.fabric.results import switch_result
 from ..plugin_utils.fabric.system import (
     DOWNLINK,
+    PEER,
     SPINE,
     UPLINK,
     Completed,
@@ -80,8 +81,9 @@ class ActionModule(SteppedAction):
             key = "spines.system" if variables.text("cluster_role") == SPINE else "leaves.system"
             key += ", or that of its group under switches"
             return _not_planned(f"the model names no system for this switch: set {key}")
-        if variables.value("cluster_ports", None) == []:
-            return _not_planned("no port of this switch is in the model")
+        ports = variables.value("cluster_ports", None)
+        if ports is not None and all(group["kind"] == PEER for group in ports):
+            return _not_planned("no port of this switch to nodes or another tier is in the model")
         intent = _intent(variables)
         former = (switch_result(task_vars).get("report") or {}).get("ports") or []
         up_before = {port["name"] for port in former if port.get("up")}

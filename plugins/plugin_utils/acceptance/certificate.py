@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...module_utils.core.checks import FAILED
 from ...module_utils.core.commands import CommandError
 from ...module_utils.ssh.keys import USER
 from ..answers import VERSION, finite, mapping
@@ -27,7 +28,7 @@ SCHEMA = 1
 NAMESPACE = "baremetal.mpi_roce.acceptance"
 UNSIGNED = "unsigned"
 ALLOWED = "allowed_signers"
-PASSED, FAILED, INCOMPLETE = "passed", "failed", "incomplete"
+PASSED, INCOMPLETE = "passed", "incomplete"
 MAX_RAILS = 64
 
 
@@ -46,7 +47,7 @@ class Signer:
 
     def sign(self, text: str) -> tuple[str, str]:
         """Signature of a text, and the line of allowed_signers that verifies it. Raises
-        SigningError with what is missing."""
+        SigningError, which says why it cannot."""
         journal = Journal(self.state_directory)
         store = AuthorityStore(journal, self.passphrase)
         try:
@@ -113,7 +114,7 @@ def versions(looked: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, lis
     return found
 
 
-def verdict_of(faults: Sequence[Any], failed: Sequence[Any], missing: Sequence[Any]) -> str:
-    if faults or failed:
+def verdict_of(checks: Sequence[Mapping[str, Any]], missing: Sequence[Any]) -> str:
+    if any(check["status"] == FAILED for check in checks):
         return FAILED
     return INCOMPLETE if missing else PASSED

@@ -51,6 +51,11 @@ class State:
         self.seconds += seconds
         self.save()
 
+    def of(self, step: str) -> dict[str, Any]:
+        """The result of a step; empty if it is not finished."""
+        found: dict[str, Any] = self.steps.get(step) or {}
+        return found
+
     def save(self) -> None:
         found = {
             "schema": SCHEMA,
@@ -121,4 +126,7 @@ def as_rows(figures: list[Figure]) -> list[list[Any]]:
 
 
 def of_rows(rows: list[list[Any]]) -> list[Figure]:
-    return [Figure(*row[:6], second_rail=row[6]) for row in rows]
+    return [
+        Figure(rail, first, second, rate, latency, error, second_rail=far)
+        for rail, first, second, rate, latency, error, far in rows
+    ]

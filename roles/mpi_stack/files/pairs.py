@@ -42,6 +42,10 @@ ROUNDS_TAGGED = 4000
 """MPI guarantees tags up to 32767 (MPI 4.1, MPI_TAG_UB)."""
 
 
+NO_ANSWER, TOO_SLOW = "no answer within the round", "too slow for a round"
+WRONG_BYTES = "wrong bytes arrived"
+
+
 class SilentError(Exception):
     """The peer did not answer within the round."""
 
@@ -59,9 +63,10 @@ def device_of(rail, root="/sys"):
     return ""
 
 
-def bind(rail, environment, root="/sys"):
+def bind(rail, environment, queue_pairs=1, root="/sys"):
     """Restrict this process to a rail: the variables to change. The environment of the node decides
-    between RDMA and TCP."""
+    between RDMA and TCP. With RDMA, an endpoint has several queue pairs, over which UCX splits
+    messages (openucx/ucx, src/uct/ib/base/ib_iface.c, NUM_PATHS)."""
     if not pathlib.Path(root, "class/net", rail).exists():
         raise RuntimeError(f"no interface {rail}")
     device, words = rail, environment.get("UCX_TLS", "").split(",")
@@ -69,7 +74,10 @@ def bind(rail, environment, root="/sys"):
         device = device_of(rail, root)
         if not device:
             raise RuntimeError(f"no RDMA device behind {rail}")
-    changed = {"UCX_NET_DEVICES": device, "UCX_MAX_RNDV_RAILS": "1", "UCX_MAX_EAGER_RAILS": "1"}
+    changed = {"UCX_NET_DEVICES": device, "UCX_MAX_EAGER_RAILS": "1"}
+    changed["UCX_MAX_RNDV_RAILS"] = str(queue_pairs if device != rail else 1)
+    if device != rail:
+        changed["UCX_IB_NUM_PATHS"] = str(queue_pairs)
     by_rank = environment.get("MPI_ROCE_RAILS_BY_RANK", "").split()
     indexes = environment.get("MPI_ROCE_GID_INDEXES_BY_RANK", "").split()
     for rails, index in zip(by_rank, indexes):
@@ -202,18 +210,18 @@ class Pair:
 
 def measure(pair, begin, arguments):
     """Measure a pair in a round that begins at `begin`, and print what this end knows."""
-    problem, latency, length = "no answer", None, arguments.round_s
+    latency, length = None, arguments.round_s
     sender = [pair.number, pair.here, pair.peer]
     met = False
     try:
         pair.deadline = begin + PINGED * length
         pair.meet()
-        met, problem = True, "too slow"
+        met = True
         latency = pair.latency_us()
     except SilentError:
         if not met:
             if pair.first or arguments.both:
-                say(*sender, None, None, f"{problem} within the round")
+                say(*sender, None, None, NO_ANSWER)
             return
     ways = [pair.first, not pair.first] if arguments.both else [pair.first]
     for sending, end in zip(ways, (FORTH, BACK)):
@@ -221,11 +229,11 @@ def measure(pair, begin, arguments):
         try:
             intact = pair.stream(sending, arguments.bytes, BANDWIDTH * length)
             if not intact:
-                say(pair.number, pair.peer, pair.here, None, None, "wrong bytes arrived")
+                say(pair.number, pair.peer, pair.here, None, None, WRONG_BYTES)
         except SilentError:
             pass
         if sending:
-            error = "" if pair.rate else f"{problem} within the round"
+            error = "" if pair.rate else TOO_SLOW
             say(*sender, pair.rate or None, latency if pair.first else None, error)
 
 
@@ -243,7 +251,7 @@ def run(arguments):
     name = socket.gethostname().split(".")[0]
     far = {nodes[second] for pairs in rounds for _first, second in pairs}
     rail = arguments.second_rail if arguments.second_rail and name in far else arguments.rail
-    os.environ.update(bind(rail, os.environ))
+    os.environ.update(bind(rail, os.environ, arguments.queue_pairs))
     cpus = near(rail)
     if cpus:
         os.sched_setaffinity(0, cpus)
@@ -280,6 +288,7 @@ def main():
     parser.add_argument("--nodes", required=True, help="host names in the order of ranks")
     parser.add_argument("--bytes", type=int, default=1 << 20, help="of a message")
     parser.add_argument("--round-s", type=float, default=1.0)
+    parser.add_argument("--queue-pairs", type=int, default=1)
     parser.add_argument("--both", action="store_true", help="measure both directions")
     arguments = parser.parse_args()
     try:
