@@ -9,16 +9,21 @@ hashing of the flows yields, so few flows raise no alarm, whatever their shares.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Optional
+from statistics import median
+from typing import Any, Optional
 
+from ...module_utils.core.checks import FAILED, OK, Check, not_applicable
 from ...module_utils.core.text import bytes_text, counted
-from ..fabric.counters import Growth, PortCounters
+from ..answers import mapping, sentence
+from ..fabric.counters import Growth, PortCounters, grown
 from .figures import Cable, Direction, Figure, Topology
 
 SILENT, UNTESTED, UNEVEN = "silent", "untested", "uneven"
 ERRORS, DISCARDS, PAUSES, WATCHDOG, UNREAD = "errors", "discards", "pauses", "watchdog", "unread"
+IDLE = (SILENT, UNTESTED)
+CABLES = "acceptance_cables"
 
 IDLE_BYTES_S = 4096
 """A guess: LLDP, BGP, ARP and neighbour discovery of an idle link, in bytes per second."""
@@ -29,6 +34,8 @@ PAUSED_SHARE = 0.05
 """A guess: share of the time in which pauses are more than momentary."""
 FALSE_ALARMS = 1e-3
 """Probability that hashing by chance makes any cable of the whole fabric silent or uneven."""
+LEAST_DEVIATION = 0.25
+"""A guess: smaller differences from the median cable are of no interest, however many flows."""
 MAX_BER = 2.4e-4
 """Bit error rate before FEC up to which RS(544,514) of 50 and 100 Gb/s per lane corrects enough:
 IEEE 802.3, clauses 120E and 120G."""
@@ -72,6 +79,76 @@ class Flows:
         return cls(
             {key: queue_pairs * one * one / two for key, (one, two) in sums.items() if two > 0}
         )
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the counters of all switches showed."""
+
+    directions: int
+    carried: Mapping[Direction, int]
+    """Bytes by direction of cables; without those that neither end counts."""
+    findings: Sequence[CableFinding]
+    reasons: Mapping[str, str]
+    """Why a switch has no counters."""
+
+    @property
+    def with_traffic(self) -> int:
+        idle = {finding.direction for finding in self.findings if finding.kind in IDLE}
+        return sum(direction not in idle for direction in self.carried)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "directions": self.directions,
+            "read": len(self.carried),
+            "with_traffic": self.with_traffic,
+            "findings": [
+                {
+                    "kind": each.kind,
+                    "cable": str(each.cable),
+                    "up": each.direction.up,
+                    "text": each.evidence,
+                }
+                for each in self.findings
+            ],
+            "reasons": dict(self.reasons),
+        }
+
+    def checks(self) -> list[Check]:
+        """One for each fault of a cable, or one for all; too few flows are no fault."""
+        wanted = counted(self.directions, "direction with traffic", "directions with traffic")
+        if not self.carried:
+            reason = "; ".join(dict.fromkeys(self.reasons.values())) or "no switch was read"
+            return [not_applicable(CABLES, wanted, reason)] if self.directions else []
+        found = f"{self.with_traffic} of {len(self.carried)} that were read"
+        return [
+            Check(CABLES, "no fault", each.kind, FAILED, str(each.direction), each.evidence)
+            for each in self.findings
+            if each.kind not in (UNTESTED, UNREAD)
+        ] or [Check(CABLES, wanted, found, OK)]
+
+
+def evaluate(
+    topology: Topology,
+    results: Mapping[str, Mapping[str, Any]],
+    figures: Iterable[Figure],
+    queue_pairs: int,
+    *,
+    undisturbed: bool = True,
+) -> Evidence:
+    """`results`: `switch_counters` by switch. `figures`: those measured between its two readings,
+    each with `queue_pairs` flows. `undisturbed`: only these flows caused traffic in between."""
+    ports = {switch: grown(result) for switch, result in results.items()}
+    reasons = {
+        switch: sentence(mapping(result.get("after")).get("reason"), 200) or "read only once"
+        for switch, result in results.items()
+        if not ports[switch]
+    }
+    flows = Flows.of(topology, figures, queue_pairs)
+    found = findings(topology, ports, flows)
+    if not undisturbed:
+        found = [each for each in found if each.kind != UNEVEN]
+    return Evidence(2 * len(topology.cables), carried(topology, ports), found, reasons)
 
 
 def carried(topology: Topology, ports: Mapping[str, Mapping[str, Growth]]) -> dict[Direction, int]:
@@ -138,24 +215,41 @@ def _hashed(
         groups.setdefault((direction.cable.lower, direction.up), []).append(direction)
     limit = FALSE_ALARMS / (2 * max(len(byte_counts), 1))
     for (switch, up), directions in groups.items():
-        known = [direction for direction in directions if direction in byte_counts]
         number = flows.counts.get((switch, up), 0.0) if switch in leaves else 0.0
-        idle = {
-            d: IDLE_BYTES_S * max((g.seconds for g in _ends(d, ports) if g), default=0)
-            for d in known
-        }
-        total = sum(max(byte_counts[d] - idle[d], 0.0) for d in known)
-        for direction in known:
-            count = byte_counts[direction]
-            if count <= idle[direction]:
-                chance = (1 - 1 / len(directions)) ** number if number else 1.0
-                yield direction, _silent(direction, count, number, chance, limit)
-            elif total > 0 and len(known) == len(directions) > 1 and number:
-                share = (count - idle[direction]) / total
-                if _tail(share, number, 1 / len(known)) < limit:
-                    text = f"{share:.1%} of the bytes of {counted(len(known), 'equal-cost cable')}"
-                    text += f", by {number:.0f} flows"
-                    yield direction, (UNEVEN, direction, text)
+        net: dict[Direction, float] = {}
+        """Bytes of the test, without cables that hashing by chance does not leave without any."""
+        for direction in directions:
+            count = byte_counts.get(direction)
+            if count is not None:
+                times = [growth.seconds for growth in _ends(direction, ports) if growth]
+                net[direction] = max(count - IDLE_BYTES_S * max(times, default=0.0), 0.0)
+                if not net[direction]:
+                    chance = (1 - 1 / len(directions)) ** number if number else 1.0
+                    silent = _silent(direction, count, number, chance, limit)
+                    yield direction, silent
+                    if silent[0] == SILENT:
+                        del net[direction]
+        if number and all(direction in byte_counts for direction in directions):
+            yield from _uneven(net, number, limit)
+
+
+def _uneven(net: Mapping[Direction, float], number: float, limit: float) -> Iterator[Hashed]:
+    """Name cables whose share is improbable and far from the median one, which a slow cable does
+    not move. The others then carry more, so cables with more are named only if none has less."""
+    total, usual = sum(net.values()), median(net.values() or (0.0,))
+    if len(net) < 2 or not usual:
+        return
+    apart = {
+        direction: rest / usual
+        for direction, rest in net.items()
+        if rest
+        and abs(rest / usual - 1) > LEAST_DEVIATION
+        and _tail(rest / total, number, 1 / len(net)) < limit
+    }
+    low = {direction: ratio for direction, ratio in apart.items() if ratio < 1}
+    for direction, ratio in (low or apart).items():
+        text = f"{ratio:.0%} of the bytes of the median of {counted(len(net), 'equal-cost cable')}"
+        yield direction, (UNEVEN, direction, f"{text}, by {number:.0f} flows")
 
 
 def _silent(
