@@ -214,49 +214,6 @@ def test_the_tail_is_that_of_a_binomial_distribution(
     assert found == pytest.approx(exact, rel=1e-9) or (found == 1 and seen <= trials / groups)
 
 
-def results(ports: Ports) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
-    for switch, own in ports.items():
-        after = {port: each.counters.as_dict() for port, each in own.items()}
-        before = {port: dict.fromkeys(counters, 0) for port, counters in after.items()}
-        found[switch] = {
-            "before": {"ports": before, "read_s": 100.0},
-            "after": {"ports": after, "read_s": 100.0 + SECONDS},
-        }
-    return found
-
-
-def test_all_cables_are_one_check_and_each_fault_another() -> None:
-    topology = fabric()
-    byte_counts = dict.fromkeys(cables._directions(topology), 10**10)
-    figures = [Figure("rail0", *pair, 100.0) for pair in (("node1", "node2"), ("node2", "node1"))]
-    found = cables.evaluate(topology, results(counted(topology, byte_counts)), figures * 20, 4)
-    (check,) = found.checks()
-    assert (check.name, check.status, found.with_traffic) == ("acceptance_cables", "ok", 16)
-    idle, small = Direction(topology.cables[0], True), Direction(topology.cables[5], False)
-    byte_counts.update({idle: 1000, small: 10**8})
-    read = results(counted(topology, byte_counts))
-    found = cables.evaluate(topology, read, figures * 100, 4)
-    wrong = {check.subject: check.found for check in found.checks()}
-    assert wrong == {str(idle): "silent", str(small): "uneven"}
-    assert found.with_traffic == 15
-    together = cables.evaluate(topology, read, figures * 100, 4, undisturbed=False)
-    assert [check.found for check in together.checks()] == ["silent"]
-    few = cables.evaluate(topology, read, figures, 4)
-    assert [check.status for check in few.checks()] == ["ok"]
-    assert {each["kind"] for each in few.as_dict()["findings"]} == {"untested"}
-
-
-def test_without_counters_there_is_the_reason() -> None:
-    topology = fabric()
-    refused = {"before": None, "after": {"ports": {}, "reason": "no answer", "read_s": 0.0}}
-    found = cables.evaluate(topology, {"leaf1": refused, "spine1": {}}, [], 4)
-    assert found.reasons == {"leaf1": "no answer", "spine1": "read only once"}
-    (check,) = found.checks()
-    assert check.status == "not_applicable" and "no answer" in check.reason
-    assert cables.evaluate(fabric(1, 0), {}, [], 4).checks() == []
-
-
 # Growth
 
 COUNTERS = st.builds(

@@ -9,21 +9,17 @@ hashing of the flows yields, so few flows raise no alarm, whatever their shares.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any, Optional
+from typing import Optional
 
-from ...module_utils.core.checks import FAILED, OK, Check, not_applicable
 from ...module_utils.core.text import bytes_text, counted
-from ..answers import mapping, sentence
-from ..fabric.counters import Growth, PortCounters, grown
+from ..fabric.counters import Growth, PortCounters
 from .figures import Cable, Direction, Figure, Topology
 
 SILENT, UNTESTED, UNEVEN = "silent", "untested", "uneven"
 ERRORS, DISCARDS, PAUSES, WATCHDOG, UNREAD = "errors", "discards", "pauses", "watchdog", "unread"
-IDLE = (SILENT, UNTESTED)
-CABLES = "acceptance_cables"
 
 IDLE_BYTES_S = 4096
 """A guess: LLDP, BGP, ARP and neighbour discovery of an idle link, in bytes per second."""
@@ -81,82 +77,12 @@ class Flows:
         )
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """What the counters of all switches showed."""
-
-    directions: int
-    carried: Mapping[Direction, int]
-    """Bytes by direction of cables; without those that neither end counts."""
-    findings: Sequence[CableFinding]
-    reasons: Mapping[str, str]
-    """Why a switch has no counters."""
-
-    @property
-    def with_traffic(self) -> int:
-        idle = {finding.direction for finding in self.findings if finding.kind in IDLE}
-        return sum(direction not in idle for direction in self.carried)
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "directions": self.directions,
-            "read": len(self.carried),
-            "with_traffic": self.with_traffic,
-            "findings": [
-                {
-                    "kind": each.kind,
-                    "cable": str(each.cable),
-                    "up": each.direction.up,
-                    "text": each.evidence,
-                }
-                for each in self.findings
-            ],
-            "reasons": dict(self.reasons),
-        }
-
-    def checks(self) -> list[Check]:
-        """One for each fault of a cable, or one for all; too few flows are no fault."""
-        wanted = counted(self.directions, "direction with traffic", "directions with traffic")
-        if not self.carried:
-            reason = "; ".join(dict.fromkeys(self.reasons.values())) or "no switch was read"
-            return [not_applicable(CABLES, wanted, reason)] if self.directions else []
-        found = f"{self.with_traffic} of {len(self.carried)} that were read"
-        return [
-            Check(CABLES, "no fault", each.kind, FAILED, str(each.direction), each.evidence)
-            for each in self.findings
-            if each.kind not in (UNTESTED, UNREAD)
-        ] or [Check(CABLES, wanted, found, OK)]
-
-
-def evaluate(
-    topology: Topology,
-    results: Mapping[str, Mapping[str, Any]],
-    figures: Iterable[Figure],
-    queue_pairs: int,
-    *,
-    undisturbed: bool = True,
-) -> Evidence:
-    """`results`: `switch_counters` by switch. `figures`: those measured between its two readings,
-    each with `queue_pairs` flows. `undisturbed`: only these flows caused traffic in between."""
-    ports = {switch: grown(result) for switch, result in results.items()}
-    reasons = {
-        switch: sentence(mapping(result.get("after")).get("reason"), 200) or "read only once"
-        for switch, result in results.items()
-        if not ports[switch]
-    }
-    flows = Flows.of(topology, figures, queue_pairs)
-    found = findings(topology, ports, flows)
-    if not undisturbed:
-        found = [each for each in found if each.kind != UNEVEN]
-    return Evidence(2 * len(topology.cables), carried(topology, ports), found, reasons)
-
-
 def carried(topology: Topology, ports: Mapping[str, Mapping[str, Growth]]) -> dict[Direction, int]:
     """Bytes by direction of cables, as the receiver counted them, otherwise the sender; without
     directions that neither end counts. `ports`: growth by switch and port."""
     found = {}
     for direction in _directions(topology):
-        sender, receiver = _ends(direction, ports)
+        sender, receiver = ends(direction, ports)
         arrived = receiver.counters.rx_bytes if receiver else None
         sent = sender.counters.tx_bytes if sender else None
         known = [count for count in (arrived, sent) if count is not None]
@@ -177,7 +103,7 @@ def findings(
             found.append(CableFinding(UNREAD, direction, "neither end was read"))
         elif direction in hashed:
             found.append(CableFinding(*hashed[direction]))
-        sender, receiver = _ends(direction, ports)
+        sender, receiver = ends(direction, ports)
         found += _received(direction, receiver)
         found += _sent(direction, sender, topology.speeds.get(direction.cable, 0.0))
     return found
@@ -189,7 +115,7 @@ def _directions(topology: Topology) -> Iterator[Direction]:
         yield Direction(cable, False)
 
 
-def _ends(
+def ends(
     direction: Direction, ports: Mapping[str, Mapping[str, Growth]]
 ) -> tuple[Optional[Growth], Optional[Growth]]:
     """Growth at the port that sends in this direction, and at the one that receives."""
@@ -221,7 +147,7 @@ def _hashed(
         for direction in directions:
             count = byte_counts.get(direction)
             if count is not None:
-                times = [growth.seconds for growth in _ends(direction, ports) if growth]
+                times = [growth.seconds for growth in ends(direction, ports) if growth]
                 net[direction] = max(count - IDLE_BYTES_S * max(times, default=0.0), 0.0)
                 if not net[direction]:
                     chance = (1 - 1 / len(directions)) ** number if number else 1.0
