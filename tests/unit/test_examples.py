@@ -51,6 +51,7 @@ def test_examples_are_valid_and_both_ends_agree(name: str) -> None:
         (switch.name, port): (peer, group.peer_interface)
         for switch in cluster.switches
         for group in switch.ports
+        if group.kind != "storage"
         for port, peer in group.peers.items()
     }
     for node in cluster.nodes:
@@ -198,3 +199,22 @@ def test_ports_of_the_enterprise_reference() -> None:
         *("core-01 swp5s0", "core-02 swp5s0", "core-02 swp5s1", "core-01 swp5s1"),
     ]
     assert [rail.leaf_port for rail in nodes["su-01-node-02"][::7]] == ["swp6s0", "swp7s1"]
+
+
+def test_bonds_and_links_between_the_switches_of_the_enterprise_reference() -> None:
+    """ERA-289-topology.json; bond57s0 to bond57s5 of both exported configurations."""
+    cluster = example("enterprise-2-8-9-400")
+    assert cables(cluster, "peer") == 2 * 48
+    for switch, group in groups(cluster, "peer"):
+        [(port, peer)] = group.peers.items()
+        assert (group.peer_interface, {switch, peer}) == (port, {"core-01", "core-02"})
+    bonds: dict[tuple[str, str], set[tuple[str, str, str]]] = {}
+    for switch, group in groups(cluster, "storage"):
+        for port, peer in group.peers.items():
+            assert group.channels == {port: ""} and group.speed_gbps == 100
+            bonds.setdefault((peer, group.bond), set()).add((switch, port, group.peer_interface))
+    assert len(bonds) == 6
+    assert bonds["storage-02", "bond1"] == {
+        ("core-01", "swp57s3", "eth2"),
+        ("core-02", "swp57s3", "eth5"),
+    }

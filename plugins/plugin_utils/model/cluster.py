@@ -52,7 +52,8 @@ class PortGroup:
     """
 
     kind: str
-    """`host` (to a node), `storage` (to a storage host), `uplink` (to a spine) or `downlink`."""
+    """`host` (to a node), `storage` (to a storage host), `uplink` (to a spine), `downlink` or
+    `peer` (to the other switch of a pair)."""
     peer_interface: str
     speed_gbps: int
     mtu: int

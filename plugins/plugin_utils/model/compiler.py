@@ -44,7 +44,7 @@ from .software import finish as read_software
 from .software import of_kinds as software_of_kinds
 from .source import ModelError, ModelSource, read_file
 from .storage import Site, read_filesystems
-from .switches import Switches, read_ports, read_switches
+from .switches import PEERS, Switches, read_ports, read_switches
 from .wiring import LEAF, Fabric, Rule, SwitchGroup, SwitchPorts, place_groups, read_fabric
 
 
@@ -151,6 +151,9 @@ def compile_model(source: ModelSource) -> Cluster:
         _plug_nodes(model, topology, sets, plan, members, built[name], ports[name])
     for rule in fabric.rules:
         _plug_links(rule, model["rails"]["mtu"], built, ports)
+    for name, switches_of_group in built.items():
+        speeds = _speeds(fabric, fabric.groups[name], kinds)
+        _plug_peers(switches_of_group, switches[name], speeds[PEERS], model["rails"]["mtu"])
     _plug_storage(model, [leaf for group in fabric.leaves for leaf in built[group.name]])
     paths = Paths(switch for group in built.values() for switch in group)
     assign_networks(nodes, paths, doubtful)
@@ -243,13 +246,13 @@ def _switches(
     model: dict[str, Any], group: SwitchGroup, topology: Topology, found: Switches
 ) -> list[ClusterSwitch]:
     places = [topology.place(group, number) for number in range(len(found.names))]
-    bmc, addresses = group.keys["bmc_first"], group.management
+    bmcs, addresses = group.bmcs, group.management
     return [
         ClusterSwitch(
             name,
             LEAF if group.tier == LEAF else "spine",
             _management(model, addresses[index]),
-            bmc="" if bmc is None else text(bmc + index),
+            bmc=text(bmcs[index]) if bmcs else "",
             system=kind.system,
             asic=kind.asic,
             port_step=kind.port_step,
@@ -424,6 +427,15 @@ def _plug_links(
             down = upper_ports[pair.upper].down[pair.down + link]
             plug(link, lower, "uplink", up, upper.name, down)
             plug(link, upper, "downlink", down, lower.name, up)
+
+
+def _plug_peers(switches: list[ClusterSwitch], found: Switches, speed_gbps: int, mtu: int) -> None:
+    """Assign the ports between both switches of each pair."""
+    for here, there in zip(switches[::2], switches[1::2]):
+        for port in found.kinds[0].ports_for(PEERS) or ():
+            for switch, peer in ((here, there), (there, here)):
+                switch.ports.append(PortGroup("peer", port, speed_gbps, mtu))
+                switch.ports[-1].peers[port] = peer.name
 
 
 def _plug_storage(model: dict[str, Any], leaves: list[ClusterSwitch]) -> None:

@@ -20,7 +20,7 @@ from ..fabric.asics import (
     asic_named,
     headroom,
 )
-from ..fabric.system import TO_NODES
+from ..fabric.system import PEER, TO_NODES
 from ..qos.contract import FRAME_OVERHEAD, VARIABLE, Contract, needed_ip_mtu
 from ..schema.findings import Findings, Path
 from .cluster import ClusterSwitch
@@ -349,7 +349,7 @@ def check_headroom(
     seen: set[tuple[str, frozenset[tuple[tuple[int, int], int]]]] = set()
     for switch in switches:
         links: Counter[tuple[int, int]] = Counter()
-        for group in switch.ports:
+        for group in (ports for ports in switch.ports if ports.kind != PEER):
             to_nodes = group.kind in TO_NODES
             length = metres.to_nodes if to_nodes else metres.between_switches
             links[group.speed_gbps, length] += len(group.peers)

@@ -22,7 +22,7 @@ class Paths:
         self._above: dict[str, str] = {}
         for switch in switches:
             for ports in switch.ports:
-                if ports.kind == "uplink":
+                if ports.kind in ("uplink", "peer"):
                     for peer in set(ports.peers.values()):
                         self._join(switch.name, peer)
 

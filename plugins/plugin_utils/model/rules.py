@@ -97,7 +97,11 @@ def check_names(
         number = name.isdigit() and path[0] not in ("switches", *switches)
         if number or not re.fullmatch(HOST_NAME.form, name):
             problem = f"{name!r} is {'a number, ' if number else ''}not {HOST_NAME.wanted}"
-            _add("model.host_name", name, path, problem, "Change the name or pattern")
+            remedy = "Change the name or pattern"
+            label, dot, domain = name.lower().partition(".")
+            if not number and re.fullmatch(HOST_NAME.form, label):
+                remedy += f": {label}" + (f", with domain: {domain} at the top" if dot else "")
+            _add("model.host_name", name, path, problem, remedy)
         elif name in reserved or (name in _HOSTFILE_WORDS and path[0] in _IN_HOSTFILE):
             problem = f"{name!r} is also a group of Ansible, a keyword of Open MPI's hostfile, or "
             problem += "a name of the loopback address"

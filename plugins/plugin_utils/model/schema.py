@@ -11,6 +11,7 @@ from typing import Any, Optional
 from ...module_utils.qos import IP_MTU_LIMITS
 from ..fabric.chip_keys import CHIP_NAME, CHIPS, OUT_OF_SCOPE, SYSTEM_NAME
 from ..qos.contract import CONTRACT, VARIABLE
+from ..schema import meant
 from ..schema.findings import Findings, Path
 from ..schema.kinds import (
     Boolean,
@@ -79,7 +80,13 @@ INTERFACE = Text(
 @dataclass(frozen=True)
 class _Pci(Text):
     def convert(self, value: Any) -> str:
-        return super().convert(value.lower() if isinstance(value, str) else value)
+        try:
+            return super().convert(value.lower() if isinstance(value, str) else value)
+        except Invalid as error:
+            remedy = f"Write {meant.pci(value)}" if meant.pci(value) else error.remedy
+            if re.match(r"(mlx|bnxt|irdma|roce|ib|en|eth|rail)[a-z0-9_]*\d", str(value)):
+                remedy = f"Write its bus-info of `ethtool -i`: {self.example}"
+            raise Invalid(error.code, error.problem, remedy) from error
 
     def json(self) -> dict[str, Any]:
         return {"type": "string", "pattern": json_pattern(self.form).replace("a-f", "a-fA-F")}
@@ -104,7 +111,8 @@ class _Address(Kind):
             return int(ipaddress.IPv4Address(str(value)))
         except ValueError as error:
             problem = f"{shown(value)} is not an IPv4 address" + _ipv6(value)
-            remedy = f"Write {_ipv4(value, 'ip') or 'one such as 10.0.0.10'}"
+            plain = _ipv4(value, "ip") or meant.address(value) or "one such as 10.0.0.10"
+            remedy = f"Write {plain}"
             raise Invalid("model.address", problem, remedy) from error
 
     def describe(self) -> str:
@@ -197,8 +205,8 @@ class _Pattern(Kind):
         found = [match[1] for match in re.finditer(field, text)]
         if found.count(self.fields[0]) != 1 or re.search(r"[\s{}]", re.sub(field, "", text)):
             problem = f"{shown(value)} is not a pattern with {{{self.fields[0]}}} once"
-            remedy = f"Write one such as {self.example}{self.otherwise}"
-            raise Invalid("model.pattern", problem, remedy)
+            remedy = f"Write {meant.pattern(value) or f'one such as {self.example}'}"
+            raise Invalid("model.pattern", problem, remedy + self.otherwise)
         return text
 
     def describe(self) -> str:
@@ -318,6 +326,10 @@ _CHANNELS = tuple(
     for name in ("port_channels", "channel", "channels", "lag", "lacp", "bond", "bonds")
 )
 _OF_LEAVES = tuple((name, "It belongs under spines, or links") for name, _hint in _CHANNELS)
+_PEERS = tuple(
+    (name, "Name the ports to the other switch of a pair: ports: {nodes: ..., peers: 'swp[61-64]'}")
+    for name in ("peers", "peer_links", "peer_link", "peerlink", "mlag", "mclag", "isl", "isls")
+)
 _GROUPS_OF_SWITCHES = "Describe groups under switches, and who connects to whom under links"
 _BY_PURPOSE = "Name the ports by purpose: ports: {nodes: 'swp[1-32]s[0-1]', uplinks: 'swp[33-64]'}"
 _PORT_HINTS = tuple(
@@ -338,7 +350,12 @@ _TOPOLOGY_HINTS = (
         (name, _GROUPS_OF_SWITCHES)
         for name in ("pods", "pod", "stripes", "tiers", "fabric", "core")
     ),
-    *((name, _GROUPS_OF_SWITCHES) for name in ("cores", "groups", "fabrics", "superspines")),
+    *((name, _GROUPS_OF_SWITCHES) for name in ("cores", "groups", "fabrics")),
+    *((name, "Write leaves") for name in ("leaf", "leafs", "tor", "tors")),
+    *(
+        (name, "Write super_spines")
+        for name in ("superspine", "superspines", "super-spine", "super-spines", "super_spine")
+    ),
 )
 _DIVISION_HINTS = (
     *_PORT_HINTS,
@@ -542,6 +559,12 @@ PORTS = Section(
         Key("storage", _NAMES, "Of a leaf, to storage hosts."),
         Key("uplinks", _NAMES, "To the tier above."),
         Key("downlinks", _NAMES, "To the tier below."),
+        Key(
+            "peers",
+            _NAMES,
+            "To the other switch of a pair (MLAG; the first and second, the third and fourth), to "
+            "the port with the same name: cables that are [checked](fabric.md#port-channels).",
+        ),
     ),
 )
 _ASN = Integer(1, 4_294_967_294)
@@ -576,7 +599,7 @@ def _switch_names(example: str, *, fixed: bool = True) -> tuple[Key, ...]:
             OneOrList(_ADDRESS, _ADDRESS),
             "Of the first switch, with the others in order; or of each.",
         ),
-        _BMC_FIRST,
+        replace(_BMC_FIRST, kind=OneOrList(_ADDRESS, _ADDRESS), help="As `management_first`."),
         needed("ports", OrSection(_PortCount(1, 4096, "ports"), PORTS), "Ports per switch."),
         Key(
             "system", OneOrList(SYSTEM_NAME, SYSTEM_NAME), "If unset, the layer `fabric` skips it."
@@ -646,7 +669,7 @@ LEAVES = Section(
     hints=(
         *((name, "It belongs under spines") for name in ("links_per_leaf", "divided_by", "groups")),
         *(hint for hint in _TOPOLOGY_HINTS if hint[0] != "groups"),
-        *(*_UNSUPPORTED, *_OF_LEAVES),
+        *(*_UNSUPPORTED, *_OF_LEAVES, *_PEERS),
     ),
 )
 
@@ -661,7 +684,7 @@ SPINES = Section(
         *_DIVISION,
         _UPLINK_PORTS,
     ),
-    hints=(*_DIVISION_HINTS, *_CHANNELS),
+    hints=(*_DIVISION_HINTS, *_CHANNELS, *_PEERS),
 )
 
 SUPER_SPINES = Section(
@@ -675,10 +698,24 @@ SUPER_SPINES = Section(
         Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="the spines'"),
         *_DIVISION,
     ),
-    hints=(*_DIVISION_HINTS, *_CHANNELS),
+    hints=(*_DIVISION_HINTS, *_CHANNELS, *_PEERS),
 )
 
-_TIER = Text(
+
+@dataclass(frozen=True)
+class _Tier(Text):
+    def convert(self, value: Any) -> str:
+        plain = re.sub(r"[^a-z]", "", str(value).lower())
+        usual = {"leaves": "leaf", "leafs": "leaf", "tor": "leaf", "tors": "leaf"}
+        usual.update({"leaf": "leaf", "spine": "spine", "spines": "spine"})
+        usual.update({"superspine": "super_spine", "superspines": "super_spine"})
+        name = usual.get(plain, value)
+        if name != value:
+            raise Invalid("model.tier_word", f"{shown(value)} is not a tier", f"Write {name}")
+        return super().convert(value)
+
+
+_TIER = _Tier(
     r"(?!(all|compute|launcher|storage|ungrouped|localhost)$)(?!(rack|unit|plane|kind)_)[a-z][a-z0-9_]*",
     "a tier such as leaf, spine, super_spine or core",
     "leaf",
@@ -705,6 +742,7 @@ SWITCHES = Section(
         Key("plane", Integer(0, 7), "For switches above leaves that are all in one plane."),
         Key("speed_gbps", _SPEED, "Of links to lower tiers.", default_text="`rails.speed_gbps`"),
     ),
+    hints=_PEERS,
 )
 LINKS = Section(
     "links",

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Optional, Union
 from ...module_utils.core.text import counted, nearest, some
 from ..fabric.port_names import MAX_NAMES
 from ..schema.findings import Findings, Path
-from .switches import DOWNLINKS, NODES, UPLINKS, SwitchKind
+from .switches import DOWNLINKS, NODES, PEERS, UPLINKS, SwitchKind
 
 LEAF = "leaf"
 DIVISIONS = ("unit", "plane", "group")
@@ -87,10 +87,18 @@ class SwitchGroup:
     @property
     def management(self) -> list[int]:
         """The management address of each switch."""
-        first: Union[int, list[int]] = self.keys["management_first"]
+        return self._each("management_first")
+
+    @property
+    def bmcs(self) -> list[int]:
+        """The BMC of each switch; empty without."""
+        return self._each("bmc_first")
+
+    def _each(self, key: str) -> list[int]:
+        first: Union[int, list[int], None] = self.keys[key]
         if isinstance(first, list):
             return first
-        return [first + number for number in range(self.keys["count"])]
+        return [] if first is None else [first + number for number in range(self.keys["count"])]
 
     @property
     def kind(self) -> str:
@@ -177,7 +185,8 @@ class Fabric:
         """The highest speed of ports by purpose, except those to storage hosts."""
         up = [rule.speed_gbps for rule in self.rules if group.name in rule.lowers]
         down = [rule.speed_gbps for rule in self.rules if group.name == rule.upper]
-        found = {NODES if group.tier == LEAF else DOWNLINKS: max(down, default=of_nodes)}
+        lower = max(down, default=of_nodes)
+        found = {NODES if group.tier == LEAF else DOWNLINKS: lower, PEERS: lower}
         return {**found, UPLINKS: max(up)} if up else found
 
     @property

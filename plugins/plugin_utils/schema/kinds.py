@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Optional
 
 from ...module_utils.core.text import nearest, some
+from . import meant
 from .findings import Findings, Path
 
 Hints = tuple[tuple[str, str], ...]
@@ -171,12 +172,14 @@ class Integer(Kind):
         remedy += f" ({self.unit})" if self.unit else ""
         if isinstance(value, bool) or not isinstance(value, self.types):
             problem = f"{shown(value)} is not a number (type {self.name})"
-            meant = _number_in(value)
-            if isinstance(meant, self.types) and self.low <= meant <= self.high:
-                remedy = f"Write {meant}" + (", without quotes" if value == str(meant) else "")
+            number = meant.number(value, self.unit)
+            if isinstance(number, self.types) and self.low <= number <= self.high:
+                remedy = f"Write {number}" + (", without quotes" if value == str(number) else "")
             raise Invalid("model.not_a_number", problem, remedy)
         if not self.low <= value <= self.high:  # also excludes NaN
             limits = (value, self.low, self.high)
+            if self.unit == "Gb/s" and self.low <= (meant.in_gbps(value) or 0) <= self.high:
+                remedy = f"Write {meant.in_gbps(value)} ({self.unit})"
             raise Invalid("model.out_of_range", f"{value} is out of range", remedy, limits)
         return value
 
@@ -196,17 +199,6 @@ class Number(Integer):
 
     def convert(self, value: Any) -> float:
         return float(super().convert(value))
-
-
-def _number_in(value: Any) -> Optional[float]:
-    """The number that a text shows (08, 0o17, 1e3, one in quotes), or a float without fraction."""
-    text = str(value)
-    if re.fullmatch(r"0o[0-7]{1,9}", text):
-        return int(text, 8)
-    if not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{0,9})?([eE][-+]?[0-9])?", text):
-        return None
-    number = float(text)
-    return int(number) if number.is_integer() else number
 
 
 @dataclass(frozen=True)

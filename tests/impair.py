@@ -1,0 +1,157 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Slow, lossy and missing parts of a cluster of virtual nodes whose switches route (fabric `bgp`).
+
+Each is a context manager that restores the part exactly. Rates are those of `tbf`, losses those of
+`iptables`, as kernels without netem have both; the share of a CPU is that of a container's cgroup.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tests import waiting
+from tests.nodes import Nodes
+
+CGROUPS = Path("/sys/fs/cgroup")
+PERIOD_US = 100_000
+BURST = ("burst", "64kb", "limit", "16mb")
+"""As in roles/virtual_nodes/files/switch/router."""
+
+
+class End(NamedTuple):
+    """A port of a switch, or a rail of a node."""
+
+    host: str
+    port: str
+
+
+def run(*words: str) -> str:
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(words)}: {done.stderr}"
+    return done.stdout
+
+
+class Bed:
+    """The parts of one cluster, on this machine."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self.nodes = nodes
+        self.rate_mbits = int(nodes.of(nodes.group("leaf")[0])["virtual_nodes_rate_mbits"])
+
+    def cables(self) -> list[tuple[End, End]]:
+        """The leaves' and the spines' ends of cables between switches."""
+        return [
+            (End(leaf, port), End(spine, group["peer_interface"]))
+            for leaf in self.nodes.group("leaf")
+            for group in self.nodes.of(leaf)["cluster_ports"]
+            if group["kind"] == "uplink"
+            for port, spine in group["peers"].items()
+        ]
+
+    def rail(self, node: str, interface: str) -> tuple[End, End]:
+        """The node's and the leaf's end of a rail."""
+        rails = {rail["interface"]: rail for rail in self.nodes.of(node)["cluster_rails"]}
+        rail = rails[interface]
+        return End(node, interface), End(rail["leaf"], rail["leaf_port"])
+
+    def inside(self, end: End, *words: str) -> str:
+        return run("ip", "netns", "exec", f"{self.cluster}.{end.host}", *words)
+
+    @property
+    def cluster(self) -> str:
+        return str(self.nodes.of(self.nodes.group("leaf")[0])["cluster_name"])
+
+    def state(self, end: End) -> str:
+        """What these faults change, to compare before and after."""
+        device = _device(end)
+        queue = json.loads(self.inside(end, "tc", "-json", "qdisc", "show", "dev", device))
+        link = json.loads(self.inside(end, "ip", "-json", "link", "show", "dev", device))
+        dropped = ""
+        if end.host in self.nodes.group("leaf", "spine"):
+            dropped = self.inside(end, "iptables-save", "-t", "raw").partition("*raw")[2]
+            dropped = "".join(line for line in dropped.splitlines() if line.startswith("-A"))
+        kept = [(each["kind"], each.get("options")) for each in queue]
+        return json.dumps([kept, link[0]["operstate"], dropped])
+
+    @contextlib.contextmanager
+    def slow(self, *ends: End, share: float = 0.1) -> Iterator[None]:
+        """Send a share of the rate at these ends of one cable."""
+        switches = self.nodes.group("leaf", "spine")
+        rate = self.rate_mbits * (2 if all(end.host in switches for end in ends) else 1)
+        for end in ends:
+            self._limit(end, rate * share)
+        try:
+            yield
+        finally:
+            for end in ends:
+                if end.host in switches:
+                    self._limit(end, rate)
+                else:
+                    self.inside(end, "tc", "qdisc", "delete", "dev", _device(end), "root")
+
+    def _limit(self, end: End, mbits: float) -> None:
+        rate = f"{mbits * 1000:.0f}kbit"
+        words = ("tc", "qdisc", "replace", "dev", _device(end), "root", "tbf", "rate", rate)
+        self.inside(end, *words, *BURST)
+
+    @contextlib.contextmanager
+    def lossy(self, *ends: End, share: float = 0.02) -> Iterator[None]:
+        """Lose a share of the packets that arrive at these ends, which are ports of switches."""
+        statistic = ("-m", "statistic", "--mode", "random", "--probability", f"{share}")
+        for end in ends:
+            rule = ("-i", _device(end), *statistic, "-j", "DROP")
+            self.inside(end, "iptables", "-t", "raw", "-A", "PREROUTING", *rule)
+        try:
+            yield
+        finally:
+            for end in ends:
+                rule = ("-i", _device(end), *statistic, "-j", "DROP")
+                self.inside(end, "iptables", "-t", "raw", "-D", "PREROUTING", *rule)
+
+    @contextlib.contextmanager
+    def removed(self, end: End) -> Iterator[None]:
+        """Take a cable between switches out; wait for BGP when it is back."""
+        before = self.sessions(end.host)
+        self.inside(end, "ip", "link", "set", _device(end), "down")
+        try:
+            waiting.until(lambda: self.sessions(end.host) < before, "BGP to lose a session", 20)
+            yield
+        finally:
+            self.inside(end, "ip", "link", "set", _device(end), "up")
+            waiting.until(lambda: self.sessions(end.host) == before, "BGP to return", 30)
+
+    def sessions(self, switch: str) -> int:
+        """Number of established BGP sessions."""
+        shown = run(
+            "podman", "exec", f"{self.cluster}.{switch}", "vtysh", "-c", "show bgp summary json"
+        )
+        peers = json.loads(shown)["ipv4Unicast"]["peers"].values()
+        return sum(peer["state"] == "Established" for peer in peers)
+
+    @contextlib.contextmanager
+    def busy(self, node: str, cpus: float = 0.1) -> Iterator[None]:
+        """Limit the CPU time of a node, as podman cannot unlimit it again."""
+        place = "{{.State.CgroupPath}}"
+        path = run("podman", "inspect", "--format", place, f"{self.cluster}.{node}").strip()
+        group = CGROUPS / "cpu" / path.lstrip("/")
+        file, text = group / "cpu.cfs_quota_us", f"{PERIOD_US * cpus:.0f}"
+        if not group.exists():  # cgroup v2
+            file, text = (
+                CGROUPS / path.lstrip("/") / "cpu.max",
+                f"{PERIOD_US * cpus:.0f} {PERIOD_US}",
+            )
+        before = file.read_text(encoding="ascii")
+        file.write_text(text, encoding="ascii")
+        try:
+            yield
+        finally:
+            file.write_text(before, encoding="ascii")
+
+
+def _device(end: End) -> str:
+    return end.port.replace("/", "-")
