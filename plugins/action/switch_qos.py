@@ -28,8 +28,8 @@ from ..plugin_utils.fabric.base import SSH
 from ..plugin_utils.fabric.compare import port_checks
 from ..plugin_utils.fabric.results import switch_result
 from ..plugin_utils.fabric.system import (
-    PEER,
     DOWNLINK,
+    PEER,
     SPINE,
     UPLINK,
     Completed,

@@ -74,8 +74,8 @@ def _bmcs(
         group = fabric.groups[section]
         listed = isinstance(group.keys["bmc_first"], list)
         for index, (name, address) in enumerate(zip(found.names, group.bmcs)):
-            path = (*group.path, "bmc_first", *((index,) if listed else ()))
-            yield f"BMC of {name}", address, path
+            path = (*group.path, "bmc_first")
+            yield f"BMC of {name}", address, (*path, index) if listed else path
 
 
 def _in_networks(

@@ -599,11 +599,7 @@ def _switch_names(example: str, *, fixed: bool = True) -> tuple[Key, ...]:
             OneOrList(_ADDRESS, _ADDRESS),
             "Of the first switch, with the others in order; or of each.",
         ),
-        replace(
-            _BMC_FIRST,
-            kind=OneOrList(_ADDRESS, _ADDRESS),
-            help="BMC of the first one, with the others in order; or of each.",
-        ),
+        replace(_BMC_FIRST, kind=OneOrList(_ADDRESS, _ADDRESS), help="As `management_first`."),
         needed("ports", OrSection(_PortCount(1, 4096, "ports"), PORTS), "Ports per switch."),
         Key(
             "system", OneOrList(SYSTEM_NAME, SYSTEM_NAME), "If unset, the layer `fabric` skips it."

@@ -87,18 +87,18 @@ class SwitchGroup:
     @property
     def management(self) -> list[int]:
         """The management address of each switch."""
-        return self._addresses("management_first")
+        return self._each("management_first")
 
     @property
     def bmcs(self) -> list[int]:
         """The BMC of each switch; empty without."""
-        return [] if self.keys["bmc_first"] is None else self._addresses("bmc_first")
+        return self._each("bmc_first")
 
-    def _addresses(self, key: str) -> list[int]:
-        first: Union[int, list[int]] = self.keys[key]
+    def _each(self, key: str) -> list[int]:
+        first: Union[int, list[int], None] = self.keys[key]
         if isinstance(first, list):
             return first
-        return [first + number for number in range(self.keys["count"])]
+        return [] if first is None else [first + number for number in range(self.keys["count"])]
 
     @property
     def kind(self) -> str:
