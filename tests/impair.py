@@ -143,7 +143,7 @@ class Bed:
 
     @contextlib.contextmanager
     def preferred(self) -> Iterator[None]:
-        """Prefer the containers to other programs of this machine, as figures depend on CPU time."""
+        """Prefer the containers to other programs: figures depend on CPU time."""
         group = self._group(self.nodes.group("launcher")[0]).parent
         with _written(group, {"cpu.shares": "8192", "cpu.weight": "800"}):
             yield
