@@ -362,8 +362,8 @@ def test_another_kind_or_a_larger_last_block_moves_no_rail(
 SOFTWARE = """\
 software:
   rdma: {source: doca, version: 3.2.1}
-  driver: {version: 580.95.05}
-  cuda: "13.0"
+  driver: {version: 595.71.05}
+  cuda: "13.2"
   mpi:
     provider: source
     sources:
@@ -375,7 +375,7 @@ software:
     doca: {key: keys/doca.asc, key_sha256: ""}
 """.replace("SUM", "0" * 64)
 OF_H100 = (
-    "software: {driver: {gpu: H100, version: 535.230.02}, cuda: '12.2', kernel: 6.8.0-79-generic}"
+    "software: {driver: {gpu: H100, version: 535.309.01}, cuda: '12.2', kernel: 6.8.0-79-generic}"
 )
 WITH_SOFTWARE = (
     MIXED.replace("h100: {", f"h100: {{{OF_H100}, ").replace(
@@ -396,9 +396,9 @@ def test_each_kind_has_its_software_and_all_the_same_mpi() -> None:
         )
         for name, each in found.items()
     } == {
-        **dict.fromkeys(("node01", "node02"), ("", ("B300", "580.95.05"), "13.0", "doca")),
+        **dict.fromkeys(("node01", "node02"), ("", ("B300", "595.71.05"), "13.2", "doca")),
         **dict.fromkeys(
-            ("node03", "node04"), ("6.8.0-79-generic", ("H100", "535.230.02"), "12.2", "doca")
+            ("node03", "node04"), ("6.8.0-79-generic", ("H100", "535.309.01"), "12.2", "doca")
         ),
         "cpu01": ("", None, "", "none"),
     }
@@ -442,7 +442,7 @@ def test_a_kind_with_another_source_of_drivers_has_no_version_of_doca() -> None:
 @pytest.mark.parametrize(
     ("own", "found"),
     [
-        (OF_H100, []),
+        (OF_H100, ["5 software.cuda_floor kinds.h100.software.cuda"]),
         (
             "software: {driver: {gpu: H100}}",
             [],
@@ -463,6 +463,6 @@ def test_software_of_a_kind_that_is_probably_a_mistake(own: str, found: list[str
 
 def test_a_doubt_about_the_software_of_all_kinds_is_told_once() -> None:
     text = WITH_SOFTWARE.replace(OF_H100, "software: {driver: {gpu: H100}}")
-    text = text.replace('cuda: "13.0"', 'cuda: "13.4"')
+    text = text.replace('cuda: "13.2"', 'cuda: "13.4"')
     (doubt,) = doubts(text)
     assert doubt.split()[1:3] == ["software.cuda_minor", "software.cuda"]

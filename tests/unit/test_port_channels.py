@@ -12,6 +12,7 @@ import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import aspects
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import WantedError
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.cabling import (
+    NodeEntry,
     SwitchEntry,
     cables_of,
 )
@@ -32,6 +33,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system i
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.wiring import wires_of
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import compile_model, read
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.cluster import PortGroup
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.paths import Paths
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import read_contract
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,6 +41,7 @@ from hypothesis import strategies as st
 from tests.unit import eos_intents, nvue_switch, sonic_switch
 from tests.unit.small_model import compiled, edited, refused
 from tests.unit.test_examples import groups as groups_of
+from tests.unit.test_model_changes import changes
 
 SPINES = "spines: {count: 2, ports: 64, links_per_leaf: 2, management_first: 10.0.0.111%s}"
 STORAGE = (
@@ -387,3 +390,75 @@ def test_every_bond_has_a_network_and_every_member_a_port(
         for port, peer in group.peers.items()
     }
     assert len(ends) == rails * planes * nodes
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_both_cables_of_a_bond_are_compared_with_lldp(swapped: bool) -> None:
+    """Nodes announce the MAC address of each member."""
+    cluster = compile_model(read("m", edited(BONDED % "")))
+    switches = {}
+    ends = {
+        (switch, port): (peer, group.peer_interface)
+        for switch, group in groups_of(cluster, "host")
+        for port, peer in group.peers.items()
+    }
+    one, other = ("leaf01", "Ethernet0"), ("leaf02", "Ethernet0")
+    heard = {**ends, one: ends[other], other: ends[one]} if swapped else ends
+    mac = {end: f"02:00:00:00:00:{number:02x}" for number, end in enumerate(ends.values())}
+    for leaf in cluster.leaves:
+        listed = [
+            {
+                **vars(PortReport(port, True, up=True)),
+                "neighbour": {"system": "", "port": mac[heard[leaf.name, port]]},
+            }
+            for group in leaf.ports
+            for port in group.peers
+        ]
+        found = {"version": "", "lldp": True, "ports": listed}
+        entry = SwitchEntry(leaf.name, [*map(vars, leaf.ports)], "sonic", "spectrum4", found)
+        switches[leaf.name] = entry
+    nodes = {
+        node.name: NodeEntry(
+            node.name,
+            {
+                "rails": {
+                    member["interface"]: {
+                        **{"mac": mac[node.name, member["interface"]], "mtu": 9000},
+                        **{"up": True, "carrier": True, "speed_gbps": 400},
+                    }
+                    for rail in node.rails
+                    for member in rail.members
+                }
+            },
+        )
+        for node in cluster.nodes
+    }
+    links = check_links(read_contract({}), switches, nodes)
+    wrong = [check for check in links.checks if check.name == "link_neighbour"]
+    assert [check.subject for check in wrong] == (
+        ["leaf01 Ethernet0 and leaf02 Ethernet0"] if swapped else []
+    )
+    assert links.neighbours == len(ends) - 2 * swapped
+
+
+def test_a_pair_connects_its_switches_and_needs_no_headroom() -> None:
+    text = edited(PAIRS).replace("ports: 64, ", "")
+    cluster = compile_model(read("m", text))
+    paths = Paths(cluster.switches)
+    assert paths.part("leaf01") == paths.part("leaf02")
+    alone = Paths(compile_model(read("m", edited(""))).switches)
+    assert alone.part("leaf01") != alone.part("leaf02")
+
+
+def test_another_channel_is_another_setting_of_a_port() -> None:
+    found, _refusals = changes(model(), model(", port_channel: true"))
+    assert sorted(found.ports) == ["leaf01", "leaf02", "spine01", "spine02"]
+    assert [len(each.changed) for each in found.ports.values()] == [4] * 4
+    assert not found.moved and not found.addresses
+
+
+def test_bonds_instead_of_planes_move_no_cable() -> None:
+    apart = edited("rails: {count: 2, planes: 2, speed_gbps: 400}; leaves.count: 4")
+    found, _refusals = changes(apart, edited(BONDED % ""))
+    assert not found.moved and not found.added and not found.removed
+    assert "rail0p0.interface" in {setting.key for setting in found.settings}

@@ -44,6 +44,8 @@ class RailPlane:
     members: list[dict[str, Any]] = field(init=False, repr=False, compare=False)
     """Of a bond: `plane`, `interface`, `pci`, `speed_gbps`, `leaf` and `leaf_port` of each member;
     leaf and port of the rail are those of the first. Other rails have no such value."""
+    plane_network: str = field(init=False, repr=False, compare=False)
+    """The prefix of its plane, if planes are apart and each has one."""
 
 
 @dataclass

@@ -164,7 +164,10 @@ def compile_model(source: ModelSource) -> Cluster:
         _plug_peers(switches_of_group, switches[name], speeds[PEERS], model["rails"]["mtu"])
     _plug_storage(model, [leaf for group in fabric.leaves for leaf in built[group.name]])
     paths = Paths(switch for group in built.values() for switch in group)
-    assign_networks(nodes, paths, doubtful)
+    pools = {(plan.pool, plan.planes, plan.lanes) for plan in plans}
+    planes = plans[0].planes if len(pools) == 1 else 1
+    prefixes = [str(plans[0].plane_network(plane)) for plane in range(planes)] if planes > 1 else []
+    assign_networks(nodes, paths, prefixes, doubtful)
     routing.assign(model, sections, list(built.values()), doubtful)
     storage = [_host(model, entry, "storage") for entry in model["storage"]]
     routing.assign_storage(model, storage, addresses)

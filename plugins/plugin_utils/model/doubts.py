@@ -11,6 +11,7 @@ from ipaddress import IPv4Network
 from typing import Any
 
 from ...module_utils.core.text import counted, some
+from ...module_utils.software.floors import today
 from ...module_utils.software.software_set import SoftwareSet
 from ..fabric.asics import (
     ASICS,
@@ -198,6 +199,11 @@ def check_software(
             remedy = f"Write software: {{driver: {{gpu: {gpu}}}}} here, if these are their GPUs"
             value = (gpu, driver.gpu)
             findings.add("software.gpu_of_kind", kind.path, problem, remedy, value)
+    for index, each in enumerate(common.accepted):
+        if each.expired(today()):
+            problem = f"the exception for {each.component} {each.version} expired on {each.until}"
+            remedy, at = "Upgrade it, or set a later date", (*above, "accepted", index, "until")
+            findings.add("software.accepted_expired", at, problem, remedy, each.until)
     told: set[str] = set()
     for path, software in sets.items():
         for rule in evaluate(software):

@@ -11,7 +11,7 @@ from ..schema.findings import Findings, Path
 from .addresses import AddressPlan, Subnet, point_to_point
 from .node_kinds import DEFAULT, Kinds
 from .nodes import NodeSpec, places_with_rails
-from .schema import BY_RAIL, SUBNET_PER_RAIL
+from .schema import BY_NODE, BY_PLANE, SUBNET_PER_RAIL
 from .wiring import LEAF, MAX_LINKS, Fabric, Place, SwitchGroup, connect, place_groups
 
 
@@ -328,23 +328,32 @@ def plan_addresses(
     if topology is None or not specs:
         return None
     plans, used = [], dict[Subnet, int]()
-    by_rail = addresses["order"] == BY_RAIL
-    most_lanes = max(len({*sets.networks}) for sets in topology.sets)
-    for sets in topology.sets:
-        lanes = len({*sets.networks})
+    by_rail = addresses["order"] != BY_NODE
+    by_plane = addresses["order"] == BY_PLANE
+    lanes_of = [len({*sets.networks}) for sets in topology.sets]
+    planes_of = [
+        sets.rails["planes"] if by_plane and not sets.rails["bonded"] else 1
+        for sets in topology.sets
+    ]
+    # Powers of two, so that each rail or plane has one prefix: 8 rails in a /12 have a /15 each.
+    bits = max(
+        (lanes // planes - 1).bit_length() + (planes - 1).bit_length()
+        for lanes, planes in zip(lanes_of, planes_of)
+    )
+    for sets, lanes, planes in zip(topology.sets, lanes_of, planes_of):
         path, pool = own.get(sets.group.name, common)
         plan = point_to_point(pool, lanes)
         if addresses["plan"] == SUBNET_PER_RAIL:
             prefix, first_host = addresses["prefix"], addresses["first_host"]
             plan = AddressPlan(pool, lanes, sets.nodes_per_set, prefix, first_host)
-        # A power of two, so that each rail has one prefix: 8 rails in a /12 have a /15 each.
-        span = max(1, (pool.size // plan.size) >> (most_lanes - 1).bit_length()) if by_rail else 0
+        span = max(1, (pool.size // plan.size) >> bits) if by_rail else 0
         plan = replace(
             plan,
             first_node=sets.first_node,
             end=sets.first_node + sets.nodes,
             first_network=used.get(pool, 0),
             lane_span=span,
+            planes=planes,
         )
         plan.check_capacity(places_with_rails(specs), findings, path)
         number = -(-sets.nodes // plan.nodes_per_set)

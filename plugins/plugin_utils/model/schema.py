@@ -42,7 +42,7 @@ from .wiring import DIVISIONS
 PLUGIN = "baremetal.mpi_roce.cluster"
 SUBNET_PER_RAIL = "subnet_per_rail"
 POINT_TO_POINT = "point_to_point"
-BY_NODE, BY_RAIL = "node", "rail"
+BY_NODE, BY_RAIL, BY_PLANE = "node", "rail", "plane"
 BY_SYSTEM = "[by system](#systems-and-port-names)"
 
 # Kinds of values in a cluster model
@@ -530,8 +530,9 @@ ADDRESSES = Section(
         needed("pool", _Subnet(), "Network to allocate from."),
         Key(
             "order",
-            OneOf((BY_NODE, BY_RAIL)),
-            "`rail`: each rail and plane has an equal part of the pool, one prefix.",
+            OneOf((BY_NODE, BY_RAIL, BY_PLANE)),
+            "`rail`: each rail and plane has an equal part of the pool, one prefix. `plane`: so "
+            "has each plane, for [planes without a path to each other](mpi.md#planes).",
             default=BY_NODE,
         ),
         Key("prefix", Integer(8, 30), "Prefix length of a subnet.", default=24),

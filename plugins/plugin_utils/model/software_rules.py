@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Optional
 
-from ...module_utils.software import doca_kernels
+from ...module_utils.software import doca_kernels, floors
 from ...module_utils.software.gpu_catalog import BRANCH_OF_13, NVLINK5
 from ...module_utils.software.software_set import (
     DOCA,
@@ -157,7 +157,59 @@ def _doca_before_nic(software: SoftwareSet) -> bool:
     return b300 and software.rdma.source == DOCA and older(software.rdma.version, DOCA_OF_CONNECTX8)
 
 
+def _below(component: str, key: str) -> VersionRule:
+    """The rule for a version below its minimum, unless the model accepts it."""
+    floor = floors.FLOORS[component]
+    firsts = [line.first for line in floor.lines.values()]
+    by_line = f"{', '.join(firsts[:-1])} or {firsts[-1]} of its line" if firsts[1:] else firsts[0]
+
+    def holds(software: SoftwareSet) -> bool:
+        version = _of_set(software, component)
+        found = floors.verdict(component, version)
+        return bool(found and found.status == floors.BELOW) and not any(
+            (each.component, each.version) == (component, version)
+            and not each.expired(floors.today())
+            for each in software.accepted
+        )
+
+    return VersionRule(
+        f"{component}_floor",
+        WARNED,
+        key,
+        f"{f'from {floor.since} on and ' if floor.since else ''}below {by_line}",
+        floor.reason,
+        "Choose a later version, or write software.accepted with a reason and a date",
+        ", ".join(dict.fromkeys(line.source for line in floor.lines.values())),
+        holds,
+    )
+
+
+def _of_set(software: SoftwareSet, component: str) -> str:
+    if component == floors.DRIVER:
+        return software.driver.version if software.driver else ""
+    return str(getattr(software, component))
+
+
+def _branch_unknown(driver: DriverSpec) -> bool:
+    found = floors.verdict(floors.DRIVER, driver.version)
+    return bool(found and found.status == floors.UNKNOWN)
+
+
 RULES: tuple[VersionRule, ...] = (
+    *(
+        _below(component, "driver.version" if component == floors.DRIVER else component)
+        for component in (floors.DRIVER, floors.CUDA, floors.DCGM, floors.NCCL)
+    ),
+    VersionRule(
+        "driver_unknown",
+        UNKNOWN,
+        "driver.version",
+        f"a branch after {[*floors.FLOORS[floors.DRIVER].lines][-1]}",
+        f"it is in no bulletin known on {floors.DATED}",
+        "Read NVIDIA's bulletins of the GPU driver",
+        "github.com/NVIDIA/product-security",
+        _of_driver(_branch_unknown),
+    ),
     VersionRule(
         "blackwell_proprietary",
         REFUSED,

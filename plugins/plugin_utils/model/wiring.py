@@ -220,8 +220,9 @@ _MAX_SWITCHES = 30_000
 """In three groups of the highest count."""
 _MAX_ENTRIES = 1000
 """Of `switches`, and of `links`."""
-MAX_LINKS = 1_000_000
-"""Links between switches: 10,000 leaves with 64 uplinks have 640,000."""
+MAX_LINKS = 400_000
+"""Links between switches: 10,000 nodes with 8 rails of 2 planes below three tiers of the same
+capacity have 320,000."""
 _OTHER_KEYS = ("unit", "plane", "speed_gbps")
 _OF_RULES = ("divided_by", "groups", "port_channel")
 
