@@ -25,13 +25,18 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.invent
     RdmaDevice,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import SPECTRUM_X
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs import endpoints, incast
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs import (
+    endpoints,
+    ends,
+    incast,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.exchanges import (
     INCAST,
     Half,
     Options,
     VerifyRequest,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.modules import rdma_verify as module
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import incast as planning
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
     host_settings,
@@ -370,6 +375,29 @@ def sent(growth: Mapping[str, int], **changes: Any) -> dict[str, Check]:
     outcome = {"rc": 0, "log": "", "wire": None}
     seen = {"exchanges": {INCAST: outcome}, "growth": growth, "health": health}
     return {check.name: check for check in incast.served(asked, {"rail3": seen})}
+
+
+def test_senders_serve_one_port_of_each_rail() -> None:
+    asked = replace(REQUEST, drives=(), serves=(half(9),))
+    found, problems = ends.endpoints_of(asked, machine())
+    plan = ends.plan_of(asked, found, problems, machine(), no_program)
+    ((server,),) = [rail["servers"] for rail in plan["rails"]]
+    assert (server["exchange"], server["port"], problems) == (INCAST, 18515, {})
+    assert "--reversed" in server["argv"] and "10.3.0.9" not in server["argv"]
+
+
+@pytest.mark.parametrize("place", ["", "leaf"])
+def test_the_module_runs_what_the_plan_has(place: str) -> None:
+    part = {"drives": [asdict(half(2))], "serves": [], "run_id": "run", "host": "node01"}
+    params = {
+        **{name: spec.get("default") for name, spec in module.ARGUMENTS.items()},
+        "qos": SETTINGS.as_variable(),
+        "exchanges": ["ucx", "write_bw"],
+        "part": {**part, "incast": place},
+    }
+    asked = module.request_of(params)
+    assert asked.exchanges == ((INCAST,) if place else ("write_bw", "ucx"))
+    assert asked.drives == (half(2),)
 
 
 GOOD = {"rp_cnp_handled": 40, "rp_cnp_ignored": 0, PAUSE: 1000, "tx_prio3_packets": 10**6}
