@@ -49,6 +49,7 @@ coverage:
     without such cables.
   type: dict
   returned: for V(pairs)
+incast: {type: str, returned: for V(pairs), description: Where senders are; empty for pairs.}
 at_once: {type: int, returned: for V(pairs), description: Hosts that drive in parallel.}
 limit_s: {type: float, returned: for V(pairs), description: Time limit of servers.}
 missing: {type: list, elements: str, returned: for V(serve), description: Missing packages.}

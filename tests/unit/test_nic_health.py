@@ -291,7 +291,8 @@ def test_a_run_reads_ports_and_modules_twice(tmp_path, monkeypatch):
     assert checks["rail0"].status == "failed"
     # 3 is the contract's.
     assert "rx_prio3_discards 4" in checks["rail0"].reason
-    assert "5 CNPs were ignored" in checks["rail0"].reason
+    assert "rail_ecn_rp" in checks["rail0"].reason
+    assert checks["rail0"].found["new"]["rp_cnp_ignored"] == 5
     # Another driver's counters.
     assert checks["rail1"].status == "not_applicable"
     assert checks["rail2"].status == "not_applicable"

@@ -25,13 +25,18 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.invent
     RdmaDevice,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import SPECTRUM_X
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs import endpoints, incast
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs import (
+    endpoints,
+    ends,
+    incast,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.exchanges import (
     INCAST,
     Half,
     Options,
     VerifyRequest,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.modules import rdma_verify as module
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import incast as planning
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
     host_settings,
@@ -372,6 +377,29 @@ def sent(growth: Mapping[str, int], **changes: Any) -> dict[str, Check]:
     return {check.name: check for check in incast.served(asked, {"rail3": seen})}
 
 
+def test_senders_serve_one_port_of_each_rail() -> None:
+    asked = replace(REQUEST, drives=(), serves=(half(9),))
+    found, problems = ends.endpoints_of(asked, machine())
+    plan = ends.plan_of(asked, found, problems, machine(), no_program)
+    ((server,),) = [rail["servers"] for rail in plan["rails"]]
+    assert (server["exchange"], server["port"], problems) == (INCAST, 18515, {})
+    assert "--reversed" in server["argv"] and "10.3.0.9" not in server["argv"]
+
+
+@pytest.mark.parametrize("place", ["", "leaf"])
+def test_the_module_runs_what_the_plan_has(place: str) -> None:
+    part = {"drives": [asdict(half(2))], "serves": [], "run_id": "run", "host": "node01"}
+    params = {
+        **{name: spec.get("default") for name, spec in module.ARGUMENTS.items()},
+        "qos": SETTINGS.as_variable(),
+        "exchanges": ["ucx", "write_bw"],
+        "part": {**part, "incast": place},
+    }
+    asked = module.request_of(params)
+    assert asked.exchanges == ((INCAST,) if place else ("write_bw", "ucx"))
+    assert asked.drives == (half(2),)
+
+
 GOOD = {"rp_cnp_handled": 40, "rp_cnp_ignored": 0, PAUSE: 1000, "tx_prio3_packets": 10**6}
 
 
@@ -449,8 +477,8 @@ def test_malformed_figures_fail_only_their_sender(reported: Any) -> None:
 
 def test_the_table_has_a_row_for_each_receiver() -> None:
     slow = {**PAIR, "peer": "n2", "exchanges": {INCAST: {"gbits_s": 380.0}}}
-    head, headings, row, counted = table.incasts([PAIR, slow], "incast on each leaf")
-    assert head == "incast on each leaf: 1 receiver"
+    head, headings, row, counted = table.incasts([PAIR, slow], "title")
+    assert head.startswith("title: 1 ")
     assert row.split("  ") != headings
     assert row.split()[:4] == ["rail0", "n0", "2", "of"] and "96.2%" in row
     assert row.split()[-2:] == ["9", "7"] and "np_cnp_sent 7" in counted
