@@ -79,7 +79,7 @@ def carried(topology: Topology, ports: Mapping[str, Mapping[str, Growth]]) -> di
     directions that neither end counts. `ports`: growth by switch and port."""
     found = {}
     for direction in _directions(topology):
-        sender, receiver = _ends(direction, ports)
+        sender, receiver = ends(direction, ports)
         arrived = receiver.counters.rx_bytes if receiver else None
         sent = sender.counters.tx_bytes if sender else None
         known = [count for count in (arrived, sent) if count is not None]
@@ -100,7 +100,7 @@ def findings(
             found.append(CableFinding(UNREAD, direction, "neither end was read"))
         elif direction in hashed:
             found.append(CableFinding(*hashed[direction]))
-        sender, receiver = _ends(direction, ports)
+        sender, receiver = ends(direction, ports)
         found += _received(direction, receiver)
         found += _sent(direction, sender, topology.speeds.get(direction.cable, 0.0))
     return found
@@ -112,7 +112,7 @@ def _directions(topology: Topology) -> Iterator[Direction]:
         yield Direction(cable, False)
 
 
-def _ends(
+def ends(
     direction: Direction, ports: Mapping[str, Mapping[str, Growth]]
 ) -> tuple[Optional[Growth], Optional[Growth]]:
     """Growth at the port that sends in this direction, and at the one that receives."""
@@ -141,7 +141,7 @@ def _hashed(
         known = [direction for direction in directions if direction in byte_counts]
         number = flows.counts.get((switch, up), 0.0) if switch in leaves else 0.0
         idle = {
-            d: IDLE_BYTES_S * max((g.seconds for g in _ends(d, ports) if g), default=0)
+            d: IDLE_BYTES_S * max((g.seconds for g in ends(d, ports) if g), default=0)
             for d in known
         }
         total = sum(max(byte_counts[d] - idle[d], 0.0) for d in known)
