@@ -43,7 +43,7 @@ from ..module_utils.reboot import busy, slurm
 
 # Generated from layers/ by tools/generate_layers.py.
 ARGUMENTS = {
-    "step": {"type": "str", "choices": ["look", "measure", "certify"], "required": True},
+    "step": {"type": "str", "choices": ["look", "measure", "search", "certify"], "required": True},
     "nodes": {"type": "list", "elements": "dict", "default": []},
     "user": {"type": "str", "default": ""},
     "hostfile": {"type": "path", "default": "/etc/baremetal-mpi-roce/hostfile"},

@@ -7,6 +7,7 @@ import json
 import shlex
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +21,11 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance impo
     certificate,
     plan,
     state,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance.figures import (
+    Cable,
+    Direction,
+    Topology,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import facts
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority import (
@@ -64,6 +70,9 @@ class Launcher:
         self.output = ""
         self.virtual = False
         self.order = list(NODES)
+        self.readings = 0
+        self.counted: Callable[[int], dict[str, Any]] = lambda _number: {}
+        """Result of `switch_counters` by switch, at a reading."""
         self.looked = {name: dict(FREE) for name in NODES}
         monkeypatch.setattr(action.display, "display", self.shown.append)
         monkeypatch.setattr(action.display, "warning", self.shown.append)
@@ -95,7 +104,11 @@ class Launcher:
         }
 
     def variables(self, limit: Any = NODES) -> dict[str, Any]:
-        hosts = {name: {**own, "looked": self.looked.get(name)} for name, own in cluster().items()}
+        counters = self.counted(self.readings)
+        hosts = {
+            name: {**own, "looked": self.looked.get(name), "switch_counters": counters.get(name)}
+            for name, own in cluster().items()
+        }
         groups: dict[str, list[str]] = {}
         for name, own in hosts.items():
             groups.setdefault(own["cluster_role"], []).append(name)
@@ -106,8 +119,14 @@ class Launcher:
             "cluster_digest": "d1gest",
         }
 
-    def measure(self, limit: Any = NODES, check_mode: bool = False, **options: Any) -> Any:
-        return self.plugin(check_mode).measure_all(self.given(**options), self.variables(limit))
+    def measure(self, limit: Any = NODES, check_mode: bool = False, **options: Any) -> None:
+        """As the play: measure, then search, with readings of counters in between."""
+        given = self.given(**options)
+        self.plugin(check_mode).measured_all(given, self.variables(limit))
+        while not check_mode:
+            self.readings += 1
+            if not self.plugin().searched(given, self.variables(limit))["left"]:
+                break
 
     def certify(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         result = self.plugin().certified(self.given(**options), self.variables())
@@ -353,6 +372,32 @@ def test_a_small_budget_measures_fewer_rounds(launcher: Launcher) -> None:
     with pytest.raises(PlanError) as error:
         launcher.measure(limit=NODES[:1])
     assert error.value.args[0].code == "acceptance.no_pair"
+
+
+# Counters of switches.
+
+
+def test_cables_are_in_the_certificate(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    cable = Cable("leaf01", "swp60", "spine01", "swp1")
+    other = Cable("leaf02", "swp60", "spine01", "swp2")
+    topology = replace(Topology.of(cluster()), cables=(cable, other))
+    monkeypatch.setattr(action.ActionModule, "_topology", lambda *_given: topology)
+
+    def counted(number: int) -> dict[str, Any]:
+        ports = {"swp60": {"tx_bytes": 10**9 * number, "rx_bytes": 10**9 * number}}
+        ports["swp60"]["tx_discards"] = 7 * number
+        return {"leaf01": {"after": {"ports": ports, "read_s": 4e9 + number}}}
+
+    launcher.counted = counted
+    launcher.measure()
+    result, found = launcher.certify()
+    assert {(each["kind"], each["cable"]) for each in found["cables"]} == {
+        ("discards", str(Direction(cable, True))),
+        *(("unread", str(Direction(other, up))) for up in (True, False)),
+    }
+    (failed,) = (each for each in result["checks"] if each["status"] == "failed")
+    assert (failed["name"], failed["subject"]) == ("acceptance_cable", str(Direction(cable, True)))
+    assert "counters of leaf02" in {each["what"] for each in found["not_measured"]}
 
 
 # The signature.
