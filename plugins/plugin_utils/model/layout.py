@@ -177,6 +177,8 @@ def _form_sets(
         problem = f"{counted(len(mapping), 'number')} for {counted(wanted, what)}, or a leaf of "
         problem += "the set without a rail"
         remedy = f"Write {wanted}, one per rail and plane, using all numbers from 0"
+        if len(mapping) == wanted and set(mapping) == set(range(1, per_set)):
+            remedy = f"Count leaves from 0: {[number - 1 for number in mapping]}"
         path, value = (*group.path, "rail_to_leaf"), (len(mapping), wanted)
         findings.add("model.rail_to_leaf", path, problem, remedy, value)
         return None
