@@ -204,13 +204,22 @@ class ActionModule(SteppedAction):
         return {"changed": False, "checks": as_dicts(checks)}
 
     def _counters(self, task_vars: Any) -> dict[str, Any]:
+        """Return this reading, and the first one of the run."""
+        former = task_vars.get("switch_counters") or {}
+        now = self._counters_now(_Variables(self._templar, task_vars))
+        return {
+            "changed": False,
+            "before": former.get("before") or former.get("after"),
+            "after": now,
+        }
+
+    def _counters_now(self, variables: _Variables) -> dict[str, Any]:
         """Return the counters of links between switches, or the reason for their absence."""
-        variables = _Variables(self._templar, task_vars)
         system = variables.text("cluster_system")
         read = DRIVERS[system].counters if system in DRIVERS else None
         ports = underlay.ports_of(variables.value("cluster_ports", []))
         names = [port.name for port in ports if port.kind in (UPLINK, DOWNLINK)]
-        found: dict[str, Any] = {"changed": False, "ports": {}, "reason": "", "read_s": 0.0}
+        found: dict[str, Any] = {"ports": {}, "reason": "", "read_s": 0.0}
         if read is None:
             return {**found, "reason": "the model names no system whose counters are read"}
         if not names:
@@ -219,8 +228,8 @@ class ActionModule(SteppedAction):
             counters = read(self._switch(variables, system), names)
         except SwitchError as error:
             return {**found, "reason": str(error)}
-        ports_read = {name: each.as_dict() for name, each in counters.items()}
-        return {**found, "ports": ports_read, "read_s": time.time()}
+        read_ports = {name: each.as_dict() for name, each in counters.items()}
+        return {**found, "ports": read_ports, "read_s": time.time()}
 
     def _switch(self, variables: _Variables, system: str) -> SwitchConnection:
         over_ssh = SYSTEMS[system].transport == SSH

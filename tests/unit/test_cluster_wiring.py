@@ -767,7 +767,7 @@ def test_a_spine_of_each_plane_by_name_and_address() -> None:
     ]
 
 
-def test_bonded_rails_are_refused_with_that_word() -> None:
+def test_another_word_for_bonded_rails() -> None:
     with pytest.raises(ModelError) as refusal:
-        compile_model(read("m", model().replace("planes: 1", "bonded: true")))
-    assert "Bonded" in refusal.value.findings[0].remedy
+        compile_model(read("m", model().replace("planes: 1", "planes: 2, lacp: true")))
+    assert "bonded: true" in refusal.value.findings[0].remedy

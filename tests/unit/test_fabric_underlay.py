@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Routing of a switch against the model: what is right is one line, and each fault names its link,
+"""Routing of a switch against the model: right parts are one line, and each fault names its link,
 its gateway or its rails."""
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def test_a_rail_without_a_route_is_named_with_its_leaf() -> None:
     found = right(here)
     routes = {prefix: hops for prefix, hops in (found.routes or {}).items() if prefix != lost}
     (check,) = faults(here, replace(found, routes=routes))
-    assert (check.name, check.found) == ("underlay_paths", "no route to 1 rail")
+    assert (check.name, "no route" in check.found) == ("underlay_paths", True)
     assert check.subject.endswith(" of leaf03")
 
 
@@ -290,7 +290,7 @@ def test_another_routing_protocol_is_judged_by_its_routes() -> None:
 def test_a_switch_without_routed_rails_is_not_applicable(found: Underlay) -> None:
     (check,) = compare(site("leaf01"), found)
     assert (check.name, check.status) == ("underlay", "not_applicable")
-    assert "reports no routed rail and no BGP session" in check.reason
+    assert "no BGP session" in check.reason
     assert ("vtysh" in check.reason) == bool(found.reasons)
 
 

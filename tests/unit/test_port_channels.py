@@ -9,11 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import aspects
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import WantedError
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.cabling import (
     SwitchEntry,
     cables_of,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.compare import SwitchEnds
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import switch as eos
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.links import check_links
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue import switch as nvue
@@ -206,10 +208,31 @@ def test_sonic_leaves_the_mtu_of_a_member_to_the_channel() -> None:
     touched = {change.path for change in difference.changes}
     assert "PORT|Ethernet0 mtu" in touched and "PORT|Ethernet8 mtu" not in touched
     assert any("Ethernet8|3" in path for path in touched), "queues and buffers are the port's"
-    for mtu, wanted in ({}, 9100), ({"mtu": "9216"}, 9216):
-        config["PORTCHANNEL"] = {"PortChannel7": mtu}
-        first, second = sonic.DRIVER.report(intent, sonic_switch.present(config)).ports
+    for mtu, wanted in ({}, None), ({"mtu": "9216"}, 9216):
+        present = sonic_switch.present(config, channels={"PortChannel7": mtu})
+        first, second = sonic.DRIVER.report(intent, present).ports
         assert (second.mtu_ip, second.mtu_of, first.mtu_of) == (wanted, "PortChannel7", "")
+
+
+@pytest.mark.parametrize(
+    ("status", "up"),
+    [("enabled", "up"), ("disabled", "up, but not used by LACP in PortChannel7"), (None, "up")],
+)
+def test_a_member_that_lacp_does_not_use_is_not_up(status: Any, up: str) -> None:
+    intent = in_channel(sonic_switch.small(), 1)
+    config = copy.deepcopy(sonic_switch.new_switch(4))
+    config["PORTCHANNEL_MEMBER"] = {"PortChannel7|Ethernet8": {}}
+    row = {"status": status} if status else {}
+    present = sonic_switch.present(
+        config,
+        ports={"Ethernet8": {"oper_status": "up"}, "Ethernet0": {"oper_status": "up"}},
+        channels={"PortChannel7:Ethernet8": row},
+    )
+    report = sonic.DRIVER.report(intent, present)
+    ends = SwitchEnds("sonic", intent.asic, report.as_dict(), intent.fabric)
+    wanted = ends.wanted("host", 800)
+    assert ends.found("Ethernet8", wanted)[aspects.UP] == up
+    assert ends.found("Ethernet0", wanted)[aspects.UP] == "up"
 
 
 def test_nvue_leaves_the_mtu_of_a_member_to_the_bond() -> None:
@@ -294,3 +317,73 @@ def test_a_cable_of_a_pair_is_checked_by_lldp_only(heard: str, found: Any) -> No
     assert {(check.name, check.status) for check in checks} == (
         {("link_neighbour", "failed")} if found is not None else set()
     )
+
+
+BONDED = "rails: {count: 2, planes: 2, bonded: true, speed_gbps: 400%s}; leaves.count: 4"
+PCI = ", pci: [[0000:01:00.0, 0000:01:00.1], [0000:02:00.0, 0000:02:00.1]]"
+
+
+def test_planes_of_a_bond_have_one_address_and_a_cable_each() -> None:
+    text = edited(BONDED % PCI)
+    cluster = compile_model(read("m", text))
+    first, second = cluster.nodes[1].rails
+    assert (first.interface, first.address, first.prefix, first.gateway) == (
+        *("rail0", "10.1.0.3", 24, "10.1.0.1"),
+    )
+    assert (second.network, first.pci, first.speed_gbps) == ("10.1.1.0/24", None, 800)
+    assert [tuple(member.values()) for member in second.members] == [
+        (0, "rail1p0", "0000:02:00.0", 400, "leaf03", "Ethernet1"),
+        (1, "rail1p1", "0000:02:00.1", 400, "leaf04", "Ethernet1"),
+    ]
+    assert (second.leaf, second.leaf_port) == ("leaf03", "Ethernet1")
+    assert ports(text)["leaf04", "Ethernet1"] == ("node02", "rail1", "")
+    of_leaf = dict(groups_of(cluster, "host"))
+    assert {switch: (one.address, one.peer_interface) for switch, one in of_leaf.items()} == {
+        "leaf01": ("10.1.0.1", "rail0p0"),
+        "leaf02": ("10.1.0.1", "rail0p1"),
+        "leaf03": ("10.1.1.1", "rail1p0"),
+        "leaf04": ("10.1.1.1", "rail1p1"),
+    }
+    assert "cluster_rail_networks" not in compiled(text).group_variables["all"]
+
+
+@pytest.mark.parametrize(
+    ("edit", "wanted"),
+    [
+        ("rails.planes: 1; leaves.count: 2", "6 model.bonded_planes rails.planes 1"),
+        ("addresses.plan: point_to_point", "6 model.bonded_routed rails.bonded"),
+        ("rails.interface: 'longer-than{rail}'", ""),
+        ("rails.interface: 'longer-than-xx{rail}'", "6 model.interface_name rails.interface"),
+        ("rails.vlan: [1, 2]", ""),
+        ("rails.vlan: [1, 2, 3, 4]", "6 model.values_for_devices rails.vlan 4"),
+    ],
+)
+def test_values_that_bonds_cannot_have(edit: str, wanted: str) -> None:
+    text = edited(edit, edited(BONDED % ""))
+    if wanted:
+        assert any(line.startswith(wanted) for line in refused(text))
+    else:
+        compile_model(read("m", text))
+
+
+@given(st.integers(1, 5), st.integers(2, 3), st.integers(1, 6), st.sampled_from(["node", "rail"]))
+def test_every_bond_has_a_network_and_every_member_a_port(
+    rails: int, planes: int, nodes: int, order: str
+) -> None:
+    edit = f"rails: {{count: {rails}, planes: {planes}, bonded: true, speed_gbps: 400}}; "
+    edit += f"leaves.count: {rails * planes * 2}; nodes.count: {nodes}; leaves.nodes_per_set: 3; "
+    cluster = compile_model(read("m", edited(f"{edit}addresses.order: {order}")))
+    addresses = [rail.address for node in cluster.nodes for rail in node.rails]
+    assert len(set(addresses)) == len(addresses) == rails * nodes
+    ends = {
+        (member["leaf"], member["leaf_port"]): (node.name, rail.interface, member["interface"])
+        for node in cluster.nodes
+        for rail in node.rails
+        for member in rail.members
+    }
+    assert ends == {
+        (switch, port): (peer, group.bond, group.peer_interface)
+        for switch, group in groups_of(cluster, "host")
+        for port, peer in group.peers.items()
+    }
+    assert len(ends) == rails * planes * nodes

@@ -125,3 +125,11 @@ def growth(before: PortCounters, after: PortCounters, seconds: float) -> Growth:
             reset = reset or (known and new < old)
             found[name] = (new - old if new >= old else new) if known else None
     return Growth(PortCounters(**found), seconds, reset)
+
+
+def grown(result: Mapping[str, Any]) -> dict[str, Growth]:
+    """By port, from `before` and `after` of `switch_counters`, without ports read once."""
+    before, after = mapping(result.get("before")), mapping(result.get("after"))
+    old, new = read_ports(before.get("ports")), read_ports(after.get("ports"))
+    seconds = (_number(after.get("read_s")) or 0) - (_number(before.get("read_s")) or 0)
+    return {port: growth(old[port], new[port], max(seconds, 0.0)) for port in new if port in old}

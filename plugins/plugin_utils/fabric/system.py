@@ -95,6 +95,8 @@ class PortReport:
     mtu_of: str = ""
     """The interface that has this MTU, if not the port: the routed one behind it, if its MTU is
     smaller (`Vlan100`), or the port channel."""
+    in_channel: Optional[bool] = None
+    """Whether LACP uses the port in its port channel."""
     trust: Optional[str] = None
     dscp_to_traffic_class: Optional[tuple[int, ...]] = None
     pfc_priorities: Optional[tuple[int, ...]] = None

@@ -41,6 +41,9 @@ class RailPlane:
     networks: list[str] = field(init=False, repr=False, compare=False)
     """What it reaches through its gateway, if planes are apart; otherwise the rail has no such
     value, and `cluster_rail_networks` is for all."""
+    members: list[dict[str, Any]] = field(init=False, repr=False, compare=False)
+    """Of a bond: `plane`, `interface`, `pci`, `speed_gbps`, `leaf` and `leaf_port` of each member;
+    leaf and port of the rail are those of the first. Other rails have no such value."""
 
 
 @dataclass

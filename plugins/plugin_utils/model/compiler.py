@@ -25,7 +25,15 @@ from .cluster import (
     RailPlane,
     kind_group,
 )
-from .layout import LeafSets, Topology, interface_name, interface_names, lay_out, plan_addresses
+from .layout import (
+    LeafSets,
+    Topology,
+    bond_name,
+    interface_name,
+    interface_names,
+    lay_out,
+    plan_addresses,
+)
 from .networks import cluster_networks, entry_networks, owners
 from .node_kinds import DEFAULT, Kinds, NodeKind, check_speeds, read_kinds, with_rails
 from .nodes import (
@@ -309,7 +317,9 @@ def _addresses(
         plan = plans[topology.sets.index(sets)]
         first = sets.first_node + leaf_set * sets.nodes_per_set
         return [
-            plan.network(first, at) for at, lane in enumerate(sets.lanes) if lane.leaf == of_set
+            plan.network(first, at)
+            for at, lane in zip(sets.networks, sets.lanes)
+            if lane.leaf == of_set
         ]
 
     hosts = {spec.name: spec.management or 0 for spec in specs}
@@ -350,8 +360,10 @@ def _plug_nodes(
         groups = place_groups("leaf", place)
         for _spec, node in members:
             node.unit, node.leaf_set, node.groups = place.unit, place.leaf_set, groups
-    for number, lane in enumerate(sets.lanes):
+    bonded = sets.rails["bonded"]
+    for number, lane in zip(sets.networks, sets.lanes):
         interface = interface_name(sets.rails, lane.rail, lane.plane)
+        bond = bond_name(sets.rails, lane.rail) if bonded else ""
         lanes_here = sets.lanes_on(lane.leaf)
         for (leaf_set, kind), members in filled.items():
             if lane.rail >= kind.rails["count"]:
@@ -361,6 +373,8 @@ def _plug_nodes(
             position = leaf_set * sets.leaves_per_set + lane.leaf
             leaf, ports = leaves[position], leaf_ports[position].down
             group = PortGroup("host", interface, speed, mtu, lane.rail, lane.plane, prefix)
+            if bond:
+                group.bond, group.channels = bond, {}
             leaf.ports.append(group)
             network = str(plan.network(first, number))
             gateway = text(plan.gateway(first, number))
@@ -372,24 +386,36 @@ def _plug_nodes(
                     network = str(plan.network(node.index, number))
                     gateway = group.addresses[port] = text(plan.gateway(node.index, number))
                 device = spec.pci[lane.rail] if spec.pci else None
+                pci = device[lane.plane] if isinstance(device, list) else device
+                if bond:
+                    group.channels[port] = ""
+                    member = {
+                        **{"plane": lane.plane, "interface": interface, "pci": pci},
+                        **{"speed_gbps": speed, "leaf": leaf.name, "leaf_port": port},
+                    }
+                    if lane.plane:
+                        node.rails[-1].members.append(member)
+                        continue
                 node.rails.append(
                     RailPlane(
                         rail=lane.rail,
                         plane=lane.plane,
-                        interface=interface,
-                        pci=device[lane.plane] if isinstance(device, list) else device,
+                        interface=bond or interface,
+                        pci=None if bond else pci,
                         address=text(plan.address(node.index, number)),
                         prefix=prefix,
                         network=network,
                         gateway=gateway,
                         mtu=mtu,
-                        speed_gbps=speed,
+                        speed_gbps=speed * (kind.rails["planes"] if bond else 1),
                         leaf=leaf.name,
                         leaf_port=port,
                         gpu=gpu,
                         numa=numa,
                     )
                 )
+                if bond:
+                    node.rails[-1].members = [member]
 
 
 def _plug_links(

@@ -50,6 +50,14 @@ class LeafSets:
         """Number of nodes of this set, if there are `nodes` in all."""
         return min(max(0, nodes - leaf_set * self.nodes_per_set), self.nodes_per_set)
 
+    @property
+    def networks(self) -> tuple[int, ...]:
+        """The number of the network of each lane, among those of a set: planes of a bond share
+        one."""
+        if self.rails["bonded"]:
+            return tuple(lane.rail for lane in self.lanes)
+        return tuple(range(len(self.lanes)))
+
     def lanes_on(self, leaf: int) -> int:
         """Number of lanes of one node on this leaf of the set."""
         return sum(lane.leaf == leaf for lane in self.lanes)
@@ -276,14 +284,23 @@ def _fill(sets: LeafSets, first_node: int, findings: Findings) -> None:
 
 
 def interface_name(rails: dict[str, Any], rail: int, plane: int) -> str:
+    """The interface of a lane, which is a member of a bond if rails are bonded."""
+    if rails["bonded"]:
+        return f"{bond_name(rails, rail)}p{plane}"
     pattern = rails["interface"] or ("rail{rail}" if rails["planes"] == 1 else "rail{rail}p{plane}")
     return str(pattern.format(rail=rail, plane=plane))
 
 
+def bond_name(rails: dict[str, Any], rail: int) -> str:
+    return str((rails["interface"] or "rail{rail}").format(rail=rail, plane=""))
+
+
 def interface_names(rails: dict[str, Any]) -> list[str]:
-    """The interface of every lane of a node, in order."""
-    planes = rails["planes"]
-    return [interface_name(rails, *divmod(n, planes)) for n in range(rails["count"] * planes)]
+    """The bonds of a node, if rails are bonded, and the interface of every lane, in order."""
+    planes, bonds = rails["planes"], range(rails["count"] if rails["bonded"] else 0)
+    lanes = (divmod(n, planes) for n in range(rails["count"] * planes))
+    names = [interface_name(rails, *lane) for lane in lanes]
+    return [*(bond_name(rails, rail) for rail in bonds), *names]
 
 
 def plan_addresses(
@@ -312,9 +329,9 @@ def plan_addresses(
         return None
     plans, used = [], dict[Subnet, int]()
     by_rail = addresses["order"] == BY_RAIL
-    most_lanes = max(len(sets.lanes) for sets in topology.sets)
+    most_lanes = max(len({*sets.networks}) for sets in topology.sets)
     for sets in topology.sets:
-        lanes = len(sets.lanes)
+        lanes = len({*sets.networks})
         path, pool = own.get(sets.group.name, common)
         plan = point_to_point(pool, lanes)
         if addresses["plan"] == SUBNET_PER_RAIL:

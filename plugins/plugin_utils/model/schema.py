@@ -318,8 +318,8 @@ _INFINIBAND = tuple(
     )
 )
 _BONDED = tuple(
-    (name, "Bonded rails are not supported: write planes, each with an address, or one rail")
-    for name in ("bond", "bonds", "bonded", "bonding", "lacp", "lag")
+    (name, "Of planes that form a bond (802.3ad), write bonded: true")
+    for name in ("bond", "bonds", "bonding", "lacp", "lag", "mlag", "members")
 )
 _CHANNELS = tuple(
     (name, "Write port_channel: true, or a pattern of names such as PortChannel{}")
@@ -436,13 +436,20 @@ RAILS = Section(
     (
         needed("count", Integer(1, 64), "Rails per node."),
         Key("planes", Integer(1, 8), "Devices per rail, each with an address.", default=1),
+        Key(
+            "bonded",
+            Boolean(),
+            "Whether the planes of a rail form one [LACP bond](rails.md#bonded-rails) with one "
+            "address, over one or several leaves (MLAG). Bonds are checked, not configured.",
+            default=False,
+        ),
         needed("speed_gbps", _SPEED, "Line rate of one plane."),
         Key("mtu", Integer(*IP_MTU_LIMITS, "bytes, layer 3"), "Largest IP packet.", default=9000),
         Key(
             "interface",
             _Pattern("rail{rail}", ("rail", "plane")),
-            "Interface names; numbers start at 0.",
-            default_text="`rail{rail}`, with planes `rail{rail}p{plane}`",
+            "Interface names; numbers start at 0. Of a bond, whose members add `p0`, `p1`.",
+            default_text="`rail{rail}`, with planes apart `rail{rail}p{plane}`",
         ),
         Key("pci", _PCI_LIST, "On every node. If unset, interfaces must already have their names."),
         Key(
@@ -460,7 +467,7 @@ RAILS = Section(
         Key(
             "vlan",
             OneOrList(_VLAN, _VLAN),
-            "On the leaf, untagged: one number, or one per rail and plane: `cluster_vlans`.",
+            "On the leaf, untagged: one number, or one per subnet of a node: `cluster_vlans`.",
         ),
     ),
     hints=(*_UNSUPPORTED, *_INFINIBAND, *_BONDED),
