@@ -366,7 +366,7 @@ CASES: tuple[tuple[str, ...], ...] = (
         model("asic: [spectrum4, spectrum7, spectrum4]"),
         "8 model.unknown_chip leaves.asic[1] 'spectrum7'",
     ),
-    (model("asic: Spectrum-4"), "8 model.wrong_form leaves.asic 'Spectrum-4'"),
+    (model("asic: Spectrum-4"), "8 model.chip_word leaves.asic 'Spectrum-4'"),
     (
         model("asic: spectrum3").replace("speed_gbps: 400", "speed_gbps: 800"),
         "8 model.chip_speed leaves.asic ('spectrum3', 800)",

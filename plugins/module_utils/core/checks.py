@@ -137,9 +137,10 @@ def as_dicts(checks: Iterable[Check]) -> list[dict[str, Any]]:
 
 
 class Module(Protocol):
-    """The methods of AnsibleModule that modules on nodes use."""
+    """What modules on nodes use of AnsibleModule."""
 
     check_mode: bool
+    params: dict[str, Any]
 
     def exit_json(self, **kwargs: Any) -> NoReturn: ...
 

@@ -146,6 +146,10 @@ def _faults(
         return
     place = naming.lanes(name, width)
     if place is None:
+        if chip.fixed and "/" in name:
+            problem = f"{name!r} is a port of a line card, and switches with {chip.name} have none"
+            remedy = f"Write the port and its first lane, 1 to {MAX_LANES}, such as {naming.parts}"
+            yield Fault("model.port_of_line_card", problem, remedy, name)
         return
     port, lanes = place
     certain = port > 0 or chip.family == SPECTRUM

@@ -11,7 +11,7 @@ from html import escape
 from typing import Any, NamedTuple, Optional
 
 from ...module_utils.core.text import counted, natural
-from .cabling import Cable, End
+from .cabling import Cable, End, first_end
 from .system import STORAGE, TO_NODES
 
 CABLES, INDEX = "cables.csv", "index.html"
@@ -58,11 +58,11 @@ def wires_of(hosts: Mapping[str, Mapping[str, Any]]) -> list[Wire]:
     wires = []
     for name, own in hosts.items():
         for group in own.get("cluster_ports") or ():
-            if group["kind"] == "downlink":
-                continue
             lengths, described = own["roce_qos"]["cable_metres"], own.get("cluster_cabling") or {}
             place = "to_nodes" if group["kind"] in TO_NODES else "between_switches"
             for port, peer in group["peers"].items():
+                if not first_end(group["kind"], name, peer):
+                    continue
                 ends = End(name, port), End(peer, group["peer_interface"])
                 wires.append(
                     Wire(

@@ -324,8 +324,11 @@ def _renamed(name: str, old: CompiledModel, new: CompiledModel) -> Iterator[tupl
     hosts = old.hosts[name], new.hosts[name]
     places = [
         {
-            tuple(rail[key] for key in ("rail", "plane", "leaf", "leaf_port")): rail["interface"]
+            (rail["rail"], *(each[key] for key in ("plane", "leaf", "leaf_port"))): each[
+                "interface"
+            ]
             for rail in variables.get("cluster_rails", ())
+            for each in rail.get("members", [rail])
         }
         for variables in hosts
     ]

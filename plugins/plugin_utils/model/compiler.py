@@ -25,7 +25,15 @@ from .cluster import (
     RailPlane,
     kind_group,
 )
-from .layout import LeafSets, Topology, interface_name, interface_names, lay_out, plan_addresses
+from .layout import (
+    LeafSets,
+    Topology,
+    bond_name,
+    interface_name,
+    interface_names,
+    lay_out,
+    plan_addresses,
+)
 from .networks import cluster_networks, entry_networks, owners
 from .node_kinds import DEFAULT, Kinds, NodeKind, check_speeds, read_kinds, with_rails
 from .nodes import (
@@ -44,7 +52,7 @@ from .software import finish as read_software
 from .software import of_kinds as software_of_kinds
 from .source import ModelError, ModelSource, read_file
 from .storage import Site, read_filesystems
-from .switches import Switches, read_ports, read_switches
+from .switches import PEERS, Switches, read_ports, read_switches
 from .wiring import LEAF, Fabric, Rule, SwitchGroup, SwitchPorts, place_groups, read_fabric
 
 
@@ -151,9 +159,15 @@ def compile_model(source: ModelSource) -> Cluster:
         _plug_nodes(model, topology, sets, plan, members, built[name], ports[name])
     for rule in fabric.rules:
         _plug_links(rule, model["rails"]["mtu"], built, ports)
+    for name, switches_of_group in built.items():
+        speeds = _speeds(fabric, fabric.groups[name], kinds)
+        _plug_peers(switches_of_group, switches[name], speeds[PEERS], model["rails"]["mtu"])
     _plug_storage(model, [leaf for group in fabric.leaves for leaf in built[group.name]])
     paths = Paths(switch for group in built.values() for switch in group)
-    assign_networks(nodes, paths, doubtful)
+    pools = {(plan.pool, plan.planes, plan.lanes) for plan in plans}
+    planes = plans[0].planes if len(pools) == 1 else 1
+    prefixes = [str(plans[0].plane_network(plane)) for plane in range(planes)] if planes > 1 else []
+    assign_networks(nodes, paths, prefixes, doubtful)
     routing.assign(model, sections, list(built.values()), doubtful)
     storage = [_host(model, entry, "storage") for entry in model["storage"]]
     routing.assign_storage(model, storage, addresses)
@@ -306,7 +320,9 @@ def _addresses(
         plan = plans[topology.sets.index(sets)]
         first = sets.first_node + leaf_set * sets.nodes_per_set
         return [
-            plan.network(first, at) for at, lane in enumerate(sets.lanes) if lane.leaf == of_set
+            plan.network(first, at)
+            for at, lane in zip(sets.networks, sets.lanes)
+            if lane.leaf == of_set
         ]
 
     hosts = {spec.name: spec.management or 0 for spec in specs}
@@ -347,8 +363,10 @@ def _plug_nodes(
         groups = place_groups("leaf", place)
         for _spec, node in members:
             node.unit, node.leaf_set, node.groups = place.unit, place.leaf_set, groups
-    for number, lane in enumerate(sets.lanes):
+    bonded = sets.rails["bonded"]
+    for number, lane in zip(sets.networks, sets.lanes):
         interface = interface_name(sets.rails, lane.rail, lane.plane)
+        bond = bond_name(sets.rails, lane.rail) if bonded else ""
         lanes_here = sets.lanes_on(lane.leaf)
         for (leaf_set, kind), members in filled.items():
             if lane.rail >= kind.rails["count"]:
@@ -358,6 +376,8 @@ def _plug_nodes(
             position = leaf_set * sets.leaves_per_set + lane.leaf
             leaf, ports = leaves[position], leaf_ports[position].down
             group = PortGroup("host", interface, speed, mtu, lane.rail, lane.plane, prefix)
+            if bond:
+                group.bond, group.channels = bond, {}
             leaf.ports.append(group)
             network = str(plan.network(first, number))
             gateway = text(plan.gateway(first, number))
@@ -369,24 +389,36 @@ def _plug_nodes(
                     network = str(plan.network(node.index, number))
                     gateway = group.addresses[port] = text(plan.gateway(node.index, number))
                 device = spec.pci[lane.rail] if spec.pci else None
+                pci = device[lane.plane] if isinstance(device, list) else device
+                if bond:
+                    group.channels[port] = ""
+                    member = {
+                        **{"plane": lane.plane, "interface": interface, "pci": pci},
+                        **{"speed_gbps": speed, "leaf": leaf.name, "leaf_port": port},
+                    }
+                    if lane.plane:
+                        node.rails[-1].members.append(member)
+                        continue
                 node.rails.append(
                     RailPlane(
                         rail=lane.rail,
                         plane=lane.plane,
-                        interface=interface,
-                        pci=device[lane.plane] if isinstance(device, list) else device,
+                        interface=bond or interface,
+                        pci=None if bond else pci,
                         address=text(plan.address(node.index, number)),
                         prefix=prefix,
                         network=network,
                         gateway=gateway,
                         mtu=mtu,
-                        speed_gbps=speed,
+                        speed_gbps=speed * (kind.rails["planes"] if bond else 1),
                         leaf=leaf.name,
                         leaf_port=port,
                         gpu=gpu,
                         numa=numa,
                     )
                 )
+                if bond:
+                    node.rails[-1].members = [member]
 
 
 def _plug_links(
@@ -424,6 +456,15 @@ def _plug_links(
             down = upper_ports[pair.upper].down[pair.down + link]
             plug(link, lower, "uplink", up, upper.name, down)
             plug(link, upper, "downlink", down, lower.name, up)
+
+
+def _plug_peers(switches: list[ClusterSwitch], found: Switches, speed_gbps: int, mtu: int) -> None:
+    """Assign the ports between both switches of each pair."""
+    for here, there in zip(switches[::2], switches[1::2]):
+        for port in found.kinds[0].ports_for(PEERS) or ():
+            for switch, peer in ((here, there), (there, here)):
+                switch.ports.append(PortGroup("peer", port, speed_gbps, mtu))
+                switch.ports[-1].peers[port] = peer.name
 
 
 def _plug_storage(model: dict[str, Any], leaves: list[ClusterSwitch]) -> None:

@@ -21,8 +21,15 @@ from ..fabric.asics import (
     asic_named,
     headroom,
 )
-from ..fabric.system import TO_NODES
-from ..qos.contract import FRAME_OVERHEAD, VARIABLE, Contract, needed_ip_mtu
+from ..fabric.system import PEER, TO_NODES
+from ..qos.contract import (
+    FRAME_OVERHEAD,
+    PATH_MTUS,
+    VARIABLE,
+    Contract,
+    largest_path_mtu,
+    needed_ip_mtu,
+)
 from ..schema.findings import Findings, Path
 from .cluster import ClusterSwitch
 from .layout import Topology, interface_names
@@ -82,6 +89,12 @@ def check_values(
         _check_devices(kind, findings)
     _check_kinds(kinds, findings)
     _check_unused(model, specs, findings)
+    mtu, needed = model["rails"]["mtu"], needed_ip_mtu(PATH_MTUS[-1])
+    if mtu < needed and model[VARIABLE]["mtu"]["roce_path"] is None:
+        problem = f"{mtu} bytes carry RoCE packets of {largest_path_mtu(mtu)}, of up to "
+        problem += f"{PATH_MTUS[-1]}: more packets for the same data"
+        remedy = f"Write {needed} or more, or roce_qos.mtu.roce_path if the fabric is limited"
+        findings.add("model.small_mtu", ("rails", "mtu"), problem, remedy, mtu)
     names = [name for name in interface_names(model["rails"]) if _OF_SYSTEM.match(name)]
     if names:
         problem = f"{some(names, 2)}: the kernel or udev gives such names to other interfaces too"
@@ -355,7 +368,7 @@ def check_headroom(
     seen: set[tuple[str, frozenset[tuple[tuple[int, int], int]]]] = set()
     for switch in switches:
         links: Counter[tuple[int, int]] = Counter()
-        for group in switch.ports:
+        for group in (ports for ports in switch.ports if ports.kind != PEER):
             to_nodes = group.kind in TO_NODES
             length = metres.to_nodes if to_nodes else metres.between_switches
             links[group.speed_gbps, length] += len(group.peers)

@@ -17,7 +17,7 @@ from .layout import Topology, interface_names
 from .networks import check_networks
 from .node_kinds import DEFAULT, Kinds, NodeKind
 from .nodes import NodeSpec, launchers
-from .schema import HOST_NAME, INTERFACE
+from .schema import HOST_NAME, INTERFACE, POINT_TO_POINT, SUBNET_PER_RAIL
 from .switches import Switches
 from .wiring import Fabric
 
@@ -97,7 +97,11 @@ def check_names(
         number = name.isdigit() and path[0] not in ("switches", *switches)
         if number or not re.fullmatch(HOST_NAME.form, name):
             problem = f"{name!r} is {'a number, ' if number else ''}not {HOST_NAME.wanted}"
-            _add("model.host_name", name, path, problem, "Change the name or pattern")
+            remedy = "Change the name or pattern"
+            label, dot, domain = name.lower().partition(".")
+            if not number and re.fullmatch(HOST_NAME.form, label):
+                remedy += f": {label}" + (f", with domain: {domain} at the top" if dot else "")
+            _add("model.host_name", name, path, problem, remedy)
         elif name in reserved or (name in _HOSTFILE_WORDS and path[0] in _IN_HOSTFILE):
             problem = f"{name!r} is also a group of Ansible, a keyword of Open MPI's hostfile, or "
             problem += "a name of the loopback address"
@@ -171,6 +175,10 @@ def check_devices(
             count(gpus["numa"], gpus["count"], "GPU", kind.place("gpus", "numa"))
         if "rails" not in kind.own:
             continue
+        if rails["bonded"] and rails["planes"] == 1:
+            problem, remedy = "a bond needs several planes", "Write planes: 2, or bonded: false"
+            where = kind.place("rails", "planes")
+            findings.add("model.bonded_planes", where, problem, remedy, 1)
         path = kind.place("rails", "gpu")
         count(rails["gpu"], rails["count"], "rail", path)
         count(rails["numa"], rails["count"], "rail", kind.place("rails", "numa"))
@@ -179,11 +187,16 @@ def check_devices(
                 problem = f"GPU {gpu} not found: a node has {gpus['count']}"
                 remedy = "Count GPUs from 0, or write null"
                 findings.add("model.no_gpu", (*path, index), problem, remedy, gpu)
+    if model["rails"]["bonded"] and model["addresses"]["plan"] == POINT_TO_POINT:
+        problem = f"addresses.plan {POINT_TO_POINT} has an address for each port, and not for bonds"
+        path, remedy = ("rails", "bonded"), f"Write plan: {SUBNET_PER_RAIL}"
+        findings.add("model.bonded_routed", path, problem, remedy)
     common = kinds[DEFAULT]
     for kind in kinds.values():
         if kind is common or kind.rails["planes"] != common.rails["planes"]:
             _check_interfaces(kind, model["management"]["interface"], findings)
-    lanes = model["rails"]["count"] * model["rails"]["planes"]
+    lanes = model["rails"]["count"]
+    lanes *= 1 if model["rails"]["bonded"] else model["rails"]["planes"]
     if isinstance(model["rails"]["vlan"], list):
         count(model["rails"]["vlan"], lanes, "rail", ("rails", "vlan"))
     seen: set[tuple[int, int, int]] = set()
@@ -219,7 +232,7 @@ def _check_interfaces(kind: NodeKind, management: str, findings: Findings) -> No
     if wrong or len(set(names)) != len(names):
         name = (wrong or names)[0]
         problem = f"{name!r} is not {INTERFACE.wanted}, or is used by several planes"
-        remedy = "Change the pattern; with several planes it must contain {plane}"
+        remedy = "Change the pattern; with several planes apart it must contain {plane}"
         findings.add("model.interface_name", ("rails", "interface"), problem, remedy, name)
     if management in names:
         problem = f"{management!r} is also the interface of a rail"

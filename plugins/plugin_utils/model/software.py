@@ -90,6 +90,9 @@ def _archive(ends: str, wanted: str, example: str) -> Text:
     )
 
 
+_OTHER_GPUS = tuple(
+    (name, "Nodes with Grace (arm64) are not supported") for name in ("GB300", "GB200", "GH200")
+)
 _PATH = Text(r"[^\s{}'\"]+", "a file or directory of the controller", "keys/cuda.asc", 500)
 _PROFILE = Text(r"doca-[a-z0-9-]+", "a profile of DOCA", "doca-ofed", 40, empty=True)
 _DRIVER_VERSION = _version(3, "a driver version with all its numbers", "595.71.05")
@@ -122,7 +125,7 @@ DRIVER = Section(
         ),
         Key("version", _DRIVER_VERSION, "Required unless `manage: false`.", default=""),
         Key("modules", OneOf((OPEN, PROPRIETARY)), "Kernel modules.", default=OPEN),
-        Key("gpu", OneOf(GPUS), "GPU model of the nodes.", default=GPUS[0]),
+        Key("gpu", OneOf(GPUS, _OTHER_GPUS), "GPU model of the nodes.", default=GPUS[0]),
     ),
 )
 

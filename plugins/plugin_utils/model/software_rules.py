@@ -50,6 +50,12 @@ CUDA_OLDER = (
     *(f"12.{minor}" for minor in range(7)),
 )
 """Earlier toolkits, which work with current drivers (developer.nvidia.com/cuda-toolkit-archive)."""
+DRIVER_BRANCHES = (
+    *(450, 460, 470, 510, 515, 520, 525, 530, 535, 545, 550, 555, 560, 565),
+    *(570, 575, 580, 590, 595, 610, 615, 620),
+)
+"""Branches of drivers for Linux: NVIDIA/open-gpu-kernel-modules; those before 515, and 620, from
+docs.nvidia.com/datacenter/tesla."""
 CUDA_OF_GPU = {"B300": "12.9", "B200": "12.8", "H200": "11.8", "H100": "11.8"}
 """First toolkit that compiles for the GPU: sm_103, sm_100, sm_90."""
 DOCA_OF_CONNECTX8 = "2.10.0"
@@ -130,6 +136,14 @@ def _cuda_unknown(software: SoftwareSet) -> bool:
     """Whether the toolkit is none of the known ones."""
     known = software.cuda in CUDA_DRIVER or software.cuda in CUDA_OLDER
     return bool(software.driver and software.cuda) and not known and not _cuda_too_new(software)
+
+
+def _doca_of_another_release(software: SoftwareSet) -> bool:
+    repository = software.repositories.get("doca")
+    releases = re.findall(
+        r"(?<![0-9.])[0-9]+\.[0-9]+\.[0-9]+(?![0-9.])", repository.url if repository else ""
+    )
+    return bool(software.rdma.version and releases) and software.rdma.version not in releases
 
 
 def _cuda_before_gpu(software: SoftwareSet) -> bool:
@@ -262,6 +276,27 @@ RULES: tuple[VersionRule, ...] = (
         "or a later one",
         "docs.nvidia.com/cuda/cuda-toolkit-release-notes",
         _cuda_unknown,
+    ),
+    VersionRule(
+        "driver_unknown",
+        UNKNOWN,
+        "driver.version",
+        f"a branch of which no driver was known on {DATED}; those known from 570 on are "
+        + ", ".join(str(branch) for branch in DRIVER_BRANCHES if branch >= BLACKWELL_MINIMUM),
+        "the branch may not exist",
+        "Correct it, or read docs.nvidia.com/datacenter/tesla",
+        "github.com/NVIDIA/open-gpu-kernel-modules/releases",
+        _of_driver(lambda d: bool(d.branch) and d.branch not in DRIVER_BRANCHES),
+    ),
+    VersionRule(
+        "doca_release",
+        WARNED,
+        "rdma.version",
+        "the URL of repositories.doca names another release",
+        "the packages of this version are not in that repository",
+        "Write {version} in the URL, or correct one of them",
+        "linux.mellanox.com/public/repo/doca has a directory for each release",
+        _doca_of_another_release,
     ),
     VersionRule(
         "cuda_gpu",

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Optional, Union
 from ...module_utils.core.text import counted, nearest, some
 from ..fabric.port_names import MAX_NAMES
 from ..schema.findings import Findings, Path
-from .switches import DOWNLINKS, NODES, UPLINKS, SwitchKind
+from .switches import DOWNLINKS, NODES, PEERS, UPLINKS, SwitchKind
 
 LEAF = "leaf"
 DIVISIONS = ("unit", "plane", "group")
@@ -185,7 +185,8 @@ class Fabric:
         """The highest speed of ports by purpose, except those to storage hosts."""
         up = [rule.speed_gbps for rule in self.rules if group.name in rule.lowers]
         down = [rule.speed_gbps for rule in self.rules if group.name == rule.upper]
-        found = {NODES if group.tier == LEAF else DOWNLINKS: max(down, default=of_nodes)}
+        lower = max(down, default=of_nodes)
+        found = {NODES if group.tier == LEAF else DOWNLINKS: lower, PEERS: lower}
         return {**found, UPLINKS: max(up)} if up else found
 
     @property
@@ -219,8 +220,9 @@ _MAX_SWITCHES = 30_000
 """In three groups of the highest count."""
 _MAX_ENTRIES = 1000
 """Of `switches`, and of `links`."""
-MAX_LINKS = 1_000_000
-"""Links between switches: 10,000 leaves with 64 uplinks have 640,000."""
+MAX_LINKS = 400_000
+"""Links between switches: 10,000 nodes with 8 rails of 2 planes below three tiers of the same
+capacity have 320,000."""
 _OTHER_KEYS = ("unit", "plane", "speed_gbps")
 _OF_RULES = ("divided_by", "groups", "port_channel")
 
