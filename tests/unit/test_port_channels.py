@@ -553,3 +553,5 @@ def test_bonds_instead_of_planes_move_no_cable() -> None:
     found, _refusals = changes(apart, edited(BONDED % ""))
     assert not found.moved and not found.added and not found.removed
     assert "rail0p0.interface" in {setting.key for setting in found.settings}
+    back, _refusals = changes(edited(BONDED % ""), apart)
+    assert not back.moved and "rail0.members" in {setting.key for setting in back.settings}
