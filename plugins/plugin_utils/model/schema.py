@@ -904,5 +904,5 @@ MODEL = Section(
             default={},
         ),
     ),
-    hints=(*_UNSUPPORTED, *_INFINIBAND, *_TOPOLOGY_HINTS, *_HOST_HINTS),
+    hints=(*_UNSUPPORTED, *_INFINIBAND, *_PEERS, *_OF_LEAVES, *_TOPOLOGY_HINTS, *_HOST_HINTS),
 )
