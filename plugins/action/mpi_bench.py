@@ -29,6 +29,7 @@ OF_JOB = ("nodes", "user", "hostfile", "provider", "parameters", "transport", "t
 
 class ActionModule(JobAction):
     LAYER = LAYER
+    OUTPUT_BYTES = MAX_BYTES
 
     def act(self, task_vars: Any) -> dict[str, Any]:
         _spec, given = self.validate_argument_spec(argument_spec=ARGUMENTS)
@@ -61,7 +62,7 @@ class ActionModule(JobAction):
             if len(parsed) < job.tables:
                 raise AnsibleActionFail(
                     f"{LAYER}: {len(parsed)} of {job.tables} tables are in the last "
-                    f"{MAX_BYTES >> 20} MiB of {directory}/output.log on the launcher: "
+                    f"{self.OUTPUT_BYTES >> 20} MiB of {directory}/output.log on the launcher: "
                     "check it for other output, or select fewer mpi_bench_benchmarks"
                 )
             sweeps += parsed[: job.tables]
@@ -77,7 +78,7 @@ class ActionModule(JobAction):
             display.display(f"bench: {text.lstrip('# ')}")
 
     def _output(self, directory: str) -> str:
-        command = question(f"tail -c {MAX_BYTES} {shlex.quote(directory)}/output.log")
+        command = question(f"tail -c {self.OUTPUT_BYTES} {shlex.quote(directory)}/output.log")
         return answer(self._low_level_execute_command(command)["stdout"]) or ""
 
     def _reported(

@@ -19,7 +19,7 @@ from .networks import check_networks
 from .node_kinds import DEFAULT, Kinds, NodeKind
 from .nodes import NodeSpec, launchers
 from .schema import HOST_NAME, INTERFACE, POINT_TO_POINT, SUBNET_PER_RAIL
-from .switches import Switches
+from .switches import PEERS, Switches
 from .wiring import Fabric
 
 GROUPS = ("all", *ROLES, "ungrouped")
@@ -275,6 +275,21 @@ def check_group_vars(
             if group in hosts:
                 remedy = f"Variables of one node are vars under nodes.overrides.{group}"
             findings.add("model.unknown_group", ("vars", group), problem, remedy, group)
+
+
+def check_channels(fabric: Fabric, findings: Findings) -> None:
+    """Check that the ends of port channels over pairs of switches are pairs."""
+    for rule in fabric.rules:
+        groups = [fabric.groups[name] for name in (*rule.lowers, rule.upper)]
+        problem, remedy = "", "Write port_channel: true, or remove it"
+        if rule.mlag and rule.port_channel is None:
+            problem = "has no effect without port_channel"
+        elif rule.mlag and not any(group.names.get(PEERS) for group in groups):
+            problem = f"neither {some(rule.lowers)} nor {rule.upper} has ports to the other switch "
+            problem += "of a pair"
+            remedy = "Write ports by purpose, with peers"
+        if problem:
+            findings.add("model.mlag", (*rule.path, "mlag"), problem, remedy)
 
 
 def _check_bonds(
