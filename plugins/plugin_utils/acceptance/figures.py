@@ -90,9 +90,12 @@ class Figure:
     error: str = ""
     """Why there is no figure: the pair hung, or its program failed. Counts as slow."""
     cables: Optional[Mapping[Direction, int]] = None
-    """Bytes by direction of cables between switches during the probe, of all its pairs; None if
-    counters were not read."""
+    """Bytes by direction of cables between switches during the probe, of all its pairs, as the
+    sending port counts them; None if counters were not read."""
     second_rail: str = ""
+    drops: Optional[Mapping[Direction, int]] = None
+    """Packets by direction that were lost on it: discards and errors of the sending port, errors
+    of the receiving port. None if not read."""
 
     @property
     def pair(self) -> Pair:
