@@ -251,6 +251,24 @@ def test_leaf_sets_have_the_rails_of_the_largest_kind(rails: str) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("rails", "findings"),
+    [
+        ("{count: 1, speed_gbps: 400}", ["9 model.kind_planes kinds.x.rails.planes 1"]),
+        ("{count: 1, speed_gbps: 400, planes: 2}", []),
+        ("{count: 0}", []),
+    ],
+)
+def test_a_kind_does_not_have_the_planes_of_another(rails: str, findings: list[str]) -> None:
+    y = "{gpus: {count: 2}, rails: {count: 2, speed_gbps: 400, planes: 2}}"
+    kinds = f"{{x: {{slots: 1, rails: {rails}}}, y: {y}}}"
+    block = "{count: 1, start: 3, kind: y, management_first: 10.0.0.21}"
+    nodes = f"nodes: [{FIRST[:-1]}, kind: x}}, {block}]"
+    text = edited(f"gpus; rails: {{}}; leaves.count: 4; kinds: {kinds}; {nodes}")
+    assert (refused(text) if findings else []) == findings
+    assert findings or [len(own["cluster_rails"]) for own in of_nodes(text).values()][-1] == 4
+
+
 def test_another_kind_has_its_slots_and_not_those_of_the_block() -> None:
     kinds = "kinds: {x: {slots: 1}, y: {gpus: {count: 4}}, z: {gpus: {count: 0}}}"
     nodes = "nodes.slots: 7; nodes.kind: x; nodes.count: 4"

@@ -77,7 +77,7 @@ def compile_model(source: ModelSource) -> Cluster:
         raise ModelError(source.name, findings.found)
     apart = {group.kind: group for group in fabric.leaves if group.kind}
     kinds = read_kinds(model, apart, findings)
-    specs = specify(model, kinds, findings)
+    specs, absent = specify(model, kinds, findings)
     check_default(source.data, specs, findings)
     doubtful = Findings(source.line)
     for group in fabric.groups.values():
@@ -131,7 +131,7 @@ def compile_model(source: ModelSource) -> Cluster:
             for group in fabric.groups.values()
             for name, address in zip(switches[group.name].names, group.management)
         }
-        addresses = _addresses(model, specs, topology, plans, leaves.names, managed)
+        addresses = _addresses(model, specs, absent, topology, plans, leaves.names, managed)
         groups, without = tuple(rules.groups_of(specs)), rules.groups_without_rails(specs)
         site = Site(groups, without, addresses.hosts, addresses, doubtful)
         routing.check_storage(model, addresses, findings)
@@ -140,7 +140,8 @@ def compile_model(source: ModelSource) -> Cluster:
             == len(leaves.names)
             == sum(len(group.places) for group in fabric.leaves)
         ):
-            rules.check_storage_links(model, topology, places_with_rails(specs), leaves, findings)
+            reserved = places_with_rails([*specs, *absent])
+            rules.check_storage_links(model, topology, reserved, leaves, findings)
     filesystems = read_filesystems(model["filesystems"], findings, ("filesystems",), site)
     if findings or topology is None or plans is None:
         raise ModelError(source.name, findings.found)
@@ -307,6 +308,7 @@ def _nodes(model: dict[str, Any], specs: list[NodeSpec]) -> list[ComputeNode]:
 def _addresses(
     model: dict[str, Any],
     specs: list[NodeSpec],
+    absent: list[NodeSpec],
     topology: Topology,
     plans: Sequence[AddressPlan],
     leaves: Sequence[str],
@@ -334,7 +336,7 @@ def _addresses(
         host["name"]: [networks(link["leaf"]) for link in host["links"]]
         for host in model["storage"]
     }
-    nodes = {spec.index: spec.name for spec in specs}
+    nodes = {spec.index: spec.name for spec in (*specs, *absent)}
     further = {**routing.link_owners(model), **owners(model, specs)}
     subnets = model["management"]["subnet"]
     names = model["domain"], interface_names(model["rails"])

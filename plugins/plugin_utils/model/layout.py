@@ -323,6 +323,8 @@ def plan_addresses(
     }
     management = model["management"]["subnet"].each
     taken = [(subnet, "the management subnet") for subnet in management]
+    bmc = model["management"]["bmc_subnet"] or model["management"]["subnet"]
+    taken += [(subnet, "the BMC subnet") for subnet in bmc.each if subnet not in management]
     for number, (path, pool) in enumerate([common, *own.values()]):
         for other, what in taken:
             if pool.overlaps(other):
