@@ -124,6 +124,11 @@ def lay_out(
             problem, remedy = f"{group.kind!r} is not in kinds", nearest(group.kind, kinds)
             findings.add("model.kind_not_found", (*group.path, "kind"), problem, remedy, group.kind)
             continue
+        if not kind.rails["count"]:
+            problem, remedy = "nodes of this kind have no rails, and need no leaves", "Remove it"
+            path, value = (*group.path, "kind"), kind.name
+            findings.add("model.leaves_without_rails", path, problem, remedy, value)
+            continue
         sets = _form_sets(kind.rails, group, first_leaf, findings)
         if sets is None:
             continue
@@ -318,6 +323,8 @@ def plan_addresses(
     }
     management = model["management"]["subnet"].each
     taken = [(subnet, "the management subnet") for subnet in management]
+    bmc = model["management"]["bmc_subnet"] or model["management"]["subnet"]
+    taken += [(subnet, "the BMC subnet") for subnet in bmc.each if subnet not in management]
     for number, (path, pool) in enumerate([common, *own.values()]):
         for other, what in taken:
             if pool.overlaps(other):
