@@ -30,7 +30,7 @@ from tests.unit.small_model import compiled, doubts, edited
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).parent / "golden" / "cluster_b300.json"
-INVENTORIES = ("b300", "virtual", "virtual-mixed", "virtual-planes")
+INVENTORIES = ("b300", "virtual", "virtual-mixed", "virtual-planes", "virtual-acceptance")
 
 MODEL = """\
 plugin: baremetal.mpi_roce.cluster

@@ -484,3 +484,45 @@ def test_a_doubt_about_the_software_of_all_kinds_is_told_once() -> None:
     text = text.replace('cuda: "13.2"', 'cuda: "13.4"')
     (doubt,) = doubts(text)
     assert doubt.split()[1:3] == ["software.cuda_minor", "software.cuda"]
+
+
+WITHOUT = "kinds: {x: {slots: 1, rails: {count: 0}}}; nodes.overrides: {node02: {kind: x%s}}"
+
+
+@pytest.mark.parametrize(
+    ("hosts", "groups"),
+    [
+        ("compute", "'compute'"),
+        ("kind_x", "'kind_x'"),
+        ("rack_r01", "'rack_r01'"),
+        ("kind_default", ""),
+    ],
+)
+def test_nfs_over_rdma_is_for_groups_whose_nodes_have_rails(hosts: str, groups: str) -> None:
+    nfs = "type: nfs, source: 10.0.0.99:/a, mount: /mnt/a, purpose: datasets"
+    mounted = f"filesystems: [{{name: a, {nfs}, nfs: {{transport: rdma}}, hosts: [{hosts}]}}]\n"
+    text = edited(WITHOUT % "") + mounted
+    if groups:
+        code = "storage.groups_without_rails filesystems[0].hosts"
+        assert refused(text) == [f"11 {code} ({groups},)"]
+    else:
+        assert compiled(text).hosts
+
+
+@pytest.mark.parametrize(
+    ("edits", "findings"),
+    [
+        (
+            WITHOUT % ", pci: ['0000:11:00.0']",
+            ["4 model.values_for_devices nodes.overrides.node02.pci 1"],
+        ),
+        (
+            "leaves; switches: {a: {tier: leaf, count: 2, ports: 64, management_first: 10.0.0.101, "
+            "kind: x}}; kinds: {x: {slots: 1, rails: {count: 0}}}; nodes.kind: x",
+            ["9 model.leaves_without_rails switches.a.kind 'x'"],
+        ),
+        ("rails.count: 0", ["6 model.out_of_range rails.count (0, 1, 64)"]),
+    ],
+)
+def test_what_nodes_without_rails_cannot_have(edits: str, findings: list[str]) -> None:
+    assert refused(edited(edits)) == findings

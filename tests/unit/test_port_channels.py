@@ -39,7 +39,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit import eos_intents, nvue_switch, sonic_switch
-from tests.unit.small_model import compiled, edited, refused
+from tests.unit.small_model import compiled, doubts, edited, refused
 from tests.unit.test_examples import groups as groups_of
 from tests.unit.test_model_changes import changes
 
@@ -228,7 +228,7 @@ def test_a_member_that_lacp_does_not_use_is_not_up(status: Any, up: str) -> None
     row = {"status": status} if status else {}
     present = sonic_switch.present(
         config,
-        ports={"Ethernet8": {"oper_status": "up"}, "Ethernet0": {"oper_status": "up"}},
+        ports={port.name: {"oper_status": "up"} for port in intent.ports},
         channels={"PortChannel7:Ethernet8": row},
     )
     report = sonic.DRIVER.report(intent, present)
@@ -236,6 +236,12 @@ def test_a_member_that_lacp_does_not_use_is_not_up(status: Any, up: str) -> None
     wanted = ends.wanted("host", 800)
     assert ends.found("Ethernet8", wanted)[aspects.UP] == up
     assert ends.found("Ethernet0", wanted)[aspects.UP] == "up"
+    shown = report.as_dict()
+    member = shown["ports"][1]
+    shown["ports"] = [member, {**member, "name": "Ethernet16", "in_channel": True}]
+    ends = SwitchEnds("sonic", intent.asic, shown, intent.fabric)
+    found = [ends.found(name, wanted)[aspects.UP] for name in ("Ethernet8", "Ethernet16")]
+    assert found == [up, "up"]
 
 
 def test_nvue_leaves_the_mtu_of_a_member_to_the_bond() -> None:
@@ -254,6 +260,26 @@ def test_nvue_leaves_the_mtu_of_a_member_to_the_bond() -> None:
         system.difference(intent, system.wanted(intent), nvue_switch.present({}))
 
 
+def test_nvue_finds_ports_that_left_next_to_a_bond() -> None:
+    done = nvue_switch.merged(
+        {},
+        {
+            "interface": {
+                "swp5": {
+                    "link": {"mtu": nvue_switch.intent().fabric.mtu_ip},
+                    "qos": {"pfc-watchdog": {"state": "enable"}},
+                }
+            }
+        },
+    )
+    done["interface"]["bond1"] = {"bond": {"member": {"swp1": {}}}}
+    intent = in_channel(nvue_switch.intent(), 0)
+    present = nvue_switch.present(done, ports=5)
+    present.ports["swp5"]["link"]["oper-status"] = "down"
+    steps = nvue.DRIVER.difference(intent, nvue.DRIVER.wanted(intent), present).steps
+    assert steps["interface"]["swp5"]["link"] == {"mtu": None}
+
+
 def test_eos_is_refused_before_a_switch_is_read() -> None:
     eos.DRIVER.wanted(eos_intents.leaf())
     with pytest.raises(WantedError) as refusal:
@@ -262,6 +288,11 @@ def test_eos_is_refused_before_a_switch_is_read() -> None:
     assert (finding.code, "Ethernet2/1" in finding.problem) == ("eos.port_channel", True)
 
 
+LONG = edited(
+    "leaves.asic: spectrum4; roce_qos: {cable_metres: {between_switches: 300}, classes: ["
+    "{name: s, dscps: [20], priority: 4, bandwidth_percent: 9, lossless: true}, "
+    "{name: t, dscps: [21], priority: 5, bandwidth_percent: 9, lossless: true}]}"
+)
 PAIRS = "leaves.ports: {nodes: 'Ethernet[0-10]', peers: 'Ethernet[60-61]'}; leaves.port: "
 
 
@@ -288,6 +319,54 @@ def test_ports_between_two_switches_of_a_pair() -> None:
     assert [wire.cable.kind for wire in wires_of(hosts)].count(PEER) == 4
     odd = text.replace("count: 4", "count: 3")
     assert "8 model.no_pairs leaves.ports.peers 3" in refused(odd)
+
+
+TWO_TIERS = edited(
+    "leaves.ports: {nodes: 'Ethernet[0-10]', uplinks: 'Ethernet[50-53]', peers: 'Ethernet60'}; "
+    "leaves.count: 4; spines: {count: 2, management_first: 10.0.0.111, links_per_leaf: 2, ports: "
+    "{downlinks: 'Ethernet[0-9]', peers: 'Ethernet[20-21]'}, port_channel: 'po{}', mlag: true}"
+)
+
+
+def test_a_pair_of_switches_is_one_end_of_a_channel() -> None:
+    """A leaf has one channel to both spines, and each spine one to both leaves of a pair."""
+    hosts = {host.name: host.variables for host in compiled(TWO_TIERS).hosts}
+    channels: dict[str, dict[str, list[str]]] = {}
+    for name in ("leaf03", "spine01"):
+        intent = compile_switch(
+            name, "nvue", "", {}, hosts[name]["cluster_ports"], read_contract({})
+        )
+        for port in intent.ports:
+            if port.channel:
+                key = f"{port.channel_name} {port.channel}"
+                channels.setdefault(name, {}).setdefault(key, []).append(port.name)
+    assert channels == {
+        "leaf03": {"po1 spine01+spine02": [f"Ethernet{number}" for number in range(50, 54)]},
+        "spine01": {
+            "po1 leaf01+leaf02": [f"Ethernet{number}" for number in range(4)],
+            "po2 leaf03+leaf04": [f"Ethernet{number}" for number in range(4, 8)],
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wanted"),
+    [
+        ("port_channel: 'po{}', ", "", ["10 model.mlag spines.mlag"]),
+        (", peers: 'Ethernet[20-21]'", "", []),
+        (", mlag: true", "", []),
+    ],
+)
+def test_a_channel_over_pairs(old: str, new: str, wanted: list[str]) -> None:
+    text = TWO_TIERS.replace(old, new)
+    assert text != TWO_TIERS
+    if wanted:
+        assert refused(text) == wanted
+    else:
+        compile_model(read("m", text))
+    without = TWO_TIERS.replace(", peers: 'Ethernet[20-21]'", "")
+    without = without.replace(", peers: 'Ethernet60'", "")
+    assert refused(without) == ["10 model.mlag spines.mlag"]
 
 
 def test_ports_of_a_pair_are_reported_and_not_configured() -> None:
@@ -441,9 +520,21 @@ def test_both_cables_of_a_bond_are_compared_with_lldp(swapped: bool) -> None:
     assert links.neighbours == len(ends) - 2 * swapped
 
 
+def test_switches_of_a_pair_need_lldp() -> None:
+    silent = {"version": "", "lldp": False, "ports": []}
+    for kind, status in (("peer", "failed"), ("storage", "not_applicable")):
+        own = {**linked("leaf02"), "kind": kind}
+        entry = SwitchEntry("leaf01", [own], "sonic", "spectrum4", silent)
+        checks = check_links(read_contract({}), {"leaf01": entry}, {}).checks
+        assert [one.status for one in checks if one.name == "link_neighbour"] == [status]
+
+
 def test_a_pair_connects_its_switches_and_needs_no_headroom() -> None:
     text = edited(PAIRS).replace("ports: 64, ", "")
     cluster = compile_model(read("m", text))
+    assert not doubts(
+        edited("leaves.ports: {nodes: 'Ethernet[0-10]', peers: 'Ethernet[11-63]'}", LONG)
+    )
     paths = Paths(cluster.switches)
     assert paths.part("leaf01") == paths.part("leaf02")
     alone = Paths(compile_model(read("m", edited(""))).switches)

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise, permutations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +17,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.exchanges
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import verify_run
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.rail_pairs import (
     Part,
+    alternated,
     parts,
     schedule,
 )
@@ -54,6 +57,14 @@ def test_a_single_host_is_not_used(tmp_path: Path) -> None:
     assert {check["status"] for check in found} == {"not_applicable"}
     assert {check["reason"] for check in found} == {"no other host of this run has this rail"}
     assert [check["subject"] for check in found] == [f"rail{number}" for number in range(8)]
+
+
+@pytest.mark.slow
+def test_congestion_is_measured_only_on_request(tmp_path: Path) -> None:
+    asked = "-e", json.dumps({"rdma_verify_incast": ["leaf", "spine"]})
+    found = checks(play(tmp_path, "--limit=node02", "-e", "mpi_stack_transport=rc", *asked))
+    assert Counter(check["name"] for check in found) == {"pair": 8, "incast": 16}
+    assert {check["status"] for check in found} == {"not_applicable"}
 
 
 Entry = dict[str, Any]
@@ -259,6 +270,117 @@ def test_every_rail_sends_once_and_receives_once(
             assert set(part.alone) == lonely
 
 
+leaf_of_each = st.lists(st.sampled_from("abcde"), min_size=2, max_size=14)
+
+
+def differing(ring: Sequence[Any]) -> int:
+    return sum(one != two for one, two in pairwise([*ring, ring[0]]))
+
+
+def most(groups: Sequence[Any]) -> int:
+    return min(len(groups), 2 * (len(groups) - max(Counter(groups).values())))
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=3, max_size=6))
+def test_no_order_has_more_neighbours_on_different_leaves(leaves: list[str]) -> None:
+    assert max(map(differing, permutations(leaves))) == most(leaves)
+
+
+@given(leaf_of_each, st.lists(st.integers(1, 3), min_size=5, max_size=5))
+def test_as_many_neighbours_as_possible_differ_in_leaf_and_unit(
+    leaves: list[str], units: list[int]
+) -> None:
+    ring = [{"host": number, "leaf": leaf} for number, leaf in enumerate(leaves)]
+    unit_of = dict(zip("abcde", units))
+    order = alternated(ring, unit_of)
+    assert sorted(node["host"] for node in order) == list(range(len(leaves)))
+    for key in (str, unit_of.get):
+        assert differing([key(node["leaf"]) for node in order]) == most([*map(key, leaves)])
+
+
+def on_leaves(number: int, leaves: dict[int, str]) -> Entry:
+    own = entry(number, list(leaves))
+    for rail, leaf in zip(own["rails"], leaves.values()):
+        rail["leaf"] = leaf
+    return own
+
+
+@given(st.lists(st.tuples(leaf_of_each, st.sets(st.integers(0, 13))), min_size=1, max_size=3))
+def test_each_rail_alternates_its_own_leaves(drawn: list[tuple[list[str], set[int]]]) -> None:
+    """Rails lead to other leaves, and nodes lack some of them."""
+    directory = [
+        on_leaves(
+            number,
+            {
+                rail: leaves[number]
+                for rail, (leaves, lacking) in enumerate(drawn)
+                if number < len(leaves) and number not in lacking
+            },
+        )
+        for number in range(14)
+    ]
+    leaf_of = {
+        (one["name"], rail["interface"]): rail["leaf"] for one in directory for rail in one["rails"]
+    }
+    found = parts(directory, [one["name"] for one in directory], 18515)
+    for rail in {name for _host, name in leaf_of}:
+        own = [leaf for (_host, name), leaf in leaf_of.items() if name == rail]
+        pairs = {
+            (host, half.peer)
+            for host, part in found.items()
+            for half in part.drives
+            if half.rail == rail
+        }
+        crossing = sum(leaf_of[host, rail] != leaf_of[peer, rail] for host, peer in pairs)
+        if len(own) > 1:
+            assert crossing == most(own)
+        if len(own) > 2:
+            assert not any((peer, host) in pairs for host, peer in pairs)
+
+
+def test_the_plan_knows_units_and_cables_of_switches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(action.context, "CLIARGS", {"forks": 8})
+    directory = [on_leaves(number, {0: leaf}) for number, leaf in enumerate("abcd")]
+
+    def ports(spine: str) -> list[dict[str, Any]]:
+        peers = {"swp1": spine, "swp2": spine}
+        return [
+            {
+                "kind": "uplink",
+                "peer_interface": "x",
+                "speed_gbps": 800,
+                "mtu": 9000,
+                "peers": peers,
+            }
+        ]
+
+    switches = {
+        leaf: {"cluster_unit": unit, "cluster_ports": ports("spine")}
+        for leaf, unit in zip("abcd", (1, 1, 2, 2))
+    }
+    switches["spine"] = {"cluster_ports": []}
+    variables = {
+        "ansible_play_batch": [one["name"] for one in directory],
+        "groups": {"leaf": [*"abcd"], "spine": ["spine"]},
+        "hostvars": SimpleNamespace(raw_get=switches.get),
+    }
+    planned = Plugin()._pairs({"directory": directory, "queue_pairs": "1"}, variables)
+    peers = {name: part["drives"][0]["peer"] for name, part in planned["parts"].items()}
+    assert peers == {"node00": "node02", "node02": "node01", "node01": "node03", "node03": "node00"}
+    # Each of 16 directions is one of two ways of one queue pair.
+    assert planned["coverage"] == {
+        "pairs": 4, "crossing": 4, "queue_pairs": 1, "directions": 16, "expected": 8.0
+    }  # fmt: skip
+
+
+def test_nodes_of_a_leaf_begin_with_different_rails() -> None:
+    directory = [entry(number, [0, 1, 2]) for number in range(7)]
+    found = parts(directory, [one["name"] for one in directory], 18515)
+    first = Counter(part.drives[0].rail for part in found.values())
+    assert sorted(first.values()) == [2, 2, 3]
+    assert all(len({half.rail for half in part.drives}) == 3 for part in found.values())
+
+
 def test_nodes_with_equal_rails_measure_each_other() -> None:
     """A few of another kind join the others, so that no two of them are each other's peer."""
     directory = [
@@ -289,11 +411,19 @@ def many(count: int) -> dict[str, Part]:
 
 
 def test_hosts_drive_together_but_two_alone_take_turns() -> None:
-    limits = {"at_once": 0, "forks": 32, "exchange_s": 40}
+    limits = {"at_once": 0, "forks": 32, "exchange_s": 40, "duration_s": 2}
     assert schedule(many(3), **limits).at_once == 32
     assert schedule(many(3), **{**limits, "at_once": 2}).at_once == 2
     assert schedule(many(3), **{**limits, "at_once": 64}).at_once == 32
     assert schedule(many(2), **limits).at_once == 1
+
+
+def test_hosts_that_are_each_others_peer_on_different_rails_drive_together() -> None:
+    directory = [on_leaves(number, {0: "a", 1: leaf}) for number, leaf in enumerate("bbc")]
+    found = parts(directory, [one["name"] for one in directory], 18515)
+    pairs = {(host, half.peer) for host, part in found.items() for half in part.drives}
+    assert all((peer, host) in pairs for host, peer in pairs)
+    assert schedule(found, at_once=0, forks=32, exchange_s=40, duration_s=2).at_once == 32
 
 
 def test_a_single_host_has_no_pairs() -> None:

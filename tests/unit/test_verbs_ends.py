@@ -276,6 +276,9 @@ def test_only_mutual_peers_get_the_forget_signal(tmp_path: Path) -> None:
     run = Recorded()
     ends.forget(asked, run)
     assert run.seen == []
+    other_rail = tuple(replace(half, peer_address="10.9.0.1") for half in asked.serves)
+    ends.forget(replace(asked, drives=other_rail), run)
+    assert run.seen == []
     ends.forget(replace(asked, drives=asked.serves), run)
     (argv,) = run.seen
     assert argv[:3] == ("systemctl", "kill", "--signal=SIGUSR1")

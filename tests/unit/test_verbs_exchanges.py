@@ -253,7 +253,7 @@ def test_the_rails_gpu_is_used_by_dmabuf(tmp_path: Path) -> None:
     drive(request(path), program)
     ((argv, env),) = program.ran
     assert " ".join(argv[argv.index(path) :]) == (
-        f"{path} -d mlx5_3 -i 1 -x 3 --tclass=106 -p 18515 -F -s 65536 -q 4 -D 2 --report_gbits "
+        f"{path} -d mlx5_3 -i 1 -x 3 --tclass=106 -p 18515 -F -s 65536 -q 8 -D 2 --report_gbits "
         "--use_cuda=5 --use_cuda_dmabuf --bind_source_ip=10.3.0.1 10.3.0.2"
     )
     assert env == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
@@ -362,4 +362,4 @@ def test_a_pair_knows_the_gpu_of_each_end() -> None:
     found = parts([entry("node01", 0, 1), entry("node02", 4, None)], ["node01", "node02"], 18515)
     assert [half.gpu for half in found["node01"].drives] == [0, None]
     assert [half.gpu for half in found["node01"].serves] == [0, None]
-    assert [half.gpu for half in found["node02"].drives] == [4, None]
+    assert {half.rail: half.gpu for half in found["node02"].drives} == {"rail0": 4, "rail1": None}

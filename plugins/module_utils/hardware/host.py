@@ -71,6 +71,18 @@ def read_host(run: Runner, root: Path = Path("/")) -> dict[str, Any]:
     }
 
 
+def versions(rails: Sequence[str], root: Path = Path("/")) -> dict[str, Any]:
+    """Versions of the kernel and the NVIDIA driver, and the firmware of each rail's NIC; empty
+    where unknown."""
+    net = root / "sys/class/net"
+    firmware = {
+        rail: next((tree.text(path) for path in net.glob(f"{rail}/device/infiniband/*/fw_ver")), "")
+        for rail in rails
+    }
+    driver = tree.text(root / "sys/module/nvidia/version")
+    return {"kernel": platform.release(), "gpu_driver": driver, "firmware": firmware}
+
+
 def _plain(entry: Path) -> bool:
     """Return whether an interface is a device or a veth, not a bridge, bond, VLAN or tunnel."""
     stacked = "DEVTYPE=" in tree.text(entry / "uevent") or (entry / "tun_flags").exists()

@@ -149,8 +149,9 @@ def stop(run: Runner) -> None:
 
 
 def forget(request: VerifyRequest, run: Runner) -> None:
-    """Signal the end of this host's clients, if a peer both sends to this host and serves it."""
-    if {half.peer for half in request.drives} & {half.peer for half in request.serves}:
+    """Signal the end of this host's clients, if it serves a rail that one of them sent to."""
+    served = {half.peer_address for half in request.serves}
+    if any(half.peer_address in served for half in request.drives):
         to = [f"--signal={FORGET.name}", "--kill-who=main", f"{UNIT}.service"]
         run(["systemctl", "kill", *to], check=False)
 
@@ -177,7 +178,7 @@ def collect(request: VerifyRequest, run: Runner, directory: Path = DIRECTORY) ->
     for rail, seen in rails.items():
         here, counted = Endpoint(**before["ports"][rail]["here"]), before["ports"][rail]["counted"]
         after = endpoints.counters(here, request.sys)
-        seen["growth"] = endpoints.grown(counted, after)
+        seen["growth"] = endpoints.grown(counted, after, congestion=bool(request.incast))
         if not here.software:
             check = health.check(
                 rail,
@@ -266,7 +267,7 @@ def _exchange(
             ucx = request.mpi_environment()
         found: dict[str, Any] = {"problem": problem}
         if not problem:
-            found = _figures(programs, name, port, ucx, client)
+            found = figures_of(programs, name, port, ucx, client)
     except (exchanges.OutputError, commands.CommandError, OSError) as error:
         found = {"problem": str(error)}
     growth = endpoints.grown(before, endpoints.counters(here, request.sys))
@@ -275,7 +276,7 @@ def _exchange(
     return {**found, "seconds": round(time.monotonic() - begin, 2), "growth": growth}
 
 
-def _figures(
+def figures_of(
     programs: Programs, name: str, port: int, ucx: Mapping[str, str], client: Client
 ) -> dict[str, Any]:
     options = programs.request.options

@@ -372,7 +372,7 @@ def compile_switch(
             cables.to_nodes if group["kind"] in TO_NODES else cables.between_switches,
             peer,
             group["peer_interface"],
-            channel=f"{peer} {group.get('bond', '')}".rstrip() if "channels" in group else "",
+            channel=_channel(group, peer),
             channel_name=group.get("channels", {}).get(port, ""),
         )
         for group in ports
@@ -391,6 +391,13 @@ def compile_switch(
             port for group in ports if group["kind"] == PEER for port in group["peers"]
         ),
     )
+
+
+def _channel(group: Mapping[str, Any], peer: str) -> str:
+    if "channels" not in group:
+        return ""
+    end = group.get("pairs", {}).get(peer, peer)
+    return f"{end} {group.get('bond', '')}".rstrip()
 
 
 def batches(

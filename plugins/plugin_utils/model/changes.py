@@ -312,7 +312,7 @@ def _settings_of_ports(variables: Variables) -> dict[str, tuple[Any, ...]]:
     for group in variables.get("cluster_ports", ()):
         common = (group["kind"], group["speed_gbps"], group["mtu"], group["prefix"])
         for port in group["peers"]:
-            channel = group.get("bond"), group.get("channels", {}).get(port)
+            channel = group.get("bond"), group.get("pairs"), group.get("channels", {}).get(port)
             found[port] = (*common, *channel, group["addresses"].get(port, group["address"]))
     return found
 

@@ -74,6 +74,8 @@ class PortGroup:
     channels: dict[str, str] = field(init=False, repr=False, compare=False)
     """Port to the name of its port channel, or to an empty text if any name fits. Those with the
     same peer, and bond of it, form one. Without port channels, there is no such value."""
+    pairs: dict[str, str] = field(init=False, repr=False, compare=False)
+    """Peer to the pair of switches of which it is one, if both are one end of its channel."""
     bond: str = field(init=False, repr=False, compare=False)
     """The bond of the peer, a host, that has the ports of the channels."""
 

@@ -103,6 +103,7 @@ def compile_model(source: ModelSource) -> Cluster:
     rules.check_management(model, specs, fabric, switches, findings)
     rules.check_devices(model, kinds, specs, findings)
     rules.check_racks(specs, findings)
+    rules.check_channels(fabric, findings)
     rules.check_group_vars(model, specs, topology.groups if topology else (), findings)
     mtu = model["rails"]["mtu"]
     contract = read_contract(model["roce_qos"], findings, mtu)
@@ -131,7 +132,8 @@ def compile_model(source: ModelSource) -> Cluster:
             for name, address in zip(switches[group.name].names, group.management)
         }
         addresses = _addresses(model, specs, absent, topology, plans, leaves.names, managed)
-        site = Site(tuple(rules.groups_of(specs)), addresses.hosts, addresses, doubtful)
+        groups, without = tuple(rules.groups_of(specs)), rules.groups_without_rails(specs)
+        site = Site(groups, without, addresses.hosts, addresses, doubtful)
         routing.check_storage(model, addresses, findings)
         if (
             len(leaves.kinds)
@@ -158,11 +160,11 @@ def compile_model(source: ModelSource) -> Cluster:
         members = pairs[bisect_left(places, plan.first_node) : bisect_left(places, plan.end)]
         name = sets.group.name
         _plug_nodes(model, topology, sets, plan, members, built[name], ports[name])
-    for rule in fabric.rules:
-        _plug_links(rule, model["rails"]["mtu"], built, ports)
     for name, switches_of_group in built.items():
         speeds = _speeds(fabric, fabric.groups[name], kinds)
         _plug_peers(switches_of_group, switches[name], speeds[PEERS], model["rails"]["mtu"])
+    for rule in fabric.rules:
+        _plug_links(rule, model["rails"]["mtu"], built, ports)
     _plug_storage(model, [leaf for group in fabric.leaves for leaf in built[group.name]])
     paths = Paths(switch for group in built.values() for switch in group)
     pools = {(plan.pool, plan.planes, plan.lanes) for plan in plans}
@@ -432,9 +434,8 @@ def _plug_links(
     """Assign the ports at both ends of every link between two tiers."""
     uppers, upper_ports = fabric[rule.upper], ports[rule.upper]
     groups: dict[tuple[int, str, str], PortGroup] = {}
-    lowers = [switch.name for name in rule.lowers for switch in fabric[name]]
-    names = (*lowers, *(switch.name for switch in uppers))
-    numbers = dict(zip(names, (*range(1, len(lowers) + 1), *range(1, len(uppers) + 1))))
+    lowers = [switch for name in rule.lowers for switch in fabric[name]]
+    ends = {**_channel_ends(rule, lowers), **_channel_ends(rule, uppers)}
 
     def plug(
         link: int, switch: ClusterSwitch, kind: str, port: str, peer: str, peer_port: str
@@ -444,10 +445,15 @@ def _plug_links(
             groups[key] = PortGroup(kind, peer_port, rule.speed_gbps, mtu)
             if rule.port_channel is not None:
                 groups[key].channels = {}
+            if rule.mlag:
+                groups[key].pairs = {}
             switch.ports.append(groups[key])
         groups[key].peers[port] = peer
         if rule.port_channel is not None:
-            groups[key].channels[port] = rule.port_channel.format(numbers[peer])
+            end, number = ends[peer]
+            groups[key].channels[port] = rule.port_channel.format(number)
+            if end != peer:
+                groups[key].pairs[peer] = end
 
     pairs = list(rule.pairs())
     for link in range(rule.links):
@@ -458,6 +464,19 @@ def _plug_links(
             down = upper_ports[pair.upper].down[pair.down + link]
             plug(link, lower, "uplink", up, upper.name, down)
             plug(link, upper, "downlink", down, lower.name, up)
+
+
+def _channel_ends(rule: Rule, switches: list[ClusterSwitch]) -> dict[str, tuple[str, int]]:
+    """The end of a port channel that each switch is, or its pair, and its number from 1."""
+    found: dict[str, tuple[str, int]] = {}
+    numbers: dict[str, int] = {}
+    for switch in switches:
+        pair = {switch.name}
+        for group in switch.ports if rule.mlag else ():
+            pair.update(group.peers.values() if group.kind == "peer" else ())
+        end = "+".join(sorted(pair))
+        found[switch.name] = end, numbers.setdefault(end, len(numbers) + 1)
+    return found
 
 
 def _plug_peers(switches: list[ClusterSwitch], found: Switches, speed_gbps: int, mtu: int) -> None:

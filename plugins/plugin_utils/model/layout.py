@@ -124,6 +124,11 @@ def lay_out(
             problem, remedy = f"{group.kind!r} is not in kinds", nearest(group.kind, kinds)
             findings.add("model.kind_not_found", (*group.path, "kind"), problem, remedy, group.kind)
             continue
+        if not kind.rails["count"]:
+            problem, remedy = "nodes of this kind have no rails, and need no leaves", "Remove it"
+            path, value = (*group.path, "kind"), kind.name
+            findings.add("model.leaves_without_rails", path, problem, remedy, value)
+            continue
         sets = _form_sets(kind.rails, group, first_leaf, findings)
         if sets is None:
             continue

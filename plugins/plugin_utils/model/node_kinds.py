@@ -106,7 +106,9 @@ def read_kinds(
             problem = (
                 f"{name!r} is not a name of a kind: letters, digits and _, other than {DEFAULT}"
             )
-            remedy = "Write one such as h100"
+            usual = re.sub(r"\W+", "_", name)
+            usable = _NAME.fullmatch(usual) and usual not in (DEFAULT, ALL)
+            remedy = f"Write {usual if usable else 'one such as h100'}"
             findings.add("model.kind_name", path, problem, remedy, name)
             continue
         found[name] = _read(name, written, path, gpus, rails)

@@ -18,7 +18,7 @@ from .networks import check_networks
 from .node_kinds import DEFAULT, Kinds, NodeKind
 from .nodes import NodeSpec, launchers
 from .schema import HOST_NAME, INTERFACE, POINT_TO_POINT, SUBNET_PER_RAIL
-from .switches import Switches
+from .switches import PEERS, Switches
 from .wiring import Fabric
 
 GROUPS = ("all", *ROLES, "ungrouped")
@@ -38,6 +38,13 @@ def groups_of(specs: list[NodeSpec]) -> list[str]:
     """Every group of the inventory."""
     of_kinds = {kind_group(spec.kind.name) for spec in specs} - {""}
     return [*GROUPS, *sorted({rack_group(spec.rack) for spec in specs}), *sorted(of_kinds)]
+
+
+def groups_without_rails(specs: list[NodeSpec]) -> frozenset[str]:
+    """Groups with a node without rails."""
+    without = [spec for spec in specs if not spec.kind.rails["count"]]
+    groups = (("compute", kind_group(spec.kind.name), rack_group(spec.rack)) for spec in without)
+    return frozenset(group for of in groups for group in of)
 
 
 def _other_hosts(model: dict[str, Any]) -> list[tuple[Path, dict[str, Any]]]:
@@ -166,7 +173,7 @@ def check_devices(
         if values is not None and len(values) != wanted:
             key = {"rail": "rails.count", "plane": "rails.planes", "GPU": "gpus.count"}[what]
             problem = f"{counted(len(values), 'value')} for {counted(wanted, what)}"
-            remedy = f"Write {wanted}, or correct {key}"
+            remedy = f"Write {wanted}, or correct {key}" if wanted else f"Remove it: {key} is 0"
             findings.add("model.values_for_devices", path, problem, remedy, len(values))
 
     for kind in kinds.values():
@@ -264,6 +271,21 @@ def check_group_vars(
         if group not in known:
             problem, remedy = f"group {group!r} not found", nearest(group, known)
             findings.add("model.unknown_group", ("vars", group), problem, remedy, group)
+
+
+def check_channels(fabric: Fabric, findings: Findings) -> None:
+    """Check that the ends of port channels over pairs of switches are pairs."""
+    for rule in fabric.rules:
+        groups = [fabric.groups[name] for name in (*rule.lowers, rule.upper)]
+        problem, remedy = "", "Write port_channel: true, or remove it"
+        if rule.mlag and rule.port_channel is None:
+            problem = "has no effect without port_channel"
+        elif rule.mlag and not any(group.names.get(PEERS) for group in groups):
+            problem = f"neither {some(rule.lowers)} nor {rule.upper} has ports to the other switch "
+            problem += "of a pair"
+            remedy = "Write ports by purpose, with peers"
+        if problem:
+            findings.add("model.mlag", (*rule.path, "mlag"), problem, remedy)
 
 
 def _check_bonds(

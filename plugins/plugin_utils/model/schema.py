@@ -639,6 +639,12 @@ _PORT_CHANNEL = Key(
     "checked, not configured. In a pattern, the number is that of the switch at the other end, "
     "from 1.",
 )
+_MLAG = Key(
+    "mlag",
+    Boolean(),
+    "Whether both switches of each pair (`ports.peers`) are one end of these port channels.",
+    default=False,
+)
 _GROUP_NAME = Text(r"[a-z][a-z0-9_-]*", "the name of a group in switches", "leaf", 40)
 _DIVISION = (
     Key(
@@ -688,6 +694,7 @@ SPINES = Section(
         *_switch_names("spine{:02d}"),
         Key("links_per_leaf", Integer(1, 512), "Links of a leaf to each spine.", default=1),
         _PORT_CHANNEL,
+        _MLAG,
         Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="`rails.speed_gbps`"),
         *_DIVISION,
         _UPLINK_PORTS,
@@ -703,6 +710,7 @@ SUPER_SPINES = Section(
         *_switch_names("superspine{:02d}"),
         Key("links_per_spine", Integer(1, 512), "Links of a spine to each of them.", default=1),
         _PORT_CHANNEL,
+        _MLAG,
         Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="the spines'"),
         *_DIVISION,
     ),
@@ -760,6 +768,7 @@ LINKS = Section(
         needed("to", _GROUP_NAME, "The higher group."),
         Key("count", Integer(1, 512), "Links of a switch to each higher one.", default=1),
         _PORT_CHANNEL,
+        _MLAG,
         Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="the higher group's"),
         *_DIVISION,
     ),

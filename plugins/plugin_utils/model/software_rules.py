@@ -56,6 +56,11 @@ DRIVER_BRANCHES = (
 )
 """Branches of drivers for Linux: NVIDIA/open-gpu-kernel-modules; those before 515, and 620, from
 docs.nvidia.com/datacenter/tesla."""
+DOCA_LINES = (
+    *((1, 5), (2, 0), (2, 2), *((2, minor) for minor in range(5, 11))),
+    *((3, minor) for minor in range(6)),
+)
+"""Lines of DOCA: developer.nvidia.com/doca-archive; 3.3 to 3.5 from the repository."""
 CUDA_OF_GPU = {"B300": "12.9", "B200": "12.8", "H200": "11.8", "H100": "11.8"}
 """First toolkit that compiles for the GPU: sm_103, sm_100, sm_90."""
 DOCA_OF_CONNECTX8 = "2.10.0"
@@ -106,6 +111,10 @@ def _number(version: str) -> tuple[int, ...]:
     while numbers and numbers[-1] == 0:
         numbers.pop()
     return tuple(numbers)
+
+
+def _line(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2])
 
 
 def _doca_kernel(software: SoftwareSet) -> str:
@@ -190,7 +199,7 @@ def _of_set(software: SoftwareSet, component: str) -> str:
     return str(getattr(software, component))
 
 
-def _branch_unknown(driver: DriverSpec) -> bool:
+def _without_bulletin(driver: DriverSpec) -> bool:
     found = floors.verdict(floors.DRIVER, driver.version)
     return bool(found and found.status == floors.UNKNOWN)
 
@@ -201,14 +210,14 @@ RULES: tuple[VersionRule, ...] = (
         for component in (floors.DRIVER, floors.CUDA, floors.DCGM, floors.NCCL)
     ),
     VersionRule(
-        "driver_unknown",
+        "driver_bulletin",
         UNKNOWN,
         "driver.version",
         f"a branch after {[*floors.FLOORS[floors.DRIVER].lines][-1]}",
         f"it is in no bulletin known on {floors.DATED}",
         "Read NVIDIA's bulletins of the GPU driver",
         "github.com/NVIDIA/product-security",
-        _of_driver(_branch_unknown),
+        _of_driver(_without_bulletin),
     ),
     VersionRule(
         "blackwell_proprietary",
@@ -287,6 +296,17 @@ RULES: tuple[VersionRule, ...] = (
         "Correct it, or read docs.nvidia.com/datacenter/tesla",
         "github.com/NVIDIA/open-gpu-kernel-modules/releases",
         _of_driver(lambda d: bool(d.branch) and d.branch not in DRIVER_BRANCHES),
+    ),
+    VersionRule(
+        "doca_unknown",
+        UNKNOWN,
+        "rdma.version",
+        f"a release of DOCA of which no line was known on {DATED}; the last one is "
+        + ".".join(map(str, DOCA_LINES[-1])),
+        "the release may not exist, and its packages are unknown here",
+        "Correct it, or read its release notes",
+        "developer.nvidia.com/doca-archive",
+        lambda s: s.rdma.source == DOCA and _line(s.rdma.version) not in DOCA_LINES,
     ),
     VersionRule(
         "doca_release",

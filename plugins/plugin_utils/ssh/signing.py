@@ -7,12 +7,13 @@ command (`ssh_trust_signer`).
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Optional
@@ -21,7 +22,7 @@ from ...module_utils.core.commands import CommandError, run
 from ...module_utils.core.messages import message
 from ...module_utils.core.text import one_line
 from ...module_utils.ssh.keys import DAY, HOST, USER, digest, key_of
-from .authority import ssh_keygen
+from .authority import Authority, ssh_keygen
 from .journal import Issued, Journal, SerialError
 
 try:
@@ -68,21 +69,27 @@ def private_key(path: Path, group: Optional[int]) -> bytes:
         raise SigningError(f"{path}: cannot read it: {error.strerror}") from error
 
 
-def _by_openssh(journal: Journal, path: Path, asked: Issued, key_id: str, passphrase: str) -> str:
-    """Sign with the private key at `path`, or with the agent if `path` is a public key.
+@contextlib.contextmanager
+def _opened(path: Path, group: Optional[int]) -> Iterator[tuple[str, Sequence[int]]]:
+    """What names a private key for ssh-keygen, and descriptors to pass: the key itself, in memory
+    because ssh-keygen refuses files that a group may read, or a public key that the agent has."""
+    with open(os.memfd_create("ca"), "wb") as memory:
+        if path.suffix == ".pub":
+            yield str(path), ()
+            return
+        os.fchmod(memory.fileno(), 0o600)
+        memory.write(private_key(path, group))
+        memory.flush()
+        yield f"/dev/fd/{memory.fileno()}", (memory.fileno(),)
 
-    ssh-keygen reads the private key from memory: it refuses files that a group may read.
-    """
+
+def _by_openssh(journal: Journal, path: Path, asked: Issued, key_id: str, passphrase: str) -> str:
+    """Sign with the private key at `path`, or with the agent if `path` is a public key."""
     with (
         tempfile.TemporaryDirectory(dir=journal.directory, prefix=".sign-") as scratch,
-        open(os.memfd_create("ca"), "wb") as memory,
+        _opened(path, journal.group()) as (ca, handles),
     ):
-        agent, ca = path.suffix == ".pub", str(path)
-        if not agent:
-            os.fchmod(memory.fileno(), 0o600)
-            memory.write(private_key(path, journal.group()))
-            memory.flush()
-            ca = f"/dev/fd/{memory.fileno()}"
+        agent = not handles
         times = (asked.valid_after, asked.valid_before)
         valid = ":".join(time.strftime("%Y%m%d%H%M%S", time.gmtime(second)) for second in times)
         options = [f"source-address={','.join(asked.sources)}"] if asked.sources else []
@@ -93,13 +100,40 @@ def _by_openssh(journal: Journal, path: Path, asked: Issued, key_id: str, passph
         argv += ["-z", str(asked.serial), "-V", valid, *(f"-O{option}" for option in options)]
         argv += ["-h"] if asked.kind == HOST else []
         argv.append(str(key))
-        handles = [memory.fileno()]
         done = ssh_keygen(argv, Path(scratch), passphrase, check=False, pass_fds=handles)
         if done.rc == 0:
             return (Path(scratch) / "key-cert.pub").read_text("ascii")
-    reason = one_line(done.stderr.replace(ca, str(path)))
+    raise _unusable(path, agent, done.stderr.replace(ca, str(path)), asked.signer)
+
+
+def file_signature(
+    journal: Journal, authority: Authority, namespace: str, text: str, passphrase: str = ""
+) -> str:
+    """Signature of a file's content by the authority's user key, for `ssh-keygen -Y verify`.
+
+    Raises SigningError. A namespace prevents a signature from being taken for another purpose
+    (OpenSSH, PROTOCOL.sshsig).
+    """
+    path = authority.private[USER]
+    path = path.readlink() if path.is_symlink() else path
+    with (
+        tempfile.TemporaryDirectory(dir=journal.directory, prefix=".sign-") as scratch,
+        _opened(path, journal.group()) as (ca, handles),
+    ):
+        file = Path(scratch) / "file"
+        file.write_text(text, "utf-8")
+        argv = ["-Y", "sign", "-f", ca, "-n", namespace, str(file)]
+        done = ssh_keygen(argv, Path(scratch), passphrase, check=False, pass_fds=handles)
+        if done.rc == 0:
+            return Path(f"{file}.sig").read_text("ascii")
+    stderr = done.stderr.replace(ca, str(path))
+    raise _unusable(path, not handles, stderr, digest(authority.public[USER]))
+
+
+def _unusable(path: Path, agent: bool, stderr: str, signer: str) -> SigningError:
+    reason = one_line(stderr)
     if agent:
-        raise SigningError(
+        return SigningError(
             message(
                 "ssh_key_not_in_agent",
                 "{path}: {reason}: the ssh-agent must hold the private half of {key}"
@@ -107,11 +141,11 @@ def _by_openssh(journal: Journal, path: Path, asked: Issued, key_id: str, passph
                 " token",
                 path=path,
                 reason=reason,
-                key=asked.signer,
+                key=signer,
                 socket=os.environ.get("SSH_AUTH_SOCK", "not set"),
             )
         )
-    raise SigningError(
+    return SigningError(
         message(
             "ssh_ca_unusable",
             "{path}: {reason}: not an OpenSSH private key, or another passphrase: set"

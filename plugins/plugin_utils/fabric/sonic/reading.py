@@ -128,7 +128,7 @@ class Present:
 
 def parsed(answer: system.Completed) -> Present:
     """Parse the answer. Raises SwitchError if a required part is missing."""
-    parts = _parts(answer)
+    parts = parts_of(answer)
     for name in (CONFIG, SAVED, VERSION, PORTS):
         rc, _out = parts.get(name, (None, ""))
         if rc != 0:
@@ -152,7 +152,7 @@ def parsed(answer: system.Completed) -> Present:
     )
 
 
-def _parts(answer: system.Completed) -> dict[str, tuple[int, str]]:
+def parts_of(answer: system.Completed) -> dict[str, tuple[int, str]]:
     found: dict[str, tuple[int, str]] = {}
     lines: list[str] = []
     for line in answer.stdout.splitlines():

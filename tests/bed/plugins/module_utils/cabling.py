@@ -11,6 +11,10 @@ everything.
 In a routed fabric each leaf and spine is a router in the namespace `<cluster>.router.<leaf>`.
 Leaves carry the gateways of the rails; leaves and spines are cabled as in the model. Routes are
 static: each leaf has a path over every spine, and the kernel skips paths whose link is down.
+
+In a fabric with BGP the routers are the simulated switches, in the namespaces of their containers.
+Interfaces have the names of the switch's ports, uplinks have the addresses of the model, and routes
+are those of the switch's BGP.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ from .inventory import (
     controller_address,
     controller_interface,
     fabric_namespace,
+    interface_of,
     leaf_port,
     management_network,
     node_namespace,
@@ -84,7 +89,9 @@ class NetworkPlan:
     """The host's interface on the management network."""
     network: ipaddress.IPv4Network
     routes: Mapping[str, Routes] = field(default_factory=dict)
-    """Routers of a routed fabric, by namespace."""
+    """Static routes of a routed fabric, by namespace."""
+    routers: tuple[str, ...] = ()
+    """Namespaces of the leaves and spines of a routed fabric."""
 
     @property
     def owned(self) -> tuple[str, ...]:
@@ -110,10 +117,12 @@ def plan_network(
     *,
     point_to_point: bool = False,
     switches: Switches = MappingProxyType({}),
+    bgp: bool = False,
 ) -> NetworkPlan:
     """Plan the whole network from inventory variables.
 
     `switches`: ports of the leaves and spines of a routed fabric, by host name.
+    `bgp`: these switches are nodes, which learn their routes by BGP.
     """
     if not CLUSTER_NAME.fullmatch(cluster):
         raise VirtualError(f"cluster name {cluster!r}: use lower-case letters, digits and hyphens")
@@ -126,13 +135,16 @@ def plan_network(
     network = management_network(nodes)
     address = controller_address(nodes)
     fabric = fabric_namespace(cluster)
-    homes = {name: router_namespace(cluster, name) for name in switches}
+    homes = {
+        name: (node_namespace if bgp else router_namespace)(cluster, name) for name in switches
+    }
     port = Interface(
         "", controller_interface(cluster), addresses=(f"{address}/{network.prefixlen}",)
     )
     cables = [Cable(Interface(fabric, CONTROLLER_PORT, MANAGEMENT_BRIDGE), port)]
     for node in nodes:
-        cables += _cables(node, fabric, node_namespace(cluster, node.name), point_to_point, homes)
+        namespace = node_namespace(cluster, node.name)
+        cables += _cables(node, fabric, namespace, point_to_point, homes, bgp)
     gateways = {} if point_to_point else leaf_gateways(nodes)
     leaves = dict.fromkeys(rail.leaf for node in nodes for rail in node.rails)
     bridges = [Interface(fabric, MANAGEMENT_BRIDGE)]
@@ -145,7 +157,7 @@ def plan_network(
         )
         for leaf in leaves
     ]
-    uplinks = _uplinks(switches, homes)
+    uplinks = _uplinks(switches, homes, bgp)
     return NetworkPlan(
         cluster=cluster,
         containers=tuple(node_namespace(cluster, node.name) for node in nodes if not node.machine),
@@ -153,12 +165,18 @@ def plan_network(
         cables=(*cables, *uplinks),
         controller=port,
         network=network,
-        routes=_routes(homes, uplinks, nodes),
+        routes={} if bgp else _routes(homes, uplinks, nodes),
+        routers=tuple(homes.values()),
     )
 
 
 def _cables(
-    node: VirtualNode, fabric: str, namespace: str, point_to_point: bool, homes: Mapping[str, str]
+    node: VirtualNode,
+    fabric: str,
+    namespace: str,
+    point_to_point: bool,
+    homes: Mapping[str, str],
+    bgp: bool,
 ) -> list[Cable]:
     def cable(near: Interface, far: Interface) -> Cable:
         return Cable(near, None if node.machine else far)
@@ -172,7 +190,7 @@ def _cables(
     for rail in node.rails:
         near = Interface(
             homes.get(rail.leaf, fabric),
-            leaf_port(node.name, rail.interface),
+            interface_of(rail.leaf_port) if bgp else leaf_port(node.name, rail.interface),
             bridge=None if point_to_point else short_name(rail.leaf),
             mtu=LEAF_MTU,
             addresses=(f"{rail.gateway}/{rail.prefix}",) if point_to_point and rail.gateway else (),
@@ -181,12 +199,7 @@ def _cables(
     return cables
 
 
-def interface_of(port: str) -> str:
-    """Return a port's name in a form Linux accepts: no `/`, at most 15 characters."""
-    return short_name(port.replace("/", "-"))
-
-
-def _uplinks(switches: Switches, homes: Mapping[str, str]) -> list[Cable]:
+def _uplinks(switches: Switches, homes: Mapping[str, str], bgp: bool) -> list[Cable]:
     """Plan the cables between leaves and spines, as in the model."""
     ends = [
         ((leaf, port), (spine, group["peer_interface"]))
@@ -198,13 +211,24 @@ def _uplinks(switches: Switches, homes: Mapping[str, str]) -> list[Cable]:
 
     def end(switch_port: tuple[str, str], number: int) -> Interface:
         switch, port = switch_port
-        address = (f"{LINKS + number}/31",)
+        address = (f"{uplink_address(switches, switch, port) if bgp else LINKS + number}/31",)
         return Interface(homes[switch], interface_of(port), mtu=LEAF_MTU, addresses=address)
 
     return [
         Cable(end(leaf, 2 * number), end(spine, 2 * number + 1))
         for number, (leaf, spine) in enumerate(ends)
     ]
+
+
+def uplink_address(switches: Switches, switch: str, port: str) -> str:
+    """Return the address of a leaf's or spine's end of an uplink in the model."""
+    for group in switches[switch]:
+        if port in (group.get("addresses") or {}):
+            return str(group["addresses"][port])
+    raise VirtualError(
+        f"{switch} {port} has no address, and BGP needs one on both ends of each uplink. Set "
+        "leaves.uplink_pool in cluster.yml (with three tiers, also that of the spines)."
+    )
 
 
 def _routes(

@@ -20,7 +20,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.files import write_atomically
 
 from .cabling import Cable, Interface, NetworkPlan, Routes
-from .inventory import RUN, VirtualError, controller_interface
+from .inventory import RUN, VirtualError, controller_interface, fabric_namespace
 
 NODE_MTU = 1500
 """MTU of an interface that is not configured."""
@@ -340,8 +340,9 @@ def create(
         return _shown(batches)
     journal.write([*plan.namespaces, *made])
     host.apply(batches)
-    for namespace in plan.owned:
-        host.forward(namespace, ROUTER_SYSCTLS if namespace in plan.routes else SYSCTLS)
+    host.forward(fabric_namespace(plan.cluster), SYSCTLS)
+    for namespace in plan.routers:
+        host.forward(namespace, ROUTER_SYSCTLS)
     journal.write(plan.namespaces)
     if batches:
         left = changes(plan, host.state(plan.namespaces, plan.controller.name), ())

@@ -42,6 +42,11 @@ def leaf_port(node: str, interface: str) -> str:
     return short_name(f"{node}-{interface}")
 
 
+def interface_of(port: str) -> str:
+    """Return a port's name in a form Linux accepts: no `/`, at most 15 characters."""
+    return short_name(port.replace("/", "-"))
+
+
 def short_name(name: str) -> str:
     """Return `name` if Linux accepts an interface name of this length, otherwise a shorter one."""
     return name if len(name) <= INTERFACE_LENGTH else f"{name[:8]}-{_digest(name)}"

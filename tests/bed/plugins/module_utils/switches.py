@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Runner
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.files import (
@@ -23,12 +23,35 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.files impo
     plan_file,
 )
 
-from .inventory import VirtualError
+from .bgp import Rails, frr_configuration
+from .cabling import Switches
+from .inventory import VirtualError, interface_of
 
 SYSTEMS = ("sonic", "nvue", "eos")
 PASSWORD_BYTES = 18
 LANES = 8
 """Increment between the port numbers of SONiC."""
+
+
+@dataclass(frozen=True)
+class Routing:
+    """Routes and traffic of a fabric with BGP, from inventory variables by host name."""
+
+    asns: Mapping[str, Optional[int]]
+    rails: Rails
+    rate_mbits: int = 0
+
+    def frr(self, name: str, ports: Switches, router_id: str) -> str:
+        return frr_configuration(name, ports, self.asns, self.rails, router_id)
+
+    def rates(self, name: str, ports: Switches) -> str:
+        """Twice the rate between switches, for two flows that are hashed to the same cable."""
+        peers = {port: peer for group in ports[name] for port, peer in group["peers"].items()}
+        return "".join(
+            f"{interface_of(port)} {self.rate_mbits * (2 if peer in ports else 1)}\n"
+            for port, peer in peers.items()
+            if self.rate_mbits
+        )
 
 
 @dataclass(frozen=True)
@@ -38,7 +61,11 @@ class SimulatedSwitch:
     system: str
     asic: str
     ports: tuple[Mapping[str, Any], ...]
-    """Ports as in `switch.json`: name, speed_gbps, peer, peer_interface, peer_mac."""
+    """Ports as in `switch.json`: name, speed_gbps, peer, peer_interface, peer_mac, device."""
+    frr: str = ""
+    """Configuration of FRR. Empty: no traffic passes the switch."""
+    rates: str = ""
+    """Lines `Ethernet0 100`: rate in Mbit/s that an interface sends at. Empty: not limited."""
 
     @property
     def description(self) -> str:
@@ -61,7 +88,8 @@ def parse_switches(
     management: Mapping[str, Mapping[str, Any]],
     systems: Mapping[str, str],
     asics: Mapping[str, str],
-    ports: Mapping[str, Sequence[Mapping[str, Any]]],
+    ports: Switches,
+    routing: Optional[Routing] = None,
 ) -> tuple[SimulatedSwitch, ...]:
     """Parse switches from inventory variables, each by host name."""
     for name in management:
@@ -77,18 +105,24 @@ def parse_switches(
             address=str(settings["address"]),
             system=systems[name],
             asic=asics.get(name) or "",
-            ports=_ports(ports.get(name) or (), systems),
+            ports=_ports(ports.get(name) or (), systems, carries=routing is not None),
+            frr=routing.frr(name, ports, str(settings["address"])) if routing else "",
+            rates=routing.rates(name, ports) if routing else "",
         )
         for name, settings in management.items()
     )
 
 
 def _ports(
-    groups: Sequence[Mapping[str, Any]], systems: Mapping[str, str]
+    groups: Sequence[Mapping[str, Any]], systems: Mapping[str, str], *, carries: bool
 ) -> tuple[Mapping[str, Any], ...]:
-    """Return the ports of `cluster_ports`, in the order of the model."""
+    """Return the ports of `cluster_ports`, in the order of the model.
+
+    `carries`: traffic passes these ports, so each has an interface in the container.
+    """
     return tuple(
         {
+            **({"device": interface_of(port)} if carries else {}),
             "name": port,
             "speed_gbps": int(group["speed_gbps"]),
             "peer": peer,
@@ -151,6 +185,8 @@ class Folders:
                 _file(folder / "switch.json", switch.description),
                 _file(folder / "environment", switch.environment),
                 _file(folder / "password", text, secret=True),
+                _file(folder / "frr.conf", switch.frr),
+                _file(folder / "rates", switch.rates),
             ]
         return [plan for plan in plans if plan.changed]
 
@@ -215,7 +251,8 @@ class Folders:
 
     def digest(self, switch: SimulatedSwitch) -> str:
         """Return the digest of all files of a switch; a change recreates its container."""
-        inputs = [switch.description, switch.environment, self._known_password()]
+        inputs = [switch.description, switch.environment, switch.frr, switch.rates]
+        inputs.append(self._known_password())
         certificate = self.of(switch) / "certificate.pem"
         inputs.append(certificate.read_text(encoding="ascii") if certificate.exists() else "")
         return hashlib.sha256("\0".join(inputs).encode()).hexdigest()[:16]

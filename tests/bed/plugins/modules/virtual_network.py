@@ -49,6 +49,10 @@ options:
       - If empty, leaves are bridges.
     type: dict
     default: {}
+  bgp:
+    description: Whether O(switches) are containers that learn routes by BGP.
+    type: bool
+    default: false
   state:
     description: V(absent) removes everything that was created for this cluster, and nothing else.
     type: str
@@ -110,6 +114,7 @@ def main() -> None:
                 "default": "subnet_per_rail",
             },
             "switches": {"type": "dict", "default": {}},
+            "bgp": {"type": "bool", "default": False},
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
         },
         supports_check_mode=True,
@@ -128,6 +133,7 @@ def main() -> None:
                 parse_nodes(wanted["management"], wanted["rails"], wanted["machines"]),
                 point_to_point=wanted["addressing"] == "point_to_point",
                 switches=wanted["switches"],
+                bgp=wanted["bgp"],
             )
             commands = create(plan, host, journal, check_mode=check)
         if not check:  # after the journal was written or removed

@@ -39,6 +39,24 @@ options:
     description: The C(cluster_ports) variable of every switch.
     type: dict
     default: {}
+  bgp:
+    description: Whether traffic passes the switches, which then learn routes by BGP.
+    type: bool
+    default: false
+  asns:
+    description: With O(bgp), the C(cluster_asn) variable of every switch.
+    type: dict
+    default: {}
+  rails:
+    description: With O(bgp), the C(cluster_rails) variable of every node.
+    type: dict
+    default: {}
+  rate_mbits:
+    description:
+      - With O(bgp), the rate that every port sends at, in Mbit/s; twice that between switches.
+      - V(0) sets no limit.
+    type: int
+    default: 0
 """
 
 EXAMPLES = r"""
@@ -80,7 +98,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
 
 from ..module_utils.inventory import VirtualError
 from ..module_utils.nodes import diff as diff_of
-from ..module_utils.switches import Folders, parse_switches
+from ..module_utils.switches import Folders, Routing, parse_switches
 
 
 def main() -> None:
@@ -92,14 +110,23 @@ def main() -> None:
             "systems": {"type": "dict", "required": True},
             "asics": {"type": "dict", "default": {}},
             "ports": {"type": "dict", "default": {}},
+            "bgp": {"type": "bool", "default": False},
+            "asns": {"type": "dict", "default": {}},
+            "rails": {"type": "dict", "default": {}},
+            "rate_mbits": {"type": "int", "default": 0},
         },
         supports_check_mode=True,
     )
     wanted = module.params
     folders = Folders(Path(wanted["directory"]), wanted["cluster"], run)
+    routing = Routing(wanted["asns"], wanted["rails"], wanted["rate_mbits"])
     try:
         switches = parse_switches(
-            wanted["management"], wanted["systems"], wanted["asics"], wanted["ports"]
+            wanted["management"],
+            wanted["systems"],
+            wanted["asics"],
+            wanted["ports"],
+            routing if wanted["bgp"] else None,
         )
         signed, files = folders.plan(switches)
         diff = [plan.diff() for plan in files]

@@ -83,4 +83,5 @@ def plan_cluster(
         "systems": each(fabric, "cluster_system", ""),
         "asics": each(fabric, "cluster_asic", ""),
         "ports": each(fabric, "cluster_ports", []),
+        "asns": each(fabric, "cluster_asn"),
     }

@@ -416,6 +416,48 @@ def test_routes_and_uplinks_are_repaired(machine: Machine, damage: str) -> None:
     assert (shape(machine), machine.fake.routed) == (whole, routes)
 
 
+BGP: dict[str, list[dict[str, Any]]] = {
+    "leaf01": [
+        {"kind": "host", "peer_interface": "rail0", "peers": {"Ethernet1/1": "node01"}},
+        {**group("uplink", "swp1", swp9="spine01"), "addresses": {"swp9": "10.8.0.1"}},
+    ],
+    "spine01": [{**group("downlink", "swp9", swp1="leaf01"), "addresses": {"swp1": "10.8.0.0"}}],
+}
+
+
+def plan_bgp(switches: dict[str, list[dict[str, Any]]]) -> NetworkPlan:
+    given = management()
+    for number, name in enumerate(switches):
+        address = f"10.99.0.{100 + number}"
+        given[name] = {"address": address, "prefix": 24, "interface": "mgmt0"}
+    nodes = parse_nodes(given, rails(per_node=1))
+    return plan_network("test", nodes, switches=switches, bgp=True)
+
+
+def test_with_bgp_the_ports_are_in_the_containers_of_the_switches(machine: Machine) -> None:
+    wanted = plan_bgp(BGP)
+    machine.create(wanted)
+    spaces = machine.fake.spaces
+    assert set(spaces["test.leaf01"]) == {
+        "lo", "mgmt0", "Ethernet1", "Ethernet2", "swp9", "leaf01",
+    }  # fmt: skip
+    assert spaces["test.leaf01"]["Ethernet2"].peer == ("test.node02", "rail0")
+    assert spaces["test.leaf01"]["leaf01"].addresses == ["10.10.0.1/24"]
+    uplink = spaces["test.spine01"]["swp1"]
+    assert (uplink.peer, uplink.addresses) == (("test.leaf01", "swp9"), ["10.8.0.0/31"])
+    assert machine.fake.routed == {}, "routes are those of BGP"
+    for name in ("test.leaf01", "test.spine01"):
+        assert machine.fake.sysctls[name]["net.ipv4.fib_multipath_hash_policy"] == "1"
+    assert "test.node01" not in machine.fake.sysctls
+    assert machine.create(wanted) == ()
+
+
+def test_with_bgp_an_uplink_needs_an_address() -> None:
+    without = {**BGP, "spine01": [group("downlink", "swp9", swp1="leaf01")]}
+    with pytest.raises(VirtualError, match=r"spine01 swp1 .*leaves\.uplink_pool"):
+        plan_bgp(without)
+
+
 def test_a_routed_fabric_has_no_machines() -> None:
     with pytest.raises(VirtualError, match="node01 is a machine"):
         plan(machines=["node01"], switches=SWITCHES)

@@ -17,6 +17,7 @@ from ansible_collections.baremetal.bed.plugins.module_utils.inventory import (
 )
 from ansible_collections.baremetal.bed.plugins.module_utils.switches import (
     Folders,
+    Routing,
     SimulatedSwitch,
     parse_switches,
 )
@@ -71,6 +72,63 @@ def test_an_unsupported_system_is_refused(system: str) -> None:
         parse(leaf1=system)
 
 
+ROUTED: dict[str, Sequence[dict[str, Any]]] = {
+    "leaf1": [
+        {"peer_interface": "rail0", "speed_gbps": 400, "peers": {"Ethernet1/1": "node01"}},
+        {
+            "peer_interface": "swp1",
+            "speed_gbps": 800,
+            "peers": {"Ethernet9/1": "spine1"},
+            "addresses": {"Ethernet9/1": "10.8.0.1"},
+        },
+    ],
+    "spine1": [
+        {
+            "peer_interface": "Ethernet9/1",
+            "speed_gbps": 800,
+            "peers": {"swp1": "leaf1"},
+            "addresses": {"swp1": "10.8.0.0"},
+        },
+    ],
+}
+RAILS = {
+    "node01": [
+        {"leaf": "leaf1", "network": "10.7.1.0/24"},
+        {"leaf": "leaf2", "network": "10.6.0.0/24"},
+    ],
+    "node02": [{"leaf": "leaf1", "network": "10.7.0.0/24"}],
+}
+
+
+def routed(**asns: int) -> tuple[SimulatedSwitch, ...]:
+    management = {"leaf1": {"address": "10.9.0.1"}, "spine1": {"address": "10.9.0.2"}}
+    systems = {"leaf1": "eos", "spine1": "nvue"}
+    return parse_switches(management, systems, {}, ROUTED, Routing(asns, RAILS, 100))
+
+
+def test_a_switch_of_a_fabric_with_bgp_announces_its_rails_to_every_neighbour() -> None:
+    leaf, spine = routed(leaf1=64601, spine1=64600)
+    lines = [line.strip() for line in leaf.frr.splitlines()]
+    assert "router bgp 64601" in lines and "neighbor 10.8.0.0 remote-as 64600" in lines
+    assert [line for line in lines if line.startswith("network")] == [
+        "network 10.7.0.0/24",
+        "network 10.7.1.0/24",
+    ]
+    assert "bgp bestpath as-path multipath-relax" in lines
+    assert "neighbor 10.8.0.1 remote-as 64601" in spine.frr and "network" not in spine.frr
+    assert [port["device"] for port in leaf.ports] == ["Ethernet1-1", "Ethernet9-1"]
+    assert (leaf.rates, spine.rates) == ("Ethernet1-1 100\nEthernet9-1 200\n", "swp1 200\n")
+
+
+def test_no_traffic_passes_a_switch_of_other_fabrics() -> None:
+    assert (LEAF.frr, LEAF.rates) == ("", "") and "device" not in LEAF.ports[0]
+
+
+def test_bgp_needs_as_numbers() -> None:
+    with pytest.raises(VirtualError, match=r"spine1 .*asn_first"):
+        routed(leaf1=64601)
+
+
 class Made:
     """The folders of a cluster, created with the real openssl."""
 
@@ -95,7 +153,7 @@ def make(tmp_path: Path) -> Made:
 def test_everything_is_made_once(make: Made) -> None:
     signed, files = make(LEAF, OTHER)
     assert signed == ["authority", "leaf1", "leaf2"]
-    assert len(files) == 7
+    assert len(files) == 11
     before = {path: path.read_bytes() for path in make.directory.rglob("*") if path.is_file()}
     assert make(LEAF, OTHER) == ([], [])
     assert {path: path.read_bytes() for path in before} == before
@@ -163,7 +221,7 @@ def test_the_digest_covers_all_files_of_a_switch(make: Made) -> None:
 def test_a_plan_makes_nothing(tmp_path: Path) -> None:
     signed, files = Folders(tmp_path, "test", run).plan([LEAF])
     assert signed == ["authority", "leaf1"]
-    assert len(files) == 4
+    assert len(files) == 6
     assert not any(tmp_path.iterdir())
     secret = [plan for plan in files if plan.secret]
     assert len(secret) == 2

@@ -28,6 +28,8 @@ class Port:
     peer_interface: str
     peer_mac: Optional[str]
     """Set if the peer announces its MAC address by LLDP, as the firmware of a NIC does."""
+    device: str = ""
+    """Interface of the container that carries the port's traffic, if there is one."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,7 @@ def read(path: Path) -> Hardware:
                 peer=port.get("peer") or "",
                 peer_interface=port.get("peer_interface") or "",
                 peer_mac=port.get("peer_mac"),
+                device=port.get("device") or "",
             )
             for port in given["ports"]
         ),

@@ -15,8 +15,9 @@ from typing import Any, Optional
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from common.server import Answer, Request, Surroundings, main
+from common.traffic import Traffic
 
-from eos import grammar
+from eos import grammar, routing
 from eos.grammar import Failed, Mode, Refused
 from eos.sessions import Session, Sessions
 from eos.show import Shows
@@ -59,6 +60,7 @@ class Arista:
         self._log = surroundings.log
         self._sessions = Sessions(surroundings)
         self._shows = Shows(surroundings.hardware, surroundings.faults, self._sessions)
+        self._routing = routing.shows(Traffic(surroundings.hardware))
 
     def cut_by(self, cut: Callable[[], None]) -> None:
         self._sessions.cut = cut
@@ -195,6 +197,7 @@ class Arista:
             "show lldp neighbors": self._shows.neighbours,
             "show configuration sessions": self._shows.sessions,
             "show configuration sessions detail": self._shows.sessions,
+            **self._routing,
         }.get(command)
         if shown is None:
             raise Refused(f"Invalid input (at token 1: {words[1:2]})")

@@ -13,8 +13,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from common.server import Answer, Request, Surroundings, main, words
+from common.traffic import Traffic
 
-from nvue import effective, schema, vendor
+from nvue import effective, routing, schema, vendor
 from nvue.revisions import NotNow, Revisions, Unknown
 from nvue.tree import Tree, at, chosen, in_ranges, merged, under
 
@@ -55,6 +56,7 @@ class Cumulus:
         self._schema = schema.root(self._release)
         self._faults = surroundings.faults
         self._revisions = Revisions(surroundings)
+        self._traffic = Traffic(surroundings.hardware)
 
     def cut_by(self, cut: Callable[[], None]) -> None:
         self._revisions.cut = cut
@@ -124,6 +126,8 @@ class Cumulus:
         name = query.get("rev", "operational")
         fill = query.get("filled", "true").lower() != "false"
         tree = self._view(name, fill)
+        if name == "operational" and self._traffic:
+            tree = merged(tree, routing.operational(self._traffic, keys[:1]))
         try:
             value = at(tree, keys)
         except KeyError:

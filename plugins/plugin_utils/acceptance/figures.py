@@ -1,0 +1,262 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What acceptance measures, and where: pairs of nodes, their figures, cables between switches.
+
+A pair is ordered: the first node sends, the second receives, so a cable that is slow in one
+direction is found. A runner that measures a pair both ways returns two figures.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, NamedTuple, Optional
+
+from ...module_utils.core.text import some
+from ..fabric.cabling import Cable as Link
+from ..fabric.cabling import SwitchEntry, cables_of
+from ..fabric.system import UPLINK
+
+Pair = tuple[str, str]
+"""Names of the node that sends and of the node that receives."""
+
+NODE, RAIL, CABLE, SPINE = "node", "rail", "cable", "spine"
+ALIKE, NOT_REPRODUCED, UNFINISHED = "alike", "not_reproduced", "unfinished"
+SAME_LEAF, ACROSS = "same leaf", "across spines"
+"""Classes of path: figures are compared only with figures of the same class."""
+
+
+class Cable(NamedTuple):
+    """A cable between switches; `upper` is the spine, or the super-spine above a spine."""
+
+    lower: str
+    lower_port: str
+    upper: str
+    upper_port: str
+
+    def __str__(self) -> str:
+        return f"{self.lower} {self.lower_port} - {self.upper} {self.upper_port}"
+
+
+class Direction(NamedTuple):
+    cable: Cable
+    up: bool
+    """From the lower to the upper switch."""
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """The switch that sends and the switch that receives."""
+        lower, upper = self.cable.lower, self.cable.upper
+        return (lower, upper) if self.up else (upper, lower)
+
+    def __str__(self) -> str:
+        return f"{self.cable} ({'up' if self.up else 'down'})"
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Pairs that are measured simultaneously. A node is in one pair at most, except that in a probe
+    with `counters` the pairs share no leaf at one of their ends."""
+
+    rail: str
+    """Interface of the sending nodes: `rail3`, or `rail3p1` with planes."""
+    pairs: tuple[Pair, ...]
+    second_rail: str = ""
+    """Interface of the receiving nodes; empty if it is the same."""
+    queue_pairs: int = 0
+    """Flows of each pair; 0 for the runner's default. Each probe uses new queue pairs, so that
+    switches hash them to other paths."""
+    counters: bool = False
+    """Whether the bytes of cables during the probe are needed (`Figure.cables`)."""
+
+    @property
+    def far_rail(self) -> str:
+        return self.second_rail or self.rail
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Result of one pair of a probe."""
+
+    rail: str
+    first: str
+    second: str
+    gbits_s: Optional[float]
+    """Gb/s of payload from first to second; None if the measurement failed."""
+    latency_us: Optional[float] = None
+    """Microseconds, half of a round trip; None if not measured."""
+    error: str = ""
+    """Why there is no figure: the pair hung, or its program failed. Counts as slow."""
+    cables: Optional[Mapping[Direction, int]] = None
+    """Bytes by direction of cables between switches during the probe, of all its pairs; None if
+    counters were not read."""
+    second_rail: str = ""
+
+    @property
+    def pair(self) -> Pair:
+        return self.first, self.second
+
+    @property
+    def far_rail(self) -> str:
+        return self.second_rail or self.rail
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One result of the search; several faults give several."""
+
+    kind: str
+    subject: str
+    """`node07`, `node07 rail3`, `leaf01 swp63 - spine01 swp0`, `spine01`; several candidates
+    separated by commas; empty for a kind without a subject."""
+    evidence: tuple[str, ...] = ()
+    """Measured facts, a sentence each."""
+    runs: int = 0
+    """Number of probes of the whole search."""
+    candidates: tuple[str, ...] = ()
+    """If the fault is one of several and measurements cannot separate them: all of them."""
+
+    def sentence(self) -> str:
+        if self.kind == ALIKE:
+            return "all pairs are alike, below the expectation: the cause is common"
+        if self.kind == NOT_REPRODUCED:
+            return "repeated measurements passed: the slowness is intermittent, or needs full load"
+        if self.kind == UNFINISHED:
+            left = some(self.candidates, 12)
+            return f"the time limit was reached; remaining suspects: {left}"
+        if self.candidates:
+            return f"slow {self.kind}, one of: {some(self.candidates, 12)}"
+        return f"slow {self.kind}: {self.subject}"
+
+
+class Port(NamedTuple):
+    """Where a rail of a node is connected."""
+
+    leaf: str
+    speed_gbps: float
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Nodes and cables of the compiled model; drained nodes are left out."""
+
+    ports: Mapping[str, Mapping[str, Port]]
+    """By node and interface, in the model's order."""
+    cables: tuple[Cable, ...]
+    speeds: Mapping[Cable, float] = field(default_factory=dict)
+    """Line rate of cables in Gb/s."""
+    _routes: dict[tuple[str, str], tuple[frozenset[Direction], ...]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+    @classmethod
+    def of(cls, hosts: Mapping[str, Mapping[str, Any]]) -> Topology:
+        """From the compiled variables of all hosts: `hostvars`, or those of the inventory."""
+        ports = {
+            name: {
+                rail["interface"]: Port(rail["leaf"] or "", float(rail["speed_gbps"] or 0))
+                for rail in own.get("cluster_rails") or ()
+            }
+            for name, own in hosts.items()
+            if own.get("cluster_role") == "compute" and not own.get("cluster_drained")
+        }
+        switches = [
+            SwitchEntry(name, own.get("cluster_ports") or ()) for name, own in hosts.items()
+        ]
+        links = [_cable(link) for link in cables_of(switches) if link.kind == UPLINK]
+        return cls(
+            {name: rails for name, rails in ports.items() if rails},
+            tuple(cable for cable, _speed in links),
+            dict(links),
+        )
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return tuple(self.ports)
+
+    @cached_property
+    def rails(self) -> tuple[str, ...]:
+        """Every interface of a node, in the model's order."""
+        return tuple(dict.fromkeys(rail for rails in self.ports.values() for rail in rails))
+
+    def on(self, rail: str) -> tuple[str, ...]:
+        """Nodes that have this rail."""
+        return tuple(node for node, rails in self.ports.items() if rail in rails)
+
+    def leaf(self, node: str, rail: str) -> str:
+        return self.ports[node][rail].leaf
+
+    def line_rate(self, figure: Figure) -> float:
+        """Gb/s of the slower end's port; 0 if the model has none."""
+        near = self.ports[figure.first][figure.rail].speed_gbps
+        return min(near, self.ports[figure.second][figure.far_rail].speed_gbps)
+
+    def path(self, figure: Figure) -> str:
+        """Class of its path."""
+        near = self.leaf(figure.first, figure.rail)
+        return SAME_LEAF if near == self.leaf(figure.second, figure.far_rail) else ACROSS
+
+    @cached_property
+    def sets(self) -> tuple[tuple[str, ...], ...]:
+        """Nodes that share all of their leaves, in the model's order."""
+        found: dict[tuple[tuple[str, str], ...], list[str]] = {}
+        for node, rails in self.ports.items():
+            key = tuple(sorted((rail, port.leaf) for rail, port in rails.items()))
+            found.setdefault(key, []).append(node)
+        return tuple(map(tuple, found.values()))
+
+    @cached_property
+    def _next(self) -> Mapping[str, tuple[Direction, ...]]:
+        """Directions that leave each switch."""
+        found: dict[str, list[Direction]] = {}
+        for cable in self.cables:
+            for direction in (Direction(cable, True), Direction(cable, False)):
+                found.setdefault(direction.ends[0], []).append(direction)
+        return MappingProxyType({switch: tuple(out) for switch, out in found.items()})
+
+    def hops(self, first_leaf: str, second_leaf: str) -> tuple[frozenset[Direction], ...]:
+        """Equal-cost directions from leaf to leaf, by hop; empty on one leaf and without a path."""
+        key = first_leaf, second_leaf
+        if key not in self._routes:
+            distance = self._distances(second_leaf)
+            hops: list[frozenset[Direction]] = []
+            here = {first_leaf} if first_leaf in distance else set[str]()
+            while here and here != {second_leaf}:
+                out = frozenset(
+                    direction
+                    for switch in here
+                    for direction in self._next[switch]
+                    if distance.get(direction.ends[1], len(distance)) == distance[switch] - 1
+                )
+                hops.append(out)
+                here = {direction.ends[1] for direction in out}
+            self._routes[key] = tuple(hops)
+        return self._routes[key]
+
+    def _distances(self, switch: str) -> dict[str, int]:
+        """Number of cables from each switch to this one."""
+        found = {switch: 0}
+        queue = deque([switch])
+        while queue:
+            here = queue.popleft()
+            for direction in self._next.get(here, ()):
+                there = direction.ends[1]
+                if there not in found:
+                    found[there] = found[here] + 1
+                    queue.append(there)
+        return found
+
+
+def _cable(link: Link) -> tuple[Cable, float]:
+    lower, upper = link.first, link.second
+    cable = Cable(lower.host, lower.interface, upper.host, upper.interface)
+    return cable, float(link.speed_gbps)
+
+
+def by_rail(figures: Iterable[Figure]) -> dict[str, list[Figure]]:
+    found: dict[str, list[Figure]] = {}
+    for figure in figures:
+        found.setdefault(figure.rail, []).append(figure)
+    return found

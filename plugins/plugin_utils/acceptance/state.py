@@ -1,0 +1,132 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""State of a run of acceptance on the controller, saved after each step, so that the same command
+continues an interrupted run.
+
+A state belongs to one model and one set of options: figures of others cannot be compared.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+from ..answers import finite
+from ..report.reports import save
+from .figures import Figure
+
+NAME = "acceptance-state.json"
+SCHEMA = 1
+MAX_BYTES = 256 << 20
+
+
+class StateError(Exception):
+    """The state cannot be read or written; the message names the file and the remedy."""
+
+
+def key_of(digest: str, options: Mapping[str, Any]) -> str:
+    text = json.dumps([digest, options], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass
+class State:
+    path: Path
+    key: str
+    began: float
+    """Time of the first start, in seconds since 1970."""
+    steps: dict[str, Any] = field(default_factory=dict)
+    """Results by step, in the order in which they were finished."""
+    seconds: float = 0.0
+    """Time that the finished steps took, of all runs together."""
+    resumed: bool = False
+
+    def keep(self, step: str, result: Any, seconds: float) -> None:
+        """Add the result of a step, and save."""
+        self.steps[step] = result
+        self.seconds += seconds
+        self.save()
+
+    def of(self, step: str) -> dict[str, Any]:
+        """The result of a step; empty if it is not finished."""
+        found: dict[str, Any] = self.steps.get(step) or {}
+        return found
+
+    def save(self) -> None:
+        found = {
+            "schema": SCHEMA,
+            "key": self.key,
+            "began": self.began,
+            "seconds": round(self.seconds, 1),
+            "steps": self.steps,
+        }
+        try:
+            save(self.path, json.dumps(finite(found)) + "\n")
+        except OSError as error:
+            raise StateError(
+                f"{self.path}: {error}: make the directory writable, or set"
+                " acceptance_report_directory"
+            ) from error
+
+    def remove(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+
+def opened(
+    directory: Path, key: str, *, resume: bool, clock: Callable[[], float] = time.time
+) -> tuple[State, str]:
+    """The state to continue, or a new one; and why an existing one is not continued."""
+    path = directory / NAME
+    new = State(path, key, clock())
+    if not path.exists():
+        return new, ""
+    if not resume:
+        return new, "acceptance_resume is never"
+    known = read(path)
+    if known is None:
+        return new, f"{path} is damaged"
+    if known.key != key:
+        return new, "the model, its nodes in this run or options differ"
+    known.resumed = True
+    return known, ""
+
+
+def read(path: Path) -> Optional[State]:
+    """The state in a file; None if the file is no complete state."""
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            return None
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if found["schema"] != SCHEMA:
+            return None
+        steps = {str(name): result for name, result in found["steps"].items()}
+        return State(path, str(found["key"]), float(found["began"]), steps, float(found["seconds"]))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def as_rows(figures: list[Figure]) -> list[list[Any]]:
+    """Figures as JSON. Counters of cables belong to the search, which is not resumed midway."""
+    return [
+        [
+            figure.rail,
+            figure.first,
+            figure.second,
+            figure.gbits_s,
+            figure.latency_us,
+            figure.error,
+            figure.second_rail,
+        ]
+        for figure in figures
+    ]
+
+
+def of_rows(rows: list[list[Any]]) -> list[Figure]:
+    return [
+        Figure(rail, first, second, rate, latency, error, second_rail=far)
+        for rail, first, second, rate, latency, error, far in rows
+    ]

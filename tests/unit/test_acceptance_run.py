@@ -1,0 +1,444 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A run of acceptance on the controller: plan, jobs, interruptions, and the certificate."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleActionFail
+from ansible_collections.baremetal.mpi_roce.plugins.action import acceptance as action
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance import (
+    certificate,
+    plan,
+    state,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance.figures import (
+    Cable,
+    Direction,
+    Topology,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import facts
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority import (
+    AuthorityStore,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal import Journal
+
+from tests.unit.small_model import compiled, edited
+
+NODES = [f"node{number:02d}" for number in range(1, 9)]
+FREE = {"found": {"processes": [], "versions": {"kernel": "6.8.0", "firmware": {"rail0": "48.1"}}}}
+JOB = "/var/lib/baremetal-mpi-roce/jobs/1"
+
+
+@cache
+def cluster() -> dict[str, dict[str, Any]]:
+    inventory = compiled(edited(f"nodes.count: {len(NODES)}"))
+    return {host.name: inventory.merged(host) for host in inventory.hosts}
+
+
+class HostVars(dict[str, Any]):
+    raw_get = dict.__getitem__
+
+
+Rate = Callable[[str, str, str], "float | str"]
+"""Gb/s of a rail from the first node to the second, or an error."""
+
+
+class Launcher:
+    """The action, with a launcher that runs the program of pairs as `rate` says. `ends` may replace
+    the result of a job by its number."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, folder: Path, rate: Rate = lambda *_given: 780.0
+    ) -> None:
+        self.monkeypatch, self.folder, self.rate = monkeypatch, folder, rate
+        self.jobs: list[dict[str, Any]] = []
+        self.shown: list[str] = []
+        self.ends: dict[int, dict[str, Any] | BaseException] = {}
+        self.cut: dict[int, int] = {}
+        """Number of lines that a job prints."""
+        self.output = ""
+        self.virtual = False
+        self.order = list(NODES)
+        self.readings = 0
+        self.counted: Callable[[int], dict[str, Any]] = lambda _number: {}
+        """Result of `switch_counters` by switch, at a reading."""
+        self.looked = {name: dict(FREE) for name in NODES}
+        monkeypatch.setattr(action.display, "display", self.shown.append)
+        monkeypatch.setattr(action.display, "warning", self.shown.append)
+
+    def plugin(self, check_mode: bool = False) -> action.ActionModule:
+        plugin = action.ActionModule.__new__(action.ActionModule)
+        plugin._task = SimpleNamespace(check_mode=check_mode)
+        plugin._templar = SimpleNamespace(template=lambda value: value)
+        for name, function in (
+            ("job", self.job),
+            ("_output", lambda _directory: self.output),
+            ("measured", self.swept),
+        ):
+            self.monkeypatch.setattr(plugin, name, function, raising=False)
+        return plugin
+
+    def given(self, **options: Any) -> dict[str, Any]:
+        defaults = {name: of.get("default") for name, of in action.ARGUMENTS.items()}
+        return {
+            **defaults,
+            "nodes": facts.build(cluster()),
+            "user": "mpi",
+            "looked": "looked",
+            "sweeps": ["mpi4py"],
+            "report_directory": str(self.folder / "reports"),
+            "ssh_directory": str(self.folder / "ssh"),
+            "cluster": "small",
+            **options,
+        }
+
+    def variables(self, limit: Any = NODES) -> dict[str, Any]:
+        counters = self.counted(self.readings)
+        hosts = {
+            name: {**own, "looked": self.looked.get(name), "switch_counters": counters.get(name)}
+            for name, own in cluster().items()
+        }
+        groups: dict[str, list[str]] = {}
+        for name, own in hosts.items():
+            groups.setdefault(own["cluster_role"], []).append(name)
+        return {
+            "hostvars": HostVars(hosts),
+            "groups": groups,
+            "ansible_play_hosts_all": list(limit),
+            "cluster_digest": "d1gest",
+        }
+
+    def measure(self, limit: Any = NODES, check_mode: bool = False, **options: Any) -> None:
+        """As the play: measure, then search, with readings of counters in between."""
+        given = self.given(**options)
+        self.plugin(check_mode).measured_all(given, self.variables(limit))
+        while not check_mode:
+            self.readings += 1
+            if not self.plugin().searched(given, self.variables(limit))["left"]:
+                break
+
+    def certify(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        result = self.plugin().certified(self.given(**options), self.variables())
+        return result, json.loads(Path(result["certificate"]).read_text(encoding="utf-8"))
+
+    def job(self, arguments: dict[str, Any], _task_vars: Any) -> dict[str, Any]:
+        self.jobs.append(arguments)
+        argv = arguments["program"][2:]
+        option = {name: argv[argv.index(name) + 1] for name in ("--rail", "--nodes")}
+        names = option["--nodes"].split(",")
+        assert sorted(arguments["places"]) == sorted(names)
+        ranks = [name for name in self.order if name in names]
+        number = len(self.jobs)
+        end = self.ends.get(number, {})
+        if isinstance(end, BaseException):
+            raise end
+        lines = []
+        for turn, text in enumerate(argv[: argv.index("--rail")]):
+            for pair in text.split(","):
+                first, second = map(int, pair.split("-"))
+                for a, b in ((first, second), (second, first)):
+                    rate = self.rate(option["--rail"], names[a], names[b])
+                    found = f"{rate} 2.5" if isinstance(rate, float) else f"- - {rate}"
+                    lines.append(f"[1,{a}]<stdout>:pairs-figure {turn} {a} {b} {found}")
+        self.output = "\n".join(lines[: self.cut.get(number)] if ranks == names else [])
+        return {"directory": JOB, "nodes": ranks, "virtual": self.virtual, **end}
+
+    def swept(self, asked: dict[str, Any], _task_vars: Any) -> dict[str, Any]:
+        self.jobs.append({"sweep": asked["program"]})
+        return {"sweeps": [{"benchmark": "allreduce"}], "checks": []}
+
+
+@pytest.fixture
+def launcher(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Launcher:
+    return Launcher(monkeypatch, tmp_path)
+
+
+def test_every_pair_of_every_rail_is_measured(launcher: Launcher) -> None:
+    launcher.measure()
+    result, found = launcher.certify()
+    assert [job.get("sweep") for job in launcher.jobs] == [None, None, "mpi4py"]
+    assert found["coverage"]["pairs"] == found["coverage"]["possible_pairs"] == 2 * 28
+    assert found["verdict"] == "passed" and "failed" not in result
+    assert found["model_digest"] == "d1gest"
+    assert found["versions"] == {"kernel": {"6.8.0": NODES}, "firmware rail0": {"48.1": NODES}}
+    rails = {each["rail"]: each for each in found["figures"]}
+    assert rails["rail1"]["gbits_s"] == {"median": 780.0, "mad": 0.0, "min": 780.0}
+    assert rails["rail1"]["pairs"] == 2 * 28 and rails["rail1"]["errors"] == 0
+    assert len(found["worst"]) == 10 and found["not_measured"] == []
+    assert not (launcher.folder / "reports" / state.NAME).exists()
+
+
+def test_a_job_only_needs_the_rail_that_it_measures(launcher: Launcher) -> None:
+    launcher.measure()
+    for job, rail in zip(launcher.jobs, ("rail0", "rail1")):
+        used = {each["interface"] for node in job["nodes"] for each in node["rails"]}
+        assert used == {rail} and job["mapping"] == "node" and not job["storage"]
+
+
+def test_check_mode_starts_and_writes_nothing(launcher: Launcher) -> None:
+    launcher.measure(check_mode=True)
+    assert launcher.jobs == [] and list(launcher.folder.iterdir()) == []
+    assert any("56 of 56 pairs" in line for line in launcher.shown)
+
+
+def test_a_slow_rail_of_a_node_is_named(launcher: Launcher) -> None:
+    launcher.rate = lambda rail, a, b: 80.0 if rail == "rail1" and "node03" in (a, b) else 780.0
+    launcher.measure()
+    result, found = launcher.certify()
+    assert result["failed"] and found["verdict"] == "failed"
+    parts = [each["subject"] for each in found["checks"] if each["name"] == "acceptance_part"]
+    assert parts == ["node03 rail1"]
+    assert found["worst"][0]["gbits_s"] == 80.0 and "node03" in found["worst"][0]["pair"]
+
+
+def test_thresholds(launcher: Launcher) -> None:
+    """All alike, below the expectation; on virtual nodes, the line rate is nominal."""
+    launcher.rate = lambda *_given: 500.0
+
+    def rails(**options: Any) -> set[str]:
+        launcher.measure(resume="never")
+        _result, found = launcher.certify(**options)
+        return {each["status"] for each in found["checks"] if each["name"] == "acceptance_rail"}
+
+    assert rails(min_share=0.85) == {"failed"} and rails(min_share=0.5) == {"ok"}
+    assert rails(min_share=0.5, max_latency_us=2.0) == {"ok", "failed"}
+    launcher.virtual = True
+    assert rails(min_share=0.85, max_latency_us=2.0) == {"not_applicable"}
+
+
+# Nodes and jobs that do not take part.
+
+
+@pytest.mark.parametrize(
+    ("found", "named"),
+    [
+        ({"processes": [{"pid": 7, "user": "ann", "command": "mpirun train"}]}, "ann"),
+        ({"slurm": {"state": "ALLOCATED", "busy": True}}, "ALLOCATED"),
+        ({"gpu_processes": ["99, python3"]}, "99, python3"),
+        ({"problems": ["scontrol: timeout"]}, "scontrol: timeout"),
+    ],
+)
+def test_nothing_starts_next_to_a_job(
+    found: dict[str, Any], named: str, launcher: Launcher
+) -> None:
+    launcher.looked["node05"] = {"found": {**FREE["found"], **found}}
+    with pytest.raises(PlanError, match=rf"node05: .*{named}"):
+        launcher.measure()
+    assert launcher.jobs == []
+    launcher.measure(limit=[name for name in NODES if name != "node05"])
+
+
+def test_a_job_that_begins_meanwhile_stops_the_run(launcher: Launcher) -> None:
+    reason = "another MPI job runs: 9 mpirun"
+    launcher.ends[2] = {"failed": True, "directory": "", "missing": {"node02": reason}}
+    with pytest.raises(PlanError, match="node02: another MPI job"):
+        launcher.measure()
+    launcher.measure()
+    used = [job["program"][job["program"].index("--rail") + 1] for job in launcher.jobs[:3]]
+    assert used == ["rail0", "rail1", "rail1"]
+
+
+def test_the_limit_is_in_the_certificate(launcher: Launcher) -> None:
+    launcher.looked["node02"] = {"unreachable": True}
+    launcher.measure(limit=NODES[:4])
+    _result, found = launcher.certify()
+    assert found["coverage"]["nodes"] == ["node01", "node03", "node04"]
+    missing = {each["what"]: each["why"] for each in found["not_measured"]}
+    assert missing == {
+        "node02": plan.SILENT,
+        **dict.fromkeys(NODES[4:], plan.LIMITED),
+    }
+    assert found["verdict"] == "incomplete"
+
+
+def test_a_node_without_the_rail_is_left_out_of_it(launcher: Launcher) -> None:
+    launcher.ends[1] = {"failed": True, "directory": "", "missing": {"node04": "rail0 is down"}}
+    launcher.measure()
+    _result, found = launcher.certify()
+    assert "node04" not in launcher.jobs[1]["places"] and "node04" in launcher.jobs[2]["places"]
+    errors = {each["pair"]: each.get("error", "") for each in found["worst"]}
+    assert all("node04" in pair and "rail0 is down" in error for pair, error in errors.items())
+
+
+def test_a_process_that_fails_leaves_its_node_out(launcher: Launcher) -> None:
+    """Figures that were printed before are kept."""
+    launcher.cut[1] = 20
+    line = "[1,2]<stderr>:pairs: node03: no RDMA device behind rail0"
+    launcher.ends[1] = {"failed": True, "msg": "job failed", "failed_rank": 2, "lines": [line]}
+    launcher.measure()
+    rest = launcher.jobs[1]["program"]
+    first = launcher.jobs[0]["program"]
+    assert "node03" not in launcher.jobs[1]["places"]
+    assert len(shlex.join(rest)) < len(shlex.join(first))
+    _result, found = launcher.certify()
+    assert "no RDMA device" in found["worst"][0]["error"]
+    (rail,) = (each for each in found["figures"] if each["rail"] == "rail0")
+    assert 0 < rail["errors"] < 14
+
+
+def test_a_job_that_hangs_keeps_its_figures(launcher: Launcher) -> None:
+    launcher.cut[1] = 40
+    launcher.ends[1] = {"failed": True, "msg": "stopped after 57 s"}
+    launcher.measure()
+    _result, found = launcher.certify()
+    (rail,) = (each for each in found["figures"] if each["rail"] == "rail0")
+    assert rail["errors"] == 56 - 40 and len(launcher.jobs) == 3
+    assert "stopped after 57 s" in found["worst"][0]["error"]
+
+
+def test_another_order_of_ranks_is_taken_over(launcher: Launcher) -> None:
+    launcher.order = NODES[::-1]
+    launcher.measure()
+    assert len(launcher.jobs) == 1 + 3
+    assert launcher.certify()[1]["verdict"] == "passed"
+
+
+def test_a_launcher_that_starts_nothing_ends_the_run(launcher: Launcher) -> None:
+    launcher.ends[1] = {"failed": True, "directory": "", "msg": "job: nothing was started: x"}
+    with pytest.raises(AnsibleActionFail, match="nothing was started"):
+        launcher.measure()
+
+
+# Interruptions.
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_an_interrupted_run_continues(at: int, launcher: Launcher) -> None:
+    launcher.ends[at] = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        launcher.measure()
+    with pytest.raises(PlanError):
+        launcher.certify()
+    launcher.measure()
+    assert len(launcher.jobs) == 4
+    assert launcher.certify()[1]["verdict"] == "passed"
+
+
+@pytest.mark.parametrize(
+    "options", [{"resume": "never"}, {"round_s": 2.0}, {"limit": NODES[:7]}, {"only": ["rail0"]}]
+)
+def test_another_run_starts_anew(options: dict[str, Any], launcher: Launcher) -> None:
+    launcher.ends[2] = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        launcher.measure()
+    launcher.measure(**options)
+    first = launcher.jobs[2]["program"]
+    assert first[first.index("--rail") + 1] == "rail0"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", '{"schema": 1, "key": 2}', '{"schema": 9}'])
+def test_a_damaged_state_is_replaced(text: str, launcher: Launcher) -> None:
+    path = launcher.folder / "reports" / state.NAME
+    path.parent.mkdir()
+    path.write_text(text)
+    launcher.measure()
+    assert launcher.certify()[1]["verdict"] == "passed"
+
+
+def test_the_budget_of_an_interrupted_run_counts(launcher: Launcher) -> None:
+    launcher.ends[2] = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        launcher.measure(budget_s=600)
+    path = launcher.folder / "reports" / state.NAME
+    known = json.loads(path.read_text())
+    path.write_text(json.dumps({**known, "seconds": 590}))
+    launcher.measure(budget_s=600)
+    assert len(launcher.jobs) == 2
+    _result, found = launcher.certify()
+    missing = {each["what"]: each["why"] for each in found["not_measured"]}
+    assert set(missing) == {"pairs rail1", "sweeps mpi4py"} and found["verdict"] == "incomplete"
+
+
+def test_a_small_budget_measures_fewer_rounds(launcher: Launcher) -> None:
+    launcher.measure(budget_s=64, sweeps=[])
+    _result, found = launcher.certify()
+    assert found["coverage"]["rounds"] == {"rail0": 4, "rail1": 4}
+    (missing,) = found["not_measured"]
+    assert missing["what"] == "24 pairs of nodes"
+    with pytest.raises(PlanError) as error:
+        launcher.measure(budget_s=50, sweeps=[])
+    assert error.value.args[0].code == "acceptance.budget"
+    with pytest.raises(PlanError) as error:
+        launcher.measure(limit=NODES[:1])
+    assert error.value.args[0].code == "acceptance.no_pair"
+
+
+# Counters of switches.
+
+
+def test_cables_are_in_the_certificate(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    cable = Cable("leaf01", "swp60", "spine01", "swp1")
+    other = Cable("leaf02", "swp60", "spine01", "swp2")
+    topology = replace(Topology.of(cluster()), cables=(cable, other))
+    monkeypatch.setattr(action.ActionModule, "_topology", lambda *_given: topology)
+
+    def counted(number: int) -> dict[str, Any]:
+        ports = {"swp60": {"tx_bytes": 10**9 * number, "rx_bytes": 10**9 * number}}
+        ports["swp60"]["tx_discards"] = 7 * number
+        return {"leaf01": {"after": {"ports": ports, "read_s": 4e9 + number}}}
+
+    launcher.counted = counted
+    launcher.measure()
+    result, found = launcher.certify()
+    assert {(each["kind"], each["cable"]) for each in found["cables"]} == {
+        ("discards", str(Direction(cable, True))),
+        *(("unread", str(Direction(other, up))) for up in (True, False)),
+    }
+    (failed,) = (each for each in result["checks"] if each["status"] == "failed")
+    assert (failed["name"], failed["subject"]) == ("acceptance_cable", str(Direction(cable, True)))
+    assert "counters of leaf02" in {each["what"] for each in found["not_measured"]}
+
+
+# The signature.
+
+
+def verified(path: Path) -> bool:
+    command = certificate.command(path, "acceptance@small")
+    return subprocess.run(command, shell=True, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("passphrase", ["", "two 'words'"])
+def test_a_changed_byte_does_not_verify(passphrase: str, tmp_path: Path) -> None:
+    ssh = tmp_path / "ssh"
+    AuthorityStore(Journal(ssh), passphrase).prepare(["node01"], comment="x", now=1, write=True)
+    signer = certificate.Signer("small", ssh, passphrase)
+    path, reason = certificate.write(tmp_path / "reports", {"verdict": "passed"}, signer)
+    assert reason == "" and verified(path)
+    content = path.read_bytes()
+    assert json.loads(content)["signature"]["namespace"] == certificate.NAMESPACE
+    for place in (0, len(content) // 2, len(content) - 1):
+        changed = bytearray(content)
+        changed[place] ^= 1
+        path.write_bytes(changed)
+        assert not verified(path)
+    path.write_bytes(content)
+    assert verified(path)
+
+
+@pytest.mark.parametrize("passphrase", [None, "wrong"])
+def test_without_a_usable_authority_it_is_unsigned(passphrase: str | None, tmp_path: Path) -> None:
+    ssh = tmp_path / "ssh"
+    if passphrase:
+        AuthorityStore(Journal(ssh), "right").prepare(["node01"], comment="x", now=1, write=True)
+    signer = certificate.Signer("small", ssh, passphrase or "")
+    path, reason = certificate.write(tmp_path / "reports", {}, signer)
+    found = json.loads(path.read_text())
+    assert found["signature"] == "unsigned" and found["unsigned_because"] == reason != ""
+    assert not Path(f"{path}.sig").exists()
+
+
+def test_versions_from_nodes_are_words() -> None:
+    hostile = {"kernel": "6.8\n{{ x }}", "firmware": {"rail0": ["x"], "{{ y }}": "1.2"}}
+    looked = {"node01": {"found": {"versions": hostile}}, "node02": {"found": "x"}}
+    assert certificate.versions(looked) == {"firmware ": {"1.2": ["node01"]}}
