@@ -86,7 +86,7 @@ class ModelChanges:
     site: list[str]
     """Hosts and groups for which the operator's variables differ; never values."""
     addressed: list[str]
-    """Variables of servers in which addresses differ."""
+    """Variables of servers in which addresses differ, come or go."""
 
     @property
     def any(self) -> bool:
@@ -153,9 +153,9 @@ def compare(old: CompiledModel, new: CompiledModel) -> ModelChanges:
             {
                 variable
                 for name in both
-                for (variable, what), address in _places(new.hosts[name]).items()
                 if new.role(name) in HOST_ROLES
-                and _places(old.hosts[name]).get((variable, what), address) != address
+                for (variable, _what), _address in _places(old.hosts[name]).items()
+                ^ _places(new.hosts[name]).items()
             }
         ),
     )

@@ -164,7 +164,9 @@ def steps(changes: ModelChanges, inventories: Sequence[str]) -> list[dict[str, s
     numbers = [len(changes.moved), len(changes.removed), len(changes.added)]
     for verb, number in zip(("move", "unplug", "connect"), numbers):
         if number:
-            add(f"{verb} {counted(number, 'cable')}", "by hand")
+            leaving = verb == "unplug" and "compute" in changes.go.values()
+            why = "by hand, as soon as no job runs on the nodes that go" if leaving else "by hand"
+            add(f"{verb} {counted(number, 'cable')}", why)
     new = {after: changes.roles[after] for after in changes.renamed.values()}
     servers = _servers({**changes.come, **new})
     if servers:
