@@ -7,21 +7,24 @@ or a GPU process runs. Results are saved after each step (plugin_utils/acceptanc
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from ansible.errors import AnsibleActionFail
 
-from ..module_utils.core.checks import FAILED, Check, as_dicts
+from ..module_utils.core.checks import FAILED, Check, as_dicts, failures
 from ..module_utils.core.part import PlanError
 from ..module_utils.core.text import one_line, shortened, some
 from ..modules.acceptance import ARGUMENTS
 from ..modules.mpi_bench import ARGUMENTS as OF_BENCH
-from ..plugin_utils.acceptance import certificate, evaluation, pairs, plan, state
-from ..plugin_utils.acceptance.figures import Figure, Probe, Topology
+from ..plugin_utils.acceptance import cables, certificate, evaluation, pairs, plan, readings, state
+from ..plugin_utils.acceptance.figures import Figure, Probe, Topology, Verdict
 from ..plugin_utils.acceptance.plan import Missing, duration
+from ..plugin_utils.acceptance.search import Search
 from ..plugin_utils.answers import NAME, mapping, sentence, sequence
 from ..plugin_utils.mpi.bench import TAG
 from ..plugin_utils.ssh.authority import passphrase_of
@@ -44,6 +47,9 @@ OF_RUN = (
 """Options for which a state is valid, with the model and the nodes."""
 MEASURED = "measured"
 """Step that is kept when everything is measured."""
+VERDICTS, VIRTUAL = "verdicts", "virtual"
+READING, LAST, LAUNCH = "reading", "last", "launch"
+"""First reading of counters, end of the last probe (time), seconds to start a job."""
 LAUNCHES = 4
 """Maximum number of jobs for the probes of one rail: nodes that end a job are left out of the
 next."""
@@ -51,7 +57,7 @@ OCCUPIED = ("another MPI job runs", "GPUs are in use")
 """Reasons of mpi_job that name somebody else's job."""
 MAX_REASON = 200
 MAX_LISTED = 20
-PAIRS, SWEEPS = "pairs ", "sweeps "
+PAIRS, SWEEPS, SEARCH = "pairs ", "sweeps ", "search "
 """Beginnings of steps."""
 
 
@@ -70,23 +76,26 @@ class ActionModule(BenchAction):
         try:
             if given["step"] == "certify":
                 return self.certified(given, task_vars)
-            return self.measure_all(given, task_vars)
+            if given["step"] == "search":
+                return self.searched(given, task_vars)
+            return self.measured_all(given, task_vars)
         except (PlanError, state.StateError) as error:
             raise AnsibleActionFail(f"{LAYER}: {error}") from error
 
-    def measure_all(self, given: dict[str, Any], task_vars: Any) -> dict[str, Any]:
-        """Plan, measure each part that was not measured yet, and search."""
+    def begin(self, given: dict[str, Any], task_vars: Any) -> None:
+        """Plan for the nodes of this run that responded. Raises PlanError if one is in use."""
         self.given, self.task_vars, self.began = given, task_vars, time.monotonic()
         hostvars = task_vars["hostvars"]
         nodes = [node for node in given["nodes"] if node["role"] == "compute"]
         active = [node["name"] for node in nodes if not node["drained"]]
-        looked = {
+        self.looked = {
             name: mapping(hostvars[name].get(given["looked"]))
             for name in active
             if name in task_vars["ansible_play_hosts_all"]
         }
-        here = [name for name, result in looked.items() if result.get("found")]
-        taken = plan.occupied({name: looked[name] for name in here})
+        here = [name for name, result in self.looked.items() if result.get("found")]
+        self.order = [node["name"] for node in nodes if node["name"] in here]
+        taken = plan.occupied({name: self.looked[name] for name in here})
         if taken:
             listed = "\n  ".join(taken[:MAX_LISTED])
             raise PlanError(
@@ -96,28 +105,38 @@ class ActionModule(BenchAction):
         self.plan = self._planned(here)
         for name in active:
             if name not in here:
-                why = plan.SILENT if name in looked else plan.LIMITED
+                why = plan.SILENT if name in self.looked else plan.LIMITED
                 self.plan.missing.append(Missing(name, why))
         self.plan.missing += [
             Missing(node["name"], plan.DRAINED) for node in nodes if node["drained"]
         ]
+
+    def measured_all(self, given: dict[str, Any], task_vars: Any) -> dict[str, Any]:
+        """Measure each part that was not measured yet."""
+        self.begin(given, task_vars)
         for line in self.plan.lines():
             display.display(line)
-        if self._task.check_mode:
-            return {"changed": False, "layer": LAYER, "checks": []}
-        self.state = self._opened(here)
-        self.order = [node["name"] for node in given["nodes"] if node["name"] in here]
-        self._measure_pairs()
-        self._sweep()
-        finished = {
-            "nodes": here,
-            "missing": [each.as_dict() for each in self.plan.missing],
-            "versions": certificate.versions(looked),
-            "coverage": self.plan.coverage(),
-            "virtual": self.virtual or self.state.of(MEASURED).get("virtual", False),
-        }
-        self.state.keep(MEASURED, finished, 0.0)
+        if not self._task.check_mode:
+            self._open(given["resume"] == "auto", tell=True)
+            if READING not in self.state.steps:
+                self.state.steps[READING] = readings.reading(self._counters(task_vars))[0]
+            self._measure_pairs()
+            self._sweep()
+            finished = {
+                "nodes": self.order,
+                "missing": [each.as_dict() for each in self.plan.missing],
+                "versions": certificate.versions(self.looked),
+                "coverage": self.plan.coverage(),
+            }
+            self.state.keep(MEASURED, finished, 0.0)
         return {"changed": False, "layer": LAYER, "checks": []}
+
+    @staticmethod
+    def _counters(task_vars: Any) -> dict[str, Any]:
+        """What the switches of this run registered."""
+        switches = [*task_vars["groups"].get("leaf", ()), *task_vars["groups"].get("spine", ())]
+        hostvars = task_vars["hostvars"]
+        return {switch: hostvars[switch].get(readings.VARIABLE) for switch in switches}
 
     def _planned(self, here: Sequence[str]) -> plan.Plan:
         given = self.given
@@ -135,7 +154,7 @@ class ActionModule(BenchAction):
             budget_s=given["budget_s"],
             only=given["only"],
             count=given["rounds"],
-            sweeps=given["sweeps"],
+            sweeps=self._sweeps,
         )
 
     @staticmethod
@@ -145,20 +164,19 @@ class ActionModule(BenchAction):
         switches = [*groups.get("leaf", ()), *groups.get("spine", ())]
         return Topology.of({name: hostvars.raw_get(name) for name in [*nodes, *switches]})
 
-    def _opened(self, here: Sequence[str]) -> state.State:
+    def _open(self, resume: bool, tell: bool = False) -> None:
         if not self.given["report_directory"]:
             raise PlanError("acceptance_report_directory is empty: the state has no place")
-        options = {"nodes": list(here), **{name: self.given[name] for name in OF_RUN}}
+        options = {"nodes": self.order, **{name: self.given[name] for name in OF_RUN}}
         key = state.key_of(str(self.task_vars.get("cluster_digest")), options)
-        resume = self.given["resume"] == "auto"
-        found, why = state.opened(Path(self.given["report_directory"]), key, resume=resume)
-        if found.resumed:
-            done = some(list(found.steps), MAX_LISTED)
+        self.state, why = state.opened(Path(self.given["report_directory"]), key, resume=resume)
+        self.before_s = self.state.seconds
+        if tell and self.state.resumed:
+            done = some([step for step in self.state.steps if " " in step], MAX_LISTED)
             display.display(f"acceptance: resumed after: {done}")
-        elif why:
+        elif tell and why:
             display.display(f"acceptance: an earlier run is not resumed: {why}")
-        found.save()
-        return found
+        self.state.save()
 
     @property
     def left_s(self) -> float:
@@ -166,12 +184,10 @@ class ActionModule(BenchAction):
         running = time.monotonic() - self.began
         return float(self.given["budget_s"]) - self.before_s - running
 
-    virtual = False
     before_s = 0.0
     """Seconds of earlier runs that this one resumes."""
 
     def _measure_pairs(self) -> None:
-        self.before_s = self.state.seconds
         for rail, probes in self.plan.probes.items():
             step = f"{PAIRS}{rail}"
             if step in self.state.steps:
@@ -207,8 +223,13 @@ class ActionModule(BenchAction):
             names = [name for name in self.order if name in rest.nodes]
             job = pairs.job_of(rest, self.order, self.given["nodes"], way)
             of_job = {name: self.given[name] for name in OF_JOB if name not in job}
+            begin = time.monotonic()
+            self._rounds, self._shown_round = len(rest.probes), 0
             ended = self.job({**of_job, **job}, self.task_vars)
-            self.virtual = self.virtual or bool(ended.get("virtual"))
+            if ended.get("virtual"):
+                self.state.steps[VIRTUAL] = True
+            launch_s = time.monotonic() - begin - rest.seconds(way)
+            self.state.steps[LAUNCH] = round(max(1.0, launch_s), 1)
             if ended.get("directory"):
                 output = self._output(str(ended["directory"]))
                 found.update(pairs.parse(output, rest, self.order, way.both))
@@ -259,9 +280,119 @@ class ActionModule(BenchAction):
             return {names[rank]: f"its process failed: {own[-1] if own else 'no output'}"}
         return missing
 
+    def searched(self, given: dict[str, Any], task_vars: Any) -> dict[str, Any]:
+        """Probe suspects until each is named or cleared, while the budget lasts, or until a reading
+        of counters is needed. Probes that were measured before are not repeated: the search asks
+        for the same ones."""
+        self.begin(given, task_vars)
+        self._open(True)
+        result = {"changed": False, "layer": LAYER, "checks": [], "left": False}
+        search = self._suspicion()
+        if search is None:
+            return result
+        now, _reasons = readings.reading(self._counters(task_vars))
+        number = 0
+        while probes := search.next():
+            number += 1
+            step, asked = f"{SEARCH}{number}", [repr(probe) for probe in probes]
+            known = self.state.of(step)
+            # Counters of another run also counted what happened in between.
+            if known.get("probes") == asked and known.get("run") in (None, os.getppid()):
+                search.take(self._of_probe(step, known, now))
+                continue
+            if self.left_s < self._probe_s * len(pairs.batches(probes)):
+                search.expire()
+                break
+            counts = any(probe.counters for probe in probes) and bool(now)
+            if counts and not self._fresh(now):
+                return {**result, "left": True}
+            begin = time.monotonic()
+            rails = some([probe.rail for probe in probes], MAX_LISTED)
+            self._tell(f"{step}: {rails},", self._probe_s)
+            figures = self.probed(probes)
+            found: dict[str, Any] = {"probes": asked, "figures": state.as_rows(figures)}
+            if counts:
+                found.update(before=now, run=os.getppid())
+            self.state.steps[LAST] = time.time()
+            self.state.keep(step, found, time.monotonic() - begin)
+            if counts:
+                return {**result, "left": True}
+            search.take(figures)
+        verdicts = [vars(verdict) for verdict in search.verdicts()]
+        self.state.keep(VERDICTS, verdicts, 0.0)
+        return result
+
+    @staticmethod
+    def _least(given: Mapping[str, Any]) -> Optional[float]:
+        """Expected share of the line rate, which TCP does not reach."""
+        return given["min_share"] if given["transport"] == "rc" else None
+
+    def _suspicion(self) -> Optional[Search]:
+        """The search, if figures show a reason for one that has not finished."""
+        if VERDICTS in self.state.steps:
+            return None
+        figures, topology = figures_of(self.state), self.plan.topology
+        virtual = VIRTUAL in self.state.steps
+        least = None if virtual else self._least(self.given)
+        evaluated = evaluation.evaluate(
+            figures, topology, min_share=least, max_latency_us=None, virtual=virtual
+        )
+        if not failures(evaluated.checks):
+            return None
+        most = max(1, int((self.left_s + self._searched_s) / self._probe_s))
+        return Search(topology, most, figures, least or 0.0)
+
+    @property
+    def _searched_s(self) -> float:
+        """Estimated seconds of the probes that were measured before."""
+        return self._probe_s * sum(step.startswith(SEARCH) for step in self.state.steps)
+
+    @property
+    def _probe_s(self) -> float:
+        return float(self.state.steps.get(LAUNCH, pairs.LAUNCH_S)) + self.plan.way.round_s
+
+    def _fresh(self, now: readings.Reading) -> bool:
+        """Whether all readings are newer than the last job."""
+        last = float(self.state.steps.get(LAST, 0.0))
+        return all(float(each["read_s"]) > last for each in now.values())
+
+    def _of_probe(
+        self, step: str, known: dict[str, Any], now: readings.Reading
+    ) -> Sequence[Figure]:
+        """Figures that were measured before; with the counters of cables, if they were read before
+        and after."""
+        figures: Sequence[Figure] = state.of_rows(known["figures"])
+        before = known.get("before")
+        if before and self._fresh(now):
+            ports = readings.growths(before, now)
+            figures = readings.counted(figures, self.plan.topology, ports)
+            if figures:
+                cables_of = {"cables": figures[0].cables, "drops": figures[0].drops}
+                known.update({key: readings.as_rows(of) for key, of in cables_of.items()})
+            del known["before"], known["run"]
+            self.state.keep(step, known, 0.0)
+        elif "cables" in known:
+            carried, drops = (readings.of_rows(known[key]) for key in ("cables", "drops"))
+            figures = [replace(figure, cables=carried, drops=drops) for figure in figures]
+        return figures
+
+    @property
+    def _sweeps(self) -> list[str]:
+        """Programs; NCCL's need GPUs."""
+        gpus = any(node["gpus"] for node in self.given["nodes"] if node["name"] in self.order)
+        return [program for program in self.given["sweeps"] if gpus or program != "nccl"]
+
+    def job(self, given: dict[str, Any], task_vars: Any) -> dict[str, Any]:
+        """A job on the nodes of this run."""
+        if "places" not in given:
+            nodes = self.given["nodes"]
+            slots = {node["name"]: node["slots"] for node in nodes if node["name"] in self.order}
+            given = {**given, "nodes": nodes, "places": slots}
+        return super().job(given, task_vars)
+
     def _sweep(self) -> None:
         """allreduce and alltoall over all ranks, by each program."""
-        for program in self.given["sweeps"]:
+        for program in self._sweeps:
             step = f"{SWEEPS}{program}"
             if step in self.state.steps:
                 continue
@@ -274,6 +405,7 @@ class ActionModule(BenchAction):
             asked = {
                 **defaults,
                 **{name: self.given[name] for name in OF_JOB if name != "time_limit_s"},
+                "nodes": [node for node in self.given["nodes"] if node["name"] in self.order],
                 "program": program,
                 "benchmarks": ["allreduce", "alltoall"],
                 "iterations": self.given["sweep_iterations"],
@@ -304,18 +436,15 @@ class ActionModule(BenchAction):
             raise PlanError(f"{directory / state.NAME}: no finished run: run the whole playbook")
         measured, hostvars = found.of(MEASURED), task_vars["hostvars"]
         topology = self._topology(measured["nodes"], task_vars)
-        figures = [
-            figure
-            for step, rows in found.steps.items()
-            if step.startswith(PAIRS)
-            for figure in state.of_rows(rows)
-        ]
+        virtual = VIRTUAL in found.steps
+        verdicts = [Verdict(**each) for each in found.steps.get(VERDICTS, ())]
         evaluated = evaluation.evaluate(
-            figures,
+            figures_of(found),
             topology,
-            min_share=given["min_share"],
+            verdicts=verdicts,
+            min_share=self._least(given),
             max_latency_us=given["max_latency_us"],
-            virtual=measured["virtual"],
+            virtual=virtual,
         )
         sweeps = {
             step.removeprefix(SWEEPS): result
@@ -330,7 +459,18 @@ class ActionModule(BenchAction):
                 if "error" in result
             ),
         ]
-        checks = [*as_dicts(evaluated.checks)]
+        counters, unread = readings.reading(self._counters(task_vars))
+        ports = readings.growths(found.of(READING), counters)
+        queue_pairs = given["queue_pairs"] if given["transport"] == "rc" else 1
+        flows = cables.Flows.of(topology, figures_of(found), queue_pairs)
+        listed, faults = readings.evaluate(cables.findings(topology, ports, flows) if ports else [])
+        missing += [
+            {"what": what, "why": why} for what, why in readings.missing(unread, listed, topology)
+        ]
+        stored = certificate.storage(directory)
+        if hostvars[measured["nodes"][0]].get("cluster_filesystems") and not stored:
+            missing.append({"what": "storage", "why": plan.NO_STORAGE})
+        checks = as_dicts([*evaluated.checks, *faults])
         for result_of in sweeps.values():
             checks += result_of.get("checks", [])
         verdict = certificate.verdict_of(checks, missing)
@@ -338,13 +478,15 @@ class ActionModule(BenchAction):
             "cluster": given["cluster"],
             "model_digest": str(task_vars.get("cluster_digest")),
             "verdict": verdict,
-            "virtual": measured["virtual"],
+            "virtual": virtual,
             "software": hostvars[measured["nodes"][0]].get("cluster_software"),
             "versions": measured["versions"],
             "coverage": measured["coverage"],
             "seconds": round(found.seconds),
             **evaluated.as_dict(),
+            "cables": listed,
             "sweeps": sweeps,
+            "storage": stored,
             "not_measured": missing,
             "checks": checks,
         }
@@ -368,12 +510,28 @@ class ActionModule(BenchAction):
         result.update(checks=checks, certificate=str(path), verdict=verdict)
         failed = [Check(**check) for check in checks if check["status"] == FAILED]
         if failed:
-            listed = "\n".join(f"  {check.line()}" for check in failed[:MAX_LISTED])
-            result.update(failed=True, msg=f"acceptance: {verdict}:\n{listed}")
+            lines = "\n".join(f"  {check.line()}" for check in failed[:MAX_LISTED])
+            result.update(failed=True, msg=f"acceptance: {verdict}:\n{lines}")
         return result
 
     def show(self, line: str) -> None:
         """Count the rounds of a job, and show other lines."""
-        text = TAG.sub("", line)
-        if not text.startswith("pairs-figure "):
+        match = pairs.LINE.fullmatch(TAG.sub("", line.strip()))
+        if match is None:
             super().show(line)
+            return
+        done = int(match[1]) + 1
+        if self._shown_round + max(1, self._rounds / 10) <= done <= self._rounds:
+            self._shown_round = done
+            left = duration(max(0.0, self.left_s))
+            display.display(f"acceptance: round {done} of {self._rounds}; {left} left")
+
+    _rounds = 0
+    """Of the present job."""
+    _shown_round = 0
+
+
+def figures_of(found: state.State) -> list[Figure]:
+    """Figures of the rounds, without those of the search."""
+    steps = [rows for step, rows in found.steps.items() if step.startswith(PAIRS)]
+    return [figure for rows in steps for figure in state.of_rows(rows)]

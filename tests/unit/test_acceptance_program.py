@@ -199,6 +199,20 @@ def test_windows_grow_to_the_largest_one_on_a_fast_rail(capsys: pytest.CaptureFi
     assert max(sizes) == program.WINDOW
 
 
+def test_one_delay_does_not_keep_windows_small(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes: list[int] = []
+
+    def change(kind: int, number: int, content: bytes) -> bytes:
+        if kind == program.DATA:
+            sizes.append(content[0])
+            for _tick in range(400 if number == 2 else 0):
+                program.time.perf_counter()
+        return content
+
+    measured(capsys, Wire(change), both=False)
+    assert sizes[3] == 4 and max(sizes) == program.WINDOW
+
+
 @pytest.mark.parametrize("damaged", [0, 1])
 def test_wrong_bytes_replace_the_figure(damaged: int, capsys: pytest.CaptureFixture[str]) -> None:
     """Bits that flip in the messages of one sender."""

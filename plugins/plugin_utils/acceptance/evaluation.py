@@ -12,7 +12,7 @@ from typing import Any, Optional
 from ...module_utils.core.checks import FAILED, NOT_APPLICABLE, OK, Check
 from ...module_utils.core.text import bits_text, columns, counted, some
 from . import outliers
-from .figures import Figure, Topology, Verdict, by_rail
+from .figures import NOT_REPRODUCED, Figure, Topology, Verdict, by_rail
 
 WORST = 10
 MAX_LISTED = 8
@@ -186,7 +186,7 @@ def _parts(found: Evaluation) -> list[Check]:
                 PART,
                 "like the others",
                 verdict.kind,
-                FAILED,
+                OK if verdict.kind == NOT_REPRODUCED else FAILED,
                 verdict.subject,
                 " ".join([verdict.sentence(), *verdict.evidence]),
             )

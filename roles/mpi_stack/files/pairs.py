@@ -164,9 +164,9 @@ class Pair:
     def stream(self, sending, size, seconds):
         """Send to the peer, or receive. `rate` is that of the windows of the last size.
 
-        The first byte of each message tells the receiver how many messages the next window has: at
-        the beginning twice as many each time, until a window takes its share of the seconds; 0
-        after the last.
+        The first byte of each message tells the receiver how many messages the next window has:
+        twice as many, in the first half of the seconds and while a window takes at most its share
+        of them; 0 after the last. A delay of one window therefore does not keep windows small.
         """
         way, peer = int(sending != self.first), self.peer
         tag, answered = self.tag(DATA, way), self.tag(ANSWER, way)
@@ -178,14 +178,14 @@ class Pair:
         byte, start, clock = self.MPI.BYTE, self.MPI.Prequest.Startall, time.perf_counter
         messages = [make([buffer, byte], peer, tag) for _each in range(WINDOW)]
         answer = back([bytearray(1), byte], peer, answered)
-        now, took, windows, began = 1, 0.0, 0, 0.0
+        now, last, took, windows, following = 1, 1, 0.0, 0, 0
+        zero = began = clock()
         while now:
             begin = clock()
             if sending:
-                following = now
-                if began:
-                    following = now if begin - began < seconds else 0
-                elif now < WINDOW and 4 * took * SHARE <= seconds:
+                doubled = took / last * 2 * now
+                following = now if begin - zero < seconds else 0
+                if now < WINDOW and begin - zero < seconds / 2 and doubled * SHARE <= seconds:
                     following = 2 * now
                 buffer[0] = following
             start(messages[:now])
@@ -193,15 +193,14 @@ class Pair:
             start([answer])
             self.wait([answer])
             end = clock()
-            took = end - begin
-            if not sending:
-                following = int(buffer[0])
-            elif began:
+            took, last = end - begin, now
+            if sending:
                 windows += 1
                 self.rate = windows * now * size * 8e-9 / (end - began)
+                if following > now:
+                    windows, began = 0, end
             else:
-                self.rate = now * size * 8e-9 / took
-                began = end if following == now else 0.0
+                following = int(buffer[0])
             now = following
         for request in [*messages, answer]:
             request.Free()
