@@ -78,6 +78,8 @@ class Fabric:
     counters: bool = True
     both: bool = False
     """Whether pairs are also measured from the second node to the first, afterwards."""
+    lossy: bool = False
+    """Whether queues drop what does not fit, as without PFC, and count it."""
     added: bool = False
     """Whether queue pairs are independent; otherwise the slowest of a pair holds up the others."""
 
@@ -99,7 +101,9 @@ class Fabric:
                 replace(probe, rail=rails[0], pairs=back, second_rail=rails[1]), bytes_
             )
         if probe.counters and self.counters:
-            found = [replace(figure, cables=bytes_) for figure in found]
+            drops = {hop: 500 for hop in self.slow if self.lossy and bytes_.get(hop)}
+            drops = {**dict.fromkeys(bytes_, 2), **drops} if self.lossy else None
+            found = [replace(figure, cables=bytes_, drops=drops) for figure in found]
         return found
 
     def _measured(self, probe: Probe, bytes_: dict[Direction, int]) -> list[Figure]:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from typing import Any
 
 import pytest
@@ -15,13 +17,21 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance.figu
     RAIL,
     SPINE,
     UNFINISHED,
+    Cable,
     Direction,
     Figure,
+    Port,
     Topology,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance.search import Search
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance.search import (
+    Search,
+    StateError,
+)
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.unit.acceptance_fabric import Fabric, fabric, uniform
+from tests.unit.small_model import places
 
 FOUR = fabric(2, 2, rails=2, spines=2)
 EIGHT = fabric(2, 4, rails=4, spines=4)
@@ -31,9 +41,9 @@ GROUPS = fabric(8, 29, rails=8, spines=32)
 RUNS = 400
 
 
-def searched(bed: Fabric, given: tuple[Figure, ...] = (), **options: Any) -> Search:
+def searched(bed: Fabric, known: tuple[Figure, ...] = (), **options: Any) -> Search:
     options = {"max_runs": RUNS, "both": bed.both, **options}
-    search = Search(bed.topology, given=given, **options)
+    search = Search(bed.topology, given=known, **options)
     while search.next():
         nodes = [
             node for probe in search.next() for node in {n for pair in probe.pairs for n in pair}
@@ -69,15 +79,15 @@ FAULTS: list[tuple[Any, str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize(("slow", "kind", "subject"), FAULTS)
 @pytest.mark.parametrize("topology", [FOUR, EIGHT, PLANES])
 def test_one_fault_is_named(
-    topology: Topology, slow: Any, kind: str, subject: Any, given: bool
+    topology: Topology, slow: Any, kind: str, subject: Any, known: bool
 ) -> None:
     bed = Fabric(topology, slow(topology), seed=1)
-    search = searched(bed, measured(bed, 8) if given else ())
-    if (kind, given, topology) != (SPINE, True, FOUR):  # half of all figures of four nodes are low
+    search = searched(bed, measured(bed, 8) if known else ())
+    if (kind, known, topology) != (SPINE, True, FOUR):  # half of all figures of four nodes are low
         assert named(search) == [(kind, subject(topology))]
 
 
@@ -113,3 +123,90 @@ def test_the_budget_is_kept() -> None:
         assert verdict.kind == UNFINISHED
         assert verdict.runs == search.runs
     assert "node0007 rail0" in verdict.candidates
+
+
+def test_an_interrupted_search_continues() -> None:
+    bed = Fabric(EIGHT, {("node0001", "rail1"): 0.4, cable(EIGHT): 0.1}, seed=3)
+    search = Search(EIGHT, RUNS, measured(bed), both=False)
+    while search.next():
+        state = json.loads(json.dumps(search.state()))
+        resumed = Search.resumed(EIGHT, state)
+        assert resumed.next() == search.next()
+        assert resumed.runs == search.runs
+        search = resumed
+        search.take(bed.run(search.next()))
+    assert named(search) == [(RAIL, "node0001 rail1"), (CABLE, str(cable(EIGHT)))]
+    assert Search.resumed(EIGHT, search.state()).verdicts() == search.verdicts()
+
+
+def test_a_state_of_another_search_is_refused() -> None:
+    bed = Fabric(EIGHT, {"node0001": 0.4})
+    search = Search(EIGHT, RUNS, measured(bed))
+    search.take(bed.run(search.next()))
+    state = json.loads(json.dumps(search.state()))
+    for other in (FOUR, PLANES):
+        with pytest.raises(StateError):
+            Search.resumed(other, state)
+    del state["taken"][0][0]
+    with pytest.raises(StateError):
+        Search.resumed(EIGHT, state)
+
+
+HOSTILE = st.sampled_from([None, True, -1, 1 << 70, 0.5, float("nan"), "", "node0000", [], {}])
+
+
+@given(st.data())
+def test_a_damaged_state_is_refused_or_read(data: st.DataObject) -> None:
+    bed = Fabric(FOUR, {cable(FOUR): 0.1})
+    search = Search(FOUR, 40, measured(bed), both=False)
+    for _turn in range(2):
+        search.take(bed.run(search.next()))
+    state = json.loads(json.dumps(search.state()))
+    path = data.draw(st.sampled_from(places(state)[1:]))
+    value = data.draw(HOSTILE)
+    where: Any = state
+    for key in path[:-1]:
+        where = where[key]
+    where[path[-1]] = value
+    with contextlib.suppress(StateError):
+        Search.resumed(FOUR, state).verdicts()
+
+
+def test_without_counters_the_candidates_are_named() -> None:
+    topology = fabric(4, 4, rails=2, spines=4)
+    bed = Fabric(topology, {Direction(topology.cables[3], True): 0.1}, counters=False, both=True)
+    (verdict,) = searched(bed).verdicts()
+    assert verdict.kind == CABLE
+    assert str(topology.cables[3]) in verdict.candidates
+
+
+def test_two_nodes_cannot_be_told_apart() -> None:
+    topology = fabric(1, 2, rails=2)
+    bed = Fabric(topology, {("node0000", "rail1"): 0.3}, both=True)
+    (verdict,) = searched(bed).verdicts()
+    assert (verdict.kind, {*verdict.candidates}) == (RAIL, {"node0000 rail1", "node0001 rail1"})
+
+
+def test_drops_separate_the_cables_of_two_leaves() -> None:
+    """All flows between two leaves over one spine use the same two cables."""
+    topology = two_leaves()
+    slow = Direction(topology.cables[0], True)
+    bed = Fabric(topology, {slow: 0.1}, both=True)
+    (verdict,) = searched(bed).verdicts()
+    assert len(verdict.candidates) > 1
+    bed = Fabric(topology, {slow: 0.1}, both=True, lossy=True)
+    assert named(searched(bed)) == [(CABLE, str(topology.cables[0]))]
+
+
+def two_leaves() -> Topology:
+    """Two leaves for both rails, two spines, two nodes a leaf."""
+    cables = tuple(
+        Cable(leaf, f"up{spine}", f"spine{spine}", f"down-{leaf}")
+        for leaf in ("leaf0", "leaf1")
+        for spine in (0, 1)
+    )
+    ports = {
+        f"node{number}": {rail: Port(f"leaf{number // 2}", 10.0) for rail in ("rail0", "rail1")}
+        for number in range(4)
+    }
+    return Topology(ports, cables, dict.fromkeys(cables, 10.0))
