@@ -124,7 +124,7 @@ Kinds may differ in [`software`](#software), except MPI and repositories; write 
 
 ```yaml
 kinds:
-  h100: {software: {driver: {gpu: H100, version: 570.172.08}, cuda: "12.8"}}
+  h100: {software: {driver: {gpu: H100, version: 570.211.01}, cuda: "12.8"}}
 ```
 
 Nodes without rails need no ports: their `position` may be past those of the leaves. No RoCE

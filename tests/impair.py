@@ -8,9 +8,10 @@ Each is a context manager that restores the part exactly. Rates are those of `tb
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +20,8 @@ from tests.nodes import Nodes
 
 CGROUPS = Path("/sys/fs/cgroup")
 PERIOD_US = 100_000
+QUOTAS = "cpu.cfs_quota_us", "cpu.max"
+"""Of cgroups v1 and v2."""
 BURST = ("burst", "64kb", "limit", "16mb")
 """As in roles/virtual_nodes/files/switch/router."""
 
@@ -62,7 +65,7 @@ class Bed:
     def inside(self, end: End, *words: str) -> str:
         return run("ip", "netns", "exec", f"{self.cluster}.{end.host}", *words)
 
-    @property
+    @functools.cached_property
     def cluster(self) -> str:
         return str(self.nodes.of(self.nodes.group("leaf")[0])["cluster_name"])
 
@@ -80,24 +83,29 @@ class Bed:
 
     @contextlib.contextmanager
     def slow(self, *ends: End, share: float = 0.1) -> Iterator[None]:
-        """Send a share of the rate at these ends of one cable."""
-        switches = self.nodes.group("leaf", "spine")
-        rate = self.rate_mbits * (2 if all(end.host in switches for end in ends) else 1)
-        for end in ends:
-            self._limit(end, rate * share)
+        """Send a share of the rate at these ends. The rails of nodes have no limit otherwise."""
+        rates = {end: self._rate(end) for end in ends}
+        for end, rate in rates.items():
+            self._limit(end, (rate or self.rate_mbits * 1e6) * share)
         try:
             yield
         finally:
-            for end in ends:
-                if end.host in switches:
+            for end, rate in rates.items():
+                if rate:
                     self._limit(end, rate)
                 else:
                     self.inside(end, "tc", "qdisc", "delete", "dev", _device(end), "root")
 
-    def _limit(self, end: End, mbits: float) -> None:
-        rate = f"{mbits * 1000:.0f}kbit"
-        words = ("tc", "qdisc", "replace", "dev", _device(end), "root", "tbf", "rate", rate)
-        self.inside(end, *words, *BURST)
+    def _rate(self, end: End) -> int:
+        """Bits per second; 0 without a limit."""
+        (queue,) = json.loads(
+            self.inside(end, "tc", "-json", "qdisc", "show", "dev", _device(end), "root")
+        )
+        return int(queue["options"]["rate"]) * 8 if queue["kind"] == "tbf" else 0
+
+    def _limit(self, end: End, rate: float) -> None:
+        words = ("tc", "qdisc", "replace", "dev", _device(end), "root", "tbf", "rate")
+        self.inside(end, *words, f"{rate:.0f}bit", *BURST)
 
     @contextlib.contextmanager
     def lossy(self, *ends: End, share: float = 0.02) -> Iterator[None]:
@@ -116,41 +124,62 @@ class Bed:
     @contextlib.contextmanager
     def removed(self, end: End) -> Iterator[None]:
         """Take a cable between switches out; wait for BGP when it is back."""
-        before = self.sessions(end.host)
+        before = self.paths()
         self.inside(end, "ip", "link", "set", _device(end), "down")
         try:
-            waiting.until(lambda: self.sessions(end.host) < before, "BGP to lose a session", 20)
+            waiting.until(lambda: self.paths() < before, "BGP to lose paths", 20)
             yield
         finally:
             self.inside(end, "ip", "link", "set", _device(end), "up")
-            waiting.until(lambda: self.sessions(end.host) == before, "BGP to return", 30)
+            waiting.until(lambda: self.paths() == before, "BGP to restore paths", 30)
 
-    def sessions(self, switch: str) -> int:
-        """Number of established BGP sessions."""
-        shown = run(
-            "podman", "exec", f"{self.cluster}.{switch}", "vtysh", "-c", "show bgp summary json"
+    def paths(self) -> int:
+        """Number of paths that BGP installed on all switches."""
+        return sum(
+            run("ip", "-n", f"{self.cluster}.{switch}", "route", "show", "proto", "bgp").count(
+                " via "
+            )
+            for switch in self.nodes.group("leaf", "spine")
         )
-        peers = json.loads(shown)["ipv4Unicast"]["peers"].values()
-        return sum(peer["state"] == "Established" for peer in peers)
 
     @contextlib.contextmanager
     def busy(self, node: str, cpus: float = 0.1) -> Iterator[None]:
-        """Limit the CPU time of a node, as podman cannot unlimit it again."""
-        place = "{{.State.CgroupPath}}"
-        path = run("podman", "inspect", "--format", place, f"{self.cluster}.{node}").strip()
-        group = CGROUPS / "cpu" / path.lstrip("/")
-        file, text = group / "cpu.cfs_quota_us", f"{PERIOD_US * cpus:.0f}"
-        if not group.exists():  # cgroup v2
-            file, text = (
-                CGROUPS / path.lstrip("/") / "cpu.max",
-                f"{PERIOD_US * cpus:.0f} {PERIOD_US}",
-            )
-        before = file.read_text(encoding="ascii")
-        file.write_text(text, encoding="ascii")
-        try:
+        """Limit the CPU time of a node, which podman cannot undo."""
+        quota = f"{PERIOD_US * cpus:.0f}"
+        with _written(self._group(node), dict(zip(QUOTAS, (quota, f"{quota} {PERIOD_US}")))):
             yield
-        finally:
-            file.write_text(before, encoding="ascii")
+
+    def quota(self, node: str) -> str:
+        return _existing(self._group(node), QUOTAS).read_text(encoding="ascii")
+
+    @contextlib.contextmanager
+    def preferred(self) -> Iterator[None]:
+        """Prefer the containers to other programs: figures depend on CPU time."""
+        group = self._group(self.nodes.group("launcher")[0]).parent
+        with _written(group, {"cpu.shares": "8192", "cpu.weight": "800"}):
+            yield
+
+    def _group(self, host: str) -> Path:
+        place = "{{.State.CgroupPath}}"
+        path = run("podman", "inspect", "--format", place, f"{self.cluster}.{host}").strip()
+        old = CGROUPS / "cpu" / path.lstrip("/")
+        return old if old.exists() else CGROUPS / path.lstrip("/")
+
+
+@contextlib.contextmanager
+def _written(group: Path, values: dict[str, str]) -> Iterator[None]:
+    """Write the setting of this version of cgroups, and restore it."""
+    file = _existing(group, values)
+    before = file.read_text(encoding="ascii")
+    file.write_text(values[file.name], encoding="ascii")
+    try:
+        yield
+    finally:
+        file.write_text(before, encoding="ascii")
+
+
+def _existing(group: Path, names: Iterable[str]) -> Path:
+    return next(group / name for name in names if (group / name).exists())
 
 
 def _device(end: End) -> str:

@@ -43,6 +43,8 @@ class ActionModule(JobAction):
         lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
         kinds = bench.kinds_of(given["nodes"], given["kind"], given["program"])
         nodes = [node for node in given["nodes"] if not kinds or node.get("kind") in kinds]
+        if not any(node["rails"] for node in bench.measured(nodes)):
+            given = {**given, "transport": "tcp"}  # as the job chooses
         ranks = bench.ranks_of(nodes)
         options = bench.BenchOptions(**{**values, **lists})
         jobs = bench.jobs_of(options, ranks)

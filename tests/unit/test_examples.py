@@ -56,7 +56,8 @@ def test_examples_are_valid_and_both_ends_agree(name: str) -> None:
     }
     for node in cluster.nodes:
         for rail in node.rails:
-            assert ends.pop((rail.leaf, rail.leaf_port)) == (node.name, rail.interface)
+            for each in vars(rail).get("members", [vars(rail)]):
+                assert ends.pop((each["leaf"], each["leaf_port"])) == (node.name, each["interface"])
     assert all(ends[there] == here for here, there in ends.items())
     hosts = [host.name for host in inventory_of(cluster).hosts]
     assert len(hosts) == len(set(hosts))
@@ -218,3 +219,35 @@ def test_bonds_and_links_between_the_switches_of_the_enterprise_reference() -> N
         ("core-01", "swp57s3", "eth2"),
         ("core-02", "swp57s3", "eth5"),
     }
+
+
+def test_bonds_of_two_planes() -> None:
+    """doi.org/10.1145/3651890.3672265: a segment of HPN has 1024 GPUs, and 1.067:1."""
+    cluster = example("bonded-planes")
+    assert sum(len(node.gpus) for node in cluster.nodes) == 1024
+    assert (cables(cluster, "host"), len(cluster.leaves)) == (128 * 8 * 2, 16)
+    down, up = per_switch(cluster, "host"), per_switch(cluster, "uplink")
+    assert {round(down[name] / up[name], 3) for name in down} == {1.067}
+    plane_of = {switch.name: switch.plane for switch in cluster.switches}
+    for node in cluster.nodes:
+        assert len({rail.address for rail in node.rails}) == 8
+        for rail in node.rails:
+            assert [plane_of[member["leaf"]] for member in rail.members] == [0, 1]
+            assert rail.speed_gbps == 400
+    for leaf, group in groups(cluster, "uplink"):
+        assert {plane_of[spine] for spine in group.peers.values()} == {plane_of[leaf]}
+
+
+def test_port_channels_of_two_links() -> None:
+    """topo_t1-64-lag.yml: two links to each of four switches, with one /31."""
+    cluster = example("port-channels")
+    for leaf in cluster.leaves:
+        channels: dict[tuple[str, str, str], list[str]] = {}
+        for group in (group for group in leaf.ports if group.kind == "uplink"):
+            for port, peer in group.peers.items():
+                key = (peer, group.channels[port], group.addresses[port])
+                channels.setdefault(key, []).append(port)
+        assert [len(members) for members in channels.values()] == [2] * 4
+        assert [(peer, name) for peer, name, _address in channels] == [
+            (f"spine{number:02d}", f"PortChannel1{number:02d}") for number in range(1, 5)
+        ]

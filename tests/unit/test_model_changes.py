@@ -359,10 +359,10 @@ def reference(*edits: tuple[str, str]) -> str:
     ("edits", "reasons", "layers"),
     [
         (
-            [("580.95.05", "580.105.08"), ("6.8.0-79", "6.8.0-85")],
+            [("595.71.05", "595.99.02"), ("6.8.0-79", "6.8.0-85")],
             [
                 "kernel 6.8.0-79-generic to 6.8.0-85-generic",
-                "driver.version 580.95.05 to 580.105.08",
+                "driver.version 595.71.05 to 595.99.02",
             ],
             "rdma gpu links storage verbs smoke",
         ),
@@ -371,7 +371,7 @@ def reference(*edits: tuple[str, str]) -> str:
             ["rdma.version 3.2.1 to 3.2.0"],
             "rdma gpu links storage mpi verbs smoke",
         ),
-        ([("nccl: 2.28.3", "nccl: 2.27.7")], [], "gpu smoke"),
+        ([("nccl: 2.29.7", "nccl: 2.27.7")], [], "gpu smoke"),
         ([("management: 10.10.0.21", "management: 10.10.0.21\n    bmc: 10.10.3.1")], [], ""),
         ([("minimum_bytes: 150000", "minimum_bytes: 160000")], [], "fabric links verbs smoke"),
         ([("noatime", "nodiratime")], [], "storage mpi"),
@@ -387,10 +387,10 @@ def test_reboots_and_layers(edits: Any, reasons: list[str], layers: str | None) 
 
 
 def test_a_driver_where_there_was_none_needs_no_reboot() -> None:
-    driver = "  driver: {version: 580.95.05, gpu: B300} # open modules\n"
+    driver = "  driver: {version: 595.71.05, gpu: B300} # open modules\n"
     without = [
         (driver, ""),
-        ('  cuda: "13.0"\n  dcgm: 4.4.1\n  gdrcopy: 2.5.1\n  nccl: 2.28.3\n', ""),
+        ('  cuda: "13.2"\n  dcgm: 4.5.3\n  gdrcopy: 2.5.1\n  nccl: 2.29.7\n', ""),
     ]
     assert changes(reference(*without), reference())[0].reboots == {}
 

@@ -70,6 +70,11 @@ NVUE = "leaves.system: nvue; leaves.asic: spectrum4; leaves.ports: {nodes: '%s'}
         ),
         ("nodes.name: gpu%02d", "model.pattern nodes.name 'gpu%02d'", "gpu{:02d}"),
         ("nodes.name: 'gpu[001:064]'", "model.pattern nodes.name 'gpu[001:064]'", "gpu{:03d}"),
+        ("name: My Cluster", "model.wrong_form name 'My Cluster'", "my-cluster"),
+        ("domain: Example.NET", "model.wrong_form domain 'Example.NET'", "example.net"),
+        ("addresses.prefix: /24", "model.not_a_number addresses.prefix '/24'", "24"),
+        ("gpus: 8", "model.count_only gpus 8", "{count: 8}"),
+        ("kinds: {x: {rails: 0}}", "model.count_only kinds.x.rails 0", "{count: 0}"),
         ("leaves.asic: Spectrum-4", "model.chip_word leaves.asic 'Spectrum-4'", "spectrum4"),
         ("leaves.asic: SN5600", "model.chip_word leaves.asic 'SN5600'", "spectrum4"),
         ("leaves.asic: SN4700", "model.chip_word leaves.asic 'SN4700'", "spectrum3"),
@@ -93,6 +98,26 @@ def test_the_value_that_was_meant_is_the_remedy(edits: str, finding: str, remedy
         for line, each in zip(brief(refusal.value.findings), refusal.value.findings)
     }
     assert found[finding] == f"Write {remedy}"
+
+
+def test_leaves_are_counted_from_0() -> None:
+    with pytest.raises(ModelError) as refusal:
+        compiled(edited("leaves.count: 1; leaves.rail_to_leaf: [1, 1]"))
+    (finding,) = refusal.value.findings
+    assert finding.code == "model.rail_to_leaf" and finding.remedy.split(": ")[1] == "[0, 0]"
+
+
+@pytest.mark.parametrize(
+    ("edits", "found"),
+    [
+        ("rails.mtu: 1500", ["6 model.small_mtu rails.mtu 1500"]),
+        ("rails.mtu: 4191", ["6 model.small_mtu rails.mtu 4191"]),
+        ("rails.mtu: 4192", []),
+        ("rails.mtu: 1500; roce_qos: {mtu: {roce_path: 1024}}", []),
+    ],
+)
+def test_small_packets_are_a_doubt(edits: str, found: list[str]) -> None:
+    assert doubts(edited(edits)) == found
 
 
 def test_a_host_name_with_a_domain_names_both_keys() -> None:

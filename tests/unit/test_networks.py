@@ -226,6 +226,10 @@ REFUSED: tuple[tuple[str, list[str]], ...] = (
         model(nodes="slots: 2", management="subnet: [10.0.0.0/24, 10.1.0.0/24]"),
         ["7 model.pool_in_management addresses.pool '10.1.0.0/16'"],
     ),
+    (
+        model(nodes="slots: 2", management="subnet: 10.0.0.0/24, bmc_subnet: 10.1.1.0/24"),
+        ["7 model.pool_in_management addresses.pool '10.1.0.0/16'"],
+    ),
 )  # fmt: skip
 
 

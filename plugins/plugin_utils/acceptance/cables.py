@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Optional
 
 from ...module_utils.core.text import bytes_text, counted
@@ -29,6 +30,8 @@ PAUSED_SHARE = 0.05
 """A guess: share of the time in which pauses are more than momentary."""
 FALSE_ALARMS = 1e-3
 """Probability that hashing by chance makes any cable of the whole fabric silent or uneven."""
+LEAST_DEVIATION = 0.25
+"""A guess: smaller differences from the median cable are of no interest, however many flows."""
 MAX_BER = 2.4e-4
 """Bit error rate before FEC up to which RS(544,514) of 50 and 100 Gb/s per lane corrects enough:
 IEEE 802.3, clauses 120E and 120G."""
@@ -138,24 +141,41 @@ def _hashed(
         groups.setdefault((direction.cable.lower, direction.up), []).append(direction)
     limit = FALSE_ALARMS / (2 * max(len(byte_counts), 1))
     for (switch, up), directions in groups.items():
-        known = [direction for direction in directions if direction in byte_counts]
         number = flows.counts.get((switch, up), 0.0) if switch in leaves else 0.0
-        idle = {
-            d: IDLE_BYTES_S * max((g.seconds for g in ends(d, ports) if g), default=0)
-            for d in known
-        }
-        total = sum(max(byte_counts[d] - idle[d], 0.0) for d in known)
-        for direction in known:
-            count = byte_counts[direction]
-            if count <= idle[direction]:
-                chance = (1 - 1 / len(directions)) ** number if number else 1.0
-                yield direction, _silent(direction, count, number, chance, limit)
-            elif total > 0 and len(known) == len(directions) > 1 and number:
-                share = (count - idle[direction]) / total
-                if _tail(share, number, 1 / len(known)) < limit:
-                    text = f"{share:.1%} of the bytes of {counted(len(known), 'equal-cost cable')}"
-                    text += f", by {number:.0f} flows"
-                    yield direction, (UNEVEN, direction, text)
+        net: dict[Direction, float] = {}
+        """Bytes of the test, without cables that hashing by chance does not leave without any."""
+        for direction in directions:
+            count = byte_counts.get(direction)
+            if count is not None:
+                times = [growth.seconds for growth in ends(direction, ports) if growth]
+                net[direction] = max(count - IDLE_BYTES_S * max(times, default=0.0), 0.0)
+                if not net[direction]:
+                    chance = (1 - 1 / len(directions)) ** number if number else 1.0
+                    silent = _silent(direction, count, number, chance, limit)
+                    yield direction, silent
+                    if silent[0] == SILENT:
+                        del net[direction]
+        if number and all(direction in byte_counts for direction in directions):
+            yield from _uneven(net, number, limit)
+
+
+def _uneven(net: Mapping[Direction, float], number: float, limit: float) -> Iterator[Hashed]:
+    """Name cables whose share is improbable and far from the median one, which a slow cable does
+    not move. The others then carry more, so cables with more are named only if none has less."""
+    total, usual = sum(net.values()), median(net.values() or (0.0,))
+    if len(net) < 2 or not usual:
+        return
+    apart = {
+        direction: rest / usual
+        for direction, rest in net.items()
+        if rest
+        and abs(rest / usual - 1) > LEAST_DEVIATION
+        and _tail(rest / total, number, 1 / len(net)) < limit
+    }
+    low = {direction: ratio for direction, ratio in apart.items() if ratio < 1}
+    for direction, ratio in (low or apart).items():
+        text = f"{ratio:.0%} of the bytes of the median of {counted(len(net), 'equal-cost cable')}"
+        yield direction, (UNEVEN, direction, f"{text}, by {number:.0f} flows")
 
 
 def _silent(

@@ -95,6 +95,8 @@ class PortReport:
     mtu_of: str = ""
     """The interface that has this MTU, if not the port: the routed one behind it, if its MTU is
     smaller (`Vlan100`), or the port channel."""
+    in_channel: Optional[bool] = None
+    """Whether LACP uses the port in its port channel."""
     trust: Optional[str] = None
     dscp_to_traffic_class: Optional[tuple[int, ...]] = None
     pfc_priorities: Optional[tuple[int, ...]] = None
@@ -370,7 +372,7 @@ def compile_switch(
             cables.to_nodes if group["kind"] in TO_NODES else cables.between_switches,
             peer,
             group["peer_interface"],
-            channel=f"{peer} {group.get('bond', '')}".rstrip() if "channels" in group else "",
+            channel=_channel(group, peer),
             channel_name=group.get("channels", {}).get(port, ""),
         )
         for group in ports
@@ -389,6 +391,13 @@ def compile_switch(
             port for group in ports if group["kind"] == PEER for port in group["peers"]
         ),
     )
+
+
+def _channel(group: Mapping[str, Any], peer: str) -> str:
+    if "channels" not in group:
+        return ""
+    end = group.get("pairs", {}).get(peer, peer)
+    return f"{end} {group.get('bond', '')}".rstrip()
 
 
 def batches(

@@ -312,7 +312,7 @@ def _settings_of_ports(variables: Variables) -> dict[str, tuple[Any, ...]]:
     for group in variables.get("cluster_ports", ()):
         common = (group["kind"], group["speed_gbps"], group["mtu"], group["prefix"])
         for port in group["peers"]:
-            channel = group.get("bond"), group.get("channels", {}).get(port)
+            channel = group.get("bond"), group.get("pairs"), group.get("channels", {}).get(port)
             found[port] = (*common, *channel, group["addresses"].get(port, group["address"]))
     return found
 
@@ -324,8 +324,11 @@ def _renamed(name: str, old: CompiledModel, new: CompiledModel) -> Iterator[tupl
     hosts = old.hosts[name], new.hosts[name]
     places = [
         {
-            tuple(rail[key] for key in ("rail", "plane", "leaf", "leaf_port")): rail["interface"]
+            (rail["rail"], *(each[key] for key in ("plane", "leaf", "leaf_port"))): each[
+                "interface"
+            ]
             for rail in variables.get("cluster_rails", ())
+            for each in rail.get("members", [rail])
         }
         for variables in hosts
     ]

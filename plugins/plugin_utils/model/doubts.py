@@ -11,6 +11,7 @@ from ipaddress import IPv4Network
 from typing import Any
 
 from ...module_utils.core.text import counted, some
+from ...module_utils.software.floors import today
 from ...module_utils.software.software_set import SoftwareSet
 from ..fabric.asics import (
     ASICS,
@@ -21,7 +22,14 @@ from ..fabric.asics import (
     headroom,
 )
 from ..fabric.system import PEER, TO_NODES
-from ..qos.contract import FRAME_OVERHEAD, VARIABLE, Contract, needed_ip_mtu
+from ..qos.contract import (
+    FRAME_OVERHEAD,
+    PATH_MTUS,
+    VARIABLE,
+    Contract,
+    largest_path_mtu,
+    needed_ip_mtu,
+)
 from ..schema.findings import Findings, Path
 from .cluster import ClusterSwitch
 from .layout import Topology, interface_names
@@ -81,6 +89,12 @@ def check_values(
         _check_devices(kind, findings)
     _check_kinds(kinds, findings)
     _check_unused(model, specs, findings)
+    mtu, needed = model["rails"]["mtu"], needed_ip_mtu(PATH_MTUS[-1])
+    if mtu < needed and model[VARIABLE]["mtu"]["roce_path"] is None:
+        problem = f"{mtu} bytes carry RoCE packets of {largest_path_mtu(mtu)}, of up to "
+        problem += f"{PATH_MTUS[-1]}: more packets for the same data"
+        remedy = f"Write {needed} or more, or roce_qos.mtu.roce_path if the fabric is limited"
+        findings.add("model.small_mtu", ("rails", "mtu"), problem, remedy, mtu)
     names = [name for name in interface_names(model["rails"]) if _OF_SYSTEM.match(name)]
     if names:
         problem = f"{some(names, 2)}: the kernel or udev gives such names to other interfaces too"
@@ -198,6 +212,11 @@ def check_software(
             remedy = f"Write software: {{driver: {{gpu: {gpu}}}}} here, if these are their GPUs"
             value = (gpu, driver.gpu)
             findings.add("software.gpu_of_kind", kind.path, problem, remedy, value)
+    for index, each in enumerate(common.accepted):
+        if each.expired(today()):
+            problem = f"the exception for {each.component} {each.version} expired on {each.until}"
+            remedy, at = "Upgrade it, or set a later date", (*above, "accepted", index, "until")
+            findings.add("software.accepted_expired", at, problem, remedy, each.until)
     told: set[str] = set()
     for path, software in sets.items():
         for rule in evaluate(software):

@@ -42,7 +42,7 @@ from .wiring import DIVISIONS
 PLUGIN = "baremetal.mpi_roce.cluster"
 SUBNET_PER_RAIL = "subnet_per_rail"
 POINT_TO_POINT = "point_to_point"
-BY_NODE, BY_RAIL = "node", "rail"
+BY_NODE, BY_RAIL, BY_PLANE = "node", "rail", "plane"
 BY_SYSTEM = "[by system](#systems-and-port-names)"
 
 # Kinds of values in a cluster model
@@ -318,8 +318,8 @@ _INFINIBAND = tuple(
     )
 )
 _BONDED = tuple(
-    (name, "Bonded rails are not supported: write planes, each with an address, or one rail")
-    for name in ("bond", "bonds", "bonded", "bonding", "lacp", "lag")
+    (name, "Of planes that form a bond (802.3ad), write bonded: true")
+    for name in ("bond", "bonds", "bonding", "lacp", "lag", "mlag", "members")
 )
 _CHANNELS = tuple(
     (name, "Write port_channel: true, or a pattern of names such as PortChannel{}")
@@ -436,13 +436,20 @@ RAILS = Section(
     (
         needed("count", Integer(1, 64), "Rails per node."),
         Key("planes", Integer(1, 8), "Devices per rail, each with an address.", default=1),
+        Key(
+            "bonded",
+            Boolean(),
+            "Whether the planes of a rail form one [LACP bond](rails.md#bonded-rails) with one "
+            "address, over one or several leaves (MLAG). Bonds are checked, not configured.",
+            default=False,
+        ),
         needed("speed_gbps", _SPEED, "Line rate of one plane."),
         Key("mtu", Integer(*IP_MTU_LIMITS, "bytes, layer 3"), "Largest IP packet.", default=9000),
         Key(
             "interface",
             _Pattern("rail{rail}", ("rail", "plane")),
-            "Interface names; numbers start at 0.",
-            default_text="`rail{rail}`, with planes `rail{rail}p{plane}`",
+            "Interface names; numbers start at 0. Of a bond, whose members add `p0`, `p1`.",
+            default_text="`rail{rail}`, with planes apart `rail{rail}p{plane}`",
         ),
         Key("pci", _PCI_LIST, "On every node. If unset, interfaces must already have their names."),
         Key(
@@ -460,7 +467,7 @@ RAILS = Section(
         Key(
             "vlan",
             OneOrList(_VLAN, _VLAN),
-            "On the leaf, untagged: one number, or one per rail and plane: `cluster_vlans`.",
+            "On the leaf, untagged: one number, or one per subnet of a node: `cluster_vlans`.",
         ),
     ),
     hints=(*_UNSUPPORTED, *_INFINIBAND, *_BONDED),
@@ -523,8 +530,9 @@ ADDRESSES = Section(
         needed("pool", _Subnet(), "Network to allocate from."),
         Key(
             "order",
-            OneOf((BY_NODE, BY_RAIL)),
-            "`rail`: each rail and plane has an equal part of the pool, one prefix.",
+            OneOf((BY_NODE, BY_RAIL, BY_PLANE)),
+            "`rail`: each rail and plane has an equal part of the pool, one prefix. `plane`: so "
+            "has each plane, for [planes without a path to each other](mpi.md#planes).",
             default=BY_NODE,
         ),
         Key("prefix", Integer(8, 30), "Prefix length of a subnet.", default=24),
@@ -631,6 +639,12 @@ _PORT_CHANNEL = Key(
     "checked, not configured. In a pattern, the number is that of the switch at the other end, "
     "from 1.",
 )
+_MLAG = Key(
+    "mlag",
+    Boolean(),
+    "Whether both switches of each pair (`ports.peers`) are one end of these port channels.",
+    default=False,
+)
 _GROUP_NAME = Text(r"[a-z][a-z0-9_-]*", "the name of a group in switches", "leaf", 40)
 _DIVISION = (
     Key(
@@ -680,6 +694,7 @@ SPINES = Section(
         *_switch_names("spine{:02d}"),
         Key("links_per_leaf", Integer(1, 512), "Links of a leaf to each spine.", default=1),
         _PORT_CHANNEL,
+        _MLAG,
         Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="`rails.speed_gbps`"),
         *_DIVISION,
         _UPLINK_PORTS,
@@ -695,6 +710,7 @@ SUPER_SPINES = Section(
         *_switch_names("superspine{:02d}"),
         Key("links_per_spine", Integer(1, 512), "Links of a spine to each of them.", default=1),
         _PORT_CHANNEL,
+        _MLAG,
         Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="the spines'"),
         *_DIVISION,
     ),
@@ -752,6 +768,7 @@ LINKS = Section(
         needed("to", _GROUP_NAME, "The higher group."),
         Key("count", Integer(1, 512), "Links of a switch to each higher one.", default=1),
         _PORT_CHANNEL,
+        _MLAG,
         Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="the higher group's"),
         *_DIVISION,
     ),

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Optional
 
-from ...module_utils.software import doca_kernels
+from ...module_utils.software import doca_kernels, floors
 from ...module_utils.software.gpu_catalog import BRANCH_OF_13, NVLINK5
 from ...module_utils.software.software_set import (
     DOCA,
@@ -56,6 +56,11 @@ DRIVER_BRANCHES = (
 )
 """Branches of drivers for Linux: NVIDIA/open-gpu-kernel-modules; those before 515, and 620, from
 docs.nvidia.com/datacenter/tesla."""
+DOCA_LINES = (
+    *((1, 5), (2, 0), (2, 2), *((2, minor) for minor in range(5, 11))),
+    *((3, minor) for minor in range(6)),
+)
+"""Lines of DOCA: developer.nvidia.com/doca-archive; 3.3 to 3.5 from the repository."""
 CUDA_OF_GPU = {"B300": "12.9", "B200": "12.8", "H200": "11.8", "H100": "11.8"}
 """First toolkit that compiles for the GPU: sm_103, sm_100, sm_90."""
 DOCA_OF_CONNECTX8 = "2.10.0"
@@ -108,6 +113,10 @@ def _number(version: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
+def _line(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2])
+
+
 def _doca_kernel(software: SoftwareSet) -> str:
     """Rule for the kernel in the set. Nodes check the running kernel."""
     if software.rdma.source != DOCA or not software.kernel:
@@ -157,7 +166,59 @@ def _doca_before_nic(software: SoftwareSet) -> bool:
     return b300 and software.rdma.source == DOCA and older(software.rdma.version, DOCA_OF_CONNECTX8)
 
 
+def _below(component: str, key: str) -> VersionRule:
+    """The rule for a version below its minimum, unless the model accepts it."""
+    floor = floors.FLOORS[component]
+    firsts = [line.first for line in floor.lines.values()]
+    by_line = f"{', '.join(firsts[:-1])} or {firsts[-1]} of its line" if firsts[1:] else firsts[0]
+
+    def holds(software: SoftwareSet) -> bool:
+        version = _of_set(software, component)
+        found = floors.verdict(component, version)
+        return bool(found and found.status == floors.BELOW) and not any(
+            (each.component, each.version) == (component, version)
+            and not each.expired(floors.today())
+            for each in software.accepted
+        )
+
+    return VersionRule(
+        f"{component}_floor",
+        WARNED,
+        key,
+        f"{f'from {floor.since} on and ' if floor.since else ''}below {by_line}",
+        floor.reason,
+        "Choose a later version, or write software.accepted with a reason and a date",
+        ", ".join(dict.fromkeys(line.source for line in floor.lines.values())),
+        holds,
+    )
+
+
+def _of_set(software: SoftwareSet, component: str) -> str:
+    if component == floors.DRIVER:
+        return software.driver.version if software.driver else ""
+    return str(getattr(software, component))
+
+
+def _without_bulletin(driver: DriverSpec) -> bool:
+    found = floors.verdict(floors.DRIVER, driver.version)
+    return bool(found and found.status == floors.UNKNOWN)
+
+
 RULES: tuple[VersionRule, ...] = (
+    *(
+        _below(component, "driver.version" if component == floors.DRIVER else component)
+        for component in (floors.DRIVER, floors.CUDA, floors.DCGM, floors.NCCL)
+    ),
+    VersionRule(
+        "driver_bulletin",
+        UNKNOWN,
+        "driver.version",
+        f"a branch after {[*floors.FLOORS[floors.DRIVER].lines][-1]}",
+        f"it is in no bulletin known on {floors.DATED}",
+        "Read NVIDIA's bulletins of the GPU driver",
+        "github.com/NVIDIA/product-security",
+        _of_driver(_without_bulletin),
+    ),
     VersionRule(
         "blackwell_proprietary",
         REFUSED,
@@ -235,6 +296,17 @@ RULES: tuple[VersionRule, ...] = (
         "Correct it, or read docs.nvidia.com/datacenter/tesla",
         "github.com/NVIDIA/open-gpu-kernel-modules/releases",
         _of_driver(lambda d: bool(d.branch) and d.branch not in DRIVER_BRANCHES),
+    ),
+    VersionRule(
+        "doca_unknown",
+        UNKNOWN,
+        "rdma.version",
+        f"a release of DOCA of which no line was known on {DATED}; the last one is "
+        + ".".join(map(str, DOCA_LINES[-1])),
+        "the release may not exist, and its packages are unknown here",
+        "Correct it, or read its release notes",
+        "developer.nvidia.com/doca-archive",
+        lambda s: s.rdma.source == DOCA and _line(s.rdma.version) not in DOCA_LINES,
     ),
     VersionRule(
         "doca_release",

@@ -264,7 +264,9 @@ class Text(Kind):
         fits = isinstance(value, str) and len(value) <= self.most
         if not fits or not re.fullmatch(self.form, value):
             problem = f"{'the value' if self.secret else shown(value)} is not {self.wanted}"
-            remedy = f"Write one such as {self.example}"
+            usual = re.sub(r"\s+", "-", str(value).strip().lower())
+            alike = not self.secret and isinstance(value, str) and re.fullmatch(self.form, usual)
+            remedy = f"Write {usual if alike else f'one such as {self.example}'}"
             raise Invalid("model.wrong_form", problem, remedy)
         return str(value)
 
@@ -411,6 +413,10 @@ class Section(Kind):
     def check(self, value: Any, findings: Findings, path: Path = ()) -> Any:
         if value is None and not any(key.required for key in self.keys):
             value = {}  # the keys are commented out
+        if type(value) is int and "count" in (key.name for key in self.keys):
+            problem, remedy = f"{value} is not a mapping", f"Write {{count: {value}}}"
+            findings.add("model.count_only", path, problem, remedy, value)
+            return None
         if not is_mapping(value, path, findings, self.several):
             return None
         known = {key.name: key for key in self.keys}

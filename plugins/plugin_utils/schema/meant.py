@@ -22,7 +22,7 @@ _WORDS = {"jumbo": 9000}
 def number(value: Any, unit: str) -> Optional[float]:
     """`08`, `0o17`, `1e3`, `"4"`, `4.0`, and numbers with a unit: `800G`, `1.6T`, `150KiB`, `9k`,
     `50%`, `5 m`."""
-    text = str(value).strip()
+    text = str(value).strip().removeprefix("" if unit else "/")  # /24
     if re.fullmatch(r"0o[0-7]{1,9}", text):
         return int(text, 8)
     match = re.fullmatch(
