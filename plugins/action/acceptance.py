@@ -352,7 +352,7 @@ class ActionModule(BenchAction):
         if not self.state.steps[SUSPECT] and not evaluation.lower_across(figures, topology):
             return None
         most = max(1, int((self.left_s + self._searched_s) / self._probe_s))
-        return Search(topology, most, figures, least or 0.0)
+        return Search(topology, most, figures, least or 0.0, self.plan.way.both)
 
     @property
     def _searched_s(self) -> float:

@@ -13,11 +13,10 @@ from ...module_utils.core.checks import FAILED, NOT_APPLICABLE, OK, Check
 from ...module_utils.core.text import bits_text, columns, counted, some
 from . import outliers
 from .figures import ACROSS, NOT_REPRODUCED, SAME_LEAF, Figure, Topology, Verdict, by_rail
+from .measured import LOW
 
 WORST = 10
 MAX_LISTED = 8
-LOW = 0.8
-"""Part of the usual rate of pairs on one leaf below which pairs across spines are traced."""
 RAIL, PART = "acceptance_rail", "acceptance_part"
 
 
@@ -88,7 +87,7 @@ def lower_across(figures: Sequence[Figure], topology: Topology) -> bool:
         for figure in own:
             paths.setdefault(topology.path(figure), []).append(figure.gbits_s or 0.0)
         near, across = paths.get(SAME_LEAF), paths.get(ACROSS)
-        if near and across and min(across) < LOW * median(near):
+        if near and across and min(across) < LOW[ACROSS] * median(near):
             return True
     return False
 
