@@ -482,7 +482,12 @@ class ActionModule(BenchAction):
         stored = certificate.storage(directory)
         if hostvars[measured["nodes"][0]].get("cluster_filesystems") and not stored:
             missing.append({"what": "storage", "why": plan.NO_STORAGE})
+        nodes = measured["nodes"]
+        burned, corrupt = certificate.burned(directory, {name: hostvars[name] for name in nodes})
+        if not burned and any(hostvars[name].get("cluster_gpus") for name in nodes):
+            missing.append({"what": "GPUs under load", "why": plan.NOT_BURNED})
         checks = as_dicts([*evaluated.checks, *faults])
+        checks += corrupt
         for result_of in sweeps.values():
             checks += result_of.get("checks", [])
         verdict = certificate.verdict_of(checks, missing)
@@ -499,6 +504,7 @@ class ActionModule(BenchAction):
             "cables": listed,
             "sweeps": sweeps,
             "storage": stored,
+            "gpus": burned,
             "not_measured": missing,
             "checks": checks,
         }

@@ -76,6 +76,8 @@ class Launcher:
         self.latency: Callable[[str, str], float] = lambda _a, _b: 2.5
         self.order = list(NODES)
         self.readings = 0
+        product = {"name": "burn_products", "subject": "GPU 0", "status": "ok"}
+        self.burned = {name: {"checks": [product]} for name in NODES}
         self.counted: Callable[[int], dict[str, Any]] = lambda _number: {}
         """Result of `switch_counters` by switch, at a reading."""
         self.looked = {name: dict(FREE) for name in NODES}
@@ -111,7 +113,12 @@ class Launcher:
     def variables(self, limit: Any = NODES) -> dict[str, Any]:
         counters = self.counted(self.readings)
         hosts = {
-            name: {**own, "looked": self.looked.get(name), "switch_counters": counters.get(name)}
+            name: {
+                **own,
+                "looked": self.looked.get(name),
+                "switch_counters": counters.get(name),
+                certificate.BURNED: self.burned.get(name),
+            }
             for name, own in cluster().items()
         }
         groups: dict[str, list[str]] = {}
@@ -535,6 +542,26 @@ def test_figures_of_storage_are_those_of_its_layer(launcher: Launcher) -> None:
         "made": "20261101T000000Z",
         "filesystems": {"scratch": {"write": {"gb_s": 9.5}}},
     }
+
+
+def test_a_wrong_product_of_a_gpu_fails_the_certificate(launcher: Launcher) -> None:
+    wrong = {"name": "burn_products", "subject": "GPU 1", "status": "failed"}
+    launcher.burned["node04"]["checks"].append(wrong)
+    launcher.measure()
+    result, found = launcher.certify()
+    (failed,) = (each for each in result["checks"] if each["status"] == "failed")
+    assert (failed["name"], failed["subject"]) == ("burn_products", "node04 GPU 1")
+    assert found["gpus"]["checks"] == 9
+
+
+def test_gpus_that_were_not_loaded_are_listed(launcher: Launcher) -> None:
+    launcher.burned = {
+        "node01": {"checks": [{"name": "burn_products", "status": "not_applicable", "reason": "x"}]}
+    }
+    launcher.measure()
+    _result, found = launcher.certify()
+    (missing,) = found["not_measured"]
+    assert missing["why"] == plan.NOT_BURNED and found["gpus"] == {}
 
 
 # Counters of switches.
