@@ -22,7 +22,14 @@ from ..module_utils.core.text import one_line, shortened, some
 from ..modules.acceptance import ARGUMENTS
 from ..modules.mpi_bench import ARGUMENTS as OF_BENCH
 from ..plugin_utils.acceptance import cables, certificate, evaluation, pairs, plan, readings, state
-from ..plugin_utils.acceptance.figures import Figure, Probe, Topology, Verdict
+from ..plugin_utils.acceptance.figures import (
+    ALIKE,
+    UNFINISHED,
+    Figure,
+    Probe,
+    Topology,
+    Verdict,
+)
 from ..plugin_utils.acceptance.plan import Missing, duration
 from ..plugin_utils.acceptance.search import Search
 from ..plugin_utils.answers import NAME, mapping, sentence, sequence
@@ -48,8 +55,9 @@ OF_RUN = (
 MEASURED = "measured"
 """Step that is kept when everything is measured."""
 VERDICTS, VIRTUAL = "verdicts", "virtual"
-READING, LAST, LAUNCH = "reading", "last", "launch"
-"""First reading of counters, end of the last probe (time), seconds to start a job."""
+READING, LAST, LAUNCH, SUSPECT = "reading", "last", "launch", "suspect"
+"""First reading of counters, end of the last probe (time), seconds to start a job, and whether the
+search has a reason other than lower figures across spines."""
 LAUNCHES = 4
 """Maximum number of jobs for the probes of one rail: nodes that end a job are left out of the
 next."""
@@ -318,8 +326,11 @@ class ActionModule(BenchAction):
             if counts:
                 return {**result, "left": True}
             search.take(figures)
-        verdicts = [vars(verdict) for verdict in search.verdicts()]
-        self.state.keep(VERDICTS, verdicts, 0.0)
+        verdicts = search.verdicts()
+        if not self.state.steps[SUSPECT]:
+            # Without an outlier, pairs across spines may only have shared cables.
+            verdicts = [each for each in verdicts if each.kind not in (UNFINISHED, ALIKE)]
+        self.state.keep(VERDICTS, [vars(verdict) for verdict in verdicts], 0.0)
         return result
 
     @staticmethod
@@ -337,10 +348,11 @@ class ActionModule(BenchAction):
         evaluated = evaluation.evaluate(
             figures, topology, min_share=least, max_latency_us=None, virtual=virtual
         )
-        if not failures(evaluated.checks):
+        self.state.steps[SUSPECT] = bool(failures(evaluated.checks))
+        if not self.state.steps[SUSPECT] and not evaluation.lower_across(figures, topology):
             return None
         most = max(1, int((self.left_s + self._searched_s) / self._probe_s))
-        return Search(topology, most, figures, least or 0.0)
+        return Search(topology, most, figures, least or 0.0, self.plan.way.both)
 
     @property
     def _searched_s(self) -> float:
@@ -399,7 +411,7 @@ class ActionModule(BenchAction):
             if self.left_s < plan.SWEEP_S:
                 self.plan.missing.append(Missing(step, plan.NO_TIME))
                 continue
-            begin = time.monotonic()
+            begin, self._rounds = time.monotonic(), 0
             self._tell(f"{step}: at most", min(self.left_s, self.given["sweep_limit_s"]))
             defaults = {name: mapping(of).get("default") for name, of in OF_BENCH.items()}
             asked = {
@@ -470,7 +482,12 @@ class ActionModule(BenchAction):
         stored = certificate.storage(directory)
         if hostvars[measured["nodes"][0]].get("cluster_filesystems") and not stored:
             missing.append({"what": "storage", "why": plan.NO_STORAGE})
+        nodes = measured["nodes"]
+        burned, corrupt = certificate.burned(directory, {name: hostvars[name] for name in nodes})
+        if not burned and any(hostvars[name].get("cluster_gpus") for name in nodes):
+            missing.append({"what": "GPUs under load", "why": plan.NOT_BURNED})
         checks = as_dicts([*evaluated.checks, *faults])
+        checks += corrupt
         for result_of in sweeps.values():
             checks += result_of.get("checks", [])
         verdict = certificate.verdict_of(checks, missing)
@@ -487,6 +504,7 @@ class ActionModule(BenchAction):
             "cables": listed,
             "sweeps": sweeps,
             "storage": stored,
+            "gpus": burned,
             "not_measured": missing,
             "checks": checks,
         }
@@ -515,10 +533,13 @@ class ActionModule(BenchAction):
         return result
 
     def show(self, line: str) -> None:
-        """Count the rounds of a job, and show other lines."""
-        match = pairs.LINE.fullmatch(TAG.sub("", line.strip()))
+        """Count the rounds of a job, and show errors; of other jobs, show all lines."""
+        text = TAG.sub("", line.strip())
+        match = pairs.LINE.fullmatch(text)
         if match is None:
-            super().show(line)
+            # mpirun says much when processes do not finalize MPI, as after a lost message.
+            if text.startswith("pairs: ") or not self._rounds:
+                super().show(line)
             return
         done = int(match[1]) + 1
         if self._shown_round + max(1, self._rounds / 10) <= done <= self._rounds:
