@@ -522,7 +522,7 @@ def test_a_small_budget_measures_fewer_rounds(launcher: Launcher) -> None:
     _result, found = launcher.certify()
     assert found["coverage"]["rounds"] == {"rail0": 4, "rail1": 4}
     (missing,) = found["not_measured"]
-    assert missing["what"] == "24 pairs of nodes"
+    assert missing["what"] == "24 pairs of nodes" and found["verdict"] == "passed"
     with pytest.raises(PlanError) as error:
         launcher.measure(budget_s=50, sweeps=[])
     assert error.value.args[0].code == "acceptance.budget"

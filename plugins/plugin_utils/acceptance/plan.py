@@ -37,9 +37,12 @@ class Missing:
 
     what: str
     why: str
+    partial: bool = False
+    """Some pairs, while every node and rail is in others: the certificate is complete."""
 
-    def as_dict(self) -> dict[str, str]:
-        return {"what": self.what, "why": self.why}
+    def as_dict(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"what": self.what, "why": self.why}
+        return {**found, "partial": True} if self.partial else found
 
 
 @dataclass
@@ -166,13 +169,14 @@ def made(
     limit = f"the {MAX_FIGURES} figures that are kept" if kept < fits else "the budget"
     if count > wanted:
         why = f"{wanted} of acceptance_rounds {count} fit into {limit}"
-        plan.missing.append(Missing("rounds", why))
+        plan.missing.append(Missing("rounds", why, partial=True))
     for probe in rounds.probes(topology, wanted):
         if probe.rail in pairable:
             plan.probes.setdefault(probe.rail, []).append(probe)
     if plan.pairs < plan.possible and not plan.missing:
         why = f"{wanted} rounds per rail fit into {limit}" if not count else "acceptance_rounds"
-        plan.missing.append(Missing(f"{plan.possible - plan.pairs} pairs of nodes", why))
+        what = f"{plan.possible - plan.pairs} pairs of nodes"
+        plan.missing.append(Missing(what, why, partial=True))
     return plan
 
 
