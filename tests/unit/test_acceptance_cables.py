@@ -124,6 +124,26 @@ def test_faults_do_not_make_other_cables_uneven_however_many_flows_there_are() -
     assert kinds(found) == [(cables.UNEVEN, str(slow)), (cables.SILENT, str(removed))]
 
 
+def test_a_slow_cable_is_found_where_most_others_are_removed() -> None:
+    topology = fabric(1, 8)
+    byte_counts = dict(hashed(topology, 1000, 1))
+    removed = [Direction(cable, True) for cable in topology.cables[:5]]
+    slow = Direction(topology.cables[6], True)
+    byte_counts.update({**dict.fromkeys(removed, 0), slow: byte_counts[slow] // 10})
+    found = cables.findings(topology, counted(topology, byte_counts), all_flows(topology, 1000))
+    silent = [(cables.SILENT, str(direction)) for direction in removed]
+    assert kinds(found) == [*silent, (cables.UNEVEN, str(slow))]
+
+
+def test_the_other_one_of_two_cables_is_not_named() -> None:
+    topology = fabric(2, 2)
+    slow = Direction(topology.cables[1], False)
+    byte_counts = dict(hashed(topology, 1000, 1))
+    byte_counts[slow] //= 10
+    found = cables.findings(topology, counted(topology, byte_counts), all_flows(topology, 1000))
+    assert kinds(found) == [(cables.UNEVEN, str(slow))]
+
+
 def test_a_cable_with_more_than_its_share_is_uneven_where_none_has_less() -> None:
     topology = fabric(2, 8)
     more = Direction(topology.cables[5], True)

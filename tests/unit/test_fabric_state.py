@@ -66,17 +66,17 @@ FRR = {
     },
     "routes": {
         "10.1.2.0/24": [
-            {"protocol": "static", "nexthops": [{"interfaceName": "eth0", "active": True}]},
             {
                 "protocol": "bgp",
                 "selected": True,
                 "nexthops": [
                     {"fib": True, "ip": "10.9.0.0", "interfaceName": "Ethernet0"},
-                    {"fib": True, "recursive": True, "ip": "10.8.0.1"},
+                    {"fib": True, "recursive": True, "interfaceName": "lo"},
                     {"fib": True, "ip": "fe80::1", "interfaceName": "Ethernet8"},
                     {"ip": "10.9.0.4", "interfaceName": "Ethernet16"},
                 ],
             },
+            {"protocol": "static", "nexthops": [{"interfaceName": "eth0", "active": True}]},
         ],
         "10.1.3.0/24": [{"selected": True, "nexthops": [{"blackhole": True, "fib": True}]}],
     },
@@ -237,7 +237,6 @@ NVUE: dict[str, Any] = {
     "vrf/default/router/rib/ipv4/route": {
         "10.1.2.0/24": {
             "protocol": {
-                "static": {"entry-index": {"1": {"flags": {}, "via": {"swp9": {}}}}},
                 "bgp": {
                     "entry-index": {
                         "2": {
@@ -250,6 +249,7 @@ NVUE: dict[str, Any] = {
                         }
                     }
                 },
+                "static": {"entry-index": {"1": {"flags": {}, "via": {"swp9": {}}}}},
             }
         },
         "10.1.3.0/24": {"route-entry": {"1": {**ENTRY, "nexthop-group-id": 125}}},

@@ -105,6 +105,7 @@ def test_what_is_installed(version: str, until: Optional[int], status: str) -> N
         status,
     )
     assert ("vendor" in found.reason) is (until == 0)
+    assert ("580.159.03" in found.by_hand) is (status == "pending")
 
 
 EXCEPTION = {"component": "driver", "version": "580.95.05", "reason": "vendor's image"}
