@@ -162,7 +162,7 @@ def burned(
     ]
 
 
-def verdict_of(checks: Sequence[Mapping[str, Any]], missing: Sequence[Any]) -> str:
+def verdict_of(checks: Sequence[Mapping[str, Any]], missing: Sequence[Mapping[str, Any]]) -> str:
     if any(check["status"] == FAILED for check in checks):
         return FAILED
-    return INCOMPLETE if missing else PASSED
+    return INCOMPLETE if any(not each.get("partial") for each in missing) else PASSED
