@@ -470,6 +470,7 @@ class ActionModule(BenchAction):
             ),
         ]
         counters, unread = readings.reading(self._counters(task_vars))
+        unread.update(readings.unpaired(found.of(READING), counters))
         ports = readings.growths(found.of(READING), counters)
         queue_pairs = given["queue_pairs"] if given["transport"] == "rc" else 1
         flows = cables.Flows.of(topology, figures_of(found, topology), queue_pairs)
@@ -481,9 +482,13 @@ class ActionModule(BenchAction):
         if hostvars[measured["nodes"][0]].get("cluster_filesystems") and not stored:
             missing.append({"what": "storage", "why": plan.NO_STORAGE})
         nodes = measured["nodes"]
-        burned, corrupt = certificate.burned(directory, {name: hostvars[name] for name in nodes})
-        if not burned and any(hostvars[name].get("cluster_gpus") for name in nodes):
-            missing.append({"what": "GPUs under load", "why": plan.NOT_BURNED})
+        burned, corrupt, loaded = certificate.burned(
+            directory, {name: hostvars[name] for name in nodes}
+        )
+        idle = [name for name in nodes if hostvars[name].get("cluster_gpus") and name not in loaded]
+        if idle:
+            what = f"GPUs under load of {some(idle, MAX_LISTED)}"
+            missing.append({"what": what, "why": plan.NOT_BURNED})
         checks = as_dicts([*evaluated.checks, *faults])
         checks += corrupt
         for result_of in sweeps.values():
