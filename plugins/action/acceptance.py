@@ -16,7 +16,7 @@ from typing import Any, Optional
 
 from ansible.errors import AnsibleActionFail
 
-from ..module_utils.core.checks import FAILED, Check, as_dicts
+from ..module_utils.core.checks import FAILED, Check, as_dicts, failures
 from ..module_utils.core.part import PlanError
 from ..module_utils.core.text import one_line, shortened, some
 from ..modules.acceptance import ARGUMENTS
@@ -24,6 +24,7 @@ from ..modules.mpi_bench import ARGUMENTS as OF_BENCH
 from ..plugin_utils.acceptance import cables, certificate, evaluation, pairs, plan, readings, state
 from ..plugin_utils.acceptance.figures import Figure, Probe, Topology, Verdict
 from ..plugin_utils.acceptance.plan import Missing, duration
+from ..plugin_utils.acceptance.search import Search
 from ..plugin_utils.answers import NAME, mapping, sentence, sequence
 from ..plugin_utils.mpi.bench import TAG
 from ..plugin_utils.ssh.authority import passphrase_of
@@ -153,7 +154,7 @@ class ActionModule(BenchAction):
             budget_s=given["budget_s"],
             only=given["only"],
             count=given["rounds"],
-            sweeps=given["sweeps"],
+            sweeps=self._sweeps,
         )
 
     @staticmethod
@@ -321,9 +322,25 @@ class ActionModule(BenchAction):
         self.state.keep(VERDICTS, verdicts, 0.0)
         return result
 
-    def _suspicion(self) -> Optional[Any]:
+    @staticmethod
+    def _least(given: Mapping[str, Any]) -> Optional[float]:
+        """Expected share of the line rate, which TCP does not reach."""
+        return given["min_share"] if given["transport"] == "rc" else None
+
+    def _suspicion(self) -> Optional[Search]:
         """The search, if figures show a reason for one that has not finished."""
-        return None
+        if VERDICTS in self.state.steps:
+            return None
+        figures, topology = figures_of(self.state), self.plan.topology
+        virtual = VIRTUAL in self.state.steps
+        least = None if virtual else self._least(self.given)
+        evaluated = evaluation.evaluate(
+            figures, topology, min_share=least, max_latency_us=None, virtual=virtual
+        )
+        if not failures(evaluated.checks):
+            return None
+        most = max(1, int((self.left_s + self._searched_s) / self._probe_s))
+        return Search(topology, most, figures, least or 0.0)
 
     @property
     def _searched_s(self) -> float:
@@ -350,18 +367,32 @@ class ActionModule(BenchAction):
             ports = readings.growths(before, now)
             figures = readings.counted(figures, self.plan.topology, ports)
             if figures:
-                cables_of = {"cables": figures[0].cables}
+                cables_of = {"cables": figures[0].cables, "drops": figures[0].drops}
                 known.update({key: readings.as_rows(of) for key, of in cables_of.items()})
             del known["before"], known["run"]
             self.state.keep(step, known, 0.0)
         elif "cables" in known:
-            carried = readings.of_rows(known["cables"])
-            figures = [replace(figure, cables=carried) for figure in figures]
+            carried, drops = (readings.of_rows(known[key]) for key in ("cables", "drops"))
+            figures = [replace(figure, cables=carried, drops=drops) for figure in figures]
         return figures
+
+    @property
+    def _sweeps(self) -> list[str]:
+        """Programs; NCCL's need GPUs."""
+        gpus = any(node["gpus"] for node in self.given["nodes"] if node["name"] in self.order)
+        return [program for program in self.given["sweeps"] if gpus or program != "nccl"]
+
+    def job(self, given: dict[str, Any], task_vars: Any) -> dict[str, Any]:
+        """A job on the nodes of this run."""
+        if "places" not in given:
+            nodes = self.given["nodes"]
+            slots = {node["name"]: node["slots"] for node in nodes if node["name"] in self.order}
+            given = {**given, "nodes": nodes, "places": slots}
+        return super().job(given, task_vars)
 
     def _sweep(self) -> None:
         """allreduce and alltoall over all ranks, by each program."""
-        for program in self.given["sweeps"]:
+        for program in self._sweeps:
             step = f"{SWEEPS}{program}"
             if step in self.state.steps:
                 continue
@@ -374,6 +405,7 @@ class ActionModule(BenchAction):
             asked = {
                 **defaults,
                 **{name: self.given[name] for name in OF_JOB if name != "time_limit_s"},
+                "nodes": [node for node in self.given["nodes"] if node["name"] in self.order],
                 "program": program,
                 "benchmarks": ["allreduce", "alltoall"],
                 "iterations": self.given["sweep_iterations"],
@@ -410,7 +442,7 @@ class ActionModule(BenchAction):
             figures_of(found),
             topology,
             verdicts=verdicts,
-            min_share=given["min_share"],
+            min_share=self._least(given),
             max_latency_us=given["max_latency_us"],
             virtual=virtual,
         )
@@ -435,6 +467,9 @@ class ActionModule(BenchAction):
         missing += [
             {"what": what, "why": why} for what, why in readings.missing(unread, listed, topology)
         ]
+        stored = certificate.storage(directory)
+        if hostvars[measured["nodes"][0]].get("cluster_filesystems") and not stored:
+            missing.append({"what": "storage", "why": plan.NO_STORAGE})
         checks = as_dicts([*evaluated.checks, *faults])
         for result_of in sweeps.values():
             checks += result_of.get("checks", [])
@@ -451,6 +486,7 @@ class ActionModule(BenchAction):
             **evaluated.as_dict(),
             "cables": listed,
             "sweeps": sweeps,
+            "storage": stored,
             "not_measured": missing,
             "checks": checks,
         }

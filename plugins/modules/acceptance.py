@@ -91,7 +91,8 @@ def look(params: dict[str, Any]) -> dict[str, Any]:
             known = slurm.read(run, socket.gethostname().partition(".")[0], scontrol)
         if smi:
             lines = run([smi, *GPU_PROCESSES], check=False).stdout.splitlines()
-            gpu_processes = [line.strip() for line in lines if line[:1].isdigit()][:MAX_SHOWN]
+            own = [line.strip() for line in lines if line[:1].isdigit() and busy.MPS not in line]
+            gpu_processes = own[:MAX_SHOWN]
     except (CommandError, slurm.SlurmError) as error:
         problems.append(str(error))
     return {

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance.figures import (
@@ -68,7 +68,7 @@ QUIET = gauss(0.01)
 
 @dataclass
 class Fabric:
-    """`slow`: factors by what is slow: `node07`, `(node07, rail3)`, `(node07, rail3, "sends")`, a
+    """`slow`: factors by slow part: `node07`, `(node07, rail3)`, `(node07, rail3, "sends")`, a
     Cable, a Direction, or a spine by name. 0 hangs."""
 
     topology: Topology
@@ -76,6 +76,10 @@ class Fabric:
     noise: Noise = QUIET
     seed: int = 0
     counters: bool = True
+    both: bool = False
+    """Whether pairs are also measured from the second node to the first, afterwards."""
+    lossy: bool = False
+    """Whether queues drop what does not fit, as without PFC, and count it."""
     added: bool = False
     """Whether queue pairs are independent; otherwise the slowest of a pair holds up the others."""
 
@@ -88,6 +92,21 @@ class Fabric:
 
     def probe(self, probe: Probe) -> list[Figure]:
         self.probes += 1
+        bytes_: dict[Direction, int] = {}
+        found = self._measured(probe, bytes_)
+        if self.both:
+            back = tuple((second, first) for first, second in probe.pairs)
+            rails = (probe.far_rail, probe.rail if probe.second_rail else "")
+            found += self._measured(
+                replace(probe, rail=rails[0], pairs=back, second_rail=rails[1]), bytes_
+            )
+        if probe.counters and self.counters:
+            drops = {hop: 500 for hop in self.slow if self.lossy and bytes_.get(hop)}
+            drops = {**dict.fromkeys(bytes_, 2), **drops} if self.lossy else None
+            found = [replace(figure, cables=bytes_, drops=drops) for figure in found]
+        return found
+
+    def _measured(self, probe: Probe, bytes_: dict[Direction, int]) -> list[Figure]:
         queues = probe.queue_pairs or DEFAULT_QUEUE_PAIRS
         flows = [[self._way(pair, probe) for _ in range(queues)] for pair in probe.pairs]
         load: dict[Direction, int] = {}
@@ -96,7 +115,6 @@ class Fabric:
                 for direction in way:
                     load[direction] = load.get(direction, 0) + 1
         found: list[Figure] = []
-        bytes_: dict[Direction, int] = {}
         for pair, ways in zip(probe.pairs, flows):
             end = self._end(pair, probe)
             rates = [min((self._share(hop, load) for hop in way), default=end) for way in ways]
@@ -114,8 +132,6 @@ class Fabric:
             found.append(
                 Figure(probe.rail, *pair, gbits_s or None, 5.0, error, None, probe.second_rail)
             )
-        if probe.counters and self.counters:
-            found = [Figure(**{**vars(figure), "cables": bytes_}) for figure in found]
         return found
 
     def _way(self, pair: tuple[str, str], probe: Probe) -> list[Direction]:

@@ -11,12 +11,13 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from ansible.errors import AnsibleActionFail
 from ansible_collections.baremetal.mpi_roce.plugins.action import acceptance as action
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
+from ansible_collections.baremetal.mpi_roce.plugins.modules import acceptance as module
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance import (
     certificate,
     plan,
@@ -25,6 +26,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance impo
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance.figures import (
     Cable,
     Direction,
+    Probe,
     Topology,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import facts
@@ -82,11 +84,11 @@ class Launcher:
         plugin._task = SimpleNamespace(check_mode=check_mode)
         plugin._templar = SimpleNamespace(template=lambda value: value)
         for name, function in (
-            ("job", self.job),
             ("_output", lambda _directory: self.output),
             ("measured", self.swept),
         ):
             self.monkeypatch.setattr(plugin, name, function, raising=False)
+        self.monkeypatch.setattr(action.BenchAction, "job", lambda _plugin, *job: self.job(*job))
         return plugin
 
     def given(self, **options: Any) -> dict[str, Any]:
@@ -135,6 +137,8 @@ class Launcher:
     def job(self, arguments: dict[str, Any], _task_vars: Any) -> dict[str, Any]:
         self.jobs.append(arguments)
         argv = arguments["program"][2:]
+        if "--rail" not in argv:
+            return {}
         option = {name: argv[argv.index(name) + 1] for name in ("--rail", "--nodes")}
         names = option["--nodes"].split(",")
         assert sorted(arguments["places"]) == sorted(names)
@@ -199,7 +203,48 @@ def test_a_slow_rail_of_a_node_is_named(launcher: Launcher) -> None:
     assert result["failed"] and found["verdict"] == "failed"
     parts = [each["subject"] for each in found["checks"] if each["name"] == "acceptance_part"]
     assert parts == ["node03 rail1"]
+    assert [(each["kind"], each["subject"]) for each in found["verdicts"]] == [
+        ("rail", "node03 rail1")
+    ]
     assert found["worst"][0]["gbits_s"] == 80.0 and "node03" in found["worst"][0]["pair"]
+
+
+def test_outliers_that_do_not_repeat_are_no_fault(launcher: Launcher) -> None:
+    launcher.rate = lambda rail, a, b: (
+        80.0 if len(launcher.jobs) < 3 and "node03" in (a, b) else 780.0
+    )
+    launcher.measure()
+    result, found = launcher.certify()
+    assert [each["kind"] for each in found["verdicts"]] == ["not_reproduced"]
+    assert "failed" not in result and found["outliers"]
+
+
+def test_an_interrupted_search_continues(launcher: Launcher) -> None:
+    launcher.rate = lambda rail, a, b: 80.0 if rail == "rail1" and "node03" in (a, b) else 780.0
+    launcher.measure()
+    whole = len(launcher.jobs)
+    _result, expected = launcher.certify()
+    launcher.jobs.clear()
+    launcher.ends[whole] = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        launcher.measure()
+    launcher.measure()
+    _result, found = launcher.certify()
+    assert len(launcher.jobs) == whole + 1 > 4
+    assert found["verdicts"] == expected["verdicts"]
+
+
+def test_a_search_without_time_names_the_suspects(launcher: Launcher) -> None:
+    launcher.rate = lambda rail, a, b: 80.0 if "node03" in (a, b) else 780.0
+    launcher.ends[4] = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        launcher.measure()
+    path = launcher.folder / "reports" / state.NAME
+    path.write_text(json.dumps({**json.loads(path.read_text()), "seconds": 3599}))
+    launcher.measure()
+    _result, found = launcher.certify()
+    assert [each["kind"] for each in found["verdicts"]] == ["unfinished"]
+    assert "node03 rail0" in found["verdicts"][0]["candidates"] and len(launcher.jobs) == 4
 
 
 def test_thresholds(launcher: Launcher) -> None:
@@ -213,6 +258,7 @@ def test_thresholds(launcher: Launcher) -> None:
 
     assert rails(min_share=0.85) == {"failed"} and rails(min_share=0.5) == {"ok"}
     assert rails(min_share=0.5, max_latency_us=2.0) == {"ok", "failed"}
+    assert rails(min_share=0.85, transport="tcp") == {"not_applicable"}
     launcher.virtual = True
     assert rails(min_share=0.85, max_latency_us=2.0) == {"not_applicable"}
 
@@ -239,6 +285,27 @@ def test_nothing_starts_next_to_a_job(
     launcher.measure(limit=[name for name in NODES if name != "node05"])
 
 
+def test_a_node_reports_jobs_and_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    output = {
+        "scontrol": "NodeName=x State=ALLOCATED ThreadsPerCore=1\n",
+        "nvidia-smi": "77, python3\n78, nvidia-cuda-mps-server\nNo devices\n",
+    }
+
+    def run(argv: Any, **_given: Any) -> SimpleNamespace:
+        return SimpleNamespace(stdout=output[argv[0]], stderr="", rc=0)
+
+    monkeypatch.setattr(module, "find_program", lambda name: name)
+    monkeypatch.setattr(module, "run", run)
+    monkeypatch.setattr(module.busy, "processes", lambda more: [])
+    found = module.look({"commands": [], "rails": [{"interface": "rail0"}]})
+    assert found["gpu_processes"] == ["77, python3"] and found["slurm"]["busy"]
+    assert found["versions"]["firmware"] == {"rail0": ""} and found["problems"] == []
+    assert plan.occupied({"node01": {"found": found}})
+    output["scontrol"] = "slurm_load_node error"
+    found = module.look({"commands": [], "rails": []})
+    assert found["slurm"] is None and len(found["problems"]) == 1
+
+
 def test_a_job_that_begins_meanwhile_stops_the_run(launcher: Launcher) -> None:
     reason = "another MPI job runs: 9 mpirun"
     launcher.ends[2] = {"failed": True, "directory": "", "missing": {"node02": reason}}
@@ -247,6 +314,22 @@ def test_a_job_that_begins_meanwhile_stops_the_run(launcher: Launcher) -> None:
     launcher.measure()
     used = [job["program"][job["program"].index("--rail") + 1] for job in launcher.jobs[:3]]
     assert used == ["rail0", "rail1", "rail1"]
+
+
+def test_sweeps_are_on_the_nodes_of_the_run(launcher: Launcher) -> None:
+    plugin = launcher.plugin()
+    launcher.measure(limit=NODES[:2], sweeps=["mpi4py"])
+    plugin.begin(launcher.given(), launcher.variables(NODES[:2]))
+    plugin.job({"program": ["python3", "sweep.py"]}, {})
+    assert launcher.jobs[-1]["places"] == {"node01": 2, "node02": 2}
+    assert len(launcher.jobs[-1]["nodes"]) > len(NODES)
+
+
+@pytest.mark.parametrize(("gpus", "swept"), [(0, ["mpi4py"]), (2, ["mpi4py", "nccl"])])
+def test_nccl_needs_gpus(gpus: int, swept: list[str], launcher: Launcher) -> None:
+    nodes = [{**node, "gpus": gpus} for node in facts.build(cluster())]
+    launcher.measure(nodes=nodes, sweeps=["mpi4py", "nccl"])
+    assert [job["sweep"] for job in launcher.jobs if "sweep" in job] == swept
 
 
 def test_the_limit_is_in_the_certificate(launcher: Launcher) -> None:
@@ -293,7 +376,7 @@ def test_a_job_that_hangs_keeps_its_figures(launcher: Launcher) -> None:
     launcher.measure()
     _result, found = launcher.certify()
     (rail,) = (each for each in found["figures"] if each["rail"] == "rail0")
-    assert rail["errors"] == 56 - 40 and len(launcher.jobs) == 3
+    assert rail["errors"] == 56 - 40 and "sweep" in launcher.jobs[2]
     assert "stopped after 57 s" in found["worst"][0]["error"]
 
 
@@ -374,7 +457,79 @@ def test_a_small_budget_measures_fewer_rounds(launcher: Launcher) -> None:
     assert error.value.args[0].code == "acceptance.no_pair"
 
 
+@pytest.mark.parametrize("text", ["", "[]", '{"filesystems": 1}', '{"filesystems": {"x": 2}}'])
+def test_a_damaged_report_of_storage_is_none(text: str, tmp_path: Path) -> None:
+    (tmp_path / "storage-latest.json").write_text(text)
+    assert certificate.storage(tmp_path) == {}
+
+
+def test_figures_of_storage_are_those_of_its_layer(launcher: Launcher) -> None:
+    launcher.measure()
+    figures = {"write": {"gb_s": 9.5}, "by_host": {"node01": {}}}
+    report = {"made": "20261101T000000Z", "filesystems": {"scratch": figures}}
+    (launcher.folder / "reports/storage-latest.json").write_text(json.dumps(report))
+    _result, found = launcher.certify()
+    assert found["storage"] == {
+        "made": "20261101T000000Z",
+        "filesystems": {"scratch": {"write": {"gb_s": 9.5}}},
+    }
+
+
 # Counters of switches.
+
+
+class Asking:
+    """A search that asks for one probe with counters."""
+
+    took: ClassVar[list[Any]] = []
+
+    def __init__(self, *_given: Any) -> None:
+        self.left = [Probe("rail0", (("node01", "node02"),), "", 1, True)]
+
+    def next(self) -> list[Probe]:
+        return self.left
+
+    def take(self, figures: Any) -> None:
+        self.took.append(list(figures))
+        self.left = []
+
+    def verdicts(self) -> list[Any]:
+        return []
+
+
+def test_a_probe_is_between_two_readings_of_counters(
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in a run that was interrupted between them, which measures it again."""
+    cable = Cable("leaf01", "swp60", "spine01", "swp1")
+    monkeypatch.setattr(action, "Search", Asking)
+    monkeypatch.setattr(
+        action.ActionModule, "_topology", lambda *_given: replace(topology, cables=(cable,))
+    )
+    topology = Topology.of(cluster())
+
+    def counted(number: int) -> dict[str, Any]:
+        ports = {"swp60": {"tx_bytes": 1000 * number, "tx_discards": number, "rx_bytes": 0}}
+        return {"leaf01": {"after": {"ports": ports, "read_s": 4e9 + number}}}
+
+    launcher.counted = counted
+    launcher.rate = lambda rail, a, b: 80.0 if "node03" in (a, b) else 780.0
+    Asking.took.clear()
+    launcher.measure()
+    ((first, _back),) = Asking.took
+    up = Direction(cable, True)
+    assert (first.cables[up], first.drops[up]) == (1000, 1) and launcher.readings == 2
+    whole = len(launcher.jobs)
+    assert launcher.jobs[-1]["program"][-1] == "1"  # queue pair
+    launcher.certify()
+
+    Asking.took.clear()
+    given = launcher.given()
+    launcher.plugin().measured_all(given, launcher.variables())
+    assert launcher.plugin().searched(given, launcher.variables())["left"]
+    monkeypatch.setattr(action.os, "getppid", lambda: 1)
+    launcher.measure()
+    assert len(launcher.jobs) == 2 * whole + 1 and len(Asking.took) == 1
 
 
 def test_cables_are_in_the_certificate(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:

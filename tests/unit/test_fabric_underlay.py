@@ -182,7 +182,22 @@ def test_subinterfaces_are_links() -> None:
         name if name.startswith("Vlan") else f"{name}.10": interface
         for name, interface in (found.interfaces or {}).items()
     }
-    assert not faults(here, replace(found, routes=routes, interfaces=interfaces))
+    ports = {
+        name: tuple(port._replace(address=None) if port.kind != "host" else port for port in each)
+        for name, each in here.ports.items()
+    }
+    below = replace(found, routes=routes, interfaces=interfaces)
+    for each in (here, replace(here, ports=ports)):
+        assert {check.status for check in compare(each, below)} == {"ok"}
+
+
+def test_one_address_family_of_a_session_is_enough() -> None:
+    here = site("leaf01")
+    found = right(here)
+    sessions = list(found.sessions or ())
+    idle = [replace(session, state="idle") for session in sessions]
+    for both in ([*sessions, *idle], [*idle, *sessions]):
+        assert not faults(here, replace(found, sessions=both))
 
 
 def test_next_hops_that_the_model_does_not_have_are_not_judged() -> None:

@@ -381,6 +381,17 @@ def reference(*edits: tuple[str, str]) -> str:
             "rdma gpu links storage mpi verbs smoke",
         ),
         ([("nccl: 2.29.7", "nccl: 2.27.7")], [], "gpu smoke"),
+        (
+            [
+                (
+                    "  nccl: 2.29.7",
+                    "  nccl: 2.29.7\n  accepted: [{component: runc, version: 1.3.3, reason: a, "
+                    "until: 2027-01-31}]",
+                )
+            ],
+            [],
+            "",
+        ),
         ([("management: 10.10.0.21", "management: 10.10.0.21\n    bmc: 10.10.3.1")], [], ""),
         ([("minimum_bytes: 150000", "minimum_bytes: 160000")], [], "fabric links verbs smoke"),
         ([("noatime", "nodiratime")], [], "storage mpi"),

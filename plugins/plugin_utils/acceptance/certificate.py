@@ -30,6 +30,7 @@ UNSIGNED = "unsigned"
 ALLOWED = "allowed_signers"
 PASSED, INCOMPLETE = "passed", "incomplete"
 MAX_RAILS = 64
+MAX_REPORT_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,23 @@ def versions(looked: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, lis
             if VERSION.known(version):
                 found.setdefault(what, {}).setdefault(str(version), []).append(node)
     return found
+
+
+def storage(directory: Path) -> dict[str, Any]:
+    """Figures of the newest run of the layer storage, with its date, without those of each host;
+    empty if there is none."""
+    path = directory / "storage-latest.json"
+    try:
+        if path.stat().st_size > MAX_REPORT_BYTES:
+            return {}
+        report = json.loads(path.read_text(encoding="utf-8"))
+        figures = {
+            name: {key: value for key, value in found.items() if key != "by_host"}
+            for name, found in report["filesystems"].items()
+        }
+        return {"made": report["made"], "filesystems": figures} if figures else {}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return {}
 
 
 def verdict_of(checks: Sequence[Mapping[str, Any]], missing: Sequence[Any]) -> str:

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Optional
 
 from ...module_utils.core.text import some
+from ..answers import amount, form_of, sentence, whole
 from ..fabric.cabling import Cable as Link
 from ..fabric.cabling import SwitchEntry, cables_of
 from ..fabric.system import UPLINK
@@ -90,9 +91,12 @@ class Figure:
     error: str = ""
     """Why there is no figure: the pair hung, or its program failed. Counts as slow."""
     cables: Optional[Mapping[Direction, int]] = None
-    """Bytes by direction of cables between switches during the probe, of all its pairs; None if
-    counters were not read."""
+    """Bytes by direction of cables between switches during the probe, of all its pairs, as the
+    sending port counts them; None if counters were not read."""
     second_rail: str = ""
+    drops: Optional[Mapping[Direction, int]] = None
+    """Packets by direction that were lost on it: discards and errors of the sending port, errors
+    of the receiving port. None if not read."""
 
     @property
     def pair(self) -> Pair:
@@ -259,4 +263,55 @@ def by_rail(figures: Iterable[Figure]) -> dict[str, list[Figure]]:
     found: dict[str, list[Figure]] = {}
     for figure in figures:
         found.setdefault(figure.rail, []).append(figure)
+    return found
+
+
+MOST = 1e12
+"""Upper bound of saved rates in Gb/s and latencies in microseconds."""
+MOST_BYTES = 1 << 64
+
+
+def as_json(figure: Figure) -> list[Any]:
+    """A figure as a JSON array."""
+    counts = [_counts(figure.cables), _counts(figure.drops)]
+    rates = [figure.gbits_s, figure.latency_us]
+    ends = [figure.rail, figure.first, figure.second, figure.second_rail]
+    return [*ends, *rates, figure.error, *counts]
+
+
+def of_json(row: Any, topology: Topology) -> Figure:
+    """A saved figure. Raises AnswerError if it is not one of this cluster."""
+    with form_of("a saved figure"):
+        rail, first, second, second_rail, gbits_s, latency_us, error, cables, drops = row
+        ports = topology.ports[first], topology.ports[second]
+        if rail not in ports[0] or (second_rail or rail) not in ports[1] or first == second:
+            raise ValueError("no such pair")
+        return Figure(
+            rail,
+            first,
+            second,
+            amount(gbits_s, MOST),
+            amount(latency_us, MOST),
+            sentence(error),
+            _directions(cables, topology),
+            str(second_rail),
+            _directions(drops, topology),
+        )
+
+
+def _counts(found: Optional[Mapping[Direction, int]]) -> Optional[list[Any]]:
+    if found is None:
+        return None
+    return [[*each.cable, each.up, count] for each, count in found.items()]
+
+
+def _directions(rows: Any, topology: Topology) -> Optional[dict[Direction, int]]:
+    if rows is None:
+        return None
+    found = {}
+    for *ends, up, count in rows:
+        cable = Cable(*ends)
+        if cable not in topology.speeds:
+            raise ValueError(f"no cable {sentence(str(cable))}")
+        found[Direction(cable, bool(up))] = whole(count, "bytes", MOST_BYTES)
     return found

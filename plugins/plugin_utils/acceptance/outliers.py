@@ -10,12 +10,13 @@ that no slow end explains remain as pairs: their path is suspect.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist, median
 from typing import NamedTuple, Optional
 
-from .figures import NODE, RAIL, SAME_LEAF, Figure, Topology
+from .figures import ACROSS, NODE, RAIL, SAME_LEAF, Figure, Topology
 
 PAIR = "pair"
 Z = 3.5
@@ -63,7 +64,7 @@ class Key(NamedTuple):
 class Cohort:
     key: Key
     median: float
-    """Gb/s of ends, or microseconds for latency."""
+    """Gb/s of pairs without slow ends, or microseconds for latency."""
     spread: float
     """Standard deviation of the logarithm of figures, from their MAD."""
     cut: float
@@ -114,6 +115,7 @@ class _Group:
     values: list[tuple[End, End, float]] = field(default_factory=list)
     ends: dict[End, float] = field(default_factory=dict)
     partners: dict[End, set[End]] = field(default_factory=dict)
+    leaves: dict[End, str] = field(default_factory=dict)
     center: float = 0.0
     spread: float = 0.0
     """Of ends."""
@@ -153,7 +155,10 @@ def analyse(
         key = Key(figure.rail, figure.far_rail, topology.path(figure), rate)
         first, second = (figure.first, figure.rail), (figure.second, figure.far_rail)
         value = _value(figure, rate, latency)
-        groups.setdefault(key, _Group(key)).values.append((first, second, value))
+        group = groups.setdefault(key, _Group(key))
+        group.values.append((first, second, value))
+        if key.path == ACROSS:
+            group.leaves.update({end: topology.leaf(*end) for end in (first, second)})
     pools: dict[tuple[str, bool, float], list[_Group]] = {}
     for group in groups.values():
         group.level()
@@ -168,6 +173,7 @@ def analyse(
     z = z_of(sum(len(group.values) for group in groups.values()))
     cohorts, pairs = [], []
     for pool in pools.values():
+        pairs += _leaves(pool, slow, least)
         for group in pool:
             cohort, found = _pairs(group, pool, slow, z, least)
             cohorts.append(cohort)
@@ -178,7 +184,7 @@ def analyse(
             Cohort(each.key, 1 / each.median, each.spread, 1 / each.cut, each.pairs)
             for each in cohorts
         ]
-    return Analysis(tuple(cohorts), (*outliers, *whole, *pairs))
+    return Analysis(tuple(cohorts), tuple(dict.fromkeys((*outliers, *whole, *pairs))))
 
 
 def below(figures: Iterable[Figure], topology: Topology, share: float) -> list[Figure]:
@@ -331,6 +337,14 @@ def _whole_rails(pool: Sequence[_Group], least: float) -> list[Outlier]:
     return found
 
 
+def _collisions(group: _Group) -> float:
+    """Logarithm of the least share of a cable that a healthy pair gets if every other node of its
+    leaf sends over the same cable, halved for noise. In small clusters this is above the cut by
+    MAD, as hashing makes figures either whole or half."""
+    leaves = Counter(group.leaves.values())
+    return -math.log(2 * max(leaves.values())) if group.key.path == ACROSS else -math.inf
+
+
 def _pairs(
     group: _Group, pool: Sequence[_Group], slow: set[End], z: float, least: float
 ) -> tuple[Cohort, list[Outlier]]:
@@ -339,8 +353,9 @@ def _pairs(
     others = own
     if len(own) < MANY_ENDS:
         others = [value for each in pool for value in _explained(each, slow, middle)[0]]
-    spread = spread_of(others)
-    cut = middle - max(z * spread, least)
+    # Without the pairs of suspect ends, noise would seem smaller.
+    spread = max(spread_of(others), spread_of([v for each in pool for v in each.residuals()]))
+    cut = max(middle - max(z * spread, least), group.center + _collisions(group))
     key = group.key
     usual = _gbits(group, middle) or 0.0
     found = [
@@ -348,8 +363,34 @@ def _pairs(
         for first, second, value in group.values
         if value < cut and first not in slow and second not in slow
     ]
-    center = _gbits(group, group.center) or usual
-    return Cohort(key, center, spread, _gbits(group, cut) or 0.0, len(group.values)), found
+    return Cohort(key, usual, spread, _gbits(group, cut) or 0.0, len(group.values)), found
+
+
+def _leaves(pool: Sequence[_Group], slow: set[End], least: float) -> list[Outlier]:
+    """Slow pairs from or to a leaf of which most are slow, so that the MAD of all pairs does not
+    show it: of few uplinks, one that is slow carries a part of most pairs."""
+    found: dict[tuple[int, str, int], list[tuple[float, End, End]]] = {}
+    for index, group in enumerate(pool):
+        for first, second, value in group.values:
+            if group.leaves and first not in slow and second not in slow:
+                for side, end in enumerate((first, second)):
+                    key = index, group.leaves[end], side
+                    found.setdefault(key, []).append((value - group.center, first, second))
+    usual = {key: median(value for value, *_ends in own) for key, own in found.items()}
+    if len(usual) < FEW_ENDS:
+        return []
+    middle = center_of(usual.values())
+    cut = middle - max(Z * spread_of(list(usual.values())), 2 * least, math.log(2))
+    outliers = []
+    for (index, leaf, side), level in usual.items():
+        group = pool[index]
+        center = _gbits(group, group.center) or 0.0
+        for value, first, second in found[index, leaf, side] if level < cut else ():
+            if value <= level:
+                rate = _gbits(group, value + group.center)
+                ends = (first[0], second[0])
+                outliers.append(Outlier(PAIR, ends, first[1], rate, center, 1, second[1]))
+    return outliers
 
 
 def _explained(group: _Group, slow: set[End], center: float) -> tuple[list[float], float]:

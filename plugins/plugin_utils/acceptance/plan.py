@@ -24,6 +24,7 @@ SWEEP_S = 120.0
 MAX_LISTED = 8
 SILENT, LIMITED, DRAINED = "did not respond", "left out by --limit", "drained"
 NO_TIME = "the time budget was used up"
+NO_STORAGE = "no report of the layer storage: run site.yml --tags storage"
 """Reasons for which something is not measured."""
 
 

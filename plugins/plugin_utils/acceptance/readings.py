@@ -52,7 +52,13 @@ def growths(before: Reading, after: Reading) -> Growths:
 def counted(figures: Sequence[Figure], topology: Topology, ports: Growths) -> list[Figure]:
     """Figures of one probe, with what the cables carried and lost meanwhile."""
     carried = cables.carried(topology, ports)
-    return [replace(figure, cables=carried) for figure in figures]
+    drops = {}
+    for direction in carried:
+        sender, receiver = cables.ends(direction, ports)
+        lost = [sender.counters.tx_discards, sender.counters.tx_errors] if sender else []
+        lost += [receiver.counters.rx_errors] if receiver else []
+        drops[direction] = sum(count or 0 for count in lost)
+    return [replace(figure, cables=carried, drops=drops) for figure in figures]
 
 
 def as_rows(given: Optional[Mapping[Direction, int]]) -> Optional[list[list[Any]]]:

@@ -267,9 +267,7 @@ class _Comparison:
                 prefix = prefix_of(own)
                 if prefix is not None and 29 <= prefix[1] < 32:
                     for address in range(prefix[0], prefix[0] + (1 << (32 - prefix[1]))):
-                        text = str(ipaddress.IPv4Address(address))
-                        if text != own.partition("/")[0]:
-                            yield text
+                        yield str(ipaddress.IPv4Address(address))
 
     def _session_checks(self) -> Iterator[Check]:
         wanted = f"{counted(len(self._links), 'BGP session')} established"

@@ -371,9 +371,10 @@ def _settings(old: Variables, new: Variables) -> Iterator[tuple[str, str, Any, A
     rails = {(rail["rail"], rail["plane"]): rail for rail in new.get("cluster_rails", ())}
     for rail in old.get("cluster_rails", ()):
         same = rails.get((rail["rail"], rail["plane"]), rail)
-        for key, value in rail.items():
-            if value != same[key] and key not in _OF_PLAN:
-                yield "cluster_rails", f"{rail['interface']}.{key}", value, same[key]
+        for key in dict.fromkeys((*rail, *same)):
+            before, after = rail.get(key), same.get(key)
+            if before != after and key not in _OF_PLAN:
+                yield "cluster_rails", f"{rail['interface']}.{key}", before, after
 
 
 def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -56,6 +56,7 @@ OF_KEYS: Mapping[str, Sequence[str]] = {
     ),
     "cluster_software repositories": ("rdma", "gpu"),
     "cluster_software mpi": ("mpi",),
+    "cluster_software accepted": (),
 }
 """The same for keys that fewer of these layers read: a variable, and the first key of its value;
 for a rail, the last one."""
@@ -209,7 +210,7 @@ def layers(changes: ModelChanges) -> Optional[list[str]]:
         if each.variable not in LAYERS:
             return None
         words = each.key.split(".")
-        key = words[-1] if each.variable == "cluster_rails" else words[0]
+        key = words[-1] if each.variable == "cluster_rails" else words[0].partition("[")[0]
         found.update(OF_KEYS.get(f"{each.variable} {key}", LAYERS[each.variable]))
     new = {after: changes.roles[after] for after in changes.renamed.values()}
     if _servers({**changes.come, **new}) or changes.site:

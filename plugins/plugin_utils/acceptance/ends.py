@@ -1,0 +1,301 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Slow nodes and rails of nodes: suspects are measured with known-good partners, next to pairs that
+are known to be good, and the best of several measurements counts."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Optional
+
+from ...module_utils.core.text import bits_text
+from .figures import NODE, RAIL, Figure, Pair, Probe, Verdict
+from .measured import SMALL_SET, Measured, Steps, ends_of, measured
+from .outliers import FLOOR, PAIR, End, spread_of
+from .rounds import by_leaf, inside
+
+BEST_OF = 3
+"""Measurements of a suspect; the best one counts."""
+CLEARLY = 0.85
+"""Below this part of the limit, three measurements are enough; nearer to it, six are taken."""
+SPREADS = 1.75
+"""A suspect is slow if its best is this number of standard deviations below the usual value: the
+best of 3 of a healthy one is with a probability of 6e-5, if noise is log-normal."""
+LEAST_PART = 0.64
+"""Below this part of the usual value, the best of 3 is slow, whatever the spread: if half of a
+small cluster is slow, the spread says nothing."""
+RAILS_OF_NODE = 2
+"""Rails on which a slow node is confirmed."""
+CONTROLS = 4
+"""Pairs of known-good nodes that are measured next to suspects, under the same conditions."""
+LEAST_CONTROLS = 6
+"""Figures of known-good pairs from which the noise is estimated; with fewer, a suspect must reach
+LEAST_PART only."""
+MAX_SUSPECTS = 64
+"""Suspect ends of one rail that are confirmed: with more, the cause is common."""
+
+
+@dataclass
+class _Suspect:
+    """A rail of a node that is measured with known-good partners, in each direction."""
+
+    node: str
+    rail: str
+    best: dict[bool, float] = field(default_factory=dict)
+    """Best Gb/s by direction: True if the node sends."""
+    tries: Counter[bool] = field(default_factory=Counter)
+    passed: set[bool] = field(default_factory=set)
+    """Directions in which it is not slow."""
+    usual: float = 0.0
+    slow: Optional[bool] = None
+    partners: list[str] = field(default_factory=list)
+
+    def sends(self) -> bool:
+        """Direction of the next measurement: sending, until that has passed."""
+        return True not in self.passed
+
+    def take(self, figure: Figure) -> None:
+        sends = figure.first == self.node
+        self.tries[sends] += 1
+        self.best[sends] = max(self.best.get(sends, 0.0), figure.gbits_s or 0.0)
+
+    def decide(self, cut: float, usual: float) -> None:
+        self.usual = usual
+        self.passed = {sends for sends, best in self.best.items() if best >= cut}
+        if len(self.passed) == 2:
+            self.slow = False
+        else:
+            self.slow = (
+                any(
+                    self.tries[way] >= (BEST_OF if best < CLEARLY * cut else 2 * BEST_OF)
+                    for way, best in self.best.items()
+                    if way not in self.passed
+                )
+                or None
+            )
+
+    def text(self) -> str:
+        sends = min(self.best, key=lambda each: self.best[each])
+        way = "sends" if sends else "receives"
+        return (
+            f"{self.rail}: {way} {bits_text(self.best[sends])} at best, with "
+            f"{' and '.join(dict.fromkeys(self.partners))}; usual: {bits_text(self.usual)}"
+        )
+
+
+@dataclass
+class Ends(Measured):
+    slow: set[End] = field(default_factory=set)
+    _control: dict[str, list[float]] = field(default_factory=dict)
+    """Gb/s of known-good pairs by rail, measured with suspects."""
+    _measured: set[str] = field(default_factory=set)
+    """Nodes of all suspects."""
+
+    def steps(self) -> Steps:
+        """Suspect rails of nodes, each with known-good partners."""
+        whole: set[str] = set()
+        suspects: dict[End, _Suspect] = {}
+        for outlier in self.analysis.outliers:
+            rails = [outlier.rail, outlier.far_rail or outlier.rail]
+            if outlier.kind == NODE:
+                whole |= {*outlier.nodes}
+                rails = list(self.topology.ports[outlier.nodes[0]])[:RAILS_OF_NODE]
+                ends = [(outlier.nodes[0], rail) for rail in rails]
+            elif outlier.kind == RAIL and not outlier.nodes:
+                yield from self._confirm_rail(outlier.rail)
+                ends = []
+            else:
+                ends = list(zip(outlier.nodes, rails))
+                if outlier.kind == PAIR and not self.near(outlier.nodes, rails[0], rails[1]):
+                    ends = []
+            suspects.update({end: _Suspect(*end) for end in ends if end not in suspects})
+        if not self.analysis.outliers or len(self.topology.nodes) <= SMALL_SET:
+            suspects = {end: _Suspect(*end) for end in [*suspects, *self.lowest()]}
+        for node in {each.node for each in suspects.values()}:
+            rails = list(self.topology.ports[node])
+            if all((node, rail) in suspects for rail in rails):
+                whole.add(node)
+                for rail in rails[RAILS_OF_NODE:]:
+                    del suspects[node, rail]
+        yield from self._confirm(list(suspects.values()))
+        for most in (RAILS_OF_NODE, len(self.topology.rails)):
+            # Other rails of the node: are all of them slow?
+            more = [
+                _Suspect(node, rail)
+                for node in self._doubtful(suspects, whole, most)
+                for rail in [
+                    rail for rail in self.topology.ports[node] if (node, rail) not in suspects
+                ][:most]
+            ]
+            suspects.update({(each.node, each.rail): each for each in more})
+            yield from self._confirm(more)
+        self._name_ends(suspects, whole)
+
+    @staticmethod
+    def _doubtful(suspects: Mapping[End, _Suspect], whole: set[str], most: int) -> list[str]:
+        """Nodes with a slow rail, of which it is not known whether others are slow. With many,
+        only those of which some are slow and some are not."""
+        states: dict[str, list[Optional[bool]]] = {}
+        for each in suspects.values():
+            states.setdefault(each.node, []).append(each.slow)
+        return [
+            node
+            for node, found in states.items()
+            if True in found
+            and (node not in whole or False in found)
+            and (most == RAILS_OF_NODE or (found.count(True) > 1 and False in found))
+        ]
+
+    def _confirm_rail(self, rail: str) -> Steps:
+        """A rail that is slow on every node, next to another one."""
+        slow = {outlier.rail for outlier in self.analysis.outliers if not outlier.nodes}
+        other = next((each for each in self.topology.rails if each not in slow), rail)
+        best = {rail: 0.0, other: 0.0}
+        pairs = {each: inside(by_leaf(self.topology, each), 1)[0] for each in best}
+        for _turn in range(BEST_OF):
+            figures = yield from measured(Probe(each, pairs[each]) for each in best)
+            for each in best:
+                found = median(one.gbits_s or 0.0 for one in figures if one.rail == each)
+                best[each] = max(best[each], found)
+        spread, _usual = self.usual(other)
+        if best[rail] < best[other] * _part(max(spread / math.sqrt(len(pairs[rail])), 2 * FLOOR)):
+            text = f"{bits_text(best[rail])} at best, {other}: {bits_text(best[other])}"
+            self.found.append(Verdict(RAIL, rail, (text,)))
+
+    def _confirm(self, suspects: Sequence[_Suspect]) -> Steps:
+        by_rail: dict[str, list[_Suspect]] = {}
+        for each in suspects:
+            by_rail.setdefault(each.rail, []).append(each)
+            self.suspects.add(f"{each.node} {each.rail}")
+        taken = {
+            end for each in self.analysis.outliers if each.kind == RAIL for end in ends_of(each)
+        }
+        taken |= {
+            (each.nodes[0], rail)
+            for each in self.analysis.of_kind(NODE)
+            for rail in self.topology.rails
+        }
+        taken |= {(each.node, each.rail) for each in suspects}
+        for turn in range(2 * BEST_OF + 2):
+            probes = []
+            for rail, own in by_rail.items():
+                left = [each for each in own[:MAX_SUSPECTS] if each.slow is None]
+                pairs = self._with_partners(left, rail, taken, turn) if left else ()
+                probes += [Probe(rail, pairs)] if pairs else []
+            if not probes:
+                break
+            figures = yield from measured(probes)
+            for rail, own in by_rail.items():
+                self._decide([each for each in own if each.slow is None], figures, rail)
+
+    def _with_partners(
+        self, suspects: Sequence[_Suspect], rail: str, taken: set[End], turn: int
+    ) -> tuple[Pair, ...]:
+        """Each suspect with another good node of its leaf, or else of another leaf; and some pairs
+        of good nodes."""
+        good: dict[str, list[str]] = {}
+        for node in self.topology.on(rail):
+            if (node, rail) not in taken and (node, rail) not in self.slow:
+                good.setdefault(self.topology.leaf(node, rail), []).append(node)
+        for nodes in good.values():
+            nodes[:] = nodes[turn % len(nodes) :] + nodes[: turn % len(nodes)]
+        pairs: list[Pair] = []
+        paired: list[_Suspect] = []
+        for each in suspects:
+            own = good.get(self.topology.leaf(each.node, rail)) or next(
+                filter(None, good.values()), []
+            )
+            if each in paired:
+                continue
+            partner = own.pop(0) if own else ""
+            if not partner:
+                # No other node is known to be good: another suspect, a different one each turn.
+                others = [one for one in suspects if one not in paired and one is not each]
+                if not others:
+                    continue
+                other = others[turn % len(others)]
+                paired += [other]
+                other.partners.append(each.node)
+                partner = other.node
+            paired += [each]
+            each.partners.append(partner)
+            sends = each.sends()
+            pairs.append((each.node, partner) if sends else (partner, each.node))
+        if pairs:
+            free = [pair for nodes in good.values() for pair in zip(nodes[::2], nodes[1::2])]
+            pairs += free[:CONTROLS]
+        return tuple(pairs)
+
+    def _decide(self, suspects: Sequence[_Suspect], figures: Sequence[Figure], rail: str) -> None:
+        nodes = {each.node: each for each in suspects}
+        self._measured |= {*nodes}
+        control: list[float] = []
+        for figure in figures:
+            if figure.rail != rail:
+                continue
+            own = [nodes[node] for node in figure.pair if node in nodes]
+            for each in own:
+                each.take(figure)
+            if figure.gbits_s and not own and not {*figure.pair} & self._measured:
+                control.append(figure.gbits_s)
+        self._control.setdefault(rail, []).extend(control)
+        _spread, usual = self.usual(rail)
+        if len(self._control[rail]) >= LEAST_CONTROLS:
+            usual = max(usual, median(self._control[rail]))
+        cut = usual * self._part()
+        for each in suspects:
+            if each.tries:
+                each.decide(cut, usual)
+
+    def _part(self) -> float:
+        """Part of the usual value that a suspect must reach, by the noise of known-good pairs."""
+        noise = [
+            math.log(value / median(values))
+            for values in self._control.values()
+            for value in values
+        ]
+        spread = spread_of(noise) if len(noise) >= LEAST_CONTROLS else math.inf
+        return _part(SPREADS * spread)
+
+    def _name_ends(self, suspects: Mapping[End, _Suspect], whole: set[str]) -> None:
+        slow: dict[str, list[_Suspect]] = {}
+        for names in self._inseparable(suspects):
+            self.found.append(Verdict(RAIL, ", ".join(names), (), 0, tuple(names)))
+        for each in suspects.values():
+            if each.slow:
+                slow.setdefault(each.node, []).append(each)
+        for node, own in slow.items():
+            rails = self.topology.ports[node]
+            measured = [each for each in suspects.values() if each.node == node]
+            enough = RAILS_OF_NODE + (node not in whole)
+            every = len(own) == len(measured) >= min(enough, len(rails))
+            texts = tuple(each.text() for each in own)
+            if every:
+                self.found.append(Verdict(NODE, node, texts))
+                self.slow |= {(node, rail) for rail in rails}
+                continue
+            for each, text in zip(own, texts):
+                self.found.append(Verdict(RAIL, f"{node} {each.rail}", (text,)))
+                self.slow.add((node, each.rail))
+        for each in suspects.values():
+            self.suspects.discard(f"{each.node} {each.rail}")
+
+    @staticmethod
+    def _inseparable(suspects: Mapping[End, _Suspect]) -> Iterator[list[str]]:
+        """Slow rails that had no partner but one another, as with two nodes."""
+        for each in suspects.values():
+            partners = {*each.partners}
+            if not each.slow or len(partners) != 1:
+                continue
+            other = suspects.get((partners.pop(), each.rail))
+            if other and other.slow and {*other.partners} == {each.node}:
+                each.slow = other.slow = False
+                yield [f"{each.node} {each.rail}", f"{other.node} {other.rail}"]
+
+
+def _part(deviation: float) -> float:
+    """Part of the usual value that a suspect must reach."""
+    return max(LEAST_PART, math.exp(-max(deviation, -math.log1p(-FLOOR))))

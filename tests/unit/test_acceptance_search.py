@@ -1,0 +1,212 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The search names planted faults of a simulated fabric, and nothing in a healthy one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Any
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance import rounds
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance.figures import (
+    ALIKE,
+    CABLE,
+    NODE,
+    NOT_REPRODUCED,
+    RAIL,
+    SPINE,
+    UNFINISHED,
+    Cable,
+    Direction,
+    Figure,
+    Port,
+    Topology,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance.search import (
+    Search,
+    StateError,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.acceptance_fabric import Fabric, fabric, uniform
+from tests.unit.small_model import places
+
+FOUR = fabric(2, 2, rails=2, spines=2)
+EIGHT = fabric(2, 4, rails=4, spines=4)
+PLANES = fabric(4, 16, rails=2, spines=16, planes=2)
+GROUPS = fabric(8, 29, rails=8, spines=32)
+"""232 nodes."""
+RUNS = 400
+
+
+def searched(bed: Fabric, known: tuple[Figure, ...] = (), **options: Any) -> Search:
+    options = {"max_runs": RUNS, "both": bed.both, **options}
+    search = Search(bed.topology, given=known, **options)
+    while search.next():
+        nodes = [
+            node for probe in search.next() for node in {n for pair in probe.pairs for n in pair}
+        ]
+        assert len(nodes) == len({*nodes})  # of one list, simultaneously
+        search.take(bed.run(search.next()))
+    return search
+
+
+def named(search: Search) -> list[tuple[str, str]]:
+    return [(verdict.kind, verdict.subject) for verdict in search.verdicts()]
+
+
+def measured(bed: Fabric, count: int | None = None) -> tuple[Figure, ...]:
+    return tuple(bed.run(rounds.probes(bed.topology, count)))
+
+
+def cable(topology: Topology) -> Any:
+    return topology.cables[3]
+
+
+FAULTS: list[tuple[Any, str, Any]] = [
+    (lambda topology: {topology.nodes[1]: 0.5}, NODE, lambda t: t.nodes[1]),
+    (
+        lambda topology: {(topology.nodes[1], topology.rails[-1]): 0.4},
+        RAIL,
+        lambda t: f"{t.nodes[1]} {t.rails[-1]}",
+    ),
+    (lambda topology: {cable(topology): 0.1}, CABLE, lambda t: str(cable(t))),
+    (lambda topology: {Direction(cable(topology), True): 0.1}, CABLE, lambda t: str(cable(t))),
+    (lambda topology: {Direction(cable(topology), False): 0.1}, CABLE, lambda t: str(cable(t))),
+    (lambda topology: {cable(topology).upper: 0.1}, SPINE, lambda t: cable(t).upper),
+]
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize(("slow", "kind", "subject"), FAULTS)
+@pytest.mark.parametrize("topology", [FOUR, EIGHT, PLANES])
+def test_one_fault_is_named(
+    topology: Topology, slow: Any, kind: str, subject: Any, known: bool
+) -> None:
+    bed = Fabric(topology, slow(topology), seed=1)
+    search = searched(bed, measured(bed, 8) if known else ())
+    if (kind, known, topology) != (SPINE, True, FOUR):  # half of all figures of four nodes are low
+        assert named(search) == [(kind, subject(topology))]
+
+
+@pytest.mark.parametrize(("slow", "kind", "subject"), FAULTS)
+def test_232_nodes_take_at_most_55_runs(slow: Any, kind: str, subject: Any) -> None:
+    search = searched(Fabric(GROUPS, slow(GROUPS), seed=2, both=True))
+    assert named(search) == [(kind, subject(GROUPS))]
+    assert search.runs <= 55
+
+
+@pytest.mark.parametrize("noise", [None, uniform(0.25)])
+@pytest.mark.parametrize("topology", [FOUR, EIGHT, PLANES])
+def test_a_healthy_cluster_has_no_verdict(topology: Topology, noise: Any) -> None:
+    for seed in range(20):
+        bed = Fabric(topology, seed=seed, **({"noise": noise} if noise else {}))
+        search = searched(bed, measured(bed, 8) if seed % 2 else ())
+        assert [kind for kind, _subject in named(search)] == [NOT_REPRODUCED], seed
+
+
+def test_all_pairs_below_the_expectation() -> None:
+    slow = dict.fromkeys(EIGHT.nodes, 0.5)
+    bed = Fabric(EIGHT, slow)
+    assert [kind for kind, _ in named(searched(bed, measured(bed), least=0.8))] == [ALIKE]
+    bed = Fabric(EIGHT)
+    assert [kind for kind, _ in named(searched(bed, measured(bed), least=0.8))] != [UNFINISHED]
+
+
+def test_the_budget_is_kept() -> None:
+    for most in range(0, 36, 5):
+        search = searched(Fabric(GROUPS, {"node0007": 0.5}, both=True), max_runs=most)
+        assert search.runs <= most
+        (verdict,) = search.verdicts()
+        assert verdict.kind == UNFINISHED
+        assert verdict.runs == search.runs
+    assert "node0007 rail0" in verdict.candidates
+
+
+def test_an_interrupted_search_continues() -> None:
+    bed = Fabric(EIGHT, {("node0001", "rail1"): 0.4, cable(EIGHT): 0.1}, seed=3)
+    search = Search(EIGHT, RUNS, measured(bed), both=False)
+    while search.next():
+        state = json.loads(json.dumps(search.state()))
+        resumed = Search.resumed(EIGHT, state)
+        assert resumed.next() == search.next()
+        assert resumed.runs == search.runs
+        search = resumed
+        search.take(bed.run(search.next()))
+    assert named(search) == [(RAIL, "node0001 rail1"), (CABLE, str(cable(EIGHT)))]
+    assert Search.resumed(EIGHT, search.state()).verdicts() == search.verdicts()
+
+
+def test_a_state_of_another_search_is_refused() -> None:
+    bed = Fabric(EIGHT, {"node0001": 0.4})
+    search = Search(EIGHT, RUNS, measured(bed))
+    search.take(bed.run(search.next()))
+    state = json.loads(json.dumps(search.state()))
+    for other in (FOUR, PLANES):
+        with pytest.raises(StateError):
+            Search.resumed(other, state)
+    del state["taken"][0][0]
+    with pytest.raises(StateError):
+        Search.resumed(EIGHT, state)
+
+
+HOSTILE = st.sampled_from([None, True, -1, 1 << 70, 0.5, float("nan"), "", "node0000", [], {}])
+
+
+@given(st.data())
+def test_a_damaged_state_is_refused_or_read(data: st.DataObject) -> None:
+    bed = Fabric(FOUR, {cable(FOUR): 0.1})
+    search = Search(FOUR, 40, measured(bed), both=False)
+    for _turn in range(2):
+        search.take(bed.run(search.next()))
+    state = json.loads(json.dumps(search.state()))
+    path = data.draw(st.sampled_from(places(state)[1:]))
+    value = data.draw(HOSTILE)
+    where: Any = state
+    for key in path[:-1]:
+        where = where[key]
+    where[path[-1]] = value
+    with contextlib.suppress(StateError):
+        Search.resumed(FOUR, state).verdicts()
+
+
+def test_without_counters_the_candidates_are_named() -> None:
+    topology = fabric(4, 4, rails=2, spines=4)
+    bed = Fabric(topology, {Direction(topology.cables[3], True): 0.1}, counters=False, both=True)
+    (verdict,) = searched(bed).verdicts()
+    assert verdict.kind == CABLE
+    assert str(topology.cables[3]) in verdict.candidates
+
+
+def test_two_nodes_cannot_be_told_apart() -> None:
+    topology = fabric(1, 2, rails=2)
+    bed = Fabric(topology, {("node0000", "rail1"): 0.3}, both=True)
+    (verdict,) = searched(bed).verdicts()
+    assert (verdict.kind, {*verdict.candidates}) == (RAIL, {"node0000 rail1", "node0001 rail1"})
+
+
+def test_drops_separate_the_cables_of_two_leaves() -> None:
+    """All flows between two leaves over one spine use the same two cables."""
+    topology = two_leaves()
+    slow = Direction(topology.cables[0], True)
+    bed = Fabric(topology, {slow: 0.1}, both=True)
+    (verdict,) = searched(bed).verdicts()
+    assert len(verdict.candidates) > 1
+    bed = Fabric(topology, {slow: 0.1}, both=True, lossy=True)
+    assert named(searched(bed)) == [(CABLE, str(topology.cables[0]))]
+
+
+def two_leaves() -> Topology:
+    """Two leaves for both rails, two spines, two nodes a leaf."""
+    cables = tuple(
+        Cable(leaf, f"up{spine}", f"spine{spine}", f"down-{leaf}")
+        for leaf in ("leaf0", "leaf1")
+        for spine in (0, 1)
+    )
+    ports = {
+        f"node{number}": {rail: Port(f"leaf{number // 2}", 10.0) for rail in ("rail0", "rail1")}
+        for number in range(4)
+    }
+    return Topology(ports, cables, dict.fromkeys(cables, 10.0))
