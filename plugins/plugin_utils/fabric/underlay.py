@@ -276,12 +276,12 @@ class _Comparison:
         if not self._links:
             return
         if any(port.bundled for port in self._links):
-            reason = "links are in port channels, whose routing is not compared"
-            yield not_applicable(SESSION, wanted, reason)
+            bundled = "links are in port channels, whose routing is not compared"
+            yield not_applicable(SESSION, wanted, bundled)
             return
         if not self._of_link:
             reason = self._found.reasons.get(SESSION)
-            missing = "no link of this switch has a BGP session, so its routes were compared only"
+            missing = "no link of this switch has a BGP session, so only its routes were compared"
             yield not_applicable(SESSION, wanted, reason or missing)
             return
         wrong = False
