@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Optional
 
@@ -22,10 +21,19 @@ from ..module_utils.core.text import one_line, shortened, some
 from ..modules.acceptance import ARGUMENTS
 from ..modules.mpi_bench import ARGUMENTS as OF_BENCH
 from ..plugin_utils.acceptance import cables, certificate, evaluation, pairs, plan, readings, state
-from ..plugin_utils.acceptance.figures import Figure, Probe, Topology, Verdict
+from ..plugin_utils.acceptance.figures import (
+    ALIKE,
+    UNFINISHED,
+    Figure,
+    Probe,
+    Topology,
+    Verdict,
+    as_json,
+    of_json,
+)
 from ..plugin_utils.acceptance.plan import Missing, duration
 from ..plugin_utils.acceptance.search import Search
-from ..plugin_utils.answers import NAME, mapping, sentence, sequence
+from ..plugin_utils.answers import NAME, AnswerError, mapping, sentence, sequence
 from ..plugin_utils.mpi.bench import TAG
 from ..plugin_utils.ssh.authority import passphrase_of
 from ..plugin_utils.terminal import display
@@ -48,8 +56,10 @@ OF_RUN = (
 MEASURED = "measured"
 """Step that is kept when everything is measured."""
 VERDICTS, VIRTUAL = "verdicts", "virtual"
-READING, LAST, LAUNCH = "reading", "last", "launch"
-"""First reading of counters, end of the last probe (time), seconds to start a job."""
+READING, LAST, LAUNCH, SUSPECT, RUN = "reading", "last", "launch", "suspect", "run"
+"""First reading of counters, end of the last probe (time), seconds to start a job, and whether the
+search has a reason other than lower figures across spines; the ansible-playbook, its start (time)
+and the seconds of earlier ones."""
 LAUNCHES = 4
 """Maximum number of jobs for the probes of one rail: nodes that end a job are left out of the
 next."""
@@ -79,12 +89,12 @@ class ActionModule(BenchAction):
             if given["step"] == "search":
                 return self.searched(given, task_vars)
             return self.measured_all(given, task_vars)
-        except (PlanError, state.StateError) as error:
+        except (AnswerError, PlanError, state.StateError) as error:
             raise AnsibleActionFail(f"{LAYER}: {error}") from error
 
     def begin(self, given: dict[str, Any], task_vars: Any) -> None:
         """Plan for the nodes of this run that responded. Raises PlanError if one is in use."""
-        self.given, self.task_vars, self.began = given, task_vars, time.monotonic()
+        self.given, self.task_vars = given, task_vars
         hostvars = task_vars["hostvars"]
         nodes = [node for node in given["nodes"] if node["role"] == "compute"]
         active = [node["name"] for node in nodes if not node["drained"]]
@@ -170,7 +180,9 @@ class ActionModule(BenchAction):
         options = {"nodes": self.order, **{name: self.given[name] for name in OF_RUN}}
         key = state.key_of(str(self.task_vars.get("cluster_digest")), options)
         self.state, why = state.opened(Path(self.given["report_directory"]), key, resume=resume)
-        self.before_s = self.state.seconds
+        # Readings of counters between the steps count, too.
+        if self.state.steps.get(RUN, [0])[0] != os.getppid():
+            self.state.steps[RUN] = [os.getppid(), time.time(), self.state.seconds]
         if tell and self.state.resumed:
             done = some([step for step in self.state.steps if " " in step], MAX_LISTED)
             display.display(f"acceptance: resumed after: {done}")
@@ -181,11 +193,8 @@ class ActionModule(BenchAction):
     @property
     def left_s(self) -> float:
         """Seconds left of the budget."""
-        running = time.monotonic() - self.began
-        return float(self.given["budget_s"]) - self.before_s - running
-
-    before_s = 0.0
-    """Seconds of earlier runs that this one resumes."""
+        start, before = self.state.steps[RUN][1:]
+        return float(self.given["budget_s"] - before - (time.time() - start))
 
     def _measure_pairs(self) -> None:
         for rail, probes in self.plan.probes.items():
@@ -198,7 +207,7 @@ class ActionModule(BenchAction):
             begin = time.monotonic()
             self._tell(f"{rail}: {len(probes)} rounds, about", self.plan.seconds_of(rail))
             figures = self.probed(probes)
-            self.state.keep(step, state.as_rows(figures), time.monotonic() - begin)
+            self.state.keep(step, [as_json(one) for one in figures], time.monotonic() - begin)
 
     def _tell(self, what: str, seconds: float) -> None:
         left = duration(max(0.0, self.left_s))
@@ -310,7 +319,8 @@ class ActionModule(BenchAction):
             rails = some([probe.rail for probe in probes], MAX_LISTED)
             self._tell(f"{step}: {rails},", self._probe_s)
             figures = self.probed(probes)
-            found: dict[str, Any] = {"probes": asked, "figures": state.as_rows(figures)}
+            rows = [as_json(one) for one in figures]
+            found: dict[str, Any] = {"probes": asked, "figures": rows}
             if counts:
                 found.update(before=now, run=os.getppid())
             self.state.steps[LAST] = time.time()
@@ -318,8 +328,11 @@ class ActionModule(BenchAction):
             if counts:
                 return {**result, "left": True}
             search.take(figures)
-        verdicts = [vars(verdict) for verdict in search.verdicts()]
-        self.state.keep(VERDICTS, verdicts, 0.0)
+        verdicts = search.verdicts()
+        if not self.state.steps[SUSPECT]:
+            # Without an outlier, pairs across spines may only have shared cables.
+            verdicts = [each for each in verdicts if each.kind not in (UNFINISHED, ALIKE)]
+        self.state.keep(VERDICTS, [vars(verdict) for verdict in verdicts], 0.0)
         return result
 
     @staticmethod
@@ -331,16 +344,18 @@ class ActionModule(BenchAction):
         """The search, if figures show a reason for one that has not finished."""
         if VERDICTS in self.state.steps:
             return None
-        figures, topology = figures_of(self.state), self.plan.topology
+        topology = self.plan.topology
+        figures = figures_of(self.state, topology)
         virtual = VIRTUAL in self.state.steps
         least = None if virtual else self._least(self.given)
         evaluated = evaluation.evaluate(
             figures, topology, min_share=least, max_latency_us=None, virtual=virtual
         )
-        if not failures(evaluated.checks):
+        self.state.steps[SUSPECT] = bool(failures(evaluated.checks))
+        if not self.state.steps[SUSPECT] and not evaluation.lower_across(figures, topology):
             return None
         most = max(1, int((self.left_s + self._searched_s) / self._probe_s))
-        return Search(topology, most, figures, least or 0.0)
+        return Search(topology, most, figures, least or 0.0, self.plan.way.both)
 
     @property
     def _searched_s(self) -> float:
@@ -359,21 +374,16 @@ class ActionModule(BenchAction):
     def _of_probe(
         self, step: str, known: dict[str, Any], now: readings.Reading
     ) -> Sequence[Figure]:
-        """Figures that were measured before; with the counters of cables, if they were read before
-        and after."""
-        figures: Sequence[Figure] = state.of_rows(known["figures"])
-        before = known.get("before")
-        if before and self._fresh(now):
-            ports = readings.growths(before, now)
-            figures = readings.counted(figures, self.plan.topology, ports)
-            if figures:
-                cables_of = {"cables": figures[0].cables, "drops": figures[0].drops}
-                known.update({key: readings.as_rows(of) for key, of in cables_of.items()})
-            del known["before"], known["run"]
-            self.state.keep(step, known, 0.0)
-        elif "cables" in known:
-            carried, drops = (readings.of_rows(known[key]) for key in ("cables", "drops"))
-            figures = [replace(figure, cables=carried, drops=drops) for figure in figures]
+        """Figures that were measured before, with the counters of cables if they were also read
+        afterwards."""
+        topology = self.plan.topology
+        figures = [of_json(row, topology) for row in known["figures"]]
+        before = known.pop("before", None)
+        if before:
+            if self._fresh(now):
+                figures = readings.counted(figures, topology, readings.growths(before, now))
+            del known["run"]
+            self.state.keep(step, {**known, "figures": [as_json(one) for one in figures]}, 0.0)
         return figures
 
     @property
@@ -399,7 +409,7 @@ class ActionModule(BenchAction):
             if self.left_s < plan.SWEEP_S:
                 self.plan.missing.append(Missing(step, plan.NO_TIME))
                 continue
-            begin = time.monotonic()
+            begin, self._rounds = time.monotonic(), 0
             self._tell(f"{step}: at most", min(self.left_s, self.given["sweep_limit_s"]))
             defaults = {name: mapping(of).get("default") for name, of in OF_BENCH.items()}
             asked = {
@@ -439,7 +449,7 @@ class ActionModule(BenchAction):
         virtual = VIRTUAL in found.steps
         verdicts = [Verdict(**each) for each in found.steps.get(VERDICTS, ())]
         evaluated = evaluation.evaluate(
-            figures_of(found),
+            figures_of(found, topology),
             topology,
             verdicts=verdicts,
             min_share=self._least(given),
@@ -462,7 +472,7 @@ class ActionModule(BenchAction):
         counters, unread = readings.reading(self._counters(task_vars))
         ports = readings.growths(found.of(READING), counters)
         queue_pairs = given["queue_pairs"] if given["transport"] == "rc" else 1
-        flows = cables.Flows.of(topology, figures_of(found), queue_pairs)
+        flows = cables.Flows.of(topology, figures_of(found, topology), queue_pairs)
         listed, faults = readings.evaluate(cables.findings(topology, ports, flows) if ports else [])
         missing += [
             {"what": what, "why": why} for what, why in readings.missing(unread, listed, topology)
@@ -470,7 +480,12 @@ class ActionModule(BenchAction):
         stored = certificate.storage(directory)
         if hostvars[measured["nodes"][0]].get("cluster_filesystems") and not stored:
             missing.append({"what": "storage", "why": plan.NO_STORAGE})
+        nodes = measured["nodes"]
+        burned, corrupt = certificate.burned(directory, {name: hostvars[name] for name in nodes})
+        if not burned and any(hostvars[name].get("cluster_gpus") for name in nodes):
+            missing.append({"what": "GPUs under load", "why": plan.NOT_BURNED})
         checks = as_dicts([*evaluated.checks, *faults])
+        checks += corrupt
         for result_of in sweeps.values():
             checks += result_of.get("checks", [])
         verdict = certificate.verdict_of(checks, missing)
@@ -487,6 +502,7 @@ class ActionModule(BenchAction):
             "cables": listed,
             "sweeps": sweeps,
             "storage": stored,
+            "gpus": burned,
             "not_measured": missing,
             "checks": checks,
         }
@@ -515,10 +531,13 @@ class ActionModule(BenchAction):
         return result
 
     def show(self, line: str) -> None:
-        """Count the rounds of a job, and show other lines."""
-        match = pairs.LINE.fullmatch(TAG.sub("", line.strip()))
+        """Count the rounds of a job, and show errors; of other jobs, show all lines."""
+        text = TAG.sub("", line.strip())
+        match = pairs.LINE.fullmatch(text)
         if match is None:
-            super().show(line)
+            # mpirun says much when processes do not finalize MPI, as after a lost message.
+            if text.startswith("pairs: ") or not self._rounds:
+                super().show(line)
             return
         done = int(match[1]) + 1
         if self._shown_round + max(1, self._rounds / 10) <= done <= self._rounds:
@@ -531,7 +550,7 @@ class ActionModule(BenchAction):
     _shown_round = 0
 
 
-def figures_of(found: state.State) -> list[Figure]:
+def figures_of(found: state.State, topology: Topology) -> list[Figure]:
     """Figures of the rounds, without those of the search."""
     steps = [rows for step, rows in found.steps.items() if step.startswith(PAIRS)]
-    return [figure for rows in steps for figure in state.of_rows(rows)]
+    return [of_json(row, topology) for rows in steps for row in rows]

@@ -20,14 +20,17 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part impor
 from ansible_collections.baremetal.mpi_roce.plugins.modules import acceptance as module
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance import (
     certificate,
+    pairs,
     plan,
     state,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance.figures import (
     Cable,
     Direction,
+    Port,
     Probe,
     Topology,
+    Verdict,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import facts
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority import (
@@ -71,8 +74,11 @@ class Launcher:
         """Number of lines that a job prints."""
         self.output = ""
         self.virtual = False
+        self.latency: Callable[[str, str], float] = lambda _a, _b: 2.5
         self.order = list(NODES)
         self.readings = 0
+        product = {"name": "burn_products", "subject": "GPU 0", "status": "ok"}
+        self.burned = {name: {"checks": [product]} for name in NODES}
         self.counted: Callable[[int], dict[str, Any]] = lambda _number: {}
         """Result of `switch_counters` by switch, at a reading."""
         self.looked = {name: dict(FREE) for name in NODES}
@@ -108,7 +114,12 @@ class Launcher:
     def variables(self, limit: Any = NODES) -> dict[str, Any]:
         counters = self.counted(self.readings)
         hosts = {
-            name: {**own, "looked": self.looked.get(name), "switch_counters": counters.get(name)}
+            name: {
+                **own,
+                "looked": self.looked.get(name),
+                "switch_counters": counters.get(name),
+                certificate.BURNED: self.burned.get(name),
+            }
             for name, own in cluster().items()
         }
         groups: dict[str, list[str]] = {}
@@ -129,6 +140,13 @@ class Launcher:
             self.readings += 1
             if not self.plugin().searched(given, self.variables(limit))["left"]:
                 break
+
+    def later(self, seconds: float) -> None:
+        """Another run, after those before took this time."""
+        path = self.folder / "reports" / state.NAME
+        known = json.loads(path.read_text())
+        del known["steps"]["run"]
+        path.write_text(json.dumps({**known, "seconds": seconds}))
 
     def certify(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         result = self.plugin().certified(self.given(**options), self.variables())
@@ -153,7 +171,11 @@ class Launcher:
                 first, second = map(int, pair.split("-"))
                 for a, b in ((first, second), (second, first)):
                     rate = self.rate(option["--rail"], names[a], names[b])
-                    found = f"{rate} 2.5" if isinstance(rate, float) else f"- - {rate}"
+                    found = (
+                        f"{rate} {self.latency(names[a], names[b])}"
+                        if isinstance(rate, float)
+                        else f"- - {rate}"
+                    )
                     lines.append(f"[1,{a}]<stdout>:pairs-figure {turn} {a} {b} {found}")
         self.output = "\n".join(lines[: self.cut.get(number)] if ranks == names else [])
         return {"directory": JOB, "nodes": ranks, "virtual": self.virtual, **end}
@@ -161,6 +183,25 @@ class Launcher:
     def swept(self, asked: dict[str, Any], _task_vars: Any) -> dict[str, Any]:
         self.jobs.append({"sweep": asked["program"]})
         return {"sweeps": [{"benchmark": "allreduce"}], "checks": []}
+
+
+class Asking:
+    """A search that asks for one probe with counters."""
+
+    took: ClassVar[list[Any]] = []
+
+    def __init__(self, *_given: Any) -> None:
+        self.left = [Probe("rail0", (("node01", "node02"),), "", 1, True)]
+
+    def next(self) -> list[Probe]:
+        return self.left
+
+    def take(self, figures: Any) -> None:
+        self.took.append(list(figures))
+        self.left = []
+
+    def verdicts(self) -> list[Any]:
+        return []
 
 
 @pytest.fixture
@@ -219,6 +260,42 @@ def test_outliers_that_do_not_repeat_are_no_fault(launcher: Launcher) -> None:
     assert "failed" not in result and found["outliers"]
 
 
+def test_latency_of_virtual_nodes_is_no_fault(launcher: Launcher) -> None:
+    launcher.latency = lambda a, b: 50.0 if "node03" in (a, b) else 2.5
+    launcher.measure()
+    assert launcher.certify()[1]["verdicts"]
+    launcher.virtual = True
+    launcher.measure()
+    _result, found = launcher.certify()
+    assert found["outliers"] and not found["verdicts"] and found["verdict"] == "passed"
+
+
+def test_pairs_across_spines_that_are_slower_are_traced(
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most of them are slow, so none is an outlier. A search without time raises no alarm."""
+
+    class Searching(Asking):
+        def verdicts(self) -> list[Verdict]:
+            return [Verdict("cable", "a - b"), Verdict("unfinished", "everything")]
+
+    monkeypatch.setattr(action, "Search", Searching)
+    topology = Topology.of(cluster())
+    ports = {
+        name: {rail: Port(f"{port.leaf}-{index % 2}", 800.0) for rail, port in own.items()}
+        for index, (name, own) in enumerate(topology.ports.items())
+    }
+    monkeypatch.setattr(
+        action.ActionModule, "_topology", lambda *_given: replace(topology, ports=ports)
+    )
+    launcher.rate = lambda rail, a, b: (
+        780.0 if (int(a[4:]) - int(b[4:])) % 2 == 0 else 300.0 + int(a[4:]) + int(b[4:])
+    )
+    launcher.measure()
+    _result, found = launcher.certify(min_share=None)
+    assert [each["kind"] for each in found["verdicts"]] == ["cable"]
+
+
 def test_an_interrupted_search_continues(launcher: Launcher) -> None:
     launcher.rate = lambda rail, a, b: 80.0 if rail == "rail1" and "node03" in (a, b) else 780.0
     launcher.measure()
@@ -239,8 +316,7 @@ def test_a_search_without_time_names_the_suspects(launcher: Launcher) -> None:
     launcher.ends[4] = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
         launcher.measure()
-    path = launcher.folder / "reports" / state.NAME
-    path.write_text(json.dumps({**json.loads(path.read_text()), "seconds": 3599}))
+    launcher.later(3599)
     launcher.measure()
     _result, found = launcher.certify()
     assert [each["kind"] for each in found["verdicts"]] == ["unfinished"]
@@ -433,9 +509,7 @@ def test_the_budget_of_an_interrupted_run_counts(launcher: Launcher) -> None:
     launcher.ends[2] = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
         launcher.measure(budget_s=600)
-    path = launcher.folder / "reports" / state.NAME
-    known = json.loads(path.read_text())
-    path.write_text(json.dumps({**known, "seconds": 590}))
+    launcher.later(590)
     launcher.measure(budget_s=600)
     assert len(launcher.jobs) == 2
     _result, found = launcher.certify()
@@ -448,7 +522,7 @@ def test_a_small_budget_measures_fewer_rounds(launcher: Launcher) -> None:
     _result, found = launcher.certify()
     assert found["coverage"]["rounds"] == {"rail0": 4, "rail1": 4}
     (missing,) = found["not_measured"]
-    assert missing["what"] == "24 pairs of nodes"
+    assert missing["what"] == "24 pairs of nodes" and found["verdict"] == "passed"
     with pytest.raises(PlanError) as error:
         launcher.measure(budget_s=50, sweeps=[])
     assert error.value.args[0].code == "acceptance.budget"
@@ -475,26 +549,27 @@ def test_figures_of_storage_are_those_of_its_layer(launcher: Launcher) -> None:
     }
 
 
+def test_a_wrong_product_of_a_gpu_fails_the_certificate(launcher: Launcher) -> None:
+    wrong = {"name": "burn_products", "subject": "GPU 1", "status": "failed"}
+    launcher.burned["node04"]["checks"].append(wrong)
+    launcher.measure()
+    result, found = launcher.certify()
+    (failed,) = (each for each in result["checks"] if each["status"] == "failed")
+    assert (failed["name"], failed["subject"]) == ("burn_products", "node04 GPU 1")
+    assert found["gpus"]["checks"] == 9
+
+
+def test_gpus_that_were_not_loaded_are_listed(launcher: Launcher) -> None:
+    launcher.burned = {
+        "node01": {"checks": [{"name": "burn_products", "status": "not_applicable", "reason": "x"}]}
+    }
+    launcher.measure()
+    _result, found = launcher.certify()
+    (missing,) = found["not_measured"]
+    assert missing["why"] == plan.NOT_BURNED and found["gpus"] == {}
+
+
 # Counters of switches.
-
-
-class Asking:
-    """A search that asks for one probe with counters."""
-
-    took: ClassVar[list[Any]] = []
-
-    def __init__(self, *_given: Any) -> None:
-        self.left = [Probe("rail0", (("node01", "node02"),), "", 1, True)]
-
-    def next(self) -> list[Probe]:
-        return self.left
-
-    def take(self, figures: Any) -> None:
-        self.took.append(list(figures))
-        self.left = []
-
-    def verdicts(self) -> list[Any]:
-        return []
 
 
 def test_a_probe_is_between_two_readings_of_counters(
@@ -553,6 +628,14 @@ def test_cables_are_in_the_certificate(launcher: Launcher, monkeypatch: pytest.M
     (failed,) = (each for each in result["checks"] if each["status"] == "failed")
     assert (failed["name"], failed["subject"]) == ("acceptance_cable", str(Direction(cable, True)))
     assert "counters of leaf02" in {each["what"] for each in found["not_measured"]}
+
+
+def test_a_large_cluster_measures_a_number_of_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "MAX_FIGURES", 5 * 8 * 2)
+    topology = Topology.of(cluster())
+    made = plan.made(topology, pairs.Way(), budget_s=3600)
+    assert {len(probes) for probes in made.probes.values()} == {5}
+    assert [each.what for each in made.missing] == ["16 pairs of nodes"]
 
 
 # The signature.

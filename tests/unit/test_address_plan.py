@@ -147,3 +147,9 @@ def test_addresses_that_no_node_of_a_plan_has() -> None:
 def test_a_pool_with_fewer_networks_than_rails() -> None:
     plan = replace(point_to_point(Subnet(ipv4("10.0.0.0"), 29), 8), lane_span=1)
     assert not fits(plan, 1)
+
+
+def test_a_pool_without_a_part_for_each_plane() -> None:
+    plan = AddressPlan(Subnet(ipv4("10.0.0.0"), 20), 15, 4, 24, 11, planes=3, lane_span=1)
+    assert not fits(plan, 1), "5 rails of 3 planes need 21 of 16 networks"
+    assert fits(replace(plan, pool=Subnet(ipv4("10.0.0.0"), 19)), 4)

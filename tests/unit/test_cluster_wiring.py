@@ -693,6 +693,11 @@ spines: {count: 4, ports: 8, management_first: 10.0.210.1, divided_by: [%s]}
             "super_spines: {count: 2, ports: 8, management_first: 10.0.220.1}",
             [],
         ),
+        (
+            "",
+            "super_spines: {count: 2, ports: 8, management_first: 10.0.220.1}",
+            ["10 model.tier_without_path super_spines 'super_spines'"],
+        ),
     ],
 )
 def test_planes_and_units_that_links_connect_or_leave_apart(

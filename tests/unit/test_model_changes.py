@@ -336,6 +336,15 @@ def test_another_name_moves_no_cable(
     assert (first["do"].split(" --limit ")[-1] == ",".join(new)) is (layers is None)
 
 
+def test_cables_of_nodes_that_go_are_unplugged_after_their_jobs() -> None:
+    for after, jobs in (("nodes.absent: [node02]", True), ("leaves.nodes_per_set: 1", False)):
+        spines = "leaves.count: 4; " + SPINES
+        found, _refused = changes(edited(spines), edited(f"{spines}; {after}"))
+        first = model_changes.steps(found, [])[0]
+        assert first["do"].startswith("unplug" if jobs else "move")
+        assert ("no job" in first["why"]) is jobs
+
+
 def test_a_host_at_another_address_is_another_one() -> None:
     other = "launcher: {name: login01, management: 10.0.0.9}"
     found, _refused = changes(edited(""), edited(other))
@@ -372,6 +381,17 @@ def reference(*edits: tuple[str, str]) -> str:
             "rdma gpu links storage mpi verbs smoke",
         ),
         ([("nccl: 2.29.7", "nccl: 2.27.7")], [], "gpu smoke"),
+        (
+            [
+                (
+                    "  nccl: 2.29.7",
+                    "  nccl: 2.29.7\n  accepted: [{component: runc, version: 1.3.3, reason: a, "
+                    "until: 2027-01-31}]",
+                )
+            ],
+            [],
+            "",
+        ),
         ([("management: 10.10.0.21", "management: 10.10.0.21\n    bmc: 10.10.3.1")], [], ""),
         ([("minimum_bytes: 150000", "minimum_bytes: 160000")], [], "fabric links verbs smoke"),
         ([("noatime", "nodiratime")], [], "storage mpi"),
@@ -384,6 +404,13 @@ def test_reboots_and_layers(edits: Any, reasons: list[str], layers: str | None) 
     assert (found.reboots, refused) == (dict.fromkeys(reasons, nodes), [])
     assert model_changes.layers(found) == (None if layers is None else layers.split())
     assert [*model_changes.steps(found, [])] != [] or layers == ""
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_rails_that_come_or_go_concern_the_layers_of_nodes(order: int) -> None:
+    found, refused = changes(*[edited("rails.count: 1; leaves.count: 1"), edited("")][::order])
+    assert (refused, found.addresses, found.addressed) == ([], [], ["cluster_rails"])
+    assert {"names", "rails", "mpi"} <= {*(model_changes.layers(found) or ())}
 
 
 def test_a_driver_where_there_was_none_needs_no_reboot() -> None:

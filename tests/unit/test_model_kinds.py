@@ -526,3 +526,18 @@ def test_nfs_over_rdma_is_for_groups_whose_nodes_have_rails(hosts: str, groups: 
 )
 def test_what_nodes_without_rails_cannot_have(edits: str, findings: list[str]) -> None:
     assert refused(edited(edits)) == findings
+
+
+def test_a_node_without_rails_may_have_a_place_among_those_of_another_kind() -> None:
+    groups = (
+        "{a: {tier: leaf, count: 2, ports: 64, management_first: 10.0.0.101, nodes: 8, kind: y}, "
+        "b: {tier: leaf, count: 2, ports: 64, management_first: 10.0.0.111}}"
+    )
+    kinds = "{x: {slots: 1, rails: {count: 0}}, y: {slots: 2}}"
+    blocks = (
+        "[{count: 1, kind: y, management_first: 10.0.0.11}, "
+        "{count: 1, start: 2, kind: x, management_first: 10.0.0.12}, "
+        "{count: 1, start: 3, position: 8, management_first: 10.0.0.13}]"
+    )
+    found = of_nodes(edited(f"leaves; switches: {groups}; kinds: {kinds}; nodes: {blocks}"))
+    assert [len(own["cluster_rails"]) for own in found.values()] == [2, 0, 2]

@@ -7,6 +7,7 @@ import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.port_names import expanded
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import ModelError
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema import meant
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import dotted
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -98,6 +99,33 @@ def test_the_value_that_was_meant_is_the_remedy(edits: str, finding: str, remedy
         for line, each in zip(brief(refusal.value.findings), refusal.value.findings)
     }
     assert found[finding] == f"Write {remedy}"
+
+
+@pytest.mark.parametrize(
+    ("edits", "path", "word"),
+    [
+        ("nodes.overrides: {node01: {ip: 10.0.0.9}}", "nodes.overrides.node01.ip", "management"),
+        ("launcher: {name: a, ip: 10.0.0.9}", "launcher.ip", "management"),
+        (
+            "nodes: {list: [{name: node01, management: 10.0.0.11, absent: true}]}",
+            "nodes.list[0].absent",
+            "nodes.absent",
+        ),
+        ("vars: {node01: {x: 1}}", "vars.node01", "nodes.overrides.node01"),
+        ("nodes.name: 'knöten{:02d}'", "nodes.name", "U+00F6"),
+    ],
+)
+def test_another_place_is_named(edits: str, path: str, word: str) -> None:
+    with pytest.raises(ModelError) as refusal:
+        compiled(edited(edits))
+    remedies = {dotted(each.path): each.remedy for each in refusal.value.findings}
+    assert word in remedies[path]
+
+
+def test_a_value_of_any_length_has_a_short_message() -> None:
+    with pytest.raises(ModelError) as refusal:
+        compiled(edited(f"name: {'a' * 100_000}"))
+    assert len(str(refusal.value)) < 1000
 
 
 def test_leaves_are_counted_from_0() -> None:

@@ -31,7 +31,11 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system i
     compile_switch,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.wiring import wires_of
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import compile_model, read
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
+    ModelError,
+    compile_model,
+    read,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.cluster import PortGroup
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.paths import Paths
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import read_contract
@@ -88,6 +92,32 @@ def test_without_channels_variables_are_as_before() -> None:
                 *("kind", "peer_interface", "speed_gbps", "mtu", "rail", "plane", "prefix"),
                 *("address", "peers", "addresses"),
             }
+
+
+@pytest.mark.parametrize(
+    ("edit", "remedy"),
+    [
+        ("peer_links: 4", "ports: {nodes"),
+        ("leaves.mlag: true", "ports: {nodes"),
+        ("lag: true", "spines"),
+        ("leaves.lacp: true", "spines"),
+    ],
+)
+def test_words_in_the_wrong_place(edit: str, remedy: str) -> None:
+    with pytest.raises(ModelError) as refusal:
+        compile_model(read("m", edited(edit)))
+    [finding] = refusal.value.findings
+    assert (finding.code, remedy in finding.remedy) == ("model.unknown_key", True)
+
+
+def test_links_within_a_tier_are_ports_of_pairs() -> None:
+    group = "{tier: leaf, count: 2, ports: 8, management_first: 10.0.0.101}"
+    text = edited(f"switches: {{a: {group}}}; links: [{{from: a, to: a}}]")
+    text = "".join(line for line in text.splitlines(True) if not line.startswith("leaves"))
+    with pytest.raises(ModelError) as refusal:
+        compile_model(read("m", text))
+    [finding] = refusal.value.findings
+    assert (finding.code, "peers" in finding.remedy) == ("model.links_down", True)
 
 
 @pytest.mark.parametrize("word", ["PortChannel", "Port Channel{}", "{}{}", "1.5"])
@@ -553,3 +583,5 @@ def test_bonds_instead_of_planes_move_no_cable() -> None:
     found, _refusals = changes(apart, edited(BONDED % ""))
     assert not found.moved and not found.added and not found.removed
     assert "rail0p0.interface" in {setting.key for setting in found.settings}
+    back, _refusals = changes(edited(BONDED % ""), apart)
+    assert not back.moved and "rail0.members" in {setting.key for setting in back.settings}

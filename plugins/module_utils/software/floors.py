@@ -192,5 +192,5 @@ def check(component: str, version: str, accepted: Sequence[Accepted], subject: s
         why = f"{why}; accepted until {own[0].until}: {own[0].reason}"
         return Check(NAME, wanted, version, NOT_APPLICABLE, subject, why)
     why += f"; the exception expired on {own[0].until}" if own else ""
-    remedy = f"; upgrade it, or write software.accepted with component: {component}"
-    return Check(NAME, wanted, version, PENDING, subject, why + remedy)
+    remedy = f"upgrade {floor.title} to {wanted}, or write software.accepted for {component}"
+    return Check(NAME, wanted, version, PENDING, subject, why, by_hand=remedy)

@@ -12,7 +12,8 @@ from typing import Any, Optional
 from ...module_utils.core.checks import FAILED, NOT_APPLICABLE, OK, Check
 from ...module_utils.core.text import bits_text, columns, counted, some
 from . import outliers
-from .figures import NOT_REPRODUCED, Figure, Topology, Verdict, by_rail
+from .figures import ACROSS, NOT_REPRODUCED, SAME_LEAF, Figure, Topology, Verdict, by_rail
+from .measured import LOW
 
 WORST = 10
 MAX_LISTED = 8
@@ -29,10 +30,6 @@ class Evaluation:
     verdicts: list[Verdict] = field(default_factory=list)
     """Of the search; empty if nothing was suspect, or there was no time for it."""
     checks: list[Check] = field(default_factory=list)
-
-    @property
-    def suspects(self) -> list[outliers.Outlier]:
-        return [*self.bandwidth.outliers, *self.latency.outliers]
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -76,8 +73,23 @@ def evaluate(
     )
     for rail, own in by_rail(figures).items():
         found.checks += _of_rail(rail, own, topology, min_share, max_latency_us, virtual)
-    found.checks += _parts(found)
+    # Ranks of virtual nodes share cores, which delays single messages.
+    slow = [*found.bandwidth.outliers, *([] if virtual else found.latency.outliers)]
+    found.checks += _parts(found, slow)
     return found
+
+
+def lower_across(figures: Sequence[Figure], topology: Topology) -> bool:
+    """Whether a pair across spines is slower than pairs on one leaf: a cable is slow, or flows
+    share one. Pairs of one class of path do not show it, if most of them are affected."""
+    for own in by_rail(figures).values():
+        paths: dict[str, list[float]] = {}
+        for figure in own:
+            paths.setdefault(topology.path(figure), []).append(figure.gbits_s or 0.0)
+        near, across = paths.get(SAME_LEAF), paths.get(ACROSS)
+        if near and across and min(across) < LOW[ACROSS] * median(near):
+            return True
+    return False
 
 
 def _classes(
@@ -178,7 +190,7 @@ def _compared(rail: str, wanted: str, found: str, beyond: Sequence[Figure]) -> C
     return Check(RAIL, wanted, found, FAILED if beyond else OK, rail, reason)
 
 
-def _parts(found: Evaluation) -> list[Check]:
+def _parts(found: Evaluation, slow: Sequence[outliers.Outlier]) -> list[Check]:
     """Parts that are slower than the others: those that the search named, or else outliers."""
     if found.verdicts:
         return [
@@ -201,7 +213,7 @@ def _parts(found: Evaluation) -> list[Check]:
             outlier.subject,
             f"outlier among {counted(outlier.pairs, 'figure')}",
         )
-        for outlier in found.suspects
+        for outlier in slow
     ]
 
 

@@ -21,9 +21,12 @@ SEARCH_SHARE = 0.25
 """Share of the budget that is reserved for the search."""
 SWEEP_S = 120.0
 """Seconds of one program's allreduce and alltoall: a guess, for the plan only."""
+MAX_FIGURES = 200_000
+"""Figures that are kept: 24 rounds of 1,024 nodes with 8 rails, and all rounds of 150 nodes."""
 MAX_LISTED = 8
 SILENT, LIMITED, DRAINED = "did not respond", "left out by --limit", "drained"
 NO_TIME = "the time budget was used up"
+NOT_BURNED = "acceptance_burn is false, or the load could not run"
 NO_STORAGE = "no report of the layer storage: run site.yml --tags storage"
 """Reasons for which something is not measured."""
 
@@ -34,9 +37,12 @@ class Missing:
 
     what: str
     why: str
+    partial: bool = False
+    """Some pairs, while every node and rail is in others: the certificate is complete."""
 
-    def as_dict(self) -> dict[str, str]:
-        return {"what": self.what, "why": self.why}
+    def as_dict(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"what": self.what, "why": self.why}
+        return {**found, "partial": True} if self.partial else found
 
 
 @dataclass
@@ -157,16 +163,20 @@ def made(
                 least=least / (1 - SEARCH_SHARE) + 1,
             )
         )
-    wanted = min(count or fits, fits)
+    of_round = sum(len(topology.on(rail)) // 2 * (1 + way.both) for rail in pairable)
+    kept = max(1, MAX_FIGURES // of_round)
+    wanted = min(count or fits, fits, kept)
+    limit = f"the {MAX_FIGURES} figures that are kept" if kept < fits else "the budget"
     if count > wanted:
-        why = f"{wanted} of acceptance_rounds {count} fit into the budget"
-        plan.missing.append(Missing("rounds", why))
+        why = f"{wanted} of acceptance_rounds {count} fit into {limit}"
+        plan.missing.append(Missing("rounds", why, partial=True))
     for probe in rounds.probes(topology, wanted):
         if probe.rail in pairable:
             plan.probes.setdefault(probe.rail, []).append(probe)
     if plan.pairs < plan.possible and not plan.missing:
-        why = f"{wanted} rounds per rail fit into the budget" if not count else "acceptance_rounds"
-        plan.missing.append(Missing(f"{plan.possible - plan.pairs} pairs of nodes", why))
+        why = f"{wanted} rounds per rail fit into {limit}" if not count else "acceptance_rounds"
+        what = f"{plan.possible - plan.pairs} pairs of nodes"
+        plan.missing.append(Missing(what, why, partial=True))
     return plan
 
 

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Optional
+from typing import Any
 
 from ...module_utils.core.checks import FAILED, Check
 from ...module_utils.core.text import some
 from ..answers import mapping, sentence
 from ..fabric.counters import Growth, grown, read_ports
 from . import cables
-from .figures import Cable, Direction, Figure, Topology
+from .figures import Figure, Topology
 
 CABLE = "acceptance_cable"
 VARIABLE = "switch_counters"
@@ -59,18 +59,6 @@ def counted(figures: Sequence[Figure], topology: Topology, ports: Growths) -> li
         lost += [receiver.counters.rx_errors] if receiver else []
         drops[direction] = sum(count or 0 for count in lost)
     return [replace(figure, cables=carried, drops=drops) for figure in figures]
-
-
-def as_rows(given: Optional[Mapping[Direction, int]]) -> Optional[list[list[Any]]]:
-    if given is None:
-        return None
-    return [[*direction.cable, direction.up, count] for direction, count in given.items()]
-
-
-def of_rows(rows: Optional[Sequence[Sequence[Any]]]) -> Optional[dict[Direction, int]]:
-    if rows is None:
-        return None
-    return {Direction(Cable(*row[:4]), bool(row[4])): int(row[5]) for row in rows}
 
 
 def evaluate(

@@ -17,7 +17,6 @@ from typing import Any, Optional
 
 from ..answers import finite
 from ..report.reports import save
-from .figures import Figure
 
 NAME = "acceptance-state.json"
 SCHEMA = 1
@@ -107,26 +106,3 @@ def read(path: Path) -> Optional[State]:
         return State(path, str(found["key"]), float(found["began"]), steps, float(found["seconds"]))
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
-
-
-def as_rows(figures: list[Figure]) -> list[list[Any]]:
-    """Figures as JSON. Counters of cables belong to the search, which is not resumed midway."""
-    return [
-        [
-            figure.rail,
-            figure.first,
-            figure.second,
-            figure.gbits_s,
-            figure.latency_us,
-            figure.error,
-            figure.second_rail,
-        ]
-        for figure in figures
-    ]
-
-
-def of_rows(rows: list[list[Any]]) -> list[Figure]:
-    return [
-        Figure(rail, first, second, rate, latency, error, second_rail=far)
-        for rail, first, second, rate, latency, error, far in rows
-    ]

@@ -86,7 +86,7 @@ class ModelChanges:
     site: list[str]
     """Hosts and groups for which the operator's variables differ; never values."""
     addressed: list[str]
-    """Variables of servers in which addresses differ."""
+    """Variables of servers in which addresses differ, come or go."""
 
     @property
     def any(self) -> bool:
@@ -153,9 +153,9 @@ def compare(old: CompiledModel, new: CompiledModel) -> ModelChanges:
             {
                 variable
                 for name in both
-                for (variable, what), address in _places(new.hosts[name]).items()
                 if new.role(name) in HOST_ROLES
-                and _places(old.hosts[name]).get((variable, what), address) != address
+                for (variable, _what), _address in _places(old.hosts[name]).items()
+                ^ _places(new.hosts[name]).items()
             }
         ),
     )
@@ -371,9 +371,10 @@ def _settings(old: Variables, new: Variables) -> Iterator[tuple[str, str, Any, A
     rails = {(rail["rail"], rail["plane"]): rail for rail in new.get("cluster_rails", ())}
     for rail in old.get("cluster_rails", ()):
         same = rails.get((rail["rail"], rail["plane"]), rail)
-        for key, value in rail.items():
-            if value != same[key] and key not in _OF_PLAN:
-                yield "cluster_rails", f"{rail['interface']}.{key}", value, same[key]
+        for key in dict.fromkeys((*rail, *same)):
+            before, after = rail.get(key), same.get(key)
+            if before != after and key not in _OF_PLAN:
+                yield "cluster_rails", f"{rail['interface']}.{key}", before, after
 
 
 def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -284,7 +284,7 @@ def _rate(switch: ClusterSwitch, kind: str) -> int:
 
 
 def _check_rules(fabric: Fabric, findings: Findings) -> None:
-    """Links across planes, and links that are described twice."""
+    """Links across planes, links that are described twice, and tiers that connect nothing else."""
     first: dict[tuple[str, str], Path] = {}
     for rule in fabric.rules:
         places = [place for name in rule.lowers for place in fabric.groups[name].places]
@@ -293,6 +293,15 @@ def _check_rules(fabric: Fabric, findings: Findings) -> None:
             remedy = f"Write [{', '.join([*rule.divided_by, 'plane'])}], unless planes share them"
             path = (*rule.path, "divided_by")
             findings.add("model.planes_connected", path, problem, remedy, rule.upper)
+        below = [each for each in fabric.rules if each.upper in rule.lowers]
+        undivided = not any(each.divided_by for each in below) and len({*places}) == 1
+        below = below if {each.upper for each in below} == {*rule.lowers} else []
+        if undivided and len({each.lowers for each in below}) == 1:
+            problem = f"{some(rule.lowers)} connect all of {some(below[0].lowers)} already: "
+            problem += f"{rule.upper} adds no path between nodes"
+            remedy = "Write divided_by: [unit] one tier below (and sets_per_unit), or remove this "
+            remedy += "tier, unless it leads out of the cluster"
+            findings.add("model.tier_without_path", rule.path, problem, remedy, rule.upper)
         for lower in rule.lowers:
             other = first.setdefault((lower, rule.upper), rule.path)
             if other != rule.path:

@@ -11,6 +11,7 @@ from ...module_utils.core.text import counted, nearest, some
 from ...module_utils.names import is_host_name, rail_name
 from ..fabric.asics import asic_named
 from ..schema.findings import Findings, Path
+from ..schema.kinds import foreign
 from .addresses import Subnets, dotted_quad, misplaced, shown_hosts
 from .cluster import ROLES, kind_group, rack_group
 from .layout import Topology, interface_names
@@ -108,7 +109,7 @@ def check_names(
             label, dot, domain = name.lower().partition(".")
             if not number and re.fullmatch(HOST_NAME.form, label):
                 remedy += f": {label}" + (f", with domain: {domain} at the top" if dot else "")
-            _add("model.host_name", name, path, problem, remedy)
+            _add("model.host_name", name, path, problem, remedy + foreign(name))
         elif name in reserved or (name in _HOSTFILE_WORDS and path[0] in _IN_HOSTFILE):
             problem = f"{name!r} is also a group of Ansible, a keyword of Open MPI's hostfile, or "
             problem += "a name of the loopback address"
@@ -267,9 +268,12 @@ def check_group_vars(
 ) -> None:
     """`more`: groups of switches, in addition to those by role."""
     known = [*(group for group in groups_of(specs) if group != "ungrouped"), *more]
+    hosts = {spec.name for spec in specs}
     for group in model["vars"]:
         if group not in known:
             problem, remedy = f"group {group!r} not found", nearest(group, known)
+            if group in hosts:
+                remedy = f"Variables of one node are vars under nodes.overrides.{group}"
             findings.add("model.unknown_group", ("vars", group), problem, remedy, group)
 
 

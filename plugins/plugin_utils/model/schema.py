@@ -365,9 +365,14 @@ _DIVISION_HINTS = (
 )
 _ANOTHER_KIND = "Describe the other hardware under kinds, and name it by `kind` of nodes"
 _IN_ORDER = "Write position: a node has the ports of its place in the plan, on every leaf"
+_MANAGEMENT_HINTS = tuple(
+    (name, "The address of a host is management") for name in ("ip", "address", "ansible_host")
+)
 _NODE_HINTS = (
     *((name, _ANOTHER_KIND) for name in ("gpus", "rails")),
     *((name, _IN_ORDER) for name in ("leaf_port", "leaf_ports", "port", "ports", "leaf")),
+    ("absent", "Name the node under nodes.absent"),
+    *_MANAGEMENT_HINTS,
 )
 LISTED_NODE = Section(
     "nodes.list",
@@ -791,6 +796,7 @@ LAUNCHER = Section(
     "A host that runs mpirun, such as a login node. It has no rails. Jobs and the smoke test run "
     "on the first one, or on the one that `mpi_job_launcher` names.",
     _HOST,
+    hints=_MANAGEMENT_HINTS,
     several="launchers",
 )
 
@@ -904,5 +910,5 @@ MODEL = Section(
             default={},
         ),
     ),
-    hints=(*_UNSUPPORTED, *_INFINIBAND, *_TOPOLOGY_HINTS, *_HOST_HINTS),
+    hints=(*_UNSUPPORTED, *_INFINIBAND, *_PEERS, *_OF_LEAVES, *_TOPOLOGY_HINTS, *_HOST_HINTS),
 )

@@ -299,6 +299,8 @@ def _in_order(rules: list[Rule], groups: dict[str, SwitchGroup], findings: Findi
             rule = waiting[0]
             problem = f"links from {some(rule.lowers)} to {rule.upper} lead down, or in a circle"
             remedy = "Write links from the lower tier to the higher one; leaves have none below"
+            if rule.upper in rule.lowers:
+                remedy = "Of pairs of switches (MLAG), write ports by purpose, with peers"
             findings.add("model.links_down", rule.path, problem, remedy, rule.upper)
             return []
         ordered += ready

@@ -56,6 +56,7 @@ OF_KEYS: Mapping[str, Sequence[str]] = {
     ),
     "cluster_software repositories": ("rdma", "gpu"),
     "cluster_software mpi": ("mpi",),
+    "cluster_software accepted": (),
 }
 """The same for keys that fewer of these layers read: a variable, and the first key of its value;
 for a rail, the last one."""
@@ -163,7 +164,9 @@ def steps(changes: ModelChanges, inventories: Sequence[str]) -> list[dict[str, s
     numbers = [len(changes.moved), len(changes.removed), len(changes.added)]
     for verb, number in zip(("move", "unplug", "connect"), numbers):
         if number:
-            add(f"{verb} {counted(number, 'cable')}", "by hand")
+            leaving = verb == "unplug" and "compute" in changes.go.values()
+            why = "by hand, as soon as no job runs on the nodes that go" if leaving else "by hand"
+            add(f"{verb} {counted(number, 'cable')}", why)
     new = {after: changes.roles[after] for after in changes.renamed.values()}
     servers = _servers({**changes.come, **new})
     if servers:
@@ -207,7 +210,7 @@ def layers(changes: ModelChanges) -> Optional[list[str]]:
         if each.variable not in LAYERS:
             return None
         words = each.key.split(".")
-        key = words[-1] if each.variable == "cluster_rails" else words[0]
+        key = words[-1] if each.variable == "cluster_rails" else words[0].partition("[")[0]
         found.update(OF_KEYS.get(f"{each.variable} {key}", LAYERS[each.variable]))
     new = {after: changes.roles[after] for after in changes.renamed.values()}
     if _servers({**changes.come, **new}) or changes.site:

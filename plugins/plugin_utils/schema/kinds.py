@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Optional
 
-from ...module_utils.core.text import nearest, some
+from ...module_utils.core.text import nearest, shortened, some
 from . import meant
 from .findings import Findings, Path
 
@@ -152,10 +152,13 @@ def foreign(value: Any) -> str:
     return ". A comment begins with a blank before #" if "#" in str(value) else ""
 
 
+_MOST_SHOWN = 300
+
+
 def shown(value: Any) -> str:
     """The value for a message, in YAML notation."""
     words = {dict: "a mapping", list: "a list", type(None): "an empty value"}
-    text = str(value).lower() if isinstance(value, bool) else repr(value)
+    text = str(value).lower() if isinstance(value, bool) else shortened(repr(value), _MOST_SHOWN)
     return words.get(type(value), text)
 
 
@@ -264,8 +267,8 @@ class Text(Kind):
         fits = isinstance(value, str) and len(value) <= self.most
         if not fits or not re.fullmatch(self.form, value):
             problem = f"{'the value' if self.secret else shown(value)} is not {self.wanted}"
-            usual = re.sub(r"\s+", "-", str(value).strip().lower())
-            alike = not self.secret and isinstance(value, str) and re.fullmatch(self.form, usual)
+            usual = re.sub(r"\s+", "-", value.strip().lower()) if isinstance(value, str) else ""
+            alike = not self.secret and len(usual) <= self.most and re.fullmatch(self.form, usual)
             remedy = f"Write {usual if alike else f'one such as {self.example}'}"
             raise Invalid("model.wrong_form", problem, remedy)
         return str(value)
