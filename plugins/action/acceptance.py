@@ -57,7 +57,7 @@ MEASURED = "measured"
 """Step that is kept when everything is measured."""
 VERDICTS, VIRTUAL = "verdicts", "virtual"
 READING, LAST, LAUNCH, SUSPECT, RUN = "reading", "last", "launch", "suspect", "run"
-"""First reading of counters, end of the last probe (time), seconds to start a job, and whether the
+"""First reading of counters, end of the last job (time), seconds to start a job, and whether the
 search has a reason other than lower figures across spines; the ansible-playbook, its start (time)
 and the seconds of earlier ones."""
 LAUNCHES = 4
@@ -323,7 +323,6 @@ class ActionModule(BenchAction):
             found: dict[str, Any] = {"probes": asked, "figures": rows}
             if counts:
                 found.update(before=now, run=os.getppid())
-            self.state.steps[LAST] = time.time()
             self.state.keep(step, found, time.monotonic() - begin)
             if counts:
                 return {**result, "left": True}
@@ -398,7 +397,9 @@ class ActionModule(BenchAction):
             nodes = self.given["nodes"]
             slots = {node["name"]: node["slots"] for node in nodes if node["name"] in self.order}
             given = {**given, "nodes": nodes, "places": slots}
-        return super().job(given, task_vars)
+        found = super().job(given, task_vars)
+        self.state.steps[LAST] = time.time()
+        return found
 
     def _sweep(self) -> None:
         """allreduce and alltoall over all ranks, by each program."""
