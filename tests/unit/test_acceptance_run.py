@@ -232,6 +232,16 @@ def test_a_job_only_needs_the_rail_that_it_measures(launcher: Launcher) -> None:
         assert used == {rail} and job["mapping"] == "node" and not job["storage"]
 
 
+def test_tcp_is_bound_to_the_rail(launcher: Launcher) -> None:
+    """By Open MPI's transport, or Intel MPI's."""
+    launcher.measure(transport="tcp", parameters={"x": "1"})
+    assert launcher.jobs[0]["parameters"] == {"pml": "ob1", "btl": "tcp,self,vader", "x": "1"}
+    launcher.measure(transport="tcp", provider="impi", resume="never")
+    assert launcher.jobs[3]["parameters"] == {"FI_PROVIDER": "tcp"}
+    launcher.measure(resume="never")
+    assert launcher.jobs[6]["parameters"] == {}
+
+
 def test_check_mode_starts_and_writes_nothing(launcher: Launcher) -> None:
     launcher.measure(check_mode=True)
     assert launcher.jobs == [] and list(launcher.folder.iterdir()) == []
