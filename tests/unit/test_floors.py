@@ -124,6 +124,8 @@ def test_a_set_below_is_warned_of_unless_the_site_accepts_it() -> None:
     assert floors_of(accepted=[{**EXCEPTION, "until": day(0)}]) == every[1:]
     assert floors_of(accepted=[{**EXCEPTION, "until": day(-1)}]) == every
     assert floors_of(accepted=[{**EXCEPTION, "version": "580.1.1", "until": day(1)}]) == every
+    first, *_others = evaluate(software())
+    assert first.problem(software()).split(": ")[0] == "580.95.05 is below 580.159.03"
     kept = software(accepted=[{**EXCEPTION, "until": "2027-01-31"}])
     assert type(kept).of(kept.as_variable()) == kept
     assert "accepted" not in software().as_variable()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Optional
+from typing import Optional, cast
 
 from ...module_utils.software import doca_kernels, floors
 from ...module_utils.software.gpu_catalog import BRANCH_OF_13, NVLINK5
@@ -84,8 +84,12 @@ class VersionRule:
     remedy: str
     source: str
     holds: Callable[[SoftwareSet], bool]
+    told: Optional[Callable[[SoftwareSet], str]] = None
+    """The problem of one set, where it is more specific than the combination."""
 
     def problem(self, software: SoftwareSet) -> str:
+        if self.told:
+            return self.told(software)
         value: object = software
         for part in self.key.split("."):
             value = getattr(value, part)
@@ -181,6 +185,11 @@ def _below(component: str, key: str) -> VersionRule:
             for each in software.accepted
         )
 
+    def told(software: SoftwareSet) -> str:
+        version = _of_set(software, component)
+        first, source = cast(floors.Verdict, floors.verdict(component, version))[1:]
+        return f"{version} is below {first}: {floor.reason} ({source})"
+
     return VersionRule(
         f"{component}_floor",
         WARNED,
@@ -190,6 +199,7 @@ def _below(component: str, key: str) -> VersionRule:
         "Choose a later version, or write software.accepted with a reason and a date",
         ", ".join(dict.fromkeys(line.source for line in floor.lines.values())),
         holds,
+        told,
     )
 
 
