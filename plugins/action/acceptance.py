@@ -18,6 +18,7 @@ from ansible.errors import AnsibleActionFail
 from ..module_utils.core.checks import FAILED, Check, as_dicts, failures
 from ..module_utils.core.part import PlanError
 from ..module_utils.core.text import one_line, shortened, some
+from ..module_utils.mpi.launch.launcher import of_provider
 from ..modules.acceptance import ARGUMENTS
 from ..modules.mpi_bench import ARGUMENTS as OF_BENCH
 from ..plugin_utils.acceptance import cables, certificate, evaluation, pairs, plan, readings, state
@@ -57,7 +58,7 @@ MEASURED = "measured"
 """Step that is kept when everything is measured."""
 VERDICTS, VIRTUAL = "verdicts", "virtual"
 READING, LAST, LAUNCH, SUSPECT, RUN = "reading", "last", "launch", "suspect", "run"
-"""First reading of counters, end of the last probe (time), seconds to start a job, and whether the
+"""First reading of counters, end of the last job (time), seconds to start a job, and whether the
 search has a reason other than lower figures across spines; the ansible-playbook, its start (time)
 and the seconds of earlier ones."""
 LAUNCHES = 4
@@ -231,6 +232,7 @@ class ActionModule(BenchAction):
             rest = batch.without(found, out)
             names = [name for name in self.order if name in rest.nodes]
             job = pairs.job_of(rest, self.order, self.given["nodes"], way)
+            job["parameters"] = {**self._of_transport, **self.given["parameters"]}
             of_job = {name: self.given[name] for name in OF_JOB if name not in job}
             begin = time.monotonic()
             self._rounds, self._shown_round = len(rest.probes), 0
@@ -265,6 +267,13 @@ class ActionModule(BenchAction):
                 reasons = [f"{name}: {out[name]}" for name in key[1:] if name in out]
                 found[key] = batch.figure(key, error="; ".join(reasons) or why)
         return found
+
+    @property
+    def _of_transport(self) -> dict[str, str]:
+        """UCX over TCP does not bind to the rail's address: between leaf sets, the route of another
+        rail may apply. The launcher's own TCP transport binds."""
+        tcp = of_provider(self.given["provider"]).tcp
+        return dict(tcp) if self.given["transport"] == "tcp" else {}
 
     def _lost(self, ended: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
         """Nodes that cannot take part, or whose process stopped the job, with the reason. Raises
@@ -323,7 +332,6 @@ class ActionModule(BenchAction):
             found: dict[str, Any] = {"probes": asked, "figures": rows}
             if counts:
                 found.update(before=now, run=os.getppid())
-            self.state.steps[LAST] = time.time()
             self.state.keep(step, found, time.monotonic() - begin)
             if counts:
                 return {**result, "left": True}
@@ -398,7 +406,9 @@ class ActionModule(BenchAction):
             nodes = self.given["nodes"]
             slots = {node["name"]: node["slots"] for node in nodes if node["name"] in self.order}
             given = {**given, "nodes": nodes, "places": slots}
-        return super().job(given, task_vars)
+        found = super().job(given, task_vars)
+        self.state.steps[LAST] = time.time()
+        return found
 
     def _sweep(self) -> None:
         """allreduce and alltoall over all ranks, by each program."""
