@@ -19,6 +19,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.underlay
     Underlay,
     compare,
     first_hops,
+    ports_of,
     prefix_of,
     rails_of,
     site_of,
@@ -290,6 +291,32 @@ def test_another_routing_protocol_is_judged_by_its_routes() -> None:
         "underlay_session": "not_applicable",
         "underlay_paths": "ok",
     }
+
+
+def test_links_in_port_channels_are_not_compared() -> None:
+    here = site("leaf01")
+    own = tuple(port._replace(bundled=port.kind == "uplink") for port in here.own)
+    bundled = replace(here, ports={**here.ports, "leaf01": own})
+    checks = compare(bundled, replace(right(here), sessions=[], routes={}))
+    assert [(check.name, check.status) for check in checks] == [
+        ("underlay_gateway", "ok"),
+        ("underlay_session", "not_applicable"),
+    ]
+    (group, _other) = ports_of(
+        [
+            {
+                "kind": "uplink",
+                "peer_interface": "a",
+                "mtu": 1,
+                "peers": {"x": "s", "y": "s"},
+                **CHANNEL,
+            }
+        ]
+    )
+    assert group.bundled and not _other.bundled
+
+
+CHANNEL = {"channels": {"x": ""}}
 
 
 @pytest.mark.parametrize(

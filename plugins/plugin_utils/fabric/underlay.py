@@ -89,6 +89,8 @@ class Port(NamedTuple):
     address: Optional[str]
     """Its own address, or the gateway on it."""
     prefix: Optional[int]
+    bundled: bool = False
+    """Whether it is in a port channel."""
 
     def __str__(self) -> str:
         return f"{self.name} - {self.peer} {self.peer_interface}"
@@ -101,7 +103,7 @@ def ports_of(groups: Iterable[Mapping[str, Any]]) -> Iterator[Port]:
         for port, peer in group["peers"].items():
             address = own.get(port) or shared
             rest = group["peer_interface"], group["mtu"], address, group.get("prefix")
-            yield Port(port, group["kind"], peer, *rest)
+            yield Port(port, group["kind"], peer, *rest, port in (group.get("channels") or {}))
 
 
 def rails_of(ports: Iterable[Port]) -> Iterator[Prefix]:
@@ -273,9 +275,13 @@ class _Comparison:
         wanted = f"{counted(len(self._links), 'BGP session')} established"
         if not self._links:
             return
+        if any(port.bundled for port in self._links):
+            bundled = "links are in port channels, whose routing is not compared"
+            yield not_applicable(SESSION, wanted, bundled)
+            return
         if not self._of_link:
             reason = self._found.reasons.get(SESSION)
-            missing = "no link of this switch has a BGP session, so its routes were compared only"
+            missing = "no link of this switch has a BGP session, so only its routes were compared"
             yield not_applicable(SESSION, wanted, reason or missing)
             return
         wrong = False
@@ -308,7 +314,7 @@ class _Comparison:
 
     def _path_checks(self) -> Iterator[Check]:
         wanted = f"equal-cost paths to the rails of {counted(len(self._hops), 'leaf', 'leaves')}"
-        if not self._hops:
+        if not self._hops or any(port.bundled for port in self._links):
             return
         vrfs = {
             self._interfaces[name].vrf
