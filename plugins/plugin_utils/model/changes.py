@@ -27,6 +27,12 @@ _ADDRESSED = {
 """Variables with a list of addresses, and the key that identifies an entry."""
 _OF_PLAN = ("address", "prefix", "network", "gateway", "leaf", "leaf_port")
 """Keys of a rail that addresses and cables cover."""
+_SHOWN = {
+    "cluster_management": ("address",),
+    "cluster_networks": ("address", "prefix"),
+    "cluster_storage_links": _OF_PLAN,
+}
+"""The same of other variables."""
 _IDENTITIES = ("name", "interface", "index", "distribution")
 """Keys that identify an entry of a list in a variable."""
 _COVERED = ("cluster_index", "cluster_ports", "cluster_rails", "cluster_role", "cluster_loopback")
@@ -365,8 +371,8 @@ def _settings(old: Variables, new: Variables) -> Iterator[tuple[str, str, Any, A
         flat = [dict(_flat(value)) for value in (before, after)]
         for key in dict.fromkeys((*flat[0], *flat[1])):
             before, after = (each.get(key) for each in flat)
-            shown = variable in _ADDRESSED or variable == "cluster_management"
-            if before != after and not (shown and key.rpartition(".")[2] in _OF_PLAN):
+            shown = key.rpartition(".")[2] in _SHOWN.get(variable, ())
+            if before != after and not shown:
                 yield variable, key, before, after
     rails = {(rail["rail"], rail["plane"]): rail for rail in new.get("cluster_rails", ())}
     for rail in old.get("cluster_rails", ()):
