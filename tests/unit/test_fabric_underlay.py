@@ -102,6 +102,20 @@ def test_a_switch_as_in_the_model_has_one_line_for_each_part(switch: str, plan: 
     )
 
 
+@pytest.mark.parametrize("switch", ["leaf01", "spine02"])
+def test_sessions_of_port_channels_are_not_compared(switch: str) -> None:
+    text = MODEL.replace("links_per_leaf: 2", "links_per_leaf: 2, port_channel: true")
+    groups, variables = hostvars(text=text)
+    here = site_of(switch, groups, variables)
+    assert here is not None
+    checks = {check.name: check.status for check in compare(here, right(site(switch)))}
+    assert checks.pop("underlay_gateway", "ok") == "ok"
+    assert checks == {
+        "underlay_session": "not_applicable",
+        "underlay_paths": "not_applicable",
+    }
+
+
 def test_equal_cost_paths_are_spines_times_links() -> None:
     here = site("leaf01")
     uplinks = {port.name for port in here.own if port.kind == "uplink"}
