@@ -54,6 +54,10 @@ NETWORK = (
     "nodes.networks: {st: 10.60.0.%d}; leaves.loopback_first: 10.9.0.%d; "
     "networks: [{name: st, subnet: 10.60.0.0/24, interface: bond0}]"
 )
+SERVICE = (
+    "kinds: {svc: {gpus: {count: 0}, rails: {count: 0}}}; nodes: [{count: 2, management_first: "
+    "10.0.0.11}, {count: 1, name: 's{}', management_first: 10.0.0.50, kind: svc, position: %d}]"
+)
 GROUPS = (
     "leaves; switches: {pod1: {tier: leaf, count: 2, ports: 64, management_first: 10.0.0.101, "
     "nodes: 2}, spine: {tier: spine, count: 2, ports: 64, management_first: 10.0.0.201}}; "
@@ -371,6 +375,7 @@ def test_another_name_moves_no_cable(
             NETWORK.replace("bond0", "bond0, gateway: 10.60.0.1") % (11, 1),
             "cluster_networks [st].gateway",
         ),
+        (SERVICE % 90, SERVICE % 91, "cluster_index "),
     ],
 )
 def test_no_variable_changes_without_a_word(before: str, after: str, key: str) -> None:

@@ -366,7 +366,9 @@ def _settings(old: Variables, new: Variables) -> Iterator[tuple[str, str, Any, A
     """Other values that differ: variable, key, before, after."""
     for variable in NAMES:
         before, after = old.get(variable), new.get(variable)
-        if variable in _COVERED or before is after or before == after:
+        # The place of a node without rails is in no address or cable.
+        hidden = variable in _COVERED and (variable != "cluster_index" or old.get("cluster_rails"))
+        if hidden or before is after or before == after:
             continue
         flat = [dict(_flat(value)) for value in (before, after)]
         for key in dict.fromkeys((*flat[0], *flat[1])):

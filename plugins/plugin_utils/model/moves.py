@@ -93,12 +93,13 @@ def _counted(moved: list[Moved], one: str, many: str = "") -> str:
 
 
 def _shifted(old: CompiledModel, new: CompiledModel) -> dict[str, tuple[int, int]]:
-    """Nodes with another position in the plan: the old and the new one."""
+    """Nodes with rails and another position in the plan: the old and the new one."""
     found = {}
     for name, variables in new.hosts.items():
         before = old.hosts.get(name, {}).get("cluster_index")
         after = variables.get("cluster_index")
-        if before is not None and after is not None and before != after:
+        rails = variables.get("cluster_rails") or old.hosts.get(name, {}).get("cluster_rails")
+        if rails and before is not None and after is not None and before != after:
             found[name] = (before, after)
     return found
 
