@@ -15,24 +15,46 @@ from typing import Any, Optional
 
 from ansible.errors import AnsibleActionFail
 
-from ..module_utils.core.checks import FAILED, Check, as_dicts, failures
+from ..module_utils.core.checks import FAILED, Check, failures
 from ..module_utils.core.part import PlanError
 from ..module_utils.core.text import one_line, shortened, some
+from ..module_utils.mpi.launch.launcher import of_provider
 from ..modules.acceptance import ARGUMENTS
 from ..modules.mpi_bench import ARGUMENTS as OF_BENCH
-from ..plugin_utils.acceptance import cables, certificate, evaluation, pairs, plan, readings, state
+from ..plugin_utils.acceptance import (
+    certificate,
+    conclusion,
+    evaluation,
+    pairs,
+    plan,
+    readings,
+    state,
+)
 from ..plugin_utils.acceptance.figures import (
     ALIKE,
     UNFINISHED,
     Figure,
     Probe,
     Topology,
-    Verdict,
     as_json,
     of_json,
 )
 from ..plugin_utils.acceptance.plan import Missing, duration
 from ..plugin_utils.acceptance.search import Search
+from ..plugin_utils.acceptance.state import (
+    LAST,
+    LAUNCH,
+    MEASURED,
+    PAIRS,
+    READING,
+    RUN,
+    SEARCH,
+    SUSPECT,
+    SWEEPS,
+    VERDICTS,
+    VIRTUAL,
+    figures_of,
+)
 from ..plugin_utils.answers import NAME, AnswerError, mapping, sentence, sequence
 from ..plugin_utils.mpi.bench import TAG
 from ..plugin_utils.ssh.authority import passphrase_of
@@ -53,13 +75,6 @@ OF_RUN = (
     "sweeps",
 )
 """Options for which a state is valid, with the model and the nodes."""
-MEASURED = "measured"
-"""Step that is kept when everything is measured."""
-VERDICTS, VIRTUAL = "verdicts", "virtual"
-READING, LAST, LAUNCH, SUSPECT, RUN = "reading", "last", "launch", "suspect", "run"
-"""First reading of counters, end of the last probe (time), seconds to start a job, and whether the
-search has a reason other than lower figures across spines; the ansible-playbook, its start (time)
-and the seconds of earlier ones."""
 LAUNCHES = 4
 """Maximum number of jobs for the probes of one rail: nodes that end a job are left out of the
 next."""
@@ -67,8 +82,6 @@ OCCUPIED = ("another MPI job runs", "GPUs are in use")
 """Reasons of mpi_job that name somebody else's job."""
 MAX_REASON = 200
 MAX_LISTED = 20
-PAIRS, SWEEPS, SEARCH = "pairs ", "sweeps ", "search "
-"""Beginnings of steps."""
 
 
 class ActionModule(BenchAction):
@@ -231,6 +244,7 @@ class ActionModule(BenchAction):
             rest = batch.without(found, out)
             names = [name for name in self.order if name in rest.nodes]
             job = pairs.job_of(rest, self.order, self.given["nodes"], way)
+            job["parameters"] = {**self._of_transport, **self.given["parameters"]}
             of_job = {name: self.given[name] for name in OF_JOB if name not in job}
             begin = time.monotonic()
             self._rounds, self._shown_round = len(rest.probes), 0
@@ -265,6 +279,13 @@ class ActionModule(BenchAction):
                 reasons = [f"{name}: {out[name]}" for name in key[1:] if name in out]
                 found[key] = batch.figure(key, error="; ".join(reasons) or why)
         return found
+
+    @property
+    def _of_transport(self) -> dict[str, str]:
+        """UCX over TCP does not bind to the rail's address: between leaf sets, the route of another
+        rail may apply. The launcher's own TCP transport binds."""
+        tcp = of_provider(self.given["provider"]).tcp
+        return dict(tcp) if self.given["transport"] == "tcp" else {}
 
     def _lost(self, ended: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
         """Nodes that cannot take part, or whose process stopped the job, with the reason. Raises
@@ -323,7 +344,6 @@ class ActionModule(BenchAction):
             found: dict[str, Any] = {"probes": asked, "figures": rows}
             if counts:
                 found.update(before=now, run=os.getppid())
-            self.state.steps[LAST] = time.time()
             self.state.keep(step, found, time.monotonic() - begin)
             if counts:
                 return {**result, "left": True}
@@ -398,7 +418,9 @@ class ActionModule(BenchAction):
             nodes = self.given["nodes"]
             slots = {node["name"]: node["slots"] for node in nodes if node["name"] in self.order}
             given = {**given, "nodes": nodes, "places": slots}
-        return super().job(given, task_vars)
+        found = super().job(given, task_vars)
+        self.state.steps[LAST] = time.time()
+        return found
 
     def _sweep(self) -> None:
         """allreduce and alltoall over all ranks, by each program."""
@@ -444,67 +466,22 @@ class ActionModule(BenchAction):
         found = state.read(directory / state.NAME)
         if found is None or MEASURED not in found.steps:
             raise PlanError(f"{directory / state.NAME}: no finished run: run the whole playbook")
-        measured, hostvars = found.of(MEASURED), task_vars["hostvars"]
-        topology = self._topology(measured["nodes"], task_vars)
-        virtual = VIRTUAL in found.steps
-        verdicts = [Verdict(**each) for each in found.steps.get(VERDICTS, ())]
-        evaluated = evaluation.evaluate(
-            figures_of(found, topology),
-            topology,
-            verdicts=verdicts,
+        nodes = found.of(MEASURED)["nodes"]
+        concluded = conclusion.conclude(
+            found,
+            self._topology(nodes, task_vars),
+            variables={name: task_vars["hostvars"][name] for name in nodes},
+            counters=self._counters(task_vars),
+            directory=directory,
             min_share=self._least(given),
             max_latency_us=given["max_latency_us"],
-            virtual=virtual,
+            queue_pairs=given["queue_pairs"] if given["transport"] == "rc" else 1,
         )
-        sweeps = {
-            step.removeprefix(SWEEPS): result
-            for step, result in found.steps.items()
-            if step.startswith(SWEEPS)
-        }
-        missing = [
-            *measured["missing"],
-            *(
-                {"what": f"{SWEEPS}{program}", "why": result["error"]}
-                for program, result in sweeps.items()
-                if "error" in result
-            ),
-        ]
-        counters, unread = readings.reading(self._counters(task_vars))
-        ports = readings.growths(found.of(READING), counters)
-        queue_pairs = given["queue_pairs"] if given["transport"] == "rc" else 1
-        flows = cables.Flows.of(topology, figures_of(found, topology), queue_pairs)
-        listed, faults = readings.evaluate(cables.findings(topology, ports, flows) if ports else [])
-        missing += [
-            {"what": what, "why": why} for what, why in readings.missing(unread, listed, topology)
-        ]
-        stored = certificate.storage(directory)
-        if hostvars[measured["nodes"][0]].get("cluster_filesystems") and not stored:
-            missing.append({"what": "storage", "why": plan.NO_STORAGE})
-        nodes = measured["nodes"]
-        burned, corrupt = certificate.burned(directory, {name: hostvars[name] for name in nodes})
-        if not burned and any(hostvars[name].get("cluster_gpus") for name in nodes):
-            missing.append({"what": "GPUs under load", "why": plan.NOT_BURNED})
-        checks = as_dicts([*evaluated.checks, *faults])
-        checks += corrupt
-        for result_of in sweeps.values():
-            checks += result_of.get("checks", [])
-        verdict = certificate.verdict_of(checks, missing)
+        checks, verdict = concluded.checks, concluded.verdict
         content = {
             "cluster": given["cluster"],
             "model_digest": str(task_vars.get("cluster_digest")),
-            "verdict": verdict,
-            "virtual": virtual,
-            "software": hostvars[measured["nodes"][0]].get("cluster_software"),
-            "versions": measured["versions"],
-            "coverage": measured["coverage"],
-            "seconds": round(found.seconds),
-            **evaluated.as_dict(),
-            "cables": listed,
-            "sweeps": sweeps,
-            "storage": stored,
-            "gpus": burned,
-            "not_measured": missing,
-            "checks": checks,
+            **concluded.content(),
         }
         signer = certificate.Signer(
             given["cluster"],
@@ -516,7 +493,7 @@ class ActionModule(BenchAction):
         except OSError as error:
             raise AnsibleActionFail(f"{LAYER}: the certificate was not written: {error}") from error
         found.remove()
-        for line in evaluation.lines(evaluated, verdict, missing):
+        for line in evaluation.lines(concluded.evaluation, verdict, concluded.missing):
             display.display(line)
         display.display(f"acceptance: certificate in {path}")
         if unsigned:
@@ -548,9 +525,3 @@ class ActionModule(BenchAction):
     _rounds = 0
     """Of the present job."""
     _shown_round = 0
-
-
-def figures_of(found: state.State, topology: Topology) -> list[Figure]:
-    """Figures of the rounds, without those of the search."""
-    steps = [rows for step, rows in found.steps.items() if step.startswith(PAIRS)]
-    return [of_json(row, topology) for rows in steps for row in rows]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -134,12 +135,11 @@ class Launcher:
 
     def measure(self, limit: Any = NODES, check_mode: bool = False, **options: Any) -> None:
         """As the play: measure, then search, with readings of counters in between."""
-        given = self.given(**options)
-        self.plugin(check_mode).measured_all(given, self.variables(limit))
-        while not check_mode:
+        given, variables = self.given(**options), self.variables(limit)
+        self.plugin(check_mode).measured_all(given, variables)
+        while not check_mode and self.plugin().searched(given, variables)["left"]:
             self.readings += 1
-            if not self.plugin().searched(given, self.variables(limit))["left"]:
-                break
+            variables = self.variables(limit)
 
     def later(self, seconds: float) -> None:
         """Another run, after those before took this time."""
@@ -149,6 +149,7 @@ class Launcher:
         path.write_text(json.dumps({**known, "seconds": seconds}))
 
     def certify(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        self.readings += 1
         result = self.plugin().certified(self.given(**options), self.variables())
         return result, json.loads(Path(result["certificate"]).read_text(encoding="utf-8"))
 
@@ -229,6 +230,16 @@ def test_a_job_only_needs_the_rail_that_it_measures(launcher: Launcher) -> None:
     for job, rail in zip(launcher.jobs, ("rail0", "rail1")):
         used = {each["interface"] for node in job["nodes"] for each in node["rails"]}
         assert used == {rail} and job["mapping"] == "node" and not job["storage"]
+
+
+def test_tcp_is_bound_to_the_rail(launcher: Launcher) -> None:
+    """By Open MPI's transport, or Intel MPI's."""
+    launcher.measure(transport="tcp", parameters={"x": "1"})
+    assert launcher.jobs[0]["parameters"] == {"pml": "ob1", "btl": "tcp,self,vader", "x": "1"}
+    launcher.measure(transport="tcp", provider="impi", resume="never")
+    assert launcher.jobs[3]["parameters"] == {"FI_PROVIDER": "tcp"}
+    launcher.measure(resume="never")
+    assert launcher.jobs[6]["parameters"] == {}
 
 
 def test_check_mode_starts_and_writes_nothing(launcher: Launcher) -> None:
@@ -396,6 +407,7 @@ def test_sweeps_are_on_the_nodes_of_the_run(launcher: Launcher) -> None:
     plugin = launcher.plugin()
     launcher.measure(limit=NODES[:2], sweeps=["mpi4py"])
     plugin.begin(launcher.given(), launcher.variables(NODES[:2]))
+    plugin._open(resume=True)
     plugin.job({"program": ["python3", "sweep.py"]}, {})
     assert launcher.jobs[-1]["places"] == {"node01": 2, "node02": 2}
     assert len(launcher.jobs[-1]["nodes"]) > len(NODES)
@@ -585,7 +597,7 @@ def test_a_probe_is_between_two_readings_of_counters(
 
     def counted(number: int) -> dict[str, Any]:
         ports = {"swp60": {"tx_bytes": 1000 * number, "tx_discards": number, "rx_bytes": 0}}
-        return {"leaf01": {"after": {"ports": ports, "read_s": 4e9 + number}}}
+        return {"leaf01": {"after": {"ports": ports, "read_s": time.time()}}}
 
     launcher.counted = counted
     launcher.rate = lambda rail, a, b: 80.0 if "node03" in (a, b) else 780.0
@@ -616,7 +628,7 @@ def test_cables_are_in_the_certificate(launcher: Launcher, monkeypatch: pytest.M
     def counted(number: int) -> dict[str, Any]:
         ports = {"swp60": {"tx_bytes": 10**9 * number, "rx_bytes": 10**9 * number}}
         ports["swp60"]["tx_discards"] = 7 * number
-        return {"leaf01": {"after": {"ports": ports, "read_s": 4e9 + number}}}
+        return {"leaf01": {"after": {"ports": ports, "read_s": time.time()}}}
 
     launcher.counted = counted
     launcher.measure()

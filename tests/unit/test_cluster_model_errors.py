@@ -77,6 +77,8 @@ nodes.name: "node{{ x }}{}" -> 4 model.template nodes.name 'node{{ x }}{}'
 nodes.drained: [node3] -> 4 model.unknown_node nodes.drained[0] 'node3'
 nodes.overrides: {node3: {}} -> 4 model.unknown_node nodes.overrides.node3 'node3'
 nodes.overrides: {node02: {pci: [0000:11:00.0, 0000:11:00.0]}} -> 4 model.device_twice nodes.overrides.node02.pci[1] '0000:11:00.0'
+nodes.rack: "../r{}" -> 4 model.rack_name nodes.rack '../r1'
+nodes.rack: "r1/{}"; nodes.overrides: {node01: {rack: a}} -> 4 model.rack_name nodes.rack 'r1/1'
 nodes.overrides: {node01: {rack: r-1}, node02: {rack: r_1}} -> 4 model.racks_of_one_group nodes.overrides.node02.rack ('r_1', 'r-1')
 nodes.rack: "r-{}"; nodes.overrides: {node02: {rack: r.1}} -> 4 model.racks_of_one_group nodes.overrides.node02.rack ('r.1', 'r-1')
 nodes.count; nodes.list: [{name: a, rack: r_1}, {name: b, rack: r-1}] -> 4 model.racks_of_one_group nodes.list[1].rack ('r-1', 'r_1')

@@ -165,6 +165,14 @@ def test_names_are_neither_markup_nor_formulas() -> None:
     assert path_text.startswith(b"from_rack,")
 
 
+def test_pages_stay_in_the_folder() -> None:
+    cable = Cable(End("../leaf/1", "a"), End("node", "b"), "host", 400, 9000)
+    files = wiring.files_of([wiring.Wire(cable, ("", "../../r1"), 0, 0, 5)], "x")
+    assert sorted(files) == [
+        *("cables.csv", "index.html", "rack-.._.._r1.html", "switch-.._leaf_1.html")
+    ]
+
+
 def read(tmp_path: Path, text: str | bytes) -> wire_map.WireMap:
     path = tmp_path / "wires.csv"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())

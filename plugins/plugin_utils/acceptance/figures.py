@@ -155,6 +155,10 @@ class Topology:
         default_factory=dict, repr=False, compare=False
     )
 
+    _trees: dict[str, dict[str, list[Direction]]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
     @classmethod
     def of(cls, hosts: Mapping[str, Mapping[str, Any]]) -> Topology:
         """From the compiled variables of all hosts: `hostvars`, or those of the inventory."""
@@ -224,32 +228,34 @@ class Topology:
         """Equal-cost directions from leaf to leaf, by hop; empty on one leaf and without a path."""
         key = first_leaf, second_leaf
         if key not in self._routes:
-            distance = self._distances(second_leaf)
+            towards = self._towards(second_leaf)
             hops: list[frozenset[Direction]] = []
-            here = {first_leaf} if first_leaf in distance else set[str]()
+            here = {first_leaf} if first_leaf in towards else set[str]()
             while here and here != {second_leaf}:
-                out = frozenset(
-                    direction
-                    for switch in here
-                    for direction in self._next[switch]
-                    if distance.get(direction.ends[1], len(distance)) == distance[switch] - 1
-                )
+                out = frozenset(direction for switch in here for direction in towards[switch])
                 hops.append(out)
                 here = {direction.ends[1] for direction in out}
             self._routes[key] = tuple(hops)
         return self._routes[key]
 
-    def _distances(self, switch: str) -> dict[str, int]:
-        """Number of cables from each switch to this one."""
-        found = {switch: 0}
-        queue = deque([switch])
+    def _towards(self, leaf: str) -> Mapping[str, list[Direction]]:
+        """By switch, directions of shortest paths to this leaf."""
+        if leaf in self._trees:
+            return self._trees[leaf]
+        found: dict[str, list[Direction]] = {leaf: []}
+        self._trees[leaf] = found
+        distance = {leaf: 0}
+        queue = deque([leaf])
         while queue:
             here = queue.popleft()
             for direction in self._next.get(here, ()):
                 there = direction.ends[1]
-                if there not in found:
-                    found[there] = found[here] + 1
+                if there not in distance:
+                    distance[there] = distance[here] + 1
+                    found[there] = []
                     queue.append(there)
+                if distance[there] == distance[here] + 1:
+                    found[there].append(Direction(direction.cable, not direction.up))
         return found
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Optional
 
 from ...module_utils.core.text import bits_text
@@ -44,16 +45,16 @@ class Flow:
     """Others of the probe may have taken a part of its bandwidth."""
     slow: bool = False
 
-    @property
+    @cached_property
     def directions(self) -> set[Direction]:
         return {direction for hop in self.hops for direction in hop}
 
-    @property
+    @cached_property
     def spines(self) -> set[str]:
         """Switches between the leaves that it may have used."""
         return {direction.ends[1] for hop in self.hops[:-1] for direction in hop}
 
-    @property
+    @cached_property
     def used_spines(self) -> set[str]:
         return {end for each in self.used for end in each.ends} & self.spines
 

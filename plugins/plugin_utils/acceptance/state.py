@@ -17,10 +17,20 @@ from typing import Any, Optional
 
 from ..answers import finite
 from ..report.reports import save
+from .figures import Figure, Topology, of_json
 
 NAME = "acceptance-state.json"
 SCHEMA = 1
 MAX_BYTES = 256 << 20
+MEASURED = "measured"
+"""Step that is kept when everything is measured."""
+VERDICTS, VIRTUAL = "verdicts", "virtual"
+READING, LAST, LAUNCH, SUSPECT, RUN = "reading", "last", "launch", "suspect", "run"
+"""First reading of counters, end of the last job (time), seconds to start a job, and whether the
+search has a reason other than lower figures across spines; the ansible-playbook, its start (time)
+and the seconds of earlier ones."""
+PAIRS, SWEEPS, SEARCH = "pairs ", "sweeps ", "search "
+"""Beginnings of steps."""
 
 
 class StateError(Exception):
@@ -106,3 +116,9 @@ def read(path: Path) -> Optional[State]:
         return State(path, str(found["key"]), float(found["began"]), steps, float(found["seconds"]))
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
+
+
+def figures_of(found: State, topology: Topology) -> list[Figure]:
+    """Figures of the rounds, without those of the search."""
+    steps = [rows for step, rows in found.steps.items() if step.startswith(PAIRS)]
+    return [of_json(row, topology) for rows in steps for row in rows]

@@ -116,7 +116,9 @@ class Traces(Measured):
             tested = paths.tested()
             open_ = [focus for focus in foci if not self._covered(focus, tested, named)]
             open_ += sorted(ends - {*open_})
-            for probe in self._stars(rail, open_[:FOCI], turn, paths) if open_ else ():
+            if not open_:
+                return
+            for probe in self._stars(rail, open_[:FOCI], turn, paths):
                 figures = yield [probe]
                 paths.add(probe, figures)
                 paths.mark(self._flow_cut(paths))

@@ -106,6 +106,11 @@ class PortNaming:
             return found["port"], range(found["first"] - 1, found["first"] - 1 + lanes)
         return found["port"], range(MAX_LANES)
 
+    def front(self, name: str) -> int:
+        """The port of the front; 0 if the name does not tell."""
+        place = self.lanes(name, 1)
+        return place[0] if place else 0
+
 
 UNNAMED = PortNaming("Ethernet{}", start=0, step=1)
 """Port naming of a switch whose system is not in the model."""

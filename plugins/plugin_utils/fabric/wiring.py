@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from html import escape
@@ -108,10 +109,11 @@ def files_of(wires: Iterable[Wire], cluster: str) -> dict[str, str]:
 
 
 def _page(wire: Wire, second: bool) -> str:
+    """A file name without its ending; variables of an inventory without a model are any text."""
     rack, here, _to_rack, _there = wire.from_end(second)
-    if rack:
-        return f"rack-{rack}"
-    return "" if second and wire.cable.kind in TO_NODES else f"switch-{here.host}"
+    page = f"rack-{rack}" if rack else f"switch-{here.host}"
+    unnamed = not rack and second and wire.cable.kind in TO_NODES
+    return "" if unnamed else re.sub(r"[^\w.-]", "_", page)
 
 
 def csv_of(wires: Iterable[Wire]) -> str:

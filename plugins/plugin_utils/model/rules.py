@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ...module_utils.core.text import counted, nearest, some
+from ...module_utils.core.text import counted, nearest, shortened, some
 from ...module_utils.names import is_host_name, rail_name
 from ..fabric.asics import asic_named
 from ..schema.findings import Findings, Path
@@ -18,7 +18,7 @@ from .layout import Topology, interface_names
 from .networks import check_networks
 from .node_kinds import DEFAULT, Kinds, NodeKind
 from .nodes import NodeSpec, launchers
-from .schema import HOST_NAME, INTERFACE, POINT_TO_POINT, SUBNET_PER_RAIL
+from .schema import HOST_NAME, INTERFACE, POINT_TO_POINT, RACK, SUBNET_PER_RAIL
 from .switches import PEERS, Switches
 from .wiring import Fabric
 
@@ -249,10 +249,16 @@ def _check_interfaces(kind: NodeKind, management: str, findings: Findings) -> No
 
 
 def check_racks(specs: list[NodeSpec], findings: Findings) -> None:
-    """Check that no two racks have the same group: `r-1` and `r_1` are both `rack_r_1`."""
+    """Check that racks have valid names, which are also those of files, and that no two have the
+    same group: `r-1` and `r_1` are both `rack_r_1`."""
     racks: dict[str, NodeSpec] = {}
     for spec in specs:
         racks.setdefault(spec.rack, spec)
+    wrong = [rack for rack in racks if len(rack) > RACK.most or not re.fullmatch(RACK.form, rack)]
+    if wrong:
+        problem = f"{shortened(wrong[0], 80)!r} is not {RACK.wanted}"
+        path, remedy = racks[wrong[0]].rack_path, "Write a pattern such as r{:02d}"
+        findings.add("model.rack_name", path, problem, remedy, wrong[0])
     first: dict[str, NodeSpec] = {}
     for spec in racks.values():
         other = first.setdefault(rack_group(spec.rack), spec)

@@ -270,7 +270,7 @@ _GPU_PCI_LIST = ListOf(_PCI, "PCI addresses, one per GPU")
 _HOST_NAMES = ListOf(HOST_NAME, "host names")
 _SPEED = Integer(1, 3200, "Gb/s")
 _SLOTS = Integer(1, 4096)
-_RACK = Text(
+RACK = Text(
     r"[A-Za-z0-9][A-Za-z0-9_.-]*", "a rack name (letters, digits, -, _ and dots)", "r01", 60
 )
 
@@ -292,7 +292,7 @@ _OF_ONE_NODE = (
         "Place in the plan of addresses, ports and racks, from 0 (`cluster_index`).",
         default_text="place in the list",
     ),
-    Key("rack", _RACK, ""),
+    Key("rack", RACK, ""),
     Key("slots", _SLOTS, "MPI slots."),
     Key("drained", Boolean(), "Configured, but without ranks."),
     Key("pci", _PCI_LIST, "Replaces `rails.pci`."),
@@ -618,7 +618,7 @@ def _switch_names(example: str, *, fixed: bool = True) -> tuple[Key, ...]:
             "system", OneOrList(SYSTEM_NAME, SYSTEM_NAME), "If unset, the layer `fabric` skips it."
         ),
         Key("asic", OneOrList(CHIP_NAME, CHIP_NAME), "Chip; determines headroom and lanes."),
-        Key("rack", OneOrList(_RACK, _RACK), "For the [cabling list](fabric.md#cabling-list)."),
+        Key("rack", OneOrList(RACK, RACK), "For the [cabling list](fabric.md#cabling-list)."),
         Key(
             "port",
             OneOrList(_Pattern("Ethernet{}", otherwise=_RANGES), _PORT_NAMES),

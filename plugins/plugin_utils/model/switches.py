@@ -252,8 +252,11 @@ def _named(at: _At) -> SwitchKind:
     speeds, chip = _speeds(at), at.chip
     links = [link for host in at.model["storage"] for link in host["links"]]
     own = {link["port"]: link["speed_gbps"] or at.model["rails"]["speed_gbps"] for link in links}
+    # Parts of one port of the front are equal, also those without a cable.
+    fronts = {at.naming.front(name): speed for name, speed in own.items()}
+    fronts.pop(0, None)
     found = {
-        name: speeds.get(purpose, own.get(name, 1))
+        name: speeds.get(purpose, own.get(name, fronts.get(at.naming.front(name), 1)))
         for purpose, names in purposes.items()
         for name in names
     }
