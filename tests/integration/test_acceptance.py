@@ -81,7 +81,7 @@ def test_the_underlay_names_a_removed_cable(bed: Bed) -> None:
         done = bed.nodes.play("playbooks/links.yml", expect=2)
     failed = done.failed("links", lower.host)
     assert {check["name"] for check in failed} == {"underlay_session", "underlay_paths"}
-    assert {check["subject"] for check in failed} == {f"{lower.port} - {upper.host} {upper.port}"}
+    assert {check["subject"] for check in failed} == {cable(bed, 1)}
     assert bed.nodes.play("playbooks/links.yml").failed("links") == []
 
 
