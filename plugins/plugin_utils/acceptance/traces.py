@@ -152,6 +152,7 @@ class Traces(Measured):
         its counters show the way of it. Without counters, one flow per probe."""
         blind = any(flow.figure.cables is None for flow in paths.flows)
         queues = 4 if uplinks(self.topology, rail) >= MANY_UPLINKS else 1
+        most = max(1, uplinks(self.topology, rail) // queues)
         found = []
         for index, (leaf, up) in enumerate(foci):
             pairs: list[Pair] = []
@@ -164,7 +165,7 @@ class Traces(Measured):
             ]
             shift = (turn + index) % max(1, len(others))
             for offset, nodes in enumerate([*others[shift:], *others[:shift]]):
-                if offset >= len(here) or (blind and pairs):
+                if offset >= min(len(here), most) or (blind and pairs):
                     break
                 near = here[(turn + offset) % len(here)]
                 far = next(
