@@ -124,7 +124,7 @@ Kinds may differ in [`software`](#software), except MPI and repositories; write 
 
 ```yaml
 kinds:
-  h100: {software: {driver: {gpu: H100, version: 535.230.02}, cuda: "12.2"}}
+  h100: {software: {driver: {gpu: H100, version: 570.211.01}, cuda: "12.8"}}
 ```
 
 Nodes without rails need no ports: their `position` may be past those of the leaves. No RoCE
@@ -341,12 +341,19 @@ def _shown(value: Any) -> str:
 
 
 def json_schema() -> str:
-    """The keys for editors. Keys at the top that begin with x- are a place for anchors."""
+    """The keys for editors. Keys at the top that begin with x- are a place for anchors. With kinds
+    of nodes, the top level needs no rails."""
+    model = schema.MODEL.json()
+    model["required"].remove("rails")
+    rails = {key: model["properties"]["rails"][key] for key in ("type", "description")}
+    rails["required"] = model["properties"]["rails"].pop("required")
     found = {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": f"Cluster model of {schema.PLUGIN.rpartition('.')[0]}",
-        **schema.MODEL.json(),
+        **model,
         "patternProperties": {"^x-": {}},
+        "if": {"not": {"required": ["kinds"]}},
+        "then": {"required": ["rails"], "properties": {"rails": rails}},
     }
     return json.dumps(found, indent=1) + "\n"
 

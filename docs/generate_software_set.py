@@ -27,6 +27,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.catalo
     gpu_packages,
     rdma_packages,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.floors import (  # noqa: E402
+    FLOORS,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.software_set import (  # noqa: E402
     SoftwareSet,
 )
@@ -44,11 +47,11 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software_
 EXAMPLE = {
     "kernel": "",
     "rdma": {"source": "doca", "version": "3.2.1"},
-    "driver": {"version": "580.95.05"},
-    "cuda": "13.0",
-    "dcgm": "4.4.1",
+    "driver": {"version": "595.71.05"},
+    "cuda": "13.2",
+    "dcgm": "4.5.3",
     "gdrcopy": "2.5.1",
-    "nccl": "2.28.3",
+    "nccl": "2.29.7",
     "repositories": {
         "cuda": {"key": "keys/cuda.asc", "key_sha256": ""},
         "doca": {"key": "keys/doca.asc", "key_sha256": ""},
@@ -86,6 +89,7 @@ def page(text: str) -> str:
     """Return the page with its generated parts replaced. Raises ValueError for a missing mark."""
     for name, lines in (
         ("compatibility", _compatibility()),
+        ("floors", _floors()),
         ("systems", _systems()),
         ("signing keys", _signing_keys()),
         ("packages", _packages(read_software(EXAMPLE))),
@@ -104,13 +108,25 @@ def _compatibility() -> Iterator[str]:
     yield "|---|---|---|---|---|"
     for status in STATUSES:
         for rule in RULES:
-            if rule.status == status:
+            if rule.status == status and not rule.name.endswith("_floor"):
                 yield (
                     f"| {status} | `{rule.key}`: {rule.when} | {rule.reason} | {rule.remedy} "
                     f"| {rule.source} |"
                 )
     for combination, reason in BY_CONSTRUCTION:
         yield f"| cannot be written | {combination} | {reason} | | |"
+
+
+def _floors() -> Iterator[str]:
+    yield "| component | minimum | below it | source |"
+    yield "|---|---|---|---|"
+    for floor in FLOORS.values():
+        for source in dict.fromkeys(line.source for line in floor.lines.values()):
+            firsts = ", ".join(
+                f"`{line.first}`" for line in floor.lines.values() if line.source == source
+            )
+            since = f" (affected from `{floor.since}` on)" if floor.since else ""
+            yield f"| `{floor.component}` | {firsts}{since} | {floor.reason} | {source} |"
 
 
 def _systems() -> Iterator[str]:

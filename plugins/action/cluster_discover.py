@@ -113,6 +113,6 @@ def against_most(draft: Draft) -> list[MachineDifference]:
     wanted = differences.by_majority(nodes, shape, draft.addressed())
     return [
         *differences.of_rails(nodes, wanted),
-        *differences.of_gpus(nodes, {node.host: shape.gpus for node in nodes}),
-        *differences.of_systems(nodes),
+        *differences.of_gpus(nodes, {node.host: shape.of(node).gpus for node in nodes}),
+        *(found for group in shape.groups(nodes) for found in differences.of_systems(group)),
     ]

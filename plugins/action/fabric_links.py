@@ -17,10 +17,10 @@ from ansible.module_utils.parsing.convert_bool import boolean
 
 from ..module_utils.core.checks import FAILED, NOT_APPLICABLE, PENDING, Check, failures
 from ..plugin_utils.answers import AnswerError
-from ..plugin_utils.fabric.cabling import NodeEntry, SwitchEntry
+from ..plugin_utils.fabric.cabling import LinkFinding, NodeEntry, SwitchEntry
 from ..plugin_utils.fabric.compare import node_state
 from ..plugin_utils.fabric.links import Links, check_links
-from ..plugin_utils.fabric.results import RAILS, failure_of, switch_result
+from ..plugin_utils.fabric.results import RAILS, failure_of, switch_result, underlay_checks
 from ..plugin_utils.fabric.wire_map import WireMapError
 from ..plugin_utils.qos import contract_of
 from ..plugin_utils.report import reports
@@ -56,6 +56,7 @@ class ActionModule(SteppedAction):
             )
         except WireMapError as error:
             raise AnsibleActionFail(f"fabric_links_wire_map: {error}") from error
+        links.findings += _underlay(hostvars, task_vars["ansible_play_hosts_all"])
         for line in lines(links):
             display.display(line)
         here = task_vars["ansible_play_hosts"]
@@ -119,6 +120,12 @@ def _nodes(groups: Any, hostvars: Any) -> Iterator[NodeEntry]:
             yield NodeEntry(name=name, state=node_state(state))
         except AnswerError as error:
             yield NodeEntry(name=name, reason=str(error))
+
+
+def _underlay(hostvars: Any, hosts: Sequence[str]) -> Iterator[LinkFinding]:
+    for name in hosts:
+        for each in underlay_checks(hostvars[name]):
+            yield LinkFinding(Check(**each), (name,))
 
 
 def _save(directory: Path, links: Links) -> str:

@@ -29,6 +29,7 @@ OF_JOB = ("nodes", "user", "hostfile", "provider", "parameters", "transport", "t
 
 class ActionModule(JobAction):
     LAYER = LAYER
+    OUTPUT_BYTES = MAX_BYTES
 
     def act(self, task_vars: Any) -> dict[str, Any]:
         _spec, given = self.validate_argument_spec(argument_spec=ARGUMENTS)
@@ -42,6 +43,8 @@ class ActionModule(JobAction):
         lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
         kinds = bench.kinds_of(given["nodes"], given["kind"], given["program"])
         nodes = [node for node in given["nodes"] if not kinds or node.get("kind") in kinds]
+        if not any(node["rails"] for node in bench.measured(nodes)):
+            given = {**given, "transport": "tcp"}  # as the job chooses
         ranks = bench.ranks_of(nodes)
         options = bench.BenchOptions(**{**values, **lists})
         jobs = bench.jobs_of(options, ranks)
@@ -59,7 +62,7 @@ class ActionModule(JobAction):
             if len(parsed) < job.tables:
                 raise AnsibleActionFail(
                     f"{LAYER}: {len(parsed)} of {job.tables} tables are in the last "
-                    f"{MAX_BYTES >> 20} MiB of {directory}/output.log on the launcher: "
+                    f"{self.OUTPUT_BYTES >> 20} MiB of {directory}/output.log on the launcher: "
                     "check it for other output, or select fewer mpi_bench_benchmarks"
                 )
             sweeps += parsed[: job.tables]
@@ -75,7 +78,7 @@ class ActionModule(JobAction):
             display.display(f"bench: {text.lstrip('# ')}")
 
     def _output(self, directory: str) -> str:
-        command = question(f"tail -c {MAX_BYTES} {shlex.quote(directory)}/output.log")
+        command = question(f"tail -c {self.OUTPUT_BYTES} {shlex.quote(directory)}/output.log")
         return answer(self._low_level_execute_command(command)["stdout"]) or ""
 
     def _reported(

@@ -20,9 +20,9 @@ from ansible import context
 from ..module_utils.core.checks import Check, as_dicts, not_applicable
 from ..module_utils.core.text import counted
 from ..module_utils.qos import HostSettings
-from ..module_utils.verbs.exchanges import END_S, Options
+from ..module_utils.verbs.exchanges import END_S, EXCHANGES, Options
 from ..module_utils.verbs.wire import tos_text
-from ..plugin_utils import rail_pairs
+from ..plugin_utils import incast, rail_pairs
 from ..plugin_utils.acceptance.coverage import Coverage, Fabric
 from ..plugin_utils.answers import checks as checks_of
 from ..plugin_utils.report import reports
@@ -35,7 +35,10 @@ LAYER = "verbs"
 MODULE = "baremetal.mpi_roce.rdma_verify"
 REMOTE = ("serve", "drive", "collect")
 CONTROLLER_ONLY = frozenset(
-    ["directory", "transport", "first_port", "at_once", "plan", "served", "driven", "collected"]
+    [
+        *("directory", "transport", "first_port", "at_once", "plan", "served", "driven"),
+        *("collected", "incast", "incast_senders"),
+    ]
 )
 """Options that the module on the host does not need."""
 
@@ -56,13 +59,17 @@ class ActionModule(SteppedAction):
         if transport != "rc":
             reason = f"mpi_stack_transport is {transport}: RDMA is not used"
             return _result([not_applicable("pairs", "every rail measured", reason)], parts={})
-        directory, switches = arguments.get("directory") or [], _switches(task_vars)
-        parts = rail_pairs.parts(
-            directory,
-            task_vars["ansible_play_batch"],
-            int(arguments.get("first_port", 18515)),
-            {name: own["cluster_unit"] for name, own in switches.items() if "cluster_unit" in own},
-        )
+        directory, batch = arguments.get("directory") or [], task_vars["ansible_play_batch"]
+        first_port, place = int(arguments.get("first_port", 18515)), arguments.get("incast") or ""
+        switches = _switches(task_vars)
+        if place:
+            senders = int(arguments.get("incast_senders", incast.SENDERS))
+            parts = incast.parts(directory, batch, first_port, place, senders)
+        else:
+            units = {
+                name: own["cluster_unit"] for name, own in switches.items() if "cluster_unit" in own
+            }
+            parts = rail_pairs.parts(directory, batch, first_port, units)
         options = Options(
             queue_pairs=int(arguments.get("queue_pairs", Options.queue_pairs)),
             duration_s=int(arguments.get("duration_s", Options.duration_s)),
@@ -74,16 +81,19 @@ class ActionModule(SteppedAction):
             forks=int(context.CLIARGS.get("forks") or 5),
             exchange_s=options.ends_s + 2 * END_S,
             duration_s=options.duration_s,
+            exchanges=1 if place else len(EXCHANGES),
         )
         leaves = rail_pairs.by_leaves(directory, parts)
+        pairs = counted(sum(leaves.values()), "sender" if place else "pair")
         display.display(
-            f"verbs: {counted(sum(leaves.values()), 'pair')} of rails, {schedule.at_once} nodes at "
-            f"a time: at most about {math.ceil(schedule.expected_s / 60)} min"
+            f"{incast.PLACES[place] if place else LAYER}: {pairs} of rails, {schedule.at_once} "
+            f"nodes at a time: at most about {math.ceil(schedule.expected_s / 60)} min"
         )
         coverage = Fabric.of_switches(switches).coverage(leaves, options.queue_pairs)
         return _result(
             [],
-            coverage=asdict(coverage) if coverage.directions else {},
+            incast=place,
+            coverage=asdict(coverage) if coverage.directions and not place else {},
             parts={name: part.as_dict() for name, part in parts.items()},
             run_id=uuid.uuid4().hex[:12],
             at_once=schedule.at_once,
@@ -110,6 +120,7 @@ class ActionModule(SteppedAction):
             "host": host,
             "run_id": run.plan["run_id"],
             "limit_s": run.plan["limit_s"],
+            "incast": run.incast,
         }
         if step == "drive":
             # Peers that have failed or become unreachable since the pairs were planned.
@@ -127,7 +138,11 @@ class ActionModule(SteppedAction):
             return {"changed": False}
         settings = HostSettings.of(arguments["qos"])
         planned = sum(len(part["drives"]) for part in run.parts.values())
-        for line in table.lines(pairs, tos_text(settings.traffic_class), planned):
+        place = run.incast
+        lines = table.lines(pairs, tos_text(settings.traffic_class), planned)
+        if place:
+            lines = table.incasts(pairs, incast.PLACES[place])
+        for line in lines:
             display.display(line)
         covered = run.plan.get("coverage") or {}
         if covered:
@@ -142,7 +157,8 @@ class ActionModule(SteppedAction):
             "traffic_class": settings.traffic_class,
             "coverage": covered,
         }
-        report = reports.keep(Path(directory), LAYER, text, display, "rdma_verify_report_directory")
+        name = f"incast-{place}" if place else LAYER
+        report = reports.keep(Path(directory), name, text, display, "rdma_verify_report_directory")
         return {"changed": False, "report": report}
 
 

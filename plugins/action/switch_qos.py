@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 import signal
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from types import FrameType
@@ -21,15 +22,19 @@ from ..module_utils.core.checks import STRICT, Check, as_dicts, failure_message,
 from ..module_utils.core.text import counted, natural
 from ..module_utils.core.waiting import until
 from ..plugin_utils.deadline import TimeIsUpError, time_limit
-from ..plugin_utils.fabric import session
+from ..plugin_utils.fabric import session, underlay
 from ..plugin_utils.fabric.aspects import ports_text
 from ..plugin_utils.fabric.base import SSH
 from ..plugin_utils.fabric.compare import port_checks
 from ..plugin_utils.fabric.results import switch_result
 from ..plugin_utils.fabric.system import (
+    DOWNLINK,
+    PEER,
     SPINE,
+    UPLINK,
     Completed,
     Difference,
+    SwitchConnection,
     SwitchError,
     SwitchIntent,
     SwitchLogin,
@@ -49,6 +54,8 @@ DRIVERS = {name: system.driver for name, system in SYSTEMS.items()}
 CONFIRM_S = 300
 PAUSE_S = 3
 PROBE_S = 30
+SESSIONS_S = 60
+"""Time for BGP sessions to come up after a change: retries of a connection are up to 30 s apart."""
 CENSORED = "censored"
 """Text in Ansible's message if no_log hides the connection's."""
 REMEDY = "Repair with: site.yml --tags fabric --limit {}"
@@ -63,6 +70,8 @@ class ActionModule(SteppedAction):
             "verdict": self._verdict,
             "batches": self._batches,
             "apply": self._apply,
+            "underlay": self._underlay,
+            "counters": self._counters,
         }
 
     def _plan(self, task_vars: Any) -> dict[str, Any]:
@@ -72,8 +81,9 @@ class ActionModule(SteppedAction):
             key = "spines.system" if variables.text("cluster_role") == SPINE else "leaves.system"
             key += ", or that of its group under switches"
             return _not_planned(f"the model names no system for this switch: set {key}")
-        if variables.value("cluster_ports", None) == []:
-            return _not_planned("no port of this switch is in the model")
+        ports = variables.value("cluster_ports", None)
+        if ports is not None and all(group["kind"] == PEER for group in ports):
+            return _not_planned("no port of this switch to nodes or another tier is in the model")
         intent = _intent(variables)
         former = (switch_result(task_vars).get("report") or {}).get("ports") or []
         up_before = {port["name"] for port in former if port.get("up")}
@@ -164,15 +174,76 @@ class ActionModule(SteppedAction):
             return {**{key: result[key] for key in kept}, "failed": True, "msg": message}
         return result
 
+    def _underlay(self, task_vars: Any) -> dict[str, Any]:
+        """Return checks, which the layer links adds to its own, and do not fail.
+
+        After a change in this run, wait for sessions of links that went down.
+        """
+        variables, hostvars = _Variables(self._templar, task_vars), task_vars["hostvars"]
+        system = variables.text("cluster_system")
+        read = DRIVERS[system].underlay if system in DRIVERS else None
+        site = underlay.site_of(variables.text("inventory_hostname"), task_vars["groups"], hostvars)
+        if read is None or site is None:
+            return {"changed": False, "checks": []}
+        connection = self._switch(variables, system)
+        changed = any(switch_result(hostvars[name]).get("applied") for name in site.ports)
+        found = underlay.Underlay()
+
+        def settled() -> bool:
+            nonlocal found
+            found = read(connection)
+            states = {session.state for session in found.sessions or ()}
+            return not changed or states <= {underlay.ESTABLISHED}
+
+        try:
+            until(settled, SESSIONS_S, PAUSE_S)
+            checks = underlay.compare(site, found)
+        except SwitchError as error:
+            wanted = "the routing of this switch"
+            checks = [Check(underlay.ANY, wanted, None, "failed", "", str(error))]
+        return {"changed": False, "checks": as_dicts(checks)}
+
+    def _counters(self, task_vars: Any) -> dict[str, Any]:
+        """Return this reading, and the first one of the run."""
+        former = task_vars.get("switch_counters") or {}
+        now = self._counters_now(_Variables(self._templar, task_vars))
+        return {
+            "changed": False,
+            "before": former.get("before") or former.get("after"),
+            "after": now,
+        }
+
+    def _counters_now(self, variables: _Variables) -> dict[str, Any]:
+        """Return the counters of links between switches, or the reason for their absence."""
+        system = variables.text("cluster_system")
+        read = DRIVERS[system].counters if system in DRIVERS else None
+        ports = underlay.ports_of(variables.value("cluster_ports", []))
+        names = [port.name for port in ports if port.kind in (UPLINK, DOWNLINK)]
+        found: dict[str, Any] = {"ports": {}, "reason": "", "read_s": 0.0}
+        if read is None:
+            return {**found, "reason": "the model names no system whose counters are read"}
+        if not names:
+            return {**found, "reason": "no link to another switch is in the model"}
+        try:
+            counters = read(self._switch(variables, system), names)
+        except SwitchError as error:
+            return {**found, "reason": str(error)}
+        read_ports = {name: each.as_dict() for name, each in counters.items()}
+        return {**found, "ports": read_ports, "read_s": time.time()}
+
+    def _switch(self, variables: _Variables, system: str) -> SwitchConnection:
+        over_ssh = SYSTEMS[system].transport == SSH
+        name = variables.text("inventory_hostname")
+        access = AnsibleShell(self, name) if over_ssh else variables.login()
+        return DRIVERS[system].connect(access)
+
     def _session(
         self, variables: _Variables, intent: SwitchIntent, *, apply: bool
     ) -> session.SessionOutcome:
         driver, arguments = DRIVERS[intent.system], self._task.args
-        over_ssh = SYSTEMS[intent.system].transport == SSH
-        access = AnsibleShell(self, intent.name) if over_ssh else variables.login()
         return session.run(
             driver,
-            driver.connect(access),
+            self._switch(variables, intent.system),
             intent,
             apply=apply,
             confirm_s=int(arguments.get("confirm_s", CONFIRM_S)),

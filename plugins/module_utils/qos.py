@@ -60,6 +60,11 @@ class HostSettings:
         """Whether RoCE data has PFC."""
         return self.service_level in self.pfc_priorities
 
+    @property
+    def dcqcn(self) -> bool:
+        """Whether congestion is notified, and NICs obey."""
+        return self.fabric_mode == ROCE and bool(self.ecn_priorities)
+
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> HostSettings:
         """Parse the variable `cluster_qos`, which the model compiler has validated."""

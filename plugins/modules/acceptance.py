@@ -31,17 +31,19 @@ certificate: {type: str, returned: for the step V(certify), description: Path of
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 """
 
+import socket
+from dataclasses import asdict
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.commands import CommandError, find_program, run
 from ..module_utils.hardware.host import versions
-from ..module_utils.reboot import node
+from ..module_utils.reboot import busy, slurm
 
 # Generated from layers/ by tools/generate_layers.py.
 ARGUMENTS = {
-    "step": {"type": "str", "choices": ["look", "measure", "certify"], "required": True},
+    "step": {"type": "str", "choices": ["look", "measure", "search", "certify"], "required": True},
     "nodes": {"type": "list", "elements": "dict", "default": []},
     "user": {"type": "str", "default": ""},
     "hostfile": {"type": "path", "default": "/etc/baremetal-mpi-roce/hostfile"},
@@ -56,6 +58,7 @@ ARGUMENTS = {
     "round_s": {"type": "float", "default": 1},
     "message_bytes": {"type": "int", "default": 1048576},
     "directions": {"type": "str", "choices": ["both", "one"], "default": "both"},
+    "queue_pairs": {"type": "int", "default": 4},
     "min_share": {"type": "float"},
     "max_latency_us": {"type": "float"},
     "sweeps": {
@@ -70,6 +73,8 @@ ARGUMENTS = {
     "commands": {"type": "list", "elements": "str", "default": []},
     "python": {"type": "path", "default": "/usr/bin/python3"},
     "report_directory": {"type": "path", "default": ""},
+    "ssh_directory": {"type": "path", "default": ""},
+    "cluster": {"type": "str", "default": ""},
     "looked": {"type": "str", "default": ""},
 }
 GPU_PROCESSES = ("--query-compute-apps=pid,process_name", "--format=csv,noheader")
@@ -77,17 +82,26 @@ MAX_SHOWN = 20
 
 
 def look(params: dict[str, Any]) -> dict[str, Any]:
-    found = node.read(node.RebootNode(run=run), params["commands"])
-    kept = {key: found[key] for key in ("processes", "slurm", "problems")}
-    smi, gpu_processes = find_program("nvidia-smi"), []
-    if smi:
-        try:
+    problems: list[str] = []
+    gpu_processes: list[str] = []
+    known = None
+    scontrol, smi = find_program("scontrol"), find_program("nvidia-smi")
+    try:
+        if scontrol:
+            known = slurm.read(run, socket.gethostname().partition(".")[0], scontrol)
+        if smi:
             lines = run([smi, *GPU_PROCESSES], check=False).stdout.splitlines()
-            gpu_processes = [line.strip() for line in lines if line[:1].isdigit()][:MAX_SHOWN]
-        except CommandError as error:
-            kept["problems"].append(str(error))
-    rails = [str(rail.get("interface")) for rail in params["rails"]]
-    return {**kept, "gpu_processes": gpu_processes, "versions": versions(rails)}
+            own = [line.strip() for line in lines if line[:1].isdigit() and busy.MPS not in line]
+            gpu_processes = own[:MAX_SHOWN]
+    except (CommandError, slurm.SlurmError) as error:
+        problems.append(str(error))
+    return {
+        "processes": [asdict(process) for process in busy.processes(more=params["commands"])],
+        "slurm": known.as_dict() if known else None,
+        "gpu_processes": gpu_processes,
+        "problems": problems,
+        "versions": versions([str(rail.get("interface")) for rail in params["rails"]]),
+    }
 
 
 def main() -> None:

@@ -34,7 +34,7 @@ seconds: {type: float, returned: always, description: Run time in seconds.}
 stopped: {type: str, returned: always, description: Why the job was stopped.}
 failed_rank: {type: int, returned: always, description: "The rank that failed first, or null."}
 lines: {type: list, elements: str, returned: always, description: Causes of failure and last lines.}
-missing: {type: dict, returned: always, description: Reason for each node that was left out.}
+missing: {type: dict, returned: always, description: Reason for each node that cannot take part.}
 checkpoint:
   description: C(directory), with C(path), C(bytes) and C(age_s) of its newest file, and C(own),
     whether this job wrote it. Empty without a checkpoint directory.
@@ -134,7 +134,9 @@ def main() -> None:
     except JobError as error:
         module.fail_json(msg=f"job: {error}", changed=True, checks=[], **common)
     except (HeldError, PlanError, commands.CommandError, OSError, KeyError) as error:
-        module.fail_json(msg=f"job: nothing was started: {error}", checks=[], **common)
+        missing = getattr(error, "missing", {})
+        text = f"job: nothing was started: {error}"
+        module.fail_json(msg=text, checks=[], missing=missing, **common)
     result = {**result, **common, "changed": True}
     message = result.pop("message")
     if message:

@@ -118,7 +118,7 @@ def stack(
         Drivers(hardware, source, given["restart_driver"], software.rdma.version),
         *parts[2:],
         pcie.IommuGroups(hardware, given["iommu"], given["rails"], given["gpus"]),
-        Devices(hardware, given["rails"], given["firmware_minimum"]),
+        Devices(hardware, given["rails"], given["firmware_minimum"], software.accepted),
         Tools(hardware, source),
     ]
 

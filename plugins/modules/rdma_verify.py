@@ -49,6 +49,7 @@ coverage:
     without such cables.
   type: dict
   returned: for V(pairs)
+incast: {type: str, returned: for V(pairs), description: Where senders are; empty for pairs.}
 at_once: {type: int, returned: for V(pairs), description: Hosts that drive in parallel.}
 limit_s: {type: float, returned: for V(pairs), description: Time limit of servers.}
 missing: {type: list, elements: str, returned: for V(serve), description: Missing packages.}
@@ -72,8 +73,8 @@ from ..module_utils.core import commands
 from ..module_utils.core.checks import FAILED, Check, end
 from ..module_utils.hardware import SurveyError, survey
 from ..module_utils.qos import HostSettings
-from ..module_utils.verbs import ends, evaluation, exchanges
-from ..module_utils.verbs.exchanges import EXCHANGES, Half, Options, VerifyRequest
+from ..module_utils.verbs import ends, evaluation, exchanges, incast
+from ..module_utils.verbs.exchanges import EXCHANGES, INCAST, Half, Options, VerifyRequest
 
 LAYER = "verbs"
 REMEDY = "Run again for these rails only: --tags verbs --limit HOST,PEER"
@@ -81,10 +82,11 @@ REMEDY = "Run again for these rails only: --tags verbs --limit HOST,PEER"
 
 def request_of(params: dict[str, Any]) -> VerifyRequest:
     part = params["part"]
+    chosen = tuple(name for name in EXCHANGES if name in params["exchanges"])
     halves = {side: tuple(Half(**half) for half in part[side]) for side in ("drives", "serves")}
     return VerifyRequest(
         settings=HostSettings.of(params["qos"]),
-        exchanges=tuple(name for name in EXCHANGES if name in params["exchanges"]),
+        exchanges=(INCAST,) if part["incast"] else chosen,
         options=Options(**{field.name: params[field.name] for field in fields(Options)}),
         speeds_gbps={rail["interface"]: rail["speed_gbps"] for rail in params["rails"]},
         health=params["health"],
@@ -110,9 +112,13 @@ def serve(module: AnsibleModule, request: VerifyRequest) -> None:
 
 
 def drive(module: AnsibleModule, request: VerifyRequest) -> None:
-    pairs = ends.drive(request, survey(), commands.run)
-    ends.forget(request, commands.run)
-    checks = evaluation.driven(request, pairs)
+    if request.incast:
+        pairs = incast.drive(request, survey(), commands.run)
+        checks = incast.driven(request, pairs)
+    else:
+        pairs = ends.drive(request, survey(), commands.run)
+        ends.forget(request, commands.run)
+        checks = evaluation.driven(request, pairs)
     end(module, LAYER, checks, REMEDY, figures={"pairs": pairs}, invocation={})
 
 
@@ -122,7 +128,7 @@ def collect(module: AnsibleModule, request: VerifyRequest) -> None:
     except ends.ServingError as error:
         checks = [Check("served", "served", "not", FAILED, "", str(error))]
         end(module, LAYER, checks, REMEDY, invocation={})
-    checks = evaluation.served(request, seen)
+    checks = (incast if request.incast else evaluation).served(request, seen)
     end(module, LAYER, checks, REMEDY, arrived=seen, invocation={})
 
 
@@ -140,6 +146,8 @@ ARGUMENTS = {
     "transport": {"type": "str", "choices": ["tcp", "rc"], "default": "rc"},
     "first_port": {"type": "int", "default": 18515},
     "at_once": {"type": "int", "default": 0},
+    "incast": {"type": "str", "elements": "str", "choices": ["", "leaf", "spine"], "default": ""},
+    "incast_senders": {"type": "int", "default": 4},
     "plan": {"type": "dict", "default": {}},
     "served": {"type": "list", "elements": "str", "default": []},
     "driven": {"type": "str", "default": ""},

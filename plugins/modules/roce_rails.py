@@ -17,6 +17,7 @@ description:
     either all settings of a rail or none.
   - Sets up only the rails that differ. One that does not come up gets its former configuration
     back; one that a file of the operator claims is refused.
+  - Rails that are bonds in the model are compared with it, and not changed.
 """
 
 EXAMPLES = r"""
@@ -61,6 +62,7 @@ from ..module_utils.nic.nics import QUICK_S, Nics
 from ..module_utils.rails import LOCK
 from ..module_utils.rails.arp import ARP_DEFAULTS
 from ..module_utils.rails.backends import backend_of
+from ..module_utils.rails.bonds import Bonds, bonded
 from ..module_utils.rails.boot_unit import BootUnit, longest_s
 from ..module_utils.rails.converge import Rails
 from ..module_utils.rails.management import ManagementNetwork
@@ -73,11 +75,17 @@ LAYER = Layer(
     command_s=60.0,
     refusals=(locks.HeldError, SurveyError),
     simulates=False,
+    bonds=True,
 )
 
 
 def converged(given: dict[str, Any], node: Node) -> Settled:
     """Settle the rails under this host's lock, then the boot unit, which also takes that lock."""
+    bonds = bonded(given["rails"])
+    if bonds:
+        part = Bonds(bonds, list(backend_of(given["backend"], node).read()))
+        outcome = settle([part], node)
+        return Settled(outcome, returned={"rails": part.running(node), "settings": {}})
     plan = plan_rails(
         given["rails"],
         routing=given["routing"],

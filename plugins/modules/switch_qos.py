@@ -40,11 +40,21 @@ checks:
   description: One check per aspect and group of equal ports. Empty if V(apply) follows V(plan).
   type: list
   elements: dict
-  returned: by V(plan) and V(apply)
+  returned: by V(plan), V(apply) and V(underlay)
 differs: {type: bool, returned: by V(plan) and V(apply), description: Whether a change is needed.}
 impact: {type: dict, returned: by V(plan) and V(apply), description: Impact of the change.}
 problem: {type: str, returned: by V(plan), description: Why the contract cannot apply.}
 report: {type: dict, returned: by V(plan) and V(apply), description: "Ports, or null."}
+before:
+  description: The first reading of this run, in the form of RV(after); null in the first.
+  type: dict
+  returned: by V(counters)
+after:
+  description:
+    - C(ports) with the counters by port, null if unreported, C(reason) why there are none, and
+      C(read_s), the time on the controller.
+  type: dict
+  returned: by V(counters)
 batches: {type: list, elements: list, returned: by V(batches), description: Names by batch.}
 turns: {type: dict, returned: by V(batches), description: "By switch, the number of its batch."}
 """

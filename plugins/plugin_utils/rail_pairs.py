@@ -148,15 +148,22 @@ class Schedule:
 
 
 def schedule(
-    found: Mapping[str, Part], *, at_once: int, forks: int, exchange_s: int, duration_s: int
+    found: Mapping[str, Part],
+    *,
+    at_once: int,
+    forks: int,
+    exchange_s: int,
+    duration_s: int,
+    exchanges: int = len(EXCHANGES),
 ) -> Schedule:
-    """Compute the schedule. `at_once` of 0 means as many hosts as there are forks."""
+    """Compute the schedule of a number of exchanges of each rail. `at_once` of 0 means as many
+    hosts as there are forks."""
     drivers = [part for part in found.values() if part.drives]
     at_once = min(at_once or forks, forks)
     sends = {(half.rail, host, half.peer) for host, part in found.items() for half in part.drives}
     if any((rail, peer, host) in sends for rail, host, peer in sends):
         at_once = 1  # two rails are peers in both directions: packets could not be distinguished
     rounds = math.ceil(len(drivers) / at_once)
-    longest = max((len(part.drives) for part in drivers), default=0)
-    exchanges = rounds * longest * len(EXCHANGES)
-    return Schedule(at_once, SLACK_S + exchanges * exchange_s, exchanges * (duration_s + START_S))
+    longest = max((len({half.rail for half in part.drives}) for part in drivers), default=0)
+    count = rounds * longest * exchanges
+    return Schedule(at_once, SLACK_S + count * exchange_s, count * (duration_s + START_S))

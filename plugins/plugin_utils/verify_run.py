@@ -47,6 +47,11 @@ class VerifyRun:
         """`drives`, `serves` and `alone` of rail_pairs.Part, by host."""
         return self.plan.get("parts") or {}
 
+    @property
+    def incast(self) -> str:
+        """Where the senders of an incast are; empty for pairs of rails."""
+        return self.plan.get("incast") or ""
+
     def part(self, host: str) -> Optional[Mapping[str, Any]]:
         return self.parts.get(host)
 
@@ -55,8 +60,9 @@ class VerifyRun:
         return sorted({half["peer"] for half in self.parts[host]["drives"]})
 
     def without_peer(self, host: str) -> list[Check]:
+        name = "incast" if self.incast else "pair"
         return [
-            not_applicable("pair", "measured", reason, subject=rail)
+            not_applicable(name, "measured", reason, subject=f"{self.incast} {rail}".strip())
             for rail, reason in self.parts[host]["alone"].items()
         ]
 
@@ -103,6 +109,7 @@ def _pair(given: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
             }
             pair = {**given, **names, "exchanges": exchanges}
             table.lines([pair], "")
+            table.incasts([pair], "")
             return pair
     except AnswerError as error:
         return {**names, "problem": str(error)}

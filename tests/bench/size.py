@@ -31,23 +31,24 @@ REGIONS = {
 }
 """Generated parts of modules and of roles' tasks, as in tools/generate_layers.py."""
 LIMITS = {
-    "plugins lines": 60_000,
-    "roles lines": 2_250,
-    "tests lines": 64_500,
-    f"{BED} lines": 18_600,
-    "utils files": 273,
-    "docs words": 33_900,
+    "plugins lines": 69_500,
+    "roles lines": 2_800,
+    "tests lines": 72_500,
+    f"{BED} lines": 19_600,
+    "utils files": 308,
+    "docs words": 37_600,
 }
 """Slightly above the present figures. A change that needs more raises them itself. Lines of roles
 exclude generated files; lines of plugins include the generated lines that are shown separately."""
 LIMIT_KB = 290
 """Default limit of a payload. Ansible's part, as in ping, is 169 kB."""
 LIMITS_KB = {
-    "cluster_preflight": 415,
-    "mpi_allreduce": 306,
-    "nvidia_gpu": 358,
-    "rdma_stack": 340,
-    "roce_rails": 337,
+    "cluster_preflight": 419,
+    "gpu_burn": 404,
+    "mpi_allreduce": 309,
+    "nvidia_gpu": 363,
+    "rdma_stack": 344,
+    "roce_rails": 342,
 }
 """Modules that share code with other layers: package managers, hardware, rails, firewalls."""
 PAYLOADS = """

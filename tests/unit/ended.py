@@ -14,8 +14,9 @@ class Ended(Exception):
 
 
 class Module:
-    def __init__(self, check_mode: bool = False) -> None:
+    def __init__(self, check_mode: bool = False, **params: Any) -> None:
         self.check_mode = check_mode
+        self.params = params
 
     def exit_json(self, **kwargs: Any) -> NoReturn:
         raise Ended(False, kwargs)

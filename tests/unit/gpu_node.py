@@ -48,7 +48,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software 
 from tests.unit.host import Host
 
 KERNEL = "6.8.0-79-generic"
-OLD, NEW = "580.95.05", "580.105.08"
+OLD, NEW = "580.159.03", "580.173.02"
 PERSISTENCED = "nvidia-persistenced.service"
 FABRIC_MANAGER = "nvidia-fabricmanager.service"
 DCGM = "nvidia-dcgm.service"
@@ -71,14 +71,15 @@ LOOKING = {
     ("mokutil", "--sb-state"),
     ("ldconfig", "-p"),
     ("tail", "-n"),
+    ("runc", "--version"),
 }
 
 
 def software(driver: str = OLD, **more: Any) -> dict[str, Any]:
     return {
         "driver": {"version": driver},
-        "cuda": "13.0",
-        "dcgm": "4.4.1",
+        "cuda": "13.2",
+        "dcgm": "4.5.3",
         "gdrcopy": "2.5.1",
         "repositories": {"cuda": {"key": "cuda.asc", "key_sha256": "0" * 64}},
         **more,
@@ -179,6 +180,8 @@ class GpuNode(Host):
     """State of the fabric at each reading; the last one remains."""
     steps_left: Optional[int] = None
     reloads: str = "no"
+    runc: str = ""
+    """Its version; empty if it is not installed."""
     races: int = 0
     """Number of starts of the fabric manager before the GPUs are ready."""
 
@@ -252,13 +255,13 @@ class GpuNode(Host):
         *,
         check_mode: bool = False,
         fails: str = "",
-        dcgm: str = "4.4.1",
+        dcgm: str = "4.5.3",
         extra: Optional[dict[str, Any]] = None,
         **options: Any,
     ) -> Settled:
         asked = {**software(driver, dcgm=dcgm), **(extra or {})} if driver else {}
         wanted = dict.fromkeys(DRIVER, f"{driver}-0ubuntu1")
-        wanted |= {"cuda-toolkit-13-0": "13.0.2-1", "gdrdrv-dkms": "2.5.1-1"}
+        wanted |= {"cuda-toolkit-13-2": "13.2.1-1", "gdrdrv-dkms": "2.5.1-1"}
         if dcgm:
             wanted[UNITS[DCGM]] = f"1:{dcgm}"
         self.installer = Installer(self, wanted, fails)
@@ -285,11 +288,11 @@ class GpuNode(Host):
             if package == name:
                 self.units.setdefault(unit, ["disabled", "inactive"])
         if name.startswith("cuda-toolkit"):
-            (self.root / "usr/local/cuda-13.0/bin").mkdir(parents=True, exist_ok=True)
+            (self.root / "usr/local/cuda-13.2/bin").mkdir(parents=True, exist_ok=True)
             link = self.root / "usr/local/cuda"
             if not link.is_symlink():
                 link.symlink_to("/etc/alternatives/cuda")
-                self._update_alternatives(["", "--set", "cuda", "/usr/local/cuda-13.0"])
+                self._update_alternatives(["", "--set", "cuda", "/usr/local/cuda-13.2"])
 
     def _known(self, name: str, version: str) -> None:
         built = self.dkms_builds and not self.dkms_breaks
@@ -407,7 +410,7 @@ class GpuNode(Host):
         if words[1:] == ["-p"]:
             names = ["libc.so.6", *self.linker]
             return 0, "".join(f"\t{name} (libc6,x86-64) => /x/{name}\n" for name in names)
-        if (self.root / "usr/local/cuda-13.0").is_dir():
+        if (self.root / "usr/local/cuda-13.2").is_dir():
             self.linker.add("libcudart.so.13")
         return 0, ""
 
@@ -417,6 +420,11 @@ class GpuNode(Host):
             raise FileNotFoundError
         version = str(link.readlink()).rpartition("-")[2]
         return 0, f"Cuda compilation tools, release {version}, V{version}.48\n"
+
+    def _runc(self, words: list[str]) -> tuple[int, str]:
+        if not self.runc:
+            raise CommandError("runc: not installed")
+        return 0, f"runc version {self.runc}\ncommit: v{self.runc}-0-g4e8a55a4\n"
 
     def _update_alternatives(self, words: list[str]) -> tuple[int, str]:
         link = self.root / "etc/alternatives/cuda"

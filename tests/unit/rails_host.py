@@ -164,6 +164,7 @@ class FakeHost(Host):
                 "ifname": name,
                 "flags": ["UP"] * link["up"] + ["LOWER_UP"] * (link["up"] and link["carrier"]),
                 "mtu": link["mtu"],
+                **({"master": link["master"]} if "master" in link else {}),
                 "address": f"02:00:00:00:00:{link['index']:02x}",
                 "addr_info": [
                     {"family": "inet", "local": text.split("/")[0], "prefixlen": int(text[-2:])}

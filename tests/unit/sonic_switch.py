@@ -282,7 +282,8 @@ _PROGRAMS = {
         [ ! -e "$ROOT/fail/sonic-cfggen" ] || { cat "$ROOT/fail/sonic-cfggen" >&2; exit 1; }
         cat "$ROOT/state.json" """,
     "sonic-db-dump": """
-        case $4 in PORT*) cat "$ROOT/ports.json" ;; *) cat "$ROOT/lldp.json" ;; esac""",
+        case $4 in
+        PORT*) cat "$ROOT/ports.json" ;; LAG*) echo "{}" ;; *) cat "$ROOT/lldp.json" ;; esac""",
     "systemd-run": r"""
         [ ! -e "$ROOT/fail/systemd-run" ] || { cat "$ROOT/fail/systemd-run" >&2; exit 1; }
         timer=

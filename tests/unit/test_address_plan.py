@@ -67,7 +67,15 @@ def placed_plans(draw: st.DrawFn) -> tuple[AddressPlan, int]:
     return replace(plan, end=end), nodes
 
 
-plans = st.one_of(subnet_plans(), point_to_point_plans(), placed_plans())
+@st.composite
+def plans_by_plane(draw: st.DrawFn) -> tuple[AddressPlan, int]:
+    rails, planes, sets = (draw(st.integers(*ends)) for ends in ((1, 9), (2, 5), (1, 4)))
+    pool = Subnet(ipv4("10.0.0.0"), 8)
+    plan = AddressPlan(pool, rails * planes, 3, 24, 11, planes=planes, lane_span=4)
+    return plan, 3 * sets
+
+
+plans = st.one_of(subnet_plans(), point_to_point_plans(), placed_plans(), plans_by_plane())
 
 
 def ipv4(address: str) -> int:
@@ -96,6 +104,17 @@ def test_every_address_is_unique_and_in_its_network(case: tuple[AddressPlan, int
     assert all(not one.overlaps(other) for one, other in zip(networks, networks[1:]))
     assert networks[0].first >= plan.pool.first
     assert networks[-1].last <= plan.pool.last
+
+
+@quick
+@given(plans_by_plane())
+def test_each_plane_has_one_prefix(case: tuple[AddressPlan, int]) -> None:
+    plan, nodes = case
+    planes = [plan.plane_network(plane) for plane in range(plan.planes)]
+    for lane in range(plan.lanes):
+        for node in range(nodes):
+            inside = [plan.network(node, lane).overlaps(prefix) for prefix in planes]
+            assert inside == [plane == lane % plan.planes for plane in range(plan.planes)]
 
 
 @pytest.mark.parametrize(
@@ -128,3 +147,9 @@ def test_addresses_that_no_node_of_a_plan_has() -> None:
 def test_a_pool_with_fewer_networks_than_rails() -> None:
     plan = replace(point_to_point(Subnet(ipv4("10.0.0.0"), 29), 8), lane_span=1)
     assert not fits(plan, 1)
+
+
+def test_a_pool_without_a_part_for_each_plane() -> None:
+    plan = AddressPlan(Subnet(ipv4("10.0.0.0"), 20), 15, 4, 24, 11, planes=3, lane_span=1)
+    assert not fits(plan, 1), "5 rails of 3 planes need 21 of 16 networks"
+    assert fits(replace(plan, pool=Subnet(ipv4("10.0.0.0"), 19)), 4)

@@ -89,7 +89,7 @@ def test_the_reference_compiles_to_the_golden_file() -> None:
 def test_the_inventories_compile_without_a_word_to_say(name: str) -> None:
     cluster = load(str(ROOT / f"inventories/{name}/cluster.yml"))
     assert cluster.name == name
-    assert len(cluster.nodes) == {"virtual-planes": 8}.get(name, 4)
+    assert len(cluster.nodes) == {"virtual-planes": 8, "virtual-acceptance": 5}.get(name, 4)
 
 
 def test_the_virtual_clusters_can_be_up_together() -> None:

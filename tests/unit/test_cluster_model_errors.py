@@ -20,6 +20,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
     read,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import source as model_source
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.schema import LISTED_NODE
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.wiring import MAX_LINKS
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import MAX_LISTED
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -75,6 +77,8 @@ nodes.name: "node{{ x }}{}" -> 4 model.template nodes.name 'node{{ x }}{}'
 nodes.drained: [node3] -> 4 model.unknown_node nodes.drained[0] 'node3'
 nodes.overrides: {node3: {}} -> 4 model.unknown_node nodes.overrides.node3 'node3'
 nodes.overrides: {node02: {pci: [0000:11:00.0, 0000:11:00.0]}} -> 4 model.device_twice nodes.overrides.node02.pci[1] '0000:11:00.0'
+nodes.rack: "../r{}" -> 4 model.rack_name nodes.rack '../r1'
+nodes.rack: "r1/{}"; nodes.overrides: {node01: {rack: a}} -> 4 model.rack_name nodes.rack 'r1/1'
 nodes.overrides: {node01: {rack: r-1}, node02: {rack: r_1}} -> 4 model.racks_of_one_group nodes.overrides.node02.rack ('r_1', 'r-1')
 nodes.rack: "r-{}"; nodes.overrides: {node02: {rack: r.1}} -> 4 model.racks_of_one_group nodes.overrides.node02.rack ('r.1', 'r-1')
 nodes.count; nodes.list: [{name: a, rack: r_1}, {name: b, rack: r-1}] -> 4 model.racks_of_one_group nodes.list[1].rack ('r-1', 'r_1')
@@ -244,6 +248,27 @@ def test_a_file_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(ModelError) as refusal:
         model_source.read_file(str(path))
     assert brief(refusal.value.findings) == ["model.cannot_be_read"]
+
+
+def test_a_file_has_a_bounded_number_of_values() -> None:
+    """Counted before YAML is read, which takes memory and time for each."""
+    fits = f"{BASE}vars: {{all: {{a: [{'1,' * 1000}]}}}}\n"
+    values = sum(map(fits.count, ",\n"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(model_source, "_MOST_VALUES", values)
+        assert read("cluster.yml", fits).data
+        with pytest.raises(ModelError) as refusal:
+            read("cluster.yml", fits + "\r\n")
+    assert brief(refusal.value.findings) == [f"model.too_many_values {values + 2}"]
+
+
+def test_a_large_site_has_room_below_the_limits() -> None:
+    """10,000 listed nodes with the PCI addresses of two planes of eight rails, and of eight GPUs:
+    a comma or a line for each value."""
+    values = 10_000 * (2 * 8 + 8 + len(LISTED_NODE.keys))
+    assert values < model_source._MOST_VALUES < model_source._MOST
+    ports = 10_000 * 8 * 2
+    assert 2 * ports < MAX_LINKS
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:

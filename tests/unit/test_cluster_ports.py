@@ -193,6 +193,15 @@ def test_ports_for_each_purpose_are_counted(keys: str, edits: str, messages: lis
     assert refused(leaf(keys, edits)) == messages
 
 
+def test_parts_of_a_port_that_no_storage_host_uses_are_as_wide_as_the_others() -> None:
+    keys = "system: nvue; asic: spectrum4; ports: {nodes: 'swp[1-4]', storage: 'swp[63-64]s[0-1]'}"
+    link = STORAGE.replace("PORT", "swp63s0, speed_gbps: 400")
+    hosts = {host.name: host.variables for host in compiled(leaf(keys, link)).hosts}
+    assert hosts["leaf02"]["cluster_ports"][-1]["peers"] == {"swp63s0": "storage01"}
+    third = leaf(keys.replace("[0-1]", "[0-2]"), link)
+    assert refused(third) == ["8 model.port_lanes leaves.ports.storage 'swp63s2'"]
+
+
 @pytest.mark.parametrize(("storage", "port"), [("", "swp4"), (", storage: 'swp[63-64]'", "swp64")])
 def test_storage_hosts_have_ports_of_their_purpose(storage: str, port: str) -> None:
     keys = f"ports: {{nodes: 'swp[1-4]'{storage}}}"

@@ -24,7 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.headroom_rows import Row, rows
-from tests.unit.small_model import refused
+from tests.unit.small_model import edited, refused
 
 BASE = """\
 plugin: baremetal.mpi_roce.cluster
@@ -306,6 +306,20 @@ def test_ports_of_absent_nodes_are_reserved() -> None:
         "count: 3, management", "count: 3, absent: [node02], management"
     )
     assert refused(text) == ["11 model.port_taken storage[0].links[0].port ('Ethernet1', 3, 60)"]
+    last = text.replace("[node02]", "[node03]").replace("Ethernet1,", "Ethernet2,")
+    assert refused(last) == ["11 model.port_taken storage[0].links[0].port ('Ethernet2', 3, 60)"]
+
+
+@pytest.mark.parametrize("node", [2, 3])
+def test_addresses_of_absent_nodes_are_reserved(node: int) -> None:
+    link = f"{{leaf: leaf01, port: Ethernet8, interface: ens1, address: 10.1.0.{node + 1}}}"
+    text = edited(
+        f"nodes.count: 3; nodes.absent: [node0{node}]; "
+        f"storage: [{{name: st, management: 10.0.0.9, links: [{link}]}}]"
+    )
+    assert refused(text) == [
+        f"10 model.link_address storage[0].links[0].address '10.1.0.{node + 1}'"
+    ]
 
 
 def test_three_rails_on_one_leaf() -> None:
@@ -366,7 +380,7 @@ CASES: tuple[tuple[str, ...], ...] = (
         model("asic: [spectrum4, spectrum7, spectrum4]"),
         "8 model.unknown_chip leaves.asic[1] 'spectrum7'",
     ),
-    (model("asic: Spectrum-4"), "8 model.wrong_form leaves.asic 'Spectrum-4'"),
+    (model("asic: Spectrum-4"), "8 model.chip_word leaves.asic 'Spectrum-4'"),
     (
         model("asic: spectrum3").replace("speed_gbps: 400", "speed_gbps: 800"),
         "8 model.chip_speed leaves.asic ('spectrum3', 800)",

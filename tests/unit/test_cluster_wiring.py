@@ -116,6 +116,27 @@ def test_a_rail_reaches_its_plane_only_if_planes_are_apart() -> None:
     assert networks(model(planes=2, leaves=8)) == {}, "one set"
 
 
+def test_each_plane_has_one_prefix_of_the_pool_by_order_of_planes() -> None:
+    """One set of leaves, two, and links by which planes have a path to each other."""
+    for sets in (1, 2):
+        apart = model(
+            nodes=2 * sets, planes=2, leaves=8 * sets, leaf_keys=", nodes_per_set: 2"
+        ).replace("count: 8, ports: 64", f"count: {16 * sets}, ports: 64", 1)
+        cluster = compile_model(read("c", apart.replace("{pool:", "{order: plane, pool:")))
+        for rail in (rail for node in cluster.nodes for rail in node.rails):
+            prefix = IPv4Network(rail.plane_network)
+            assert IPv4Network(rail.network).subnet_of(prefix)
+            assert str(prefix) == ("172.16.0.0/13", "172.24.0.0/13")[rail.plane]
+            assert bool(rail.networks) == (sets == 2)
+    for rail in compile_model(read("c", apart)).nodes[0].rails:
+        assert not hasattr(rail, "plane_network") and rail.networks
+    joined = model(planes=2, leaves=16, keys=", divided_by: []")
+    rail = (
+        compile_model(read("c", joined.replace("{pool:", "{order: plane, pool:"))).nodes[0].rails[0]
+    )
+    assert not hasattr(rail, "plane_network") and not hasattr(rail, "networks")
+
+
 def test_many_routes_of_planes_are_a_doubt() -> None:
     point_to_point = model(nodes=70, planes=2, leaves=8, leaf_keys=", nodes_per_set: 40")
     point_to_point = point_to_point.replace("count: 8, ports: 64", "count: 16, ports: 64")
@@ -672,6 +693,11 @@ spines: {count: 4, ports: 8, management_first: 10.0.210.1, divided_by: [%s]}
             "super_spines: {count: 2, ports: 8, management_first: 10.0.220.1}",
             [],
         ),
+        (
+            "",
+            "super_spines: {count: 2, ports: 8, management_first: 10.0.220.1}",
+            ["10 model.tier_without_path super_spines 'super_spines'"],
+        ),
     ],
 )
 def test_planes_and_units_that_links_connect_or_leave_apart(
@@ -767,7 +793,7 @@ def test_a_spine_of_each_plane_by_name_and_address() -> None:
     ]
 
 
-def test_bonded_rails_are_refused_with_that_word() -> None:
+def test_another_word_for_bonded_rails() -> None:
     with pytest.raises(ModelError) as refusal:
-        compile_model(read("m", model().replace("planes: 1", "bonded: true")))
-    assert "Bonded" in refusal.value.findings[0].remedy
+        compile_model(read("m", model().replace("planes: 1", "planes: 2, lacp: true")))
+    assert "bonded: true" in refusal.value.findings[0].remedy

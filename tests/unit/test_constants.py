@@ -39,6 +39,7 @@ ALLOWED = {
     },
     VERSION: {
         "plugins/module_utils/core/distribution.py",  # NVIDIA's first packages for a release
+        "plugins/module_utils/software/floors.py",  # published minimum versions
         "plugins/plugin_utils/model/software_rules.py",  # bounds of the rules for software sets
         "plugins/plugin_utils/model/software.py",  # examples in messages
     },

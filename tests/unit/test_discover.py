@@ -326,6 +326,54 @@ def test_a_draft_of_modelled_machines(values: dict[str, Any], first: int) -> Non
     assert found(draft) == []
 
 
+KINDS = """\
+plugin: baremetal.mpi_roce.cluster
+name: made
+management: {{subnet: 10.0.0.0/22}}
+kinds:
+  h100:
+    gpus: {{count: 2, pci: ['0000:90:00.0', '0000:91:00.0'], numa: [0, 1]}}
+    rails: {{count: {rails}, speed_gbps: {speed}, pci: {pci}}}
+nodes:
+  - {{count: 2, management_first: 10.0.0.11, name: "b300-{{:02d}}"}}
+  - {{count: {others}, management_first: 10.0.0.21, name: "h100-{{:02d}}", kind: h100}}
+gpus: {{count: 3, pci: ['0000:40:00.0', '0000:41:00.0', '0000:42:00.0'], numa: [0, 0, 1]}}
+rails: {{count: 3, speed_gbps: 800, pci: ['0000:10:00.0', '0000:11:00.0', '0000:12:00.0']}}
+addresses: {{pool: 10.1.0.0/16}}
+leaves: {{count: 3, ports: 64, management_first: 10.0.3.1}}
+launcher: {{name: head, management: 10.0.0.10}}
+"""
+
+
+@pytest.mark.parametrize(("count", "speed", "others"), [(2, 800, 2), (2, 400, 3), (1, 800, 5)])
+def test_nodes_that_differ_are_drafted_as_a_kind(count: int, speed: int, others: int) -> None:
+    pci = [f"0000:a{rail}:00.0" for rail in range(count)]
+    inventory = compiled(KINDS.format(rails=count, speed=speed, pci=pci, others=others))
+    facts = of_model(inventory)
+    draft = drafted(facts, launcher=["head"])
+    drafts = inventory_of(draft.cluster)
+    assert rails(drafts) == rails(inventory)
+    assert [(node.name, node.kind) for node in draft.cluster.nodes if node.kind == "h100"] == [
+        (f"h100-{number:02d}", "h100") for number in range(1, others + 1)
+    ]
+    for made, reference in zip(draft.cluster.nodes, inventory.hosts):
+        assert made.gpus == inventory.merged(reference)["cluster_gpus"]
+    assert found(draft) == []
+    facts["h100-02"]["rdma_host"]["interfaces"]["rail0"]["mtu"] = 1500
+    share = f"9000 ({others - 1} of {others})"
+    differing = found(drafted(facts, launcher=["head"]))
+    assert len(differing) == 1 and differing[0][:4] == ("h100-02", "rail0", "MTU", "1500")
+    assert others == 2 or differing[0][4] == share
+
+
+def test_one_node_that_differs_is_no_kind() -> None:
+    pci = ["0000:a0:00.0"]
+    inventory = compiled(KINDS.format(rails=1, speed=800, pci=pci, others=1))
+    draft = drafted(of_model(inventory), launcher=["head"])
+    assert {node.kind for node in draft.cluster.nodes} == {""}
+    assert {host for host, *_rest in found(draft)} == {"h100-01"}
+
+
 def test_a_node_with_other_pci_addresses() -> None:
     text = (ROOT / "inventories/b300/cluster.yml").read_text(encoding="utf-8")
     pci = [f"0000:{number:02x}:00.0" for number in range(0xE0, 0xE8)]

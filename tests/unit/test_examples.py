@@ -51,11 +51,13 @@ def test_examples_are_valid_and_both_ends_agree(name: str) -> None:
         (switch.name, port): (peer, group.peer_interface)
         for switch in cluster.switches
         for group in switch.ports
+        if group.kind != "storage"
         for port, peer in group.peers.items()
     }
     for node in cluster.nodes:
         for rail in node.rails:
-            assert ends.pop((rail.leaf, rail.leaf_port)) == (node.name, rail.interface)
+            for each in vars(rail).get("members", [vars(rail)]):
+                assert ends.pop((each["leaf"], each["leaf_port"])) == (node.name, each["interface"])
     assert all(ends[there] == here for here, there in ends.items())
     hosts = [host.name for host in inventory_of(cluster).hosts]
     assert len(hosts) == len(set(hosts))
@@ -198,3 +200,54 @@ def test_ports_of_the_enterprise_reference() -> None:
         *("core-01 swp5s0", "core-02 swp5s0", "core-02 swp5s1", "core-01 swp5s1"),
     ]
     assert [rail.leaf_port for rail in nodes["su-01-node-02"][::7]] == ["swp6s0", "swp7s1"]
+
+
+def test_bonds_and_links_between_the_switches_of_the_enterprise_reference() -> None:
+    """ERA-289-topology.json; bond57s0 to bond57s5 of both exported configurations."""
+    cluster = example("enterprise-2-8-9-400")
+    assert cables(cluster, "peer") == 2 * 48
+    for switch, group in groups(cluster, "peer"):
+        [(port, peer)] = group.peers.items()
+        assert (group.peer_interface, {switch, peer}) == (port, {"core-01", "core-02"})
+    bonds: dict[tuple[str, str], set[tuple[str, str, str]]] = {}
+    for switch, group in groups(cluster, "storage"):
+        for port, peer in group.peers.items():
+            assert group.channels == {port: ""} and group.speed_gbps == 100
+            bonds.setdefault((peer, group.bond), set()).add((switch, port, group.peer_interface))
+    assert len(bonds) == 6
+    assert bonds["storage-02", "bond1"] == {
+        ("core-01", "swp57s3", "eth2"),
+        ("core-02", "swp57s3", "eth5"),
+    }
+
+
+def test_bonds_of_two_planes() -> None:
+    """doi.org/10.1145/3651890.3672265: a segment of HPN has 1024 GPUs, and 1.067:1."""
+    cluster = example("bonded-planes")
+    assert sum(len(node.gpus) for node in cluster.nodes) == 1024
+    assert (cables(cluster, "host"), len(cluster.leaves)) == (128 * 8 * 2, 16)
+    down, up = per_switch(cluster, "host"), per_switch(cluster, "uplink")
+    assert {round(down[name] / up[name], 3) for name in down} == {1.067}
+    plane_of = {switch.name: switch.plane for switch in cluster.switches}
+    for node in cluster.nodes:
+        assert len({rail.address for rail in node.rails}) == 8
+        for rail in node.rails:
+            assert [plane_of[member["leaf"]] for member in rail.members] == [0, 1]
+            assert rail.speed_gbps == 400
+    for leaf, group in groups(cluster, "uplink"):
+        assert {plane_of[spine] for spine in group.peers.values()} == {plane_of[leaf]}
+
+
+def test_port_channels_of_two_links() -> None:
+    """topo_t1-64-lag.yml: two links to each of four switches, with one /31."""
+    cluster = example("port-channels")
+    for leaf in cluster.leaves:
+        channels: dict[tuple[str, str, str], list[str]] = {}
+        for group in (group for group in leaf.ports if group.kind == "uplink"):
+            for port, peer in group.peers.items():
+                key = (peer, group.channels[port], group.addresses[port])
+                channels.setdefault(key, []).append(port)
+        assert [len(members) for members in channels.values()] == [2] * 4
+        assert [(peer, name) for peer, name, _address in channels] == [
+            (f"spine{number:02d}", f"PortChannel1{number:02d}") for number in range(1, 5)
+        ]

@@ -182,6 +182,9 @@ PARTS: dict[str, Any] = {
         }
         for name in CONFIG["PORT"]
     },
+    "channels": {
+        "LAG_MEMBER_TABLE:PortChannel1:Ethernet0": {"type": "hash", "value": {"status": "enabled"}}
+    },
 }
 
 

@@ -165,6 +165,14 @@ def test_names_are_neither_markup_nor_formulas() -> None:
     assert path_text.startswith(b"from_rack,")
 
 
+def test_pages_stay_in_the_folder() -> None:
+    cable = Cable(End("../leaf/1", "a"), End("node", "b"), "host", 400, 9000)
+    files = wiring.files_of([wiring.Wire(cable, ("", "../../r1"), 0, 0, 5)], "x")
+    assert sorted(files) == [
+        *("cables.csv", "index.html", "rack-.._.._r1.html", "switch-.._leaf_1.html")
+    ]
+
+
 def read(tmp_path: Path, text: str | bytes) -> wire_map.WireMap:
     path = tmp_path / "wires.csv"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -277,6 +285,27 @@ def test_unknown_ends_and_ends_of_two_cables(tmp_path: Path) -> None:
         (last + 1, "wire_map.twice", End(*ROWS[2][:2])),
     ]
     assert found.outside == 2
+
+
+@pytest.mark.parametrize("preface", ["", "sep=;\r\n", "# a, b, c, d, e\n\n", "\n"])
+def test_lines_of_both_ends_after_a_preface(tmp_path: Path, preface: str) -> None:
+    """Exports of LLDP and of interfaces have a line for each end of a cable."""
+    rows = [*ROWS, *((c, d, a, b) for a, b, c, d in ROWS)]
+    found = read(tmp_path, (preface + text_of(rows).replace(",", ";")).encode())
+    assert (found.findings, found.agree) == ([], len(CABLES))
+
+
+def test_similar_names_are_searched_for_some_lines_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched: list[str] = []
+    monkeypatch.setattr(wire_map, "_NEAREST", 2)
+    monkeypatch.setattr(wire_map, "nearest", lambda name, _known: searched.append(name) or name)
+    rows = [(*row[:2], f"n{number // 2}", "rail0") for number, row in enumerate(ROWS[:8])]
+    found = read(tmp_path, text_of(rows))
+    remedies = [each.remedy for each in found.findings if each.code == "wire_map.unknown_host"]
+    assert searched == ["n0", "n1"]
+    assert (remedies[:4], len({*remedies[4:]})) == (["n0", "n0", "n1", "n1"], 1)
 
 
 @pytest.mark.parametrize(

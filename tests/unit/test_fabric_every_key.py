@@ -104,7 +104,7 @@ NOT_OF_SWITCHES = {
     "leaves.bmc_first", "spines.bmc_first",
     "leaves.nodes_per_set", "leaves.sets_per_unit", "leaves.uplink_ports", "spines.uplink_ports",
     "spines.divided_by", "spines.groups",
-    "spines.port_channel",  # compared, never set: test_port_channels.py
+    "spines.port_channel", "spines.mlag",  # compared, never set: test_port_channels.py
     *(
         f"{section}.{key}"
         for section in ("leaves", "spines")

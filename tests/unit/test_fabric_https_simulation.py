@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import session
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import session, underlay
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import (
     switch as eos_switch,
 )
@@ -26,6 +26,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.systems 
 from tests.bed.simulators.process import PASSWORD, USER, VirtualSwitch
 from tests.unit import eos_intents, nvue_switch
 from tests.unit.https_server import LOOPBACK, Authority
+from tests.unit.test_fabric_underlay import site
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -213,6 +214,16 @@ def test_from_the_factory_to_one_contract_and_to_the_next(switch: Simulated) -> 
     assert switch.operators() == theirs
     switch.virtual.reboot()
     assert not switch.run({}).changed
+
+
+@pytest.mark.parametrize("switch", [of_nvue("5.8"), NVUE, EOS], indirect=True)
+def test_a_switch_that_does_not_route_is_not_applicable(switch: Simulated) -> None:
+    driver = SYSTEMS[switch.name].driver
+    assert driver.underlay is not None and driver.counters is not None
+    (check,) = underlay.compare(site("leaf01"), driver.underlay(switch.connect()))
+    assert (check.name, check.status) == ("underlay", "not_applicable")
+    counters = driver.counters(switch.connect(), [port.name for port in switch.intent({}).ports])
+    assert {each.rx_bytes for each in counters.values()} <= {None}
 
 
 @pytest.mark.parametrize(

@@ -214,7 +214,7 @@ ROWS: tuple[tuple[str, Messages, str], ...] = (
     (
         "a rail in another leaf",
         fabric(hear("Ethernet0", "", mac("node01", "rail1"))),
-        "link_neighbour leaf01: node01 rail1, not node01 rail0",
+        "link_neighbour leaf01+leaf02: node01 rail1, not node01 rail0",
     ),
     (
         "a switch without LLDP",

@@ -273,8 +273,8 @@ def test_unsolved_plan_counts_as_a_driver_change(node, monkeypatch):
     node.converge()  # the first installation
     node.process(4242, "python3", opens="/dev/nvidia-uvm")
     node.converge()
-    del node.installed["cuda-toolkit-13-0"]
-    with pytest.raises(PlanError, match=r"cuda-toolkit-13-0.*python3"):
+    del node.installed["cuda-toolkit-13-2"]
+    with pytest.raises(PlanError, match=r"cuda-toolkit-13-2.*python3"):
         node.converge()
 
 
@@ -645,7 +645,10 @@ def test_unmanaged_driver_is_only_verified(node, check_mode):
     result = node.converge(extra=OTHERS, check_mode=check_mode)
     assert node.snapshot() == before
     assert (node.calls, result.outcome.changed, result.outcome.errors) == ([], False, [])
-    assert [check.name for check in result.outcome.checks] == ["gpu_fabric"]  # simulated GPUs
+    assert [check.name for check in result.outcome.checks] == [
+        "gpu_fabric",
+        "floor",
+    ]  # simulated GPUs
     assert result.outcome.reasons == []
 
 
@@ -654,7 +657,7 @@ def test_unmanaged_toolkit_is_only_compared(node):
     (node.root / "etc/profile.d/baremetal-mpi-roce-cuda.sh").unlink()
     files = [path for path in node.snapshot() if "cuda" in path]
     node.calls.clear()
-    right = node.converge(extra={**OTHERS, "cuda": "13.0"})
+    right = node.converge(extra={**OTHERS, "cuda": "13.2"})
     assert (statuses(right), node.calls) == ({"ok"}, [])
     other = node.converge(extra={**OTHERS, "cuda": "12.9"}, check_mode=True)
     assert found(other, "cuda_toolkit") == {"": "failed"}
@@ -726,3 +729,20 @@ def test_fabric_wait(node, check_mode):
     [late] = waiting.verify(on).checks
     assert late.status == ("pending" if check_mode else "failed")
     assert sum(slept) == 30.0
+
+
+def test_what_is_installed_is_compared_with_minimum_versions(node):
+    node.converge()
+    node.reboot()
+    assert found(node.converge(), "floor") == dict.fromkeys(
+        ("NVIDIA driver", "CUDA toolkit", "DCGM"), "ok"
+    )
+    node.runc = "1.3.5"
+    node.installed.update({"nvidia-container-toolkit": "1.18.2-1", "libnccl2": "2.28.7-1+cuda13.0"})
+    below = {"runc": "pending", "NVIDIA Container Toolkit": "pending", "NCCL": "pending"}
+    assert below.items() <= found(node.converge(), "floor").items()
+    accepted = {"component": "runc", "version": "1.3.5", "reason": "x", "until": "2999-12-31"}
+    result = node.converge(extra={"accepted": [accepted]})
+    assert found(result, "floor")["runc"] == "not_applicable"
+    node.installed["runc"] = "1.3.3-0ubuntu1~24.04.3"
+    assert "runc" not in found(node.converge(), "floor")

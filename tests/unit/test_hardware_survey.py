@@ -82,7 +82,7 @@ def test_everything_about_one_rail() -> None:
     assert rail is not None and rail is found.device_of("rail3")
     assert (rail.name, rail.port, rail.netdev) == ("mlx5_4", 1, "rail3")
     assert (rail.vendor, rail.device_id, rail.driver) == ("15b3", "1023", "mlx5_core")
-    assert (rail.firmware, rail.board_id) == ("40.45.1020", "MT_0000001222")
+    assert (rail.firmware, rail.board_id) == ("40.46.3008", "MT_0000001222")
     assert (rail.port_state, rail.link_layer, rail.speed_gbps) == ("ACTIVE", "Ethernet", 800)
     assert (rail.link.speed_gts, rail.link.width) == (64, 16)
     assert (rail.link.max_speed_gts, rail.link.max_width) == (64, 16)

@@ -224,6 +224,19 @@ def test_nodes_without_rails_take_no_port_and_change_no_other_host() -> None:
     assert "cluster_set" not in own["t01"]
 
 
+def test_a_node_without_rails_is_in_no_leaf_set() -> None:
+    text = SERVICE.replace("leaves: {count: 4", "leaves: {nodes_per_set: 4, count: 8")
+    text = text.replace("kind: tcp, position: 900", "kind: tcp, position: 7")
+    text = text.replace(
+        "ports: 64, management_first: 10.0.0.111", "ports: 128, management_first: 10.0.0.111"
+    )
+    text = text.replace("kind: login}", "kind: login, position: 12}")
+    sets = {
+        host.name: compiled(text).merged(host).get("cluster_set") for host in compiled(text).hosts
+    }
+    assert [sets[name] for name in ("b01", "h02", "c01", "t01", "s01")] == [1, 2, 2, None, None]
+
+
 def test_nodes_without_rails_are_in_no_hostfile_and_no_smoke_test() -> None:
     _variables, directory = with_service_nodes()
     text = hostfile.render(hostfile.compile_membership(directory), "openmpi")

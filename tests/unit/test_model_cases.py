@@ -52,8 +52,15 @@ REFUSED: dict[str, list[str]] = {
 """File to its findings: line, code, path, value."""
 DOUBTED: dict[str, list[str]] = {
     "01-merge-key-override": ["9 model.oversubscribed spines.links_per_leaf '15:1'"],
-    "20-cuda-14.9": ["10 software.cuda_unknown software.cuda"],
-    "21-cuda-12.4-for-B300": ["10 software.cuda_gpu software.cuda"],
+    "20-cuda-14.9": [
+        "10 software.driver_floor software.driver.version",
+        "10 software.cuda_unknown software.cuda",
+    ],
+    "21-cuda-12.4-for-B300": [
+        "10 software.driver_floor software.driver.version",
+        "10 software.cuda_floor software.cuda",
+        "10 software.cuda_gpu software.cuda",
+    ],
     "25-ecn-above-any-buffer": [
         "10 qos.above_buffer roce_qos.ecn.maximum_bytes (1073741824, 158229504)"
     ],

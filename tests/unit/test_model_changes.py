@@ -302,6 +302,57 @@ def test_values_of_the_operator_are_not_shown() -> None:
     assert "secret" not in json.dumps(as_data(found, findings))
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "renamed", "layers"),
+    [
+        (
+            LISTED,
+            LISTED.replace("a}", "x}").replace("c}", "z}"),
+            {"a": "x", "c": "z"},
+            None,
+        ),
+        ("", "launcher.name: login01", {"launcher01": "login01"}, None),
+        (
+            SPINES,
+            f"{SPINES}; leaves.name: [tor1, leaf02]",
+            {"leaf01": "tor1"},
+            ["fabric", *MEASURING],
+        ),
+        (SPINES, SPINES.replace("{c", "{name: 's{:02d}', c"), {"spine01": "s01"}, ["fabric"]),
+    ],
+)
+def test_another_name_moves_no_cable(
+    before: str, after: str, renamed: dict[str, str], layers: list[str] | None
+) -> None:
+    found, refused = changes(edited(before), edited(after))
+    assert refused == []
+    assert renamed.items() <= found.renamed.items()
+    assert (found.come, found.go, found.ports, found.settings) == ({}, {}, {}, [])
+    assert (found.addresses, found.moved, found.added, found.removed) == ([], [], [], [])
+    tags = model_changes.layers(found)
+    assert tags is None if layers is None else (tags or [])[: len(layers)] == layers
+    new = [name for name, role in found.roles.items() if name in found.renamed.values()]
+    (first, *_steps) = model_changes.steps(found, [])
+    assert (first["do"].split(" --limit ")[-1] == ",".join(new)) is (layers is None)
+
+
+def test_cables_of_nodes_that_go_are_unplugged_after_their_jobs() -> None:
+    for after, jobs in (("nodes.absent: [node02]", True), ("leaves.nodes_per_set: 1", False)):
+        spines = "leaves.count: 4; " + SPINES
+        found, _refused = changes(edited(spines), edited(f"{spines}; {after}"))
+        first = model_changes.steps(found, [])[0]
+        assert first["do"].startswith("unplug" if jobs else "move")
+        assert ("no job" in first["why"]) is jobs
+
+
+def test_a_host_at_another_address_is_another_one() -> None:
+    other = "launcher: {name: login01, management: 10.0.0.9}"
+    found, _refused = changes(edited(""), edited(other))
+    assert (found.renamed, found.come, found.go) == (
+        *({}, {"login01": "launcher"}, {"launcher01": "launcher"}),
+    )
+
+
 # Reference and operators' models
 
 
@@ -317,19 +368,30 @@ def reference(*edits: tuple[str, str]) -> str:
     ("edits", "reasons", "layers"),
     [
         (
-            [("580.95.05", "580.105.08"), ("6.8.0-79", "6.8.0-85")],
+            [("595.71.05", "595.99.02"), ("6.8.0-79", "6.8.0-85")],
             [
                 "kernel 6.8.0-79-generic to 6.8.0-85-generic",
-                "driver.version 580.95.05 to 580.105.08",
+                "driver.version 595.71.05 to 595.99.02",
             ],
-            "rdma gpu links storage mpi verbs smoke",
+            "rdma gpu links storage verbs smoke",
         ),
         (
             [("version: 3.2.1", "version: 3.2.0")],
             ["rdma.version 3.2.1 to 3.2.0"],
             "rdma gpu links storage mpi verbs smoke",
         ),
-        ([("nccl: 2.28.3", "nccl: 2.27.7")], [], "rdma gpu links storage mpi verbs smoke"),
+        ([("nccl: 2.29.7", "nccl: 2.27.7")], [], "gpu smoke"),
+        (
+            [
+                (
+                    "  nccl: 2.29.7",
+                    "  nccl: 2.29.7\n  accepted: [{component: runc, version: 1.3.3, reason: a, "
+                    "until: 2027-01-31}]",
+                )
+            ],
+            [],
+            "",
+        ),
         ([("management: 10.10.0.21", "management: 10.10.0.21\n    bmc: 10.10.3.1")], [], ""),
         ([("minimum_bytes: 150000", "minimum_bytes: 160000")], [], "fabric links verbs smoke"),
         ([("noatime", "nodiratime")], [], "storage mpi"),
@@ -344,11 +406,18 @@ def test_reboots_and_layers(edits: Any, reasons: list[str], layers: str | None) 
     assert [*model_changes.steps(found, [])] != [] or layers == ""
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_rails_that_come_or_go_concern_the_layers_of_nodes(order: int) -> None:
+    found, refused = changes(*[edited("rails.count: 1; leaves.count: 1"), edited("")][::order])
+    assert (refused, found.addresses, found.addressed) == ([], [], ["cluster_rails"])
+    assert {"names", "rails", "mpi"} <= {*(model_changes.layers(found) or ())}
+
+
 def test_a_driver_where_there_was_none_needs_no_reboot() -> None:
-    driver = "  driver: {version: 580.95.05, gpu: B300} # open modules\n"
+    driver = "  driver: {version: 595.71.05, gpu: B300} # open modules\n"
     without = [
         (driver, ""),
-        ('  cuda: "13.0"\n  dcgm: 4.4.1\n  gdrcopy: 2.5.1\n  nccl: 2.28.3\n', ""),
+        ('  cuda: "13.2"\n  dcgm: 4.5.3\n  gdrcopy: 2.5.1\n  nccl: 2.29.7\n', ""),
     ]
     assert changes(reference(*without), reference())[0].reboots == {}
 

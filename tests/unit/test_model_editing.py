@@ -106,6 +106,8 @@ def test_a_model_that_compiles_is_not_marked(path: Path) -> None:
         "rails.pci: ['0000:1A:00.0','0000:1b:00.0']; gpus.numa: [0,1]; rails.gpu: [null,0]",
         "nodes.overrides: {node01: {rack: 1, vars: {a: {b: [1]}}}}; vars: {all: {x: 1.5}}",
         "rails.interface: 'r{rail}p{plane}'; software: {cuda: 13.0}; nodes.rack: '{}'",
+        "gpus; rails; kinds: {x: {slots: 1, rails: {count: 2, speed_gbps: 400}}}; nodes.kind: x",
+        "rails: {mtu: 4200}; kinds: {x: {rails: {count: 2, speed_gbps: 400}}}; nodes.kind: x",
     ],
 )
 def test_valid_values_are_not_marked(edits: str) -> None:
@@ -138,6 +140,8 @@ def test_valid_values_are_not_marked(edits: str) -> None:
         ("gpus: 8; xracks: 1", ["", "gpus"]),
         ("filesystems: [{name: a, type: nfs, nfs: {version: 4.0}}]", ["filesystems[0]"] * 3),
         ("asics: {a: {headroom: 1}}; nodes.overrides: {a: {b: 1}}", []),
+        ("rails", [""]),
+        ("kinds: {x: {rails: {count: -1}}}", ["kinds.x.rails.count"]),
     ],
 )
 def test_wrong_values_are_marked(edits: str, marked: list[str]) -> None:

@@ -251,6 +251,24 @@ def test_leaf_sets_have_the_rails_of_the_largest_kind(rails: str) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("rails", "findings"),
+    [
+        ("{count: 1, speed_gbps: 400}", ["9 model.kind_planes kinds.x.rails.planes 1"]),
+        ("{count: 1, speed_gbps: 400, planes: 2}", []),
+        ("{count: 0}", []),
+    ],
+)
+def test_a_kind_does_not_have_the_planes_of_another(rails: str, findings: list[str]) -> None:
+    y = "{gpus: {count: 2}, rails: {count: 2, speed_gbps: 400, planes: 2}}"
+    kinds = f"{{x: {{slots: 1, rails: {rails}}}, y: {y}}}"
+    block = "{count: 1, start: 3, kind: y, management_first: 10.0.0.21}"
+    nodes = f"nodes: [{FIRST[:-1]}, kind: x}}, {block}]"
+    text = edited(f"gpus; rails: {{}}; leaves.count: 4; kinds: {kinds}; {nodes}")
+    assert (refused(text) if findings else []) == findings
+    assert findings or [len(own["cluster_rails"]) for own in of_nodes(text).values()][-1] == 4
+
+
 def test_another_kind_has_its_slots_and_not_those_of_the_block() -> None:
     kinds = "kinds: {x: {slots: 1}, y: {gpus: {count: 4}}, z: {gpus: {count: 0}}}"
     nodes = "nodes.slots: 7; nodes.kind: x; nodes.count: 4"
@@ -315,8 +333,9 @@ def test_one_launcher_runs_it(
     _status, output = run_play(tmp_path, RUN.format(root=ROOT), site, "--check", *options)
     other = "" if "--limit=!login01" in options else {"login01": "login02"}.get(runs, "login01")
     assert output.count("would run mpirun") == bool(runs), output
-    assert output.count("skipping: [") == 2 * bool(runs and other), output
-    assert output.count(f"skipping: [{other}]") == 2 * bool(runs and other), output
+    run = "".join(part for part in output.split("TASK [") if "Reach the launcher" not in part)
+    assert run.count("skipping: [") == 2 * bool(runs and other), output
+    assert run.count(f"skipping: [{other}]") == 2 * bool(runs and other), output
     assert told in output
 
 
@@ -361,8 +380,8 @@ def test_another_kind_or_a_larger_last_block_moves_no_rail(
 SOFTWARE = """\
 software:
   rdma: {source: doca, version: 3.2.1}
-  driver: {version: 580.95.05}
-  cuda: "13.0"
+  driver: {version: 595.71.05}
+  cuda: "13.2"
   mpi:
     provider: source
     sources:
@@ -374,7 +393,7 @@ software:
     doca: {key: keys/doca.asc, key_sha256: ""}
 """.replace("SUM", "0" * 64)
 OF_H100 = (
-    "software: {driver: {gpu: H100, version: 535.230.02}, cuda: '12.2', kernel: 6.8.0-79-generic}"
+    "software: {driver: {gpu: H100, version: 535.309.01}, cuda: '12.2', kernel: 6.8.0-79-generic}"
 )
 WITH_SOFTWARE = (
     MIXED.replace("h100: {", f"h100: {{{OF_H100}, ").replace(
@@ -395,9 +414,9 @@ def test_each_kind_has_its_software_and_all_the_same_mpi() -> None:
         )
         for name, each in found.items()
     } == {
-        **dict.fromkeys(("node01", "node02"), ("", ("B300", "580.95.05"), "13.0", "doca")),
+        **dict.fromkeys(("node01", "node02"), ("", ("B300", "595.71.05"), "13.2", "doca")),
         **dict.fromkeys(
-            ("node03", "node04"), ("6.8.0-79-generic", ("H100", "535.230.02"), "12.2", "doca")
+            ("node03", "node04"), ("6.8.0-79-generic", ("H100", "535.309.01"), "12.2", "doca")
         ),
         "cpu01": ("", None, "", "none"),
     }
@@ -441,7 +460,7 @@ def test_a_kind_with_another_source_of_drivers_has_no_version_of_doca() -> None:
 @pytest.mark.parametrize(
     ("own", "found"),
     [
-        (OF_H100, []),
+        (OF_H100, ["5 software.cuda_floor kinds.h100.software.cuda"]),
         (
             "software: {driver: {gpu: H100}}",
             [],
@@ -462,6 +481,63 @@ def test_software_of_a_kind_that_is_probably_a_mistake(own: str, found: list[str
 
 def test_a_doubt_about_the_software_of_all_kinds_is_told_once() -> None:
     text = WITH_SOFTWARE.replace(OF_H100, "software: {driver: {gpu: H100}}")
-    text = text.replace('cuda: "13.0"', 'cuda: "13.4"')
+    text = text.replace('cuda: "13.2"', 'cuda: "13.4"')
     (doubt,) = doubts(text)
     assert doubt.split()[1:3] == ["software.cuda_minor", "software.cuda"]
+
+
+WITHOUT = "kinds: {x: {slots: 1, rails: {count: 0}}}; nodes.overrides: {node02: {kind: x%s}}"
+
+
+@pytest.mark.parametrize(
+    ("hosts", "groups"),
+    [
+        ("compute", "'compute'"),
+        ("kind_x", "'kind_x'"),
+        ("rack_r01", "'rack_r01'"),
+        ("kind_default", ""),
+    ],
+)
+def test_nfs_over_rdma_is_for_groups_whose_nodes_have_rails(hosts: str, groups: str) -> None:
+    nfs = "type: nfs, source: 10.0.0.99:/a, mount: /mnt/a, purpose: datasets"
+    mounted = f"filesystems: [{{name: a, {nfs}, nfs: {{transport: rdma}}, hosts: [{hosts}]}}]\n"
+    text = edited(WITHOUT % "") + mounted
+    if groups:
+        code = "storage.groups_without_rails filesystems[0].hosts"
+        assert refused(text) == [f"11 {code} ({groups},)"]
+    else:
+        assert compiled(text).hosts
+
+
+@pytest.mark.parametrize(
+    ("edits", "findings"),
+    [
+        (
+            WITHOUT % ", pci: ['0000:11:00.0']",
+            ["4 model.values_for_devices nodes.overrides.node02.pci 1"],
+        ),
+        (
+            "leaves; switches: {a: {tier: leaf, count: 2, ports: 64, management_first: 10.0.0.101, "
+            "kind: x}}; kinds: {x: {slots: 1, rails: {count: 0}}}; nodes.kind: x",
+            ["9 model.leaves_without_rails switches.a.kind 'x'"],
+        ),
+        ("rails.count: 0", ["6 model.out_of_range rails.count (0, 1, 64)"]),
+    ],
+)
+def test_what_nodes_without_rails_cannot_have(edits: str, findings: list[str]) -> None:
+    assert refused(edited(edits)) == findings
+
+
+def test_a_node_without_rails_may_have_a_place_among_those_of_another_kind() -> None:
+    groups = (
+        "{a: {tier: leaf, count: 2, ports: 64, management_first: 10.0.0.101, nodes: 8, kind: y}, "
+        "b: {tier: leaf, count: 2, ports: 64, management_first: 10.0.0.111}}"
+    )
+    kinds = "{x: {slots: 1, rails: {count: 0}}, y: {slots: 2}}"
+    blocks = (
+        "[{count: 1, kind: y, management_first: 10.0.0.11}, "
+        "{count: 1, start: 2, kind: x, management_first: 10.0.0.12}, "
+        "{count: 1, start: 3, position: 8, management_first: 10.0.0.13}]"
+    )
+    found = of_nodes(edited(f"leaves; switches: {groups}; kinds: {kinds}; nodes: {blocks}"))
+    assert [len(own["cluster_rails"]) for own in found.values()] == [2, 0, 2]

@@ -94,6 +94,16 @@ def test_kinds_of_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
         Launcher(monkeypatch).run(nodes=nodes, kind=["h100"])
 
 
+def test_nodes_without_rails_are_measured_over_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {
+        str(rails): Launcher(monkeypatch).run(
+            nodes=[{**entry, **rails} for entry in directory()], report_directory=None
+        )["transport"]
+        for rails in ({}, {"rails": []})
+    }
+    assert list(found.values()) == ["rc", "tcp"]
+
+
 def test_a_figure_below_its_threshold_fails_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     found = Launcher(monkeypatch).run(min_share=0.6)
     assert found["failed"] and "bw node01:0 - node02:0" in found["msg"]

@@ -21,6 +21,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.environment
     parameters,
     parse_environment,
     rails_by_rank,
+    rails_from_model,
     settings_in,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import HostSettings, RdmaPort
@@ -78,6 +79,41 @@ def test_planes_with_different_gid_indexes_are_refused() -> None:
 def test_large_messages_use_all_planes_of_a_rail() -> None:
     assert over_rdma(rdma_rails([3] * 8, planes=4), 2)["UCX_MAX_RNDV_RAILS"] == "4"
     assert "UCX_MAX_RNDV_RAILS" not in over_rdma(rdma_rails([3] * 4, planes=2), 2)
+
+
+OF_PLANES = (
+    *("UCX_IB_ROCE_REACHABILITY_MODE", "UCX_IB_ROCE_LOCAL_SUBNET"),
+    *("UCX_IB_ROCE_SUBNET_PREFIX_LEN", "NCCL_CROSS_NIC"),
+)
+
+
+@pytest.mark.parametrize(
+    ("entry", "since_1_19", "wanted"),
+    [
+        ({}, False, [None, None, None, None]),
+        ({}, True, ["all", None, None, None]),
+        ({"networks": []}, True, ["all", None, None, "0"]),
+        ({"networks": []}, False, [None, None, None, "0"]),
+        ({"networks": [], "plane_network": "/13"}, True, ["local_subnet", "y", "13", "0"]),
+        ({"networks": [], "plane_network": "/13"}, False, [None, "y", "13", "0"]),
+    ],
+)
+def test_devices_are_connected_within_their_plane(
+    entry: dict[str, object], since_1_19: bool, wanted: list[str]
+) -> None:
+    given = [
+        {"interface": f"rail0p{plane}", "rail": 0, "gpu": 0, "address": f"10.{8 * plane}.0.2"}
+        for plane in range(2)
+    ]
+    planes = [{**rail, **entry} for rail in given]
+    if "plane_network" in entry:
+        planes = [{**each, "plane_network": f"10.{8 * n}.0.0/13"} for n, each in enumerate(planes)]
+    rails = [
+        replace(rail, rdma=port.rdma)
+        for rail, port in zip(rails_from_model(planes), rdma_rails([3, 3], 2))
+    ]
+    found = over_rdma(rails, 1, reachability_mode=since_1_19)
+    assert [found.get(name) for name in OF_PLANES] == wanted
 
 
 def test_launching_is_on_management_and_data_on_rails() -> None:

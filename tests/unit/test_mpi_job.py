@@ -206,6 +206,23 @@ def test_a_job_without_storage_needs_no_free_space(tmp_path: Path) -> None:
     assert (left, missing) == (NODES, {}) and not storage.directory and not storage.checks
 
 
+@pytest.mark.parametrize(("places", "transport"), [({"cpu01": 1}, "tcp"), ({"node01": 1}, "rc")])
+def test_the_hostfile_lacks_nodes_without_rails_which_use_tcp(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, places: dict[str, int], transport: str
+) -> None:
+    seen: list[str] = []
+
+    def ready(job: plan.Job, *_given: object) -> None:
+        seen.append(job.transport)
+        raise PlanError("enough")
+
+    monkeypatch.setattr(run, "ready", ready)
+    one = a_job(tmp_path, nodes=(*NODES, LaunchNode("cpu01", 2)), places=places, transport="rc")
+    with pytest.raises(PlanError, match=r"^enough$"):
+        run.run(one, Nodes(), lambda text: None, os.getuid(), os.getgid())
+    assert seen == [transport]
+
+
 class Slept:
     """A process that has exited, or that exits when its unit is stopped."""
 

@@ -367,6 +367,25 @@ def failed(installed: Installed, **given: Any) -> dict[str, Check]:
     return {check.name: check for check in checks if check.status == "failed"}
 
 
+@pytest.mark.parametrize(
+    ("ucx", "mpi", "unknown"),
+    [
+        ("1.22.9", "4.1.10", set()),
+        ("1.23.0", "4.1.8", {"ucx"}),
+        ("2.0.0", "4.2.0", {"ucx", "open_mpi"}),
+    ],
+)
+def test_a_line_after_the_last_known_one_is_unknown(ucx: str, mpi: str, unknown: set[str]) -> None:
+    installed = Installed({"open_mpi": mpi, "ucx": ucx, "mpi4py": "4.1.1"}, UCX, "/usr/bin/orted")
+    found = [
+        check
+        for check in installed_checks(installed, [], "tcp", Machine())
+        if check.name in ("open_mpi", "ucx")
+    ]
+    assert {check.name for check in found if check.status == "not_applicable"} == unknown
+    assert {check.found for check in found} == {ucx, mpi}
+
+
 def test_versions_of_old_and_new_formats() -> None:
     old = reading().versions
     assert (old["open_mpi"], old["ucx"]) == ("4.1.4", "1.13.1")

@@ -90,6 +90,18 @@ def test_bmcs_are_compiled_for_their_hosts() -> None:
         "leaf01": "10.9.0.101",
         "leaf02": "10.9.0.102",
     }
+    each = text.replace("bmc_first: 10.9.0.101", "bmc_first: [10.9.0.150, 10.9.0.120]")
+    found = variables(each)
+    assert (found["leaf01"]["cluster_bmc"], found["leaf02"]["cluster_bmc"]) == (
+        "10.9.0.150",
+        "10.9.0.120",
+    )
+    assert refused(each.replace(", 10.9.0.120", "")) == [
+        "8 model.values_for_switches leaves.bmc_first 1"
+    ]
+    assert refused(each.replace("10.9.0.150", "10.9.0.11")) == [
+        "8 model.address_twice leaves.bmc_first[0] ('10.9.0.11', 1, 'BMC of node01')"
+    ]
     shared = variables(model(nodes="bmc_first: 10.0.0.61"))
     assert shared["node02"]["cluster_bmc"] == "10.0.0.62", "in the management network"
 
@@ -212,6 +224,10 @@ REFUSED: tuple[tuple[str, list[str]], ...] = (
     ),
     (
         model(nodes="slots: 2", management="subnet: [10.0.0.0/24, 10.1.0.0/24]"),
+        ["7 model.pool_in_management addresses.pool '10.1.0.0/16'"],
+    ),
+    (
+        model(nodes="slots: 2", management="subnet: 10.0.0.0/24, bmc_subnet: 10.1.1.0/24"),
         ["7 model.pool_in_management addresses.pool '10.1.0.0/16'"],
     ),
 )  # fmt: skip

@@ -121,6 +121,25 @@ def test_packets_that_a_lossless_class_lost_are_found_by_any_counter(name):
 
 
 @pytest.mark.parametrize(
+    ("grown", "status"),
+    [
+        ({"np_ecn_marked_roce_packets": 9}, "failed"),
+        ({"np_ecn_marked_roce_packets": 9, "np_cnp_sent": 1}, "ok"),
+        ({"rp_cnp_ignored": 3}, "failed"),
+        ({"rp_cnp_ignored": 3, "rp_cnp_handled": 1}, "ok"),
+        ({"out_of_sequence": 3}, "ok"),
+    ],
+)
+def test_congestion_must_be_answered(grown, status):
+    before = {**COUNTED, **dict.fromkeys(health.OF_DEVICE, 5)}
+    check = judge(grown, before=before, notified=True)
+    assert check.status == status
+    assert check.found["new"] == grown
+    assert judge(grown, before=before).status == "ok"
+    assert judge(grown, before=before, notified=True, quiet=False).status == "not_applicable"
+
+
+@pytest.mark.parametrize(
     ("grown", "lost"),
     [
         ({"rx_discards_phy": 9, "rx_prio0_discards": 9}, {}),
@@ -259,15 +278,21 @@ def test_a_run_reads_ports_and_modules_twice(tmp_path, monkeypatch):
         (tmp_path / "sys/class/net" / name).mkdir(parents=True)
     node.ethtool.counters = {"rail0": dict(COUNTED), "rail1": {}, "rail2": dict(COUNTED)}
     node.ethtool.counters["rail0"]["rx_prio3_discards"] = 2
+    ignored = tmp_path / "sys/class/infiniband/mlx5_0/ports/1/hw_counters/rp_cnp_ignored"
+    ignored.parent.mkdir(parents=True)
+    ignored.write_text("4\n")
     nics = node.nics(health=LIMITS)
     nics.look({name: name for name in ("rail0", "rail1", "rail2")})
     node.ethtool.counters["rail0"]["rx_pcs_symbol_err_phy"] += 1
     node.ethtool.counters["rail0"]["rx_prio3_discards"] += 4
+    ignored.write_text("9\n")
     nics.look({name: name for name in ("rail0", "rail1", "rail2")})
     checks = {check.subject: check for check in nics.rail_checks({}, check_mode=True)[:3]}
     assert checks["rail0"].status == "failed"
     # 3 is the contract's.
     assert "rx_prio3_discards 4" in checks["rail0"].reason
+    assert "rail_ecn_rp" in checks["rail0"].reason
+    assert checks["rail0"].found["new"]["rp_cnp_ignored"] == 5
     # Another driver's counters.
     assert checks["rail1"].status == "not_applicable"
     assert checks["rail2"].status == "not_applicable"

@@ -319,7 +319,7 @@ def answer(**answers: tuple[int, str]) -> Callable[[RdmaNode], None]:
 FAULTS: dict[str, tuple[Callable[[RdmaNode], None], str, str]] = {
     "no RDMA device": (lambda node: without_rdma(node, 1), "rdma_device", "rail1"),
     "InfiniBand": (lambda node: infiniband(node, 1), "rdma_device", "rail1"),
-    "older firmware": (lambda node: firmware(node, 1, "40.44.1000"), "rdma_firmware", "rail1"),
+    "older firmware": (lambda node: firmware(node, 1, "40.43.8002"), "rdma_firmware", "rail1"),
     "tool missing": (lambda node: node.unable.add("ib_write_bw"), "rdma_tool", "ib_write_bw"),
     "tool fails": (answer(mlxconfig=(127, "libfoo.so: cannot open")), "rdma_tool", "mlxconfig"),
     "no RDMA in the kernel": (
@@ -366,9 +366,18 @@ def test_firmware_below_the_minimum_fails_on_each_rail_that_has_it(node: RdmaNod
         "rail1": "failed",
     }
     node.answers["ib_write_bw"] = (1, "Version: 6.06\n")
-    assert wrong(node.settle(DOCA_SET, firmware_minimum="40.45.1020")) == []
+    assert wrong(node.settle(DOCA_SET, firmware_minimum="40.46.3008")) == []
     with pytest.raises(PlanError, match="firmware_minimum"):
         node.settle(DOCA_SET, firmware_minimum="40.47-1")
+
+
+def test_firmware_below_a_bulletin_waits_for_its_update(node: RdmaNode) -> None:
+    firmware(node, 1, "40.44.1036")
+    (check,) = [
+        each for each in found(node.settle(DOCA_SET), "floor").values() if each.status != "ok"
+    ]
+    assert (check.status, check.found) == ("pending", "44.1036")
+    assert check.subject.endswith(" rail1") and check.wanted.startswith("46.3008 ")
 
 
 # Drivers

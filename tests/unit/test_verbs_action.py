@@ -59,6 +59,14 @@ def test_a_single_host_is_not_used(tmp_path: Path) -> None:
     assert [check["subject"] for check in found] == [f"rail{number}" for number in range(8)]
 
 
+@pytest.mark.slow
+def test_congestion_is_measured_only_on_request(tmp_path: Path) -> None:
+    asked = "-e", json.dumps({"rdma_verify_incast": ["leaf", "spine"]})
+    found = checks(play(tmp_path, "--limit=node02", "-e", "mpi_stack_transport=rc", *asked))
+    assert Counter(check["name"] for check in found) == {"pair": 8, "incast": 16}
+    assert {check["status"] for check in found} == {"not_applicable"}
+
+
 Entry = dict[str, Any]
 
 

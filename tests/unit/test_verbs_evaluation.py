@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, Optional
 
 import pytest
@@ -13,6 +13,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks imp
     OK,
     Check,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import health
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs import endpoints, evaluation
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.exchanges import (
     EXCHANGES,
@@ -238,6 +239,25 @@ def test_a_receiver_counts_the_class_that_arrived(growth: dict[str, int], status
     assert of(found, "class_arrived").status == status
 
 
+@pytest.mark.parametrize(
+    ("growth", "status"),
+    [
+        ({}, OK),
+        ({"np_ecn_marked_roce_packets": 5, "np_cnp_sent": 1}, OK),
+        ({"np_ecn_marked_roce_packets": 5}, FAILED),
+        ({"rp_cnp_handled": 5, "rp_cnp_ignored": 1}, OK),
+        ({"rp_cnp_ignored": 1}, FAILED),
+    ],
+)
+def test_congestion_is_answered_at_both_ends(growth: dict[str, int], status: str) -> None:
+    found = evaluation.driven(REQUEST, [pair(write_bw={"growth": growth})])
+    assert of(found, "rail_congestion").status == status
+    health = asdict(Check("rail_health", {}, {}, OK, "rail3"))
+    seen = {"peer": "node02", "exchanges": {}, "health": health, "growth": growth}
+    found = evaluation.served(REQUEST, {"rail3": seen})
+    assert of(found, "rail_congestion", "rail3 <- node02").status == status
+
+
 def test_grown_error_counters_are_shown() -> None:
     growth = {"rp_cnp_handled": 3, "rx_prio3_pause": 7, "rx_prio3_bytes": 9}
     assert endpoints.events(growth) == {"rp_cnp_handled": 3, "rx_prio3_pause": 7}
@@ -276,7 +296,7 @@ def test_few_retries_are_tolerated(packets: int, again: int, status: str) -> Non
     assert ("of rail3 on node01: ethtool -S rail3" in check.reason) is (status == FAILED)
 
 
-@pytest.mark.parametrize("name", endpoints.RETRIES)
+@pytest.mark.parametrize("name", health.RETRIES)
 def test_packets_are_counted_on_arrival(name: str) -> None:
     seen = with_port(arrived(growth={f"rx_prio{PRIORITY}_packets": 1000, name: 50}))
     request = replace(REQUEST, health={"new_errors": None})

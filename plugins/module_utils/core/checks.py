@@ -19,7 +19,7 @@ NOT_APPLICABLE = "not_applicable"
 """Cannot apply to this kind of machine; `reason` says why. Never counted as passed."""
 PENDING = "pending"
 """Differs in check mode and would be changed by a run without it. Outside check mode: waits for a
-reset that must come first, which `reason` names."""
+reset that must come first, or for another version in the model, which `reason` names."""
 REBOOT = "reboot"
 """Configured and recorded; takes effect at the next reboot, which no role performs."""
 
@@ -137,9 +137,10 @@ def as_dicts(checks: Iterable[Check]) -> list[dict[str, Any]]:
 
 
 class Module(Protocol):
-    """The methods of AnsibleModule that modules on nodes use."""
+    """What modules on nodes use of AnsibleModule."""
 
     check_mode: bool
+    params: dict[str, Any]
 
     def exit_json(self, **kwargs: Any) -> NoReturn: ...
 

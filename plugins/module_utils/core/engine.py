@@ -250,6 +250,8 @@ class Layer:
     refusals: tuple[type[Exception], ...] = ()
     simulates: bool = True
     """Whether results list the simulated hardware of this machine."""
+    bonds: bool = False
+    """Whether it supports rails that are bonds (`members` in `cluster_rails`)."""
 
     def node(self, check_mode: bool) -> Node:
         """Return this machine as a node. Raises RecordError and OSError."""
@@ -283,6 +285,13 @@ def carry_out(module: checks.Module, layer: Layer, converge: Callable[[Node], Se
     refusals: tuple[type[Exception], ...] = (PlanError, reboots.RecordError, *layer.refusals)
     try:
         node = layer.node(module.check_mode)
+        bonds = [rail for rail in module.params.get("rails") or () if rail.get("members")]
+        if bonds and not layer.bonds:
+            raise PlanError(
+                f"{', '.join(str(rail.get('interface')) for rail in bonds)}: bonds of several "
+                f"planes, which the layer {layer.tag} does not support. Configure it by hand, or "
+                "write rails.bonded: false in the model (docs/rails.md, Bonded rails)"
+            )
         settled = converge(node)
     except refusals as error:
         nothing["checks"] = checks.as_dicts(strictness.of_checks(getattr(error, "checks", [])))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import base64
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from ..core.part import NAME, Node, Part, Plan, PlanError, Step, Verdict
 from ..core.waiting import until
 from ..hardware import SurveyError
 from ..packages.installer import Installer
+from ..software import floors
 from ..software.software_set import DriverSpec, SoftwareSet
 from .modules import BootModules, DriverModules, Nouveau, Services, needs_peermem
 from .reading import FABRIC_MANAGER, PERSISTENCED
@@ -158,6 +159,53 @@ def _release(node: Node) -> str:
     return "".join(RELEASE.findall(text))
 
 
+# Minimum versions of the running driver and of installed software, in the set or not.
+
+PACKAGES: Mapping[str, str] = {
+    floors.DCGM: r"datacenter-gpu-manager(-\d+-cuda\d+)?",
+    floors.NCCL: r"libnccl2?",
+    floors.TOOLKIT: r"nvidia-container-toolkit",
+}
+RUNC = re.compile(r"runc version (\S+)")
+
+
+@dataclass(frozen=True)
+class Floors:
+    """`installer`: None for an unmanaged driver, whose packages are not read."""
+
+    shared: Shared
+    accepted: Sequence[floors.Accepted]
+    installer: Optional[Installer]
+
+    def plan(self, node: Node) -> Plan:
+        return Plan()
+
+    def verify(self, node: Node) -> Verdict:
+        packages = self.installer.manager.installed() if self.installer else {}
+        found = {floors.DRIVER: self.shared.kernel.driver or "", floors.CUDA: _release(node)}
+        for name, version in packages.items():
+            for component, pattern in PACKAGES.items():
+                if re.fullmatch(pattern, name):
+                    found[component] = version
+        if self.installer and "runc" not in packages:  # the distribution corrects its own
+            found[floors.RUNC] = _runc(node)
+        return Verdict(
+            [
+                floors.check(component, version, self.accepted)
+                for component, version in found.items()
+                if floors.numbers_of(version)
+            ]
+        )
+
+
+def _runc(node: Node) -> str:
+    try:
+        text = node.look(["runc", "--version"]).stdout
+    except CommandError:
+        return ""
+    return "".join(RUNC.findall(text)[:1])
+
+
 PAUSE_S = 5.0
 PYNVML = Path("/usr/local/libexec/baremetal-mpi-roce/pynvml.py")
 
@@ -275,7 +323,8 @@ def converge(
     bindings = Bindings(options["nvml_bindings"])
     managed = installer is not None
     cuda = [Cuda(shared, software.cuda, managed)] if software.cuda else []
-    parts: list[Part] = [bindings, *cuda, health]
+    minimum = Floors(shared, software.accepted, installer)
+    parts: list[Part] = [bindings, *cuda, health, minimum]
     if installer is not None:
         modules = ["gdrdrv"] if software.gdrcopy else []
         if needs_peermem(kernel.release, options["gpudirect"], gpus.open_modules):
@@ -293,5 +342,6 @@ def converge(
             *cuda,
             Services(shared, services, installer),
             health,
+            minimum,
         ]
     return Settled(settle(parts, node), health.simulated)

@@ -39,6 +39,10 @@ CUDA_TRANSPORTS = ("cuda_copy", "cuda_ipc", "gdr_copy")
 REACHABILITY = "UCX_IB_ROCE_REACHABILITY_MODE"
 """Since 1.19, UCX searches the kernel's routing tables for a route to the peer, but ignores the
 rules that select a table by source address: rails with another number would seem unreachable."""
+LOCAL_SUBNET, PREFIX = "UCX_IB_ROCE_LOCAL_SUBNET", "UCX_IB_ROCE_SUBNET_PREFIX_LEN"
+"""Since 1.13, UCX can connect only devices whose addresses have a common prefix (openucx/ucx
+9466d104, uct_ib_iface_roce_is_local_subnet). Otherwise it pairs the devices of two processes in
+their order, with or without a path to each other (src/ucp/wireup/select.c; openucx/ucx#7295)."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,10 @@ class MpiRail:
     address: str = ""
     number: Optional[int] = None
     """Number of the rail in the model; planes of a NIC share it."""
+    apart: bool = False
+    """Whether the planes have no path to each other."""
+    plane_network: str = ""
+    """The prefix of all rails of its plane, if planes are apart and each has one."""
     rdma: Optional[RdmaPort] = None
     """RDMA device of the rail and its GID index; None unless the transport is `rc`."""
 
@@ -167,8 +175,7 @@ def _rdma_environment(settings: MpiSettings, ranks: Sequence[Sequence[MpiRail]])
     if planes > 2:
         # By default UCX splits a large message over two devices of a process.
         values["UCX_MAX_RNDV_RAILS"] = str(planes)
-    if settings.reachability_mode:
-        values[REACHABILITY] = "all"
+    values.update(_of_planes(settings))
     indexes = gid_indexes_by_rank(ranks)
     ports = [rail.rdma for rail in settings.rails if rail.rdma is not None]
     if ports and settings.management_interface:
@@ -183,6 +190,21 @@ def _rdma_environment(settings: MpiSettings, ranks: Sequence[Sequence[MpiRail]])
     if settings.qos is not None:
         values.update(mpi_environment(settings.qos, ports))
     return values
+
+
+def _of_planes(settings: MpiSettings) -> dict[str, str]:
+    """Which devices UCX and NCCL connect, if planes have no path to each other."""
+    values = {REACHABILITY: "all"} if settings.reachability_mode else {}
+    if not any(rail.apart for rail in settings.rails):
+        return values
+    lengths = {rail.plane_network.partition("/")[2] for rail in settings.rails}
+    if lengths - {""} and len(lengths) == 1:
+        values = {LOCAL_SUBNET: "y", PREFIX: lengths.pop()}
+        if settings.reachability_mode:
+            values[REACHABILITY] = "local_subnet"
+    # A ring enters and leaves a node by one NIC, and so stays in its plane. The default lets it
+    # change to another NIC (NVIDIA/nccl 5067397c, src/graph/search.cc; NVIDIA/nccl#2193).
+    return {**values, "NCCL_CROSS_NIC": "0"}
 
 
 def parameters(settings: MpiSettings) -> dict[str, str]:
@@ -267,7 +289,12 @@ def foreign_parameters(text: str, ours: Mapping[str, str]) -> list[Set]:
 def rails_from_model(entries: Sequence[Mapping[str, Any]]) -> list[MpiRail]:
     return [
         MpiRail(
-            rail["interface"], rail.get("gpu"), str(rail.get("address") or ""), rail.get("rail")
+            rail["interface"],
+            rail.get("gpu"),
+            str(rail.get("address") or ""),
+            rail.get("rail"),
+            "networks" in rail,
+            rail.get("plane_network", ""),
         )
         for rail in entries
     ]

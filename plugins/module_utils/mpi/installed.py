@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Optional
 
-from ..core.checks import OK, Check, compare, differs
+from ..core.checks import NOT_APPLICABLE, OK, Check, compare, differs
 from ..core.commands import CommandError, Runner
 from ..hardware import Machine
 from .environment import PROFILE_FILE, PROVIDER, MpiRail
@@ -29,6 +29,9 @@ MLX5_CORE, ACCELERATED = "mlx5_core", ("rc_mlx5", "dc_mlx5")
 """Transports of UCX that access an NVIDIA NIC directly; rc_verbs is slow on it."""
 CONNECTX_8, CONNECTX_8_UCX = "1023", (1, 18)
 """PCI device ID, and the first UCX release that knows it: openucx/ucx pull request 10088."""
+KNOWN_DATED = "2026-11-28"
+KNOWN = {"open_mpi": (4, 1), "ucx": (1, 22)}
+"""Last lines with known behaviour: tags of openucx/ucx; `launch/launcher` refuses Open MPI 5."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +178,13 @@ def version_checks(installed: Installed, launcher: Launcher, check_mode: bool) -
         versions["orted"] = installed.orted
     for name, version in versions.items():
         if version is not None:
-            yield Check(name, "installed", version, OK)
+            last = KNOWN.get(name)
+            if last and tuple(map(int, re.findall(r"\d+", version)[:2])) > last:
+                known = ".".join(map(str, last))
+                reason = f"the last line known on {KNOWN_DATED} was {known}: read its notes"
+                yield Check(name, "a known line", version, NOT_APPLICABLE, "", reason)
+            else:
+                yield Check(name, "installed", version, OK)
             continue
         hand = f"remove {installed.stray}" if name == "mpi4py" and installed.stray else ""
         reason = installed.problems.get(name) or "it printed no version"

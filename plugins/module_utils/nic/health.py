@@ -18,12 +18,14 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Optional
 
 from ..core.checks import FAILED, NOT_APPLICABLE, OK, Check, not_applicable
 from ..core.commands import CommandError, Runner, find_program
+from ..hardware import tree
 
 HEALTH = "rail_health"
 NO_COUNTERS = "not applicable: its driver shows no counters of the physical port"
@@ -34,6 +36,20 @@ ERRORS = ("link_down_events_phy", "rx_symbol_err_phy", UNCORRECTED)
 CORRECTED = "rx_corrected_bits_phy"
 TOOLS = ("mlxlink", "mstlink")
 """The same program in MFT (DOCA) and in mstflint, with JSON output since mstflint 4.13.3."""
+
+RETRIES = (
+    "out_of_sequence",
+    "packet_seq_err",
+    "implied_nak_seq_err",
+    "local_ack_timeout_err",
+    "rx_icrc_encapsulated",
+)
+"""Counters of an RDMA device that grow at either end after a packet is lost or corrupted."""
+MARKED, OBEYED = "np_ecn_marked_roce_packets", "rp_cnp_handled"
+CONGESTION = (MARKED, "np_cnp_sent", OBEYED, "rp_cnp_ignored")
+"""Packets marked by switches, and notifications (CNPs) sent, obeyed and ignored: Linux e1f24a79f424
+(IB/mlx5: Support congestion related counters)."""
+OF_DEVICE = (*RETRIES, *CONGESTION)
 
 _PAUSES = tuple(f"{way}_prio{number}_pause" for way in ("rx", "tx") for number in range(8))
 _RATIOS = {"raw_ber": CORRECTED, "effective_ber": UNCORRECTED}
@@ -69,9 +85,16 @@ def of_port(counters: Mapping[str, int]) -> dict[str, int]:
     }
 
 
+def of_device(device: str, port: int, sys: Path, names: Iterable[str]) -> dict[str, int]:
+    """Read counters of an RDMA device, in hw_counters. A missing one is omitted."""
+    directory = sys / f"class/infiniband/{device}/ports/{port}/hw_counters"
+    read = {name: tree.number(directory / name) for name in names}
+    return {name: count for name, count in read.items() if count is not None}
+
+
 def _seldom(name: str) -> bool:
-    """Return whether a counter is shown only if it is not 0; there are about sixty of these."""
-    return counted(name) or name.startswith(_PAUSES)
+    """Return whether a counter is shown only if it is not 0; there are about seventy of these."""
+    return counted(name) or name.startswith(_PAUSES) or name in OF_DEVICE
 
 
 @dataclass(frozen=True)
@@ -145,11 +168,13 @@ def check(
     *,
     quiet: bool = True,
     lossless: Collection[int] = range(8),
+    notified: bool = False,
 ) -> Check:
     """Return the check `rail_health` from two readings of the counters and one of the module.
 
     `quiet`: no link was set up between the readings; that takes links down and counts as errors.
     `lossless`: the priorities with PFC; without any, losses are not evaluated here.
+    `notified`: the contract has congestion notifications.
     """
     wanted = {**limits, "module_celsius": limits["module_celsius"] or link.celsius_limit}
     if not now.counted:
@@ -187,6 +212,8 @@ def check(
     lost = {name: each for name, each in lost.items() if each[0] > (limits["new_errors"] or 0)}
     if lost and quiet and limits["new_errors"] is not None:
         faults.append(f"in {seconds:.1f} s: {told(lost)}")
+    if notified and quiet and (silence := unanswered(grown)):
+        faults.append(f"in {seconds:.1f} s: {silence}")
     faults += _of_module(link, wanted)
     if faults:
         return Check(HEALTH, wanted, found, FAILED, rail, "; ".join(faults))
@@ -293,6 +320,16 @@ def findings(growth: Mapping[str, int], lossless: Collection[int]) -> dict[str, 
         # The counters are read in sequence while the NIC drops packets: they differ slightly.
         found[DISCARDS] = (rest if rest > others * READING_APART else 0), _BUFFER
     return {name: each for name, each in found.items() if each[0] > 0}
+
+
+def unanswered(growth: Mapping[str, int]) -> str:
+    """Why congestion is not answered: at a receiver by CNPs, at a sender by a lower rate."""
+    marked, answered, obeyed, ignored = (growth.get(name, 0) for name in CONGESTION)
+    if marked > 0 and not answered:
+        return f"{marked} packets were marked, and no CNP was sent: rail_ecn_np (--tags rails)"
+    if ignored > 0 and not obeyed:
+        return f"{ignored} CNPs were ignored: rail_ecn_rp (--tags rails)"
+    return ""
 
 
 def told(found: Mapping[str, tuple[int, str]]) -> str:

@@ -311,7 +311,7 @@ class Nics:
         ]
 
     def _health(self, rail: RailNic, quiet: bool) -> Check:
-        root = self.node.root
+        root, settings = self.node.root, HostSettings.of(self.given["qos"])
         return health.check(
             rail.name,
             self._first[rail.name],
@@ -320,12 +320,17 @@ class Nics:
             PortReading.of(rail.pci or "-", self.node.run, self.which),
             self.given["health"],
             quiet=quiet,
-            lossless=HostSettings.of(self.given["qos"]).pfc_priorities,
+            lossless=settings.pfc_priorities,
+            notified=settings.dcqcn,
         )
 
     def _counters(self, rail: RailNic) -> PortCounters:
         with contextlib.suppress(OSError):
-            return PortCounters(health.of_port(self.ethtool.statistics(rail.interface)))
+            read = health.of_port(self.ethtool.statistics(rail.interface))
+            if read and rail.device is not None:
+                device, sys = rail.device, self.node.root / "sys"
+                read.update(health.of_device(device.name, device.port, sys, health.OF_DEVICE))
+            return PortCounters(read)
         return PortCounters({})
 
     @property

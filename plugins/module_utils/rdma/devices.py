@@ -12,9 +12,11 @@ from typing import Any
 from ..core.checks import FAILED, OK, Check, not_applicable
 from ..core.commands import CommandError
 from ..core.part import Node, Plan, PlanError, Verdict
+from ..core.text import some
 from ..hardware import RdmaDevice, SurveyError
 from ..hardware.compare import Modelled, ModelRail, nic, rdma
-from ..hardware.inventory import ETHERNET
+from ..hardware.inventory import ETHERNET, MELLANOX
+from ..software import floors
 from ..software.software_set import DOCA, INBOX
 from . import Reads
 
@@ -35,6 +37,7 @@ class Devices(Reads):
 
     rails: Sequence[Mapping[str, Any]]
     minimum: str = ""
+    accepted: Sequence[floors.Accepted] = ()
 
     def plan(self, node: Node) -> Plan:
         if self.minimum and not numbers(self.minimum):
@@ -61,7 +64,7 @@ class Devices(Reads):
             for rail in model.rails
             if rail.name in good and rail.port and rail.port.firmware
         }
-        return Verdict([*checks, *self._firmware(nics)])
+        return Verdict([*checks, *self._firmware(nics), *self._floors(nics)])
 
     def _device(self, node: Node, model: Modelled, rail: ModelRail) -> Check:
         found = nic(model, rail)
@@ -92,6 +95,17 @@ class Devices(Reads):
             status = FAILED if reason else OK
             checks.append(Check(FIRMWARE, wanted, port.firmware, status, name, reason))
         return checks
+
+    def _floors(self, ports: Mapping[str, RdmaDevice]) -> list[Check]:
+        """One check per version. Bulletins have it without its first number, the type of NIC."""
+        rails: dict[str, list[str]] = {}
+        for name, port in ports.items():
+            if port.vendor == MELLANOX:
+                rails.setdefault(port.firmware.partition(".")[2], []).append(name)
+        return [
+            floors.check(floors.FIRMWARE, version, self.accepted, f"firmware of {some(names)}")
+            for version, names in rails.items()
+        ]
 
 
 TOOL, SEEN = "rdma_tool", "rdma_devices_seen"

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Optional
 
+from .floors import Accepted
+
 DOCA, INBOX, NO_RDMA = "doca", "inbox", "none"
 OPEN, PROPRIETARY = "open", "proprietary"
 DOCA_PROFILE = "doca-ofed"
@@ -120,6 +122,8 @@ class SoftwareSet:
     mpi: Mpi = field(default_factory=Mpi)
     repositories: Mapping[str, RepositorySpec] = field(default_factory=dict)
     """`cuda` and `doca`."""
+    accepted: Sequence[Accepted] = field(default_factory=list)
+    """Versions below their minimum that the site accepts."""
 
     @property
     def cuda_major(self) -> str:
@@ -131,8 +135,8 @@ class SoftwareSet:
         return ("cuda",) if self.driver and self.driver.manage else ()
 
     def as_variable(self) -> dict[str, Any]:
-        """The value of `cluster_software`, as read by `of`."""
-        return asdict(self)
+        """The value of `cluster_software`, as read by `of`; without `accepted` if it is empty."""
+        return {name: of for name, of in asdict(self).items() if name != "accepted" or of}
 
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> SoftwareSet:
@@ -149,5 +153,6 @@ class SoftwareSet:
                 "driver": DriverSpec(**driver) if driver else None,
                 "mpi": Mpi(**{**mpi, "archives": archives, **given}),
                 "repositories": {name: RepositorySpec(**of) for name, of in sources.items() if of},
+                "accepted": [Accepted(**each) for each in value.get("accepted", ())],
             }
         )

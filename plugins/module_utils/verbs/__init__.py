@@ -4,6 +4,7 @@
 endpoints   RDMA device, port, GID and counters of each rail on this host
 exchanges   programs of a pair (perftest, UCX), and the parsers of their output
 ends        servers in a systemd unit, and clients in sequence
+incast      several senders to one rail, and its checks
 evaluation  checks of figures and packets
 wire        packet counters, and the program of the serving end, which runs without the collection
 """

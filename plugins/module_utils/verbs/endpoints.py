@@ -19,23 +19,19 @@ from ..hardware.inventory import SOFTWARE
 from ..nic import health
 from ..nic.port_settings import Ethtool
 
-RETRIES = (
-    "out_of_sequence",
-    "packet_seq_err",
-    "implied_nak_seq_err",
-    "local_ack_timeout_err",
-    "rx_icrc_encapsulated",
-)
-"""Counters that grow at either end after a packet is lost or corrupted."""
 EVENTS = (
-    *(*RETRIES, "out_of_buffer", "duplicate_request", "link_downed", "send_err"),
-    *("np_cnp_sent", "np_ecn_marked_roce_packets", "rp_cnp_handled", "rp_cnp_ignored"),
+    *(*health.OF_DEVICE, "out_of_buffer", "duplicate_request", "link_downed", "send_err"),
     *("rnr_nak_retry_err", "send_rnr_err", "rcvd_rnr_err", "retry_rnr_exceeded_err"),
     *("roce_adp_retrans", "out_of_seq_request", "rcvd_seq_err", "completer_retry_err"),
     "retry_exceeded_err",
 )
 """Errors and congestion in hw_counters, with the names used by mlx5 and Soft-RoCE."""
 PAUSES = re.compile(r"^[rt]x_(prio[0-7]|global)_pause(_duration)?$")
+CONGESTION = re.compile(
+    r"np_ecn_marked_roce_packets|np_cnp_sent|rp_cnp_(handled|ignored)"
+    r"|[rt]x_prio[0-7]_pause_duration|tx_pause_storm_warning_events"
+)
+"""Counters that prove whether congestion is notified or paused."""
 PER_PRIORITY = re.compile(r"^([rt]x)_prio([0-7])_(packets|bytes)$")
 
 
@@ -92,9 +88,7 @@ def cpus_near(numa: Optional[int], sys: Path) -> str:
 
 def counters(here: Endpoint, sys: Path) -> dict[str, int]:
     """Counters of a rail by name. A missing counter is omitted, not reported as 0."""
-    directory = sys / f"class/infiniband/{here.device}/ports/{here.port}/hw_counters"
-    read = {name: tree.number(directory / name) for name in EVENTS}
-    found = {name: count for name, count in read.items() if count is not None}
+    found = health.of_device(here.device, here.port, sys, EVENTS)
     with contextlib.suppress(OSError):
         # The interface of a software device has no per-priority counters.
         of_port = {} if here.software else Ethtool().statistics(here.rail)
@@ -103,10 +97,17 @@ def counters(here: Endpoint, sys: Path) -> dict[str, int]:
     return found
 
 
-def grown(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
-    """Growth of counters. Omits counters that did not grow or were read only once."""
+def grown(
+    before: Mapping[str, int], after: Mapping[str, int], *, congestion: bool = False
+) -> dict[str, int]:
+    """Growth of counters. Omits counters that were read only once or did not grow, except
+    (`congestion`) those that prove that congestion is notified."""
     changes = {name: after[name] - before[name] for name in after if name in before}
-    return {name: change for name, change in changes.items() if change}
+    return {
+        name: change
+        for name, change in changes.items()
+        if change or (congestion and CONGESTION.fullmatch(name))
+    }
 
 
 def events(growth: Mapping[str, int]) -> dict[str, int]:
@@ -115,7 +116,7 @@ def events(growth: Mapping[str, int]) -> dict[str, int]:
     return {
         name: count
         for name, count in growth.items()
-        if name in names or PAUSES.match(name) or health.counted(name)
+        if count and (name in names or PAUSES.match(name) or health.counted(name))
     }
 
 

@@ -178,7 +178,7 @@ def collect(request: VerifyRequest, run: Runner, directory: Path = DIRECTORY) ->
     for rail, seen in rails.items():
         here, counted = Endpoint(**before["ports"][rail]["here"]), before["ports"][rail]["counted"]
         after = endpoints.counters(here, request.sys)
-        seen["growth"] = endpoints.grown(counted, after)
+        seen["growth"] = endpoints.grown(counted, after, congestion=bool(request.incast))
         if not here.software:
             check = health.check(
                 rail,
@@ -267,7 +267,7 @@ def _exchange(
             ucx = request.mpi_environment()
         found: dict[str, Any] = {"problem": problem}
         if not problem:
-            found = _figures(programs, name, port, ucx, client)
+            found = figures_of(programs, name, port, ucx, client)
     except (exchanges.OutputError, commands.CommandError, OSError) as error:
         found = {"problem": str(error)}
     growth = endpoints.grown(before, endpoints.counters(here, request.sys))
@@ -276,7 +276,7 @@ def _exchange(
     return {**found, "seconds": round(time.monotonic() - begin, 2), "growth": growth}
 
 
-def _figures(
+def figures_of(
     programs: Programs, name: str, port: int, ucx: Mapping[str, str], client: Client
 ) -> dict[str, Any]:
     options = programs.request.options

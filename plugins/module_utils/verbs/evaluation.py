@@ -79,6 +79,7 @@ def _pair(request: VerifyRequest, pair: Mapping[str, Any]) -> Iterator[Check]:
             total.update(result.get("growth") or {})
         yield retries(request, where, str(pair["rail"]), total)
         yield lost(request, where, str(pair["rail"]), total)
+        yield congestion(request, where, total)
 
 
 def _remedied(request: VerifyRequest, rail: str, name: str, problem: str) -> str:
@@ -195,6 +196,7 @@ def _arrivals(request: VerifyRequest, rail: str, seen: Mapping[str, Any]) -> Ite
         where = f"{rail} <- {seen['peer']}"
         yield retries(request, where, rail, seen.get("growth") or {})
         yield lost(request, where, rail, seen.get("growth") or {})
+        yield congestion(request, where, seen.get("growth") or {})
     if counted:
         growth = endpoints.bytes_by_priority(seen.get("growth") or {}, "rx")
         why = (
@@ -205,13 +207,19 @@ def _arrivals(request: VerifyRequest, rail: str, seen: Mapping[str, Any]) -> Ite
         yield priority(request, "class_arrived", f"{rail} <- {seen['peer']}", growth, least, why)
 
 
-def retries(request: VerifyRequest, where: str, rail: str, growth: Mapping[str, int]) -> Check:
-    """Check that a rail lost no packets: few were retransmitted or arrived out of order."""
-    again = {name: growth[name] for name in endpoints.RETRIES if growth.get(name)}
+def retries(
+    request: VerifyRequest, where: str, rail: str, growth: Mapping[str, int], *, none: bool = False
+) -> Check:
+    """Check that a rail lost no packets: few were retransmitted or arrived out of order.
+
+    `none`: not one may be, as under congestion that is not to lose packets.
+    """
+    again = {name: growth[name] for name in health.RETRIES if growth.get(name)}
     count, packets = sum(again.values()), endpoints.packets(growth)
-    wanted = f"at most {MOST_RETRIES:.4%} retransmitted"
+    wanted = "none retransmitted" if none else f"at most {MOST_RETRIES:.4%} retransmitted"
     found = f"{count} of {packets} packets"
-    if count < LEAST_RETRIES or count <= packets * MOST_RETRIES:
+    few = count < LEAST_RETRIES or count <= packets * MOST_RETRIES
+    if not count or (few and not none):
         return Check("rail_retries", wanted, found, OK, where)
     if not request.settings.lossless:
         return Check("rail_retries", wanted, found, NOT_APPLICABLE, where, _LOSSY)
@@ -240,6 +248,33 @@ def lost(request: VerifyRequest, where: str, rail: str, growth: Mapping[str, int
         return Check("rail_losses", wanted, shown, OK, where)
     why = f"{health.told(found)}; ethtool -S {rail} on {request.host}"
     return Check("rail_losses", wanted, shown, FAILED, where, why)
+
+
+def congestion(
+    request: VerifyRequest, where: str, growth: Mapping[str, int], expected: str = ""
+) -> Check:
+    """Check that packets marked as delayed are answered: at a receiver by CNPs, at a sender by a
+    lower rate. `expected`: the counter of these that must grow."""
+    settings, wanted = request.settings, "marked packets are answered by CNPs, and these obeyed"
+    found = {name: growth[name] for name in health.CONGESTION if name in growth}
+    if not settings.dcqcn:
+        reason = "the contract has no DCQCN (roce_qos: fabric_mode, ecn, congestion_control)"
+        return Check("rail_congestion", wanted, found, NOT_APPLICABLE, where, reason)
+    why = health.unanswered(growth)
+    if not why and expected and expected not in growth:
+        reason = f"its driver does not count {expected}"
+        return Check("rail_congestion", wanted, found, NOT_APPLICABLE, where, reason)
+    if not why and expected and not growth[expected]:
+        why = (
+            "several nodes sent to it at line rate, but no packet was marked: ECN of the leaf's "
+            "port to this rail (port_ecn, --tags fabric)"
+        )
+        if expected == health.OBEYED:
+            why = (
+                "no CNP arrived: see rail_congestion of the receiver; if it is ok, the fabric "
+                f"loses packets of DSCP {settings.cnp_dscp} (--tags fabric)"
+            )
+    return Check("rail_congestion", wanted, found, FAILED if why else OK, where, why)
 
 
 def tos(request: VerifyRequest) -> str:

@@ -4,7 +4,7 @@
 `write_bw`, `write_lat` and `send_bw` are perftest's and prove the rail. perftest gets the traffic
 class of the contract, which proves how the NIC treats it. `ucx` is UCX's benchmark with only the
 node's environment file, which proves MPI's packets. `gpu_write_bw` is perftest between the memory
-of the rail's GPU and that of the peer's.
+of the rail's GPU and that of the peer's. `incast` is perftest from several servers to one client.
 
 Figures of perftest come from the table that every version prints (Ubuntu 22.04 has 4.4; JSON exists
 since 24.01), after its heading is verified.
@@ -24,12 +24,18 @@ from ..mpi import environment as mpi_environment
 from ..qos import HostSettings
 from .endpoints import Endpoint
 
-PERFTEST = {"write_bw": "ib_write_bw", "write_lat": "ib_write_lat", "send_bw": "ib_send_bw"}
+INCAST = "incast"
+PERFTEST = {
+    "write_bw": "ib_write_bw",
+    "write_lat": "ib_write_lat",
+    "send_bw": "ib_send_bw",
+    INCAST: "ib_write_bw",
+}
 UCX = "ucx"
 UCX_PERFTEST = "ucx_perftest"
 GPU = "gpu_write_bw"
 PROGRAMS = {**PERFTEST, UCX: UCX_PERFTEST, GPU: "ib_write_bw"}
-EXCHANGES = tuple(PROGRAMS)
+EXCHANGES = tuple(name for name in PROGRAMS if name != INCAST)
 """Exchanges of a pair in order; each has a separate TCP port."""
 LATENCY = "write_lat"
 
@@ -86,6 +92,8 @@ class Half:
     """GPU of the rail on this host, if the model has one at both ends."""
     peer_gbps: Optional[float] = None
     """Line rate of the peer's rail, if it is lower."""
+    fair: Optional[float] = None
+    """In an incast, the share of its line rate that each sender can have."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +106,8 @@ class VerifyRequest:
     drives: tuple[Half, ...] = ()
     serves: tuple[Half, ...] = ()
     exchanges: tuple[str, ...] = EXCHANGES
+    incast: str = ""
+    """Where the senders of an incast are: `leaf` or `spine`; otherwise the exchanges are run."""
     options: Options = Options()
     speeds_gbps: Mapping[str, float] = field(default_factory=dict)
     health: Mapping[str, Any] = field(default_factory=dict)
@@ -174,6 +184,10 @@ class Programs:
             length = ("-D", str(options.duration_s)) if options.duration_s else amount[:2]
             many = ("-q", str(options.queue_pairs), *length, "--report_gbits")
             amount = ("-s", str(options.message_bytes), *many)
+        if name == INCAST:
+            # The server sends: perftest_parameters.c, "fan-in addition" (linux-rdma/perftest
+            # 00b55b6; since 2013).
+            amount += ("--reversed",)
         program, bind = PROGRAMS[name], self.perftest.bind
         if name == GPU:
             program, bind = options.cuda_perftest, self.perftest.gpu_bind

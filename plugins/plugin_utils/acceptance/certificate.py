@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...module_utils.core.checks import FAILED, NOT_APPLICABLE
 from ...module_utils.core.commands import CommandError
 from ...module_utils.ssh.keys import USER
 from ..answers import VERSION, finite, mapping
+from ..answers import checks as checks_of
 from ..report.reports import save
 from ..ssh.authority import AuthorityStore
 from ..ssh.journal import Journal
@@ -27,8 +29,11 @@ SCHEMA = 1
 NAMESPACE = "baremetal.mpi_roce.acceptance"
 UNSIGNED = "unsigned"
 ALLOWED = "allowed_signers"
-PASSED, FAILED, INCOMPLETE = "passed", "failed", "incomplete"
+PASSED, INCOMPLETE = "passed", "incomplete"
 MAX_RAILS = 64
+MAX_REPORT_BYTES = 64 << 20
+BURNED, COMPARED = "__gpu_burn_burned", "__gpu_burn_compared"
+"""Variables that the role gpu_burn registers."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,7 @@ class Signer:
 
     def sign(self, text: str) -> tuple[str, str]:
         """Signature of a text, and the line of allowed_signers that verifies it. Raises
-        SigningError with what is missing."""
+        SigningError, which says why it cannot."""
         journal = Journal(self.state_directory)
         store = AuthorityStore(journal, self.passphrase)
         try:
@@ -113,7 +118,51 @@ def versions(looked: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, lis
     return found
 
 
-def verdict_of(faults: Sequence[Any], failed: Sequence[Any], missing: Sequence[Any]) -> str:
-    if faults or failed:
+def latest(directory: Path, layer: str) -> dict[str, Any]:
+    """The newest report of a layer; empty if there is none."""
+    path = directory / f"{layer}-latest.json"
+    try:
+        if path.stat().st_size > MAX_REPORT_BYTES:
+            return {}
+        return dict(mapping(json.loads(path.read_text(encoding="utf-8"))))
+    except (OSError, ValueError, RecursionError):
+        return {}
+
+
+def storage(directory: Path) -> dict[str, Any]:
+    """Figures of the newest run of the layer storage, with its date, without those of each host;
+    empty if there is none."""
+    report = latest(directory, "storage")
+    try:
+        figures = {
+            name: {key: value for key, value in found.items() if key != "by_host"}
+            for name, found in report["filesystems"].items()
+        }
+        return {"made": report["made"], "filesystems": figures} if figures else {}
+    except (LookupError, TypeError, AttributeError):
+        return {}
+
+
+def burned(
+    directory: Path, results: Mapping[str, Mapping[str, Any]]
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Figures of the GPUs, and the failed checks of nodes. `results` are variables of each node;
+    without a check that could be made, both are empty."""
+    made: list[dict[str, Any]] = []
+    for node, variables in results.items():
+        own = mapping(mapping(variables.get(COMPARED)).get("by_host")).get(node) or []
+        found = [*checks_of(mapping(variables.get(BURNED)).get("checks") or []), *checks_of(own)]
+        made += [{**check, "subject": f"{node} {check['subject']}".strip()} for check in found]
+    made = [check for check in made if check["status"] != NOT_APPLICABLE]
+    if not made:
+        return {}, []
+    report = latest(directory, "burn")
+    return {"made": report.get("made"), "gpus": report.get("gpus"), "checks": len(made)}, [
+        check for check in made if check["status"] == FAILED
+    ]
+
+
+def verdict_of(checks: Sequence[Mapping[str, Any]], missing: Sequence[Mapping[str, Any]]) -> str:
+    if any(check["status"] == FAILED for check in checks):
         return FAILED
-    return INCOMPLETE if missing else PASSED
+    return INCOMPLETE if any(not each.get("partial") for each in missing) else PASSED

@@ -81,7 +81,7 @@ class Measured:
     figures: Sequence[Figure]
     found: list[Verdict] = field(default_factory=list)
     suspects: set[str] = field(default_factory=set)
-    """Names of what is suspect now."""
+    """Names of the present suspects."""
 
     def good_ends(self) -> set[End]:
         """Rails of nodes with a figure on their leaf that is not low."""

@@ -28,7 +28,7 @@ LAUNCH_S = 20.0
 """Seconds for the start and the end of a job: a guess, replaced by the first job's."""
 MARGIN_S = 30.0
 """Seconds after its last round at which a job is stopped."""
-NO_FIGURE = "the job ended before this pair was measured"
+NO_FIGURE = "the job stopped before this pair was measured"
 MAX_PROBES = 4000
 """Maximum number of rounds of a job, whose tags must differ."""
 
@@ -46,6 +46,8 @@ class Way:
     message_bytes: int = 1 << 20
     both: bool = True
     """Also from the second node to the first."""
+    queue_pairs: int = 4
+    """Of a pair of nodes, with RDMA. With TCP it has one connection."""
 
 
 @dataclass
@@ -54,12 +56,16 @@ class Batch:
 
     rail: str
     second_rail: str
+    queue_pairs: int
+    """0 for the default."""
     probes: list[tuple[int, Probe]] = field(default_factory=list)
+    known: set[frozenset[str]] = field(default_factory=set)
+    """Its pairs: switches hash the queue pairs of a job to the same paths in each round."""
     near: set[str] = field(default_factory=set)
     far: set[str] = field(default_factory=set)
 
     def fits(self, probe: Probe) -> bool:
-        if len(self.probes) >= MAX_PROBES:
+        if len(self.probes) >= MAX_PROBES or not self.known.isdisjoint(map(frozenset, probe.pairs)):
             return False
         first = {pair[0] for pair in probe.pairs}
         second = {pair[1] for pair in probe.pairs}
@@ -67,8 +73,13 @@ class Batch:
 
     def add(self, number: int, probe: Probe) -> None:
         self.probes.append((number, probe))
+        self.known.update(map(frozenset, probe.pairs))
         self.near.update(pair[0] for pair in probe.pairs)
         self.far.update(pair[1] for pair in probe.pairs)
+
+    @property
+    def kind(self) -> tuple[str, str, int]:
+        return self.rail, self.second_rail, self.queue_pairs
 
     @property
     def nodes(self) -> set[str]:
@@ -90,7 +101,7 @@ class Batch:
     def without(self, measured: Iterable[Key], excluded: Iterable[str]) -> Batch:
         """The rounds that have a pair left."""
         known, gone = set(measured), set(excluded)
-        rest = Batch(self.rail, self.second_rail)
+        rest = Batch(*self.kind)
         for number, probe in self.probes:
             pairs = tuple(
                 pair
@@ -107,25 +118,23 @@ class Batch:
         near, far = self.rail, self.second_rail or self.rail
         rail, other = (near, far) if forward else (far, near)
         return Figure(
-            rail, first, second, **{"gbits_s": None, **values}, second_rail=_other(rail, other)
+            rail, first, second, **{"gbits_s": None, **values}, second_rail=_other(other, rail)
         )
 
 
-def _other(rail: str, other: str) -> str:
-    return other if other != rail else ""
+def _other(rail: str, than: str) -> str:
+    return rail if rail != than else ""
 
 
 def batches(probes: Sequence[Probe]) -> list[Batch]:
     """As few jobs as possible, in the order of the probes."""
     found: list[Batch] = []
     for number, probe in enumerate(probes):
-        rails = probe.rail, probe.second_rail if probe.second_rail != probe.rail else ""
-        batch = next(
-            (each for each in found if (each.rail, each.second_rail) == rails and each.fits(probe)),
-            None,
-        )
+        kind = probe.rail, _other(probe.second_rail, probe.rail), probe.queue_pairs
+        fitting = (each for each in found if each.kind == kind and each.fits(probe))
+        batch = next(fitting, None)
         if batch is None:
-            batch = Batch(*rails)
+            batch = Batch(*kind)
             found.append(batch)
         batch.add(number, probe)
     return found
@@ -146,6 +155,7 @@ def job_of(
     argv += ["--second-rail", batch.second_rail] if batch.second_rail else []
     argv += ["--bytes", str(way.message_bytes), "--round-s", f"{way.round_s:g}"]
     argv += ["--both"] if way.both else []
+    argv += ["--queue-pairs", str(batch.queue_pairs or way.queue_pairs)]
     used = {batch.rail, batch.second_rail}
     nodes = [
         {**node, "rails": [rail for rail in node["rails"] if rail["interface"] in used]}

@@ -17,11 +17,20 @@ from typing import Any, Optional
 
 from ..answers import finite
 from ..report.reports import save
-from .figures import Figure
+from .figures import Figure, Topology, of_json
 
 NAME = "acceptance-state.json"
 SCHEMA = 1
 MAX_BYTES = 256 << 20
+MEASURED = "measured"
+"""Step that is kept when everything is measured."""
+VERDICTS, VIRTUAL = "verdicts", "virtual"
+READING, LAST, LAUNCH, SUSPECT, RUN = "reading", "last", "launch", "suspect", "run"
+"""First reading of counters, end of the last job (time), seconds to start a job, and whether the
+search has a reason other than lower figures across spines; the ansible-playbook, its start (time)
+and the seconds of earlier ones."""
+PAIRS, SWEEPS, SEARCH = "pairs ", "sweeps ", "search "
+"""Beginnings of steps."""
 
 
 class StateError(Exception):
@@ -50,6 +59,11 @@ class State:
         self.steps[step] = result
         self.seconds += seconds
         self.save()
+
+    def of(self, step: str) -> dict[str, Any]:
+        """The result of a step; empty if it is not finished."""
+        found: dict[str, Any] = self.steps.get(step) or {}
+        return found
 
     def save(self) -> None:
         found = {
@@ -104,21 +118,7 @@ def read(path: Path) -> Optional[State]:
         return None
 
 
-def as_rows(figures: list[Figure]) -> list[list[Any]]:
-    """Figures as JSON. Counters of cables belong to the search, which is not resumed midway."""
-    return [
-        [
-            figure.rail,
-            figure.first,
-            figure.second,
-            figure.gbits_s,
-            figure.latency_us,
-            figure.error,
-            figure.second_rail,
-        ]
-        for figure in figures
-    ]
-
-
-def of_rows(rows: list[list[Any]]) -> list[Figure]:
-    return [Figure(*row[:6], second_rail=row[6]) for row in rows]
+def figures_of(found: State, topology: Topology) -> list[Figure]:
+    """Figures of the rounds, without those of the search."""
+    steps = [rows for step, rows in found.steps.items() if step.startswith(PAIRS)]
+    return [of_json(row, topology) for rows in steps for row in rows]

@@ -71,7 +71,12 @@ def by_majority(
     machines: Sequence[DiscoveredMachine], shape: Shape, addresses: Mapping[str, Mapping[Lane, str]]
 ) -> dict[str, dict[Lane, ExpectedLane]]:
     """Most frequent values per lane. Leaves are compared within a leaf set."""
-    common = _common(machines, {machine.host: shape.own(machine) for machine in machines})
+    common = {
+        machine.host: values
+        for group in shape.groups(machines)
+        for values in [_common(group, {machine.host: shape.own(machine) for machine in group})]
+        for machine in group
+    }
     sets = leaf_sets(machines, shape)
     wanted: dict[str, dict[Lane, ExpectedLane]] = {}
     for machine in machines:
@@ -83,12 +88,12 @@ def by_majority(
                 shape.label(lane),
                 place,
                 own[lane],
-                {**common[lane], "address": (address.get(lane), "plan of most")},
+                {**common[machine.host][lane], "address": (address.get(lane), "plan of most")},
                 leaves.get(lane, ""),
                 port,
                 "most",
             )
-            for lane, place in shape.lanes.items()
+            for lane, place in shape.of(machine).lanes.items()
         }
     return wanted
 
@@ -171,18 +176,19 @@ def own_set(
 
 def _heard(machine: DiscoveredMachine, shape: Shape) -> dict[Lane, str]:
     own = shape.own(machine)
-    nics = {lane: machine.at(own[lane]) for lane in shape.lanes}
+    nics = {lane: machine.at(own[lane]) if lane in own else None for lane in shape.lanes}
     return {lane: nic.leaf if nic else "" for lane, nic in nics.items()}
 
 
 def _own_port(machine: DiscoveredMachine, shape: Shape, leaves: Mapping[Lane, str]) -> str:
     """The port common to more than half of the lanes, each on a different leaf; otherwise empty."""
-    if len(set(leaves.values())) < len(shape.lanes):
+    lanes = shape.own(machine)
+    if len({leaves[lane] for lane in lanes if lane in leaves}) < len(lanes):
         return ""
-    nics = [machine.at(place) for place in shape.own(machine).values()]
+    nics = [machine.at(place) for place in lanes.values()]
     ports = Counter(nic.port for nic in nics if nic and nic.port)
     port, times = next(iter(ports.most_common(1)), ("", 0))
-    return port if 2 * times > len(shape.lanes) else ""
+    return port if 2 * times > len(lanes) else ""
 
 
 # Differences

@@ -16,11 +16,12 @@ from ..answers import sentence, shown
 from ..fabric.systems import SYSTEMS
 from ..model import PLUGIN, compile_model
 from ..model import read as read_model
+from ..model.node_kinds import ALL, DEFAULT
 from ..model.schema import HOST_NAME
 from ..model.source import DRAFT
 from ..qos.contract import needed_ip_mtu
 from .differences import leaf_sets, own_set
-from .machines import DiscoveredMachine, Lane, Shape, majority, shape_of
+from .machines import DiscoveredMachine, Lane, Shape, majority, shape_of, speed_of
 from .plan import NoDraftError, addressed, addresses_of, names_of, subnet_of, take
 
 CHECK = "# CHECK:"
@@ -28,7 +29,7 @@ CHECK = "# CHECK:"
 SPEED_GBPS, LEAF_PORTS, LARGEST_PATH_MTU = 800, 64, 4096
 """Default for rails without a link, and for leaves."""
 SECTIONS = {
-    *("plugin", "name", "management", "nodes", "gpus", "rails", "addresses", "leaves"),
+    *("plugin", "name", "management", "kinds", "nodes", "gpus", "rails", "addresses", "leaves"),
     *("launcher", "launchers", "storage"),
 }
 
@@ -52,6 +53,7 @@ class Draft:
             raise NoDraftError("no compute node was read: name more hosts, or omit --limit")
         self.others = [machine for machine in machines if machine not in self.nodes]
         self._launchers = groups.get("launcher", ())
+        self._kind_names = _named(shape.groups(self.nodes)[1:])
         self.names = names_of(self.nodes)
         self._places = self.names.places
         self._count = max(self._places.values()) + 1
@@ -123,6 +125,7 @@ class Draft:
             f"plugin: {PLUGIN}",
             f"name: cluster {CHECK} names reports and state",
             *self._management(),
+            *self._kinds(),
             *self._nodes_section(),
             *self._gpus(),
             *self._rails(),
@@ -174,12 +177,27 @@ class Draft:
         """PCI addresses of nodes on which all rails or GPUs differ from the majority."""
         found: dict[str, dict[str, Any]] = {}
         for node in self.nodes:
-            values = found.setdefault(self.names.by_host[node.host], {})
-            if self.shape.own(node) != self.shape.lanes:
-                values["pci"] = _per_rail(self.shape.own(node), self.shape)
-            if len(node.gpus) == len(self.shape.gpus) and node.gpus != self.shape.gpus:
+            values, shape = found.setdefault(self.names.by_host[node.host], {}), self.shape.of(node)
+            if node.host in self._kind_names:
+                values["kind"] = self._kind_names[node.host]
+            if self.shape.own(node) != shape.lanes:
+                values["pci"] = _per_rail(self.shape.own(node), shape)
+            if len(node.gpus) == len(shape.gpus) and node.gpus != shape.gpus:
                 values["gpu_pci"] = list(node.gpus)
         return {name: values for name, values in found.items() if values}
+
+    def _kinds(self) -> list[str]:
+        """Nodes with other GPUs and rails. Those of the first kind are at the top level."""
+        lines = ["", f"kinds: {CHECK} names of kinds"] * bool(self._kind_names)
+        for group in self.shape.groups(self.nodes)[1:]:
+            shape, speed = self.shape.of(group[0]), speed_of(group)
+            lines += [f"  {self._kind_names[group[0].host]}:", "    gpus:"]
+            lines += [f"      count: {len(shape.gpus)}", f"      pci: {_flow(list(shape.gpus))}"]
+            lines += [f"      numa: {_flow(list(shape.numa))}"] * bool(shape.numa)
+            lines += ["    rails:", f"      count: {shape.rails}"]
+            lines += [f"      speed_gbps: {speed or 0:g}"] * bool(speed)
+            lines += [f"      pci: {_flow(_per_rail(shape.lanes, shape))}"]
+        return lines
 
     def _gpus(self) -> list[str]:
         shape = self.shape
@@ -191,7 +209,8 @@ class Draft:
 
     def _rails(self) -> list[str]:
         shape = self.shape
-        places = [(node, place) for node in self.nodes for place in shape.own(node).values()]
+        nodes = shape.groups(self.nodes)[0]
+        places = [(node, place) for node in nodes for place in shape.own(node).values()]
         nics = [nic for node, place in places if (nic := node.at(place)) is not None]
         speed, _share = majority(nic.speed_gbps for nic in nics)
         mtu, _share = majority(nic.mtu for nic in nics)
@@ -287,6 +306,18 @@ class Draft:
         driver, _share = majority(node.system["gpu_driver"] for node in self.nodes)
         what = f"kernel {kernel}, RDMA packages {rdma}, NVIDIA driver {driver or 'none'}"
         return ["", f"# software: {CHECK} most nodes have: {sentence(what)}"]
+
+
+def _named(kinds: Sequence[Sequence[DiscoveredMachine]]) -> dict[str, str]:
+    """The kind of each host: the names of most of its machines without their numbers."""
+    found: dict[str, str] = {}
+    for number, machines in enumerate(kinds, 2):
+        stem, _share = majority(machine.name.rstrip("0123456789") for machine in machines)
+        name = re.sub(r"[^a-z0-9]+", "_", stem or "")[:40].strip("_")
+        usable = re.fullmatch(r"[a-z]\w*", name) and name not in {DEFAULT, ALL, *found.values()}
+        name = name if usable else f"kind{number}"
+        found.update(dict.fromkeys((machine.host for machine in machines), name))
+    return found
 
 
 def _nodes(

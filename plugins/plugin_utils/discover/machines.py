@@ -257,6 +257,8 @@ class Shape:
     """Prefix of numbered interface names; empty if GPUs identify the rails."""
     gpus: tuple[str, ...] = ()
     numa: tuple[Optional[int], ...] = ()
+    others: Mapping[str, Shape] = field(default_factory=dict)
+    """The shape of each machine of another kind, by host."""
 
     @property
     def rails(self) -> int:
@@ -270,21 +272,29 @@ class Shape:
         rail, plane = lane
         return f"rail{rail}" if self.planes == 1 else f"rail{rail}p{plane}"
 
+    def of(self, machine: DiscoveredMachine) -> Shape:
+        """The shape of the kind to which a machine belongs."""
+        return self.others.get(machine.host, self)
+
     def own(self, machine: DiscoveredMachine) -> Mapping[Lane, str]:
         """The positions in one machine: the machine's own if its GPUs identify as many rails."""
-        return machine.rails if machine.rails.keys() == self.lanes.keys() else self.lanes
+        lanes = self.of(machine).lanes
+        return machine.rails if machine.rails.keys() == lanes.keys() else lanes
+
+    def groups(self, machines: Sequence[DiscoveredMachine]) -> list[list[DiscoveredMachine]]:
+        """Machines by kind, those of most first."""
+        found: dict[int, list[DiscoveredMachine]] = {id(self): []}
+        for machine in machines:
+            found.setdefault(id(self.of(machine)), []).append(machine)
+        return list(found.values())
 
 
 def shape_of(machines: Sequence[DiscoveredMachine]) -> Optional[Shape]:
     """None if no machine has a NIC close to a GPU, or interfaces numbered from 0."""
-    identified, _share = majority(
-        (tuple(machine.rails.items()), machine.gpus, machine.numa)
-        for machine in machines
-        if machine.rails
-    )
-    if identified:
-        rails, gpus, numa = identified
-        return Shape(dict(rails), True, "", gpus, () if None in numa else numa)
+    if kinds := _kinds(machines):
+        shapes = [(_identified(kind), kind) for kind in kinds]
+        others = {machine.host: shape for shape, kind in shapes[1:] for machine in kind}
+        return replace(shapes[0][0], others=others)
     numbered, _share = majority(_numbered(machine) for machine in machines)
     if not numbered:
         return None
@@ -295,6 +305,49 @@ def shape_of(machines: Sequence[DiscoveredMachine]) -> Optional[Shape]:
     by_pci = None not in pci and len(set(pci)) == count
     places = [str(item) for item in pci] if by_pci else names
     return Shape({(rail, 0): place for rail, place in enumerate(places)}, by_pci, prefix)
+
+
+LEAST_OF_KIND = 2
+"""Machines with the same other devices that are a kind; a single one is more likely broken."""
+
+
+def _kinds(machines: Sequence[DiscoveredMachine]) -> list[list[DiscoveredMachine]]:
+    """Machines whose GPUs identify their rails, by kind, and all the others in the first one.
+
+    Kinds have devices at other positions, and another number or speed of them. The first one has
+    the most and fastest rails, as a model requires; one with other planes is none.
+    """
+    alike: dict[Any, list[DiscoveredMachine]] = {}
+    for machine in machines:
+        if machine.rails:
+            alike.setdefault((tuple(machine.rails.items()), machine.gpus), []).append(machine)
+    if not alike:
+        return []
+    ordered = sorted(alike.values(), key=len, reverse=True)
+    usual = [ordered[0], *(each for each in ordered[1:] if len(each) >= LEAST_OF_KIND)]
+    capacity = [(len(each[0].rails), speed_of(each) or 0.0) for each in usual]
+    first = usual[capacity.index(max(capacity))]
+    planes = {lane[1] for lane in first[0].rails}
+    found = [first]
+    for each in usual:
+        devices = [(len(of[0].rails), len(of[0].gpus), speed_of(of)) for of in (first, each)]
+        if devices[0] != devices[1] and {lane[1] for lane in each[0].rails} == planes:
+            found.append(each)
+    return found
+
+
+def speed_of(machines: Sequence[DiscoveredMachine]) -> Optional[float]:
+    """Gb/s of most rails."""
+    places = [(machine, place) for machine in machines for place in machine.rails.values()]
+    return majority(nic.speed_gbps for of, at in places if (nic := of.at(at)) is not None)[0]
+
+
+def _identified(machines: Sequence[DiscoveredMachine]) -> Shape:
+    found, _share = majority(
+        (tuple(machine.rails.items()), machine.gpus, machine.numa) for machine in machines
+    )
+    rails, gpus, numa = found or ((), (), ())
+    return Shape(dict(rails), True, "", gpus, () if None in numa else numa)
 
 
 def _numbered(machine: DiscoveredMachine) -> Optional[tuple[str, int]]:

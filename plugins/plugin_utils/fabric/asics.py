@@ -91,6 +91,8 @@ class Asic:
     """Values of `System.chip_keys`, if set."""
     fronts: int = 0
     """Most ports on the front of a switch with it; 0: unknown."""
+    fixed: bool = False
+    """Whether no switch with line cards has it."""
     widest: int = MAX_LANES
     """Lanes of the widest of them, as published, unless a speed needs more."""
 
@@ -150,8 +152,8 @@ ASICS = {
         ),
         Asic("tomahawk3", lanes=256, lane_gbps=50),
         Asic("tomahawk4", lanes=512, lane_gbps=50),
-        Asic("tomahawk5", lanes=512, lane_gbps=100),
-        Asic("tomahawk6", lanes=512, lane_gbps=200),
+        Asic("tomahawk5", lanes=512, lane_gbps=100, fixed=True),  # Arista: 7060X6 only
+        Asic("tomahawk6", lanes=512, lane_gbps=200, fixed=True),
         Asic("tomahawk6-100g", lanes=1024, lane_gbps=100),
     )
 }

@@ -6,17 +6,19 @@ The driver is loaded when it is first used, because its libraries take up to a s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Optional
 
 from ..schema.kinds import Key
 from .port_names import PortNaming
 
 if TYPE_CHECKING:
+    from .counters import PortCounters
     from .system import Difference, SwitchConnection, SwitchIntent, SwitchReport
+    from .underlay import Underlay
 
 SSH, HTTPS = "ssh", "https"
 
@@ -32,6 +34,10 @@ class SystemDriver:
     the operator has configured. Raises SwitchError if the switch cannot implement it."""
     report: Callable[[SwitchIntent, Any], SwitchReport]
     connect: Callable[[Any], SwitchConnection]
+    underlay: Optional[Callable[[Any], Underlay]] = None
+    """Of a connection: the routing that the switch reports. None: the system is not read."""
+    counters: Optional[Callable[[Any, Sequence[str]], dict[str, PortCounters]]] = None
+    """Of a connection, and some of its ports."""
 
 
 @dataclass(frozen=True, eq=False)

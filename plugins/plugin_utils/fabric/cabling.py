@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Optional, Union
 
 from ...module_utils.core.checks import FAILED, NOT_APPLICABLE, Check
 from ...module_utils.core.text import counted, some
-from .system import DOWNLINK, UPLINK
+from .system import DOWNLINK, PEER, UPLINK
 
 NAME, MAPPED = "link_neighbour", "link_wire_map"
 MAX_LISTED = 20
@@ -31,7 +31,7 @@ class Cable(NamedTuple):
     first: End
     second: End
     kind: str
-    """HOST, STORAGE or UPLINK."""
+    """HOST, STORAGE, UPLINK or PEER."""
     speed_gbps: float
     mtu: int
     """Largest IP packet of the rails."""
@@ -71,9 +71,14 @@ def cables_of(switches: Iterable[SwitchEntry]) -> list[Cable]:
         )
         for switch in switches
         for group in switch.ports
-        if group["kind"] != DOWNLINK
         for port, peer in group["peers"].items()
+        if first_end(group["kind"], switch.name, peer)
     ]
+
+
+def first_end(kind: str, host: str, peer: str) -> bool:
+    """Whether a cable of this kind begins at `host`, so that it is counted once."""
+    return kind != DOWNLINK and (kind != PEER or host < peer)
 
 
 def peers_of(cables: Iterable[Cable]) -> dict[End, End]:
@@ -147,7 +152,8 @@ class Neighbours:
             if switch.report is None:
                 continue
             if not switch.report["lldp"]:
-                between = any(group["kind"] in (UPLINK, DOWNLINK) for group in switch.ports)
+                kinds = {group["kind"] for group in switch.ports}
+                between = not kinds.isdisjoint((UPLINK, DOWNLINK, PEER))
                 reason = "swapped cables are not detected: enable LLDP on the switch"
                 status = FAILED if between else NOT_APPLICABLE
                 every = "the neighbours of every port"

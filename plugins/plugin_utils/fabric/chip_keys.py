@@ -11,9 +11,32 @@ from typing import Any
 
 from ..schema.findings import Findings
 from ..schema.kinds import Integer, Invalid, Key, ListOf, OneOf, Section, Table, Text, shown
+from .asics import ASICS
 from .systems import ETHERNET_SYSTEMS, INFINIBAND_SYSTEMS, SYSTEMS
 
-CHIP_NAME = Text(
+_CHIPS = {
+    **{"sn2": "spectrum", "sn3": "spectrum2", "sn4": "spectrum3", "sn54": "spectrum4"},
+    **{"sn5600": "spectrum4", "bcm56980": "tomahawk3", "bcm56990": "tomahawk4"},
+    **{"bcm78900": "tomahawk5", "th": "tomahawk"},
+}
+"""Chips by the first letters of names of switches and chips: sonic-buildimage 086b03bd,
+device/mellanox and device/broadcom."""
+
+
+@dataclass(frozen=True)
+class _ChipName(Text):
+    def convert(self, value: Any) -> str:
+        plain = re.sub(r"[^a-z0-9]", "", str(value).lower())
+        starts = (start for start in _CHIPS if re.match(rf"{start}(?![a-z])", plain))
+        start = next(starts, "")
+        meant = _CHIPS[start] + (plain[2:] if start == "th" else "") if start else plain
+        if value != meant and meant in ASICS:
+            problem = f"{shown(value)} is not the name of a chip here"
+            raise Invalid("model.chip_word", problem, f"Write {meant}")
+        return super().convert(value)
+
+
+CHIP_NAME = _ChipName(
     r"[a-z][a-z0-9_-]*", "a chip's name (a to z, 0 to 9, - and _)", "spectrum4", most=40
 )
 OUT_OF_SCOPE = "InfiniBand is out of scope: this collection configures RoCE over Ethernet"

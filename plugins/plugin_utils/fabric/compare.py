@@ -21,6 +21,8 @@ from .aspects import Reading, Unread, ports_text, show
 from .system import TO_NODES, Difference, SwitchIntent, SwitchReport
 from .systems import SYSTEMS
 
+_OF_CHANNELS = ("in_channel", "mtu_of")
+
 
 class SwitchEnds:
     """Desired and actual values of all ports of one switch."""
@@ -93,7 +95,8 @@ class SwitchEnds:
         if port is None or not port["present"]:
             return {aspects.PORT: "the switch has no such port"}
         # Most ports of a switch have the same values: each combination is read once.
-        alike = (id(wanted), *(_frozen(port.get(key)) for key in aspects.FIELDS.values()))
+        keys = (*aspects.FIELDS.values(), *_OF_CHANNELS)
+        alike = (id(wanted), *(_frozen(port.get(key)) for key in keys))
         if alike not in self._known:
             self._known[alike] = self._found(port, wanted)
         return self._known[alike]
@@ -112,6 +115,8 @@ class SwitchEnds:
 
     def _value(self, aspect: str, value: Any, wanted: Any, port: Mapping[str, Any]) -> Any:
         if aspect == aspects.UP:
+            if value and port.get("in_channel") is False:
+                return f"up, but not used by LACP in {port.get('mtu_of')}"
             return aspects.IS_UP if value else "down"
         if aspect == aspects.DSCP_MAP:
             return self._dscp_map(value)

@@ -16,7 +16,7 @@ from .asics import Asic, asic_named
 from .aspects import Reading, Unread, show
 from .cabling import Cable, End, LinkFinding, Neighbours, NodeEntry, SwitchEntry, cables_of
 from .compare import SwitchEnds, nic_end
-from .system import HOST, STORAGE, UPLINK
+from .system import HOST, PEER, STORAGE, UPLINK
 from .systems import SYSTEMS
 from .wire_map import by_end
 
@@ -137,7 +137,7 @@ class _Check:
         cables = cables_of(self.switches.values())
         mapped = by_end(wire_map, cables) if wire_map else {}
         self._without_report()
-        for link in cables:
+        for link in (cable for cable in cables if cable.kind != PEER):
             if self._within(link.first.host) or self._within(link.second.host):
                 self._check_link(link)
         neighbours = Neighbours(cables, self.switches, self.nodes, mapped)

@@ -106,6 +106,11 @@ class PortNaming:
             return found["port"], range(found["first"] - 1, found["first"] - 1 + lanes)
         return found["port"], range(MAX_LANES)
 
+    def front(self, name: str) -> int:
+        """The port of the front; 0 if the name does not tell."""
+        place = self.lanes(name, 1)
+        return place[0] if place else 0
+
 
 UNNAMED = PortNaming("Ethernet{}", start=0, step=1)
 """Port naming of a switch whose system is not in the model."""
@@ -146,6 +151,10 @@ def _faults(
         return
     place = naming.lanes(name, width)
     if place is None:
+        if chip.fixed and "/" in name:
+            problem = f"{name!r} is a port of a line card, and switches with {chip.name} have none"
+            remedy = f"Write the port and its first lane, 1 to {MAX_LANES}, such as {naming.parts}"
+            yield Fault("model.port_of_line_card", problem, remedy, name)
         return
     port, lanes = place
     certain = port > 0 or chip.family == SPECTRUM

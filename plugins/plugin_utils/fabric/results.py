@@ -14,6 +14,10 @@ def switch_result(variables: Mapping[str, Any]) -> Mapping[str, Any]:
     return found
 
 
+def underlay_checks(variables: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return list((variables.get("switch_underlay") or {}).get("checks") or ())
+
+
 def failure_of(state: Mapping[str, Any]) -> str:
     """Why a registered result has no data: the first line of its problem or message."""
     text = str(state.get("problem") or state.get("msg") or "").strip()

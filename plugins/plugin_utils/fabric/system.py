@@ -15,8 +15,9 @@ from ..schema.findings import Findings
 from .asics import Asic, asic_named
 from .systems import SYSTEMS
 
-HOST, STORAGE, UPLINK, DOWNLINK = "host", "storage", "uplink", "downlink"
-"""Kinds of ports: to a node, to a storage host, from leaf to spine, from spine to leaf."""
+HOST, STORAGE, UPLINK, DOWNLINK, PEER = "host", "storage", "uplink", "downlink", "peer"
+"""Kinds of ports: to a node, to a storage host, from leaf to spine, from spine to leaf, and to the
+other switch of a pair, whose ports are reported and not configured."""
 TO_NODES = (HOST, STORAGE)
 """Kinds whose cables have the length `roce_qos.cable_metres.to_nodes`."""
 
@@ -47,6 +48,8 @@ class SwitchIntent:
     """From one port's number to the next, if computed from the lanes of the chip."""
     port_ranges: Sequence[str] = ()
     """Names of its ports as in the model, if it has them by purpose."""
+    peer_ports: tuple[str, ...] = ()
+    """Ports to the other switch of a pair, which are only reported."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,8 @@ class PortReport:
     mtu_of: str = ""
     """The interface that has this MTU, if not the port: the routed one behind it, if its MTU is
     smaller (`Vlan100`), or the port channel."""
+    in_channel: Optional[bool] = None
+    """Whether LACP uses the port in its port channel."""
     trust: Optional[str] = None
     dscp_to_traffic_class: Optional[tuple[int, ...]] = None
     pfc_priorities: Optional[tuple[int, ...]] = None
@@ -123,7 +128,7 @@ class SwitchReport:
     def of(
         cls, intent: SwitchIntent, version: str, port: Callable[[str], PortReport], lldp: bool
     ) -> SwitchReport:
-        ports = tuple(port(each.name) for each in intent.ports)
+        ports = tuple(map(port, (*(each.name for each in intent.ports), *intent.peer_ports)))
         return cls(intent.name, intent.system, version, ports, lldp)
 
     def as_dict(self) -> dict[str, Any]:
@@ -351,7 +356,7 @@ def compile_switch(
     system: str,
     asic: str,
     asics: Mapping[str, Mapping[str, Any]],
-    ports: Iterable[Mapping[str, Any]],
+    ports: Sequence[Mapping[str, Any]],
     contract: Contract,
     port_step: int = 0,
     port_ranges: Sequence[str] = (),
@@ -367,10 +372,11 @@ def compile_switch(
             cables.to_nodes if group["kind"] in TO_NODES else cables.between_switches,
             peer,
             group["peer_interface"],
-            channel=f"{peer} {group.get('bond', '')}".rstrip() if "channels" in group else "",
+            channel=_channel(group, peer),
             channel_name=group.get("channels", {}).get(port, ""),
         )
         for group in ports
+        if group["kind"] != PEER
         for port, peer in group["peers"].items()
     ]
     return SwitchIntent(
@@ -381,7 +387,17 @@ def compile_switch(
         ports=tuple(sorted(found, key=lambda port: natural(port.name))),
         port_step=port_step,
         port_ranges=tuple(port_ranges),
+        peer_ports=tuple(
+            port for group in ports if group["kind"] == PEER for port in group["peers"]
+        ),
     )
+
+
+def _channel(group: Mapping[str, Any], peer: str) -> str:
+    if "channels" not in group:
+        return ""
+    end = group.get("pairs", {}).get(peer, peer)
+    return f"{end} {group.get('bond', '')}".rstrip()
 
 
 def batches(

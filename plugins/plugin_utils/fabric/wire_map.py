@@ -26,6 +26,10 @@ MAX_LINES = 500_000
 """A cluster of 10,000 nodes with 8 rails has 160,000 cables in two tiers."""
 MAX_CELL = 200
 _LISTED = 5
+_NEAREST = 50
+"""Unknown names for which a similar one is searched: 0.1 s for each among 10,000 nodes."""
+_PREFACE = re.compile(r"(?:#[^\n]*\n|sep=.\r?\n|\s*\n)*", re.I)
+"""Comments, blank lines, and Excel's line with the delimiter, before the header."""
 
 _SIDES = (
     ("from", "a", "sidea", "aside", "enda", "source", "src", "local", "near", "1", ""),
@@ -99,13 +103,15 @@ def read_lines(path: Path) -> list[Line]:
 
 
 def _lines(text: str, found: list[Finding]) -> Iterator[Line]:
-    header = text.split("\n", 1)[0]
+    preface = _PREFACE.match(text)
+    header = text[preface.end() if preface else 0 :].split("\n", 1)[0]
     delimiter = max(",;\t|", key=header.count)
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     columns: Optional[dict[tuple[int, str], int]] = None
     try:
         for row in rows:
-            if not any(map(str.strip, row)) or row[0].startswith("#"):
+            blank = not any(map(str.strip, row)) or row[0].startswith("#")
+            if blank or (columns is None and row[0].lower().startswith("sep=")):
                 continue
             if rows.line_num > MAX_LINES:
                 raise csv.Error(f"more than {MAX_LINES} lines")
@@ -155,6 +161,7 @@ class _Names:
     def __init__(self, ends: Iterable[End]) -> None:
         self._hosts: dict[str, str] = {}
         self._ports: dict[str, dict[str, str]] = {}
+        self._searched: dict[tuple[str, ...], str] = {}
         for host, port in ends:
             self._hosts[host.lower()] = host
             ports = self._ports.setdefault(host, {})
@@ -172,10 +179,15 @@ class _Names:
         return End(host, port) if port else None
 
     def nearest_port(self, host: str, port: str) -> str:
-        return nearest(port, dict.fromkeys(self._ports[host].values()))
+        return self._nearest((host, port), dict.fromkeys(self._ports[host].values()))
 
     def nearest_host(self, host: str) -> str:
-        return nearest(host, self._ports)
+        return self._nearest((host,), self._ports)
+
+    def _nearest(self, name: tuple[str, ...], known: Iterable[str]) -> str:
+        if name not in self._searched and len(self._searched) < _NEAREST:
+            self._searched[name] = nearest(name[-1], known)
+        return self._searched.get(name, "Write the name that the model has")
 
 
 def compare(lines: Iterable[Line], cables: Sequence[Cable]) -> WireMap:
@@ -204,6 +216,8 @@ def compare(lines: Iterable[Line], cables: Sequence[Cable]) -> WireMap:
 
 
 def _connect(line: Line, first: End, second: End, result: WireMap) -> None:
+    if first in result.peers and result.peers[first][0] == second:
+        return  # the same cable, as seen from the other end
     for end in (first, second):
         if end in result.peers or first == second:
             earlier = result.peers.get(end, (end, line.number))[1]

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from html import escape
 from typing import Any, NamedTuple, Optional
 
 from ...module_utils.core.text import counted, natural
-from .cabling import Cable, End
+from .cabling import Cable, End, first_end
 from .system import STORAGE, TO_NODES
 
 CABLES, INDEX = "cables.csv", "index.html"
@@ -58,11 +59,11 @@ def wires_of(hosts: Mapping[str, Mapping[str, Any]]) -> list[Wire]:
     wires = []
     for name, own in hosts.items():
         for group in own.get("cluster_ports") or ():
-            if group["kind"] == "downlink":
-                continue
             lengths, described = own["roce_qos"]["cable_metres"], own.get("cluster_cabling") or {}
             place = "to_nodes" if group["kind"] in TO_NODES else "between_switches"
             for port, peer in group["peers"].items():
+                if not first_end(group["kind"], name, peer):
+                    continue
                 ends = End(name, port), End(peer, group["peer_interface"])
                 wires.append(
                     Wire(
@@ -108,10 +109,11 @@ def files_of(wires: Iterable[Wire], cluster: str) -> dict[str, str]:
 
 
 def _page(wire: Wire, second: bool) -> str:
+    """A file name without its ending; variables of an inventory without a model are any text."""
     rack, here, _to_rack, _there = wire.from_end(second)
-    if rack:
-        return f"rack-{rack}"
-    return "" if second and wire.cable.kind in TO_NODES else f"switch-{here.host}"
+    page = f"rack-{rack}" if rack else f"switch-{here.host}"
+    unnamed = not rack and second and wire.cable.kind in TO_NODES
+    return "" if unnamed else re.sub(r"[^\w.-]", "_", page)
 
 
 def csv_of(wires: Iterable[Wire]) -> str:

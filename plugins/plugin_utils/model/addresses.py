@@ -140,15 +140,32 @@ class AddressPlan:
     """Number of networks in the pool before those of its first set."""
     lane_span: int = 0
     """Networks reserved for each lane, which are consecutive; 0: those of each set are."""
+    planes: int = 1
+    """Number of planes, each with one prefix; 1: lanes are in order, rail by rail."""
 
     @property
     def size(self) -> int:
         return 1 << (32 - self.prefix)
 
+    @property
+    def _rails(self) -> int:
+        """Number of rails, rounded up to a power of two."""
+        return int(1 << (self.lanes // self.planes - 1).bit_length())
+
+    def _part(self, lane: int) -> int:
+        """The number of a lane's part of the pool."""
+        rail, plane = divmod(lane, self.planes)
+        return plane * self._rails + rail if self.planes > 1 else lane
+
+    def plane_network(self, plane: int) -> Subnet:
+        """The prefix of a plane, if each has one."""
+        bits = (self.size * self.lane_span * self._rails).bit_length() - 1
+        return Subnet(self.pool.first + (plane << bits), 32 - bits)
+
     def network(self, node: int, lane: int) -> Subnet:
         number = (node - self.first_node) // self.nodes_per_set
         if self.lane_span:
-            number += lane * self.lane_span
+            number += self._part(lane) * self.lane_span
         else:
             number = number * self.lanes + lane
         return Subnet(self.pool.first + (self.first_network + number) * self.size, self.prefix)
@@ -165,6 +182,10 @@ class AddressPlan:
         number, place = divmod(address - self.pool.first, self.size)
         if self.lane_span:
             lane, leaf_set = divmod(number, self.lane_span)
+            if self.planes > 1:
+                plane, rail = divmod(lane, self._rails)
+                known = rail < self.lanes // self.planes and plane < self.planes
+                lane = rail * self.planes + plane if known else self.lanes
             leaf_set -= self.first_network
         else:
             leaf_set, lane = divmod(number - self.first_network, self.lanes)
@@ -191,8 +212,9 @@ class AddressPlan:
         if self.lane_span:
             wanted, there, part = self.first_network + sets, self.lane_span, "each rail's part of"
             what = f"one for each of {places}"
-            if self.lanes > self.pool.size // self.size:
-                wanted, there, part = self.lanes, self.pool.size // self.size, "the pool"
+            parts = self._part(self.lanes - 1) + 1
+            if parts > self.pool.size // self.size:
+                wanted, there, part = parts, self.pool.size // self.size, "the pool"
                 what = "one for each rail and plane"
         if self.first_network:
             what += f" after {self.first_network} of other leaves"

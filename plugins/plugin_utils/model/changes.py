@@ -6,12 +6,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Optional
 
 from ...module_utils.core.text import natural
 from ..schema.findings import Findings
-from .cluster import NAMES
+from .cluster import HOST_ROLES, NAMES
 from .versions import CompiledModel
 
 Variables = Mapping[str, Any]
@@ -68,6 +68,9 @@ class ModelChanges:
     come: dict[str, str]
     """New hosts, with their roles."""
     go: dict[str, str]
+    renamed: dict[str, str]
+    """Hosts with another name and the same role, place and addresses: new name by earlier name. In
+    everything below, they are hosts of both models."""
     addresses: list[Moved]
     moved: list[Moved]
     """Cables of hosts in both models that end elsewhere."""
@@ -82,6 +85,8 @@ class ModelChanges:
     """Of hosts in both models."""
     site: list[str]
     """Hosts and groups for which the operator's variables differ; never values."""
+    addressed: list[str]
+    """Variables of servers in which addresses differ, come or go."""
 
     @property
     def any(self) -> bool:
@@ -97,6 +102,8 @@ def _boots(setting: Setting) -> bool:
 
 
 def compare(old: CompiledModel, new: CompiledModel) -> ModelChanges:
+    names = _other_names(old, new)
+    old = _with_names(old, names) if names else old
     both = [name for name in new.hosts if name in old.hosts]
     renamed = {end: to for name in both for end, to in _renamed(name, old, new)}
     before = _ends(old)
@@ -124,6 +131,7 @@ def compare(old: CompiledModel, new: CompiledModel) -> ModelChanges:
     return ModelChanges(
         come={name: new.role(name) for name in new.hosts if name not in old.hosts},
         go={name: old.role(name) for name in old.hosts if name not in new.hosts},
+        renamed=names,
         addresses=[each for name in both for each in _addresses(name, old, new)],
         moved=moved,
         added=added,
@@ -141,7 +149,66 @@ def compare(old: CompiledModel, new: CompiledModel) -> ModelChanges:
             (of for of in {*old.site, *new.site} if old.site.get(of) != new.site.get(of)),
             key=natural,
         ),
+        addressed=sorted(
+            {
+                variable
+                for name in both
+                if new.role(name) in HOST_ROLES
+                for (variable, _what), _address in _places(old.hosts[name]).items()
+                ^ _places(new.hosts[name]).items()
+            }
+        ),
     )
+
+
+# Names
+
+
+def _other_names(old: CompiledModel, new: CompiledModel) -> dict[str, str]:
+    """Earlier and new names of hosts that are in one model only and differ in nothing else that
+    identifies a machine."""
+
+    def places(model: CompiledModel, other: CompiledModel) -> dict[str, str]:
+        """Hosts that are not in the other model, by role, place and addresses."""
+        return {
+            json.dumps(
+                [
+                    model.role(name),
+                    variables.get("cluster_index"),
+                    *_addresses_of(variables).values(),
+                ]
+            ): name
+            for name, variables in model.hosts.items()
+            if name not in other.hosts
+        }
+
+    after = places(new, old)
+    return {name: after[at] for at, name in places(old, new).items() if at in after}
+
+
+def _with_names(model: CompiledModel, names: Mapping[str, str]) -> CompiledModel:
+    """The model with other names of hosts, also where others refer to them."""
+
+    def of(entries: Any, key: str) -> list[Any]:
+        return [{**entry, key: names.get(entry[key], entry[key])} for entry in entries]
+
+    hosts = {}
+    for name, variables in model.hosts.items():
+        own = dict(variables)
+        for variable in ("cluster_rails", "cluster_storage_links"):
+            if variable in own:
+                own[variable] = of(own[variable], "leaf")
+        if "cluster_ports" in own:
+            own["cluster_ports"] = [
+                {
+                    **group,
+                    "peers": {port: names.get(at, at) for port, at in group["peers"].items()},
+                }
+                for group in own["cluster_ports"]
+            ]
+        hosts[names.get(name, name)] = own
+    site = {names.get(name, name): of for name, of in model.site.items()}
+    return replace(model, hosts=hosts, site=site)
 
 
 # Addresses
@@ -155,12 +222,18 @@ def _addresses(host: str, old: CompiledModel, new: CompiledModel) -> Iterator[Mo
 
 
 def _addresses_of(variables: Variables) -> dict[str, str]:
-    found = {MANAGEMENT: str(variables["cluster_management"]["address"])}
+    return {what: address for (_variable, what), address in _places(variables).items()}
+
+
+def _places(variables: Variables) -> dict[tuple[str, str], str]:
+    """Addresses by variable, and interface or name."""
+    management = "cluster_management"
+    found = {(management, MANAGEMENT): str(variables[management]["address"])}
     for variable, key in _ADDRESSED.items():
         for entry in variables.get(variable, ()):
-            found[entry[key]] = f"{entry['address']}/{entry['prefix']}"
+            found[variable, entry[key]] = f"{entry['address']}/{entry['prefix']}"
     if "cluster_loopback" in variables:
-        found[LOOPBACK] = str(variables["cluster_loopback"])
+        found["cluster_loopback", LOOPBACK] = str(variables["cluster_loopback"])
     return found
 
 
@@ -239,7 +312,7 @@ def _settings_of_ports(variables: Variables) -> dict[str, tuple[Any, ...]]:
     for group in variables.get("cluster_ports", ()):
         common = (group["kind"], group["speed_gbps"], group["mtu"], group["prefix"])
         for port in group["peers"]:
-            channel = group.get("bond"), group.get("channels", {}).get(port)
+            channel = group.get("bond"), group.get("pairs"), group.get("channels", {}).get(port)
             found[port] = (*common, *channel, group["addresses"].get(port, group["address"]))
     return found
 
@@ -251,8 +324,11 @@ def _renamed(name: str, old: CompiledModel, new: CompiledModel) -> Iterator[tupl
     hosts = old.hosts[name], new.hosts[name]
     places = [
         {
-            tuple(rail[key] for key in ("rail", "plane", "leaf", "leaf_port")): rail["interface"]
+            (rail["rail"], *(each[key] for key in ("plane", "leaf", "leaf_port"))): each[
+                "interface"
+            ]
             for rail in variables.get("cluster_rails", ())
+            for each in rail.get("members", [rail])
         }
         for variables in hosts
     ]
@@ -295,9 +371,10 @@ def _settings(old: Variables, new: Variables) -> Iterator[tuple[str, str, Any, A
     rails = {(rail["rail"], rail["plane"]): rail for rail in new.get("cluster_rails", ())}
     for rail in old.get("cluster_rails", ()):
         same = rails.get((rail["rail"], rail["plane"]), rail)
-        for key, value in rail.items():
-            if value != same[key] and key not in _OF_PLAN:
-                yield "cluster_rails", f"{rail['interface']}.{key}", value, same[key]
+        for key in dict.fromkeys((*rail, *same)):
+            before, after = rail.get(key), same.get(key)
+            if before != after and key not in _OF_PLAN:
+                yield "cluster_rails", f"{rail['interface']}.{key}", before, after
 
 
 def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -331,7 +408,14 @@ def as_data(changes: ModelChanges, findings: Optional[Findings] = None) -> dict[
         return [dict(zip(keys, (*end, *far))) for end, far in of]
 
     return {
-        "hosts": {"come": hosts(changes.come), "go": hosts(changes.go)},
+        "hosts": {
+            "come": hosts(changes.come),
+            "go": hosts(changes.go),
+            "renamed": [
+                {"name": name, "before": before, "role": changes.roles[name]}
+                for before, name in changes.renamed.items()
+            ],
+        },
         "addresses": [each._asdict() for each in changes.addresses],
         "cables": {
             "moved": [each._asdict() for each in changes.moved],

@@ -41,6 +41,11 @@ class RailPlane:
     networks: list[str] = field(init=False, repr=False, compare=False)
     """What it reaches through its gateway, if planes are apart; otherwise the rail has no such
     value, and `cluster_rail_networks` is for all."""
+    members: list[dict[str, Any]] = field(init=False, repr=False, compare=False)
+    """Of a bond: `plane`, `interface`, `pci`, `speed_gbps`, `leaf` and `leaf_port` of each member;
+    leaf and port of the rail are those of the first. Other rails have no such value."""
+    plane_network: str = field(init=False, repr=False, compare=False)
+    """The prefix of its plane, if planes are apart and each has one."""
 
 
 @dataclass
@@ -52,7 +57,8 @@ class PortGroup:
     """
 
     kind: str
-    """`host` (to a node), `storage` (to a storage host), `uplink` (to a spine) or `downlink`."""
+    """`host` (to a node), `storage` (to a storage host), `uplink` (to a spine), `downlink` or
+    `peer` (to the other switch of a pair)."""
     peer_interface: str
     speed_gbps: int
     mtu: int
@@ -68,6 +74,8 @@ class PortGroup:
     channels: dict[str, str] = field(init=False, repr=False, compare=False)
     """Port to the name of its port channel, or to an empty text if any name fits. Those with the
     same peer, and bond of it, form one. Without port channels, there is no such value."""
+    pairs: dict[str, str] = field(init=False, repr=False, compare=False)
+    """Peer to the pair of switches of which it is one, if both are one end of its channel."""
     bond: str = field(init=False, repr=False, compare=False)
     """The bond of the peer, a host, that has the ports of the channels."""
 

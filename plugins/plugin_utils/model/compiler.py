@@ -25,7 +25,15 @@ from .cluster import (
     RailPlane,
     kind_group,
 )
-from .layout import LeafSets, Topology, interface_name, interface_names, lay_out, plan_addresses
+from .layout import (
+    LeafSets,
+    Topology,
+    bond_name,
+    interface_name,
+    interface_names,
+    lay_out,
+    plan_addresses,
+)
 from .networks import cluster_networks, entry_networks, owners
 from .node_kinds import DEFAULT, Kinds, NodeKind, check_speeds, read_kinds, with_rails
 from .nodes import (
@@ -44,7 +52,7 @@ from .software import finish as read_software
 from .software import of_kinds as software_of_kinds
 from .source import ModelError, ModelSource, read_file
 from .storage import Site, read_filesystems
-from .switches import Switches, read_ports, read_switches
+from .switches import PEERS, Switches, read_ports, read_switches
 from .wiring import LEAF, Fabric, Rule, SwitchGroup, SwitchPorts, place_groups, read_fabric
 
 
@@ -69,7 +77,7 @@ def compile_model(source: ModelSource) -> Cluster:
         raise ModelError(source.name, findings.found)
     apart = {group.kind: group for group in fabric.leaves if group.kind}
     kinds = read_kinds(model, apart, findings)
-    specs = specify(model, kinds, findings)
+    specs, absent = specify(model, kinds, findings)
     check_default(source.data, specs, findings)
     doubtful = Findings(source.line)
     for group in fabric.groups.values():
@@ -95,6 +103,7 @@ def compile_model(source: ModelSource) -> Cluster:
     rules.check_management(model, specs, fabric, switches, findings)
     rules.check_devices(model, kinds, specs, findings)
     rules.check_racks(specs, findings)
+    rules.check_channels(fabric, findings)
     rules.check_group_vars(model, specs, topology.groups if topology else (), findings)
     mtu = model["rails"]["mtu"]
     contract = read_contract(model["roce_qos"], findings, mtu)
@@ -122,15 +131,17 @@ def compile_model(source: ModelSource) -> Cluster:
             for group in fabric.groups.values()
             for name, address in zip(switches[group.name].names, group.management)
         }
-        addresses = _addresses(model, specs, topology, plans, leaves.names, managed)
-        site = Site(tuple(rules.groups_of(specs)), addresses.hosts, addresses, doubtful)
+        addresses = _addresses(model, specs, absent, topology, plans, leaves.names, managed)
+        groups, without = tuple(rules.groups_of(specs)), rules.groups_without_rails(specs)
+        site = Site(groups, without, addresses.hosts, addresses, doubtful)
         routing.check_storage(model, addresses, findings)
         if (
             len(leaves.kinds)
             == len(leaves.names)
             == sum(len(group.places) for group in fabric.leaves)
         ):
-            rules.check_storage_links(model, topology, places_with_rails(specs), leaves, findings)
+            reserved = places_with_rails([*specs, *absent])
+            rules.check_storage_links(model, topology, reserved, leaves, findings)
     filesystems = read_filesystems(model["filesystems"], findings, ("filesystems",), site)
     if findings or topology is None or plans is None:
         raise ModelError(source.name, findings.found)
@@ -149,11 +160,17 @@ def compile_model(source: ModelSource) -> Cluster:
         members = pairs[bisect_left(places, plan.first_node) : bisect_left(places, plan.end)]
         name = sets.group.name
         _plug_nodes(model, topology, sets, plan, members, built[name], ports[name])
+    for name, switches_of_group in built.items():
+        speeds = _speeds(fabric, fabric.groups[name], kinds)
+        _plug_peers(switches_of_group, switches[name], speeds[PEERS], model["rails"]["mtu"])
     for rule in fabric.rules:
         _plug_links(rule, model["rails"]["mtu"], built, ports)
     _plug_storage(model, [leaf for group in fabric.leaves for leaf in built[group.name]])
     paths = Paths(switch for group in built.values() for switch in group)
-    assign_networks(nodes, paths, doubtful)
+    pools = {(plan.pool, plan.planes, plan.lanes) for plan in plans}
+    planes = plans[0].planes if len(pools) == 1 else 1
+    prefixes = [str(plans[0].plane_network(plane)) for plane in range(planes)] if planes > 1 else []
+    assign_networks(nodes, paths, prefixes, doubtful)
     routing.assign(model, sections, list(built.values()), doubtful)
     storage = [_host(model, entry, "storage") for entry in model["storage"]]
     routing.assign_storage(model, storage, addresses)
@@ -243,13 +260,13 @@ def _switches(
     model: dict[str, Any], group: SwitchGroup, topology: Topology, found: Switches
 ) -> list[ClusterSwitch]:
     places = [topology.place(group, number) for number in range(len(found.names))]
-    bmc, addresses = group.keys["bmc_first"], group.management
+    bmcs, addresses = group.bmcs, group.management
     return [
         ClusterSwitch(
             name,
             LEAF if group.tier == LEAF else "spine",
             _management(model, addresses[index]),
-            bmc="" if bmc is None else text(bmc + index),
+            bmc=text(bmcs[index]) if bmcs else "",
             system=kind.system,
             asic=kind.asic,
             port_step=kind.port_step,
@@ -291,6 +308,7 @@ def _nodes(model: dict[str, Any], specs: list[NodeSpec]) -> list[ComputeNode]:
 def _addresses(
     model: dict[str, Any],
     specs: list[NodeSpec],
+    absent: list[NodeSpec],
     topology: Topology,
     plans: Sequence[AddressPlan],
     leaves: Sequence[str],
@@ -306,7 +324,9 @@ def _addresses(
         plan = plans[topology.sets.index(sets)]
         first = sets.first_node + leaf_set * sets.nodes_per_set
         return [
-            plan.network(first, at) for at, lane in enumerate(sets.lanes) if lane.leaf == of_set
+            plan.network(first, at)
+            for at, lane in zip(sets.networks, sets.lanes)
+            if lane.leaf == of_set
         ]
 
     hosts = {spec.name: spec.management or 0 for spec in specs}
@@ -316,7 +336,7 @@ def _addresses(
         host["name"]: [networks(link["leaf"]) for link in host["links"]]
         for host in model["storage"]
     }
-    nodes = {spec.index: spec.name for spec in specs}
+    nodes = {spec.index: spec.name for spec in (*specs, *absent)}
     further = {**routing.link_owners(model), **owners(model, specs)}
     subnets = model["management"]["subnet"]
     names = model["domain"], interface_names(model["rails"])
@@ -347,8 +367,10 @@ def _plug_nodes(
         groups = place_groups("leaf", place)
         for _spec, node in members:
             node.unit, node.leaf_set, node.groups = place.unit, place.leaf_set, groups
-    for number, lane in enumerate(sets.lanes):
+    bonded = sets.rails["bonded"]
+    for number, lane in zip(sets.networks, sets.lanes):
         interface = interface_name(sets.rails, lane.rail, lane.plane)
+        bond = bond_name(sets.rails, lane.rail) if bonded else ""
         lanes_here = sets.lanes_on(lane.leaf)
         for (leaf_set, kind), members in filled.items():
             if lane.rail >= kind.rails["count"]:
@@ -358,6 +380,8 @@ def _plug_nodes(
             position = leaf_set * sets.leaves_per_set + lane.leaf
             leaf, ports = leaves[position], leaf_ports[position].down
             group = PortGroup("host", interface, speed, mtu, lane.rail, lane.plane, prefix)
+            if bond:
+                group.bond, group.channels = bond, {}
             leaf.ports.append(group)
             network = str(plan.network(first, number))
             gateway = text(plan.gateway(first, number))
@@ -369,24 +393,36 @@ def _plug_nodes(
                     network = str(plan.network(node.index, number))
                     gateway = group.addresses[port] = text(plan.gateway(node.index, number))
                 device = spec.pci[lane.rail] if spec.pci else None
+                pci = device[lane.plane] if isinstance(device, list) else device
+                if bond:
+                    group.channels[port] = ""
+                    member = {
+                        **{"plane": lane.plane, "interface": interface, "pci": pci},
+                        **{"speed_gbps": speed, "leaf": leaf.name, "leaf_port": port},
+                    }
+                    if lane.plane:
+                        node.rails[-1].members.append(member)
+                        continue
                 node.rails.append(
                     RailPlane(
                         rail=lane.rail,
                         plane=lane.plane,
-                        interface=interface,
-                        pci=device[lane.plane] if isinstance(device, list) else device,
+                        interface=bond or interface,
+                        pci=None if bond else pci,
                         address=text(plan.address(node.index, number)),
                         prefix=prefix,
                         network=network,
                         gateway=gateway,
                         mtu=mtu,
-                        speed_gbps=speed,
+                        speed_gbps=speed * (kind.rails["planes"] if bond else 1),
                         leaf=leaf.name,
                         leaf_port=port,
                         gpu=gpu,
                         numa=numa,
                     )
                 )
+                if bond:
+                    node.rails[-1].members = [member]
 
 
 def _plug_links(
@@ -398,9 +434,8 @@ def _plug_links(
     """Assign the ports at both ends of every link between two tiers."""
     uppers, upper_ports = fabric[rule.upper], ports[rule.upper]
     groups: dict[tuple[int, str, str], PortGroup] = {}
-    lowers = [switch.name for name in rule.lowers for switch in fabric[name]]
-    names = (*lowers, *(switch.name for switch in uppers))
-    numbers = dict(zip(names, (*range(1, len(lowers) + 1), *range(1, len(uppers) + 1))))
+    lowers = [switch for name in rule.lowers for switch in fabric[name]]
+    ends = {**_channel_ends(rule, lowers), **_channel_ends(rule, uppers)}
 
     def plug(
         link: int, switch: ClusterSwitch, kind: str, port: str, peer: str, peer_port: str
@@ -410,10 +445,15 @@ def _plug_links(
             groups[key] = PortGroup(kind, peer_port, rule.speed_gbps, mtu)
             if rule.port_channel is not None:
                 groups[key].channels = {}
+            if rule.mlag:
+                groups[key].pairs = {}
             switch.ports.append(groups[key])
         groups[key].peers[port] = peer
         if rule.port_channel is not None:
-            groups[key].channels[port] = rule.port_channel.format(numbers[peer])
+            end, number = ends[peer]
+            groups[key].channels[port] = rule.port_channel.format(number)
+            if end != peer:
+                groups[key].pairs[peer] = end
 
     pairs = list(rule.pairs())
     for link in range(rule.links):
@@ -424,6 +464,28 @@ def _plug_links(
             down = upper_ports[pair.upper].down[pair.down + link]
             plug(link, lower, "uplink", up, upper.name, down)
             plug(link, upper, "downlink", down, lower.name, up)
+
+
+def _channel_ends(rule: Rule, switches: list[ClusterSwitch]) -> dict[str, tuple[str, int]]:
+    """The end of a port channel that each switch is, or its pair, and its number from 1."""
+    found: dict[str, tuple[str, int]] = {}
+    numbers: dict[str, int] = {}
+    for switch in switches:
+        pair = {switch.name}
+        for group in switch.ports if rule.mlag else ():
+            pair.update(group.peers.values() if group.kind == "peer" else ())
+        end = "+".join(sorted(pair))
+        found[switch.name] = end, numbers.setdefault(end, len(numbers) + 1)
+    return found
+
+
+def _plug_peers(switches: list[ClusterSwitch], found: Switches, speed_gbps: int, mtu: int) -> None:
+    """Assign the ports between both switches of each pair."""
+    for here, there in zip(switches[::2], switches[1::2]):
+        for port in found.kinds[0].ports_for(PEERS) or ():
+            for switch, peer in ((here, there), (there, here)):
+                switch.ports.append(PortGroup("peer", port, speed_gbps, mtu))
+                switch.ports[-1].peers[port] = peer.name
 
 
 def _plug_storage(model: dict[str, Any], leaves: list[ClusterSwitch]) -> None:

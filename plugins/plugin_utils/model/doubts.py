@@ -11,6 +11,7 @@ from ipaddress import IPv4Network
 from typing import Any
 
 from ...module_utils.core.text import counted, some
+from ...module_utils.software.floors import today
 from ...module_utils.software.software_set import SoftwareSet
 from ..fabric.asics import (
     ASICS,
@@ -20,8 +21,15 @@ from ..fabric.asics import (
     asic_named,
     headroom,
 )
-from ..fabric.system import TO_NODES
-from ..qos.contract import FRAME_OVERHEAD, VARIABLE, Contract, needed_ip_mtu
+from ..fabric.system import PEER, TO_NODES
+from ..qos.contract import (
+    FRAME_OVERHEAD,
+    PATH_MTUS,
+    VARIABLE,
+    Contract,
+    largest_path_mtu,
+    needed_ip_mtu,
+)
 from ..schema.findings import Findings, Path
 from .cluster import ClusterSwitch
 from .layout import Topology, interface_names
@@ -81,6 +89,12 @@ def check_values(
         _check_devices(kind, findings)
     _check_kinds(kinds, findings)
     _check_unused(model, specs, findings)
+    mtu, needed = model["rails"]["mtu"], needed_ip_mtu(PATH_MTUS[-1])
+    if mtu < needed and model[VARIABLE]["mtu"]["roce_path"] is None:
+        problem = f"{mtu} bytes carry RoCE packets of {largest_path_mtu(mtu)}, of up to "
+        problem += f"{PATH_MTUS[-1]}: more packets for the same data"
+        remedy = f"Write {needed} or more, or roce_qos.mtu.roce_path if the fabric is limited"
+        findings.add("model.small_mtu", ("rails", "mtu"), problem, remedy, mtu)
     names = [name for name in interface_names(model["rails"]) if _OF_SYSTEM.match(name)]
     if names:
         problem = f"{some(names, 2)}: the kernel or udev gives such names to other interfaces too"
@@ -198,6 +212,11 @@ def check_software(
             remedy = f"Write software: {{driver: {{gpu: {gpu}}}}} here, if these are their GPUs"
             value = (gpu, driver.gpu)
             findings.add("software.gpu_of_kind", kind.path, problem, remedy, value)
+    for index, each in enumerate(common.accepted):
+        if each.expired(today()):
+            problem = f"the exception for {each.component} {each.version} expired on {each.until}"
+            remedy, at = "Upgrade it, or set a later date", (*above, "accepted", index, "until")
+            findings.add("software.accepted_expired", at, problem, remedy, each.until)
     told: set[str] = set()
     for path, software in sets.items():
         for rule in evaluate(software):
@@ -265,7 +284,7 @@ def _rate(switch: ClusterSwitch, kind: str) -> int:
 
 
 def _check_rules(fabric: Fabric, findings: Findings) -> None:
-    """Links across planes, and links that are described twice."""
+    """Links across planes, links that are described twice, and tiers that connect nothing else."""
     first: dict[tuple[str, str], Path] = {}
     for rule in fabric.rules:
         places = [place for name in rule.lowers for place in fabric.groups[name].places]
@@ -274,6 +293,15 @@ def _check_rules(fabric: Fabric, findings: Findings) -> None:
             remedy = f"Write [{', '.join([*rule.divided_by, 'plane'])}], unless planes share them"
             path = (*rule.path, "divided_by")
             findings.add("model.planes_connected", path, problem, remedy, rule.upper)
+        below = [each for each in fabric.rules if each.upper in rule.lowers]
+        undivided = not any(each.divided_by for each in below) and len({*places}) == 1
+        below = below if {each.upper for each in below} == {*rule.lowers} else []
+        if undivided and len({each.lowers for each in below}) == 1:
+            problem = f"{some(rule.lowers)} connect all of {some(below[0].lowers)} already: "
+            problem += f"{rule.upper} adds no path between nodes"
+            remedy = "Write divided_by: [unit] one tier below (and sets_per_unit), or remove this "
+            remedy += "tier, unless it leads out of the cluster"
+            findings.add("model.tier_without_path", rule.path, problem, remedy, rule.upper)
         for lower in rule.lowers:
             other = first.setdefault((lower, rule.upper), rule.path)
             if other != rule.path:
@@ -349,7 +377,7 @@ def check_headroom(
     seen: set[tuple[str, frozenset[tuple[tuple[int, int], int]]]] = set()
     for switch in switches:
         links: Counter[tuple[int, int]] = Counter()
-        for group in switch.ports:
+        for group in (ports for ports in switch.ports if ports.kind != PEER):
             to_nodes = group.kind in TO_NODES
             length = metres.to_nodes if to_nodes else metres.between_switches
             links[group.speed_gbps, length] += len(group.peers)

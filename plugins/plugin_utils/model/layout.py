@@ -11,7 +11,7 @@ from ..schema.findings import Findings, Path
 from .addresses import AddressPlan, Subnet, point_to_point
 from .node_kinds import DEFAULT, Kinds
 from .nodes import NodeSpec, places_with_rails
-from .schema import BY_RAIL, SUBNET_PER_RAIL
+from .schema import BY_NODE, BY_PLANE, SUBNET_PER_RAIL
 from .wiring import LEAF, MAX_LINKS, Fabric, Place, SwitchGroup, connect, place_groups
 
 
@@ -49,6 +49,14 @@ class LeafSets:
     def nodes_in(self, leaf_set: int, nodes: int) -> int:
         """Number of nodes of this set, if there are `nodes` in all."""
         return min(max(0, nodes - leaf_set * self.nodes_per_set), self.nodes_per_set)
+
+    @property
+    def networks(self) -> tuple[int, ...]:
+        """The number of the network of each lane, among those of a set: planes of a bond share
+        one."""
+        if self.rails["bonded"]:
+            return tuple(lane.rail for lane in self.lanes)
+        return tuple(range(len(self.lanes)))
 
     def lanes_on(self, leaf: int) -> int:
         """Number of lanes of one node on this leaf of the set."""
@@ -116,6 +124,11 @@ def lay_out(
             problem, remedy = f"{group.kind!r} is not in kinds", nearest(group.kind, kinds)
             findings.add("model.kind_not_found", (*group.path, "kind"), problem, remedy, group.kind)
             continue
+        if not kind.rails["count"]:
+            problem, remedy = "nodes of this kind have no rails, and need no leaves", "Remove it"
+            path, value = (*group.path, "kind"), kind.name
+            findings.add("model.leaves_without_rails", path, problem, remedy, value)
+            continue
         sets = _form_sets(kind.rails, group, first_leaf, findings)
         if sets is None:
             continue
@@ -169,6 +182,8 @@ def _form_sets(
         problem = f"{counted(len(mapping), 'number')} for {counted(wanted, what)}, or a leaf of "
         problem += "the set without a rail"
         remedy = f"Write {wanted}, one per rail and plane, using all numbers from 0"
+        if len(mapping) == wanted and set(mapping) == set(range(1, per_set)):
+            remedy = f"Count leaves from 0: {[number - 1 for number in mapping]}"
         path, value = (*group.path, "rail_to_leaf"), (len(mapping), wanted)
         findings.add("model.rail_to_leaf", path, problem, remedy, value)
         return None
@@ -276,14 +291,23 @@ def _fill(sets: LeafSets, first_node: int, findings: Findings) -> None:
 
 
 def interface_name(rails: dict[str, Any], rail: int, plane: int) -> str:
+    """The interface of a lane, which is a member of a bond if rails are bonded."""
+    if rails["bonded"]:
+        return f"{bond_name(rails, rail)}p{plane}"
     pattern = rails["interface"] or ("rail{rail}" if rails["planes"] == 1 else "rail{rail}p{plane}")
     return str(pattern.format(rail=rail, plane=plane))
 
 
+def bond_name(rails: dict[str, Any], rail: int) -> str:
+    return str((rails["interface"] or "rail{rail}").format(rail=rail, plane=""))
+
+
 def interface_names(rails: dict[str, Any]) -> list[str]:
-    """The interface of every lane of a node, in order."""
-    planes = rails["planes"]
-    return [interface_name(rails, *divmod(n, planes)) for n in range(rails["count"] * planes)]
+    """The bonds of a node, if rails are bonded, and the interface of every lane, in order."""
+    planes, bonds = rails["planes"], range(rails["count"] if rails["bonded"] else 0)
+    lanes = (divmod(n, planes) for n in range(rails["count"] * planes))
+    names = [interface_name(rails, *lane) for lane in lanes]
+    return [*(bond_name(rails, rail) for rail in bonds), *names]
 
 
 def plan_addresses(
@@ -299,6 +323,8 @@ def plan_addresses(
     }
     management = model["management"]["subnet"].each
     taken = [(subnet, "the management subnet") for subnet in management]
+    bmc = model["management"]["bmc_subnet"] or model["management"]["subnet"]
+    taken += [(subnet, "the BMC subnet") for subnet in bmc.each if subnet not in management]
     for number, (path, pool) in enumerate([common, *own.values()]):
         for other, what in taken:
             if pool.overlaps(other):
@@ -311,23 +337,32 @@ def plan_addresses(
     if topology is None or not specs:
         return None
     plans, used = [], dict[Subnet, int]()
-    by_rail = addresses["order"] == BY_RAIL
-    most_lanes = max(len(sets.lanes) for sets in topology.sets)
-    for sets in topology.sets:
-        lanes = len(sets.lanes)
+    by_rail = addresses["order"] != BY_NODE
+    by_plane = addresses["order"] == BY_PLANE
+    lanes_of = [len({*sets.networks}) for sets in topology.sets]
+    planes_of = [
+        sets.rails["planes"] if by_plane and not sets.rails["bonded"] else 1
+        for sets in topology.sets
+    ]
+    # Powers of two, so that each rail or plane has one prefix: 8 rails in a /12 have a /15 each.
+    bits = max(
+        (lanes // planes - 1).bit_length() + (planes - 1).bit_length()
+        for lanes, planes in zip(lanes_of, planes_of)
+    )
+    for sets, lanes, planes in zip(topology.sets, lanes_of, planes_of):
         path, pool = own.get(sets.group.name, common)
         plan = point_to_point(pool, lanes)
         if addresses["plan"] == SUBNET_PER_RAIL:
             prefix, first_host = addresses["prefix"], addresses["first_host"]
             plan = AddressPlan(pool, lanes, sets.nodes_per_set, prefix, first_host)
-        # A power of two, so that each rail has one prefix: 8 rails in a /12 have a /15 each.
-        span = max(1, (pool.size // plan.size) >> (most_lanes - 1).bit_length()) if by_rail else 0
+        span = max(1, (pool.size // plan.size) >> bits) if by_rail else 0
         plan = replace(
             plan,
             first_node=sets.first_node,
             end=sets.first_node + sets.nodes,
             first_network=used.get(pool, 0),
             lane_span=span,
+            planes=planes,
         )
         plan.check_capacity(places_with_rails(specs), findings, path)
         number = -(-sets.nodes // plan.nodes_per_set)

@@ -152,9 +152,11 @@ def _check_links(
     elif len(before) > len(after):
         remedy = f"Write leaves.uplink_ports: {len(before)}, the earlier number"
     else:
+        more = counted(len(after) - len(before), "port")
+        more = f", then {more}" if len(after) > len(before) else ""
         remedy = "Write leaves.ports by purpose, with present uplinks first: uplinks: "
-        remedy += f"[{before[0]} to {before[-1]}, then {counted(len(after) - len(before), 'port')}]"
-        remedy += ". For later spines, reserve ports by leaves.uplink_ports"
+        remedy += f"[{before[0]} to {before[-1]}{more}]"
+        remedy += ". For later spines, reserve ports by leaves.uplink_ports" if more else ""
     findings.add("changes.switch_cables", path, problem, remedy, (len(before), len(after)))
 
 

@@ -72,10 +72,10 @@ def _bmcs(
     yield from _bmcs_of_hosts(model, specs)
     for section, found in switches.items():
         group = fabric.groups[section]
-        if group.keys["bmc_first"] is not None:
-            for index, name in enumerate(found.names):
-                path = (*group.path, "bmc_first")
-                yield f"BMC of {name}", group.keys["bmc_first"] + index, path
+        listed = isinstance(group.keys["bmc_first"], list)
+        for index, (name, address) in enumerate(zip(found.names, group.bmcs)):
+            path = (*group.path, "bmc_first")
+            yield f"BMC of {name}", address, (*path, index) if listed else path
 
 
 def _in_networks(

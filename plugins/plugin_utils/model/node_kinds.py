@@ -85,7 +85,13 @@ def with_rails(written: Any) -> Any:
         for key in (*NEEDED, "planes")
     }
     largest = {key: max(values) for key, values in given.items() if values}
-    return {**written, "rails": {**largest, **rails}}
+    if "planes" in largest and "planes" not in rails:  # not those of another kind
+        kinds = dict(kinds)
+        for name, kind in kinds.items():
+            own = kind.get("rails") if isinstance(kind, dict) else None
+            if isinstance(own, dict) and own.get("count") != 0:
+                kinds[name] = {**kind, "rails": {"planes": 1, **own}}
+    return {**written, "kinds": kinds, "rails": {**largest, **rails}}
 
 
 def read_kinds(
@@ -100,7 +106,9 @@ def read_kinds(
             problem = (
                 f"{name!r} is not a name of a kind: letters, digits and _, other than {DEFAULT}"
             )
-            remedy = "Write one such as h100"
+            usual = re.sub(r"\W+", "_", name)
+            usable = _NAME.fullmatch(usual) and usual not in (DEFAULT, ALL)
+            remedy = f"Write {usual if usable else 'one such as h100'}"
             findings.add("model.kind_name", path, problem, remedy, name)
             continue
         found[name] = _read(name, written, path, gpus, rails)

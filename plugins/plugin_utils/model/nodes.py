@@ -87,15 +87,17 @@ def node_blocks(model: dict[str, Any]) -> list[tuple[Path, dict[str, Any]]]:
     return [(("nodes", index), keys) for index, keys in enumerate(model["nodes"])]
 
 
-def specify(model: dict[str, Any], kinds: Kinds, findings: Findings) -> list[NodeSpec]:
-    """Every node by position; empty if the model is ambiguous."""
+def specify(
+    model: dict[str, Any], kinds: Kinds, findings: Findings
+) -> tuple[list[NodeSpec], list[NodeSpec]]:
+    """Every node by position, and every absent one; empty if the model is ambiguous."""
     blocks = []
     for path, keys in node_blocks(model):
         counted, listed = keys["count"], keys["list"]
         if (counted is None) == (listed is None):
             problem, value = "nodes must be either counted or listed", (counted, listed)
             findings.add("model.counted_or_listed", path, problem, "Write count or list", value)
-            return []
+            return [], []
         if listed is None:
             numbers = range(keys["start"], keys["start"] + counted)
             names = [keys["name"].format(number) for number in numbers]
@@ -103,7 +105,7 @@ def specify(model: dict[str, Any], kinds: Kinds, findings: Findings) -> list[Nod
             names = [entry["name"] for entry in listed]
         blocks.append(_Block(path, keys, names))
         _check_block(blocks[-1], kinds, findings)
-    specs = _specs(blocks, kinds, findings)
+    specs, absent = _specs(blocks, kinds, findings)
     if not specs:
         problem = "the cluster has no node, or every node is absent"
         findings.add("model.no_nodes", ("nodes",), problem, "Use at least one")
@@ -123,7 +125,7 @@ def specify(model: dict[str, Any], kinds: Kinds, findings: Findings) -> list[Nod
             problem, value = f"{some(names, 1)}: no management address", (names[0], len(names))
             remedy = "Set `management_first` here, or `management` on every node"
             findings.add("model.no_management_address", path, problem, remedy, value)
-    return specs
+    return specs, absent
 
 
 def check_default(written: Mapping[str, Any], specs: list[NodeSpec], findings: Findings) -> None:
@@ -194,10 +196,13 @@ def _positions(blocks: list[_Block], findings: Findings) -> list[int]:
     return found if len(findings.found) == before else list(range(len(names)))
 
 
-def _specs(blocks: list[_Block], kinds: Kinds, findings: Findings) -> list[NodeSpec]:
-    """Every node that is not absent, by position."""
+def _specs(
+    blocks: list[_Block], kinds: Kinds, findings: Findings
+) -> tuple[list[NodeSpec], list[NodeSpec]]:
+    """Every node by position, and every absent one."""
     positions = _positions(blocks, findings)
-    most, places, specs = max(positions, default=0), iter(positions), []
+    most, places = max(positions, default=0), iter(positions)
+    specs, without = list[NodeSpec](), list[NodeSpec]()
     for block in blocks:
         keys, listed, overrides = block.keys, block.listed, block.keys["overrides"]
         per_rack = keys["nodes_per_rack"] or most + 1
@@ -241,10 +246,9 @@ def _specs(blocks: list[_Block], kinds: Kinds, findings: Findings) -> list[NodeS
                 _refine(spec, entry, spec.path)
             if override is not None:
                 _refine(spec, override, (*block.path, "overrides", name))
-            if name not in absent:
-                specs.append(spec)
+            (without if name in absent else specs).append(spec)
     specs.sort(key=lambda spec: spec.index)
-    return specs
+    return specs, without
 
 
 def _refine(spec: NodeSpec, entry: dict[str, Any], path: Path) -> None:

@@ -22,7 +22,7 @@ class Paths:
         self._above: dict[str, str] = {}
         for switch in switches:
             for ports in switch.ports:
-                if ports.kind == "uplink":
+                if ports.kind in ("uplink", "peer"):
                     for peer in set(ports.peers.values()):
                         self._join(switch.name, peer)
 
@@ -55,15 +55,21 @@ def one_network_each(nodes: Sequence[ComputeNode]) -> bool:
     return len(networks) <= 1
 
 
-def assign_networks(nodes: Sequence[ComputeNode], paths: Paths, doubts: Findings) -> None:
+def assign_networks(
+    nodes: Sequence[ComputeNode], paths: Paths, prefixes: Sequence[str], doubts: Findings
+) -> None:
     """Limit what a rail reaches to the networks of the same rail and plane, where planes are apart.
 
     Otherwise traffic that is not bound to a rail would take the first one, which has no path to
     the other planes. Networks of rails that a node does not have are behind the first rail of their
-    plane.
+    plane. `prefixes`: one per plane, or none.
     """
     if not planes_apart(nodes, paths):
         return
+    for rail in (rail for node in nodes for rail in node.rails):
+        rail.networks = []
+        if prefixes:
+            rail.plane_network = prefixes[rail.plane]
     found: dict[Lane, dict[str, None]] = {}
     for node in nodes:
         for rail in node.rails:

@@ -224,7 +224,9 @@ def _assign_vlans(
         found: dict[str, int] = {}
         for group in leaf.ports:
             if group.kind == "host" and group.rail is not None and group.plane is not None:
-                place = group.rail * rails["planes"] + group.plane
+                place = group.rail
+                if not rails["bonded"]:
+                    place = group.rail * rails["planes"] + group.plane
                 numbers = vlan if isinstance(vlan, list) else [vlan] * (place + 1)
                 if place >= len(numbers):  # of a kind of nodes with leaves and rails of its group
                     continue

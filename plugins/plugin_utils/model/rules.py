@@ -7,18 +7,19 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ...module_utils.core.text import counted, nearest, some
+from ...module_utils.core.text import counted, nearest, shortened, some
 from ...module_utils.names import is_host_name, rail_name
 from ..fabric.asics import asic_named
 from ..schema.findings import Findings, Path
+from ..schema.kinds import foreign
 from .addresses import Subnets, dotted_quad, misplaced, shown_hosts
 from .cluster import ROLES, kind_group, rack_group
 from .layout import Topology, interface_names
 from .networks import check_networks
 from .node_kinds import DEFAULT, Kinds, NodeKind
 from .nodes import NodeSpec, launchers
-from .schema import HOST_NAME, INTERFACE
-from .switches import Switches
+from .schema import HOST_NAME, INTERFACE, POINT_TO_POINT, RACK, SUBNET_PER_RAIL
+from .switches import PEERS, Switches
 from .wiring import Fabric
 
 GROUPS = ("all", *ROLES, "ungrouped")
@@ -38,6 +39,13 @@ def groups_of(specs: list[NodeSpec]) -> list[str]:
     """Every group of the inventory."""
     of_kinds = {kind_group(spec.kind.name) for spec in specs} - {""}
     return [*GROUPS, *sorted({rack_group(spec.rack) for spec in specs}), *sorted(of_kinds)]
+
+
+def groups_without_rails(specs: list[NodeSpec]) -> frozenset[str]:
+    """Groups with a node without rails."""
+    without = [spec for spec in specs if not spec.kind.rails["count"]]
+    groups = (("compute", kind_group(spec.kind.name), rack_group(spec.rack)) for spec in without)
+    return frozenset(group for of in groups for group in of)
 
 
 def _other_hosts(model: dict[str, Any]) -> list[tuple[Path, dict[str, Any]]]:
@@ -97,7 +105,11 @@ def check_names(
         number = name.isdigit() and path[0] not in ("switches", *switches)
         if number or not re.fullmatch(HOST_NAME.form, name):
             problem = f"{name!r} is {'a number, ' if number else ''}not {HOST_NAME.wanted}"
-            _add("model.host_name", name, path, problem, "Change the name or pattern")
+            remedy = "Change the name or pattern"
+            label, dot, domain = name.lower().partition(".")
+            if not number and re.fullmatch(HOST_NAME.form, label):
+                remedy += f": {label}" + (f", with domain: {domain} at the top" if dot else "")
+            _add("model.host_name", name, path, problem, remedy + foreign(name))
         elif name in reserved or (name in _HOSTFILE_WORDS and path[0] in _IN_HOSTFILE):
             problem = f"{name!r} is also a group of Ansible, a keyword of Open MPI's hostfile, or "
             problem += "a name of the loopback address"
@@ -162,7 +174,7 @@ def check_devices(
         if values is not None and len(values) != wanted:
             key = {"rail": "rails.count", "plane": "rails.planes", "GPU": "gpus.count"}[what]
             problem = f"{counted(len(values), 'value')} for {counted(wanted, what)}"
-            remedy = f"Write {wanted}, or correct {key}"
+            remedy = f"Write {wanted}, or correct {key}" if wanted else f"Remove it: {key} is 0"
             findings.add("model.values_for_devices", path, problem, remedy, len(values))
 
     for kind in kinds.values():
@@ -171,6 +183,10 @@ def check_devices(
             count(gpus["numa"], gpus["count"], "GPU", kind.place("gpus", "numa"))
         if "rails" not in kind.own:
             continue
+        if rails["bonded"] and rails["planes"] == 1:
+            problem, remedy = "a bond needs several planes", "Write planes: 2, or bonded: false"
+            where = kind.place("rails", "planes")
+            findings.add("model.bonded_planes", where, problem, remedy, 1)
         path = kind.place("rails", "gpu")
         count(rails["gpu"], rails["count"], "rail", path)
         count(rails["numa"], rails["count"], "rail", kind.place("rails", "numa"))
@@ -179,11 +195,16 @@ def check_devices(
                 problem = f"GPU {gpu} not found: a node has {gpus['count']}"
                 remedy = "Count GPUs from 0, or write null"
                 findings.add("model.no_gpu", (*path, index), problem, remedy, gpu)
+    if model["rails"]["bonded"] and model["addresses"]["plan"] == POINT_TO_POINT:
+        problem = f"addresses.plan {POINT_TO_POINT} has an address for each port, and not for bonds"
+        path, remedy = ("rails", "bonded"), f"Write plan: {SUBNET_PER_RAIL}"
+        findings.add("model.bonded_routed", path, problem, remedy)
     common = kinds[DEFAULT]
     for kind in kinds.values():
         if kind is common or kind.rails["planes"] != common.rails["planes"]:
             _check_interfaces(kind, model["management"]["interface"], findings)
-    lanes = model["rails"]["count"] * model["rails"]["planes"]
+    lanes = model["rails"]["count"]
+    lanes *= 1 if model["rails"]["bonded"] else model["rails"]["planes"]
     if isinstance(model["rails"]["vlan"], list):
         count(model["rails"]["vlan"], lanes, "rail", ("rails", "vlan"))
     seen: set[tuple[int, int, int]] = set()
@@ -219,7 +240,7 @@ def _check_interfaces(kind: NodeKind, management: str, findings: Findings) -> No
     if wrong or len(set(names)) != len(names):
         name = (wrong or names)[0]
         problem = f"{name!r} is not {INTERFACE.wanted}, or is used by several planes"
-        remedy = "Change the pattern; with several planes it must contain {plane}"
+        remedy = "Change the pattern; with several planes apart it must contain {plane}"
         findings.add("model.interface_name", ("rails", "interface"), problem, remedy, name)
     if management in names:
         problem = f"{management!r} is also the interface of a rail"
@@ -228,10 +249,16 @@ def _check_interfaces(kind: NodeKind, management: str, findings: Findings) -> No
 
 
 def check_racks(specs: list[NodeSpec], findings: Findings) -> None:
-    """Check that no two racks have the same group: `r-1` and `r_1` are both `rack_r_1`."""
+    """Check that racks have valid names, which are also those of files, and that no two have the
+    same group: `r-1` and `r_1` are both `rack_r_1`."""
     racks: dict[str, NodeSpec] = {}
     for spec in specs:
         racks.setdefault(spec.rack, spec)
+    wrong = [rack for rack in racks if len(rack) > RACK.most or not re.fullmatch(RACK.form, rack)]
+    if wrong:
+        problem = f"{shortened(wrong[0], 80)!r} is not {RACK.wanted}"
+        path, remedy = racks[wrong[0]].rack_path, "Write a pattern such as r{:02d}"
+        findings.add("model.rack_name", path, problem, remedy, wrong[0])
     first: dict[str, NodeSpec] = {}
     for spec in racks.values():
         other = first.setdefault(rack_group(spec.rack), spec)
@@ -247,10 +274,28 @@ def check_group_vars(
 ) -> None:
     """`more`: groups of switches, in addition to those by role."""
     known = [*(group for group in groups_of(specs) if group != "ungrouped"), *more]
+    hosts = {spec.name for spec in specs}
     for group in model["vars"]:
         if group not in known:
             problem, remedy = f"group {group!r} not found", nearest(group, known)
+            if group in hosts:
+                remedy = f"Variables of one node are vars under nodes.overrides.{group}"
             findings.add("model.unknown_group", ("vars", group), problem, remedy, group)
+
+
+def check_channels(fabric: Fabric, findings: Findings) -> None:
+    """Check that the ends of port channels over pairs of switches are pairs."""
+    for rule in fabric.rules:
+        groups = [fabric.groups[name] for name in (*rule.lowers, rule.upper)]
+        problem, remedy = "", "Write port_channel: true, or remove it"
+        if rule.mlag and rule.port_channel is None:
+            problem = "has no effect without port_channel"
+        elif rule.mlag and not any(group.names.get(PEERS) for group in groups):
+            problem = f"neither {some(rule.lowers)} nor {rule.upper} has ports to the other switch "
+            problem += "of a pair"
+            remedy = "Write ports by purpose, with peers"
+        if problem:
+            findings.add("model.mlag", (*rule.path, "mlag"), problem, remedy)
 
 
 def _check_bonds(

@@ -11,6 +11,7 @@ from typing import Any, Optional
 from ...module_utils.qos import IP_MTU_LIMITS
 from ..fabric.chip_keys import CHIP_NAME, CHIPS, OUT_OF_SCOPE, SYSTEM_NAME
 from ..qos.contract import CONTRACT, VARIABLE
+from ..schema import meant
 from ..schema.findings import Findings, Path
 from ..schema.kinds import (
     Boolean,
@@ -41,7 +42,7 @@ from .wiring import DIVISIONS
 PLUGIN = "baremetal.mpi_roce.cluster"
 SUBNET_PER_RAIL = "subnet_per_rail"
 POINT_TO_POINT = "point_to_point"
-BY_NODE, BY_RAIL = "node", "rail"
+BY_NODE, BY_RAIL, BY_PLANE = "node", "rail", "plane"
 BY_SYSTEM = "[by system](#systems-and-port-names)"
 
 # Kinds of values in a cluster model
@@ -79,7 +80,13 @@ INTERFACE = Text(
 @dataclass(frozen=True)
 class _Pci(Text):
     def convert(self, value: Any) -> str:
-        return super().convert(value.lower() if isinstance(value, str) else value)
+        try:
+            return super().convert(value.lower() if isinstance(value, str) else value)
+        except Invalid as error:
+            remedy = f"Write {meant.pci(value)}" if meant.pci(value) else error.remedy
+            if re.match(r"(mlx|bnxt|irdma|roce|ib|en|eth|rail)[a-z0-9_]*\d", str(value)):
+                remedy = f"Write its bus-info of `ethtool -i`: {self.example}"
+            raise Invalid(error.code, error.problem, remedy) from error
 
     def json(self) -> dict[str, Any]:
         return {"type": "string", "pattern": json_pattern(self.form).replace("a-f", "a-fA-F")}
@@ -104,7 +111,8 @@ class _Address(Kind):
             return int(ipaddress.IPv4Address(str(value)))
         except ValueError as error:
             problem = f"{shown(value)} is not an IPv4 address" + _ipv6(value)
-            remedy = f"Write {_ipv4(value, 'ip') or 'one such as 10.0.0.10'}"
+            plain = _ipv4(value, "ip") or meant.address(value) or "one such as 10.0.0.10"
+            remedy = f"Write {plain}"
             raise Invalid("model.address", problem, remedy) from error
 
     def describe(self) -> str:
@@ -197,8 +205,8 @@ class _Pattern(Kind):
         found = [match[1] for match in re.finditer(field, text)]
         if found.count(self.fields[0]) != 1 or re.search(r"[\s{}]", re.sub(field, "", text)):
             problem = f"{shown(value)} is not a pattern with {{{self.fields[0]}}} once"
-            remedy = f"Write one such as {self.example}{self.otherwise}"
-            raise Invalid("model.pattern", problem, remedy)
+            remedy = f"Write {meant.pattern(value) or f'one such as {self.example}'}"
+            raise Invalid("model.pattern", problem, remedy + self.otherwise)
         return text
 
     def describe(self) -> str:
@@ -262,7 +270,7 @@ _GPU_PCI_LIST = ListOf(_PCI, "PCI addresses, one per GPU")
 _HOST_NAMES = ListOf(HOST_NAME, "host names")
 _SPEED = Integer(1, 3200, "Gb/s")
 _SLOTS = Integer(1, 4096)
-_RACK = Text(
+RACK = Text(
     r"[A-Za-z0-9][A-Za-z0-9_.-]*", "a rack name (letters, digits, -, _ and dots)", "r01", 60
 )
 
@@ -284,7 +292,7 @@ _OF_ONE_NODE = (
         "Place in the plan of addresses, ports and racks, from 0 (`cluster_index`).",
         default_text="place in the list",
     ),
-    Key("rack", _RACK, ""),
+    Key("rack", RACK, ""),
     Key("slots", _SLOTS, "MPI slots."),
     Key("drained", Boolean(), "Configured, but without ranks."),
     Key("pci", _PCI_LIST, "Replaces `rails.pci`."),
@@ -310,14 +318,18 @@ _INFINIBAND = tuple(
     )
 )
 _BONDED = tuple(
-    (name, "Bonded rails are not supported: write planes, each with an address, or one rail")
-    for name in ("bond", "bonds", "bonded", "bonding", "lacp", "lag")
+    (name, "Of planes that form a bond (802.3ad), write bonded: true")
+    for name in ("bond", "bonds", "bonding", "lacp", "lag", "mlag", "members")
 )
 _CHANNELS = tuple(
     (name, "Write port_channel: true, or a pattern of names such as PortChannel{}")
     for name in ("port_channels", "channel", "channels", "lag", "lacp", "bond", "bonds")
 )
 _OF_LEAVES = tuple((name, "It belongs under spines, or links") for name, _hint in _CHANNELS)
+_PEERS = tuple(
+    (name, "Name the ports to the other switch of a pair: ports: {nodes: ..., peers: 'swp[61-64]'}")
+    for name in ("peers", "peer_links", "peer_link", "peerlink", "mlag", "mclag", "isl", "isls")
+)
 _GROUPS_OF_SWITCHES = "Describe groups under switches, and who connects to whom under links"
 _BY_PURPOSE = "Name the ports by purpose: ports: {nodes: 'swp[1-32]s[0-1]', uplinks: 'swp[33-64]'}"
 _PORT_HINTS = tuple(
@@ -338,7 +350,12 @@ _TOPOLOGY_HINTS = (
         (name, _GROUPS_OF_SWITCHES)
         for name in ("pods", "pod", "stripes", "tiers", "fabric", "core")
     ),
-    *((name, _GROUPS_OF_SWITCHES) for name in ("cores", "groups", "fabrics", "superspines")),
+    *((name, _GROUPS_OF_SWITCHES) for name in ("cores", "groups", "fabrics")),
+    *((name, "Write leaves") for name in ("leaf", "leafs", "tor", "tors")),
+    *(
+        (name, "Write super_spines")
+        for name in ("superspine", "superspines", "super-spine", "super-spines", "super_spine")
+    ),
 )
 _DIVISION_HINTS = (
     *_PORT_HINTS,
@@ -348,9 +365,14 @@ _DIVISION_HINTS = (
 )
 _ANOTHER_KIND = "Describe the other hardware under kinds, and name it by `kind` of nodes"
 _IN_ORDER = "Write position: a node has the ports of its place in the plan, on every leaf"
+_MANAGEMENT_HINTS = tuple(
+    (name, "The address of a host is management") for name in ("ip", "address", "ansible_host")
+)
 _NODE_HINTS = (
     *((name, _ANOTHER_KIND) for name in ("gpus", "rails")),
     *((name, _IN_ORDER) for name in ("leaf_port", "leaf_ports", "port", "ports", "leaf")),
+    ("absent", "Name the node under nodes.absent"),
+    *_MANAGEMENT_HINTS,
 )
 LISTED_NODE = Section(
     "nodes.list",
@@ -419,13 +441,20 @@ RAILS = Section(
     (
         needed("count", Integer(1, 64), "Rails per node."),
         Key("planes", Integer(1, 8), "Devices per rail, each with an address.", default=1),
+        Key(
+            "bonded",
+            Boolean(),
+            "Whether the planes of a rail form one [LACP bond](rails.md#bonded-rails) with one "
+            "address, over one or several leaves (MLAG). Bonds are checked, not configured.",
+            default=False,
+        ),
         needed("speed_gbps", _SPEED, "Line rate of one plane."),
         Key("mtu", Integer(*IP_MTU_LIMITS, "bytes, layer 3"), "Largest IP packet.", default=9000),
         Key(
             "interface",
             _Pattern("rail{rail}", ("rail", "plane")),
-            "Interface names; numbers start at 0.",
-            default_text="`rail{rail}`, with planes `rail{rail}p{plane}`",
+            "Interface names; numbers start at 0. Of a bond, whose members add `p0`, `p1`.",
+            default_text="`rail{rail}`, with planes apart `rail{rail}p{plane}`",
         ),
         Key("pci", _PCI_LIST, "On every node. If unset, interfaces must already have their names."),
         Key(
@@ -443,7 +472,7 @@ RAILS = Section(
         Key(
             "vlan",
             OneOrList(_VLAN, _VLAN),
-            "On the leaf, untagged: one number, or one per rail and plane: `cluster_vlans`.",
+            "On the leaf, untagged: one number, or one per subnet of a node: `cluster_vlans`.",
         ),
     ),
     hints=(*_UNSUPPORTED, *_INFINIBAND, *_BONDED),
@@ -506,8 +535,9 @@ ADDRESSES = Section(
         needed("pool", _Subnet(), "Network to allocate from."),
         Key(
             "order",
-            OneOf((BY_NODE, BY_RAIL)),
-            "`rail`: each rail and plane has an equal part of the pool, one prefix.",
+            OneOf((BY_NODE, BY_RAIL, BY_PLANE)),
+            "`rail`: each rail and plane has an equal part of the pool, one prefix. `plane`: so "
+            "has each plane, for [planes without a path to each other](mpi.md#planes).",
             default=BY_NODE,
         ),
         Key("prefix", Integer(8, 30), "Prefix length of a subnet.", default=24),
@@ -542,6 +572,12 @@ PORTS = Section(
         Key("storage", _NAMES, "Of a leaf, to storage hosts."),
         Key("uplinks", _NAMES, "To the tier above."),
         Key("downlinks", _NAMES, "To the tier below."),
+        Key(
+            "peers",
+            _NAMES,
+            "To the other switch of a pair (MLAG; the first and second, the third and fourth), to "
+            "the port with the same name: cables that are [checked](fabric.md#port-channels).",
+        ),
     ),
 )
 _ASN = Integer(1, 4_294_967_294)
@@ -576,13 +612,13 @@ def _switch_names(example: str, *, fixed: bool = True) -> tuple[Key, ...]:
             OneOrList(_ADDRESS, _ADDRESS),
             "Of the first switch, with the others in order; or of each.",
         ),
-        _BMC_FIRST,
+        replace(_BMC_FIRST, kind=OneOrList(_ADDRESS, _ADDRESS), help="As `management_first`."),
         needed("ports", OrSection(_PortCount(1, 4096, "ports"), PORTS), "Ports per switch."),
         Key(
             "system", OneOrList(SYSTEM_NAME, SYSTEM_NAME), "If unset, the layer `fabric` skips it."
         ),
         Key("asic", OneOrList(CHIP_NAME, CHIP_NAME), "Chip; determines headroom and lanes."),
-        Key("rack", OneOrList(_RACK, _RACK), "For the [cabling list](fabric.md#cabling-list)."),
+        Key("rack", OneOrList(RACK, RACK), "For the [cabling list](fabric.md#cabling-list)."),
         Key(
             "port",
             OneOrList(_Pattern("Ethernet{}", otherwise=_RANGES), _PORT_NAMES),
@@ -607,6 +643,12 @@ _PORT_CHANNEL = Key(
     "Whether all links of two switches form one [port channel](fabric.md#port-channels), which is "
     "checked, not configured. In a pattern, the number is that of the switch at the other end, "
     "from 1.",
+)
+_MLAG = Key(
+    "mlag",
+    Boolean(),
+    "Whether both switches of each pair (`ports.peers`) are one end of these port channels.",
+    default=False,
 )
 _GROUP_NAME = Text(r"[a-z][a-z0-9_-]*", "the name of a group in switches", "leaf", 40)
 _DIVISION = (
@@ -646,7 +688,7 @@ LEAVES = Section(
     hints=(
         *((name, "It belongs under spines") for name in ("links_per_leaf", "divided_by", "groups")),
         *(hint for hint in _TOPOLOGY_HINTS if hint[0] != "groups"),
-        *(*_UNSUPPORTED, *_OF_LEAVES),
+        *(*_UNSUPPORTED, *_OF_LEAVES, *_PEERS),
     ),
 )
 
@@ -657,11 +699,12 @@ SPINES = Section(
         *_switch_names("spine{:02d}"),
         Key("links_per_leaf", Integer(1, 512), "Links of a leaf to each spine.", default=1),
         _PORT_CHANNEL,
+        _MLAG,
         Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="`rails.speed_gbps`"),
         *_DIVISION,
         _UPLINK_PORTS,
     ),
-    hints=(*_DIVISION_HINTS, *_CHANNELS),
+    hints=(*_DIVISION_HINTS, *_CHANNELS, *_PEERS),
 )
 
 SUPER_SPINES = Section(
@@ -672,13 +715,28 @@ SUPER_SPINES = Section(
         *_switch_names("superspine{:02d}"),
         Key("links_per_spine", Integer(1, 512), "Links of a spine to each of them.", default=1),
         _PORT_CHANNEL,
+        _MLAG,
         Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="the spines'"),
         *_DIVISION,
     ),
-    hints=(*_DIVISION_HINTS, *_CHANNELS),
+    hints=(*_DIVISION_HINTS, *_CHANNELS, *_PEERS),
 )
 
-_TIER = Text(
+
+@dataclass(frozen=True)
+class _Tier(Text):
+    def convert(self, value: Any) -> str:
+        plain = re.sub(r"[^a-z]", "", str(value).lower())
+        usual = {"leaves": "leaf", "leafs": "leaf", "tor": "leaf", "tors": "leaf"}
+        usual.update({"leaf": "leaf", "spine": "spine", "spines": "spine"})
+        usual.update({"superspine": "super_spine", "superspines": "super_spine"})
+        name = usual.get(plain, value)
+        if name != value:
+            raise Invalid("model.tier_word", f"{shown(value)} is not a tier", f"Write {name}")
+        return super().convert(value)
+
+
+_TIER = _Tier(
     r"(?!(all|compute|launcher|storage|ungrouped|localhost)$)(?!(rack|unit|plane|kind)_)[a-z][a-z0-9_]*",
     "a tier such as leaf, spine, super_spine or core",
     "leaf",
@@ -705,6 +763,7 @@ SWITCHES = Section(
         Key("plane", Integer(0, 7), "For switches above leaves that are all in one plane."),
         Key("speed_gbps", _SPEED, "Of links to lower tiers.", default_text="`rails.speed_gbps`"),
     ),
+    hints=_PEERS,
 )
 LINKS = Section(
     "links",
@@ -714,6 +773,7 @@ LINKS = Section(
         needed("to", _GROUP_NAME, "The higher group."),
         Key("count", Integer(1, 512), "Links of a switch to each higher one.", default=1),
         _PORT_CHANNEL,
+        _MLAG,
         Key("speed_gbps", _SPEED, "Line rate of a link.", default_text="the higher group's"),
         *_DIVISION,
     ),
@@ -736,6 +796,7 @@ LAUNCHER = Section(
     "A host that runs mpirun, such as a login node. It has no rails. Jobs and the smoke test run "
     "on the first one, or on the one that `mpi_job_launcher` names.",
     _HOST,
+    hints=_MANAGEMENT_HINTS,
     several="launchers",
 )
 
@@ -849,5 +910,5 @@ MODEL = Section(
             default={},
         ),
     ),
-    hints=(*_UNSUPPORTED, *_INFINIBAND, *_TOPOLOGY_HINTS, *_HOST_HINTS),
+    hints=(*_UNSUPPORTED, *_INFINIBAND, *_PEERS, *_OF_LEAVES, *_TOPOLOGY_HINTS, *_HOST_HINTS),
 )

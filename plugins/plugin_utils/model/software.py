@@ -7,13 +7,16 @@ combinations of versions.
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Optional
 
+from ...module_utils.software.floors import FLOORS
 from ...module_utils.software.software_set import (
     CUDA_URL,
     DISTRIBUTION,
@@ -87,9 +90,12 @@ def _archive(ends: str, wanted: str, example: str) -> Text:
     )
 
 
+_OTHER_GPUS = tuple(
+    (name, "Nodes with Grace (arm64) are not supported") for name in ("GB300", "GB200", "GH200")
+)
 _PATH = Text(r"[^\s{}'\"]+", "a file or directory of the controller", "keys/cuda.asc", 500)
 _PROFILE = Text(r"doca-[a-z0-9-]+", "a profile of DOCA", "doca-ofed", 40, empty=True)
-_DRIVER_VERSION = _version(3, "a driver version with all its numbers", "580.95.05")
+_DRIVER_VERSION = _version(3, "a driver version with all its numbers", "595.71.05")
 RDMA = Section(
     "software.rdma",
     "RDMA drivers and tools.",
@@ -119,7 +125,7 @@ DRIVER = Section(
         ),
         Key("version", _DRIVER_VERSION, "Required unless `manage: false`.", default=""),
         Key("modules", OneOf((OPEN, PROPRIETARY)), "Kernel modules.", default=OPEN),
-        Key("gpu", OneOf(GPUS), "GPU model of the nodes.", default=GPUS[0]),
+        Key("gpu", OneOf(GPUS, _OTHER_GPUS), "GPU model of the nodes.", default=GPUS[0]),
     ),
 )
 
@@ -262,6 +268,18 @@ REPOSITORIES = Section(
     ),
 )
 
+_DATE = Text(r"\d{4}-\d{2}-\d{2}", "a date", "2027-01-31", 10)
+ACCEPTED = Section(
+    "software.accepted",
+    "A version below its [minimum](software-set.md#minimum-versions) that the site uses for a "
+    "limited time.",
+    (
+        needed("component", OneOf(tuple(FLOORS)), ""),
+        needed("version", Text(r"[0-9][A-Za-z0-9.+~-]*", "a version", "580.95.05", 40), ""),
+        needed("reason", Text(r"[^{}\x00-\x1f]+", "a reason in one line", "", 200), ""),
+        needed("until", _DATE, "The last day."),
+    ),
+)
 _KERNEL = Text(
     r"[0-9]+\.[0-9]+\.[0-9]+[A-Za-z0-9._+~-]*",
     "a kernel release as `uname -r` prints it, with at least three numbers",
@@ -277,13 +295,14 @@ SOFTWARE = Section(
         Key("kernel", _KERNEL, "As `uname -r` prints it. Empty: the installed one.", default=""),
         Key("rdma", RDMA, ""),
         Key("driver", OrNull(DRIVER), "Without it, the layer `gpu` is not applicable."),
-        Key("cuda", _version(2, "a CUDA toolkit by its first two numbers", "13.0"), "", default=""),
-        Key("dcgm", _version(3, "a version of DCGM", "4.4.1"), "", default=""),
+        Key("cuda", _version(2, "a CUDA toolkit by its first two numbers", "13.2"), "", default=""),
+        Key("dcgm", _version(3, "a version of DCGM", "4.5.3"), "", default=""),
         Key("dcgm_profiling", Boolean(), "For `DCGM_FI_PROF_*`, not open source.", default=True),
         Key("gdrcopy", _version(3, "a full version of GDRCopy", "2.5.1"), "", default=""),
-        Key("nccl", _version(3, "a version of NCCL", "2.28.3"), "", default=""),
+        Key("nccl", _version(3, "a version of NCCL", "2.29.7"), "", default=""),
         Key("mpi", MPI, ""),
         Key("repositories", REPOSITORIES, ""),
+        Key("accepted", ListOf(ACCEPTED, "accepted versions"), "", default=[]),
     ),
 )
 
@@ -420,6 +439,14 @@ def _check_keys(value: dict[str, Any], findings: Findings, path: Path) -> None:
         problem = f"is {f'for {of}' if mpi[key] else 'missing'}, but {provider} is "
         remedy = f"Remove it, or write provider: {of}" if mpi[key] else "Write it"
         _add("software.of_provider", ("mpi", key), wrong, problem + mpi["provider"], remedy)
+    for index, each in enumerate(value["accepted"]):
+        with suppress(ValueError):
+            datetime.date.fromisoformat(each["until"])
+            continue
+        problem, remedy = "is not a day of the calendar", "Correct it"
+        _add(
+            "software.accepted_until", ("accepted", index, "until"), each["until"], problem, remedy
+        )
     for key, wanted in {"cuda": managed, "doca": doca}.items():
         wrong, remedy = wanted and not value["repositories"][key], "Add it with key and key_sha256"
         problem = "is missing, but provides the drivers"

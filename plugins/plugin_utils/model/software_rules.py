@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Optional
+from typing import Optional, cast
 
-from ...module_utils.software import doca_kernels
+from ...module_utils.software import doca_kernels, floors
 from ...module_utils.software.gpu_catalog import BRANCH_OF_13, NVLINK5
 from ...module_utils.software.software_set import (
     DOCA,
@@ -50,6 +50,17 @@ CUDA_OLDER = (
     *(f"12.{minor}" for minor in range(7)),
 )
 """Earlier toolkits, which work with current drivers (developer.nvidia.com/cuda-toolkit-archive)."""
+DRIVER_BRANCHES = (
+    *(450, 460, 470, 510, 515, 520, 525, 530, 535, 545, 550, 555, 560, 565),
+    *(570, 575, 580, 590, 595, 610, 615, 620),
+)
+"""Branches of drivers for Linux: NVIDIA/open-gpu-kernel-modules; those before 515, and 620, from
+docs.nvidia.com/datacenter/tesla."""
+DOCA_LINES = (
+    *((1, 5), (2, 0), (2, 2), *((2, minor) for minor in range(5, 11))),
+    *((3, minor) for minor in range(6)),
+)
+"""Lines of DOCA: developer.nvidia.com/doca-archive; 3.3 to 3.5 from the repository."""
 CUDA_OF_GPU = {"B300": "12.9", "B200": "12.8", "H200": "11.8", "H100": "11.8"}
 """First toolkit that compiles for the GPU: sm_103, sm_100, sm_90."""
 DOCA_OF_CONNECTX8 = "2.10.0"
@@ -73,8 +84,12 @@ class VersionRule:
     remedy: str
     source: str
     holds: Callable[[SoftwareSet], bool]
+    told: Optional[Callable[[SoftwareSet], str]] = None
+    """The problem of one set, where it is more specific than the combination."""
 
     def problem(self, software: SoftwareSet) -> str:
+        if self.told:
+            return self.told(software)
         value: object = software
         for part in self.key.split("."):
             value = getattr(value, part)
@@ -100,6 +115,10 @@ def _number(version: str) -> tuple[int, ...]:
     while numbers and numbers[-1] == 0:
         numbers.pop()
     return tuple(numbers)
+
+
+def _line(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2])
 
 
 def _doca_kernel(software: SoftwareSet) -> str:
@@ -132,6 +151,14 @@ def _cuda_unknown(software: SoftwareSet) -> bool:
     return bool(software.driver and software.cuda) and not known and not _cuda_too_new(software)
 
 
+def _doca_of_another_release(software: SoftwareSet) -> bool:
+    repository = software.repositories.get("doca")
+    releases = re.findall(
+        r"(?<![0-9.])[0-9]+\.[0-9]+\.[0-9]+(?![0-9.])", repository.url if repository else ""
+    )
+    return bool(software.rdma.version and releases) and software.rdma.version not in releases
+
+
 def _cuda_before_gpu(software: SoftwareSet) -> bool:
     first = CUDA_OF_GPU.get(software.driver.gpu) if software.driver else None
     return bool(software.cuda and first and older(software.cuda, first))
@@ -143,7 +170,65 @@ def _doca_before_nic(software: SoftwareSet) -> bool:
     return b300 and software.rdma.source == DOCA and older(software.rdma.version, DOCA_OF_CONNECTX8)
 
 
+def _below(component: str, key: str) -> VersionRule:
+    """The rule for a version below its minimum, unless the model accepts it."""
+    floor = floors.FLOORS[component]
+    firsts = [line.first for line in floor.lines.values()]
+    by_line = f"{', '.join(firsts[:-1])} or {firsts[-1]} of its line" if firsts[1:] else firsts[0]
+
+    def holds(software: SoftwareSet) -> bool:
+        version = _of_set(software, component)
+        found = floors.verdict(component, version)
+        return bool(found and found.status == floors.BELOW) and not any(
+            (each.component, each.version) == (component, version)
+            and not each.expired(floors.today())
+            for each in software.accepted
+        )
+
+    def told(software: SoftwareSet) -> str:
+        version = _of_set(software, component)
+        first, source = cast(floors.Verdict, floors.verdict(component, version))[1:]
+        return f"{version} is below {first}: {floor.reason} ({source})"
+
+    return VersionRule(
+        f"{component}_floor",
+        WARNED,
+        key,
+        f"{f'from {floor.since} on and ' if floor.since else ''}below {by_line}",
+        floor.reason,
+        "Choose a later version, or write software.accepted with a reason and a date",
+        ", ".join(dict.fromkeys(line.source for line in floor.lines.values())),
+        holds,
+        told,
+    )
+
+
+def _of_set(software: SoftwareSet, component: str) -> str:
+    if component == floors.DRIVER:
+        return software.driver.version if software.driver else ""
+    return str(getattr(software, component))
+
+
+def _without_bulletin(driver: DriverSpec) -> bool:
+    found = floors.verdict(floors.DRIVER, driver.version)
+    return bool(found and found.status == floors.UNKNOWN)
+
+
 RULES: tuple[VersionRule, ...] = (
+    *(
+        _below(component, "driver.version" if component == floors.DRIVER else component)
+        for component in (floors.DRIVER, floors.CUDA, floors.DCGM, floors.NCCL)
+    ),
+    VersionRule(
+        "driver_bulletin",
+        UNKNOWN,
+        "driver.version",
+        f"a branch after {[*floors.FLOORS[floors.DRIVER].lines][-1]}",
+        f"it is in no bulletin known on {floors.DATED}",
+        "Read NVIDIA's bulletins of the GPU driver",
+        "github.com/NVIDIA/product-security",
+        _of_driver(_without_bulletin),
+    ),
     VersionRule(
         "blackwell_proprietary",
         REFUSED,
@@ -210,6 +295,38 @@ RULES: tuple[VersionRule, ...] = (
         "or a later one",
         "docs.nvidia.com/cuda/cuda-toolkit-release-notes",
         _cuda_unknown,
+    ),
+    VersionRule(
+        "driver_unknown",
+        UNKNOWN,
+        "driver.version",
+        f"a branch of which no driver was known on {DATED}; those known from 570 on are "
+        + ", ".join(str(branch) for branch in DRIVER_BRANCHES if branch >= BLACKWELL_MINIMUM),
+        "the branch may not exist",
+        "Correct it, or read docs.nvidia.com/datacenter/tesla",
+        "github.com/NVIDIA/open-gpu-kernel-modules/releases",
+        _of_driver(lambda d: bool(d.branch) and d.branch not in DRIVER_BRANCHES),
+    ),
+    VersionRule(
+        "doca_unknown",
+        UNKNOWN,
+        "rdma.version",
+        f"a release of DOCA of which no line was known on {DATED}; the last one is "
+        + ".".join(map(str, DOCA_LINES[-1])),
+        "the release may not exist, and its packages are unknown here",
+        "Correct it, or read its release notes",
+        "developer.nvidia.com/doca-archive",
+        lambda s: s.rdma.source == DOCA and _line(s.rdma.version) not in DOCA_LINES,
+    ),
+    VersionRule(
+        "doca_release",
+        WARNED,
+        "rdma.version",
+        "the URL of repositories.doca names another release",
+        "the packages of this version are not in that repository",
+        "Write {version} in the URL, or correct one of them",
+        "linux.mellanox.com/public/repo/doca has a directory for each release",
+        _doca_of_another_release,
     ),
     VersionRule(
         "cuda_gpu",

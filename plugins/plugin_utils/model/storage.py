@@ -13,7 +13,7 @@ from itertools import combinations
 from typing import Any, Optional
 
 from ...module_utils.core.mounts import overlap, within
-from ...module_utils.core.text import nearest
+from ...module_utils.core.text import nearest, some
 from ...module_utils.storage.file_system import (
     CHECKPOINTS,
     HOME,
@@ -100,6 +100,8 @@ class Site:
     """Groups, hosts and addresses of the cluster."""
 
     groups: tuple[str, ...] = ()
+    without_rails: frozenset[str] = frozenset()
+    """Groups with a node without rails."""
     hosts: Collection[str] = ()
     """Nodes, launcher and storage hosts, by name."""
     addresses: Optional[HostAddresses] = None
@@ -167,10 +169,14 @@ def _check_one(entry: Value, findings: Findings, at: Path, site: Site) -> None:
         if site.groups and group not in known:
             problem = f"{group!r} is not a group whose hosts mount file systems"
             _add("storage.unknown_group", ("hosts", index), problem, nearest(group, known), group)
-    if _WITHOUT_RAILS in entry["hosts"] and (entry["nfs"] or {}).get("transport") == RDMA:
-        problem = f"{_WITHOUT_RAILS} has no rails, but {dotted((*at, 'nfs', 'transport'))} is rdma"
-        remedy = "Write hosts: [compute], or transport: tcp"
-        _add("storage.groups_without_rails", ("hosts",), problem, remedy, (_WITHOUT_RAILS,))
+    lacking = {_WITHOUT_RAILS, *site.without_rails}
+    without = tuple(group for group in entry["hosts"] if group in lacking)
+    if without and (entry["nfs"] or {}).get("transport") == RDMA:
+        problem = f"{some(without)} has hosts without rails, but "
+        problem += f"{dotted((*at, 'nfs', 'transport'))} is rdma"
+        others = [each for each in known if each.startswith("kind_") and each not in lacking]
+        remedy = f"Write hosts: [{', '.join(others or ['compute'])}], or transport: tcp"
+        _add("storage.groups_without_rails", ("hosts",), problem, remedy, without)
     for index, option in enumerate(entry["options"]):
         path, name = ("options", index), option.partition("=")[0]
         if not entry["managed"]:

@@ -14,12 +14,14 @@ from ..fabric.asics import ASICS, INFINIBAND, Asic, asic_named
 from ..fabric.chip_keys import OUT_OF_SCOPE
 from ..fabric.port_names import MAX_NAMES, UNNAMED, Fault, PortNaming, expanded, faults
 from ..fabric.systems import SYSTEMS
+from ..schema import meant
 from ..schema.findings import Findings, Path
 
 NODES, STORAGE, UPLINKS, DOWNLINKS = "nodes", "storage", "uplinks", "downlinks"
+PEERS = "peers"
 """Purposes of ports."""
-_OF_LEAVES = (NODES, STORAGE, UPLINKS)
-_OF_OTHERS = (DOWNLINKS, UPLINKS)
+_OF_LEAVES = (NODES, STORAGE, UPLINKS, PEERS)
+_OF_OTHERS = (DOWNLINKS, UPLINKS, PEERS)
 
 _USUAL_LANES = {800: 8}
 """Steps by speed, for an unknown chip with lanes of 100G. With lanes of 200G, the names would skip
@@ -97,6 +99,10 @@ def _by_purpose(
             problem = f"switches of {section} have no such ports"
             remedy = f"Write {', '.join(known)}"
             findings.add("model.port_purpose", (section, "ports", purpose), problem, remedy)
+    if written[PEERS] and switch["count"] % 2:
+        problem, remedy = f"{switch['count']} switches do not form pairs", "Have an even number"
+        path = (section, "ports", PEERS)
+        findings.add("model.no_pairs", path, problem, remedy, switch["count"])
     if not written[known[0]]:
         problem, remedy = "is missing", f"Write the names of the {known[0]}' ports"
         findings.add("model.no_ports", (section, "ports", known[0]), problem, remedy)
@@ -117,6 +123,8 @@ def _names(
         if not names:
             problem = f"{text!r} is not a range of names (up to {MAX_NAMES}, each once)"
             remedy = "Write names, or ranges such as swp[1-64]s[0-1] and Ethernet[0-504/8]"
+            if (ordered := meant.port_range(text)) and expanded(ordered):
+                remedy = f"Write {ordered}"
             findings.add("model.port_names", here, problem, remedy, text)
         elif "[" not in text and bracketed != text:
             problem, remedy = f"{text!r} is not one name", f"Write a range: {bracketed}"
@@ -168,8 +176,9 @@ def read_switches(
         for value in (names, *values)
     ]
     by_key = dict(zip(("name", "system", "asic", "rack", "asn"), lists))
-    if isinstance(switch["management_first"], list):
-        by_key["management_first"] = switch["management_first"]
+    for key in ("management_first", "bmc_first"):
+        if isinstance(switch[key], list):
+            by_key[key] = switch[key]
     for key, value in by_key.items():
         if len(value) != switch["count"]:
             problem = f"{counted(len(value), 'value')} for {switch['count']} {section}"
@@ -243,8 +252,11 @@ def _named(at: _At) -> SwitchKind:
     speeds, chip = _speeds(at), at.chip
     links = [link for host in at.model["storage"] for link in host["links"]]
     own = {link["port"]: link["speed_gbps"] or at.model["rails"]["speed_gbps"] for link in links}
+    # Parts of one port of the front are equal, also those without a cable.
+    fronts = {at.naming.front(name): speed for name, speed in own.items()}
+    fronts.pop(0, None)
     found = {
-        name: speeds.get(purpose, own.get(name, 1))
+        name: speeds.get(purpose, own.get(name, fronts.get(at.naming.front(name), 1)))
         for purpose, names in purposes.items()
         for name in names
     }
@@ -354,6 +366,7 @@ def _computed(at: _At) -> Optional[SwitchKind]:
 
 _KEYS = {
     "model.port_form": ("port", "port_start"),
+    "model.port_of_line_card": ("port",),
     "model.port_beyond": ("port_step", "port_start", "port"),
     "model.port_lanes": ("port_start", "port_step", "port"),
     "model.port_overlap": ("port_step", "port"),

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Optional, Union
 from ...module_utils.core.text import counted, nearest, some
 from ..fabric.port_names import MAX_NAMES
 from ..schema.findings import Findings, Path
-from .switches import DOWNLINKS, NODES, UPLINKS, SwitchKind
+from .switches import DOWNLINKS, NODES, PEERS, UPLINKS, SwitchKind
 
 LEAF = "leaf"
 DIVISIONS = ("unit", "plane", "group")
@@ -87,10 +87,18 @@ class SwitchGroup:
     @property
     def management(self) -> list[int]:
         """The management address of each switch."""
-        first: Union[int, list[int]] = self.keys["management_first"]
+        return self._each("management_first")
+
+    @property
+    def bmcs(self) -> list[int]:
+        """The BMC of each switch; empty without."""
+        return self._each("bmc_first")
+
+    def _each(self, key: str) -> list[int]:
+        first: Union[int, list[int], None] = self.keys[key]
         if isinstance(first, list):
             return first
-        return [first + number for number in range(self.keys["count"])]
+        return [] if first is None else [first + number for number in range(self.keys["count"])]
 
     @property
     def kind(self) -> str:
@@ -151,6 +159,8 @@ class Rule:
     groups: Optional[int]
     port_channel: Optional[str] = None
     """Pattern of the names of port channels, empty if any name fits; None: links are apart."""
+    mlag: bool = False
+    """Whether a pair of switches is one end of a port channel."""
     each: int = 0
     """Number of higher switches of each lower one."""
     ends: list[tuple[Switch, int, int]] = field(default_factory=list)
@@ -177,7 +187,8 @@ class Fabric:
         """The highest speed of ports by purpose, except those to storage hosts."""
         up = [rule.speed_gbps for rule in self.rules if group.name in rule.lowers]
         down = [rule.speed_gbps for rule in self.rules if group.name == rule.upper]
-        found = {NODES if group.tier == LEAF else DOWNLINKS: max(down, default=of_nodes)}
+        lower = max(down, default=of_nodes)
+        found = {NODES if group.tier == LEAF else DOWNLINKS: lower, PEERS: lower}
         return {**found, UPLINKS: max(up)} if up else found
 
     @property
@@ -211,10 +222,11 @@ _MAX_SWITCHES = 30_000
 """In three groups of the highest count."""
 _MAX_ENTRIES = 1000
 """Of `switches`, and of `links`."""
-MAX_LINKS = 1_000_000
-"""Links between switches: 10,000 leaves with 64 uplinks have 640,000."""
+MAX_LINKS = 400_000
+"""Links between switches: 10,000 nodes with 8 rails of 2 planes below three tiers of the same
+capacity have 320,000."""
 _OTHER_KEYS = ("unit", "plane", "speed_gbps")
-_OF_RULES = ("divided_by", "groups", "port_channel")
+_OF_RULES = ("divided_by", "groups", "port_channel", "mlag")
 
 
 def _short(model: dict[str, Any]) -> Fabric:
@@ -225,8 +237,8 @@ def _short(model: dict[str, Any]) -> Fabric:
         keys = model[upper]
         links = keys.get("links_per_leaf") or keys.get("links_per_spine")
         speed = keys["speed_gbps"] or speed
-        divided, number, channel = (keys[key] for key in _OF_RULES)
-        rules.append(Rule((upper,), (lower,), upper, links, speed, divided, number, channel))
+        of_rule = {key: keys[key] for key in _OF_RULES}
+        rules.append(Rule((upper,), (lower,), upper, links, speed, **of_rule))
     return Fabric(groups, rules)
 
 
@@ -266,9 +278,9 @@ def _full(model: dict[str, Any], findings: Findings) -> Optional[Fabric]:
         upper = groups.get(link["to"])
         speed = link["speed_gbps"] or (upper and upper.keys["speed_gbps"])
         speed = speed or model["rails"]["speed_gbps"]
-        divided, number, channel = (link[key] for key in _OF_RULES)
+        of_rule = {key: link[key] for key in _OF_RULES}
         ends = tuple(lowers), link["to"]
-        rules.append(Rule(path, *ends, link["count"], speed, divided, number, channel))
+        rules.append(Rule(path, *ends, link["count"], speed, **of_rule))
     if not any(group.tier == LEAF for group in groups.values()):
         problem, remedy = "no group has the tier leaf", "Write tier: leaf for those with nodes"
         findings.add("model.no_leaves", ("switches",), problem, remedy)
@@ -287,6 +299,8 @@ def _in_order(rules: list[Rule], groups: dict[str, SwitchGroup], findings: Findi
             rule = waiting[0]
             problem = f"links from {some(rule.lowers)} to {rule.upper} lead down, or in a circle"
             remedy = "Write links from the lower tier to the higher one; leaves have none below"
+            if rule.upper in rule.lowers:
+                remedy = "Of pairs of switches (MLAG), write ports by purpose, with peers"
             findings.add("model.links_down", rule.path, problem, remedy, rule.upper)
             return []
         ordered += ready

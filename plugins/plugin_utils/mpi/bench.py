@@ -58,7 +58,7 @@ class Rank:
         return f"{self.node}:{self.number}"
 
 
-def _measured(directory: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def measured(directory: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Nodes in service: those with rails, if there are any, and those with ranks otherwise."""
     active = [node for node in directory if node["role"] == "compute" and not node["drained"]]
     return [node for node in active if node["rails"]] or [node for node in active if node["slots"]]
@@ -66,7 +66,7 @@ def _measured(directory: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]
 
 def ranks_of(directory: Sequence[Mapping[str, Any]]) -> list[Rank]:
     ranks = []
-    for entry in _measured(directory):
+    for entry in measured(directory):
         rails = {rail["interface"]: rail for rail in entry["rails"]}
         by_rank = rails_by_rank(rails_from_model(entry["rails"]), entry["slots"])
         for number in range(entry["slots"]):
@@ -87,7 +87,7 @@ def kinds_of(
     if unknown:
         known = f"nodes in service are of {some(list(gpus))}" if gpus else "the model has no kinds"
         raise PlanError(f"mpi_bench_kind: {some(unknown)}: no such nodes; {known}")
-    usual = [node["kind"] for node in _measured(directory) if "kind" in node]
+    usual = [node["kind"] for node in measured(directory) if "kind" in node]
     usual = [kind for kind in gpus if kind in usual]
     capable = [kind for kind in usual if gpus[kind] or program != "nccl"]
     return usual if ALL in asked else [*asked] or capable or usual

@@ -8,7 +8,19 @@ from dataclasses import asdict, dataclass
 from typing import Any, Optional, Union
 
 from ...module_utils.qos import IP_MTU_LIMITS, ROCE, SPECTRUM_X
-from ..schema.kinds import Boolean, Integer, ListOf, OneOf, OrNull, Text, build, key, section_of
+from ..schema import meant
+from ..schema.kinds import (
+    Boolean,
+    Integer,
+    Invalid,
+    ListOf,
+    OneOf,
+    OrNull,
+    Text,
+    build,
+    key,
+    section_of,
+)
 
 VARIABLE = "roce_qos"
 
@@ -51,7 +63,22 @@ _OF_MODES = (
     ("lossless", "Leave it out: RoCE data is lossless by default"),
 )
 
-_DSCP = Integer(1, DSCPS - 1)  # 0 is the DSCP of all unmarked packets
+
+@dataclass(frozen=True)
+class _Dscp(Integer):
+    def convert(self, value: Any) -> Any:
+        try:
+            return super().convert(value)
+        except Invalid as error:
+            if number := meant.dscp(value):
+                what = "a TOS byte, not a DSCP"
+                what = what if isinstance(value, int) else "the name of a DSCP, not its number"
+                problem = f"{value!r} is {what}"
+                raise Invalid("qos.dscp_number", problem, f"Write {number}") from error
+            raise
+
+
+_DSCP = _Dscp(1, DSCPS - 1)  # 0 is the DSCP of all unmarked packets
 _PRIORITY = Integer(0, PRIORITIES - 1)
 _SHARE = Integer(1, 100, "percent")
 _BYTES = Integer(1024, 1 << 30, "bytes")

@@ -45,6 +45,21 @@ LAYERS: Mapping[str, Sequence[str]] = {
     "cluster_storage_links": (),
 }
 """Layers that apply each variable. Others, such as the user of MPI, are applied by all layers."""
+OF_KEYS: Mapping[str, Sequence[str]] = {
+    "cluster_rails pci": ("rdma", "gpu", "rails", "mpi"),
+    "cluster_software kernel": ("rdma", "gpu", "storage"),
+    "cluster_software driver": ("gpu",),
+    "cluster_software cuda": ("gpu", "mpi"),
+    **dict.fromkeys(
+        (f"cluster_software {key}" for key in ("dcgm", "dcgm_profiling", "gdrcopy", "nccl")),
+        ("gpu",),
+    ),
+    "cluster_software repositories": ("rdma", "gpu"),
+    "cluster_software mpi": ("mpi",),
+    "cluster_software accepted": (),
+}
+"""The same for keys that fewer of these layers read: a variable, and the first key of its value;
+for a rail, the last one."""
 _OF_HOSTS = ("names", "storage", "hostfile", "ssh")
 """Layers that remove a host from what others have."""
 
@@ -57,6 +72,9 @@ def lines(changes: ModelChanges, against: str, steps: Sequence[Mapping[str, str]
         for role in dict.fromkeys(hosts.values()):
             names = [name for name, of in hosts.items() if of == role]
             shown.append(f"  {what}: {len(names)} {role}: {some(names, MAX_NAMES)}")
+    if changes.renamed:
+        names = [f"{before} to {after}" for before, after in changes.renamed.items()]
+        shown.append(f"  renamed: {len(names)}: {some(names, MAX_NAMES)}")
     for kind, moved in (("address", changes.addresses), ("cable", changes.moved)):
         shown += _table(("host", f"{kind} of", "before", "after"), _rows(moved))
     for what, cables in (("new", changes.added), ("removed", changes.removed)):
@@ -146,17 +164,24 @@ def steps(changes: ModelChanges, inventories: Sequence[str]) -> list[dict[str, s
     numbers = [len(changes.moved), len(changes.removed), len(changes.added)]
     for verb, number in zip(("move", "unplug", "connect"), numbers):
         if number:
-            add(f"{verb} {counted(number, 'cable')}", "by hand")
-    servers = _servers(changes.come)
+            leaving = verb == "unplug" and "compute" in changes.go.values()
+            why = "by hand, as soon as no job runs on the nodes that go" if leaving else "by hand"
+            add(f"{verb} {counted(number, 'cable')}", why)
+    new = {after: changes.roles[after] for after in changes.renamed.values()}
+    servers = _servers({**changes.come, **new})
     if servers:
         limit = ",".join(servers) if len(servers) <= MAX_NAMES else "all"
         add(play("playbooks/preflight.yml", "--limit", limit), "new hosts")
     tags = layers(changes)
-    if changes.ports or (not changes.come if tags is None else "fabric" in tags):
+    if changes.ports or (not {**changes.come, **new} if tags is None else "fabric" in tags):
         trial = play("site.yml", "--tags", "fabric", "--check", "--diff")
         add(trial, "switches; then in a maintenance window")
     if tags != []:
-        left = [role for role in changes.go.values() if role in ("compute", "launcher")]
+        left = [
+            role
+            for role in (*changes.go.values(), *new.values())
+            if role in ("compute", "launcher")
+        ]
         count = len(left) + left.count("launcher")
         given = ["-e", f"ssh_trust_max_removed={count}"] if count > 1 else []
         words = ["--tags", ",".join(tags)] if tags else []
@@ -177,16 +202,23 @@ def layers(changes: ModelChanges) -> Optional[list[str]]:
     found: set[str] = set()
     if _servers(changes.go):
         found.update(_OF_HOSTS)
-    if any(changes.roles[each.host] in HOST_ROLES for each in changes.addresses):
-        found.update(LAYERS["cluster_rails"])
+    for variable in changes.addressed:
+        found.update(LAYERS[variable])
     if changes.ports or changes.moved or changes.added or changes.removed:
         found.update(LAYERS["cluster_ports"])
     for each in changes.settings:
         if each.variable not in LAYERS:
             return None
-        found.update(LAYERS[each.variable])
-    if _servers(changes.come) or changes.site:
+        words = each.key.split(".")
+        key = words[-1] if each.variable == "cluster_rails" else words[0].partition("[")[0]
+        found.update(OF_KEYS.get(f"{each.variable} {key}", LAYERS[each.variable]))
+    new = {after: changes.roles[after] for after in changes.renamed.values()}
+    if _servers({**changes.come, **new}) or changes.site:
         return None
+    if new:
+        found.update(LAYERS["cluster_ports"])
     if found.intersection(("rails", "fabric", "rdma")):
         found.update(MEASURING)
+    elif "gpu" in found:
+        found.add("smoke")
     return [layer for layer in ROLES if layer in found]

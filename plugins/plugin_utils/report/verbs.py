@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Optional
 
-from ...module_utils.core.text import bits_text, columns
+from ...module_utils.core.text import bits_text, columns, counted
 from ...module_utils.verbs import endpoints
 from .units import time_text
 
@@ -77,11 +77,45 @@ def lines(
             text
             + (" is nominal: with Soft-RoCE, only correctness is meaningful" if nominal else "")
         )
-    counted: Counter[str] = Counter()
-    for pair in pairs:
-        for result in pair.get("exchanges", {}).values():
-            counted.update(endpoints.events(result.get("growth") or {}))
-    trouble = ", ".join(f"{name} {count}" for name, count in sorted(counted.items()))
-    shown.append(f"counted meanwhile: {trouble or 'no errors, no pauses, no CNP'}")
+    shown.append(_counted(pairs))
     head = f"verbs: {count} pairs of rails; contract: {contract}"
     return [head, *(f"  {line}" for line in shown)]
+
+
+def _counted(pairs: Iterable[Mapping[str, Any]]) -> str:
+    found: Counter[str] = Counter()
+    for pair in pairs:
+        for result in pair.get("exchanges", {}).values():
+            found.update(endpoints.events(result.get("growth") or {}))
+    trouble = ", ".join(f"{name} {count}" for name, count in sorted(found.items()))
+    return f"counted meanwhile: {trouble or 'no errors, no pauses, no CNP'}"
+
+
+INCAST = ("receiver", "senders", "together", "of line", "slowest", "fastest", "marked", "CNPs")
+
+
+def incasts(pairs: Sequence[Mapping[str, Any]], title: str) -> list[str]:
+    """The table of incasts, and error counters of the receivers' NICs."""
+    by_receiver: dict[str, list[Mapping[str, Any]]] = {}
+    for pair in pairs:
+        by_receiver.setdefault(f"{pair['rail']} {pair['host']}", []).append(pair)
+    rows = [_incast(name, those) for name, those in by_receiver.items()]
+    shown = columns([INCAST, *rows[:SHOWN]], left=(0,))
+    if len(rows) > SHOWN:
+        shown.append(f"{SHOWN} of {len(rows)}; the report has all of them")
+    shown.append(_counted(pairs))
+    return [f"{title}: {counted(len(rows), 'receiver')}", *(f"  {line}" for line in shown)]
+
+
+def _incast(name: str, pairs: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    rates = [_figure(pair, "incast", "gbits_s") or 0.0 for pair in pairs]
+    line = max((pair.get("line_rate_gbits_s") or 0.0 for pair in pairs), default=0.0)
+    growth: Counter[str] = Counter()
+    for pair in pairs:
+        growth.update(_figure(pair, "incast", "growth") or {})
+    return (
+        *(name, f"{sum(rate > 0 for rate in rates)} of {len(rates)}", bits_text(sum(rates))),
+        f"{sum(rates) / line:.1%}" if line else "-",
+        *(bits_text(min(rates)), bits_text(max(rates))),
+        *(str(growth[key]) for key in ("np_ecn_marked_roce_packets", "np_cnp_sent")),
+    )

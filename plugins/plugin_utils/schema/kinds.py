@@ -14,7 +14,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Optional
 
-from ...module_utils.core.text import nearest, some
+from ...module_utils.core.text import nearest, shortened, some
+from . import meant
 from .findings import Findings, Path
 
 Hints = tuple[tuple[str, str], ...]
@@ -151,10 +152,13 @@ def foreign(value: Any) -> str:
     return ". A comment begins with a blank before #" if "#" in str(value) else ""
 
 
+_MOST_SHOWN = 300
+
+
 def shown(value: Any) -> str:
     """The value for a message, in YAML notation."""
     words = {dict: "a mapping", list: "a list", type(None): "an empty value"}
-    text = str(value).lower() if isinstance(value, bool) else repr(value)
+    text = str(value).lower() if isinstance(value, bool) else shortened(repr(value), _MOST_SHOWN)
     return words.get(type(value), text)
 
 
@@ -171,12 +175,14 @@ class Integer(Kind):
         remedy += f" ({self.unit})" if self.unit else ""
         if isinstance(value, bool) or not isinstance(value, self.types):
             problem = f"{shown(value)} is not a number (type {self.name})"
-            meant = _number_in(value)
-            if isinstance(meant, self.types) and self.low <= meant <= self.high:
-                remedy = f"Write {meant}" + (", without quotes" if value == str(meant) else "")
+            number = meant.number(value, self.unit)
+            if isinstance(number, self.types) and self.low <= number <= self.high:
+                remedy = f"Write {number}" + (", without quotes" if value == str(number) else "")
             raise Invalid("model.not_a_number", problem, remedy)
         if not self.low <= value <= self.high:  # also excludes NaN
             limits = (value, self.low, self.high)
+            if self.unit == "Gb/s" and self.low <= (meant.in_gbps(value) or 0) <= self.high:
+                remedy = f"Write {meant.in_gbps(value)} ({self.unit})"
             raise Invalid("model.out_of_range", f"{value} is out of range", remedy, limits)
         return value
 
@@ -196,17 +202,6 @@ class Number(Integer):
 
     def convert(self, value: Any) -> float:
         return float(super().convert(value))
-
-
-def _number_in(value: Any) -> Optional[float]:
-    """The number that a text shows (08, 0o17, 1e3, one in quotes), or a float without fraction."""
-    text = str(value)
-    if re.fullmatch(r"0o[0-7]{1,9}", text):
-        return int(text, 8)
-    if not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{0,9})?([eE][-+]?[0-9])?", text):
-        return None
-    number = float(text)
-    return int(number) if number.is_integer() else number
 
 
 @dataclass(frozen=True)
@@ -272,7 +267,9 @@ class Text(Kind):
         fits = isinstance(value, str) and len(value) <= self.most
         if not fits or not re.fullmatch(self.form, value):
             problem = f"{'the value' if self.secret else shown(value)} is not {self.wanted}"
-            remedy = f"Write one such as {self.example}"
+            usual = re.sub(r"\s+", "-", value.strip().lower()) if isinstance(value, str) else ""
+            alike = not self.secret and len(usual) <= self.most and re.fullmatch(self.form, usual)
+            remedy = f"Write {usual if alike else f'one such as {self.example}'}"
             raise Invalid("model.wrong_form", problem, remedy)
         return str(value)
 
@@ -419,6 +416,10 @@ class Section(Kind):
     def check(self, value: Any, findings: Findings, path: Path = ()) -> Any:
         if value is None and not any(key.required for key in self.keys):
             value = {}  # the keys are commented out
+        if type(value) is int and "count" in (key.name for key in self.keys):
+            problem, remedy = f"{value} is not a mapping", f"Write {{count: {value}}}"
+            findings.add("model.count_only", path, problem, remedy, value)
+            return None
         if not is_mapping(value, path, findings, self.several):
             return None
         known = {key.name: key for key in self.keys}

@@ -42,6 +42,10 @@ ROUNDS_TAGGED = 4000
 """MPI guarantees tags up to 32767 (MPI 4.1, MPI_TAG_UB)."""
 
 
+NO_ANSWER, TOO_SLOW = "no answer within the round", "too slow for a round"
+WRONG_BYTES = "wrong bytes arrived"
+
+
 class SilentError(Exception):
     """The peer did not answer within the round."""
 
@@ -59,9 +63,10 @@ def device_of(rail, root="/sys"):
     return ""
 
 
-def bind(rail, environment, root="/sys"):
+def bind(rail, environment, queue_pairs=1, root="/sys"):
     """Restrict this process to a rail: the variables to change. The environment of the node decides
-    between RDMA and TCP."""
+    between RDMA and TCP. With RDMA, an endpoint has several queue pairs, over which UCX splits
+    messages (openucx/ucx, src/uct/ib/base/ib_iface.c, NUM_PATHS)."""
     if not pathlib.Path(root, "class/net", rail).exists():
         raise RuntimeError(f"no interface {rail}")
     device, words = rail, environment.get("UCX_TLS", "").split(",")
@@ -69,7 +74,10 @@ def bind(rail, environment, root="/sys"):
         device = device_of(rail, root)
         if not device:
             raise RuntimeError(f"no RDMA device behind {rail}")
-    changed = {"UCX_NET_DEVICES": device, "UCX_MAX_RNDV_RAILS": "1", "UCX_MAX_EAGER_RAILS": "1"}
+    changed = {"UCX_NET_DEVICES": device, "UCX_MAX_EAGER_RAILS": "1"}
+    changed["UCX_MAX_RNDV_RAILS"] = str(queue_pairs if device != rail else 1)
+    if device != rail:
+        changed["UCX_IB_NUM_PATHS"] = str(queue_pairs)
     by_rank = environment.get("MPI_ROCE_RAILS_BY_RANK", "").split()
     indexes = environment.get("MPI_ROCE_GID_INDEXES_BY_RANK", "").split()
     for rails, index in zip(by_rank, indexes):
@@ -156,9 +164,9 @@ class Pair:
     def stream(self, sending, size, seconds):
         """Send to the peer, or receive. `rate` is that of the windows of the last size.
 
-        The first byte of each message tells the receiver how many messages the next window has: at
-        the beginning twice as many each time, until a window takes its share of the seconds; 0
-        after the last.
+        The first byte of each message tells the receiver how many messages the next window has:
+        twice as many, in the first half of the seconds and while a window takes at most its share
+        of them; 0 after the last. A delay of one window therefore does not keep windows small.
         """
         way, peer = int(sending != self.first), self.peer
         tag, answered = self.tag(DATA, way), self.tag(ANSWER, way)
@@ -170,14 +178,14 @@ class Pair:
         byte, start, clock = self.MPI.BYTE, self.MPI.Prequest.Startall, time.perf_counter
         messages = [make([buffer, byte], peer, tag) for _each in range(WINDOW)]
         answer = back([bytearray(1), byte], peer, answered)
-        now, took, windows, began = 1, 0.0, 0, 0.0
+        now, last, took, windows, following = 1, 1, 0.0, 0, 0
+        zero = began = clock()
         while now:
             begin = clock()
             if sending:
-                following = now
-                if began:
-                    following = now if begin - began < seconds else 0
-                elif now < WINDOW and 4 * took * SHARE <= seconds:
+                doubled = took / last * 2 * now
+                following = now if begin - zero < seconds else 0
+                if now < WINDOW and begin - zero < seconds / 2 and doubled * SHARE <= seconds:
                     following = 2 * now
                 buffer[0] = following
             start(messages[:now])
@@ -185,15 +193,14 @@ class Pair:
             start([answer])
             self.wait([answer])
             end = clock()
-            took = end - begin
-            if not sending:
-                following = int(buffer[0])
-            elif began:
+            took, last = end - begin, now
+            if sending:
                 windows += 1
                 self.rate = windows * now * size * 8e-9 / (end - began)
+                if following > now:
+                    windows, began = 0, end
             else:
-                self.rate = now * size * 8e-9 / took
-                began = end if following == now else 0.0
+                following = int(buffer[0])
             now = following
         for request in [*messages, answer]:
             request.Free()
@@ -202,18 +209,18 @@ class Pair:
 
 def measure(pair, begin, arguments):
     """Measure a pair in a round that begins at `begin`, and print what this end knows."""
-    problem, latency, length = "no answer", None, arguments.round_s
+    latency, length = None, arguments.round_s
     sender = [pair.number, pair.here, pair.peer]
     met = False
     try:
         pair.deadline = begin + PINGED * length
         pair.meet()
-        met, problem = True, "too slow"
+        met = True
         latency = pair.latency_us()
     except SilentError:
         if not met:
             if pair.first or arguments.both:
-                say(*sender, None, None, f"{problem} within the round")
+                say(*sender, None, None, NO_ANSWER)
             return
     ways = [pair.first, not pair.first] if arguments.both else [pair.first]
     for sending, end in zip(ways, (FORTH, BACK)):
@@ -221,11 +228,11 @@ def measure(pair, begin, arguments):
         try:
             intact = pair.stream(sending, arguments.bytes, BANDWIDTH * length)
             if not intact:
-                say(pair.number, pair.peer, pair.here, None, None, "wrong bytes arrived")
+                say(pair.number, pair.peer, pair.here, None, None, WRONG_BYTES)
         except SilentError:
             pass
         if sending:
-            error = "" if pair.rate else f"{problem} within the round"
+            error = "" if pair.rate else TOO_SLOW
             say(*sender, pair.rate or None, latency if pair.first else None, error)
 
 
@@ -243,7 +250,7 @@ def run(arguments):
     name = socket.gethostname().split(".")[0]
     far = {nodes[second] for pairs in rounds for _first, second in pairs}
     rail = arguments.second_rail if arguments.second_rail and name in far else arguments.rail
-    os.environ.update(bind(rail, os.environ))
+    os.environ.update(bind(rail, os.environ, arguments.queue_pairs))
     cpus = near(rail)
     if cpus:
         os.sched_setaffinity(0, cpus)
@@ -280,6 +287,7 @@ def main():
     parser.add_argument("--nodes", required=True, help="host names in the order of ranks")
     parser.add_argument("--bytes", type=int, default=1 << 20, help="of a message")
     parser.add_argument("--round-s", type=float, default=1.0)
+    parser.add_argument("--queue-pairs", type=int, default=1)
     parser.add_argument("--both", action="store_true", help="measure both directions")
     arguments = parser.parse_args()
     try:

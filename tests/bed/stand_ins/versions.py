@@ -30,10 +30,10 @@ class Driver:
         return f"-{self.branch}" if int(self.branch) <= 580 else ""
 
 
-FIRST = Driver("580.95.05", "13.0.2")
-NEWER = Driver("580.105.08", "13.0.2")
+FIRST = Driver("580.159.03", "13.0.2")
+NEWER = Driver("580.173.02", "13.0.2")
 """A later version of the same branch."""
-NEXT = Driver("590.44.01", "13.1.0")
+NEXT = Driver("590.48.01", "13.1.0")
 """The next branch."""
 DRIVERS = (FIRST, NEWER, NEXT)
 NVCC = {"13.0.2": "13.0.88", "13.1.0": "13.1.80"}
@@ -41,18 +41,18 @@ NVCC = {"13.0.2": "13.0.88", "13.1.0": "13.1.80"}
 FLOATING = {
     "first": {
         "nvlsm": "2025.06.11",
-        "dcgm": "4.4.1",
+        "dcgm": "4.5.3",
         "gdrcopy": "2.5.1",
-        "nccl": "2.28.3",
+        "nccl": "2.28.9",
         "mft": "4.33.0.169-1",
         "collectx": "1.22.1",
         "keyring": "1.1",
     },
     "all": {
         "nvlsm": "2025.10.12",
-        "dcgm": "4.4.2",
+        "dcgm": "4.7.0",
         "gdrcopy": "2.5.2",
-        "nccl": "2.28.9",
+        "nccl": "2.29.7",
         "mft": "4.34.1.12-1",
         "collectx": "1.22.2",
     },

@@ -19,6 +19,8 @@ from tests.waiting import until
 
 
 class FileSystem:
+    underlay = counters = None
+
     def connect(self, shell: Any) -> FileSwitch:
         address = shell._action._play_context.remote_addr
         return FileSwitch(Path(os.environ["SWITCH_FILES"]) / f"{address}.json")

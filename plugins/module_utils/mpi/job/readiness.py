@@ -33,6 +33,14 @@ class JobStorage:
     """Why there is no checkpoint directory, with the remedy."""
 
 
+class NotReadyError(PlanError):
+    """Nodes cannot take part; `missing` has the reason for each."""
+
+    def __init__(self, text: str, missing: Mapping[str, str]) -> None:
+        super().__init__(text)
+        self.missing = dict(missing)
+
+
 def ready(
     job: Job, nodes: Sequence[LaunchNode], runner: Runner, show: Callable[[str], None]
 ) -> tuple[tuple[LaunchNode, ...], dict[str, str], JobStorage]:
@@ -59,9 +67,10 @@ def ready(
     if problems and (not job.allow_missing or not able):
         by_hosts = readiness.by_reason(problems).items()
         listed = "\n  ".join(f"{names}: {reason}" for names, reason in by_hosts)
-        raise PlanError(
+        raise NotReadyError(
             f"{len(problems)} of {len(nodes)} nodes cannot take part:\n  {listed}\n"
-            "repair them, drain them, or leave them out with mpi_job_allow_missing"
+            "repair them, drain them, or leave them out with mpi_job_allow_missing",
+            {node.name: problems[node.host] for node in nodes if node.host in problems},
         )
     return able, problems, storage_of(job, reports[able[0].host])
 

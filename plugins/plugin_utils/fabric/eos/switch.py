@@ -18,8 +18,11 @@ from ....module_utils.core.text import one_line
 from ....module_utils.core.waiting import until
 from ...answers import mapping, sequence
 from ..base import SystemDriver
+from ..counters import PortCounters
 from ..https import Https, HttpsService, HttpsSwitch, Lost, text_of
 from ..system import OWNED, Applied, Difference, Saved, SwitchError, SwitchLogin
+from ..underlay import Underlay
+from . import state
 from .difference import difference
 from .reading import (
     SESSION_PREFIX,
@@ -51,6 +54,14 @@ class Eapi(Https):
 
     def texts(self, commands: Sequence[str], timeout_s: Optional[float] = None) -> list[str]:
         return [str(answer.get("output", "")) for answer in self._run(commands, "text", timeout_s)]
+
+    def shown(self, command: str) -> Optional[dict[str, Any]]:
+        """The answer of a show command; None if EOS refuses it."""
+        try:
+            (answer,) = self.objects([command])
+        except CommandError:
+            return None
+        return answer
 
     def objects(self, commands: Sequence[str]) -> list[dict[str, Any]]:
         return self._run(commands, "json", None)
@@ -301,11 +312,20 @@ def _word(line: re.Pattern[str], shown: str) -> str:
 
 
 def _neighbours(eapi: Eapi) -> Optional[tuple[Mapping[str, Any], ...]]:
-    try:
-        (answer,) = eapi.objects([NEIGHBOURS])
-    except CommandError:
+    answer = eapi.shown(NEIGHBOURS)
+    if answer is None:
         return None
     return tuple(map(mapping, sequence(answer.get("lldpNeighbors"))))
 
 
-DRIVER = SystemDriver(wanted, difference, report, EosSwitch)
+def underlay(switch: EosSwitch) -> Underlay:
+    with switch.connected() as eapi:
+        return state.read_underlay(eapi.shown)
+
+
+def counters(switch: EosSwitch, ports: Sequence[str]) -> dict[str, PortCounters]:
+    with switch.connected() as eapi:
+        return state.read_counters(eapi.shown, ports)
+
+
+DRIVER = SystemDriver(wanted, difference, report, EosSwitch, underlay, counters)

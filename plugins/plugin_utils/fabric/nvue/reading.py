@@ -65,21 +65,21 @@ class Present:
 def read(https: Https, unconfirmed: bool = False) -> Present:
     """`unconfirmed`: a change of this run is in force and cannot be saved yet."""
     ports = {"include": ",".join(f"/*/{part}" for part in _OF_PORTS)}
-    here = _get(https, "interface", ports, 400)
+    here = get(https, "interface", ports, 400)
     if here is None:  # an older release, without `include`
-        here = _get(https, "interface")
-    startup = None if unconfirmed else _get(https, "", {"rev": "startup", **_WRITTEN}, 400, 404)
+        here = get(https, "interface")
+    startup = None if unconfirmed else get(https, "", {"rev": "startup", **_WRITTEN}, 400, 404)
     return Present(
-        version=_version(_get(https, "system")),
-        explicit=_written(_get(https, "", {"rev": "applied", **_WRITTEN}) or {}),
-        filled_qos=_get(https, "qos", {"rev": "applied", "filled": "true"}) or {},
-        running_qos=uniform(_get(https, "qos", None, 404)),
+        version=_version(get(https, "system")),
+        explicit=_written(get(https, "", {"rev": "applied", **_WRITTEN}) or {}),
+        filled_qos=get(https, "qos", {"rev": "applied", "filled": "true"}) or {},
+        running_qos=uniform(get(https, "qos", None, 404)),
         ports=expanded(here),
         startup=None if startup is None else _written(startup),
     )
 
 
-def _get(
+def get(
     https: Https, path: str, query: Optional[dict[str, str]] = None, *unknown: int
 ) -> Optional[Tree]:
     """An object; None if refused with a status in `unknown`, as the release does not have it."""

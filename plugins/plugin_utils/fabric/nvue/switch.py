@@ -11,15 +11,18 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Optional
 from urllib.parse import quote
 
 from ..base import SystemDriver
+from ..counters import PortCounters
 from ..https import Https, HttpsService, HttpsSwitch, Lost, Refused, where
 from ..system import Applied, Difference, Saved, SwitchError
+from ..underlay import Underlay
 from .objects import difference, wanted
 from .reading import ROOT, Present, read, report
+from .state import read_counters, read_underlay
 from .tree import Tree, at, objects_at
 
 SERVICE = HttpsService(
@@ -71,16 +74,16 @@ class NvueSwitch(HttpsSwitch):
     def where(self) -> str:
         return where(self._login, SERVICE)
 
-    def _connect(self) -> Https:
+    def connected(self) -> Https:
         return Https(self._login, SERVICE, self._transport)
 
     def _ask(self, method: str, path: str, query: Any = None, body: Any = None) -> Any:
-        with self._connect() as https:
+        with self.connected() as https:
             return https.request(method, f"{ROOT}{path}", query, body)
 
     def read(self) -> Present:
         waiting = self._refuse_waiting()
-        with self._connect() as https:
+        with self.connected() as https:
             return read(https, unconfirmed=self.own in waiting)
 
     def _refuse_waiting(self) -> set[str]:
@@ -357,4 +360,14 @@ def _issues(revision: Any) -> str:
     return "; ".join(filter(None, lines))
 
 
-DRIVER = SystemDriver(wanted, difference, report, NvueSwitch)
+def underlay(switch: NvueSwitch) -> Underlay:
+    with switch.connected() as https:
+        return read_underlay(https)
+
+
+def counters(switch: NvueSwitch, ports: Sequence[str]) -> dict[str, PortCounters]:
+    with switch.connected() as https:
+        return read_counters(https, ports)
+
+
+DRIVER = SystemDriver(wanted, difference, report, NvueSwitch, underlay, counters)

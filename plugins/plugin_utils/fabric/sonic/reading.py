@@ -34,6 +34,7 @@ def last_lines(answer: system.Completed) -> str:
 
 CONFIG, SAVED, VERSION = "config", "saved", "version"
 PORTS, NEIGHBOURS, UNITS = "ports", "neighbours", "units"
+CHANNELS = "channels"
 LISTED = "listed"
 
 _ONLY_TABLES = """\
@@ -77,6 +78,7 @@ PARTS = {
     VERSION: "cat /etc/sonic/sonic_version.yml",
     PORTS: "sonic-db-dump -n APPL_DB -k 'PORT_TABLE:*' -y",
     NEIGHBOURS: "sonic-db-dump -n APPL_DB -k 'LLDP_ENTRY_TABLE:*' -y",
+    CHANNELS: "sonic-db-dump -n APPL_DB -k 'LAG_*TABLE:*' -y",
     UNITS: LIST_UNITS,
     LISTED: f"python3 -I -c {quote(_MAY_CHANGE)}",
 }
@@ -102,6 +104,8 @@ class Present:
     ports: dict[str, Row] = field(default_factory=dict)
     neighbours: Optional[dict[str, Row]] = field(default_factory=dict)
     """By port; None if they could not be read."""
+    channels: dict[str, Row] = field(default_factory=dict)
+    """Port channels and their members (`PortChannel1:Ethernet0`), if they could be read."""
     units: tuple[str, ...] = ()
     """Lines of `systemctl list-units` for the collection's timers and services."""
     saved: Optional[Config] = None
@@ -124,7 +128,7 @@ class Present:
 
 def parsed(answer: system.Completed) -> Present:
     """Parse the answer. Raises SwitchError if a required part is missing."""
-    parts = _parts(answer)
+    parts = parts_of(answer)
     for name in (CONFIG, SAVED, VERSION, PORTS):
         rc, _out = parts.get(name, (None, ""))
         if rc != 0:
@@ -134,6 +138,7 @@ def parsed(answer: system.Completed) -> Present:
                 + f"{last_lines(answer)}. Is this SONiC, and are its services up (`docker ps`)?"
             )
     rc, neighbours = parts.get(NEIGHBOURS, (1, ""))
+    read, channels = parts.get(CHANNELS, (1, ""))
     return Present(
         config=_config(CONFIG, parts[CONFIG][1]),
         saved=_config(SAVED, parts[SAVED][1]),
@@ -141,12 +146,13 @@ def parsed(answer: system.Completed) -> Present:
         asic_type=_word(parts[VERSION][1], "asic_type"),
         ports=_hashes(PORTS, parts[PORTS][1]),
         neighbours=_hashes(NEIGHBOURS, neighbours) if rc == 0 else None,
+        channels=_hashes(CHANNELS, channels) if read == 0 else {},
         listed={"True": True, "False": False}.get(parts.get(LISTED, (1, ""))[1].strip()),
         units=tuple(filter(None, map(one_line, parts.get(UNITS, (1, ""))[1].splitlines()))),
     )
 
 
-def _parts(answer: system.Completed) -> dict[str, tuple[int, str]]:
+def parts_of(answer: system.Completed) -> dict[str, tuple[int, str]]:
     found: dict[str, tuple[int, str]] = {}
     lines: list[str] = []
     for line in answer.stdout.splitlines():
@@ -264,7 +270,7 @@ class _Switch:
         cable = _number(lengths.pop().rstrip("m")) if len(lengths) == 1 else None
         channel, mtu = self.channels.get(name, ""), row.get("mtu")
         if channel:
-            mtu = self.table("PORTCHANNEL").get(channel, {}).get("mtu", tables.DEFAULT_MTU)
+            mtu = self.present.channels.get(channel, {}).get("mtu")
         own = self.present.lookup.get(((megabits or 0) // 1000, cable or 0))
         return system.PortReport(
             name=name,
@@ -274,6 +280,7 @@ class _Switch:
             speed_gbps=None if megabits is None else megabits // 1000,
             mtu_ip=_number(mtu),
             mtu_of=channel,
+            in_channel=self._in_channel(channel, name),
             trust="dscp" if qos.get("dscp_to_tc_map") else trust,
             dscp_to_traffic_class=tuple(
                 tables.number(dscps.get(str(dscp))) for dscp in range(DSCPS)
@@ -295,6 +302,11 @@ class _Switch:
             watchdog=self._watchdog(name, qos),
             neighbour=self._neighbour(name),
         )
+
+    def _in_channel(self, channel: str, name: str) -> Optional[bool]:
+        """Written by teamsyncd (sonic-swss, teamsyncd/teamsync.cpp)."""
+        status = self.present.channels.get(f"{channel}:{name}", {}).get("status")
+        return None if status is None else status == "enabled"
 
     def _object(self, table: str, row: Row, field: str) -> Row:
         return self.table(table).get(row.get(field, ""), {})

@@ -15,6 +15,7 @@ import re
 import secrets
 import socket
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -23,9 +24,11 @@ from shlex import quote
 from ....module_utils.core.text import some
 from ....module_utils.core.waiting import until
 from ..base import SystemDriver
+from ..counters import PortCounters
 from ..session import LINKS_S, too_dark
 from ..system import Applied, Completed, Difference, Saved, Shell, SwitchError
-from . import reading, steps
+from ..underlay import Underlay
+from . import reading, state, steps
 from .difference import difference
 from .tables import wanted
 
@@ -411,4 +414,12 @@ def _owner(line: str) -> str:
     return words[3] if len(words) > 3 else "owner unknown"
 
 
-DRIVER = SystemDriver(wanted, difference, reading.report, SonicSwitch)
+def underlay(switch: SonicSwitch) -> Underlay:
+    return state.read_underlay(switch.run(state.UNDERLAY, state.LIMIT_S))
+
+
+def counters(switch: SonicSwitch, ports: Sequence[str]) -> dict[str, PortCounters]:
+    return state.read_counters(switch.run(state.counters_command(ports), state.LIMIT_S))
+
+
+DRIVER = SystemDriver(wanted, difference, reading.report, SonicSwitch, underlay, counters)

@@ -27,8 +27,7 @@ Config = dict[str, Table]
 
 GLOBAL = "GLOBAL"
 DEFAULT_MTU = "9100"
-"""MTU of a port or port channel without a setting (sonic-swss, cfgmgr/portmgr.cpp and
-cfgmgr/teammgr.cpp)."""
+"""MTU of a port without a setting (sonic-swss, cfgmgr/portmgr.cpp)."""
 
 MAPS = {
     "dscp_to_tc_map": "DSCP_TO_TC_MAP",
@@ -67,7 +66,6 @@ READ = tuple(
             *(table for table, _field in REFERENCES),
             "BUFFER_POOL",
             "DEFAULT_LOSSLESS_BUFFER_PARAMETER",
-            "PORTCHANNEL",
             "PORTCHANNEL_MEMBER",
             "DEVICE_METADATA",
             "FEATURE",

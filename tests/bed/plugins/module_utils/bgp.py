@@ -33,6 +33,8 @@ def frr_configuration(
     lines = [
         "frr defaults datacenter",
         f"hostname {name}",
+        # FRR 8.4 does not install a group of next hops again after the link of one was down.
+        "no zebra nexthop kernel enable",
         f"router bgp {_asn(name, asns)}",
         f" bgp router-id {router_id}",
         " no bgp ebgp-requires-policy",

@@ -44,6 +44,15 @@ class Routing:
     def frr(self, name: str, ports: Switches, router_id: str) -> str:
         return frr_configuration(name, ports, self.asns, self.rails, router_id)
 
+    def rates(self, name: str, ports: Switches) -> str:
+        """Twice the rate between switches, for two flows that are hashed to the same cable."""
+        peers = {port: peer for group in ports[name] for port, peer in group["peers"].items()}
+        return "".join(
+            f"{interface_of(port)} {self.rate_mbits * (2 if peer in ports else 1)}\n"
+            for port, peer in peers.items()
+            if self.rate_mbits
+        )
+
 
 @dataclass(frozen=True)
 class SimulatedSwitch:
@@ -55,8 +64,8 @@ class SimulatedSwitch:
     """Ports as in `switch.json`: name, speed_gbps, peer, peer_interface, peer_mac, device."""
     frr: str = ""
     """Configuration of FRR. Empty: no traffic passes the switch."""
-    rate_mbits: int = 0
-    """Rate that every port sends at. 0: not limited."""
+    rates: str = ""
+    """Lines `Ethernet0 100`: rate in Mbit/s that an interface sends at. Empty: not limited."""
 
     @property
     def description(self) -> str:
@@ -72,8 +81,7 @@ class SimulatedSwitch:
     @property
     def environment(self) -> str:
         """Environment of the unit that starts the simulation."""
-        rate = f"RATE_MBITS={self.rate_mbits}\n" if self.rate_mbits else ""
-        return f"SYSTEM={self.system}\nADDRESS={self.address}\n{rate}"
+        return f"SYSTEM={self.system}\nADDRESS={self.address}\n"
 
 
 def parse_switches(
@@ -99,7 +107,7 @@ def parse_switches(
             asic=asics.get(name) or "",
             ports=_ports(ports.get(name) or (), systems, carries=routing is not None),
             frr=routing.frr(name, ports, str(settings["address"])) if routing else "",
-            rate_mbits=routing.rate_mbits if routing else 0,
+            rates=routing.rates(name, ports) if routing else "",
         )
         for name, settings in management.items()
     )
@@ -178,6 +186,7 @@ class Folders:
                 _file(folder / "environment", switch.environment),
                 _file(folder / "password", text, secret=True),
                 _file(folder / "frr.conf", switch.frr),
+                _file(folder / "rates", switch.rates),
             ]
         return [plan for plan in plans if plan.changed]
 
@@ -242,7 +251,8 @@ class Folders:
 
     def digest(self, switch: SimulatedSwitch) -> str:
         """Return the digest of all files of a switch; a change recreates its container."""
-        inputs = [switch.description, switch.environment, switch.frr, self._known_password()]
+        inputs = [switch.description, switch.environment, switch.frr, switch.rates]
+        inputs.append(self._known_password())
         certificate = self.of(switch) / "certificate.pem"
         inputs.append(certificate.read_text(encoding="ascii") if certificate.exists() else "")
         return hashlib.sha256("\0".join(inputs).encode()).hexdigest()[:16]

@@ -52,7 +52,9 @@ options:
     type: dict
     default: {}
   rate_mbits:
-    description: With O(bgp), the rate that every port sends at, in Mbit/s. V(0) sets no limit.
+    description:
+      - With O(bgp), the rate that every port sends at, in Mbit/s; twice that between switches.
+      - V(0) sets no limit.
     type: int
     default: 0
 """

@@ -117,8 +117,11 @@ def test_a_switch_of_a_fabric_with_bgp_announces_its_rails_to_every_neighbour() 
     assert "bgp bestpath as-path multipath-relax" in lines
     assert "neighbor 10.8.0.1 remote-as 64601" in spine.frr and "network" not in spine.frr
     assert [port["device"] for port in leaf.ports] == ["Ethernet1-1", "Ethernet9-1"]
-    assert "RATE_MBITS=100\n" in leaf.environment
-    assert LEAF.frr == "" and "device" not in LEAF.ports[0], "in others no traffic passes it"
+    assert (leaf.rates, spine.rates) == ("Ethernet1-1 100\nEthernet9-1 200\n", "swp1 200\n")
+
+
+def test_no_traffic_passes_a_switch_of_other_fabrics() -> None:
+    assert (LEAF.frr, LEAF.rates) == ("", "") and "device" not in LEAF.ports[0]
 
 
 def test_bgp_needs_as_numbers() -> None:
@@ -150,7 +153,7 @@ def make(tmp_path: Path) -> Made:
 def test_everything_is_made_once(make: Made) -> None:
     signed, files = make(LEAF, OTHER)
     assert signed == ["authority", "leaf1", "leaf2"]
-    assert len(files) == 9
+    assert len(files) == 11
     before = {path: path.read_bytes() for path in make.directory.rglob("*") if path.is_file()}
     assert make(LEAF, OTHER) == ([], [])
     assert {path: path.read_bytes() for path in before} == before
@@ -218,7 +221,7 @@ def test_the_digest_covers_all_files_of_a_switch(make: Made) -> None:
 def test_a_plan_makes_nothing(tmp_path: Path) -> None:
     signed, files = Folders(tmp_path, "test", run).plan([LEAF])
     assert signed == ["authority", "leaf1"]
-    assert len(files) == 5
+    assert len(files) == 6
     assert not any(tmp_path.iterdir())
     secret = [plan for plan in files if plan.secret]
     assert len(secret) == 2

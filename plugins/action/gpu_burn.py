@@ -1,0 +1,65 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Load the GPUs of each node, and compare those of all nodes on the controller."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..module_utils.core.checks import Check, as_dicts, failure_message
+from ..plugin_utils.acceptance import burn
+from ..plugin_utils.answers import AnswerError
+from ..plugin_utils.answers import checks as checks_of
+from ..plugin_utils.report import reports
+from ..plugin_utils.steps import Step, SteppedAction
+from ..plugin_utils.terminal import display
+
+LAYER = "burn"
+MODULE = "baremetal.mpi_roce.gpu_burn"
+CONTROLLER_ONLY = frozenset(["burned", "compared", "report_directory"])
+REMEDY = "Run again for these nodes only: playbooks/burn.yml --limit HOST,OTHER"
+
+
+class ActionModule(SteppedAction):
+    MODULE = MODULE
+
+    def steps(self) -> dict[str, Step]:
+        return {"burn": self._burn, "compare": self._compare, "verdict": self._verdict}
+
+    def _burn(self, task_vars: Any) -> dict[str, Any]:
+        arguments = self._task.args
+        sent = {key: value for key, value in arguments.items() if key not in CONTROLLER_ONLY}
+        result: dict[str, Any] = self._execute_module(MODULE, module_args=sent, task_vars=task_vars)
+        if "checks" in result:
+            result["checks"] = checks_of(result["checks"])
+        return result
+
+    def _compare(self, task_vars: Any) -> dict[str, Any]:
+        name, hostvars = self._task.args.get("burned"), task_vars["hostvars"]
+        by_host: dict[str, list[dict[str, Any]]] = {}
+        loaded: list[burn.Loaded] = []
+        for host in task_vars["ansible_play_hosts_all"]:
+            figures = (hostvars.raw_get(host).get(name) or {}).get("figures") or {}
+            try:
+                loaded += burn.read(host, figures)
+            except AnswerError as error:
+                wrong = Check("answer", "figures of GPUs", None, "failed", "", str(error))
+                by_host[host] = as_dicts([wrong])
+        for host, check in burn.compare(loaded):
+            by_host.setdefault(host, []).extend(as_dicts([check]))
+        for line in burn.lines(loaded):
+            display.display(line)
+        result: dict[str, Any] = {"changed": False, "by_host": by_host}
+        if loaded and self._task.args.get("report_directory"):
+            directory = Path(self._task.args["report_directory"])
+            text = {"gpus": [one.as_dict() for one in loaded]}
+            option = "gpu_burn_report_directory"
+            result["report"] = reports.keep(directory, LAYER, text, display, option)
+        return result
+
+    def _verdict(self, task_vars: Any) -> dict[str, Any]:
+        found = task_vars.get(self._task.args.get("compared")) or {}
+        checks = (found.get("by_host") or {}).get(task_vars["inventory_hostname"]) or []
+        message = failure_message(LAYER, [Check(**each) for each in checks], REMEDY)
+        result = {"changed": False, "layer": LAYER, "checks": list(checks)}
+        return {**result, "failed": True, "msg": message} if message else result

@@ -1,0 +1,115 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The conclusion of a finished run: figures of pairs, cables, collectives, storage and GPUs, with
+their checks, and everything that was not measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Optional
+
+from ...module_utils.core.checks import as_dicts
+from . import cables, certificate, evaluation, plan, readings
+from .figures import Topology, Verdict
+from .state import MEASURED, READING, SWEEPS, VERDICTS, VIRTUAL, State, figures_of
+
+
+@dataclass
+class Conclusion:
+    measured: Mapping[str, Any]
+    """Nodes, versions and coverage, as they were kept when everything was measured."""
+    seconds: float
+    virtual: bool
+    software: Any
+    evaluation: evaluation.Evaluation
+    cables: list[dict[str, str]]
+    sweeps: dict[str, Any]
+    storage: dict[str, Any]
+    gpus: dict[str, Any]
+    missing: list[dict[str, Any]]
+    checks: list[dict[str, Any]]
+
+    @property
+    def verdict(self) -> str:
+        return certificate.verdict_of(self.checks, self.missing)
+
+    def content(self) -> dict[str, Any]:
+        """Of the certificate."""
+        return {
+            "verdict": self.verdict,
+            "virtual": self.virtual,
+            "software": self.software,
+            "versions": self.measured["versions"],
+            "coverage": self.measured["coverage"],
+            "seconds": round(self.seconds),
+            **self.evaluation.as_dict(),
+            "cables": self.cables,
+            "sweeps": self.sweeps,
+            "storage": self.storage,
+            "gpus": self.gpus,
+            "not_measured": self.missing,
+            "checks": self.checks,
+        }
+
+
+def conclude(
+    found: State,
+    topology: Topology,
+    *,
+    variables: Mapping[str, Mapping[str, Any]],
+    counters: Mapping[str, Any],
+    directory: Path,
+    min_share: Optional[float],
+    max_latency_us: Optional[float],
+    queue_pairs: int,
+) -> Conclusion:
+    """`variables`: of each measured node. `counters`: registered by each switch. `directory`: that
+    of the reports of other layers."""
+    measured, figures = found.of(MEASURED), figures_of(found, topology)
+    evaluated = evaluation.evaluate(
+        figures,
+        topology,
+        verdicts=[Verdict(**each) for each in found.steps.get(VERDICTS, ())],
+        min_share=min_share,
+        max_latency_us=max_latency_us,
+        virtual=VIRTUAL in found.steps,
+    )
+    sweeps = {
+        step.removeprefix(SWEEPS): result
+        for step, result in found.steps.items()
+        if step.startswith(SWEEPS)
+    }
+    missing = [*measured["missing"]]
+    for program, result in sweeps.items():
+        if "error" in result:
+            missing.append({"what": f"{SWEEPS}{program}", "why": result["error"]})
+    last, unread = readings.reading(counters)
+    ports = readings.growths(found.of(READING), last)
+    flows = cables.Flows.of(topology, figures, queue_pairs)
+    listed, faults = readings.evaluate(cables.findings(topology, ports, flows) if ports else [])
+    for what, why in readings.missing(unread, listed, topology):
+        missing.append({"what": what, "why": why})
+    stored = certificate.storage(directory)
+    if not stored and any(own.get("cluster_filesystems") for own in variables.values()):
+        missing.append({"what": "storage", "why": plan.NO_STORAGE})
+    burned, corrupt = certificate.burned(directory, variables)
+    if not burned and any(own.get("cluster_gpus") for own in variables.values()):
+        missing.append({"what": "GPUs under load", "why": plan.NOT_BURNED})
+    checks = [*as_dicts([*evaluated.checks, *faults]), *corrupt]
+    for result in sweeps.values():
+        checks += result.get("checks", [])
+    first = next(iter(variables.values()))
+    return Conclusion(
+        measured,
+        found.seconds,
+        VIRTUAL in found.steps,
+        first.get("cluster_software"),
+        evaluated,
+        listed,
+        sweeps,
+        stored,
+        burned,
+        missing,
+        checks,
+    )

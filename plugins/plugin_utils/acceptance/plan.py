@@ -1,0 +1,207 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The plan of an acceptance: measurements that fit into the time budget, and those that do not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...module_utils.core.messages import message
+from ...module_utils.core.part import PlanError
+from ...module_utils.core.text import counted, nearest, some
+from ..answers import mapping, sentence, sequence
+from . import rounds
+from .coverage import Coverage, Fabric
+from .figures import Probe, Topology
+from .pairs import LAUNCH_S, Way
+
+SEARCH_SHARE = 0.25
+"""Share of the budget that is reserved for the search."""
+SWEEP_S = 120.0
+"""Seconds of one program's allreduce and alltoall: a guess, for the plan only."""
+MAX_FIGURES = 200_000
+"""Figures that are kept: 24 rounds of 1,024 nodes with 8 rails, and all rounds of 150 nodes."""
+MAX_LISTED = 8
+SILENT, LIMITED, DRAINED = "did not respond", "left out by --limit", "drained"
+NO_TIME = "the time budget was used up"
+NOT_BURNED = "acceptance_burn is false, or the load could not run"
+NO_STORAGE = "no report of the layer storage: run site.yml --tags storage"
+"""Reasons for which something is not measured."""
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Something that was not measured."""
+
+    what: str
+    why: str
+    partial: bool = False
+    """Some pairs, while every node and rail is in others: the certificate is complete."""
+
+    def as_dict(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"what": self.what, "why": self.why}
+        return {**found, "partial": True} if self.partial else found
+
+
+@dataclass
+class Plan:
+    topology: Topology
+    """Of the nodes of this run."""
+    way: Way
+    budget_s: float
+    probes: dict[str, list[Probe]] = field(default_factory=dict)
+    """Rounds by rail."""
+    sweeps: tuple[str, ...] = ()
+    missing: list[Missing] = field(default_factory=list)
+
+    def seconds_of(self, rail: str) -> float:
+        return LAUNCH_S + len(self.probes[rail]) * self.way.round_s
+
+    @property
+    def seconds(self) -> float:
+        """Estimated, without the search."""
+        return sum(map(self.seconds_of, self.probes)) + SWEEP_S * len(self.sweeps)
+
+    @property
+    def pairs(self) -> int:
+        """Distinct pairs of nodes, over all rails."""
+        found = {
+            (rail, frozenset(pair))
+            for rail, probes in self.probes.items()
+            for probe in probes
+            for pair in probe.pairs
+        }
+        return len(found)
+
+    @property
+    def possible(self) -> int:
+        counts = (len(self.topology.on(rail)) for rail in self.probes)
+        return sum(count * (count - 1) // 2 for count in counts)
+
+    def cables(self) -> Coverage:
+        """Expected share of the directions of cables between switches that carry a test."""
+        leaves = Counter(
+            (self.topology.leaf(first, probe.rail), self.topology.leaf(second, probe.far_rail))
+            for probes in self.probes.values()
+            for probe in probes
+            for pair in probe.pairs
+            for first, second in ([pair, pair[::-1]] if self.way.both else [pair])
+        )
+        fabric = Fabric.of((cable.lower, cable.upper) for cable in self.topology.cables)
+        queue_pairs = self.way.queue_pairs if self.way.transport == "rc" else 1
+        return fabric.coverage(leaves, queue_pairs)
+
+    def coverage(self) -> dict[str, Any]:
+        cables = self.cables()
+        return {
+            "nodes": list(self.topology.nodes),
+            "rails": list(self.probes),
+            "rounds": {rail: len(probes) for rail, probes in self.probes.items()},
+            "pairs": self.pairs,
+            "possible_pairs": self.possible,
+            "cable_directions": cables.directions,
+            "cable_directions_expected": round(cables.expected, 1),
+        }
+
+    def lines(self) -> list[str]:
+        nodes, rounds_each = len(self.topology.nodes), max(map(len, self.probes.values()))
+        cables = self.cables()
+        share = 100 * self.pairs / self.possible
+        return [
+            f"acceptance: {counted(nodes, 'node')}, {counted(len(self.probes), 'rail')}:"
+            f" {rounds_each} rounds per rail, {self.pairs} of {self.possible} pairs"
+            f" ({share:.0f} %)",
+            *([f"acceptance: {cables.sentence()}"] if cables.directions else []),
+            f"acceptance: about {duration(self.seconds)} of the budget of"
+            f" {duration(self.budget_s)} (acceptance_budget_s), and the search for a slow part",
+            *(f"acceptance: not measured: {each.what}: {each.why}" for each in self.missing),
+        ]
+
+
+def made(
+    topology: Topology,
+    way: Way,
+    *,
+    budget_s: float,
+    only: Sequence[str] = (),
+    count: int = 0,
+    sweeps: Sequence[str] = (),
+) -> Plan:
+    """Raises PlanError if there is nothing to measure, or no time for it."""
+    unknown = [rail for rail in only if rail not in topology.rails]
+    if unknown:
+        raise PlanError(f"acceptance_rails: {unknown[0]!r}: {nearest(unknown[0], topology.rails)}")
+    rails = [rail for rail in topology.rails if not only or rail in only]
+    pairable = [rail for rail in rails if len(topology.on(rail)) > 1]
+    if not pairable:
+        raise PlanError(
+            message(
+                "acceptance.no_pair",
+                "no rail has two nodes in this run: nodes are {nodes}. Check --limit, and nodes"
+                " that are drained or did not respond",
+                nodes=some(topology.nodes, MAX_LISTED),
+            )
+        )
+    plan = Plan(topology, way, budget_s, sweeps=tuple(sweeps))
+    plan.missing += [
+        Missing(rail, "only one node of this run has it") for rail in rails if rail not in pairable
+    ]
+    room = budget_s * (1 - SEARCH_SHARE) - SWEEP_S * len(sweeps)
+    fits = int((room / len(pairable) - LAUNCH_S) / way.round_s)
+    if fits < 1:
+        least = (LAUNCH_S + way.round_s) * len(pairable) + SWEEP_S * len(sweeps)
+        raise PlanError(
+            message(
+                "acceptance.budget",
+                "acceptance_budget_s is {budget:g}: one round on {rails} and the sweeps need about"
+                " {least:.0f} s with the reserve for the search. Raise it, or choose fewer"
+                " acceptance_rails or acceptance_sweeps",
+                budget=budget_s,
+                rails=counted(len(pairable), "rail"),
+                least=least / (1 - SEARCH_SHARE) + 1,
+            )
+        )
+    of_round = sum(len(topology.on(rail)) // 2 * (1 + way.both) for rail in pairable)
+    kept = max(1, MAX_FIGURES // of_round)
+    wanted = min(count or fits, fits, kept)
+    limit = f"the {MAX_FIGURES} figures that are kept" if kept < fits else "the budget"
+    if count > wanted:
+        why = f"{wanted} of acceptance_rounds {count} fit into {limit}"
+        plan.missing.append(Missing("rounds", why, partial=True))
+    for probe in rounds.probes(topology, wanted):
+        if probe.rail in pairable:
+            plan.probes.setdefault(probe.rail, []).append(probe)
+    if plan.pairs < plan.possible and not plan.missing:
+        why = f"{wanted} rounds per rail fit into {limit}" if not count else "acceptance_rounds"
+        what = f"{plan.possible - plan.pairs} pairs of nodes"
+        plan.missing.append(Missing(what, why, partial=True))
+    return plan
+
+
+def duration(seconds: float) -> str:
+    whole = round(seconds)
+    return f"{whole} s" if whole < 120 else f"{round(whole / 60)} min"
+
+
+def occupied(looked: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Why nodes are not free for a run: a line for each node with a job, or that cannot tell."""
+    found = []
+    for node, result in looked.items():
+        given = mapping(result.get("found"))
+        reasons = [
+            f"{sentence(process.get('command'), 80)} (pid {sentence(str(process.get('pid')), 12)},"
+            f" user {sentence(process.get('user'), 40)})"
+            for process in map(mapping, sequence(given.get("processes")))
+        ]
+        slurm = mapping(given.get("slurm"))
+        if slurm.get("busy"):
+            reasons.append(f"{sentence(slurm.get('state'), 40)} in Slurm")
+        reasons += [
+            f"GPU process {sentence(line)}" for line in sequence(given.get("gpu_processes"))
+        ]
+        reasons += [sentence(line) for line in sequence(given.get("problems"))]
+        if reasons:
+            found.append(f"{node}: {some(reasons, MAX_LISTED)}")
+    return found

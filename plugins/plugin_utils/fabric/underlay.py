@@ -1,0 +1,384 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The routed underlay of one switch against the model: gateways with their MTU, BGP sessions, and
+equal-cost paths to the rails of other leaves. No layer configures it.
+
+A path that no switch reports is no fault: each part that is missing is not applicable, with its
+reason.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Optional
+
+from ...module_utils.core.checks import FAILED, OK, Check, not_applicable
+from ...module_utils.core.text import counted, natural, some
+from .system import DOWNLINK, HOST, UPLINK
+
+DEFAULT_VRF = "default"
+ESTABLISHED = "established"
+SOURCE_PORT = "source port"
+"""Of UDP, by which queue pairs of RoCE v2 differ (Annex A17 of the InfiniBand specification)."""
+ANY, GATEWAY, SESSION = "underlay", "underlay_gateway", "underlay_session"
+PATHS, HASH = "underlay_paths", "underlay_hash"
+MAX_ENTRIES = 100_000
+"""Maximum number of interfaces, sessions or routes of one switch; further ones are ignored."""
+MAX_LISTED = 8
+BY_HAND = "routing is configured by hand: docs/first-site.md, The underlay"
+
+Prefix = tuple[int, int]
+"""First address and length of a network."""
+
+
+def prefix_of(text: Any) -> Optional[Prefix]:
+    """A network, from text that may have host bits; None for anything but IPv4."""
+    try:
+        network = ipaddress.IPv4Network(str(text), strict=False)
+    except ValueError:
+        return None
+    return int(network.network_address), network.prefixlen
+
+
+def _text(prefix: Prefix) -> str:
+    return f"{ipaddress.IPv4Address(prefix[0])}/{prefix[1]}"
+
+
+def _under(address: int, length: int) -> Prefix:
+    return address >> (32 - length) << (32 - length), length
+
+
+@dataclass(frozen=True)
+class RoutedInterface:
+    addresses: tuple[str, ...] = ()
+    """With or without the length of their prefix."""
+    mtu: Optional[int] = None
+    vrf: str = DEFAULT_VRF
+
+
+@dataclass(frozen=True)
+class BgpSession:
+    peer: str
+    """An address, or the name of an interface for a peer without number."""
+    state: str
+    asn: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class Underlay:
+    """What a switch reports. None: not reported; `reasons` says why, by part."""
+
+    interfaces: Optional[Mapping[str, RoutedInterface]] = None
+    sessions: Optional[Sequence[BgpSession]] = None
+    routes: Optional[Mapping[Prefix, frozenset[str]]] = None
+    """The interfaces of the next hops, by network."""
+    hash_fields: Optional[frozenset[str]] = None
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """By GATEWAY, SESSION and PATHS."""
+
+
+class Port(NamedTuple):
+    """One port of the switch in the model."""
+
+    name: str
+    kind: str
+    peer: str
+    peer_interface: str
+    mtu: int
+    address: Optional[str]
+    """Its own address, or the gateway on it."""
+    prefix: Optional[int]
+    bundled: bool = False
+    """Whether it is in a port channel."""
+
+    def __str__(self) -> str:
+        return f"{self.name} - {self.peer} {self.peer_interface}"
+
+
+def ports_of(groups: Iterable[Mapping[str, Any]]) -> Iterator[Port]:
+    """From `cluster_ports`."""
+    for group in groups:
+        shared, own = group.get("address"), group.get("addresses") or {}
+        for port, peer in group["peers"].items():
+            address = own.get(port) or shared
+            rest = group["peer_interface"], group["mtu"], address, group.get("prefix")
+            yield Port(port, group["kind"], peer, *rest, port in (group.get("channels") or {}))
+
+
+def rails_of(ports: Iterable[Port]) -> Iterator[Prefix]:
+    """The networks of the rails on a leaf."""
+    found = {
+        prefix_of(f"{port.address}/{port.prefix}")
+        for port in ports
+        if port.kind == HOST and port.address and port.prefix is not None
+    }
+    return (prefix for prefix in sorted(filter(None, found)))
+
+
+def first_hops(
+    switch: str, ports: Mapping[str, Sequence[Port]], targets: Collection[str]
+) -> dict[str, frozenset[str]]:
+    """Ports of `switch` on any shortest path, by the leaf among `targets` to which it leads."""
+    links = (UPLINK, DOWNLINK)
+    hops: dict[str, frozenset[str]] = {switch: frozenset()}
+    edge = [switch]
+    while edge:
+        reached: dict[str, frozenset[str]] = {}
+        for name in edge:
+            for port in ports.get(name, ()):
+                if port.kind in links and port.peer not in hops:
+                    own = hops[name] or frozenset((port.name,))
+                    reached[port.peer] = reached.get(port.peer, frozenset()) | own
+        hops.update(reached)
+        edge = list(reached)
+    return {name: hops[name] for name in targets if name in hops and name != switch}
+
+
+@dataclass(frozen=True)
+class Site:
+    """The switches of the model, of which one is compared."""
+
+    switch: str
+    ports: Mapping[str, Sequence[Port]]
+    asns: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def own(self) -> Sequence[Port]:
+        return self.ports.get(self.switch, ())
+
+
+def site_of(switch: str, groups: Mapping[str, Any], hostvars: Any) -> Optional[Site]:
+    """From the variables of all hosts; None if no rail of the model needs a gateway."""
+    ports: dict[str, Sequence[Port]] = {}
+    asns: dict[str, int] = {}
+    # Untemplated, because there are many switches.
+    for name in (*groups.get("leaf", ()), *groups.get("spine", ())):
+        variables = hostvars.raw_get(name)
+        ports[name] = tuple(ports_of(variables.get("cluster_ports") or ()))
+        if variables.get("cluster_asn"):
+            asns[name] = int(variables["cluster_asn"])
+    own = hostvars.raw_get(switch)
+    nodes = (hostvars.raw_get(name) for name in list(groups.get("compute", ()))[:1])
+    rails = (rail for node in nodes for rail in node.get("cluster_rails") or ())
+    if not own.get("cluster_rail_networks") and not any(rail.get("networks") for rail in rails):
+        return None
+    return Site(switch, ports, asns)
+
+
+def compare(site: Site, found: Underlay) -> list[Check]:
+    """One check for each fault, and one for each part that is as in the model."""
+    return _Comparison(site, found).checks()
+
+
+class _Comparison:
+    def __init__(self, site: Site, found: Underlay) -> None:
+        self._site = site
+        self._found = found
+        self._interfaces = found.interfaces or {}
+        self._holders: dict[str, list[str]] = {}
+        for name, interface in self._interfaces.items():
+            for address in interface.addresses:
+                self._holders.setdefault(address.partition("/")[0], []).append(name)
+        self._gateways: dict[tuple[str, int], list[Port]] = {}
+        for port in site.own:
+            if port.kind == HOST and port.address:
+                self._gateways.setdefault((port.address, port.mtu), []).append(port)
+        self._links = [port for port in site.own if port.kind in (UPLINK, DOWNLINK)]
+        self._names = frozenset(port.name for port in self._links)
+        self._of_link = dict(self._sessions_of_links())
+        targets = [name for name, ports in site.ports.items() if any(rails_of(ports))]
+        self._hops = first_hops(site.switch, site.ports, targets)
+
+    def checks(self) -> list[Check]:
+        if not self._routed():
+            return [self._unrouted()]
+        return [
+            *self._gateway_checks(),
+            *self._session_checks(),
+            *self._path_checks(),
+            *self._hash(),
+        ]
+
+    def _routed(self) -> bool:
+        networks = (prefix for name in self._hops for prefix in rails_of(self._site.ports[name]))
+        return (
+            any(address in self._holders for address, _mtu in self._gateways)
+            or bool(self._of_link)
+            or any(self._route(prefix) for prefix in networks)
+        )
+
+    def _unrouted(self) -> Check:
+        causes = "; ".join(dict.fromkeys(self._found.reasons.values()))
+        reason = f"this switch reports no routed rail and no BGP session of a link: {BY_HAND}"
+        return not_applicable(
+            ANY, "routes to all rails", f"{reason} ({causes})" if causes else reason
+        )
+
+    def _missing(self, part: str, wanted: str) -> Check:
+        reason = self._found.reasons.get(part) or "this switch does not report it"
+        return not_applicable(part, wanted, reason)
+
+    def _gateway_checks(self) -> Iterator[Check]:
+        wanted = counted(len(self._gateways), "gateway")
+        if not self._gateways:
+            return
+        if self._found.interfaces is None:
+            yield self._missing(GATEWAY, wanted)
+            return
+        wrong = False
+        for (address, mtu), ports in self._gateways.items():
+            names = self._holders.get(address, ())
+            small = [
+                f"{name} with MTU {self._interfaces[name].mtu}"
+                for name in names
+                if (self._interfaces[name].mtu or mtu) < mtu
+            ]
+            if names and not small:
+                continue
+            wrong = True
+            reason = f"{_peers(ports)} cannot reach other leaves: {BY_HAND}"
+            if small:
+                reason = (
+                    f"larger packets to {_peers(ports)} are fragmented or dropped, and pings pass, "
+                    "since the reply is fragmented. Set the MTU of the routed interface by hand"
+                )
+            wants = f"an interface with {address} and an MTU of {mtu} or more"
+            yield Check(GATEWAY, wants, some(small), FAILED, address, reason)
+        if not wrong:
+            yield Check(GATEWAY, wanted, wanted, OK)
+
+    def _sessions_of_links(self) -> Iterator[tuple[str, BgpSession]]:
+        """By port. The best one, as a port may have sessions of several address families."""
+        sessions = sorted(self._found.sessions or (), key=lambda one: one.state == ESTABLISHED)
+        by_peer = {session.peer: session for session in sessions}
+        for port in self._links:
+            names = [port.name, *(n for n in self._interfaces if n.startswith(f"{port.name}."))]
+            peers = [*names, *(self._peer_addresses(port, names))]
+            session = next((by_peer[peer] for peer in peers if peer in by_peer), None)
+            if session is not None:
+                yield port.name, session
+
+    def _peer_addresses(self, port: Port, names: Iterable[str]) -> Iterator[str]:
+        """Addresses that the peer may have: of the model, otherwise of the network on the port."""
+        for far in self._site.ports.get(port.peer, ()):
+            if far.name == port.peer_interface and far.address:
+                yield far.address
+        for name in names:
+            for own in self._interfaces.get(name, RoutedInterface()).addresses:
+                prefix = prefix_of(own)
+                if prefix is not None and 29 <= prefix[1] < 32:
+                    for address in range(prefix[0], prefix[0] + (1 << (32 - prefix[1]))):
+                        yield str(ipaddress.IPv4Address(address))
+
+    def _session_checks(self) -> Iterator[Check]:
+        wanted = f"{counted(len(self._links), 'BGP session')} established"
+        if not self._links:
+            return
+        if any(port.bundled for port in self._links):
+            bundled = "links are in port channels, whose routing is not compared"
+            yield not_applicable(SESSION, wanted, bundled)
+            return
+        if not self._of_link:
+            reason = self._found.reasons.get(SESSION)
+            missing = "no link of this switch has a BGP session, so only its routes were compared"
+            yield not_applicable(SESSION, wanted, reason or missing)
+            return
+        wrong = False
+        for port in self._links:
+            session, asn = self._of_link.get(port.name), self._site.asns.get(port.peer)
+            wants, found = f"BGP with {port.peer} established", session.state if session else None
+            reason = f"no traffic takes this link: {BY_HAND}"
+            if session is not None and session.state == ESTABLISHED:
+                if asn is None or session.asn in (None, asn):
+                    continue
+                wants, found = f"AS {asn}", f"AS {session.asn}"
+                reason = (
+                    "the peer is in another AS than in the model: correct the switch or the model"
+                )
+            wrong = True
+            yield Check(SESSION, wants, found, FAILED, str(port), reason)
+        if not wrong:
+            yield Check(SESSION, wanted, wanted, OK)
+
+    def _route(self, prefix: Prefix) -> Optional[frozenset[str]]:
+        """Interfaces of the next hops to a network: of its route, or the longest that covers it.
+        A default route counts only over links, as it may be that of the management network."""
+        routes = self._found.routes or {}
+        for length in range(prefix[1], -1, -1):
+            hops = routes.get(_under(prefix[0], length))
+            if hops is not None:
+                names = frozenset(name.partition(".")[0] for name in hops)
+                return names if length or names & self._names else None
+        return None
+
+    def _path_checks(self) -> Iterator[Check]:
+        wanted = f"equal-cost paths to the rails of {counted(len(self._hops), 'leaf', 'leaves')}"
+        if not self._hops or any(port.bundled for port in self._links):
+            return
+        vrfs = {
+            self._interfaces[name].vrf
+            for address, _mtu in self._gateways
+            for name in self._holders.get(address, ())
+        } - {DEFAULT_VRF}
+        if self._found.routes is None:
+            yield self._missing(PATHS, wanted)
+            return
+        if vrfs:
+            yield not_applicable(
+                PATHS, wanted, f"rails are in {some(sorted(vrfs))}: only the default VRF is read"
+            )
+            return
+        unrouted: list[str] = []
+        without: dict[str, list[str]] = {}
+        others: dict[str, None] = {}
+        for leaf in sorted(self._hops, key=natural):
+            for prefix in rails_of(self._site.ports[leaf]):
+                hops = self._route(prefix)
+                if not hops:
+                    unrouted.append(f"{_text(prefix)} of {leaf}")
+                    continue
+                if not hops <= self._names:
+                    others.update(dict.fromkeys(sorted(hops - self._names)))
+                    continue
+                for name in self._hops[leaf] - hops:
+                    without.setdefault(name, []).append(f"{_text(prefix)} of {leaf}")
+        paths = max(map(len, self._hops.values()))
+        if unrouted:
+            reason = f"no route in the table of this switch: {BY_HAND}"
+            found = f"no route to {counted(len(unrouted), 'rail')}"
+            yield Check(PATHS, wanted, found, FAILED, some(unrouted, MAX_LISTED), reason)
+        for port in self._links:
+            lost = without.get(port.name)
+            if lost:
+                reason = f"not a next hop to {some(lost, MAX_LISTED)}: {BY_HAND}"
+                found = f"missing from the paths to {counted(len(lost), 'rail')}"
+                yield Check(PATHS, "one of the equal-cost paths", found, FAILED, str(port), reason)
+        if others:
+            reason = (
+                f"next hops over {some(list(others), MAX_LISTED)}, which the model does not have"
+            )
+            yield not_applicable(PATHS, "ports of the model as next hops", reason)
+        elif not unrouted and not without:
+            found = f"{wanted}, {counted(paths, 'path')} or fewer each"
+            yield Check(PATHS, found, found, OK)
+
+    def _hash(self) -> Iterator[Check]:
+        fields = self._found.hash_fields
+        if fields is not None and self._hops:
+            shown = ", ".join(sorted(fields)) or "none"
+            status = OK if SOURCE_PORT in fields else FAILED
+            reason = (
+                ""
+                if status == OK
+                else (
+                    "all queue pairs of two nodes take one path: add the source port of UDP to the "
+                    "hash of equal-cost paths"
+                )
+            )
+            wanted = shown if status == OK else f"a hash over the {SOURCE_PORT}"
+            yield Check(HASH, wanted, shown, status, "", reason)
+
+
+def _peers(ports: Sequence[Port]) -> str:
+    return some([f"{port.peer} {port.peer_interface}" for port in ports], 4)

@@ -1,0 +1,100 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Acceptance names the slow part of a cluster whose switches route: inventories/virtual-acceptance.
+
+Traffic, BGP and counters are real; rates are small enough that this machine's CPUs do not limit
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
+import pytest
+
+from tests.impair import Bed
+from tests.nodes import TOP, Cluster, Run
+
+pytestmark = [pytest.mark.nodes, pytest.mark.long]
+
+ACCEPTANCE = Cluster(TOP / "inventories/virtual-acceptance")
+Fault = Callable[[Bed], AbstractContextManager[None]]
+
+
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Bed]:
+    try:
+        made = Bed(ACCEPTANCE.converged())
+        with made.preferred():
+            yield made
+    finally:
+        ACCEPTANCE.down()
+
+
+def cable(bed: Bed, number: int = 0) -> str:
+    """Name of a cable in checks."""
+    lower, upper = bed.cables()[number]
+    return f"{lower.host} {lower.port} - {upper.host} {upper.port}"
+
+
+def accept(bed: Bed, *, passes: bool) -> tuple[Run, set[str]]:
+    """Run acceptance from the start, and return the subjects of its failed checks."""
+    fresh = "--extra-vars=acceptance_resume=never"
+    done = bed.nodes.play("playbooks/acceptance.yml", fresh, expect=0 if passes else 2)
+    return done, {check["subject"] for check in done.failed("acceptance")}
+
+
+def test_a_healthy_cluster_passes(bed: Bed) -> None:
+    _done, named = accept(bed, passes=True)
+    assert named == set()
+
+
+CABLES: dict[str, Fault] = {
+    "a tenth of the rate": lambda bed: bed.slow(*bed.cables()[0]),
+    "2 % loss": lambda bed: bed.lossy(*bed.cables()[0]),
+    "removed": lambda bed: bed.removed(bed.cables()[0][0]),
+}
+PARTS: dict[str, tuple[Fault, str]] = {
+    "rail": (lambda bed: bed.slow(*bed.rail("node02", "rail0")), "node02 rail0"),
+    "node": (lambda bed: bed.busy("node03"), "node03"),
+}
+
+
+@pytest.mark.parametrize("name", CABLES)
+def test_a_cable_is_named(bed: Bed, name: str) -> None:
+    with CABLES[name](bed):
+        _done, named = accept(bed, passes=False)
+    assert named and all(cable(bed) in subject for subject in named), named
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_slow_part_is_named(bed: Bed, name: str) -> None:
+    fault, subject = PARTS[name]
+    with fault(bed):
+        _done, named = accept(bed, passes=False)
+    assert named == {subject}
+
+
+def test_the_underlay_names_a_removed_cable(bed: Bed) -> None:
+    lower, upper = bed.cables()[1]
+    with bed.removed(upper):
+        done = bed.nodes.play("playbooks/links.yml", expect=2)
+    failed = done.failed("links", lower.host)
+    assert {check["name"] for check in failed} == {"underlay_session", "underlay_paths"}
+    assert {check["subject"] for check in failed} == {f"{lower.port} - {upper.host} {upper.port}"}
+    assert bed.nodes.play("playbooks/links.yml").failed("links") == []
+
+
+@pytest.mark.parametrize(
+    "fault", [*CABLES.values(), *(fault for fault, _subject in PARTS.values())]
+)
+def test_a_fault_is_undone_exactly(bed: Bed, fault: Fault) -> None:
+    ends = [*bed.cables()[0], *bed.rail("node02", "rail0")]
+
+    def state() -> list[str]:
+        return [*map(bed.state, ends), bed.quota("node03")]
+
+    before = state()
+    with fault(bed):
+        assert state() != before
+    assert state() == before

@@ -1,0 +1,139 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The steps `underlay` and `counters`: they fail no play, and the layer links has the checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, Optional
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.action import switch_qos as action
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.counters import PortCounters
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import SwitchError
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.underlay import Underlay
+
+from tests.unit.link_fabric import Fabric
+from tests.unit.test_fabric_links_action import Run
+from tests.unit.test_fabric_underlay import hostvars, right, site
+
+
+class Step:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, switch: str = "leaf01") -> None:
+        self.groups, self.hostvars = hostvars()
+        self.switch = switch
+        self.read: list[Any] = []
+        self.slept: list[float] = []
+        driver = SimpleNamespace(connect=lambda _access: switch)
+        driver.underlay = driver.counters = None
+        self.driver = driver
+        monkeypatch.setitem(action.DRIVERS, "sonic", driver)
+        self._patch = monkeypatch
+
+    def ran(self, name: str, answer: Optional[Callable[..., Any]]) -> dict[str, Any]:
+        setattr(self.driver, name, answer)
+
+        def until(done: Callable[[], bool], limit_s: float, _pause_s: float) -> None:
+            self.slept.append(limit_s)
+            while not done():
+                pass
+
+        self._patch.setattr(action, "until", until)
+        this = SimpleNamespace(_templar=SimpleNamespace(template=lambda value: value))
+        for own in ("_switch", "_counters_now"):
+            setattr(this, own, getattr(action.ActionModule, own).__get__(this))
+        variables = {**self.hostvars[self.switch], "inventory_hostname": self.switch}
+        task_vars = {**variables, "groups": self.groups, "hostvars": self.hostvars}
+        step = getattr(action.ActionModule, f"_{name}")
+        found: dict[str, Any] = step(this, task_vars)
+        assert "failed" not in found and found["changed"] is False
+        return found
+
+
+def test_a_switch_is_compared_with_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = Step(monkeypatch)
+    found = step.ran("underlay", lambda _switch: replace(right(site("leaf01")), routes={}))
+    assert [(check["name"], check["status"]) for check in found["checks"]] == [
+        ("underlay_gateway", "ok"),
+        ("underlay_session", "ok"),
+        ("underlay_paths", "failed"),
+    ]
+
+
+def test_a_switch_that_cannot_be_read_has_a_failed_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_switch: Any) -> Underlay:
+        raise SwitchError("10.0.1.1: lost over SSH")
+
+    (check,) = Step(monkeypatch).ran("underlay", refused)["checks"]
+    assert (check["name"], check["status"]) == ("underlay", "failed")
+    assert "lost over SSH" in check["reason"]
+
+
+@pytest.mark.parametrize("without", ["system", "reading", "need"])
+def test_what_cannot_be_read_has_no_checks(monkeypatch: pytest.MonkeyPatch, without: str) -> None:
+    step = Step(monkeypatch)
+    if without == "system":
+        step.hostvars["leaf01"]["cluster_system"] = ""
+    if without == "need":
+        del step.hostvars["leaf01"]["cluster_rail_networks"]
+    read = None if without == "reading" else lambda _switch: pytest.fail("it was read")
+    assert step.ran("underlay", read)["checks"] == []
+
+
+@pytest.mark.parametrize(("applied", "reads"), [(True, 2), (False, 1)])
+def test_sessions_are_waited_for_after_a_change_of_any_switch(
+    monkeypatch: pytest.MonkeyPatch, applied: bool, reads: int
+) -> None:
+    step = Step(monkeypatch)
+    step.hostvars["spine02"]["switch_qos_state"] = {"applied": applied}
+    up = right(site("leaf01"))
+    sessions = list(up.sessions or ())
+    connecting = replace(up, sessions=[replace(sessions[0], state="connect"), *sessions[1:]])
+    answers = [connecting, up]
+    found = step.ran("underlay", lambda _switch: answers.pop(0))
+    assert len(answers) == 2 - reads
+    statuses = {check["status"] for check in found["checks"]}
+    assert statuses == ({"ok"} if applied else {"ok", "failed"})
+
+
+def test_counters_are_those_of_links_between_switches(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def counters(_switch: Any, ports: list[str]) -> dict[str, PortCounters]:
+        asked.extend(ports)
+        return {port: PortCounters(rx_bytes=len(asked)) for port in ports}
+
+    step = Step(monkeypatch)
+    links = [port.name for port in site("leaf01").own if port.kind == "uplink"]
+    readings = []
+    for _reading in range(3):
+        found = step.hostvars["leaf01"]["switch_counters"] = step.ran("counters", counters)
+        readings.append(found["after"])
+        assert found["before"] == (readings[0] if len(readings) > 1 else None)
+    assert asked == 3 * links
+    assert list(readings[0]["ports"]) == links
+    assert [each["ports"][links[0]]["rx_bytes"] for each in readings] == [4, 8, 12]
+    assert readings[0]["read_s"] > 0 and readings[0]["reason"] == ""
+
+
+def test_counters_that_cannot_be_read_have_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_switch: Any, _ports: Any) -> Any:
+        raise SwitchError("10.0.1.1: no answer")
+
+    step = Step(monkeypatch)
+    found = step.ran("counters", refused)["after"]
+    assert (found["ports"], found["reason"]) == ({}, "10.0.1.1: no answer")
+    assert "no system" in step.ran("counters", None)["after"]["reason"]
+    step.hostvars["leaf01"]["cluster_ports"] = []
+    assert "no link" in step.ran("counters", refused)["after"]["reason"]
+
+
+def test_links_returns_the_checks_of_each_switch(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(Fabric(), monkeypatch)
+    check = {"name": "underlay_paths", "wanted": "2", "found": "1", "status": "failed"}
+    run.hostvars["leaf02"]["switch_underlay"] = {"checks": [check]}
+    judged = run.compare()
+    assert run.verdict("leaf02", judged)["failed"]
+    assert not run.verdict("leaf01", judged).get("failed")
+    assert any("underlay_paths" in line for line in run.lines)
