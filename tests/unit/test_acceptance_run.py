@@ -274,7 +274,12 @@ def test_outliers_that_do_not_repeat_are_no_fault(launcher: Launcher) -> None:
 def test_latency_of_virtual_nodes_is_no_fault(launcher: Launcher) -> None:
     launcher.latency = lambda a, b: 50.0 if "node03" in (a, b) else 2.5
     launcher.measure()
-    assert launcher.certify()[1]["verdicts"]
+    _result, found = launcher.certify()
+    parts = [each["subject"] for each in found["checks"] if each["status"] == "failed"]
+    # The search does not measure latency, so it does not clear a node of it.
+    assert parts == ["node03"] and [each["kind"] for each in found["verdicts"]] == [
+        "not_reproduced"
+    ]
     launcher.virtual = True
     launcher.measure()
     _result, found = launcher.certify()
@@ -571,6 +576,17 @@ def test_a_wrong_product_of_a_gpu_fails_the_certificate(launcher: Launcher) -> N
     assert found["gpus"]["checks"] == 9
 
 
+def test_each_node_without_products_is_listed(launcher: Launcher) -> None:
+    """Such as one that failed before its turn, or whose GPUs lack every precision."""
+    del launcher.burned["node03"]
+    launcher.burned["node05"] = {"checks": [{"name": "burn_idle", "status": "ok"}]}
+    launcher.measure()
+    _result, found = launcher.certify()
+    (missing,) = found["not_measured"]
+    assert [name for name in NODES if name in missing["what"]] == ["node03", "node05"]
+    assert found["verdict"] == "incomplete" and found["gpus"]["checks"] == 7
+
+
 def test_gpus_that_were_not_loaded_are_listed(launcher: Launcher) -> None:
     launcher.burned = {
         "node01": {"checks": [{"name": "burn_products", "status": "not_applicable", "reason": "x"}]}
@@ -640,6 +656,32 @@ def test_cables_are_in_the_certificate(launcher: Launcher, monkeypatch: pytest.M
     (failed,) = (each for each in result["checks"] if each["status"] == "failed")
     assert (failed["name"], failed["subject"]) == ("acceptance_cable", str(Direction(cable, True)))
     assert "counters of leaf02" in {each["what"] for each in found["not_measured"]}
+
+
+@pytest.mark.parametrize(
+    ("first", "what"),
+    [({}, "counters of leaf01"), ({"swp61": {"rx_bytes": 1}}, "leaf01 swp60 - spine01 swp1 (up)")],
+)
+def test_counters_without_a_first_reading_are_not_passed(
+    first: dict[str, Any], what: str, launcher: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cable = Cable("leaf01", "swp60", "spine01", "swp1")
+    topology = replace(Topology.of(cluster()), cables=(cable,))
+    monkeypatch.setattr(action.ActionModule, "_topology", lambda *_given: topology)
+
+    def counted(number: int) -> dict[str, Any]:
+        last = {"swp60": {"tx_bytes": 1, "rx_bytes": 1}, **first}
+        read = {"leaf01": first if number == 0 else last, "spine01": {"swp9": {"rx_bytes": 1}}}
+        return {
+            name: {"after": {"ports": ports, "read_s": 4e9 + number}}
+            for name, ports in read.items()
+        }
+
+    launcher.counted = counted
+    launcher.measure()
+    _result, found = launcher.certify()
+    assert any(each["what"].startswith(what) for each in found["not_measured"])
+    assert found["verdict"] == "incomplete"
 
 
 def test_a_large_cluster_measures_a_number_of_rounds(monkeypatch: pytest.MonkeyPatch) -> None:

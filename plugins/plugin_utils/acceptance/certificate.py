@@ -32,6 +32,7 @@ ALLOWED = "allowed_signers"
 PASSED, INCOMPLETE = "passed", "incomplete"
 MAX_RAILS = 64
 MAX_REPORT_BYTES = 64 << 20
+PRODUCTS = "burn_products"
 BURNED, COMPARED = "__gpu_burn_burned", "__gpu_burn_compared"
 """Variables that the role gpu_burn registers."""
 
@@ -145,21 +146,25 @@ def storage(directory: Path) -> dict[str, Any]:
 
 def burned(
     directory: Path, results: Mapping[str, Mapping[str, Any]]
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Figures of the GPUs, and the failed checks of nodes. `results` are variables of each node;
-    without a check that could be made, both are empty."""
+) -> tuple[dict[str, Any], list[dict[str, Any]], set[str]]:
+    """Figures of the GPUs, the failed checks of nodes, and the nodes whose products were checked.
+    `results` are variables of each node."""
     made: list[dict[str, Any]] = []
+    nodes: set[str] = set()
     for node, variables in results.items():
         own = mapping(mapping(variables.get(COMPARED)).get("by_host")).get(node) or []
         found = [*checks_of(mapping(variables.get(BURNED)).get("checks") or []), *checks_of(own)]
-        made += [{**check, "subject": f"{node} {check['subject']}".strip()} for check in found]
-    made = [check for check in made if check["status"] != NOT_APPLICABLE]
+        own = [check for check in found if check["status"] != NOT_APPLICABLE]
+        made += [{**check, "subject": f"{node} {check['subject']}".strip()} for check in own]
+        nodes |= {node for check in own if check["name"] == PRODUCTS}
     if not made:
-        return {}, []
+        return {}, [], nodes
     report = latest(directory, "burn")
-    return {"made": report.get("made"), "gpus": report.get("gpus"), "checks": len(made)}, [
-        check for check in made if check["status"] == FAILED
-    ]
+    return (
+        {"made": report.get("made"), "gpus": report.get("gpus"), "checks": len(made)},
+        [check for check in made if check["status"] == FAILED],
+        nodes,
+    )
 
 
 def verdict_of(checks: Sequence[Mapping[str, Any]], missing: Sequence[Mapping[str, Any]]) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from ...module_utils.core.checks import as_dicts
+from ...module_utils.core.text import some
 from . import cables, certificate, evaluation, plan, readings
 from .figures import Topology, Verdict
 from .state import MEASURED, READING, SWEEPS, VERDICTS, VIRTUAL, State, figures_of
@@ -85,6 +86,7 @@ def conclude(
         if "error" in result:
             missing.append({"what": f"{SWEEPS}{program}", "why": result["error"]})
     last, unread = readings.reading(counters)
+    unread.update(readings.unpaired(found.of(READING), last))
     ports = readings.growths(found.of(READING), last)
     flows = cables.Flows.of(topology, figures, queue_pairs)
     listed, faults = readings.evaluate(cables.findings(topology, ports, flows) if ports else [])
@@ -93,9 +95,12 @@ def conclude(
     stored = certificate.storage(directory)
     if not stored and any(own.get("cluster_filesystems") for own in variables.values()):
         missing.append({"what": "storage", "why": plan.NO_STORAGE})
-    burned, corrupt = certificate.burned(directory, variables)
-    if not burned and any(own.get("cluster_gpus") for own in variables.values()):
-        missing.append({"what": "GPUs under load", "why": plan.NOT_BURNED})
+    burned, corrupt, loaded = certificate.burned(directory, variables)
+    idle = [name for name, own in variables.items() if own.get("cluster_gpus")]
+    idle = [name for name in idle if name not in loaded]
+    if idle:
+        what = f"GPUs under load of {some(idle, plan.MAX_LISTED)}"
+        missing.append({"what": what, "why": plan.NOT_BURNED})
     checks = [*as_dicts([*evaluated.checks, *faults]), *corrupt]
     for result in sweeps.values():
         checks += result.get("checks", [])

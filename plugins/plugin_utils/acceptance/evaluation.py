@@ -73,9 +73,7 @@ def evaluate(
     )
     for rail, own in by_rail(figures).items():
         found.checks += _of_rail(rail, own, topology, min_share, max_latency_us, virtual)
-    # Ranks of virtual nodes share cores, which delays single messages.
-    slow = [*found.bandwidth.outliers, *([] if virtual else found.latency.outliers)]
-    found.checks += _parts(found, slow)
+    found.checks += _parts(found, virtual)
     return found
 
 
@@ -190,21 +188,25 @@ def _compared(rail: str, wanted: str, found: str, beyond: Sequence[Figure]) -> C
     return Check(RAIL, wanted, found, FAILED if beyond else OK, rail, reason)
 
 
-def _parts(found: Evaluation, slow: Sequence[outliers.Outlier]) -> list[Check]:
-    """Parts that are slower than the others: those that the search named, or else outliers."""
-    if found.verdicts:
-        return [
-            Check(
-                PART,
-                "like the others",
-                verdict.kind,
-                OK if verdict.kind == NOT_REPRODUCED else FAILED,
-                verdict.subject,
-                " ".join([verdict.sentence(), *verdict.evidence]),
-            )
-            for verdict in found.verdicts
-        ]
-    return [
+def _parts(found: Evaluation, virtual: bool) -> list[Check]:
+    """Parts that are slower than the others: those that the search named, or else outliers. The
+    search measures bandwidth, so outliers of latency remain."""
+    named = [
+        Check(
+            PART,
+            "like the others",
+            verdict.kind,
+            OK if verdict.kind == NOT_REPRODUCED else FAILED,
+            verdict.subject,
+            " ".join([verdict.sentence(), *verdict.evidence]),
+        )
+        for verdict in found.verdicts
+    ]
+    known = {verdict.subject for verdict in found.verdicts}
+    # Ranks of virtual nodes share cores, which delays single messages.
+    slow = [each for each in found.latency.outliers if not virtual and each.subject not in known]
+    slow = [*([] if named else found.bandwidth.outliers), *slow]
+    return named + [
         Check(
             PART,
             f"about {outlier.median:.4g}",

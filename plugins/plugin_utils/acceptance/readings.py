@@ -13,7 +13,7 @@ from ...module_utils.core.text import some
 from ..answers import mapping, sentence
 from ..fabric.counters import Growth, grown, read_ports
 from . import cables
-from .figures import Figure, Topology
+from .figures import Direction, Figure, Topology
 
 CABLE = "acceptance_cable"
 VARIABLE = "switch_counters"
@@ -39,6 +39,14 @@ def reading(results: Mapping[str, Any]) -> tuple[Reading, dict[str, str]]:
         else:
             reasons[switch] = sentence(after.get("reason")) or "its counters were not read"
     return found, reasons
+
+
+def unpaired(before: Reading, after: Reading) -> dict[str, str]:
+    """Why switches that were read at the end have no growth."""
+    return dict.fromkeys(
+        (switch for switch in after if switch not in before),
+        "its counters were not read before the first measurement",
+    )
 
 
 def growths(before: Reading, after: Reading) -> Growths:
@@ -79,7 +87,8 @@ def evaluate(
 def missing(
     reasons: Mapping[str, str], listed: Sequence[Mapping[str, str]], topology: Topology
 ) -> list[tuple[str, str]]:
-    """Switches whose counters are unknown, by reason, and cables that too few flows crossed."""
+    """Switches whose counters are unknown, by reason, cables without counters although both
+    switches were read, and cables that too few flows crossed."""
     by_reason: dict[str, list[str]] = {}
     linked = {switch for cable in topology.cables for switch in (cable.lower, cable.upper)}
     for switch in (switch for switch in reasons if switch in linked):
@@ -88,6 +97,18 @@ def missing(
     found = [
         (f"counters of {some(names, MAX_LISTED)}", reason) for reason, names in by_reason.items()
     ]
+    known = {
+        str(direction): direction.ends
+        for cable in topology.cables
+        for direction in (Direction(cable, True), Direction(cable, False))
+    }
+    unread = [
+        each["cable"]
+        for each in listed
+        if each["kind"] == cables.UNREAD and not reasons.keys() & set(known[each["cable"]])
+    ]
+    if unread:
+        found.append((some(unread, MAX_LISTED), "neither end has counters of both readings"))
     untested = [each["cable"] for each in listed if each["kind"] == cables.UNTESTED]
     if untested:
         found.append(
