@@ -62,6 +62,8 @@ from ..plugin_utils.terminal import display
 from .mpi_bench import OF_JOB
 from .mpi_bench import ActionModule as BenchAction
 
+CERTIFICATES = "certificates"
+"""A folder, since reports of the summary have similar names."""
 LAYER = "acceptance"
 MODULE = "baremetal.mpi_roce.acceptance"
 OF_RUN = (
@@ -503,7 +505,7 @@ class ActionModule(BenchAction):
             passphrase_of(self._templar, task_vars),
         )
         try:
-            path, unsigned = certificate.write(directory, content, signer)
+            path, unsigned = certificate.write(directory / CERTIFICATES, content, signer)
         except OSError as error:
             raise AnsibleActionFail(f"{LAYER}: the certificate was not written: {error}") from error
         found.remove()

@@ -17,10 +17,11 @@ from ansible.module_utils.parsing.convert_bool import boolean
 
 from ..module_utils.core.checks import FAILED, NOT_APPLICABLE, PENDING, Check, failures
 from ..plugin_utils.answers import AnswerError
+from ..plugin_utils.fabric import underlay
 from ..plugin_utils.fabric.cabling import LinkFinding, NodeEntry, SwitchEntry
 from ..plugin_utils.fabric.compare import node_state
 from ..plugin_utils.fabric.links import Links, check_links
-from ..plugin_utils.fabric.results import RAILS, failure_of, switch_result, underlay_checks
+from ..plugin_utils.fabric.results import RAILS, UNDERLAY, failure_of, switch_result
 from ..plugin_utils.fabric.wire_map import WireMapError
 from ..plugin_utils.qos import contract_of
 from ..plugin_utils.report import reports
@@ -56,7 +57,7 @@ class ActionModule(SteppedAction):
             )
         except WireMapError as error:
             raise AnsibleActionFail(f"fabric_links_wire_map: {error}") from error
-        links.findings += _underlay(hostvars, task_vars["ansible_play_hosts_all"])
+        links.findings += _underlay(groups, hostvars, task_vars["ansible_play_hosts_all"])
         for line in lines(links):
             display.display(line)
         here = task_vars["ansible_play_hosts"]
@@ -122,10 +123,23 @@ def _nodes(groups: Any, hostvars: Any) -> Iterator[NodeEntry]:
             yield NodeEntry(name=name, reason=str(error))
 
 
-def _underlay(hostvars: Any, hosts: Sequence[str]) -> Iterator[LinkFinding]:
-    for name in hosts:
-        for each in underlay_checks(hostvars[name]):
-            yield LinkFinding(Check(**each), (name,))
+def _underlay(groups: Any, hostvars: Any, hosts: Sequence[str]) -> Iterator[LinkFinding]:
+    """What the step `underlay` of switch_qos read on each switch, compared with the model."""
+    read = {name: hostvars.raw_get(name).get(UNDERLAY) or {} for name in hosts}
+    read = {name: result for name, result in read.items() if result}
+    site = underlay.site_of(next(iter(read), ""), groups, hostvars) if read else None
+    if site is None:
+        return
+    for name, result in read.items():
+        checks: Sequence[Check] = ()
+        if result.get("found"):
+            found = underlay.Underlay.of(result["found"])
+            checks = underlay.compare(replace(site, switch=name), found)
+        elif result.get("problem"):
+            wanted = "the routing of this switch"
+            checks = [Check(underlay.ANY, wanted, None, FAILED, "", result["problem"])]
+        for check in checks:
+            yield LinkFinding(replace(check, subject=f"{name} {check.subject}".strip()), (name,))
 
 
 def _save(directory: Path, links: Links) -> str:

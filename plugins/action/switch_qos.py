@@ -54,7 +54,7 @@ DRIVERS = {name: system.driver for name, system in SYSTEMS.items()}
 CONFIRM_S = 300
 PAUSE_S = 3
 PROBE_S = 30
-SESSIONS_S = 60
+SESSIONS_S, OF_PEERS_S = 60, 15
 """Time for BGP sessions to come up after a change: retries of a connection are up to 30 s apart."""
 CENSORED = "censored"
 """Text in Ansible's message if no_log hides the connection's."""
@@ -175,33 +175,33 @@ class ActionModule(SteppedAction):
         return result
 
     def _underlay(self, task_vars: Any) -> dict[str, Any]:
-        """Return checks, which the layer links adds to its own, and do not fail.
+        """Return the routing, which the layer links compares with the model, and do not fail.
 
-        After a change in this run, wait for sessions of links that went down.
+        Wait for sessions of links, longer after a change of this switch in this run.
         """
-        variables, hostvars = _Variables(self._templar, task_vars), task_vars["hostvars"]
+        variables, name = _Variables(self._templar, task_vars), task_vars["inventory_hostname"]
         system = variables.text("cluster_system")
         read = DRIVERS[system].underlay if system in DRIVERS else None
-        site = underlay.site_of(variables.text("inventory_hostname"), task_vars["groups"], hostvars)
-        if read is None or site is None:
-            return {"changed": False, "checks": []}
+        result: dict[str, Any] = {"changed": False, "found": None, "problem": ""}
+        if read is None or not underlay.needed(task_vars["groups"], task_vars["hostvars"]):
+            return result
         connection = self._switch(variables, system)
-        changed = any(switch_result(hostvars[name]).get("applied") for name in site.ports)
+        ports = tuple(underlay.ports_of(variables.value("cluster_ports", [])))
+        site = underlay.Site(name, {name: ports})
         found = underlay.Underlay()
 
         def settled() -> bool:
             nonlocal found
             found = read(connection)
-            states = {session.state for session in found.sessions or ()}
-            return not changed or states <= {underlay.ESTABLISHED}
-
-        try:
-            until(settled, SESSIONS_S, PAUSE_S)
             checks = underlay.compare(site, found)
+            return all(each.name != underlay.SESSION or each.status != "failed" for each in checks)
+
+        changed = switch_result(task_vars).get("applied")
+        try:
+            until(settled, SESSIONS_S if changed else OF_PEERS_S, PAUSE_S)
         except SwitchError as error:
-            wanted = "the routing of this switch"
-            checks = [Check(underlay.ANY, wanted, None, "failed", "", str(error))]
-        return {"changed": False, "checks": as_dicts(checks)}
+            return {**result, "problem": str(error)}
+        return {**result, "found": found.as_dict()}
 
     def _counters(self, task_vars: Any) -> dict[str, Any]:
         """Return this reading, and the first one of the run."""

@@ -40,10 +40,14 @@ checks:
   description: One check per aspect and group of equal ports. Empty if V(apply) follows V(plan).
   type: list
   elements: dict
-  returned: by V(plan), V(apply) and V(underlay)
+  returned: by V(plan) and V(apply)
 differs: {type: bool, returned: by V(plan) and V(apply), description: Whether a change is needed.}
 impact: {type: dict, returned: by V(plan) and V(apply), description: Impact of the change.}
-problem: {type: str, returned: by V(plan), description: Why the contract cannot apply.}
+problem:
+  description: Why the contract cannot apply, or routing cannot be read.
+  type: str
+  returned: by V(plan) and V(underlay)
+found: {type: dict, returned: by V(underlay), description: "Routing that the switch reports."}
 report: {type: dict, returned: by V(plan) and V(apply), description: "Ports, or null."}
 before:
   description: The first reading of this run, in the form of RV(after); null in the first.

@@ -3,16 +3,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, Optional
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.action import fabric_links as links
 from ansible_collections.baremetal.mpi_roce.plugins.action import switch_qos as action
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.counters import PortCounters
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import SwitchError
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.underlay import Underlay
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.underlay import (
+    BgpSession,
+    Underlay,
+)
 
 from tests.unit.link_fabric import Fabric
 from tests.unit.test_fabric_links_action import Run
@@ -51,50 +56,48 @@ class Step:
         return found
 
 
-def test_a_switch_is_compared_with_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    step = Step(monkeypatch)
-    found = step.ran("underlay", lambda _switch: replace(right(site("leaf01")), routes={}))
-    assert [(check["name"], check["status"]) for check in found["checks"]] == [
-        ("underlay_gateway", "ok"),
-        ("underlay_session", "ok"),
-        ("underlay_paths", "failed"),
-    ]
+def test_a_switch_returns_its_routing(monkeypatch: pytest.MonkeyPatch) -> None:
+    step, right_one = Step(monkeypatch), right(site("leaf01"))
+    found = step.ran("underlay", lambda _switch: right_one)
+    assert found["problem"] == ""
+    assert Underlay.of(json.loads(json.dumps(found["found"]))) == right_one
+    empty = step.ran("underlay", lambda _switch: Underlay())["found"]
+    assert Underlay.of(empty) == Underlay()
 
 
-def test_a_switch_that_cannot_be_read_has_a_failed_check(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_switch_that_cannot_be_read_returns_the_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(_switch: Any) -> Underlay:
-        raise SwitchError("10.0.1.1: lost over SSH")
+        raise SwitchError("10.0.1.1: no answer")
 
-    (check,) = Step(monkeypatch).ran("underlay", refused)["checks"]
-    assert (check["name"], check["status"]) == ("underlay", "failed")
-    assert "lost over SSH" in check["reason"]
+    found = Step(monkeypatch).ran("underlay", refused)
+    assert (found["found"], found["problem"]) == (None, "10.0.1.1: no answer")
 
 
 @pytest.mark.parametrize("without", ["system", "reading", "need"])
-def test_what_cannot_be_read_has_no_checks(monkeypatch: pytest.MonkeyPatch, without: str) -> None:
+def test_what_cannot_be_read_is_not_read(monkeypatch: pytest.MonkeyPatch, without: str) -> None:
     step = Step(monkeypatch)
     if without == "system":
         step.hostvars["leaf01"]["cluster_system"] = ""
     if without == "need":
-        del step.hostvars["leaf01"]["cluster_rail_networks"]
+        del step.hostvars[step.groups["compute"][0]]["cluster_rail_networks"]
     read = None if without == "reading" else lambda _switch: pytest.fail("it was read")
-    assert step.ran("underlay", read)["checks"] == []
+    assert step.ran("underlay", read)["found"] is None
 
 
-@pytest.mark.parametrize(("applied", "reads"), [(True, 2), (False, 1)])
-def test_sessions_are_waited_for_after_a_change_of_any_switch(
-    monkeypatch: pytest.MonkeyPatch, applied: bool, reads: int
+@pytest.mark.parametrize(("applied", "limit_s"), [(True, 60), (False, 15)])
+def test_sessions_of_links_are_waited_for(
+    monkeypatch: pytest.MonkeyPatch, applied: bool, limit_s: int
 ) -> None:
     step = Step(monkeypatch)
-    step.hostvars["spine02"]["switch_qos_state"] = {"applied": applied}
+    step.hostvars["leaf01"]["switch_qos_state"] = {"applied": applied}
     up = right(site("leaf01"))
-    sessions = list(up.sessions or ())
+    other = BgpSession("192.0.2.9", "idle")
+    sessions = [*(up.sessions or ()), other]
     connecting = replace(up, sessions=[replace(sessions[0], state="connect"), *sessions[1:]])
-    answers = [connecting, up]
+    answers = [connecting, replace(up, sessions=sessions)]
     found = step.ran("underlay", lambda _switch: answers.pop(0))
-    assert len(answers) == 2 - reads
-    statuses = {check["status"] for check in found["checks"]}
-    assert statuses == ({"ok"} if applied else {"ok", "failed"})
+    assert (answers, step.slept) == ([], [limit_s])
+    assert Underlay.of(found["found"]).sessions == sessions
 
 
 def test_counters_are_those_of_links_between_switches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,11 +132,27 @@ def test_counters_that_cannot_be_read_have_a_reason(monkeypatch: pytest.MonkeyPa
     assert "no link" in step.ran("counters", refused)["after"]["reason"]
 
 
-def test_links_returns_the_checks_of_each_switch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_links_compares_each_switch(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(Fabric(), monkeypatch)
-    check = {"name": "underlay_paths", "wanted": "2", "found": "1", "status": "failed"}
-    run.hostvars["leaf02"]["switch_underlay"] = {"checks": [check]}
-    judged = run.compare()
-    assert run.verdict("leaf02", judged)["failed"]
-    assert not run.verdict("leaf01", judged).get("failed")
-    assert any("underlay_paths" in line for line in run.lines)
+    groups, variables = hostvars()
+    names = ("leaf01", "leaf02", "leaf03")
+    lost = replace(right(site("leaf02")), routes={})
+    answers = [
+        {"found": right(site("leaf01")).as_dict(), "problem": ""},
+        {"found": lost.as_dict(), "problem": ""},
+        {"found": None, "problem": "no answer"},
+    ]
+    for name, answer in zip(names, answers):
+        variables[name]["switch_underlay"] = answer
+    found = [
+        (finding.check.subject.partition(" ")[0], finding.check.name, finding.check.status)
+        for finding in links._underlay(groups, variables, names)
+    ]
+    parts = ("underlay_gateway", "underlay_session", "underlay_paths")
+    assert found == [
+        *(("leaf01", part, "ok") for part in parts),
+        *(("leaf02", part, "ok") for part in parts[:2]),
+        ("leaf02", "underlay_paths", "failed"),
+        ("leaf03", "underlay", "failed"),
+    ]
+    assert list(links._underlay(run.groups, run.hostvars, run.here)) == []

@@ -54,6 +54,15 @@ NETWORK = (
     "nodes.networks: {st: 10.60.0.%d}; leaves.loopback_first: 10.9.0.%d; "
     "networks: [{name: st, subnet: 10.60.0.0/24, interface: bond0}]"
 )
+SERVICE = (
+    "kinds: {svc: {gpus: {count: 0}, rails: {count: 0}}}; nodes: [{count: 2, management_first: "
+    "10.0.0.11}, {count: 1, name: 's{}', management_first: 10.0.0.50, kind: svc, position: %d}]"
+)
+GROUPS = (
+    "leaves; switches: {pod1: {tier: leaf, count: 2, ports: 64, management_first: 10.0.0.101, "
+    "nodes: 2}, spine: {tier: spine, count: 2, ports: 64, management_first: 10.0.0.201}}; "
+    "links: [{from: pod1, to: spine}]"
+)
 STORAGE = (
     "storage: [{name: s1, management: 10.0.0.9, links: "
     "[{leaf: leaf01, port: Ethernet60, interface: %s}]}]"
@@ -125,6 +134,27 @@ REFUSED = {
         SPINES,
         SPINES.replace("2, p", "3, p"),
         "8 changes.switch_cables leaves.uplink_ports (4, 6)",
+    ),
+    "a spine of the full form": (
+        GROUPS,
+        GROUPS.replace("spine, count: 2", "spine, count: 3"),
+        "9 changes.switch_cables switches.pod1.uplink_ports (2, 3)",
+    ),
+    "nodes of a group of leaves": (
+        GROUPS.replace(
+            "nodes: 2}",
+            "nodes: 1}, p2: {tier: leaf, count: 2, ports: 64, management_first: 10.0.0.111}",
+        ).replace("pod1,", "[pod1, p2],"),
+        GROUPS.replace(
+            "nodes: 2}",
+            "nodes: 2}, p2: {tier: leaf, count: 2, ports: 64, management_first: 10.0.0.111}",
+        ).replace("pod1,", "[pod1, p2],"),
+        "9 changes.node_cables switches.pod1.nodes_per_set (2, 1)",
+    ),
+    "management of a group of leaves": (
+        GROUPS,
+        GROUPS.replace("10.0.0.101", "10.0.0.111"),
+        "9 changes.management switches.pod1.management_first 2",
     ),
     "another interface of a storage host": (
         STORAGE % "ens1",
@@ -334,6 +364,24 @@ def test_another_name_moves_no_cable(
     new = [name for name, role in found.roles.items() if name in found.renamed.values()]
     (first, *_steps) = model_changes.steps(found, [])
     assert (first["do"].split(" --limit ")[-1] == ",".join(new)) is (layers is None)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "key"),
+    [
+        ("", "management.subnet: 10.0.0.0/23", "cluster_management prefix"),
+        (
+            NETWORK % (11, 1),
+            NETWORK.replace("bond0", "bond0, gateway: 10.60.0.1") % (11, 1),
+            "cluster_networks [st].gateway",
+        ),
+        (SERVICE % 90, SERVICE % 91, "cluster_index "),
+    ],
+)
+def test_no_variable_changes_without_a_word(before: str, after: str, key: str) -> None:
+    found, refused = changes(edited(before), edited(after))
+    assert refused == []
+    assert [f"{each.variable} {each.key}" for each in found.settings] == [key]
 
 
 def test_cables_of_nodes_that_go_are_unplugged_after_their_jobs() -> None:

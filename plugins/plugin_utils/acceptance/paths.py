@@ -138,7 +138,13 @@ class Paths:
         return directions, {spine for flow in fast for spine in flow.used_spines}
 
     def tested(self) -> set[Direction]:
-        return {direction for flow in self.flows for direction in flow.used}
+        """Directions of which a flow was fast, or slow without another one on its way."""
+        return {
+            direction
+            for flow in self.flows
+            if not (flow.slow and flow.shared)
+            for direction in flow.used
+        }
 
     def suspicions(self) -> list[Suspicion]:
         good, good_spines = self.good()
@@ -174,7 +180,7 @@ class Paths:
             own = [each for each in left if cable in each.cables]
             found.append(_verdict(CABLE, str(cable), own))
             left = [each for each in left if each not in own]
-        return found, left
+        return _gathered(found), left
 
     def unexplained(self, left: Sequence[Suspicion]) -> list[Verdict]:
         """The smallest sets of candidates of flows that are still not explained: what all of them
@@ -197,6 +203,25 @@ class Paths:
                 found.append(Verdict(kind, verdict.subject, verdict.evidence, 0, names))
             rest = [each for each in rest if each not in own]
         return found
+
+
+def _gathered(found: Sequence[Verdict]) -> list[Verdict]:
+    """Several slow cables of one spine are a slow spine: some of its flows are fast if they leave
+    it enough bandwidth."""
+    cables: dict[str, list[Verdict]] = {}
+    for each in found:
+        if each.kind == CABLE:
+            cables.setdefault(each.subject.split(" - ")[1].split(" ")[0], []).append(each)
+    rest = [each for each in found if each.kind != CABLE]
+    known = {each.subject for each in rest}
+    for spine, own in cables.items():
+        if len(own) <= ENOUGH:
+            rest += own
+        elif spine not in known:
+            rest.append(
+                Verdict(SPINE, spine, tuple(text for each in own for text in each.evidence[:1]))
+            )
+    return rest
 
 
 def _ends(flow: Flow) -> tuple[tuple[str, str], tuple[str, str]]:

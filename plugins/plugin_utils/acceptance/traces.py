@@ -63,22 +63,29 @@ class Traces(Measured):
                 if one.rail == rail and self.topology.path(one) == ACROSS
                 for leaf in self._leaves(one.pair, rail)
             )
+            every = Counter(left)
             if spine_named:
-                left = _excess(left, counts)
+                left = _excess(every, counts)
             while left:
-                foci = self._foci(left, own, rail)
-                for focus in foci:
-                    left.pop(focus, None)
+                worst = sorted(left, key=lambda each: (-left[each], each))
+                foci = worst[:FOCI] if spine_named else self._foci(left, own, rail)
                 self.suspects |= {leaf for leaf, _sends in foci}
-                yield from self._trace(rail, foci, paths)
+                yield from self._trace(rail, foci, paths, spine_named)
                 self.suspects -= {leaf for leaf, _sends in foci}
-                named, _rest = paths.explained()
-                spine_named = any(verdict.kind == SPINE for verdict in named)
-                left = _excess(left, counts) if spine_named else left
+                if not spine_named and any(v.kind == SPINE for v in paths.explained()[0]):
+                    # Of these leaves too, cables may be slow in addition.
+                    spine_named, left = True, _excess(every, counts)
+                    continue
                 covered = {*foci}
                 own = [pair for pair in own if not covered & {*self._leaves(pair, rail)}]
                 alive = {leaf for pair in own for leaf in self._leaves(pair, rail)}
-                left = Counter({leaf: count for leaf, count in left.items() if leaf in alive})
+                left = Counter(
+                    {
+                        leaf: count
+                        for leaf, count in left.items()
+                        if leaf not in covered and (spine_named or leaf in alive)
+                    }
+                )
         named, rest = paths.explained()
         self.found += [*named, *paths.unexplained(rest)]
 
@@ -100,7 +107,7 @@ class Traces(Measured):
             pairs = [pair for pair in pairs if not {*found} & {*self._leaves(pair, rail)}]
         return found or [max(left, key=lambda each: left[each])]
 
-    def _trace(self, rail: str, foci: Sequence[Focus], paths: Paths) -> Steps:
+    def _trace(self, rail: str, foci: Sequence[Focus], paths: Paths, whole: bool) -> Steps:
         """Single flows from and to these leaves until every cable of them is covered and every slow
         flow explained."""
         for turn in range(MAX_TRACES):
@@ -114,7 +121,9 @@ class Traces(Measured):
                 )
             }
             tested = paths.tested()
-            open_ = [focus for focus in foci if not self._covered(focus, tested, named)]
+            open_ = [
+                focus for focus in foci if not self._covered(focus, tested, [] if whole else named)
+            ]
             open_ += sorted(ends - {*open_})
             if not open_:
                 return
@@ -152,6 +161,7 @@ class Traces(Measured):
         its counters show the way of it. Without counters, one flow per probe."""
         blind = any(flow.figure.cables is None for flow in paths.flows)
         queues = 4 if uplinks(self.topology, rail) >= MANY_UPLINKS else 1
+        most = max(1, uplinks(self.topology, rail) // queues)
         found = []
         for index, (leaf, up) in enumerate(foci):
             pairs: list[Pair] = []
@@ -164,7 +174,7 @@ class Traces(Measured):
             ]
             shift = (turn + index) % max(1, len(others))
             for offset, nodes in enumerate([*others[shift:], *others[:shift]]):
-                if offset >= len(here) or (blind and pairs):
+                if offset >= min(len(here), most) or (blind and pairs):
                     break
                 near = here[(turn + offset) % len(here)]
                 far = next(

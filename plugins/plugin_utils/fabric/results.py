@@ -6,16 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-RAILS = "roce_rails_state"
+RAILS, UNDERLAY = "roce_rails_state", "switch_underlay"
 
 
 def switch_result(variables: Mapping[str, Any]) -> Mapping[str, Any]:
     found: Mapping[str, Any] = variables.get("switch_qos_state") or {}
     return found
-
-
-def underlay_checks(variables: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return list((variables.get("switch_underlay") or {}).get("checks") or ())
 
 
 def failure_of(state: Mapping[str, Any]) -> str:

@@ -77,6 +77,53 @@ class Underlay:
     reasons: Mapping[str, str] = field(default_factory=dict)
     """By GATEWAY, SESSION and PATHS."""
 
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON, for the layer links; routes by their next hops, as most have the same ones."""
+        interfaces, sessions, routes = self.interfaces, self.sessions, self.routes
+        groups: dict[frozenset[str], list[Prefix]] = {}
+        for prefix, hops in (routes or {}).items():
+            groups.setdefault(hops, []).append(prefix)
+        return {
+            "interfaces": None
+            if interfaces is None
+            else {
+                name: [list(each.addresses), each.mtu, each.vrf]
+                for name, each in interfaces.items()
+            },
+            "sessions": None
+            if sessions is None
+            else [[each.peer, each.state, each.asn] for each in sessions],
+            "routes": None
+            if routes is None
+            else [[sorted(hops), list(map(list, each))] for hops, each in groups.items()],
+            "hash_fields": None if self.hash_fields is None else sorted(self.hash_fields),
+            "reasons": dict(self.reasons),
+        }
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> Underlay:
+        interfaces, sessions, routes, fields = map(
+            found.get, ("interfaces", "sessions", "routes", "hash_fields")
+        )
+        return cls(
+            None
+            if interfaces is None
+            else {
+                name: RoutedInterface(tuple(addresses), mtu, vrf)
+                for name, (addresses, mtu, vrf) in interfaces.items()
+            },
+            None if sessions is None else [BgpSession(*each) for each in sessions],
+            None
+            if routes is None
+            else {
+                (first, length): frozenset(hops)
+                for hops, prefixes in routes
+                for first, length in prefixes
+            },
+            None if fields is None else frozenset(fields),
+            found.get("reasons") or {},
+        )
+
 
 class Port(NamedTuple):
     """One port of the switch in the model."""
@@ -142,14 +189,31 @@ class Site:
     switch: str
     ports: Mapping[str, Sequence[Port]]
     asns: Mapping[str, int] = field(default_factory=dict)
+    rails: Mapping[str, Sequence[Prefix]] = field(default_factory=dict)
+    """Networks of the rails on each leaf."""
 
     @property
     def own(self) -> Sequence[Port]:
         return self.ports.get(self.switch, ())
 
 
+def needed(groups: Mapping[str, Any], hostvars: Any) -> bool:
+    """Whether rails of the model need a gateway: there are several leaf sets."""
+    for name in list(groups.get("compute", ()))[:1]:
+        node = hostvars.raw_get(name)
+        rails = node.get("cluster_rails") or ()
+        return bool(node.get("cluster_rail_networks") or any(map(_has_networks, rails)))
+    return False
+
+
+def _has_networks(rail: Mapping[str, Any]) -> bool:
+    return bool(rail.get("networks"))
+
+
 def site_of(switch: str, groups: Mapping[str, Any], hostvars: Any) -> Optional[Site]:
     """From the variables of all hosts; None if no rail of the model needs a gateway."""
+    if not needed(groups, hostvars):
+        return None
     ports: dict[str, Sequence[Port]] = {}
     asns: dict[str, int] = {}
     # Untemplated, because there are many switches.
@@ -158,12 +222,8 @@ def site_of(switch: str, groups: Mapping[str, Any], hostvars: Any) -> Optional[S
         ports[name] = tuple(ports_of(variables.get("cluster_ports") or ()))
         if variables.get("cluster_asn"):
             asns[name] = int(variables["cluster_asn"])
-    own = hostvars.raw_get(switch)
-    nodes = (hostvars.raw_get(name) for name in list(groups.get("compute", ()))[:1])
-    rails = (rail for node in nodes for rail in node.get("cluster_rails") or ())
-    if not own.get("cluster_rail_networks") and not any(rail.get("networks") for rail in rails):
-        return None
-    return Site(switch, ports, asns)
+    rails = {name: tuple(rails_of(own)) for name, own in ports.items()}
+    return Site(switch, ports, asns, {name: own for name, own in rails.items() if own})
 
 
 def compare(site: Site, found: Underlay) -> list[Check]:
@@ -187,8 +247,7 @@ class _Comparison:
         self._links = [port for port in site.own if port.kind in (UPLINK, DOWNLINK)]
         self._names = frozenset(port.name for port in self._links)
         self._of_link = dict(self._sessions_of_links())
-        targets = [name for name, ports in site.ports.items() if any(rails_of(ports))]
-        self._hops = first_hops(site.switch, site.ports, targets)
+        self._hops = first_hops(site.switch, site.ports, site.rails)
 
     def checks(self) -> list[Check]:
         if not self._routed():
@@ -201,7 +260,7 @@ class _Comparison:
         ]
 
     def _routed(self) -> bool:
-        networks = (prefix for name in self._hops for prefix in rails_of(self._site.ports[name]))
+        networks = (prefix for name in self._hops for prefix in self._site.rails[name])
         return (
             any(address in self._holders for address, _mtu in self._gateways)
             or bool(self._of_link)
@@ -333,7 +392,7 @@ class _Comparison:
         without: dict[str, list[str]] = {}
         others: dict[str, None] = {}
         for leaf in sorted(self._hops, key=natural):
-            for prefix in rails_of(self._site.ports[leaf]):
+            for prefix in self._site.rails[leaf]:
                 hops = self._route(prefix)
                 if not hops:
                     unrouted.append(f"{_text(prefix)} of {leaf}")

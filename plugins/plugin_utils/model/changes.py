@@ -27,6 +27,12 @@ _ADDRESSED = {
 """Variables with a list of addresses, and the key that identifies an entry."""
 _OF_PLAN = ("address", "prefix", "network", "gateway", "leaf", "leaf_port")
 """Keys of a rail that addresses and cables cover."""
+_SHOWN = {
+    "cluster_management": ("address",),
+    "cluster_networks": ("address", "prefix"),
+    "cluster_storage_links": _OF_PLAN,
+}
+"""The same of other variables."""
 _IDENTITIES = ("name", "interface", "index", "distribution")
 """Keys that identify an entry of a list in a variable."""
 _COVERED = ("cluster_index", "cluster_ports", "cluster_rails", "cluster_role", "cluster_loopback")
@@ -360,13 +366,15 @@ def _settings(old: Variables, new: Variables) -> Iterator[tuple[str, str, Any, A
     """Other values that differ: variable, key, before, after."""
     for variable in NAMES:
         before, after = old.get(variable), new.get(variable)
-        if variable in _COVERED or before is after or before == after:
+        # The place of a node without rails is in no address or cable.
+        hidden = variable in _COVERED and (variable != "cluster_index" or old.get("cluster_rails"))
+        if hidden or before is after or before == after:
             continue
         flat = [dict(_flat(value)) for value in (before, after)]
         for key in dict.fromkeys((*flat[0], *flat[1])):
             before, after = (each.get(key) for each in flat)
-            shown = variable in _ADDRESSED or variable == "cluster_management"
-            if before != after and not (shown and key.rpartition(".")[2] in _OF_PLAN):
+            shown = key.rpartition(".")[2] in _SHOWN.get(variable, ())
+            if before != after and not shown:
                 yield variable, key, before, after
     rails = {(rail["rail"], rail["plane"]): rail for rail in new.get("cluster_rails", ())}
     for rail in old.get("cluster_rails", ()):

@@ -15,11 +15,7 @@ from .changes import MANAGEMENT, ModelChanges, Moved
 from .cluster import HOST_ROLES
 from .versions import CompiledModel
 
-_MANAGEMENT_KEYS: Mapping[str, Path] = {
-    "compute": ("nodes", "management_first"),
-    "leaf": ("leaves", "management_first"),
-    "spine": ("spines", "management_first"),
-}
+_MANAGEMENT_KEYS: Mapping[str, Path] = {"compute": ("nodes", "management_first")}
 
 
 def refuse(
@@ -36,12 +32,19 @@ def refuse(
             server = roles.intersection(HOST_ROLES)
             (nodes if "compute" in roles else others if server else links).append(each)
     if nodes:
+        ends = (nodes[0].host, nodes[0].after.partition(" ")[0])
         per_set = _nodes_per_set(old)
+        leaves = _section(new, next((end for end in ends if end in new.switches), ""))
+        where = ".".join(leaves)
         problem = f"{_counted(nodes, 'cable')} would move, {_shown(nodes[0])}"
-        remedy = "Leave as many ports of leaves to nodes as before (leaves.ports, links_per_leaf, "
-        remedy += "rails), and write leaves.nodes_per_set"
-        remedy += f": {per_set}" if per_set else ""
-        path = ("leaves", "nodes_per_set")
+        path: Path = (*leaves, "nodes_per_set")
+        if leaves[1:]:
+            remedy = "Write nodes and nodes_per_set of each group as before, and further groups at "
+            remedy += "the end"
+        else:
+            remedy = f"Leave as many ports of leaves to nodes as before ({where}.ports, "
+            remedy += f"links_per_leaf, rails), and write {where}.nodes_per_set"
+            remedy += f": {per_set}" if per_set else ""
         findings.add("changes.node_cables", path, problem, remedy, (len(nodes), per_set))
     if links:
         _check_links(old, new, links, findings)
@@ -68,6 +71,18 @@ def refuse(
     _check_management(new, changes, shifted, findings)
 
 
+def _section(model: CompiledModel, switch: str) -> Path:
+    """The key that describes a switch."""
+    for name, keys in (model.source.data.get("switches") or {}).items():
+        names = keys.get("name") or f"{name.replace('_', '-')}{{:02d}}"
+        if isinstance(names, str):
+            names = [names.format(number + 1) for number in range(keys["count"])]
+        if switch in names:
+            return "switches", name
+    leaf = switch not in model.hosts or model.role(switch) == "leaf"
+    return ("leaves",) if leaf else ("spines",)
+
+
 def _shown(moved: Moved) -> str:
     return f"the first from {moved.before} to {moved.after}"
 
@@ -78,12 +93,13 @@ def _counted(moved: list[Moved], one: str, many: str = "") -> str:
 
 
 def _shifted(old: CompiledModel, new: CompiledModel) -> dict[str, tuple[int, int]]:
-    """Nodes with another position in the plan: the old and the new one."""
+    """Nodes with rails and another position in the plan: the old and the new one."""
     found = {}
     for name, variables in new.hosts.items():
         before = old.hosts.get(name, {}).get("cluster_index")
         after = variables.get("cluster_index")
-        if before is not None and after is not None and before != after:
+        rails = variables.get("cluster_rails") or old.hosts.get(name, {}).get("cluster_rails")
+        if rails and before is not None and after is not None and before != after:
             found[name] = (before, after)
     return found
 
@@ -139,24 +155,26 @@ def _check_links(
     leaf = next((name for name in uplinks[0] if uplinks[1].get(name)), "")
     before, after = (of.get(leaf, []) for of in uplinks)
     problem = f"{_counted(links, 'cable')} would move, {_shown(links[0])}"
-    path: Path = ("leaves", "uplink_ports")
+    leaves = _section(new, leaf)
+    where = ".".join(leaves)
+    path: Path = (*leaves, "uplink_ports")
     divided = _divided(old, new)
     if divided:
         path, was, now = divided
         remedy = f"{path[-1]} was {was} and is {now}: write the former value, or move the cables "
         remedy += "in a maintenance window"
     elif before[:1] == after[:1]:
-        path = ("spines",)
-        remedy = "Add switches at the end, or list spines.name so that each of them has the same "
+        path, names = (("links",), "the names") if leaves[1:] else (("spines",), "spines.name")
+        remedy = f"Add switches at the end, or list {names} so that each of them has the same "
         remedy += "leaves; write divided_by, groups and numbers of links as before"
     elif len(before) > len(after):
-        remedy = f"Write leaves.uplink_ports: {len(before)}, the earlier number"
+        remedy = f"Write {where}.uplink_ports: {len(before)}, the earlier number"
     else:
         more = counted(len(after) - len(before), "port")
         more = f", then {more}" if len(after) > len(before) else ""
-        remedy = "Write leaves.ports by purpose, with present uplinks first: uplinks: "
+        remedy = f"Write {where}.ports by purpose, with present uplinks first: uplinks: "
         remedy += f"[{before[0]} to {before[-1]}{more}]"
-        remedy += ". For later spines, reserve ports by leaves.uplink_ports" if more else ""
+        remedy += f". For later spines, reserve ports by {where}.uplink_ports" if more else ""
     findings.add("changes.switch_cables", path, problem, remedy, (len(before), len(after)))
 
 
@@ -196,6 +214,8 @@ def _check_management(
             by_role.setdefault(new.role(each.host), []).append(each)
     for role, moved in by_role.items():
         path = _MANAGEMENT_KEYS.get(role, (role,))
+        if role in ("leaf", "spine"):
+            path = (*_section(new, moved[0].host), "management_first")
         problem = f"{_counted(moved, 'address', 'addresses')} would change, {_shown(moved[0])}"
         remedy = "Write management addresses as before"
         findings.add("changes.management", path, problem, remedy, len(moved))

@@ -132,6 +132,13 @@ def plan_network(
             f"{machine} is a machine, whose cables all end in one namespace. A routed fabric needs "
             "containers: set virtual_nodes_kind to container, or virtual_nodes_fabric to bridges."
         )
+    names = {node.name for node in nodes}
+    absent = next((name for name in switches if name not in names), "")
+    if bgp and absent:
+        raise VirtualError(
+            f"{absent} is not simulated, as virtual_nodes_fabric bgp needs of every switch: "
+            "set its system in cluster.yml, and list it in virtual_nodes_names."
+        )
     network = management_network(nodes)
     address = controller_address(nodes)
     fabric = fabric_namespace(cluster)

@@ -458,6 +458,12 @@ def test_with_bgp_an_uplink_needs_an_address() -> None:
         plan_bgp(without)
 
 
+def test_with_bgp_every_switch_is_simulated() -> None:
+    nodes = parse_nodes(management(), rails(per_node=1))
+    with pytest.raises(VirtualError, match="leaf01 is not simulated"):
+        plan_network("test", nodes, switches=BGP, bgp=True)
+
+
 def test_a_routed_fabric_has_no_machines() -> None:
     with pytest.raises(VirtualError, match="node01 is a machine"):
         plan(machines=["node01"], switches=SWITCHES)
