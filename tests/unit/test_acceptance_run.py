@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
+import yaml
 from ansible.errors import AnsibleActionFail
 from ansible_collections.baremetal.mpi_roce.plugins.action import acceptance as action
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
@@ -375,6 +376,19 @@ def test_nothing_starts_next_to_a_job(
         launcher.measure()
     assert launcher.jobs == []
     launcher.measure(limit=[name for name in NODES if name != "node05"])
+
+
+def test_a_measurement_that_stops_ends_the_playbook() -> None:
+    """The next plays load rails and GPUs, also of nodes with a job."""
+    for name, step in (("main", "measure"), ("search", "search")):
+        tasks = yaml.safe_load(Path(f"roles/acceptance/tasks/{name}.yml").read_text())
+        tasks += [task for outer in tasks for task in outer.get("block", ())]
+        (task,) = (
+            task
+            for task in tasks
+            if task.get("baremetal.mpi_roce.acceptance", {}).get("step") == step
+        )
+        assert task["any_errors_fatal"] is True
 
 
 def test_a_node_reports_jobs_and_versions(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -150,7 +150,7 @@ def process(number: int) -> list[int]:
 
 
 def other_run(path: Path, this: list[int]) -> int:
-    """The process of another run that has this state and has not ended; 0 if there is none."""
+    """The process of another run that has this state and still runs; 0 if there is none."""
     known = read(path)
     run = sequence(known.steps.get(RUN)) if known else ()
     saved = list(sequence(run[0])) if run else []
