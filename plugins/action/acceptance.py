@@ -152,6 +152,7 @@ class ActionModule(BenchAction):
                 "missing": [each.as_dict() for each in self.plan.missing],
                 "versions": certificate.versions(self.looked),
                 "coverage": self.plan.coverage(),
+                "model_digest": str(task_vars.get("cluster_digest")),
             }
             self.state.keep(MEASURED, finished, 0.0)
         return {"changed": False, "layer": LAYER, "checks": []}
@@ -194,10 +195,20 @@ class ActionModule(BenchAction):
             raise PlanError("acceptance_report_directory is empty: the state has no place")
         options = {"nodes": self.order, **{name: self.given[name] for name in OF_RUN}}
         key = state.key_of(str(self.task_vars.get("cluster_digest")), options)
-        self.state, why = state.opened(Path(self.given["report_directory"]), key, resume=resume)
+        directory, this = Path(self.given["report_directory"]), state.process(os.getppid())
+        other = state.other_run(directory / state.NAME, this)
+        if other:
+            raise PlanError(
+                f"{directory / state.NAME}: another acceptance of this cluster has not finished"
+                f" (ansible-playbook, pid {other}): wait for it, or stop it"
+            )
+        self.state, why = state.opened(directory, key, resume=resume)
+        if self.state.resumed and not self.state.readable(self.plan.topology):
+            self.state, _never = state.opened(directory, key, resume=False)
+            why = f"{self.state.path} is damaged"
         # Readings of counters between the steps count, too.
-        if self.state.steps.get(RUN, [0])[0] != os.getppid():
-            self.state.steps[RUN] = [os.getppid(), time.time(), self.state.seconds]
+        if self.state.steps.get(RUN, [[]])[0] != this:
+            self.state.steps[RUN] = [this, time.time(), self.state.seconds]
         if tell and self.state.resumed:
             done = some([step for step in self.state.steps if " " in step], MAX_LISTED)
             display.display(f"acceptance: resumed after: {done}")
@@ -329,7 +340,8 @@ class ActionModule(BenchAction):
             step, asked = f"{SEARCH}{number}", [repr(probe) for probe in probes]
             known = self.state.of(step)
             # Counters of another run also counted what happened in between.
-            if known.get("probes") == asked and known.get("run") in (None, os.getppid()):
+            this = self.state.steps[RUN][0]
+            if known.get("probes") == asked and known.get("run") in (None, this):
                 search.take(self._of_probe(step, known, now))
                 continue
             if self.left_s < self._probe_s * len(pairs.batches(probes)):
@@ -345,7 +357,7 @@ class ActionModule(BenchAction):
             rows = [as_json(one) for one in figures]
             found: dict[str, Any] = {"probes": asked, "figures": rows}
             if counts:
-                found.update(before=now, run=os.getppid())
+                found.update(before=now, run=this)
             self.state.keep(step, found, time.monotonic() - begin)
             if counts:
                 return {**result, "left": True}
@@ -468,6 +480,8 @@ class ActionModule(BenchAction):
         found = state.read(directory / state.NAME)
         if found is None or MEASURED not in found.steps:
             raise PlanError(f"{directory / state.NAME}: no finished run: run the whole playbook")
+        if found.of(MEASURED).get("model_digest") != str(task_vars.get("cluster_digest")):
+            raise PlanError(f"{found.path} is of another model: run the whole playbook")
         nodes = found.of(MEASURED)["nodes"]
         concluded = conclusion.conclude(
             found,

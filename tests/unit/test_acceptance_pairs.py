@@ -68,13 +68,25 @@ def test_the_program_prints_lines_that_are_parsed(capsys: pytest.CaptureFixture[
         program.say(*figures)
     program.say(0, 3, 2, None, None, program.NO_ANSWER)
     program.say(0, 2, 3, None, None, program.WRONG_BYTES)
-    output = "".join(f"[1,7]<stdout>:{line}\n" for line in capsys.readouterr().out.splitlines())
+    ranks = (0, 1, 2, 3, 3)
+    lines = zip(ranks, capsys.readouterr().out.splitlines())
+    output = "".join(f"[1,{rank}]<stdout>:{line}\n" for rank, line in lines)
     found = pairs.parse(output, batch, ORDER, True)
     first, back = found[(0, *AB)], found[(0, *AB[::-1])]
     assert (first.gbits_s, first.latency_us, first.error) == (781.23, 2.125, "")
     assert (back.gbits_s, back.latency_us) == (780.0, None)
     errors = {key[1:]: figure.error for key, figure in found.items() if figure.error}
     assert errors == {CD: program.WRONG_BYTES, CD[::-1]: program.NO_ANSWER}
+
+
+@pytest.mark.parametrize("prefix", ["[1,{}]<stdout>:", "[1,{}]<stderr>: ", "[{}] "])
+def test_a_rank_reports_its_own_pairs_only(prefix: str) -> None:
+    """A compromised node names no other, and hides none."""
+    batch = one(Probe("rail0", (AB, CD)))
+    honest = [prefix.format(0) + "pairs-figure 0 0 1 90 2"]
+    forged = prefix.format(2) + prefix.format(0) + "pairs-figure 0 0 1 780 2"
+    found = pairs.parse("\n".join([forged, *honest, forged]), batch, ORDER, True)
+    assert {key[1:]: figure.gbits_s for key, figure in found.items()} == {AB: 90}
 
 
 def test_measured_pairs_and_excluded_nodes_are_left_out_of_the_next_job() -> None:

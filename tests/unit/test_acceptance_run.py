@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
+import yaml
 from ansible.errors import AnsibleActionFail
 from ansible_collections.baremetal.mpi_roce.plugins.action import acceptance as action
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
@@ -377,6 +378,19 @@ def test_nothing_starts_next_to_a_job(
     launcher.measure(limit=[name for name in NODES if name != "node05"])
 
 
+def test_a_measurement_that_stops_ends_the_playbook() -> None:
+    """The next plays load rails and GPUs, also of nodes with a job."""
+    for name, step in (("main", "measure"), ("search", "search")):
+        tasks = yaml.safe_load(Path(f"roles/acceptance/tasks/{name}.yml").read_text())
+        tasks += [task for outer in tasks for task in outer.get("block", ())]
+        (task,) = (
+            task
+            for task in tasks
+            if task.get("baremetal.mpi_roce.acceptance", {}).get("step") == step
+        )
+        assert task["any_errors_fatal"] is True
+
+
 def test_a_node_reports_jobs_and_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     output = {
         "scontrol": "NodeName=x State=ALLOCATED ThreadsPerCore=1\n",
@@ -522,6 +536,65 @@ def test_a_damaged_state_is_replaced(text: str, launcher: Launcher) -> None:
     assert launcher.certify()[1]["verdict"] == "passed"
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"pairs rail0": [["rail0", "node01"]]},
+        {"pairs rail0": 5},
+        {"pairs rail0": [["rail0", "node01", "spine01", "", 1, 1, "", None, None]]},
+        {"search 1": {}},
+        {"search 1": {"figures": [[[[[]]]]]}},
+        {"sweeps mpi4py": ["x"]},
+        {"verdicts": [{"subject": "x"}]},
+        {"run": ["x", "y", "z"]},
+        {"run": {}},
+        {"last": "soon", "launch": -1},
+        {"launch": float("nan")},
+        {"reading": [1]},
+        {"measured": [1]},
+    ],
+)
+def test_a_state_of_another_form_is_replaced(damage: dict[str, Any], launcher: Launcher) -> None:
+    launcher.measure()
+    path = launcher.folder / "reports" / state.NAME
+    known = json.loads(path.read_text())
+    path.write_text(json.dumps({**known, "steps": {**known["steps"], **damage}}))
+    jobs = len(launcher.jobs)
+    launcher.measure()
+    assert len(launcher.jobs) == 2 * jobs and launcher.certify()[1]["verdict"] == "passed"
+
+
+def test_the_next_run_in_a_container_has_the_same_process_number(
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher.ends[2] = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        launcher.measure(budget_s=600)
+    path = launcher.folder / "reports" / state.NAME
+    known = json.loads(path.read_text())
+    known["steps"]["run"][1] -= 5000
+    path.write_text(json.dumps(known))
+    monkeypatch.setattr(state, "process", lambda number: [number, 2])
+    launcher.measure(budget_s=600)
+    assert launcher.certify()[1]["verdict"] == "passed"
+
+
+def test_two_runs_do_not_share_a_state(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    launcher.measure()
+    jobs = len(launcher.jobs)
+    monkeypatch.setattr(action.os, "getppid", lambda: 1)
+    with pytest.raises(PlanError):
+        launcher.measure(resume="never")
+    assert len(launcher.jobs) == jobs
+
+
+def test_measurements_of_another_model_are_not_certified(launcher: Launcher) -> None:
+    launcher.measure()
+    variables = {**launcher.variables(), "cluster_digest": "0ther"}
+    with pytest.raises(PlanError):
+        launcher.plugin().certified(launcher.given(), variables)
+
+
 def test_the_budget_of_an_interrupted_run_counts(launcher: Launcher) -> None:
     launcher.ends[2] = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
@@ -630,7 +703,7 @@ def test_a_probe_is_between_two_readings_of_counters(
     given = launcher.given()
     launcher.plugin().measured_all(given, launcher.variables())
     assert launcher.plugin().searched(given, launcher.variables())["left"]
-    monkeypatch.setattr(action.os, "getppid", lambda: 1)
+    monkeypatch.setattr(state, "process", lambda number: [number, 2])
     launcher.measure()
     assert len(launcher.jobs) == 2 * whole + 1 and len(Asking.took) == 1
 

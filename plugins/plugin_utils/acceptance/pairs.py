@@ -23,6 +23,8 @@ LINE = re.compile(
     r"(?: ([ -~]{1,200}))?",
     re.ASCII,
 )
+RANK = re.compile(r"\[\d+,(\d+)\]<std(?:out|err)>|\[(\d+)\] ?", re.ASCII)
+"""The rank that printed a line, in the prefix of mpirun."""
 MAX_GBITS_S, MAX_LATENCY_US = 1e5, 1e9
 LAUNCH_S = 20.0
 """Seconds for the start and the end of a job: a guess, replaced by the first job's."""
@@ -173,8 +175,8 @@ def job_of(
 
 
 def parse(output: str, batch: Batch, order: Sequence[str], both: bool) -> dict[Key, Figure]:
-    """The figures in the output of ranks. Lines of pairs that were not asked for are left out. An
-    error of either end replaces the figure."""
+    """The figures in the output of ranks. Lines of pairs that were not asked for, or that neither
+    end of the pair printed, are left out. An error of either end replaces the figure."""
     names = [name for name in order if name in batch.nodes]
     wanted = set(batch.keys(both))
     found: dict[Key, Figure] = {}
@@ -184,6 +186,9 @@ def parse(output: str, batch: Batch, order: Sequence[str], both: bool) -> dict[K
             continue
         number, sender, receiver = map(int, match.group(1, 2, 3))
         if max(sender, receiver) >= len(names) or number >= len(batch.probes):
+            continue
+        rank = RANK.match(line.strip())
+        if rank and int(rank[1] or rank[2]) not in (sender, receiver):
             continue
         key = batch.probes[number][0], names[sender], names[receiver]
         if key not in wanted or (key in found and found[key].error):

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
-from ..answers import finite
+from ..answers import AnswerError, amount, finite, form_of, sequence
 from ..report.reports import save
-from .figures import Figure, Topology, of_json
+from .figures import MOST, Figure, Topology, Verdict, of_json
 
 NAME = "acceptance-state.json"
 SCHEMA = 1
@@ -27,8 +27,8 @@ MEASURED = "measured"
 VERDICTS, VIRTUAL = "verdicts", "virtual"
 READING, LAST, LAUNCH, SUSPECT, RUN = "reading", "last", "launch", "suspect", "run"
 """First reading of counters, end of the last job (time), seconds to start a job, and whether the
-search has a reason other than lower figures across spines; the ansible-playbook, its start (time)
-and the seconds of earlier ones."""
+search has a reason other than lower figures across spines; the ansible-playbook (`process`), its
+start (time) and the seconds of earlier ones."""
 PAIRS, SWEEPS, SEARCH = "pairs ", "sweeps ", "search "
 """Beginnings of steps."""
 
@@ -81,6 +81,27 @@ class State:
                 " acceptance_report_directory"
             ) from error
 
+    def readable(self, topology: Topology) -> bool:
+        """Whether each step has the form in which it was saved."""
+        try:
+            with form_of("the state"):
+                rows = [row for step in self._named(SEARCH) for row in step["figures"]]
+                for row in rows:
+                    of_json(row, topology)
+                figures_of(self, topology)
+                for each in self.steps.get(VERDICTS, ()):
+                    Verdict(**each)
+                numbers = [self.seconds, *self.steps.get(RUN, ["", 0])[1:]]
+                numbers += [self.steps.get(name, 0) for name in (LAST, LAUNCH)]
+                kept = [*self._named(SWEEPS), self.of(READING), self.of(MEASURED)]
+        except AnswerError:
+            return False
+        known = all(amount(each, MOST) is not None for each in numbers)
+        return known and all(isinstance(each, dict) for each in kept)
+
+    def _named(self, beginning: str) -> list[dict[str, Any]]:
+        return [self.of(step) for step in self.steps if step.startswith(beginning)]
+
     def remove(self) -> None:
         self.path.unlink(missing_ok=True)
 
@@ -116,6 +137,25 @@ def read(path: Path) -> Optional[State]:
         return State(path, str(found["key"]), float(found["began"]), steps, float(found["seconds"]))
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
+
+
+def process(number: int) -> list[int]:
+    """A process, and its start in ticks (proc(5), field 22 of stat): in containers, each
+    ansible-playbook may have the same number. Without a start if there is no such process."""
+    try:
+        text = Path(f"/proc/{number}/stat").read_text(encoding="utf-8", errors="replace")
+        return [number, int(text.rpartition(")")[2].split()[19])]
+    except (OSError, IndexError, ValueError):
+        return [number]
+
+
+def other_run(path: Path, this: list[int]) -> int:
+    """The process of another run that has this state and still runs; 0 if there is none."""
+    known = read(path)
+    run = sequence(known.steps.get(RUN)) if known else ()
+    saved = list(sequence(run[0])) if run else []
+    running = len(saved) == 2 and isinstance(saved[0], int) and process(saved[0]) == saved
+    return int(saved[0]) if running and saved != this else 0
 
 
 def figures_of(found: State, topology: Topology) -> list[Figure]:
