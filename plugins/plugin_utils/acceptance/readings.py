@@ -1,6 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Readings of the counters of all switches, as the play registers them (`switch_qos_counters`): kept in
-the state of a run, and compared for the certificate and for the probes of the search."""
+"""Readings of the counters of all switches, as the play registers them (`switch_qos_counters`):
+kept in the state of a run, and compared for the certificate and for the probes of the search."""
 
 from __future__ import annotations
 
