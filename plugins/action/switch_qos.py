@@ -205,7 +205,7 @@ class ActionModule(SteppedAction):
 
     def _counters(self, task_vars: Any) -> dict[str, Any]:
         """Return this reading, and the first one of the run."""
-        former = task_vars.get("switch_counters") or {}
+        former = task_vars.get("switch_qos_counters") or {}
         now = self._counters_now(_Variables(self._templar, task_vars))
         return {
             "changed": False,

@@ -53,8 +53,8 @@ FAULTS: dict[str, Fault] = {
     "slow cable": lambda bed: bed.slow(*bed.cables()[0]),
     "lossy cable": lambda bed: bed.lossy(*bed.cables()[0]),
     "removed cable": lambda bed: bed.removed(bed.cables()[0][0]),
-    # The sockets of UCX are not bound to a rail: what crosses leaves is sent over rail0, whose
-    # route is the first.
+    # The sockets of UCX are not bound to a rail: what crosses leaves uses rail0, whose route is the
+    # first, so that of rail1 only pairs of the same leaf are slow.
     "slow rail": lambda bed: bed.slow(*bed.rail("node02", "rail1")),
     "slow node": lambda bed: bed.busy("node03", cpus=0.04),
 }

@@ -102,8 +102,8 @@ class Fabric:
             )
         if probe.counters and self.counters:
             drops = {hop: 500 for hop in self.slow if self.lossy and bytes_.get(hop)}
-            drops = {**dict.fromkeys(bytes_, 2), **drops} if self.lossy else None
-            found = [replace(figure, cables=bytes_, drops=drops) for figure in found]
+            lost = {**dict.fromkeys(bytes_, 2), **drops} if self.lossy else None
+            found = [replace(figure, cables=bytes_, drops=lost) for figure in found]
         return found
 
     def _measured(self, probe: Probe, bytes_: dict[Direction, int]) -> list[Figure]:

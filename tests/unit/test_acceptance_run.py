@@ -82,7 +82,7 @@ class Launcher:
         product = {"name": "burn_products", "subject": "GPU 0", "status": "ok"}
         self.burned = {name: {"checks": [product]} for name in NODES}
         self.counted: Callable[[int], dict[str, Any]] = lambda _number: {}
-        """Result of `switch_counters` by switch, at a reading."""
+        """Result of `switch_qos_counters` by switch, at a reading."""
         self.looked = {name: dict(FREE) for name in NODES}
         monkeypatch.setattr(action.display, "display", self.shown.append)
         monkeypatch.setattr(action.display, "warning", self.shown.append)
@@ -119,7 +119,7 @@ class Launcher:
             name: {
                 **own,
                 "looked": self.looked.get(name),
-                "switch_counters": counters.get(name),
+                "switch_qos_counters": counters.get(name),
                 certificate.BURNED: self.burned.get(name),
             }
             for name, own in cluster().items()

@@ -111,7 +111,7 @@ def test_counters_are_those_of_links_between_switches(monkeypatch: pytest.Monkey
     links = [port.name for port in site("leaf01").own if port.kind == "uplink"]
     readings = []
     for _reading in range(3):
-        found = step.hostvars["leaf01"]["switch_counters"] = step.ran("counters", counters)
+        found = step.hostvars["leaf01"]["switch_qos_counters"] = step.ran("counters", counters)
         readings.append(found["after"])
         assert found["before"] == (readings[0] if len(readings) > 1 else None)
     assert asked == 3 * links
@@ -143,7 +143,7 @@ def test_links_compares_each_switch(monkeypatch: pytest.MonkeyPatch) -> None:
         {"found": None, "problem": "no answer"},
     ]
     for name, answer in zip(names, answers):
-        variables[name]["switch_underlay"] = answer
+        variables[name]["switch_qos_underlay"] = answer
     found = [
         (finding.check.subject.partition(" ")[0], finding.check.name, finding.check.status)
         for finding in links._underlay(groups, variables, names)

@@ -1,6 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Readings of the counters of all switches, as the play registers them (`switch_counters`): kept in
-the state of a run, and compared for the certificate and for the probes of the search."""
+"""Readings of the counters of all switches, as the play registers them (`switch_qos_counters`):
+kept in the state of a run, and compared for the certificate and for the probes of the search."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from . import cables
 from .figures import Direction, Figure, Topology
 
 CABLE = "acceptance_cable"
-VARIABLE = "switch_counters"
+VARIABLE = "switch_qos_counters"
 NOT_FAULTS = frozenset([cables.UNTESTED, cables.UNREAD, cables.UNEVEN])
 """Findings that only the certificate lists. Shares of cables also depend on flows of collectives,
 which are not counted as flows of pairs."""

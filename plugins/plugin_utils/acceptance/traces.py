@@ -243,6 +243,6 @@ def _excess(slow: Counter[Focus], counts: Mapping[Focus, int]) -> Counter[Focus]
         {
             leaf: count
             for leaf, count in slow.items()
-            if count > share * counts[leaf] + 4 * math.sqrt(share * counts[leaf]) + 1
+            if count > share * counts[leaf] + 2.5 * math.sqrt(share * counts[leaf]) + 1
         }
     )

@@ -128,7 +128,7 @@ def growth(before: PortCounters, after: PortCounters, seconds: float) -> Growth:
 
 
 def grown(result: Mapping[str, Any]) -> dict[str, Growth]:
-    """By port, from `before` and `after` of `switch_counters`, without ports read once."""
+    """By port, from `before` and `after` of `switch_qos_counters`, without ports read once."""
     before, after = mapping(result.get("before")), mapping(result.get("after"))
     old, new = read_ports(before.get("ports")), read_ports(after.get("ports"))
     seconds = (number_of(after.get("read_s")) or 0) - (number_of(before.get("read_s")) or 0)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-RAILS, UNDERLAY = "roce_rails_state", "switch_underlay"
+RAILS, UNDERLAY = "roce_rails_state", "switch_qos_underlay"
 
 
 def switch_result(variables: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -286,6 +286,7 @@ def _rate(switch: ClusterSwitch, kind: str) -> int:
 def _check_rules(fabric: Fabric, findings: Findings) -> None:
     """Links across planes, links that are described twice, and tiers that connect nothing else."""
     first: dict[tuple[str, str], Path] = {}
+    sets = {place.leaf_set for leaves in fabric.leaves for place in leaves.places}
     for rule in fabric.rules:
         places = [place for name in rule.lowers for place in fabric.groups[name].places]
         if rule.divided_by and "plane" not in rule.divided_by and several_planes(places):
@@ -296,7 +297,7 @@ def _check_rules(fabric: Fabric, findings: Findings) -> None:
         below = [each for each in fabric.rules if each.upper in rule.lowers]
         undivided = not any(each.divided_by for each in below) and len({*places}) == 1
         below = below if {each.upper for each in below} == {*rule.lowers} else []
-        if undivided and len({each.lowers for each in below}) == 1:
+        if sets - {0} and undivided and len({each.lowers for each in below}) == 1:
             problem = f"{some(rule.lowers)} connect all of {some(below[0].lowers)} already: "
             problem += f"{rule.upper} adds no path between nodes"
             remedy = "Write divided_by: [unit] one tier below (and sets_per_unit), or remove this "

@@ -35,7 +35,7 @@ def refuse(
         ends = (nodes[0].host, nodes[0].after.partition(" ")[0])
         per_set = _nodes_per_set(old)
         leaves = _section(new, next((end for end in ends if end in new.switches), ""))
-        where = ".".join(leaves)
+        where = ".".join(map(str, leaves))
         problem = f"{_counted(nodes, 'cable')} would move, {_shown(nodes[0])}"
         path: Path = (*leaves, "nodes_per_set")
         if leaves[1:]:
@@ -156,7 +156,7 @@ def _check_links(
     before, after = (of.get(leaf, []) for of in uplinks)
     problem = f"{_counted(links, 'cable')} would move, {_shown(links[0])}"
     leaves = _section(new, leaf)
-    where = ".".join(leaves)
+    where = ".".join(map(str, leaves))
     path: Path = (*leaves, "uplink_ports")
     divided = _divided(old, new)
     if divided:
