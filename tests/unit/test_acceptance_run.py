@@ -623,6 +623,29 @@ def test_a_small_budget_measures_fewer_rounds(launcher: Launcher) -> None:
     assert error.value.args[0].code == "acceptance.no_pair"
 
 
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"round_s": 0.0},
+        {"round_s": -1.0},
+        {"round_s": float("nan")},
+        {"rounds": -3},
+        {"budget_s": float("inf")},
+        {"queue_pairs": 0},
+        {"message_bytes": 1 << 40},
+        {"min_share": 85.0},
+        {"sweep_limit_s": 0.0},
+    ],
+)
+def test_an_option_outside_its_limits_is_named(option: dict[str, Any], launcher: Launcher) -> None:
+    with pytest.raises(PlanError) as error:
+        launcher.measure(**option)
+    assert error.value.args[0].code == "acceptance.option" and next(iter(option)) in str(
+        error.value
+    )
+    assert launcher.jobs == []
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"filesystems": 1}', '{"filesystems": {"x": 2}}'])
 def test_a_damaged_report_of_storage_is_none(text: str, tmp_path: Path) -> None:
     (tmp_path / "storage-latest.json").write_text(text)
