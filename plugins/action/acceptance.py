@@ -110,6 +110,7 @@ class ActionModule(BenchAction):
     def begin(self, given: dict[str, Any], task_vars: Any) -> None:
         """Plan for the nodes of this run that responded. Raises PlanError if one is in use."""
         self.given, self.task_vars = given, task_vars
+        plan.check_options(given)
         hostvars = task_vars["hostvars"]
         nodes = [node for node in given["nodes"] if node["role"] == "compute"]
         active = [node["name"] for node in nodes if not node["drained"]]

@@ -15,8 +15,9 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.module_utils.parsing.convert_bool import boolean
 
-from ..module_utils.core.checks import FAILED, NOT_APPLICABLE, PENDING, Check, failures
+from ..module_utils.core.checks import FAILED, NOT_APPLICABLE, PENDING, Check, as_dicts, failures
 from ..plugin_utils.answers import AnswerError
+from ..plugin_utils.answers import checks as checks_of
 from ..plugin_utils.fabric import underlay
 from ..plugin_utils.fabric.cabling import LinkFinding, NodeEntry, SwitchEntry
 from ..plugin_utils.fabric.compare import node_state
@@ -138,8 +139,9 @@ def _underlay(groups: Any, hostvars: Any, hosts: Sequence[str]) -> Iterator[Link
         elif result.get("problem"):
             wanted = "the routing of this switch"
             checks = [Check(underlay.ANY, wanted, None, FAILED, "", result["problem"])]
-        for check in checks:
-            yield LinkFinding(replace(check, subject=f"{name} {check.subject}".strip()), (name,))
+        for one in checks_of(as_dicts(checks)):  # names and states are the switch's words
+            check = Check(**{**one, "subject": f"{name} {one['subject']}".strip()})
+            yield LinkFinding(check, (name,))
 
 
 def _save(directory: Path, links: Links) -> str:

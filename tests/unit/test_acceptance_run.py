@@ -81,6 +81,7 @@ class Launcher:
         self.readings = 0
         product = {"name": "burn_products", "subject": "GPU 0", "status": "ok"}
         self.burned = {name: {"checks": [product]} for name in NODES}
+        self.incasts: dict[str, dict[str, Any]] = {}
         self.counted: Callable[[int], dict[str, Any]] = lambda _number: {}
         """Result of `switch_qos_counters` by switch, at a reading."""
         self.looked = {name: dict(FREE) for name in NODES}
@@ -121,6 +122,7 @@ class Launcher:
                 "looked": self.looked.get(name),
                 "switch_qos_counters": counters.get(name),
                 certificate.BURNED: self.burned.get(name),
+                **self.incasts.get(name, {}),
             }
             for name, own in cluster().items()
         }
@@ -621,6 +623,29 @@ def test_a_small_budget_measures_fewer_rounds(launcher: Launcher) -> None:
     assert error.value.args[0].code == "acceptance.no_pair"
 
 
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"round_s": 0.0},
+        {"round_s": -1.0},
+        {"round_s": float("nan")},
+        {"rounds": -3},
+        {"budget_s": float("inf")},
+        {"queue_pairs": 0},
+        {"message_bytes": 1 << 40},
+        {"min_share": 85.0},
+        {"sweep_limit_s": 0.0},
+    ],
+)
+def test_an_option_outside_its_limits_is_named(option: dict[str, Any], launcher: Launcher) -> None:
+    with pytest.raises(PlanError) as error:
+        launcher.measure(**option)
+    assert error.value.args[0].code == "acceptance.option" and next(iter(option)) in str(
+        error.value
+    )
+    assert launcher.jobs == []
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"filesystems": 1}', '{"filesystems": {"x": 2}}'])
 def test_a_damaged_report_of_storage_is_none(text: str, tmp_path: Path) -> None:
     (tmp_path / "storage-latest.json").write_text(text)
@@ -647,6 +672,16 @@ def test_a_wrong_product_of_a_gpu_fails_the_certificate(launcher: Launcher) -> N
     (failed,) = (each for each in result["checks"] if each["status"] == "failed")
     assert (failed["name"], failed["subject"]) == ("burn_products", "node04 GPU 1")
     assert found["gpus"]["checks"] == 9
+
+
+@pytest.mark.parametrize("name", certificate.INCASTS)
+def test_an_incast_that_failed_fails_the_certificate(name: str, launcher: Launcher) -> None:
+    paused = {"name": "incast_pauses", "subject": "rail0", "status": "failed"}
+    launcher.incasts["node02"] = {name: {"checks": [paused, {**paused, "status": "ok"}]}}
+    launcher.measure()
+    result, found = launcher.certify()
+    failed = [(each["name"], each["subject"]) for each in result["checks"]]
+    assert ("incast_pauses", "node02 rail0") in failed and found["verdict"] == "failed"
 
 
 def test_each_node_without_products_is_listed(launcher: Launcher) -> None:

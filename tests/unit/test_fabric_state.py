@@ -211,6 +211,17 @@ def test_sonic_reads_counters_from_its_database(monkeypatch: pytest.MonkeyPatch)
     }
 
 
+@pytest.mark.parametrize(
+    ("counts", "packets"),
+    [(("7", "9" * 5000), 7), (("N/A", ""), None), ((-1, "5"), 5), (("1", "2"), 3)],
+)
+def test_sonic_adds_what_are_counts(counts: tuple[Any, Any], packets: Optional[int]) -> None:
+    names = ("SAI_PORT_STAT_IF_IN_UCAST_PKTS", "SAI_PORT_STAT_IF_IN_NON_UCAST_PKTS")
+    text = json.dumps({"Ethernet0": dict(zip(names, counts))})
+    found = sonic.read_counters(system.Completed(0, text, ""))
+    assert found["Ethernet0"].rx_packets == packets
+
+
 @pytest.mark.parametrize("answer", [system.Completed(1, "", "no"), system.Completed(0, "%", "")])
 def test_sonic_without_counters_is_an_error(answer: system.Completed) -> None:
     with pytest.raises(system.SwitchError, match="COUNTERS_DB"):
@@ -495,6 +506,16 @@ def test_eos_never_fails_for_an_answer_but_as_a_switch(answers: Any) -> None:
     for read in (eos.underlay, lambda one: eos.counters(one, ["Ethernet1/1"])):
         with contextlib.suppress(system.SwitchError):
             read(eos_switch(answers))
+
+
+@pytest.mark.parametrize(
+    ("asn", "found"), [("65001", 65001), ("9" * 5000, None), ("65000.1", None)]
+)
+def test_eos_numbers_are_bounded(asn: str, found: Optional[int]) -> None:
+    peers = {"10.9.0.0": {"peerState": "Established", "peerAsn": asn}}
+    answers = {"show bgp summary": {"vrfs": {"default": {"peers": peers}}}}
+    (session,) = eos.underlay(eos_switch(answers)).sessions or ()
+    assert (session.state, session.asn) == ("established", found)
 
 
 @given(st.text(max_size=40))

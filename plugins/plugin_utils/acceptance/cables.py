@@ -266,7 +266,7 @@ def _paused(own: PortCounters, seconds: float, speed_gbps: float) -> tuple[float
     if seconds <= 0:
         return 0.0, False
     if own.rx_pause_us:
-        return max(own.rx_pause_us.values()) / 1e6 / seconds, False
+        return min(max(own.rx_pause_us.values()) / 1e6 / seconds, 1.0), False
     if not own.rx_pause or speed_gbps <= 0:
         return 0.0, True
     longest_s = MAX_QUANTA * QUANTUM_BITS / (speed_gbps * 1e9)

@@ -35,6 +35,8 @@ MAX_REPORT_BYTES = 64 << 20
 PRODUCTS = "burn_products"
 BURNED, COMPARED = "__gpu_burn_burned", "__gpu_burn_compared"
 """Variables that the role gpu_burn registers."""
+INCASTS = "__rdma_verify_driven", "__rdma_verify_collected"
+"""Variables that the incasts of the role rdma_verify register."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,7 @@ def burned(
         own = mapping(mapping(variables.get(COMPARED)).get("by_host")).get(node) or []
         found = [*checks_of(mapping(variables.get(BURNED)).get("checks") or []), *checks_of(own)]
         own = [check for check in found if check["status"] != NOT_APPLICABLE]
-        made += [{**check, "subject": f"{node} {check['subject']}".strip()} for check in own]
+        made += _of(node, own)
         nodes |= {node for check in own if check["name"] == PRODUCTS}
     if not made:
         return {}, [], nodes
@@ -165,6 +167,21 @@ def burned(
         [check for check in made if check["status"] == FAILED],
         nodes,
     )
+
+
+def congested(results: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The failed checks of incasts. `results` are variables of each node."""
+    return [
+        check
+        for node, variables in results.items()
+        for name in INCASTS
+        for check in _of(node, checks_of(mapping(variables.get(name)).get("checks") or []))
+        if check["status"] == FAILED
+    ]
+
+
+def _of(node: str, checks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [{**check, "subject": f"{node} {check['subject']}".strip()} for check in checks]
 
 
 def verdict_of(checks: Sequence[Mapping[str, Any]], missing: Sequence[Mapping[str, Any]]) -> str:

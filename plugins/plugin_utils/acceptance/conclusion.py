@@ -101,7 +101,8 @@ def conclude(
     if idle:
         what = f"GPUs under load of {some(idle, plan.MAX_LISTED)}"
         missing.append({"what": what, "why": plan.NOT_BURNED})
-    checks = [*as_dicts([*evaluated.checks, *faults]), *corrupt]
+    congested = certificate.congested(variables)
+    checks = [*as_dicts([*evaluated.checks, *faults]), *corrupt, *congested]
     for result in sweeps.values():
         checks += result.get("checks", [])
     first = next(iter(variables.values()))

@@ -31,6 +31,36 @@ NO_STORAGE = "no report of the layer storage: run site.yml --tags storage"
 """Reasons for which something is not measured."""
 
 
+LIMITS: Mapping[str, tuple[float, float]] = {
+    "budget_s": (1, 604_800),
+    "rounds": (0, 100_000),
+    "round_s": (0.1, 60),
+    "message_bytes": (64, 1 << 30),
+    "queue_pairs": (1, 64),
+    "min_share": (0, 1),
+    "max_latency_us": (0, 1e6),
+    "sweep_limit_s": (1, 86_400),
+}
+"""Least and largest values of options."""
+
+
+def check_options(given: Mapping[str, Any]) -> None:
+    """Raises PlanError for a number outside its limits, also for NaN."""
+    for name, (least, most) in LIMITS.items():
+        value = given.get(name)
+        if value is not None and not least <= value <= most:
+            raise PlanError(
+                message(
+                    "acceptance.option",
+                    "acceptance_{name} is {value:g}: give {least:g} to {most:g}",
+                    name=name,
+                    value=value,
+                    least=least,
+                    most=most,
+                )
+            )
+
+
 @dataclass(frozen=True)
 class Missing:
     """Something that was not measured."""

@@ -51,14 +51,14 @@ class PortCounters:
         for name in _NAMES:
             value = values.get(name)
             if name in _BY_PRIORITY:
-                entries = {key: _number(count) for key, count in mapping(value).items()}
+                entries = {key: number_of(count) for key, count in mapping(value).items()}
                 found[name] = {
                     key: int(count)
                     for key, count in entries.items()
                     if count is not None and key in _PRIORITIES
                 }
             else:
-                number = _number(value)
+                number = number_of(value)
                 whole = number is None or name == _RATE
                 found[name] = number if whole else int(number or 0)
         return cls(**found)
@@ -73,7 +73,7 @@ _RATE = "pre_fec_ber"
 _PRIORITIES = frozenset((ALL, *map(str, range(8))))
 
 
-def _number(value: Any) -> Optional[float]:
+def number_of(value: Any) -> Optional[float]:
     """A number, or its text: some systems send counters as text, with 64 bits."""
     if isinstance(value, str) and len(value) <= 40:
         text = value.strip()
@@ -131,5 +131,5 @@ def grown(result: Mapping[str, Any]) -> dict[str, Growth]:
     """By port, from `before` and `after` of `switch_qos_counters`, without ports read once."""
     before, after = mapping(result.get("before")), mapping(result.get("after"))
     old, new = read_ports(before.get("ports")), read_ports(after.get("ports"))
-    seconds = (_number(after.get("read_s")) or 0) - (_number(before.get("read_s")) or 0)
+    seconds = (number_of(after.get("read_s")) or 0) - (number_of(before.get("read_s")) or 0)
     return {port: growth(old[port], new[port], max(seconds, 0.0)) for port in new if port in old}

@@ -74,11 +74,13 @@ def _addresses(value: Any) -> Iterator[str]:
 def _sessions(answer: Mapping[str, Any]) -> Iterator[BgpSession]:
     for peer, entry in _some(_default(answer).get("peers")):
         values = mapping(entry)
-        asn = str(values.get("peerAsn", ""))
+        asn = str(values.get("peerAsn", ""))  # `65000.1` is not compared
         # fe80::1%Et49/1: a peer without number, on Ethernet49/1
         port = _SCOPE.sub("%Ethernet", peer).partition("%")[2]
         state = str(values.get("peerState", "")).lower()
-        yield BgpSession(port or peer, state, int(asn) if asn.isdecimal() else None)
+        yield BgpSession(
+            port or peer, state, int(asn) if asn.isdecimal() and len(asn) <= 10 else None
+        )
 
 
 def _routes(answer: Mapping[str, Any]) -> Iterator[tuple[Prefix, frozenset[str]]]:

@@ -15,7 +15,7 @@ from typing import Any, Optional
 
 from ....module_utils.core.text import printable
 from ...answers import PORT, amount, mapping, sequence
-from ..counters import PortCounters, read_ports
+from ..counters import PortCounters, number_of, read_ports
 from ..system import Completed, SwitchError
 from ..underlay import (
     DEFAULT_VRF,
@@ -192,14 +192,11 @@ def _named(values: Mapping[str, Any]) -> dict[str, Any]:
     for name, several in _NAMES.items():
         known = [values[each] for each in several if each in values]
         if len(known) > 1:
-            found[name] = sum(int(amount(_whole(each), 1 << 64) or 0) for each in known)
+            counts = [count for count in map(number_of, known) if count is not None]
+            found[name] = sum(map(int, counts)) if counts else None
         elif known:
             found[name] = known[0]
     for name, pattern in _BY_PRIORITY.items():
         keys = {str(priority): pattern.format(priority) for priority in range(8)}
         found[name] = {key: values[each] for key, each in keys.items() if each in values}
     return found
-
-
-def _whole(value: Any) -> Any:
-    return int(value) if isinstance(value, str) and value.isdecimal() else value
