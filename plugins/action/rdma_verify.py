@@ -37,7 +37,7 @@ REMOTE = ("serve", "drive", "collect")
 CONTROLLER_ONLY = frozenset(
     [
         *("directory", "transport", "first_port", "at_once", "plan", "served", "driven"),
-        *("collected", "incast", "incast_senders"),
+        *("collected", "place", "incast_senders"),
     ]
 )
 """Options that the module on the host does not need."""
@@ -60,7 +60,7 @@ class ActionModule(SteppedAction):
             reason = f"mpi_stack_transport is {transport}: RDMA is not used"
             return _result([not_applicable("pairs", "every rail measured", reason)], parts={})
         directory, batch = arguments.get("directory") or [], task_vars["ansible_play_batch"]
-        first_port, place = int(arguments.get("first_port", 18515)), arguments.get("incast") or ""
+        first_port, place = int(arguments.get("first_port", 18515)), arguments.get("place") or ""
         switches = _switches(task_vars)
         if place:
             senders = int(arguments.get("incast_senders", incast.SENDERS))

@@ -146,7 +146,7 @@ ARGUMENTS = {
     "transport": {"type": "str", "choices": ["tcp", "rc"], "default": "rc"},
     "first_port": {"type": "int", "default": 18515},
     "at_once": {"type": "int", "default": 0},
-    "incast": {"type": "str", "elements": "str", "choices": ["", "leaf", "spine"], "default": ""},
+    "place": {"type": "str", "choices": ["", "leaf", "spine"], "default": ""},
     "incast_senders": {"type": "int", "default": 4},
     "plan": {"type": "dict", "default": {}},
     "served": {"type": "list", "elements": "str", "default": []},

@@ -661,6 +661,19 @@ def test_groups_that_are_connected_twice() -> None:
     ]
 
 
+def test_leaves_of_a_plane_without_spines() -> None:
+    """Both groups of spines are written for plane 0."""
+    head = UNITS.partition("leaves:")[0]
+    spines = "{tier: spine, count: 2, ports: 8, plane: %d, management_first: 10.0.21%d.1}"
+    group = "{tier: leaf, count: 4, ports: 8, management_first: 10.0.200.1, nodes_per_set: 2}"
+    links = "links: [{from: a, to: b}, {from: a, to: c}]\n"
+    for plane in (0, 1):
+        switches = f"{{a: {group}, b: {spines % (0, 0)}, c: {spines % (plane, 1)}}}"
+        found = brief(compile_model(read("m", f"{head}switches: {switches}\n{links}")).doubts)
+        assert ("9 model.no_uplink links[1] ('a02', 2)" in found) is (plane == 0)
+        assert not plane or found == []
+
+
 UNITS = """\
 plugin: baremetal.mpi_roce.cluster
 name: units

@@ -165,6 +165,11 @@ OTHER = ", {leaf: leaf02, port: Ethernet30, interface: ens2, address: %s}"
             ["10 model.range_taken spines.loopback_first ('10.2.0.2', '10.2.0.3')"],
         ),
         (
+            "leaves.loopback_first: 10.2.0.1; filesystems: [{name: a, type: nfs, mount: /mnt/a, "
+            "purpose: scratch, source: '10.2.0.2:/a'}]",
+            ["10 storage.source_address filesystems[0].source '10.2.0.2'"],
+        ),
+        (
             "leaves.uplink_pool: 10.3.0.0/25",
             ["8 model.uplink_pool_size leaves.uplink_pool (64, 128)"],
         ),

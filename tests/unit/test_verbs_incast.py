@@ -487,7 +487,7 @@ def test_the_table_has_a_row_for_each_receiver() -> None:
 def test_the_plan_of_an_incast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(action.context, "CLIARGS", {"forks": 8})
     plugin = action.ActionModule.__new__(action.ActionModule)
-    given_ = {"directory": SETS, "incast": "leaf", "incast_senders": "3", "duration_s": "10"}
+    given_ = {"directory": SETS, "place": "leaf", "incast_senders": "3", "duration_s": "10"}
     variables = {"ansible_play_batch": [node["name"] for node in SETS]}
     found = plugin._pairs(given_, variables)
     assert (found["incast"], found["coverage"]) == ("leaf", {})

@@ -132,6 +132,8 @@ def compile_model(source: ModelSource) -> Cluster:
             for name, address in zip(switches[group.name].names, group.management)
         }
         addresses = _addresses(model, specs, absent, topology, plans, leaves.names, managed)
+        further = {**routing.loopback_owners(sections), **addresses.further}
+        addresses = replace(addresses, further=further)
         groups, without = tuple(rules.groups_of(specs)), rules.groups_without_rails(specs)
         site = Site(groups, without, addresses.hosts, addresses, doubtful)
         routing.check_storage(model, addresses, findings)

@@ -251,6 +251,15 @@ def check_fabric(
             remedy = f"Correct {group.name}.count, unless they are for a later extension"
             value, path = (idle[0], len(idle)), (*group.path, "count")
             findings.add("model.idle_switches", path, problem, remedy, value)
+    for name, group in topology.fabric.groups.items():
+        pairs = zip(built[name], group.uplinks)
+        without = [switch.name for switch, links in pairs if not links]
+        rules = [rule for rule in topology.fabric.rules if name in rule.lowers]
+        if rules and without and any(group.uplinks):
+            problem = f"{some(without, 4)}: no link to higher switches, unlike others of {name}"
+            remedy = "Correct plane or unit of the higher switches, or add those that are missing"
+            value = (without[0], len(without))
+            findings.add("model.no_uplink", rules[-1].path, problem, remedy, value)
     _check_rules(topology.fabric, findings)
     _check_paths(topology.fabric, built, paths, findings)
     number = 0

@@ -123,6 +123,16 @@ def check_storage(model: dict[str, Any], addresses: HostAddresses, findings: Fin
                 findings.add("model.link_address", path, problem, remedy, text(address))
 
 
+def loopback_owners(sections: Sequence[SwitchSection]) -> dict[int, str]:
+    """Switches by their loopback address."""
+    return {
+        first + index: name
+        for section in sections
+        if (first := section.keys["loopback_first"]) is not None
+        for index, name in enumerate(section.switches.names)
+    }
+
+
 def link_owners(model: dict[str, Any]) -> dict[int, str]:
     """Storage hosts by the addresses of their links."""
     links = [(host["name"], link) for host in model["storage"] for link in host["links"]]
