@@ -117,6 +117,7 @@ def main() -> None:
         checks, figures = burn.measure(options, commands.run, root)
     except commands.CommandError as error:
         module.fail_json(msg=f"{LAYER}: {error}; run --tags gpu", layer=LAYER, checks=[])
+    checks += burn.absent(len(given["gpus"]), len(figures["gpus"]))
     end(module, LAYER, [idle, *checks], REMEDY, figures=figures)
 
 

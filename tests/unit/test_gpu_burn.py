@@ -88,6 +88,32 @@ def test_an_order_whose_sums_are_not_exact_is_refused(monkeypatch: pytest.Monkey
     assert "2^24" in answer["precisions"]["fp32"]["error"]
 
 
+@pytest.mark.parametrize(
+    ("function", "status", "expected"),
+    [
+        ("cublasLtMatmul", 15, "not_applicable"),
+        ("cublasGemmEx", 8, "not_applicable"),
+        ("cublasGemmEx", 13, "failed"),
+        ("cudaMemcpy", 15, "failed"),
+        ("cudaMemcpy", 214, "failed"),  # cudaErrorECCUncorrectable
+    ],
+)
+def test_a_gpu_that_fails_is_not_one_without_the_precision(
+    monkeypatch: pytest.MonkeyPatch, function: str, status: int, expected: str
+) -> None:
+    def call(*_given: Any) -> int:
+        return status
+
+    call.__name__ = function
+    gpu = products.Cuda.__new__(products.Cuda)
+    monkeypatch.setattr(gpu, "load", lambda *_given: gpu.call(call), raising=False)
+    monkeypatch.setattr(products, "Cuda", lambda *_given: gpu)
+    gpu.precisions = ("bf16",)
+    asked = {"precisions": ["bf16", "fp8"], "order": ORDER, "seconds": 0, "library": "/x"}
+    checks = list(burn.products_checks("GPU 1", products.main(numpy, asked)))
+    assert [check.status for check in checks] == [expected, "not_applicable"]
+
+
 def test_a_missing_library_is_an_answer(tmp_path: Path) -> None:
     asked = {"precisions": ["bf16"], "order": ORDER, "seconds": 0, "library": str(tmp_path)}
     answer = products.main(numpy, asked)
@@ -120,6 +146,13 @@ def test_a_wrong_product_is_corruption() -> None:
     (check,) = burn.products_checks("GPU 1", {"precisions": {"bf16": of}})
     assert (check.status, check.subject) == ("failed", "GPU 1 bf16")
     assert check.found == "1 of 9 products differ"
+
+
+@pytest.mark.parametrize(("loaded", "statuses"), [(8, []), (7, ["failed"]), (0, ["failed"])])
+def test_a_gpu_that_fell_off_the_bus_is_missed(loaded: int, statuses: list[str]) -> None:
+    assert [(check.name, check.status) for check in burn.absent(8, loaded)] == [
+        ("burn_products", status) for status in statuses
+    ]
 
 
 def diag(*results: tuple[str, dict[str, Any]], version: int = 4) -> str:

@@ -186,8 +186,11 @@ def products_checks(gpu: str, answer: Mapping[str, Any]) -> Iterable[Check]:
         yield Check("burn_products", "exact", "not measured", FAILED, gpu, reason)
     for precision, of in answer["precisions"].items():
         subject = f"{gpu} {precision}"
-        if of.get("error"):
+        if of.get("unsupported"):
             yield not_applicable("burn_products", "exact", of["error"], subject=subject)
+        elif of.get("error"):
+            reason = f"{of['error']}: dmesg (Xid), nvidia-smi -q -d ECC,PAGE_RETIREMENT"
+            yield Check("burn_products", "exact", "not measured", FAILED, subject, reason)
         elif of["wrong_products"]:
             first = of["wrong"][0]
             found = f"{of['wrong_products']} of {of['products']} products differ"
@@ -200,6 +203,14 @@ def products_checks(gpu: str, answer: Mapping[str, Any]) -> Iterable[Check]:
         else:
             found = f"{of['products']} products, {of['tflops']:.3g} TFLOP/s"
             yield Check("burn_products", "exact", found, OK, subject)
+
+
+def absent(wanted: int, loaded: int) -> list[Check]:
+    """GPUs of the model that the driver does not list, so that nothing loaded them."""
+    if loaded >= wanted:
+        return []
+    reason = "the others were not loaded: --tags gpu, dmesg (Xid 79), nvidia-smi -L"
+    return [Check("burn_products", f"{wanted} GPUs", loaded, FAILED, "", reason)]
 
 
 # DCGM's diagnostics.

@@ -27,8 +27,16 @@ MOST_WRONG = 10
 LIMIT = 1 << 24
 
 
+UNSUPPORTED = (8, 15)
+"""cuBLAS documentation, cublasStatus_t: ARCH_MISMATCH, NOT_SUPPORTED."""
+
+
 class ProductError(Exception):
     """The GPU or its library failed; the text gives the call and its status."""
+
+
+class UnsupportedError(ProductError):
+    """The GPU or its library lacks this precision."""
 
 
 def inputs(numpy: Any, order: int, largest: int, seed: int) -> Any:
@@ -97,7 +105,10 @@ class Cuda:
     def call(self, function: Any, *arguments: Any) -> None:
         status = function(*arguments)
         if status:
-            raise ProductError(f"{function.__name__} returned {status}")
+            lacks = function.__name__.startswith("cublas") and status in UNSUPPORTED
+            raise (UnsupportedError if lacks else ProductError)(
+                f"{function.__name__} returned {status}"
+            )
 
     def reserve(self, name: str, size: int) -> ctypes.c_void_p:
         if name in self.held:
@@ -223,12 +234,13 @@ def main(numpy: Any, asked: dict[str, Any]) -> dict[str, Any]:
         return {**answer, "error": str(error)}
     for precision in asked["precisions"]:
         if precision not in engine.precisions:
-            answer["precisions"][precision] = {"error": f"not on the {answer['engine']}"}
+            of = {"error": f"not on the {answer['engine']}", "unsupported": True}
+            answer["precisions"][precision] = of
             continue
         try:
             of = burn(numpy, engine, precision, asked["order"], asked["seconds"])
         except ProductError as error:
-            of = {"error": str(error)}
+            of = {"error": str(error), "unsupported": isinstance(error, UnsupportedError)}
         answer["precisions"][precision] = of
     return answer
 
