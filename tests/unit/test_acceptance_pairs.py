@@ -101,7 +101,9 @@ def test_measured_pairs_and_excluded_nodes_are_left_out_of_the_next_job() -> Non
     assert list(found) == [(2, "node02", "node04")]
 
 
-WORDS = st.sampled_from(["0", "1", "2", "9", "-", "1e5", "1e999", "nan", "-5", "99999999", "x", ""])
+WORDS = st.sampled_from(
+    ["0", "1", "2", "9", "-", "1e5", "1e999", "nan", "-5", "1e-320", "99999999", "x", ""]
+)
 
 
 @given(
@@ -118,6 +120,6 @@ def test_whatever_ranks_print_only_planned_pairs_have_figures(output: str) -> No
     assert set(found) <= {(0, *AB), (0, *CD), (1, *AC)}
     for figure in found.values():
         assert (figure.gbits_s is None) == bool(figure.error)
-        assert figure.gbits_s is None or 0 < figure.gbits_s <= pairs.MAX_GBITS_S
-        assert figure.latency_us is None or math.isfinite(figure.latency_us)
+        assert figure.gbits_s is None or pairs.LEAST <= figure.gbits_s <= pairs.MAX_GBITS_S
+        assert figure.latency_us is None or math.isfinite(1 / figure.latency_us)
         assert figure.error.isprintable() and "{" not in figure.error

@@ -479,6 +479,29 @@ def test_a_process_that_fails_leaves_its_node_out(launcher: Launcher) -> None:
     assert 0 < rail["errors"] < 14
 
 
+def test_pairs_that_answer_but_carry_no_bandwidth_fail(
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a small MTU on the path: 8 bytes pass, and large messages do not."""
+    line = "pairs-figure {} {} {} - 2.5 too slow for a round"
+
+    def job(arguments: dict[str, Any], _task_vars: Any) -> dict[str, Any]:
+        argv = arguments["program"][2:]
+        names = argv[argv.index("--nodes") + 1].split(",")
+        rounds = [text.split(",") for text in argv[: argv.index("--rail")]]
+        ends = [(turn, *pair.split("-")) for turn, each in enumerate(rounds) for pair in each]
+        both = [way for turn, a, b in ends for way in ((turn, a, b), (turn, b, a))]
+        launcher.output = "\n".join(line.format(*way) for way in both)
+        return {"directory": JOB, "nodes": names}
+
+    monkeypatch.setattr(launcher, "job", job)
+    launcher.measure(sweeps=[])
+    result, found = launcher.certify()
+    assert found["verdict"] == "failed" and {each["errors"] for each in found["figures"]} == {56}
+    names = {check["name"] for check in result["checks"] if check["status"] == "failed"}
+    assert "acceptance_rail" in names
+
+
 def test_a_job_that_hangs_keeps_its_figures(launcher: Launcher) -> None:
     launcher.cut[1] = 40
     launcher.ends[1] = {"failed": True, "msg": "stopped after 57 s"}

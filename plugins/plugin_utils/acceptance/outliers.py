@@ -221,7 +221,8 @@ def spread_of(values: Sequence[float]) -> float:
 
 def _value(figure: Figure, rate: float, latency: bool) -> float:
     found = figure.latency_us if latency else figure.gbits_s
-    if figure.error or not found or found <= 0:
+    # The latency of a pair that is too slow for its bandwidth was measured.
+    if (figure.error and not latency) or not found or found <= 0:
         return -math.inf
     if latency:
         return -math.log(found)

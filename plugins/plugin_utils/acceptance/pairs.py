@@ -26,6 +26,8 @@ LINE = re.compile(
 RANK = re.compile(r"\[\d+,(\d+)\]<std(?:out|err)>|\[(\d+)\] ?", re.ASCII)
 """The rank that printed a line, in the prefix of mpirun."""
 MAX_GBITS_S, MAX_LATENCY_US = 1e5, 1e9
+LEAST = 1e-6
+"""Of both; a round ends before a message at a lower rate."""
 LAUNCH_S = 20.0
 """Seconds for the start and the end of a job: a guess, replaced by the first job's."""
 MARGIN_S = 30.0
@@ -206,4 +208,4 @@ def _number(text: str, most: float) -> Optional[float]:
         value = float(text)
     except ValueError:
         return None
-    return value if 0 < value <= most else None
+    return value if LEAST <= value <= most else None
