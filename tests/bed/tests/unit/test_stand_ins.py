@@ -192,4 +192,4 @@ def test_every_tool_says_that_it_is_a_simulation() -> None:
 
 def test_tools_replace_the_version_of_the_recorded_states() -> None:
     """node.py saves them with that of the first driver; the tools answer with the running one."""
-    assert program("tests/bed/stand_ins/content/stand_in.py").RECORDED == FIRST.version
+    assert FIRST.version == program("tests/bed/stand_ins/content/stand_in.py").RECORDED
