@@ -22,7 +22,7 @@ HOME = Path("/var/lib/gpu-stand-in")
 ROOT = HOME / "root"
 NOW = HOME / "now"
 BOOT = HOME / "boot"
-RECORDED = "580.95.05"
+RECORDED = "580.159.03"
 """Driver version in the recorded states. The running version replaces it."""
 CUDA = {"580": "13.0", "590": "13.1"}
 NOTICE = "(simulated: stand-in for tests, no GPU is behind this)"

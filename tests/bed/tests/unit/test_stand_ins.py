@@ -25,7 +25,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software 
 from tests.bed.stand_ins import debian, debs, table
 from tests.bed.stand_ins.package import File, Package
 from tests.bed.stand_ins.rpms import batches
-from tests.bed.stand_ins.versions import DOCAS, DRIVERS, FLOATING, KERNELS, Driver
+from tests.bed.stand_ins.versions import DOCAS, DRIVERS, FIRST, FLOATING, KERNELS, Driver
+from tests.unit.programs import program
 
 DISTRIBUTIONS = {"ubuntu": ("Ubuntu", "24.04"), "el": ("Rocky", "9.6")}
 IN_IMAGES = {"python3-dnf-plugin-versionlock"}
@@ -187,3 +188,8 @@ def test_every_tool_says_that_it_is_a_simulation() -> None:
                     for path, file in package.files.items():
                         if file.mode & 0o111 and not file.link:
                             assert b"simulat" in file.content, (package.name, path)
+
+
+def test_tools_replace_the_version_of_the_recorded_states() -> None:
+    """node.py saves them with that of the first driver; the tools answer with the running one."""
+    assert FIRST.version == program("tests/bed/stand_ins/content/stand_in.py").RECORDED
