@@ -438,9 +438,11 @@ EOS: dict[str, Any] = {
 }
 
 
-def eos_switch(answers: Any) -> eos.EosSwitch:
+def eos_switch(answers: Any, asked: Optional[list[list[str]]] = None) -> eos.EosSwitch:
     def handle(request: httpx.Request) -> httpx.Response:
         body = json.loads(request.content)
+        if asked is not None:
+            asked.append(body["params"]["cmds"][1:])
         results: list[Any] = []
         for number, command in enumerate(body["params"]["cmds"], 1):
             if command != "enable" and (not isinstance(answers, dict) or command not in answers):
@@ -454,7 +456,9 @@ def eos_switch(answers: Any) -> eos.EosSwitch:
 
 
 def test_eos_reports_its_routing() -> None:
-    found = eos.underlay(eos_switch(EOS))
+    asked: list[list[str]] = []
+    found = eos.underlay(eos_switch(EOS, asked))
+    assert [len(commands) for commands in asked] == [3]
     assert shown(found) == {
         "interfaces": {
             "Ethernet1/1": RoutedInterface(("10.9.0.1/31",), 9214),
@@ -471,7 +475,9 @@ def test_eos_reports_its_routing() -> None:
 
 
 def test_eos_that_refuses_a_command_says_which() -> None:
-    found = eos.underlay(eos_switch({"show ip route": EOS["show ip route"]}))
+    asked: list[list[str]] = []
+    found = eos.underlay(eos_switch({"show ip route": EOS["show ip route"]}, asked))
+    assert [len(commands) for commands in asked] == [3, 1, 1, 1]
     assert (found.interfaces, found.sessions) == (None, None)
     assert found.routes
     assert {name: reason.split("`")[1] for name, reason in found.reasons.items()} == {

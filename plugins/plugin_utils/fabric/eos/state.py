@@ -26,14 +26,21 @@ from ..underlay import (
     prefix_of,
 )
 
-Ask = Callable[[str], Optional[Mapping[str, Any]]]
-"""Sends a command; None if EOS refuses it, as the release or the chip does not have it."""
+Ask = Callable[[Sequence[str]], Sequence[Optional[Mapping[str, Any]]]]
+"""Sends commands; None if EOS refuses one, as the release or the chip does not have it."""
 _INTERFACES, _SESSIONS, _ROUTES = "show ip interface", "show bgp summary", "show ip route"
+_COUNTERS = {
+    "show interfaces": "interfaces",
+    "show priority-flow-control counters": "interfaceCounters",
+    "show qos interfaces ecn counters queue": "intfQueueCounters",
+    "show interfaces phy detail": "interfacePhyStatuses",
+}
+"""Commands, and the key of their answers."""
 _SCOPE = re.compile(r"%Et(?=[0-9])")
 
 
 def read_underlay(ask: Ask) -> Underlay:
-    interfaces, sessions, routes = map(ask, (_INTERFACES, _SESSIONS, _ROUTES))
+    interfaces, sessions, routes = ask((_INTERFACES, _SESSIONS, _ROUTES))
     parts = ((GATEWAY, interfaces, _INTERFACES), (SESSION, sessions, _SESSIONS))
     missing = [*parts, (PATHS, routes, _ROUTES)]
     return Underlay(
@@ -92,12 +99,10 @@ def _routes(answer: Mapping[str, Any]) -> Iterator[tuple[Prefix, frozenset[str]]
 
 
 def read_counters(ask: Ask, ports: Sequence[str]) -> dict[str, PortCounters]:
-    interfaces = mapping(mapping(ask("show interfaces")).get("interfaces"))
-    paused = mapping(mapping(ask("show priority-flow-control counters")).get("interfaceCounters"))
-    marked = mapping(
-        mapping(ask("show qos interfaces ecn counters queue")).get("intfQueueCounters")
+    answers = ask(list(_COUNTERS))
+    interfaces, paused, marked, layers = (
+        mapping(mapping(answer).get(key)) for answer, key in zip(answers, _COUNTERS.values())
     )
-    layers = mapping(mapping(ask("show interfaces phy detail")).get("interfacePhyStatuses"))
     return {
         port: PortCounters.of(
             {

@@ -55,13 +55,15 @@ class Eapi(Https):
     def texts(self, commands: Sequence[str], timeout_s: Optional[float] = None) -> list[str]:
         return [str(answer.get("output", "")) for answer in self._run(commands, "text", timeout_s)]
 
-    def shown(self, command: str) -> Optional[dict[str, Any]]:
-        """The answer of a show command; None if EOS refuses it."""
+    def shown(self, commands: Sequence[str]) -> list[Optional[dict[str, Any]]]:
+        """The answers of show commands, by one request if EOS refuses none; None for those that it
+        refuses."""
         try:
-            (answer,) = self.objects([command])
+            return [*self.objects(commands)]
         except CommandError:
-            return None
-        return answer
+            if len(commands) == 1:
+                return [None]
+        return [self.shown([command])[0] for command in commands]
 
     def objects(self, commands: Sequence[str]) -> list[dict[str, Any]]:
         return self._run(commands, "json", None)
@@ -312,7 +314,7 @@ def _word(line: re.Pattern[str], shown: str) -> str:
 
 
 def _neighbours(eapi: Eapi) -> Optional[tuple[Mapping[str, Any], ...]]:
-    answer = eapi.shown(NEIGHBOURS)
+    (answer,) = eapi.shown([NEIGHBOURS])
     if answer is None:
         return None
     return tuple(map(mapping, sequence(answer.get("lldpNeighbors"))))
