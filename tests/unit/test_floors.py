@@ -116,6 +116,16 @@ def floors_of(**changes: Any) -> list[str]:
     return [name for name in names if name.endswith("_floor")]
 
 
+@pytest.mark.parametrize("version", ["", "unknown", "N/A", "v1", "\u0663.1"])
+def test_what_is_no_version_does_not_pass(version: str) -> None:
+    assert check("driver", version, ()).status == "not_applicable"
+
+
+def test_a_version_of_any_length_is_compared() -> None:
+    assert check("driver", "9" * 5000, ()).status == "not_applicable"
+    assert check("cuda", "1" + "." + "9" * 5000, ()).status == "pending"
+
+
 def test_a_set_below_is_warned_of_unless_the_site_accepts_it() -> None:
     every = ["driver_floor", "cuda_floor", "dcgm_floor", "nccl_floor"]
     assert floors_of() == every

@@ -155,7 +155,7 @@ def verdict(component: str, version: str) -> Optional[Verdict]:
 
 def numbers_of(version: str) -> Numbers:
     """`580.95.05` as a sortable tuple; of `1.3.3-0ubuntu1`, the part before the revision."""
-    upstream = re.match(r"(?:\d+:)?(\d+(?:\.\d+)*)", version)
+    upstream = re.match(r"(?:\d{1,9}:)?(\d{1,9}(?:\.\d{1,9})*)", version, re.ASCII)
     return tuple(int(part) for part in upstream[1].split(".")) if upstream else ()
 
 
@@ -182,6 +182,9 @@ def check(component: str, version: str, accepted: Sequence[Accepted], subject: s
     which fails playbooks/verify.yml only."""
     floor, found = FLOORS[component], verdict(component, version)
     subject = subject or floor.title
+    if not numbers_of(version):
+        wanted = "a version of numbers"
+        return Check(NAME, wanted, version, NOT_APPLICABLE, subject, "it cannot be compared")
     if found is None:
         return Check(NAME, version, version, OK, subject)
     wanted, why = f"{found.first} or later", found.reason(floor)
