@@ -441,6 +441,13 @@ def test_nccl_needs_gpus(gpus: int, swept: list[str], launcher: Launcher) -> Non
     assert [job["sweep"] for job in launcher.jobs if "sweep" in job] == swept
 
 
+def test_rails_that_were_not_chosen_are_in_the_certificate(launcher: Launcher) -> None:
+    launcher.measure(only=["rail1"])
+    _result, found = launcher.certify()
+    assert found["not_measured"] == [{"what": "rail0", "why": plan.NOT_CHOSEN}]
+    assert found["verdict"] == "incomplete" and found["coverage"]["rails"] == ["rail1"]
+
+
 def test_the_limit_is_in_the_certificate(launcher: Launcher) -> None:
     launcher.looked["node02"] = {"unreachable": True}
     launcher.measure(limit=NODES[:4])

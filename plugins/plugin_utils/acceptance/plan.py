@@ -24,6 +24,7 @@ SWEEP_S = 120.0
 MAX_FIGURES = 200_000
 """Figures that are kept: 24 rounds of 1,024 nodes with 8 rails, and all rounds of 150 nodes."""
 MAX_LISTED = 8
+NOT_CHOSEN = "left out by acceptance_rails"
 SILENT, LIMITED, DRAINED = "did not respond", "left out by --limit", "drained"
 NO_TIME = "the time budget was used up"
 NOT_BURNED = "acceptance_burn is false, or the load could not run"
@@ -178,6 +179,7 @@ def made(
     plan.missing += [
         Missing(rail, "only one node of this run has it") for rail in rails if rail not in pairable
     ]
+    plan.missing += [Missing(rail, NOT_CHOSEN) for rail in topology.rails if rail not in rails]
     room = budget_s * (1 - SEARCH_SHARE) - SWEEP_S * len(sweeps)
     fits = int((room / len(pairable) - LAUNCH_S) / way.round_s)
     if fits < 1:
@@ -203,7 +205,7 @@ def made(
     for probe in rounds.probes(topology, wanted):
         if probe.rail in pairable:
             plan.probes.setdefault(probe.rail, []).append(probe)
-    if plan.pairs < plan.possible and not plan.missing:
+    if plan.pairs < plan.possible and not count > wanted:
         why = f"{wanted} rounds per rail fit into {limit}" if not count else "acceptance_rounds"
         what = f"{plan.possible - plan.pairs} pairs of nodes"
         plan.missing.append(Missing(what, why, partial=True))
