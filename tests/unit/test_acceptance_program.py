@@ -60,7 +60,7 @@ class Request:
         if not self.done:
             arrived = self.wire.take(self.here, self.tag)
             if arrived is not None:
-                memoryview(self.buffer)[:] = arrived
+                memoryview(self.buffer)[: len(arrived)] = arrived
                 self.done = True
         return self.done
 
@@ -224,6 +224,16 @@ def test_wrong_bytes_replace_the_figure(damaged: int, capsys: pytest.CaptureFixt
     found, _left = measured(capsys, Wire(change))
     errors = {way for way, words in found.items() if words[2:]}
     assert errors == {(damaged, 1 - damaged)}
+
+
+def test_bytes_that_do_not_arrive_are_wrong_bytes(capsys: pytest.CaptureFixture[str]) -> None:
+    """Also those of the first rank, whose number is 0."""
+
+    def change(kind: int, _number: int, content: bytes) -> bytes:
+        return content[:-9] if kind == program.DATA else content
+
+    found, _left = measured(capsys, Wire(change))
+    assert {words[2] for words in found.values()} == {program.WRONG_BYTES} and len(found) == 2
 
 
 def test_a_silent_peer_costs_one_round(capsys: pytest.CaptureFixture[str]) -> None:

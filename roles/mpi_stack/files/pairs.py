@@ -171,8 +171,8 @@ class Pair:
         way, peer = int(sending != self.first), self.peer
         tag, answered = self.tag(DATA, way), self.tag(ANSWER, way)
         make, back = self.world.Send_init, self.world.Recv_init
-        fill = self.here if sending else 0
-        buffer = self.numpy.full(size, fill % 251, "B")
+        # No rank sends 255, so bytes that do not arrive are wrong ones.
+        buffer = self.numpy.full(size, self.here % 251 if sending else 255, "B")
         if not sending:
             make, back = back, make
         byte, start, clock = self.MPI.BYTE, self.MPI.Prequest.Startall, time.perf_counter
