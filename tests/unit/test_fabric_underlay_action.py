@@ -163,7 +163,7 @@ def test_a_state_of_ten_megabytes_is_shortened() -> None:
     wordy = right(site("leaf01"))
     sessions = [replace(each, state="x\x1b[2J" * 2**20) for each in wordy.sessions or ()]
     found = replace(wordy, sessions=sessions).as_dict()
-    variables["leaf01"]["switch_underlay"] = {"found": found, "problem": ""}
+    variables["leaf01"][links.UNDERLAY] = {"found": found, "problem": ""}
     failed = [one.check for one in links._underlay(groups, variables, ["leaf01"])]
     failed = [check for check in failed if check.status == "failed"]
     assert {check.name for check in failed} == {"underlay_session"}
