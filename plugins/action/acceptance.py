@@ -262,24 +262,24 @@ class ActionModule(BenchAction):
             of_job = {name: self.given[name] for name in OF_JOB if name not in job}
             begin = time.monotonic()
             self._rounds, self._shown_round = len(rest.probes), 0
-            ended = self.job({**of_job, **job}, self.task_vars)
-            if ended.get("virtual"):
+            outcome = self.job({**of_job, **job}, self.task_vars)
+            if outcome.get("virtual"):
                 self.state.steps[VIRTUAL] = True
             launch_s = time.monotonic() - begin - rest.seconds(way)
             self.state.steps[LAUNCH] = round(max(1.0, launch_s), 1)
-            if ended.get("directory"):
-                output = self._output(str(ended["directory"]))
+            if outcome.get("directory"):
+                output = self._output(str(outcome["directory"]))
                 found.update(pairs.parse(output, rest, self.order, way.both))
             if not batch.without(found, out).probes:
                 break
-            ranks = [NAME.known(name) for name in sequence(ended.get("nodes"))]
-            problem = shortened(one_line(str(ended.get("msg", ""))), MAX_REASON)
+            ranks = [NAME.known(name) for name in sequence(outcome.get("nodes"))]
+            problem = shortened(one_line(str(outcome.get("msg", ""))), MAX_REASON)
             if sorted(ranks) == sorted(names) and ranks != names:
                 self.order = [*ranks, *(name for name in self.order if name not in ranks)]
                 continue
-            lost = self._lost(ended, names)
-            if not lost and not ended.get("directory"):
-                raise AnsibleActionFail(f"{LAYER}: {ended.get('msg')}")
+            lost = self._lost(outcome, names)
+            if not lost and not outcome.get("directory"):
+                raise AnsibleActionFail(f"{LAYER}: {outcome.get('msg')}")
             if not lost:
                 why = problem or why
                 break
@@ -301,12 +301,12 @@ class ActionModule(BenchAction):
         tcp = of_provider(self.given["provider"]).tcp
         return dict(tcp) if self.given["transport"] == "tcp" else {}
 
-    def _lost(self, ended: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
+    def _lost(self, outcome: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
         """Nodes that cannot take part, or whose process stopped the job, with the reason. Raises
         PlanError if one of them runs somebody else's job."""
         missing = {
             name: sentence(reason, MAX_REASON)
-            for name, reason in mapping(ended.get("missing")).items()
+            for name, reason in mapping(outcome.get("missing")).items()
             if name in names
         }
         taken = [
@@ -317,9 +317,9 @@ class ActionModule(BenchAction):
                 f"stopped: a job was started on {some(taken)}. Run the same command again later:"
                 " it continues"
             )
-        rank = ended.get("failed_rank")
+        rank = outcome.get("failed_rank")
         if not missing and isinstance(rank, int) and 0 <= rank < len(names):
-            lines = [sentence(line) for line in sequence(ended.get("lines"))]
+            lines = [sentence(line) for line in sequence(outcome.get("lines"))]
             own = [line for line in lines if "pairs:" in line] or lines
             return {names[rank]: f"its process failed: {own[-1] if own else 'no output'}"}
         return missing

@@ -18,7 +18,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "inventories/examples"
 NAMES = [f"node{number}" for number in range(40)]
 
 
-def alone(turn: module.Round) -> bool:
+def single(turn: module.Round) -> bool:
     return max(Counter(node for pair in turn for node in pair).values(), default=1) == 1
 
 
@@ -26,7 +26,7 @@ def alone(turn: module.Round) -> bool:
 def test_round_robin_has_every_pair_once(size: int) -> None:
     found = module.rounds(NAMES[:size])
     assert len(found) == (size if size % 2 else max(0, size - 1))
-    assert all(map(alone, found))
+    assert all(map(single, found))
     pairs = [frozenset(pair) for turn in found for pair in turn]
     assert sorted(map(sorted, pairs)) == sorted(map(sorted, combinations(NAMES[:size], 2)))
 
@@ -46,7 +46,7 @@ def test_crossing_rounds_leave_at_most_one_node_idle(sizes: list[int], count: in
     names = iter(NAMES)
     groups = [[next(names) for _ in range(size)] for size in sizes]
     for turn in islice(module.crossing(groups), count):
-        assert alone(turn)
+        assert single(turn)
         assert len(turn) == sum(sizes) // 2
 
 

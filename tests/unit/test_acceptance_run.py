@@ -835,6 +835,7 @@ def test_a_large_cluster_measures_a_number_of_rounds(monkeypatch: pytest.MonkeyP
 
 def verified(path: Path) -> bool:
     command = certificate.command(path, "acceptance@small")
+    # A shell, as in the documented command with its redirection.
     return subprocess.run(command, shell=True, capture_output=True, check=False).returncode == 0
 
 

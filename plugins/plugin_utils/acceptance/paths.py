@@ -240,12 +240,12 @@ def _followed(
     """Directions of a pair by hop, and those that it certainly used. `only`: of hops, whether no
     other pair of the probe uses their directions."""
     found = [
-        _busy(hop, bytes_) if alone else frozenset(each for each in hop if bytes_.get(each))
-        for hop, alone in zip(hops, only)
+        _busy(hop, bytes_) if single else frozenset(each for each in hop if bytes_.get(each))
+        for hop, single in zip(hops, only)
     ]
     found = [kept or hop for kept, hop in zip(found, hops)]
     found = _connected(found)
-    used = {each for hop, alone in zip(found, only) if alone for each in hop if bytes_.get(each)}
+    used = {each for hop, single in zip(found, only) if single for each in hop if bytes_.get(each)}
     switches = {end for each in used for end in each.ends}
     for hop in (found[0], found[-1]):
         by_spine: dict[str, list[Direction]] = {}
