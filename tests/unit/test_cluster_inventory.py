@@ -98,7 +98,7 @@ def inventory(path: Path) -> subprocess.CompletedProcess[str]:
     ("text", "last"),
     [
         ("plugin: baremetal.mpi_roce.cluster\nname: [\n", "Correct the syntax."),
-        ("plugin: baremetal.mpi_roce.cluster\nname: UP\n", "Write one such as b300."),
+        ("plugin: baremetal.mpi_roce.cluster\nname: UP\n", "Write up."),
         ("# later\n---\n", "the file is empty. Describe a cluster in it."),
         ("plugn: baremetal.mpi_roce.cluster\nname: UP\n", "Add it: baremetal.mpi_roce.cluster."),
     ],
