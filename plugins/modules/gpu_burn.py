@@ -49,6 +49,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core import commands
 from ..module_utils.core.checks import FAILED, OK, Check, end, not_applicable
+from ..module_utils.core.machine import IN_CONTAINER, container
 from ..module_utils.gpu import burn, products
 from ..module_utils.gpu.shared import listed, users
 
@@ -97,12 +98,15 @@ def main() -> None:
         libraries=given["libraries"],
     )
     if not given["gpus"] or not burn.present(root):
-        if given["gpus"] and not given["cpu"]:
+        engine = container(root)
+        if given["gpus"] and not given["cpu"] and engine is None:
             reason = "no NVIDIA GPU on this node: /dev/nvidiactl is missing (--tags gpu)"
             checks = [Check("burn_products", "exact", "no GPU", FAILED, "", reason)]
             end(module, LAYER, checks, REMEDY, figures={})
         if not given["cpu"] or module.check_mode:
             reason = "the model has no GPUs on this node"
+            if given["gpus"]:
+                reason = f"{IN_CONTAINER} ({engine}) without GPUs"
             end(module, LAYER, [not_applicable("burn_products", "exact", reason)], "", figures={})
         checks, figures = burn.on_cpu(options)
         end(module, LAYER, checks, REMEDY, figures=figures)
