@@ -393,6 +393,14 @@ def test_a_measurement_that_stops_ends_the_playbook() -> None:
         assert task["any_errors_fatal"] is True
 
 
+def test_no_play_ends_the_run_before_the_certificate() -> None:
+    """A play in which every host fails ends the run, so each has the launcher."""
+    plays = yaml.safe_load(Path("playbooks/acceptance.yml").read_text())
+    hosts = [play["hosts"].split(":") for play in plays if "hosts" in play]
+    assert len(hosts) == 4
+    assert all("launcher" in each for each in hosts)
+
+
 def test_a_node_reports_jobs_and_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     output = {
         "scontrol": "NodeName=x State=ALLOCATED ThreadsPerCore=1\n",

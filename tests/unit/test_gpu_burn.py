@@ -6,12 +6,13 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Optional
 
 import numpy
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import burn, products
+from ansible_collections.baremetal.mpi_roce.plugins.modules import gpu_burn as module
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -269,3 +270,35 @@ def test_the_newest_cuda_is_used(tmp_path: Path) -> None:
     assert burn.libraries(tmp_path, "").endswith("cuda-13.1/lib64")
     assert burn.libraries(tmp_path, "/opt/cuda") == "/opt/cuda"
     assert burn.libraries(tmp_path / "none", "") == ""
+
+
+@pytest.mark.parametrize(
+    ("engine", "gpus", "status"),
+    [("podman", 8, "not_applicable"), (None, 8, "failed"), (None, 0, "not_applicable")],
+)
+def test_a_node_without_a_driver(
+    engine: Optional[str], gpus: int, status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The GPUs of the model of virtual nodes exist only in the model."""
+    found: list[Check] = []
+
+    class Module:
+        check_mode = False
+        params: ClassVar[dict[str, Any]] = {
+            name: each.get("default") for name, each in module.ARGUMENTS.items()
+        }
+
+        def __init__(self, **_given: Any) -> None:
+            self.params["gpus"] = [{"index": index} for index in range(gpus)]
+
+    def end(_module: Any, _layer: str, checks: list[Check], *_rest: Any, **_more: Any) -> None:
+        found.extend(checks)
+        raise SystemExit
+
+    monkeypatch.setattr(module, "AnsibleModule", Module)
+    monkeypatch.setattr(module, "container", lambda _root: engine)
+    monkeypatch.setattr(module.burn, "present", lambda _root: False)
+    monkeypatch.setattr(module, "end", end)
+    with pytest.raises(SystemExit):
+        module.main()
+    assert [(check.name, check.status) for check in found] == [("burn_products", status)]
