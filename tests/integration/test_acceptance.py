@@ -58,7 +58,9 @@ FAULTS: dict[str, Fault] = {
     "slow rail": lambda bed: bed.slow(*bed.rail("node02", "rail1")),
     "slow node": lambda bed: bed.busy("node03", cpus=0.04),
 }
-SEARCH = pytest.mark.xfail(strict=False, reason="the search repeats too few flows to reproduce it")
+SLOW_NODE = pytest.mark.xfail(
+    strict=False, reason="the search does not always reproduce a node with 4 % of its CPUs"
+)
 
 
 def test_a_lossy_cable_is_named_by_the_counters(bed: Bed) -> None:
@@ -69,16 +71,15 @@ def test_a_lossy_cable_is_named_by_the_counters(bed: Bed) -> None:
     assert {check["subject"].partition(" (")[0] for check in cables} == {cable(bed)}
 
 
-@SEARCH
 def test_a_slow_cable_is_named(bed: Bed) -> None:
     with FAULTS["slow cable"](bed):
         _done, named = accept(bed, passes=False)
     assert named == {cable(bed)}
 
 
-@SEARCH
 @pytest.mark.parametrize(
-    ("fault", "subject"), [("slow rail", "node02 rail1"), ("slow node", "node03")]
+    ("fault", "subject"),
+    [("slow rail", "node02 rail1"), pytest.param("slow node", "node03", marks=SLOW_NODE)],
 )
 def test_a_slow_part_is_named(bed: Bed, fault: str, subject: str) -> None:
     with FAULTS[fault](bed):
