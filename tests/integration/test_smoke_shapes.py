@@ -89,8 +89,8 @@ SHAPES = {
         2,
         2,
         more="kinds: {cpu: {gpus: {count: 0}, rails: {count: 1}, slots: 3}}",
-        launchers="launchers: [{name: login01, management: 10.236.0.10}, "
-        "{name: login02, management: 10.236.0.9}]",
+        launchers="launchers: [{name: launcher01, management: 10.236.0.10}, "
+        "{name: launcher02, management: 10.236.0.9}]",
     ),
     "7 nodes of 8 slots": Shape("count: 7", 8, 8),
     "5 nodes of 8 slots": Shape("count: 7, drained: [node06, node07]", 8, 8),
