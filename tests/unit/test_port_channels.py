@@ -567,8 +567,8 @@ def test_a_pair_connects_its_switches_and_needs_no_headroom() -> None:
     )
     paths = Paths(cluster.switches)
     assert paths.part("leaf01") == paths.part("leaf02")
-    alone = Paths(compile_model(read("m", edited(""))).switches)
-    assert alone.part("leaf01") != alone.part("leaf02")
+    single = Paths(compile_model(read("m", edited(""))).switches)
+    assert single.part("leaf01") != single.part("leaf02")
 
 
 def test_another_channel_is_another_setting_of_a_port() -> None:

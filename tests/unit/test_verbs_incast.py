@@ -124,7 +124,7 @@ def test_rails_that_share_a_leaf_have_one_receiver() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "place", "alone"),
+    ("nodes", "place", "unpaired"),
     [
         (directory({"n0": ["a"], "n1": ["a"]}), "leaf", {"n0": "fewer than 2"}),
         (
@@ -141,10 +141,10 @@ def test_rails_that_share_a_leaf_have_one_receiver() -> None:
     ],
 )
 def test_a_leaf_without_enough_senders_has_its_reason(
-    nodes: list[dict[str, Any]], place: str, alone: dict[str, str]
+    nodes: list[dict[str, Any]], place: str, unpaired: dict[str, str]
 ) -> None:
     found = planned(nodes, place)
-    for host, reason in alone.items():
+    for host, reason in unpaired.items():
         assert reason in found[host].alone.get("rail0", "")
         assert bool(found[host].drives) == (not reason)
 
