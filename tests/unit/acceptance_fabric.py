@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance.figures import (
-    Cable,
     Direction,
     Figure,
     Port,
     Probe,
     Topology,
+    Uplink,
 )
 
 SECONDS = 5.0
@@ -39,7 +39,7 @@ def fabric(
         for number in range(sets * nodes_per_set)
     }
     cables = tuple(
-        Cable(
+        Uplink(
             f"leaf{index:02}-{name}",
             f"up{spine}",
             f"spine{place % planes}-{spine:02}",
@@ -69,7 +69,7 @@ QUIET = gauss(0.01)
 @dataclass
 class Fabric:
     """`slow`: factors by slow part: `node07`, `(node07, rail3)`, `(node07, rail3, "sends")`, a
-    Cable, a Direction, or a spine by name. 0 hangs."""
+    Uplink, a Direction, or a spine by name. 0 hangs."""
 
     topology: Topology
     slow: Mapping[Any, float] = field(default_factory=dict)

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance import cables
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance.figures import (
-    Cable,
     Direction,
     Figure,
     Port,
     Topology,
+    Uplink,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.counters import (
     Growth,
@@ -35,7 +35,7 @@ Ports = dict[str, dict[str, Growth]]
 
 def fabric(leaves: int = 2, spines: int = 4) -> Topology:
     links = [
-        Cable(f"leaf{leaf}", f"swp{spine}", f"spine{spine}", f"swp{leaf}")
+        Uplink(f"leaf{leaf}", f"swp{spine}", f"spine{spine}", f"swp{leaf}")
         for leaf in range(1, leaves + 1)
         for spine in range(1, spines + 1)
     ]

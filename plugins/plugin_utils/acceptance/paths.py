@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Optional
 
 from ...module_utils.core.text import bits_text
-from .figures import CABLE, RAIL, SPINE, Cable, Direction, Figure, Probe, Topology, Verdict
+from .figures import CABLE, RAIL, SPINE, Direction, Figure, Probe, Topology, Uplink, Verdict
 
 USED = 0.08
 """Part of the bytes of the busiest direction of a leaf that shows a flow: acknowledgements and
@@ -69,7 +69,7 @@ class Suspicion:
     """What may explain one slow flow."""
 
     flow: Flow
-    cables: set[Cable]
+    cables: set[Uplink]
     spines: set[str]
     ends: set[str]
     """Rails of nodes of which no measurement was fast."""
@@ -276,7 +276,7 @@ def _connected(hops: Sequence[frozenset[Direction]]) -> list[frozenset[Direction
 
 def _spread(own: Sequence[Suspicion]) -> int:
     """Number of flows without a common cable, at least."""
-    used: set[Cable] = set()
+    used: set[Uplink] = set()
     count = 0
     for each in own:
         if not each.cables & used:
@@ -285,7 +285,7 @@ def _spread(own: Sequence[Suspicion]) -> int:
     return count
 
 
-def _lost_on(suspicion: Suspicion) -> Optional[Cable]:
+def _lost_on(suspicion: Suspicion) -> Optional[Uplink]:
     """The cable that lost packets, if the others of the flow did not, or clearly fewer."""
     drops = suspicion.flow.figure.drops
     if not drops or suspicion.ends:
