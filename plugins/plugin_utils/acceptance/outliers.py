@@ -129,7 +129,7 @@ class _Group:
             for end, other in ((first, second), (second, first)):
                 found.setdefault(end, []).append(value)
                 self.partners.setdefault(end, set()).add(other)
-        self.ends = {end: _upper(values) for end, values in found.items()}
+        self.ends = {end: upper(values) for end, values in found.items()}
         self.center = center_of(self.ends.values())
 
     def residuals(self) -> list[float]:
@@ -151,10 +151,10 @@ def analyse(
     """Outliers of all figures of a run. Failed pairs are the slowest."""
     groups: dict[Key, _Group] = {}
     for figure in figures:
-        rate = 0.0 if latency else topology.line_rate(figure)
-        key = Key(figure.rail, figure.far_rail, topology.path(figure), rate)
+        key = key_of(figure, topology)
+        key = key._replace(rate=0.0) if latency else key
         first, second = (figure.first, figure.rail), (figure.second, figure.far_rail)
-        value = _value(figure, rate, latency)
+        value = _value(figure, key.rate, latency)
         group = groups.setdefault(key, _Group(key))
         group.values.append((first, second, value))
         if key.path == ACROSS:
@@ -187,6 +187,11 @@ def analyse(
     return Analysis(tuple(cohorts), tuple(dict.fromkeys((*outliers, *whole, *pairs))))
 
 
+def key_of(figure: Figure, topology: Topology) -> Key:
+    rate = topology.line_rate(figure)
+    return Key(figure.rail, figure.far_rail, topology.path(figure), rate)
+
+
 def below(figures: Iterable[Figure], topology: Topology, share: float) -> list[Figure]:
     """Figures that failed, or are under the threshold: a share of the line rate."""
     return [
@@ -194,7 +199,7 @@ def below(figures: Iterable[Figure], topology: Topology, share: float) -> list[F
     ]
 
 
-def _upper(values: Iterable[float]) -> float:
+def upper(values: Iterable[float]) -> float:
     """Upper quartile; the best of up to three."""
     ordered = sorted(values, reverse=True)
     return ordered[len(ordered) // 4]
@@ -202,7 +207,7 @@ def _upper(values: Iterable[float]) -> float:
 
 def center_of(ends: Collection[float]) -> float:
     """The usual value. Of few ends, half may be slow or have a slow partner."""
-    return median(ends) if len(ends) >= MANY_ENDS else _upper(ends)
+    return median(ends) if len(ends) >= MANY_ENDS else upper(ends)
 
 
 def z_of(count: int) -> float:
