@@ -7,12 +7,14 @@ or a GPU process runs. Results are saved after each step (plugin_utils/acceptanc
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Optional
 
+from ansible import constants, context
 from ansible.errors import AnsibleActionFail
 
 from ..module_utils.core.checks import FAILED, Check, failures
@@ -22,6 +24,7 @@ from ..module_utils.mpi.launch.launcher import of_provider
 from ..modules.acceptance import ARGUMENTS
 from ..modules.mpi_bench import ARGUMENTS as OF_BENCH
 from ..plugin_utils.acceptance import (
+    burn,
     certificate,
     conclusion,
     evaluation,
@@ -30,6 +33,7 @@ from ..plugin_utils.acceptance import (
     readings,
     state,
 )
+from ..plugin_utils.acceptance.certificate import NoAuthorityError
 from ..plugin_utils.acceptance.figures import (
     ALIKE,
     UNFINISHED,
@@ -42,8 +46,10 @@ from ..plugin_utils.acceptance.figures import (
 from ..plugin_utils.acceptance.plan import Missing, duration
 from ..plugin_utils.acceptance.search import Search
 from ..plugin_utils.acceptance.state import (
+    COUNTED,
     LAST,
     LAUNCH,
+    LOAD,
     MEASURED,
     PAIRS,
     READING,
@@ -58,6 +64,8 @@ from ..plugin_utils.acceptance.state import (
 from ..plugin_utils.answers import NAME, AnswerError, mapping, sentence, sequence
 from ..plugin_utils.mpi.bench import TAG
 from ..plugin_utils.ssh.authority import passphrase_of
+from ..plugin_utils.ssh.publishing import COMPUTE, LAUNCHER
+from ..plugin_utils.ssh.signing import SigningError
 from ..plugin_utils.terminal import display
 from .mpi_bench import OF_JOB
 from .mpi_bench import ActionModule as BenchAction
@@ -73,6 +81,7 @@ OF_RUN = (
     "message_bytes",
     "directions",
     "queue_pairs",
+    "cross_rail",
     "transport",
     "sweeps",
 )
@@ -103,8 +112,10 @@ class ActionModule(BenchAction):
                 return self.certified(given, task_vars)
             if given["step"] == "search":
                 return self.searched(given, task_vars)
+            if given["step"] == "load":
+                return self.loads(given, task_vars)
             return self.measured_all(given, task_vars)
-        except (AnswerError, PlanError, state.StateError) as error:
+        except (AnswerError, PlanError, SigningError, state.StateError) as error:
             raise AnsibleActionFail(f"{LAYER}: {error}") from error
 
     def begin(self, given: dict[str, Any], task_vars: Any) -> None:
@@ -145,6 +156,8 @@ class ActionModule(BenchAction):
         for check in self.routing.checks[:MAX_LISTED]:
             display.display(f"acceptance: {check.line()}")
         if not self._task.check_mode:
+            with contextlib.suppress(NoAuthorityError):  # the certificate says so
+                self._signer(given, task_vars).sign("")
             self._open(given["resume"] == "auto", tell=True)
             if READING not in self.state.steps:
                 self.state.steps[READING] = readings.reading(self._counters(task_vars))[0]
@@ -159,6 +172,17 @@ class ActionModule(BenchAction):
             }
             self.state.keep(MEASURED, finished, 0.0)
         return {"changed": False, "layer": LAYER, "checks": []}
+
+    def _signer(self, given: Mapping[str, Any], task_vars: Any) -> certificate.Signer:
+        groups, hostvars = task_vars["groups"], task_vars["hostvars"]
+        names = [name for role in (COMPUTE, LAUNCHER) for name in groups.get(role, ())]
+        return certificate.Signer(
+            given["cluster"],
+            Path(given["ssh_directory"]),
+            passphrase_of(self._templar, task_vars),
+            {name: hostvars.raw_get(name)["cluster_management"]["address"] for name in names},
+            bool(task_vars.get("ssh_trust_signer")),
+        )
 
     @staticmethod
     def _counters(task_vars: Any) -> dict[str, Any]:
@@ -184,7 +208,53 @@ class ActionModule(BenchAction):
             only=given["only"],
             count=given["rounds"],
             sweeps=self._sweeps,
+            cross_rail=given["cross_rail"],
+            load_s=self._load_s(here),
         )
+
+    def _loadable(self, nodes: Sequence[str]) -> list[str]:
+        """Nodes with GPUs, if these are to be loaded."""
+        own = [node["name"] for node in self.given["nodes"] if node["gpus"]]
+        return [name for name in nodes if name in own] if self.given["burn"] else []
+
+    def _load_s(self, nodes: Sequence[str]) -> float:
+        """Estimated seconds of the load of GPUs. Nodes without a driver, such as virtual ones, say
+        so immediately."""
+        count = sum(
+            bool(mapping(self.looked[name].get("found")).get("gpus", True))
+            for name in self._loadable(nodes)
+        )
+        forks = context.CLIARGS.get("forks") or constants.DEFAULT_FORKS
+        return burn.seconds(self.given["load"], count, forks) if count else 0.0
+
+    def loads(self, given: dict[str, Any], task_vars: Any) -> dict[str, Any]:
+        """The nodes whose GPUs the next play loads, those with a result of this run included, and
+        until when."""
+        result = {"changed": False, "layer": LAYER, "checks": [], "nodes": []}
+        if self._task.check_mode:
+            return result
+        self.begin(given, task_vars)
+        nodes = self._loadable(self.order)
+        if not nodes:
+            return result
+        self._open(True)
+        left_s = self.left_s + self._reserved_s
+        needed_s = self.plan.load_s or self.plan.late_s
+        begun = bool(self.state.of(LOAD).get("began"))
+        if left_s < needed_s and not begun:
+            self.state.keep(LOAD, {"why": plan.NO_TIME}, 0.0)
+            display.display(f"acceptance: GPUs under load: not measured: {plan.NO_TIME}")
+            return result
+        if needed_s:
+            display.display(f"acceptance: GPUs under load: about {duration(needed_s)}")
+        self.state.keep(LOAD, {"began": time.time()}, 0.0)
+        run = {
+            "directory": given["report_directory"],
+            "began": self.state.began,
+            "until": time.time() + left_s,
+            "looked": given["looked"],
+        }
+        return {**result, "nodes": nodes, "run": run}
 
     @staticmethod
     def _topology(nodes: Sequence[str], task_vars: Any) -> Topology:
@@ -217,8 +287,12 @@ class ActionModule(BenchAction):
         if self.state.resumed and not self.state.readable(self.plan.topology):
             self.state, _never = state.opened(directory, key, resume=False)
             why = f"{self.state.path} is damaged"
-        # Readings of counters between the steps count, too.
+        # Readings of counters between the steps count, too, and an interrupted load of GPUs.
         if self.state.steps.get(RUN, [[]])[0] != this:
+            began = self.state.of(LOAD).get("began")
+            if began:
+                self.state.seconds += burn.Kept(directory).spent(began)
+                self.state.steps[LOAD] = {"began": time.time()}
             self.state.steps[RUN] = [this, time.time(), self.state.seconds]
         if tell and self.state.resumed:
             done = some([step for step in self.state.steps if " " in step], MAX_LISTED)
@@ -229,9 +303,13 @@ class ActionModule(BenchAction):
 
     @property
     def left_s(self) -> float:
-        """Seconds left of the budget."""
-        start, before = self.state.steps[RUN][1:]
-        return float(self.given["budget_s"] - before - (time.time() - start))
+        """Seconds left of the budget, without those for the load of GPUs."""
+        return float(self.given["budget_s"]) - self.state.elapsed_s - self._reserved_s
+
+    @property
+    def _reserved_s(self) -> float:
+        """Seconds of the load of GPUs, which is last."""
+        return 0.0 if LOAD in self.state.steps else self.plan.load_s
 
     def _measure_pairs(self) -> None:
         for rail, probes in self.plan.probes.items():
@@ -264,10 +342,16 @@ class ActionModule(BenchAction):
         found: dict[pairs.Key, Figure] = {}
         out: dict[str, str] = {}
         why = pairs.NO_FIGURE
-        for _launch in range(LAUNCHES):
+        launch_s = float(self.state.steps.get(LAUNCH, pairs.LAUNCH_S))
+        for launch in range(LAUNCHES):
             rest = batch.without(found, out)
+            needed_s = launch_s + rest.seconds(way)
+            if launch and self.left_s < needed_s:
+                why = plan.NO_TIME
+                break
             names = [name for name in self.order if name in rest.nodes]
             job = pairs.job_of(rest, self.order, self.given["nodes"], way)
+            job["time_limit_s"] = min(job["time_limit_s"], max(needed_s, self.left_s))
             job["parameters"] = {**self._of_transport, **self.given["parameters"]}
             of_job = {name: self.given[name] for name in OF_JOB if name not in job}
             begin = time.monotonic()
@@ -275,8 +359,8 @@ class ActionModule(BenchAction):
             outcome = self.job({**of_job, **job}, self.task_vars)
             if outcome.get("virtual"):
                 self.state.steps[VIRTUAL] = True
-            launch_s = time.monotonic() - begin - rest.seconds(way)
-            self.state.steps[LAUNCH] = round(max(1.0, launch_s), 1)
+            launch_s = max(1.0, time.monotonic() - begin - rest.seconds(way))
+            self.state.steps[LAUNCH] = round(launch_s, 1)
             if outcome.get("directory"):
                 output = self._output(str(outcome["directory"]))
                 found.update(pairs.parse(output, rest, self.order, way.both))
@@ -445,6 +529,7 @@ class ActionModule(BenchAction):
             given = {**given, "nodes": nodes, "places": slots}
         found = super().job(given, task_vars)
         self.state.steps[LAST] = time.time()
+        self.state.steps.pop(COUNTED, None)
         return found
 
     def _sweep(self) -> None:
@@ -494,12 +579,17 @@ class ActionModule(BenchAction):
         if found.of(MEASURED).get("model_digest") != str(task_vars.get("cluster_digest")):
             raise PlanError(f"{found.path} is of another model: run the whole playbook")
         nodes = found.of(MEASURED)["nodes"]
+        if COUNTED not in found.steps:
+            # Kept, as a run that only repeats the signature reads them again, with other traffic.
+            found.keep(COUNTED, readings.last(self._counters(task_vars)), 0.0)
         topology = self._linked(nodes, task_vars)
         concluded = conclusion.conclude(
             found,
             topology,
             variables={name: task_vars["hostvars"][name] for name in nodes},
-            counters=self._counters(task_vars),
+            launchers={
+                name: task_vars["hostvars"][name] for name in task_vars["groups"].get(LAUNCHER, ())
+            },
             routing=self.routing,
             directory=directory,
             min_share=self._least(given),
@@ -512,18 +602,18 @@ class ActionModule(BenchAction):
             "model_digest": str(task_vars.get("cluster_digest")),
             **concluded.content(),
         }
-        signer = certificate.Signer(
-            given["cluster"],
-            Path(given["ssh_directory"]),
-            passphrase_of(self._templar, task_vars),
-        )
-        try:
-            path, unsigned = certificate.write(directory / CERTIFICATES, content, signer)
-        except OSError as error:
-            raise AnsibleActionFail(f"{LAYER}: the certificate was not written: {error}") from error
-        found.remove()
         for line in evaluation.lines(concluded.evaluation, verdict, concluded.missing):
             display.display(line)
+        signer = self._signer(given, task_vars)
+        try:
+            path, unsigned = certificate.write(directory / CERTIFICATES, content, signer)
+        except (OSError, SigningError) as error:
+            raise AnsibleActionFail(
+                f"{LAYER}: {verdict}, but the certificate was not written: {error}. Run the same"
+                " command again: it measures nothing twice"
+            ) from error
+        found.remove()
+        burn.Kept(directory).remove()
         display.display(f"acceptance: certificate in {path}")
         if unsigned:
             display.warning(f"acceptance: the certificate is {certificate.UNSIGNED}: {unsigned}")

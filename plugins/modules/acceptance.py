@@ -24,26 +24,39 @@ EXAMPLES = r"""
 RETURN = r"""
 found:
   description: >-
-    C(processes) of jobs, the node in C(slurm), C(gpu_processes), C(versions) and C(problems).
+    C(processes) of jobs, the node in C(slurm), C(gpu_processes), C(boot) (its ID), C(gpus) (whether
+    a driver runs), C(versions) and C(problems).
   type: dict
   returned: for the step V(look)
+nodes:
+  description: Nodes whose GPUs are loaded next; none if there is no time for it.
+  type: list
+  elements: str
+  returned: for the step V(load)
+run: {type: dict, returned: for the step V(load), description: What the role gpu_burn needs for it.}
 certificate: {type: str, returned: for the step V(certify), description: Path of the certificate.}
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 """
 
 import socket
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.commands import CommandError, find_program, run
+from ..module_utils.hardware import tree
 from ..module_utils.hardware.host import versions
 from ..module_utils.reboot import busy, slurm
 
 # Generated from layers/ by tools/generate_layers.py.
 ARGUMENTS = {
-    "step": {"type": "str", "choices": ["look", "measure", "search", "certify"], "required": True},
+    "step": {
+        "type": "str",
+        "choices": ["look", "measure", "search", "load", "certify"],
+        "required": True,
+    },
     "nodes": {"type": "list", "elements": "dict", "default": []},
     "user": {"type": "str", "default": ""},
     "hostfile": {"type": "path", "default": "/etc/baremetal-mpi-roce/hostfile"},
@@ -59,6 +72,9 @@ ARGUMENTS = {
     "message_bytes": {"type": "int", "default": 1048576},
     "directions": {"type": "str", "choices": ["both", "one"], "default": "both"},
     "queue_pairs": {"type": "int", "default": 4},
+    "cross_rail": {"type": "bool", "default": False},
+    "burn": {"type": "bool", "default": True},
+    "load": {"type": "dict", "default": {}},
     "min_share": {"type": "float"},
     "max_latency_us": {"type": "float"},
     "sweeps": {
@@ -100,6 +116,8 @@ def look(params: dict[str, Any]) -> dict[str, Any]:
         "slurm": known.as_dict() if known else None,
         "gpu_processes": gpu_processes,
         "problems": problems,
+        "boot": tree.text(Path("/proc/sys/kernel/random/boot_id")),
+        "gpus": Path("/dev/nvidiactl").exists(),
         "versions": versions([str(rail.get("interface")) for rail in params["rails"]]),
     }
 

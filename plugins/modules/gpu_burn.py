@@ -43,6 +43,7 @@ by_host: {type: dict, returned: for V(compare), description: "Checks, by host."}
 report: {type: str, returned: for V(compare), description: File on the controller.}
 """
 
+import math
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
@@ -75,6 +76,8 @@ ARGUMENTS = {
     "libraries": {"type": "str", "default": ""},
     "cpu": {"type": "bool", "default": False},
     "python": {"type": "path", "default": "/usr/bin/python3"},
+    "limit_s": {"type": "float", "default": 0},
+    "run": {"type": "dict", "default": {}},
     "burned": {"type": "str", "default": ""},
     "compared": {"type": "str", "default": ""},
     "report_directory": {"type": "path", "default": ""},
@@ -96,6 +99,7 @@ def main() -> None:
         nccl_tests=given["nccl_tests"],
         python=given["python"],
         libraries=given["libraries"],
+        limit_s=given["limit_s"] or math.inf,
     )
     if not given["gpus"] or not burn.present(root):
         engine = container(root)

@@ -8,12 +8,14 @@ Each program is optional but for the products, runs under a time limit, and is r
 from __future__ import annotations
 
 import json
+import math
 import os
 import pkgutil
 import re
 import statistics
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,7 +23,7 @@ from pathlib import Path
 from typing import IO, Any, Optional
 
 from ..core.checks import FAILED, NOT_APPLICABLE, OK, Check, not_applicable
-from ..core.commands import CommandError, Runner, find_program, run, search_path
+from ..core.commands import CommandError, NoAnswerError, Runner, find_program, run, search_path
 from ..core.text import some
 from ..mpi.allreduce.gpu import read_nccl
 from . import products, smi
@@ -40,6 +42,9 @@ LOAD = {"sm_mhz": "clocks.sm", "watts": "power.draw", "celsius": "temperature.gp
 """Fields of `nvidia-smi --help-query-gpu`."""
 MARGIN_S = 120
 """To generate inputs, and to load the library, in addition to the products."""
+NO_TIME = "the time limit of the whole load was reached"
+COPIES_S, NCCL_S = 900.0, 300.0
+"""Time limits of nvbandwidth, and of each allreduce."""
 MAX_TEXT = 300
 MAX_LISTED = 5
 
@@ -58,6 +63,12 @@ class Options:
     python: str = "/usr/bin/python3"
     libraries: str = ""
     """Directory with libcublas.so; empty for that of the newest CUDA."""
+    limit_s: float = math.inf
+    """Seconds for everything."""
+
+    @property
+    def products_s(self) -> float:
+        return len(self.precisions) * self.seconds + MARGIN_S
 
 
 @dataclass(frozen=True)
@@ -104,7 +115,9 @@ def _version(folder: Path) -> list[int]:
 # Exact products, on all GPUs simultaneously.
 
 
-def multiply(of: Sequence[Gpu], options: Options, library: str) -> list[dict[str, Any]]:
+def multiply(
+    of: Sequence[Gpu], options: Options, library: str, limit_s: float = math.inf
+) -> list[dict[str, Any]]:
     """The answer of each GPU, in order; without a library, one answer of the CPU."""
     source = pkgutil.get_data(products.__name__.rpartition(".")[0], "products.py") or b""
     asked = {
@@ -112,7 +125,7 @@ def multiply(of: Sequence[Gpu], options: Options, library: str) -> list[dict[str
         **{"order": options.order, "seconds": options.seconds, "library": library},
     }
     argv = [options.python, "-I", "-c", source.decode(), json.dumps(asked)]
-    limit_s = len(options.precisions) * (options.seconds + MARGIN_S)
+    limit_s = min(len(options.precisions) * (options.seconds + MARGIN_S), limit_s)
 
     def one(uuid: str) -> dict[str, Any]:
         try:
@@ -216,18 +229,23 @@ def absent(wanted: int, loaded: int) -> list[Check]:
 # DCGM's diagnostics.
 
 
-def diagnose(level: int, of: Sequence[Gpu]) -> tuple[list[Check], dict[str, Any]]:
+def diagnose(
+    level: int, of: Sequence[Gpu], limit_s: float = math.inf
+) -> tuple[list[Check], dict[str, Any]]:
     if not level:
         return [not_applicable("burn_diag", "passes", "gpu_burn_diag_level is 0")], {}
     if find_program("dcgmi") is None:
         return [not_applicable("burn_diag", "passes", "dcgmi is missing: software.dcgm")], {}
+    own_s = 60.0 * MINUTES[level]
     try:
         done = run(
             ["dcgmi", "diag", "-r", str(level), "--json"],
             check=False,
-            timeout_s=60.0 * MINUTES[level],
+            timeout_s=min(own_s, limit_s),
         )
     except CommandError as error:
+        if limit_s < own_s and isinstance(error, NoAnswerError):
+            return [not_applicable("burn_diag", f"level {level} passes", NO_TIME)], {}
         return [Check("burn_diag", f"level {level}", "not run", FAILED, "", str(error))], {}
     return read_diag(level, done.rc, done.stdout or done.stderr, {gpu.index: gpu for gpu in of})
 
@@ -281,15 +299,19 @@ def _failed(
 # Copies by nvbandwidth.
 
 
-def copy(program: str, of: Sequence[Gpu]) -> tuple[list[Check], dict[str, list[float]]]:
+def copy(
+    program: str, of: Sequence[Gpu], limit_s: float = math.inf
+) -> tuple[list[Check], dict[str, list[float]]]:
     """Gigabytes per second of each copy by GPU; a GPU's slowest peer."""
     if find_program(program) is None:
         reason = f"{program} is not installed: build github.com/NVIDIA/nvbandwidth"
         return [not_applicable("burn_copies", "measured", reason)], {}
     tests = [name for kind, name in COPIES.items() if len(of) > 1 or kind != "peer"]
     try:
-        done = run([program, "-j", "-t", *tests], check=False, timeout_s=900.0)
+        done = run([program, "-j", "-t", *tests], check=False, timeout_s=min(COPIES_S, limit_s))
     except CommandError as error:
+        if limit_s < COPIES_S and isinstance(error, NoAnswerError):
+            return [not_applicable("burn_copies", "measured", NO_TIME)], {}
         return [Check("burn_copies", "measured", "not", FAILED, "", str(error))], {}
     return read_copies(done.rc, done.stdout or done.stderr, len(of))
 
@@ -327,7 +349,9 @@ def read_copies(rc: int, text: str, count: int) -> tuple[list[Check], dict[str, 
 # NCCL within the node.
 
 
-def nccl(options: Options, count: int) -> tuple[list[Check], dict[str, float]]:
+def nccl(
+    options: Options, count: int, limit_s: float = math.inf
+) -> tuple[list[Check], dict[str, float]]:
     """Bus bandwidth of allreduce over all GPUs of the node in 10^9 bytes per second, with NVLink
     and without it (`NCCL_P2P_DISABLE`: NCCL's documentation of environment variables)."""
     if count < 2 or find_program(options.nccl_tests) is None:
@@ -338,8 +362,11 @@ def nccl(options: Options, count: int) -> tuple[list[Check], dict[str, float]]:
     figures, checks = {}, []
     for name, env in (("nvlink", {}), ("host", {"NCCL_P2P_DISABLE": "1"})):
         try:
-            done = run(argv, check=False, timeout_s=300.0, env=env)
+            done = run(argv, check=False, timeout_s=min(NCCL_S, limit_s / 2), env=env)
         except CommandError as error:
+            if limit_s / 2 < NCCL_S and isinstance(error, NoAnswerError):
+                checks.append(not_applicable("burn_nccl", "measured", NO_TIME, subject=name))
+                continue
             checks.append(Check("burn_nccl", "measured", "not", FAILED, name, str(error)))
             continue
         seen = read_nccl(done.stdout)
@@ -358,15 +385,20 @@ def nccl(options: Options, count: int) -> tuple[list[Check], dict[str, float]]:
 def measure(
     options: Options, run_program: Runner, root: Path
 ) -> tuple[list[Check], dict[str, Any]]:
-    """Everything in turn; the products load all GPUs simultaneously. Raises CommandError if the
-    driver does not answer."""
+    """Everything in turn; the products load all GPUs simultaneously, and the time limit leaves
+    them theirs. Raises CommandError if the driver does not answer."""
+    end = time.monotonic() + options.limit_s
+
+    def left_s(reserved_s: float = 0.0) -> float:
+        return max(1.0, end - time.monotonic() - reserved_s)
+
     found = gpus(run_program)
-    checks, diag = diagnose(options.diag_level, found)
-    copied, copies = copy(options.nvbandwidth, found)
-    connected, busbw = nccl(options, len(found))
+    checks, diag = diagnose(options.diag_level, found, left_s(options.products_s))
+    copied, copies = copy(options.nvbandwidth, found, left_s(options.products_s))
+    connected, busbw = nccl(options, len(found), left_s(options.products_s))
     telemetry = Telemetry()
     try:
-        answers = multiply(found, options, libraries(root, options.libraries))
+        answers = multiply(found, options, libraries(root, options.libraries), left_s())
     finally:
         loaded = telemetry.read()
     checks += [*copied, *connected]

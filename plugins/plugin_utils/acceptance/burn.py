@@ -1,19 +1,25 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Compare the GPUs of all nodes: the hashes of equal products, and outliers in speed, bandwidth,
-clock, power and temperature."""
+clock, power and temperature. Results of nodes are kept for a run that continues."""
 
 from __future__ import annotations
 
+import json
 import math
+import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Optional
 
 from ...module_utils.core.checks import FAILED, Check
+from ...module_utils.core.part import PlanError
 from ...module_utils.core.text import one_line, some
-from ..answers import PCI, SHA256, amount, form_of, mapping, sequence, whole
+from ..answers import PCI, SHA256, amount, finite, form_of, mapping, sequence, whole
+from ..answers import checks as checks_of
+from ..report.reports import save
 from .outliers import FLOOR, spread_of, z_of
 
 PRECISIONS = ("fp32", "bf16", "fp8")
@@ -28,6 +34,72 @@ LOAD_FLOOR = 0.15
 """For the figures of UNITS, which depend on the place in the chassis. A guess."""
 FEWEST = 4
 """GPUs of which one can be an outlier."""
+
+FOLDER = "acceptance-burn"
+"""In the directory of reports, until there is a certificate."""
+MAX_BYTES = 4 << 20
+"""Of the file of a node."""
+DIAG_S: Mapping[int, float] = {0: 0.0, 1: 60.0, 2: 150.0, 3: 900.0, 4: 7200.0}
+"""Usual duration of a level of diagnostics (docs.nvidia.com/datacenter/dcgm, dcgmi diag)."""
+REST_S = 300.0
+"""For copies, NCCL, and the inputs of products: a guess."""
+
+
+def seconds(options: Mapping[str, Any], nodes: int, forks: int) -> float:
+    """Estimated duration of the load, of as many nodes simultaneously as Ansible has forks.
+    Raises PlanError."""
+    try:
+        level, precisions = int(options["diag_level"]), options["precisions"]
+        names = precisions.split(",") if isinstance(precisions, str) else precisions
+        each = DIAG_S[level] + len(names) * float(options["duration_s"]) + REST_S
+    except (ValueError, LookupError, TypeError) as error:
+        raise PlanError(f"gpu_burn_*: {error!r}: see the role gpu_burn") from error
+    return each * math.ceil(nodes / max(1, forks))
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Results of the nodes that were loaded in a run, a file for each: nodes end separately, in
+    other processes."""
+
+    directory: Path
+    """That of the reports."""
+
+    def _path(self, node: str) -> Path:
+        return self.directory / FOLDER / f"{node}.json"
+
+    def save(self, node: str, on: Sequence[Any], result: Mapping[str, Any], now: float) -> None:
+        """`on`: what the result depends on, such as the boot of the node. Raises OSError."""
+        own = {name: result[name] for name in ("checks", "figures")}
+        save(self._path(node), json.dumps(finite({"on": on, "ended": now, **own})) + "\n")
+
+    def read(self, node: str, on: Sequence[Any]) -> Optional[dict[str, Any]]:
+        """The result; None if there is none, or one of another boot, driver or run."""
+        found = self._read(self._path(node))
+        if not found or found.get("on") != json.loads(json.dumps(on)):
+            return None
+        return {
+            "checks": checks_of(found.get("checks")),
+            "figures": dict(mapping(found.get("figures"))),
+        }
+
+    def spent(self, began: float) -> float:
+        """Seconds from a time to the end of the last result."""
+        files = (self.directory / FOLDER).glob("*.json")
+        ends = [amount(self._read(path).get("ended"), MOST * 10) or 0.0 for path in files]
+        return max([0.0, *(end - began for end in ends)])
+
+    @staticmethod
+    def _read(path: Path) -> Mapping[str, Any]:
+        try:
+            if path.stat().st_size > MAX_BYTES:
+                return {}
+            return mapping(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, RecursionError):
+            return {}
+
+    def remove(self) -> None:
+        shutil.rmtree(self.directory / FOLDER, ignore_errors=True)
 
 
 @dataclass(frozen=True)

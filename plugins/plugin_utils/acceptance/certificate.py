@@ -10,7 +10,7 @@ import json
 import shlex
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from ...module_utils.ssh.keys import USER
 from ..answers import VERSION, finite, mapping
 from ..answers import checks as checks_of
 from ..report.reports import save
+from ..ssh import identity
 from ..ssh.authority import AuthorityStore
 from ..ssh.journal import Journal
 from ..ssh.rotation import AuthorityError
@@ -37,6 +38,18 @@ BURNED, COMPARED = "__gpu_burn_burned", "__gpu_burn_compared"
 """Variables that the role gpu_burn registers."""
 INCASTS = "__rdma_verify_driven", "__rdma_verify_collected"
 """Variables that the incasts of the role rdma_verify register."""
+STORED = "__shared_storage_write", "__shared_storage_read", "__shared_storage_verdict"
+"""Variables that the role shared_storage registers where hosts write and read."""
+PARTS = {
+    "burn_diag": "diagnostics of GPUs",
+    "burn_copies": "copies between GPUs and hosts",
+    "burn_nccl": "NCCL within nodes",
+}
+"""Parts of the load of GPUs, by check."""
+
+
+class NoAuthorityError(SigningError):
+    """There is no authority that can sign files, so the certificate remains unsigned."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +60,10 @@ class Signer:
     state_directory: Path
     """Directory of the authority (ssh_trust_state_directory)."""
     passphrase: str = ""
+    members: Mapping[str, str] = field(default_factory=dict)
+    """Management addresses by host: an authority of other hosts does not sign."""
+    by_command: bool = False
+    """Whether a command signs (ssh_trust_signer): SSH certificates only."""
 
     @property
     def identity(self) -> str:
@@ -54,34 +71,40 @@ class Signer:
 
     def sign(self, text: str) -> tuple[str, str]:
         """Signature of a text, and the line of allowed_signers that verifies it. Raises
-        SigningError, which says why it cannot."""
+        NoAuthorityError, and SigningError for an authority that cannot be used."""
         journal = Journal(self.state_directory)
         store = AuthorityStore(journal, self.passphrase)
         try:
             name = store.rotation().current if self.state_directory.is_dir() else ""
             if not name:
-                raise SigningError(
+                raise NoAuthorityError(
                     f"no SSH authority in {self.state_directory}: run --tags ssh, or set"
                     " ssh_trust_state_directory"
                 )
             authority = store.load(name)
+            identity.claim(journal, self.members, self.cluster, "")
             signature = file_signature(journal, authority, NAMESPACE, text, self.passphrase)
+        except SigningError as error:
+            if self.by_command and not isinstance(error, NoAuthorityError):
+                raise NoAuthorityError(f"ssh_trust_signer signs no files; {error}") from error
+            raise
         except (AuthorityError, CommandError, OSError) as error:
             raise SigningError(str(error)) from error
         key = authority.public[USER]
         return signature, f'{self.identity} namespaces="{NAMESPACE}" {key}\n'
 
 
-def command(path: Path, identity: str) -> str:
+def command(path: Path, name: str) -> str:
     """The command that verifies a certificate."""
-    argv = ["ssh-keygen", "-Y", "verify", "-f", str(path.with_name(ALLOWED)), "-I", identity]
+    argv = ["ssh-keygen", "-Y", "verify", "-f", str(path.with_name(ALLOWED)), "-I", name]
     argv += ["-n", NAMESPACE, "-s", f"{path}.sig"]
     return f"{shlex.join(argv)} < {shlex.quote(str(path))}"
 
 
 def write(directory: Path, found: Mapping[str, Any], signer: Signer) -> tuple[Path, str]:
-    """Write the certificate and, if possible, its signature; returns its path, and why it is not
-    signed. Raises OSError."""
+    """Write the certificate and its signature; returns its path, and why it is not signed if there
+    is no authority. Leaves neither on failure. Raises OSError, and SigningError if the authority
+    cannot be used."""
     directory = directory.absolute()
     made = time.gmtime()
     path = directory / f"acceptance-{time.strftime('%Y%m%dT%H%M%SZ', made)}.json"
@@ -91,15 +114,30 @@ def write(directory: Path, found: Mapping[str, Any], signer: Signer) -> tuple[Pa
         # The file says how it is signed, so a signature is only known to be possible by making one.
         text = _text({**content, "signature": {"namespace": NAMESPACE, "by": signer.identity}})
         signature, allowed = signer.sign(text)
-    except SigningError as error:
+    except NoAuthorityError as error:
         reason = str(error)
         text = _text({**content, "signature": UNSIGNED, "unsigned_because": reason})
-    if signature:
-        save(directory / ALLOWED, allowed)
-        save(Path(f"{path}.sig"), signature)
-    save(path, text)
-    save(directory / "acceptance-latest.json", text)
+    signed = Path(f"{path}.sig")
+    try:
+        if signature:
+            save(directory / ALLOWED, _allowed(directory / ALLOWED, allowed))
+            save(signed, signature)
+        save(path, text)
+        save(directory / "acceptance-latest.json", text)
+    except OSError:
+        for file in (path, signed):
+            file.unlink(missing_ok=True)
+        raise
     return path, reason
+
+
+def _allowed(path: Path, line: str) -> str:
+    """The lines of allowed_signers with this one. Keys of authorities that were replaced verify
+    older certificates."""
+    known = path.read_text("utf-8").splitlines(keepends=True) if path.is_file() else []
+    name = line.partition(" ")[0]
+    kept = [one for one in known if one.startswith(f"{name} ") and one.endswith("\n")]
+    return "".join(dict.fromkeys([*kept, line]))
 
 
 def _text(content: Mapping[str, Any]) -> str:
@@ -132,6 +170,21 @@ def latest(directory: Path, layer: str) -> dict[str, Any]:
         return {}
 
 
+def unused(results: Mapping[str, Mapping[str, Any]], used: bool) -> list[str]:
+    """Hosts that should have used shared storage: those that failed without a check, or all that
+    have file systems, if none used one."""
+    return [
+        host
+        for host, variables in results.items()
+        if variables.get("cluster_filesystems")
+        and (not used or any(_broken(mapping(variables.get(name))) for name in STORED[:2]))
+    ]
+
+
+def _broken(result: Mapping[str, Any]) -> bool:
+    return bool(result.get("failed") or result.get("unreachable")) and not result.get("checks")
+
+
 def storage(directory: Path) -> dict[str, Any]:
     """Figures of the newest run of the layer storage, with its date, without those of each host;
     empty if there is none."""
@@ -148,36 +201,46 @@ def storage(directory: Path) -> dict[str, Any]:
 
 def burned(
     directory: Path, results: Mapping[str, Mapping[str, Any]]
-) -> tuple[dict[str, Any], list[dict[str, Any]], set[str]]:
-    """Figures of the GPUs, the failed checks of nodes, and the nodes whose products were checked.
-    `results` are variables of each node."""
+) -> tuple[dict[str, Any], list[dict[str, Any]], dict[tuple[str, str], list[str]]]:
+    """Figures of the GPUs, the failed checks of nodes, and the nodes by what was not measured on
+    them and why. `results` are variables of each node."""
     made: list[dict[str, Any]] = []
-    nodes: set[str] = set()
+    skipped: dict[tuple[str, str], list[str]] = {}
     for node, variables in results.items():
         own = mapping(mapping(variables.get(COMPARED)).get("by_host")).get(node) or []
         found = [*checks_of(mapping(variables.get(BURNED)).get("checks") or []), *checks_of(own)]
-        own = [check for check in found if check["status"] != NOT_APPLICABLE]
-        made += _of(node, own)
-        nodes |= {node for check in own if check["name"] == PRODUCTS}
+        done = [check for check in found if check["status"] != NOT_APPLICABLE]
+        made += _of(node, done)
+        names = {check["name"] for check in done}
+        if variables.get("cluster_gpus") and PRODUCTS not in names:
+            why = next((one["reason"] for one in found if one["name"] == PRODUCTS), "")
+            skipped.setdefault(("GPUs under load", why), []).append(node)
+        elif PRODUCTS in names:
+            for check in found:
+                # A part that was measured, and is only compared elsewhere, has a figure.
+                if check["found"] is None and check["name"] in PARTS and check not in done:
+                    skipped.setdefault((PARTS[check["name"]], check["reason"]), []).append(node)
     if not made:
-        return {}, [], nodes
+        return {}, [], skipped
     report = latest(directory, "burn")
     return (
         {"made": report.get("made"), "gpus": report.get("gpus"), "checks": len(made)},
         [check for check in made if check["status"] == FAILED],
-        nodes,
+        skipped,
     )
 
 
-def congested(results: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The failed checks of incasts. `results` are variables of each node."""
-    return [
+def failed(
+    results: Mapping[str, Mapping[str, Any]], names: Sequence[str]
+) -> tuple[list[dict[str, Any]], bool]:
+    """The failed checks in registered variables of each node, and whether there is any check."""
+    found = [
         check
         for node, variables in results.items()
-        for name in INCASTS
+        for name in names
         for check in _of(node, checks_of(mapping(variables.get(name)).get("checks") or []))
-        if check["status"] == FAILED
     ]
+    return [check for check in found if check["status"] == FAILED], bool(found)
 
 
 def _of(node: str, checks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from ...module_utils.core.checks import as_dicts
 from ...module_utils.core.text import some
 from . import cables, certificate, evaluation, plan, readings
 from .figures import Topology, Verdict
-from .state import MEASURED, READING, SWEEPS, VERDICTS, VIRTUAL, State, figures_of
+from .state import COUNTED, LOAD, MEASURED, READING, SWEEPS, VERDICTS, VIRTUAL, State, figures_of
 
 
 @dataclass
@@ -59,16 +59,16 @@ def conclude(
     topology: Topology,
     *,
     variables: Mapping[str, Mapping[str, Any]],
-    counters: Mapping[str, Any],
+    launchers: Mapping[str, Mapping[str, Any]],
     routing: readings.Routing,
     directory: Path,
     min_share: Optional[float],
     max_latency_us: Optional[float],
     queue_pairs: int,
 ) -> Conclusion:
-    """`variables`: of each measured node. `counters`: registered by each switch. `routing`: with
-    the cables that `topology` lacks, as they are down. `directory`: that of the reports of other
-    layers."""
+    """`variables`: of each measured node, and of the `launchers`, which also use the storage.
+    `routing`: with the cables that `topology` lacks, as they are down. `directory`: that of the
+    reports of other layers."""
     measured, figures = found.of(MEASURED), figures_of(found, topology)
     evaluated = evaluation.evaluate(
         figures,
@@ -87,7 +87,8 @@ def conclude(
     for program, result in sweeps.items():
         if "error" in result:
             missing.append({"what": f"{SWEEPS}{program}", "why": result["error"]})
-    last, unread = readings.reading(counters)
+    last = found.of(COUNTED)["reading"]
+    unread = {**found.of(COUNTED)["unread"]}
     unread.update(readings.unpaired(found.of(READING), last))
     ports = readings.growths(found.of(READING), last)
     flows = cables.Flows.of(topology, figures, queue_pairs)
@@ -96,23 +97,29 @@ def conclude(
         missing.append({"what": what, "why": why})
     for why, names in readings.by_reason(routing.unread).items():
         missing.append({"what": f"routing of {some(names, plan.MAX_LISTED)}", "why": why})
-    stored = certificate.storage(directory)
-    if not stored and any(own.get("cluster_filesystems") for own in variables.values()):
-        missing.append({"what": "storage", "why": plan.NO_STORAGE})
-    burned, corrupt, loaded = certificate.burned(directory, variables)
-    idle = [name for name, own in variables.items() if own.get("cluster_gpus")]
-    idle = [name for name in idle if name not in loaded]
-    if idle:
-        what = f"GPUs under load of {some(idle, plan.MAX_LISTED)}"
-        missing.append({"what": what, "why": plan.NOT_BURNED})
-    congested = certificate.congested(variables)
-    checks = [*as_dicts([*routing.checks, *evaluated.checks, *faults]), *corrupt, *congested]
+    users = {**variables, **launchers}
+    lost, used = certificate.failed(users, certificate.STORED)
+    stored = certificate.storage(directory) if used else {}
+    unused = certificate.unused(users, used)
+    if unused:
+        what = f"storage on {some(unused, plan.MAX_LISTED)}"
+        missing.append({"what": what, "why": plan.NO_STORAGE})
+    burned, corrupt, skipped = certificate.burned(directory, variables)
+    for (what, why), nodes in skipped.items():
+        why = why or found.of(LOAD).get("why") or plan.NOT_BURNED
+        missing.append({"what": f"{what} of {some(nodes, plan.MAX_LISTED)}", "why": why})
+    congested, driven = certificate.failed(variables, certificate.INCASTS)
+    if not driven:
+        asked = any(own.get("rdma_verify_incast") for own in variables.values())
+        why = plan.NO_INCAST if asked else plan.NOT_ASKED.format("rdma_verify_incast")
+        missing.append(plan.Missing("congestion", why, partial=not asked).as_dict())
+    checks = [*as_dicts([*routing.checks, *evaluated.checks, *faults]), *corrupt, *congested, *lost]
     for result in sweeps.values():
         checks += result.get("checks", [])
     first = next(iter(variables.values()))
     return Conclusion(
         measured,
-        found.seconds,
+        found.elapsed_s,
         VIRTUAL in found.steps,
         first.get("cluster_software"),
         evaluated,

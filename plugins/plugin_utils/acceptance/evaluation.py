@@ -226,7 +226,8 @@ def lines(found: Evaluation, verdict: str, missing: Sequence[Mapping[str, Any]])
         rate, latency = each["gbits_s"] or {}, each["latency_us"] or {}
         cells = [*(rate.get(key) for key in ("median", "mad", "min"))]
         cells += [*(latency.get(key) for key in ("median", "mad", "max"))]
-        head = (each["rail"], each["path"], str(each["pairs"]))
+        rails = " - ".join([each["rail"], *([each["far_rail"]] if "far_rail" in each else [])])
+        head = (rails, each["path"], str(each["pairs"]))
         rows.append((*head, *("-" if cell is None else f"{cell:.4g}" for cell in cells)))
     parts = [check.line() for check in found.checks if check.name == PART]
     return [

@@ -28,7 +28,11 @@ NOT_CHOSEN = "left out by acceptance_rails"
 SILENT, LIMITED, DRAINED = "did not respond", "left out by --limit", "drained"
 NO_TIME = "the time budget was used up"
 NOT_BURNED = "acceptance_burn is false, or the load could not run"
-NO_STORAGE = "no report of the layer storage: run site.yml --tags storage"
+NOT_ASKED = "only measured on request ({})"
+NO_SWEEP = "acceptance_sweeps has no program for these nodes"
+NO_STORAGE = "shared_storage_use is false, or the host failed before it wrote or read"
+NO_PATH = "the model has no path to another rail of this run"
+NO_INCAST = "no incast of rdma_verify_incast ran"
 """Reasons for which something is not measured."""
 
 
@@ -69,7 +73,8 @@ class Missing:
     what: str
     why: str
     partial: bool = False
-    """Some pairs, while every node and rail is in others: the certificate is complete."""
+    """Some pairs, while every node and rail is in others, or something that is only measured on
+    request: the certificate is complete."""
 
     def as_dict(self) -> dict[str, Any]:
         found: dict[str, Any] = {"what": self.what, "why": self.why}
@@ -85,24 +90,32 @@ class Plan:
     probes: dict[str, list[Probe]] = field(default_factory=dict)
     """Rounds by rail."""
     sweeps: tuple[str, ...] = ()
+    load_s: float = 0.0
+    """Seconds for the load of GPUs; 0 if there are none, or no time for it."""
+    late_s: float = 0.0
+    """Seconds for a load of GPUs that does not fit into the budget."""
     missing: list[Missing] = field(default_factory=list)
 
     def seconds_of(self, rail: str) -> float:
-        return LAUNCH_S + len(self.probes[rail]) * self.way.round_s
+        probes = self.probes[rail]
+        jobs = len({probe.far_rail for probe in probes})
+        return LAUNCH_S * jobs + len(probes) * self.way.round_s
 
     @property
     def seconds(self) -> float:
         """Estimated, without the search."""
-        return sum(map(self.seconds_of, self.probes)) + SWEEP_S * len(self.sweeps)
+        measured_s = sum(map(self.seconds_of, self.probes)) + SWEEP_S * len(self.sweeps)
+        return measured_s + self.load_s
 
     @property
     def pairs(self) -> int:
-        """Distinct pairs of nodes, over all rails."""
+        """Distinct pairs of nodes, over all rails, without those of different rails."""
         found = {
             (rail, frozenset(pair))
             for rail, probes in self.probes.items()
             for probe in probes
             for pair in probe.pairs
+            if not probe.second_rail
         }
         return len(found)
 
@@ -124,27 +137,58 @@ class Plan:
         queue_pairs = self.way.queue_pairs if self.way.transport == "rc" else 1
         return fabric.coverage(leaves, queue_pairs)
 
+    @property
+    def cross_rail(self) -> dict[str, int]:
+        """Pairs of different rails, by both."""
+        return {
+            f"{probe.rail} - {probe.second_rail}": len(probe.pairs)
+            for probes in self.probes.values()
+            for probe in probes
+            if probe.second_rail
+        }
+
     def coverage(self) -> dict[str, Any]:
         cables = self.cables()
         return {
             "nodes": list(self.topology.nodes),
             "rails": list(self.probes),
-            "rounds": {rail: len(probes) for rail, probes in self.probes.items()},
+            "rounds": {rail: len(self._rounds(rail)) for rail in self.probes},
             "pairs": self.pairs,
             "possible_pairs": self.possible,
+            "cross_rail_pairs": self.cross_rail,
             "cable_directions": cables.directions,
             "cable_directions_expected": round(cables.expected, 1),
         }
 
+    def _rounds(self, rail: str) -> list[Probe]:
+        return [probe for probe in self.probes[rail] if not probe.second_rail]
+
     def lines(self) -> list[str]:
-        nodes, rounds_each = len(self.topology.nodes), max(map(len, self.probes.values()))
-        cables = self.cables()
+        nodes, rounds_each = (
+            len(self.topology.nodes),
+            max(len(self._rounds(r)) for r in self.probes),
+        )
+        cables, crossed = self.cables(), list(self.cross_rail)
         share = 100 * self.pairs / self.possible
         return [
             f"acceptance: {counted(nodes, 'node')}, {counted(len(self.probes), 'rail')}:"
             f" {rounds_each} rounds per rail, {self.pairs} of {self.possible} pairs"
             f" ({share:.0f} %)",
             *([f"acceptance: {cables.sentence()}"] if cables.directions else []),
+            *([f"acceptance: 1 round between rails: {some(crossed, 4)}"] if crossed else []),
+            *(
+                [f"acceptance: GPUs under load: about {duration(self.load_s)}"]
+                if self.load_s
+                else []
+            ),
+            *(
+                [
+                    f"acceptance: not measured: GPUs under load: they need about"
+                    f" {duration(self.late_s)} more: raise acceptance_budget_s, or Ansible's forks"
+                ]
+                if self.late_s
+                else []
+            ),
             f"acceptance: about {duration(self.seconds)} of the budget of"
             f" {duration(self.budget_s)} (acceptance_budget_s), and the search for a slow part",
             *(f"acceptance: not measured: {each.what}: {each.why}" for each in self.missing),
@@ -159,6 +203,8 @@ def made(
     only: Sequence[str] = (),
     count: int = 0,
     sweeps: Sequence[str] = (),
+    cross_rail: bool = False,
+    load_s: float = 0.0,
 ) -> Plan:
     """Raises PlanError if there is nothing to measure, or no time for it."""
     unknown = [rail for rail in only if rail not in topology.rails]
@@ -180,10 +226,18 @@ def made(
         Missing(rail, "only one node of this run has it") for rail in rails if rail not in pairable
     ]
     plan.missing += [Missing(rail, NOT_CHOSEN) for rail in topology.rails if rail not in rails]
+    if not sweeps:
+        plan.missing.append(Missing("allreduce and alltoall", NO_SWEEP))
+    crossing = cross_rail and len(pairable) > 1
+    of_rail_s = LAUNCH_S + crossing * (LAUNCH_S + way.round_s)
     room = budget_s * (1 - SEARCH_SHARE) - SWEEP_S * len(sweeps)
-    fits = int((room / len(pairable) - LAUNCH_S) / way.round_s)
+    if load_s <= room - (of_rail_s + way.round_s) * len(pairable):
+        room, plan.load_s = room - load_s, load_s
+    else:
+        plan.late_s = load_s
+    fits = int((room / len(pairable) - of_rail_s) / way.round_s)
     if fits < 1:
-        least = (LAUNCH_S + way.round_s) * len(pairable) + SWEEP_S * len(sweeps)
+        least = (of_rail_s + way.round_s) * len(pairable) + SWEEP_S * len(sweeps)
         raise PlanError(
             message(
                 "acceptance.budget",
@@ -202,9 +256,17 @@ def made(
     if count > wanted:
         why = f"{wanted} of acceptance_rounds {count} fit into {limit}"
         plan.missing.append(Missing("rounds", why, partial=True))
-    for probe in rounds.probes(topology, wanted):
+    for probe in rounds.probes(topology, wanted, cross_rail=crossing, among=pairable):
         if probe.rail in pairable:
             plan.probes.setdefault(probe.rail, []).append(probe)
+    crossed = {probe.rail for own in plan.probes.values() for probe in own if probe.second_rail}
+    alone = [rail for rail in pairable if crossing and rail not in crossed]
+    if alone:
+        what = f"pairs of {some(alone, MAX_LISTED)} with other rails"
+        plan.missing.append(Missing(what, NO_PATH, partial=True))
+    if len(pairable) > 1 and not cross_rail:
+        why = NOT_ASKED.format("acceptance_cross_rail")
+        plan.missing.append(Missing("pairs of different rails", why, partial=True))
     if plan.pairs < plan.possible and not count > wanted:
         why = f"{wanted} rounds per rail fit into {limit}" if not count else "acceptance_rounds"
         what = f"{plan.possible - plan.pairs} pairs of nodes"

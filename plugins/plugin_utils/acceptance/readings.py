@@ -49,6 +49,12 @@ def reading(results: Mapping[str, Any]) -> tuple[Reading, dict[str, str]]:
     return found, reasons
 
 
+def last(results: Mapping[str, Any]) -> dict[str, Any]:
+    """The newest readings in the form of a state."""
+    found, reasons = reading(results)
+    return {"reading": found, "unread": reasons}
+
+
 def unpaired(before: Reading, after: Reading) -> dict[str, str]:
     """Why switches that were read at the end have no growth."""
     return dict.fromkeys(

@@ -102,10 +102,14 @@ def chosen(topology: Topology, rail: str, count: Optional[int] = None) -> list[R
 
 
 def probes(
-    topology: Topology, count: Optional[int] = None, *, cross_rail: bool = False
+    topology: Topology,
+    count: Optional[int] = None,
+    *,
+    cross_rail: bool = False,
+    among: Sequence[str] = (),
 ) -> list[Probe]:
     """Every round, rail by rail. With `cross_rail`, one round more from each rail to the next that
-    it reaches."""
+    it reaches, of all rails or `among` these."""
     found = [
         Probe(rail, turn)
         for rail in topology.rails
@@ -113,13 +117,14 @@ def probes(
         if turn
     ]
     if cross_rail:
-        found += filter(None, (_to_next_rail(topology, rail) for rail in topology.rails))
+        rails = among or topology.rails
+        found += filter(None, (_to_next_rail(topology, rail, rails) for rail in rails))
     return found
 
 
-def _to_next_rail(topology: Topology, rail: str) -> Optional[Probe]:
-    place = topology.rails.index(rail)
-    for other in (*topology.rails[place + 1 :], *topology.rails[:place]):
+def _to_next_rail(topology: Topology, rail: str, rails: Sequence[str]) -> Optional[Probe]:
+    place = rails.index(rail)
+    for other in (*rails[place + 1 :], *rails[:place]):
         pairs = tuple(
             (a, b)
             for a, b in next(iter(chosen(topology, rail, 1)), ())

@@ -29,6 +29,8 @@ READING, LAST, LAUNCH, SUSPECT, RUN = "reading", "last", "launch", "suspect", "r
 """First reading of counters, end of the last job (time), seconds to start a job, and whether the
 search has a reason other than lower figures across spines; the ansible-playbook (`process`), its
 start (time) and the seconds of earlier ones."""
+LOAD, COUNTED = "load", "counted"
+"""When the load of GPUs began (time), or why it did not; and the last reading of counters."""
 PAIRS, SWEEPS, SEARCH = "pairs ", "sweeps ", "search "
 """Beginnings of steps."""
 
@@ -93,11 +95,19 @@ class State:
                     Verdict(**each)
                 numbers = [self.seconds, *self.steps.get(RUN, ["", 0])[1:]]
                 numbers += [self.steps.get(name, 0) for name in (LAST, LAUNCH)]
-                kept = [*self._named(SWEEPS), self.of(READING), self.of(MEASURED)]
+                numbers.append(self.of(LOAD).get("began", 0))
+                kept = [*self._named(SWEEPS)]
+                kept += [self.of(name) for name in (READING, MEASURED, LOAD, COUNTED)]
         except AnswerError:
             return False
         known = all(amount(each, MOST) is not None for each in numbers)
         return known and all(isinstance(each, dict) for each in kept)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds of this run, and of those that it continues."""
+        start, before = self.steps[RUN][1:]
+        return float(before + max(0.0, time.time() - start))
 
     def _named(self, beginning: str) -> list[dict[str, Any]]:
         return [self.of(step) for step in self.steps if step.startswith(beginning)]
