@@ -303,10 +303,10 @@ class Routed:
             name: right(site(name)) for name in (*self.groups["leaf"], *self.groups["spine"])
         }
 
-    def between(self, leaf: str, spine: str) -> list[Cable]:
+    def between(self, leaf: str, spine: str) -> list[Uplink]:
         return [each for each in self.topology.cables if (each.lower, each.upper) == (leaf, spine)]
 
-    def cut(self, lost: Collection[Cable], state: str = "idle") -> None:
+    def cut(self, lost: Collection[Uplink], state: str = "idle") -> None:
         """As BGP does: no session on these cables, and no route that needs them."""
         ends = {
             end

@@ -815,7 +815,7 @@ def test_cables_are_in_the_certificate(launcher: Launcher, monkeypatch: pytest.M
 def test_a_cable_that_is_down_fails_and_is_not_measured(
     launcher: Launcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cable, other = (Cable("leaf01", f"swp6{port}", "spine01", "swp1") for port in (0, 1))
+    cable, other = (Uplink("leaf01", f"swp6{port}", "spine01", "swp1") for port in (0, 1))
     topology = replace(Topology.of(cluster()), cables=(cable, other))
     check = Check("acceptance_cable", "BGP established", "down", "failed", str(cable), "idle")
     routing = readings.Routing({cable: "idle"}, [check], {"leaf02": "no answer"})
@@ -836,7 +836,7 @@ def test_a_cable_that_is_down_fails_and_is_not_measured(
 def test_figures_before_a_cable_was_repaired_do_not_count(
     launcher: Launcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cable = Cable("leaf01", "swp60", "spine01", "swp1")
+    cable = Uplink("leaf01", "swp60", "spine01", "swp1")
     down = readings.Routing({cable: "idle"})
     monkeypatch.setattr(readings, "routing", lambda *_given: down)
     launcher.measure()

@@ -182,7 +182,7 @@ class Topology:
             dict(links),
         )
 
-    def without(self, cables: Collection[Cable]) -> Topology:
+    def without(self, cables: Collection[Uplink]) -> Topology:
         """The paths that are left without these cables."""
         left = tuple(cable for cable in self.cables if cable not in cables)
         return Topology(self.ports, left, self.speeds)
