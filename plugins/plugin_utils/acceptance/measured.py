@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from .figures import ACROSS, SAME_LEAF, Figure, Probe, Topology, Verdict
-from .outliers import Analysis, End, Outlier
+from .outliers import Analysis, End, Outlier, key_of
 from .rounds import by_leaf, crossing, inside
 
 SMALL_SET = 8
@@ -21,6 +21,10 @@ LOW = {SAME_LEAF: 0.8, ACROSS: 0.4}
 """Part of the usual value below which pairs are measured again where nothing stands out."""
 FLOWS = 8
 """Flows per uplink in screening: each direction is missed with a probability of e^-8, 0.03 %."""
+MANY_UPLINKS = 16
+"""From this number of uplinks, cables are compared by their bytes in rounds of all nodes, and 4
+queue pairs are traced together: one on a cable at a tenth of its rate still takes a fifth of the
+bandwidth of the pair."""
 
 Steps = Generator[list[Probe], list[Figure], None]
 Measuring = Generator[list[Probe], list[Figure], list[Figure]]
@@ -63,7 +67,8 @@ def screening(topology: Topology, both: bool) -> list[Probe]:
         rounds = list(islice(crossing(groups), turns))
         if not both:
             rounds += [tuple((b, a) for a, b in turn) for turn in rounds]
-        found += [Probe(rail, turn, queue_pairs=queues) for turn in rounds if turn]
+        many = count >= MANY_UPLINKS
+        found += [Probe(rail, turn, queue_pairs=queues, counters=many) for turn in rounds if turn]
     return found
 
 
@@ -96,6 +101,16 @@ class Measured:
             and (one.gbits_s or 0.0) >= LOW[SAME_LEAF] * usual[one.rail]
             for end in ((one.first, one.rail), (one.second, one.far_rail))
         }
+
+    def low(self, path: str) -> list[Figure]:
+        """Figures that are outliers among those of their kind, whatever explains them."""
+        cuts = {each.key: each.cut for each in self.analysis.cohorts}
+        return [
+            one
+            for one in self.figures
+            if self.topology.path(one) == path
+            and (one.gbits_s or 0.0) < cuts[key_of(one, self.topology)]
+        ]
 
     def near(self, nodes: Sequence[str], rail: str, far_rail: str) -> bool:
         first, second = nodes

@@ -151,10 +151,10 @@ def analyse(
     """Outliers of all figures of a run. Failed pairs are the slowest."""
     groups: dict[Key, _Group] = {}
     for figure in figures:
-        rate = 0.0 if latency else topology.line_rate(figure)
-        key = Key(figure.rail, figure.far_rail, topology.path(figure), rate)
+        key = key_of(figure, topology)
+        key = key._replace(rate=0.0) if latency else key
         first, second = (figure.first, figure.rail), (figure.second, figure.far_rail)
-        value = _value(figure, rate, latency)
+        value = _value(figure, key.rate, latency)
         group = groups.setdefault(key, _Group(key))
         group.values.append((first, second, value))
         if key.path == ACROSS:
@@ -185,6 +185,11 @@ def analyse(
             for each in cohorts
         ]
     return Analysis(tuple(cohorts), tuple(dict.fromkeys((*outliers, *whole, *pairs))))
+
+
+def key_of(figure: Figure, topology: Topology) -> Key:
+    rate = topology.line_rate(figure)
+    return Key(figure.rail, figure.far_rail, topology.path(figure), rate)
 
 
 def below(figures: Iterable[Figure], topology: Topology, share: float) -> list[Figure]:
