@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance import cables, readings
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance.figures import (
-    Cable,
     Direction,
     Figure,
     Port,
     Topology,
+    Uplink,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.counters import (
     Growth,
@@ -40,7 +40,7 @@ Ports = dict[str, dict[str, Growth]]
 
 def fabric(leaves: int = 2, spines: int = 4) -> Topology:
     links = [
-        Cable(f"leaf{leaf}", f"swp{spine}", f"spine{spine}", f"swp{leaf}")
+        Uplink(f"leaf{leaf}", f"swp{spine}", f"spine{spine}", f"swp{leaf}")
         for leaf in range(1, leaves + 1)
         for spine in range(1, spines + 1)
     ]
@@ -303,10 +303,10 @@ class Routed:
             name: right(site(name)) for name in (*self.groups["leaf"], *self.groups["spine"])
         }
 
-    def between(self, leaf: str, spine: str) -> list[Cable]:
+    def between(self, leaf: str, spine: str) -> list[Uplink]:
         return [each for each in self.topology.cables if (each.lower, each.upper) == (leaf, spine)]
 
-    def cut(self, lost: Collection[Cable], state: str = "idle") -> None:
+    def cut(self, lost: Collection[Uplink], state: str = "idle") -> None:
         """As BGP does: no session on these cables, and no route that needs them."""
         ends = {
             end

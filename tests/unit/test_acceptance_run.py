@@ -29,11 +29,11 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance impo
     state,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance.figures import (
-    Cable,
     Direction,
     Port,
     Probe,
     Topology,
+    Uplink,
     Verdict,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import facts
@@ -752,7 +752,7 @@ def test_a_probe_is_between_two_readings_of_counters(
     launcher: Launcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also in a run that was interrupted between them, which measures it again."""
-    cable = Cable("leaf01", "swp60", "spine01", "swp1")
+    cable = Uplink("leaf01", "swp60", "spine01", "swp1")
     monkeypatch.setattr(action, "Search", Asking)
     monkeypatch.setattr(
         action.ActionModule, "_topology", lambda *_given: replace(topology, cables=(cable,))
@@ -784,8 +784,8 @@ def test_a_probe_is_between_two_readings_of_counters(
 
 
 def test_cables_are_in_the_certificate(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
-    cable = Cable("leaf01", "swp60", "spine01", "swp1")
-    other = Cable("leaf02", "swp60", "spine01", "swp2")
+    cable = Uplink("leaf01", "swp60", "spine01", "swp1")
+    other = Uplink("leaf02", "swp60", "spine01", "swp2")
     topology = replace(Topology.of(cluster()), cables=(cable, other))
     monkeypatch.setattr(action.ActionModule, "_topology", lambda *_given: topology)
 
@@ -809,7 +809,7 @@ def test_cables_are_in_the_certificate(launcher: Launcher, monkeypatch: pytest.M
 def test_a_cable_that_is_down_fails_and_is_not_measured(
     launcher: Launcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cable, other = (Cable("leaf01", f"swp6{port}", "spine01", "swp1") for port in (0, 1))
+    cable, other = (Uplink("leaf01", f"swp6{port}", "spine01", "swp1") for port in (0, 1))
     topology = replace(Topology.of(cluster()), cables=(cable, other))
     check = Check("acceptance_cable", "BGP established", "down", "failed", str(cable), "idle")
     routing = readings.Routing({cable: "idle"}, [check], {"leaf02": "no answer"})
@@ -830,7 +830,7 @@ def test_a_cable_that_is_down_fails_and_is_not_measured(
 def test_figures_before_a_cable_was_repaired_do_not_count(
     launcher: Launcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cable = Cable("leaf01", "swp60", "spine01", "swp1")
+    cable = Uplink("leaf01", "swp60", "spine01", "swp1")
     down = readings.Routing({cable: "idle"})
     monkeypatch.setattr(readings, "routing", lambda *_given: down)
     launcher.measure()
@@ -848,7 +848,7 @@ def test_figures_before_a_cable_was_repaired_do_not_count(
 def test_counters_without_a_first_reading_are_not_passed(
     first: dict[str, Any], what: str, launcher: Launcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cable = Cable("leaf01", "swp60", "spine01", "swp1")
+    cable = Uplink("leaf01", "swp60", "spine01", "swp1")
     topology = replace(Topology.of(cluster()), cables=(cable,))
     monkeypatch.setattr(action.ActionModule, "_topology", lambda *_given: topology)
 

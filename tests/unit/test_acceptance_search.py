@@ -17,11 +17,11 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance.figu
     RAIL,
     SPINE,
     UNFINISHED,
-    Cable,
     Direction,
     Figure,
     Port,
     Topology,
+    Uplink,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance.search import (
     Search,
@@ -214,7 +214,7 @@ def test_drops_separate_the_cables_of_two_leaves() -> None:
 def two_leaves() -> Topology:
     """Two leaves for both rails, two spines, two nodes a leaf."""
     cables = tuple(
-        Cable(leaf, f"up{spine}", f"spine{spine}", f"down-{leaf}")
+        Uplink(leaf, f"up{spine}", f"spine{spine}", f"down-{leaf}")
         for leaf in ("leaf0", "leaf1")
         for spine in (0, 1)
     )

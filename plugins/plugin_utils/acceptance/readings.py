@@ -15,7 +15,7 @@ from ..answers import mapping, sentence
 from ..fabric import underlay
 from ..fabric.counters import Growth, grown, read_ports
 from . import cables
-from .figures import Cable, Direction, Figure, Topology
+from .figures import Direction, Figure, Topology, Uplink
 
 CABLE = "acceptance_cable"
 VARIABLE = "switch_qos_counters"
@@ -66,7 +66,7 @@ def growths(before: Reading, after: Reading) -> Growths:
 
 
 def counted(figures: Sequence[Figure], topology: Topology, ports: Growths) -> list[Figure]:
-    """Figures of one probe, with what the cables carried and lost meanwhile."""
+    """Figures of one probe; the first has what the cables carried and lost meanwhile."""
     carried = cables.carried(topology, ports)
     drops = {}
     for direction in carried:
@@ -74,14 +74,14 @@ def counted(figures: Sequence[Figure], topology: Topology, ports: Growths) -> li
         lost = [sender.counters.tx_discards, sender.counters.tx_errors] if sender else []
         lost += [receiver.counters.rx_errors] if receiver else []
         drops[direction] = sum(count or 0 for count in lost)
-    return [replace(figure, cables=carried, drops=drops) for figure in figures]
+    return [replace(figures[0], cables=carried, drops=drops), *figures[1:]]
 
 
 @dataclass
 class Routing:
     """The routing of switches against the model."""
 
-    down: dict[Cable, str] = field(default_factory=dict)
+    down: dict[Uplink, str] = field(default_factory=dict)
     """Cables that carry no traffic, with what their ends report."""
     checks: list[Check] = field(default_factory=list)
     """A failed check for each cable, and for each other fault."""
@@ -109,7 +109,7 @@ def routing(groups: Mapping[str, Any], hostvars: Any, topology: Topology) -> Rou
         for cable in topology.cables
         for end in ((cable.lower, cable.lower_port), (cable.upper, cable.upper_port))
     }
-    states: dict[Cable, list[str]] = {}
+    states: dict[Uplink, list[str]] = {}
     for switch, port, state in read.down():
         if cable := ends.get((switch, port.name)):
             states.setdefault(cable, []).append(f"{sentence(state, 40)} at {switch}")
