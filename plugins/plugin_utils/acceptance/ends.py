@@ -1,32 +1,31 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Slow nodes and rails of nodes: suspects are measured with known-good partners, next to pairs that
-are known to be good, and the best of several measurements counts."""
+are known to be good, and the second best of several measurements counts."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Optional
 
 from ...module_utils.core.text import bits_text
-from .figures import NODE, RAIL, Figure, Pair, Probe, Verdict
+from .figures import NODE, RAIL, SAME_LEAF, Figure, Pair, Probe, Verdict
 from .measured import SMALL_SET, Measured, Steps, ends_of, measured
 from .outliers import FLOOR, PAIR, End, spread_of
 from .rounds import by_leaf, inside
 
-BEST_OF = 3
-"""Measurements of a suspect; the best one counts."""
+MEASUREMENTS = 3
+"""Of a suspect in each direction; the second best counts."""
 CLEARLY = 0.85
 """Below this part of the limit, three measurements are enough; nearer to it, six are taken."""
 SPREADS = 1.75
-"""A suspect is slow if its best is this number of standard deviations below the usual value: the
-best of 3 of a healthy one is with a probability of 6e-5, if noise is log-normal."""
+"""A suspect is slow if its second best is this number of standard deviations below the usual value:
+the second best of 6 of a healthy one is with a probability of 6e-7, if noise is log-normal."""
 LEAST_PART = 0.64
-"""Below this part of the usual value, the best of 3 is slow, whatever the spread: if half of a
-small cluster is slow, the spread says nothing."""
+"""Below this part of the usual value, a suspect is slow, whatever the spread: if half of a small
+cluster is slow, the spread says nothing."""
 RAILS_OF_NODE = 2
 """Rails on which a slow node is confirmed."""
 CONTROLS = 4
@@ -44,9 +43,8 @@ class _Suspect:
 
     node: str
     rail: str
-    best: dict[bool, float] = field(default_factory=dict)
-    """Best Gb/s by direction: True if the node sends."""
-    tries: Counter[bool] = field(default_factory=Counter)
+    found: dict[bool, list[tuple[bool, float]]] = field(default_factory=dict)
+    """Whether the partner is on the same leaf, and Gb/s; by direction: True if the node sends."""
     passed: set[bool] = field(default_factory=set)
     """Directions in which it is not slow."""
     usual: float = 0.0
@@ -57,31 +55,34 @@ class _Suspect:
         """Direction of the next measurement: sending, until that has passed."""
         return True not in self.passed
 
-    def take(self, figure: Figure) -> None:
+    def take(self, figure: Figure, near: bool) -> None:
         sends = figure.first == self.node
-        self.tries[sends] += 1
-        self.best[sends] = max(self.best.get(sends, 0.0), figure.gbits_s or 0.0)
+        self.found.setdefault(sends, []).append((near, figure.gbits_s or 0.0))
+
+    def usable(self, sends: bool) -> float:
+        """The second best on the leaf: the best may be too high by chance, and several too low. The
+        best across spines, where flows share cables."""
+        near = sorted(value for near, value in self.found[sends] if near)
+        far = [value for near, value in self.found[sends] if not near]
+        return max([*near[-2:-1], *far], default=0.0)
 
     def decide(self, cut: float, usual: float) -> None:
         self.usual = usual
-        self.passed = {sends for sends, best in self.best.items() if best >= cut}
+        self.passed = {sends for sends in self.found if self.usable(sends) >= cut}
         if len(self.passed) == 2:
             self.slow = False
-        else:
-            self.slow = (
-                any(
-                    self.tries[way] >= (BEST_OF if best < CLEARLY * cut else 2 * BEST_OF)
-                    for way, best in self.best.items()
-                    if way not in self.passed
-                )
-                or None
-            )
+            return
+        for sends in self.found.keys() - self.passed:
+            clearly = self.usable(sends) < CLEARLY * cut
+            if len(self.found[sends]) >= (MEASUREMENTS if clearly else 2 * MEASUREMENTS):
+                self.slow = True
 
     def text(self) -> str:
-        sends = min(self.best, key=lambda each: self.best[each])
+        sends = min(self.found, key=self.usable)
         way = "sends" if sends else "receives"
+        best = max(value for _near, value in self.found[sends])
         return (
-            f"{self.rail}: {way} {bits_text(self.best[sends])} at best, with "
+            f"{self.rail}: {way} {bits_text(best)} at best, with "
             f"{' and '.join(dict.fromkeys(self.partners))}; usual: {bits_text(self.usual)}"
         )
 
@@ -121,6 +122,9 @@ class Ends(Measured):
                 for rail in rails[RAILS_OF_NODE:]:
                     del suspects[node, rail]
         yield from self._confirm(list(suspects.values()))
+        while more := self._unexplained(suspects, whole):
+            suspects.update({(each.node, each.rail): each for each in more})
+            yield from self._confirm(more)
         for most in (RAILS_OF_NODE, len(self.topology.rails)):
             # Other rails of the node: are all of them slow?
             more = [
@@ -133,6 +137,17 @@ class Ends(Measured):
             suspects.update({(each.node, each.rail): each for each in more})
             yield from self._confirm(more)
         self._name_ends(suspects, whole)
+
+    def _unexplained(self, suspects: Mapping[End, _Suspect], whole: set[str]) -> list[_Suspect]:
+        """The other end of each low figure on one leaf of which the suspect end has passed."""
+        slow = {end for end, each in suspects.items() if each.slow}
+        nodes = {node for node, _rail in slow} & whole
+        found: dict[End, _Suspect] = {}
+        for one in self.low(SAME_LEAF):
+            ends = (one.first, one.rail), (one.second, one.far_rail)
+            if not slow & {*ends} and not nodes & {*one.pair}:
+                found.update({end: _Suspect(*end) for end in ends if end not in suspects})
+        return list(found.values())
 
     @staticmethod
     def _doubtful(suspects: Mapping[End, _Suspect], whole: set[str], most: int) -> list[str]:
@@ -155,7 +170,7 @@ class Ends(Measured):
         other = next((each for each in self.topology.rails if each not in slow), rail)
         best = {rail: 0.0, other: 0.0}
         pairs = {each: inside(by_leaf(self.topology, each), 1)[0] for each in best}
-        for _turn in range(BEST_OF):
+        for _turn in range(MEASUREMENTS):
             figures = yield from measured(Probe(each, pairs[each]) for each in best)
             for each in best:
                 found = median(one.gbits_s or 0.0 for one in figures if one.rail == each)
@@ -179,7 +194,7 @@ class Ends(Measured):
             for rail in self.topology.rails
         }
         taken |= {(each.node, each.rail) for each in suspects}
-        for turn in range(2 * BEST_OF + 2):
+        for turn in range(4 * MEASUREMENTS):
             probes = []
             for rail, own in by_rail.items():
                 left = [each for each in own[:MAX_SUSPECTS] if each.slow is None]
@@ -238,7 +253,7 @@ class Ends(Measured):
                 continue
             own = [nodes[node] for node in figure.pair if node in nodes]
             for each in own:
-                each.take(figure)
+                each.take(figure, self.topology.path(figure) == SAME_LEAF)
             if figure.gbits_s and not own and not {*figure.pair} & self._measured:
                 control.append(figure.gbits_s)
         self._control.setdefault(rail, []).extend(control)
@@ -247,7 +262,7 @@ class Ends(Measured):
             usual = max(usual, median(self._control[rail]))
         cut = usual * self._part()
         for each in suspects:
-            if each.tries:
+            if each.found:
                 each.decide(cut, usual)
 
     def _part(self) -> float:

@@ -60,8 +60,7 @@ class Direction(NamedTuple):
 
 @dataclass(frozen=True)
 class Probe:
-    """Pairs that are measured simultaneously. A node is in one pair at most, except that in a probe
-    with `counters` the pairs share no leaf at one of their ends."""
+    """Pairs that are measured simultaneously. A node is in one pair at most."""
 
     rail: str
     """Interface of the sending nodes: `rail3`, or `rail3p1` with planes."""
@@ -94,7 +93,7 @@ class Figure:
     """Why there is no figure: the pair hung, or its program failed. Counts as slow."""
     cables: Optional[Mapping[Direction, int]] = None
     """Bytes by direction of cables between switches during the probe, of all its pairs, as the
-    sending port counts them; None if counters were not read."""
+    sending port counts them: of the first figure of a probe. None if counters were not read."""
     second_rail: str = ""
     drops: Optional[Mapping[Direction, int]] = None
     """Packets by direction that were lost on it: discards and errors of the sending port, errors

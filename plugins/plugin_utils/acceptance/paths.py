@@ -10,7 +10,7 @@ suspect.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Optional
@@ -41,6 +41,8 @@ class Flow:
     """Directions that it may have used, by hop."""
     used: frozenset[Direction]
     """Those that it has used."""
+    drops: Mapping[Direction, int] = field(default_factory=dict)
+    """Packets lost during its probe."""
     shared: bool = False
     """Others of the probe may have taken a part of its bandwidth."""
     slow: bool = False
@@ -84,19 +86,20 @@ class Paths:
     good_ends: Collection[tuple[str, str]] = ()
     """Rails of nodes that are fast on their leaf."""
     flows: list[Flow] = field(default_factory=list)
+    blind: bool = False
+    """Whether counters of a probe were not read."""
 
-    def add(self, probe: Probe, figures: Iterable[Figure]) -> None:
+    def add(self, probe: Probe, figures: Sequence[Figure]) -> None:
         """Trace the flows of a probe with counters. Pairs measured both ways are two flows, one
         after another."""
-        forward: list[Figure] = []
-        back: list[Figure] = []
+        self.blind |= figures[0].cables is None
         asked = set(probe.pairs)
-        for figure in figures:
-            (forward if figure.pair in asked else back).append(figure)
+        forward = [one for one in figures if one.pair in asked]
+        back = [one for one in figures if one.pair not in asked]
         for part in (forward, back):
-            self.flows += self._traced(part, max(1, probe.queue_pairs))
+            self.flows += self._traced(part, figures[0], max(1, probe.queue_pairs))
 
-    def _traced(self, figures: Sequence[Figure], queues: int) -> list[Flow]:
+    def _traced(self, figures: Sequence[Figure], counted: Figure, queues: int) -> list[Flow]:
         leaf = self.topology.leaf
         ends = [(leaf(one.first, one.rail), leaf(one.second, one.far_rail)) for one in figures]
         senders = Counter(near for near, _far in ends)
@@ -107,10 +110,10 @@ class Paths:
             if not hops:
                 continue
             used: set[Direction] = set()
-            if figure.cables is not None:
+            if counted.cables is not None:
                 only = [senders[near] == 1, *[False] * (len(hops) - 2), receivers[far] == 1]
-                hops, used = _followed(hops, figure.cables, only)
-            found.append(Flow(figure, tuple(hops), frozenset(used)))
+                hops, used = _followed(hops, counted.cables, only)
+            found.append(Flow(figure, tuple(hops), frozenset(used), counted.drops or {}))
         load: dict[Direction, float] = {}
         for flow in found:
             for hop in flow.hops:
@@ -172,11 +175,10 @@ class Paths:
                 found.append(_verdict(SPINE, spine, own))
                 left = [each for each in left if each not in own]
         while left:
-            sole = next(filter(_has_one, left), None)
-            lost = None if sole else next(filter(None, map(_lost_on, left)), None)
-            if sole is None and lost is None:
+            sole = next(filter(None, (_repeated(each, left) for each in left)), None)
+            cable = sole or next(filter(None, map(_lost_on, left)), None)
+            if cable is None:
                 break
-            cable = lost or next(iter(sole.cables if sole else ()))
             own = [each for each in left if cable in each.cables]
             found.append(_verdict(CABLE, str(cable), own))
             left = [each for each in left if each not in own]
@@ -198,7 +200,7 @@ class Paths:
             spines = {spine for each in own for spine in each.spines}
             kind = CABLE if common & cables else SPINE if common & spines else RAIL
             names = tuple(sorted(common))
-            if names:
+            if names and len(own) > 1:
                 verdict = _verdict(kind, ", ".join(names), own)
                 found.append(Verdict(kind, verdict.subject, verdict.evidence, 0, names))
             rest = [each for each in rest if each not in own]
@@ -229,9 +231,15 @@ def _ends(flow: Flow) -> tuple[tuple[str, str], tuple[str, str]]:
     return (figure.first, figure.rail), (figure.second, figure.far_rail)
 
 
-def _has_one(suspicion: Suspicion) -> bool:
-    """Whether only one cable explains it."""
-    return len(suspicion.cables) == 1 and not suspicion.spines and not suspicion.ends
+def _repeated(suspicion: Suspicion, left: Sequence[Suspicion]) -> Optional[Uplink]:
+    """The only cable that explains it, if another slow flow with other nodes may have used it too:
+    one flow may be slow by chance, or by one of its nodes."""
+    if len(suspicion.cables) > 1 or suspicion.spines or suspicion.ends:
+        return None
+    cable = next(iter(suspicion.cables))
+    nodes = {*suspicion.flow.figure.pair}
+    alike = [each for each in left if cable in each.cables]
+    return cable if any(not nodes & {*each.flow.figure.pair} for each in alike) else None
 
 
 def _followed(
@@ -287,7 +295,7 @@ def _spread(own: Sequence[Suspicion]) -> int:
 
 def _lost_on(suspicion: Suspicion) -> Optional[Uplink]:
     """The cable that lost packets, if the others of the flow did not, or clearly fewer."""
-    drops = suspicion.flow.figure.drops
+    drops = suspicion.flow.drops
     if not drops or suspicion.ends:
         return None
     lost = {

@@ -72,7 +72,7 @@ def growths(before: Reading, after: Reading) -> Growths:
 
 
 def counted(figures: Sequence[Figure], topology: Topology, ports: Growths) -> list[Figure]:
-    """Figures of one probe, with what the cables carried and lost meanwhile."""
+    """Figures of one probe; the first has what the cables carried and lost meanwhile."""
     carried = cables.carried(topology, ports)
     drops = {}
     for direction in carried:
@@ -80,7 +80,7 @@ def counted(figures: Sequence[Figure], topology: Topology, ports: Growths) -> li
         lost = [sender.counters.tx_discards, sender.counters.tx_errors] if sender else []
         lost += [receiver.counters.rx_errors] if receiver else []
         drops[direction] = sum(count or 0 for count in lost)
-    return [replace(figure, cables=carried, drops=drops) for figure in figures]
+    return [replace(figures[0], cables=carried, drops=drops), *figures[1:]]
 
 
 @dataclass
