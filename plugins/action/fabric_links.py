@@ -7,7 +7,7 @@ those whose end of a link is wrong.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ class ActionModule(SteppedAction):
         contract = contract_of(arguments["qos"])
         groups, hostvars = task_vars["groups"], task_vars["hostvars"]
         wire_map = arguments.get("wire_map")
+        routing = _Routing(groups, hostvars, task_vars["ansible_play_hosts_all"])
         try:
             links = check_links(
                 contract,
@@ -55,10 +56,11 @@ class ActionModule(SteppedAction):
                 check_mode=bool(self._task.check_mode)
                 and not boolean(arguments.get("strict", False)),
                 wire_map=Path(wire_map) if wire_map else None,
+                small=routing.small,
             )
         except WireMapError as error:
             raise AnsibleActionFail(f"fabric_links_wire_map: {error}") from error
-        links.findings += _underlay(groups, hostvars, task_vars["ansible_play_hosts_all"])
+        links.findings += routing.findings(links.wrong_mtu)
         for line in lines(links):
             display.display(line)
         here = task_vars["ansible_play_hosts"]
@@ -124,24 +126,45 @@ def _nodes(groups: Any, hostvars: Any) -> Iterator[NodeEntry]:
             yield NodeEntry(name=name, reason=str(error))
 
 
-def _underlay(groups: Any, hostvars: Any, hosts: Sequence[str]) -> Iterator[LinkFinding]:
-    """What the step `underlay` of switch_qos read on each switch, compared with the model."""
-    read = {name: hostvars.raw_get(name).get(UNDERLAY) or {} for name in hosts}
-    read = {name: result for name, result in read.items() if result}
-    site = underlay.site_of(next(iter(read), ""), groups, hostvars) if read else None
-    if site is None:
-        return
-    for name, result in read.items():
-        checks: Sequence[Check] = ()
-        if result.get("found"):
-            found = underlay.Underlay.of(result["found"])
-            checks = underlay.compare(replace(site, switch=name), found)
-        elif result.get("problem"):
-            wanted = "the routing of this switch"
-            checks = [Check(underlay.ANY, wanted, None, FAILED, "", result["problem"])]
-        for one in checks_of(as_dicts(checks)):  # names and states are the switch's words
-            check = Check(**{**one, "subject": f"{name} {one['subject']}".strip()})
-            yield LinkFinding(check, (name,))
+class _Routing:
+    """What the step `underlay` of switch_qos read on each switch, compared with the model. An MTU
+    has one finding: that of a port by its link, that of another routed interface here."""
+
+    def __init__(self, groups: Any, hostvars: Any, hosts: Sequence[str]) -> None:
+        read = {name: hostvars.raw_get(name).get(UNDERLAY) or {} for name in hosts}
+        read = {name: result for name, result in read.items() if result}
+        self.site = underlay.site_of(next(iter(read), ""), groups, hostvars) if read else None
+        self.problems = {name: str(result.get("problem") or "") for name, result in read.items()}
+        self.found = {
+            name: underlay.Underlay.of(result["found"])
+            for name, result in read.items()
+            if result.get("found")
+        }
+
+    def _site(self, switch: str) -> underlay.Site:
+        assert self.site is not None
+        return replace(self.site, switch=switch)
+
+    @property
+    def small(self) -> dict[str, frozenset[str]]:
+        if self.site is None:
+            return {}
+        return {
+            name: underlay.too_small(self._site(name), found) for name, found in self.found.items()
+        }
+
+    def findings(self, known: Mapping[str, Collection[str]]) -> Iterator[LinkFinding]:
+        for name, problem in self.problems.items() if self.site else ():
+            checks: Sequence[Check] = ()
+            if name in self.found:
+                found = self.found[name]
+                checks = underlay.compare(self._site(name), found, known.get(name, ()))
+            elif problem:
+                wanted = "the routing of this switch"
+                checks = [Check(underlay.ANY, wanted, None, FAILED, "", problem)]
+            for one in checks_of(as_dicts(checks)):  # names and states are the switch's words
+                check = Check(**{**one, "subject": f"{name} {one['subject']}".strip()})
+                yield LinkFinding(check, (name,))
 
 
 def _save(directory: Path, links: Links) -> str:

@@ -239,14 +239,22 @@ def site_of(switch: str, groups: Mapping[str, Any], hostvars: Any) -> Optional[S
     return Site(switch, ports, asns, rails, links_of(ports))
 
 
-def compare(site: Site, found: Underlay) -> list[Check]:
-    """One check for each fault, and one for each part that is as in the model."""
-    return _Comparison(site, found).checks()
+def compare(site: Site, found: Underlay, known: Collection[str] = ()) -> list[Check]:
+    """One check for each fault, and one for each part that is as in the model. The MTU of ports
+    that are `known` to be wrong has a check elsewhere."""
+    return _Comparison(site, found, known).checks()
+
+
+def too_small(site: Site, found: Underlay) -> frozenset[str]:
+    """Interfaces with a gateway of rails and a smaller MTU, other than ports of the model."""
+    ports = {port.name for port in site.own}
+    return frozenset(_Comparison(site, found).too_small()) - ports
 
 
 class _Comparison:
-    def __init__(self, site: Site, found: Underlay) -> None:
+    def __init__(self, site: Site, found: Underlay, known: Collection[str] = ()) -> None:
         self._site = site
+        self._known = known
         self._found = found
         self._interfaces = found.interfaces or {}
         self._holders: dict[str, list[str]] = {}
@@ -292,6 +300,16 @@ class _Comparison:
         reason = self._found.reasons.get(part) or "this switch does not report it"
         return not_applicable(part, wanted, reason)
 
+    def too_small(self) -> Iterator[str]:
+        for address, mtu in self._gateways:
+            yield from self._smaller(address, mtu)
+
+    def _smaller(self, address: str, mtu: int) -> Iterator[str]:
+        """Interfaces with this address and a smaller MTU."""
+        for name in self._holders.get(address, ()):
+            if (self._interfaces[name].mtu or mtu) < mtu:
+                yield name
+
     def _gateway_checks(self) -> Iterator[Check]:
         wanted = counted(len(self._gateways), "gateway")
         if not self._gateways:
@@ -304,8 +322,8 @@ class _Comparison:
             names = self._holders.get(address, ())
             small = [
                 f"{name} with MTU {self._interfaces[name].mtu}"
-                for name in names
-                if (self._interfaces[name].mtu or mtu) < mtu
+                for name in self._smaller(address, mtu)
+                if name not in self._known
             ]
             if names and not small:
                 continue
