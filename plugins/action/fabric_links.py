@@ -44,6 +44,7 @@ class ActionModule(SteppedAction):
         contract = contract_of(arguments["qos"])
         groups, hostvars = task_vars["groups"], task_vars["hostvars"]
         wire_map = arguments.get("wire_map")
+        routing = underlay.reading_of(groups, hostvars, task_vars["ansible_play_hosts_all"])
         try:
             links = check_links(
                 contract,
@@ -54,10 +55,12 @@ class ActionModule(SteppedAction):
                 check_mode=bool(self._task.check_mode)
                 and not boolean(arguments.get("strict", False)),
                 wire_map=Path(wire_map) if wire_map else None,
+                small=routing.small() if routing else {},
             )
         except WireMapError as error:
             raise AnsibleActionFail(f"fabric_links_wire_map: {error}") from error
-        links.findings += _underlay(groups, hostvars, task_vars["ansible_play_hosts_all"])
+        for name, check in routing.checks(links.wrong_mtu) if routing else ():
+            links.findings.append(LinkFinding(check, (name,)))
         for line in lines(links):
             display.display(line)
         here = task_vars["ansible_play_hosts"]
@@ -121,13 +124,6 @@ def _nodes(groups: Any, hostvars: Any) -> Iterator[NodeEntry]:
             yield NodeEntry(name=name, state=node_state(state))
         except AnswerError as error:
             yield NodeEntry(name=name, reason=str(error))
-
-
-def _underlay(groups: Any, hostvars: Any, hosts: Sequence[str]) -> Iterator[LinkFinding]:
-    """What the step `underlay` of switch_qos read on each switch, compared with the model."""
-    reading = underlay.reading_of(groups, hostvars, hosts)
-    for name, check in reading.checks() if reading else ():
-        yield LinkFinding(check, (name,))
 
 
 def _save(directory: Path, links: Links) -> str:

@@ -15,6 +15,15 @@ ROCE, SPECTRUM_X = "roce", "spectrum_x"
 """Modes of a fabric (`fabric_mode`): DCQCN of NICs and switches, or NVIDIA's Spectrum-X with
 adaptive routing and programmable congestion control."""
 
+RETRIES = (
+    "out_of_sequence",
+    "packet_seq_err",
+    "implied_nak_seq_err",
+    "local_ack_timeout_err",
+    "rx_icrc_encapsulated",
+)
+"""Counters of an RDMA device that grow at either end after a packet is lost or corrupted."""
+
 IP_MTU_LIMITS = (1280, 9978)
 """Limits for the MTU of a node's interface: the minimum for IPv6 and the maximum of a ConnectX."""
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import numpy
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import RETRIES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +22,11 @@ PROGRAM = "roles/mpi_stack/files/allreduce.py"
 PATH = ROOT / PROGRAM
 program = programs.program(PROGRAM)
 CASES = sorted({(kind, operation) for kind, operation, _placement in program.combinations()})
+
+
+def test_the_counters_of_the_program_are_those_of_the_report() -> None:
+    """Ranks send values without names."""
+    assert program.RETRIES == RETRIES
 
 
 def buffers(kind: str, operation: str, ranks: int, count: int) -> list[numpy.ndarray]:

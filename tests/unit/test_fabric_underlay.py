@@ -12,6 +12,12 @@ from typing import Any, Optional
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import model
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.routes import (
+    Routes,
+    key_of,
+    prefix_of,
+    ranges_of,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.underlay import (
     BgpSession,
     RoutedInterface,
@@ -20,7 +26,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.underlay
     compare,
     first_hops,
     ports_of,
-    prefix_of,
     rails_of,
     site_of,
 )
@@ -77,7 +82,7 @@ def right(site: Site) -> Underlay:
             interfaces[port.name] = RoutedInterface((f"{port.address}/31",), 9216)
             far = str(ipaddress.IPv4Address(int(ipaddress.IPv4Address(port.address)) ^ 1))
             sessions.append(BgpSession(far, "established", site.asns[port.peer]))
-    hops = first_hops(site.switch, site.ports, list(site.ports))
+    hops = first_hops(site.switch, site.links, list(site.ports))
     routes = {
         prefix: hops[leaf]
         for leaf in hops
@@ -107,13 +112,50 @@ def test_equal_cost_paths_are_spines_times_links() -> None:
     here = site("leaf01")
     uplinks = {port.name for port in here.own if port.kind == "uplink"}
     assert len(uplinks) == 4
-    assert first_hops("leaf01", here.ports, ["leaf02", "leaf03"]) == {
+    assert first_hops("leaf01", here.links, ["leaf02", "leaf03"]) == {
         "leaf02": uplinks,
         "leaf03": uplinks,
     }
-    spine = first_hops("spine01", here.ports, ["leaf03"])["leaf03"]
+    spine = first_hops("spine01", here.links, ["leaf03"])["leaf03"]
     assert {port.peer for port in here.ports["spine01"] if port.name in spine} == {"leaf03"}
     assert len(spine) == 2
+
+
+NETWORKS = st.builds(
+    lambda first, length: (first << 4 >> (32 - length) << (32 - length), length),
+    st.integers(0, 255),
+    st.integers(22, 32),
+)
+TABLES = st.dictionaries(NETWORKS, st.frozensets(st.sampled_from("ab"), min_size=1), max_size=40)
+
+
+@given(st.sets(st.builds(key_of, NETWORKS)))
+def test_ranges_have_each_number_once(keys: set[int]) -> None:
+    found = [key for each in ranges_of(keys) for key in range(*each)]
+    assert sorted(found) == sorted(keys)
+
+
+def test_networks_of_a_leaf_are_one_range() -> None:
+    keys = [key_of((first, 31)) for first in range(0x0A000000, 0x0A000000 + 64 * 16, 16)]
+    assert len(ranges_of(keys)) == 1 and len(list(range(*ranges_of(keys)[0]))) == 64
+
+
+@given(TABLES, NETWORKS, st.sets(NETWORKS, min_size=1))
+def test_routes_are_those_of_the_table(table: Any, wanted: Any, several: Any) -> None:
+    routes = Routes.of(table)
+    assert routes == table and Routes(routes.groups) == table
+    covering = [
+        each
+        for each in table
+        if each[1] <= wanted[1] and wanted[0] >> (32 - each[1]) == each[0] >> (32 - each[1])
+    ]
+    longest = max(covering, key=lambda each: each[1], default=None)
+    assert routes.longest(key_of(wanted)) == (
+        (None, 0) if longest is None else (table[longest], longest[1])
+    )
+    alike = {table.get(each) for each in several}
+    common = alike.pop() if len(alike) == 1 else None
+    assert routes.common({key_of(each) for each in several}) == common
 
 
 @settings(max_examples=50, deadline=None)

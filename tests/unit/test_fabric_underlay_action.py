@@ -4,20 +4,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, Optional
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.action import fabric_links as links
 from ansible_collections.baremetal.mpi_roce.plugins.action import switch_qos as action
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import results
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.counters import PortCounters
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import SwitchError
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.underlay import (
     BgpSession,
+    Reading,
     Underlay,
+    reading_of,
 )
 
 from tests.unit.link_fabric import Fabric
@@ -134,6 +135,12 @@ def test_counters_that_cannot_be_read_have_a_reason(monkeypatch: pytest.MonkeyPa
     assert "no link" in step.ran("counters", refused)["after"]["reason"]
 
 
+def _reading(groups: Any, variables: Any, names: Sequence[str]) -> Reading:
+    found = reading_of(groups, variables, names)
+    assert found
+    return found
+
+
 def test_links_compares_each_switch(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(Fabric(), monkeypatch)
     groups, variables = hostvars()
@@ -147,8 +154,8 @@ def test_links_compares_each_switch(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, answer in zip(names, answers):
         variables[name]["switch_qos_underlay"] = answer
     found = [
-        (finding.check.subject.partition(" ")[0], finding.check.name, finding.check.status)
-        for finding in links._underlay(groups, variables, names)
+        (check.subject.partition(" ")[0], check.name, check.status)
+        for _switch, check in _reading(groups, variables, names).checks()
     ]
     parts = ("underlay_gateway", "underlay_session", "underlay_paths")
     assert found == [
@@ -157,7 +164,7 @@ def test_links_compares_each_switch(monkeypatch: pytest.MonkeyPatch) -> None:
         ("leaf02", "underlay_paths", "failed"),
         ("leaf03", "underlay", "failed"),
     ]
-    assert list(links._underlay(run.groups, run.hostvars, run.here)) == []
+    assert reading_of(run.groups, run.hostvars, run.here) is None
 
 
 def test_a_state_of_ten_megabytes_is_shortened() -> None:
@@ -166,7 +173,50 @@ def test_a_state_of_ten_megabytes_is_shortened() -> None:
     sessions = [replace(each, state="x\x1b[2J" * 2**20) for each in wordy.sessions or ()]
     found = replace(wordy, sessions=sessions).as_dict()
     variables["leaf01"][results.UNDERLAY] = {"found": found, "problem": ""}
-    failed = [one.check for one in links._underlay(groups, variables, ["leaf01"])]
+    failed = [check for _switch, check in _reading(groups, variables, ["leaf01"]).checks()]
     failed = [check for check in failed if check.status == "failed"]
     assert {check.name for check in failed} == {"underlay_session"}
     assert all(len(check.line()) < 9000 and check.line().isprintable() for check in failed)
+
+
+@pytest.mark.parametrize(
+    ("system", "asic", "routed", "read", "names"),
+    [
+        ("eos", "tomahawk5", True, True, ["underlay_gateway"]),
+        ("eos", "tomahawk5", True, False, ["link_mtu"] * 3),
+        ("eos", "tomahawk5", False, True, ["link_mtu"] * 3),
+        ("sonic", "spectrum4", False, True, ["link_mtu"] * 3),
+    ],
+)
+def test_a_small_mtu_is_one_finding(
+    system: str,
+    asic: str,
+    routed: bool,
+    read: bool,
+    names: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of the routed interface, with all of its rails; otherwise of each link."""
+    fabric = Fabric(system=system, asic=asic, nodes=3, rails=1)
+    run = Run(fabric, monkeypatch)
+    run.hostvars["node01"]["cluster_rail_networks"] = ["10.128.0.0/9"]
+    interfaces: dict[str, Any] = {}
+    (group,) = (each for each in fabric.switches["leaf01"].ports if each["kind"] == "host")
+    group["prefix"] = 31
+    group["addresses"] = {}
+    for number, port in enumerate(group["peers"]):
+        fabric.port("leaf01", port).update(mtu_ip=1500, mtu_of="Vlan100" if routed else "")
+        address = "10.128.0.1" if routed else f"10.128.0.{2 * number}"
+        group["addresses"][port] = address
+        name = "Vlan100" if routed else port
+        interfaces[name] = [[f"{address}/31"], 1500, "default"]
+    found = {"interfaces": interfaces, "sessions": None, "routes": None}
+    if read:
+        run.hostvars["leaf01"][results.UNDERLAY] = {"found": found, "problem": ""}
+    failed = [
+        check["name"]
+        for own in run.compare()["by_host"].values()
+        for check in own
+        if check["status"] == "failed"
+    ]
+    assert failed == names

@@ -13,7 +13,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks imp
     OK,
     Check,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import health
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import RETRIES
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs import endpoints, evaluation
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.exchanges import (
     EXCHANGES,
@@ -296,7 +296,7 @@ def test_few_retries_are_tolerated(packets: int, again: int, status: str) -> Non
     assert ("of rail3 on node01: ethtool -S rail3" in check.reason) is (status == FAILED)
 
 
-@pytest.mark.parametrize("name", health.RETRIES)
+@pytest.mark.parametrize("name", RETRIES)
 def test_packets_are_counted_on_arrival(name: str) -> None:
     seen = with_port(arrived(growth={f"rx_prio{PRIORITY}_packets": 1000, name: 50}))
     request = replace(REQUEST, health={"new_errors": None})

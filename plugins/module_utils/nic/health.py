@@ -26,6 +26,7 @@ from typing import Any, Optional
 from ..core.checks import FAILED, NOT_APPLICABLE, OK, Check, not_applicable
 from ..core.commands import CommandError, Runner, find_program
 from ..hardware import tree
+from ..qos import RETRIES
 
 HEALTH = "rail_health"
 NO_COUNTERS = "not applicable: its driver shows no counters of the physical port"
@@ -37,14 +38,6 @@ CORRECTED = "rx_corrected_bits_phy"
 TOOLS = ("mlxlink", "mstlink")
 """The same program in MFT (DOCA) and in mstflint, with JSON output since mstflint 4.13.3."""
 
-RETRIES = (
-    "out_of_sequence",
-    "packet_seq_err",
-    "implied_nak_seq_err",
-    "local_ack_timeout_err",
-    "rx_icrc_encapsulated",
-)
-"""Counters of an RDMA device that grow at either end after a packet is lost or corrupted."""
 MARKED, OBEYED = "np_ecn_marked_roce_packets", "rp_cnp_handled"
 CONGESTION = (MARKED, "np_cnp_sent", OBEYED, "rp_cnp_ignored")
 """Packets marked by switches, and notifications (CNPs) sent, obeyed and ignored: Linux e1f24a79f424

@@ -11,6 +11,7 @@ from typing import Any
 from ..core.checks import FAILED, NOT_APPLICABLE, OK, Check, compare, not_applicable
 from ..core.text import bits_text
 from ..nic import health
+from ..qos import RETRIES
 from . import endpoints
 from .exchanges import GPU, LATENCY, UCX, VerifyRequest, error_lines
 from .wire import tos_text
@@ -214,7 +215,7 @@ def retries(
 
     `none`: not one may be, as under congestion that is not to lose packets.
     """
-    again = {name: growth[name] for name in health.RETRIES if growth.get(name)}
+    again = {name: growth[name] for name in RETRIES if growth.get(name)}
     count, packets = sum(again.values()), endpoints.packets(growth)
     wanted = "none retransmitted" if none else f"at most {MOST_RETRIES:.4%} retransmitted"
     found = f"{count} of {packets} packets"

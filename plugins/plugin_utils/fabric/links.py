@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, Optional
 
 from ...module_utils.core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, Check
@@ -77,6 +78,8 @@ class Links:
     findings: list[LinkFinding] = field(default_factory=list)
     groups: list[Group] = field(default_factory=list)
     neighbours: int = 0
+    wrong_mtu: dict[str, set[str]] = field(default_factory=dict)
+    """Interfaces by host, with a finding each."""
 
     @property
     def checks(self) -> list[Check]:
@@ -92,13 +95,16 @@ def check_links(
     inside: Optional[Collection[str]] = None,
     check_mode: bool = False,
     wire_map: Optional[Path] = None,
+    small: Mapping[str, Collection[str]] = MappingProxyType({}),
 ) -> Links:
-    """Check every link with an end among the hosts `inside`; None: every link.
+    """Check every link with an end among the hosts `inside`; None: every link. `small`: routed
+    interfaces by switch whose MTU has a check elsewhere.
 
     In check mode, deviations that the layers rails and fabric would repair are pending. Raises
     WireMapError.
     """
-    return _Check(contract, switches, nodes, asics or {}, inside, check_mode).run(wire_map)
+    check = _Check(contract, switches, nodes, asics or {}, inside, check_mode, small)
+    return check.run(wire_map)
 
 
 class _Check:
@@ -110,8 +116,10 @@ class _Check:
         asics: Mapping[str, Mapping[str, Any]],
         inside: Optional[Collection[str]],
         check_mode: bool,
+        small: Mapping[str, Collection[str]],
     ) -> None:
         self.check_mode = check_mode
+        self.small = small
         self.result = Links()
         self.inside = inside
         self.nodes = nodes
@@ -202,6 +210,8 @@ class _Check:
             self.beyond += 1
         sides = (self._side(link.first, link), self._side(link.second, link))
         wrong = self._wrong(sides, link.mtu)
+        for side in wrong.get(aspects.MTU, ()):
+            self.result.wrong_mtu.setdefault(side.end.host, set()).add(side.end.interface)
         for aspect, deviating in wrong.items():
             hosts = dict.fromkeys(side.end.host for side in deviating)
             every = dict.fromkeys((*hosts, link.first.host, link.second.host))
@@ -246,10 +256,16 @@ class _Check:
                     interfaces = self.unread.setdefault((side.end.host, missing.reason), {})
                     interfaces.setdefault(side.end.interface, set()).add(aspect)
                 elif found != wanted and not (
-                    aspect == aspects.MTU and self._routed([side]) and mtu <= found
+                    aspect == aspects.MTU
+                    and self._routed([side])
+                    and (mtu <= found or self._named_elsewhere(side.end))
                 ):
                     wrong.setdefault(aspect, []).append(side)
         return wrong
+
+    def _named_elsewhere(self, end: End) -> bool:
+        routed = self.switch_ends[end.host].routed(end.interface)
+        return routed in self.small.get(end.host, ())
 
     def _mismatch(
         self, link: Cable, aspect: str, wrong: list[Side], sides: tuple[Side, Side]

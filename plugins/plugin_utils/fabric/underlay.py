@@ -11,12 +11,14 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple, Optional
 
 from ...module_utils.core.checks import FAILED, OK, Check, as_dicts, not_applicable
 from ...module_utils.core.text import counted, natural, some
 from ..answers import checks as checks_of
 from .results import UNDERLAY
+from .routes import Hops, Prefix, Routes, key_of, prefix_of, text_of
 from .system import DOWNLINK, HOST, UPLINK
 
 DEFAULT_VRF = "default"
@@ -29,26 +31,6 @@ MAX_ENTRIES = 100_000
 """Maximum number of interfaces, sessions or routes of one switch; further ones are ignored."""
 MAX_LISTED = 8
 BY_HAND = "routing is configured by hand: docs/first-site.md, The underlay"
-
-Prefix = tuple[int, int]
-"""First address and length of a network."""
-
-
-def prefix_of(text: Any) -> Optional[Prefix]:
-    """A network, from text that may have host bits; None for anything but IPv4."""
-    try:
-        network = ipaddress.IPv4Network(str(text), strict=False)
-    except ValueError:
-        return None
-    return int(network.network_address), network.prefixlen
-
-
-def _text(prefix: Prefix) -> str:
-    return f"{ipaddress.IPv4Address(prefix[0])}/{prefix[1]}"
-
-
-def _under(address: int, length: int) -> Prefix:
-    return address >> (32 - length) << (32 - length), length
 
 
 @dataclass(frozen=True)
@@ -73,18 +55,15 @@ class Underlay:
 
     interfaces: Optional[Mapping[str, RoutedInterface]] = None
     sessions: Optional[Sequence[BgpSession]] = None
-    routes: Optional[Mapping[Prefix, frozenset[str]]] = None
+    routes: Optional[Mapping[Prefix, Hops]] = None
     """The interfaces of the next hops, by network."""
     hash_fields: Optional[frozenset[str]] = None
     reasons: Mapping[str, str] = field(default_factory=dict)
     """By GATEWAY, SESSION and PATHS."""
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON, for the layer links; routes by their next hops, as most have the same ones."""
+        """As JSON, for the layer links; routes as ranges, by their next hops."""
         interfaces, sessions, routes = self.interfaces, self.sessions, self.routes
-        groups: dict[frozenset[str], list[Prefix]] = {}
-        for prefix, hops in (routes or {}).items():
-            groups.setdefault(hops, []).append(prefix)
         return {
             "interfaces": None
             if interfaces is None
@@ -97,7 +76,7 @@ class Underlay:
             else [[each.peer, each.state, each.asn] for each in sessions],
             "routes": None
             if routes is None
-            else [[sorted(hops), list(map(list, each))] for hops, each in groups.items()],
+            else [[sorted(hops), ranges] for hops, ranges in Routes.of(routes).groups],
             "hash_fields": None if self.hash_fields is None else sorted(self.hash_fields),
             "reasons": dict(self.reasons),
         }
@@ -117,11 +96,7 @@ class Underlay:
             None if sessions is None else [BgpSession(*each) for each in sessions],
             None
             if routes is None
-            else {
-                (first, length): frozenset(hops)
-                for hops, prefixes in routes
-                for first, length in prefixes
-            },
+            else Routes((frozenset(hops), ranges) for hops, ranges in routes),
             None if fields is None else frozenset(fields),
             found.get("reasons") or {},
         )
@@ -165,23 +140,59 @@ def rails_of(ports: Iterable[Port]) -> Iterator[Prefix]:
     return (prefix for prefix in sorted(filter(None, found)))
 
 
+def links_of(ports: Mapping[str, Sequence[Port]]) -> dict[str, dict[str, Hops]]:
+    """Ports of each switch to others, by peer."""
+    found: dict[str, dict[str, set[str]]] = {}
+    for name, own in ports.items():
+        peers = found.setdefault(name, {})
+        for port in own:
+            if port.kind in (UPLINK, DOWNLINK):
+                peers.setdefault(port.peer, set()).add(port.name)
+    return {
+        name: {peer: frozenset(names) for peer, names in peers.items()}
+        for name, peers in found.items()
+    }
+
+
 def first_hops(
-    switch: str, ports: Mapping[str, Sequence[Port]], targets: Collection[str]
-) -> dict[str, frozenset[str]]:
+    switch: str, links: Mapping[str, Mapping[str, Hops]], targets: Collection[str]
+) -> dict[str, Hops]:
     """Ports of `switch` on any shortest path, by the leaf among `targets` to which it leads."""
-    links = (UPLINK, DOWNLINK)
-    hops: dict[str, frozenset[str]] = {switch: frozenset()}
-    edge = [switch]
+    hops: dict[str, Hops] = {switch: frozenset(), **links.get(switch, {})}
+    edge = list(links.get(switch, ()))
     while edge:
-        reached: dict[str, frozenset[str]] = {}
+        before: dict[str, list[str]] = {}
         for name in edge:
-            for port in ports.get(name, ()):
-                if port.kind in links and port.peer not in hops:
-                    own = hops[name] or frozenset((port.name,))
-                    reached[port.peer] = reached.get(port.peer, frozenset()) | own
-        hops.update(reached)
-        edge = list(reached)
+            for peer in links.get(name, ()):
+                if peer not in hops:
+                    before.setdefault(peer, []).append(name)
+        # Most leaves are behind the same spines.
+        unions: dict[tuple[str, ...], Hops] = {}
+        for peer, names in before.items():
+            key = tuple(names)
+            if key not in unions:
+                unions[key] = frozenset().union(*(hops[name] for name in names))
+            hops[peer] = unions[key]
+        edge = list(before)
     return {name: hops[name] for name in targets if name in hops and name != switch}
+
+
+@dataclass
+class _Lost:
+    """Rails without a route, of which the first are named."""
+
+    count: int = 0
+    shown: list[str] = field(default_factory=list)
+
+    def add(self, keys: Collection[int], leaf: str) -> None:
+        self.count += len(keys)
+        if len(self.shown) < MAX_LISTED:
+            left = MAX_LISTED - len(self.shown)
+            self.shown += [f"{text_of(key)} of {leaf}" for key in sorted(keys)[:left]]
+
+    def __str__(self) -> str:
+        more = self.count - len(self.shown)
+        return ", ".join(self.shown) + (f" and {more} more" if more else "")
 
 
 @dataclass(frozen=True)
@@ -191,8 +202,10 @@ class Site:
     switch: str
     ports: Mapping[str, Sequence[Port]]
     asns: Mapping[str, int] = field(default_factory=dict)
-    rails: Mapping[str, Sequence[Prefix]] = field(default_factory=dict)
-    """Networks of the rails on each leaf."""
+    rails: Mapping[str, Collection[int]] = field(default_factory=dict)
+    """Keys of the networks of the rails on each leaf."""
+    links: Mapping[str, Mapping[str, Hops]] = field(default_factory=dict)
+    """Ports of each switch to others, by peer."""
     lost: Collection[tuple[str, str]] = ()
     """Switches and ports of links that are known to carry nothing: paths over them are not
     expected."""
@@ -201,18 +214,19 @@ class Site:
     def own(self) -> Sequence[Port]:
         return self.ports.get(self.switch, ())
 
-    def expected_hops(self) -> dict[str, frozenset[str]]:
+    def expected_hops(self) -> dict[str, Hops]:
         """Ports on the shortest paths, by the leaf to which they lead."""
-        hops = first_hops(self.switch, self.ports, self.rails)
+        hops = first_hops(self.switch, self.links, self.rails)
         if not self.lost:
             return hops
-        left = {
-            name: [port for port in own if (name, port.name) not in self.lost]
-            for name, own in self.ports.items()
-        }
-        rest = first_hops(self.switch, left, self.rails)
+        left: dict[str, dict[str, Hops]] = {}
+        for switch, peers in self.links.items():
+            gone = {port for name, port in self.lost if name == switch}
+            rest = {peer: names - gone for peer, names in peers.items()}
+            left[switch] = {peer: names for peer, names in rest.items() if names}
+        rest_hops = first_hops(self.switch, left, self.rails)
         # A detour around a lost link is no equal-cost path.
-        hops = {leaf: own & rest.get(leaf, frozenset()) for leaf, own in hops.items()}
+        hops = {leaf: own & rest_hops.get(leaf, frozenset()) for leaf, own in hops.items()}
         return {leaf: own for leaf, own in hops.items() if own}
 
 
@@ -241,8 +255,9 @@ def site_of(switch: str, groups: Mapping[str, Any], hostvars: Any) -> Optional[S
         ports[name] = tuple(ports_of(variables.get("cluster_ports") or ()))
         if variables.get("cluster_asn"):
             asns[name] = int(variables["cluster_asn"])
-    rails = {name: tuple(rails_of(own)) for name, own in ports.items()}
-    return Site(switch, ports, asns, {name: own for name, own in rails.items() if own})
+    rails = {name: frozenset(map(key_of, rails_of(own))) for name, own in ports.items()}
+    rails = {name: own for name, own in rails.items() if own}
+    return Site(switch, ports, asns, rails, links_of(ports))
 
 
 @dataclass(frozen=True)
@@ -257,10 +272,17 @@ class Reading:
     def without(self, lost: Collection[tuple[str, str]]) -> Reading:
         return replace(self, site=replace(self.site, lost=lost))
 
-    def checks(self) -> Iterator[tuple[str, Check]]:
-        """Switches with their checks, whose subjects begin with the switch."""
+    def small(self) -> dict[str, frozenset[str]]:
+        """Routed interfaces of each switch whose MTU is too small, other than ports."""
+        return {name: too_small(self._of(name), found) for name, found in self.found.items()}
+
+    def checks(
+        self, known: Mapping[str, Collection[str]] = MappingProxyType({})
+    ) -> Iterator[tuple[str, Check]]:
+        """Switches with their checks, whose subjects begin with the switch. `known`: ports of each
+        switch whose MTU has a check elsewhere."""
         made = {
-            name: compare(replace(self.site, switch=name), found)
+            name: compare(self._of(name), found, known.get(name, ()))
             for name, found in self.found.items()
         }
         for name, problem in self.problems.items():
@@ -272,8 +294,11 @@ class Reading:
     def down(self) -> Iterator[tuple[str, Port, str]]:
         """Ports of links without an established session, with its state, on each switch."""
         for name, found in self.found.items():
-            for port, state in _Comparison(replace(self.site, switch=name), found).down():
+            for port, state in _Comparison(self._of(name), found).down():
                 yield name, port, state
+
+    def _of(self, switch: str) -> Site:
+        return replace(self.site, switch=switch)
 
 
 def reading_of(groups: Mapping[str, Any], hostvars: Any, hosts: Iterable[str]) -> Optional[Reading]:
@@ -292,14 +317,22 @@ def reading_of(groups: Mapping[str, Any], hostvars: Any, hosts: Iterable[str]) -
     return Reading(site, found, problems)
 
 
-def compare(site: Site, found: Underlay) -> list[Check]:
-    """One check for each fault, and one for each part that is as in the model."""
-    return _Comparison(site, found).checks()
+def compare(site: Site, found: Underlay, known: Collection[str] = ()) -> list[Check]:
+    """One check for each fault, and one for each part that is as in the model. The MTU of ports
+    that are `known` to be wrong has a check elsewhere."""
+    return _Comparison(site, found, known).checks()
+
+
+def too_small(site: Site, found: Underlay) -> frozenset[str]:
+    """Interfaces with a gateway of rails and a smaller MTU, other than ports of the model."""
+    ports = {port.name for port in site.own}
+    return frozenset(_Comparison(site, found).too_small()) - ports
 
 
 class _Comparison:
-    def __init__(self, site: Site, found: Underlay) -> None:
+    def __init__(self, site: Site, found: Underlay, known: Collection[str] = ()) -> None:
         self._site = site
+        self._known = known
         self._found = found
         self._interfaces = found.interfaces or {}
         self._holders: dict[str, list[str]] = {}
@@ -314,6 +347,8 @@ class _Comparison:
         self._names = frozenset(port.name for port in self._links)
         self._of_link = dict(self._sessions_of_links())
         self._hops = site.expected_hops()
+        self._routes = Routes.of(found.routes or {})
+        self._ports_of: dict[Hops, Hops] = {}
 
     def checks(self) -> list[Check]:
         if not self._routed():
@@ -326,11 +361,10 @@ class _Comparison:
         ]
 
     def _routed(self) -> bool:
-        networks = (prefix for name in self._hops for prefix in self._site.rails[name])
         return (
             any(address in self._holders for address, _mtu in self._gateways)
             or bool(self._of_link)
-            or any(self._route(prefix) for prefix in networks)
+            or any(hops for leaf in self._hops for _keys, hops in self._next_hops(leaf))
         )
 
     def _unrouted(self) -> Check:
@@ -344,6 +378,16 @@ class _Comparison:
         reason = self._found.reasons.get(part) or "this switch does not report it"
         return not_applicable(part, wanted, reason)
 
+    def too_small(self) -> Iterator[str]:
+        for address, mtu in self._gateways:
+            yield from self._smaller(address, mtu)
+
+    def _smaller(self, address: str, mtu: int) -> Iterator[str]:
+        """Interfaces with this address and a smaller MTU."""
+        for name in self._holders.get(address, ()):
+            if (self._interfaces[name].mtu or mtu) < mtu:
+                yield name
+
     def _gateway_checks(self) -> Iterator[Check]:
         wanted = counted(len(self._gateways), "gateway")
         if not self._gateways:
@@ -356,8 +400,8 @@ class _Comparison:
             names = self._holders.get(address, ())
             small = [
                 f"{name} with MTU {self._interfaces[name].mtu}"
-                for name in names
-                if (self._interfaces[name].mtu or mtu) < mtu
+                for name in self._smaller(address, mtu)
+                if name not in self._known
             ]
             if names and not small:
                 continue
@@ -377,8 +421,11 @@ class _Comparison:
         """By port. The best one, as a port may have sessions of several address families."""
         sessions = sorted(self._found.sessions or (), key=lambda one: one.state == ESTABLISHED)
         by_peer = {session.peer: session for session in sessions}
+        below: dict[str, list[str]] = {}
+        for name in self._interfaces:
+            below.setdefault(_port(name), []).append(name)
         for port in self._links:
-            names = [port.name, *(n for n in self._interfaces if n.startswith(f"{port.name}."))]
+            names = dict.fromkeys([port.name, *below.get(port.name, ())])
             peers = [*names, *(self._peer_addresses(port, names))]
             session = next((by_peer[peer] for peer in peers if peer in by_peer), None)
             if session is not None:
@@ -435,16 +482,24 @@ class _Comparison:
             if session is None or session.state != ESTABLISHED:
                 yield port, session.state if session else "not configured"
 
-    def _route(self, prefix: Prefix) -> Optional[frozenset[str]]:
-        """Interfaces of the next hops to a network: of its route, or the longest that covers it.
-        A default route counts only over links, as it may be that of the management network."""
-        routes = self._found.routes or {}
-        for length in range(prefix[1], -1, -1):
-            hops = routes.get(_under(prefix[0], length))
-            if hops is not None:
-                names = frozenset(name.partition(".")[0] for name in hops)
-                return names if length or names & self._names else None
-        return None
+    def _next_hops(self, leaf: str) -> Iterator[tuple[Collection[int], Optional[Hops]]]:
+        """Ports of the next hops to the networks of a leaf: of their routes, or the longest that
+        cover them. A default route counts only over links, as it may be that of the management
+        network."""
+        keys = self._site.rails[leaf]
+        hops = self._routes.common(keys)
+        if hops is not None:
+            yield keys, self._ports(hops)
+            return
+        for key in sorted(keys):
+            hops, length = self._routes.longest(key)
+            names = None if hops is None else self._ports(hops)
+            yield (key,), names if length or (names or frozenset()) & self._names else None
+
+    def _ports(self, hops: Hops) -> Hops:
+        if hops not in self._ports_of:
+            self._ports_of[hops] = frozenset(map(_port, hops))
+        return self._ports_of[hops]
 
     def _path_checks(self) -> Iterator[Check]:
         wanted = f"equal-cost paths to the rails of {counted(len(self._hops), 'leaf', 'leaves')}"
@@ -463,37 +518,36 @@ class _Comparison:
                 PATHS, wanted, f"rails are in {some(sorted(vrfs))}: only the default VRF is read"
             )
             return
-        unrouted: list[str] = []
-        without: dict[str, list[str]] = {}
+        unrouted = _Lost()
+        without: dict[str, _Lost] = {}
         others: dict[str, None] = {}
         for leaf in sorted(self._hops, key=natural):
-            for prefix in self._site.rails[leaf]:
-                hops = self._route(prefix)
+            for keys, hops in self._next_hops(leaf):
                 if not hops:
-                    unrouted.append(f"{_text(prefix)} of {leaf}")
+                    unrouted.add(keys, leaf)
                     continue
                 if not hops <= self._names:
                     others.update(dict.fromkeys(sorted(hops - self._names)))
                     continue
                 for name in self._hops[leaf] - hops:
-                    without.setdefault(name, []).append(f"{_text(prefix)} of {leaf}")
+                    without.setdefault(name, _Lost()).add(keys, leaf)
         paths = max(map(len, self._hops.values()))
-        if unrouted:
+        if unrouted.count:
             reason = f"no route in the table of this switch: {BY_HAND}"
-            found = f"no route to {counted(len(unrouted), 'rail')}"
-            yield Check(PATHS, wanted, found, FAILED, some(unrouted, MAX_LISTED), reason)
+            found = f"no route to {counted(unrouted.count, 'rail')}"
+            yield Check(PATHS, wanted, found, FAILED, str(unrouted), reason)
         for port in self._links:
             lost = without.get(port.name)
-            if lost:
-                reason = f"not a next hop to {some(lost, MAX_LISTED)}: {BY_HAND}"
-                found = f"missing from the paths to {counted(len(lost), 'rail')}"
+            if lost is not None:
+                reason = f"not a next hop to {lost}: {BY_HAND}"
+                found = f"missing from the paths to {counted(lost.count, 'rail')}"
                 yield Check(PATHS, "one of the equal-cost paths", found, FAILED, str(port), reason)
         if others:
             reason = (
                 f"next hops over {some(list(others), MAX_LISTED)}, which the model does not have"
             )
             yield not_applicable(PATHS, "ports of the model as next hops", reason)
-        elif not unrouted and not without:
+        elif not unrouted.count and not without:
             found = f"{wanted}, {counted(paths, 'path')} or fewer each"
             yield Check(PATHS, found, found, OK)
 
@@ -512,6 +566,11 @@ class _Comparison:
             )
             wanted = shown if status == OK else f"a hash over the {SOURCE_PORT}"
             yield Check(HASH, wanted, shown, status, "", reason)
+
+
+def _port(interface: str) -> str:
+    """The port of a subinterface."""
+    return interface.partition(".")[0]
 
 
 def _peers(ports: Sequence[Port]) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Optional
 
 from ...core.checks import FAILED, OK, Check, not_applicable
 from ...core.text import bytes_text, some
+from ...qos import RETRIES
 from .launch import Records, of_nodes, of_the_end
 from .plan import RunPlan
 
@@ -17,14 +18,6 @@ FRAME_BYTES = 4200
 """Maximum size of a RoCE packet on the wire: 4096 bytes and headers."""
 SOFT_BYTES = 2 << 20
 """Tolerated bytes of other traffic with Soft-RoCE, such as neighbour discovery."""
-RETRIES = (
-    "out_of_sequence",
-    "packet_seq_err",
-    "implied_nak_seq_err",
-    "local_ack_timeout_err",
-    "rx_icrc_encapsulated",
-)
-"""Names of the program's counters that follow the number of packets sent."""
 LEAST_RETRIES = 10
 """Fewer retransmissions are ignored: a burst may overflow a queue in a short run."""
 NEAR = 0.8

@@ -13,6 +13,7 @@ from typing import Any, Optional
 
 from ...answers import amount, mapping, sequence
 from ..counters import ALL, PortCounters
+from ..routes import Prefix, prefix_of
 from ..underlay import (
     DEFAULT_VRF,
     GATEWAY,
@@ -20,10 +21,8 @@ from ..underlay import (
     PATHS,
     SESSION,
     BgpSession,
-    Prefix,
     RoutedInterface,
     Underlay,
-    prefix_of,
 )
 
 Ask = Callable[[Sequence[str]], Sequence[Optional[Mapping[str, Any]]]]

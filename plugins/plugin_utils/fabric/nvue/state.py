@@ -14,6 +14,7 @@ from typing import Any, Optional
 from ...answers import amount
 from ..counters import PortCounters
 from ..https import Https
+from ..routes import Prefix, prefix_of
 from ..underlay import (
     DEFAULT_VRF,
     MAX_ENTRIES,
@@ -21,10 +22,8 @@ from ..underlay import (
     SESSION,
     SOURCE_PORT,
     BgpSession,
-    Prefix,
     RoutedInterface,
     Underlay,
-    prefix_of,
 )
 from .reading import get
 from .tree import Tree, at, expanded, is_on, number, objects_at

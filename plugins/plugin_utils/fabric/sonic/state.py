@@ -16,6 +16,7 @@ from typing import Any, Optional
 from ....module_utils.core.text import printable
 from ...answers import PORT, amount, mapping, sequence
 from ..counters import PortCounters, number_of, read_ports
+from ..routes import Prefix, prefix_of
 from ..system import Completed, SwitchError
 from ..underlay import (
     DEFAULT_VRF,
@@ -25,10 +26,8 @@ from ..underlay import (
     SESSION,
     SOURCE_PORT,
     BgpSession,
-    Prefix,
     RoutedInterface,
     Underlay,
-    prefix_of,
 )
 from .reading import MARK, last_lines, parts_of
 
