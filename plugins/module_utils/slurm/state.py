@@ -29,7 +29,7 @@ _REASON = re.compile(
     r"(?:^|\s)Reason=(.*?)(?:\s+\[[^\]]*\])?(?:\s+(?:Comment|Extra|Topology)=.*)?$"
 )
 _WORD = re.compile(r"(?:^|\s)([A-Za-z]\w*)=(\S*)")
-_CONFIG = re.compile(r"([A-Za-z]\w*)\s*=\s*(.*)")
+_CONFIG = re.compile(r"([A-Za-z]\w*)(\[\d+\])?\s*=\s*(.*)")
 
 
 class SlurmError(Exception):
@@ -139,13 +139,18 @@ def parse_topology(text: str) -> dict[str, SwitchState]:
 
 
 def parse_config(text: str) -> dict[str, str]:
-    """Parse `scontrol show config`, with keys in lower case."""
+    """Parse `scontrol show config`, with keys in lower case. Several values of one key
+    (`Prolog[0]`, `Prolog[1]`) are a list with commas."""
     found: dict[str, str] = {}
     for line in _lines(text):
         match = _CONFIG.match(line)
         if match:
-            value = match[2].strip()[:MOST_VALUE]
-            found.setdefault(match[1].lower(), "" if value in ("(null)", "(none)") else value)
+            key, value = match[1].lower(), match[3].strip()[:MOST_VALUE]
+            value = "" if value in ("(null)", "(none)") else value
+            if match[2] and key in found:
+                found[key] = f"{found[key]},{value}"
+            else:
+                found.setdefault(key, value)
     return found
 
 
