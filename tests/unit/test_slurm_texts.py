@@ -14,9 +14,15 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.slurm.cluster i
     SlurmCluster,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.slurm.texts import Settings
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.answers import AnswerError
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.discover.differences import (
+    of_systems,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.discover.draft import Draft
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import facts
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.cluster import rack_group
 
+from tests.unit.read_machines import machines, recorded
 from tests.unit.slurm_cluster import CPU, MIXED, cluster, example, hosts_of, mixed
 from tests.unit.small_model import MODEL, edited, refused
 
@@ -222,3 +228,38 @@ def test_a_word_of_slurm_is_no_name() -> None:
     text = edited(f"scheduler: slurm; nodes.count; nodes.management_first; nodes.list: {nodes}")
     assert any("model.slurm_word" in line for line in refused(text))
     assert not any("slurm_word" in line for line in refused(text.replace("default", "defaults")))
+
+
+# discover
+
+PROCESSORS = {"sockets": 2, "cores": 56, "threads": 2, "numa_nodes": 2, "memory_mb": 2_100_000}
+
+
+def drafted(*cpus: dict[str, int]) -> tuple[str, list[str]]:
+    """The line of a draft with processors, and hosts that differ from most."""
+    facts = {f"10.10.1.{number}": recorded("b300-8x800g", number) for number in range(1, 5)}
+    for each, cpu in zip(facts.values(), cpus):
+        each["rdma_host"]["cpu"] = cpu
+    found = machines(facts)
+    lines = [line.strip() for line in Draft(found, {}).text.splitlines() if "cpu:" in line]
+    others = [each.host for each in of_systems(found) if each.what == "processors"]
+    return lines[0] if lines else "", others
+
+
+def test_a_draft_has_the_processors_of_most_nodes_and_the_least_memory() -> None:
+    less, other = {**PROCESSORS, "memory_mb": 2_000_000}, {**PROCESSORS, "threads": 1}
+    text = "cpu: {sockets: 2, cores: 56, threads: 2, memory_mb: %d}"
+    assert drafted(*[PROCESSORS] * 4) == (text % 2_058_000, [])
+    assert drafted(PROCESSORS, less, PROCESSORS, {**other, "memory_mb": 1000}) == (
+        text % 1_960_000,
+        ["10.10.1.4"],
+    )
+    four = {**PROCESSORS, "numa_nodes": 4}
+    assert drafted(*[four] * 4)[0].endswith("memory_mb: 2058000, numa_nodes: 4}")
+    assert drafted({}, {}, {}, {}) == ("", [])
+
+
+@pytest.mark.parametrize("bad", [-1, 1 << 40, "2", None, 1.5, [1]])
+def test_a_node_cannot_say_anything_of_its_processors(bad: object) -> None:
+    with pytest.raises(AnswerError, match=r"cpu\.memory_mb"):
+        drafted({**PROCESSORS, "memory_mb": bad})  # type: ignore[dict-item]
