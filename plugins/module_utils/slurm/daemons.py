@@ -18,7 +18,7 @@ from typing import Optional
 from ..core import systemd
 from ..core.checks import FAILED, OK, Check, compare, differs, not_applicable
 from ..core.files import FilePlan
-from ..core.part import NAME, Node, Plan, PlanError, Step, Verdict
+from ..core.part import NAME, Node, Plan, Step, Verdict
 from ..os_baseline.limits import UNLIMITED, Limit, excuse, parse_proc, shown
 
 CONTROLLER, NODE = "slurmctld.service", "slurmd.service"
@@ -45,7 +45,7 @@ class Daemon:
     managed: bool = False
     restart: bool = True
     """Whether it is restarted or reloaded when its files change."""
-    up: Callable[[Node], bool] = lambda node: True
+    up: Callable[[], bool] = lambda: True
     """Whether it serves, which takes at most `wait_s` after a start."""
     wait_s: float = 0.0
 
@@ -74,8 +74,7 @@ class Daemon:
             for verb in verbs:
                 systemd.control(node, verb, self.unit)
 
-        holds = partial(self.up, node)
-        return Step(self.unit, before, after, act, holds=holds, wait_s=self.wait_s)
+        return Step(self.unit, before, after, act, holds=self.up, wait_s=self.wait_s)
 
     def _late(self, node: Node) -> list[str]:
         """Files that were written after the daemon read them."""
@@ -176,5 +175,3 @@ class Surroundings:
 def _missing_links(node: Node) -> list[Path]:
     links = [path.with_name("libpmix.so") for path in sorted(node.root.glob(PMIX))]
     return [link for link in links if not link.exists() and not link.is_symlink()]
-
-

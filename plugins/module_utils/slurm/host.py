@@ -1,83 +1,131 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Slurm on one host: its files for the installed version, its daemon, its clock, and what
-slurmctld says about it."""
+"""Slurm on one host: its files for the installed version, the daemon that has read them, and what
+slurmctld then says."""
 
 from __future__ import annotations
 
+import os
+import re
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import PurePosixPath
-from typing import Any, Callable, Optional
+from typing import Any, Optional
 
 from ..core.checks import FAILED, OK, Check, differs
-from ..core.commands import CommandError, find_program
+from ..core.commands import find_program
 from ..core.files import HEADER, replace_block
 from ..core.part import Node, Part, Plan, PlanError, Step, Verdict
-from ..core.text import one_line, shortened
-from . import compare, state, texts
+from ..core.waiting import until
+from . import compare, texts
 from .cluster import SlurmCluster
+from .control import Control, Drains
 from .daemons import CONTROLLER, NODE, Daemon, Surroundings
+from .hostlist import compress
 from .munge import Munge
+from .state import NodeState, SlurmError, parse_version
 
+DISTRIBUTION = "distribution"
 BLOCK = "slurm"
 """Name of the marked block in the site's slurm.conf."""
-OPTIONAL = (texts.GRES, texts.CGROUP, texts.TOPOLOGY_CONF, texts.TOPOLOGY_YAML)
-"""Files whose names are Slurm's: the site may have written them."""
-PROGRAMS = ("task_prolog", "prolog", "epilog", "health_check", "reboot_program")
-"""Settings that name programs, which must be on every node."""
+BY_NAME = (texts.GRES, texts.CGROUP, texts.TOPOLOGY_CONF, texts.TOPOLOGY_YAML)
+"""Files with names of Slurm, so that the site may have written them."""
+LIBEXEC = "/usr/local/libexec/baremetal-mpi-roce"
+TASK_PROLOG = f"{LIBEXEC}/task-prolog"
+NODE_CHECK = {
+    "prolog": f"{LIBEXEC}/slurm-prolog",
+    "epilog": f"{LIBEXEC}/slurm-epilog",
+    "health_check": f"{LIBEXEC}/slurm-health-check",
+}
+PROGRAMS = ("TaskProlog", "Prolog", "Epilog", "HealthCheckProgram", "RebootProgram")
 
 
-@dataclass(frozen=True)
-class Request:
+@dataclass
+class Host:
+    """This host, with the options of the layer."""
+
     cluster: SlurmCluster
-    host: str
-    directory: str
-    settings: Mapping[str, Any]
-    """Of texts.Settings, without the version and what slurm.conf sets itself."""
-    managed: bool
-    """Whether packages are the distribution's, and daemons ours to start."""
-    restart: bool
-    munge: Munge
-    wait_s: float
-    now: Optional[float]
-    """Time of the controller of Ansible."""
-    max_offset_s: float
-    others: Sequence[str] = ()
-    """Nodes that the controller compares in place of their own run."""
+    name: str
+    given: Mapping[str, Any]
+    version: str = ""
+    reasons: Optional[list[dict[str, str]]] = None
+    settings: dict[str, str] = field(default_factory=dict)
+    """Of slurm.conf, as the role writes them."""
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Host:
+        cluster = SlurmCluster.of_text(given["cluster"])
+        # A second slurmctld needs a directory that both share: docs/slurm.md.
+        cluster = replace(cluster, controllers=cluster.controllers[:1])
+        return cls(cluster, given["host"], given)
+
+    @property
+    def managed(self) -> bool:
+        """Whether packages are the distribution's, and daemons the role's to start."""
+        return bool(self.given["packages"] == DISTRIBUTION)
 
     @property
     def unit(self) -> str:
-        if self.host in {node.name for node in self.cluster.nodes}:
+        if any(node.name == self.name for node in self.cluster.nodes):
             return NODE
-        return CONTROLLER if self.host == self.cluster.controllers[0][0] else ""
+        return CONTROLLER if self.name == self.cluster.controllers[0][0] else ""
 
-    def path(self, name: str) -> str:
-        return f"{self.directory}/{name}"
+    def parts(self, node: Node) -> list[Part]:
+        """Everything of this host, in order. Raises PlanError."""
+        program = self.unit.partition(".")[0] or "scontrol"
+        missing = [name for name in dict.fromkeys((program, "scontrol")) if not find_program(name)]
+        if missing:
+            if self.managed and node.check_mode:
+                return [NotInstalled(self.unit)]
+            raise PlanError(
+                f"{', '.join(missing)} not installed on {self.name}: install Slurm, or write "
+                "slurm_packages: distribution"
+            )
+        said = _version(node, program)
+        version = parse_version(said)
+        if version is None:
+            raise PlanError(f"{program} -V prints {said[:80]!r}, and no version of Slurm")
+        self.version = said.split()[-1]
+        settings = self._settings(version)
+        files = Files(self, settings, node)
+        given, control = self.given, Control(node)
+        digest = given["munge_digest"] if self.managed else ""
+        found: list[Part] = [Munge(digest, given["munge_key"])]
+        if self.managed:
+            found.append(Surroundings())
 
+        def up() -> bool:
+            return control.registered(self.name) if self.unit == NODE else control.up()
 
-def parts(request: Request, node: Node) -> list[Part]:
-    """Everything of this host, in order. Raises PlanError."""
-    if find_program("scontrol") is None:
-        if request.managed and node.check_mode:
-            return [NotInstalled(request.unit)]
-        remedy = "install Slurm, or write slurm_packages: distribution"
-        raise PlanError(f"scontrol is not installed on {request.host}: {remedy}")
-    version = state.parse_version(node.look(["scontrol", "-V"]).stdout)
-    if version is None:
-        raise PlanError("scontrol -V prints no version of Slurm")
-    files = Files(request, version, node)
-    found: list[Part] = [request.munge]
-    if request.managed:
-        found.append(Surroundings())
-    up = partial(compare.answers, name=request.host if request.unit == NODE else "")
-    found.append(
-        Daemon(
-            request.unit, files.texts, request.managed, request.restart, up, request.wait_s
+        found.append(
+            Daemon(self.unit, files.texts, self.managed, given["restart"], up, given["wait_s"])
         )
-    )
-    return [*found, files, Clock(request.now, request.max_offset_s), State(request, files)]
+        return [
+            *found,
+            files,
+            Clock(given["now"], given["clock_max_offset_s"]),
+            Read(self, control),
+        ]
+
+    def _settings(self, version: texts.Version) -> texts.Settings:
+        given = self.given
+        return texts.Settings(
+            version,
+            partition=given["partition"],
+            task_prolog=TASK_PROLOG,
+            **(NODE_CHECK if given["node_check"] else {}),
+            health_check_interval_s=given["health_check_interval_s"],
+            reboot_program=given["reboot_program"] or "",
+            gpu_devices=given["gpu_devices"],
+            config_overrides=given["config_overrides"],
+            cgroups=given["cgroups"],
+            extra=_extra(given["extra_settings"]),
+        )
+
+    def returned(self) -> dict[str, Any]:
+        found = {"version": self.version}
+        return {**found, "out_of_service": self.reasons} if self.reasons is not None else found
 
 
 @dataclass(frozen=True)
@@ -90,5 +138,208 @@ class NotInstalled:
         return Plan([], [Step(self.unit or "slurm", "not installed", "as planned", lambda: None)])
 
     def verify(self, node: Node) -> Verdict:
-        status = differs(node.check_mode)
-        return Verdict([Check("slurm_service", "installed", "not installed", status, self.unit)])
+        words = ("slurm_service", "installed", "not installed", differs(node.check_mode))
+        return Verdict([Check(*words, self.unit)])
+
+
+class Files:
+    """The texts of Slurm's files by path, and what the site's files contradict."""
+
+    def __init__(self, host: Host, settings: texts.Settings, node: Node) -> None:
+        self._host, self._directory = host, host.given["config_directory"]
+        self.checks: list[Check] = []
+        self.texts: dict[str, Optional[str]] = {}
+        main = node.read(self._path(texts.MAIN))
+        if main is None and not host.managed and host.unit == NODE:
+            return  # slurmd has them from slurmctld (configless)
+        if main is None and not host.managed:
+            raise PlanError(
+                f"{self._path(texts.MAIN)} is missing: install Slurm, or write "
+                "slurm_packages: distribution"
+            )
+        ours = host.managed and (main is None or _is_ours(main))
+        if ours:
+            self.texts[self._path(texts.MAIN)] = texts.main_text(host.cluster, self._directory)
+        else:
+            lines = texts.include_lines(self._directory)
+            self.texts[self._path(texts.MAIN)] = replace_block(main or "", lines, BLOCK)
+        site = "" if ours else replace_block(main or "", [], BLOCK)
+        known = texts.known(site) if site else {}
+        made = texts.texts(host.cluster, replace(settings, known=known))
+        for name in dict.fromkeys((*made, *BY_NAME)):
+            self._plan(node, name, made.get(name))
+        self.checks += compare.contradictions(host.cluster, settings, site)
+        host.settings = texts.written(host.cluster, replace(settings, known=known))
+
+    def _path(self, name: str) -> str:
+        return f"{self._directory}/{name}"
+
+    def _plan(self, node: Node, name: str, text: Optional[str]) -> None:
+        path = self._path(name)
+        now = node.read(path)
+        if name in BY_NAME and now and now.strip() and not _is_ours(now):
+            if text is not None:
+                by_hand = f"remove {path}, or move its lines to another node's configuration"
+                words = ("slurm_file", "the role's", "the site's", FAILED, path)
+                self.checks.append(Check(*words, by_hand=by_hand))
+        elif text is not None or now is not None:
+            self.texts[path] = text
+
+    def plan(self, node: Node) -> Plan:
+        return Plan()
+
+    def verify(self, node: Node) -> Verdict:
+        return Verdict([*self.checks, *self._programs(node)])
+
+    def _programs(self, node: Node) -> list[Check]:
+        """Programs that settings name, on a node that runs them."""
+        if self._host.unit != NODE:
+            return []
+        found = []
+        for key in PROGRAMS:
+            path = self._host.settings.get(key)
+            if path:
+                there = os.access(node.path(path), os.X_OK)
+                # Another layer of the same run may install it.
+                status = OK if there else differs(node.check_mode)
+                said = "executable" if there else "missing"
+                found.append(Check("slurm_program", "executable", said, status, f"{key}={path}"))
+        return found
+
+
+def _extra(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters of slurm.conf. Raises PlanError for what would be another line."""
+    for key, value in given.items():
+        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,63}", str(key)):
+            raise PlanError(f"slurm_extra_settings: {str(key)[:80]!r} is no name of a parameter")
+        if not re.fullmatch(r"[\x20-\x7e]*", str(value)):
+            raise PlanError(f"slurm_extra_settings: {key} has control or non-ASCII characters")
+    return dict(given)
+
+
+def _version(node: Node, program: str) -> str:
+    """What a program prints for -V, for which commands, unlike daemons, need a slurm.conf."""
+    if program != "scontrol":
+        return node.look([program, "-V"]).stdout.strip()
+    with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
+        file.write("ClusterName=none\nSlurmctldHost=localhost\n")
+        file.flush()
+        return node.look(["env", f"SLURM_CONF={file.name}", program, "-V"]).stdout.strip()
+
+
+def _is_ours(text: str) -> bool:
+    return text.startswith(f"# {HEADER}")
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The clock in comparison with the controller's, which is the same for all hosts."""
+
+    now: Optional[float]
+    max_offset_s: float
+
+    def plan(self, node: Node) -> Plan:
+        return Plan()
+
+    def verify(self, node: Node) -> Verdict:
+        if self.now is None:
+            return Verdict()
+        offset = round(time.time() - self.now, 1)
+        wanted = f"within {self.max_offset_s:g} s of the controller's"
+        good = abs(offset) <= self.max_offset_s
+        reason = "" if good else "munge rejects credentials of hosts with different clocks"
+        status = OK if good else FAILED
+        return Verdict([Check("slurm_clock", wanted, f"{offset:+g} s", status, "", reason)])
+
+
+class Read:
+    """What slurmctld reports, and on its host what the model drains."""
+
+    def __init__(self, host: Host, control: Control) -> None:
+        self._host, self._control = host, control
+
+    def plan(self, node: Node) -> Plan:
+        host, control = self._host, self._control
+        if host.unit != CONTROLLER:
+            return Plan()
+        if control.up():
+            drains = Drains.between(host.cluster.nodes, control.nodes())
+            return Plan([], [_step(control, drains, verb) for verb in drains.verbs])
+        if node.check_mode:
+            return Plan()
+
+        def late() -> None:
+            """Once it has been started; a new one takes the drains from its files."""
+            if control.up():
+                Drains.between(host.cluster.nodes, control.nodes()).apply(control)
+
+        return Plan([], [Step("drained nodes", "unknown", "as the model", late, silent=True)])
+
+    def verify(self, node: Node) -> Verdict:
+        host, control = self._host, self._control
+        if not host.unit:
+            return Verdict([_answers(control)])
+        answers = _answers(control)
+        if answers.status != OK:
+            return Verdict([answers])
+        try:
+            found = self._of_node(node) if host.unit == NODE else self._of_all(node)
+        except SlurmError as error:
+            failed = Check("slurm_controller", "answers", None, FAILED, reason=str(error))
+            return Verdict([failed])
+        return Verdict([answers, *found])
+
+    def _nodes(self, node: Node, names: Collection[str], one: str = "") -> dict[str, NodeState]:
+        """The nodes, after slurmctld has heard of `names`: when it starts, all are unknown."""
+        found: dict[str, NodeState] = {}
+
+        def heard() -> bool:
+            found.update(self._control.nodes(one))
+            states = (found[name].state.split("+") for name in names if name in found)
+            return not any("UNKNOWN" in words for words in states)
+
+        wait_s = self._host.given["wait_s"]
+        until(
+            heard,
+            min(wait_s, 10.0) if node.check_mode else wait_s,
+            0.5,
+            clock=node.clock,
+            sleep=node.sleep,
+        )
+        return found
+
+    def _of_node(self, node: Node) -> list[Check]:
+        host, control = self._host, self._control
+        found = self._nodes(node, [host.name], host.name)
+        wanted = [each for each in host.cluster.nodes if each.name == host.name]
+        version = control.config().get("slurm_version", "")
+        return compare.nodes(wanted, found, version, check_mode=node.check_mode)
+
+    def _of_all(self, node: Node) -> list[Check]:
+        host, control = self._host, self._control
+        host.reasons = control.reasons()
+        reached = {*host.given["reached"]}
+        found = self._nodes(node, reached)
+        others = [each for each in host.cluster.nodes if each.name not in reached]
+        version = control.config().get("slurm_version", "")
+        return [
+            *compare.topology(host.cluster, control.topology(), check_mode=node.check_mode),
+            *compare.config(host.settings, control.config(), check_mode=node.check_mode),
+            *compare.strangers(host.cluster, found),
+            *compare.nodes(others, found, version, check_mode=node.check_mode),
+        ]
+
+
+def _step(control: Control, drains: Drains, verb: str) -> Step:
+    names = compress(getattr(drains, verb))
+    before, after = ("in service", "drained") if verb == "drain" else ("drained", "in service")
+    act = partial(getattr(control, verb), getattr(drains, verb))
+    return Step(f"{names} in Slurm", before, f"{after}, as in the model", act)
+
+
+def _answers(control: Control) -> Check:
+    try:
+        control.config()
+    except SlurmError as error:
+        return Check("slurm_controller", "answers", None, FAILED, reason=str(error))
+    return Check("slurm_controller", "answers", "answers", OK)

@@ -61,14 +61,15 @@ class Munge:
         files, steps = [], []
         found = _digest(node)
         planned = self._file(node)
+        differs_now = found != self.wanted or not _private(node)
         if planned is not None:
             files.append(planned)
-        elif found != self.wanted or not _private(node):
+        elif differs_now:
             steps.append(Step(KEY, found or "absent", self.wanted, lambda: None))
         state = systemd.state(node, UNIT)
-        stale = found != self.wanted or _older_than_key(node)
+        stale = differs_now or _older_than_key(node)
         if state != RUNNING or stale:
-            before = f"{state}, with another key" if stale else state
+            before = f"{state}, older than its key" if stale else state
             steps.append(Step(UNIT, before, RUNNING, partial(_start, node, stale), essential=True))
         return Plan(files, steps)
 
