@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any, Optional
+from dataclasses import dataclass
+from typing import Optional
 
 from .hostlist import expand
 
@@ -25,7 +25,9 @@ MOST_VALUE = 500
 _VERSION = re.compile(r"\bslurm\S*\s+(\d{2})\.(\d{2})\b")
 _NAME = re.compile(r"NodeName=(\S+)")
 _STATE = re.compile(r"(?:^|\s)State=(\S+)")
-_REASON = re.compile(r"(?:^|\s)Reason=(.*?)(?:\s+\[[^\]]*\])?(?:\s+(?:Comment|Extra)=.*)?$")
+_REASON = re.compile(
+    r"(?:^|\s)Reason=(.*?)(?:\s+\[[^\]]*\])?(?:\s+(?:Comment|Extra|Topology)=.*)?$"
+)
 _WORD = re.compile(r"(?:^|\s)([A-Za-z]\w*)=(\S*)")
 _CONFIG = re.compile(r"([A-Za-z]\w*)\s*=\s*(.*)")
 
@@ -62,9 +64,6 @@ class NodeState:
     @property
     def responds(self) -> bool:
         return not {"DOWN", "UNKNOWN", "NOT_RESPONDING", "FUTURE"} & set(self.state.split("+"))
-
-    def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "drained": self.drained, "busy": self.busy}
 
 
 @dataclass(frozen=True)
