@@ -29,7 +29,7 @@ from tests.unit.host import Host
 
 KEY = bytes(range(256)) * 4
 """With carriage returns, and bytes that are not UTF-8."""
-HARDWARE = Hardware("default", Cpu(2, 4, 1, 1024))
+HARDWARE = Hardware("", Cpu(2, 4, 1, 1024))
 NODES = tuple(
     SlurmNode(f"node{number:02d}", f"10.246.0.1{number}", HARDWARE, "rack_r01")
     for number in (1, 2, 3, 4)
@@ -45,9 +45,9 @@ CLUSTER = SlurmCluster(
     ),
 )
 UNITS = ("munge.service", "slurmctld.service", "slurmd.service")
-SPECIFICATION: dict[str, dict[str, Any]] = ARGUMENTS
+SPECIFICATION: dict[str, Any] = dict(ARGUMENTS)
 DEFAULTS: dict[str, Any] = {
-    **{name: dict(of).get("default") for name, of in SPECIFICATION.items()},
+    **{name: of.get("default") for name, of in SPECIFICATION.items()},
     "packages": "distribution",
     "munge_digest": munge.digest(KEY),
     "munge_key": base64.b64encode(KEY).decode(),

@@ -65,7 +65,7 @@ class Control:
     def reasons(self) -> list[dict[str, str]]:
         """Nodes that are out of service, as `sinfo -R` lists them."""
         form = "%N|%H|%u|%E"
-        found = []
+        found: list[dict[str, str]] = []
         for line in self._run("sinfo", "-R", "--noheader", f"--format={form}").splitlines():
             words = [one_line(word) for word in line.split("|", 3)]
             if len(words) == 4 and len(found) < MOST_REASONS:

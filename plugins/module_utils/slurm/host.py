@@ -8,17 +8,17 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Optional
 
-from ..core.checks import FAILED, OK, Check, differs
+from ..core.checks import FAILED, OK, PENDING, Check, differs, failures
 from ..core.commands import find_program
 from ..core.files import HEADER, replace_block
 from ..core.part import Node, Part, Plan, PlanError, Step, Verdict
 from ..core.waiting import until
-from . import compare, texts
+from . import compare, conf, texts
 from .cluster import SlurmCluster
 from .control import Control, Drains
 from .daemons import CONTROLLER, NODE, Daemon, Surroundings
@@ -38,6 +38,10 @@ NODE_CHECK = {
     "epilog": f"{LIBEXEC}/slurm-epilog",
     "health_check": f"{LIBEXEC}/slurm-health-check",
 }
+DRAINED = "slurm_drained"
+CHECK_WAIT_S = 10.0
+"""Limit in check mode, for a slurmctld that has just started."""
+POLL_S = 0.5
 PROGRAMS = ("TaskProlog", "Prolog", "Epilog", "HealthCheckProgram", "RebootProgram")
 
 
@@ -70,6 +74,11 @@ class Host:
         if any(node.name == self.name for node in self.cluster.nodes):
             return NODE
         return CONTROLLER if self.name == self.cluster.controllers[0][0] else ""
+
+    @property
+    def with_controller(self) -> bool:
+        """Whether slurmctld's host is in the same run."""
+        return self.cluster.controllers[0][0] in self.given["reached"]
 
     def parts(self, node: Node) -> list[Part]:
         """Everything of this host, in order. Raises PlanError."""
@@ -110,11 +119,12 @@ class Host:
 
     def _settings(self, version: texts.Version) -> texts.Settings:
         given = self.given
+        programs: dict[str, Any] = NODE_CHECK if given["node_check"] else {}
         return texts.Settings(
             version,
             partition=given["partition"],
             task_prolog=TASK_PROLOG,
-            **(NODE_CHECK if given["node_check"] else {}),
+            **programs,
             health_check_interval_s=given["health_check_interval_s"],
             reboot_program=given["reboot_program"] or "",
             gpu_devices=given["gpu_devices"],
@@ -161,15 +171,28 @@ class Files:
         if ours:
             self.texts[self._path(texts.MAIN)] = texts.main_text(host.cluster, self._directory)
         else:
-            lines = texts.include_lines(self._directory)
-            self.texts[self._path(texts.MAIN)] = replace_block(main or "", lines, BLOCK)
-        site = "" if ours else replace_block(main or "", [], BLOCK)
-        known = texts.known(site) if site else {}
-        made = texts.texts(host.cluster, replace(settings, known=known))
+            include = texts.include_lines(self._directory)
+            self.texts[self._path(texts.MAIN)] = replace_block(main or "", include, BLOCK)
+        lines = (
+            []
+            if ours
+            else conf.parse(
+                replace_block(main or "", [], BLOCK),
+                self._path(texts.MAIN),
+                node.read,
+                ours=texts.INCLUDED,
+            )
+        )
+        settings = replace(settings, known=conf.known(lines))
+        made = texts.texts(host.cluster, settings)
         for name in dict.fromkeys((*made, *BY_NAME)):
             self._plan(node, name, made.get(name))
-        self.checks += compare.contradictions(host.cluster, settings, site)
-        host.settings = texts.written(host.cluster, replace(settings, known=known))
+        found = compare.contradictions(host.cluster, settings, lines)
+        self.checks += [each.check() for each in found]
+        if any(each.fatal for each in found):
+            rows = "\n".join(f"{x.at}: {x.subject}: {x.remedy}" for x in found if x.fatal)
+            raise PlanError(f"slurmctld does not start with both:\n{rows}", self.checks)
+        host.settings = texts.written(host.cluster, settings)
 
     def _path(self, name: str) -> str:
         return f"{self._directory}/{name}"
@@ -289,45 +312,65 @@ class Read:
             return Verdict([failed])
         return Verdict([answers, *found])
 
-    def _nodes(self, node: Node, names: Collection[str], one: str = "") -> dict[str, NodeState]:
-        """The nodes, after slurmctld has heard of `names`: when it starts, all are unknown."""
-        found: dict[str, NodeState] = {}
-
-        def heard() -> bool:
-            found.update(self._control.nodes(one))
-            states = (found[name].state.split("+") for name in names if name in found)
-            return not any("UNKNOWN" in words for words in states)
-
-        wait_s = self._host.given["wait_s"]
-        until(
-            heard,
-            min(wait_s, 10.0) if node.check_mode else wait_s,
-            0.5,
-            clock=node.clock,
-            sleep=node.sleep,
-        )
-        return found
-
     def _of_node(self, node: Node) -> list[Check]:
+        """This node, as slurmctld knows it. In a run, slurmctld may have to start first."""
         host, control = self._host, self._control
-        found = self._nodes(node, [host.name], host.name)
         wanted = [each for each in host.cluster.nodes if each.name == host.name]
-        version = control.config().get("slurm_version", "")
-        return compare.nodes(wanted, found, version, check_mode=node.check_mode)
+        checks: list[Check] = []
+
+        def right() -> bool:
+            version = control.config().get("slurm_version", "")
+            found = control.nodes(host.name)
+            checks[:] = compare.nodes(wanted, found, version, check_mode=node.check_mode)
+            if host.with_controller:  # which drains nodes, and reports them
+                checks[:] = [each for each in checks if each.name != DRAINED]
+            waits = any("UNKNOWN" in each.state for each in found.values())
+            return not waits and (node.check_mode or not failures(checks))
+
+        self._until(node, right)
+        return _patient(checks)
 
     def _of_all(self, node: Node) -> list[Check]:
         host, control = self._host, self._control
-        host.reasons = control.reasons()
         reached = {*host.given["reached"]}
-        found = self._nodes(node, reached)
-        others = [each for each in host.cluster.nodes if each.name not in reached]
-        version = control.config().get("slurm_version", "")
+        found: dict[str, NodeState] = {}
+
+        def heard() -> bool:
+            """When slurmctld starts, all nodes are unknown."""
+            found.update(control.nodes())
+            return not any("UNKNOWN" in found[name].state for name in reached & found.keys())
+
+        self._until(node, heard)
+        host.reasons = control.reasons()
+        running = control.config()
+        version = running.get("slurm_version", "")
+        every = compare.nodes(host.cluster.nodes, found, version, check_mode=node.check_mode)
+        of_nodes = [
+            replace(each, at=each.subject)
+            for each in every
+            if each.subject not in reached or each.name == DRAINED
+        ]
         return [
             *compare.topology(host.cluster, control.topology(), check_mode=node.check_mode),
-            *compare.config(host.settings, control.config(), check_mode=node.check_mode),
+            *compare.config(host.settings, running, check_mode=node.check_mode),
             *compare.strangers(host.cluster, found),
-            *compare.nodes(others, found, version, check_mode=node.check_mode),
+            *_patient(of_nodes),
         ]
+
+    def _until(self, node: Node, condition: Callable[[], bool]) -> None:
+        wait_s = self._host.given["wait_s"]
+        wait_s = min(wait_s, CHECK_WAIT_S) if node.check_mode else wait_s
+        until(condition, wait_s, POLL_S, clock=node.clock, sleep=node.sleep)
+
+
+def _patient(checks: Iterable[Check]) -> list[Check]:
+    """A node that others drained waits for them; only verification fails for it."""
+    return [
+        replace(each, status=PENDING)
+        if each.name == DRAINED and each.status == FAILED and each.by_hand
+        else each
+        for each in checks
+    ]
 
 
 def _step(control: Control, drains: Drains, verb: str) -> Step:
