@@ -193,7 +193,7 @@ def test_locked_memory(
     assert check.status == status
     if status == "failed":
         verb = "restart" if configured == "infinity" else "cat"
-        assert (check.found, check.by_hand) == (running, f"systemctl {verb} slurmd.service")
+        assert check.found == running and f"systemctl {verb} slurmd.service" in check.by_hand
     assert node.read("etc/systemd/system/slurmd.service.d/90-baremetal-mpi-roce.conf").endswith(
         "[Service]\nLimitMEMLOCK=infinity\n"
     )
@@ -324,6 +324,20 @@ def test_nodes_are_drained_although_slurmctld_had_to_be_started(controller: Slur
     controller.cluster = replace(CLUSTER, nodes=tuple(nodes))
     controller.settle()
     assert controller.node_states["node01"] == "IDLE+DRAIN"
+
+
+def test_a_refused_drain_is_an_error_and_the_rest_is_read_back(
+    controller: SlurmHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller.settle()
+    drained = tuple(replace(node, drained=node.name == "node01") for node in CLUSTER.nodes)
+    controller.cluster = replace(CLUSTER, nodes=drained)
+    refusal = (1, "", "slurm_update error: Access/permission denied\n")
+    monkeypatch.setattr(controller, "_update", lambda values: refusal)
+    outcome = controller.settle()
+    assert len(outcome.errors) == 1 and "permission denied" in outcome.errors[0]
+    check = found(outcome, "slurm_drained")["node01"]
+    assert (check.status, check.found, check.at) == ("failed", "in service", "node01")
 
 
 def test_a_slurmctld_that_does_not_answer(controller: SlurmHost) -> None:

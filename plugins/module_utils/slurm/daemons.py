@@ -135,7 +135,8 @@ class Daemon:
         if configured == "infinity":
             reason, by_hand = "slurmd was started with a lower limit", f"systemctl restart {unit}"
         else:
-            reason, by_hand = f"LimitMEMLOCK={configured}", f"systemctl cat {unit}"
+            reason = f"LimitMEMLOCK={configured}"
+            by_hand = f"remove LimitMEMLOCK from the drop-in that `systemctl cat {unit}` shows last"
         return Check(name, UNLIMITED, running, FAILED, unit, reason, by_hand=by_hand)
 
 

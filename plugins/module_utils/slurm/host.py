@@ -16,7 +16,7 @@ from typing import Any, Optional
 from ..core.checks import FAILED, OK, PENDING, Check, differs, failures
 from ..core.commands import find_program
 from ..core.files import HEADER, replace_block
-from ..core.part import Node, Part, Plan, PlanError, Step, Verdict
+from ..core.part import Node, Part, Plan, PlanError, Step, StepError, Verdict
 from ..core.waiting import until
 from . import compare, conf, texts
 from .cluster import SlurmCluster
@@ -42,6 +42,8 @@ DRAINED = "slurm_drained"
 CHECK_WAIT_S = 10.0
 """Limit in check mode, for a slurmctld that has just started."""
 POLL_S = 0.5
+REJECTED = "Zero Bytes were transmitted or received"
+"""What commands of Slurm 22.05 print if slurmctld rejects their credential."""
 PROGRAMS = ("TaskProlog", "Prolog", "Epilog", "HealthCheckProgram", "RebootProgram")
 
 
@@ -285,18 +287,19 @@ class Read:
         host, control = self._host, self._control
         if host.unit != CONTROLLER:
             return Plan()
-        if control.up():
+        try:
             drains = Drains.between(host.cluster.nodes, control.nodes())
             return Plan([], [_step(control, drains, verb) for verb in drains.verbs])
-        if node.check_mode:
-            return Plan()
+        except SlurmError:  # it does not run, or its files were changed by hand
+            if node.check_mode:
+                return Plan()
 
         def late() -> None:
-            """Once it has been started; a new one takes the drains from its files."""
-            if control.up():
-                Drains.between(host.cluster.nodes, control.nodes()).apply(control)
+            """After its start."""
+            Drains.between(host.cluster.nodes, control.nodes()).apply(control)
 
-        return Plan([], [Step("drained nodes", "unknown", "as the model", late, silent=True)])
+        act = partial(_tried, late)
+        return Plan([], [Step("drained nodes", "unknown", "as the model", act, silent=True)])
 
     def verify(self, node: Node) -> Verdict:
         host, control = self._host, self._control
@@ -324,8 +327,9 @@ class Read:
             checks[:] = compare.nodes(wanted, found, version, check_mode=node.check_mode)
             if host.with_controller:  # which drains nodes, and reports them
                 checks[:] = [each for each in checks if each.name != DRAINED]
-            waits = any("UNKNOWN" in each.state for each in found.values())
-            return not waits and (node.check_mode or not failures(checks))
+            return not any(map(_unheard, found.values())) and (
+                node.check_mode or not failures(checks)
+            )
 
         self._until(node, right)
         return _patient(checks)
@@ -338,7 +342,7 @@ class Read:
         def heard() -> bool:
             """When slurmctld starts, all nodes are unknown."""
             found.update(control.nodes())
-            return not any("UNKNOWN" in found[name].state for name in reached & found.keys())
+            return not any(_unheard(found[name]) for name in reached & found.keys())
 
         self._until(node, heard)
         host.reasons = control.reasons()
@@ -373,16 +377,31 @@ def _patient(checks: Iterable[Check]) -> list[Check]:
     ]
 
 
+def _unheard(state: NodeState) -> bool:
+    """Whether its slurmd has not registered since slurmctld started."""
+    words = state.state.split("+")
+    return "UNKNOWN" in words and "INVALID_REG" not in words
+
+
 def _step(control: Control, drains: Drains, verb: str) -> Step:
     names = compress(getattr(drains, verb))
     before, after = ("in service", "drained") if verb == "drain" else ("drained", "in service")
     act = partial(getattr(control, verb), getattr(drains, verb))
-    return Step(f"{names} in Slurm", before, f"{after}, as in the model", act)
+    return Step(f"{names} in Slurm", before, f"{after}, as in the model", partial(_tried, act))
+
+
+def _tried(act: Callable[[], None]) -> None:
+    try:
+        act()
+    except SlurmError as error:
+        raise StepError(str(error)) from error
 
 
 def _answers(control: Control) -> Check:
     try:
         control.config()
     except SlurmError as error:
-        return Check("slurm_controller", "answers", None, FAILED, reason=str(error))
+        # slurmctld closes the connection when munge rejects the credential.
+        hint = "; its munge key or clock differs from slurmctld's" if REJECTED in str(error) else ""
+        return Check("slurm_controller", "answers", None, FAILED, reason=f"{error}{hint}")
     return Check("slurm_controller", "answers", "answers", OK)
