@@ -20,6 +20,10 @@ PROGRAMS = ("munged", "slurmctld", "scontrol", "sinfo")
 MISSING = [name for name in PROGRAMS if shutil.which(name, path=f"{os.defpath}:/usr/sbin") is None]
 
 
+READY_S = 10
+"""Limit for slurmctld to read its files, of 1,000 nodes as well."""
+
+
 class Controller:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -51,8 +55,9 @@ class Controller:
         return " is UP" in done.stdout
 
 
-def main_lines(directory: Path) -> list[str]:
+def main_lines(controller: Controller) -> list[str]:
     """slurm.conf without nodes."""
+    directory = controller.directory
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -96,7 +101,9 @@ def prepared() -> Iterator[Controller]:
 
 @contextmanager
 def started(controller: Controller, files: Mapping[str, str], lines: list[str]) -> Iterator[None]:
-    """slurmctld with these files, and lines of slurm.conf."""
+    """slurmctld with these files and lines of slurm.conf, which knows nothing of earlier ones."""
+    for path in (controller.directory / "state").iterdir():
+        path.unlink()
     for name, text in files.items():
         (controller.etc / name).write_text(text)
     controller.conf.write_text("\n".join([*lines, ""]))
@@ -106,7 +113,7 @@ def started(controller: Controller, files: Mapping[str, str], lines: list[str]) 
             assert main.poll() is None, controller.logged()
             return controller.answers()
 
-        until(ready, "slurmctld", 60)
+        until(ready, "slurmctld", READY_S)
         yield
 
 

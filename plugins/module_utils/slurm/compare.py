@@ -10,7 +10,7 @@ from typing import Any
 
 from ..core.checks import FAILED, OK, Check, differs
 from ..core.checks import compare as same
-from . import texts
+from . import conf, texts
 from .cluster import SlurmCluster, SlurmNode
 from .conf import Line, holds
 from .hostlist import compress, expand
@@ -73,6 +73,8 @@ def contradictions(
             # Slurm takes the last value.
             values.pop(key, None)
             own = by_key[key]
+            if conf.adds_to(own, settings.version):
+                continue
             if not holds(own, wanted[own], value):
                 remedy = _remedy(own, wanted[own])
                 values[key] = Contradiction(own, own, line.at, wanted[own], value, remedy)
@@ -224,7 +226,7 @@ def config(
     """Compare settings with `scontrol show config` (state.parse_config)."""
     checks = []
     for key, value in wanted.items():
-        here = found.get(key.lower(), found.get(f"{key.lower()}[0]", ""))
+        here = found.get(key.lower(), "")
         if holds(key, value, here):
             here = value
         checks.append(same("slurm_config", value, here, subject=key, check_mode=check_mode))

@@ -29,8 +29,11 @@ ONE_OF = {
     "PropagateResourceLimitsExcept": ("MEMLOCK", "ALL"),
 }
 """Values that do the same as ours."""
+SEVERAL = ("Prolog", "Epilog")
+"""Since Slurm 24.05, each line adds a program; before, the last one replaced the others."""
+SEVERAL_SINCE = (24, 5)
 LISTS = (
-    *("GresTypes", "PrologFlags", "TaskPlugin", "SlurmdParameters"),
+    *("GresTypes", "PrologFlags", "TaskPlugin", "SlurmdParameters", *SEVERAL),
     "PropagateResourceLimitsExcept",
 )
 """The site's list must contain ours."""
@@ -119,18 +122,21 @@ def _joined(text: str) -> Iterator[tuple[int, str]]:
 
 
 def known(lines: Iterable[Line]) -> dict[str, str]:
-    """Settings of the site by key in lower case, as Slurm takes them: the last one."""
+    """Settings of the site by key in lower case, as Slurm takes them: the last one, or several
+    programs as a list."""
+    several = {key.lower() for key in SEVERAL}
     found: dict[str, str] = {}
     for line in lines:
         key, value = line.pairs[0]
-        found[key.lower()] = value
+        before = found.get(key.lower()) if key.lower() in several else None
+        found[key.lower()] = f"{before},{value}" if before else value
         if key.lower() == "partitionname" and line.value("Default").lower() == "yes":
             found[DEFAULT_PARTITION] = value
     return found
 
 
 def holds(key: str, wanted: str, found: str) -> bool:
-    """Whether a value of the site, or one that slurmctld reports, does what is wanted."""
+    """Whether a value of the site, or one that slurmctld reports, is as good as the wanted one."""
     here = found.strip().lower()
     if key in ANY:
         return here.split(" ")[0] not in UNSET
@@ -144,16 +150,25 @@ def holds(key: str, wanted: str, found: str) -> bool:
     return here == wanted.lower()
 
 
-def written(wanted: Mapping[str, str], site: Mapping[str, str]) -> dict[str, str]:
+def written(
+    wanted: Mapping[str, str], site: Mapping[str, str], version: tuple[int, int]
+) -> dict[str, str]:
     """Settings to write next to those of the site: neither again, nor without what they fit."""
     found = {}
     for key, value in wanted.items():
         parent = BELONGS.get(key, "")
         there = site.get(parent.lower())
         fits = there is None or holds(parent, wanted.get(parent, ""), there)
-        if key.lower() not in site and fits and not _replaced(key, site):
+        own = site.get(key.lower())
+        adds = adds_to(key, version) and own is not None and not holds(key, value, own)
+        if (own is None or adds) and fits and not _replaced(key, site):
             found[key] = value
     return found
+
+
+def adds_to(key: str, version: tuple[int, int]) -> bool:
+    """Whether another line of this key adds a program to that of the site."""
+    return key in SEVERAL and version >= SEVERAL_SINCE
 
 
 def _replaced(key: str, site: Mapping[str, str]) -> bool:

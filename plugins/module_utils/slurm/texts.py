@@ -16,6 +16,7 @@ from ..core.text import ranges
 from . import conf
 from .cluster import Hardware, SlurmCluster, SlurmNode
 from .hostlist import compress
+from .topology import WITHOUT_RAILS, Switch
 
 NODES = "baremetal-nodes.conf"
 PARTITIONS = "baremetal-partitions.conf"
@@ -188,17 +189,47 @@ def nodes_below(cluster: SlurmCluster) -> dict[str, frozenset[str]]:
 
 
 def _topology_yaml(cluster: SlurmCluster) -> Iterable[str]:
-    """The same tree, and the leaf sets as blocks for partitions with `Topology=block`."""
-    yield "- topology: tree"
-    yield "  cluster_default: true"
-    yield "  tree:"
-    yield "    switches:"
+    """The same tree, and the leaf sets as blocks, for partitions with `Topology=block`."""
+    yield from ("- topology: tree", "  cluster_default: true", "  tree:", "    switches:")
     for switch in cluster.switches:
         yield f"      - switch: {switch.name}"
         if switch.nodes:
             yield f"        nodes: {compress(switch.nodes)}"
         else:
             yield f"        children: {compress(switch.switches)}"
+    sets = leaf_sets(cluster)
+    if not sets:
+        return
+    yield from ("- topology: block", "  cluster_default: false", "  block:", "    block_sizes:")
+    yield from (f"      - {size}" for size in block_sizes(cluster))
+    yield "    blocks:"
+    for switch in sets:
+        yield f"      - block: {switch.name}"
+        yield f"        nodes: {compress(switch.nodes)}"
+
+
+def leaf_sets(cluster: SlurmCluster) -> list[Switch]:
+    return [each for each in cluster.switches if each.nodes and each.name != WITHOUT_RAILS]
+
+
+def block_sizes(cluster: SlurmCluster) -> list[int]:
+    """Nodes of the smallest leaf set, and of a unit where all units are a power of two of sets.
+
+    Slurm forms larger blocks from consecutive ones, so units of other sizes would be divided.
+    """
+    sets = leaf_sets(cluster)
+    base = min(len(switch.nodes) for switch in sets)
+    places = {switch.name: place for place, switch in enumerate(sets)}
+    units = [switch for switch in cluster.switches if switch.level == 1]
+    per_unit = {len(switch.switches) for switch in units}
+    if len(per_unit) != 1 or len(units) < 2:
+        return [base]
+    count = per_unit.pop()
+    aligned = all(
+        [places[name] for name in unit.switches] == [*range(first * count, (first + 1) * count)]
+        for first, unit in enumerate(units)
+    )
+    return [base, base * count] if aligned and count & (count - 1) == 0 else [base]
 
 
 # Settings
@@ -253,7 +284,7 @@ def wanted(cluster: SlurmCluster, settings: Settings) -> dict[str, str]:
 
 def written(cluster: SlurmCluster, settings: Settings) -> dict[str, str]:
     """Settings that slurm.conf does not already have."""
-    return conf.written(wanted(cluster, settings), settings.known)
+    return conf.written(wanted(cluster, settings), settings.known, settings.version)
 
 
 def include_lines(directory: str) -> list[str]:
