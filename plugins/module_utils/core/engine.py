@@ -205,7 +205,8 @@ def _file_check(planned: FilePlan, node: Node, unwritten: Mapping[Path, Optional
         reason = "not written, as an earlier step failed"
         return not_applicable("file", wanted, reason, subject=subject)
     try:
-        text = planned.path.read_text(encoding="utf-8", errors="surrogateescape")
+        with planned.path.open(encoding="utf-8", errors="surrogateescape", newline="") as stream:
+            text = stream.read()
     except FileNotFoundError:
         text = None
     except OSError as error:

@@ -64,7 +64,7 @@ def count(run: Runner) -> tuple[int, set[str]]:
 
 
 def drain(run: Runner, node: str, why: str, settings: Settings) -> Done:
-    """Drain this node if the breaker allows it, and nobody has drained it before."""
+    """Drain this node if the breaker allows it and it is not drained yet."""
     try:
         nodes, drained = count(run)
         allowed = settings.allowed(nodes)

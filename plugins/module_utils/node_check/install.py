@@ -167,7 +167,7 @@ def _wrong_links(node: Node) -> list[str]:
 
 
 def _link(node: Node) -> None:
-    """Each link replaces the former one at once: Slurm may start a job meanwhile."""
+    """Each link replaces the former one atomically: Slurm may start a job meanwhile."""
     for name in _wrong_links(node):
         path = node.path(f"{DIRECTORY}/{name}")
         new = path.with_name(f".{name}.new")

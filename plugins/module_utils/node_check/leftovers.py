@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What finished jobs left behind: processes, shared memory, memory of GPUs. Nothing is ended or
+"""What finished jobs left behind: processes, shared memory, memory of GPUs. Nothing is
 removed here."""
 
 from __future__ import annotations
@@ -112,7 +112,8 @@ def of_processes(found: Collection[Process], finished: str = "") -> Check:
     if not left:
         return Check(PROCESSES, [], [], OK)
     pids = " ".join(str(each.pid) for each in left[:50])
-    reason = f"their jobs have ended: {some([each.text for each in left], SHOWN)}. kill -9 {pids}"
+    shown = some([each.text for each in left], SHOWN)
+    reason = f"their jobs have finished: {shown}. kill -9 {pids}"
     return Check(PROCESSES, [], [each.pid for each in left], FAILED, "", reason)
 
 

@@ -45,7 +45,7 @@ class Seen:
     checks: Sequence[Check] = ()
     state: Mapping[str, Any] = field(default_factory=dict)
     left: Sequence[int] = ()
-    """Process ids that no signal ended."""
+    """Process ids that no signal could end."""
 
 
 def bounded_runner(
@@ -87,7 +87,7 @@ def look_all(looks: Sequence[Look], limit_s: float, hanging: Mapping[str, str]) 
             why = f"it hangs at: {result.step or 'its start'} ({limit_s:g} s)"
             seen[look.name] = Seen([_silent(look, why)], left=left)
         elif error is not None or "checks" not in result.found:
-            why = one_line(str((error or {}).get("text", "it ended early")))
+            why = one_line(str((error or {}).get("text", "it gave no result")))
             seen[look.name] = Seen([Check(LOOK, ANSWERS, "failed", FAILED, look.name, why)])
         else:
             checks = [Check(**each) for each in result.found["checks"]]

@@ -106,7 +106,7 @@ def checked(
     limit_s: float,
     change: Callable[[Sight], Sight] = lambda sight: sight,
 ) -> NodeVerdict:
-    """Look at the node and judge it. Only a periodic run remembers what it saw."""
+    """Look at the node, and give a verdict. Only a periodic run remembers what it saw."""
     directory = node.path(STATE)
     state = {name: parallel.load(directory / file) for name, file in REMEMBERED.items()}
     job = environment.get("SLURM_JOB_ID", "") if mode == EPILOG else ""
@@ -179,7 +179,7 @@ def _remember(path: Path, content: Mapping[str, Any], node: Node) -> None:
 
 
 def _write(node: Node, path: Path, text: str) -> None:
-    """A full disk is a finding of its own, and no reason to report nothing."""
+    """A full disk is a finding, and no reason to report nothing."""
     try:
         write_atomically(path, text, 0o644, node.uid, node.gid)
     except OSError as error:

@@ -103,7 +103,7 @@ class Settings:
         return RAILS[name] if value is None else value
 
     def allowed(self, nodes: int) -> int:
-        """How many of `nodes` may be drained at once: the share, and at least one."""
+        """How many of `nodes` may be drained at the same time: the share, and at least one."""
         return max(1, math.floor(self.max_drained_share * nodes + 1e-9))
 
 
