@@ -20,6 +20,7 @@ from ...core.text import some
 from ..causes import causes, last_lines
 from ..launch import hosts, readiness
 from ..launch.node import as_listed
+from ..launch.slurm import cancel, refuse
 from ..launch.unit import GRACE_S, bounded, login_shell
 from . import bisect, gpu, traffic, verdict
 from .launch import RunResult, launch, of_kind
@@ -48,19 +49,21 @@ Start = Callable[..., RunResult]
 record; `lost` is called while none arrives."""
 
 
-def mpirun(user: str, run: Runner) -> Start:
-    """Run mpirun as `user` in a systemd unit."""
+def start_as(user: str, run: Runner) -> Start:
+    """Run the launcher of a plan as `user` in a systemd unit."""
 
     def start(
         plan: RunPlan, hostfile: Path, run_id: str, limit_s: float, **options: Any
     ) -> RunResult:
         unit = f"baremetal-mpi-smoke-{run_id}"
-        # This process stops the run first, then the ranks, then systemd: a hang is reported as
-        # such, and not as the rank whose limit expired first.
-        argv = login_shell(user, command(plan, str(hostfile), run_id, limit_s + GRACE_S))
-        end = partial(run, ["systemctl", "stop", "--no-block", unit], check=False)
-        guarded = bounded(argv, unit, limit_s + 2 * GRACE_S)
-        return launch(guarded, limit_s, stop=end, **options)
+        with _hostfile(plan) if plan.launcher.scheduled else contextlib.nullcontext(hostfile) as path:
+            # This process stops the run first, then the ranks, then systemd: a hang is reported as
+            # such, and not as the rank whose limit expired first.
+            argv = login_shell(user, command(plan, str(path), run_id, limit_s + GRACE_S))
+            end = partial(run, ["systemctl", "stop", "--no-block", unit], check=False)
+            after = cancel(plan.launcher, user, run_id)
+            guarded = bounded(argv, unit, limit_s + 2 * GRACE_S, after=after)
+            return launch(guarded, limit_s, stop=end, **options)
 
     return start
 
@@ -164,7 +167,10 @@ class Session:
             return Check("finished", "all sizes", "all sizes", OK)
         self.printed = outcome.complaints
         self.lines = causes(self.printed)
-        reason = f"mpirun exited with status {outcome.rc}"
+        launcher = plan.launcher
+        reason = f"{launcher.program} exited with status {outcome.rc}"
+        refused = launcher.refused(outcome.complaints)
+        reason += f": {refused}" if refused else ""
         if lost:
             reason = f"stopped after {outcome.seconds:.0f} s: {some(list(lost))} no longer answers"
         elif outcome.timed_out:
@@ -287,7 +293,7 @@ class Session:
         if self.culprit is not None:
             shown.append(f"  search: {self.culprit.sentence()}")
         if self.lines:
-            shown += ["  from mpirun:", *(f"    {line}" for line in self.lines)]
+            shown += [f"  from {plan.launcher.program}:", *(f"    {line}" for line in self.lines)]
         return "\n".join(shown)
 
 
