@@ -14,10 +14,11 @@ from typing import Any, Optional
 
 from ..core.part import PlanError
 from ..qos import HostSettings, RdmaPort, mpi_environment
-from .launch.launcher import HYDRA, OPEN_MPI, PROGRAM_DIRECTORY, Launcher
+from .launch.launcher import HYDRA, OPEN_MPI, Launcher
 
 ENVIRONMENT_FILE = "/etc/baremetal-mpi-roce/mpi.env"
 PROFILE_FILE = "/etc/profile.d/baremetal-mpi-roce.sh"
+PROGRAM_DIRECTORY = "/usr/local/libexec/baremetal-mpi-roce"
 LAUNCH_AGENT = f"{PROGRAM_DIRECTORY}/orted"
 HYDRA_SSH = f"{PROGRAM_DIRECTORY}/hydra-ssh"
 PROGRAM = f"{PROGRAM_DIRECTORY}/allreduce.py"

@@ -46,7 +46,9 @@ class RunPlan:
         if not self.nodes:
             raise PlanError("no compute node takes part: all are drained, or the model has none")
         if self.rankfile and self.launcher is not OPEN_MPI:
-            raise PlanError("mpi_smoke_rankfile is for Open MPI's mpirun: omit it with impi and srun")
+            raise PlanError(
+                "mpi_smoke_rankfile is for Open MPI's mpirun: omit it with impi and srun"
+            )
 
     @property
     def ranks(self) -> int:
@@ -109,6 +111,12 @@ class RunPlan:
             rankfile="",
         )
 
+    def start(self, run_id: str, hosts: str, limit_s: float) -> Start:
+        parameters = dict(self.parameters)
+        if self.only is not None and self.unbound:
+            parameters.update(self.launcher.tcp)
+        return Start(run_id, hosts, self.ranks, len(self.nodes), limit_s, parameters)
+
     def hostfile(self) -> str:
         return self.launcher.hostfile(slots_of(self.nodes, self.launcher))
 
@@ -140,10 +148,7 @@ def specification(plan: RunPlan, time_limit_s: float) -> str:
 
 def command(plan: RunPlan, hosts: str, run_id: str, time_limit_s: float) -> list[str]:
     """The launcher's command line. Devices come from the environment file of each node."""
-    launcher, parameters = plan.launcher, dict(plan.parameters)
-    if plan.only is not None and plan.unbound:
-        parameters.update(launcher.tcp)
-    start = Start(run_id, hosts, plan.ranks, len(plan.nodes), time_limit_s, parameters)
+    launcher, start = plan.launcher, plan.start(run_id, hosts, time_limit_s)
     argv = launcher.start(start)
     argv += ["--rankfile", plan.rankfile] if plan.rankfile else launcher.mappings["gpu"]
     argv += launcher.ranks(start)

@@ -20,7 +20,7 @@ from ...core.text import some
 from ..causes import causes, last_lines
 from ..launch import hosts, readiness
 from ..launch.node import as_listed
-from ..launch.slurm import cancel, refuse
+from ..launch.slurm import cancel, refusal
 from ..launch.unit import GRACE_S, bounded, login_shell
 from . import bisect, gpu, traffic, verdict
 from .launch import RunResult, launch, of_kind
@@ -56,7 +56,9 @@ def start_as(user: str, run: Runner) -> Start:
         plan: RunPlan, hostfile: Path, run_id: str, limit_s: float, **options: Any
     ) -> RunResult:
         unit = f"baremetal-mpi-smoke-{run_id}"
-        with _hostfile(plan) if plan.launcher.scheduled else contextlib.nullcontext(hostfile) as path:
+        with (
+            _hostfile(plan) if plan.launcher.scheduled else contextlib.nullcontext(hostfile) as path
+        ):
             # This process stops the run first, then the ranks, then systemd: a hang is reported as
             # such, and not as the rank whose limit expired first.
             argv = login_shell(user, command(plan, str(path), run_id, limit_s + GRACE_S))
@@ -159,7 +161,12 @@ class Session:
         problems, nodes = readiness.preflight(self.run_program, user, plan.nodes, *asked)
         if problems:
             return plan, _not_ready(problems)
-        return replace(plan, nodes=nodes), [Check("ready", count, count, OK)]
+        plan = replace(plan, nodes=nodes)
+        run = plan.start(self.request.run_id, "", self.request.time_limit_s)
+        refused = refusal(self.run_program, user, plan.launcher, run, nodes)
+        if refused:
+            return plan, [Check("ready", "ready", "not", FAILED, "Slurm", refused)]
+        return plan, [Check("ready", count, count, OK)]
 
     def finished(self, plan: RunPlan, outcome: RunResult, lost: Mapping[str, str]) -> Check:
         done, total = len(of_kind(outcome.records, "size")), len(plan.sizes)

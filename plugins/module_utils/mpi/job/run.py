@@ -28,7 +28,7 @@ from ..causes import causes
 from ..launch import hosts
 from ..launch.node import LaunchNode, as_listed, slots_of
 from ..launch.scripts import LEFTOVERS, NEWEST, TIDY
-from ..launch.slurm import cancel
+from ..launch.slurm import cancel, refusal
 from ..launch.unit import GRACE_S, as_user, bounded, login_shell
 from .plan import LEASE, OUTPUT, SCRIPT, Job, chosen, prepare, transport_of
 from .readiness import JobStorage, ready
@@ -68,6 +68,9 @@ def run(
     slots = sum(node.slots for node in nodes)
     if job.ranks > slots:
         raise PlanError(f"{job.ranks} ranks requested, but {len(nodes)} nodes have {slots} slots")
+    refused = refusal(runner, job.user, job.launcher, job.start(nodes), nodes)
+    if refused:
+        raise PlanError(f"Slurm refuses it: {refused}")
     if interrupted():
         raise PlanError(INTERRUPTED)
     prepare(job, nodes, uid, gid)
@@ -100,9 +103,7 @@ def start(job: Job) -> subprocess.Popen[bytes]:
     argv = login_shell(job.user, [str(job.directory / SCRIPT)])
     what, output = f"MPI job {job.run_id}", job.directory / OUTPUT
     after = cancel(job.launcher, job.user, job.run_id)
-    argv = bounded(
-        argv, job.unit, job.time_limit_s, description=what, output=output, after=after
-    )
+    argv = bounded(argv, job.unit, job.time_limit_s, description=what, output=output, after=after)
     return subprocess.Popen(argv, stdin=subprocess.DEVNULL, start_new_session=True)
 
 

@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Optional, Union
+from typing import ClassVar, Optional, Union
 
 from ...core.part import PlanError
 
@@ -31,9 +31,6 @@ class Start:
     nodes: int
     limit_s: float
     parameters: Mapping[str, str] = field(default_factory=dict)
-
-
-PROGRAM_DIRECTORY = "/usr/local/libexec/baremetal-mpi-roce"
 
 
 class OpenMpi:
@@ -62,9 +59,7 @@ class OpenMpi:
             argv += ["--mca", name, value]
         return [*argv, "--hostfile", run.hosts, "-np", str(run.ranks)]
 
-    def ranks(
-        self, run: Start, directory: str = "", exported: Sequence[str] = ()
-    ) -> list[str]:
+    def ranks(self, run: Start, directory: str = "", exported: Sequence[str] = ()) -> list[str]:
         """The last options: the directory of ranks and their variables, `NAME` from the launcher's
         environment, or `NAME=value`."""
         argv = ["--wdir", directory] if directory else []
@@ -109,9 +104,7 @@ class Hydra:
             argv += ["-genv", name, value]
         return [*argv, "-machinefile", run.hosts, "-n", str(run.ranks)]
 
-    def ranks(
-        self, _run: Start, directory: str = "", exported: Sequence[str] = ()
-    ) -> list[str]:
+    def ranks(self, _run: Start, directory: str = "", exported: Sequence[str] = ()) -> list[str]:
         argv = ["-wdir", directory] if directory else []
         names = [word for word in exported if "=" not in word]
         argv += ["-genvlist", ",".join(names)] if names else ["-genvnone"]
@@ -143,7 +136,7 @@ class Hydra:
         return int(named[1]) if named else None
 
 
-TASK_PROLOG = f"{PROGRAM_DIRECTORY}/task-prolog"
+TASK_PROLOG = "/usr/local/libexec/baremetal-mpi-roce/task-prolog"
 KEPT = "MPI_ROCE_KEEP"
 """Variable with the names that the task prolog leaves as the job sets them."""
 OF_USER = ("HOME", "USER", "LOGNAME", "PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
@@ -165,7 +158,7 @@ class Srun(OpenMpi):
     """Further options of salloc, such as --partition."""
     program, scheduled = "srun", True
     label = ("--label",)
-    mappings = {
+    mappings: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "gpu": ("--cpu-bind=none",),
         "node": ("--cpu-bind=none",),
         "core": ("--cpu-bind=cores",),
