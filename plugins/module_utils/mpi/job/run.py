@@ -160,7 +160,9 @@ def _result(
     orphans = hosts.sweep(runner, job.user, [node.host for node in nodes], job.run_id)
     removed = tidy(job, nodes, runner, end.begin)
     output = output_of(job.directory / OUTPUT, MAX_BYTES)
-    rank, lines = last_lines(job, nodes, output, end.rc)
+    # scancel ends ranks with a status that is theirs.
+    cancelled = job.launcher.scheduled and end.stopped
+    rank, lines = last_lines(job, nodes, output, 0 if cancelled else end.rc)
     known = causes(output, known=True) if end.rc or end.stopped else []
     lines = [*known, *(line for line in lines if not line.strip().endswith(tuple(known)))]
     checkpoint = newest(job, nodes[0], storage, runner)

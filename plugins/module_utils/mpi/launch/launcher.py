@@ -165,7 +165,7 @@ class Srun(OpenMpi):
     }
     failed = re.compile(r"^srun: error: \S+: tasks? (\d+)[-,\d]*: (.*)$", re.MULTILINE)
     aborted = re.compile(r"MPI_ABORT was invoked on rank (\d+)")
-    stopped_by_slurm = re.compile(r"Terminated|Killed")
+    ended_by_slurm = ("Killed", "Terminated")
     unallocated = re.compile(
         r"^salloc: (?!(?:Pending|Granted|Relinquishing) )(?:error: )?(?!job \d+ queued)(\w.*)$",
         re.MULTILINE,
@@ -210,15 +210,17 @@ class Srun(OpenMpi):
         return "; ".join(dict.fromkeys(self.unallocated.findall(output)))
 
     def failed_rank(self, output: str, _slots: Mapping[str, int], _mapping: str) -> Optional[int]:
-        """The rank that called MPI_Abort, else the first one that srun names. After an abort, the
-        ranks that Slurm stopped may be named first."""
+        """The rank that called MPI_Abort, else the first one that srun names and Slurm has not
+        stopped: once a step is aborted, it stops the others."""
         aborted = self.aborted.search(output)
         if aborted:
             return int(aborted[1])
-        named = self.failed.findall(output)
-        if "srun: Job step aborted" in output:
-            named.sort(key=lambda each: bool(self.stopped_by_slurm.match(each[1])))
-        return int(named[0][0]) if named else None
+        before, _abort, later = output.partition("srun: Job step aborted")
+        named = [rank for rank, _how in self.failed.findall(before)]
+        named += [
+            rank for rank, how in self.failed.findall(later) if how not in self.ended_by_slurm
+        ]
+        return int(named[0]) if named else None
 
 
 def placed(slots: Mapping[str, int], mapping: str) -> list[str]:
