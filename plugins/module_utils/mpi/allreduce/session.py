@@ -147,7 +147,8 @@ class Session:
         else:
             unready = [] if ended else failures(self.ready(plan)[1])
         checks += unready
-        if (not outcome.complete or wrong) and not unready and request.bisect_runs > 0:
+        refused = plan.launcher.refused(outcome.complaints)
+        if (not outcome.complete or wrong) and not unready and not refused:
             self.search(plan)
         self.lines = self.lines or last_lines(self.printed)
         return self.result(plan, checks)
@@ -217,7 +218,7 @@ class Session:
         return hosts.sweep(self.run_program, self.request.user, names, self.request.run_id)
 
     def search(self, plan: RunPlan) -> None:
-        if len(plan.nodes) < 2:
+        if len(plan.nodes) < 2 or self.request.bisect_runs < 1:
             return
         request, numbers = self.request, itertools.count(1)
 

@@ -168,7 +168,8 @@ def _result(
     checkpoint = newest(job, nodes[0], storage, runner)
     status = OK if end.rc == 0 and not end.stopped else FAILED
     named = f"rank {rank} failed first" if rank is not None else ""
-    reason = end.stopped or named or (job.launcher.refused(output) if end.rc else "")
+    refused = job.launcher.refused(output) if end.rc else ""
+    reason = end.stopped or refused or named
     checks = [*storage.checks, Check("job_ended", 0, end.rc, status, "", reason), orphans]
     return {
         "rc": end.rc,

@@ -166,10 +166,11 @@ class Srun(OpenMpi):
     failed = re.compile(r"^srun: error: \S+: tasks? (\d+)[-,\d]*: (.*)$", re.MULTILINE)
     aborted = re.compile(r"MPI_ABORT was invoked on rank (\d+)")
     ended_by_slurm = ("Killed", "Terminated")
-    unallocated = re.compile(
-        r"^salloc: (?!(?:Pending|Granted|Relinquishing) )(?:error: )?(?!job \d+ queued)(\w.*)$",
+    denied = re.compile(
+        r"^salloc: (?:error: (?!Unable to allocate resources: Connection timed out)|(?=Requ))(.+)$",
         re.MULTILINE,
     )
+    """Reasons for which salloc waits, or gives up (Slurm: slurm_strerror)."""
 
     def __post_init__(self) -> None:
         for word in self.options:
@@ -205,9 +206,11 @@ class Srun(OpenMpi):
         return "".join(f"{host}\n" for host in placed(slots, mapping))
 
     def refused(self, output: str) -> str:
-        if "salloc: Granted job allocation" in output:
+        if "salloc: " not in output or "salloc: Granted job allocation" in output:
             return ""
-        return "; ".join(dict.fromkeys(self.unallocated.findall(output)))
+        waited = "salloc: Pending job allocation" in output
+        told = f"Slurm did not start it within {WAIT_S} s" if waited else "Slurm refuses it"
+        return ": ".join([told, *dict.fromkeys(self.denied.findall(output))])
 
     def failed_rank(self, output: str, _slots: Mapping[str, int], _mapping: str) -> Optional[int]:
         """The rank that called MPI_Abort, else the first one that srun names and Slurm has not
