@@ -74,6 +74,13 @@ def test_a_rank_stays_within_what_mpiruns_daemon_may_use(tmp_path: Path) -> None
     assert [bound(root, rank, 8) for rank in (0, 4)] == ["unbound", "56-69"]
 
 
+def test_a_rank_of_srun_stays_within_what_it_may_use_itself(tmp_path: Path) -> None:
+    """Its parent is slurmstepd."""
+    root = chassis.build(tmp_path, allowed="0-7,112-119")
+    (root / "proc/status").write_text("Cpus_allowed_list:\t0-223\n", encoding="utf-8")
+    assert [bound(root, rank, 8, names=SLURM) for rank in (0, 3)] == ["0-1,112-113", "6-7,118-119"]
+
+
 def test_fewer_cores_than_ranks_are_shared(tmp_path: Path) -> None:
     root = chassis.build(tmp_path, allowed="0-2,56-111")
     assert [bound(root, rank, 8) for rank in (0, 3)] == ["0-2", "0-2"]

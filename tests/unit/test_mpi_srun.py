@@ -181,6 +181,8 @@ def test_causes_leave_out_what_slurm_always_prints() -> None:
     first, *others = causes(output)
     assert first.startswith("/usr/local/libexec/baremetal-mpi-roce/rail-bind: 138: exec: ")
     assert not [line for line in others if "CANCELLED" in line or line.startswith("salloc")]
+    aborted = causes((GOLDEN / "abort.txt").read_text(encoding="utf-8"))
+    assert aborted[0].startswith("MPI_ABORT") and "step aborted" not in " ".join(aborted)
     nopmix = "srun: error: Invalid MPI type 'pmix', --mpi=list for acceptable types"
     assert causes(f"salloc: Granted job allocation 1\n{nopmix}\n", known=True) == [nopmix]
     assert TAG.sub("", "12: # OSU MPI Latency Test") == "# OSU MPI Latency Test"
@@ -284,3 +286,4 @@ def test_the_task_prolog_leaves_what_the_job_sets(tmp_path: Path) -> None:
     assert printed() == every
     assert printed(UCX_TLS="tcp") == every, "srun passes on the variables of its host"
     assert printed(UCX_TLS="tcp", MPI_ROCE_KEEP="TOKEN UCX_TLS") == every[1:]
+    assert printed(UCX_TLS="tcp", MPI_ROCE_KEEP="UCX_TLS_X") == every[:2], "a name, not a part"
