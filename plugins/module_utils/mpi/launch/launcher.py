@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Optional, Union
 
+from ...core.messages import message
 from ...core.part import PlanError
 
 RUN_ID = "BAREMETAL_RUN_ID"
@@ -175,7 +176,13 @@ class Srun(OpenMpi):
     def __post_init__(self) -> None:
         for word in self.options:
             if not re.fullmatch(r"--[a-z][a-z-]*(=[!-~]*)?", word):
-                raise PlanError(f"{word!r} is not an option of salloc: write it as --name=value")
+                raise PlanError(
+                    message(
+                        "srun.option",
+                        "{word!r} is not an option of salloc: write it as --name=value",
+                        word=word,
+                    )
+                )
 
     def job_name(self, run_id: str) -> str:
         return f"baremetal-mpi-{run_id}"
@@ -208,9 +215,15 @@ class Srun(OpenMpi):
     def refused(self, output: str) -> str:
         if "salloc: " not in output or "salloc: Granted job allocation" in output:
             return ""
-        waited = "salloc: Pending job allocation" in output
-        told = f"Slurm did not start it within {WAIT_S} s" if waited else "Slurm refuses it"
-        return ": ".join([told, *dict.fromkeys(self.denied.findall(output))])
+        told = "; ".join(dict.fromkeys(self.denied.findall(output)))
+        if "salloc: Pending job allocation" not in output:
+            return message("srun.refused", "Slurm refuses it: {told}", told=told)
+        return message(
+            "srun.waited",
+            "Slurm did not start it within {limit_s} s: {told}",
+            limit_s=WAIT_S,
+            told=told or "other jobs are first",
+        )
 
     def failed_rank(self, output: str, _slots: Mapping[str, int], _mapping: str) -> Optional[int]:
         """The rank that called MPI_Abort, else the first one that srun names and Slurm has not
@@ -243,7 +256,9 @@ def launcher_of(provider: str, start_with: str = MPIRUN, options: Sequence[str] 
     if start_with != SRUN:
         return of_provider(provider)
     if provider == "impi":
-        raise PlanError("srun starts Open MPI only: set start_with to mpirun for Intel MPI")
+        raise PlanError(
+            message("srun.intel_mpi", "srun starts Open MPI only: use mpirun for Intel MPI")
+        )
     return Srun(tuple(options))
 
 

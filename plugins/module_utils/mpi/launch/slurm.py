@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from ...core.commands import CommandError, Runner
+from ...core.messages import message
 from ...core.text import printable, some
 from ...slurm.hostlist import compress, expand
 from ...slurm.state import NodeState, SlurmError, parse_nodes
@@ -53,15 +54,23 @@ def unavailable(run: Runner, user: str, nodes: Sequence[LaunchNode]) -> dict[str
     for node in nodes:
         state = states.get(node.name)
         if state is None:
-            found[node.host] = "Slurm has no node of this name; run --tags slurm"
-            continue
-        told = f"Slurm has it as {state.state}"
-        if CLOSED & {*state.state.split("+")}:
-            why = f" ({printable(state.reason)})" if state.reason else ""
-            found[node.host] = f"{told}{why}; repair it, then resume it in Slurm"
+            found[node.host] = message(
+                "slurm.unknown", "Slurm has no node {name}; run --tags slurm", name=node.name
+            )
+        elif CLOSED & {*state.state.split("+")}:
+            found[node.host] = message(
+                "slurm.closed",
+                "Slurm has it as {state} ({reason}); repair it, then resume it in Slurm",
+                state=state.state,
+                reason=printable(state.reason) or "no reason",
+            )
         elif _allocated(state):
-            listed = some(jobs.get(node.name, []), MAX_JOBS)
-            found[node.host] = f"{told} (job {listed}); wait for it, or end it with scancel"
+            found[node.host] = message(
+                "slurm.allocated",
+                "Slurm has it as {state} (job {jobs}); wait for it, or end it with scancel",
+                state=state.state,
+                jobs=some(jobs.get(node.name, []), MAX_JOBS),
+            )
     return found
 
 
@@ -79,7 +88,12 @@ def refusal(
         return str(error)
     for found in _STARTS.findall(text):
         if datetime.fromisoformat(found) > datetime.now() + timedelta(seconds=WAIT_S):
-            return f"Slurm would start it at {found}, and a run waits for {WAIT_S} s: see squeue"
+            return message(
+                "slurm.later",
+                "Slurm would start it at {time}, and a run waits for {limit_s} s: see squeue",
+                time=found,
+                limit_s=WAIT_S,
+            )
     return ""
 
 

@@ -36,7 +36,7 @@ def bounded(
     after: Sequence[str] = (),
 ) -> list[str]:
     """`argv` in a transient unit that systemd stops after `limit_s`, even if the caller is dead.
-    `after` is a command that systemd runs whenever the unit has ended."""
+    `after` is a command that systemd runs when the unit exits or is killed."""
     streams = ("StandardOutput", "StandardError") if output else ()
     return [
         "systemd-run",
