@@ -207,6 +207,8 @@ class Launcher:
         line = argv[-1]
         if line.startswith("echo "):
             return Result(tuple(argv), 0, "mpi-ready daemon yes\nmpi-ready end\n", "")
+        if "command -v" in line:
+            return Result(tuple(argv), int(self.rc == 127), "", "")
         self.asked.append(line)
         if "scontrol" in line:
             rc = 0 if self.nodes else 1
@@ -272,6 +274,48 @@ def test_exactly_this_job_is_cancelled_whenever_the_unit_has_ended() -> None:
     argv = unit.bounded(["true"], "u", 9, after=["a b", 'c"$d%e\\'])
     assert '--property=ExecStopPost="a b" "c\\"$$d%%e\\\\"' in argv
     assert not [word for word in unit.bounded(["true"], "u", 9) if "ExecStopPost" in word]
+
+
+class Job:
+    """Fake process of a job that is stopped."""
+
+    def __init__(self, ends_within_s: float) -> None:
+        self.ends_within_s = ends_within_s
+        self.waited: list[float] = []
+
+    def wait(self, timeout: float) -> int:
+        self.waited.append(timeout)
+        if self.ends_within_s > timeout:
+            raise subprocess.TimeoutExpired("job", timeout)
+        return 143
+
+
+@pytest.mark.parametrize("seconds", [1, 60])
+def test_ranks_have_time_before_the_unit_is_stopped(tmp_path: Path, seconds: float) -> None:
+    ran: list[str] = []
+
+    def here(argv: Sequence[str], **_given: Any) -> Result:
+        ran.append("scancel" if "scancel" in argv[-1] else " ".join(argv[:2]))
+        return Result(tuple(argv), 0, "", "")
+
+    process: Any = Job(seconds)
+    run._stop(a_job(tmp_path), process, here)
+    assert ran == ["scancel", "systemctl stop"] and process.waited == [unit.GRACE_S]
+    del ran[:]
+    run._stop(a_job(tmp_path, launcher=OPEN_MPI), process, here)
+    assert ran == ["systemctl stop"] and process.waited == [unit.GRACE_S]
+
+
+def test_a_job_that_slurm_refuses_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "hostfile").write_text("node01 slots=2\nnode02 slots=1\n", encoding="utf-8")
+    launcher = Launcher(test="srun: error: Invalid MPI type 'pmix'\n", rc=1)
+    launcher.nodes = STATES.replace("ALLOCATED", "IDLE").replace("+DRAIN", "")
+    missing = Launcher(test="", rc=127)
+    one = a_job(tmp_path, transport="tcp", storage=False)
+    for fake, words in ((launcher, "Invalid MPI type"), (missing, "srun not found")):
+        with pytest.raises(PlanError, match=words):
+            run.run(one, fake, lambda _text: None, os.getuid(), os.getgid())
+    assert not one.directory.exists()
 
 
 def test_the_task_prolog_leaves_what_the_job_sets(tmp_path: Path) -> None:

@@ -61,7 +61,8 @@ def run(
         raise PlanError(f"{job.hostfile}: {some(differences, 8)}; run --tags hostfile")
     program = job.launcher.program
     if runner(login_shell(job.user, ["sh", "-c", f"command -v {program}"]), check=False).rc != 0:
-        raise PlanError(f"{program} not found on the launcher: run --tags mpi,slurm")
+        tag = "slurm" if job.launcher.scheduled else "mpi"
+        raise PlanError(f"{program} not found on the launcher: run --tags {tag}")
     nodes = chosen(job, nodes)
     job = replace(job, transport=transport_of(job, nodes))
     nodes, missing, storage = ready(job, nodes, runner, show)
