@@ -52,9 +52,11 @@ def build(
         numa = cpu % (2 * CORES) // CORES
         node = root / f"sys/devices/system/node/node{numa}"
         write(node / f"cpu{cpu}/topology/thread_siblings_list", f"{threads(cpu)}\n")
-    write(root / "proc/status", f"Name:\torted\nCpus_allowed_list:\t{allowed}\n")
+    for name in ("status", "own"):  # of the parent, and of the rank
+        write(root / f"proc/{name}", f"Name:\torted\nCpus_allowed_list:\t{allowed}\n")
     script = (TOP / "roles/mpi_stack/files/rail-bind").read_text(encoding="utf-8")
-    script = script.replace("/proc/$PPID/status", f"{reads}/proc/status")
+    whose = '$([ "$process" = $$ ] && echo own || echo status)'
+    script = script.replace("/proc/$process/status", f"{reads}/proc/{whose}")
     for prefix in ("/sys/", "/proc/driver/"):
         script = script.replace(prefix, f"{reads}{prefix}")
     programs = {"rail-bind": script, "show": SHOW, "taskset": TASKSET}

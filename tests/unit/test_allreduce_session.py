@@ -17,6 +17,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.s
     Session,
     SmokeTest,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.launcher import (
+    OPEN_MPI,
+    Srun,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.node import LaunchNode
 
 NAMES = [f"node{number:02d}" for number in range(1, 9)]
@@ -30,6 +34,9 @@ class Cluster:
         self.fails: Callable[[set[str]], str] = lambda names: ""
         self.silent: set[str] = set()
         self.sha256 = "abc"
+        self.slurm: dict[str, str] = {}
+        """State of nodes that are not idle."""
+        self.slurm_refuses = ""
         self.left_behind = 0
         self.runs: list[tuple[str, list[str]]] = []
         self.now = 0.0
@@ -41,6 +48,11 @@ class Cluster:
         if host in self.silent:
             return Result(tuple(argv), 255, "", "Host key verification failed.")
         # For READY and SWEEP: each parser reads its own lines.
+        if "scontrol" in argv[-1]:
+            states = (f"NodeName={name} State={self.slurm.get(name, 'IDLE')}\n" for name in NAMES)
+            return Result(tuple(argv), 0, "".join(states), "")
+        if "--test-only" in argv[-1] and self.slurm_refuses:
+            return Result(tuple(argv), 1, "", self.slurm_refuses)
         killed = self.left_behind if host else 0
         lines = [f"program {self.sha256}", "daemon yes", "end", f"killed {killed} left 0"]
         return Result(tuple(argv), 0, "".join(f"mpi-ready {line}\n" for line in lines), "")
@@ -66,6 +78,8 @@ class Cluster:
                 return RunResult(-15, True, 12.0, [], "")
             self.now += limit_s
             return RunResult(-15, True, limit_s, [], "")
+        if how == "queued":
+            return RunResult(1, False, 60.0, [], "salloc: Pending job allocation 7\n")
         if how == "crash":
             printed = "mpirun noticed that process rank 5 on node node03 exited on signal 11"
             return RunResult(139, False, 1.0, [], printed)
@@ -104,8 +118,10 @@ def play(cluster: Cluster, tmp_path: Path, **changes: Any) -> tuple[dict[str, An
     hostfile = tmp_path / "hostfile"
     listed = changes.pop("listed", NAMES)
     hostfile.write_text("".join(f"{name} slots=2\n" for name in listed))
-    plan = RunPlan(tuple(LaunchNode(name, 2, RAILS) for name in NAMES), "tcp", max_bytes=1 << 16)
-    request = SmokeTest(plan, "mpi", hostfile, "run7", "abc", **changes)
+    nodes = tuple(LaunchNode(name, 2, RAILS) for name in NAMES)
+    launcher = changes.pop("launcher", OPEN_MPI)
+    plan = RunPlan(nodes, "tcp", max_bytes=1 << 16, launcher=launcher)
+    request = SmokeTest(plan, "root", hostfile, "run7", "abc", **changes)
     shown: list[str] = []
     session = Session(request, cluster.ssh, cluster.start, shown.append, lambda: cluster.now)
     return session.run(), shown
@@ -130,6 +146,31 @@ def test_a_sound_cluster(cluster: Cluster, tmp_path: Path) -> None:
     assert len(result["figures"]["by_size"]) == len(result["traffic"]) == 8
     assert any("sizes" in line for line in shown)
     assert result["command"].startswith("mpirun ")
+
+
+def test_slurm_starts_what_it_offers(cluster: Cluster, tmp_path: Path) -> None:
+    result, _shown = play(cluster, tmp_path, launcher=Srun())
+    assert result["message"] == "" and result["command"].startswith("salloc ")
+    cluster.slurm = {"node03": "IDLE+DRAIN"}
+    result, _shown = play(cluster, tmp_path, launcher=Srun())
+    check = by_name(result)["ready"]
+    assert (check["status"], check["subject"]) == ("failed", "node03")
+    cluster.slurm, cluster.slurm_refuses = {}, "srun: error: Invalid MPI type 'pmix'"
+    result, _shown = play(cluster, tmp_path, launcher=Srun())
+    check = by_name(result)["ready"]
+    assert (check["status"], check["subject"]) == ("failed", "Slurm")
+    assert check["reason"] == cluster.slurm_refuses.replace("error: ", "")
+    assert len(cluster.runs) == 1
+
+
+def test_a_run_that_waited_in_slurms_queue_needs_no_search(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.fails = lambda _names: "queued"
+    result, _shown = play(cluster, tmp_path, launcher=Srun())
+    assert by_name(result)["finished"]["status"] == "failed" and len(cluster.runs) == 1
+    told = Srun().refused("salloc: Pending job allocation 7\n")
+    assert told and by_name(result)["finished"]["reason"].endswith(told)
 
 
 def test_nodes_that_the_test_leaves_out_are_named(cluster: Cluster, tmp_path: Path) -> None:

@@ -1,0 +1,274 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Runs started by a real Slurm: smoke test, jobs, their end, and the example that is requeued.
+
+Slurm is Debian's, on a separate cluster: slurmctld on the launcher and slurmd on two nodes.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import mpi_source, waiting
+from tests.bed.instances import describe
+from tests.nodes import TOP, Nodes, Run
+
+pytestmark = [pytest.mark.nodes, pytest.mark.long]
+
+MODEL = """\
+plugin: baremetal.mpi_roce.cluster
+name: vnsrun
+mpi: {user: mpi, uid: 2000}
+management: {subnet: 10.238.0.0/24, interface: mgmt0}
+nodes: {count: 2, name: "node{:02d}", management_first: 10.238.0.11, slots: 2}
+gpus: {count: 2}
+rails: {count: 2, speed_gbps: 10}
+addresses: {pool: 10.138.0.0/16, prefix: 24}
+leaves: {count: 2, management_first: 10.238.0.101, ports: 64}
+launcher: {name: launcher01, management: 10.238.0.10}
+"""
+LAUNCHER, COMPUTE = "launcher01", ("node01", "node02")
+HOSTS = (LAUNCHER, *COMPUTE)
+# For Slurm 22.05.8 (Debian 12). Tasks use no cgroups, independent of the host.
+SLURM = """\
+ClusterName=vnsrun
+SlurmctldHost=launcher01
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/affinity
+JobAcctGatherType=jobacct_gather/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+ReturnToService=2
+SlurmdParameters=config_overrides
+StateSaveLocation=/var/lib/slurm-test/slurmctld
+SlurmdSpoolDir=/var/lib/slurm-test/slurmd
+SlurmctldPidFile=/run/test-slurmctld.pid
+SlurmdPidFile=/run/test-slurmd.pid
+KillWait=10
+NodeName=node[01-02] CPUs=2 RealMemory=1000 State=UNKNOWN
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+# Slurm opens libpmix.so, which only libpmix-dev has.
+START = """
+set -e
+systemctl disable --quiet --now {daemon}.service
+mkdir -p /etc/slurm /var/lib/slurm-test/slurmctld /var/lib/slurm-test/slurmd
+echo {conf} | base64 -d >/etc/slurm/slurm.conf
+echo IgnoreSystemdOnFailure=yes >/etc/slurm/cgroup.conf
+echo {key} | base64 -d >/etc/munge/munge.key
+systemctl restart munge.service
+ln -sf libpmix.so.2 /usr/lib/x86_64-linux-gnu/pmix2/lib/libpmix.so
+systemd-run --quiet --unit=test-{daemon} --property=Delegate=yes --property=KillMode=process \
+  --property=LimitMEMLOCK=infinity {daemon} -D
+"""
+STATES = "sinfo --noheader --Node --format=%T"
+QUEUE = "squeue --noheader --format='%j %T'"
+PROGRAM = """\
+import os, pathlib, signal, sys
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+place = world.rank, world.size, world.allreduce(world.rank)
+environment = [os.environ.get(n, "-") for n in ("UCX_NET_DEVICES", "UCX_TLS", "WORD")]
+print("rank", *place, *environment, flush=True)
+if sys.argv[1:] == ["fail"] and world.rank == 3:
+    print("rank three has enough", file=sys.stderr, flush=True)
+    os._exit(1)
+if sys.argv[1:] == ["wait"]:
+    signal.signal(signal.SIGTERM, lambda *_: (print("saved", flush=True), os._exit(143)))
+    pathlib.Path(f"/dev/shm/nccl-test{world.rank}").touch()
+    while True:
+        signal.pause()
+world.Barrier()
+"""
+LEFT = """
+pgrep -u mpi -a
+ls -d /tmp/ompi.* /dev/shm/vader* /dev/shm/nccl-test* 2>/dev/null
+"""
+TRAINED = "/var/tmp/srun-checkpoints"
+
+
+def put(nodes: Nodes, host: str, path: str, text: str) -> None:
+    coded = base64.b64encode(text.encode()).decode()
+    nodes.on(host).check_output("echo %s | base64 -d >%s", coded, path)
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    nodes = describe(tmp_path_factory.mktemp("srun") / "inventory", MODEL)
+    with nodes.new():
+        nodes.play("site.yml", "--skip-tags=fabric,links,verbs,smoke")
+        conf = base64.b64encode(SLURM.encode()).decode()
+        key = base64.b64encode(os.urandom(128)).decode()
+        for host in HOSTS:
+            daemon = "slurmctld" if host == LAUNCHER else "slurmd"
+            mpi_source.of_debian(nodes, host, ["munge", "slurm-client", daemon])
+            nodes.on(host).check_output(START.format(daemon=daemon, conf=conf, key=key))
+            put(nodes, host, "/srv/program.py", PROGRAM)
+            for name in ("train.py", "train.sbatch"):
+                put(nodes, host, f"/srv/{name}", (TOP / "docs/examples" / name).read_text())
+        idle(nodes)
+        yield nodes
+
+
+def idle(nodes: Nodes) -> None:
+    on = nodes.on(LAUNCHER)
+    waiting.until(
+        lambda: on.run(STATES).stdout.split() == ["idle"] * len(COMPUTE),
+        "Slurm's nodes to be idle",
+    )
+
+
+def left(nodes: Nodes) -> dict[str, str]:
+    found = {host: str(nodes.on(host).run(LEFT).stdout) for host in HOSTS}
+    return {host: text for host, text in found.items() if text}
+
+
+def words(*arguments: str, **given: Any) -> list[str]:
+    variables = {
+        "mpi_job_start_with": "srun",
+        "mpi_job_program": ["python3", "/srv/program.py", *arguments],
+        "mpi_job_environment": {"WORD": "two words"},
+        "mpi_job_checkpoint_directory": "/var/tmp/srun-own",
+        **given,
+    }
+    return ["--extra-vars", json.dumps(variables)]
+
+
+def result(run: Run) -> dict[str, Any]:
+    return {check["name"]: check for check in run.checks("job", LAUNCHER)}
+
+
+def test_the_smoke_test_is_the_same_by_mpirun_and_by_srun(nodes: Nodes) -> None:
+    found = {}
+    for program in ("mpirun", "srun"):
+        run = nodes.play("playbooks/smoke.yml", f"--extra-vars=mpi_smoke_start_with={program}")
+        found[program] = sorted(
+            (check["name"], check["subject"], check["status"])
+            for check in run.checks("smoke", LAUNCHER)
+        )
+        assert ("exactness", "ok") in {(name, status) for name, _at, status in found[program]}
+        sent = re.findall(r"^  rail\d +(\d+\.\d+) MiB ", run.output, re.MULTILINE)
+        assert len(sent) == 2 and min(map(float, sent)) > 1, "both rails carried it"
+    assert found["srun"] == found["mpirun"]
+    assert left(nodes) == {}
+
+
+def test_a_job_has_its_nodes_devices_and_its_own_variables(nodes: Nodes) -> None:
+    run = nodes.play("playbooks/run.yml", *words())
+    lines = re.findall(r"^(\d): rank (\d 4 6 rail\d \S+ .*)$", run.output, re.MULTILINE)
+    rank = "{} 4 6 rail{} tcp,sm,self two words"
+    assert sorted(lines) == [(str(n), rank.format(n, n % 2)) for n in range(4)]
+    statuses = {name: check["status"] for name, check in result(run).items()}
+    assert statuses == {"job_ended": "ok", "no_orphans": "ok"}
+    own = {"UCX_TLS": "tcp,self", "UCX_LOG_LEVEL": "error"}
+    run = nodes.play("playbooks/run.yml", *words(mpi_job_environment=own, mpi_job_ranks=3))
+    assert run.output.count(" tcp,self -") == 3
+
+
+def test_the_rank_that_fails_is_named_with_its_words(nodes: Nodes) -> None:
+    run = nodes.play("playbooks/run.yml", *words("fail"), expect=2)
+    assert result(run)["job_ended"]["reason"] == "rank 3 failed first"
+    assert "\n    3: rank three has enough\n" in run.output
+    assert left(nodes) == {}
+    idle(nodes)
+
+
+@pytest.mark.parametrize("how", ["Ctrl-C", "unit killed"])
+def test_exactly_this_job_is_cancelled(nodes: Nodes, tmp_path: Path, how: str) -> None:
+    on = nodes.on(LAUNCHER)
+    held = "runuser -u mpi -- sbatch --parsable --hold --chdir=/tmp --job-name=held --wrap true"
+    other = on.check_output(held).strip()
+    log = tmp_path / "log"
+    with log.open("a") as output:
+        play = nodes.start("playbooks/run.yml", *words("wait"), output=output)
+    try:
+        waiting.until(
+            lambda: log.read_text().count(" two words") == 4 or play.poll() is not None,
+            "the job to run",
+            60,
+        )
+        name = re.search(r"^job (\w+): ", log.read_text(), re.MULTILINE)
+        assert name is not None and play.poll() is None, log.read_text()
+        assert f"baremetal-mpi-{name[1]} RUNNING" in on.check_output(QUEUE)
+        if how == "Ctrl-C":
+            os.killpg(play.pid, signal.SIGINT)
+            assert play.wait(waiting.deadline(60)) == 99
+            assert "(ansible-playbook was interrupted)" in log.read_text()
+            assert "saved" in log.read_text(), "ranks have time after SIGTERM"
+        else:  # systemd then runs scancel
+            on.check_output(f"systemctl kill --signal=KILL baremetal-mpi-job-{name[1]}.service")
+            assert play.wait(waiting.deadline(90)) == 2
+        assert on.check_output(QUEUE).split() == ["held", "PENDING"]
+        assert left(nodes) == {}
+    finally:
+        play.kill()
+        play.wait()
+        on.check_output(f"scancel {other}")
+    idle(nodes)
+
+
+def test_nodes_that_slurm_does_not_offer_are_refused(nodes: Nodes) -> None:
+    on = nodes.on(LAUNCHER)
+    batch = "runuser -u mpi -- sbatch --parsable --chdir=/tmp --output=/dev/null"
+    busy = on.check_output(f"{batch} --nodelist=node01 --exclusive --wrap 'sleep 600'").strip()
+    drained = "scontrol update nodename=node02 state=drain reason='bad cable'"
+    with nodes.by_hand(LAUNCHER, drained, "scontrol update nodename=node02 state=resume"):
+        waiting.until(lambda: "allocated" in on.run(STATES).stdout, "the other job")
+        run = nodes.play("playbooks/run.yml", *words(), expect=2)
+    on.check_output(f"scancel {busy}")
+    listed = run.output.partition("nothing was started")[2].partition("repair them")[0]
+    assert f"node01: Slurm has it as ALLOCATED (job {busy} of mpi)" in listed
+    assert "node02: Slurm has it as IDLE+DRAIN (bad cable)" in listed
+    wrong = words(mpi_job_slurm_options=["--partition=none"])
+    idle(nodes)
+    run = nodes.play("playbooks/run.yml", *wrong, expect=2)
+    assert "nothing was started: Slurm refuses it: srun: invalid partition" in run.output
+
+
+def test_the_example_is_requeued_and_continues(nodes: Nodes) -> None:
+    on = nodes.on(LAUNCHER)
+    for host in COMPUTE:
+        nodes.on(host).check_output(f"install -d -o mpi {TRAINED}")
+    batch = f"sbatch --parsable --chdir=/tmp --export=ALL,CLUSTER_CHECKPOINT_DIR={TRAINED}"
+    batch += " --ntasks-per-node=2 --output=/tmp/train.log /srv/train.sbatch /srv/train.py"
+    job = on.check_output(f"runuser -u mpi -- {batch} --steps 1000000 --deterministic").strip()
+
+    def text() -> str:
+        return str(nodes.on("node01").run("cat /tmp/train.log").stdout)
+
+    def again(count: int) -> int:
+        """Wait for a start, and return the step from which it continues."""
+        waiting.until(lambda: f"start {count} of job {job}" in text(), f"start {count}", 30)
+        running = rf"start {count} of(?s:.*)from step (\d+)\n(?s:.*)step \d+ loss"
+        waiting.until(lambda: re.search(running, text()) is not None, "the next steps", 30)
+        return int(re.findall(r"from step (\d+)", text())[-1])
+
+    def stopped(count: int) -> int:
+        waiting.until(lambda: text().count("stopped by a signal") == count, "the checkpoint", 30)
+        on.check_output(f"scontrol update jobid={job} starttime=now")
+        return int(re.findall(r"stopped by a signal: step (\d+)", text())[-1])
+
+    try:
+        assert again(1) == 0
+        on.check_output(f"scontrol requeue {job}")  # SIGTERM, as for preemption
+        first = stopped(1)
+        assert first > 0 and again(2) == first
+        on.check_output(f"scancel --signal=USR1 {job}")  # as before the time limit
+        second = stopped(2)
+        assert second > first and again(3) == second
+        on.check_output(f"scancel {job}")
+        waiting.until(lambda: not on.check_output(QUEUE).strip(), "the end of the job", 30)
+        assert left(nodes) == {}, "cancelled, and not requeued"
+    finally:
+        on.run(f"scancel {job}")
