@@ -25,8 +25,8 @@ EXAMPLES = r"""
 RETURN = r"""
 _list:
   description: >-
-    One dictionary with C(family) (V(debian) or V(redhat)) and C(base_packages), the tools that the
-    role os_baseline installs.
+    One dictionary with C(family) (V(debian) or V(redhat)), C(base_packages), the tools that the
+    role os_baseline installs, and C(perf), the package with C(perf).
   type: list
   elements: dict
 """
@@ -45,7 +45,9 @@ class LookupModule(LookupBase):
         self, terms: list[Any], variables: Optional[dict[str, Any]] = None, **kwargs: Any
     ) -> list[dict[str, Any]]:
         try:
-            family = distribution_of(*map(str, terms)).family
+            distribution = distribution_of(*map(str, terms))
         except PlanError as error:
             raise AnsibleError(str(error)) from error
-        return [{"family": family.name, "base_packages": list(family.base_packages)}]
+        family = distribution.family
+        found = {"family": family.name, "base_packages": list(family.base_packages)}
+        return [{**found, "perf": family.perf[distribution.name]}]
