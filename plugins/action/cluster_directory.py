@@ -89,6 +89,7 @@ class ActionModule(NodeAction):
             "drained_hosts": [host["name"] for host in directory if host["drained"]],
             "total_slots": sum(host["slots"] for host in directory if not host["drained"]),
             **returned,
+            "slurm": facts.slurm(hosts),
             "names": facts.names(directory if domain is not None else (), domain or ""),
             "software_doubts": list(dict.fromkeys(doubts)),
             "launcher": launcher,

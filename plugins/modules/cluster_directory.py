@@ -52,6 +52,12 @@ names:
     rail, and C(own) with the names and addresses of each host itself.
   type: dict
   returned: when O(domain) is given
+slurm:
+  description: >-
+    With C(scheduler: slurm) in the model, nodes and switches for Slurm, as JSON for the module
+    C(slurm); otherwise empty.
+  type: str
+  returned: success
 changes:
   description: >-
     What differs from O(against), as C(hosts), C(addresses), C(cables), C(ports), C(settings),

@@ -153,7 +153,7 @@ OF_OTHER_MODELS = {
     *("cluster_rail_networks", "cluster_kind", "cluster_unit", "cluster_set", "cluster_plane"),
     *("cluster_bmc", "cluster_networks", "cluster_management_networks", "cluster_vlans"),
     *("cluster_asn", "cluster_loopback", "cluster_storage_links", "cluster_port_ranges"),
-    "cluster_cabling",
+    *("cluster_cabling", "cluster_cpu"),
 }
 """Variables that the reference does not need."""
 

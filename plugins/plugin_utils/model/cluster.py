@@ -164,7 +164,13 @@ DIGEST = "cluster_digest"
 NAMES = (
     *("cluster_name", "cluster_domain", "cluster_mpi_user", "cluster_mpi_uid"),
     *("cluster_addressing", "cluster_rail_networks", "cluster_asics", "roce_qos", "cluster_qos"),
-    *("cluster_software", "cluster_filesystems", "cluster_role", "cluster_management"),
+    *(
+        "cluster_software",
+        "cluster_filesystems",
+        "cluster_scheduler",
+        "cluster_role",
+        "cluster_management",
+    ),
     *("cluster_bmc", "cluster_networks", "cluster_management_networks"),
     *(
         "cluster_index",
@@ -173,6 +179,7 @@ NAMES = (
         "cluster_slots",
         "cluster_drained",
         "cluster_gpus",
+        "cluster_cpu",
     ),
     *("cluster_rails", "cluster_system", "cluster_asic", "cluster_ports", "cluster_port_step"),
     "cluster_port_ranges",

@@ -40,6 +40,7 @@ from .nodes import (
     NodeSpec,
     check_default,
     check_launchers,
+    check_scheduler,
     launchers,
     node_blocks,
     places_with_rails,
@@ -79,6 +80,7 @@ def compile_model(source: ModelSource) -> Cluster:
     kinds = read_kinds(model, apart, findings)
     specs, absent = specify(model, kinds, findings)
     check_default(source.data, specs, findings)
+    check_scheduler(model, specs, findings)
     doubtful = Findings(source.line)
     for group in fabric.groups.values():
         own = findings.below(group.path[:-1])
@@ -198,6 +200,7 @@ def compile_model(source: ModelSource) -> Cluster:
         "roce_qos": contract.as_variable(),
         VARIABLE: software.as_variable(),
         "cluster_filesystems": [entry.as_variable() for entry in filesystems],
+        "cluster_scheduler": model["scheduler"] or "",
     }
     if len(model["management"]["subnet"].each) > 1:
         everywhere["cluster_management_networks"] = [*map(str, model["management"]["subnet"].each)]
@@ -295,6 +298,7 @@ def _nodes(model: dict[str, Any], specs: list[NodeSpec]) -> list[ComputeNode]:
             vars=spec.vars,
             bmc="" if spec.bmc is None else text(spec.bmc),
             networks=cluster_networks(model, spec.networks),
+            more=_cpu(spec),
             index=spec.index,
             rack=spec.rack,
             slots=spec.slots,
@@ -306,6 +310,12 @@ def _nodes(model: dict[str, Any], specs: list[NodeSpec]) -> list[ComputeNode]:
         )
         for spec in specs
     ]
+
+
+def _cpu(spec: NodeSpec) -> dict[str, Any]:
+    if spec.cpu is None:
+        return {}
+    return {"cluster_cpu": {key: to for key, to in spec.cpu.items() if to is not None}}
 
 
 def _addresses(

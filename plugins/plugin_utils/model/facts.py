@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ...module_utils.names import rail_name
+from ...module_utils.slurm.cluster import SLURM, compile_cluster
 from .cluster import HOST_ROLES
 
 _RAIL_KEYS = (
@@ -44,6 +45,7 @@ def build(
             ],
             **({"ssh_port": ports[name]} if name in ports else {}),
             **({"kind": own["cluster_kind"]} if "cluster_kind" in own else {}),
+            **({"cpu": own["cluster_cpu"]} if "cluster_cpu" in own else {}),
         }
         for name, own in servers
     ]
@@ -65,3 +67,12 @@ def names(directory: Iterable[Mapping[str, Any]], domain: str) -> dict[str, Any]
         table += [f"{' '.join(line)}\n" for line in lines]
         own[name] = {each: address for address, *several in lines for each in several}
     return {"table": "".join(table), "own": own}
+
+
+def slurm(hosts: Mapping[str, Mapping[str, Any]]) -> str:
+    """The cluster as Slurm describes it, for the module slurm; empty without Slurm.
+
+    `hosts`: the variables of all hosts of the model, with its switches.
+    """
+    first = next(iter(hosts.values()))
+    return compile_cluster(hosts).as_text() if first["cluster_scheduler"] == SLURM else ""

@@ -28,6 +28,7 @@ class NodeKind:
     gpus: dict[str, Any]
     rails: dict[str, Any]
     slots: Optional[int] = None
+    cpu: Optional[dict[str, Any]] = None
     path: Path = ()
     own: tuple[str, ...] = ("gpus", "rails")
     """Sections that this kind has; those of others are at the top level."""
@@ -134,7 +135,7 @@ def _read(
     elif rails["gpu"] is not None:
         near = [gpu if gpu is not None and gpu < gpus["count"] else None for gpu in rails["gpu"]]
         rails = {**rails, "gpu": near}
-    return NodeKind(name, gpus, rails, written["slots"], path, own)
+    return NodeKind(name, gpus, rails, written["slots"], written["cpu"], path, own)
 
 
 def _check(

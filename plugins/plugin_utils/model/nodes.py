@@ -27,6 +27,8 @@ class NodeSpec:
     kind: NodeKind
     rack_path: Path = ()
     drained: bool = False
+    cpu: Optional[dict[str, Any]] = None
+    cpu_path: Path = ()
     pci: Optional[list[Any]] = None
     pci_path: Path = ()
     gpu_pci: Optional[list[str]] = None
@@ -126,6 +128,28 @@ def specify(
             remedy = "Set `management_first` here, or `management` on every node"
             findings.add("model.no_management_address", path, problem, remedy, value)
     return specs, absent
+
+
+RESERVED = ("all", "default")
+"""Names with a meaning in Slurm's files."""
+
+
+def check_scheduler(model: dict[str, Any], specs: list[NodeSpec], findings: Findings) -> None:
+    """Check that Slurm can describe every node, if it is the scheduler."""
+    if model["scheduler"] is None:
+        return
+    without: dict[Path, list[str]] = {}
+    for spec in specs:
+        if spec.cpu is None:
+            without.setdefault(spec.cpu_path, []).append(spec.name)
+        if spec.name in RESERVED:
+            problem, remedy = f"{spec.name!r} is a word of Slurm", "Write another name"
+            findings.add("model.slurm_word", (*spec.path, "name"), problem, remedy, spec.name)
+    for path, names in without.items():
+        problem = f"{some(names, 1)}: no processors and memory, which scheduler: slurm needs"
+        remedy = "Write {sockets: ..., cores: ..., threads: ..., memory_mb: ...} as `slurmd -C` "
+        remedy += "prints them on a node, or as playbooks/discover.yml drafts them"
+        findings.add("model.no_cpu", path, problem, remedy, (names[0], len(names)))
 
 
 def check_default(written: Mapping[str, Any], specs: list[NodeSpec], findings: Findings) -> None:
@@ -228,6 +252,8 @@ def _specs(
                 kind=kind,
                 rack_path=rack_path,
                 drained=name in drained,
+                cpu=kind.cpu or (keys["cpu"] if kind.cpu is of_block.cpu else None),
+                cpu_path=(*(kind.path if kind is not of_block else block.path), "cpu"),
                 pci=kind.rails["pci"],
                 pci_path=kind.pci_paths[0],
                 gpu_pci=kind.gpus["pci"],

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 from ...module_utils.qos import IP_MTU_LIMITS
+from ...module_utils.slurm.cluster import SLURM
 from ..fabric.chip_keys import CHIP_NAME, CHIPS, OUT_OF_SCOPE, SYSTEM_NAME
 from ..qos.contract import CONTRACT, VARIABLE
 from ..schema import meant
@@ -406,6 +407,23 @@ MANAGEMENT = Section(
     ),
 )
 
+CPU = Section(
+    "nodes.cpu",
+    "Processors and memory of a node, as `slurmd -C` prints them: `cluster_cpu`. Needed for "
+    "`scheduler`; `playbooks/discover.yml` drafts them.",
+    (
+        needed("sockets", Integer(1, 64), ""),
+        needed("cores", Integer(1, 4096), "Of a socket."),
+        needed("threads", Integer(1, 8), "Of a core."),
+        needed("memory_mb", Integer(128, 1 << 30), "Memory for jobs."),
+        Key("numa_nodes", Integer(1, 64), "Of a node.", default_text="one of each socket"),
+    ),
+    hints=tuple(
+        (name, "Write sockets, cores (of a socket) and threads (of a core)")
+        for name in ("cpus", "count", "model", "arch", "cores_per_socket", "threads_per_core")
+    ),
+)
+
 NODES = Section(
     "nodes",
     "Compute nodes: `count` of them, or a `list`. Several such sections are a list of blocks.",
@@ -425,6 +443,7 @@ NODES = Section(
         _BMC_FIRST,
         replace(_IN_NETWORKS, help="As `management_first`, in each of `networks`."),
         Key("slots", _SLOTS, "MPI slots per node.", default_text="one per GPU"),
+        Key("cpu", OrNull(CPU), "Also under `kinds`."),
         Key("rack", _Pattern("r{:02d}"), "Rack names.", default="r{:02d}"),
         Key("nodes_per_rack", Integer(1, 1000), "", default_text="all in one rack"),
         Key("drained", _HOST_NAMES, "Configured, but without ranks.", default=[]),
@@ -520,6 +539,7 @@ KIND = Section(
     "the rails of the largest kind.",
     (
         Key("slots", _SLOTS, "MPI slots per node.", default_text="one per GPU"),
+        Key("cpu", OrNull(CPU), "As `nodes.cpu`.", default_text="the nodes'"),
         Key("gpus", _of_kind(GPUS, "count", "pci", "numa"), ""),
         Key("rails", _of_kind(RAILS, "count", "planes", "speed_gbps", "pci", "gpu", "numa"), ""),
         Key("software", _of_kind(SOFTWARE, *OF_KINDS), ""),
@@ -898,6 +918,11 @@ MODEL = Section(
         Key("asics", CHIPS, "", default={}),
         Key(VARIABLE, CONTRACT, ""),
         Key("software", SOFTWARE, ""),
+        Key(
+            "scheduler",
+            OrNull(OneOf((SLURM,))),
+            "[Slurm](slurm.md) starts jobs: `cluster_scheduler`, empty without one.",
+        ),
         Key("launcher", OneOrList(LAUNCHER, LAUNCHER), "This or `launchers` is required."),
         Key("launchers", ListOf(LAUNCHER), "Several, in order."),
         Key("storage", ListOf(STORAGE), "", default=[]),

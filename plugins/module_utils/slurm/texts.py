@@ -1,0 +1,263 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Files of Slurm that the model determines.
+
+slurm.conf remains the site's: it includes three of them. Texts follow the installed version,
+because Slurm does not start with an option that it does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from ..core.files import HEADER
+from ..core.text import ranges
+from .cluster import Hardware, SlurmCluster, SlurmNode
+from .hostlist import compress
+
+NODES = "baremetal-nodes.conf"
+PARTITIONS = "baremetal-partitions.conf"
+SETTINGS = "baremetal-settings.conf"
+GRES = "gres.conf"
+CGROUP = "cgroup.conf"
+TOPOLOGY_CONF = "topology.conf"
+TOPOLOGY_YAML = "topology.yaml"
+MAIN = "slurm.conf"
+INCLUDED = (SETTINGS, NODES, PARTITIONS)
+"""Files that slurm.conf includes, in order."""
+
+DRAIN_REASON = "baremetal.mpi_roce model"
+"""Prefix of the reason that marks nodes that the model drains."""
+MODEL_DRAIN = f"{DRAIN_REASON}: drained in cluster.yml"
+
+Version = tuple[int, int]
+YAML_SINCE: Version = (25, 5)
+"""Slurm reads topology.yaml, and the block topology next to the tree."""
+CGROUP_V2_SINCE: Version = (22, 5)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the texts need in addition to the model. Empty paths set nothing."""
+
+    version: Version
+    partition: str = "all"
+    task_prolog: str = ""
+    prolog: str = ""
+    epilog: str = ""
+    health_check: str = ""
+    health_check_interval_s: int = 300
+    reboot_program: str = ""
+    boot_s: int = 1800
+    """Maximum time of a reboot by Slurm, after which a node is down."""
+    gpu_devices: bool = True
+    """Whether GPUs have devices; false on virtual nodes, whose GPUs are only counted."""
+    config_overrides: bool = False
+    """Whether Slurm trusts the node lines more than the hardware; for virtual nodes."""
+    cgroups: bool = True
+    """Whether jobs are confined by cgroups; false in containers without a cgroup to delegate."""
+    mpi: str = "pmix"
+    known: Mapping[str, str] = field(default_factory=dict)
+    """Keys in lower case that the site's slurm.conf sets itself: they are not written again."""
+
+
+def texts(cluster: SlurmCluster, settings: Settings) -> dict[str, str]:
+    """The content of each file by its name in Slurm's directory."""
+    found = {
+        NODES: _page(_node_line(group) for group in cluster.groups()),
+        PARTITIONS: _page(_partitions(cluster, settings)),
+        SETTINGS: _page(f"{key}={value}" for key, value in written(cluster, settings).items()),
+        GRES: _page(_gres(cluster, settings)),
+    }
+    if confined(settings):
+        found[CGROUP] = _page(_CGROUP)
+    name = TOPOLOGY_YAML if settings.version >= YAML_SINCE else TOPOLOGY_CONF
+    found[name] = _page(_topology_yaml(cluster) if name == TOPOLOGY_YAML else _tree(cluster))
+    return found
+
+
+def _page(lines: Iterable[str]) -> str:
+    return "\n".join([f"# {HEADER}", *lines, ""])
+
+
+# Nodes
+
+
+def _node_line(group: list[SlurmNode]) -> str:
+    first = group[0]
+    cpu = first.hardware.cpu
+    words = {
+        "NodeName": compress(node.name for node in group),
+        "NodeAddr": compress(node.address for node in group),
+        "Sockets": cpu.sockets,
+        "CoresPerSocket": cpu.cores,
+        "ThreadsPerCore": cpu.threads,
+        "RealMemory": cpu.memory_mb,
+        "Gres": first.hardware.gres,
+        "Feature": ",".join(first.features),
+        # Applies to nodes that slurmctld does not know yet; it remembers the state of others.
+        "State": "DRAIN" if first.drained else "UNKNOWN",
+        "Reason": f'"{MODEL_DRAIN}"' if first.drained else "",
+    }
+    return " ".join(f"{key}={value}" for key, value in words.items() if value != "")
+
+
+def _partitions(cluster: SlurmCluster, settings: Settings) -> list[str]:
+    lines = [_partition(settings.partition, cluster.nodes, default=True)]
+    if len(cluster.kinds) > 1:
+        # As the groups of the inventory. A partition named default would be Slurm's own word.
+        lines += [_partition(f"kind_{kind}", own) for kind, own in cluster.kinds.items()]
+    return lines
+
+
+def _partition(name: str, nodes: Iterable[SlurmNode], *, default: bool = False) -> str:
+    nodes = list(nodes)
+    cpus = [node.hardware.cpu for node in nodes]
+    share = min(cpu.memory_mb // cpu.cpus for cpu in cpus)
+    words = {
+        "PartitionName": name,
+        "Nodes": compress(node.name for node in nodes),
+        "Default": "YES" if default else "NO",
+        "DefMemPerCPU": share,
+        "State": "UP",
+    }
+    return " ".join(f"{key}={value}" for key, value in words.items())
+
+
+# Generic resources
+
+
+def _gres(cluster: SlurmCluster, settings: Settings) -> list[str]:
+    lines: list[str] = []
+    for hardware in cluster.hardware:
+        if hardware.gpus:
+            names = compress(node.name for node in cluster.nodes if node.hardware == hardware)
+            lines += _gpu_lines(names, hardware, settings)
+    return lines
+
+
+def _gpu_lines(names: str, hardware: Hardware, settings: Settings) -> Iterable[str]:
+    """GPUs with the same cores share a line; a comment names the NIC next to each."""
+    for gpu in hardware.gpus:
+        yield f"# GPU {gpu.index}: {', '.join(gpu.rails) or 'no rail'}"
+    for cores, group in groupby(hardware.gpus, lambda gpu: gpu.cores):
+        numbers = [gpu.index for gpu in group]
+        words = {
+            "NodeName": names,
+            "Name": "gpu",
+            "Type": hardware.gpu_type,
+            "Count": "" if settings.gpu_devices else len(numbers),
+            "File": _devices(numbers) if settings.gpu_devices else "",
+            "Cores": cores,
+        }
+        yield " ".join(f"{key}={value}" for key, value in words.items() if value != "")
+
+
+def _devices(numbers: list[int]) -> str:
+    text = ranges(numbers)
+    return f"/dev/nvidia{text}" if text.isdigit() else f"/dev/nvidia[{text}]"
+
+
+# Topology
+
+
+def _tree(cluster: SlurmCluster) -> Iterable[str]:
+    for switch in cluster.switches:
+        if switch.nodes:
+            yield f"SwitchName={switch.name} Nodes={compress(switch.nodes)}"
+        else:
+            yield f"SwitchName={switch.name} Switches={compress(switch.switches)}"
+
+
+def _topology_yaml(cluster: SlurmCluster) -> Iterable[str]:
+    """The same tree, and the leaf sets as blocks for partitions with `Topology=block`."""
+    yield "- topology: tree"
+    yield "  cluster_default: true"
+    yield "  tree:"
+    yield "    switches:"
+    for switch in cluster.switches:
+        yield f"      - switch: {switch.name}"
+        if switch.nodes:
+            yield f"        nodes: {compress(switch.nodes)}"
+        else:
+            yield f"        children: {compress(switch.switches)}"
+
+
+# Settings
+
+
+_CGROUP = (
+    "ConstrainCores=yes",
+    "ConstrainDevices=yes",
+    "ConstrainRAMSpace=yes",
+    "ConstrainSwapSpace=yes",
+)
+
+
+def confined(settings: Settings) -> bool:
+    """Whether jobs are confined by cgroups, of which only v2 is supported."""
+    return settings.cgroups and settings.version >= CGROUP_V2_SINCE
+
+
+def wanted(cluster: SlurmCluster, settings: Settings) -> dict[str, str]:
+    """Every setting of slurm.conf that the model or the role determines."""
+    confine = confined(settings)
+    found = {
+        "SelectType": "select/cons_tres",
+        "SelectTypeParameters": "CR_Core_Memory",
+        "ProctrackType": "proctrack/cgroup" if confine else "proctrack/linuxproc",
+        "TaskPlugin": "task/affinity,task/cgroup" if confine else "task/affinity",
+        "PrologFlags": "Alloc,Contain" if confine else "Alloc",
+        "MpiDefault": settings.mpi,
+        # slurmd has the limit of rails' memory; that of a login shell would replace it.
+        "PropagateResourceLimitsExcept": "MEMLOCK",
+        "GresTypes": "gpu" if any(each.gpus for each in cluster.hardware) else "",
+        "TaskProlog": settings.task_prolog,
+        "Prolog": settings.prolog,
+        "Epilog": settings.epilog,
+        "HealthCheckProgram": settings.health_check,
+        "RebootProgram": settings.reboot_program,
+    }
+    if settings.version < YAML_SINCE:
+        found["TopologyPlugin"] = "topology/tree"
+    if settings.health_check:
+        found["HealthCheckInterval"] = str(settings.health_check_interval_s)
+        found["HealthCheckNodeState"] = "ANY,CYCLE"
+    if settings.reboot_program:
+        found["ResumeTimeout"] = str(settings.boot_s)
+    if settings.config_overrides:
+        found["SlurmdParameters"] = "config_overrides"
+    return {key: value for key, value in found.items() if value}
+
+
+def written(cluster: SlurmCluster, settings: Settings) -> dict[str, str]:
+    """Settings that slurm.conf does not already have: Slurm would take the last of two values."""
+    known = settings.known
+    return {key: to for key, to in wanted(cluster, settings).items() if key.lower() not in known}
+
+
+def include_lines(directory: str) -> list[str]:
+    """The lines of slurm.conf that include the files."""
+    return [f"Include {directory}/{name}" for name in INCLUDED]
+
+
+def main_text(cluster: SlurmCluster, directory: str) -> str:
+    """slurm.conf for clusters that have none: one controller per launcher, munge, no accounting."""
+    return _page(
+        [
+            f"ClusterName={cluster.name}",
+            *(f"SlurmctldHost={name}({address})" for name, address in cluster.controllers),
+            "AuthType=auth/munge",
+            "CredType=cred/munge",
+            "SlurmUser=slurm",
+            "StateSaveLocation=/var/lib/slurm/slurmctld",
+            "SlurmdSpoolDir=/var/lib/slurm/slurmd",
+            "SlurmctldPidFile=/run/slurmctld.pid",
+            "SlurmdPidFile=/run/slurmd.pid",
+            "SlurmctldLogFile=/var/log/slurm/slurmctld.log",
+            "SlurmdLogFile=/var/log/slurm/slurmd.log",
+            "ReturnToService=1",
+            *include_lines(directory),
+        ]
+    )
