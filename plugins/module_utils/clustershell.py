@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Groups of the inventory for ClusterShell (`clush -g rack_r01`), as a source of its own.
+"""Groups of the inventory for ClusterShell (`clush -g rack_r01`), as a separate source.
 
 Format of groups.d/*.yaml: clustershell.readthedocs.io, "YAML group files"; a source's name must
 differ from every other one's. Groups without a source are those of `default` in groups.conf, which
