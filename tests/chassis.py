@@ -54,7 +54,7 @@ def build(
         write(node / f"cpu{cpu}/topology/thread_siblings_list", f"{threads(cpu)}\n")
     write(root / "proc/status", f"Name:\torted\nCpus_allowed_list:\t{allowed}\n")
     script = (TOP / "roles/mpi_stack/files/rail-bind").read_text(encoding="utf-8")
-    script = script.replace("/proc/$PPID/status", f"{reads}/proc/status")
+    script = script.replace("/proc/$process/status", f"{reads}/proc/status")
     for prefix in ("/sys/", "/proc/driver/"):
         script = script.replace(prefix, f"{reads}{prefix}")
     programs = {"rail-bind": script, "show": SHOW, "taskset": TASKSET}

@@ -63,7 +63,7 @@ from ..module_utils.core import commands, machine
 from ..module_utils.core.locks import LOCKS, HeldError, alone, progress
 from ..module_utils.core.part import PlanError
 from ..module_utils.mpi.allreduce import gpu, plan, session, traffic
-from ..module_utils.mpi.launch.launcher import of_provider
+from ..module_utils.mpi.launch.launcher import launcher_of
 from ..module_utils.mpi.launch.node import nodes_of, with_rails
 
 
@@ -79,7 +79,7 @@ def smoke_test(params: dict[str, Any]) -> session.SmokeTest:
     of_plan = {
         **of(plan.RunPlan),
         "nodes": nodes,
-        "launcher": of_provider(params["provider"]),
+        "launcher": launcher_of(params["provider"], params["start_with"], params["slurm_options"]),
         "parameters": tuple((name, str(value)) for name, value in params["parameters"].items()),
     }
     of_test = {
@@ -99,6 +99,8 @@ ARGUMENTS = {
     "user": {"type": "str", "required": True},
     "hostfile": {"type": "path", "default": "/etc/baremetal-mpi-roce/hostfile"},
     "provider": {"type": "str", "default": "distribution"},
+    "start_with": {"type": "str", "choices": ["mpirun", "srun"], "default": "mpirun"},
+    "slurm_options": {"type": "list", "elements": "str", "default": []},
     "parameters": {"type": "dict", "default": {}},
     "transport": {"type": "str", "choices": ["tcp", "rc"], "default": "rc"},
     "rankfile": {"type": "str", "default": ""},
@@ -132,7 +134,7 @@ ARGUMENTS = {
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     params = {**module.params, "run_id": module.params["run_id"] or uuid.uuid4().hex[:12]}
-    launcher = session.mpirun(params["user"], commands.run)
+    launcher = session.start_as(params["user"], commands.run)
 
     def start(show: Callable[[str], None]) -> dict[str, Any]:
         test, text = smoke_test(params), "allreduce: waiting for another test to finish"

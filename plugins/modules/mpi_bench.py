@@ -42,6 +42,8 @@ ARGUMENTS = {
     "user": {"type": "str", "required": True},
     "hostfile": {"type": "path", "default": "/etc/baremetal-mpi-roce/hostfile"},
     "provider": {"type": "str", "default": "distribution"},
+    "start_with": {"type": "str", "choices": ["mpirun", "srun"], "default": "mpirun"},
+    "slurm_options": {"type": "list", "elements": "str", "default": []},
     "kind": {"type": "list", "elements": "str", "default": []},
     "parameters": {"type": "dict", "default": {}},
     "transport": {"type": "str", "choices": ["tcp", "rc"], "default": "rc"},

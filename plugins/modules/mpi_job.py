@@ -63,7 +63,7 @@ from ..module_utils.core.locks import LOCKS, HeldError, alone, progress
 from ..module_utils.core.part import PlanError
 from ..module_utils.mpi.job import plan
 from ..module_utils.mpi.job.run import JobError, run
-from ..module_utils.mpi.launch.launcher import of_provider
+from ..module_utils.mpi.launch.launcher import launcher_of
 from ..module_utils.mpi.launch.node import nodes_of
 
 # Generated from layers/ by tools/generate_layers.py.
@@ -72,6 +72,8 @@ ARGUMENTS = {
     "user": {"type": "str", "required": True},
     "hostfile": {"type": "path", "default": "/etc/baremetal-mpi-roce/hostfile"},
     "provider": {"type": "str", "default": "distribution"},
+    "start_with": {"type": "str", "choices": ["mpirun", "srun"], "default": "mpirun"},
+    "slurm_options": {"type": "list", "elements": "str", "default": []},
     "parameters": {"type": "dict", "default": {}},
     "transport": {"type": "str", "choices": ["tcp", "rc"], "default": "rc"},
     "program": {"type": "list", "elements": "str", "required": True},
@@ -119,7 +121,8 @@ def main() -> None:
             },
             "parameters": plan.texts(given["parameters"], "parameters of mpirun"),
         }
-        launcher = of_provider(given.pop("provider"))
+        how = (given.pop(name) for name in ("provider", "start_with", "slurm_options"))
+        launcher = launcher_of(*how)
         job = plan.Job(**{**given, **changed, "launcher": launcher})
         if module.check_mode:
             command = job.command(plan.chosen(job, job.nodes))

@@ -20,6 +20,7 @@ from tests import chassis
 GOLDEN = Path(__file__).parent / "golden/binding.txt"
 OPEN_MPI = ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE")
 INTEL_MPI = ("MPI_LOCALRANKID", "MPI_LOCALNRANKS")
+SLURM = ("SLURM_LOCALID", "SLURM_GTIDS")
 
 
 def bound(
@@ -32,6 +33,9 @@ def bound(
 ) -> str:
     """CPUs of a rank as a list of ranges, or `unbound`."""
     local = dict(zip(names, (str(rank), str(ranks))))
+    if names == SLURM:
+        local[names[1]] = ",".join(str(8 + number) for number in range(ranks))
+        local["SLURM_CPU_BIND_TYPE"] = "none"
     done = subprocess.run(
         ["sh", str(root / "rail-bind"), *words, str(root / "show"), str(rank)],
         env={"PATH": f"{root}:{os.environ['PATH']}", "MPI_ROCE_RAILS_BY_RANK": rails, **local},
@@ -56,7 +60,7 @@ def table(folder: Path, names: tuple[str, str]) -> Iterator[str]:
                 yield f"{rank:4} {gpu:3} {gpu * 2 // len(gpus):4} {cpus}"
 
 
-@pytest.mark.parametrize("names", [OPEN_MPI, INTEL_MPI])
+@pytest.mark.parametrize("names", [OPEN_MPI, INTEL_MPI, SLURM])
 def test_ranks_share_the_cores_of_their_gpus_numa_node(
     tmp_path: Path, names: tuple[str, str]
 ) -> None:

@@ -44,8 +44,8 @@ def test_ranks_of_the_smoke_test_get_their_nodes_environment() -> None:
     argv = command(plan, "hosts", "run7", 9)
     started = " ".join(argv[: argv.index("/usr/bin/python3")])
     assert started == (
-        "env BAREMETAL_RUN_ID=run7 mpirun -genv I_MPI_DEBUG 3 -machinefile hosts -n 5 -genvnone "
-        f"-genv I_MPI_PIN 0 {RAIL_BIND}"
+        "env BAREMETAL_RUN_ID=run7 mpirun -genv I_MPI_DEBUG 3 -machinefile hosts -n 5 "
+        f"-genv I_MPI_PIN 0 -genvnone {RAIL_BIND}"
     )
     assert plan.hostfile() == "node01:2\nnode02:3\n"
     by_rail = command(plan.rail_runs[0], "hosts", "run7", 9)

@@ -21,13 +21,13 @@ CAUSE, WARNED, OTHER, EFFECT, NOISE = range(5)
 """Ranks, in the order of the result; noise is dropped."""
 
 # open-mpi/ompi: help-oob-tcp.txt, help-mca-var.txt, help-opal-shmem-mmap.txt, help-mca-base.txt,
-# help-orte-rmaps-base.txt, help-orterun.txt, help-errmgr-base.txt.
+# help-orte-rmaps-base.txt, help-orterun.txt, help-errmgr-base.txt, help-ess-base.txt.
 HELP = (
     "include and exclude lists were|^No network interfaces were found"
     "|^Two mutually-exclusive MCA variables|there is not enough space for"
     "|^There are not enough slots|job are already filled|would result in binding more"
     "|as it could not change to the|unable to complete a TCP connection"
-    "|^A requested component was not found"
+    "|^A requested component was not found|appears to have been direct launched"
 )
 SSH = (
     r"^ssh: |^(ssh_exchange|kex_exchange)|Permission denied \(|Host key verification failed"
@@ -46,6 +46,7 @@ TABLE = {
         "exec: .*: not found|command not found$|No such file or directory$",  # shells
         "^allreduce: ",  # roles/mpi_stack/files/allreduce.py
         SSH,
+        r"^srun: error: (?!\S+: tasks? )|^salloc: error: |Out Of Memory$",  # SchedMD/slurm
         r"^Abort\(\d+\)|^Fatal error in ",  # pmodels/mpich: src/mpi/errhan
         r"MPI startup\(\).*(rror|arn)",  # Intel MPI, I_MPI_DEBUG
         r"^\[(mpiexec|proxy)[^\]]*\] .*(rror|nable|ailed|ssert)",  # pmodels/mpich: src/pm/hydra
@@ -57,6 +58,7 @@ TABLE = {
         "noticed that process rank|one or more processes exited|MPI_INIT failed for some reason",
         "does not know how to route a message|unable to reliably start one or more",
         r"^MPI_ABORT was invoked|^\[[^\]]+\] \*\*\* ",
+        r"^srun: error: \S+: tasks? ",
         "^= .*(BAD TERMINATION|RUNNING AT|KILLED BY|EXIT CODE)",
     ),
     # Messages that accompany every failure, and some even a success.
@@ -67,6 +69,7 @@ TABLE = {
         "CLEANING UP REMAINING|YOU CAN IGNORE THE",  # src/pm/hydra
         r"^\[[^\]]+\] \[ *\d+\] |^\d+ +0x[0-9a-f]+ |^==== backtrace",
         r"^=+$|^Session terminated, killing shell",  # src/pm/hydra; util-linux
+        r"^(srun|salloc): (?!error: )|^slurmstepd\S*: error: \*\*\* STEP ",  # SchedMD/slurm
         r"^Warning: Permanently added|^(Shared c|C)onnection to \S+ closed",  # openssh
     ),
 }
@@ -80,8 +83,9 @@ OTHERS = re.compile(
     r"no such|no space",
     re.IGNORECASE,
 )
-_TAG = re.compile(r"^\[\d+,\d+\]<std(?:out|err)>: ?|^\[\d+\] (?=\S)")
-"""Prefix of each line that a rank prints: Open MPI's --tag-output, Hydra's -prepend-rank."""
+_TAG = re.compile(r"^\[\d+,\d+\]<std(?:out|err)>: ?|^\[\d+\] (?=\S)|^ *\d+: ")
+"""Prefix of each line that a rank prints: Open MPI's --tag-output, Hydra's -prepend-rank, srun's
+--label."""
 _DASHES = re.compile(r"-{20,}$")
 _APART = re.compile(r"^\[|^=+|\b(UCX|NCCL) ")
 """Log lines, which other processes may print in the middle of a block."""

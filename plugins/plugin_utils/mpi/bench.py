@@ -36,8 +36,9 @@ TITLES = {
 TITLE = re.compile(r"# OSU MPI(?:-\w+)? (.+?) Test\b")
 WHERE = re.compile(r"# (?:Pair: ([\w.:-]+ - [\w.:-]+)|Ranks: (\d{1,9})\b)", re.ASCII)
 ROW = re.compile(r"(\d{1,18})\s+(\d{1,18}(?:\.\d+)?)\b", re.ASCII)
-TAG = re.compile(r"\[\d+,\d+\]<std(?:out|err)>: ?|^\[\d+\] ?")
-"""Prefix of output: Open MPI prints one for each line or part of a line, Hydra for each line."""
+TAG = re.compile(r"\[\d+,\d+\]<std(?:out|err)>: ?|^\[\d+\] ?|^ *\d+: ?")
+"""Prefix of output: Open MPI prints one for each line or part of a line, Hydra and srun for each
+line."""
 SMALL = 8
 """Size in bytes up to which the latency threshold applies."""
 

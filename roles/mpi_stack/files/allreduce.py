@@ -424,8 +424,11 @@ class Report:
         self.stream.flush()
 
 
+LOCAL_RANK = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
+
+
 def variable(*names):
-    """The first variable that is set, of Open MPI or of Intel MPI."""
+    """The first variable that is set, of Open MPI, Intel MPI or Slurm."""
     return next((os.environ[name] for name in names if name in os.environ), "?")
 
 
@@ -438,7 +441,7 @@ def run(spec, report, ucx_log):
 
     memory = HostMemory()
     if spec.get("gpu"):  # before MPI starts, which checks for a GPU context
-        memory = GpuMemory(numpy, int(variable("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")))
+        memory = GpuMemory(numpy, int(variable(*LOCAL_RANK)))
     import mpi4py
     from mpi4py import MPI
 
@@ -635,7 +638,7 @@ def main():
     try:
         run(arguments.spec, report, UcxLog(tables=bool(arguments.spec.get("gpu"))))
     except Exception as error:
-        rank = variable("OMPI_COMM_WORLD_RANK", "PMI_RANK")
+        rank = variable("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
         text = str(error) or type(error).__name__
         print(f"allreduce: rank {rank} on {host_name()}: {text}", file=sys.stderr, flush=True)
         os._exit(1)  # not sys.exit: MPI_Finalize would wait for the other ranks

@@ -11,8 +11,8 @@ from typing import Optional
 
 from ...core.part import PlanError
 from ..environment import PROGRAM, RAIL_BIND
-from ..launch.launcher import OPEN_MPI, Launcher
-from ..launch.node import LaunchNode
+from ..launch.launcher import OPEN_MPI, Launcher, Start
+from ..launch.node import LaunchNode, slots_of
 
 LARGE_BYTES = 65536
 """Larger buffers have fewer iterations."""
@@ -46,7 +46,9 @@ class RunPlan:
         if not self.nodes:
             raise PlanError("no compute node takes part: all are drained, or the model has none")
         if self.rankfile and self.launcher is not OPEN_MPI:
-            raise PlanError("mpi_smoke_rankfile is for Open MPI: omit it with impi")
+            raise PlanError(
+                "mpi_smoke_rankfile is for Open MPI's mpirun: omit it with impi and srun"
+            )
 
     @property
     def ranks(self) -> int:
@@ -109,8 +111,14 @@ class RunPlan:
             rankfile="",
         )
 
+    def start(self, run_id: str, hosts: str, limit_s: float) -> Start:
+        parameters = dict(self.parameters)
+        if self.only is not None and self.unbound:
+            parameters.update(self.launcher.tcp)
+        return Start(run_id, hosts, self.ranks, len(self.nodes), limit_s, parameters)
+
     def hostfile(self) -> str:
-        return self.launcher.hostfile({node.host: node.slots for node in self.nodes})
+        return self.launcher.hostfile(slots_of(self.nodes, self.launcher))
 
 
 def sizes(largest: int, step: int) -> list[int]:
@@ -139,16 +147,14 @@ def specification(plan: RunPlan, time_limit_s: float) -> str:
 
 
 def command(plan: RunPlan, hosts: str, run_id: str, time_limit_s: float) -> list[str]:
-    """Command line of mpirun. Devices come from the environment file of each node."""
-    launcher, parameters = plan.launcher, dict(plan.parameters)
-    if plan.only is not None and plan.unbound:
-        parameters.update(launcher.tcp)
-    argv = [*launcher.start(run_id, parameters, hosts, plan.ranks), *launcher.ranks()]
+    """The launcher's command line. Devices come from the environment file of each node."""
+    launcher, start = plan.launcher, plan.start(run_id, hosts, time_limit_s)
+    argv = launcher.start(start)
+    argv += ["--rankfile", plan.rankfile] if plan.rankfile else launcher.mappings["gpu"]
+    argv += launcher.ranks(start)
     if plan.program:
         # NCCL selects cores near each GPU, and takes its NICs from the environment of the node.
-        order = ("env", "CUDA_DEVICE_ORDER=PCI_BUS_ID")
-        return [*argv, *launcher.mappings["gpu"], *order, *plan.program]
-    argv += ["--rankfile", plan.rankfile] if plan.rankfile else launcher.mappings["gpu"]
+        return [*argv, "env", "CUDA_DEVICE_ORDER=PCI_BUS_ID", *plan.program]
     if plan.bind_rails:
         argv += [RAIL_BIND, *(["--keep-cpus"] if plan.rankfile else [])]
     argv += ["--only", str(plan.only)] if plan.only is not None else []

@@ -20,6 +20,7 @@ from ...core.text import some
 from ..causes import causes, last_lines
 from ..launch import hosts, readiness
 from ..launch.node import as_listed
+from ..launch.slurm import cancel, refusal
 from ..launch.unit import GRACE_S, bounded, login_shell
 from . import bisect, gpu, traffic, verdict
 from .launch import RunResult, launch, of_kind
@@ -48,19 +49,23 @@ Start = Callable[..., RunResult]
 record; `lost` is called while none arrives."""
 
 
-def mpirun(user: str, run: Runner) -> Start:
-    """Run mpirun as `user` in a systemd unit."""
+def start_as(user: str, run: Runner) -> Start:
+    """Run the launcher of a plan as `user` in a systemd unit."""
 
     def start(
         plan: RunPlan, hostfile: Path, run_id: str, limit_s: float, **options: Any
     ) -> RunResult:
         unit = f"baremetal-mpi-smoke-{run_id}"
-        # This process stops the run first, then the ranks, then systemd: a hang is reported as
-        # such, and not as the rank whose limit expired first.
-        argv = login_shell(user, command(plan, str(hostfile), run_id, limit_s + GRACE_S))
-        end = partial(run, ["systemctl", "stop", "--no-block", unit], check=False)
-        guarded = bounded(argv, unit, limit_s + 2 * GRACE_S)
-        return launch(guarded, limit_s, stop=end, **options)
+        with (
+            _hostfile(plan) if plan.launcher.scheduled else contextlib.nullcontext(hostfile) as path
+        ):
+            # This process stops the run first, then the ranks, then systemd: a hang is reported as
+            # such, and not as the rank whose limit expired first.
+            argv = login_shell(user, command(plan, str(path), run_id, limit_s + GRACE_S))
+            end = partial(run, ["systemctl", "stop", "--no-block", unit], check=False)
+            after = cancel(plan.launcher, user, run_id)
+            guarded = bounded(argv, unit, limit_s + 2 * GRACE_S, after=after)
+            return launch(guarded, limit_s, stop=end, **options)
 
     return start
 
@@ -142,7 +147,8 @@ class Session:
         else:
             unready = [] if ended else failures(self.ready(plan)[1])
         checks += unready
-        if (not outcome.complete or wrong) and not unready and request.bisect_runs > 0:
+        refused = plan.launcher.refused(outcome.complaints)
+        if (not outcome.complete or wrong) and not unready and not refused:
             self.search(plan)
         self.lines = self.lines or last_lines(self.printed)
         return self.result(plan, checks)
@@ -156,7 +162,12 @@ class Session:
         problems, nodes = readiness.preflight(self.run_program, user, plan.nodes, *asked)
         if problems:
             return plan, _not_ready(problems)
-        return replace(plan, nodes=nodes), [Check("ready", count, count, OK)]
+        plan = replace(plan, nodes=nodes)
+        run = plan.start(self.request.run_id, "", self.request.time_limit_s)
+        refused = refusal(self.run_program, user, plan.launcher, run, nodes)
+        if refused:
+            return plan, [Check("ready", "ready", "not", FAILED, "Slurm", refused)]
+        return plan, [Check("ready", count, count, OK)]
 
     def finished(self, plan: RunPlan, outcome: RunResult, lost: Mapping[str, str]) -> Check:
         done, total = len(of_kind(outcome.records, "size")), len(plan.sizes)
@@ -164,7 +175,10 @@ class Session:
             return Check("finished", "all sizes", "all sizes", OK)
         self.printed = outcome.complaints
         self.lines = causes(self.printed)
-        reason = f"mpirun exited with status {outcome.rc}"
+        launcher = plan.launcher
+        reason = f"{launcher.program} exited with status {outcome.rc}"
+        refused = launcher.refused(outcome.complaints)
+        reason += f": {refused}" if refused else ""
         if lost:
             reason = f"stopped after {outcome.seconds:.0f} s: {some(list(lost))} no longer answers"
         elif outcome.timed_out:
@@ -204,7 +218,7 @@ class Session:
         return hosts.sweep(self.run_program, self.request.user, names, self.request.run_id)
 
     def search(self, plan: RunPlan) -> None:
-        if len(plan.nodes) < 2:
+        if len(plan.nodes) < 2 or self.request.bisect_runs < 1:
             return
         request, numbers = self.request, itertools.count(1)
 
@@ -287,7 +301,7 @@ class Session:
         if self.culprit is not None:
             shown.append(f"  search: {self.culprit.sentence()}")
         if self.lines:
-            shown += ["  from mpirun:", *(f"    {line}" for line in self.lines)]
+            shown += [f"  from {plan.launcher.program}:", *(f"    {line}" for line in self.lines)]
         return "\n".join(shown)
 
 

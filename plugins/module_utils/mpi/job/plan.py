@@ -17,8 +17,8 @@ from ...core.messages import message
 from ...core.part import PlanError
 from ...core.text import counted, some
 from ..environment import RAIL_BIND
-from ..launch.launcher import OPEN_MPI, Launcher
-from ..launch.node import LaunchNode, with_rails
+from ..launch.launcher import OPEN_MPI, Launcher, Start
+from ..launch.node import LaunchNode, slots_of, with_rails
 
 SCRIPT, HOSTS, OUTPUT, LEASE = "job.sh", "hostfile", "output.log", "lease"
 JOBS = Path("/var/lib/baremetal-mpi-roce/jobs")
@@ -80,16 +80,19 @@ class Job:
         interpreted = Path(self.program[0]).name.startswith("python") and len(self.program) > 1
         return self.program[1] if interpreted and self.program[1].startswith("/") else ""
 
+    def start(self, nodes: Sequence[LaunchNode]) -> Start:
+        ranks, hosts = self.ranks or sum(node.slots for node in nodes), self.directory / HOSTS
+        limit_s = self.time_limit_s
+        return Start(self.run_id, str(hosts), ranks, len(nodes), limit_s, self.parameters)
+
     def command(self, nodes: Sequence[LaunchNode]) -> list[str]:
-        ranks = self.ranks or sum(node.slots for node in nodes)
-        hosts, launcher = str(self.directory / HOSTS), self.launcher
-        argv = launcher.start(self.run_id, self.parameters, hosts, ranks)
-        argv += [*launcher.label, *launcher.mappings[self.mapping]]
+        run, launcher = self.start(nodes), self.launcher
+        argv = [*launcher.start(run), *launcher.label, *launcher.mappings[self.mapping]]
         exported = [
             f"{name}={value}" if name in SEARCHED else name
             for name, value in self.environment.items()
         ]
-        argv += launcher.ranks(self.work_directory, exported)
+        argv += launcher.ranks(run, self.work_directory, exported)
         return [*argv, *([RAIL_BIND] if self.mapping == "gpu" else []), *self.program]
 
     def script(self, nodes: Sequence[LaunchNode]) -> str:
@@ -195,10 +198,6 @@ def _of_kinds(job: Job, nodes: Sequence[LaunchNode]) -> Sequence[LaunchNode]:
     return [node for node in nodes if not job.kind or {node.kind, ALL} & {*job.kind}]
 
 
-def slots_of(nodes: Sequence[LaunchNode]) -> dict[str, int]:
-    return {node.host: node.slots for node in nodes}
-
-
 def prepare(job: Job, nodes: Sequence[LaunchNode], uid: int, gid: int) -> None:
     """Create the job's directory with script, hostfile, output and lease, which may contain
     secrets. The directory belongs to root, which opens the output: the user cannot replace that
@@ -206,7 +205,7 @@ def prepare(job: Job, nodes: Sequence[LaunchNode], uid: int, gid: int) -> None:
     make_directories(job.directory.parent, 0o755)
     job.directory.mkdir(0o700)
     job.directory.chmod(0o750)
-    hosts = job.launcher.hostfile(slots_of(nodes), job.mapping)
+    hosts = job.launcher.hostfile(slots_of(nodes, job.launcher), job.mapping)
     for name, text, mode in (
         (SCRIPT, job.script(nodes), 0o700),
         (HOSTS, hosts, 0o600),

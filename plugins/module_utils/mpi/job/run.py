@@ -7,6 +7,7 @@ the time limit, even if this process has been killed.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import re
@@ -25,10 +26,11 @@ from ...core.part import PlanError
 from ...core.text import some
 from ..causes import causes
 from ..launch import hosts
-from ..launch.node import LaunchNode, as_listed
+from ..launch.node import LaunchNode, as_listed, slots_of
 from ..launch.scripts import LEFTOVERS, NEWEST, TIDY
+from ..launch.slurm import cancel, refusal
 from ..launch.unit import GRACE_S, as_user, bounded, login_shell
-from .plan import LEASE, OUTPUT, SCRIPT, Job, chosen, prepare, slots_of, transport_of
+from .plan import LEASE, OUTPUT, SCRIPT, Job, chosen, prepare, transport_of
 from .readiness import JobStorage, ready
 
 INTERRUPTED = "ansible-playbook was interrupted"
@@ -57,15 +59,18 @@ def run(
     nodes, differences = as_listed(job.nodes, job.hostfile, job.launcher)
     if differences:
         raise PlanError(f"{job.hostfile}: {some(differences, 8)}; run --tags hostfile")
-    mpirun = login_shell(job.user, ["sh", "-c", "command -v mpirun"])
-    if runner(mpirun, check=False).rc != 0:
-        raise PlanError("mpirun not found on the launcher: run --tags mpi")
+    program = job.launcher.program
+    if runner(login_shell(job.user, ["sh", "-c", f"command -v {program}"]), check=False).rc != 0:
+        raise PlanError(f"{program} not found on the launcher: run --tags mpi,slurm")
     nodes = chosen(job, nodes)
     job = replace(job, transport=transport_of(job, nodes))
     nodes, missing, storage = ready(job, nodes, runner, show)
     slots = sum(node.slots for node in nodes)
     if job.ranks > slots:
         raise PlanError(f"{job.ranks} ranks requested, but {len(nodes)} nodes have {slots} slots")
+    refused = refusal(runner, job.user, job.launcher, job.start(nodes), nodes)
+    if refused:
+        raise PlanError(f"Slurm refuses it: {refused}")
     if interrupted():
         raise PlanError(INTERRUPTED)
     prepare(job, nodes, uid, gid)
@@ -97,7 +102,8 @@ class JobExit:
 def start(job: Job) -> subprocess.Popen[bytes]:
     argv = login_shell(job.user, [str(job.directory / SCRIPT)])
     what, output = f"MPI job {job.run_id}", job.directory / OUTPUT
-    argv = bounded(argv, job.unit, job.time_limit_s, description=what, output=output)
+    after = cancel(job.launcher, job.user, job.run_id)
+    argv = bounded(argv, job.unit, job.time_limit_s, description=what, output=output, after=after)
     return subprocess.Popen(argv, stdin=subprocess.DEVNULL, start_new_session=True)
 
 
@@ -130,12 +136,22 @@ def watch(
             stopped = "; ".join(f"{host} no longer responds: {why}" for host, why in lost.items())
             grown = time.monotonic()
     if stopped:
-        runner(["systemctl", "stop", job.unit], check=False)
+        _stop(job, process, runner)
     rc = process.wait(timeout=job.time_limit_s + 4 * GRACE_S)
     seconds = time.monotonic() - begin
     if not stopped and seconds >= job.time_limit_s:
         stopped = f"stopped after {job.time_limit_s:g} s (mpi_job_time_limit_s)"
     return JobExit(rc, begin, seconds, stopped)
+
+
+def _stop(job: Job, process: subprocess.Popen[bytes], runner: Runner) -> None:
+    """Stop the unit. Slurm's scancel first sends SIGTERM to ranks, as mpirun does when it is
+    stopped; srun kills them."""
+    cancelled = cancel(job.launcher, job.user, job.run_id)
+    if cancelled and runner(cancelled, check=False).rc == 0:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=GRACE_S)
+    runner(["systemctl", "stop", job.unit], check=False)
 
 
 def _result(
@@ -144,12 +160,16 @@ def _result(
     orphans = hosts.sweep(runner, job.user, [node.host for node in nodes], job.run_id)
     removed = tidy(job, nodes, runner, end.begin)
     output = output_of(job.directory / OUTPUT, MAX_BYTES)
-    rank, lines = last_lines(job, nodes, output, end.rc)
+    # scancel ends ranks with a status that is theirs.
+    cancelled = job.launcher.scheduled and end.stopped
+    rank, lines = last_lines(job, nodes, output, 0 if cancelled else end.rc)
     known = causes(output, known=True) if end.rc or end.stopped else []
     lines = [*known, *(line for line in lines if not line.strip().endswith(tuple(known)))]
     checkpoint = newest(job, nodes[0], storage, runner)
     status = OK if end.rc == 0 and not end.stopped else FAILED
-    reason = end.stopped or (f"rank {rank} failed first" if rank is not None else "")
+    named = f"rank {rank} failed first" if rank is not None else ""
+    refused = job.launcher.refused(output) if end.rc else ""
+    reason = end.stopped or refused or named
     checks = [*storage.checks, Check("job_ended", 0, end.rc, status, "", reason), orphans]
     return {
         "rc": end.rc,
@@ -221,10 +241,12 @@ def last_lines(
 ) -> tuple[Optional[int], list[str]]:
     """The rank that failed first, according to mpirun, and its last lines; else the last lines."""
     lines = [line[:MAX_LINE] for line in output.splitlines()]
-    rank = job.launcher.failed_rank(output, slots_of(nodes), job.mapping) if rc else None
+    slots = slots_of(nodes, job.launcher)
+    rank = job.launcher.failed_rank(output, slots, job.mapping) if rc else None
     if rank is None:
         return None, lines[-MAX_LINES:]
-    own = [line for line in lines if re.match(rf"\[\d+,{rank}\]<std(out|err)>:|\[{rank}\] ", line)]
+    label = re.compile(rf"\[\d+,{rank}\]<std(out|err)>:|\[{rank}\] |\s*{rank}: ")
+    own = [line for line in lines if label.match(line)]
     matches = ((job.launcher.failed.search(line), line) for line in lines)
     named = [line for match, line in matches if match and str(rank) in match.groups()]
     return rank, [*own[-MAX_LINES:], *named[:1]]

@@ -1,21 +1,41 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Launchers of ranks: Open MPI's mpirun, and Hydra of Intel MPI.
+"""Launchers of ranks: Open MPI's mpirun, Hydra of Intel MPI, and Slurm's srun for Open MPI.
 
 The run id is in the command line or environment of every process of a run: the sweep finds
-processes by it. Ranks get the environment of their node from the program that mpirun starts there.
+processes by it. Ranks get the environment of their node from the program that mpirun starts there,
+or from Slurm's task prolog.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Optional, Union
+from dataclasses import dataclass, field
+from typing import ClassVar, Optional, Union
+
+from ...core.part import PlanError
 
 RUN_ID = "BAREMETAL_RUN_ID"
 """Variable that `hydra-ssh` passes on to nodes."""
 
 
+@dataclass(frozen=True)
+class Start:
+    """What a launcher starts."""
+
+    run_id: str
+    hosts: str
+    """Path of the hostfile."""
+    ranks: int
+    nodes: int
+    limit_s: float
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+
 class OpenMpi:
+    program, scheduled = "mpirun", False
+    """The program on the launcher, and whether Slurm allocates the nodes."""
     name, key, daemon, hostfile_format = "Open MPI", "open_mpi", "orted", "openmpi"
     version = re.compile(r"\(Open MPI\)\s+(\S+)")
     library = "Open MPI v{}"
@@ -33,16 +53,14 @@ class OpenMpi:
     failed = re.compile(r"process rank (\d+)|Process name: \[\[\d+,\d+\],(\d+)\]")
     """mpirun's messages about a signal, and about an exit status."""
 
-    def start(
-        self, run_id: str, parameters: Mapping[str, str], hosts: str, ranks: int
-    ) -> list[str]:
-        argv = ["mpirun", "--mca", "baremetal_run_id", run_id]
-        for name, value in parameters.items():
+    def start(self, run: Start) -> list[str]:
+        argv = ["mpirun", "--mca", "baremetal_run_id", run.run_id]
+        for name, value in run.parameters.items():
             argv += ["--mca", name, value]
-        return [*argv, "--hostfile", hosts, "-np", str(ranks)]
+        return [*argv, "--hostfile", run.hosts, "-np", str(run.ranks)]
 
-    def ranks(self, directory: str = "", exported: Sequence[str] = ()) -> list[str]:
-        """Options for the directory of ranks and their variables: `NAME` from the launcher's
+    def ranks(self, run: Start, directory: str = "", exported: Sequence[str] = ()) -> list[str]:
+        """The last options: the directory of ranks and their variables, `NAME` from the launcher's
         environment, or `NAME=value`."""
         argv = ["--wdir", directory] if directory else []
         return [*argv, *(word for name in exported for word in ("-x", name))]
@@ -50,12 +68,17 @@ class OpenMpi:
     def hostfile(self, slots: Mapping[str, int], mapping: str = "gpu") -> str:
         return "".join(f"{host} slots={count}\n" for host, count in slots.items())
 
+    def refused(self, _output: str) -> str:
+        """Why no rank was started, where the launcher waits for nodes; empty otherwise."""
+        return ""
+
     def failed_rank(self, output: str, _slots: Mapping[str, int], _mapping: str) -> Optional[int]:
         named = self.failed.search(output)
         return int(named[1] or named[2]) if named else None
 
 
 class Hydra:
+    program, scheduled = "mpirun", False
     name, key, daemon, hostfile_format = "Intel MPI", "intel_mpi", "hydra_pmi_proxy", "intelmpi"
     version = re.compile(r"Intel\(R\) MPI Library .*Version (\S+)")
     library = "Intel(R) MPI Library {} for Linux* OS"
@@ -75,15 +98,13 @@ class Hydra:
     ended_by_hydra = ("0", "9", "15")
     failed = re.compile(r"RANK (\d+) PID \d+ RUNNING AT")
 
-    def start(
-        self, run_id: str, parameters: Mapping[str, str], hosts: str, ranks: int
-    ) -> list[str]:
-        argv = ["env", f"{RUN_ID}={run_id}", "mpirun"]
-        for name, value in parameters.items():
+    def start(self, run: Start) -> list[str]:
+        argv = ["env", f"{RUN_ID}={run.run_id}", "mpirun"]
+        for name, value in run.parameters.items():
             argv += ["-genv", name, value]
-        return [*argv, "-machinefile", hosts, "-n", str(ranks)]
+        return [*argv, "-machinefile", run.hosts, "-n", str(run.ranks)]
 
-    def ranks(self, directory: str = "", exported: Sequence[str] = ()) -> list[str]:
+    def ranks(self, _run: Start, directory: str = "", exported: Sequence[str] = ()) -> list[str]:
         argv = ["-wdir", directory] if directory else []
         names = [word for word in exported if "=" not in word]
         argv += ["-genvlist", ",".join(names)] if names else ["-genvnone"]
@@ -94,13 +115,10 @@ class Hydra:
         """Hydra assigns ranks in the order of the lines, and has no other mapping."""
         if mapping != "node":
             return "".join(f"{host}:{count}\n" for host, count in slots.items())
-        return "".join(f"{host}:1\n" for host in self._placed(slots, mapping))
+        return "".join(f"{host}:1\n" for host in placed(slots, mapping))
 
-    def _placed(self, slots: Mapping[str, int], mapping: str) -> list[str]:
-        if mapping != "node":
-            return [host for host, count in slots.items() for _unused in range(count)]
-        rounds = range(max(slots.values(), default=0))
-        return [host for turn in rounds for host, count in slots.items() if turn < count]
+    def refused(self, _output: str) -> str:
+        return ""
 
     def failed_rank(self, output: str, slots: Mapping[str, int], mapping: str) -> Optional[int]:
         """The rank that failed first, by MPI_Abort, else by an exit status that Hydra did not
@@ -108,9 +126,9 @@ class Hydra:
         aborted = self.aborted.search(output)
         if aborted:
             return int(aborted[1])
-        placed = self._placed(slots, mapping)
+        hosts = placed(slots, mapping)
         for host, statuses in self.codes.findall(output):
-            here = [rank for rank, name in enumerate(placed) if name == host]
+            here = [rank for rank, name in enumerate(hosts) if name == host]
             for rank, status in zip(here, statuses.split(",")):
                 if status not in self.ended_by_hydra:
                     return rank
@@ -118,8 +136,115 @@ class Hydra:
         return int(named[1]) if named else None
 
 
+TASK_PROLOG = "/usr/local/libexec/baremetal-mpi-roce/task-prolog"
+KEPT = "MPI_ROCE_KEEP"
+"""Variable with the names that the task prolog leaves as the job sets them."""
+OF_USER = ("HOME", "USER", "LOGNAME", "PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
+"""Variables of the login shell on the launcher that tasks get. Others would be the launcher's
+devices; the task prolog sets those of the node."""
+WAIT_S = 60
+"""Seconds for which a run waits in Slurm's queue. The nodes were idle before."""
+
+
+@dataclass(frozen=True)
+class Srun(OpenMpi):
+    """Open MPI's ranks, started by Slurm's daemons through PMIx.
+
+    salloc holds whole nodes, and srun starts ranks there. srun with --exclusive would do both, but
+    bind the step to as many CPUs as it has ranks (Slurm 22.05.8; --exact in srun's manual).
+    """
+
+    options: tuple[str, ...] = ()
+    """Further options of salloc, such as --partition."""
+    program, scheduled = "srun", True
+    label = ("--label",)
+    mappings: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "gpu": ("--cpu-bind=none",),
+        "node": ("--cpu-bind=none",),
+        "core": ("--cpu-bind=cores",),
+    }
+    failed = re.compile(r"^srun: error: \S+: tasks? (\d+)[-,\d]*: (.*)$", re.MULTILINE)
+    aborted = re.compile(r"MPI_ABORT was invoked on rank (\d+)")
+    ended_by_slurm = ("Killed", "Terminated")
+    denied = re.compile(
+        r"^salloc: (?:error: (?!Unable to allocate resources: Connection timed out)|(?=Requ))(.+)$",
+        re.MULTILINE,
+    )
+    """Reasons for which salloc waits, or gives up (Slurm: slurm_strerror)."""
+
+    def __post_init__(self) -> None:
+        for word in self.options:
+            if not re.fullmatch(r"--[a-z][a-z-]*(=[!-~]*)?", word):
+                raise PlanError(f"{word!r} is not an option of salloc: write it as --name=value")
+
+    def job_name(self, run_id: str) -> str:
+        return f"baremetal-mpi-{run_id}"
+
+    def allocation(self, run: Start) -> list[str]:
+        """Options about the nodes, which salloc and `srun --test-only` share."""
+        minutes = math.ceil(run.limit_s / 60) + 1  # only if the launcher is lost
+        argv = [f"--job-name={self.job_name(run.run_id)}", f"--nodes={run.nodes}", "--exclusive"]
+        return [*argv, "--mem=0", f"--time={minutes}", *self.options]
+
+    def start(self, run: Start) -> list[str]:
+        argv = ["salloc", f"--nodelist={run.hosts}", f"--immediate={WAIT_S}"]
+        argv += [*self.allocation(run), "srun", "--mpi=pmix", f"--nodelist={run.hosts}"]
+        argv += ["--distribution=arbitrary", f"--ntasks={run.ranks}", "--overcommit"]
+        return [*argv, "--kill-on-bad-exit=1", "--propagate=NONE", f"--task-prolog={TASK_PROLOG}"]
+
+    def ranks(self, run: Start, directory: str = "", exported: Sequence[str] = ()) -> list[str]:
+        given = [word for word in exported if "=" in word]
+        given += [f"OMPI_MCA_{name}={value}" for name, value in run.parameters.items()]
+        names = [word for word in exported if "=" not in word]
+        kept = [f"{KEPT}={' '.join(names)}"] if names else []
+        argv = [f"--export={','.join([*OF_USER, *names, *kept])}"]
+        argv += [f"--chdir={directory}"] if directory else []
+        # srun would search its own PATH for the program, and split values at commas.
+        return [*argv, "/usr/bin/env", *given]
+
+    def hostfile(self, slots: Mapping[str, int], mapping: str = "gpu") -> str:
+        return "".join(f"{host}\n" for host in placed(slots, mapping))
+
+    def refused(self, output: str) -> str:
+        if "salloc: " not in output or "salloc: Granted job allocation" in output:
+            return ""
+        waited = "salloc: Pending job allocation" in output
+        told = f"Slurm did not start it within {WAIT_S} s" if waited else "Slurm refuses it"
+        return ": ".join([told, *dict.fromkeys(self.denied.findall(output))])
+
+    def failed_rank(self, output: str, _slots: Mapping[str, int], _mapping: str) -> Optional[int]:
+        """The rank that called MPI_Abort, else the first one that srun names and Slurm has not
+        stopped: once a step is aborted, it stops the others."""
+        aborted = self.aborted.search(output)
+        if aborted:
+            return int(aborted[1])
+        before, _abort, later = output.partition("srun: Job step aborted")
+        named = [rank for rank, _how in self.failed.findall(before)]
+        named += [
+            rank for rank, how in self.failed.findall(later) if how not in self.ended_by_slurm
+        ]
+        return int(named[0]) if named else None
+
+
+def placed(slots: Mapping[str, int], mapping: str) -> list[str]:
+    """The host of each rank."""
+    if mapping != "node":
+        return [host for host, count in slots.items() for _unused in range(count)]
+    rounds = range(max(slots.values(), default=0))
+    return [host for turn in rounds for host, count in slots.items() if turn < count]
+
+
 Launcher = Union[OpenMpi, Hydra]
 OPEN_MPI, HYDRA = OpenMpi(), Hydra()
+MPIRUN, SRUN = "mpirun", "srun"
+
+
+def launcher_of(provider: str, start_with: str = MPIRUN, options: Sequence[str] = ()) -> Launcher:
+    if start_with != SRUN:
+        return of_provider(provider)
+    if provider == "impi":
+        raise PlanError("srun starts Open MPI only: set start_with to mpirun for Intel MPI")
+    return Srun(tuple(options))
 
 
 def of_provider(provider: str) -> Launcher:

@@ -120,6 +120,11 @@ def nodes_of(entries: Sequence[Mapping[str, Any]]) -> tuple[LaunchNode, ...]:
     return tuple(nodes)
 
 
+def slots_of(nodes: Sequence[LaunchNode], launcher: Launcher) -> dict[str, int]:
+    """Slots by the name that the launcher uses: Slurm has the names of the model."""
+    return {node.name if launcher.scheduled else node.host: node.slots for node in nodes}
+
+
 def with_rails(nodes: Sequence[LaunchNode]) -> tuple[LaunchNode, ...]:
     """The nodes with rails, if there are any: no transport connects them to the others."""
     return tuple(node for node in nodes if node.rails) or tuple(nodes)

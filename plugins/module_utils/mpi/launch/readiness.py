@@ -15,6 +15,7 @@ from ...names import is_host_name, rail_name
 from ...os_baseline import filters
 from ...ssh import paths
 from ..environment import PROGRAM
+from . import slurm
 from .hosts import TERMINAL, ask_all, remote, report
 from .launcher import OPEN_MPI, Launcher, too_new
 from .node import LaunchNode
@@ -103,7 +104,9 @@ def preflight(
                 reason = f"{version or 'unknown'}, and {counted[0][0] or 'unknown'} on most nodes"
                 told = f"{software} has version {reason}; run --tags mpi --limit {host}"
                 problems.setdefault(host, told)
-    return {**unreached(run, nodes, ready), **problems}, tuple(reported)
+    if launcher.scheduled:
+        problems = {**slurm.unavailable(run, user, nodes), **problems}
+    return {**unreached(run, nodes, ready, launcher), **problems}, tuple(reported)
 
 
 def by_reason(problems: Mapping[str, str]) -> dict[str, str]:
@@ -120,7 +123,10 @@ def _ring(nodes: Sequence[LaunchNode]) -> Iterator[tuple[LaunchNode, LaunchNode]
 
 
 def unreached(
-    run: Runner, nodes: Sequence[LaunchNode], ready: Mapping[str, NodeReport]
+    run: Runner,
+    nodes: Sequence[LaunchNode],
+    ready: Mapping[str, NodeReport],
+    launched_by: Launcher = OPEN_MPI,
 ) -> dict[str, str]:
     """Ready nodes that cannot connect to the launcher, or to the next node: a run over them would
     hang until its time limit."""
@@ -154,7 +160,7 @@ def unreached(
                 )
             remedy = remedies[launcher]
         problems[host] = (
-            f"no connection back to the launcher ({launcher}), which mpirun needs: "
+            f"no connection back to the launcher ({launcher}), which {launched_by.program} needs: "
             f"{paths.told(code)}; {remedy}"
         )
     return problems

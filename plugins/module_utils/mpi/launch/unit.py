@@ -33,8 +33,10 @@ def bounded(
     *,
     description: str = "MPI allreduce smoke test",
     output: Optional[Path] = None,
+    after: Sequence[str] = (),
 ) -> list[str]:
-    """`argv` in a transient unit that systemd stops after `limit_s`, even if the caller is dead."""
+    """`argv` in a transient unit that systemd stops after `limit_s`, even if the caller is dead.
+    `after` is a command that systemd runs whenever the unit has ended."""
     streams = ("StandardOutput", "StandardError") if output else ()
     return [
         "systemd-run",
@@ -46,5 +48,13 @@ def bounded(
         f"--property=Description={description}",
         f"--property=RuntimeMaxSec={limit_s:.0f}",
         f"--property=TimeoutStopSec={GRACE_S:.0f}",
+        *([f"--property=ExecStopPost={' '.join(map(_quoted, after))}"] if after else []),
         *argv,
     ]
+
+
+def _quoted(word: str) -> str:
+    """A word of a command line in systemd's syntax, without its variables and specifiers."""
+    for character, escaped in (("\\", "\\\\"), ('"', '\\"'), ("$", "$$"), ("%", "%%")):
+        word = word.replace(character, escaped)
+    return f'"{word}"'

@@ -1,0 +1,122 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Slurm before and after a run by srun: nodes that it will not allocate, and the end of its job.
+
+Programs run in a login shell of the MPI user: a site's Slurm may be on its path only, and Slurm
+applies the limits of that user.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+from ...core.commands import CommandError, Runner
+from ...core.text import printable, some
+from ...slurm.hostlist import compress, expand
+from ...slurm.state import NodeState, SlurmError, parse_nodes
+from .launcher import WAIT_S, Launcher, Srun, Start
+from .node import LaunchNode
+from .unit import login_shell
+
+CLOSED = frozenset(
+    [
+        *("DOWN", "DRAIN", "FAIL", "FUTURE", "INVALID_REG", "NOT_RESPONDING", "UNKNOWN"),
+        *("POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "REBOOT_ISSUED", "REBOOT_REQUESTED"),
+    ]
+)
+"""Parts of a state in which Slurm starts no job (sinfo's manual, NODE STATE CODES). Reservations
+may be the user's own, and a node that completes a job is soon free."""
+MAX_JOBS, MAX_REASON = 4, 300
+_STARTS = re.compile(r"to start at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\b")
+_PREFIX = re.compile(r"^\w+: (?:error: )?")
+_JOB = re.compile(r"(\d{1,10}\S{0,40}) (\S{1,64}) (\S+)")
+
+
+def cancel(launcher: Launcher, user: str, run_id: str) -> list[str]:
+    """The command that ends this run's job in Slurm and no other; empty for other launchers."""
+    if not isinstance(launcher, Srun):
+        return []
+    name = launcher.job_name(run_id)
+    return login_shell(user, ["scancel", "--quiet", f"--user={user}", f"--name={name}"])
+
+
+def unavailable(run: Runner, user: str, nodes: Sequence[LaunchNode]) -> dict[str, str]:
+    """By host, why Slurm would not start a job on it now, with the remedy."""
+    try:
+        states = parse_nodes(_said(run, user, "scontrol", "--oneliner", "show", "node"))
+    except SlurmError as error:
+        return {node.host: f"{error}; run --tags slurm" for node in nodes}
+    busy = [name for name, state in states.items() if _allocated(state)]
+    jobs = _jobs(run, user, [node.name for node in nodes if node.name in busy])
+    found = {}
+    for node in nodes:
+        state = states.get(node.name)
+        if state is None:
+            found[node.host] = "Slurm has no node of this name; run --tags slurm"
+            continue
+        told = f"Slurm has it as {state.state}"
+        if CLOSED & {*state.state.split("+")}:
+            why = f" ({printable(state.reason)})" if state.reason else ""
+            found[node.host] = f"{told}{why}; repair it, then resume it in Slurm"
+        elif _allocated(state):
+            listed = some(jobs.get(node.name, []), MAX_JOBS)
+            found[node.host] = f"{told} (job {listed}); wait for it, or end it with scancel"
+    return found
+
+
+def refusal(
+    run: Runner, user: str, launcher: Launcher, start: Start, nodes: Sequence[LaunchNode]
+) -> str:
+    """Why Slurm would not start the run within the time that it waits; empty if it would."""
+    if not isinstance(launcher, Srun):
+        return ""
+    where = f"--nodelist={compress(node.name for node in nodes)}"
+    argv = ["srun", "--test-only", "--mpi=pmix", where, *launcher.allocation(start), "true"]
+    try:
+        text = _said(run, user, *argv)
+    except SlurmError as error:
+        return str(error)
+    for found in _STARTS.findall(text):
+        if datetime.fromisoformat(found) > datetime.now() + timedelta(seconds=WAIT_S):
+            return f"Slurm would start it at {found}, and a run waits for {WAIT_S} s: see squeue"
+    return ""
+
+
+def _allocated(state: NodeState) -> bool:
+    words = {*state.state.split("+")}
+    return bool(words & {"ALLOCATED", "MIXED"}) and "COMPLETING" not in words
+
+
+def _jobs(run: Runner, user: str, names: Sequence[str]) -> Mapping[str, list[str]]:
+    """Running jobs by node: `12 of alice`."""
+    jobs: dict[str, list[str]] = {}
+    if not names:
+        return jobs
+    argv = ["squeue", "--noheader", "--states=RUNNING", "--format=%i %u %N"]
+    try:
+        text = _said(run, user, *argv, f"--nodelist={compress(names)}")
+    except SlurmError:
+        return jobs
+    for line in text.splitlines():
+        match = _JOB.fullmatch(line.strip())
+        try:
+            places = expand(match[3]) if match else []
+        except ValueError:
+            continue
+        for name in places:
+            jobs.setdefault(name, []).append(f"{match[1]} of {match[2]}" if match else "")
+    return jobs
+
+
+def _said(run: Runner, user: str, *argv: str) -> str:
+    """What a program of Slurm printed. Raises SlurmError with its last lines."""
+    try:
+        done = run(login_shell(user, argv), check=False)
+    except CommandError as error:
+        raise SlurmError(f"{argv[0]}: {error}") from error
+    if done.rc:
+        lines = [_PREFIX.sub("", line).strip() for line in done.stderr.splitlines()]
+        text = "; ".join([*filter(None, lines)][:MAX_JOBS]) or f"exit status {done.rc}"
+        raise SlurmError(f"{argv[0]}: {printable(text)}"[:MAX_REASON])
+    return f"{done.stdout}\n{done.stderr}"

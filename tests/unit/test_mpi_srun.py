@@ -1,0 +1,286 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Ranks started by Slurm: command lines, refusals, the rank that failed, and the end of the job.
+
+The outputs in golden/srun were recorded from Slurm 22.05.8 with Open MPI 4.1.4 (Debian 12).
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import shlex
+import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Optional
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.plan import (
+    RunPlan,
+    command,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.causes import causes
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.job import plan, run
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch import slurm, unit
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.launcher import (
+    HYDRA,
+    OPEN_MPI,
+    SRUN,
+    WAIT_S,
+    Srun,
+    Start,
+    launcher_of,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.node import (
+    LaunchNode,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.readiness import (
+    preflight,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.mpi.bench import TAG
+
+GOLDEN = Path(__file__).parent / "golden/srun"
+TASK_PROLOG = Path(__file__).parents[2] / "roles/mpi_stack/files/task-prolog"
+RUN_ID = "0123456789ab"
+RAILS = {"networks": ("10.0.0.0/24",), "by_rank": (("rail0",),)}
+NODES = (
+    LaunchNode("node01", 2, ("rail0",), address="node01-rail0", **RAILS),
+    LaunchNode("node02", 1, ("rail0",), address="node02-rail0", **RAILS),
+)
+SLURM = Srun()
+
+
+def a_job(folder: Path, **given: Any) -> plan.Job:
+    one = plan.Job(
+        nodes=NODES,
+        program=("python3", "train.py"),
+        user="root",
+        run_id=RUN_ID,
+        directory=folder / "jobs" / RUN_ID,
+        hostfile=folder / "hostfile",
+        launcher=SLURM,
+        time_limit_s=90,
+    )
+    return replace(one, **given)
+
+
+def golden(name: str, text: str) -> None:
+    path = GOLDEN / f"{name}.txt"
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+def lines_of(argv: Sequence[str]) -> str:
+    return "".join(f"{shlex.quote(word)}\n" for word in argv)
+
+
+@pytest.mark.parametrize("mapping", ["gpu", "node", "core"])
+def test_the_command_line_of_a_job(mapping: str) -> None:
+    one = a_job(
+        Path("/var/lib"),
+        mapping=mapping,
+        environment={"TOKEN": "secret", "PATH": "/srv/venv/bin:/usr/bin", "UCX_TLS": "tcp"},
+        parameters={"pml": "ucx"},
+        launcher=Srun(("--partition=batch", "--account=infra")),
+    )
+    argv = one.command(NODES)
+    assert "secret" not in " ".join(argv)
+    golden(f"command-{mapping}", lines_of(argv))
+
+
+def test_the_command_line_of_the_smoke_test() -> None:
+    smoke = RunPlan(NODES, "tcp", launcher=SLURM, parameters=(("btl_base_verbose", "10"),))
+    golden("command-smoke", lines_of(command(smoke, "/tmp/hosts", RUN_ID, 300)))
+    tests = replace(smoke, program=("all_reduce_perf", "-g", "1"))
+    argv = command(tests, "/tmp/hosts", RUN_ID, 300)
+    assert argv[-5:] == ["env", "CUDA_DEVICE_ORDER=PCI_BUS_ID", *tests.program]
+    assert argv.index("--cpu-bind=none") < argv.index("/usr/bin/env"), "an option of srun"
+
+
+@pytest.mark.parametrize(
+    ("mapping", "hosts"),
+    [
+        ("gpu", "node01 node01 node02"),
+        ("core", "node01 node01 node02"),
+        ("node", "node01 node02 node01"),
+    ],
+)
+def test_each_rank_has_a_line_with_slurms_name_of_its_node(
+    tmp_path: Path, mapping: str, hosts: str
+) -> None:
+    one = a_job(tmp_path, mapping=mapping)
+    plan.prepare(one, NODES, os.getuid(), os.getgid())
+    assert (one.directory / plan.HOSTS).read_text().split() == hosts.split()
+
+
+def test_intel_mpi_and_other_words_are_refused() -> None:
+    assert launcher_of("hpcx") is OPEN_MPI and launcher_of("impi") is HYDRA
+    assert launcher_of("distribution", SRUN, ["--qos=high"]) == Srun(("--qos=high",))
+    with pytest.raises(PlanError, match="Intel MPI"):
+        launcher_of("impi", SRUN)
+    for word in ("-p", "batch", "--wrap; rm", "--a\n", "--comment=x y"):
+        with pytest.raises(PlanError, match="is not an option of salloc"):
+            Srun((word,))
+    with pytest.raises(PlanError, match="mpi_smoke_rankfile"):
+        RunPlan(NODES, "tcp", launcher=SLURM, rankfile="/r")
+
+
+@pytest.mark.parametrize(
+    ("name", "rank", "said"),
+    [
+        ("exit", 3, "3: rank three has enough"),
+        ("kill", 3, "srun: error: node02: task 3: Killed"),
+        ("abort", 3, "3: MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD"),
+        ("noprog", 2, "2: /usr/local/libexec/baremetal-mpi-roce/rail-bind: 138: exec: nosuchprog"),
+    ],
+)
+def test_the_rank_that_failed_first_speaks(name: str, rank: int, said: str) -> None:
+    output = (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
+    found, lines = run.last_lines(a_job(Path("/jobs")), NODES, output, 143)
+    assert found == rank
+    assert any(line.startswith(said) for line in lines), lines
+    assert not [line for line in lines if line.startswith(("0: ", "1: "))]
+
+
+def test_without_its_message_the_rank_that_slurm_did_not_stop_failed() -> None:
+    output = (GOLDEN / "abort.txt").read_text(encoding="utf-8")
+    assert SLURM.failed_rank(output.replace("MPI_ABORT", "x"), {}, "gpu") == 3
+    killed = output.replace("MPI_ABORT", "x").replace("Exited with exit code 5", "Killed")
+    assert SLURM.failed_rank(killed, {}, "gpu") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("busy", f"Slurm did not start it within {WAIT_S} s"),
+        (
+            "partition",
+            f"Slurm did not start it within {WAIT_S} s: "
+            "Requested partition configuration not available now",
+        ),
+        ("exit", ""),
+        ("cancelled", ""),
+    ],
+)
+def test_a_job_that_slurm_did_not_start_has_its_reason(name: str, reason: str) -> None:
+    output = (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
+    assert SLURM.refused(output) == reason
+    assert SLURM.refused("") == ""
+    wrong = "salloc: error: Job submit/allocate failed: Invalid partition name specified\n"
+    assert SLURM.refused(wrong) == (
+        "Slurm refuses it: Job submit/allocate failed: Invalid partition name specified"
+    )
+
+
+def test_causes_leave_out_what_slurm_always_prints() -> None:
+    output = (GOLDEN / "noprog.txt").read_text(encoding="utf-8")
+    first, *others = causes(output)
+    assert first.startswith("/usr/local/libexec/baremetal-mpi-roce/rail-bind: 138: exec: ")
+    assert not [line for line in others if "CANCELLED" in line or line.startswith("salloc")]
+    nopmix = "srun: error: Invalid MPI type 'pmix', --mpi=list for acceptable types"
+    assert causes(f"salloc: Granted job allocation 1\n{nopmix}\n", known=True) == [nopmix]
+    assert TAG.sub("", "12: # OSU MPI Latency Test") == "# OSU MPI Latency Test"
+    assert TAG.sub("", " 3: 8  1.23") == "8  1.23" and TAG.sub("", "8  1.23") == "8  1.23"
+
+
+STATES = (GOLDEN / "nodes.txt").read_text(encoding="utf-8")
+
+
+class Launcher:
+    """Fake programs of Slurm on the launcher, and nodes that respond to ssh."""
+
+    def __init__(self, nodes: str = STATES, test: str = "", rc: int = 0, queue: str = "") -> None:
+        self.nodes, self.test, self.rc, self.queue = nodes, test, rc, queue
+        self.asked: list[str] = []
+
+    def __call__(
+        self, argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None
+    ) -> Result:
+        line = argv[-1]
+        if line.startswith("echo "):
+            return Result(tuple(argv), 0, "mpi-ready daemon yes\nmpi-ready end\n", "")
+        self.asked.append(line)
+        if "scontrol" in line:
+            rc = 0 if self.nodes else 1
+            wrong = "slurm_load_node error: Unable to contact slurm controller"
+            return Result(tuple(argv), rc, self.nodes, "" if self.nodes else wrong)
+        if "squeue" in line:
+            return Result(tuple(argv), 0, self.queue, "")
+        return Result(tuple(argv), self.rc, "", self.test)
+
+
+def test_nodes_that_slurm_does_not_offer_are_missing_with_the_reason() -> None:
+    """node01 runs a job, node02 is drained, node03 is idle, node05 completes a job."""
+    nodes = [LaunchNode(f"node0{number}", 1, address=f"n{number}-rail0") for number in range(1, 6)]
+    launcher = Launcher(queue="42 alice node[01,09]\n7_3 bob node01\nrubbish\n9 eve node[1-\n")
+    found = slurm.unavailable(launcher, "root", nodes)
+    assert set(found) == {"n1-rail0", "n2-rail0", "n4-rail0"}
+    assert "ALLOCATED (job 42 of alice, 7_3 of bob)" in found["n1-rail0"]
+    assert "IDLE+DRAIN (bad cable on rail1)" in found["n2-rail0"]
+    assert "no node of this name" in found["n4-rail0"]
+    assert "--nodelist=node01" in launcher.asked[-1]
+    problems, _reported = preflight(launcher, "root", nodes, "tcp", SLURM)
+    assert {*problems} >= {*found} and "bad cable" in problems["n2-rail0"]
+    assert preflight(Launcher(), "root", nodes, "tcp")[0] == {}, "mpirun does not ask Slurm"
+    dead = slurm.unavailable(Launcher(nodes=""), "root", nodes)
+    assert len(dead) == 5 and "Unable to contact slurm controller" in dead["n3-rail0"]
+
+
+def test_a_reason_from_slurm_cannot_control_the_terminal() -> None:
+    states = STATES.replace("bad cable on rail1", "bad \x1b[2J")
+    found = slurm.unavailable(Launcher(nodes=states), "root", [LaunchNode("node02", 1)])
+    assert "\\x1b[2J" in found["node02"] and "\x1b" not in found["node02"]
+
+
+def test_slurm_is_asked_before_the_job_whether_it_would_start_it() -> None:
+    start = Start(RUN_ID, "", 3, 2, 90)
+    soon = (datetime.datetime.now() + datetime.timedelta(seconds=5)).isoformat("T", "seconds")
+    told = "srun: Job 14 to start at {} using 8 processors on nodes node[01-02] in partition all\n"
+    launcher = Launcher(test=told.format(soon))
+    assert slurm.refusal(launcher, "root", SLURM, start, NODES) == ""
+    (asked,) = launcher.asked
+    assert "--test-only --mpi=pmix '--nodelist=node[01-02]'" in asked and "--time=3" in asked
+    late = Launcher(test=told.format("2199-11-29T08:57:55"))
+    assert "2199-11-29T08:57:55" in slurm.refusal(late, "root", SLURM, start, NODES)
+    text = "srun: error: invalid partition specified: nope\nallocation failure: Invalid partition\n"
+    refused = slurm.refusal(Launcher(test=text, rc=1), "root", SLURM, start, NODES)
+    assert (
+        refused == "srun: invalid partition specified: nope; allocation failure: Invalid partition"
+    )
+    assert slurm.refusal(late, "root", OPEN_MPI, start, NODES) == ""
+
+
+def test_exactly_this_job_is_cancelled_whenever_the_unit_has_ended() -> None:
+    assert slurm.cancel(OPEN_MPI, "mpi", RUN_ID) == []
+    after = slurm.cancel(SLURM, "root", RUN_ID)
+    assert after[:4] == ["runuser", "-u", "root", "--"]
+    assert f"scancel --quiet --user=root --name=baremetal-mpi-{RUN_ID}" in after[-1]
+    assert f"--job-name=baremetal-mpi-{RUN_ID}" in SLURM.start(Start(RUN_ID, "h", 1, 1, 9))
+    argv = unit.bounded(["true"], "u", 9, after=["a b", 'c"$d%e\\'])
+    assert '--property=ExecStopPost="a b" "c\\"$$d%%e\\\\"' in argv
+    assert not [word for word in unit.bounded(["true"], "u", 9) if "ExecStopPost" in word]
+
+
+def test_the_task_prolog_leaves_what_the_job_sets(tmp_path: Path) -> None:
+    text = TASK_PROLOG.read_text(encoding="utf-8")
+    environment = tmp_path / "mpi.env"
+    environment.write_text("UCX_TLS=rc\nUCX_IB_SL=3\nUCX_TLS_X=1\n", encoding="utf-8")
+    text = text.replace("/etc/baremetal-mpi-roce/mpi.env", str(environment))
+    text = text.replace("/etc/profile.d/baremetal-mpi-roce.sh", str(tmp_path / "profile"))
+    (tmp_path / "profile").write_text(f"set -a; . {environment}; set +a\n", encoding="utf-8")
+
+    def printed(**given: str) -> list[str]:
+        path = {"PATH": os.environ["PATH"], **given}
+        done = subprocess.run(
+            ["sh", "-c", text], env=path, check=True, capture_output=True, text=True
+        )
+        return done.stdout.splitlines()
+
+    every = ["export UCX_TLS=rc", "export UCX_IB_SL=3", "export UCX_TLS_X=1"]
+    assert printed() == every
+    assert printed(UCX_TLS="tcp") == every, "srun passes on the variables of its host"
+    assert printed(UCX_TLS="tcp", MPI_ROCE_KEEP="TOKEN UCX_TLS") == every[1:]
