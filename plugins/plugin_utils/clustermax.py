@@ -114,10 +114,14 @@ ANSWERS: Mapping[str, Answer] = {
     "networking.hcaNamingValid": _is("rails.rail_rdma", "mpi.contract"),
     "networking.ncclAutoConfig": _is("mpi.nccl_file", "any.file"),
     "storage.rwxStatus": _is("storage.storage_neighbour", open="Kubernetes only"),
-    "healthChecks.nhcInstalled": _is(open="mej/nhc is installed by the operator"),
+    "healthChecks.nhcInstalled": _is(
+        "node_check.node_check", open="cmax looks for the program of mej/nhc"
+    ),
     "healthChecks.monitoringStack.dcgmExporter": _is(open=f"exporters are {SITE}"),
     "healthChecks.dcgmInstalled": _is("any.package", "gpu.service"),
-    "healthChecks.dcgmSlurm": _is(open="cmax looks for `dcgm` in the name of the program"),
+    "healthChecks.dcgmSlurm": _is(
+        "node_check.node_check_slurm", open="cmax looks for `dcgm` in the name of the program"
+    ),
     "access.sudoAvailable": _is(
         "preflight.node_read", open="for the account of Ansible; the MPI user has no sudo"
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,9 +33,9 @@ def hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Work:
     there = tmp_path / "hangs"
     listen = bounded._listen
 
-    def once_it_hangs(reading: int, _until: float) -> Any:
+    def once_it_hangs(children: Any, _until: float) -> None:
         until(there.exists, "the work to hang")
-        return listen(reading, time.monotonic() + SHORT_S)
+        listen(children, time.monotonic() + SHORT_S)
 
     def work(report: Report) -> None:
         report({"line": "what was found before"})
@@ -112,3 +113,33 @@ def test_nothing_runs_without_dropping_privileges() -> None:
 
     found = bounded.within(LONG_S, lambda report: report({"done": True}), become=become).found
     assert "done" not in found and found["error"]["number"] == 1
+
+
+def test_works_run_at_the_same_time_and_a_late_one_stops_no_other(hangs: Work) -> None:
+    def quick(report: Report) -> None:
+        report({"a": 1})
+
+    found = bounded.all_within(SHORT_S, {"hangs": hangs, "quick": quick, "fails": lambda _r: 1 / 0})
+    assert found["quick"] == bounded.WorkResult({"a": 1}, "", True)
+    assert (found["hangs"].answered, found["hangs"].step) == (False, "writing node01.data")
+    assert found["fails"].answered and "division" in found["fails"].found["error"]["text"]
+
+
+def test_programs_of_a_late_child_are_killed_or_named(tmp_path: Path) -> None:
+    there = tmp_path / "pid"
+
+    def work(report: Report) -> None:
+        program = subprocess.Popen(["sleep", "600"], start_new_session=True)
+        there.write_text(str(program.pid))
+        program.wait()
+
+    left: list[int] = []
+    immortal = bounded.all_within(0.5, {"": work}, kill=lambda pid, _n: left.append(pid), reap_s=0)
+    program = int(there.read_text())
+    assert immortal[""].programs == (program,) and program in left
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    there.unlink()
+    assert bounded.all_within(0.5, {"": work})[""].programs == ()
+    stat = Path("/proc") / there.read_text() / "stat"
+    assert not stat.exists() or ") Z " in stat.read_text()

@@ -13,7 +13,7 @@ import sys
 import zipfile
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import part, systemd
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import part, program, systemd
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import (
     FAILED,
     NOT_APPLICABLE,
@@ -414,9 +414,9 @@ def test_unreadable_counters_have_no_status(node, capsys, text, why):
 def test_the_program_runs_from_ansibles_zip(node, tmp_path):
     """The module reads its sources from the zip that Ansible made."""
     install(node)
-    archive, program = tmp_path / "payload.zip", tmp_path / "program"
+    archive, path_of = tmp_path / "payload.zip", tmp_path / "program"
     with zipfile.ZipFile(archive, "w") as payload:
-        for path, text in boot_unit.sources().items():
+        for path, text in program.sources(boot_unit._PACKAGES).items():
             payload.writestr(path, text)
     code = (
         f"import sys; sys.path.insert(0, {str(archive)!r})\n"
@@ -425,8 +425,8 @@ def test_the_program_runs_from_ansibles_zip(node, tmp_path):
         "sys.stdout.buffer.write(text)\n"
     )
     built = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, check=True)
-    program.write_bytes(built.stdout)
-    program.chmod(0o755)
+    path_of.write_bytes(built.stdout)
+    path_of.chmod(0o755)
     trap = tmp_path / "trap"
     trap.mkdir()
     for name in ("json", "ansible_collections", "sitecustomize"):
@@ -434,7 +434,7 @@ def test_the_program_runs_from_ansibles_zip(node, tmp_path):
     env = {"PYTHONPATH": str(trap), "PYTHONSTARTUP": str(trap / "json.py"), "PATH": str(trap)}
 
     def run():
-        command = [str(program), "--check", "--root", str(node.root)]
+        command = [str(path_of), "--check", "--root", str(node.root)]
         return subprocess.run(
             command, capture_output=True, text=True, timeout=deadline(300), env=env, cwd=trap
         )

@@ -12,7 +12,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +40,8 @@ class WorkResult:
     """Whether it finished in time, successfully or not."""
     left_behind: int = 0
     """Process id of a child that could not be killed, else 0."""
+    programs: tuple[int, ...] = ()
+    """Process ids of programs that the child started and that could not be killed."""
 
 
 def within(
@@ -50,19 +52,114 @@ def within(
     kill: Callable[[int, int], None] = os.kill,
 ) -> WorkResult:
     """Run `work` in a child process for at most `limit_s`. `become` drops its privileges first."""
+    return all_within(limit_s, {"": work}, become=become, kill=kill)[""]
+
+
+def all_within(
+    limit_s: float,
+    works: Mapping[str, Callable[[Report], None]],
+    *,
+    become: Optional[Callable[[], None]] = None,
+    kill: Callable[[int, int], None] = os.kill,
+    reap_s: Optional[float] = None,
+) -> dict[str, WorkResult]:
+    """Run all `works` at the same time, each in a child process, for at most `limit_s` together.
+
+    A child that takes longer is killed, with the programs that it waits for.
+    """
+    children: dict[str, _Child] = {}
+    try:
+        for name, work in works.items():
+            children[name] = _begun(work, become)
+        _listen(children.values(), time.monotonic() + limit_s)
+        late = [child for child in children.values() if not child.finished]
+        programs = {child.pid: _programs(child.pid) for child in late}
+        for pid in [*programs, *(each for of_child in programs.values() for each in of_child)]:
+            with suppress(ProcessLookupError):
+                kill(pid, signal.SIGKILL)
+        patience_s = REAP_S if reap_s is None else reap_s
+        until(lambda: all(list(map(_Child.reaped, children.values()))), patience_s, 0.01)
+        return {
+            name: WorkResult(
+                child.found,
+                child.step,
+                child.finished,
+                0 if child.gone else child.pid,
+                tuple(filter(_runs, programs.get(child.pid, ()))),
+            )
+            for name, child in children.items()
+        }
+    finally:
+        for child in children.values():
+            os.close(child.reading)
+
+
+@dataclass
+class _Child:
+    pid: int
+    reading: int
+    found: dict[str, Any] = field(default_factory=dict)
+    step: str = ""
+    text: bytes = b""
+    finished: bool = False
+    gone: bool = False
+
+    def take(self) -> None:
+        """Read what it reported; it has finished once it closes its end."""
+        data = os.read(self.reading, 65536)
+        self.finished = not data
+        *lines, self.text = (self.text + data).split(b"\n")
+        for line in lines:
+            result = json.loads(line)
+            self.step = result.pop("step", self.step)
+            self.found.update(result)
+
+    def reaped(self) -> bool:
+        if not self.gone:
+            try:
+                self.gone = os.waitpid(self.pid, os.WNOHANG)[0] == self.pid
+            except ChildProcessError:
+                self.gone = True
+        return self.gone
+
+
+def _begun(work: Callable[[Report], None], become: Optional[Callable[[], None]]) -> _Child:
     reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
+    pid = os.fork()
+    if pid == 0:
         _be_the_child(writing, work, become)
     os.close(writing)
+    return _Child(pid, reading)
+
+
+def _listen(children: Iterable[_Child], deadline: float) -> None:
+    waiting = {child.reading: child for child in children}
+    while waiting:
+        left_s = max(0.0, deadline - time.monotonic())
+        ready = select.select(list(waiting), [], [], left_s)[0]
+        if not ready:
+            return
+        for handle in ready:
+            waiting[handle].take()
+            if waiting[handle].finished:
+                del waiting[handle]
+
+
+def _programs(pid: int) -> list[int]:
+    """The child processes of a process; empty if this kernel does not list them."""
     try:
-        found, step, finished = _listen(reading, time.monotonic() + limit_s)
-        if not finished:
-            with suppress(ProcessLookupError):
-                kill(child, signal.SIGKILL)
-        return WorkResult(found, step, finished, 0 if _reaped(child, REAP_S) else child)
-    finally:
-        os.close(reading)
+        return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except (OSError, ValueError):
+        return []
+
+
+def _runs(pid: int) -> bool:
+    """Whether a killed program is still there, other than as a zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[:1] != ["Z"]
 
 
 def _be_the_child(
@@ -93,31 +190,3 @@ def _be_the_child(
             report({"error": {"number": number, "text": str(error) or type(error).__name__}})
     finally:
         os._exit(status)
-
-
-def _listen(reading: int, deadline: float) -> tuple[dict[str, Any], str, bool]:
-    """Reported values, last step, and whether the child closed its end in time."""
-    found: dict[str, Any] = {}
-    step, text = "", b""
-    while True:
-        left_s = max(0.0, deadline - time.monotonic())
-        if not select.select([reading], [], [], left_s)[0]:
-            return found, step, False
-        data = os.read(reading, 65536)
-        if not data:
-            return found, step, True
-        *lines, text = (text + data).split(b"\n")
-        for line in lines:
-            result = json.loads(line)
-            step = result.pop("step", step)
-            found.update(result)
-
-
-def _reaped(child: int, limit_s: float) -> bool:
-    def gone() -> bool:
-        try:
-            return os.waitpid(child, os.WNOHANG)[0] == child
-        except ChildProcessError:
-            return True
-
-    return until(gone, limit_s, 0.01)

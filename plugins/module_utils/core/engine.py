@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, Optional
 
-from . import checks, machine, reboots
+from . import checks, machine, reboots, written
 from .checks import FAILED, OK, PENDING, Check, not_applicable
 from .commands import CommandError, run
 from .files import FilePlan, diffs
@@ -73,6 +73,8 @@ def settle(parts: Sequence[Part], node: Node) -> Outcome:
     outcome.checks = [_file_check(planned, node, unwritten) for planned in files]
     outcome.checks += [check for verdict in verdicts for check in verdict.checks]
     outcome.reasons = _record(verdicts, node, outcome, preserve=not complete)
+    if not node.check_mode:
+        _remember([each for each in files if each.path not in unwritten], node, outcome)
     outcome.changed = bool(outcome.diff)
     return outcome
 
@@ -203,7 +205,8 @@ def _file_check(planned: FilePlan, node: Node, unwritten: Mapping[Path, Optional
         reason = "not written, as an earlier step failed"
         return not_applicable("file", wanted, reason, subject=subject)
     try:
-        text = planned.path.read_text(encoding="utf-8", errors="surrogateescape")
+        with planned.path.open(encoding="utf-8", errors="surrogateescape", newline="") as stream:
+            text = stream.read()
     except FileNotFoundError:
         text = None
     except OSError as error:
@@ -232,6 +235,14 @@ def _record(
     except OSError as error:
         outcome.errors.append(f"what waits for a reboot is not recorded: {error}")
     return reboots.merge(reasons, node.rebooted_for, node.boot_id)
+
+
+def _remember(files: Sequence[FilePlan], node: Node, outcome: Outcome) -> None:
+    """Record what was written, for programs that run without Ansible."""
+    try:
+        written.record(files, node.layer, node.root, node.uid, node.gid).apply()
+    except OSError as error:
+        outcome.errors.append(f"what was written is not recorded: {error}")
 
 
 REMEDY = "Correct what the lines name, then run again with --tags {} (checks: docs/checks.md)."

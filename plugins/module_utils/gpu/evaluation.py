@@ -8,8 +8,9 @@ its presence, the rules in gpu_checks.py, and the kernel log.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Optional
 
-from ..core.checks import FAILED, OK, PENDING
+from ..core.checks import FAILED, OK, PENDING, Check
 from ..core.part import Node
 from ..core.reboots import Reason
 from . import gpu_checks, xids
@@ -361,6 +362,22 @@ def _kernel_log(findings: GpuFindings, known: Sequence[GpuSlot]) -> None:
             reason = f"{result.what}. {OF_SWITCH if fatal else result.remedy}"
             subject = f"NVSwitch {pci}" if switch else pci
             findings.expect(XID, result.wanted, result.found, False, reason, subject)
+
+
+def judge_xids(
+    found: Sequence[Xid], listed: Optional[frozenset[int]], ignored: frozenset[int]
+) -> list[Check]:
+    """Checks of errors in the kernel log for a program that has not read the GPUs themselves."""
+    wanted = GpuTarget("", [], xids=listed, xids_ignored=ignored)
+    checks = []
+    for pci, switch in sorted({(xid.pci, xid.switch) for xid in found}):
+        own = [xid for xid in found if (xid.pci, xid.switch) == (pci, switch)]
+        result = _xids(wanted, xids.standing(own, ""), ())
+        if result.status == FAILED:
+            subject = f"NVSwitch {pci}" if switch else pci
+            reason = f"{result.what}. {result.remedy}"
+            checks.append(Check(XID, result.wanted, result.found, FAILED, subject, reason))
+    return checks or [Check(XID, "none", "none", OK)]
 
 
 def _asks(wanted: GpuTarget, xid: Xid) -> str:

@@ -76,12 +76,12 @@ def main(
             saved = json.loads(node.path(STATE).read_text(encoding="utf-8"))
             end = clock() + given.wait
             pause = _FIRST_PAUSE_S
-            nics, wrong = _once(saved, node, which)
+            nics, wrong = once(saved, node, which)
             while wrong and clock() < end:
                 _print(f"not yet: {wrong[0].line()}")
                 sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
-                nics, wrong = _once(saved, node, which)
+                nics, wrong = once(saved, node, which)
             if given.apply:
                 _record(node, wrong)
     except (OSError, SurveyError, PlanError, locks.HeldError, ValueError, KeyError) as error:
@@ -107,7 +107,13 @@ def _arguments(words: Sequence[str]) -> Any:
     return parser.parse_args(words)
 
 
-def _once(
+def saved_state(node: Node) -> Optional[dict[str, Any]]:
+    """The recorded state; None on a node without one. Raises OSError and ValueError."""
+    text = node.read(STATE)
+    return None if text is None else dict(json.loads(text))
+
+
+def once(
     saved: Mapping[str, Any], node: Node, which: Callable[[str], Optional[str]]
 ) -> tuple[Nics, list[Check]]:
     """Set the values that differ, unless in check mode, and return the failing checks."""

@@ -7,18 +7,15 @@ An unchanged node is recognised by its files, without running a program.
 
 from __future__ import annotations
 
-import io
 import json
-import sys
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Optional
 
-from ..core import systemd
+from ..core import program, systemd
 from ..core.checks import FAILED, NOT_APPLICABLE, OK, REBOOT, Check, differs, not_applicable
-from ..core.files import HEADER, FilePlan, diff, diffs, with_header
+from ..core.files import FilePlan, diff, diffs, with_header
 from ..core.part import Node, Plan, Step, Verdict
 from ..nic.nics import WHOLE, Nics
 from ..nic.setting import RUNTIME
@@ -36,13 +33,6 @@ _SLOWEST_S = 180
 _DRIVERS = "openibd.service rdma-hw.target rdma-load-modules@rdma.service"
 _NETWORK = "network.target NetworkManager.service systemd-networkd.service"
 _PACKAGES = ("core", "hardware", "nic", "qos", "rails")
-_MAIN = """\
-import os, sys
-os.environ.clear()
-os.environ.update(PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", LC_ALL="C")
-from {entry} import main
-sys.exit(main(sys.argv[1:]))
-"""
 
 
 @dataclass(frozen=True)
@@ -94,8 +84,8 @@ class BootUnit:
                 UNIT_FILE: unit_text(self.interfaces, self.wait_s, self.before),
                 UDEV_RULE: udev_rule_text(self.interfaces),
             }
-        program = replace(node.record(PROGRAM, texts.pop(PROGRAM), mode=0o755), secret=True)
-        files = [program, *(node.record(path, text) for path, text in texts.items())]
+        packed = replace(node.record(PROGRAM, texts.pop(PROGRAM), mode=0o755), secret=True)
+        files = [packed, *(node.record(path, text) for path, text in texts.items())]
         shown = diffs(files)
         enabled = systemd.linked(node, BOOT_UNIT)
         if enabled != wanted:
@@ -199,27 +189,7 @@ def _trouble(node: Node) -> str:
 
 
 def program_text() -> str:
-    """The program: an uncompressed zip that Python runs, isolated (`-IS`) from its caller."""
-    entry = boot_program.__name__
-    stream = io.BytesIO()
-    stream.write(f"#!/usr/bin/python3 -IS\n# {HEADER}\n".encode())
-    with zipfile.ZipFile(stream, "w") as archive:
-        for path, text in {**sources(), "__main__.py": _MAIN.format(entry=entry)}.items():
-            archive.writestr(zipfile.ZipInfo(path), text)
-    return stream.getvalue().decode("utf-8", "surrogateescape")
-
-
-def sources() -> dict[str, str]:
-    """By path, the text of this collection's loaded modules, from files or Ansible's zip."""
-    base = boot_program.__name__.rpartition(".rails.")[0]
-    levels = base.split(".")
-    found = {f"{'/'.join(levels[:depth])}/__init__.py": "" for depth in range(1, len(levels) + 1)}
-    for name, module in sorted(sys.modules.items()):
-        if name.startswith(f"{base}.") and name[len(base) :].split(".")[1] in _PACKAGES:
-            text = module.__spec__.loader.get_source(name)  # type: ignore[union-attr]
-            init = "/__init__" if hasattr(module, "__path__") else ""
-            found[f"{name.replace('.', '/')}{init}.py"] = text
-    return dict(sorted(found.items()))
+    return program.text(boot_program.__name__, _PACKAGES)
 
 
 def unit_text(interfaces: Sequence[str], wait_s: int, before: Sequence[str]) -> str:

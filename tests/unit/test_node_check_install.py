@@ -1,0 +1,293 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""node-check on a node: installed, unchanged by a second run, read back, and removed completely."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import program, systemd
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import (
+    FAILED,
+    OK,
+    PENDING,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import Outcome, settle
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node_check import (
+    DIRECTORY,
+    LINKS,
+    PROGRAM,
+    SETTINGS,
+    STATE,
+    install,
+    settings,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node_check.install import (
+    SERVICE,
+    TIMER,
+    UNITS,
+    NodeCheck,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.modules import node_check as module
+
+from tests.unit.host import Host
+from tests.waiting import deadline
+
+ROOT = Path(__file__).resolve().parents[2]
+HEALTHY = {"verdict": "healthy", "findings": []}
+SETTINGS_OF = settings.Settings(host="node01")
+FILES = (PROGRAM, SETTINGS, f"{UNITS}/{SERVICE}", f"{UNITS}/{TIMER}")
+
+
+class Node(Host):
+    """A node with systemd; the program prints `answer`, if it is installed."""
+
+    layer = "node_check"
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.active: set[str] = set()
+        self.answer: Any = HEALTHY
+
+    def converge(self, *, check_mode: bool = False, removed: bool = False) -> Outcome:
+        return settle([NodeCheck(None if removed else SETTINGS_OF)], self.node(check_mode))
+
+    def _systemctl_show(self, words: list[str]) -> tuple[int, str]:
+        return 0, f"ActiveState={'active' if words[2] in self.active else 'inactive'}\n"
+
+    def _systemctl_daemon_reload(self, words: list[str]) -> tuple[int, str]:
+        return 0, ""
+
+    _systemctl_reset_failed = _systemctl_daemon_reload
+
+    def _systemctl_enable(self, words: list[str]) -> tuple[int, str]:
+        link = self.root / systemd.LINKS / words[2]
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(f"/{UNITS}/{words[2]}")
+        return 0, ""
+
+    def _systemctl_restart(self, words: list[str]) -> tuple[int, str]:
+        self.active.add(words[2])
+        return 0, ""
+
+    def _systemctl_stop(self, words: list[str]) -> tuple[int, str]:
+        self.active -= set(words[2:])
+        return 0, ""
+
+    def _node_check(self, words: list[str]) -> tuple[int, str]:
+        assert words[1:] == ["--json"] and (self.root / words[0].lstrip("/")).exists()
+        text = self.answer if isinstance(self.answer, str) else json.dumps(self.answer)
+        return 1 if "fault" in text else 0, text
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def statuses(outcome: Outcome, name: str = "node_check") -> list[str]:
+    return [check.status for check in outcome.checks if check.name == name]
+
+
+def test_installed_and_unchanged_by_the_second_run(node: Node) -> None:
+    planned = node.converge(check_mode=True)
+    assert planned.changed and statuses(planned) == [PENDING]
+    assert not (node.root / PROGRAM).exists() and node.ran("systemctl", "enable") == 0
+    first = node.converge()
+    assert first.changed and first.errors == [] and statuses(first) == [OK]
+    assert {check.status for check in first.checks} == {OK}
+    assert (node.root / PROGRAM).stat().st_mode & 0o777 == 0o755
+    for name in LINKS:
+        assert (node.root / DIRECTORY / name).resolve() == node.root / PROGRAM
+    assert node.active == {TIMER}
+    before, ran = node.snapshot(), len(node.calls)
+    for check_mode in (False, True):
+        again = node.converge(check_mode=check_mode)
+        assert not again.changed and {check.status for check in again.checks} == {OK}
+    assert node.snapshot() == before
+    assert {call[1] for call in node.calls[ran:]} == {"show", "--json"}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_was_edited_is_repaired(name: str, node: Node) -> None:
+    node.converge()
+    good = node.read(name) if name != PROGRAM else ""
+    (node.root / name).write_text("edited")
+    assert node.converge(check_mode=True).changed
+    assert node.converge().changed and not node.converge().changed
+    assert name == PROGRAM or node.read(name) == good
+
+
+def test_links_and_timer_are_repaired(node: Node) -> None:
+    node.converge()
+    (node.root / DIRECTORY / "slurm-prolog").unlink()
+    (node.root / DIRECTORY / "slurm-prolog").write_text("#!/bin/sh\n")
+    node.active.clear()
+    checked = node.converge(check_mode=True)
+    assert statuses(checked, "node_check_slurm") == [PENDING] and statuses(
+        checked, "node_check_timer"
+    ) == [PENDING]
+    assert statuses(node.converge(), "node_check_slurm") == [OK]
+    assert node.active == {TIMER}
+
+
+def test_removal_leaves_nothing(node: Node) -> None:
+    node.converge(removed=True)
+    before = {name for name in node.snapshot() if "written.d" not in name}
+    node.converge()
+    node.write(f"{STATE}/rates.json", "{}")
+    planned = node.converge(check_mode=True, removed=True)
+    assert planned.changed and statuses(planned) == [PENDING] and (node.root / PROGRAM).exists()
+    removed = node.converge(removed=True)
+    assert removed.changed and statuses(removed) == [OK] and node.active == set()
+    left = {name for name in node.snapshot() if (node.root / name).is_symlink()}
+    left |= {name for name in node.snapshot() if (node.root / name).is_file()}
+    assert left - before == set()
+    assert not (node.root / STATE).exists()
+    assert not node.converge(removed=True).changed
+
+
+def test_what_slurm_still_runs_is_not_removed(node: Node) -> None:
+    node.converge()
+    slurm = node.write("etc/slurm/baremetal-settings.conf", f"Prolog=/{DIRECTORY}/slurm-prolog\n")
+    held = node.converge(removed=True)
+    assert statuses(held) == [PENDING] and node.active == set()
+    assert (node.root / DIRECTORY / "slurm-prolog").exists() and (node.root / SETTINGS).exists()
+    slurm.write_text("Prolog=/other\n")
+    assert statuses(node.converge(removed=True)) == [OK]
+    assert not (node.root / PROGRAM).exists()
+
+
+# Read-back
+
+
+@pytest.mark.parametrize(
+    "answer", ["", "{}", "[]", '{"verdict": "great", "findings": []}', '{"verdict": "fault"}']
+)
+def test_a_program_without_a_verdict_has_failed(answer: str, node: Node) -> None:
+    node.answer = answer
+    assert statuses(node.converge()) == [FAILED]
+
+
+def test_faults_of_other_layers_are_left_to_them(node: Node) -> None:
+    def finding(name: str) -> dict[str, Any]:
+        keys = {"wanted": 1, "found": 2, "subject": "rail0", "reason": "why", "next_step": "do"}
+        return {"name": name, **keys}
+
+    node.answer = {
+        "verdict": "fault",
+        "findings": [finding("rail_mtu"), finding("node_link_downs")],
+    }
+    outcome = node.converge()
+    assert statuses(outcome) == [OK] and statuses(outcome, "rail_mtu") == []
+    (check,) = [each for each in outcome.checks if each.name == "node_link_downs"]
+    assert (check.status, check.subject, check.reason) == (FAILED, "rail0", "why; next: do")
+
+
+# Module and units
+
+
+OPTIONS = {
+    **{name: spec.get("default") for name, spec in module.ARGUMENTS.items()},
+    "host": "node01",
+}
+
+
+def test_the_module_writes_the_settings_of_its_options(node: Node) -> None:
+    given = {
+        "thresholds": {"shm_mib": 5.0, "free_percent": None},
+        "rails_options": {"arp": {}, "table_base": 2000, "networks": []},
+        "drain": True,
+    }
+    module.converge({**OPTIONS, **given}, node.node())
+    made = settings.Settings.parse(node.read(SETTINGS))
+    assert (made.host, made.drain, made.thresholds) == ("node01", True, {"shm_mib": 5.0})
+    assert made.rails_option("table_base") == 2000
+    assert made.rails_option("arp") == settings.RAILS["arp"]
+    module.converge({**OPTIONS, "enabled": False}, node.node())
+    assert not (node.root / SETTINGS).exists()
+
+
+@pytest.mark.parametrize("given", [{"interval_s": 1}, {"max_drained_share": 2.0}])
+def test_the_module_refuses_by_the_name_of_the_variable(given: Any, node: Node) -> None:
+    with pytest.raises(PlanError, match=f"node_check_{next(iter(given))}"):
+        module.converge({**OPTIONS, **given}, node.node())
+
+
+def test_defaults_are_those_of_the_roles() -> None:
+    rails = yaml.safe_load((ROOT / "layers/rails.yml").read_text())["options"]
+    for name in ("backend", "routing", "table_base", "priority_base", "arp"):
+        assert settings.RAILS[name] == rails[name]["default"]
+    own = yaml.safe_load((ROOT / "layers/node_check.yml").read_text())["options"]
+    assert set(own["thresholds"]["suboptions"]) == set(settings.THRESHOLDS)
+    made = settings.Settings()
+    for name in ("interval_s", "drain", "max_drained_share", "mounts", "warnings", "textfile"):
+        value = getattr(made, name)
+        assert own[name]["default"] == (list(value) if isinstance(value, tuple) else value)
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd-analyze")
+def test_systemd_reads_the_units(tmp_path: Path) -> None:
+    (tmp_path / SERVICE).write_text(
+        install.service_text().replace(f"/{PROGRAM}", shutil.which("true") or "")
+    )
+    (tmp_path / TIMER).write_text(install.timer_text(300))
+    argv = ["systemd-analyze", "verify", "--man=no", str(tmp_path / TIMER)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert not [line for line in done.stderr.splitlines() if str(tmp_path) in line]
+
+
+# The installed program
+
+
+@pytest.mark.skipif(not shutil.which("/usr/bin/python3"), reason="needs /usr/bin/python3")
+def test_the_program_runs_from_ansibles_zip_by_each_of_its_names(
+    node: Node, tmp_path: Path
+) -> None:
+    """The module reads its sources from the zip that Ansible made; its caller's modules and
+    variables do not count."""
+    archive = tmp_path / "payload.zip"
+    with zipfile.ZipFile(archive, "w") as payload:
+        for path, text in program.sources(install.PACKAGES).items():
+            payload.writestr(path, text)
+    code = (
+        f"import sys; sys.path.insert(0, {str(archive)!r})\n"
+        f"from {install.__package__} import install\n"
+        "text = install.program_text().encode('utf-8', 'surrogateescape')\n"
+        "sys.stdout.buffer.write(text)\n"
+    )
+    built = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, check=True)
+    folder = tmp_path / "libexec"
+    folder.mkdir()
+    (folder / "node-check").write_bytes(built.stdout)
+    (folder / "node-check").chmod(0o755)
+    for name in LINKS:
+        (folder / name).symlink_to("node-check")
+    node.write(SETTINGS, SETTINGS_OF.text())
+    node.write("proc/sys/kernel/random/boot_id", "b\n")
+    node.write("proc/self/mountinfo", "")
+    trap = tmp_path / "trap"
+    trap.mkdir()
+    for module_name in ("json", "ansible_collections", "sitecustomize"):
+        (trap / f"{module_name}.py").write_text("raise SystemExit('of the environment')\n")
+    env = {"PYTHONPATH": str(trap), "PATH": str(trap), "SLURM_JOB_ID": "7"}
+    modes = {"node-check": "check", **LINKS}
+    for name, mode in modes.items():
+        done = subprocess.run(
+            [str(folder / name), "--json", "--root", str(node.root)],
+            capture_output=True,
+            text=True,
+            timeout=deadline(300),
+            env=env,
+            cwd=trap,
+        )
+        assert done.stderr == "" and json.loads(done.stdout)["mode"] == mode
+        assert name == "node-check" or done.returncode == 0
