@@ -26,8 +26,8 @@ RETURN = r"""
 _list:
   description: >-
     One dictionary with C(family) (V(debian) or V(redhat)), C(base_packages), the tools that the
-    role os_baseline installs, and C(slurm), Slurm's packages of a C(client), and in addition of a
-    C(node) and of the C(controller).
+    role os_baseline installs, C(perf), the package with C(perf), and C(slurm), Slurm's packages of a
+    C(client), and in addition of a C(node) and of the C(controller).
   type: list
   elements: dict
 """
@@ -47,9 +47,10 @@ class LookupModule(LookupBase):
         self, terms: list[Any], variables: Optional[dict[str, Any]] = None, **kwargs: Any
     ) -> list[dict[str, Any]]:
         try:
-            family = distribution_of(*map(str, terms)).family
+            distribution = distribution_of(*map(str, terms))
         except PlanError as error:
             raise AnsibleError(str(error)) from error
+        family = distribution.family
+        found = {"family": family.name, "base_packages": list(family.base_packages)}
         slurm = {name: list(packages) for name, packages in asdict(family.slurm).items()}
-        base = list(family.base_packages)
-        return [{"family": family.name, "base_packages": base, "slurm": slurm}]
+        return [{**found, "perf": family.perf[distribution.name], "slurm": slurm}]

@@ -39,7 +39,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils import names
+from ..module_utils import clustershell, names
 from ..module_utils.core import resolve
 from ..module_utils.core.engine import Layer, Settled, carry_out, settle
 from ..module_utils.core.files import HEADER, FilePlan
@@ -108,6 +108,8 @@ ARGUMENTS = {
     "rankfile_cores": {"type": "str", "choices": ["divided", "all"], "default": "divided"},
     "rankmap": {"type": "bool", "default": False},
     "rankmap_path": {"type": "path", "default": "/etc/baremetal-mpi-roce/rankmap"},
+    "clush": {"type": "bool"},
+    "groups": {"type": "dict", "default": {}},
 }
 
 
@@ -119,7 +121,9 @@ def main() -> None:
         part = Hostfile(arguments)
         members = part.membership
         # Ansible would return the whole table of hosts as part of the arguments.
-        shown = {**arguments, "directory": f"{len(arguments['directory'])} hosts"}
+        shown = {**arguments, "directory": f"{len(arguments['directory'])} hosts", "groups": {}}
+        found = clustershell.members(arguments["directory"], arguments["groups"])
+        groups = clustershell.Groups(found, arguments["clush"])
         returned = {
             "hostfile": arguments["path"],
             "hosts": [member.host for member in members.members],
@@ -127,7 +131,7 @@ def main() -> None:
             "drained": list(members.drained),
             "invocation": {"module_args": shown},
         }
-        return Settled(settle([part], node), returned=returned)
+        return Settled(settle([part, groups], node), returned=returned)
 
     carry_out(module, LAYER, converge)
 

@@ -63,6 +63,7 @@ from ..module_utils.core.locks import LOCKS, HeldError, alone, progress
 from ..module_utils.core.part import PlanError
 from ..module_utils.mpi.job import plan
 from ..module_utils.mpi.job.run import JobError, run
+from ..module_utils.mpi.launch.container import Container
 from ..module_utils.mpi.launch.launcher import launcher_of
 from ..module_utils.mpi.launch.node import nodes_of
 
@@ -83,6 +84,13 @@ ARGUMENTS = {
     "mapping": {"type": "str", "choices": ["gpu", "node", "core"], "default": "gpu"},
     "environment": {"type": "dict", "default": {}},
     "work_directory": {"type": "path", "default": "/tmp"},
+    "container": {"type": "str", "default": ""},
+    "container_engine": {
+        "type": "str",
+        "choices": ["", "apptainer", "singularity", "enroot", "podman"],
+        "default": "",
+    },
+    "container_mounts": {"type": "list", "elements": "str", "default": []},
     "time_limit_s": {"type": "float", "default": 3600},
     "lease_s": {"type": "float", "default": 0},
     "allow_missing": {"type": "bool", "default": False},
@@ -121,6 +129,10 @@ def main() -> None:
             },
             "parameters": plan.texts(given["parameters"], "parameters of mpirun"),
         }
+        image, engine, mounts = (
+            given.pop(name) for name in ("container", "container_engine", "container_mounts")
+        )
+        changed["container"] = Container(image, engine, tuple(mounts)) if image else None
         how = (given.pop(name) for name in ("provider", "start_with", "slurm_options"))
         launcher = launcher_of(*how)
         job = plan.Job(**{**given, **changed, "launcher": launcher})

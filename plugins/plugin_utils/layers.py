@@ -22,7 +22,7 @@ ROLES = {
 """Role of each layer of site.yml, by the layer's tag and in the order of site.yml."""
 MEASURING = ["links", "verbs", "smoke"]
 """Layers of site.yml that configure nothing: other layers repair what they find."""
-TAGS = ["preflight", *ROLES, "job", "bench", "burn", "acceptance", "reboot"]
+TAGS = ["preflight", *ROLES, "job", "bench", "burn", "acceptance", "audit", "reboot"]
 """Values of `layer` in the results of modules."""
 RENAMED = {
     "os_baseline_apt_cache_valid": "os_baseline_apt_cache_valid_s",

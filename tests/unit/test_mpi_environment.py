@@ -63,6 +63,16 @@ def test_a_node_gets_its_transport_and_every_device_by_name() -> None:
     assert found["UCX_RC_MAX_NUM_EPS"] == "inf", "or UCX leaves rc for ud beyond 256 ranks"
 
 
+def test_nccl_gets_several_queue_pairs_where_packets_cross_spines() -> None:
+    name, contract = "NCCL_IB_QPS_PER_CONNECTION", HostSettings.of(compiled())
+    several = replace(contract, queue_pairs=4)
+    assert over_rdma(rdma_rails([3] * 8), 8, qos=several)[name] == "4"
+    assert name not in over_rdma(rdma_rails([3] * 8), 8, qos=contract)
+    assert name not in over_rdma((), 8, qos=several), "a launcher has no RDMA port"
+    own = over_rdma(rdma_rails([3] * 8), 8, qos=several, extra_environment={name: "2"})
+    assert own[name] == "2"
+
+
 def test_gid_indexes_are_listed_by_rank() -> None:
     found = over_rdma(rdma_rails([3, 5]), 4)
     assert found["UCX_IB_GID_INDEX"] == "auto"

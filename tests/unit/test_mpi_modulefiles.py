@@ -93,6 +93,34 @@ def test_both_languages_have_the_same_values(node: Node) -> None:
     assert f'pushenv("MPI_HOME", "{prefix}/ompi")' in lua
 
 
+INIT = Path("/usr/share/lmod/lmod/init/bash")
+
+
+@pytest.mark.skipif(not INIT.exists(), reason="lmod is not installed")
+def test_lmod_loads_and_unloads_its_module(node: Node, tmp_path: Path) -> None:
+    """Real Lmod: Debian's /etc/lmod/modulespath names /etc/lmod/modules."""
+    settle([part(NOW)], node)
+    script = f"""
+        . {INIT}
+        module use {tmp_path}/etc/lmod/modules
+        export MPI_HOME=host
+        module --terse --redirect avail mpi
+        module load mpi/{NOW}
+        echo "$MPI_HOME $MPI_ROCE_MODULE ${{PATH%%:*}}"
+        module unload mpi/{NOW}
+        echo "$MPI_HOME ${{MPI_ROCE_MODULE:-unset}}"
+    """
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "LMOD_PAGER": "none"}
+    done = subprocess.run(
+        ["bash", "--norc", "-ec", script], env=environment, capture_output=True, text=True
+    )
+    *available, loaded, unloaded = done.stdout.splitlines()
+    assert f"mpi/{NOW}" in available, done.stderr
+    home = f"/{PREFIXES}/{NOW}/ompi"
+    assert loaded == f"{home} /{modulefiles.OWN}/{NOW} {home}/bin"
+    assert unloaded == "host unset"
+
+
 def test_a_module_of_intel_mpi_has_no_launch_agent(node: Node) -> None:
     """`hydra-ssh` passes on the name of the variable file."""
     settle([replace(part(NOW), launcher=HYDRA)], node)

@@ -85,7 +85,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def a_stack(given: dict[str, Any], **more: Any) -> stack.Stack:
-    names = ("mca_file", "ucx_file", "nccl_file", "profile", "programs", "gpus")
+    names = ("mca_file", "ucx_file", "nccl_file", "nccl", "profile", "programs", "gpus")
     of = {name: given[name] for name in names}
     return stack.Stack(module.wanted(given), python="python3", **of, **more)
 
@@ -274,6 +274,48 @@ def test_nccl_conf_is_edited_on_request_only(tmp_path: Path) -> None:
     lines = file.read_text().splitlines()
     assert lines[-1] == "NCCL_IB_TC=0" and "NCCL_IB_TC=106" in lines[:-1], "the first line applies"
     assert file.stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.usefixtures("host")
+@pytest.mark.parametrize(
+    ("asked", "in_set", "before", "managed"),
+    [
+        (None, True, None, True),
+        (None, True, "# of the site\n", True),
+        (None, True, "NCCL_IB_TC=0\n", False),
+        (None, False, None, False),
+        (False, True, None, False),
+        (True, False, "NCCL_IB_TC=0\n", True),
+    ],
+)
+def test_nccl_conf_follows_the_software_set(
+    tmp_path: Path, asked: Optional[bool], in_set: bool, before: Optional[str], managed: bool
+) -> None:
+    file = tmp_path / "etc/nccl.conf"
+    file.parent.mkdir()
+    if before is not None:
+        file.write_text(before)
+    given = params(tmp_path, nccl_file=asked, nccl=in_set)
+    for _run in range(2):
+        planned(given, tmp_path, write=True)
+        text = file.read_text() if file.exists() else None
+        assert ("NCCL_IB_GID_INDEX=3" in (text or "").splitlines()) is managed
+        assert managed or text == before, "an operator's file stays as it is"
+
+
+@pytest.mark.usefixtures("host")
+def test_an_operators_nccl_conf_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "etc/nccl.conf"
+    file.parent.mkdir()
+    file.write_text("NCCL_IB_TC=0\n")
+    part = a_stack(params(tmp_path, nccl_file=None, nccl=True))
+    node = a_node(tmp_path, runner=lambda argv, **_more: Result(tuple(argv), 1, "", ""))
+    part.plan(node)
+    [check] = [each for each in part.verify(node).checks if each.name == "nccl_file"]
+    assert (check.status, check.subject) == ("not_applicable", "/etc/nccl.conf")
+    file.unlink()
+    part.plan(node)
+    assert not [each for each in part.verify(node).checks if each.name == "nccl_file"]
 
 
 @pytest.mark.usefixtures("host")

@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import QUEUE_PAIRS
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import model
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import read_contract
 
@@ -14,6 +16,7 @@ from tests.unit.qos_contracts import STORAGE
 from tests.unit.small_model import MODEL, compiled, edited, refused
 
 ROOT = Path(__file__).resolve().parents[2]
+FABRIC = MODEL + "spines: {count: 2, ports: 64, management_first: 10.0.0.201}\nroce_qos: {}\n"
 B300 = ROOT / "inventories/b300/cluster.yml"
 
 
@@ -34,6 +37,22 @@ def test_a_model_gives_its_contract_whole_and_once() -> None:
     inventory = compiled(MODEL + f"roce_qos: {json.dumps(STORAGE)}\n")
     assert inventory.group_variables["all"]["roce_qos"] == read_contract(STORAGE).as_variable()
     assert all("roce_qos" not in host.variables for host in inventory.hosts)
+
+
+@pytest.mark.parametrize(
+    ("leaves", "mode", "pairs"), [(4, "roce", QUEUE_PAIRS), (2, "roce", 1), (4, "spectrum_x", 1)]
+)
+def test_queue_pairs_are_several_between_leaf_sets(leaves: int, mode: str, pairs: int) -> None:
+    """Spectrum-X has adaptive routing for it."""
+    sets = {2: "", 4: "; leaves.nodes_per_set: 1"}[leaves]
+    text = edited(f"leaves.count: {leaves}{sets}; roce_qos.fabric_mode: {mode}", FABRIC)
+    group = compiled(text).group_variables["compute"]
+    assert group["cluster_qos"]["queue_pairs"] == pairs
+
+
+def test_nccl_has_the_queue_pairs_with_which_the_acceptance_loads_a_path() -> None:
+    layer = yaml.safe_load((ROOT / "layers/acceptance.yml").read_text(encoding="utf-8"))
+    assert layer["options"]["queue_pairs"]["default"] == QUEUE_PAIRS
 
 
 def test_one_model_leaves_no_trace_in_the_next() -> None:

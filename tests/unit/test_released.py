@@ -91,7 +91,7 @@ def test_the_execution_environment_has_tested_versions():
     assert version in load("changelogs/changelog.yaml")["releases"]
 
 
-@pytest.mark.parametrize("name", ["controller", "test"])
+@pytest.mark.parametrize("name", ["controller", "test", "audit"])
 def test_locks_have_all_packages_and_hashes(name):
     """pip verifies that the lock includes the dependencies as well (--require-hashes)."""
     path = f"requirements/{name}"

@@ -151,7 +151,9 @@ PLAY = f"""\
         ansible_distribution_version: "{{{{ release }}}}"
         cacheable: true
     - ansible.builtin.debug:
-        msg: "{{{{ inventory_hostname }}}} {{{{ __os_baseline_packages | join(' ') }}}} !"
+        msg: >-
+          {{{{ inventory_hostname }}}} {{{{ __os_baseline_packages | join(' ') }}}}
+          {{{{ __os_baseline_distribution.perf }}}} !
 """
 
 
@@ -164,8 +166,12 @@ def test_the_role_os_baseline_takes_the_systems_of_the_table(tmp_path: Path) -> 
     status, output = run_play(tmp_path, PLAY, inventory)
     packages = dict(re.findall(r'"msg": "(n\d+) (.+?) !"', output))
     *supported, refused = nodes
+    perf = {"Debian": "linux-perf", "Ubuntu": "linux-tools-generic"}
     assert packages == {
-        host: " ".join(distribution_of(*nodes[host]).family.base_packages) for host in supported
+        host: " ".join(
+            [*distribution_of(*nodes[host]).family.base_packages, perf.get(nodes[host][0], "perf")]
+        )
+        for host in supported
     }
     assert status != 0
     assert refused not in packages

@@ -11,7 +11,7 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("package", ["chrony", "ethtool", "numactl", "pciutils"])
+@pytest.mark.parametrize("package", ["chrony", "ethtool", "jq", "numactl", "pciutils"])
 def test_packages_are_installed(node, package):
     assert node.package(package).is_installed
 

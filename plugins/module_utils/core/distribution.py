@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Optional
@@ -64,6 +64,8 @@ class Family:
     """Ansible's fact `pkg_mgr`: `apt` or `dnf`."""
     base_packages: tuple[str, ...]
     """Tools for an MPI node, installed by the layer `os`."""
+    perf: Mapping[str, str]
+    """The package with the program `perf`, by ID in os-release."""
     inbox_rdma: tuple[str, ...]
     """RDMA libraries and tools of the distribution itself."""
     kernel: str
@@ -86,6 +88,7 @@ class Family:
         return name, release.removesuffix(".x86_64").removesuffix(".aarch64")
 
 
+EL = ("rhel", "rocky", "almalinux")
 _BUILD = ("gcc", "make", "autoconf", "automake", "libtool", "bzip2")
 
 DEBIAN = Family(
@@ -95,8 +98,12 @@ DEBIAN = Family(
     # ethtool: rails read link, rings, driver and firmware. numactl: manual NUMA binding. pciutils:
     # rails are named by PCI address. zstd: DKMS compresses modules with it on Ubuntu 26.04 without
     # depending on it (ubuntu26.04/install.sh of NVIDIA/gpu-driver-container@bd20cb2f). No hwloc:
-    # its packages hwloc and hwloc-nox conflict, and a node may have either.
-    base_packages=("ethtool", "numactl", "pciutils", "zstd"),
+    # its packages hwloc and hwloc-nox conflict, and a node may have either. jq: auditors read JSON
+    # with it.
+    base_packages=("ethtool", "jq", "numactl", "pciutils", "zstd"),
+    # packages.debian.org/bookworm/linux-perf; packages.ubuntu.com/noble/linux-tools-generic, which
+    # is for the newest kernel of the release: /usr/bin/perf starts that of `uname -r`.
+    perf={"debian": "linux-perf", "ubuntu": "linux-tools-generic"},
     # No infiniband-diags: its tools are for InfiniBand, and they pull in Perl.
     inbox_rdma=(
         "rdma-core",
@@ -140,7 +147,8 @@ REDHAT = Family(
     name="redhat",
     os_family="RedHat",
     package_manager="dnf",
-    base_packages=("ethtool", "hwloc", "numactl", "pciutils"),
+    base_packages=("ethtool", "hwloc", "jq", "numactl", "pciutils"),
+    perf=dict.fromkeys(EL, "perf"),
     inbox_rdma=(
         "rdma-core",
         "libibverbs",
@@ -194,7 +202,6 @@ FACTS = {
 }
 """ID in os-release to Ansible's fact `distribution`."""
 EL_TITLE = "RHEL, Rocky and AlmaLinux"
-EL = ("rhel", "rocky", "almalinux")
 
 
 @dataclass(frozen=True)

@@ -189,6 +189,8 @@ def _rdma_environment(settings: MpiSettings, ranks: Sequence[Sequence[MpiRail]])
         values["MPI_ROCE_GID_INDEXES_BY_RANK"] = " ".join(map(str, indexes))
     if settings.qos is not None:
         values.update(mpi_environment(settings.qos, ports))
+    if ports and settings.qos is not None and settings.qos.queue_pairs > 1:
+        values["NCCL_IB_QPS_PER_CONNECTION"] = str(settings.qos.queue_pairs)
     return values
 
 

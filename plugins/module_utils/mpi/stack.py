@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Optional
 
 from ..core.checks import FAILED, Check, compare, failures, not_applicable
 from ..core.commands import Runner
@@ -43,6 +43,12 @@ def _with_block(node: Node, name: str, lines: list[str]) -> list[FilePlan]:
     before = node.read(name) or ""
     after = replace_block(before, lines, "mpi", first=True)
     return [node.edited(name, after)] if lines or "# BEGIN baremetal.mpi_roce mpi" in before else []
+
+
+def _foreign(node: Node) -> bool:
+    """Whether another origin wrote NCCL's file: it has settings and no managed block."""
+    settings = environments.settings_in(node.read(NCCL_FILE) or "")
+    return bool(settings) and all(each.place == "before" for each in settings)
 
 
 DECLARED = "or declare it with mpi_stack_parameters"
@@ -104,12 +110,15 @@ class Stack:
     mca_file: str
     ucx_file: str
     """Configuration file of UCX; environment variables take precedence."""
-    nccl_file: bool
-    """NCCL also gets a file, for jobs that do not have the environment."""
+    nccl_file: Optional[bool]
+    """NCCL also gets a file, for jobs that do not have the environment. None: if the software set
+    has NCCL, and the file no lines of another origin."""
     profile: str
     programs: Mapping[str, str]
     python: str
     gpus: int
+    nccl: bool = False
+    """Whether the software set has NCCL."""
     numa_cores: Mapping[str, Any] = field(default_factory=dict)
     """CPUs of each NUMA node as they are used in the rankfile."""
     kind: str = ""
@@ -167,7 +176,8 @@ class Stack:
             files.insert(0, node.file(environments.ENVIRONMENT_FILE, text))
             for path in dict.fromkeys((UCX_FILE, self.ucx_file)):
                 files += _with_block(node, path, self._ucx_lines())
-            files += _with_block(node, NCCL_FILE, _lines(values, "NCCL_") if self.nccl_file else [])
+            wanted = self.nccl and not _foreign(node) if self.nccl_file is None else self.nccl_file
+            files += _with_block(node, NCCL_FILE, _lines(values, "NCCL_") if wanted else [])
         for name, content in sorted(self.programs.items()):
             path = f"{environments.PROGRAM_DIRECTORY}/{name}"
             files.append(node.record(path, content.rstrip() + "\n", mode=0o755))
@@ -200,6 +210,10 @@ class Stack:
                 limit, name = f"less than {UCX_LINE} characters", line.partition("=")[0]
                 reason = "UCX truncates the line: jobs without a login shell need TaskProlog"
                 result.append(not_applicable("ucx_file", limit, reason, subject=name))
+        if self.nccl_file is None and self.nccl and settings.rails and _foreign(node):
+            reason = "it has lines of another origin; mpi_stack_nccl_file: true precedes them"
+            wanted = "NCCL's variables"
+            result.append(not_applicable("nccl_file", wanted, reason, subject=f"/{NCCL_FILE}"))
         cores = self.numa_cores if settings.slots else {}
         result += hostfile.cores_checks(node, cores, self.kind)
         return Verdict(result + (self._rdma(node) if settings.transport == RC else []))

@@ -208,11 +208,12 @@ def compile_model(source: ModelSource) -> Cluster:
         everywhere["cluster_cabling"] = model["cabling"]
     if addressing == POINT_TO_POINT or not one_network_each(nodes):
         everywhere["cluster_rail_networks"] = list(dict.fromkeys(str(plan.pool) for plan in plans))
+    leaf_sets = sum(sets.count for sets in topology.sets)
     compute = {
         "cluster_slots": node_blocks(model)[0][1]["slots"] or model["gpus"]["count"],
         "cluster_drained": False,
         "cluster_gpus": kinds[DEFAULT].common_gpus,
-        "cluster_qos": host_settings(contract).as_variable(),
+        "cluster_qos": host_settings(contract, leaf_sets).as_variable(),
     }
     by_kind = {
         kind_group(name): {VARIABLE: each.as_variable()} for name, each in zip(of_kinds, others)

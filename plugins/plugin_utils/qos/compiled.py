@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional, Union
 
-from ...module_utils.qos import HostSettings, TrafficClass
+from ...module_utils.qos import QUEUE_PAIRS, ROCE, HostSettings, TrafficClass
 from .contract import (
     DSCPS,
     PRIORITIES,
@@ -154,7 +154,8 @@ def _queue(
     )
 
 
-def host_settings(contract: Contract) -> HostSettings:
+def host_settings(contract: Contract, leaf_sets: int = 1) -> HostSettings:
+    """`leaf_sets`: number of leaf sets of the fabric, between which packets cross spines."""
     dscp_to_priority = {}
     # Priorities without a class, which only a VLAN tag can carry, are best effort.
     priority_to_tc = [contract.best_effort.traffic_class] * PRIORITIES
@@ -180,4 +181,6 @@ def host_settings(contract: Contract) -> HostSettings:
         ecn_priorities=marked if congestion_control else (),
         roce_mtu=contract.mtu.roce_path,
         cable_metres=contract.cable_metres.to_nodes,
+        # Adaptive routing of Spectrum-X distributes the packets of each queue pair.
+        queue_pairs=QUEUE_PAIRS if leaf_sets > 1 and contract.fabric_mode == ROCE else 1,
     )

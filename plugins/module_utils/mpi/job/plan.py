@@ -10,13 +10,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from ...core.files import make_directories
 from ...core.messages import message
 from ...core.part import PlanError
 from ...core.text import counted, some
 from ..environment import RAIL_BIND
+from ..launch.container import Container
 from ..launch.launcher import OPEN_MPI, Launcher, Start
 from ..launch.node import LaunchNode, slots_of, with_rails
 
@@ -58,10 +59,14 @@ class Job:
     storage: bool = True
     """The nodes must have the shared file systems mounted."""
     checkpoint_room_gb: float = 0.0
+    container: Optional[Container] = None
+    """In which each rank runs; its program and scripts are in the image."""
 
     def __post_init__(self) -> None:
         if not self.program:
             raise PlanError("mpi_job_program is empty: give the program and its arguments")
+        if self.container and set(SEARCHED) & set(self.environment):
+            raise PlanError(f"mpi_job_environment: {some(SEARCHED)} are those of the image")
         if self.checkpoints and not self.checkpoints.startswith("/"):
             raise PlanError(f"{self.checkpoints}: give an absolute checkpoint directory")
 
@@ -77,6 +82,8 @@ class Job:
     @property
     def script_of_program(self) -> str:
         """Absolute path of a Python script that the program runs, or empty."""
+        if self.container:
+            return ""
         interpreted = Path(self.program[0]).name.startswith("python") and len(self.program) > 1
         return self.program[1] if interpreted and self.program[1].startswith("/") else ""
 
@@ -93,7 +100,12 @@ class Job:
             for name, value in self.environment.items()
         ]
         argv += launcher.ranks(run, self.work_directory, exported)
-        return [*argv, *([RAIL_BIND] if self.mapping == "gpu" else []), *self.program]
+        inside = (
+            self.container.prefix(self.work_directory, [*self.environment])
+            if self.container
+            else []
+        )
+        return [*argv, *([RAIL_BIND] if self.mapping == "gpu" else []), *inside, *self.program]
 
     def script(self, nodes: Sequence[LaunchNode]) -> str:
         """The job's script, which a user can also run by hand."""

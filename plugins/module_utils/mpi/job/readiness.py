@@ -48,7 +48,8 @@ def ready(
     show(f"asking {len(nodes)} nodes whether they are ready")
     problems, reported = readiness.preflight(runner, job.user, nodes, job.transport, job.launcher)
     storage = STORAGE if job.storage else "exit 0"
-    arguments = [job.work_directory, job.program[0], job.script_of_program, storage]
+    program = "sh" if job.container else job.program[0]
+    arguments = [job.work_directory, program, job.script_of_program, storage]
     arguments += [job.checkpoints, job.environment.get("PATH", "")]
     script = [hosts.remote(JOB_READY, arguments)]
     commands = {node.host: script for node in reported if node.host not in problems}

@@ -25,7 +25,7 @@ from ...core.commands import CommandError, Runner
 from ...core.part import PlanError
 from ...core.text import some
 from ..causes import causes
-from ..launch import hosts
+from ..launch import container, hosts
 from ..launch.node import LaunchNode, as_listed, slots_of
 from ..launch.scripts import LEFTOVERS, NEWEST, TIDY
 from ..launch.slurm import cancel, refusal
@@ -69,6 +69,7 @@ def run(
     slots = sum(node.slots for node in nodes)
     if job.ranks > slots:
         raise PlanError(f"{job.ranks} ranks requested, but {len(nodes)} nodes have {slots} slots")
+    job = _contained(job, nodes, storage.directory, runner, show)
     refused = refusal(runner, job.user, job.launcher, job.start(nodes), nodes)
     if refused:
         raise PlanError(f"Slurm refuses it: {refused}")
@@ -88,6 +89,31 @@ def run(
             f"  output: {job.directory}/{OUTPUT}; processes may be left on "
             f"{some([node.name for node in nodes])}: check with pgrep -fa {job.run_id}"
         ) from error
+
+
+def _contained(
+    job: Job,
+    nodes: Sequence[LaunchNode],
+    checkpoints: str,
+    runner: Runner,
+    show: Callable[[str], None],
+) -> Job:
+    """The job with the engine of its container, which every node has started once."""
+    if not job.container:
+        return job
+    mounts = filter(None, [job.work_directory, checkpoints, *job.container.mounts])
+    chosen, told = container.ready(
+        replace(job.container, mounts=tuple(mounts)),
+        job.launcher,
+        runner,
+        job.user,
+        nodes,
+        program=job.program[0],
+        work_directory=job.work_directory,
+        rdma=job.transport == "rc",
+    )
+    show(told)
+    return replace(job, container=chosen)
 
 
 @dataclass

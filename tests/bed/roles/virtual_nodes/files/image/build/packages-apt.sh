@@ -18,6 +18,17 @@ apt_repository() {
     apt-get -q -y --no-install-recommends --download-only install "$@"
     mv /var/cache/apt/archives/*.deb "$place"
     home=$(mktemp -d)
+    # Ubuntu's name of the package with perf.
+    mkdir -p "$home/tools/DEBIAN"
+    cat >"$home/tools/DEBIAN/control" <<END
+Package: linux-tools-generic
+Version: 6.1
+Architecture: all
+Maintainer: virtual node <root@localhost>
+Depends: linux-perf
+Description: stand-in
+END
+    dpkg-deb --build "$home/tools" "$place/linux-tools-generic_6.1_all.deb"
     gpg --homedir "$home" --batch --quiet --passphrase '' \
         --quick-generate-key 'Virtual nodes, this image only' ed25519 sign never
     gpg --homedir "$home" --armor --export >/etc/apt/keyrings/virtual-node.asc

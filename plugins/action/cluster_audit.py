@@ -1,0 +1,129 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Send the auditor's wheels to a host, and show its verdicts next to the checks of the last run."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+
+from ..module_utils.core.checks import Check, as_dicts, failure_message
+from ..module_utils.core.messages import message
+from ..plugin_utils import clustermax
+from ..plugin_utils.answers import AnswerError, mapping
+from ..plugin_utils.answers import checks as checks_of
+from ..plugin_utils.report import reports
+from ..plugin_utils.steps import Step, SteppedAction
+from ..plugin_utils.terminal import display
+
+LAYER = "audit"
+MODULE = "baremetal.mpi_roce.cluster_audit"
+CONTROLLER_ONLY = frozenset(["wheels_directory", "audited", "report_directory"])
+LOCK = Path(__file__).resolve().parents[2] / "requirements/audit.txt"
+REQUIREMENT = re.compile(r"^(?P<name>[\w-]+)==(?P<version>[\w.]+)(?P<rest>(?:.*\\\n)+.*)", re.M)
+MOST_WHEEL_BYTES = 4 << 20
+MOST_REPORT_BYTES = 256 << 20
+PREVIOUS = ("verify", "site")
+"""Playbooks whose saved reports have the checks of all layers."""
+
+
+class ActionModule(SteppedAction):
+    MODULE = MODULE
+
+    def steps(self) -> dict[str, Step]:
+        return {"audit": self._audit, "report": self._report}
+
+    def _audit(self, task_vars: Any) -> dict[str, Any]:
+        arguments = self._task.args
+        sent = {key: value for key, value in arguments.items() if key not in CONTROLLER_ONLY}
+        directory = Path(arguments.get("wheels_directory") or "wheels")
+        sent["wheels"] = {} if self._task.check_mode else wheels(directory, LOCK.read_text("utf-8"))
+        result: dict[str, Any] = self._execute_module(MODULE, module_args=sent, task_vars=task_vars)
+        if "checks" in result:
+            result["checks"] = checks_of(result["checks"])
+        return result
+
+    def _report(self, task_vars: Any) -> dict[str, Any]:
+        name, hostvars = self._task.args.get("audited"), task_vars["hostvars"]
+        found: dict[str, list[clustermax.Verdict]] = {}
+        strange, targets = [], set()
+        for host in task_vars["ansible_play_hosts_all"]:
+            answer = mapping(mapping(hostvars.raw_get(host).get(name)).get("audit"))
+            if not answer:
+                continue
+            try:
+                found[host] = clustermax.read(host, answer)
+                targets.add(clustermax.TARGET.of(answer.get("target"), f"{host}: target"))
+            except AnswerError as error:
+                strange.append(Check("answer", "verdicts", None, "failed", host, str(error)))
+        result: dict[str, Any] = {"changed": False, "layer": LAYER, "checks": as_dicts(strange)}
+        if found:
+            directory = Path(self._task.args.get("report_directory") or "")
+            statuses, where = last_run(directory)
+            title = f"cmax {version(LOCK.read_text('utf-8'))} ({', '.join(sorted(targets))})"
+            for line in clustermax.lines(found, statuses, title):
+                display.display(line)
+            display.display(f"audit: ours from {where or 'no saved run: playbooks/verify.yml'}")
+            if self._task.args.get("report_directory"):
+                text = {"title": title, "checks": clustermax.as_report(found, statuses)}
+                option = "cluster_audit_report_directory"
+                result["report"] = reports.keep(directory, "clustermax", text, display, option)
+        failed = failure_message(LAYER, strange, "Find out who changed Python on the host.")
+        return {**result, "failed": True, "msg": failed} if failed else result
+
+
+def version(lock: str) -> str:
+    return next(each["version"] for each in REQUIREMENT.finditer(lock))
+
+
+def wheels(directory: Path, lock: str) -> dict[str, dict[str, str]]:
+    """The wheels that the lock file names, from the directory, as arguments of the module."""
+    found, missing = {}, []
+    for each in REQUIREMENT.finditer(lock):
+        name, release = each["name"].replace("-", "_"), each["version"]
+        hashes = set(re.findall(r"--hash=sha256:([0-9a-f]{64})", each["rest"]))
+        files = sorted(directory.glob(f"{name}-{release}-*.whl"))
+        contents = [path.read_bytes() for path in files if path.stat().st_size < MOST_WHEEL_BYTES]
+        named = {hashlib.sha256(content).hexdigest(): content for content in contents}
+        matching = sorted(hashes & set(named))
+        if not matching:
+            seen = f"{files[0].name} has another SHA-256" if files else "not there"
+            missing.append(f"{name} {release} ({seen})")
+            continue
+        encoded = base64.b64encode(named[matching[0]]).decode("ascii")
+        found[f"{name}-{release}"] = {"sha256": matching[0], "content": encoded}
+    if missing:
+        raise AnsibleActionFail(
+            message(
+                "audit_wheels",
+                "audit: {directory} lacks wheels of {lock}: {missing}. Download them: pip download "
+                "--no-deps --only-binary :all: --require-hashes -r {lock} -d {directory}",
+                directory=directory,
+                lock=LOCK,
+                missing=", ".join(missing),
+            )
+        )
+    return found
+
+
+def last_run(directory: Path) -> tuple[Mapping[str, Counter[str]], str]:
+    """Statuses of checks in the latest saved report of a run of all layers, and its file."""
+    saved = sorted(_saved(directory), key=lambda path: path.name.partition("-")[2], reverse=True)
+    for path in saved:
+        try:
+            if path.stat().st_size <= MOST_REPORT_BYTES:
+                return clustermax.ours(json.loads(path.read_text(encoding="utf-8"))), str(path)
+        except (OSError, RecursionError, ValueError):
+            continue  # unreadable or incomplete: an earlier one may be complete
+    return {}, ""
+
+
+def _saved(directory: Path) -> Iterable[Path]:
+    return (path for name in PREVIOUS for path in directory.glob(f"{name}-[0-9]*T*Z.json"))
