@@ -26,8 +26,8 @@ RETURN = r"""
 _list:
   description: >-
     One dictionary with C(family) (V(debian) or V(redhat)), C(base_packages), the tools that the
-    role os_baseline installs, C(perf), the package with C(perf), and C(slurm), Slurm's packages of a
-    C(client), and in addition of a C(node) and of the C(controller).
+    role os_baseline installs, C(perf), the package with C(perf), and C(slurm), Slurm's packages of
+    a C(client), and in addition of a C(node) and of the C(controller).
   type: list
   elements: dict
 """

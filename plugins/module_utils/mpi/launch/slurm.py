@@ -50,7 +50,7 @@ def unavailable(run: Runner, user: str, nodes: Sequence[LaunchNode]) -> dict[str
         return {node.host: f"{error}; run --tags slurm" for node in nodes}
     busy = [name for name, state in states.items() if _allocated(state)]
     jobs = _jobs(run, user, [node.name for node in nodes if node.name in busy])
-    found = {}
+    found: dict[str, str] = {}
     for node in nodes:
         state = states.get(node.name)
         if state is None:
