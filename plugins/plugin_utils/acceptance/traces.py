@@ -26,6 +26,8 @@ and noise of a busy machine is smaller."""
 MAX_TRACES = 12
 """Probes from one leaf. Of 32 uplinks, 12 probes of 28 flows (7 other leaves) leave each without a
 flow with a probability of 2e-5; of 4 uplinks, 12 single flows 3 %."""
+FEW_UPLINKS = 4
+"""Up to this number of uplinks, flows are traced one at a time: two often share a cable."""
 LOADS = 3
 """Rounds of all nodes by which cables are compared: of 32 uplinks, 40 nodes with 4 queue pairs, one
 is without a flow in all of them with a probability of 2e-7."""
@@ -230,7 +232,8 @@ class Traces(Measured):
         """Flows between each of these leaves and others, of which each has one flow only, so that
         its counters show the way of it. Without counters, one flow per probe."""
         queues = 4 if uplinks(self.topology, rail) >= MANY_UPLINKS else 1
-        most = max(1, uplinks(self.topology, rail) // queues)
+        count = uplinks(self.topology, rail)
+        most = max(1, count // queues) if count > FEW_UPLINKS else 1
         found = []
         for index, (leaf, up) in enumerate(foci):
             pairs: list[Pair] = []
