@@ -142,6 +142,8 @@ class ActionModule(BenchAction):
         self.begin(given, task_vars)
         for line in self.plan.lines():
             display.display(line)
+        for check in self.routing.checks[:MAX_LISTED]:
+            display.display(f"acceptance: {check.line()}")
         if not self._task.check_mode:
             self._open(given["resume"] == "auto", tell=True)
             if READING not in self.state.steps:
@@ -176,7 +178,7 @@ class ActionModule(BenchAction):
             queue_pairs=given["queue_pairs"],
         )
         return plan.made(
-            self._topology(here, self.task_vars),
+            self._linked(here, self.task_vars),
             way,
             budget_s=given["budget_s"],
             only=given["only"],
@@ -191,10 +193,18 @@ class ActionModule(BenchAction):
         switches = [*groups.get("leaf", ()), *groups.get("spine", ())]
         return Topology.of({name: hostvars.raw_get(name) for name in [*nodes, *switches]})
 
+    def _linked(self, nodes: Sequence[str], task_vars: Any) -> Topology:
+        """The same without cables that are down."""
+        topology = self._topology(nodes, task_vars)
+        self.routing = readings.routing(task_vars["groups"], task_vars["hostvars"], topology)
+        return topology.without(self.routing.down)
+
     def _open(self, resume: bool, tell: bool = False) -> None:
         if not self.given["report_directory"]:
             raise PlanError("acceptance_report_directory is empty: the state has no place")
-        options = {"nodes": self.order, **{name: self.given[name] for name in OF_RUN}}
+        down = sorted(map(str, self.routing.down))
+        options = {"nodes": self.order, "down": down}
+        options.update({name: self.given[name] for name in OF_RUN})
         key = state.key_of(str(self.task_vars.get("cluster_digest")), options)
         directory, this = Path(self.given["report_directory"]), state.process(os.getppid())
         other = state.other_run(directory / state.NAME, this)
@@ -484,11 +494,13 @@ class ActionModule(BenchAction):
         if found.of(MEASURED).get("model_digest") != str(task_vars.get("cluster_digest")):
             raise PlanError(f"{found.path} is of another model: run the whole playbook")
         nodes = found.of(MEASURED)["nodes"]
+        topology = self._linked(nodes, task_vars)
         concluded = conclusion.conclude(
             found,
-            self._topology(nodes, task_vars),
+            topology,
             variables={name: task_vars["hostvars"][name] for name in nodes},
             counters=self._counters(task_vars),
+            routing=self.routing,
             directory=directory,
             min_share=self._least(given),
             max_latency_us=given["max_latency_us"],

@@ -15,14 +15,13 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.module_utils.parsing.convert_bool import boolean
 
-from ..module_utils.core.checks import FAILED, NOT_APPLICABLE, PENDING, Check, as_dicts, failures
+from ..module_utils.core.checks import FAILED, NOT_APPLICABLE, PENDING, Check, failures
 from ..plugin_utils.answers import AnswerError
-from ..plugin_utils.answers import checks as checks_of
 from ..plugin_utils.fabric import underlay
 from ..plugin_utils.fabric.cabling import LinkFinding, NodeEntry, SwitchEntry
 from ..plugin_utils.fabric.compare import node_state
 from ..plugin_utils.fabric.links import Links, check_links
-from ..plugin_utils.fabric.results import RAILS, UNDERLAY, failure_of, switch_result
+from ..plugin_utils.fabric.results import RAILS, failure_of, switch_result
 from ..plugin_utils.fabric.wire_map import WireMapError
 from ..plugin_utils.qos import contract_of
 from ..plugin_utils.report import reports
@@ -126,22 +125,9 @@ def _nodes(groups: Any, hostvars: Any) -> Iterator[NodeEntry]:
 
 def _underlay(groups: Any, hostvars: Any, hosts: Sequence[str]) -> Iterator[LinkFinding]:
     """What the step `underlay` of switch_qos read on each switch, compared with the model."""
-    read = {name: hostvars.raw_get(name).get(UNDERLAY) or {} for name in hosts}
-    read = {name: result for name, result in read.items() if result}
-    site = underlay.site_of(next(iter(read), ""), groups, hostvars) if read else None
-    if site is None:
-        return
-    for name, result in read.items():
-        checks: Sequence[Check] = ()
-        if result.get("found"):
-            found = underlay.Underlay.of(result["found"])
-            checks = underlay.compare(replace(site, switch=name), found)
-        elif result.get("problem"):
-            wanted = "the routing of this switch"
-            checks = [Check(underlay.ANY, wanted, None, FAILED, "", result["problem"])]
-        for one in checks_of(as_dicts(checks)):  # names and states are the switch's words
-            check = Check(**{**one, "subject": f"{name} {one['subject']}".strip()})
-            yield LinkFinding(check, (name,))
+    reading = underlay.reading_of(groups, hostvars, hosts)
+    for name, check in reading.checks() if reading else ():
+        yield LinkFinding(check, (name,))
 
 
 def _save(directory: Path, links: Links) -> str:

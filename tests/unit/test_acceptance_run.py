@@ -18,12 +18,14 @@ import pytest
 import yaml
 from ansible.errors import AnsibleActionFail
 from ansible_collections.baremetal.mpi_roce.plugins.action import acceptance as action
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.modules import acceptance as module
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance import (
     certificate,
     pairs,
     plan,
+    readings,
     state,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance.figures import (
@@ -802,6 +804,41 @@ def test_cables_are_in_the_certificate(launcher: Launcher, monkeypatch: pytest.M
     (failed,) = (each for each in result["checks"] if each["status"] == "failed")
     assert (failed["name"], failed["subject"]) == ("acceptance_cable", str(Direction(cable, True)))
     assert "counters of leaf02" in {each["what"] for each in found["not_measured"]}
+
+
+def test_a_cable_that_is_down_fails_and_is_not_measured(
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cable, other = (Uplink("leaf01", f"swp6{port}", "spine01", "swp1") for port in (0, 1))
+    topology = replace(Topology.of(cluster()), cables=(cable, other))
+    check = Check("acceptance_cable", "BGP established", "down", "failed", str(cable), "idle")
+    routing = readings.Routing({cable: "idle"}, [check], {"leaf02": "no answer"})
+    monkeypatch.setattr(action.ActionModule, "_topology", lambda *_given: topology)
+    monkeypatch.setattr(readings, "routing", lambda *_given: routing)
+    launcher.measure()
+    assert any(str(cable) in line for line in launcher.shown)
+    result, found = launcher.certify()
+    assert result["failed"] and found["verdict"] == "failed"
+    assert [each["subject"] for each in found["checks"] if each["status"] == "failed"] == [
+        str(cable)
+    ]
+    assert [(each["kind"], each["cable"]) for each in found["cables"]] == [("down", str(cable))]
+    assert found["coverage"]["cable_directions"] == 2
+    assert {"what": "routing of leaf02", "why": "no answer"} in found["not_measured"]
+
+
+def test_figures_before_a_cable_was_repaired_do_not_count(
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cable = Uplink("leaf01", "swp60", "spine01", "swp1")
+    down = readings.Routing({cable: "idle"})
+    monkeypatch.setattr(readings, "routing", lambda *_given: down)
+    launcher.measure()
+    monkeypatch.setattr(readings, "routing", lambda *_given: readings.Routing())
+    launcher.later(1.0)
+    launcher.jobs.clear()
+    launcher.measure()
+    assert len(launcher.jobs) == 3
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from typing import Any, Optional
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.action import fabric_links as links
 from ansible_collections.baremetal.mpi_roce.plugins.action import switch_qos as action
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import results
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.counters import PortCounters
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import SwitchError
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.underlay import (
@@ -84,12 +85,13 @@ def test_what_cannot_be_read_is_not_read(monkeypatch: pytest.MonkeyPatch, withou
     assert step.ran("underlay", read)["found"] is None
 
 
-@pytest.mark.parametrize(("applied", "limit_s"), [(True, 60), (False, 15)])
-def test_sessions_of_links_are_waited_for(
-    monkeypatch: pytest.MonkeyPatch, applied: bool, limit_s: int
+@pytest.mark.parametrize(("changed", "limit_s"), [("leaf01", 60), ("spine02", 15), ("", 0)])
+def test_sessions_of_links_are_waited_for_after_a_change(
+    monkeypatch: pytest.MonkeyPatch, changed: str, limit_s: int
 ) -> None:
     step = Step(monkeypatch)
-    step.hostvars["leaf01"]["switch_qos_state"] = {"applied": applied}
+    for name in step.hostvars:
+        step.hostvars[name]["switch_qos_state"] = {"applied": name == changed}
     up = right(site("leaf01"))
     other = BgpSession("192.0.2.9", "idle")
     sessions = [*(up.sessions or ()), other]
@@ -163,7 +165,7 @@ def test_a_state_of_ten_megabytes_is_shortened() -> None:
     wordy = right(site("leaf01"))
     sessions = [replace(each, state="x\x1b[2J" * 2**20) for each in wordy.sessions or ()]
     found = replace(wordy, sessions=sessions).as_dict()
-    variables["leaf01"][links.UNDERLAY] = {"found": found, "problem": ""}
+    variables["leaf01"][results.UNDERLAY] = {"found": found, "problem": ""}
     failed = [one.check for one in links._underlay(groups, variables, ["leaf01"])]
     failed = [check for check in failed if check.status == "failed"]
     assert {check.name for check in failed} == {"underlay_session"}

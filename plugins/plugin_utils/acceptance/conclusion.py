@@ -60,13 +60,15 @@ def conclude(
     *,
     variables: Mapping[str, Mapping[str, Any]],
     counters: Mapping[str, Any],
+    routing: readings.Routing,
     directory: Path,
     min_share: Optional[float],
     max_latency_us: Optional[float],
     queue_pairs: int,
 ) -> Conclusion:
-    """`variables`: of each measured node. `counters`: registered by each switch. `directory`: that
-    of the reports of other layers."""
+    """`variables`: of each measured node. `counters`: registered by each switch. `routing`: with
+    the cables that `topology` lacks, as they are down. `directory`: that of the reports of other
+    layers."""
     measured, figures = found.of(MEASURED), figures_of(found, topology)
     evaluated = evaluation.evaluate(
         figures,
@@ -92,6 +94,8 @@ def conclude(
     listed, faults = readings.evaluate(cables.findings(topology, ports, flows) if ports else [])
     for what, why in readings.missing(unread, listed, topology):
         missing.append({"what": what, "why": why})
+    for why, names in readings.by_reason(routing.unread).items():
+        missing.append({"what": f"routing of {some(names, plan.MAX_LISTED)}", "why": why})
     stored = certificate.storage(directory)
     if not stored and any(own.get("cluster_filesystems") for own in variables.values()):
         missing.append({"what": "storage", "why": plan.NO_STORAGE})
@@ -102,7 +106,7 @@ def conclude(
         what = f"GPUs under load of {some(idle, plan.MAX_LISTED)}"
         missing.append({"what": what, "why": plan.NOT_BURNED})
     congested = certificate.congested(variables)
-    checks = [*as_dicts([*evaluated.checks, *faults]), *corrupt, *congested]
+    checks = [*as_dicts([*routing.checks, *evaluated.checks, *faults]), *corrupt, *congested]
     for result in sweeps.values():
         checks += result.get("checks", [])
     first = next(iter(variables.values()))
@@ -112,7 +116,7 @@ def conclude(
         VIRTUAL in found.steps,
         first.get("cluster_software"),
         evaluated,
-        listed,
+        [*routing.listed(), *listed],
         sweeps,
         stored,
         burned,

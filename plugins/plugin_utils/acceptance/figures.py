@@ -8,7 +8,7 @@ direction is found. A runner that measures a pair both ways returns two figures.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -38,6 +38,9 @@ class Uplink(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.lower} {self.lower_port} - {self.upper} {self.upper_port}"
+
+    def reversed(self) -> str:
+        return f"{self.upper} {self.upper_port} - {self.lower} {self.lower_port}"
 
 
 class Direction(NamedTuple):
@@ -177,6 +180,11 @@ class Topology:
             tuple(cable for cable, _speed in links),
             dict(links),
         )
+
+    def without(self, cables: Collection[Uplink]) -> Topology:
+        """The paths that are left without these cables."""
+        left = tuple(cable for cable in self.cables if cable not in cables)
+        return Topology(self.ports, left, self.speeds)
 
     @property
     def nodes(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from .figures import ACROSS, SAME_LEAF, Figure, Probe, Topology, Verdict
-from .outliers import Analysis, End, Outlier, key_of
+from .outliers import MANY_ENDS, Analysis, Cohort, End, Outlier, key_of, upper
 from .rounds import by_leaf, crossing, inside
 
 SMALL_SET = 8
@@ -133,13 +133,28 @@ class Measured:
         return ends[: 2 * FOCI]
 
     def usual(self, rail: str) -> tuple[float, float]:
-        """Spread and Gb/s of pairs on one leaf; of other rails or across spines if there are
-        none."""
+        """Spread and Gb/s of pairs on one leaf; of other rails or across spines if there are none.
+        The upper quartile of few pairs, of which one slow node may be in most; and that of pairs
+        across spines if these are faster, since then most pairs on one leaf have a slow end."""
         cohorts = sorted(
             self.analysis.cohorts,
             key=lambda each: (each.key.path != SAME_LEAF, each.key.rail != rail),
         )
-        return (cohorts[0].spread, cohorts[0].median) if cohorts else (0.0, 0.0)
+        if not cohorts:
+            return 0.0, 0.0
+        found = [
+            (self._usual(each), each.spread)
+            for each in cohorts
+            if each.key[:2] == cohorts[0].key[:2]
+        ]
+        usual, spread = max(found)
+        return spread, usual
+
+    def _usual(self, cohort: Cohort) -> float:
+        if cohort.pairs >= MANY_ENDS:
+            return cohort.median
+        own = (one for one in self.figures if key_of(one, self.topology) == cohort.key)
+        return max(cohort.median, upper(one.gbits_s or 0.0 for one in own))
 
 
 def ends_of(outlier: Outlier) -> list[End]:

@@ -70,6 +70,8 @@ class Cohort:
     cut: float
     """A pair beyond it is an outlier."""
     pairs: int
+    noise: float = 0.0
+    """Standard deviation of figures of the same ends."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,7 @@ class _Group:
             for end, other in ((first, second), (second, first)):
                 found.setdefault(end, []).append(value)
                 self.partners.setdefault(end, set()).add(other)
-        self.ends = {end: _upper(values) for end, values in found.items()}
+        self.ends = {end: upper(values) for end, values in found.items()}
         self.center = center_of(self.ends.values())
 
     def residuals(self) -> list[float]:
@@ -199,7 +201,7 @@ def below(figures: Iterable[Figure], topology: Topology, share: float) -> list[F
     ]
 
 
-def _upper(values: Iterable[float]) -> float:
+def upper(values: Iterable[float]) -> float:
     """Upper quartile; the best of up to three."""
     ordered = sorted(values, reverse=True)
     return ordered[len(ordered) // 4]
@@ -207,7 +209,7 @@ def _upper(values: Iterable[float]) -> float:
 
 def center_of(ends: Collection[float]) -> float:
     """The usual value. Of few ends, half may be slow or have a slow partner."""
-    return median(ends) if len(ends) >= MANY_ENDS else _upper(ends)
+    return median(ends) if len(ends) >= MANY_ENDS else upper(ends)
 
 
 def z_of(count: int) -> float:
@@ -360,7 +362,8 @@ def _pairs(
     if len(own) < MANY_ENDS:
         others = [value for each in pool for value in _explained(each, slow, middle)[0]]
     # Without the pairs of suspect ends, noise would seem smaller.
-    spread = max(spread_of(others), spread_of([v for each in pool for v in each.residuals()]))
+    noise = spread_of([value for each in pool for value in each.residuals()])
+    spread = max(spread_of(others), noise)
     cut = max(middle - max(z * spread, least), group.center + _collisions(group))
     key = group.key
     usual = _gbits(group, middle) or 0.0
@@ -369,7 +372,7 @@ def _pairs(
         for first, second, value in group.values
         if value < cut and first not in slow and second not in slow
     ]
-    return Cohort(key, usual, spread, _gbits(group, cut) or 0.0, len(group.values)), found
+    return Cohort(key, usual, spread, _gbits(group, cut) or 0.0, len(group.values), noise), found
 
 
 def _leaves(pool: Sequence[_Group], slow: set[End], least: float) -> list[Outlier]:

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Optional
 
-from ...module_utils.core.checks import FAILED, OK, Check, not_applicable
+from ...module_utils.core.checks import FAILED, OK, Check, as_dicts, not_applicable
 from ...module_utils.core.text import counted, natural, some
+from ..answers import checks as checks_of
+from .results import UNDERLAY
 from .system import DOWNLINK, HOST, UPLINK
 
 DEFAULT_VRF = "default"
@@ -191,10 +193,27 @@ class Site:
     asns: Mapping[str, int] = field(default_factory=dict)
     rails: Mapping[str, Sequence[Prefix]] = field(default_factory=dict)
     """Networks of the rails on each leaf."""
+    lost: Collection[tuple[str, str]] = ()
+    """Switches and ports of links that are known to carry nothing: paths over them are not
+    expected."""
 
     @property
     def own(self) -> Sequence[Port]:
         return self.ports.get(self.switch, ())
+
+    def expected_hops(self) -> dict[str, frozenset[str]]:
+        """Ports on the shortest paths, by the leaf to which they lead."""
+        hops = first_hops(self.switch, self.ports, self.rails)
+        if not self.lost:
+            return hops
+        left = {
+            name: [port for port in own if (name, port.name) not in self.lost]
+            for name, own in self.ports.items()
+        }
+        rest = first_hops(self.switch, left, self.rails)
+        # A detour around a lost link is no equal-cost path.
+        hops = {leaf: own & rest.get(leaf, frozenset()) for leaf, own in hops.items()}
+        return {leaf: own for leaf, own in hops.items() if own}
 
 
 def needed(groups: Mapping[str, Any], hostvars: Any) -> bool:
@@ -226,6 +245,53 @@ def site_of(switch: str, groups: Mapping[str, Any], hostvars: Any) -> Optional[S
     return Site(switch, ports, asns, {name: own for name, own in rails.items() if own})
 
 
+@dataclass(frozen=True)
+class Reading:
+    """What the step `underlay` of switch_qos registered, of the switches that were read."""
+
+    site: Site
+    found: Mapping[str, Underlay]
+    problems: Mapping[str, str]
+    """Why switches could not be read."""
+
+    def without(self, lost: Collection[tuple[str, str]]) -> Reading:
+        return replace(self, site=replace(self.site, lost=lost))
+
+    def checks(self) -> Iterator[tuple[str, Check]]:
+        """Switches with their checks, whose subjects begin with the switch."""
+        made = {
+            name: compare(replace(self.site, switch=name), found)
+            for name, found in self.found.items()
+        }
+        for name, problem in self.problems.items():
+            made[name] = [Check(ANY, "the routing of this switch", None, FAILED, "", problem)]
+        for name, checks in made.items():
+            for one in checks_of(as_dicts(checks)):  # names and states are the switch's words
+                yield name, Check(**{**one, "subject": f"{name} {one['subject']}".strip()})
+
+    def down(self) -> Iterator[tuple[str, Port, str]]:
+        """Ports of links without an established session, with its state, on each switch."""
+        for name, found in self.found.items():
+            for port, state in _Comparison(replace(self.site, switch=name), found).down():
+                yield name, port, state
+
+
+def reading_of(groups: Mapping[str, Any], hostvars: Any, hosts: Iterable[str]) -> Optional[Reading]:
+    """Of these hosts; None if no switch was read, or no rail of the model needs a gateway."""
+    read = {name: hostvars.raw_get(name).get(UNDERLAY) or {} for name in hosts}
+    read = {name: result for name, result in read.items() if result}
+    site = site_of(next(iter(read), ""), groups, hostvars) if read else None
+    if site is None:
+        return None
+    found = {name: Underlay.of(one["found"]) for name, one in read.items() if one.get("found")}
+    problems = {
+        name: str(one["problem"])
+        for name, one in read.items()
+        if name not in found and one.get("problem")
+    }
+    return Reading(site, found, problems)
+
+
 def compare(site: Site, found: Underlay) -> list[Check]:
     """One check for each fault, and one for each part that is as in the model."""
     return _Comparison(site, found).checks()
@@ -247,7 +313,7 @@ class _Comparison:
         self._links = [port for port in site.own if port.kind in (UPLINK, DOWNLINK)]
         self._names = frozenset(port.name for port in self._links)
         self._of_link = dict(self._sessions_of_links())
-        self._hops = first_hops(site.switch, site.ports, site.rails)
+        self._hops = site.expected_hops()
 
     def checks(self) -> list[Check]:
         if not self._routed():
@@ -359,6 +425,15 @@ class _Comparison:
             yield Check(SESSION, wants, found, FAILED, str(port), reason)
         if not wrong:
             yield Check(SESSION, wanted, wanted, OK)
+
+    def down(self) -> Iterator[tuple[Port, str]]:
+        """Links without an established session, and its state; none if no link has a session."""
+        if not self._of_link or any(port.bundled for port in self._links):
+            return
+        for port in self._links:
+            session = self._of_link.get(port.name)
+            if session is None or session.state != ESTABLISHED:
+                yield port, session.state if session else "not configured"
 
     def _route(self, prefix: Prefix) -> Optional[frozenset[str]]:
         """Interfaces of the next hops to a network: of its route, or the longest that covers it.
