@@ -397,7 +397,9 @@ class ActionModule(BenchAction):
             figures, topology, min_share=least, max_latency_us=None, virtual=virtual
         )
         self.state.steps[SUSPECT] = bool(failures(evaluated.checks))
-        if not self.state.steps[SUSPECT] and not evaluation.lower_across(figures, topology):
+        # Without a cable that is down, flows across spines share the others: no reason to search.
+        lower = not self.routing.down and evaluation.lower_across(figures, topology)
+        if not self.state.steps[SUSPECT] and not lower:
             return None
         most = max(1, int((self.left_s + self._searched_s) / self._probe_s))
         return Search(topology, most, figures, least or 0.0, self.plan.way.both)

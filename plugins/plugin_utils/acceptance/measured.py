@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from .figures import ACROSS, SAME_LEAF, Figure, Probe, Topology, Verdict
-from .outliers import MANY_ENDS, Analysis, Cohort, End, Outlier, key_of, upper
+from .outliers import FEW_ENDS, MANY_ENDS, Analysis, Cohort, End, Outlier, key_of, upper
 from .rounds import by_leaf, crossing, inside
 
 SMALL_SET = 8
@@ -134,8 +134,8 @@ class Measured:
 
     def usual(self, rail: str) -> tuple[float, float]:
         """Spread and Gb/s of pairs on one leaf; of other rails or across spines if there are none.
-        The upper quartile of few pairs, of which one slow node may be in most; and that of pairs
-        across spines if these are faster, since then most pairs on one leaf have a slow end."""
+        Of few nodes, the upper quartile, as a slow one may be in most pairs. If pairs across spines
+        are faster, theirs: then most pairs on one leaf have a slow end."""
         cohorts = sorted(
             self.analysis.cohorts,
             key=lambda each: (each.key.path != SAME_LEAF, each.key.rail != rail),
@@ -153,7 +153,9 @@ class Measured:
     def _usual(self, cohort: Cohort) -> float:
         if cohort.pairs >= MANY_ENDS:
             return cohort.median
-        own = (one for one in self.figures if key_of(one, self.topology) == cohort.key)
+        own = [one for one in self.figures if key_of(one, self.topology) == cohort.key]
+        if len({end for one in own for end in one.pair}) > FEW_ENDS:
+            return cohort.median
         return max(cohort.median, upper(one.gbits_s or 0.0 for one in own))
 
 

@@ -366,6 +366,8 @@ def _pairs(
     spread = max(spread_of(others), noise)
     cut = max(middle - max(z * spread, least), group.center + _collisions(group))
     key = group.key
+    if key.path == ACROSS and key.rate and len(own) < MANY_ENDS:
+        cut = min(cut, middle - math.log(2))  # two flows that share a cable get half of it each
     usual = _gbits(group, middle) or 0.0
     found = [
         Outlier(PAIR, (first[0], second[0]), key.rail, _gbits(group, value), usual, 1, second[1])
