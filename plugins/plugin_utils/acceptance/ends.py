@@ -17,12 +17,12 @@ from .outliers import FLOOR, PAIR, End, spread_of
 from .rounds import by_leaf, inside
 
 MEASUREMENTS = 3
-"""Of a suspect in each direction; the second best counts."""
-CLEARLY = 0.85
-"""Below this part of the limit, three measurements are enough; nearer to it, six are taken."""
-SPREADS = 1.75
-"""A suspect is slow if its second best is this number of standard deviations below the usual value:
-the second best of 6 of a healthy one is with a probability of 6e-7, if noise is log-normal."""
+"""Of a suspect in each direction if it is slow by twice the deviation of the limit, and twice this
+number nearer to it; the second best counts."""
+SPREADS = 2.5
+"""A suspect is slow if its second best is this number of standard deviations below the usual value.
+That of few pairs is an upper quartile, 0.67 above the median: the second best of 6 of a healthy one
+is 1.83 below the median with a probability of 3e-7, if noise is log-normal."""
 LEAST_PART = 0.64
 """Below this part of the usual value, a suspect is slow, whatever the spread: if half of a small
 cluster is slow, the spread says nothing."""
@@ -67,10 +67,13 @@ class _Suspect:
         sends = figure.first == self.node
         self.found.setdefault(sends, []).append((near, figure.gbits_s or 0.0))
 
+    def near(self, sends: bool) -> list[float]:
+        return [value for near, value in self.found[sends] if near]
+
     def usable(self, sends: bool) -> float:
         """The second best on the leaf: the best may be too high by chance, and several too low. The
         best across spines, where flows share cables."""
-        near = sorted(value for near, value in self.found[sends] if near)
+        near = sorted(self.near(sends))
         far = [value for near, value in self.found[sends] if not near]
         return max([*near[-2:-1], *far], default=0.0)
 
@@ -81,7 +84,7 @@ class _Suspect:
             self.slow = False
             return
         for sends in self.found.keys() - self.passed:
-            clearly = self.usable(sends) < CLEARLY * cut
+            clearly = self.usable(sends) < cut * cut / usual
             near = sum(near for near, _value in self.found[sends])
             tries = near or len(self.found[sends]) - MORE_FAR
             if tries >= (MEASUREMENTS if clearly else 2 * MEASUREMENTS):
@@ -102,6 +105,9 @@ class Ends(Measured):
     slow: set[End] = field(default_factory=set)
     _control: dict[str, list[float]] = field(default_factory=dict)
     """Gb/s of known-good pairs by rail, measured with suspects."""
+    _all: dict[End, _Suspect] = field(default_factory=dict)
+    _repeated: list[list[float]] = field(default_factory=list)
+    """Gb/s of suspects on their leaves, by suspect and direction."""
     _measured: set[str] = field(default_factory=set)
     """Nodes of all suspects."""
     _passed: set[End] = field(default_factory=set)
@@ -227,6 +233,7 @@ class Ends(Measured):
             by_rail.setdefault(each.rail, []).append(each)
             self.suspects.add(f"{each.node} {each.rail}")
         taken = self._outliers() | {(each.node, each.rail) for each in suspects}
+        self._all.update({(each.node, each.rail): each for each in suspects})
         for turn in range(4 * MEASUREMENTS):
             probes = []
             for rail, own in by_rail.items():
@@ -296,6 +303,7 @@ class Ends(Measured):
         _spread, usual = self.usual(rail)
         if len(self._control[rail]) >= LEAST_CONTROLS:
             usual = max(usual, median(self._control[rail]))
+        self._repeated = [each.near(way) for each in self._all.values() for way in each.found]
         cut = usual * self._part()
         for each in suspects:
             if each.found:
@@ -305,13 +313,12 @@ class Ends(Measured):
 
     def _part(self) -> float:
         """Part of the usual value that a suspect must reach, by the noise of known-good pairs."""
-        noise = [
-            math.log(value / median(values))
-            for values in self._control.values()
-            for value in values
-        ]
-        spread = spread_of(noise) if len(noise) >= LEAST_CONTROLS else math.inf
-        return _part(SPREADS * spread)
+        control = _residuals(self._control.values())
+        if len(control) < LEAST_CONTROLS:
+            return LEAST_PART
+        near = (each for each in self.analysis.cohorts if each.key.path == SAME_LEAF)
+        repeated = spread_of([*control, *_residuals(self._repeated)])
+        return _part(SPREADS * max([repeated, *(each.noise for each in near)]))
 
     def _name_ends(self, suspects: Mapping[End, _Suspect], whole: set[str]) -> None:
         slow: dict[str, list[_Suspect]] = {}
@@ -347,6 +354,16 @@ class Ends(Measured):
             if other and other.slow and {*other.partners} == {each.node}:
                 each.slow = other.slow = False
                 yield [f"{each.node} {each.rail}", f"{other.node} {other.rail}"]
+
+
+def _residuals(groups: Iterable[Sequence[float]]) -> list[float]:
+    """Logarithms relative to the median of each group; of two figures, they would be too small."""
+    return [
+        math.log(value / median(values))
+        for values in groups
+        if len(values) > 2 and min(values) > 0
+        for value in values
+    ]
 
 
 def _part(deviation: float) -> float:

@@ -10,7 +10,7 @@ suspect.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Optional
@@ -140,12 +140,14 @@ class Paths:
         directions = {direction for flow in fast for direction in flow.used}
         return directions, {spine for flow in fast for spine in flow.used_spines}
 
-    def tested(self) -> set[Direction]:
-        """Directions of which a flow was fast, or slow without another one on its way."""
+    def tested(self, named: Iterable[Verdict]) -> set[Direction]:
+        """Directions of which a flow was fast, or slow without another one and without a slow spine
+        on its way."""
+        slow = {verdict.subject for verdict in named if verdict.kind == SPINE}
         return {
             direction
             for flow in self.flows
-            if not (flow.slow and flow.shared)
+            if not (flow.slow and (flow.shared or flow.spines & slow))
             for direction in flow.used
         }
 

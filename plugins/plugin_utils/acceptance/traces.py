@@ -120,14 +120,15 @@ class Traces(Measured):
             for carried in read:
                 middle = median(carried.get(each, 0) for each in own) or 1
                 for each in own:
-                    most[each] = max(most.get(each, LEAST), carried.get(each, 0) / middle)
-        logs = {each: math.log(share) for each, share in most.items()}
-        if not logs:
+                    most[each] = max(most.get(each, 0.0), carried.get(each, 0) / middle)
+        # The variance of the square root of a number of flows is constant.
+        roots = {each: math.sqrt(share) for each, share in most.items()}
+        if not roots:
             return None
-        spread = z_of(len(logs)) * spread_of(list(logs.values()))
-        cut = median(logs.values()) - max(spread, math.log(2))
-        low = {each for each, share in logs.items() if share < cut}
-        every = Counter(each.cable.upper for each in logs)
+        spread = z_of(len(roots)) * spread_of(list(roots.values()))
+        usual = median(roots.values())
+        low = {each for each, root in roots.items() if root < min(usual - spread, usual / 2**0.5)}
+        every = Counter(each.cable.upper for each in roots)
         spines = Counter(each.cable.upper for each in low)
         return {each for each in low if 2 * spines[each.cable.upper] < every[each.cable.upper]}
 
@@ -191,7 +192,7 @@ class Traces(Measured):
                     (self.topology.leaf(each.flow.figure.second, each.flow.figure.far_rail), False),
                 )
             }
-            tested = paths.tested()
+            tested = paths.tested(named)
             open_ = [
                 focus for focus in foci if not self._covered(focus, tested, [] if whole else named)
             ]
