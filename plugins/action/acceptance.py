@@ -153,6 +153,8 @@ class ActionModule(BenchAction):
         self.begin(given, task_vars)
         for line in self.plan.lines():
             display.display(line)
+        for check in self.routing.checks[:MAX_LISTED]:
+            display.display(f"acceptance: {check.line()}")
         if not self._task.check_mode:
             with contextlib.suppress(NoAuthorityError):  # the certificate says so
                 self._signer(given, task_vars).sign("")
@@ -200,7 +202,7 @@ class ActionModule(BenchAction):
             queue_pairs=given["queue_pairs"],
         )
         return plan.made(
-            self._topology(here, self.task_vars),
+            self._linked(here, self.task_vars),
             way,
             budget_s=given["budget_s"],
             only=given["only"],
@@ -261,10 +263,18 @@ class ActionModule(BenchAction):
         switches = [*groups.get("leaf", ()), *groups.get("spine", ())]
         return Topology.of({name: hostvars.raw_get(name) for name in [*nodes, *switches]})
 
+    def _linked(self, nodes: Sequence[str], task_vars: Any) -> Topology:
+        """The same without cables that are down."""
+        topology = self._topology(nodes, task_vars)
+        self.routing = readings.routing(task_vars["groups"], task_vars["hostvars"], topology)
+        return topology.without(self.routing.down)
+
     def _open(self, resume: bool, tell: bool = False) -> None:
         if not self.given["report_directory"]:
             raise PlanError("acceptance_report_directory is empty: the state has no place")
-        options = {"nodes": self.order, **{name: self.given[name] for name in OF_RUN}}
+        down = sorted(map(str, self.routing.down))
+        options = {"nodes": self.order, "down": down}
+        options.update({name: self.given[name] for name in OF_RUN})
         key = state.key_of(str(self.task_vars.get("cluster_digest")), options)
         directory, this = Path(self.given["report_directory"]), state.process(os.getppid())
         other = state.other_run(directory / state.NAME, this)
@@ -471,7 +481,9 @@ class ActionModule(BenchAction):
             figures, topology, min_share=least, max_latency_us=None, virtual=virtual
         )
         self.state.steps[SUSPECT] = bool(failures(evaluated.checks))
-        if not self.state.steps[SUSPECT] and not evaluation.lower_across(figures, topology):
+        # Without a cable that is down, flows across spines share the others: no reason to search.
+        lower = not self.routing.down and evaluation.lower_across(figures, topology)
+        if not self.state.steps[SUSPECT] and not lower:
             return None
         most = max(1, int((self.left_s + self._searched_s) / self._probe_s))
         return Search(topology, most, figures, least or 0.0, self.plan.way.both)
@@ -572,13 +584,15 @@ class ActionModule(BenchAction):
         if COUNTED not in found.steps:
             # Kept, as a run that only repeats the signature reads them again, with other traffic.
             found.keep(COUNTED, readings.last(self._counters(task_vars)), 0.0)
+        topology = self._linked(nodes, task_vars)
         concluded = conclusion.conclude(
             found,
-            self._topology(nodes, task_vars),
+            topology,
             variables={name: task_vars["hostvars"][name] for name in nodes},
             launchers={
                 name: task_vars["hostvars"][name] for name in task_vars["groups"].get(LAUNCHER, ())
             },
+            routing=self.routing,
             directory=directory,
             min_share=self._least(given),
             max_latency_us=given["max_latency_us"],

@@ -10,19 +10,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from ansible.errors import AnsibleActionFail
 from ansible.module_utils.parsing.convert_bool import boolean
 
-from ..module_utils.core.checks import FAILED, NOT_APPLICABLE, PENDING, Check, as_dicts, failures
+from ..module_utils.core.checks import FAILED, NOT_APPLICABLE, PENDING, Check, failures
 from ..plugin_utils.answers import AnswerError
-from ..plugin_utils.answers import checks as checks_of
 from ..plugin_utils.fabric import underlay
 from ..plugin_utils.fabric.cabling import LinkFinding, NodeEntry, SwitchEntry
 from ..plugin_utils.fabric.compare import node_state
 from ..plugin_utils.fabric.links import Links, check_links
-from ..plugin_utils.fabric.results import RAILS, UNDERLAY, failure_of, switch_result
+from ..plugin_utils.fabric.results import RAILS, failure_of, switch_result
 from ..plugin_utils.fabric.wire_map import WireMapError
 from ..plugin_utils.qos import contract_of
 from ..plugin_utils.report import reports
@@ -45,7 +44,7 @@ class ActionModule(SteppedAction):
         contract = contract_of(arguments["qos"])
         groups, hostvars = task_vars["groups"], task_vars["hostvars"]
         wire_map = arguments.get("wire_map")
-        routing = _Routing(groups, hostvars, task_vars["ansible_play_hosts_all"])
+        routing = underlay.reading_of(groups, hostvars, task_vars["ansible_play_hosts_all"])
         try:
             links = check_links(
                 contract,
@@ -56,11 +55,11 @@ class ActionModule(SteppedAction):
                 check_mode=bool(self._task.check_mode)
                 and not boolean(arguments.get("strict", False)),
                 wire_map=Path(wire_map) if wire_map else None,
-                small=routing.small,
+                small=routing.small if routing else {},
             )
         except WireMapError as error:
             raise AnsibleActionFail(f"fabric_links_wire_map: {error}") from error
-        links.findings += routing.findings(links.wrong_mtu)
+        links.findings += _underlay(routing, links.wrong_mtu)
         for line in lines(links):
             display.display(line)
         here = task_vars["ansible_play_hosts"]
@@ -126,45 +125,13 @@ def _nodes(groups: Any, hostvars: Any) -> Iterator[NodeEntry]:
             yield NodeEntry(name=name, reason=str(error))
 
 
-class _Routing:
+def _underlay(
+    reading: Optional[underlay.Reading], known: Mapping[str, Collection[str]]
+) -> Iterator[LinkFinding]:
     """What the step `underlay` of switch_qos read on each switch, compared with the model. An MTU
     has one finding: that of a port by its link, that of another routed interface here."""
-
-    def __init__(self, groups: Any, hostvars: Any, hosts: Sequence[str]) -> None:
-        read = {name: hostvars.raw_get(name).get(UNDERLAY) or {} for name in hosts}
-        read = {name: result for name, result in read.items() if result}
-        self.site = underlay.site_of(next(iter(read), ""), groups, hostvars) if read else None
-        self.problems = {name: str(result.get("problem") or "") for name, result in read.items()}
-        self.found = {
-            name: underlay.Underlay.of(result["found"])
-            for name, result in read.items()
-            if result.get("found")
-        }
-
-    def _site(self, switch: str) -> underlay.Site:
-        assert self.site is not None
-        return replace(self.site, switch=switch)
-
-    @property
-    def small(self) -> dict[str, frozenset[str]]:
-        if self.site is None:
-            return {}
-        return {
-            name: underlay.too_small(self._site(name), found) for name, found in self.found.items()
-        }
-
-    def findings(self, known: Mapping[str, Collection[str]]) -> Iterator[LinkFinding]:
-        for name, problem in self.problems.items() if self.site else ():
-            checks: Sequence[Check] = ()
-            if name in self.found:
-                found = self.found[name]
-                checks = underlay.compare(self._site(name), found, known.get(name, ()))
-            elif problem:
-                wanted = "the routing of this switch"
-                checks = [Check(underlay.ANY, wanted, None, FAILED, "", problem)]
-            for one in checks_of(as_dicts(checks)):  # names and states are the switch's words
-                check = Check(**{**one, "subject": f"{name} {one['subject']}".strip()})
-                yield LinkFinding(check, (name,))
+    for name, check in reading.checks(known) if reading else ():
+        yield LinkFinding(check, (name,))
 
 
 def _save(directory: Path, links: Links) -> str:

@@ -182,7 +182,7 @@ class ActionModule(SteppedAction):
     def _underlay(self, task_vars: Any) -> dict[str, Any]:
         """Return the routing, which the layer links compares with the model, and do not fail.
 
-        Wait for sessions of links, longer after a change of this switch in this run.
+        After a change in this run, wait for sessions of links; longer if this switch was changed.
         """
         variables, name = _Variables(self._templar, task_vars), task_vars["inventory_hostname"]
         system = variables.text("cluster_system")
@@ -201,9 +201,15 @@ class ActionModule(SteppedAction):
             checks = underlay.compare(site, found)
             return all(each.name != underlay.SESSION or each.status != "failed" for each in checks)
 
-        changed = switch_result(task_vars).get("applied")
+        groups, hostvars = task_vars["groups"], task_vars["hostvars"]
+        changed = {
+            switch
+            for switch in (*groups.get("leaf", ()), *groups.get("spine", ()))
+            if switch_result(hostvars.raw_get(switch)).get("applied")
+        }
         try:
-            until(settled, SESSIONS_S if changed else OF_PEERS_S, PAUSE_S)
+            limit_s = SESSIONS_S if name in changed else OF_PEERS_S if changed else 0
+            until(settled, limit_s, PAUSE_S)
         except SwitchError as error:
             return {**result, "problem": str(error)}
         return {**result, "found": found.as_dict()}

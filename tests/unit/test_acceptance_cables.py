@@ -7,17 +7,18 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance import cables
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance import cables, readings
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance.figures import (
-    Cable,
     Direction,
     Figure,
     Port,
     Topology,
+    Uplink,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.counters import (
     Growth,
@@ -26,8 +27,15 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.counters
     growth,
     read_ports,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.results import UNDERLAY
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.underlay import (
+    Underlay,
+    rails_of,
+)
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.unit.test_fabric_underlay import hostvars, right, site
 
 SECONDS = 60.0
 Ports = dict[str, dict[str, Growth]]
@@ -35,7 +43,7 @@ Ports = dict[str, dict[str, Growth]]
 
 def fabric(leaves: int = 2, spines: int = 4) -> Topology:
     links = [
-        Cable(f"leaf{leaf}", f"swp{spine}", f"spine{spine}", f"swp{leaf}")
+        Uplink(f"leaf{leaf}", f"swp{spine}", f"spine{spine}", f"swp{leaf}")
         for leaf in range(1, leaves + 1)
         for spine in range(1, spines + 1)
     ]
@@ -283,3 +291,95 @@ def test_two_results_of_the_step_grow_by_port() -> None:
 def test_counters_of_any_form_are_read(answer: Any) -> None:
     for name, counters in read_ports(answer).items():
         assert read_ports({name: counters.as_dict()}) == {name: counters}
+
+
+# Routing
+
+
+class Routed:
+    """Four leaves with two cables to each of two spines, as their switches report them."""
+
+    def __init__(self) -> None:
+        self.groups, self.hostvars = hostvars()
+        self.topology = Topology.of(self.hostvars)
+        self.reported = {
+            name: right(site(name)) for name in (*self.groups["leaf"], *self.groups["spine"])
+        }
+
+    def between(self, leaf: str, spine: str) -> list[Uplink]:
+        return [each for each in self.topology.cables if (each.lower, each.upper) == (leaf, spine)]
+
+    def cut(self, lost: Collection[Uplink], state: str = "idle") -> None:
+        """As BGP does: no session on these cables, and no route that needs them."""
+        ends = {
+            end
+            for each in lost
+            for end in ((each.lower, each.lower_port), (each.upper, each.upper_port))
+        }
+        for name, known in self.reported.items():
+            here = replace(site(name), lost=ends)
+            hops = here.expected_hops()
+            routes = {prefix: hops[leaf] for leaf in hops for prefix in rails_of(here.ports[leaf])}
+            addresses = {
+                port.address
+                for end, port in ((end, port) for end in ends for port in here.ports[end[0]])
+                if port.name == end[1]
+            }
+            sessions = [
+                replace(each, state=state) if each.peer in addresses else each
+                for each in known.sessions or ()
+            ]
+            self.reported[name] = replace(known, sessions=sessions, routes=routes)
+
+    def read(self) -> readings.Routing:
+        for name, found in self.reported.items():
+            self.hostvars[name][UNDERLAY] = {"found": found.as_dict(), "problem": ""}
+        return readings.routing(self.groups, self.hostvars, self.topology)
+
+
+def test_a_fabric_as_in_the_model_has_no_cable_that_is_down() -> None:
+    assert Routed().read() == readings.Routing()
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_removed_cable_is_named_and_nothing_that_follows_from_it(count: int) -> None:
+    """Without both cables, the spine has no route to the leaf, and other leaves one spine less."""
+    fabric = Routed()
+    lost = fabric.between("leaf02", "spine01")[:count]
+    fabric.cut(lost)
+    found = fabric.read()
+    assert [(check.name, check.subject, check.found) for check in found.checks] == [
+        ("acceptance_cable", str(each), "down") for each in lost
+    ]
+    assert list(found.down) == lost
+    assert "idle at leaf02 and idle at spine01" in found.down[lost[0]]
+    left = fabric.topology.without(found.down)
+    assert {*fabric.topology.cables} - {*left.cables} == {*lost}
+    spines = {each.ends[1] for each in left.hops("leaf01", "leaf02")[0]}
+    assert spines == ({"spine01", "spine02"} if count == 1 else {"spine02"})
+
+
+def test_other_faults_of_routing_remain() -> None:
+    fabric = Routed()
+    fabric.cut(fabric.between("leaf02", "spine01"))
+    leaf = fabric.reported["leaf04"]
+    wrong = replace((leaf.sessions or [])[0], asn=1)
+    fabric.reported["leaf04"] = replace(
+        leaf, routes={}, sessions=[wrong, *(leaf.sessions or [])[1:]]
+    )
+    found = fabric.read()
+    faults = [(check.name, check.subject.partition(" ")[0]) for check in found.checks]
+    assert faults == [
+        *[("acceptance_cable", "leaf02")] * 2,
+        ("underlay_session", "leaf04"),
+        ("underlay_paths", "leaf04"),
+    ]
+    assert not any(cable.lower == "leaf04" for cable in found.down)
+
+
+def test_switches_that_cannot_be_read_are_listed() -> None:
+    fabric = Routed()
+    fabric.reported = {}
+    fabric.hostvars["leaf01"][UNDERLAY] = {"found": None, "problem": "no answer"}
+    fabric.hostvars["leaf02"][UNDERLAY] = {"found": Underlay().as_dict(), "problem": ""}
+    assert fabric.read() == readings.Routing(unread={"leaf01": "no answer"})

@@ -6,10 +6,10 @@ from __future__ import annotations
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance.figures import (
     ACROSS,
     SAME_LEAF,
-    Cable,
     Direction,
     Figure,
     Topology,
+    Uplink,
 )
 
 from tests.unit.small_model import MODEL, compiled, edited
@@ -45,7 +45,7 @@ def test_sets_and_paths_of_a_model() -> None:
 
 def test_a_path_over_super_spines_has_four_hops() -> None:
     cables = tuple(
-        Cable(lower, f"p{index}", upper, f"q{lower}")
+        Uplink(lower, f"p{index}", upper, f"q{lower}")
         for lower, *uppers in (
             ("l1", "s1", "s2"),
             ("l2", "s3", "s4"),

@@ -23,8 +23,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance impo
     state,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance.figures import (
-    Cable,
     Topology,
+    Uplink,
 )
 
 from tests.unit.test_acceptance_run import FREE, LOAD, NODES, Launcher, cluster, required
@@ -340,7 +340,7 @@ def test_a_job_ends_with_the_budget(launcher: Launcher) -> None:
 def spine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without one, the rails of the small cluster do not reach each other."""
     topology = Topology.of(cluster())
-    cables = tuple(Cable(leaf, "swp60", "spine01", leaf) for leaf in ("leaf01", "leaf02"))
+    cables = tuple(Uplink(leaf, "swp60", "spine01", leaf) for leaf in ("leaf01", "leaf02"))
     monkeypatch.setattr(
         action.ActionModule, "_topology", lambda *_given: replace(topology, cables=cables)
     )

@@ -18,20 +18,22 @@ import pytest
 import yaml
 from ansible.errors import AnsibleActionFail
 from ansible_collections.baremetal.mpi_roce.plugins.action import acceptance as action
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.modules import acceptance as module
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance import (
     certificate,
     pairs,
     plan,
+    readings,
     state,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance.figures import (
-    Cable,
     Direction,
     Port,
     Probe,
     Topology,
+    Uplink,
     Verdict,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import facts
@@ -756,7 +758,7 @@ def test_a_probe_is_between_two_readings_of_counters(
     launcher: Launcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also in a run that was interrupted between them, which measures it again."""
-    cable = Cable("leaf01", "swp60", "spine01", "swp1")
+    cable = Uplink("leaf01", "swp60", "spine01", "swp1")
     monkeypatch.setattr(action, "Search", Asking)
     monkeypatch.setattr(
         action.ActionModule, "_topology", lambda *_given: replace(topology, cables=(cable,))
@@ -788,8 +790,8 @@ def test_a_probe_is_between_two_readings_of_counters(
 
 
 def test_cables_are_in_the_certificate(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
-    cable = Cable("leaf01", "swp60", "spine01", "swp1")
-    other = Cable("leaf02", "swp60", "spine01", "swp2")
+    cable = Uplink("leaf01", "swp60", "spine01", "swp1")
+    other = Uplink("leaf02", "swp60", "spine01", "swp2")
     topology = replace(Topology.of(cluster()), cables=(cable, other))
     monkeypatch.setattr(action.ActionModule, "_topology", lambda *_given: topology)
 
@@ -810,6 +812,41 @@ def test_cables_are_in_the_certificate(launcher: Launcher, monkeypatch: pytest.M
     assert "counters of leaf02" in {each["what"] for each in found["not_measured"]}
 
 
+def test_a_cable_that_is_down_fails_and_is_not_measured(
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cable, other = (Uplink("leaf01", f"swp6{port}", "spine01", "swp1") for port in (0, 1))
+    topology = replace(Topology.of(cluster()), cables=(cable, other))
+    check = Check("acceptance_cable", "BGP established", "down", "failed", str(cable), "idle")
+    routing = readings.Routing({cable: "idle"}, [check], {"leaf02": "no answer"})
+    monkeypatch.setattr(action.ActionModule, "_topology", lambda *_given: topology)
+    monkeypatch.setattr(readings, "routing", lambda *_given: routing)
+    launcher.measure()
+    assert any(str(cable) in line for line in launcher.shown)
+    result, found = launcher.certify()
+    assert result["failed"] and found["verdict"] == "failed"
+    assert [each["subject"] for each in found["checks"] if each["status"] == "failed"] == [
+        str(cable)
+    ]
+    assert [(each["kind"], each["cable"]) for each in found["cables"]] == [("down", str(cable))]
+    assert found["coverage"]["cable_directions"] == 2
+    assert {"what": "routing of leaf02", "why": "no answer"} in found["not_measured"]
+
+
+def test_figures_before_a_cable_was_repaired_do_not_count(
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cable = Uplink("leaf01", "swp60", "spine01", "swp1")
+    down = readings.Routing({cable: "idle"})
+    monkeypatch.setattr(readings, "routing", lambda *_given: down)
+    launcher.measure()
+    monkeypatch.setattr(readings, "routing", lambda *_given: readings.Routing())
+    launcher.later(1.0)
+    launcher.jobs.clear()
+    launcher.measure()
+    assert len(launcher.jobs) == 3
+
+
 @pytest.mark.parametrize(
     ("first", "what"),
     [({}, "counters of leaf01"), ({"swp61": {"rx_bytes": 1}}, "leaf01 swp60 - spine01 swp1 (up)")],
@@ -817,7 +854,7 @@ def test_cables_are_in_the_certificate(launcher: Launcher, monkeypatch: pytest.M
 def test_counters_without_a_first_reading_are_not_passed(
     first: dict[str, Any], what: str, launcher: Launcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cable = Cable("leaf01", "swp60", "spine01", "swp1")
+    cable = Uplink("leaf01", "swp60", "spine01", "swp1")
     topology = replace(Topology.of(cluster()), cables=(cable,))
     monkeypatch.setattr(action.ActionModule, "_topology", lambda *_given: topology)
 

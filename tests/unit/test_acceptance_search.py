@@ -17,11 +17,11 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance.figu
     RAIL,
     SPINE,
     UNFINISHED,
-    Cable,
     Direction,
     Figure,
     Port,
     Topology,
+    Uplink,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance.search import (
     Search,
@@ -105,6 +105,19 @@ def test_a_healthy_cluster_has_no_verdict(topology: Topology, noise: Any) -> Non
         bed = Fabric(topology, seed=seed, **({"noise": noise} if noise else {}))
         search = searched(bed, measured(bed, 8) if seed % 2 else ())
         assert [kind for kind, _subject in named(search)] == [NOT_REPRODUCED], seed
+
+
+@pytest.mark.parametrize("share", [0.2, 0.42, 0.5])
+@pytest.mark.parametrize("place", range(5))
+def test_a_slow_node_of_two_on_a_leaf_is_named(share: float, place: int) -> None:
+    """Of two pairs on one leaf it has one, so the median of these is no usual value."""
+    sets = fabric(3, 2, rails=1, spines=2)
+    leaf = {node: ports["rail0"] for node, ports in [*sets.ports.items()][:5]}
+    ports = {node: {"rail0": port, "rail1": port} for node, port in leaf.items()}
+    topology = Topology(ports, sets.cables, sets.speeds)
+    for seed in range(3):
+        bed = Fabric(topology, {topology.nodes[place]: share}, seed=seed, both=True)
+        assert named(searched(bed, measured(bed))) == [(NODE, topology.nodes[place])], seed
 
 
 def test_all_pairs_below_the_expectation() -> None:
@@ -201,7 +214,7 @@ def test_drops_separate_the_cables_of_two_leaves() -> None:
 def two_leaves() -> Topology:
     """Two leaves for both rails, two spines, two nodes a leaf."""
     cables = tuple(
-        Cable(leaf, f"up{spine}", f"spine{spine}", f"down-{leaf}")
+        Uplink(leaf, f"up{spine}", f"spine{spine}", f"down-{leaf}")
         for leaf in ("leaf0", "leaf1")
         for spine in (0, 1)
     )

@@ -12,11 +12,13 @@ from typing import Any, Optional
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.action import fabric_links as links
 from ansible_collections.baremetal.mpi_roce.plugins.action import switch_qos as action
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import results
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.counters import PortCounters
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import SwitchError
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.underlay import (
     BgpSession,
     Underlay,
+    reading_of,
 )
 
 from tests.unit.link_fabric import Fabric
@@ -84,12 +86,13 @@ def test_what_cannot_be_read_is_not_read(monkeypatch: pytest.MonkeyPatch, withou
     assert step.ran("underlay", read)["found"] is None
 
 
-@pytest.mark.parametrize(("applied", "limit_s"), [(True, 60), (False, 15)])
-def test_sessions_of_links_are_waited_for(
-    monkeypatch: pytest.MonkeyPatch, applied: bool, limit_s: int
+@pytest.mark.parametrize(("changed", "limit_s"), [("leaf01", 60), ("spine02", 15), ("", 0)])
+def test_sessions_of_links_are_waited_for_after_a_change(
+    monkeypatch: pytest.MonkeyPatch, changed: str, limit_s: int
 ) -> None:
     step = Step(monkeypatch)
-    step.hostvars["leaf01"]["switch_qos_state"] = {"applied": applied}
+    for name in step.hostvars:
+        step.hostvars[name]["switch_qos_state"] = {"applied": name == changed}
     up = right(site("leaf01"))
     other = BgpSession("192.0.2.9", "idle")
     sessions = [*(up.sessions or ()), other]
@@ -146,7 +149,7 @@ def test_links_compares_each_switch(monkeypatch: pytest.MonkeyPatch) -> None:
         variables[name]["switch_qos_underlay"] = answer
     found = [
         (finding.check.subject.partition(" ")[0], finding.check.name, finding.check.status)
-        for finding in links._Routing(groups, variables, names).findings({})
+        for finding in links._underlay(reading_of(groups, variables, names), {})
     ]
     parts = ("underlay_gateway", "underlay_session", "underlay_paths")
     assert found == [
@@ -155,7 +158,7 @@ def test_links_compares_each_switch(monkeypatch: pytest.MonkeyPatch) -> None:
         ("leaf02", "underlay_paths", "failed"),
         ("leaf03", "underlay", "failed"),
     ]
-    assert list(links._Routing(run.groups, run.hostvars, run.here).findings({})) == []
+    assert reading_of(run.groups, run.hostvars, run.here) is None
 
 
 def test_a_state_of_ten_megabytes_is_shortened() -> None:
@@ -163,9 +166,9 @@ def test_a_state_of_ten_megabytes_is_shortened() -> None:
     wordy = right(site("leaf01"))
     sessions = [replace(each, state="x\x1b[2J" * 2**20) for each in wordy.sessions or ()]
     found = replace(wordy, sessions=sessions).as_dict()
-    variables["leaf01"][links.UNDERLAY] = {"found": found, "problem": ""}
-    routing = links._Routing(groups, variables, ["leaf01"])
-    failed = [one.check for one in routing.findings({})]
+    variables["leaf01"][results.UNDERLAY] = {"found": found, "problem": ""}
+    routing = reading_of(groups, variables, ["leaf01"])
+    failed = [one.check for one in links._underlay(routing, {})]
     failed = [check for check in failed if check.status == "failed"]
     assert {check.name for check in failed} == {"underlay_session"}
     assert all(len(check.line()) < 9000 and check.line().isprintable() for check in failed)
@@ -204,7 +207,7 @@ def test_a_small_mtu_is_one_finding(
         interfaces[name] = [[f"{address}/31"], 1500, "default"]
     found = {"interfaces": interfaces, "sessions": None, "routes": None}
     if read:
-        run.hostvars["leaf01"][links.UNDERLAY] = {"found": found, "problem": ""}
+        run.hostvars["leaf01"][results.UNDERLAY] = {"found": found, "problem": ""}
     failed = [
         check["name"]
         for own in run.compare()["by_host"].values()

@@ -16,7 +16,7 @@ from typing import Optional
 
 from ...module_utils.core.text import bytes_text, counted
 from ..fabric.counters import Growth, PortCounters
-from .figures import Cable, Direction, Figure, Topology
+from .figures import Direction, Figure, Topology, Uplink
 
 SILENT, UNTESTED, UNEVEN = "silent", "untested", "uneven"
 ERRORS, DISCARDS, PAUSES, WATCHDOG, UNREAD = "errors", "discards", "pauses", "watchdog", "unread"
@@ -46,7 +46,7 @@ class CableFinding:
     evidence: str
 
     @property
-    def cable(self) -> Cable:
+    def cable(self) -> Uplink:
         return self.direction.cable
 
     def sentence(self) -> str:

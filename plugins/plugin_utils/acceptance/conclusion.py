@@ -60,13 +60,15 @@ def conclude(
     *,
     variables: Mapping[str, Mapping[str, Any]],
     launchers: Mapping[str, Mapping[str, Any]],
+    routing: readings.Routing,
     directory: Path,
     min_share: Optional[float],
     max_latency_us: Optional[float],
     queue_pairs: int,
 ) -> Conclusion:
     """`variables`: of each measured node, and of the `launchers`, which also use the storage.
-    `directory`: that of the reports of other layers."""
+    `routing`: with the cables that `topology` lacks, as they are down. `directory`: that of the
+    reports of other layers."""
     measured, figures = found.of(MEASURED), figures_of(found, topology)
     evaluated = evaluation.evaluate(
         figures,
@@ -93,6 +95,8 @@ def conclude(
     listed, faults = readings.evaluate(cables.findings(topology, ports, flows) if ports else [])
     for what, why in readings.missing(unread, listed, topology):
         missing.append({"what": what, "why": why})
+    for why, names in readings.by_reason(routing.unread).items():
+        missing.append({"what": f"routing of {some(names, plan.MAX_LISTED)}", "why": why})
     users = {**variables, **launchers}
     lost, used = certificate.failed(users, certificate.STORED)
     stored = certificate.storage(directory) if used else {}
@@ -109,7 +113,7 @@ def conclude(
         asked = any(own.get("rdma_verify_incast") for own in variables.values())
         why = plan.NO_INCAST if asked else plan.NOT_ASKED.format("rdma_verify_incast")
         missing.append(plan.Missing("congestion", why, partial=not asked).as_dict())
-    checks = [*as_dicts([*evaluated.checks, *faults]), *corrupt, *congested, *lost]
+    checks = [*as_dicts([*routing.checks, *evaluated.checks, *faults]), *corrupt, *congested, *lost]
     for result in sweeps.values():
         checks += result.get("checks", [])
     first = next(iter(variables.values()))
@@ -119,7 +123,7 @@ def conclude(
         VIRTUAL in found.steps,
         first.get("cluster_software"),
         evaluated,
-        listed,
+        [*routing.listed(), *listed],
         sweeps,
         stored,
         burned,

@@ -8,7 +8,7 @@ direction is found. A runner that measures a pair both ways returns two figures.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -16,8 +16,7 @@ from typing import Any, NamedTuple, Optional
 
 from ...module_utils.core.text import some
 from ..answers import amount, form_of, sentence, whole
-from ..fabric.cabling import Cable as Link
-from ..fabric.cabling import SwitchEntry, cables_of
+from ..fabric.cabling import Cable, SwitchEntry, cables_of
 from ..fabric.system import UPLINK
 
 Pair = tuple[str, str]
@@ -29,7 +28,7 @@ SAME_LEAF, ACROSS = "same leaf", "across spines"
 """Classes of path: figures are compared only with figures of the same class."""
 
 
-class Cable(NamedTuple):
+class Uplink(NamedTuple):
     """A cable between switches; `upper` is the spine, or the super-spine above a spine."""
 
     lower: str
@@ -40,9 +39,12 @@ class Cable(NamedTuple):
     def __str__(self) -> str:
         return f"{self.lower} {self.lower_port} - {self.upper} {self.upper_port}"
 
+    def reversed(self) -> str:
+        return f"{self.upper} {self.upper_port} - {self.lower} {self.lower_port}"
+
 
 class Direction(NamedTuple):
-    cable: Cable
+    cable: Uplink
     up: bool
     """From the lower to the upper switch."""
 
@@ -58,8 +60,7 @@ class Direction(NamedTuple):
 
 @dataclass(frozen=True)
 class Probe:
-    """Pairs that are measured simultaneously. A node is in one pair at most, except that in a probe
-    with `counters` the pairs share no leaf at one of their ends."""
+    """Pairs that are measured simultaneously. A node is in one pair at most."""
 
     rail: str
     """Interface of the sending nodes: `rail3`, or `rail3p1` with planes."""
@@ -92,7 +93,7 @@ class Figure:
     """Why there is no figure: the pair hung, or its program failed. Counts as slow."""
     cables: Optional[Mapping[Direction, int]] = None
     """Bytes by direction of cables between switches during the probe, of all its pairs, as the
-    sending port counts them; None if counters were not read."""
+    sending port counts them: of the first figure of a probe. None if counters were not read."""
     second_rail: str = ""
     drops: Optional[Mapping[Direction, int]] = None
     """Packets by direction that were lost on it: discards and errors of the sending port, errors
@@ -148,8 +149,8 @@ class Topology:
 
     ports: Mapping[str, Mapping[str, Port]]
     """By node and interface, in the model's order."""
-    cables: tuple[Cable, ...]
-    speeds: Mapping[Cable, float] = field(default_factory=dict)
+    cables: tuple[Uplink, ...]
+    speeds: Mapping[Uplink, float] = field(default_factory=dict)
     """Line rate of cables in Gb/s."""
     _routes: dict[tuple[str, str], tuple[frozenset[Direction], ...]] = field(
         default_factory=dict, repr=False, compare=False
@@ -173,12 +174,17 @@ class Topology:
         switches = [
             SwitchEntry(name, own.get("cluster_ports") or ()) for name, own in hosts.items()
         ]
-        links = [_cable(link) for link in cables_of(switches) if link.kind == UPLINK]
+        links = [_uplink(link) for link in cables_of(switches) if link.kind == UPLINK]
         return cls(
             {name: rails for name, rails in ports.items() if rails},
             tuple(cable for cable, _speed in links),
             dict(links),
         )
+
+    def without(self, cables: Collection[Uplink]) -> Topology:
+        """The paths that are left without these cables."""
+        left = tuple(cable for cable in self.cables if cable not in cables)
+        return Topology(self.ports, left, self.speeds)
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -259,10 +265,10 @@ class Topology:
         return found
 
 
-def _cable(link: Link) -> tuple[Cable, float]:
+def _uplink(link: Cable) -> tuple[Uplink, float]:
     lower, upper = link.first, link.second
-    cable = Cable(lower.host, lower.interface, upper.host, upper.interface)
-    return cable, float(link.speed_gbps)
+    found = Uplink(lower.host, lower.interface, upper.host, upper.interface)
+    return found, float(link.speed_gbps)
 
 
 def by_rail(figures: Iterable[Figure]) -> dict[str, list[Figure]]:
@@ -316,7 +322,7 @@ def _directions(rows: Any, topology: Topology) -> Optional[dict[Direction, int]]
         return None
     found = {}
     for *ends, up, count in rows:
-        cable = Cable(*ends)
+        cable = Uplink(*ends)
         if cable not in topology.speeds:
             raise ValueError(f"no cable {sentence(str(cable))}")
         found[Direction(cable, bool(up))] = whole(count, "bytes", MOST_BYTES)

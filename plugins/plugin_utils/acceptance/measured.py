@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from .figures import ACROSS, SAME_LEAF, Figure, Probe, Topology, Verdict
-from .outliers import Analysis, End, Outlier
+from .outliers import FEW_ENDS, MANY_ENDS, Analysis, Cohort, End, Outlier, key_of, upper
 from .rounds import by_leaf, crossing, inside
 
 SMALL_SET = 8
@@ -21,6 +21,10 @@ LOW = {SAME_LEAF: 0.8, ACROSS: 0.4}
 """Part of the usual value below which pairs are measured again where nothing stands out."""
 FLOWS = 8
 """Flows per uplink in screening: each direction is missed with a probability of e^-8, 0.03 %."""
+MANY_UPLINKS = 16
+"""From this number of uplinks, cables are compared by their bytes in rounds of all nodes, and 4
+queue pairs are traced together: one on a cable at a tenth of its rate still takes a fifth of the
+bandwidth of the pair."""
 
 Steps = Generator[list[Probe], list[Figure], None]
 Measuring = Generator[list[Probe], list[Figure], list[Figure]]
@@ -63,7 +67,8 @@ def screening(topology: Topology, both: bool) -> list[Probe]:
         rounds = list(islice(crossing(groups), turns))
         if not both:
             rounds += [tuple((b, a) for a, b in turn) for turn in rounds]
-        found += [Probe(rail, turn, queue_pairs=queues) for turn in rounds if turn]
+        many = count >= MANY_UPLINKS
+        found += [Probe(rail, turn, queue_pairs=queues, counters=many) for turn in rounds if turn]
     return found
 
 
@@ -97,6 +102,16 @@ class Measured:
             for end in ((one.first, one.rail), (one.second, one.far_rail))
         }
 
+    def low(self, path: str) -> list[Figure]:
+        """Figures that are outliers among those of their kind, whatever explains them."""
+        cuts = {each.key: each.cut for each in self.analysis.cohorts}
+        return [
+            one
+            for one in self.figures
+            if self.topology.path(one) == path
+            and (one.gbits_s or 0.0) < cuts[key_of(one, self.topology)]
+        ]
+
     def near(self, nodes: Sequence[str], rail: str, far_rail: str) -> bool:
         first, second = nodes
         return self.topology.leaf(first, rail) == self.topology.leaf(second, far_rail)
@@ -118,13 +133,30 @@ class Measured:
         return ends[: 2 * FOCI]
 
     def usual(self, rail: str) -> tuple[float, float]:
-        """Spread and Gb/s of pairs on one leaf; of other rails or across spines if there are
-        none."""
+        """Spread and Gb/s of pairs on one leaf; of other rails or across spines if there are none.
+        Of few nodes, the upper quartile, as a slow one may be in most pairs. If pairs across spines
+        are faster, theirs: then most pairs on one leaf have a slow end."""
         cohorts = sorted(
             self.analysis.cohorts,
             key=lambda each: (each.key.path != SAME_LEAF, each.key.rail != rail),
         )
-        return (cohorts[0].spread, cohorts[0].median) if cohorts else (0.0, 0.0)
+        if not cohorts:
+            return 0.0, 0.0
+        found = [
+            (self._usual(each), each.spread)
+            for each in cohorts
+            if each.key[:2] == cohorts[0].key[:2]
+        ]
+        usual, spread = max(found)
+        return spread, usual
+
+    def _usual(self, cohort: Cohort) -> float:
+        if cohort.pairs >= MANY_ENDS:
+            return cohort.median
+        own = [one for one in self.figures if key_of(one, self.topology) == cohort.key]
+        if len({end for one in own for end in one.pair}) > FEW_ENDS:
+            return cohort.median
+        return max(cohort.median, upper(one.gbits_s or 0.0 for one in own))
 
 
 def ends_of(outlier: Outlier) -> list[End]:

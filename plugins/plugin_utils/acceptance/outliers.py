@@ -70,6 +70,8 @@ class Cohort:
     cut: float
     """A pair beyond it is an outlier."""
     pairs: int
+    noise: float = 0.0
+    """Standard deviation of figures of the same ends."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,7 @@ class _Group:
             for end, other in ((first, second), (second, first)):
                 found.setdefault(end, []).append(value)
                 self.partners.setdefault(end, set()).add(other)
-        self.ends = {end: _upper(values) for end, values in found.items()}
+        self.ends = {end: upper(values) for end, values in found.items()}
         self.center = center_of(self.ends.values())
 
     def residuals(self) -> list[float]:
@@ -151,10 +153,10 @@ def analyse(
     """Outliers of all figures of a run. Failed pairs are the slowest."""
     groups: dict[Key, _Group] = {}
     for figure in figures:
-        rate = 0.0 if latency else topology.line_rate(figure)
-        key = Key(figure.rail, figure.far_rail, topology.path(figure), rate)
+        key = key_of(figure, topology)
+        key = key._replace(rate=0.0) if latency else key
         first, second = (figure.first, figure.rail), (figure.second, figure.far_rail)
-        value = _value(figure, rate, latency)
+        value = _value(figure, key.rate, latency)
         group = groups.setdefault(key, _Group(key))
         group.values.append((first, second, value))
         if key.path == ACROSS:
@@ -187,6 +189,11 @@ def analyse(
     return Analysis(tuple(cohorts), tuple(dict.fromkeys((*outliers, *whole, *pairs))))
 
 
+def key_of(figure: Figure, topology: Topology) -> Key:
+    rate = topology.line_rate(figure)
+    return Key(figure.rail, figure.far_rail, topology.path(figure), rate)
+
+
 def below(figures: Iterable[Figure], topology: Topology, share: float) -> list[Figure]:
     """Figures that failed, or are under the threshold: a share of the line rate."""
     return [
@@ -194,7 +201,7 @@ def below(figures: Iterable[Figure], topology: Topology, share: float) -> list[F
     ]
 
 
-def _upper(values: Iterable[float]) -> float:
+def upper(values: Iterable[float]) -> float:
     """Upper quartile; the best of up to three."""
     ordered = sorted(values, reverse=True)
     return ordered[len(ordered) // 4]
@@ -202,7 +209,7 @@ def _upper(values: Iterable[float]) -> float:
 
 def center_of(ends: Collection[float]) -> float:
     """The usual value. Of few ends, half may be slow or have a slow partner."""
-    return median(ends) if len(ends) >= MANY_ENDS else _upper(ends)
+    return median(ends) if len(ends) >= MANY_ENDS else upper(ends)
 
 
 def z_of(count: int) -> float:
@@ -355,16 +362,19 @@ def _pairs(
     if len(own) < MANY_ENDS:
         others = [value for each in pool for value in _explained(each, slow, middle)[0]]
     # Without the pairs of suspect ends, noise would seem smaller.
-    spread = max(spread_of(others), spread_of([v for each in pool for v in each.residuals()]))
+    noise = spread_of([value for each in pool for value in each.residuals()])
+    spread = max(spread_of(others), noise)
     cut = max(middle - max(z * spread, least), group.center + _collisions(group))
     key = group.key
+    if key.path == ACROSS and key.rate and len(own) < MANY_ENDS:
+        cut = min(cut, middle - math.log(2))  # two flows that share a cable get half of it each
     usual = _gbits(group, middle) or 0.0
     found = [
         Outlier(PAIR, (first[0], second[0]), key.rail, _gbits(group, value), usual, 1, second[1])
         for first, second, value in group.values
         if value < cut and first not in slow and second not in slow
     ]
-    return Cohort(key, usual, spread, _gbits(group, cut) or 0.0, len(group.values)), found
+    return Cohort(key, usual, spread, _gbits(group, cut) or 0.0, len(group.values), noise), found
 
 
 def _leaves(pool: Sequence[_Group], slow: set[End], least: float) -> list[Outlier]:

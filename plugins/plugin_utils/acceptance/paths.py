@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Optional
 
 from ...module_utils.core.text import bits_text
-from .figures import CABLE, RAIL, SPINE, Cable, Direction, Figure, Probe, Topology, Verdict
+from .figures import CABLE, RAIL, SPINE, Direction, Figure, Probe, Topology, Uplink, Verdict
 
 USED = 0.08
 """Part of the bytes of the busiest direction of a leaf that shows a flow: acknowledgements and
@@ -41,6 +41,8 @@ class Flow:
     """Directions that it may have used, by hop."""
     used: frozenset[Direction]
     """Those that it has used."""
+    drops: Mapping[Direction, int] = field(default_factory=dict)
+    """Packets lost during its probe."""
     shared: bool = False
     """Others of the probe may have taken a part of its bandwidth."""
     slow: bool = False
@@ -69,7 +71,7 @@ class Suspicion:
     """What may explain one slow flow."""
 
     flow: Flow
-    cables: set[Cable]
+    cables: set[Uplink]
     spines: set[str]
     ends: set[str]
     """Rails of nodes of which no measurement was fast."""
@@ -84,19 +86,20 @@ class Paths:
     good_ends: Collection[tuple[str, str]] = ()
     """Rails of nodes that are fast on their leaf."""
     flows: list[Flow] = field(default_factory=list)
+    blind: bool = False
+    """Whether counters of a probe were not read."""
 
-    def add(self, probe: Probe, figures: Iterable[Figure]) -> None:
+    def add(self, probe: Probe, figures: Sequence[Figure]) -> None:
         """Trace the flows of a probe with counters. Pairs measured both ways are two flows, one
         after another."""
-        forward: list[Figure] = []
-        back: list[Figure] = []
+        self.blind |= figures[0].cables is None
         asked = set(probe.pairs)
-        for figure in figures:
-            (forward if figure.pair in asked else back).append(figure)
+        forward = [one for one in figures if one.pair in asked]
+        back = [one for one in figures if one.pair not in asked]
         for part in (forward, back):
-            self.flows += self._traced(part, max(1, probe.queue_pairs))
+            self.flows += self._traced(part, figures[0], max(1, probe.queue_pairs))
 
-    def _traced(self, figures: Sequence[Figure], queues: int) -> list[Flow]:
+    def _traced(self, figures: Sequence[Figure], counted: Figure, queues: int) -> list[Flow]:
         leaf = self.topology.leaf
         ends = [(leaf(one.first, one.rail), leaf(one.second, one.far_rail)) for one in figures]
         senders = Counter(near for near, _far in ends)
@@ -107,10 +110,10 @@ class Paths:
             if not hops:
                 continue
             used: set[Direction] = set()
-            if figure.cables is not None:
+            if counted.cables is not None:
                 only = [senders[near] == 1, *[False] * (len(hops) - 2), receivers[far] == 1]
-                hops, used = _followed(hops, figure.cables, only)
-            found.append(Flow(figure, tuple(hops), frozenset(used)))
+                hops, used = _followed(hops, counted.cables, only)
+            found.append(Flow(figure, tuple(hops), frozenset(used), counted.drops or {}))
         load: dict[Direction, float] = {}
         for flow in found:
             for hop in flow.hops:
@@ -137,12 +140,14 @@ class Paths:
         directions = {direction for flow in fast for direction in flow.used}
         return directions, {spine for flow in fast for spine in flow.used_spines}
 
-    def tested(self) -> set[Direction]:
-        """Directions of which a flow was fast, or slow without another one on its way."""
+    def tested(self, named: Iterable[Verdict]) -> set[Direction]:
+        """Directions of which a flow was fast, or slow without another one and without a slow spine
+        on its way."""
+        slow = {verdict.subject for verdict in named if verdict.kind == SPINE}
         return {
             direction
             for flow in self.flows
-            if not (flow.slow and flow.shared)
+            if not (flow.slow and (flow.shared or flow.spines & slow))
             for direction in flow.used
         }
 
@@ -172,15 +177,30 @@ class Paths:
                 found.append(_verdict(SPINE, spine, own))
                 left = [each for each in left if each not in own]
         while left:
-            sole = next(filter(_has_one, left), None)
-            lost = None if sole else next(filter(None, map(_lost_on, left)), None)
-            if sole is None and lost is None:
+            sole = next(filter(None, (self._repeated(each, left) for each in left)), None)
+            cable = sole or next(filter(None, map(_lost_on, left)), None)
+            if cable is None:
                 break
-            cable = lost or next(iter(sole.cables if sole else ()))
             own = [each for each in left if cable in each.cables]
             found.append(_verdict(CABLE, str(cable), own))
             left = [each for each in left if each not in own]
         return _gathered(found), left
+
+    def _repeated(self, suspicion: Suspicion, left: Sequence[Suspicion]) -> Optional[Uplink]:
+        """The only cable that explains it, if another slow flow with other nodes may have used it
+        too: one flow may be slow by chance, or by one of its nodes. The only node of a leaf is in
+        every flow of its cables."""
+        if len(suspicion.cables) > 1 or suspicion.spines or suspicion.ends:
+            return None
+        cable = next(iter(suspicion.cables))
+        nodes = {node for node, rail in _ends(suspicion.flow) if not self._alone(node, rail)}
+        alike = [each for each in left if cable in each.cables and each is not suspicion]
+        return cable if any(not nodes & {*each.flow.figure.pair} for each in alike) else None
+
+    def _alone(self, node: str, rail: str) -> bool:
+        leaf = self.topology.leaf(node, rail)
+        every = (self.topology.leaf(other, rail) for other in self.topology.on(rail))
+        return sum(each == leaf for each in every) == 1
 
     def unexplained(self, left: Sequence[Suspicion]) -> list[Verdict]:
         """The smallest sets of candidates of flows that are still not explained: what all of them
@@ -198,7 +218,7 @@ class Paths:
             spines = {spine for each in own for spine in each.spines}
             kind = CABLE if common & cables else SPINE if common & spines else RAIL
             names = tuple(sorted(common))
-            if names:
+            if names and len(own) > 1:
                 verdict = _verdict(kind, ", ".join(names), own)
                 found.append(Verdict(kind, verdict.subject, verdict.evidence, 0, names))
             rest = [each for each in rest if each not in own]
@@ -227,11 +247,6 @@ def _gathered(found: Sequence[Verdict]) -> list[Verdict]:
 def _ends(flow: Flow) -> tuple[tuple[str, str], tuple[str, str]]:
     figure = flow.figure
     return (figure.first, figure.rail), (figure.second, figure.far_rail)
-
-
-def _has_one(suspicion: Suspicion) -> bool:
-    """Whether only one cable explains it."""
-    return len(suspicion.cables) == 1 and not suspicion.spines and not suspicion.ends
 
 
 def _followed(
@@ -276,7 +291,7 @@ def _connected(hops: Sequence[frozenset[Direction]]) -> list[frozenset[Direction
 
 def _spread(own: Sequence[Suspicion]) -> int:
     """Number of flows without a common cable, at least."""
-    used: set[Cable] = set()
+    used: set[Uplink] = set()
     count = 0
     for each in own:
         if not each.cables & used:
@@ -285,9 +300,9 @@ def _spread(own: Sequence[Suspicion]) -> int:
     return count
 
 
-def _lost_on(suspicion: Suspicion) -> Optional[Cable]:
+def _lost_on(suspicion: Suspicion) -> Optional[Uplink]:
     """The cable that lost packets, if the others of the flow did not, or clearly fewer."""
-    drops = suspicion.flow.figure.drops
+    drops = suspicion.flow.drops
     if not drops or suspicion.ends:
         return None
     lost = {

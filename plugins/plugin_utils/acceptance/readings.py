@@ -1,19 +1,21 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Readings of the counters of all switches, as the play registers them (`switch_qos_counters`):
-kept in the state of a run, and compared for the certificate and for the probes of the search."""
+"""Readings of all switches, as the play registers them. Counters (`switch_qos_counters`) are kept
+in the state of a run, and compared for the certificate and for the probes of the search. The
+routing (`switch_qos_underlay`) tells which cables carry nothing, before the first measurement."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...module_utils.core.checks import FAILED, Check
 from ...module_utils.core.text import some
 from ..answers import mapping, sentence
+from ..fabric import underlay
 from ..fabric.counters import Growth, grown, read_ports
 from . import cables
-from .figures import Direction, Figure, Topology
+from .figures import Direction, Figure, Topology, Uplink
 
 CABLE = "acceptance_cable"
 VARIABLE = "switch_qos_counters"
@@ -21,6 +23,12 @@ NOT_FAULTS = frozenset([cables.UNTESTED, cables.UNREAD, cables.UNEVEN])
 """Findings that only the certificate lists. Shares of cables also depend on flows of collectives,
 which are not counted as flows of pairs."""
 MAX_LISTED = 8
+DOWN = "down"
+"""Kind of a cable without BGP."""
+REMEDY = (
+    "no traffic takes it. Check the cable, its transceivers and both ports, then BGP on them"
+    " (docs/first-site.md, The underlay)"
+)
 
 Reading = dict[str, dict[str, Any]]
 """`read_s` and `ports` by switch."""
@@ -64,7 +72,7 @@ def growths(before: Reading, after: Reading) -> Growths:
 
 
 def counted(figures: Sequence[Figure], topology: Topology, ports: Growths) -> list[Figure]:
-    """Figures of one probe, with what the cables carried and lost meanwhile."""
+    """Figures of one probe; the first has what the cables carried and lost meanwhile."""
     carried = cables.carried(topology, ports)
     drops = {}
     for direction in carried:
@@ -72,7 +80,64 @@ def counted(figures: Sequence[Figure], topology: Topology, ports: Growths) -> li
         lost = [sender.counters.tx_discards, sender.counters.tx_errors] if sender else []
         lost += [receiver.counters.rx_errors] if receiver else []
         drops[direction] = sum(count or 0 for count in lost)
-    return [replace(figure, cables=carried, drops=drops) for figure in figures]
+    return [replace(figures[0], cables=carried, drops=drops), *figures[1:]]
+
+
+@dataclass
+class Routing:
+    """The routing of switches against the model."""
+
+    down: dict[Uplink, str] = field(default_factory=dict)
+    """Cables that carry no traffic, with what their ends report."""
+    checks: list[Check] = field(default_factory=list)
+    """A failed check for each cable, and for each other fault."""
+    unread: dict[str, str] = field(default_factory=dict)
+    """Switches that could not be read, and why."""
+
+    def listed(self) -> list[dict[str, str]]:
+        """Cables as in the certificate."""
+        return [
+            {"kind": DOWN, "cable": str(cable), "evidence": text}
+            for cable, text in self.down.items()
+        ]
+
+
+def routing(groups: Mapping[str, Any], hostvars: Any, topology: Topology) -> Routing:
+    """Of the switches that were read in this run. A cable is down if BGP is not established on it,
+    while it is on another one of the switch; what else is missing only for that is no fault."""
+    found = Routing()
+    switches = [*groups.get("leaf", ()), *groups.get("spine", ())]
+    read = underlay.reading_of(groups, hostvars, switches)
+    if read is None:
+        return found
+    ends = {
+        end: cable
+        for cable in topology.cables
+        for end in ((cable.lower, cable.lower_port), (cable.upper, cable.upper_port))
+    }
+    states: dict[Uplink, list[str]] = {}
+    for switch, port, state in read.down():
+        if cable := ends.get((switch, port.name)):
+            states.setdefault(cable, []).append(f"{sentence(state, 40)} at {switch}")
+    for cable, own in states.items():
+        found.down[cable] = f"BGP {' and '.join(own)}"
+        text = f"{found.down[cable]}: {REMEDY}"
+        found.checks.append(Check(CABLE, "BGP established", DOWN, FAILED, str(cable), text))
+    known = {text for each in states for text in (str(each), each.reversed())}
+    lost = {end for end, cable in ends.items() if cable in states}
+    for switch, check in read.without(lost).checks():
+        if check.status == FAILED and check.name == underlay.ANY:
+            found.unread[switch] = check.reason
+        elif check.status == FAILED and check.subject not in known:
+            found.checks.append(check)
+    return found
+
+
+def by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        found.setdefault(reason, []).append(name)
+    return found
 
 
 def evaluate(
@@ -95,13 +160,11 @@ def missing(
 ) -> list[tuple[str, str]]:
     """Switches whose counters are unknown, by reason, cables without counters although both
     switches were read, and cables that too few flows crossed."""
-    by_reason: dict[str, list[str]] = {}
     linked = {switch for cable in topology.cables for switch in (cable.lower, cable.upper)}
-    for switch in (switch for switch in reasons if switch in linked):
-        reason = reasons[switch]
-        by_reason.setdefault(reason, []).append(switch)
+    own = {switch: reason for switch, reason in reasons.items() if switch in linked}
     found = [
-        (f"counters of {some(names, MAX_LISTED)}", reason) for reason, names in by_reason.items()
+        (f"counters of {some(names, MAX_LISTED)}", reason)
+        for reason, names in by_reason(own).items()
     ]
     known = {
         str(direction): direction.ends

@@ -6,15 +6,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from itertools import islice
+from statistics import fmean, median
+from typing import Optional
 
-from .figures import ACROSS, SPINE, Direction, Pair, Probe, Verdict
-from .measured import FOCI, SMALL_SET, Measured, Steps, ends_of, uplinks
-from .outliers import FLOOR, PAIR, End, spread_of
+from .figures import ACROSS, SPINE, Direction, Figure, Pair, Probe, Topology, Verdict
+from .measured import FOCI, MANY_UPLINKS, SMALL_SET, Measured, Steps, ends_of, uplinks
+from .outliers import FLOOR, PAIR, End, spread_of, z_of
 from .paths import Paths
-from .rounds import reaches
+from .rounds import crossing, reaches
 
 TRACED_SPREADS = 3.5
 """As above for a single flow between leaves, which is measured once."""
@@ -24,18 +26,25 @@ and noise of a busy machine is smaller."""
 MAX_TRACES = 12
 """Probes from one leaf. Of 32 uplinks, 12 probes of 28 flows (7 other leaves) leave each without a
 flow with a probability of 2e-5; of 4 uplinks, 12 single flows 3 %."""
-MANY_UPLINKS = 16
-"""From this number of uplinks, 4 queue pairs are traced together: one on a cable at a tenth of its
-rate still takes a fifth of the bandwidth of the pair."""
+FEW_UPLINKS = 4
+"""Up to this number of uplinks, flows are traced one at a time: two often share a cable."""
+LOADS = 3
+"""Rounds of all nodes by which cables are compared: of 32 uplinks, 40 nodes with 4 queue pairs, one
+is without a flow in all of them with a probability of 2e-7."""
+LEAST = 1e-3
+"""Share of the line rate of a pair that failed, in a mean of logarithms."""
 
 Focus = tuple[str, bool]
 """A leaf, and whether it sends."""
+
+Loading = Generator[list[Probe], list[Figure], Optional[set[Direction]]]
 
 
 @dataclass
 class Traces(Measured):
     slow_ends: set[End] = field(default_factory=set)
     _good: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    _low: Optional[set[Direction]] = None
 
     def steps(self) -> Steps:
         slow = [
@@ -53,19 +62,16 @@ class Traces(Measured):
                 if not {first, second} & self.slow_ends
             ]
         paths = Paths(self.topology, self.good_ends())
+        self._low = yield from self._loaded([rail for _nodes, rail in slow])
+        slower = self._slower_leaves() if self._low is None else _by_rail(self._low, self.topology)
         spine_named = False
         for rail in self.topology.rails:
             own = [nodes for nodes, of_rail in slow if of_rail == rail]
             left = Counter(leaf for pair in own for leaf in self._leaves(pair, rail))
-            counts = Counter(
-                leaf
-                for one in self.figures
-                if one.rail == rail and self.topology.path(one) == ACROSS
-                for leaf in self._leaves(one.pair, rail)
-            )
+            left += Counter(slower.get(rail, ()))
             every = Counter(left)
             if spine_named:
-                left = _excess(every, counts)
+                left = self._besides_spines(every, slower, rail)
             while left:
                 worst = sorted(left, key=lambda each: (-left[each], each))
                 foci = worst[:FOCI] if spine_named else self._foci(left, own, rail)
@@ -74,7 +80,8 @@ class Traces(Measured):
                 self.suspects -= {leaf for leaf, _sends in foci}
                 if not spine_named and any(v.kind == SPINE for v in paths.explained()[0]):
                     # Of these leaves too, cables may be slow in addition.
-                    spine_named, left = True, _excess(every, counts)
+                    spine_named = True
+                    left = self._besides_spines(every, slower, rail)
                     continue
                 covered = {*foci}
                 own = [pair for pair in own if not covered & {*self._leaves(pair, rail)}]
@@ -88,6 +95,71 @@ class Traces(Measured):
                 )
         named, rest = paths.explained()
         self.found += [*named, *paths.unexplained(rest)]
+
+    def _loaded(self, rails: Sequence[str]) -> Loading:
+        """Directions of leaves that carry clearly less than others in every round: all nodes send,
+        so that each cable has several flows. None if no counters were read, or for few uplinks,
+        whose flows are traced soon."""
+        most: dict[Direction, float] = {}
+        for rail in dict.fromkeys(rails):
+            if uplinks(self.topology, rail) < MANY_UPLINKS:
+                return None
+            read = [one.cables for one in self.figures if one.rail == rail and one.cables]
+            good = self._good_by_leaf(rail)
+            own = [
+                Direction(cable, up)
+                for cable in self.topology.cables
+                if cable.lower in good
+                for up in (True, False)
+            ]
+            for turn in islice(crossing(list(good.values())), max(0, LOADS - len(read))):
+                figures = yield [Probe(rail, turn, "", 4, True)]
+                if not figures[0].cables:
+                    return None
+                read.append(figures[0].cables)
+            for carried in read:
+                middle = median(carried.get(each, 0) for each in own) or 1
+                for each in own:
+                    most[each] = max(most.get(each, 0.0), carried.get(each, 0) / middle)
+        # The variance of the square root of a number of flows is constant.
+        roots = {each: math.sqrt(share) for each, share in most.items()}
+        if not roots:
+            return None
+        spread = z_of(len(roots)) * spread_of(list(roots.values()))
+        usual = median(roots.values())
+        low = {each for each, root in roots.items() if root < min(usual - spread, usual / 2**0.5)}
+        every = Counter(each.cable.upper for each in roots)
+        spines = Counter(each.cable.upper for each in low)
+        return {each for each in low if 2 * spines[each.cable.upper] < every[each.cable.upper]}
+
+    def _slower_leaves(self) -> dict[str, list[Focus]]:
+        """By rail, leaves whose pairs are slower than those of other leaves: of few cables, one
+        slows a part of the pairs of its leaf, a spine the same part of all pairs."""
+        values: dict[str, dict[Focus, list[float]]] = {}
+        for one in self.figures:
+            ends = (one.first, one.rail), (one.second, one.far_rail)
+            if self.topology.path(one) == ACROSS and not self.slow_ends & {*ends}:
+                value = math.log(max((one.gbits_s or 0.0) / self.topology.line_rate(one), LEAST))
+                for leaf in self._leaves(one.pair, one.rail):
+                    values.setdefault(one.rail, {}).setdefault(leaf, []).append(value)
+        found: dict[tuple[str, Focus], float] = {}
+        for rail, own in values.items():
+            middle = median(map(fmean, own.values()))
+            for leaf, each in own.items():
+                found[rail, leaf] = (fmean(each) - middle) * math.sqrt(len(each))
+        cut = -z_of(len(found)) * spread_of(list(found.values()))
+        slower: dict[str, list[Focus]] = {rail: [] for rail in values}
+        for (rail, leaf), deviation in found.items():
+            if deviation < cut:
+                slower[rail].append(leaf)
+        return slower
+
+    @staticmethod
+    def _besides_spines(
+        every: Counter[Focus], slower: Mapping[str, Sequence[Focus]], rail: str
+    ) -> Counter[Focus]:
+        """Leaves with a slow cable in addition to a slow spine, which slows pairs of all leaves."""
+        return Counter({leaf: every[leaf] for leaf in slower.get(rail, ())})
 
     def _leaves(self, pair: Sequence[str], rail: str) -> tuple[Focus, ...]:
         """The leaf that sends, and the one that receives."""
@@ -120,7 +192,7 @@ class Traces(Measured):
                     (self.topology.leaf(each.flow.figure.second, each.flow.figure.far_rail), False),
                 )
             }
-            tested = paths.tested()
+            tested = paths.tested(named)
             open_ = [
                 focus for focus in foci if not self._covered(focus, tested, [] if whole else named)
             ]
@@ -141,7 +213,8 @@ class Traces(Measured):
 
     def _cables(self, focus: Focus) -> set[Direction]:
         leaf, up = focus
-        return {Direction(each, up) for each in self.topology.cables if each.lower == leaf}
+        every = {Direction(each, up) for each in self.topology.cables if each.lower == leaf}
+        return every & (self._low or every) or every
 
     def _flow_cut(self, paths: Paths) -> float:
         """Share of the line rate below which a single flow is slow."""
@@ -159,9 +232,9 @@ class Traces(Measured):
     def _stars(self, rail: str, foci: Sequence[Focus], turn: int, paths: Paths) -> list[Probe]:
         """Flows between each of these leaves and others, of which each has one flow only, so that
         its counters show the way of it. Without counters, one flow per probe."""
-        blind = any(flow.figure.cables is None for flow in paths.flows)
         queues = 4 if uplinks(self.topology, rail) >= MANY_UPLINKS else 1
-        most = max(1, uplinks(self.topology, rail) // queues)
+        count = uplinks(self.topology, rail)
+        most = max(1, count // queues) if count > FEW_UPLINKS else 1
         found = []
         for index, (leaf, up) in enumerate(foci):
             pairs: list[Pair] = []
@@ -174,7 +247,7 @@ class Traces(Measured):
             ]
             shift = (turn + index) % max(1, len(others))
             for offset, nodes in enumerate([*others[shift:], *others[:shift]]):
-                if offset >= min(len(here), most) or (blind and pairs):
+                if offset >= min(len(here), most) or (paths.blind and pairs):
                     break
                 near = here[(turn + offset) % len(here)]
                 far = next(
@@ -225,6 +298,16 @@ class Traces(Measured):
         return self._good[rail]
 
 
+def _by_rail(low: Iterable[Direction], topology: Topology) -> dict[str, list[Focus]]:
+    rails = {port.leaf: rail for own in topology.ports.values() for rail, port in own.items()}
+    found: dict[str, list[Focus]] = {}
+    for each in sorted(low):
+        focus = each.cable.lower, each.up
+        own = found.setdefault(rails[each.cable.lower], [])
+        own += [] if focus in own else [focus]
+    return found
+
+
 def _disjoint(pairs: Iterable[Pair]) -> list[Pair]:
     used: set[str] = set()
     found = []
@@ -233,16 +316,3 @@ def _disjoint(pairs: Iterable[Pair]) -> list[Pair]:
             found.append(pair)
             used |= {*pair}
     return found
-
-
-def _excess(slow: Counter[Focus], counts: Mapping[Focus, int]) -> Counter[Focus]:
-    """Leaves with clearly more slow pairs than others: a slow spine slows pairs of all leaves."""
-    shares = [slow[leaf] / count for leaf, count in counts.items() if count]
-    share = median(shares) if shares else 0.0
-    return Counter(
-        {
-            leaf: count
-            for leaf, count in slow.items()
-            if count > share * counts[leaf] + 2.5 * math.sqrt(share * counts[leaf]) + 1
-        }
-    )

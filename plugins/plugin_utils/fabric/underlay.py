@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple, Optional
 
-from ...module_utils.core.checks import FAILED, OK, Check, not_applicable
+from ...module_utils.core.checks import FAILED, OK, Check, as_dicts, not_applicable
 from ...module_utils.core.text import counted, natural, some
+from ..answers import checks as checks_of
+from .results import UNDERLAY
 from .routes import Hops, Prefix, Routes, key_of, prefix_of, text_of
 from .system import DOWNLINK, HOST, UPLINK
 
@@ -203,10 +206,28 @@ class Site:
     """Keys of the networks of the rails on each leaf."""
     links: Mapping[str, Mapping[str, Hops]] = field(default_factory=dict)
     """Ports of each switch to others, by peer."""
+    lost: Collection[tuple[str, str]] = ()
+    """Switches and ports of links that are known to carry nothing: paths over them are not
+    expected."""
 
     @property
     def own(self) -> Sequence[Port]:
         return self.ports.get(self.switch, ())
+
+    def expected_hops(self) -> dict[str, frozenset[str]]:
+        """Ports on the shortest paths, by the leaf to which they lead."""
+        hops = first_hops(self.switch, self.links, self.rails)
+        if not self.lost:
+            return hops
+        left = {**self.links}
+        for name in {name for name, _port_name in self.lost}:
+            gone = {port for switch, port in self.lost if switch == name}
+            peers = {peer: names - gone for peer, names in left.get(name, {}).items()}
+            left[name] = {peer: names for peer, names in peers.items() if names}
+        rest = first_hops(self.switch, left, self.rails)
+        # A detour around a lost link is no equal-cost path.
+        hops = {leaf: own & rest.get(leaf, frozenset()) for leaf, own in hops.items()}
+        return {leaf: own for leaf, own in hops.items() if own}
 
 
 def needed(groups: Mapping[str, Any], hostvars: Any) -> bool:
@@ -239,16 +260,71 @@ def site_of(switch: str, groups: Mapping[str, Any], hostvars: Any) -> Optional[S
     return Site(switch, ports, asns, rails, links_of(ports))
 
 
+@dataclass(frozen=True)
+class Reading:
+    """What the step `underlay` of switch_qos registered, of the switches that were read."""
+
+    site: Site
+    found: Mapping[str, Underlay]
+    problems: Mapping[str, str]
+    """Why switches could not be read."""
+
+    def without(self, lost: Collection[tuple[str, str]]) -> Reading:
+        return replace(self, site=replace(self.site, lost=lost))
+
+    @property
+    def small(self) -> dict[str, frozenset[str]]:
+        """Interfaces of each switch with a gateway of rails and a smaller MTU, other than ports of
+        the model."""
+        found = {}
+        for name, own in self.found.items():
+            site = replace(self.site, switch=name)
+            ports = {port.name for port in site.own}
+            found[name] = frozenset(_Comparison(site, own).too_small()) - ports
+        return found
+
+    def checks(
+        self, known: Mapping[str, Collection[str]] = MappingProxyType({})
+    ) -> Iterator[tuple[str, Check]]:
+        """Switches with their checks, whose subjects begin with the switch. `known`: as for
+        `compare`, by switch."""
+        made = {
+            name: compare(replace(self.site, switch=name), found, known.get(name, ()))
+            for name, found in self.found.items()
+        }
+        for name, problem in self.problems.items():
+            made[name] = [Check(ANY, "the routing of this switch", None, FAILED, "", problem)]
+        for name, checks in made.items():
+            for one in checks_of(as_dicts(checks)):  # names and states are the switch's words
+                yield name, Check(**{**one, "subject": f"{name} {one['subject']}".strip()})
+
+    def down(self) -> Iterator[tuple[str, Port, str]]:
+        """Ports of links without an established session, with its state, on each switch."""
+        for name, found in self.found.items():
+            for port, state in _Comparison(replace(self.site, switch=name), found).down():
+                yield name, port, state
+
+
+def reading_of(groups: Mapping[str, Any], hostvars: Any, hosts: Iterable[str]) -> Optional[Reading]:
+    """Of these hosts; None if no switch was read, or no rail of the model needs a gateway."""
+    read = {name: hostvars.raw_get(name).get(UNDERLAY) or {} for name in hosts}
+    read = {name: result for name, result in read.items() if result}
+    site = site_of(next(iter(read), ""), groups, hostvars) if read else None
+    if site is None:
+        return None
+    found = {name: Underlay.of(one["found"]) for name, one in read.items() if one.get("found")}
+    problems = {
+        name: str(one["problem"])
+        for name, one in read.items()
+        if name not in found and one.get("problem")
+    }
+    return Reading(site, found, problems)
+
+
 def compare(site: Site, found: Underlay, known: Collection[str] = ()) -> list[Check]:
     """One check for each fault, and one for each part that is as in the model. The MTU of ports
     that are `known` to be wrong has a check elsewhere."""
     return _Comparison(site, found, known).checks()
-
-
-def too_small(site: Site, found: Underlay) -> frozenset[str]:
-    """Interfaces with a gateway of rails and a smaller MTU, other than ports of the model."""
-    ports = {port.name for port in site.own}
-    return frozenset(_Comparison(site, found).too_small()) - ports
 
 
 class _Comparison:
@@ -268,7 +344,7 @@ class _Comparison:
         self._links = [port for port in site.own if port.kind in (UPLINK, DOWNLINK)]
         self._names = frozenset(port.name for port in self._links)
         self._of_link = dict(self._sessions_of_links())
-        self._hops = first_hops(site.switch, site.links, site.rails)
+        self._hops = site.expected_hops()
         self._routes = Routes.of(found.routes or {})
         self._ports_of: dict[Hops, Hops] = {}
 
@@ -394,6 +470,15 @@ class _Comparison:
             yield Check(SESSION, wants, found, FAILED, str(port), reason)
         if not wrong:
             yield Check(SESSION, wanted, wanted, OK)
+
+    def down(self) -> Iterator[tuple[Port, str]]:
+        """Links without an established session, and its state; none if no link has a session."""
+        if not self._of_link or any(port.bundled for port in self._links):
+            return
+        for port in self._links:
+            session = self._of_link.get(port.name)
+            if session is None or session.state != ESTABLISHED:
+                yield port, session.state if session else "not configured"
 
     def _next_hops(self, leaf: str) -> Iterator[tuple[Collection[int], Optional[Hops]]]:
         """Ports of the next hops to the networks of a leaf: of their routes, or the longest that
