@@ -12,7 +12,7 @@ from typing import Optional
 
 from ...module_utils.core.text import bits_text
 from .figures import NODE, RAIL, SAME_LEAF, Figure, Pair, Probe, Verdict
-from .measured import SMALL_SET, Measured, Steps, ends_of, measured
+from .measured import LOW, SMALL_SET, Measured, Steps, ends_of, measured
 from .outliers import FLOOR, PAIR, End, spread_of
 from .rounds import by_leaf, inside
 
@@ -26,6 +26,8 @@ is 1.83 below the median with a probability of 3e-7, if noise is log-normal."""
 LEAST_PART = 0.64
 """Below this part of the usual value, a suspect is slow, whatever the spread: if half of a small
 cluster is slow, the spread says nothing."""
+MORE_FAR = 1
+"""Additional measurements of a suspect without a partner on its leaf, as a cable may be slow."""
 RAILS_OF_NODE = 2
 """Rails on which a slow node is confirmed."""
 CONTROLS = 4
@@ -45,6 +47,8 @@ class _Suspect:
     rail: str
     found: dict[bool, list[tuple[bool, float]]] = field(default_factory=dict)
     """Whether the partner is on the same leaf, and Gb/s; by direction: True if the node sends."""
+    known: set[bool] = field(default_factory=set)
+    """Directions in which earlier figures show that it is not slow."""
     passed: set[bool] = field(default_factory=set)
     """Directions in which it is not slow."""
     usual: float = 0.0
@@ -54,6 +58,10 @@ class _Suspect:
     def sends(self) -> bool:
         """Direction of the next measurement: sending, until that has passed."""
         return True not in self.passed
+
+    @property
+    def tries(self) -> int:
+        return sum(map(len, self.found.values()))
 
     def take(self, figure: Figure, near: bool) -> None:
         sends = figure.first == self.node
@@ -71,13 +79,15 @@ class _Suspect:
 
     def decide(self, cut: float, usual: float) -> None:
         self.usual = usual
-        self.passed = {sends for sends in self.found if self.usable(sends) >= cut}
+        self.passed = self.known | {sends for sends in self.found if self.usable(sends) >= cut}
         if len(self.passed) == 2:
             self.slow = False
             return
         for sends in self.found.keys() - self.passed:
             clearly = self.usable(sends) < cut * cut / usual
-            if len(self.found[sends]) >= (MEASUREMENTS if clearly else 2 * MEASUREMENTS):
+            near = sum(near for near, _value in self.found[sends])
+            tries = near or len(self.found[sends]) - MORE_FAR
+            if tries >= (MEASUREMENTS if clearly else 2 * MEASUREMENTS):
                 self.slow = True
 
     def text(self) -> str:
@@ -100,6 +110,8 @@ class Ends(Measured):
     """Gb/s of suspects on their leaves, by suspect and direction."""
     _measured: set[str] = field(default_factory=set)
     """Nodes of all suspects."""
+    _passed: set[End] = field(default_factory=set)
+    """Suspects that are not slow, and thus partners of others."""
 
     def steps(self) -> Steps:
         """Suspect rails of nodes, each with known-good partners."""
@@ -121,9 +133,10 @@ class Ends(Measured):
             suspects.update({end: _Suspect(*end) for end in ends if end not in suspects})
         if not self.analysis.outliers or len(self.topology.nodes) <= SMALL_SET:
             suspects = {end: _Suspect(*end) for end in [*suspects, *self.lowest()]}
+        self._clear(suspects.values())
         for node in {each.node for each in suspects.values()}:
             rails = list(self.topology.ports[node])
-            if all((node, rail) in suspects for rail in rails):
+            if all((node, rail) in suspects.keys() - self._passed for rail in rails):
                 whole.add(node)
                 for rail in rails[RAILS_OF_NODE:]:
                     del suspects[node, rail]
@@ -143,6 +156,34 @@ class Ends(Measured):
             suspects.update({(each.node, each.rail): each for each in more})
             yield from self._confirm(more)
         self._name_ends(suspects, whole)
+
+    def _clear(self, suspects: Iterable[_Suspect]) -> None:
+        """Of the two ends of a slow pair, one has other figures, which are not slow."""
+        outliers = self._outliers()
+        rates: dict[tuple[End, bool], list[float]] = {}
+        for one in self.figures:
+            for end, sends in (((one.first, one.rail), True), ((one.second, one.far_rail), False)):
+                rates.setdefault((end, sends), []).append(one.gbits_s or 0.0)
+        for each in suspects:
+            end = each.node, each.rail
+            _spread, usual = self.usual(each.rail)
+            leaf = self.topology.leaf(*end)
+            alone = [self.topology.leaf(node, each.rail) for node in self.topology.on(each.rail)]
+            count = 1 if alone.count(leaf) == 1 else 2 if end not in outliers else math.inf
+            for sends in (True, False):
+                good = [x for x in rates.get((end, sends), ()) if x >= LOW[SAME_LEAF] * usual]
+                if len(good) >= count:
+                    each.known.add(sends)
+            if len(each.known) == 2:
+                each.slow = False
+                self._passed.add(end)
+
+    def _outliers(self) -> set[End]:
+        """Rails of nodes that are slow with several partners."""
+        found = {end for each in self.analysis.of_kind(RAIL) for end in ends_of(each)}
+        for each in self.analysis.of_kind(NODE):
+            found |= {(each.nodes[0], rail) for rail in self.topology.rails}
+        return found
 
     def _unexplained(self, suspects: Mapping[End, _Suspect], whole: set[str]) -> list[_Suspect]:
         """The other end of each low figure on one leaf of which the suspect end has passed."""
@@ -191,15 +232,7 @@ class Ends(Measured):
         for each in suspects:
             by_rail.setdefault(each.rail, []).append(each)
             self.suspects.add(f"{each.node} {each.rail}")
-        taken = {
-            end for each in self.analysis.outliers if each.kind == RAIL for end in ends_of(each)
-        }
-        taken |= {
-            (each.nodes[0], rail)
-            for each in self.analysis.of_kind(NODE)
-            for rail in self.topology.rails
-        }
-        taken |= {(each.node, each.rail) for each in suspects}
+        taken = self._outliers() | {(each.node, each.rail) for each in suspects}
         self._all.update({(each.node, each.rail): each for each in suspects})
         for turn in range(4 * MEASUREMENTS):
             probes = []
@@ -220,19 +253,22 @@ class Ends(Measured):
         of good nodes."""
         good: dict[str, list[str]] = {}
         for node in self.topology.on(rail):
-            if (node, rail) not in taken and (node, rail) not in self.slow:
+            if (node, rail) not in (taken - self._passed) | self.slow:
                 good.setdefault(self.topology.leaf(node, rail), []).append(node)
         for nodes in good.values():
             nodes[:] = nodes[turn % len(nodes) :] + nodes[: turn % len(nodes)]
         pairs: list[Pair] = []
         paired: list[_Suspect] = []
-        for each in suspects:
-            own = good.get(self.topology.leaf(each.node, rail)) or next(
-                filter(None, good.values()), []
-            )
-            if each in paired:
+        crossing: set[str] = set()
+        for each in sorted(suspects, key=lambda one: (one.tries, -len(one.known))):
+            leaf = self.topology.leaf(each.node, rail)
+            own = good.get(leaf) or next(filter(None, good.values()), [])
+            # Two suspects of a leaf might share a cable.
+            if each in paired or (not good.get(leaf) and leaf in crossing):
                 continue
             partner = own.pop(0) if own else ""
+            if partner and self.topology.leaf(partner, rail) != leaf:
+                crossing.add(leaf)
             if not partner:
                 # No other node is known to be good: another suspect, a different one each turn.
                 others = [one for one in suspects if one not in paired and one is not each]
@@ -272,6 +308,8 @@ class Ends(Measured):
         for each in suspects:
             if each.found:
                 each.decide(cut, usual)
+            if each.slow is False:
+                self._passed.add((each.node, each.rail))
 
     def _part(self) -> float:
         """Part of the usual value that a suspect must reach, by the noise of known-good pairs."""
