@@ -12,10 +12,10 @@ from itertools import islice
 from statistics import fmean, median
 from typing import Optional
 
-from .figures import ACROSS, SPINE, Direction, Figure, Pair, Probe, Topology, Verdict
+from .figures import ACROSS, CABLE, SPINE, Direction, Figure, Pair, Probe, Topology, Verdict
 from .measured import FOCI, MANY_UPLINKS, SMALL_SET, Measured, Steps, ends_of, uplinks
 from .outliers import FLOOR, PAIR, End, spread_of, z_of
-from .paths import Paths
+from .paths import Paths, Suspicion
 from .rounds import crossing, reaches
 
 TRACED_SPREADS = 3.5
@@ -76,7 +76,7 @@ class Traces(Measured):
                 worst = sorted(left, key=lambda each: (-left[each], each))
                 foci = worst[:FOCI] if spine_named else self._foci(left, own, rail)
                 self.suspects |= {leaf for leaf, _sends in foci}
-                yield from self._trace(rail, foci, paths, spine_named)
+                yield from self._trace(rail, foci, paths, spine_named, own)
                 self.suspects -= {leaf for leaf, _sends in foci}
                 if not spine_named and any(v.kind == SPINE for v in paths.explained()[0]):
                     # Of these leaves too, cables may be slow in addition.
@@ -179,10 +179,19 @@ class Traces(Measured):
             pairs = [pair for pair in pairs if not {*found} & {*self._leaves(pair, rail)}]
         return found or [max(left, key=lambda each: left[each])]
 
-    def _trace(self, rail: str, foci: Sequence[Focus], paths: Paths, whole: bool) -> Steps:
+    def _trace(
+        self,
+        rail: str,
+        foci: Sequence[Focus],
+        paths: Paths,
+        whole: bool,
+        slow: Sequence[Sequence[str]],
+    ) -> Steps:
         """Single flows from and to these leaves until every cable of them is covered and every slow
-        flow explained."""
-        for turn in range(MAX_TRACES):
+        flow explained. `slow`: pairs that led to these leaves."""
+        pairs = [self._leaves(pair, rail) for pair in slow]
+        few = uplinks(self.topology, rail) <= FEW_UPLINKS
+        for turn in range(MAX_TRACES * (FOCI if few else 1)):
             named, left = paths.explained()
             ends = {
                 focus
@@ -194,12 +203,17 @@ class Traces(Measured):
             }
             tested = paths.tested(named)
             open_ = [
-                focus for focus in foci if not self._covered(focus, tested, [] if whole else named)
+                focus
+                for focus in foci
+                if not self._covered(focus, tested, [] if whole else named)
+                and not _elsewhere(focus, pairs, named)
             ]
             open_ += sorted(ends - {*open_})
             if not open_:
                 return
-            for probe in self._stars(rail, open_[:FOCI], turn, paths):
+            suspect = _suspect(left) if few else ""
+            open_.sort(key=lambda focus: focus[0] == suspect)
+            for probe in self._stars(rail, open_[: 1 if few else FOCI], turn, paths, suspect):
                 figures = yield [probe]
                 paths.add(probe, figures)
                 paths.mark(self._flow_cut(paths))
@@ -222,16 +236,25 @@ class Traces(Measured):
             (flow.figure.gbits_s or 0.0) / (self.topology.line_rate(flow.figure) or 1.0)
             for flow in paths.flows
         )
-        usual = values[len(values) * 3 // 4] or 1.0
+        # The first flows may all be slow, but are alone on their way: as fast as others were.
+        known = (
+            each.median / each.key.rate
+            for each in self.analysis.cohorts
+            if each.key.path == ACROSS and each.key.rate
+        )
+        usual = max(values[len(values) * 3 // 4], *known, 0.0) or 1.0
         upper = [math.log(value / usual) for value in values if value >= usual * TRACED_LEAST]
         if len(upper) < SMALL_SET:
             return usual * TRACED_LEAST
         spread = TRACED_SPREADS * spread_of(upper)
         return usual * max(TRACED_LEAST, math.exp(-max(spread, 2 * -math.log1p(-FLOOR))))
 
-    def _stars(self, rail: str, foci: Sequence[Focus], turn: int, paths: Paths) -> list[Probe]:
+    def _stars(
+        self, rail: str, foci: Sequence[Focus], turn: int, paths: Paths, suspect: str
+    ) -> list[Probe]:
         """Flows between each of these leaves and others, of which each has one flow only, so that
-        its counters show the way of it. Without counters, one flow per probe."""
+        its counters show the way of it. Without counters, one flow per probe. `suspect`: a leaf to
+        avoid if there are others."""
         queues = 4 if uplinks(self.topology, rail) >= MANY_UPLINKS else 1
         count = uplinks(self.topology, rail)
         most = max(1, count // queues) if count > FEW_UPLINKS else 1
@@ -240,16 +263,18 @@ class Traces(Measured):
             pairs: list[Pair] = []
             near_rail, far_rail = self._rails_between(leaf, rail, turn)
             here = self._good_on(leaf, near_rail)
-            others = [
-                nodes
+            named = {
+                name: nodes
                 for name, nodes in self._good_by_leaf(far_rail).items()
                 if name != leaf and nodes
-            ]
+            }
+            others = [nodes for name, nodes in named.items() if name != suspect]
+            others = others or [*named.values()]
             shift = (turn + index) % max(1, len(others))
             for offset, nodes in enumerate([*others[shift:], *others[:shift]]):
                 if offset >= min(len(here), most) or (paths.blind and pairs):
                     break
-                near = here[(turn + offset) % len(here)]
+                near = here[(turn + index + offset) % len(here)]
                 far = next(
                     (node for node in nodes[turn % len(nodes) :] + nodes if node != near), ""
                 )
@@ -296,6 +321,21 @@ class Traces(Measured):
                     found.setdefault(self.topology.leaf(node, rail), []).append(node)
             self._good[rail] = found
         return self._good[rail]
+
+
+def _suspect(left: Sequence[Suspicion]) -> str:
+    """The leaf of the only cable that all slow flows have in common. Flows between others show
+    whether the rest of their paths is good."""
+    common = set.intersection(*(each.cables for each in left)) if len(left) > 1 else ()
+    other = any(each.cables - {*common} or each.spines for each in left)
+    return next(iter(common)).lower if len(common) == 1 and other else ""
+
+
+def _elsewhere(focus: Focus, pairs: Iterable[tuple[Focus, ...]], named: Iterable[Verdict]) -> bool:
+    """Whether slow cables of other leaves explain all slow pairs of a leaf."""
+    leaves = {each.subject.split()[0] for each in named if each.kind == CABLE} - {focus[0]}
+    own = [{leaf for leaf, _sends in ends} for ends in pairs if focus in ends]
+    return bool(own) and all(leaves & ends for ends in own)
 
 
 def _by_rail(low: Iterable[Direction], topology: Topology) -> dict[str, list[Focus]]:
