@@ -252,8 +252,9 @@ class Ends(Measured):
         """Each suspect with another good node of its leaf, or else of another leaf; and some pairs
         of good nodes."""
         good: dict[str, list[str]] = {}
+        suspect = (taken - self._passed) | self.slow
         for node in self.topology.on(rail):
-            if (node, rail) not in (taken - self._passed) | self.slow:
+            if (node, rail) not in suspect:
                 good.setdefault(self.topology.leaf(node, rail), []).append(node)
         for nodes in good.values():
             nodes[:] = nodes[turn % len(nodes) :] + nodes[: turn % len(nodes)]
