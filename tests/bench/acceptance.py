@@ -144,6 +144,7 @@ def measure(bed: Bed, kind: str, fault: Fault, load: bool) -> dict[str, Any]:
         "named": sorted(named),
         "result": result,
         "seconds": round(done.seconds, 1),
+        "load_average": round(os.getloadavg()[1], 1),
         "probes": len(PROBE.findall(done.output)),
         **({} if result == "right" else {"output": done.output[-20_000:]}),
     }

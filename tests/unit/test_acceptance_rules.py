@@ -64,6 +64,14 @@ def test_slow_flows_of_one_node_name_no_cable() -> None:
     assert named == []
 
 
+def test_one_slow_flow_that_is_not_explained_is_chance() -> None:
+    paths = flows(*GOOD, (0, 2, 0, 0.1))
+    assert paths.unexplained(paths.explained()[1]) == []
+    paths = flows(*GOOD, (0, 2, 0, 0.1), (0, 4, 0, 0.1))
+    (verdict,) = paths.unexplained(paths.explained()[1])
+    assert verdict.candidates == (str(cable(0, 0)),)
+
+
 def test_slow_flows_of_different_nodes_name_their_cable() -> None:
     named, left = flows(*GOOD, (0, 2, 0, 0.1), (1, 4, 0, 0.1)).explained()
     assert [(each.kind, each.subject) for each in named] == [(CABLE, str(cable(0, 0)))]
@@ -146,3 +154,8 @@ def test_cables_are_not_compared_without_counters() -> None:
     with pytest.raises(StopIteration) as end:
         steps.send(Fabric(topology, counters=False).run(next(steps)))
     assert end.value.value is None
+
+
+def test_two_figures_show_no_noise() -> None:
+    assert ends._residuals([[100.0, 110.0], [0.0, 1.0, 2.0]]) == []
+    assert len(ends._residuals([[100.0, 110.0, 90.0]])) == 3

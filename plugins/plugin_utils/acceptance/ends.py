@@ -95,7 +95,7 @@ class _Suspect:
         way = "sends" if sends else "receives"
         best = max(value for _near, value in self.found[sends])
         return (
-            f"{self.rail}: {way} {bits_text(best)} at best, with "
+            f"{way} {bits_text(best)} at best, with "
             f"{' and '.join(dict.fromkeys(self.partners))}; usual: {bits_text(self.usual)}"
         )
 
@@ -252,8 +252,9 @@ class Ends(Measured):
         """Each suspect with another good node of its leaf, or else of another leaf; and some pairs
         of good nodes."""
         good: dict[str, list[str]] = {}
+        suspect = (taken - self._passed) | self.slow
         for node in self.topology.on(rail):
-            if (node, rail) not in (taken - self._passed) | self.slow:
+            if (node, rail) not in suspect:
                 good.setdefault(self.topology.leaf(node, rail), []).append(node)
         for nodes in good.values():
             nodes[:] = nodes[turn % len(nodes) :] + nodes[: turn % len(nodes)]
@@ -332,13 +333,13 @@ class Ends(Measured):
             measured = [each for each in suspects.values() if each.node == node]
             enough = RAILS_OF_NODE + (node not in whole)
             every = len(own) == len(measured) >= min(enough, len(rails))
-            texts = tuple(each.text() for each in own)
             if every:
+                texts = tuple(f"{each.rail}: {each.text()}" for each in own)
                 self.found.append(Verdict(NODE, node, texts))
                 self.slow |= {(node, rail) for rail in rails}
                 continue
-            for each, text in zip(own, texts):
-                self.found.append(Verdict(RAIL, f"{node} {each.rail}", (text,)))
+            for each in own:
+                self.found.append(Verdict(RAIL, f"{node} {each.rail}", (each.text(),)))
                 self.slow.add((node, each.rail))
         for each in suspects.values():
             self.suspects.discard(f"{each.node} {each.rail}")

@@ -193,14 +193,18 @@ class Paths:
         if len(suspicion.cables) > 1 or suspicion.spines or suspicion.ends:
             return None
         cable = next(iter(suspicion.cables))
-        nodes = {node for node, rail in _ends(suspicion.flow) if not self._alone(node, rail)}
+        nodes = {end[0] for end in _ends(suspicion.flow) if end not in self._single}
         alike = [each for each in left if cable in each.cables and each is not suspicion]
         return cable if any(not nodes & {*each.flow.figure.pair} for each in alike) else None
 
-    def _alone(self, node: str, rail: str) -> bool:
-        leaf = self.topology.leaf(node, rail)
-        every = (self.topology.leaf(other, rail) for other in self.topology.on(rail))
-        return sum(each == leaf for each in every) == 1
+    @cached_property
+    def _single(self) -> set[tuple[str, str]]:
+        """Rails of nodes without another node on their leaf."""
+        found: dict[tuple[str, str], list[str]] = {}
+        for node, rails in self.topology.ports.items():
+            for rail, port in rails.items():
+                found.setdefault((rail, port.leaf), []).append(node)
+        return {(nodes[0], rail) for (rail, _leaf), nodes in found.items() if len(nodes) == 1}
 
     def unexplained(self, left: Sequence[Suspicion]) -> list[Verdict]:
         """The smallest sets of candidates of flows that are still not explained: what all of them

@@ -236,7 +236,7 @@ class Traces(Measured):
             (flow.figure.gbits_s or 0.0) / (self.topology.line_rate(flow.figure) or 1.0)
             for flow in paths.flows
         )
-        # The first flows may all be slow, but share no cable: as fast as others were.
+        # The first flows may all be slow, but share their way with none: as fast as others were.
         known = (
             each.median / each.key.rate
             for each in self.analysis.cohorts
