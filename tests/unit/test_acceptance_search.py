@@ -23,6 +23,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance.figu
     Topology,
     Uplink,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance.measured import Measured
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance.outliers import analyse
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance.search import (
     Search,
     StateError,
@@ -142,6 +144,16 @@ def test_parts_of_five_nodes_with_one_connection_are_named(
         assert named(search) == [(kind, subject)], seed
         count += search.runs
     assert count <= 5 * runs
+
+
+def test_the_usual_value_is_that_of_pairs_without_the_slow_node() -> None:
+    """Its pair is one of two on a leaf, or the only one, which is slower than across spines."""
+    slow = FIVE.nodes[1]
+    for nodes in (FIVE.nodes, [*FIVE.nodes[:3], FIVE.nodes[4]]):
+        topology = Topology({node: FIVE.ports[node] for node in nodes}, FIVE.cables, FIVE.speeds)
+        figures = measured(Fabric(topology, {slow: 0.42}, both=True))
+        found = Measured(topology, analyse(figures, topology), figures)
+        assert found.usual("rail0")[1] > 0.6 * 400, nodes
 
 
 def test_five_healthy_nodes_with_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
