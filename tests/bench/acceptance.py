@@ -39,7 +39,7 @@ from tests.nodes import Nodes  # noqa: E402
 INVENTORY = ROOT / "inventories/virtual-acceptance"
 RESULTS = ROOT / "build/bench/acceptance.jsonl"
 SLOW_CPUS = 0.08
-"""Of a slow node. With more, it keeps up with the rate of the ports."""
+"""Of a slow node. With more, it may be as fast as the ports."""
 PROBE = re.compile(r"^acceptance: search \d+: ", re.MULTILINE)
 HEALTHY = "healthy"
 BURN = "while True: pass"
