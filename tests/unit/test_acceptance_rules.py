@@ -156,6 +156,6 @@ def test_cables_are_not_compared_without_counters() -> None:
     assert end.value.value is None
 
 
-def test_two_figures_show_no_noise() -> None:
-    assert ends._residuals([[100.0, 110.0], [0.0, 1.0, 2.0]]) == []
-    assert len(ends._residuals([[100.0, 110.0, 90.0]])) == 3
+def test_few_figures_show_no_noise() -> None:
+    assert ends._residuals([[100.0, 110.0, 90.0, 95.0], [0.0, 1.0, 2.0, 3.0, 4.0]]) == []
+    assert len(ends._residuals([[100.0, 110.0, 90.0, 95.0, 97.0]])) == 5

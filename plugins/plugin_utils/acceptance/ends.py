@@ -17,8 +17,8 @@ from .outliers import FLOOR, PAIR, End, spread_of
 from .rounds import by_leaf, inside
 
 MEASUREMENTS = 3
-"""Of a suspect in each direction if it is slow by twice the deviation of the limit, and twice this
-number nearer to it; the second best counts."""
+"""Of a suspect in each direction if it is slow by three times the deviation of the limit, and twice
+this number nearer to it; the second best counts."""
 SPREADS = 2.5
 """A suspect is slow if its second best is this number of standard deviations below the usual value.
 That of few pairs is an upper quartile, 0.67 above the median: the second best of 6 of a healthy one
@@ -84,7 +84,7 @@ class _Suspect:
             self.slow = False
             return
         for sends in self.found.keys() - self.passed:
-            clearly = self.usable(sends) < cut * cut / usual
+            clearly = self.usable(sends) < cut * (cut / usual) ** 2
             near = sum(near for near, _value in self.found[sends])
             tries = near or len(self.found[sends]) - MORE_FAR
             if tries >= (MEASUREMENTS if clearly else 2 * MEASUREMENTS):
@@ -358,11 +358,11 @@ class Ends(Measured):
 
 
 def _residuals(groups: Iterable[Sequence[float]]) -> list[float]:
-    """Logarithms relative to the median of each group; of two figures, they would be too small."""
+    """Logarithms relative to the median of each group; of few figures, they would be too small."""
     return [
         math.log(value / median(values))
         for values in groups
-        if len(values) > 2 and min(values) > 0
+        if len(values) > 4 and min(values) > 0
         for value in values
     ]
 
