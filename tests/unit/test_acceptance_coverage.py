@@ -81,7 +81,7 @@ def test_share_of_cable_directions(
 def test_three_rounds_of_acceptance(
     name: str, nodes: int, directions: int, share: float, seconds: int, probes: int
 ) -> None:
-    """Two of them across spines, whatever the size; and the rest of an hour for a search."""
+    """Two of them across spines, whatever the size; the rest of an hour is for a search."""
     inventory = inventory_of(example(name))
     topology = Topology.of({host.name: inventory.merged(host) for host in inventory.hosts})
     made = plan.made(topology, Way(), budget_s=3600, count=3)

@@ -258,6 +258,13 @@ class Traces(Measured):
         queues = 4 if uplinks(self.topology, rail) >= MANY_UPLINKS else 1
         count = uplinks(self.topology, rail)
         most = max(1, count // queues) if count > FEW_UPLINKS else 1
+        # A cable is named by slow flows of different nodes.
+        used = Counter(
+            {
+                node: sum(1 + 100 * flow.slow for flow in paths.flows if node in flow.figure.pair)
+                for node in self.topology.nodes
+            }
+        )
         found = []
         for index, (leaf, up) in enumerate(foci):
             pairs: list[Pair] = []
@@ -274,10 +281,14 @@ class Traces(Measured):
             for offset, nodes in enumerate([*others[shift:], *others[:shift]]):
                 if offset >= min(len(here), most) or (paths.blind and pairs):
                     break
-                near = here[(turn + index + offset) % len(here)]
-                far = next(
-                    (node for node in nodes[turn % len(nodes) :] + nodes if node != near), ""
-                )
+                near = here[(turn + offset) % len(here)]
+                if most == 1:
+                    near, nodes = (
+                        min(here, key=used.__getitem__),
+                        sorted(nodes, key=used.__getitem__),
+                    )
+                start = turn % len(nodes) if most > 1 else 0
+                far = next((node for node in nodes[start:] + nodes if node != near), "")
                 pair, rails = ((near, far), (near_rail, far_rail))
                 if far and reaches(self.topology, pair, *rails):
                     pairs.append(pair if up else (far, near))
@@ -327,8 +338,11 @@ def _suspect(left: Sequence[Suspicion]) -> str:
     """The leaf of the only cable that all slow flows have in common. Flows between others show
     whether the rest of their paths is good."""
     common = set.intersection(*(each.cables for each in left)) if len(left) > 1 else ()
-    other = any(each.cables - {*common} or each.spines for each in left)
-    return next(iter(common)).lower if len(common) == 1 and other else ""
+    if len(common) != 1:
+        return ""
+    leaf = next(iter(common)).lower
+    others = {cable.lower for each in left for cable in each.cables} - {leaf}
+    return leaf if others or any(each.spines for each in left) else ""
 
 
 def _elsewhere(focus: Focus, pairs: Iterable[tuple[Focus, ...]], named: Iterable[Verdict]) -> bool:
