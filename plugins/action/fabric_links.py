@@ -7,10 +7,10 @@ those whose end of a link is wrong.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from ansible.errors import AnsibleActionFail
 from ansible.module_utils.parsing.convert_bool import boolean
@@ -55,12 +55,11 @@ class ActionModule(SteppedAction):
                 check_mode=bool(self._task.check_mode)
                 and not boolean(arguments.get("strict", False)),
                 wire_map=Path(wire_map) if wire_map else None,
-                small=routing.small() if routing else {},
+                small=routing.small if routing else {},
             )
         except WireMapError as error:
             raise AnsibleActionFail(f"fabric_links_wire_map: {error}") from error
-        for name, check in routing.checks(links.wrong_mtu) if routing else ():
-            links.findings.append(LinkFinding(check, (name,)))
+        links.findings += _underlay(routing, links.wrong_mtu)
         for line in lines(links):
             display.display(line)
         here = task_vars["ansible_play_hosts"]
@@ -124,6 +123,15 @@ def _nodes(groups: Any, hostvars: Any) -> Iterator[NodeEntry]:
             yield NodeEntry(name=name, state=node_state(state))
         except AnswerError as error:
             yield NodeEntry(name=name, reason=str(error))
+
+
+def _underlay(
+    reading: Optional[underlay.Reading], known: Mapping[str, Collection[str]]
+) -> Iterator[LinkFinding]:
+    """What the step `underlay` of switch_qos read on each switch, compared with the model. An MTU
+    has one finding: that of a port by its link, that of another routed interface here."""
+    for name, check in reading.checks(known) if reading else ():
+        yield LinkFinding(check, (name,))
 
 
 def _save(directory: Path, links: Links) -> str:

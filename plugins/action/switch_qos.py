@@ -8,6 +8,7 @@ connection. Nothing is copied to it.
 from __future__ import annotations
 
 import contextlib
+import re
 import shlex
 import signal
 import time
@@ -21,6 +22,8 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 from ..module_utils.core.checks import STRICT, Check, as_dicts, failure_message, not_applicable
 from ..module_utils.core.text import counted, natural
 from ..module_utils.core.waiting import until
+from ..module_utils.software import floors
+from ..module_utils.software.software_set import SoftwareSet
 from ..plugin_utils.deadline import TimeIsUpError, time_limit
 from ..plugin_utils.fabric import session, underlay
 from ..plugin_utils.fabric.aspects import ports_text
@@ -101,14 +104,16 @@ class ActionModule(SteppedAction):
             return _result([check], problem=outcome.error)
         # playbooks/verify.yml: pending counts as failed.
         strict = any(STRICT in (names or {}) for names in self._task.environment or [])
+        installed = _installed(variables, outcome.report)
         checks = port_checks(intent, outcome.report, outcome.remaining, check_mode=not strict)
+        checks = [*checks, *installed]
         wrong = failure_message(LAYER, checks, REMEDY.format(intent.name))
         problem = "\n".join(text for text in (outcome.error, wrong) if text)
         for line in _cost(intent, outcome.difference):
             display.display(line)
         differs = bool(outcome.difference)
         if differs and not problem and not self._task.check_mode:
-            checks = []  # the step `apply` returns the checks that apply
+            checks = installed  # the step `apply` returns the others
         return _result(
             checks,
             changed=differs and bool(self._task.check_mode),
@@ -269,6 +274,15 @@ def _intent(variables: _Variables) -> SwitchIntent:
         int(variables.value("cluster_port_step", 0)),
         variables.value("cluster_port_ranges", []),
     )
+
+
+def _installed(variables: _Variables, report: SwitchReport) -> list[Check]:
+    """The version against its minimum, which is known of Cumulus Linux only."""
+    if report.system != "nvue":
+        return []
+    found = re.search(r"\d+\.\d+(\.\d+)*", report.version, re.ASCII)
+    accepted = SoftwareSet.of(variables.value("cluster_software", {})).accepted
+    return [floors.check(floors.CUMULUS, found[0] if found else report.version, accepted)]
 
 
 class _Variables:

@@ -20,6 +20,7 @@ import json
 import os
 import random
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -38,7 +39,7 @@ from tests.nodes import Nodes  # noqa: E402
 INVENTORY = ROOT / "inventories/virtual-acceptance"
 RESULTS = ROOT / "build/bench/acceptance.jsonl"
 SLOW_CPUS = 0.08
-"""Of a slow node. With more, it keeps up with the rate of the ports."""
+"""Of a slow node. With more, it reaches the rate of the ports."""
 PROBE = re.compile(r"^acceptance: search \d+: ", re.MULTILINE)
 HEALTHY = "healthy"
 BURN = "while True: pass"
@@ -143,6 +144,7 @@ def measure(bed: Bed, kind: str, fault: Fault, load: bool) -> dict[str, Any]:
         "named": sorted(named),
         "result": result,
         "seconds": round(done.seconds, 1),
+        "load_average": round(os.getloadavg()[1], 1),
         "probes": len(PROBE.findall(done.output)),
         **({} if result == "right" else {"output": done.output[-20_000:]}),
     }
@@ -199,6 +201,8 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=KINDS, help="kinds of a round")
     parser.add_argument("--continue", dest="go_on", action="store_true")
     arguments = parser.parse_args()
+    for number in (signal.SIGINT, signal.SIGTERM):  # a fault is undone also in the background
+        signal.signal(number, lambda *_given: sys.exit(1))
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     if not arguments.go_on:
         RESULTS.unlink(missing_ok=True)

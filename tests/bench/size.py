@@ -31,7 +31,7 @@ REGIONS = {
 }
 """Generated parts of modules and of roles' tasks, as in tools/generate_layers.py."""
 LIMITS = {
-    "plugins lines": 69_500,
+    "plugins lines": 70_000,
     "roles lines": 2_800,
     "tests lines": 72_500,
     f"{BED} lines": 19_600,

@@ -10,10 +10,13 @@ from statistics import mean
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import rail_pairs
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance import plan
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance.coverage import (
     Fabric,
     Link,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance.figures import Topology
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance.pairs import Way
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import facts, inventory_of
 
 from tests.unit.test_examples import example
@@ -62,6 +65,32 @@ def test_share_of_cable_directions(
     assert shares == [with_4, with_8]
     assert f"{with_8:.2f}% of the {directions} directions" in found[8].sentence()
     assert schedule.expected_s == minutes * 60
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes", "directions", "share", "seconds", "probes"),
+    [
+        ("superpod-b300-1su", 64, 1024, 99.97, 184, 162),
+        ("superpod-b300-4su", 256, 4096, 99.97, 184, 162),
+        ("superpod-b300-16su", 1024, 16384, 99.97, 184, 162),
+        ("superpod-b300-twin-4su", 256, 4096, 100.00, 368, 153),
+        ("unequal-pods", 48, 1152, 99.22, 184, 162),
+        ("rack-switches", 384, 6144, 99.97, 184, 162),
+    ],
+)
+def test_three_rounds_of_acceptance(
+    name: str, nodes: int, directions: int, share: float, seconds: int, probes: int
+) -> None:
+    """Two of them across spines, whatever the size; the rest of an hour is for a search."""
+    inventory = inventory_of(example(name))
+    topology = Topology.of({host.name: inventory.merged(host) for host in inventory.hosts})
+    made = plan.made(topology, Way(), budget_s=3600, count=3)
+    cables = made.cables()
+    assert (len(topology.nodes), cables.directions) == (nodes, directions)
+    assert round(100 * cables.expected / directions, 2) == share
+    assert (round(made.seconds), made.searches) == (seconds, probes)
+    left = f"at most {plan.duration(3600 - seconds)}, about {probes} probes"
+    assert any(left in line for line in made.lines())
 
 
 def test_a_third_tier_is_covered_too() -> None:

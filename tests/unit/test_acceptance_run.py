@@ -276,8 +276,9 @@ def test_a_slow_rail_of_a_node_is_named(launcher: Launcher) -> None:
     launcher.measure()
     result, found = launcher.certify()
     assert result["failed"] and found["verdict"] == "failed"
-    parts = [each["subject"] for each in found["checks"] if each["name"] == "acceptance_part"]
-    assert parts == ["node03 rail1"]
+    parts = [each for each in found["checks"] if each["name"] == "acceptance_part"]
+    assert [(each["subject"], each["found"]) for each in parts] == [("node03 rail1", "slow rail")]
+    assert parts[0]["reason"].startswith("sends 80 Gb/s at best")  # the subject is not repeated
     assert [(each["kind"], each["subject"]) for each in found["verdicts"]] == [
         ("rail", "node03 rail1")
     ]

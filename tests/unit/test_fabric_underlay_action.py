@@ -4,19 +4,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, Optional
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.action import fabric_links as links
 from ansible_collections.baremetal.mpi_roce.plugins.action import switch_qos as action
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import results
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.counters import PortCounters
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import SwitchError
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.underlay import (
     BgpSession,
-    Reading,
     Underlay,
     reading_of,
 )
@@ -135,12 +135,6 @@ def test_counters_that_cannot_be_read_have_a_reason(monkeypatch: pytest.MonkeyPa
     assert "no link" in step.ran("counters", refused)["after"]["reason"]
 
 
-def _reading(groups: Any, variables: Any, names: Sequence[str]) -> Reading:
-    found = reading_of(groups, variables, names)
-    assert found
-    return found
-
-
 def test_links_compares_each_switch(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(Fabric(), monkeypatch)
     groups, variables = hostvars()
@@ -154,8 +148,8 @@ def test_links_compares_each_switch(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, answer in zip(names, answers):
         variables[name]["switch_qos_underlay"] = answer
     found = [
-        (check.subject.partition(" ")[0], check.name, check.status)
-        for _switch, check in _reading(groups, variables, names).checks()
+        (finding.check.subject.partition(" ")[0], finding.check.name, finding.check.status)
+        for finding in links._underlay(reading_of(groups, variables, names), {})
     ]
     parts = ("underlay_gateway", "underlay_session", "underlay_paths")
     assert found == [
@@ -173,7 +167,8 @@ def test_a_state_of_ten_megabytes_is_shortened() -> None:
     sessions = [replace(each, state="x\x1b[2J" * 2**20) for each in wordy.sessions or ()]
     found = replace(wordy, sessions=sessions).as_dict()
     variables["leaf01"][results.UNDERLAY] = {"found": found, "problem": ""}
-    failed = [check for _switch, check in _reading(groups, variables, ["leaf01"]).checks()]
+    routing = reading_of(groups, variables, ["leaf01"])
+    failed = [one.check for one in links._underlay(routing, {})]
     failed = [check for check in failed if check.status == "failed"]
     assert {check.name for check in failed} == {"underlay_session"}
     assert all(len(check.line()) < 9000 and check.line().isprintable() for check in failed)

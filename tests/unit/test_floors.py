@@ -5,15 +5,20 @@ from __future__ import annotations
 
 import datetime
 import json
+from types import SimpleNamespace
 from typing import Any, Optional
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.action import switch_qos
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import floors
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.floors import (
     Accepted,
     check,
     numbers_of,
     verdict,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
+    SwitchReport,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software_rules import (
     evaluate,
@@ -54,6 +59,13 @@ VERSIONS = (
     ("nic_firmware", "46.1006", "46.3008"),
     ("nic_firmware", "47.1026", ""),
     ("nic_firmware", "unknown", ""),
+    ("cumulus_linux", "5.9.4", "5.9.5"),
+    ("cumulus_linux", "5.9.5", ""),
+    ("cumulus_linux", "5.10.1", "5.11.5"),
+    ("cumulus_linux", "5.11.4", "5.11.5"),
+    ("cumulus_linux", "5.12.0", "5.16"),
+    ("cumulus_linux", "5.16.0", ""),
+    ("cumulus_linux", "5.17.1", ""),
 )
 
 
@@ -163,3 +175,28 @@ def test_an_expired_exception_is_told() -> None:
 def test_an_exception_needs_a_reason_and_a_day(key: str, wrong: str, code: str) -> None:
     given = {**EXCEPTION, "until": "2027-01-31", key: wrong}
     assert refused(value(accepted=[given])) == [code]
+
+
+@pytest.mark.parametrize(
+    ("system", "version", "statuses"),
+    [
+        ("nvue", "Cumulus Linux 5.12.0", ["pending"]),
+        ("nvue", "Cumulus Linux 5.11.4", ["not_applicable"]),
+        ("nvue", "Cumulus Linux 5.16.1 (simulation)", ["ok"]),
+        ("nvue", "", ["not_applicable"]),
+        ("sonic", "4.1.1", []),
+        ("eos", "DCS-7060X6 4.34.0F", []),
+    ],
+)
+def test_switches_of_which_a_minimum_is_known(
+    system: str, version: str, statuses: list[str]
+) -> None:
+    accepted = {"component": "cumulus_linux", "version": "5.11.4"}
+    accepted |= {"reason": "vendor", "until": day(0)}
+    variables = switch_qos._Variables(
+        SimpleNamespace(template=lambda value: value),
+        {"cluster_software": {"accepted": [accepted]}},
+    )
+    report = SwitchReport("leaf01", system, version, (), True)
+    found = switch_qos._installed(variables, report)
+    assert [(each.name, each.status) for each in found] == [("floor", one) for one in statuses]

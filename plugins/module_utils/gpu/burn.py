@@ -43,7 +43,7 @@ LOAD = {"sm_mhz": "clocks.sm", "watts": "power.draw", "celsius": "temperature.gp
 MARGIN_S = 120
 """To generate inputs, and to load the library, in addition to the products."""
 NO_TIME = "the time limit of the whole load was reached"
-COPIES_S, NCCL_S = 900.0, 300.0
+COPIES_S, NCCL_S = 900, 300
 """Time limits of nvbandwidth, and of each allreduce."""
 MAX_TEXT = 300
 MAX_LISTED = 5

@@ -1,6 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Minimum versions by published bulletins. The model warns of a set below them, and the layers
-`gpu` and `rdma` compare the versions that are installed.
+`gpu`, `rdma` and `fabric` compare the versions that are installed.
 
 NVIDIA's bulletins: github.com/NVIDIA/product-security at dbb4ada (2026-08-18), YEAR/NUMBER.
 Compared with minimum-versions.json of github.com/SemiAnalysisAI/ClusterMAX at 50ecb6f.
@@ -21,6 +21,7 @@ DATED = "2026-11-28"
 BELOW, UNKNOWN = "below", "unknown"
 DRIVER, CUDA, DCGM, NCCL = "driver", "cuda", "dcgm", "nccl"
 TOOLKIT, RUNC, FIRMWARE = "container_toolkit", "runc", "nic_firmware"
+CUMULUS = "cumulus_linux"
 NAME = "floor"
 Numbers = tuple[int, ...]
 
@@ -51,6 +52,7 @@ class Floor:
 _MAY = "NVIDIA bulletin 5821, 2026-05-19"
 _JANUARY = "NVIDIA bulletin 5747, 2026-01-28"
 _NICS = "NVIDIA bulletin 5699, 2026-06-30"
+_CUMULUS = "NVIDIA bulletin 5817, 2026-08-18"
 _RUNC = "GHSA-xjvp-4fhw-gc47, 2026-06-22"
 FLOORS: Mapping[str, Floor] = {
     floor.component: floor
@@ -120,6 +122,15 @@ FLOORS: Mapping[str, Floor] = {
                 "46": Line("46.3008", _NICS),
             },
             "a user of a virtual function can run code on the NIC",
+        ),
+        Floor(
+            CUMULUS,
+            "Cumulus Linux",
+            {
+                line: Line(first, _CUMULUS)
+                for line, first in (("5.9", "5.9.5"), ("5.11", "5.11.5"), ("5.16", "5.16"))
+            },
+            "a neighbour can run code by LLDP",
         ),
     )
 }

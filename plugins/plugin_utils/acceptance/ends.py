@@ -5,27 +5,29 @@ are known to be good, and the second best of several measurements counts."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Optional
 
 from ...module_utils.core.text import bits_text
 from .figures import NODE, RAIL, SAME_LEAF, Figure, Pair, Probe, Verdict
-from .measured import SMALL_SET, Measured, Steps, ends_of, measured
+from .measured import LOW, SMALL_SET, Measured, Steps, ends_of, measured
 from .outliers import FLOOR, PAIR, End, spread_of
 from .rounds import by_leaf, inside
 
 MEASUREMENTS = 3
-"""Of a suspect in each direction; the second best counts."""
-CLEARLY = 0.85
-"""Below this part of the limit, three measurements are enough; nearer to it, six are taken."""
-SPREADS = 1.75
-"""A suspect is slow if its second best is this number of standard deviations below the usual value:
-the second best of 6 of a healthy one is with a probability of 6e-7, if noise is log-normal."""
+"""Of a suspect in each direction if it is slow by three times the deviation of the limit, and twice
+this number nearer to it; the second best counts."""
+SPREADS = 2.5
+"""A suspect is slow if its second best is this number of standard deviations below the usual value.
+That of few pairs is an upper quartile, 0.67 above the median: the second best of 6 of a healthy one
+is 1.83 below the median with a probability of 3e-7, if noise is log-normal."""
 LEAST_PART = 0.64
 """Below this part of the usual value, a suspect is slow, whatever the spread: if half of a small
 cluster is slow, the spread says nothing."""
+MORE_FAR = 1
+"""Additional measurements of a suspect without a partner on its leaf, as a cable may be slow."""
 RAILS_OF_NODE = 2
 """Rails on which a slow node is confirmed."""
 CONTROLS = 4
@@ -45,6 +47,8 @@ class _Suspect:
     rail: str
     found: dict[bool, list[tuple[bool, float]]] = field(default_factory=dict)
     """Whether the partner is on the same leaf, and Gb/s; by direction: True if the node sends."""
+    known: set[bool] = field(default_factory=set)
+    """Directions in which earlier figures show that it is not slow."""
     passed: set[bool] = field(default_factory=set)
     """Directions in which it is not slow."""
     usual: float = 0.0
@@ -55,26 +59,35 @@ class _Suspect:
         """Direction of the next measurement: sending, until that has passed."""
         return True not in self.passed
 
+    @property
+    def tries(self) -> int:
+        return sum(map(len, self.found.values()))
+
     def take(self, figure: Figure, near: bool) -> None:
         sends = figure.first == self.node
         self.found.setdefault(sends, []).append((near, figure.gbits_s or 0.0))
 
+    def near(self, sends: bool) -> list[float]:
+        return [value for near, value in self.found[sends] if near]
+
     def usable(self, sends: bool) -> float:
         """The second best on the leaf: the best may be too high by chance, and several too low. The
         best across spines, where flows share cables."""
-        near = sorted(value for near, value in self.found[sends] if near)
+        near = sorted(self.near(sends))
         far = [value for near, value in self.found[sends] if not near]
         return max([*near[-2:-1], *far], default=0.0)
 
     def decide(self, cut: float, usual: float) -> None:
         self.usual = usual
-        self.passed = {sends for sends in self.found if self.usable(sends) >= cut}
+        self.passed = self.known | {sends for sends in self.found if self.usable(sends) >= cut}
         if len(self.passed) == 2:
             self.slow = False
             return
         for sends in self.found.keys() - self.passed:
-            clearly = self.usable(sends) < CLEARLY * cut
-            if len(self.found[sends]) >= (MEASUREMENTS if clearly else 2 * MEASUREMENTS):
+            clearly = self.usable(sends) < cut * (cut / usual) ** 2
+            near = sum(near for near, _value in self.found[sends])
+            tries = near or len(self.found[sends]) - MORE_FAR
+            if tries >= (MEASUREMENTS if clearly else 2 * MEASUREMENTS):
                 self.slow = True
 
     def text(self) -> str:
@@ -82,7 +95,7 @@ class _Suspect:
         way = "sends" if sends else "receives"
         best = max(value for _near, value in self.found[sends])
         return (
-            f"{self.rail}: {way} {bits_text(best)} at best, with "
+            f"{way} {bits_text(best)} at best, with "
             f"{' and '.join(dict.fromkeys(self.partners))}; usual: {bits_text(self.usual)}"
         )
 
@@ -92,8 +105,13 @@ class Ends(Measured):
     slow: set[End] = field(default_factory=set)
     _control: dict[str, list[float]] = field(default_factory=dict)
     """Gb/s of known-good pairs by rail, measured with suspects."""
+    _all: dict[End, _Suspect] = field(default_factory=dict)
+    _repeated: list[list[float]] = field(default_factory=list)
+    """Gb/s of suspects on their leaves, by suspect and direction."""
     _measured: set[str] = field(default_factory=set)
     """Nodes of all suspects."""
+    _passed: set[End] = field(default_factory=set)
+    """Suspects that are not slow, and thus partners of others."""
 
     def steps(self) -> Steps:
         """Suspect rails of nodes, each with known-good partners."""
@@ -115,9 +133,10 @@ class Ends(Measured):
             suspects.update({end: _Suspect(*end) for end in ends if end not in suspects})
         if not self.analysis.outliers or len(self.topology.nodes) <= SMALL_SET:
             suspects = {end: _Suspect(*end) for end in [*suspects, *self.lowest()]}
+        self._clear(suspects.values())
         for node in {each.node for each in suspects.values()}:
             rails = list(self.topology.ports[node])
-            if all((node, rail) in suspects for rail in rails):
+            if all((node, rail) in suspects.keys() - self._passed for rail in rails):
                 whole.add(node)
                 for rail in rails[RAILS_OF_NODE:]:
                     del suspects[node, rail]
@@ -137,6 +156,34 @@ class Ends(Measured):
             suspects.update({(each.node, each.rail): each for each in more})
             yield from self._confirm(more)
         self._name_ends(suspects, whole)
+
+    def _clear(self, suspects: Iterable[_Suspect]) -> None:
+        """Of the two ends of a slow pair, one has other figures, which are not slow."""
+        outliers = self._outliers()
+        rates: dict[tuple[End, bool], list[float]] = {}
+        for one in self.figures:
+            for end, sends in (((one.first, one.rail), True), ((one.second, one.far_rail), False)):
+                rates.setdefault((end, sends), []).append(one.gbits_s or 0.0)
+        for each in suspects:
+            end = each.node, each.rail
+            _spread, usual = self.usual(each.rail)
+            leaf = self.topology.leaf(*end)
+            alone = [self.topology.leaf(node, each.rail) for node in self.topology.on(each.rail)]
+            count = 1 if alone.count(leaf) == 1 else 2 if end not in outliers else math.inf
+            for sends in (True, False):
+                good = [x for x in rates.get((end, sends), ()) if x >= LOW[SAME_LEAF] * usual]
+                if len(good) >= count:
+                    each.known.add(sends)
+            if len(each.known) == 2:
+                each.slow = False
+                self._passed.add(end)
+
+    def _outliers(self) -> set[End]:
+        """Rails of nodes that are slow with several partners."""
+        found = {end for each in self.analysis.of_kind(RAIL) for end in ends_of(each)}
+        for each in self.analysis.of_kind(NODE):
+            found |= {(each.nodes[0], rail) for rail in self.topology.rails}
+        return found
 
     def _unexplained(self, suspects: Mapping[End, _Suspect], whole: set[str]) -> list[_Suspect]:
         """The other end of each low figure on one leaf of which the suspect end has passed."""
@@ -185,15 +232,8 @@ class Ends(Measured):
         for each in suspects:
             by_rail.setdefault(each.rail, []).append(each)
             self.suspects.add(f"{each.node} {each.rail}")
-        taken = {
-            end for each in self.analysis.outliers if each.kind == RAIL for end in ends_of(each)
-        }
-        taken |= {
-            (each.nodes[0], rail)
-            for each in self.analysis.of_kind(NODE)
-            for rail in self.topology.rails
-        }
-        taken |= {(each.node, each.rail) for each in suspects}
+        taken = self._outliers() | {(each.node, each.rail) for each in suspects}
+        self._all.update({(each.node, each.rail): each for each in suspects})
         for turn in range(4 * MEASUREMENTS):
             probes = []
             for rail, own in by_rail.items():
@@ -212,20 +252,24 @@ class Ends(Measured):
         """Each suspect with another good node of its leaf, or else of another leaf; and some pairs
         of good nodes."""
         good: dict[str, list[str]] = {}
+        suspect = (taken - self._passed) | self.slow
         for node in self.topology.on(rail):
-            if (node, rail) not in taken and (node, rail) not in self.slow:
+            if (node, rail) not in suspect:
                 good.setdefault(self.topology.leaf(node, rail), []).append(node)
         for nodes in good.values():
             nodes[:] = nodes[turn % len(nodes) :] + nodes[: turn % len(nodes)]
         pairs: list[Pair] = []
         paired: list[_Suspect] = []
-        for each in suspects:
-            own = good.get(self.topology.leaf(each.node, rail)) or next(
-                filter(None, good.values()), []
-            )
-            if each in paired:
+        crossing: set[str] = set()
+        for each in sorted(suspects, key=lambda one: (one.tries, -len(one.known))):
+            leaf = self.topology.leaf(each.node, rail)
+            own = good.get(leaf) or next(filter(None, good.values()), [])
+            # Two suspects of a leaf might share a cable.
+            if each in paired or (not good.get(leaf) and leaf in crossing):
                 continue
             partner = own.pop(0) if own else ""
+            if partner and self.topology.leaf(partner, rail) != leaf:
+                crossing.add(leaf)
             if not partner:
                 # No other node is known to be good: another suspect, a different one each turn.
                 others = [one for one in suspects if one not in paired and one is not each]
@@ -260,20 +304,22 @@ class Ends(Measured):
         _spread, usual = self.usual(rail)
         if len(self._control[rail]) >= LEAST_CONTROLS:
             usual = max(usual, median(self._control[rail]))
+        self._repeated = [each.near(way) for each in self._all.values() for way in each.found]
         cut = usual * self._part()
         for each in suspects:
             if each.found:
                 each.decide(cut, usual)
+            if each.slow is False:
+                self._passed.add((each.node, each.rail))
 
     def _part(self) -> float:
         """Part of the usual value that a suspect must reach, by the noise of known-good pairs."""
-        noise = [
-            math.log(value / median(values))
-            for values in self._control.values()
-            for value in values
-        ]
-        spread = spread_of(noise) if len(noise) >= LEAST_CONTROLS else math.inf
-        return _part(SPREADS * spread)
+        control = _residuals(self._control.values())
+        if len(control) < LEAST_CONTROLS:
+            return LEAST_PART
+        near = (each for each in self.analysis.cohorts if each.key.path == SAME_LEAF)
+        repeated = spread_of([*control, *_residuals(self._repeated)])
+        return _part(SPREADS * max([repeated, *(each.noise for each in near)]))
 
     def _name_ends(self, suspects: Mapping[End, _Suspect], whole: set[str]) -> None:
         slow: dict[str, list[_Suspect]] = {}
@@ -287,13 +333,13 @@ class Ends(Measured):
             measured = [each for each in suspects.values() if each.node == node]
             enough = RAILS_OF_NODE + (node not in whole)
             every = len(own) == len(measured) >= min(enough, len(rails))
-            texts = tuple(each.text() for each in own)
             if every:
+                texts = tuple(f"{each.rail}: {each.text()}" for each in own)
                 self.found.append(Verdict(NODE, node, texts))
                 self.slow |= {(node, rail) for rail in rails}
                 continue
-            for each, text in zip(own, texts):
-                self.found.append(Verdict(RAIL, f"{node} {each.rail}", (text,)))
+            for each in own:
+                self.found.append(Verdict(RAIL, f"{node} {each.rail}", (each.text(),)))
                 self.slow.add((node, each.rail))
         for each in suspects.values():
             self.suspects.discard(f"{each.node} {each.rail}")
@@ -309,6 +355,16 @@ class Ends(Measured):
             if other and other.slow and {*other.partners} == {each.node}:
                 each.slow = other.slow = False
                 yield [f"{each.node} {each.rail}", f"{other.node} {other.rail}"]
+
+
+def _residuals(groups: Iterable[Sequence[float]]) -> list[float]:
+    """Logarithms relative to the median of each group; of few figures, they would be too small."""
+    return [
+        math.log(value / median(values))
+        for values in groups
+        if len(values) > 4 and min(values) > 0
+        for value in values
+    ]
 
 
 def _part(deviation: float) -> float:

@@ -12,12 +12,26 @@ from typing import Any, Optional
 from ...module_utils.core.checks import FAILED, NOT_APPLICABLE, OK, Check
 from ...module_utils.core.text import bits_text, columns, counted, some
 from . import outliers
-from .figures import ACROSS, NOT_REPRODUCED, SAME_LEAF, Figure, Topology, Verdict, by_rail
+from .figures import (
+    ACROSS,
+    CABLE,
+    NODE,
+    NOT_REPRODUCED,
+    SAME_LEAF,
+    SPINE,
+    Figure,
+    Topology,
+    Verdict,
+    by_rail,
+)
+from .figures import RAIL as OF_NODE
 from .measured import LOW
 
 WORST = 10
 MAX_LISTED = 8
 RAIL, PART = "acceptance_rail", "acceptance_part"
+KINDS = {NODE, OF_NODE, CABLE, SPINE}
+"""Of verdicts that name a part."""
 
 
 @dataclass
@@ -195,10 +209,10 @@ def _parts(found: Evaluation, virtual: bool) -> list[Check]:
         Check(
             PART,
             "like the others",
-            verdict.kind,
+            f"slow {verdict.kind}" if verdict.subject and verdict.kind in KINDS else verdict.kind,
             OK if verdict.kind == NOT_REPRODUCED else FAILED,
             verdict.subject,
-            " ".join([verdict.sentence(), *verdict.evidence]),
+            "; ".join([*_more(verdict), *verdict.evidence]),
         )
         for verdict in found.verdicts
     ]
@@ -217,6 +231,12 @@ def _parts(found: Evaluation, virtual: bool) -> list[Check]:
         )
         for outlier in slow
     ]
+
+
+def _more(verdict: Verdict) -> list[str]:
+    """What kind and subject do not say."""
+    plain = verdict.subject and verdict.kind in KINDS and not verdict.candidates
+    return [] if plain else [verdict.sentence()]
 
 
 def lines(found: Evaluation, verdict: str, missing: Sequence[Mapping[str, Any]]) -> list[str]:

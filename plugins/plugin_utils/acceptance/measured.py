@@ -118,11 +118,14 @@ class Measured:
 
     def lowest(self, path: str = SAME_LEAF) -> list[End]:
         """Where nothing stands out: the ends of the slowest pairs, if these are clearly below the
-        usual value. Of four nodes, one that is slow makes half of the pairs slow."""
-        usual = max(
-            (cohort.median for cohort in self.analysis.cohorts if cohort.key.path == path),
-            default=0.0,
+        usual value. Of four nodes, one that is slow makes half of the pairs slow; of two spines,
+        one that is slow almost all pairs across spines, which are compared with those on leaves."""
+        usual, near = (
+            max((each.median for each in self.analysis.cohorts if each.key.path == one), default=0)
+            for one in (path, SAME_LEAF)
         )
+        if usual < LOW[path] * near:
+            usual = near
         slow = [
             one
             for one in self.figures

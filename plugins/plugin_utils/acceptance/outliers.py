@@ -70,6 +70,8 @@ class Cohort:
     cut: float
     """A pair beyond it is an outlier."""
     pairs: int
+    noise: float = 0.0
+    """Standard deviation of figures of the same ends."""
 
 
 @dataclass(frozen=True)
@@ -360,7 +362,8 @@ def _pairs(
     if len(own) < MANY_ENDS:
         others = [value for each in pool for value in _explained(each, slow, middle)[0]]
     # Without the pairs of suspect ends, noise would seem smaller.
-    spread = max(spread_of(others), spread_of([v for each in pool for v in each.residuals()]))
+    noise = spread_of([value for each in pool for value in each.residuals()])
+    spread = max(spread_of(others), noise)
     cut = max(middle - max(z * spread, least), group.center + _collisions(group))
     key = group.key
     if key.path == ACROSS and key.rate and len(own) < MANY_ENDS:
@@ -371,7 +374,7 @@ def _pairs(
         for first, second, value in group.values
         if value < cut and first not in slow and second not in slow
     ]
-    return Cohort(key, usual, spread, _gbits(group, cut) or 0.0, len(group.values)), found
+    return Cohort(key, usual, spread, _gbits(group, cut) or 0.0, len(group.values), noise), found
 
 
 def _leaves(pool: Sequence[_Group], slow: set[End], least: float) -> list[Outlier]:

@@ -10,7 +10,7 @@ suspect.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Optional
@@ -140,12 +140,14 @@ class Paths:
         directions = {direction for flow in fast for direction in flow.used}
         return directions, {spine for flow in fast for spine in flow.used_spines}
 
-    def tested(self) -> set[Direction]:
-        """Directions of which a flow was fast, or slow without another one on its way."""
+    def tested(self, named: Iterable[Verdict]) -> set[Direction]:
+        """Directions of which a flow was fast, or slow without another one and without a slow spine
+        on its way."""
+        slow = {verdict.subject for verdict in named if verdict.kind == SPINE}
         return {
             direction
             for flow in self.flows
-            if not (flow.slow and flow.shared)
+            if not (flow.slow and (flow.shared or flow.spines & slow))
             for direction in flow.used
         }
 
@@ -175,7 +177,7 @@ class Paths:
                 found.append(_verdict(SPINE, spine, own))
                 left = [each for each in left if each not in own]
         while left:
-            sole = next(filter(None, (_repeated(each, left) for each in left)), None)
+            sole = next(filter(None, (self._repeated(each, left) for each in left)), None)
             cable = sole or next(filter(None, map(_lost_on, left)), None)
             if cable is None:
                 break
@@ -183,6 +185,26 @@ class Paths:
             found.append(_verdict(CABLE, str(cable), own))
             left = [each for each in left if each not in own]
         return _gathered(found), left
+
+    def _repeated(self, suspicion: Suspicion, left: Sequence[Suspicion]) -> Optional[Uplink]:
+        """The only cable that explains it, if another slow flow with other nodes may have used it
+        too: one flow may be slow by chance, or by one of its nodes. The only node of a leaf is in
+        every flow of its cables."""
+        if len(suspicion.cables) > 1 or suspicion.spines or suspicion.ends:
+            return None
+        cable = next(iter(suspicion.cables))
+        nodes = {end[0] for end in _ends(suspicion.flow) if end not in self._single}
+        alike = [each for each in left if cable in each.cables and each is not suspicion]
+        return cable if any(not nodes & {*each.flow.figure.pair} for each in alike) else None
+
+    @cached_property
+    def _single(self) -> set[tuple[str, str]]:
+        """Rails of nodes without another node on their leaf."""
+        found: dict[tuple[str, str], list[str]] = {}
+        for node, rails in self.topology.ports.items():
+            for rail, port in rails.items():
+                found.setdefault((rail, port.leaf), []).append(node)
+        return {(nodes[0], rail) for (rail, _leaf), nodes in found.items() if len(nodes) == 1}
 
     def unexplained(self, left: Sequence[Suspicion]) -> list[Verdict]:
         """The smallest sets of candidates of flows that are still not explained: what all of them
@@ -229,17 +251,6 @@ def _gathered(found: Sequence[Verdict]) -> list[Verdict]:
 def _ends(flow: Flow) -> tuple[tuple[str, str], tuple[str, str]]:
     figure = flow.figure
     return (figure.first, figure.rail), (figure.second, figure.far_rail)
-
-
-def _repeated(suspicion: Suspicion, left: Sequence[Suspicion]) -> Optional[Uplink]:
-    """The only cable that explains it, if another slow flow with other nodes may have used it too:
-    one flow may be slow by chance, or by one of its nodes."""
-    if len(suspicion.cables) > 1 or suspicion.spines or suspicion.ends:
-        return None
-    cable = next(iter(suspicion.cables))
-    nodes = {*suspicion.flow.figure.pair}
-    alike = [each for each in left if cable in each.cables]
-    return cable if any(not nodes & {*each.flow.figure.pair} for each in alike) else None
 
 
 def _followed(

@@ -108,6 +108,15 @@ class Plan:
         return measured_s + self.load_s
 
     @property
+    def search_s(self) -> float:
+        return max(0.0, self.budget_s - self.seconds)
+
+    @property
+    def searches(self) -> int:
+        """Probes of the search, if a job takes as long to start as estimated."""
+        return int(self.search_s / (LAUNCH_S + self.way.round_s))
+
+    @property
     def pairs(self) -> int:
         """Distinct pairs of nodes, over all rails, without those of different rails."""
         found = {
@@ -190,7 +199,9 @@ class Plan:
                 else []
             ),
             f"acceptance: about {duration(self.seconds)} of the budget of"
-            f" {duration(self.budget_s)} (acceptance_budget_s), and the search for a slow part",
+            f" {duration(self.budget_s)} (acceptance_budget_s)",
+            f"acceptance: a search for a slow part has at most {duration(self.search_s)}, about"
+            f" {counted(self.searches, 'probe')}",
             *(f"acceptance: not measured: {each.what}: {each.why}" for each in self.missing),
         ]
 

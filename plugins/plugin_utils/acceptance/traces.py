@@ -12,10 +12,10 @@ from itertools import islice
 from statistics import fmean, median
 from typing import Optional
 
-from .figures import ACROSS, SPINE, Direction, Figure, Pair, Probe, Topology, Verdict
+from .figures import ACROSS, CABLE, SPINE, Direction, Figure, Pair, Probe, Topology, Verdict
 from .measured import FOCI, MANY_UPLINKS, SMALL_SET, Measured, Steps, ends_of, uplinks
 from .outliers import FLOOR, PAIR, End, spread_of, z_of
-from .paths import Paths
+from .paths import Paths, Suspicion
 from .rounds import crossing, reaches
 
 TRACED_SPREADS = 3.5
@@ -26,6 +26,8 @@ and noise of a busy machine is smaller."""
 MAX_TRACES = 12
 """Probes from one leaf. Of 32 uplinks, 12 probes of 28 flows (7 other leaves) leave each without a
 flow with a probability of 2e-5; of 4 uplinks, 12 single flows 3 %."""
+FEW_UPLINKS = 4
+"""Up to this number of uplinks, flows are traced one at a time: two often share a cable."""
 LOADS = 3
 """Rounds of all nodes by which cables are compared: of 32 uplinks, 40 nodes with 4 queue pairs, one
 is without a flow in all of them with a probability of 2e-7."""
@@ -74,7 +76,7 @@ class Traces(Measured):
                 worst = sorted(left, key=lambda each: (-left[each], each))
                 foci = worst[:FOCI] if spine_named else self._foci(left, own, rail)
                 self.suspects |= {leaf for leaf, _sends in foci}
-                yield from self._trace(rail, foci, paths, spine_named)
+                yield from self._trace(rail, foci, paths, spine_named, own)
                 self.suspects -= {leaf for leaf, _sends in foci}
                 if not spine_named and any(v.kind == SPINE for v in paths.explained()[0]):
                     # Of these leaves too, cables may be slow in addition.
@@ -118,14 +120,15 @@ class Traces(Measured):
             for carried in read:
                 middle = median(carried.get(each, 0) for each in own) or 1
                 for each in own:
-                    most[each] = max(most.get(each, LEAST), carried.get(each, 0) / middle)
-        logs = {each: math.log(share) for each, share in most.items()}
-        if not logs:
+                    most[each] = max(most.get(each, 0.0), carried.get(each, 0) / middle)
+        # The variance of the square root of a number of flows is constant.
+        roots = {each: math.sqrt(share) for each, share in most.items()}
+        if not roots:
             return None
-        spread = z_of(len(logs)) * spread_of(list(logs.values()))
-        cut = median(logs.values()) - max(spread, math.log(2))
-        low = {each for each, share in logs.items() if share < cut}
-        every = Counter(each.cable.upper for each in logs)
+        spread = z_of(len(roots)) * spread_of(list(roots.values()))
+        usual = median(roots.values())
+        low = {each for each, root in roots.items() if root < min(usual - spread, usual / 2**0.5)}
+        every = Counter(each.cable.upper for each in roots)
         spines = Counter(each.cable.upper for each in low)
         return {each for each in low if 2 * spines[each.cable.upper] < every[each.cable.upper]}
 
@@ -176,10 +179,19 @@ class Traces(Measured):
             pairs = [pair for pair in pairs if not {*found} & {*self._leaves(pair, rail)}]
         return found or [max(left, key=lambda each: left[each])]
 
-    def _trace(self, rail: str, foci: Sequence[Focus], paths: Paths, whole: bool) -> Steps:
+    def _trace(
+        self,
+        rail: str,
+        foci: Sequence[Focus],
+        paths: Paths,
+        whole: bool,
+        slow: Sequence[Sequence[str]],
+    ) -> Steps:
         """Single flows from and to these leaves until every cable of them is covered and every slow
-        flow explained."""
-        for turn in range(MAX_TRACES):
+        flow explained. `slow`: pairs that led to these leaves."""
+        pairs = [self._leaves(pair, rail) for pair in slow]
+        few = uplinks(self.topology, rail) <= FEW_UPLINKS
+        for turn in range(MAX_TRACES * (FOCI if few else 1)):
             named, left = paths.explained()
             ends = {
                 focus
@@ -189,14 +201,19 @@ class Traces(Measured):
                     (self.topology.leaf(each.flow.figure.second, each.flow.figure.far_rail), False),
                 )
             }
-            tested = paths.tested()
+            tested = paths.tested(named)
             open_ = [
-                focus for focus in foci if not self._covered(focus, tested, [] if whole else named)
+                focus
+                for focus in foci
+                if not self._covered(focus, tested, [] if whole else named)
+                and not _elsewhere(focus, pairs, named)
             ]
             open_ += sorted(ends - {*open_})
             if not open_:
                 return
-            for probe in self._stars(rail, open_[:FOCI], turn, paths):
+            suspect = _suspect(left) if few else ""
+            open_.sort(key=lambda focus: focus[0] == suspect)
+            for probe in self._stars(rail, open_[: 1 if few else FOCI], turn, paths, suspect):
                 figures = yield [probe]
                 paths.add(probe, figures)
                 paths.mark(self._flow_cut(paths))
@@ -219,36 +236,59 @@ class Traces(Measured):
             (flow.figure.gbits_s or 0.0) / (self.topology.line_rate(flow.figure) or 1.0)
             for flow in paths.flows
         )
-        usual = values[len(values) * 3 // 4] or 1.0
+        # The first flows may all be slow, but share their way with none: as fast as others were.
+        known = (
+            each.median / each.key.rate
+            for each in self.analysis.cohorts
+            if each.key.path == ACROSS and each.key.rate
+        )
+        usual = max(values[len(values) * 3 // 4], *known, 0.0) or 1.0
         upper = [math.log(value / usual) for value in values if value >= usual * TRACED_LEAST]
         if len(upper) < SMALL_SET:
             return usual * TRACED_LEAST
         spread = TRACED_SPREADS * spread_of(upper)
         return usual * max(TRACED_LEAST, math.exp(-max(spread, 2 * -math.log1p(-FLOOR))))
 
-    def _stars(self, rail: str, foci: Sequence[Focus], turn: int, paths: Paths) -> list[Probe]:
+    def _stars(
+        self, rail: str, foci: Sequence[Focus], turn: int, paths: Paths, suspect: str
+    ) -> list[Probe]:
         """Flows between each of these leaves and others, of which each has one flow only, so that
-        its counters show the way of it. Without counters, one flow per probe."""
+        its counters show the way of it. Without counters, one flow per probe. `suspect`: a leaf to
+        avoid if there are others."""
         queues = 4 if uplinks(self.topology, rail) >= MANY_UPLINKS else 1
-        most = max(1, uplinks(self.topology, rail) // queues)
+        count = uplinks(self.topology, rail)
+        most = max(1, count // queues) if count > FEW_UPLINKS else 1
+        # A cable is named by slow flows of different nodes.
+        used = Counter(
+            {
+                node: sum(1 + 100 * flow.slow for flow in paths.flows if node in flow.figure.pair)
+                for node in self.topology.nodes
+            }
+        )
         found = []
         for index, (leaf, up) in enumerate(foci):
             pairs: list[Pair] = []
             near_rail, far_rail = self._rails_between(leaf, rail, turn)
             here = self._good_on(leaf, near_rail)
-            others = [
-                nodes
+            named = {
+                name: nodes
                 for name, nodes in self._good_by_leaf(far_rail).items()
                 if name != leaf and nodes
-            ]
+            }
+            others = [nodes for name, nodes in named.items() if name != suspect]
+            others = others or [*named.values()]
             shift = (turn + index) % max(1, len(others))
             for offset, nodes in enumerate([*others[shift:], *others[:shift]]):
                 if offset >= min(len(here), most) or (paths.blind and pairs):
                     break
                 near = here[(turn + offset) % len(here)]
-                far = next(
-                    (node for node in nodes[turn % len(nodes) :] + nodes if node != near), ""
-                )
+                if most == 1:
+                    near, nodes = (
+                        min(here, key=used.__getitem__),
+                        sorted(nodes, key=used.__getitem__),
+                    )
+                start = turn % len(nodes) if most > 1 else 0
+                far = next((node for node in nodes[start:] + nodes if node != near), "")
                 pair, rails = ((near, far), (near_rail, far_rail))
                 if far and reaches(self.topology, pair, *rails):
                     pairs.append(pair if up else (far, near))
@@ -292,6 +332,24 @@ class Traces(Measured):
                     found.setdefault(self.topology.leaf(node, rail), []).append(node)
             self._good[rail] = found
         return self._good[rail]
+
+
+def _suspect(left: Sequence[Suspicion]) -> str:
+    """The leaf of the only cable that all slow flows have in common. Flows between others show
+    whether the rest of their paths is good."""
+    common = set.intersection(*(each.cables for each in left)) if len(left) > 1 else ()
+    if len(common) != 1:
+        return ""
+    leaf = next(iter(common)).lower
+    others = {cable.lower for each in left for cable in each.cables} - {leaf}
+    return leaf if others or any(each.spines for each in left) else ""
+
+
+def _elsewhere(focus: Focus, pairs: Iterable[tuple[Focus, ...]], named: Iterable[Verdict]) -> bool:
+    """Whether slow cables of other leaves explain all slow pairs of a leaf."""
+    leaves = {each.subject.split()[0] for each in named if each.kind == CABLE} - {focus[0]}
+    own = [{leaf for leaf, _sends in ends} for ends in pairs if focus in ends]
+    return bool(own) and all(leaves & ends for ends in own)
 
 
 def _by_rail(low: Iterable[Direction], topology: Topology) -> dict[str, list[Focus]]:

@@ -95,7 +95,7 @@ class Routes(Mapping[Prefix, Hops]):
         return len(self._hops)
 
     def common(self, keys: Collection[int]) -> Optional[Hops]:
-        """The next hops, if each of these networks has a route of its own, to the same ones."""
+        """The next hops, if each of these networks has a route itself, to the same ones."""
         hops = self._hops.get(next(iter(keys), -1))
         return hops if hops is not None and self._keys[hops].issuperset(keys) else None
 

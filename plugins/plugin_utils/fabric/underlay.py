@@ -214,19 +214,19 @@ class Site:
     def own(self) -> Sequence[Port]:
         return self.ports.get(self.switch, ())
 
-    def expected_hops(self) -> dict[str, Hops]:
+    def expected_hops(self) -> dict[str, frozenset[str]]:
         """Ports on the shortest paths, by the leaf to which they lead."""
         hops = first_hops(self.switch, self.links, self.rails)
         if not self.lost:
             return hops
-        left: dict[str, dict[str, Hops]] = {}
-        for switch, peers in self.links.items():
-            gone = {port for name, port in self.lost if name == switch}
-            rest = {peer: names - gone for peer, names in peers.items()}
-            left[switch] = {peer: names for peer, names in rest.items() if names}
-        rest_hops = first_hops(self.switch, left, self.rails)
+        left = {**self.links}
+        for name in {name for name, _port_name in self.lost}:
+            gone = {port for switch, port in self.lost if switch == name}
+            peers = {peer: names - gone for peer, names in left.get(name, {}).items()}
+            left[name] = {peer: names for peer, names in peers.items() if names}
+        rest = first_hops(self.switch, left, self.rails)
         # A detour around a lost link is no equal-cost path.
-        hops = {leaf: own & rest_hops.get(leaf, frozenset()) for leaf, own in hops.items()}
+        hops = {leaf: own & rest.get(leaf, frozenset()) for leaf, own in hops.items()}
         return {leaf: own for leaf, own in hops.items() if own}
 
 
@@ -272,17 +272,24 @@ class Reading:
     def without(self, lost: Collection[tuple[str, str]]) -> Reading:
         return replace(self, site=replace(self.site, lost=lost))
 
+    @property
     def small(self) -> dict[str, frozenset[str]]:
-        """Routed interfaces of each switch whose MTU is too small, other than ports."""
-        return {name: too_small(self._of(name), found) for name, found in self.found.items()}
+        """Interfaces of each switch with a gateway of rails and a smaller MTU, other than ports of
+        the model."""
+        found = {}
+        for name, own in self.found.items():
+            site = replace(self.site, switch=name)
+            ports = {port.name for port in site.own}
+            found[name] = frozenset(_Comparison(site, own).too_small()) - ports
+        return found
 
     def checks(
         self, known: Mapping[str, Collection[str]] = MappingProxyType({})
     ) -> Iterator[tuple[str, Check]]:
-        """Switches with their checks, whose subjects begin with the switch. `known`: ports of each
-        switch whose MTU has a check elsewhere."""
+        """Switches with their checks, whose subjects begin with the switch. `known`: as for
+        `compare`, by switch."""
         made = {
-            name: compare(self._of(name), found, known.get(name, ()))
+            name: compare(replace(self.site, switch=name), found, known.get(name, ()))
             for name, found in self.found.items()
         }
         for name, problem in self.problems.items():
@@ -294,11 +301,8 @@ class Reading:
     def down(self) -> Iterator[tuple[str, Port, str]]:
         """Ports of links without an established session, with its state, on each switch."""
         for name, found in self.found.items():
-            for port, state in _Comparison(self._of(name), found).down():
+            for port, state in _Comparison(replace(self.site, switch=name), found).down():
                 yield name, port, state
-
-    def _of(self, switch: str) -> Site:
-        return replace(self.site, switch=switch)
 
 
 def reading_of(groups: Mapping[str, Any], hostvars: Any, hosts: Iterable[str]) -> Optional[Reading]:
@@ -321,12 +325,6 @@ def compare(site: Site, found: Underlay, known: Collection[str] = ()) -> list[Ch
     """One check for each fault, and one for each part that is as in the model. The MTU of ports
     that are `known` to be wrong has a check elsewhere."""
     return _Comparison(site, found, known).checks()
-
-
-def too_small(site: Site, found: Underlay) -> frozenset[str]:
-    """Interfaces with a gateway of rails and a smaller MTU, other than ports of the model."""
-    ports = {port.name for port in site.own}
-    return frozenset(_Comparison(site, found).too_small()) - ports
 
 
 class _Comparison:

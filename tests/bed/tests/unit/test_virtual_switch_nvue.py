@@ -272,7 +272,7 @@ def test_links_and_neighbours_are_those_of_its_description(api: Api) -> None:
 
 
 def test_roce_brings_the_vendors_settings(make: Make) -> None:
-    api = make(asic="spectrum4")
+    api = make(asic="spectrum4", release="5.13")
     assert api.get("/qos/roce", rev="applied")["enable"] == "off"
     assert "pfc" not in api.get("/qos", rev="applied")
     api.apply({"qos": {"roce": {"enable": "on"}}})
@@ -315,7 +315,7 @@ def test_what_is_listed_replaces_the_list_of_the_vendor() -> None:
     assert qos["pfc"]["default-global"]["switch-priority"] == {"4": {}}
     assert qos["pfc"]["default-global"]["cable-length"] == 100
     marked = qos["congestion-control"]["default-global"]["traffic-class"]
-    assert (list(marked), marked["4"]["probability"], marked["4"]["ecn"]) == (["4"], 5, "enable")
+    assert (list(marked), marked["4"]["probability"], marked["4"]["ecn"]) == (["4"], 5, "enabled")
     assert qos["egress-scheduler"]["default-global"]["traffic-class"] == {
         "4": {"mode": "dwrr", "bw-percent": 60}
     }

@@ -13,7 +13,7 @@ from common.switch import Hardware
 
 Tree = dict[str, Any]
 
-NEWEST = "5.13"
+NEWEST = "5.16"
 LARGEST_MTU = 9216
 """Default of a port without configuration."""
 SMALLEST_MTU = 552
