@@ -249,6 +249,30 @@ def test_slurmctld_s_host_needs_a_slurm_conf(controller: SlurmHost) -> None:
         controller.settle(**GIVEN)
 
 
+def test_a_slurmctld_outside_the_model_is_compared_from_the_launcher(
+    controller: SlurmHost,
+) -> None:
+    """And daemons that recognise each other without munge."""
+    controller.settle()
+    for unit in ("slurmctld", "munge"):
+        (controller.root / f"lib/systemd/system/{unit}.service").unlink()
+    (controller.root / CONF).unlink()
+    drained = tuple(replace(node, drained=node.name == "node01") for node in CLUSTER.nodes)
+    controller.cluster = replace(CLUSTER, nodes=drained)
+    outcome = controller.settle(**GIVEN)
+    assert (outcome.errors, statuses(outcome)) == ([], {"ok"})
+    assert {"slurm_topology", "slurm_drained"} <= {check.name for check in outcome.checks}
+    assert {"munge", "slurm_service"}.isdisjoint(check.name for check in outcome.checks)
+    assert controller.node_states["node01"] == "IDLE+DRAIN"
+    assert not (controller.root / CONF).exists()
+
+
+def test_a_block_without_its_end_is_refused(controller: SlurmHost) -> None:
+    controller.write(CONF, f"{SITE}# BEGIN baremetal.mpi_roce slurm\n")
+    with pytest.raises(PlanError, match="END"):
+        controller.settle(**GIVEN)
+
+
 def test_one_slurmctld_whatever_the_number_of_launchers(controller: SlurmHost) -> None:
     controller.settle()
     lines = [line for line in controller.read(CONF).splitlines() if line.startswith("Slurmctld")]

@@ -53,7 +53,7 @@ class Control:
             found = self.nodes(name).get(name)
         except SlurmError:
             return False
-        return found is not None and found.responds
+        return found is not None and (found.responds or "INVALID_REG" in found.state)
 
     def topology(self) -> dict[str, SwitchState]:
         return parse_topology(self._show("show", "topology"))

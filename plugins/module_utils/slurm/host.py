@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Optional
 
+from ..core import systemd
 from ..core.checks import FAILED, OK, PENDING, Check, differs, failures
 from ..core.commands import find_program
 from ..core.files import HEADER, replace_block
@@ -72,9 +73,14 @@ class Host:
 
     @property
     def unit(self) -> str:
+        """The daemon that the model has on this host; of a site, slurmctld may be elsewhere."""
         if any(node.name == self.name for node in self.cluster.nodes):
             return NODE
         return CONTROLLER if self.name == self.cluster.controllers[0][0] else ""
+
+    def daemon(self, node: Node) -> str:
+        elsewhere = self.unit == CONTROLLER and not systemd.installed(node, [CONTROLLER])
+        return "" if elsewhere and not self.managed else self.unit
 
     @property
     def with_controller(self) -> bool:
@@ -83,7 +89,8 @@ class Host:
 
     def parts(self, node: Node) -> list[Part]:
         """Everything of this host, in order. Raises PlanError."""
-        program = self.unit.partition(".")[0] or "scontrol"
+        unit = self.daemon(node)
+        program = unit.partition(".")[0] or "scontrol"
         missing = [name for name in dict.fromkeys((program, "scontrol")) if not find_program(name)]
         if missing:
             if self.managed and node.check_mode:
@@ -98,7 +105,7 @@ class Host:
             raise PlanError(f"{program} -V prints {said[:80]!r}, and no version of Slurm")
         self.version = said.split()[-1]
         settings = self._settings(version)
-        files = Files(self, settings, node)
+        files = Files(self, settings, node, needed=unit == CONTROLLER)
         given, control = self.given, Control(node)
         digest = given["munge_digest"] if self.managed else ""
         found: list[Part] = [Munge(digest, given["munge_key"])]
@@ -108,9 +115,7 @@ class Host:
         def up() -> bool:
             return control.registered(self.name) if self.unit == NODE else control.up()
 
-        found.append(
-            Daemon(self.unit, files.texts, self.managed, given["restart"], up, given["wait_s"])
-        )
+        found.append(Daemon(unit, files.texts, self.managed, given["restart"], up, given["wait_s"]))
         return [
             *found,
             files,
@@ -156,34 +161,25 @@ class NotInstalled:
 class Files:
     """The texts of Slurm's files by path, and what the site's files contradict."""
 
-    def __init__(self, host: Host, settings: texts.Settings, node: Node) -> None:
+    def __init__(
+        self, host: Host, settings: texts.Settings, node: Node, *, needed: bool = False
+    ) -> None:
         self._host, self._directory = host, host.given["config_directory"]
         self.checks: list[Check] = []
         self.texts: dict[str, Optional[str]] = {}
         main = node.read(self._path(texts.MAIN))
-        if main is None and not host.managed and host.unit == NODE:
-            return  # slurmd has them from slurmctld (configless)
         if main is None and not host.managed:
-            raise PlanError(
-                f"{self._path(texts.MAIN)} is missing: install Slurm, or write "
-                "slurm_packages: distribution"
-            )
-        ours = host.managed and (main is None or _is_ours(main))
-        if ours:
+            if needed:
+                raise PlanError(
+                    f"{self._path(texts.MAIN)} is missing: write one, or slurm_packages: "
+                    "distribution"
+                )
+            return  # slurmd and commands have them from slurmctld (configless)
+        lines: list[conf.Line] = []
+        if host.managed and (main is None or _is_ours(main)):
             self.texts[self._path(texts.MAIN)] = texts.main_text(host.cluster, self._directory)
         else:
-            include = texts.include_lines(self._directory)
-            self.texts[self._path(texts.MAIN)] = replace_block(main or "", include, BLOCK)
-        lines = (
-            []
-            if ours
-            else conf.parse(
-                replace_block(main or "", [], BLOCK),
-                self._path(texts.MAIN),
-                node.read,
-                ours=texts.INCLUDED,
-            )
-        )
+            lines = self._include(main or "", node)
         settings = replace(settings, known=conf.known(lines))
         made = texts.texts(host.cluster, settings)
         for name in dict.fromkeys((*made, *BY_NAME)):
@@ -195,6 +191,16 @@ class Files:
             raise PlanError(f"slurmctld does not start with both:\n{rows}", self.checks)
         host.settings = texts.written(host.cluster, settings)
 
+    def _include(self, main: str, node: Node) -> list[conf.Line]:
+        """Include the files in the site's slurm.conf; its lines."""
+        path, include = self._path(texts.MAIN), texts.include_lines(self._directory)
+        try:
+            self.texts[path] = replace_block(main, include, BLOCK)
+            rest = replace_block(main, [], BLOCK)
+        except ValueError as error:
+            raise PlanError(f"{path}: {error}") from error
+        return conf.parse(rest, path, node.read, ours=texts.INCLUDED)
+
     def _path(self, name: str) -> str:
         return f"{self._directory}/{name}"
 
@@ -203,7 +209,7 @@ class Files:
         now = node.read(path)
         if name in BY_NAME and now and now.strip() and not _is_ours(now):
             if text is not None:
-                by_hand = f"remove {path}, or move its lines to another node's configuration"
+                by_hand = f"compare {path} with docs/slurm.md, and remove it"
                 words = ("slurm_file", "the role's", "the site's", FAILED, path)
                 self.checks.append(Check(*words, by_hand=by_hand))
         elif text is not None or now is not None:
