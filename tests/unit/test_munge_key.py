@@ -11,10 +11,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.action import slurm as munge_key
 from ansible_collections.baremetal.mpi_roce.plugins.action.slurm import ABSENT, ActionModule
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.slurm.munge import digest
 from ansible_collections.baremetal.mpi_roce.plugins.modules.slurm import ARGUMENTS
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import munge_key
 
 
 def test_it_is_made_once_and_private(tmp_path: Path) -> None:
