@@ -1,22 +1,34 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Give a host the munge key of the cluster, and the controller's time, to compare its clock with.
 
-The key is passed outside check mode only; its digest suffices for comparing.
+The key is a file next to the SSH authority, made once: of hosts that make it in parallel processes,
+one wins. It is passed outside check mode only; its digest suffices for comparing.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
+import os
+import secrets
+import stat
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from ..module_utils.slurm.munge import digest
+from ..module_utils.core.files import make_directories
+from ..module_utils.slurm.munge import LEAST_BYTES, MOST_BYTES, NEW_BYTES, digest
 from ..plugin_utils.actions import NodeAction
-from ..plugin_utils.munge_key import MungeKeyError, made, read
 
 MODULE = "baremetal.mpi_roce.slurm"
 DISTRIBUTION = "distribution"
+ABSENT = "a new key"
+"""Stands for the digest of a key that the next run makes."""
+
+
+class MungeKeyError(Exception):
+    """The key cannot be used; the text names the file and the remedy, and not its content."""
 
 
 class ActionModule(NodeAction):
@@ -50,5 +62,38 @@ def _failed(text: str) -> dict[str, Any]:
     return {"failed": True, "msg": msg, "layer": "slurm", "checks": []}
 
 
-ABSENT = "a new key"
-"""Stands for the digest of a key that the next run makes."""
+def read(path: Path) -> bytes:
+    """The key, or empty bytes if there is none. Raises MungeKeyError and OSError."""
+    try:
+        with path.open("rb") as stream:
+            status = os.fstat(stream.fileno())
+            key = stream.read(MOST_BYTES + 1)
+    except FileNotFoundError:
+        return b""
+    if status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise MungeKeyError(f"{path}: other users may read or write it: chmod 600 {path}")
+    if not LEAST_BYTES <= len(key) <= MOST_BYTES:
+        raise MungeKeyError(
+            f"{path}: {len(key)} bytes; munge accepts {LEAST_BYTES} to {MOST_BYTES}. Replace it"
+            " with the key of the cluster (/etc/munge/munge.key on its hosts)"
+        )
+    return key
+
+
+def made(path: Path) -> bytes:
+    """The key, which is made if there is none. Raises MungeKeyError and OSError."""
+    key = read(path)
+    if key:
+        return key
+    make_directories(path.parent, 0o700)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
+    try:
+        with open(handle, "wb") as stream:
+            stream.write(secrets.token_bytes(NEW_BYTES))
+            stream.flush()
+            os.fsync(stream.fileno())
+        with contextlib.suppress(FileExistsError):  # another process was first
+            os.link(name, path)
+    finally:
+        Path(name).unlink(missing_ok=True)
+    return read(path)
