@@ -136,7 +136,7 @@ def known(lines: Iterable[Line]) -> dict[str, str]:
 
 
 def holds(key: str, wanted: str, found: str) -> bool:
-    """Whether a value of the site, or one that slurmctld reports, does what is wanted."""
+    """Whether a value of the site, or one that slurmctld reports, is as good as the wanted one."""
     here = found.strip().lower()
     if key in ANY:
         return here.split(" ")[0] not in UNSET

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What Slurm's programs report: nodes, switches, settings and the version.
+"""Reports of Slurm's programs: nodes, switches, settings and the version.
 
-Every user of the cluster can set comments and names of jobs, so output is bounded, and what is not
-understood is left out.
+Every user of the cluster can set comments and names of jobs: output is bounded, and lines of an
+unknown form are left out.
 """
 
 from __future__ import annotations
