@@ -141,7 +141,8 @@ def test_only_own_drains_are_taken_back_and_only_when_all_checks_hold(nodes: Nod
 
 def test_leftovers_of_a_job_are_found_by_its_epilog(nodes: Nodes) -> None:
     """A process with the job's variables that outlives it, made by hand outside of Slurm."""
-    start = "SLURM_JOB_ID=4242 setsid --fork setpriv --reuid=2000 --clear-groups sleep 86399"
+    rank = "setpriv --reuid=2000 --clear-groups sleep 86399"
+    start = f"SLURM_JOB_ID=4242 setsid --fork {rank} </dev/null >/dev/null 2>&1"
     with nodes.by_hand("node02", start, "pkill -f 'sleep 86399'") as host:
         told = host.run(f"SLURM_JOB_ID=4242 {LIBEXEC}/slurm-epilog")
         assert told.rc == 0 and "node_leftover_processes" in told.stdout
