@@ -82,7 +82,7 @@ def drained(nodes: Nodes) -> dict[str, str]:
 
 
 def run_job(nodes: Nodes, *words: str) -> dict[str, str]:
-    """Submit a job that prints its nodes, wait until it has ended, and return what Slurm says."""
+    """Submit a job that prints its nodes, wait until it is over, and return what Slurm says."""
     launcher = nodes.on(LAUNCHER)
     wrap = "srun --mpi=none sh -c 'echo ran on $SLURMD_NODENAME'"
     options = f"--requeue --output=/tmp/job.out {' '.join(words)}"
@@ -143,7 +143,7 @@ def test_leftovers_of_a_job_are_found_by_its_epilog(nodes: Nodes) -> None:
     """A process with the job's variables that outlives it, made by hand outside of Slurm."""
     rank = "setpriv --reuid=2000 --clear-groups sleep 86399"
     start = f"SLURM_JOB_ID=4242 setsid --fork {rank} </dev/null >/dev/null 2>&1"
-    with nodes.by_hand("node02", start, "pkill -f 'sleep 86399'") as host:
+    with nodes.by_hand("node02", start, "pkill -x sleep") as host:
         told = host.run(f"SLURM_JOB_ID=4242 {LIBEXEC}/slurm-epilog")
         assert told.rc == 0 and "node_leftover_processes" in told.stdout
     assert "healthy" in check(nodes, "node02", "slurm-epilog")
