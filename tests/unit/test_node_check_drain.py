@@ -153,6 +153,8 @@ def test_three_of_four_failing_leave_three_in_service() -> None:
         **dict.fromkeys(["node02", "node03", "node04"]),
     }
     assert "1 of 4 nodes" in told[1].note
+    # The others were not drained for a moment either.
+    assert {update[0] for update in slurm.updates} == {"nodename=node01"}
 
 
 @pytest.mark.parametrize("why", OTHERS)
