@@ -25,12 +25,14 @@ EXAMPLES = r"""
 RETURN = r"""
 _list:
   description: >-
-    One dictionary with C(family) (V(debian) or V(redhat)) and C(base_packages), the tools that the
-    role os_baseline installs.
+    One dictionary with C(family) (V(debian) or V(redhat)), C(base_packages), the tools that the
+    role os_baseline installs, and C(slurm), Slurm's packages of a C(client), and in addition of a
+    C(node) and of the C(controller).
   type: list
   elements: dict
 """
 
+from dataclasses import asdict
 from typing import Any, Optional
 
 from ansible.errors import AnsibleError
@@ -48,4 +50,6 @@ class LookupModule(LookupBase):
             family = distribution_of(*map(str, terms)).family
         except PlanError as error:
             raise AnsibleError(str(error)) from error
-        return [{"family": family.name, "base_packages": list(family.base_packages)}]
+        slurm = {name: list(packages) for name, packages in asdict(family.slurm).items()}
+        base = list(family.base_packages)
+        return [{"family": family.name, "base_packages": base, "slurm": slurm}]

@@ -15,6 +15,7 @@ ROLES = {
     "mpi": "baremetal.mpi_roce.mpi_stack",
     "hostfile": "baremetal.mpi_roce.mpi_hostfile",
     "ssh": "baremetal.mpi_roce.ssh_trust",
+    "slurm": "baremetal.mpi_roce.slurm",
     "verbs": "baremetal.mpi_roce.rdma_verify",
     "smoke": "baremetal.mpi_roce.mpi_smoke",
 }
