@@ -175,7 +175,10 @@ def test_exactly_this_job_is_cancelled(nodes: Nodes, tmp_path: Path, how: str) -
         else:  # systemd then runs scancel
             on.check_output(f"systemctl kill --signal=KILL baremetal-mpi-job-{name[1]}.service")
             assert play.wait(waiting.deadline(90)) == 2
-        assert on.check_output(QUEUE).split() == ["held", "PENDING"]
+        # Without srun, slurmstepd tries for some seconds to report the exit of its tasks.
+        waiting.until(
+            lambda: on.check_output(QUEUE).split() == ["held", "PENDING"], "the end of the job", 30
+        )
         assert left(nodes) == {}, log.read_text()
     finally:
         play.kill()
