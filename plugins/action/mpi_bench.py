@@ -23,8 +23,10 @@ from ..plugin_utils.terminal import display
 from .mpi_job import ActionModule as JobAction
 
 LAYER = "bench"
-OF_JOB = ("nodes", "user", "hostfile", "provider", "start_with", "slurm_options", "parameters")
-OF_JOB = (*OF_JOB, "transport", "time_limit_s")
+OF_JOB = (
+    *("nodes", "user", "hostfile", "provider", "start_with", "slurm_options", "parameters"),
+    *("transport", "time_limit_s"),
+)
 """Options passed unchanged to the module mpi_job."""
 
 

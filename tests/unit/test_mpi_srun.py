@@ -93,7 +93,8 @@ def test_the_command_line_of_a_job(mapping: str) -> None:
         parameters={"pml": "ucx"},
         launcher=Srun(("--partition=batch", "--account=infra")),
     )
-    argv = one.command(NODES)
+    nodes = [replace(node, slurm_gpus=count) for node, count in zip(NODES, (8, 4))]
+    argv = one.command(nodes)
     assert "secret" not in " ".join(argv)
     golden(f"command-{mapping}", lines_of(argv))
 
@@ -229,7 +230,8 @@ def test_nodes_that_slurm_does_not_offer_are_missing_with_the_reason() -> None:
     """node01 runs a job, node02 is drained, node03 is idle, node05 completes a job."""
     nodes = [LaunchNode(f"node0{number}", 1, address=f"n{number}-rail0") for number in range(1, 6)]
     launcher = Launcher(queue="42 alice node[01,09]\n7_3 bob node01\nrubbish\n9 eve node[1-\n")
-    found = slurm.unavailable(launcher, "root", nodes)
+    found, gpus = slurm.offered(launcher, "root", nodes)
+    assert gpus == {"n1-rail0": 0, "n2-rail0": 0, "n3-rail0": 8, "n5-rail0": 0}
     assert set(found) == {"n1-rail0", "n2-rail0", "n4-rail0"}
     codes = {host: (found[host].code, found[host].values) for host in found}
     assert codes["n1-rail0"] == (
@@ -240,16 +242,16 @@ def test_nodes_that_slurm_does_not_offer_are_missing_with_the_reason() -> None:
     assert codes["n2-rail0"] == ("slurm.closed", drained)
     assert codes["n4-rail0"] == ("slurm.unknown", {"name": "node04"})
     assert "--nodelist=node01" in launcher.asked[-1]
-    problems, _reported = preflight(launcher, "root", nodes, "tcp", SLURM)
-    assert problems == found
+    problems, reported = preflight(launcher, "root", nodes, "tcp", SLURM)
+    assert problems == found and [node.slurm_gpus for node in reported] == [0, 0, 8, 0, 0]
     assert preflight(Launcher(), "root", nodes, "tcp")[0] == {}, "mpirun does not ask Slurm"
-    dead = slurm.unavailable(Launcher(nodes=""), "root", nodes)
+    dead, _gpus = slurm.offered(Launcher(nodes=""), "root", nodes)
     assert len(dead) == 5 and "slurm_load_node" in dead["n3-rail0"]
 
 
 def test_a_reason_from_slurm_cannot_control_the_terminal() -> None:
     states = STATES.replace("bad cable on rail1", "bad \x1b[2J")
-    found = slurm.unavailable(Launcher(nodes=states), "root", [LaunchNode("node02", 1)])
+    found, _gpus = slurm.offered(Launcher(nodes=states), "root", [LaunchNode("node02", 1)])
     assert "\\x1b[2J" in found["node02"] and "\x1b" not in found["node02"]
 
 
