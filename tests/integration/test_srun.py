@@ -46,7 +46,7 @@ HOSTS = (LAUNCHER, *COMPUTE)
 STATES = "sinfo --noheader --Node --format=%T"
 QUEUE = "squeue --noheader --format='%j %T'"
 PROGRAM = """\
-import os, pathlib, signal, sys
+import os, pathlib, signal, sys, time
 from mpi4py import MPI
 world = MPI.COMM_WORLD
 place = world.rank, world.size, world.allreduce(world.rank)
@@ -57,7 +57,9 @@ if sys.argv[1:] == ["fail"] and world.rank == 3:
     os._exit(1)
 if sys.argv[1:] == ["wait"]:
     signal.signal(signal.SIGTERM, lambda *_: (print("saved", flush=True), os._exit(143)))
+    time.sleep(5)  # the file is then newer than the job on a node that answers late
     pathlib.Path(f"/dev/shm/nccl-test{world.rank}").touch()
+    print("parked", flush=True)
     while True:
         signal.pause()
 world.Barrier()
@@ -160,7 +162,7 @@ def test_exactly_this_job_is_cancelled(nodes: Nodes, tmp_path: Path, how: str) -
         play = nodes.start("playbooks/run.yml", *words("wait"), output=output)
     try:
         waiting.until(
-            lambda: log.read_text().count(" two words") == 4 or play.poll() is not None,
+            lambda: log.read_text().count(": parked") == 4 or play.poll() is not None,
             "the job to run",
             60,
         )
@@ -179,7 +181,8 @@ def test_exactly_this_job_is_cancelled(nodes: Nodes, tmp_path: Path, how: str) -
         waiting.until(
             lambda: on.check_output(QUEUE).split() == ["held", "PENDING"], "the end of the job", 30
         )
-        assert left(nodes) == {}, log.read_text()
+        found = left(nodes)
+        assert found == {}
     finally:
         play.kill()
         play.wait()
