@@ -178,35 +178,28 @@ def failed(run: Run) -> dict[str, set[tuple[str, str]]]:
     return {name: checks for name, checks in found.items() if checks}
 
 
-def test_a_second_run_changes_nothing(nodes: Nodes) -> None:
-    again = nodes.play("site.yml", SLURM, "--diff")
+def test_a_second_run_changes_nothing_and_shows_no_key(nodes: Nodes) -> None:
+    again = nodes.play("site.yml", SLURM, "--diff", "-vvv")
     assert (again.total("changed"), failed(again)) == (0, {})
     quiet = nodes.play("site.yml", SLURM, "--check", "--diff", "--limit=node03")
     assert (quiet.total("changed"), failed(quiet)) == (0, {})
+    path = nodes.ssh_config.parent / "munge.key"
+    key, shown = path.read_bytes(), again.output + json.dumps(again.report)
+    assert (len(key), path.stat().st_mode & 0o777) == (1024, 0o600)
+    assert digest(key) in shown and base64.b64encode(key)[:40].decode() not in shown
+    command = "stat --format='%a %U' /etc/munge/munge.key && sha256sum /etc/munge/munge.key"
+    hosts = [LAUNCHER, *nodes.group("compute")]
+    (text,) = {nodes.on(name).check_output(command) for name in hosts}
+    assert text.startswith("400 munge\n")
 
 
 def test_slurm_runs_what_the_model_describes(nodes: Nodes) -> None:
     on = nodes.on(LAUNCHER)
     assert on.check_output("scontrol show topology") + "\n" == TOPOLOGY
-    ranks = on.check_output(
-        "srun --mpi=pmix -n 32 --gres=gpu:2 sh -c 'echo $SLURMD_NODENAME $RAILS'"
-    )
-    lines = sorted(ranks.split("\n"))
-    assert lines == sorted(f"node{number:02d} 2" for number in (1, 2, 3, 4) for _rank in range(8))
-
-
-def test_the_key_of_munge_is_one_and_secret(nodes: Nodes) -> None:
-    path = nodes.ssh_config.parent / "munge.key"
-    key = path.read_bytes()
-    assert (len(key), path.stat().st_mode & 0o777) == (1024, 0o600)
-    command = "stat --format='%a %U' /etc/munge/munge.key && sha256sum /etc/munge/munge.key"
-    hosts = [LAUNCHER, *nodes.group("compute")]
-    assert len({nodes.on(name).check_output(command) for name in hosts}) == 1
-    assert nodes.on(LAUNCHER).check_output(command).startswith("400 munge\n")
-    run = nodes.play("site.yml", SLURM, "--diff", "-vvv", "--limit=node01")
-    shown = run.output + json.dumps(run.report)
-    assert digest(key) in shown
-    assert base64.b64encode(key)[:40].decode() not in shown
+    shown = "sh -c 'echo $SLURMD_NODENAME $RAILS'"
+    ranks = on.check_output(f"srun --mpi=pmix -n 32 --gres=gpu:2 {shown}")
+    names = nodes.group("compute")
+    assert sorted(ranks.split("\n")) == sorted(f"{name} 2" for name in names for _rank in range(8))
 
 
 def test_a_job_survives_a_change_and_a_killed_run_is_completed(

@@ -285,11 +285,12 @@ def test_a_node_that_slurmctld_does_not_know() -> None:
 def test_the_state_is_not_in_what_others_wrote() -> None:
     line = NODE.format(
         name="n", address="a", version="v", features="f", gres="g", memory="7", state="IDLE+DRAIN",
-        end=" Reason=Sockets=9 State=IDLE x [y] [root@now] Comment=State=DOWN",
-    ).replace("State=x", "")  # fmt: skip
+        end=" Reason=Sockets=9 State=IDLE Version=9 x [y] [root@now] Comment=State=DOWN Port=9",
+    ).replace("State=x", "").replace("Version=v ", "")  # fmt: skip
     state = parse_node("n", line)
     assert (state.state, state.sockets, state.memory_mb) == ("IDLE+DRAIN", 2, 7)
-    assert state.reason.startswith("Sockets=9 State=IDLE x")
+    assert state.version == ""
+    assert state.reason.startswith("Sockets=9 State=IDLE Version=9 x")
     with pytest.raises(SlurmError, match="no State="):
         parse_node("n", "NodeName=n")
 

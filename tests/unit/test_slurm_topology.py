@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.slurm import texts
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.slurm import (
+    texts,
+    topology,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.slurm.cluster import (
     SlurmCluster,
     compile_cluster,
@@ -200,6 +203,31 @@ def test_nodes_without_rails_are_apart() -> None:
     last = made.switches[-1]
     assert (last.name, last.level, last.nodes) == ("without_rails", 0, ("cpu-01", "cpu-02"))
     assert "without_rails" not in {name for each in made.switches for name in each.switches}
+
+
+@given(st.lists(st.frozensets(st.integers(1, 8), min_size=1), max_size=8))
+def test_any_cables_become_a_tree(groups: list[frozenset[int]]) -> None:
+    """Also spines that connect overlapping parts of the leaf sets."""
+    names = {number: f"set{number}" for number in range(1, 9)}
+    leaves = [topology.Switch(name, 0, (f"node{number}",)) for number, name in names.items()]
+    found = topology._upper(names, groups, {})
+    made = SlurmCluster("a", (), (), (*leaves, *found))
+    children = Counter(name for switch in found for name in switch.switches)
+    assert not children or max(children.values()) == 1
+    below = [texts.nodes_below(made)[switch.name] for switch in found]
+    for group in groups:
+        nodes = {f"node{number}" for number in group}
+        assert len(group) == 1 or any(nodes <= each for each in below)
+    assert len({*below}) == len(below)
+
+
+def test_overlapping_groups_are_one_switch() -> None:
+    names = {number: f"set{number}" for number in range(1, 5)}
+    first, second = topology._upper(
+        names, [frozenset([2, 3]), frozenset([1, 2]), frozenset(names)], {}
+    )
+    assert (first.switches, first.level) == (("set1", "set2", "set3"), 1)
+    assert (second.switches, second.level) == (("fabric01", "set4"), 2)
 
 
 # topology.yaml

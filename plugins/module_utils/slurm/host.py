@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Optional
 
+from ..core import systemd
 from ..core.checks import FAILED, OK, PENDING, Check, differs, failures
 from ..core.commands import find_program
 from ..core.files import HEADER, replace_block
@@ -22,7 +23,6 @@ from . import compare, conf, texts
 from .cluster import SlurmCluster
 from .control import Control, Drains
 from .daemons import CONTROLLER, NODE, Daemon, Surroundings
-from .hostlist import compress
 from .munge import Munge
 from .state import NodeState, SlurmError, parse_version
 
@@ -73,9 +73,14 @@ class Host:
 
     @property
     def unit(self) -> str:
+        """The daemon that the model has on this host; of a site, slurmctld may be elsewhere."""
         if any(node.name == self.name for node in self.cluster.nodes):
             return NODE
         return CONTROLLER if self.name == self.cluster.controllers[0][0] else ""
+
+    def daemon(self, node: Node) -> str:
+        elsewhere = self.unit == CONTROLLER and not systemd.installed(node, [CONTROLLER])
+        return "" if elsewhere and not self.managed else self.unit
 
     @property
     def with_controller(self) -> bool:
@@ -84,7 +89,8 @@ class Host:
 
     def parts(self, node: Node) -> list[Part]:
         """Everything of this host, in order. Raises PlanError."""
-        program = self.unit.partition(".")[0] or "scontrol"
+        unit = self.daemon(node)
+        program = unit.partition(".")[0] or "scontrol"
         missing = [name for name in dict.fromkeys((program, "scontrol")) if not find_program(name)]
         if missing:
             if self.managed and node.check_mode:
@@ -99,7 +105,7 @@ class Host:
             raise PlanError(f"{program} -V prints {said[:80]!r}, and no version of Slurm")
         self.version = said.split()[-1]
         settings = self._settings(version)
-        files = Files(self, settings, node)
+        files = Files(self, settings, node, needed=unit == CONTROLLER)
         given, control = self.given, Control(node)
         digest = given["munge_digest"] if self.managed else ""
         found: list[Part] = [Munge(digest, given["munge_key"])]
@@ -109,9 +115,7 @@ class Host:
         def up() -> bool:
             return control.registered(self.name) if self.unit == NODE else control.up()
 
-        found.append(
-            Daemon(self.unit, files.texts, self.managed, given["restart"], up, given["wait_s"])
-        )
+        found.append(Daemon(unit, files.texts, self.managed, given["restart"], up, given["wait_s"]))
         return [
             *found,
             files,
@@ -157,34 +161,25 @@ class NotInstalled:
 class Files:
     """The texts of Slurm's files by path, and what the site's files contradict."""
 
-    def __init__(self, host: Host, settings: texts.Settings, node: Node) -> None:
+    def __init__(
+        self, host: Host, settings: texts.Settings, node: Node, *, needed: bool = False
+    ) -> None:
         self._host, self._directory = host, host.given["config_directory"]
         self.checks: list[Check] = []
         self.texts: dict[str, Optional[str]] = {}
         main = node.read(self._path(texts.MAIN))
-        if main is None and not host.managed and host.unit == NODE:
-            return  # slurmd has them from slurmctld (configless)
         if main is None and not host.managed:
-            raise PlanError(
-                f"{self._path(texts.MAIN)} is missing: install Slurm, or write "
-                "slurm_packages: distribution"
-            )
-        ours = host.managed and (main is None or _is_ours(main))
-        if ours:
+            if needed:
+                raise PlanError(
+                    f"{self._path(texts.MAIN)} is missing: write one, or slurm_packages: "
+                    "distribution"
+                )
+            return  # slurmd and commands have them from slurmctld (configless)
+        lines: list[conf.Line] = []
+        if host.managed and (main is None or _is_ours(main)):
             self.texts[self._path(texts.MAIN)] = texts.main_text(host.cluster, self._directory)
         else:
-            include = texts.include_lines(self._directory)
-            self.texts[self._path(texts.MAIN)] = replace_block(main or "", include, BLOCK)
-        lines = (
-            []
-            if ours
-            else conf.parse(
-                replace_block(main or "", [], BLOCK),
-                self._path(texts.MAIN),
-                node.read,
-                ours=texts.INCLUDED,
-            )
-        )
+            lines = self._include(main or "", node)
         settings = replace(settings, known=conf.known(lines))
         made = texts.texts(host.cluster, settings)
         for name in dict.fromkeys((*made, *BY_NAME)):
@@ -196,6 +191,16 @@ class Files:
             raise PlanError(f"slurmctld does not start with both:\n{rows}", self.checks)
         host.settings = texts.written(host.cluster, settings)
 
+    def _include(self, main: str, node: Node) -> list[conf.Line]:
+        """Include the files in the site's slurm.conf; its lines."""
+        path, include = self._path(texts.MAIN), texts.include_lines(self._directory)
+        try:
+            self.texts[path] = replace_block(main, include, BLOCK)
+            rest = replace_block(main, [], BLOCK)
+        except ValueError as error:
+            raise PlanError(f"{path}: {error}") from error
+        return conf.parse(rest, path, node.read, ours=texts.INCLUDED)
+
     def _path(self, name: str) -> str:
         return f"{self._directory}/{name}"
 
@@ -204,7 +209,7 @@ class Files:
         now = node.read(path)
         if name in BY_NAME and now and now.strip() and not _is_ours(now):
             if text is not None:
-                by_hand = f"remove {path}, or move its lines to another node's configuration"
+                by_hand = f"compare {path} with docs/slurm.md, and remove it"
                 words = ("slurm_file", "the role's", "the site's", FAILED, path)
                 self.checks.append(Check(*words, by_hand=by_hand))
         elif text is not None or now is not None:
@@ -287,19 +292,30 @@ class Read:
         host, control = self._host, self._control
         if host.unit != CONTROLLER:
             return Plan()
+        act = partial(self._drain, node)
         try:
             drains = Drains.between(host.cluster.nodes, control.nodes())
-            return Plan([], [_step(control, drains, verb) for verb in drains.verbs])
-        except SlurmError:  # it does not run, or its files were changed by hand
-            if node.check_mode:
-                return Plan()
+        except SlurmError:  # it does not run, or does not accept its files
+            step = Step("drained nodes", "unknown", "as the model", act, silent=True)
+            return Plan([], [] if node.check_mode else [step])
+        # In a run, slurmctld may be restarted first, and take some from its files.
+        return Plan([], [drains.step(verb, act) for verb in drains.verbs])
 
-        def late() -> None:
-            """After its start."""
-            Drains.between(host.cluster.nodes, control.nodes()).apply(control)
+    def _drain(self, node: Node) -> None:
+        """Drain and resume what differs now, also while slurmctld starts. Raises StepError."""
+        said = ""
 
-        act = partial(_tried, late)
-        return Plan([], [Step("drained nodes", "unknown", "as the model", act, silent=True)])
+        def done() -> bool:
+            nonlocal said
+            try:
+                Drains.between(self._host.cluster.nodes, self._control.nodes()).apply(self._control)
+            except SlurmError as error:
+                said = str(error)
+                return False
+            return True
+
+        if not self._until(node, done):
+            raise StepError(said)
 
     def verify(self, node: Node) -> Verdict:
         host, control = self._host, self._control
@@ -316,7 +332,7 @@ class Read:
         return Verdict([answers, *found])
 
     def _of_node(self, node: Node) -> list[Check]:
-        """This node, as slurmctld knows it. In a run, slurmctld may have to start first."""
+        """This node, as slurmctld knows it; in a run, after slurmctld has started."""
         host, control = self._host, self._control
         wanted = [each for each in host.cluster.nodes if each.name == host.name]
         checks: list[Check] = []
@@ -361,10 +377,10 @@ class Read:
             *_patient(of_nodes),
         ]
 
-    def _until(self, node: Node, condition: Callable[[], bool]) -> None:
+    def _until(self, node: Node, condition: Callable[[], bool]) -> bool:
         wait_s = self._host.given["wait_s"]
         wait_s = min(wait_s, CHECK_WAIT_S) if node.check_mode else wait_s
-        until(condition, wait_s, POLL_S, clock=node.clock, sleep=node.sleep)
+        return until(condition, wait_s, POLL_S, clock=node.clock, sleep=node.sleep)
 
 
 def _patient(checks: Iterable[Check]) -> list[Check]:
@@ -381,20 +397,6 @@ def _unheard(state: NodeState) -> bool:
     """Whether its slurmd has not registered since slurmctld started."""
     words = state.state.split("+")
     return "UNKNOWN" in words and "INVALID_REG" not in words
-
-
-def _step(control: Control, drains: Drains, verb: str) -> Step:
-    names = compress(getattr(drains, verb))
-    before, after = ("in service", "drained") if verb == "drain" else ("drained", "in service")
-    act = partial(getattr(control, verb), getattr(drains, verb))
-    return Step(f"{names} in Slurm", before, f"{after}, as in the model", partial(_tried, act))
-
-
-def _tried(act: Callable[[], None]) -> None:
-    try:
-        act()
-    except SlurmError as error:
-        raise StepError(str(error)) from error
 
 
 def _answers(control: Control) -> Check:

@@ -46,7 +46,7 @@ def expand(expression: str, most: int = MOST_NAMES) -> list[str]:
     """The names of an expression. Raises ValueError for bad syntax, or more than `most` names."""
     found: list[str] = []
     for word in _words(expression):
-        for name in _expanded(word, most - len(found)):
+        for name in _expanded(word):
             if len(found) == most:
                 raise ValueError(f"more than {most} names")
             found.append(name)
@@ -58,7 +58,7 @@ def _words(expression: str) -> Iterator[str]:
     yield from re.findall(r"(?:\[[^\[\]]*\]|[^,\[\]]|[\[\]])+", expression)
 
 
-def _expanded(word: str, most: int) -> Iterator[str]:
+def _expanded(word: str) -> Iterator[str]:
     head, bracket, rest = word.partition("[")
     if not bracket:
         if "]" in word:
@@ -75,8 +75,6 @@ def _expanded(word: str, most: int) -> Iterator[str]:
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
             raise ValueError(f"{part!r} is not a range of numbers")
-        if last - first >= most:
-            raise ValueError(f"more than {most} names")
         for number in range(first, last + 1):
-            for end in _expanded(tail, most):
+            for end in _expanded(tail):
                 yield f"{head}{str(number).zfill(len(match[1]))}{end}"

@@ -88,6 +88,8 @@ class Munge:
         return plan_file(node.path(KEY), text, mode=MODE, uid=uid, gid=gid, secret=True)
 
     def verify(self, node: Node) -> Verdict:
+        if not self.wanted and systemd.installed(node, [UNIT]) is None:
+            return Verdict()  # the site has another AuthType, or slurmctld rejects this host
         state = systemd.state(node, UNIT)
         checks = [compare("munge_service", RUNNING, state, check_mode=self._repairs(node))]
         found = _digest(node)

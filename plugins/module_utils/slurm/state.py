@@ -18,6 +18,8 @@ QUIET = frozenset(["IDLE", "DOWN"])
 MARKS = "*~#!%$@^-"
 """Suffixes of a state: not responding, powered down, ..."""
 BUSY_FLAGS = frozenset(["COMPLETING", "ALLOCATED", "MIXED"])
+SILENT = frozenset(["DOWN", "UNKNOWN", "NOT_RESPONDING", "FUTURE", "INVALID_REG"])
+"""States of a node that slurmctld has not heard of, or whose slurmd it does not accept."""
 MOST_CHARACTERS = 20_000_000
 """Limit of the output of one program; 10,000 nodes are some 10 MB."""
 MOST_VALUE = 500
@@ -63,7 +65,7 @@ class NodeState:
 
     @property
     def responds(self) -> bool:
-        return not {"DOWN", "UNKNOWN", "NOT_RESPONDING", "FUTURE"} & set(self.state.split("+"))
+        return SILENT.isdisjoint(self.state.split("+"))
 
 
 @dataclass(frozen=True)

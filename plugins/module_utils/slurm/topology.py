@@ -80,14 +80,14 @@ def _reached(
 def _units(
     hosts: Mapping[str, Mapping[str, Any]], sets: Mapping[int, Sequence[str]]
 ) -> dict[Sets, str]:
-    """Units with several leaf sets, with their names."""
+    """The leaf sets of each unit, and its name. A unit with one set is no level."""
     found: dict[int, set[int]] = {}
     for number, names in sets.items():
         unit = hosts[names[0]].get("cluster_unit")
         if unit is not None:
             found.setdefault(unit, set()).add(number)
     width = max(2, len(str(max(found, default=0))))
-    return {frozenset(own): f"unit{unit:0{width}d}" for unit, own in found.items() if len(own) > 1}
+    return {frozenset(own): f"unit{unit:0{width}d}" for unit, own in found.items()}
 
 
 def _upper(
@@ -109,8 +109,12 @@ def _upper(
     known = {frozenset([number]): Switch(name, 0) for number, name in names.items()}
     found, count = [], 0
     for group in nested:
-        inner = [each for each in known if each < group]
-        direct = [each for each in inner if not any(each < other for other in inner)]
+        direct: list[Sets] = []
+        covered: set[int] = set()
+        for each in reversed(known):  # larger ones come last
+            if each < group and not each & covered:
+                direct.append(each)
+                covered |= each
         direct.sort(key=min)
         if group in units:
             name = units[group]
