@@ -40,6 +40,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ..module_utils.core.commands import CommandError, find_program, run
 from ..module_utils.hardware.host import versions
 from ..module_utils.reboot import busy, slurm
+from ..module_utils.slurm.state import SlurmError
 
 # Generated from layers/ by tools/generate_layers.py.
 ARGUMENTS = {
@@ -93,11 +94,11 @@ def look(params: dict[str, Any]) -> dict[str, Any]:
             lines = run([smi, *GPU_PROCESSES], check=False).stdout.splitlines()
             own = [line.strip() for line in lines if line[:1].isdigit() and busy.MPS not in line]
             gpu_processes = own[:MAX_SHOWN]
-    except (CommandError, slurm.SlurmError) as error:
+    except (CommandError, SlurmError) as error:
         problems.append(str(error))
     return {
         "processes": [asdict(process) for process in busy.processes(more=params["commands"])],
-        "slurm": known.as_dict() if known else None,
+        "slurm": slurm.as_dict(known) if known else None,
         "gpu_processes": gpu_processes,
         "problems": problems,
         "versions": versions([str(rail.get("interface")) for rail in params["rails"]]),

@@ -65,8 +65,8 @@ def lines(folder: Path, name: str) -> list[str]:
     return (folder / name).read_text(encoding="utf-8").splitlines()
 
 
-def test_the_page_has_ten() -> None:
-    assert len(PLAYBOOKS) == 10 == len(re.findall("```yaml", PAGE))
+def test_the_page_has_nine() -> None:
+    assert len(PLAYBOOKS) == 9 == len(re.findall("```yaml", PAGE))
 
 
 def test_gateways(written: Path) -> None:
