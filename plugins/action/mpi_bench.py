@@ -24,15 +24,8 @@ from .mpi_job import ActionModule as JobAction
 
 LAYER = "bench"
 OF_JOB = (
-    "nodes",
-    "user",
-    "hostfile",
-    "provider",
-    "start_with",
-    "slurm_options",
-    "parameters",
-    "transport",
-    "time_limit_s",
+    *("nodes", "user", "hostfile", "provider", "start_with", "slurm_options", "parameters"),
+    *("transport", "time_limit_s"),
 )
 """Options passed unchanged to the module mpi_job."""
 

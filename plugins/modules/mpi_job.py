@@ -29,7 +29,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-rc: {type: int, returned: always, description: Exit status of mpirun.}
+rc: {type: int, returned: always, description: Exit status of mpirun or srun.}
 seconds: {type: float, returned: always, description: Run time in seconds.}
 stopped: {type: str, returned: always, description: Why the job was stopped.}
 failed_rank: {type: int, returned: always, description: "The rank that failed first, or null."}

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Runs started by a real Slurm: smoke test, jobs, their end, and the example that is requeued.
 
-Slurm is Debian's, on a separate cluster: slurmctld on the launcher and slurmd on two nodes.
+Slurm is Debian's, installed by the role slurm on a separate cluster.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests import mpi_source, waiting
+from tests import waiting
 from tests.bed.instances import describe
 from tests.nodes import TOP, Nodes, Run
 
@@ -28,7 +28,13 @@ plugin: baremetal.mpi_roce.cluster
 name: vnsrun
 mpi: {user: mpi, uid: 2000}
 management: {subnet: 10.238.0.0/24, interface: mgmt0}
-nodes: {count: 2, name: "node{:02d}", management_first: 10.238.0.11, slots: 2}
+scheduler: slurm
+nodes:
+  count: 2
+  name: "node{:02d}"
+  management_first: 10.238.0.11
+  slots: 2
+  cpu: {sockets: 1, cores: 2, threads: 1, memory_mb: 1024}
 gpus: {count: 2}
 rails: {count: 2, speed_gbps: 10}
 addresses: {pool: 10.138.0.0/16, prefix: 24}
@@ -37,45 +43,10 @@ launcher: {name: launcher01, management: 10.238.0.10}
 """
 LAUNCHER, COMPUTE = "launcher01", ("node01", "node02")
 HOSTS = (LAUNCHER, *COMPUTE)
-# For Slurm 22.05.8 (Debian 12). Tasks use no cgroups, independent of the host.
-SLURM = """\
-ClusterName=vnsrun
-SlurmctldHost=launcher01
-SlurmUser=root
-SlurmdUser=root
-AuthType=auth/munge
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/affinity
-JobAcctGatherType=jobacct_gather/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core_Memory
-ReturnToService=2
-SlurmdParameters=config_overrides
-StateSaveLocation=/var/lib/slurm-test/slurmctld
-SlurmdSpoolDir=/var/lib/slurm-test/slurmd
-SlurmctldPidFile=/run/test-slurmctld.pid
-SlurmdPidFile=/run/test-slurmd.pid
-KillWait=10
-NodeName=node[01-02] CPUs=2 RealMemory=1000 State=UNKNOWN
-PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
-"""
-# Slurm opens libpmix.so, which only libpmix-dev has.
-START = """
-set -e
-systemctl disable --quiet --now {daemon}.service
-mkdir -p /etc/slurm /var/lib/slurm-test/slurmctld /var/lib/slurm-test/slurmd
-echo {conf} | base64 -d >/etc/slurm/slurm.conf
-echo IgnoreSystemdOnFailure=yes >/etc/slurm/cgroup.conf
-echo {key} | base64 -d >/etc/munge/munge.key
-systemctl restart munge.service
-ln -sf libpmix.so.2 /usr/lib/x86_64-linux-gnu/pmix2/lib/libpmix.so
-systemd-run --quiet --unit=test-{daemon} --property=Delegate=yes --property=KillMode=process \
-  --property=LimitMEMLOCK=infinity {daemon} -D
-"""
 STATES = "sinfo --noheader --Node --format=%T"
 QUEUE = "squeue --noheader --format='%j %T'"
 PROGRAM = """\
-import os, pathlib, signal, sys
+import os, pathlib, signal, sys, time
 from mpi4py import MPI
 world = MPI.COMM_WORLD
 place = world.rank, world.size, world.allreduce(world.rank)
@@ -86,7 +57,9 @@ if sys.argv[1:] == ["fail"] and world.rank == 3:
     os._exit(1)
 if sys.argv[1:] == ["wait"]:
     signal.signal(signal.SIGTERM, lambda *_: (print("saved", flush=True), os._exit(143)))
+    time.sleep(5)  # the file is then newer than the job on a node that answers late
     pathlib.Path(f"/dev/shm/nccl-test{world.rank}").touch()
+    print("parked", flush=True)
     while True:
         signal.pause()
 world.Barrier()
@@ -108,12 +81,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     nodes = describe(tmp_path_factory.mktemp("srun") / "inventory", MODEL)
     with nodes.new():
         nodes.play("site.yml", "--skip-tags=fabric,links,verbs,smoke")
-        conf = base64.b64encode(SLURM.encode()).decode()
-        key = base64.b64encode(os.urandom(128)).decode()
         for host in HOSTS:
-            daemon = "slurmctld" if host == LAUNCHER else "slurmd"
-            mpi_source.of_debian(nodes, host, ["munge", "slurm-client", daemon])
-            nodes.on(host).check_output(START.format(daemon=daemon, conf=conf, key=key))
             put(nodes, host, "/srv/program.py", PROGRAM)
             for name in ("train.py", "train.sbatch"):
                 put(nodes, host, f"/srv/{name}", (TOP / "docs/examples" / name).read_text())
@@ -194,7 +162,7 @@ def test_exactly_this_job_is_cancelled(nodes: Nodes, tmp_path: Path, how: str) -
         play = nodes.start("playbooks/run.yml", *words("wait"), output=output)
     try:
         waiting.until(
-            lambda: log.read_text().count(" two words") == 4 or play.poll() is not None,
+            lambda: log.read_text().count(": parked") == 4 or play.poll() is not None,
             "the job to run",
             60,
         )
@@ -209,8 +177,12 @@ def test_exactly_this_job_is_cancelled(nodes: Nodes, tmp_path: Path, how: str) -
         else:  # systemd then runs scancel
             on.check_output(f"systemctl kill --signal=KILL baremetal-mpi-job-{name[1]}.service")
             assert play.wait(waiting.deadline(90)) == 2
-        assert on.check_output(QUEUE).split() == ["held", "PENDING"]
-        assert left(nodes) == {}
+        # Without srun, slurmstepd tries for some seconds to report the exit of its tasks.
+        waiting.until(
+            lambda: on.check_output(QUEUE).split() == ["held", "PENDING"], "the end of the job", 30
+        )
+        found = left(nodes)
+        assert found == {}
     finally:
         play.kill()
         play.wait()
@@ -256,6 +228,7 @@ def test_the_example_is_requeued_and_continues(nodes: Nodes) -> None:
 
     def stopped(count: int) -> int:
         waiting.until(lambda: text().count("stopped by a signal") == count, "the checkpoint", 30)
+        waiting.until(lambda: "PENDING" in on.run(QUEUE).stdout, "the queue", 30)
         on.check_output(f"scontrol update jobid={job} starttime=now")
         return int(re.findall(r"stopped by a signal: step (\d+)", text())[-1])
 

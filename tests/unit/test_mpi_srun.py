@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import re
 import shlex
 import subprocess
 from collections.abc import Sequence
@@ -23,6 +24,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.p
     command,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.causes import causes
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.environment import (
+    PROGRAM_DIRECTORY,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.job import plan, run
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch import slurm, unit
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.launcher import (
@@ -43,7 +47,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.read
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.mpi.bench import TAG
 
 GOLDEN = Path(__file__).parent / "golden/srun"
-TASK_PROLOG = Path(__file__).parents[2] / "roles/mpi_stack/files/task-prolog"
+ROOT = Path(__file__).parents[2]
+TASK_PROLOG = ROOT / "roles/mpi_stack/files/task-prolog"
+BATCH = ROOT / "docs/examples/train.sbatch"
 RUN_ID = "0123456789ab"
 RAILS = {"networks": ("10.0.0.0/24",), "by_rank": (("rail0",),)}
 NODES = (
@@ -87,7 +93,8 @@ def test_the_command_line_of_a_job(mapping: str) -> None:
         parameters={"pml": "ucx"},
         launcher=Srun(("--partition=batch", "--account=infra")),
     )
-    argv = one.command(NODES)
+    nodes = [replace(node, slurm_gpus=count) for node, count in zip(NODES, (8, 4))]
+    argv = one.command(nodes)
     assert "secret" not in " ".join(argv)
     golden(f"command-{mapping}", lines_of(argv))
 
@@ -223,7 +230,8 @@ def test_nodes_that_slurm_does_not_offer_are_missing_with_the_reason() -> None:
     """node01 runs a job, node02 is drained, node03 is idle, node05 completes a job."""
     nodes = [LaunchNode(f"node0{number}", 1, address=f"n{number}-rail0") for number in range(1, 6)]
     launcher = Launcher(queue="42 alice node[01,09]\n7_3 bob node01\nrubbish\n9 eve node[1-\n")
-    found = slurm.unavailable(launcher, "root", nodes)
+    found, gpus = slurm.offered(launcher, "root", nodes)
+    assert gpus == {"n1-rail0": 0, "n2-rail0": 0, "n3-rail0": 8, "n5-rail0": 0}
     assert set(found) == {"n1-rail0", "n2-rail0", "n4-rail0"}
     codes = {host: (found[host].code, found[host].values) for host in found}
     assert codes["n1-rail0"] == (
@@ -234,16 +242,16 @@ def test_nodes_that_slurm_does_not_offer_are_missing_with_the_reason() -> None:
     assert codes["n2-rail0"] == ("slurm.closed", drained)
     assert codes["n4-rail0"] == ("slurm.unknown", {"name": "node04"})
     assert "--nodelist=node01" in launcher.asked[-1]
-    problems, _reported = preflight(launcher, "root", nodes, "tcp", SLURM)
-    assert problems == found
+    problems, reported = preflight(launcher, "root", nodes, "tcp", SLURM)
+    assert problems == found and [node.slurm_gpus for node in reported] == [0, 0, 8, 0, 0]
     assert preflight(Launcher(), "root", nodes, "tcp")[0] == {}, "mpirun does not ask Slurm"
-    dead = slurm.unavailable(Launcher(nodes=""), "root", nodes)
+    dead, _gpus = slurm.offered(Launcher(nodes=""), "root", nodes)
     assert len(dead) == 5 and "slurm_load_node" in dead["n3-rail0"]
 
 
 def test_a_reason_from_slurm_cannot_control_the_terminal() -> None:
     states = STATES.replace("bad cable on rail1", "bad \x1b[2J")
-    found = slurm.unavailable(Launcher(nodes=states), "root", [LaunchNode("node02", 1)])
+    found, _gpus = slurm.offered(Launcher(nodes=states), "root", [LaunchNode("node02", 1)])
     assert "\\x1b[2J" in found["node02"] and "\x1b" not in found["node02"]
 
 
@@ -338,3 +346,42 @@ def test_the_task_prolog_leaves_what_the_job_sets(tmp_path: Path) -> None:
     assert printed(UCX_TLS="tcp") == every, "srun passes on the variables of its host"
     assert printed(UCX_TLS="tcp", MPI_ROCE_KEEP="TOKEN UCX_TLS") == every[1:]
     assert printed(UCX_TLS="tcp", MPI_ROCE_KEEP="UCX_TLS_X") == every[:2], "a name, not a part"
+
+
+@pytest.mark.parametrize(("status", "requeued"), [(0, False), (1, False), (143, True)])
+def test_the_example_is_requeued_after_a_checkpoint(
+    tmp_path: Path, status: int, requeued: bool
+) -> None:
+    """With fake programs of Slurm; tests/integration/test_srun.py has the real ones."""
+    log = tmp_path / "log"
+    for name, code in (("srun", status), ("scontrol", 0)):
+        program = tmp_path / name
+        program.write_text(f'#!/bin/sh\nprintf "%s\\n" "{name} $*" >>{log}\nexit {code}\n')
+        program.chmod(0o755)
+    text = BATCH.read_text(encoding="utf-8").replace("/etc/profile.d/", f"{tmp_path}/")
+    (tmp_path / "baremetal-mpi-roce.sh").write_text("CLUSTER_CHECKPOINT_DIR=/mnt/c\n")
+    given = {"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "run7", "SLURM_JOB_NODELIST": "node01"}
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}", **given}
+    argv = ["bash", "-c", text, "train.sbatch", "/srv/train.py", "--seed", "x y"]
+    done = subprocess.run(argv, env=path, check=False, capture_output=True, text=True)
+    started, *others = log.read_text(encoding="utf-8").splitlines()
+    assert done.returncode == status and others == ["scontrol requeue 7"] * requeued
+    assert started.endswith(" python3 /srv/train.py --seed x y --checkpoints /mnt/c/run7")
+    (tmp_path / "baremetal-mpi-roce.sh").write_text("")
+    done = subprocess.run(argv, env=path, check=False, capture_output=True, text=True)
+    assert done.returncode != 0 and "CLUSTER_CHECKPOINT_DIR" in done.stderr
+
+
+def test_the_example_starts_ranks_like_a_run() -> None:
+    """Slurm chooses its nodes, and ranks get the variables of the script."""
+    text = BATCH.read_text(encoding="utf-8").replace("$tools", PROGRAM_DIRECTORY)
+    text = text[text.index("\nsrun ") : text.index("\nstatus=")].replace("\\\n", "")
+    ours = [word for word in shlex.split(text) if word.startswith("--")]
+    argv = [*command(RunPlan(NODES, "tcp", launcher=SLURM), "h", RUN_ID, 9), *SLURM.label]
+    own = [word for word in argv[argv.index("srun") :] if word.startswith("--")]
+    assert {*ours} - {*own} == {"--checkpoints"}
+    differing = {word.partition("=")[0] for word in {*own} - {*ours}}
+    chosen = {"--nodelist", "--distribution", "--ntasks", "--overcommit"}
+    assert differing == {*chosen, "--export", "--run-id", "--spec"}
+    batch = re.findall(r"^#SBATCH (\S+)$", BATCH.read_text(encoding="utf-8"), re.MULTILINE)
+    assert {"--exclusive", "--mem=0", "--requeue", "--open-mode=append"} <= {*batch}

@@ -115,7 +115,8 @@ class RunPlan:
         parameters = dict(self.parameters)
         if self.only is not None and self.unbound:
             parameters.update(self.launcher.tcp)
-        return Start(run_id, hosts, self.ranks, len(self.nodes), limit_s, parameters)
+        gpus = min(node.slurm_gpus for node in self.nodes)
+        return Start(run_id, hosts, self.ranks, len(self.nodes), limit_s, gpus, parameters)
 
     def hostfile(self) -> str:
         return self.launcher.hostfile(slots_of(self.nodes, self.launcher))

@@ -89,8 +89,9 @@ class Job:
 
     def start(self, nodes: Sequence[LaunchNode]) -> Start:
         ranks, hosts = self.ranks or sum(node.slots for node in nodes), self.directory / HOSTS
-        limit_s = self.time_limit_s
-        return Start(self.run_id, str(hosts), ranks, len(nodes), limit_s, self.parameters)
+        gpus = min(node.slurm_gpus for node in nodes)
+        given = (self.time_limit_s, gpus, self.parameters)
+        return Start(self.run_id, str(hosts), ranks, len(nodes), *given)
 
     def command(self, nodes: Sequence[LaunchNode]) -> list[str]:
         run, launcher = self.start(nodes), self.launcher

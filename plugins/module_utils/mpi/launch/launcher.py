@@ -31,6 +31,8 @@ class Start:
     ranks: int
     nodes: int
     limit_s: float
+    slurm_gpus: int = 0
+    """GPUs of each node that Slurm must allocate."""
     parameters: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -42,7 +44,7 @@ class OpenMpi:
     library = "Open MPI v{}"
     """Start of the library's version string, up to a comma."""
     label = ("--tag-output",)
-    mappings: Mapping[str, tuple[str, ...]] = {
+    mappings: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "gpu": ("--map-by", "slot", "--bind-to", "none"),
         "node": ("--map-by", "node", "--bind-to", "none"),
         "core": ("--map-by", "core", "--bind-to", "core"),
@@ -84,7 +86,7 @@ class Hydra:
     version = re.compile(r"Intel\(R\) MPI Library .*Version (\S+)")
     library = "Intel(R) MPI Library {} for Linux* OS"
     label = ("-prepend-rank", "-print-all-exitcodes")
-    mappings: Mapping[str, tuple[str, ...]] = {
+    mappings: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "gpu": ("-genv", "I_MPI_PIN", "0"),
         "node": ("-genv", "I_MPI_PIN", "0"),
         "core": ("-genv", "I_MPI_PIN_DOMAIN", "core"),
@@ -191,6 +193,8 @@ class Srun(OpenMpi):
         """Options about the nodes, which salloc and `srun --test-only` share."""
         minutes = math.ceil(run.limit_s / 60) + 1  # only if the launcher is lost
         argv = [f"--job-name={self.job_name(run.run_id)}", f"--nodes={run.nodes}", "--exclusive"]
+        # A step gets no GPUs that the job did not name (srun's manual, --gres).
+        argv += [f"--gres=gpu:{run.slurm_gpus}"] if run.slurm_gpus else []
         return [*argv, "--mem=0", f"--time={minutes}", *self.options]
 
     def start(self, run: Start) -> list[str]:

@@ -43,6 +43,8 @@ class LaunchNode:
     gpus: int = 0
     cuda: tuple[str, ...] = ()
     """Which of `UCX` and `Open MPI` were built with CUDA."""
+    slurm_gpus: int = 0
+    """GPUs that Slurm has on it, if Slurm starts the ranks."""
     nccl_tests: bool = False
     """Whether all_reduce_perf of nccl-tests is installed."""
 

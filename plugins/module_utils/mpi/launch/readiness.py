@@ -105,7 +105,9 @@ def preflight(
                 told = f"{software} has version {reason}; run --tags mpi --limit {host}"
                 problems.setdefault(host, told)
     if launcher.scheduled:
-        problems = {**slurm.unavailable(run, user, nodes), **problems}
+        closed, gpus = slurm.offered(run, user, nodes)
+        problems = {**closed, **problems}
+        reported = [replace(node, slurm_gpus=gpus.get(node.host, 0)) for node in reported]
     return {**unreached(run, nodes, ready, launcher), **problems}, tuple(reported)
 
 

@@ -30,6 +30,8 @@ CLOSED = frozenset(
 may be the user's own, and a node that completes a job is soon free."""
 MAX_JOBS, MAX_REASON = 4, 300
 _STARTS = re.compile(r"to start at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\b")
+_GPUS = re.compile(r"(?:^|,)gpu(?::[^:,()]+)?:(\d{1,4})(?![^,(])")
+"""Numbers in `gpu:b300:8(S:0-1),nic:8`."""
 _PREFIX = re.compile(r"^\w+: (?:error: )?")
 _JOB = re.compile(r"(\d{1,10}\S{0,40}) (\S{1,64}) (\S+)")
 
@@ -42,22 +44,28 @@ def cancel(launcher: Launcher, user: str, run_id: str) -> list[str]:
     return login_shell(user, ["scancel", "--quiet", f"--user={user}", f"--name={name}"])
 
 
-def unavailable(run: Runner, user: str, nodes: Sequence[LaunchNode]) -> dict[str, str]:
-    """By host, why Slurm would not start a job on it now, with the remedy."""
+def offered(
+    run: Runner, user: str, nodes: Sequence[LaunchNode]
+) -> tuple[dict[str, str], dict[str, int]]:
+    """By host, why Slurm would not start a job on it now, with the remedy; and the number of GPUs
+    that Slurm has on it."""
     try:
         states = parse_nodes(_said(run, user, "scontrol", "--oneliner", "show", "node"))
     except SlurmError as error:
-        return {node.host: f"{error}; run --tags slurm" for node in nodes}
+        return {node.host: f"{error}; run --tags slurm" for node in nodes}, {}
     busy = [name for name, state in states.items() if _allocated(state)]
     jobs = _jobs(run, user, [node.name for node in nodes if node.name in busy])
     found: dict[str, str] = {}
+    gpus: dict[str, int] = {}
     for node in nodes:
         state = states.get(node.name)
         if state is None:
             found[node.host] = message(
                 "slurm.unknown", "Slurm has no node {name}; run --tags slurm", name=node.name
             )
-        elif CLOSED & {*state.state.split("+")}:
+            continue
+        gpus[node.host] = sum(map(int, _GPUS.findall(state.gres)))
+        if CLOSED & {*state.state.split("+")}:
             found[node.host] = message(
                 "slurm.closed",
                 "Slurm has it as {state} ({reason}); repair it, then resume it in Slurm",
@@ -71,7 +79,7 @@ def unavailable(run: Runner, user: str, nodes: Sequence[LaunchNode]) -> dict[str
                 state=state.state,
                 jobs=some(jobs.get(node.name, []), MAX_JOBS),
             )
-    return found
+    return found, gpus
 
 
 def refusal(
