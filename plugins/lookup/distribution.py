@@ -26,11 +26,13 @@ RETURN = r"""
 _list:
   description: >-
     One dictionary with C(family) (V(debian) or V(redhat)), C(base_packages), the tools that the
-    role os_baseline installs, and C(perf), the package with C(perf).
+    role os_baseline installs, C(perf), the package with C(perf), and C(slurm), Slurm's packages of
+    a C(client), and in addition of a C(node) and of the C(controller).
   type: list
   elements: dict
 """
 
+from dataclasses import asdict
 from typing import Any, Optional
 
 from ansible.errors import AnsibleError
@@ -49,5 +51,6 @@ class LookupModule(LookupBase):
         except PlanError as error:
             raise AnsibleError(str(error)) from error
         family = distribution.family
+        slurm = {name: list(packages) for name, packages in asdict(family.slurm).items()}
         found = {"family": family.name, "base_packages": list(family.base_packages)}
-        return [{**found, "perf": family.perf[distribution.name]}]
+        return [{**found, "perf": family.perf[distribution.name], "slurm": slurm}]

@@ -67,7 +67,7 @@ ansible_facts:
     rdma_host:
       description: >-
         Operating system: C(name), C(distribution), C(kernel), C(packages) (versions of RDMA
-        packages), C(gpu_driver) (version of the loaded NVIDIA module), C(interfaces),
+        packages), C(gpu_driver) (version of the loaded NVIDIA module), C(cpu), C(interfaces),
         C(default_interface), C(login) (the address where the SSH connection arrives), C(network)
         (files of network services) and C(neighbours) (by interface; null without lldpd).
       type: dict

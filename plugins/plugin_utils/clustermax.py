@@ -90,7 +90,7 @@ ANSWERS: Mapping[str, Answer] = {
     "software.lmod.modulesStatus": _is(
         "mpi.mpi_modules", open="`mpi_stack_modules: true`, with lmod installed"
     ),
-    "software.cudaVisibleDevicesStatus": _is(open="set by Slurm from gres.conf"),
+    "software.cudaVisibleDevicesStatus": _is("slurm.slurm_gres"),
     "software.nccl.installed": _is("any.package"),
     "software.perf.installed": _is("os"),
     "software.perf.perfEventParanoid": _is(
@@ -104,13 +104,13 @@ ANSWERS: Mapping[str, Answer] = {
     "containers.enrootImportWorks": _is(open="needs access to a registry"),
     "containers.dockerOnWorkers": _is(open=f"container runtimes are {SITE}"),
     "containers.singularity": _is(open=f"container runtimes are {SITE}"),
-    "containers.workerCheckOk": _is(open="cmax asks Slurm for a GPU; without GPUs, it cannot run"),
+    "containers.workerCheckOk": _is("slurm.slurm_node", open="it needs a free node with GPUs"),
     "containers.pyxisRuntimeWorks": _is(open=f"container runtimes are {SITE}"),
     "kubelet_cpu_manager_policy.status": _is(open="Kubernetes only"),
     "slurm.accounting.sacctAvailable": _is(open="slurmdbd is installed by the operator"),
     "nccl_topo_file.status": _is("gpu.gpu_rail", open="only virtual machines need the file"),
     "nccl_ib_qps.status": _is("any.file", open="several leaf sets"),
-    "networking.topologyConfigured": _is(open="topology.conf of Slurm"),
+    "networking.topologyConfigured": _is("slurm.slurm_topology"),
     "networking.hcaNamingValid": _is("rails.rail_rdma", "mpi.contract"),
     "networking.ncclAutoConfig": _is("mpi.nccl_file", "any.file"),
     "storage.rwxStatus": _is("storage.storage_neighbour", open="Kubernetes only"),
@@ -128,7 +128,7 @@ ANSWERS: Mapping[str, Answer] = {
     "access.userManagement": _is("ssh.account", open="other accounts are the site's"),
     "access.sshToComputeNodes": _is("ssh.ssh_login"),
     "access.externalIdp.detected": _is(open=f"identity providers are {SITE}"),
-    "access.slurmCommandsOk": _is(open="Slurm is installed by the operator"),
+    "access.slurmCommandsOk": _is("slurm.slurm_controller"),
 }
 
 

@@ -16,6 +16,7 @@ ROLES = {
     "hostfile": "baremetal.mpi_roce.mpi_hostfile",
     "ssh": "baremetal.mpi_roce.ssh_trust",
     "node_check": "baremetal.mpi_roce.node_check",
+    "slurm": "baremetal.mpi_roce.slurm",
     "verbs": "baremetal.mpi_roce.rdma_verify",
     "smoke": "baremetal.mpi_roce.mpi_smoke",
 }

@@ -46,6 +46,7 @@ def host(name: str, address: str, **more: Any) -> Facts:
         "kernel": "6.8.0-79-generic",
         "packages": {"doca-ofed": "3.2.1-1", "rdma-core": "2510.0.11-1"},
         "gpu_driver": "",
+        "cpu": {},
         "interfaces": {
             "lo": {**interface("127.0.0.1/8"), "plain": False},
             "mgmt0": interface(address),

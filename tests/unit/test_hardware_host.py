@@ -13,7 +13,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
     CommandError,
     Result,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.host import read_host
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.host import (
+    processors,
+    read_host,
+)
 
 ADDRESSES = [
     {
@@ -124,3 +127,40 @@ def test_the_package_manager_is_that_of_the_distribution(
     programs = Programs(None)
     read_host(programs, root)
     assert set(programs.asked) - {"ip", "lldpcli"} == {program}
+
+
+def machine(root: Path, sockets: int, cores: int, threads: int, numa: int) -> None:
+    """CPUs as Linux numbers them: the second threads of all cores after the first ones."""
+    total = sockets * cores
+    for cpu in range(total * threads):
+        core = cpu % total
+        folder = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
+        folder.mkdir(parents=True)
+        siblings = ",".join(str(core + total * thread) for thread in range(threads))
+        (folder / "thread_siblings_list").write_text(f"{siblings}\n")
+        (folder / "physical_package_id").write_text(f"{core // cores}\n")
+    (root / "sys/devices/system/cpu/cpufreq").mkdir()
+    for number in range(numa):
+        (root / f"sys/devices/system/node/node{number}").mkdir(parents=True)
+        (root / f"sys/devices/system/node/node{number}/cpulist").write_text("0-1\n")
+    # Memory without CPUs, such as that of a GPU.
+    (root / "sys/devices/system/node/node99").mkdir()
+    (root / "sys/devices/system/node/node99/cpulist").write_text("\n")
+    (root / "proc").mkdir(exist_ok=True)
+    (root / "proc/meminfo").write_text("MemTotal:       2097152 kB\nMemFree:    1 kB\n")
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 2, 2), (1, 6, 1, 4), (1, 1, 1, 1)])
+def test_processors_as_slurm_counts_them(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    machine(tmp_path, *shape)
+    names = ("sockets", "cores", "threads", "numa_nodes")
+    assert processors(tmp_path) == {**dict(zip(names, shape)), "memory_mb": 2048}
+
+
+def test_processors_of_different_kinds_are_not_counted(tmp_path: Path) -> None:
+    machine(tmp_path, 1, 4, 2, 1)
+    siblings = tmp_path / "sys/devices/system/cpu/cpu3/topology/thread_siblings_list"
+    siblings.write_text("3\n")
+    (tmp_path / "sys/devices/system/cpu/cpu7/topology/thread_siblings_list").unlink()
+    assert processors(tmp_path) == {}
+    assert processors(tmp_path / "none") == {}

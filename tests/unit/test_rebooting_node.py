@@ -15,6 +15,11 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import reb
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.locks import alone
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.reboot import busy, node, slurm
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.slurm.state import (
+    NodeState,
+    SlurmError,
+    parse_node,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.reboot import guards, planning
 
 BOOT, BEFORE = "1" * 8 + "-0000-0000-0000-" + "1" * 12, "boot-before"
@@ -152,8 +157,8 @@ def test_no_command_line_takes_long_to_be_read(tmp_path):
     ],
 )
 def test_the_states_of_slurm(state, busy_, drained):
-    found = slurm.parse("node01", SHOWN.format(state=state, reason=""))
-    assert (found.busy, found.drained, found.ours) == (busy_, drained, False)
+    found = parse_node("node01", SHOWN.format(state=state, reason=""))
+    assert (found.busy, found.drained, slurm.ours(found)) == (busy_, drained, False)
 
 
 # Slurm
@@ -165,10 +170,10 @@ def test_the_states_of_slurm(state, busy_, drained):
 )
 def test_who_drained_is_told_by_the_reason(reason, ours):
     text = SHOWN.format(state="IDLE+DRAIN", reason=f" Reason={reason} [root@2026-01-05T10:00:00]")
-    found = slurm.parse("node01", text)
-    assert found.reason == reason and found.ours is ours
-    back = slurm.parse("node01", text.replace("+DRAIN", ""))
-    assert not back.ours, "resumed by others"
+    found = parse_node("node01", text)
+    assert found.reason == reason and slurm.ours(found) is ours
+    back = parse_node("node01", text.replace("+DRAIN", ""))
+    assert not slurm.ours(back), "resumed by others"
 
 
 def test_a_node_with_another_name_in_slurm():
@@ -181,9 +186,7 @@ def test_a_node_with_another_name_in_slurm():
         ]
         return Result(tuple(argv), 0, "".join(lines), "")
 
-    assert slurm.read(scontrol, "node01", "scontrol") == slurm.SlurmNode(
-        "gpu-1", "IDLE+DRAIN", "x y"
-    )
+    assert slurm.read(scontrol, "node01", "scontrol") == NodeState("gpu-1", "IDLE+DRAIN", "x y")
 
 
 GONE = "slurm_load_node error: Unable to contact slurm controller (connect failure)"
@@ -198,7 +201,7 @@ def test_a_lost_slurm_controller_is_an_error(rc, stdout, stderr):
             return Result(tuple(argv), 1, "", "Node node01 not found")
         return Result(tuple(argv), rc, stdout, stderr)
 
-    with pytest.raises(slurm.SlurmError, match="scontrol show node: exit status"):
+    with pytest.raises(SlurmError, match="scontrol show node: exit status"):
         slurm.read(scontrol, "node01", "scontrol")
 
 

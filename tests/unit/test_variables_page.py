@@ -107,13 +107,6 @@ def test_small_files(written: Path) -> None:
     ]
 
 
-def test_slurm(written: Path) -> None:
-    found = lines(written, "nodes.conf")
-    assert found[0] == "NodeName=node01 NodeAddr=10.10.1.1 Gres=gpu:8 State=UNKNOWN"
-    assert found[4] == "PartitionName=all Nodes=node01,node02,node03,node04 Default=YES"
-    assert [line.split()[0] for line in found[5:]] == ["DownNodes=node03"]
-
-
 def test_descriptions(written: Path) -> None:
     leaf = json.loads((written / "descriptions-leaf01.json").read_text(encoding="utf-8"))["PORT"]
     assert leaf["Ethernet0"] == {"description": "node01 rail0"}

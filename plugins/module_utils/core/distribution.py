@@ -44,6 +44,16 @@ class MpiPackages:
 
 
 @dataclass(frozen=True)
+class SlurmPackages:
+    """The distribution's own Slurm, with munge and PMIx: on every host of it, in addition on nodes,
+    and in addition on the controller."""
+
+    client: tuple[str, ...]
+    node: tuple[str, ...]
+    controller: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Family:
     """Facts shared by related distributions. Kernel names may contain `{release}`."""
 
@@ -69,6 +79,7 @@ class Family:
     """How the package manager recognises a package that brings another kernel: patterns of its
     dependencies (apt), or a capability that it provides (dnf)."""
     mpi: MpiPackages
+    slurm: SlurmPackages
 
     def kernel_package(self, name: str, release: str) -> tuple[str, str]:
         """Name and version of a kernel package for `uname -r`; no version if the name has it."""
@@ -128,6 +139,9 @@ DEBIAN = Family(
         build=(*_BUILD, "g++", "pkg-config", "xz-utils", "libibverbs-dev", "librdmacm-dev"),
         mca_file="/etc/openmpi/openmpi-mca-params.conf",
     ),
+    slurm=SlurmPackages(
+        client=("libpmix2", "munge", "slurm-client"), node=("slurmd",), controller=("slurmctld",)
+    ),
 )
 REDHAT = Family(
     name="redhat",
@@ -171,6 +185,10 @@ REDHAT = Family(
         bin_directory="/usr/lib64/openmpi/bin",
         library_directory="/usr/lib64/openmpi/lib",
         python_directory="/usr/lib64/python{python}/site-packages/openmpi",
+    ),
+    # In EPEL (packages.fedoraproject.org/pkgs/slurm); munge and pmix are in AppStream.
+    slurm=SlurmPackages(
+        client=("munge", "pmix", "slurm"), node=("slurm-slurmd",), controller=("slurm-slurmctld",)
     ),
 )
 FAMILIES = (DEBIAN, REDHAT)

@@ -205,10 +205,7 @@ def _file_check(planned: FilePlan, node: Node, unwritten: Mapping[Path, Optional
         reason = "not written, as an earlier step failed"
         return not_applicable("file", wanted, reason, subject=subject)
     try:
-        with planned.path.open(encoding="utf-8", errors="surrogateescape", newline="") as stream:
-            text = stream.read()
-    except FileNotFoundError:
-        text = None
+        text = node.read(subject)  # with its carriage returns
     except OSError as error:
         reason = reason or str(error)
     if not reason and text == planned.after:

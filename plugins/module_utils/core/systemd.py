@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Optional
 
@@ -44,6 +45,14 @@ def active(node: Node, unit: str) -> bool:
 
 def at_boot(node: Node, unit: str) -> bool:
     return show(node, unit, ["UnitFileState"]).get("UnitFileState") in AT_BOOT
+
+
+def since(node: Node, unit: str, key: str = "ActiveEnterTimestamp") -> Optional[int]:
+    """Return when a service was started, in seconds since the epoch; None if it never was.
+    `StateChangeTimestamp` is the time of the last start or reload."""
+    argv = ["systemctl", "show", unit, "-p", key, "--timestamp=unix"]
+    match = re.search(r"@([0-9]+)", node.look(argv).stdout)
+    return int(match[1]) if match else None
 
 
 def linked(node: Node, unit: str) -> bool:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import platform
+import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional
@@ -50,6 +52,7 @@ def read_host(run: Runner, root: Path = Path("/")) -> dict[str, Any]:
         "kernel": platform.release(),
         "packages": _packages(run, release),
         "gpu_driver": tree.text(root / "sys/module/nvidia/version"),
+        "cpu": processors(root),
         "interfaces": {
             name: {
                 "mtu": link.mtu,
@@ -68,6 +71,32 @@ def read_host(run: Runner, root: Path = Path("/")) -> dict[str, Any]:
             if (files := [f"/{path.relative_to(root)}" for path in sorted(root.glob(pattern))])
         },
         "neighbours": _neighbours(run),
+    }
+
+
+def processors(root: Path = Path("/")) -> dict[str, int]:
+    """Processors and memory, as Slurm counts them: `sockets`, `cores` of a socket, `threads` of a
+    core, `numa_nodes` and `memory_mb`. Empty if sockets or cores differ from each other."""
+    system = root / "sys/devices/system"
+    cores: dict[tuple[str, str], set[str]] = {}
+    for name in tree.names(system / "cpu"):
+        topology = system / "cpu" / name / "topology"
+        siblings = tree.text(topology / "thread_siblings_list")
+        if re.fullmatch(r"cpu\d+", name) and siblings:
+            socket = tree.text(topology / "physical_package_id")
+            cores.setdefault((socket, siblings), set()).add(name)
+    per_socket = Counter(socket for socket, _siblings in cores)
+    threads = {len(own) for own in cores.values()}
+    memory = re.search(r"^MemTotal:\s+(\d+) kB$", tree.text(root / "proc/meminfo"), re.MULTILINE)
+    if len({*per_socket.values()}) != 1 or len(threads) != 1 or memory is None:
+        return {}
+    numa = [name for name in tree.names(system / "node") if re.fullmatch(r"node\d+", name)]
+    return {
+        "sockets": len(per_socket),
+        "cores": next(iter(per_socket.values())),
+        "threads": threads.pop(),
+        "numa_nodes": sum(bool(tree.text(system / "node" / name / "cpulist")) for name in numa),
+        "memory_mb": int(memory[1]) // 1024,
     }
 
 

@@ -118,10 +118,8 @@ def _tracking(node: Node) -> Optional[dict[str, Any]]:
 
 def _older_than_config(node: Node, unit: str, config: FilePlan) -> bool:
     """Whether the service started before its file was written, as after an interrupted run."""
-    argv = ["systemctl", "show", unit, "-p", "ActiveEnterTimestamp", "--timestamp=unix"]
-    text = node.run(argv).stdout
-    match = re.search(r"@([0-9]+)", text)
-    return match is not None and int(match.group(1)) < int(config.path.stat().st_mtime)
+    started = systemd.since(node, unit)
+    return started is not None and started < int(config.path.stat().st_mtime)
 
 
 IRQBALANCE = "irqbalance.service"

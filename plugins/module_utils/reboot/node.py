@@ -25,6 +25,7 @@ from ..core import machine, reboots
 from ..core.commands import CommandError, Runner, find_program
 from ..core.files import FilePlan, plan_file
 from ..core.locks import HeldError, alone
+from ..slurm.state import NodeState, SlurmError
 from . import busy, slurm
 
 POLL_S = 2.0
@@ -71,7 +72,7 @@ def read(here: RebootNode, more: Sequence[str] = ()) -> dict[str, Any]:
     def tried(reader: Callable[[], Any], otherwise: Any) -> Any:
         try:
             return reader()
-        except (reboots.RecordError, HistoryError, slurm.SlurmError, OSError) as error:
+        except (reboots.RecordError, HistoryError, SlurmError, OSError) as error:
             problems.append(str(error))
             return otherwise
 
@@ -86,7 +87,7 @@ def read(here: RebootNode, more: Sequence[str] = ()) -> dict[str, Any]:
         "boots": sorted(round(min(when, latest), 1) for when in known.values()),
         "now": round(here.clock(), 1),
         "processes": [asdict(item) for item in busy.processes(here.root, more)],
-        "slurm": node.as_dict() if node else None,
+        "slurm": slurm.as_dict(node) if node else None,
         "problems": problems,
     }
 
@@ -118,18 +119,18 @@ def _leave(
         node = _slurm(here)
         if node is not None and not node.drained:
             slurm.drain(here.run, node.name, reason, here.scontrol)
-        drained = node is not None and (node.ours or not node.drained)
+        drained = node is not None and (slurm.ours(node) or not node.drained)
         still = _wait(here, wait_s, more)
         if still:
             raise LeaveError(still)
         record(here, boot_id).apply()
         _reboot(here, reason)
-    except (slurm.SlurmError, CommandError, OSError, LeaveError) as error:
+    except (SlurmError, CommandError, OSError, LeaveError) as error:
         message = str(error)
         if drained and node is not None:
             try:
                 slurm.resume(here.run, node.name, here.scontrol)
-            except slurm.SlurmError as problem:
+            except SlurmError as problem:
                 message += f"; and it is still drained in Slurm: {problem}"
         raise LeaveError(message) from error
 
@@ -156,10 +157,10 @@ def finish(here: RebootNode, records: Iterable[str], boot_id: str) -> dict[str, 
     resumed = False
     try:
         node = _slurm(here)
-        if node is not None and node.ours:
+        if node is not None and slurm.ours(node):
             slurm.resume(here.run, node.name, here.scontrol)
             resumed = True
-    except slurm.SlurmError as error:
+    except SlurmError as error:
         raise LeaveError(f"it is verified, but Slurm does not resume it: {error}") from error
     struck = []
     for record in sorted(set(records)):
@@ -211,7 +212,7 @@ def began(root: Path = Path("/")) -> float:
     return kernel + int(first.rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
 
 
-def _slurm(here: RebootNode) -> Optional[slurm.SlurmNode]:
+def _slurm(here: RebootNode) -> Optional[NodeState]:
     name = (here.name or socket.gethostname()).partition(".")[0]
     return slurm.read(here.run, name, here.scontrol) if here.scontrol else None
 
@@ -223,7 +224,7 @@ def _wait(here: RebootNode, wait_s: float, more: Sequence[str]) -> str:
         found, node = busy.processes(here.root, more), _slurm(here)
         still = f"MPI runs on it: {busy.listed(found)}" if found else ""
         if not still and node is not None and node.busy:
-            still = slurm.shown(node.as_dict())
+            still = slurm.shown(slurm.as_dict(node))
         if not still or here.clock() >= until:
             return still
         here.sleep(POLL_S)

@@ -9,68 +9,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from typing import Any, Optional
 
 from ..core.commands import CommandError, Runner
+from ..slurm.state import NodeState, SlurmError, parse_node
 
 REASON = "baremetal.mpi_roce reboot"
 """Prefix of the reason that marks the collection's drains."""
-QUIET = frozenset(["IDLE", "DOWN"])
-MARKS = "*~#!%$@^-"
-"""Suffixes of a state: not responding, powered down, ..."""
-BUSY_FLAGS = frozenset(["COMPLETING", "ALLOCATED", "MIXED"])
-
 _UNKNOWN = re.compile(r"^\s*node \S+ not found\s*$", re.IGNORECASE | re.MULTILINE)
 """scontrol's output for a host that is not a node, as opposed to a missing file."""
-_STATE = re.compile(r"(?:^|\s)State=(\S+)")
-_REASON = re.compile(r"(?:^|\s)Reason=(.*?)(?:\s+\[[^\]]*\])?(?:\s+(?:Comment|Extra)=.*)?$")
 
 
-class SlurmError(Exception):
-    """Slurm did not respond, or refused; the message contains its output."""
+def ours(node: NodeState) -> bool:
+    """Whether the node was drained here."""
+    return node.drained and node.reason.startswith(REASON)
 
 
-@dataclass(frozen=True)
-class SlurmNode:
-    name: str
-    state: str
-    """`IDLE`, `ALLOCATED+DRAIN`, ... without suffixes."""
-    reason: str = ""
-
-    @property
-    def drained(self) -> bool:
-        return "DRAIN" in self.state.split("+")
-
-    @property
-    def ours(self) -> bool:
-        """Whether it was drained here."""
-        return self.drained and self.reason.startswith(REASON)
-
-    @property
-    def busy(self) -> bool:
-        words = self.state.split("+")
-        return words[0] not in QUIET or bool(BUSY_FLAGS & set(words))
-
-    def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "drained": self.drained, "ours": self.ours, "busy": self.busy}
+def as_dict(node: NodeState) -> dict[str, Any]:
+    found = {"name": node.name, "state": node.state, "reason": node.reason}
+    return {**found, "drained": node.drained, "ours": ours(node), "busy": node.busy}
 
 
-def parse(name: str, text: str) -> SlurmNode:
-    """Parse `scontrol --oneliner show node`."""
-    line = text.strip().splitlines()[0] if text.strip() else ""
-    state = _STATE.search(line)
-    if state is None:
-        raise SlurmError(f"scontrol show node {name}: no State= in its output: {line[:200]!r}")
-    reason = _REASON.search(line)
-    words = [word.rstrip(MARKS) for word in state[1].split("+")]
-    return SlurmNode(name, "+".join(words), reason[1].strip() if reason else "")
-
-
-def read(run: Runner, name: str, program: str) -> Optional[SlurmNode]:
+def read(run: Runner, name: str, program: str) -> Optional[NodeState]:
     """This host in Slurm; None if it is not a node."""
     try:
-        return parse(name, _scontrol(run, program, "--oneliner", "show", "node", name))
+        text = _scontrol(run, program, "--oneliner", "show", "node", name)
+        return parse_node(name, text.strip().splitlines()[0])
     except SlurmError as error:
         if not _UNKNOWN.search(str(error)):
             raise
@@ -78,7 +42,7 @@ def read(run: Runner, name: str, program: str) -> Optional[SlurmNode]:
     for line in _scontrol(run, program, "--oneliner", "show", "node").splitlines():
         words = dict(word.split("=", 1) for word in line.split() if "=" in word)
         if words.get("NodeHostName", "").partition(".")[0] == name:
-            return parse(words.get("NodeName", name), line)
+            return parse_node(words.get("NodeName", name), line)
     return None
 
 

@@ -1,16 +1,16 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What Slurm's programs report: nodes, switches, settings and the version.
+"""Reports of Slurm's programs: nodes, switches, settings and the version.
 
-Every user of the cluster can set comments and names of jobs, so output is bounded, and what is not
-understood is left out.
+Every user of the cluster can set comments and names of jobs: output is bounded, and lines of an
+unknown form are left out.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any, Optional
+from dataclasses import dataclass
+from typing import Optional
 
 from .hostlist import expand
 
@@ -25,9 +25,11 @@ MOST_VALUE = 500
 _VERSION = re.compile(r"\bslurm\S*\s+(\d{2})\.(\d{2})\b")
 _NAME = re.compile(r"NodeName=(\S+)")
 _STATE = re.compile(r"(?:^|\s)State=(\S+)")
-_REASON = re.compile(r"(?:^|\s)Reason=(.*?)(?:\s+\[[^\]]*\])?(?:\s+(?:Comment|Extra)=.*)?$")
+_REASON = re.compile(
+    r"(?:^|\s)Reason=(.*?)(?:\s+\[[^\]]*\])?(?:\s+(?:Comment|Extra|Topology)=.*)?$"
+)
 _WORD = re.compile(r"(?:^|\s)([A-Za-z]\w*)=(\S*)")
-_CONFIG = re.compile(r"([A-Za-z]\w*)\s*=\s*(.*)")
+_CONFIG = re.compile(r"([A-Za-z]\w*)(\[\d+\])?\s*=\s*(.*)")
 
 
 class SlurmError(Exception):
@@ -62,9 +64,6 @@ class NodeState:
     @property
     def responds(self) -> bool:
         return not {"DOWN", "UNKNOWN", "NOT_RESPONDING", "FUTURE"} & set(self.state.split("+"))
-
-    def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "drained": self.drained, "busy": self.busy}
 
 
 @dataclass(frozen=True)
@@ -140,13 +139,18 @@ def parse_topology(text: str) -> dict[str, SwitchState]:
 
 
 def parse_config(text: str) -> dict[str, str]:
-    """Parse `scontrol show config`, with keys in lower case."""
+    """Parse `scontrol show config`, with keys in lower case. Several values of one key
+    (`Prolog[0]`, `Prolog[1]`) are a list with commas."""
     found: dict[str, str] = {}
     for line in _lines(text):
         match = _CONFIG.match(line)
         if match:
-            value = match[2].strip()[:MOST_VALUE]
-            found.setdefault(match[1].lower(), "" if value in ("(null)", "(none)") else value)
+            key, value = match[1].lower(), match[3].strip()[:MOST_VALUE]
+            value = "" if value in ("(null)", "(none)") else value
+            if match[2] and key in found:
+                found[key] = f"{found[key]},{value}"
+            else:
+                found.setdefault(key, value)
     return found
 
 

@@ -13,8 +13,10 @@ from itertools import groupby
 
 from ..core.files import HEADER
 from ..core.text import ranges
+from . import conf
 from .cluster import Hardware, SlurmCluster, SlurmNode
 from .hostlist import compress
+from .topology import WITHOUT_RAILS, Switch
 
 NODES = "baremetal-nodes.conf"
 PARTITIONS = "baremetal-partitions.conf"
@@ -51,15 +53,17 @@ class Settings:
     reboot_program: str = ""
     boot_s: int = 1800
     """Maximum time of a reboot by Slurm, after which a node is down."""
-    gpu_devices: bool = True
-    """Whether GPUs have devices; false on virtual nodes, whose GPUs are only counted."""
+    gpu_devices: str = "/dev/nvidia"
+    """Devices of GPUs, without their number. Slurm counts only GPUs with devices."""
     config_overrides: bool = False
     """Whether Slurm trusts the node lines more than the hardware; for virtual nodes."""
     cgroups: bool = True
     """Whether jobs are confined by cgroups; false in containers without a cgroup to delegate."""
     mpi: str = "pmix"
+    extra: Mapping[str, object] = field(default_factory=dict)
+    """Parameters to set in addition or instead; None leaves one out."""
     known: Mapping[str, str] = field(default_factory=dict)
-    """Keys in lower case that the site's slurm.conf sets itself: they are not written again."""
+    """What the site's slurm.conf sets (conf.known): it is not written again."""
 
 
 def texts(cluster: SlurmCluster, settings: Settings) -> dict[str, str]:
@@ -104,11 +108,17 @@ def _node_line(group: list[SlurmNode]) -> str:
 
 
 def _partitions(cluster: SlurmCluster, settings: Settings) -> list[str]:
-    lines = [_partition(settings.partition, cluster.nodes, default=True)]
-    if len(cluster.kinds) > 1:
-        # As the groups of the inventory. A partition named default would be Slurm's own word.
-        lines += [_partition(f"kind_{kind}", own) for kind, own in cluster.kinds.items()]
+    """Of all nodes, and of each kind, named as its group of the inventory."""
+    first, *others = partition_names(cluster, settings)
+    default = conf.DEFAULT_PARTITION not in settings.known
+    lines = [_partition(first, cluster.nodes, default=default)]
+    lines += [_partition(name, own) for name, own in zip(others, cluster.kinds.values())]
     return lines
+
+
+def partition_names(cluster: SlurmCluster, settings: Settings) -> list[str]:
+    kinds = [f"kind_{kind}" for kind in cluster.kinds]
+    return [settings.partition, *(kinds if len(kinds) > 1 else [])]
 
 
 def _partition(name: str, nodes: Iterable[SlurmNode], *, default: bool = False) -> str:
@@ -147,16 +157,15 @@ def _gpu_lines(names: str, hardware: Hardware, settings: Settings) -> Iterable[s
             "NodeName": names,
             "Name": "gpu",
             "Type": hardware.gpu_type,
-            "Count": "" if settings.gpu_devices else len(numbers),
-            "File": _devices(numbers) if settings.gpu_devices else "",
+            "File": _devices(settings.gpu_devices, numbers),
             "Cores": cores,
         }
         yield " ".join(f"{key}={value}" for key, value in words.items() if value != "")
 
 
-def _devices(numbers: list[int]) -> str:
+def _devices(prefix: str, numbers: list[int]) -> str:
     text = ranges(numbers)
-    return f"/dev/nvidia{text}" if text.isdigit() else f"/dev/nvidia[{text}]"
+    return f"{prefix}{text}" if text.isdigit() else f"{prefix}[{text}]"
 
 
 # Topology
@@ -170,18 +179,57 @@ def _tree(cluster: SlurmCluster) -> Iterable[str]:
             yield f"SwitchName={switch.name} Switches={compress(switch.switches)}"
 
 
+def nodes_below(cluster: SlurmCluster) -> dict[str, frozenset[str]]:
+    """Every node below each switch, as Slurm lists them."""
+    found: dict[str, frozenset[str]] = {}
+    for switch in cluster.switches:  # those below come first
+        below = (found[name] for name in switch.switches)
+        found[switch.name] = frozenset(switch.nodes).union(*below)
+    return found
+
+
 def _topology_yaml(cluster: SlurmCluster) -> Iterable[str]:
-    """The same tree, and the leaf sets as blocks for partitions with `Topology=block`."""
-    yield "- topology: tree"
-    yield "  cluster_default: true"
-    yield "  tree:"
-    yield "    switches:"
+    """The same tree, and the leaf sets as blocks, for partitions with `Topology=block`."""
+    yield from ("- topology: tree", "  cluster_default: true", "  tree:", "    switches:")
     for switch in cluster.switches:
         yield f"      - switch: {switch.name}"
         if switch.nodes:
             yield f"        nodes: {compress(switch.nodes)}"
         else:
             yield f"        children: {compress(switch.switches)}"
+    sets = leaf_sets(cluster)
+    if not sets:
+        return
+    yield from ("- topology: block", "  cluster_default: false", "  block:", "    block_sizes:")
+    yield from (f"      - {size}" for size in block_sizes(cluster))
+    yield "    blocks:"
+    for switch in sets:
+        yield f"      - block: {switch.name}"
+        yield f"        nodes: {compress(switch.nodes)}"
+
+
+def leaf_sets(cluster: SlurmCluster) -> list[Switch]:
+    return [each for each in cluster.switches if each.nodes and each.name != WITHOUT_RAILS]
+
+
+def block_sizes(cluster: SlurmCluster) -> list[int]:
+    """Nodes of the smallest leaf set, and of a unit where all units are a power of two of sets.
+
+    Slurm forms larger blocks from consecutive ones, so units of other sizes would be divided.
+    """
+    sets = leaf_sets(cluster)
+    base = min(len(switch.nodes) for switch in sets)
+    places = {switch.name: place for place, switch in enumerate(sets)}
+    units = [switch for switch in cluster.switches if switch.level == 1]
+    per_unit = {len(switch.switches) for switch in units}
+    if len(per_unit) != 1 or len(units) < 2:
+        return [base]
+    count = per_unit.pop()
+    aligned = all(
+        [places[name] for name in unit.switches] == [*range(first * count, (first + 1) * count)]
+        for first, unit in enumerate(units)
+    )
+    return [base, base * count] if aligned and count & (count - 1) == 0 else [base]
 
 
 # Settings
@@ -228,13 +276,15 @@ def wanted(cluster: SlurmCluster, settings: Settings) -> dict[str, str]:
         found["ResumeTimeout"] = str(settings.boot_s)
     if settings.config_overrides:
         found["SlurmdParameters"] = "config_overrides"
+    own = {key.lower() for key in settings.extra}
+    found = {key: value for key, value in found.items() if key.lower() not in own}
+    found.update((key, str(value)) for key, value in settings.extra.items() if value is not None)
     return {key: value for key, value in found.items() if value}
 
 
 def written(cluster: SlurmCluster, settings: Settings) -> dict[str, str]:
-    """Settings that slurm.conf does not already have: Slurm would take the last of two values."""
-    known = settings.known
-    return {key: to for key, to in wanted(cluster, settings).items() if key.lower() not in known}
+    """Settings that slurm.conf does not already have."""
+    return conf.written(wanted(cluster, settings), settings.known, settings.version)
 
 
 def include_lines(directory: str) -> list[str]:

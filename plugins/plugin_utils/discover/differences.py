@@ -334,12 +334,18 @@ def wanted_by_model(machine: DiscoveredMachine, variables: Mapping[str, Any]) ->
         "RDMA packages": machine.software if machine.software.endswith(rdma) else f"doca {rdma}",
         "NVIDIA driver": driver["version"] if driver else "",
         "NUMA nodes of GPUs": _numa([gpu["numa"] for gpu in gpus]),
+        "processors": _processors(variables.get("cluster_cpu", {})),
     }
 
 
 def _numa(nodes: Sequence[Optional[int]]) -> str:
     """Compare two values; no difference if one is unknown."""
     return "" if None in nodes else " ".join(map(str, nodes))
+
+
+def _processors(cpu: Mapping[str, int]) -> str:
+    """Sockets, cores of each, and threads of each of these; empty if unknown."""
+    return " x ".join(str(cpu[key]) for key in ("sockets", "cores", "threads")) if cpu else ""
 
 
 def _system(machine: DiscoveredMachine) -> dict[str, str]:
@@ -352,6 +358,7 @@ def _system(machine: DiscoveredMachine) -> dict[str, str]:
         "RDMA packages": machine.software,
         "NVIDIA driver": system["gpu_driver"],
         "NUMA nodes of GPUs": _numa(machine.numa),
+        "processors": _processors(machine.cpu),
         "network service": ", ".join(system["network"]),
         "management interface": machine.interface,
         "LLDP": "answers" if system["has_lldp"] else "no answer",

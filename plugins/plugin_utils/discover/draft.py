@@ -21,7 +21,7 @@ from ..model.schema import HOST_NAME
 from ..model.source import DRAFT
 from ..qos.contract import needed_ip_mtu
 from .differences import leaf_sets, own_set
-from .machines import DiscoveredMachine, Lane, Shape, majority, shape_of, speed_of
+from .machines import CPU, DiscoveredMachine, Lane, Shape, majority, shape_of, speed_of
 from .plan import NoDraftError, addressed, addresses_of, names_of, subnet_of, take
 
 CHECK = "# CHECK:"
@@ -167,6 +167,7 @@ class Draft:
             lines.append(
                 f"  slots: {self.shape.rails} {CHECK} no GPU was found; a rank for each rail"
             )
+        lines += [f"  cpu: {each}" for each in _cpu(self.shape.groups(self.nodes)[0])]
         lines += ["  overrides:"] * bool(overrides)
         for name, values in overrides.items():
             lines.append(f"    {_flow(name)}:")
@@ -191,7 +192,9 @@ class Draft:
         lines = ["", f"kinds: {CHECK} names of kinds"] * bool(self._kind_names)
         for group in self.shape.groups(self.nodes)[1:]:
             shape, speed = self.shape.of(group[0]), speed_of(group)
-            lines += [f"  {self._kind_names[group[0].host]}:", "    gpus:"]
+            lines += [f"  {self._kind_names[group[0].host]}:"]
+            lines += [f"    cpu: {each}" for each in _cpu(group)]
+            lines.append("    gpus:")
             lines += [f"      count: {len(shape.gpus)}", f"      pci: {_flow(list(shape.gpus))}"]
             lines += [f"      numa: {_flow(list(shape.numa))}"] * bool(shape.numa)
             lines += ["    rails:", f"      count: {shape.rails}"]
@@ -344,6 +347,29 @@ def _per_rail(lanes: Mapping[Lane, str], shape: Shape) -> list[Any]:
         [lanes[rail, plane] for plane in range(shape.planes)] for rail in range(shape.rails)
     ]
     return rails if shape.planes > 1 else [item[0] for item in rails]
+
+
+SYSTEM_PERCENT = 2
+"""Memory that a draft leaves to the system: a node with less than the model says is drained."""
+
+
+def _cpu(nodes: Sequence[DiscoveredMachine]) -> list[str]:
+    """The value of `cpu` for these nodes, if their processors are known."""
+    shape, _share = majority(
+        tuple(node.cpu[key] for key in CPU[:-1]) if node.cpu else None for node in nodes
+    )
+    if shape is None:
+        return []
+    same = [
+        node for node in nodes if node.cpu and tuple(node.cpu[key] for key in CPU[:-1]) == shape
+    ]
+    least = min(node.cpu["memory_mb"] for node in same)
+    sockets, cores, threads, numa = shape
+    values = {"sockets": sockets, "cores": cores, "threads": threads}
+    values["memory_mb"] = least * (100 - SYSTEM_PERCENT) // 100
+    if numa not in (0, sockets):
+        values["numa_nodes"] = numa
+    return [_flow(values)]
 
 
 def _host(machine: DiscoveredMachine) -> list[str]:

@@ -76,6 +76,8 @@ class DiscoveredMachine:
     """The NUMA node of each GPU."""
     rails: Mapping[Lane, str] = field(default_factory=dict)
     """PCI addresses of the rails, as its GPUs identify them; empty if a NIC is missing."""
+    cpu: Mapping[str, int] = field(default_factory=dict)
+    """Keys of `nodes.cpu` in a model; empty if unknown."""
     system: Mapping[str, Any] = field(default_factory=dict)
     """`rdma_host`, without interfaces."""
 
@@ -123,6 +125,7 @@ def read(host: str, facts: Mapping[str, Any], known_address: str) -> DiscoveredM
         gpus=tuple(PCI.of(gpu.get("pci"), "the position of a GPU") for gpu in gpus),
         numa=tuple(_number(gpu.get("numa"), "a NUMA node") for gpu in gpus),
         rails=_rails(mapping(mapping(hardware.get("model")).get("rails"))),
+        cpu=_cpu(mapping(system.get("cpu"))),
         system={
             "name": NAME.known(system.get("name")),
             "distribution": sentence(system.get("distribution")),
@@ -183,6 +186,18 @@ def _interfaces(system: Mapping[str, Any]) -> dict[str, Nic]:
             addresses=tuple(filter(None, map(_ipv4, sequence(own.get("addresses"))))),
         )
     return found
+
+
+CPU = ("sockets", "cores", "threads", "numa_nodes", "memory_mb")
+MOST_MEMORY_MB = 1 << 30
+
+
+def _cpu(given: Mapping[str, Any]) -> dict[str, int]:
+    if any(key not in given for key in CPU):
+        return {}
+    most = {"memory_mb": MOST_MEMORY_MB}
+    found = {key: whole(given[key], f"cpu.{key}", most.get(key, MOST_NUMBER)) for key in CPU}
+    return found if all(found[key] for key in CPU if key != "numa_nodes") else {}
 
 
 def _rails(given: Mapping[str, Any]) -> dict[Lane, str]:

@@ -37,6 +37,8 @@ BOOKKEEPING = frozenset(
     ]
 )
 """Keys of a result that are not measurements."""
+SLURM, OUT = "slurm", ("nodes", "since", "by", "reason")
+"""The layer that lists nodes out of service, and keys of its entries."""
 NOT_REACHED = "the run stopped before it"
 MAX_NAMES = 12
 """Maximum number of host names or groups in a line; the rest are counted."""
@@ -89,6 +91,8 @@ class RunSummary:
     """Number of modules executed on each host over its connection."""
     simulated: dict[str, list[str]] = field(default_factory=dict)
     """Simulated items, and their hosts."""
+    out_of_service: list[dict[str, str]] = field(default_factory=list)
+    """Nodes out of service in Slurm, as `sinfo -R` lists them."""
     reboot_plan: Optional[Mapping[str, Any]] = None
     """The plan of playbooks/reboot.yml; below, the outcome of each host."""
     reboot_outcomes: dict[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -120,6 +124,11 @@ class RunSummary:
             hosts = self.simulated.setdefault(_line(str(item)), [])
             if host not in hosts:
                 hosts.append(host)
+        if layer == SLURM and self.roles.get(host) == "launcher" and "out_of_service" in result:
+            rows = map(answers.mapping, answers.sequence(result["out_of_service"]))
+            self.out_of_service = [
+                {key: answers.sentence(row.get(key)) for key in OUT} for row in rows
+            ]
 
     def add_reboots(self, host: str, result: Mapping[str, Any]) -> None:
         """Add results of the steps of playbooks/reboot.yml, computed on the controller.
@@ -245,6 +254,8 @@ class RunSummary:
             lines.append(f"unreachable: {_listed(self.unreachable)}")
         shown = [f"SIMULATED: {line}: {_listed(hosts)}" for line, hosts in self.simulated.items()]
         lines += _at_most(shown, MAX_LINES, "SIMULATED") + self._repairs() + self._reboot_lines()
+        shown = ["{nodes}: {reason} ({by}, {since})".format(**row) for row in self.out_of_service]
+        lines += _at_most([f"out of service in Slurm: {row}" for row in shown], MAX_LINES, "Slurm")
         host, count = self.busiest()
         if count:
             verdict = "" if count <= limit else ", OVER THE LIMIT"
@@ -271,6 +282,7 @@ class RunSummary:
             "reboots": self.reboots(),
             **({"rebooted": self.rebooted()} if self.reboot_plan is not None else {}),
             "simulated": self.simulated,
+            **({"out_of_service": self.out_of_service} if self.out_of_service else {}),
             "remote_module_executions": {
                 "limit_per_compute_node": limit,
                 "most_on_a_compute_node": self.busiest()[1],

@@ -1,0 +1,54 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Give a host the munge key of the cluster, and the controller's time, to compare its clock with.
+
+The key is passed outside check mode only; its digest suffices for comparing.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from pathlib import Path
+from typing import Any
+
+from ..module_utils.slurm.munge import digest
+from ..plugin_utils.actions import NodeAction
+from ..plugin_utils.munge_key import MungeKeyError, made, read
+
+MODULE = "baremetal.mpi_roce.slurm"
+DISTRIBUTION = "distribution"
+
+
+class ActionModule(NodeAction):
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+    _supports_async = False
+
+    def act(self, task_vars: Any) -> dict[str, Any]:
+        arguments = dict(self._task.args)
+        path = Path(str(arguments.pop("munge_key", ""))).expanduser()
+        if arguments.get("packages") == DISTRIBUTION:
+            try:
+                arguments.update(_key(path, write=not self._task.check_mode))
+            except MungeKeyError as error:
+                return _failed(str(error))
+            except OSError as error:
+                return _failed(f"{error.filename or path}: {error.strerror or error}")
+        arguments["now"] = time.time()
+        return self._execute_module(MODULE, module_args=arguments, task_vars=task_vars)
+
+
+def _key(path: Path, *, write: bool) -> dict[str, str]:
+    """Arguments of the module."""
+    key = made(path) if write else read(path)
+    given = {"munge_digest": digest(key) if key else ABSENT}
+    return {**given, "munge_key": base64.b64encode(key).decode()} if write else given
+
+
+def _failed(text: str) -> dict[str, Any]:
+    msg = f"slurm: nothing was changed: munge key on the controller: {text}"
+    return {"failed": True, "msg": msg, "layer": "slurm", "checks": []}
+
+
+ABSENT = "a new key"
+"""Stands for the digest of a key that the next run makes."""

@@ -1,0 +1,407 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Slurm on one host: its files for the installed version, the daemon that has read them, and what
+slurmctld then says."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Optional
+
+from ..core.checks import FAILED, OK, PENDING, Check, differs, failures
+from ..core.commands import find_program
+from ..core.files import HEADER, replace_block
+from ..core.part import Node, Part, Plan, PlanError, Step, StepError, Verdict
+from ..core.waiting import until
+from . import compare, conf, texts
+from .cluster import SlurmCluster
+from .control import Control, Drains
+from .daemons import CONTROLLER, NODE, Daemon, Surroundings
+from .hostlist import compress
+from .munge import Munge
+from .state import NodeState, SlurmError, parse_version
+
+DISTRIBUTION = "distribution"
+BLOCK = "slurm"
+"""Name of the marked block in the site's slurm.conf."""
+BY_NAME = (texts.GRES, texts.CGROUP, texts.TOPOLOGY_CONF, texts.TOPOLOGY_YAML)
+"""Files with names of Slurm, so that the site may have written them."""
+LIBEXEC = "/usr/local/libexec/baremetal-mpi-roce"
+TASK_PROLOG = f"{LIBEXEC}/task-prolog"
+NODE_CHECK = {
+    "prolog": f"{LIBEXEC}/slurm-prolog",
+    "epilog": f"{LIBEXEC}/slurm-epilog",
+    "health_check": f"{LIBEXEC}/slurm-health-check",
+}
+DRAINED = "slurm_drained"
+CHECK_WAIT_S = 10.0
+"""Limit in check mode, for a slurmctld that has just started."""
+POLL_S = 0.5
+REJECTED = "Zero Bytes were transmitted or received"
+"""What commands of Slurm 22.05 print if slurmctld rejects their credential."""
+PROGRAMS = ("TaskProlog", "Prolog", "Epilog", "HealthCheckProgram", "RebootProgram")
+
+
+@dataclass
+class Host:
+    """This host, with the options of the layer."""
+
+    cluster: SlurmCluster
+    name: str
+    given: Mapping[str, Any]
+    version: str = ""
+    reasons: Optional[list[dict[str, str]]] = None
+    settings: dict[str, str] = field(default_factory=dict)
+    """Of slurm.conf, as the role writes them."""
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Host:
+        cluster = SlurmCluster.of_text(given["cluster"])
+        # A second slurmctld needs a directory that both share: docs/slurm.md.
+        cluster = replace(cluster, controllers=cluster.controllers[:1])
+        return cls(cluster, given["host"], given)
+
+    @property
+    def managed(self) -> bool:
+        """Whether packages are the distribution's, and daemons the role's to start."""
+        return bool(self.given["packages"] == DISTRIBUTION)
+
+    @property
+    def unit(self) -> str:
+        if any(node.name == self.name for node in self.cluster.nodes):
+            return NODE
+        return CONTROLLER if self.name == self.cluster.controllers[0][0] else ""
+
+    @property
+    def with_controller(self) -> bool:
+        """Whether slurmctld's host is in the same run."""
+        return self.cluster.controllers[0][0] in self.given["reached"]
+
+    def parts(self, node: Node) -> list[Part]:
+        """Everything of this host, in order. Raises PlanError."""
+        program = self.unit.partition(".")[0] or "scontrol"
+        missing = [name for name in dict.fromkeys((program, "scontrol")) if not find_program(name)]
+        if missing:
+            if self.managed and node.check_mode:
+                return [NotInstalled(self.unit)]
+            raise PlanError(
+                f"{', '.join(missing)} not installed on {self.name}: install Slurm, or write "
+                "slurm_packages: distribution"
+            )
+        said = _version(node, program)
+        version = parse_version(said)
+        if version is None:
+            raise PlanError(f"{program} -V prints {said[:80]!r}, and no version of Slurm")
+        self.version = said.split()[-1]
+        settings = self._settings(version)
+        files = Files(self, settings, node)
+        given, control = self.given, Control(node)
+        digest = given["munge_digest"] if self.managed else ""
+        found: list[Part] = [Munge(digest, given["munge_key"])]
+        if self.managed:
+            found.append(Surroundings())
+
+        def up() -> bool:
+            return control.registered(self.name) if self.unit == NODE else control.up()
+
+        found.append(
+            Daemon(self.unit, files.texts, self.managed, given["restart"], up, given["wait_s"])
+        )
+        return [
+            *found,
+            files,
+            Clock(given["now"], given["clock_max_offset_s"]),
+            Read(self, control),
+        ]
+
+    def _settings(self, version: texts.Version) -> texts.Settings:
+        given = self.given
+        programs: dict[str, Any] = NODE_CHECK if given["node_check"] else {}
+        return texts.Settings(
+            version,
+            partition=given["partition"],
+            task_prolog=TASK_PROLOG,
+            **programs,
+            health_check_interval_s=given["health_check_interval_s"],
+            reboot_program=given["reboot_program"] or "",
+            gpu_devices=given["gpu_devices"],
+            config_overrides=given["config_overrides"],
+            cgroups=given["cgroups"],
+            extra=_extra(given["extra_settings"]),
+        )
+
+    def returned(self) -> dict[str, Any]:
+        found = {"version": self.version}
+        return {**found, "out_of_service": self.reasons} if self.reasons is not None else found
+
+
+@dataclass(frozen=True)
+class NotInstalled:
+    """A host in check mode, before its packages are installed."""
+
+    unit: str
+
+    def plan(self, node: Node) -> Plan:
+        return Plan([], [Step(self.unit or "slurm", "not installed", "as planned", lambda: None)])
+
+    def verify(self, node: Node) -> Verdict:
+        words = ("slurm_service", "installed", "not installed", differs(node.check_mode))
+        return Verdict([Check(*words, self.unit)])
+
+
+class Files:
+    """The texts of Slurm's files by path, and what the site's files contradict."""
+
+    def __init__(self, host: Host, settings: texts.Settings, node: Node) -> None:
+        self._host, self._directory = host, host.given["config_directory"]
+        self.checks: list[Check] = []
+        self.texts: dict[str, Optional[str]] = {}
+        main = node.read(self._path(texts.MAIN))
+        if main is None and not host.managed and host.unit == NODE:
+            return  # slurmd has them from slurmctld (configless)
+        if main is None and not host.managed:
+            raise PlanError(
+                f"{self._path(texts.MAIN)} is missing: install Slurm, or write "
+                "slurm_packages: distribution"
+            )
+        ours = host.managed and (main is None or _is_ours(main))
+        if ours:
+            self.texts[self._path(texts.MAIN)] = texts.main_text(host.cluster, self._directory)
+        else:
+            include = texts.include_lines(self._directory)
+            self.texts[self._path(texts.MAIN)] = replace_block(main or "", include, BLOCK)
+        lines = (
+            []
+            if ours
+            else conf.parse(
+                replace_block(main or "", [], BLOCK),
+                self._path(texts.MAIN),
+                node.read,
+                ours=texts.INCLUDED,
+            )
+        )
+        settings = replace(settings, known=conf.known(lines))
+        made = texts.texts(host.cluster, settings)
+        for name in dict.fromkeys((*made, *BY_NAME)):
+            self._plan(node, name, made.get(name))
+        found = compare.contradictions(host.cluster, settings, lines)
+        self.checks += [each.check() for each in found]
+        if any(each.fatal for each in found):
+            rows = "\n".join(f"{x.at}: {x.subject}: {x.remedy}" for x in found if x.fatal)
+            raise PlanError(f"slurmctld does not start with both:\n{rows}", self.checks)
+        host.settings = texts.written(host.cluster, settings)
+
+    def _path(self, name: str) -> str:
+        return f"{self._directory}/{name}"
+
+    def _plan(self, node: Node, name: str, text: Optional[str]) -> None:
+        path = self._path(name)
+        now = node.read(path)
+        if name in BY_NAME and now and now.strip() and not _is_ours(now):
+            if text is not None:
+                by_hand = f"remove {path}, or move its lines to another node's configuration"
+                words = ("slurm_file", "the role's", "the site's", FAILED, path)
+                self.checks.append(Check(*words, by_hand=by_hand))
+        elif text is not None or now is not None:
+            self.texts[path] = text
+
+    def plan(self, node: Node) -> Plan:
+        return Plan()
+
+    def verify(self, node: Node) -> Verdict:
+        return Verdict([*self.checks, *self._programs(node)])
+
+    def _programs(self, node: Node) -> list[Check]:
+        """Programs that settings name, on a node that runs them."""
+        if self._host.unit != NODE:
+            return []
+        found = []
+        for key in PROGRAMS:
+            path = self._host.settings.get(key)
+            if path:
+                there = os.access(node.path(path), os.X_OK)
+                # Another layer of the same run may install it.
+                status = OK if there else differs(node.check_mode)
+                said = "executable" if there else "missing"
+                found.append(Check("slurm_program", "executable", said, status, f"{key}={path}"))
+        return found
+
+
+def _extra(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters of slurm.conf. Raises PlanError for what would be another line."""
+    for key, value in given.items():
+        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,63}", str(key)):
+            raise PlanError(f"slurm_extra_settings: {str(key)[:80]!r} is no name of a parameter")
+        if not re.fullmatch(r"[\x20-\x7e]*", str(value)):
+            raise PlanError(f"slurm_extra_settings: {key} has control or non-ASCII characters")
+    return dict(given)
+
+
+def _version(node: Node, program: str) -> str:
+    """What a program prints for -V, for which commands, unlike daemons, need a slurm.conf."""
+    if program != "scontrol":
+        return node.look([program, "-V"]).stdout.strip()
+    with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
+        file.write("ClusterName=none\nSlurmctldHost=localhost\n")
+        file.flush()
+        return node.look(["env", f"SLURM_CONF={file.name}", program, "-V"]).stdout.strip()
+
+
+def _is_ours(text: str) -> bool:
+    return text.startswith(f"# {HEADER}")
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The clock in comparison with the controller's, which is the same for all hosts."""
+
+    now: Optional[float]
+    max_offset_s: float
+
+    def plan(self, node: Node) -> Plan:
+        return Plan()
+
+    def verify(self, node: Node) -> Verdict:
+        if self.now is None:
+            return Verdict()
+        offset = round(time.time() - self.now, 1)
+        wanted = f"within {self.max_offset_s:g} s of the controller's"
+        good = abs(offset) <= self.max_offset_s
+        reason = "" if good else "munge rejects credentials of hosts with different clocks"
+        status = OK if good else FAILED
+        return Verdict([Check("slurm_clock", wanted, f"{offset:+g} s", status, "", reason)])
+
+
+class Read:
+    """What slurmctld reports, and on its host what the model drains."""
+
+    def __init__(self, host: Host, control: Control) -> None:
+        self._host, self._control = host, control
+
+    def plan(self, node: Node) -> Plan:
+        host, control = self._host, self._control
+        if host.unit != CONTROLLER:
+            return Plan()
+        try:
+            drains = Drains.between(host.cluster.nodes, control.nodes())
+            return Plan([], [_step(control, drains, verb) for verb in drains.verbs])
+        except SlurmError:  # it does not run, or its files were changed by hand
+            if node.check_mode:
+                return Plan()
+
+        def late() -> None:
+            """After its start."""
+            Drains.between(host.cluster.nodes, control.nodes()).apply(control)
+
+        act = partial(_tried, late)
+        return Plan([], [Step("drained nodes", "unknown", "as the model", act, silent=True)])
+
+    def verify(self, node: Node) -> Verdict:
+        host, control = self._host, self._control
+        if not host.unit:
+            return Verdict([_answers(control)])
+        answers = _answers(control)
+        if answers.status != OK:
+            return Verdict([answers])
+        try:
+            found = self._of_node(node) if host.unit == NODE else self._of_all(node)
+        except SlurmError as error:
+            failed = Check("slurm_controller", "answers", None, FAILED, reason=str(error))
+            return Verdict([failed])
+        return Verdict([answers, *found])
+
+    def _of_node(self, node: Node) -> list[Check]:
+        """This node, as slurmctld knows it. In a run, slurmctld may have to start first."""
+        host, control = self._host, self._control
+        wanted = [each for each in host.cluster.nodes if each.name == host.name]
+        checks: list[Check] = []
+
+        def right() -> bool:
+            version = control.config().get("slurm_version", "")
+            found = control.nodes(host.name)
+            checks[:] = compare.nodes(wanted, found, version, check_mode=node.check_mode)
+            if host.with_controller:  # which drains nodes, and reports them
+                checks[:] = [each for each in checks if each.name != DRAINED]
+            return not any(map(_unheard, found.values())) and (
+                node.check_mode or not failures(checks)
+            )
+
+        self._until(node, right)
+        return _patient(checks)
+
+    def _of_all(self, node: Node) -> list[Check]:
+        host, control = self._host, self._control
+        reached = {*host.given["reached"]}
+        found: dict[str, NodeState] = {}
+
+        def heard() -> bool:
+            """When slurmctld starts, all nodes are unknown."""
+            found.update(control.nodes())
+            return not any(_unheard(found[name]) for name in reached & found.keys())
+
+        self._until(node, heard)
+        host.reasons = control.reasons()
+        running = control.config()
+        version = running.get("slurm_version", "")
+        every = compare.nodes(host.cluster.nodes, found, version, check_mode=node.check_mode)
+        of_nodes = [
+            replace(each, at=each.subject)
+            for each in every
+            if each.subject not in reached or each.name == DRAINED
+        ]
+        return [
+            *compare.topology(host.cluster, control.topology(), check_mode=node.check_mode),
+            *compare.config(host.settings, running, check_mode=node.check_mode),
+            *compare.strangers(host.cluster, found),
+            *_patient(of_nodes),
+        ]
+
+    def _until(self, node: Node, condition: Callable[[], bool]) -> None:
+        wait_s = self._host.given["wait_s"]
+        wait_s = min(wait_s, CHECK_WAIT_S) if node.check_mode else wait_s
+        until(condition, wait_s, POLL_S, clock=node.clock, sleep=node.sleep)
+
+
+def _patient(checks: Iterable[Check]) -> list[Check]:
+    """A node that others drained waits for them; only verification fails for it."""
+    return [
+        replace(each, status=PENDING)
+        if each.name == DRAINED and each.status == FAILED and each.by_hand
+        else each
+        for each in checks
+    ]
+
+
+def _unheard(state: NodeState) -> bool:
+    """Whether its slurmd has not registered since slurmctld started."""
+    words = state.state.split("+")
+    return "UNKNOWN" in words and "INVALID_REG" not in words
+
+
+def _step(control: Control, drains: Drains, verb: str) -> Step:
+    names = compress(getattr(drains, verb))
+    before, after = ("in service", "drained") if verb == "drain" else ("drained", "in service")
+    act = partial(getattr(control, verb), getattr(drains, verb))
+    return Step(f"{names} in Slurm", before, f"{after}, as in the model", partial(_tried, act))
+
+
+def _tried(act: Callable[[], None]) -> None:
+    try:
+        act()
+    except SlurmError as error:
+        raise StepError(str(error)) from error
+
+
+def _answers(control: Control) -> Check:
+    try:
+        control.config()
+    except SlurmError as error:
+        # slurmctld closes the connection when munge rejects the credential.
+        hint = "; its munge key or clock differs from slurmctld's" if REJECTED in str(error) else ""
+        return Check("slurm_controller", "answers", None, FAILED, reason=f"{error}{hint}")
+    return Check("slurm_controller", "answers", "answers", OK)
