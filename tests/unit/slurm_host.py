@@ -88,6 +88,7 @@ class SlurmHost(Host):
         self.limits = {"": "infinity", "1": "unlimited", "77": "unlimited"}
         """LimitMEMLOCK of slurmd, and the limits of processes."""
         self.decoded = DECODED
+        self.resumes_at_restart = False
         for unit in UNITS:
             self.write(f"lib/systemd/system/{unit}", "[Service]\n")
         for name in ("usr/local/libexec/baremetal-mpi-roce/task-prolog", "sbin/reboot"):
@@ -145,8 +146,19 @@ class SlurmHost(Host):
     def _systemctl_restart(self, words: Sequence[str]) -> tuple[int, str]:
         unit = words[-1]
         self.states[unit] = f"{self.states[unit].split(', ')[0]}, active"
+        if unit == "slurmctld.service":
+            self._take_states()
         self.started[unit] = time.time()
         return 0, ""
+
+    def _take_states(self) -> None:
+        """A node whose line has no State=DRAIN any more is in service again."""
+        for line in self.read("etc/slurm/baremetal-nodes.conf").splitlines():
+            words = dict(word.split("=", 1) for word in line.split() if "=" in word)
+            for name in hostlist.expand(words.get("NodeName", "")):
+                if "DRAIN" not in words.get("State", "") and self.resumes_at_restart:
+                    self.node_states[name] = "IDLE"
+                    self.reasons.pop(name, None)
 
     _systemctl_start = _systemctl_restart
 
@@ -212,6 +224,8 @@ class SlurmHost(Host):
         for name in hostlist.expand(values["nodename"]):
             if values["state"] == "drain":
                 self.node_states[name], self.reasons[name] = "IDLE+DRAIN", values["reason"]
+            elif "DRAIN" not in self.node_states[name]:
+                return 1, "", "slurm_update error: Invalid node state specified\n"
             else:
                 assert values["state"] == "resume"
                 self.node_states[name] = "IDLE"

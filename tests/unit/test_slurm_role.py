@@ -113,7 +113,7 @@ def test_munge_is_repaired(node: SlurmHost, change: str) -> None:
 def test_a_wrong_digest_or_text_is_refused_before_a_change(node: SlurmHost) -> None:
     before = node.snapshot()
     for key in ("AAAA", "not base64!"):
-        with pytest.raises(PlanError, match="munge: the key is not"):
+        with pytest.raises(PlanError, match="munge"):
             node.settle(munge_key=key)
     assert node.snapshot().items() >= before.items()
     assert not node.ran("systemctl", "restart")
@@ -319,6 +319,17 @@ def test_what_the_model_drains_is_drained_and_resumed(controller: SlurmHost) -> 
     }
 
 
+def test_a_restart_that_resumes_nodes_is_no_error(controller: SlurmHost) -> None:
+    drained = tuple(replace(node, drained=node.name == "node01") for node in CLUSTER.nodes)
+    controller.cluster = replace(CLUSTER, nodes=drained)
+    controller.settle()
+    assert controller.node_states["node01"] == "IDLE+DRAIN"
+    controller.cluster, controller.resumes_at_restart = CLUSTER, True
+    outcome = controller.settle()
+    assert (outcome.errors, statuses(outcome)) == ([], {"ok"})
+    assert not controller.ran("scontrol", "update", "nodename=node01", "state=resume")
+
+
 def test_nodes_are_drained_although_slurmctld_had_to_be_started(controller: SlurmHost) -> None:
     nodes = [replace(node, drained=node.name == "node01") for node in CLUSTER.nodes]
     controller.cluster = replace(CLUSTER, nodes=tuple(nodes))
@@ -346,7 +357,7 @@ def test_a_slurmctld_that_does_not_answer(controller: SlurmHost) -> None:
     seen = controller.settle(check_mode=True, munge_key="")
     assert found(seen, "slurm_service")["slurmctld.service"].status == "pending"
     check = found(seen, "slurm_controller")[""]
-    assert check.status == "failed" and "Unable to contact slurm controller" in check.reason
+    assert (check.status, check.found) == ("failed", None)
 
 
 def test_before_the_packages_are_installed(
@@ -355,7 +366,7 @@ def test_before_the_packages_are_installed(
     monkeypatch.setattr(host, "find_program", lambda name: None)
     seen = node.settle(check_mode=True, munge_key="")
     assert seen.changed and statuses(seen) == {"pending"}
-    with pytest.raises(PlanError, match="slurmd, scontrol not installed on node01"):
+    with pytest.raises(PlanError, match="slurmd, scontrol"):
         node.settle()
 
 
@@ -387,4 +398,4 @@ def test_a_hanging_scontrol_is_a_failed_check(
     monkeypatch.setattr(node, "_scontrol", hangs)
     outcome = node.settle(check_mode=True, munge_key="")
     check = found(outcome, "slurm_controller")[""]
-    assert (check.status, "no answer within 30 s" in check.reason) == ("failed", True)
+    assert (check.status, check.found) == ("failed", None)

@@ -295,3 +295,18 @@ def test_a_manual_step_replaces_the_repair():
     assert run.repairs() == ({}, {"ssh": ["node01"]})
     run.add_result("node01", result("ssh", own))
     assert run.repairs() == ({"rm /etc/nologin": ["node01"]}, {})
+
+
+def test_nodes_out_of_service_in_slurm_are_those_that_slurmctld_s_host_lists():
+    row = {"nodes": "node[01-02]", "since": "2026-11-29T09:04:59", "by": "root", "reason": "a NIC"}
+    run = summary()
+    run.add_result("node01", result("slurm", check(checks.OK), out_of_service=[row]))
+    assert run.out_of_service == []
+    hostile = {"nodes": "\x1b[2Jnode02", "reason": "{{ x }}" + "y" * 5000, "by": 7}
+    run.add_result("login01", result("slurm", out_of_service=[row, hostile, "text"]))
+    shown = [line for line in run.lines(1, 60) if line.startswith("out of service in Slurm: ")]
+    assert shown[0].endswith(": node[01-02]: a NIC (root, 2026-11-29T09:04:59)")
+    assert all(line.isprintable() and len(line) < 500 and "{" not in line for line in shown)
+    assert run.report("now", 1, 60, False)["out_of_service"][0] == row
+    run.add_result("login01", result("slurm", out_of_service=[]))
+    assert "out_of_service" not in run.report("now", 1, 60, False)

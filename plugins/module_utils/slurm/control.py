@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Optional
 
 from ..core.commands import CommandError
-from ..core.part import Node
+from ..core.part import Node, Step
 from ..core.text import one_line, shortened
 from .cluster import SlurmNode
 from .hostlist import compress
@@ -121,6 +121,11 @@ class Drains:
     def verbs(self) -> list[str]:
         """Names of the differences and of the methods of Control that remove them."""
         return [verb for verb in ("drain", "resume") if getattr(self, verb)]
+
+    def step(self, verb: str, act: Callable[[], None]) -> Step:
+        before, after = ("in service", "drained") if verb == "drain" else ("drained", "in service")
+        what = f"{compress(getattr(self, verb))} in Slurm"
+        return Step(what, before, f"{after}, as in the model", act)
 
     def apply(self, control: Control) -> None:
         for verb in self.verbs:

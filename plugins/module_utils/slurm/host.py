@@ -22,7 +22,6 @@ from . import compare, conf, texts
 from .cluster import SlurmCluster
 from .control import Control, Drains
 from .daemons import CONTROLLER, NODE, Daemon, Surroundings
-from .hostlist import compress
 from .munge import Munge
 from .state import NodeState, SlurmError, parse_version
 
@@ -287,19 +286,30 @@ class Read:
         host, control = self._host, self._control
         if host.unit != CONTROLLER:
             return Plan()
+        act = partial(self._drain, node)
         try:
             drains = Drains.between(host.cluster.nodes, control.nodes())
-            return Plan([], [_step(control, drains, verb) for verb in drains.verbs])
-        except SlurmError:  # it does not run, or its files were changed by hand
-            if node.check_mode:
-                return Plan()
+        except SlurmError:  # it does not run, or does not accept its files
+            step = Step("drained nodes", "unknown", "as the model", act, silent=True)
+            return Plan([], [] if node.check_mode else [step])
+        # In a run, slurmctld may be restarted first, and take some from its files.
+        return Plan([], [drains.step(verb, act) for verb in drains.verbs])
 
-        def late() -> None:
-            """After its start."""
-            Drains.between(host.cluster.nodes, control.nodes()).apply(control)
+    def _drain(self, node: Node) -> None:
+        """Drain and resume what differs now, also while slurmctld starts. Raises StepError."""
+        said = ""
 
-        act = partial(_tried, late)
-        return Plan([], [Step("drained nodes", "unknown", "as the model", act, silent=True)])
+        def done() -> bool:
+            nonlocal said
+            try:
+                Drains.between(self._host.cluster.nodes, self._control.nodes()).apply(self._control)
+            except SlurmError as error:
+                said = str(error)
+                return False
+            return True
+
+        if not self._until(node, done):
+            raise StepError(said)
 
     def verify(self, node: Node) -> Verdict:
         host, control = self._host, self._control
@@ -316,7 +326,7 @@ class Read:
         return Verdict([answers, *found])
 
     def _of_node(self, node: Node) -> list[Check]:
-        """This node, as slurmctld knows it. In a run, slurmctld may have to start first."""
+        """This node, as slurmctld knows it; in a run, after slurmctld has started."""
         host, control = self._host, self._control
         wanted = [each for each in host.cluster.nodes if each.name == host.name]
         checks: list[Check] = []
@@ -361,10 +371,10 @@ class Read:
             *_patient(of_nodes),
         ]
 
-    def _until(self, node: Node, condition: Callable[[], bool]) -> None:
+    def _until(self, node: Node, condition: Callable[[], bool]) -> bool:
         wait_s = self._host.given["wait_s"]
         wait_s = min(wait_s, CHECK_WAIT_S) if node.check_mode else wait_s
-        until(condition, wait_s, POLL_S, clock=node.clock, sleep=node.sleep)
+        return until(condition, wait_s, POLL_S, clock=node.clock, sleep=node.sleep)
 
 
 def _patient(checks: Iterable[Check]) -> list[Check]:
@@ -381,20 +391,6 @@ def _unheard(state: NodeState) -> bool:
     """Whether its slurmd has not registered since slurmctld started."""
     words = state.state.split("+")
     return "UNKNOWN" in words and "INVALID_REG" not in words
-
-
-def _step(control: Control, drains: Drains, verb: str) -> Step:
-    names = compress(getattr(drains, verb))
-    before, after = ("in service", "drained") if verb == "drain" else ("drained", "in service")
-    act = partial(getattr(control, verb), getattr(drains, verb))
-    return Step(f"{names} in Slurm", before, f"{after}, as in the model", partial(_tried, act))
-
-
-def _tried(act: Callable[[], None]) -> None:
-    try:
-        act()
-    except SlurmError as error:
-        raise StepError(str(error)) from error
 
 
 def _answers(control: Control) -> Check:
