@@ -27,11 +27,16 @@ Tests inject each of these faults on virtual nodes and switches. `playbooks/veri
 by the [check](checks.md) and prints the command that repairs it. What a site's own file or account
 causes must first be removed by hand.
 
+[node-check](node-check.md), which runs on compute nodes without Ansible, finds those with a `+`.
+
 <!-- made by docs/generate_faults.py -->
 
-| layer | check | faults |
-|---|---|---|
+| layer | check | node-check | faults |
+|---|---|---|---|
 """
+
+
+ON_NODE = {(fault.layer, fault.check) for fault in NODE_FAULTS if fault.on_node}
 
 
 def rows() -> Iterator[tuple[str, str, str]]:
@@ -47,7 +52,10 @@ def page() -> str:
     faults: dict[tuple[str, str], list[str]] = {}
     for layer, check, name in rows():
         faults.setdefault((layer, check), []).append(name)
-    lines = [f"| {of[0]} | `{of[1]}` | {'; '.join(names)} |\n" for of, names in faults.items()]
+    lines = [
+        f"| {of[0]} | `{of[1]}` | {'+' if of in ON_NODE else ''} | {'; '.join(names)} |\n"
+        for of, names in faults.items()
+    ]
     return HEAD + "".join(lines)
 
 

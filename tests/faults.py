@@ -24,6 +24,16 @@ ELSEWHERE = {
 """Checks that may fail as a consequence, on this or another host."""
 
 
+ON_NODE = {
+    *("file", "names_in_table", "host_name", "sysctl", "sysctl_at_boot"),
+    *("rail_mtu", "rail_address", "rail_link", "rail_rule", "rail_route", "rail_arp"),
+    *("rail_neighbour", "rail_config"),
+}
+"""Checks of node-check that faults of containers have; their mounts are not made."""
+NOT_ON_NODE = {("names", "file"), ("hostfile", "file")}
+"""/etc/hostname has no header, and launchers have no node-check."""
+
+
 @dataclass(frozen=True)
 class Fault:
     """An entry of tests/faults.yml."""
@@ -35,6 +45,11 @@ class Fault:
     by_hand: str
     undo: str = ""
     subject: str = ""
+
+    @property
+    def on_node(self) -> bool:
+        """Whether node-check finds it, by the same check (docs/node-check.md)."""
+        return self.check in ON_NODE and (self.layer, self.check) not in NOT_ON_NODE
 
 
 DROP = (

@@ -4,6 +4,7 @@ the commands that it prints repair them, each only on the affected hosts."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ import pytest
 from tests import faults
 from tests.nodes import Nodes, Run
 
+NODE_CHECK = "/usr/local/libexec/baremetal-mpi-roce/node-check"
 pytestmark = pytest.mark.nodes
 
 FINGERPRINT = """
@@ -31,9 +33,10 @@ ip -4 route show table all | sed 's/^/route /; s/ metric [0-9]*//'
 """One line per object that a layer could change, with its state."""
 OTHER = re.compile(
     r"(file|mode) /etc/(baremetal-mpi-roce/ssh/(id_ed25519|revoked)|\w*shadow|passwd-)"
+    r"|(file|mode) /var/lib/baremetal-mpi-roce/node-check\b"
 )
 """Lines that differ after a repair: a new key, the revocation of the old certificate, and the
-day counts and backup copies of usermod."""
+day counts and backup copies of usermod. The timer of node-check writes its state at any time."""
 SHOWN = [
     r"sysctl net\.core\.somaxconn \(running\)\n@@.*@@\n-4096\n\+16384",
     r"\n-\* hard memlock 64\n",
@@ -65,7 +68,9 @@ def converged(nodes: Nodes) -> dict[str, set[str]]:
 def seen(nodes: Nodes, converged: dict[str, set[str]]) -> Iterator[Run]:
     faults.inject(nodes)
     broken = fingerprints(nodes)
+    told = {name: nodes.on(name).run(f"{NODE_CHECK} --json") for name in nodes.group("compute")}
     run = nodes.play("playbooks/verify.yml", "--diff", "--skip-tags=smoke", expect=2)
+    run.report["node-check"] = {name: json.loads(each.stdout) for name, each in told.items()}
     assert fingerprints(nodes) == broken, "verify changed a node"
     yield run
     if fingerprints(nodes) != converged:
@@ -79,6 +84,16 @@ def test_one_verify_finds_every_fault_and_nothing_else(seen: Run) -> None:
     assert [part for part in SHOWN if not re.search(part, seen.output)] == []
     check = next(check for check in seen.failed("rails", "node04") if check["name"] == "rail_mtu")
     assert (check["subject"], check["wanted"], check["found"]) == ("rail1", 9000, 1500)
+
+
+def test_node_check_finds_what_a_node_can_see_by_the_same_check(seen: Run) -> None:
+    found = {
+        name: {finding["name"] for finding in told["findings"]}
+        for name, told in seen.report["node-check"].items()
+    }
+    visible = [fault for fault in faults.NODE_FAULTS if fault.on_node and fault.host in found]
+    assert len(visible) > 20
+    assert [fault for fault in visible if fault.check not in found[fault.host]] == []
 
 
 def test_the_printed_commands_repair_only_the_affected_hosts(

@@ -19,6 +19,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.files impo
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import (
     Node,
     Plan,
+    Step,
     Verdict,
 )
 from hypothesis import given
@@ -104,6 +105,32 @@ def test_of_a_file_with_lines_of_others_only_the_blocks_count(tmp_path: Path) ->
     assert edited(tmp_path) == [("names", "/etc/hosts", "edited")]
     hosts.write_text("127.0.0.1 localhost\n")
     assert edited(tmp_path) == [("names", "/etc/hosts", "edited")]
+
+
+def test_files_with_the_name_of_the_collection_need_no_header_and_may_be_written_in_steps(
+    tmp_path: Path,
+) -> None:
+    def plan() -> FilePlan:
+        path = tmp_path / "usr/local/libexec/baremetal-mpi-roce/rail-bind"
+        return plan_file(path, "#!/bin/sh\n", mode=0o755, uid=os.getuid(), gid=os.getgid())
+
+    class InStep(Files):
+        def plan(self, node: Node) -> Plan:
+            return Plan(steps=[Step("file", "", "", plan().apply)])
+
+        def verify(self, node: Node) -> Verdict:
+            return Verdict(files=[plan()])
+
+    settle([InStep({})], node(tmp_path))
+    assert edited(tmp_path) == []
+    plan().path.chmod(0o644)
+    assert [found for _layer, _name, found in edited(tmp_path)] == ["mode 0644, written with 0755"]
+    settle([Files({})], node(tmp_path, "os"))
+    failing = InStep({})
+    plan().path.unlink()
+    object.__setattr__(failing, "plan", lambda _node: Plan())
+    settle([failing], node(tmp_path, "new"))
+    assert not (tmp_path / written.DIRECTORY / "new.json").exists()
 
 
 def test_secrets_and_files_of_others_have_no_fingerprint(tmp_path: Path) -> None:

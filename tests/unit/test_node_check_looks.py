@@ -150,6 +150,34 @@ def test_a_node_without_recorded_settings_has_no_contract(tmp_path: Path) -> Non
     assert looks.contract(sight(tmp_path, rails=[rail(0)]), unused) == ([], {})
 
 
+class Port:
+    """The counters of a port that loses its link."""
+
+    def __init__(self, downs: int) -> None:
+        self.downs = downs
+
+    def statistics(self, _interface: str) -> dict[str, int]:
+        return {"link_down_events_phy": self.downs}
+
+
+def test_link_downs_count_over_runs_and_only_of_cables(tmp_path: Path) -> None:
+    (tmp_path / "sys/class/net/rail0/device").mkdir(parents=True)
+    (tmp_path / "sys/class/net/rail1").mkdir()
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/uptime").write_text("90000.0 1.0\n")
+    seen = sight(tmp_path, rails=[rail(0), rail(1), rail(2)])
+    first, state = looks.link_rates(replace(seen, ethtool=Port(7)), unused)
+    assert [(each.subject, each.status) for each in first] == [
+        ("rail0", OK),
+        ("rail1", NOT_APPLICABLE),
+    ]
+    known = replace(seen, state={"rates": state})
+    assert failed(looks.link_rates(replace(known, ethtool=Port(10)), unused)[0]) == []
+    found = looks.link_rates(replace(known, ethtool=Port(11)), unused)[0]
+    assert failed(found) == [("node_link_downs", "rail0")]
+    assert found[0].found == {"per_hour": 4, "per_day": 4, "in_all": 4}
+
+
 # GPUs: each state of docs/gpu.md has the same finding here as in the layer gpu
 
 NEXT = {

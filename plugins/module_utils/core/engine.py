@@ -74,7 +74,9 @@ def settle(parts: Sequence[Part], node: Node) -> Outcome:
     outcome.checks += [check for verdict in verdicts for check in verdict.checks]
     outcome.reasons = _record(verdicts, node, outcome, preserve=not complete)
     if not node.check_mode:
-        _remember([each for each in files if each.path not in unwritten], node, outcome)
+        kept = [each for each in files if each.path not in unwritten]
+        kept += [each for verdict in verdicts for each in verdict.files if not each.changed]
+        _remember(kept, node, outcome)
     outcome.changed = bool(outcome.diff)
     return outcome
 

@@ -149,10 +149,12 @@ class Plan:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The checks of a part after its changes, and the reasons for a reboot."""
+    """The checks of a part after its changes, the reasons for a reboot, and files that it writes
+    in steps, to be recorded (core/written.py)."""
 
     checks: list[Check] = field(default_factory=list)
     reasons: list[Reason] = field(default_factory=list)
+    files: list[FilePlan] = field(default_factory=list)
 
 
 class Part(Protocol):

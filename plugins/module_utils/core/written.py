@@ -19,6 +19,7 @@ from .files import HEADER, FilePlan, plan_file
 
 DIRECTORY = Path("var/lib/baremetal-mpi-roce/written.d")
 """One file per layer, relative to the root directory of the node."""
+OURS = "baremetal-mpi-roce"
 MOST_FILES = 5000
 LARGEST = 16 << 20
 """Size limit of a file that is compared, in bytes."""
@@ -32,16 +33,17 @@ def record(plans: Iterable[FilePlan], layer: str, root: Path, uid: int, gid: int
     for plan in plans:
         name = f"/{plan.path.relative_to(root)}"
         entries.pop(name, None)
-        sum_of = None if plan.after is None or plan.secret else fingerprint(plan.after)
+        sum_of = None if plan.after is None or plan.secret else fingerprint(plan.after, name)
         if sum_of is not None:
             entries[name] = [sum_of, f"{plan.mode:04o}"]
     text = json.dumps(entries, indent=1, sort_keys=True) + "\n" if entries else None
     return plan_file(path, text, uid=uid, gid=gid)
 
 
-def fingerprint(text: str) -> Optional[str]:
-    """Return the digest of a managed file, or of the managed blocks in it; None without any."""
-    if HEADER not in text[:1000]:
+def fingerprint(text: str, name: str) -> Optional[str]:
+    """Return the digest of a managed file, or of the managed blocks in it; None without any.
+    Files with the collection's name in their path are managed, also without a header."""
+    if HEADER not in text[:1000] and OURS not in name:
         blocks = [match.group().rstrip("\n") for match in _BLOCK.finditer(text)]
         if not blocks:
             return None
@@ -53,18 +55,18 @@ def edited(root: Path) -> Iterator[tuple[str, str, str]]:
     """Yield layer, path and difference of each recorded file that is not as written."""
     for path in sorted((root / DIRECTORY).glob("*.json")):
         for name, (digest, mode) in list(_entries(path).items())[:MOST_FILES]:
-            found = _difference(root / name.lstrip("/"), digest, mode)
+            found = _difference(root / name.lstrip("/"), name, digest, mode)
             if found:
                 yield path.stem, name, found
 
 
-def _difference(path: Path, digest: str, mode: str) -> str:
+def _difference(path: Path, name: str, digest: str, mode: str) -> str:
     try:
         status = path.stat()
         if status.st_size > LARGEST:
             return f"{status.st_size} bytes, which no layer wrote"
         with path.open(encoding="utf-8", errors="surrogateescape", newline="") as stream:
-            now = fingerprint(stream.read())
+            now = fingerprint(stream.read(), name)
     except OSError as error:
         return "missing" if isinstance(error, FileNotFoundError) else str(error)
     if now != digest:

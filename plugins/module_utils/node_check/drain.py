@@ -14,7 +14,7 @@ from typing import NamedTuple, Optional
 from ..core.commands import CommandError, Runner
 from ..core.text import one_line
 from ..reboot import slurm
-from ..reboot.slurm import SlurmError
+from ..slurm.state import MARKS, SlurmError
 from .settings import Settings
 
 REASON = "baremetal.mpi_roce node-check:"
@@ -43,7 +43,7 @@ def rows(text: str) -> dict[str, Row]:
         name, first, rest = line.strip().partition("|")
         state, second, why = rest.partition("|")
         if name and first and second and len(found) < MOST_NODES:
-            found[name] = Row(state.rstrip(slurm.MARKS).lower(), why)
+            found[name] = Row(state.rstrip(MARKS).lower(), why)
     return found
 
 

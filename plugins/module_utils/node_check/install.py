@@ -27,7 +27,7 @@ TIMER, SERVICE = f"{NAME}.timer", f"{NAME}.service"
 UNITS = "etc/systemd/system"
 PACKAGES = (
     *("core", "hardware", "nic", "qos", "rails", "gpu", "os_baseline", "packages", "reboot"),
-    "node_check",
+    *("slurm", "node_check"),
 )
 SLURM_FILES = ("etc/slurm/*.conf", "run/slurm/conf/*.conf")
 RUNS = "enabled, active"

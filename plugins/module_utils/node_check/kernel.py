@@ -43,6 +43,8 @@ WHAT: Mapping[str, str] = {
     ),
     HEAT: "it is too hot: check fans and airflow",
 }
+WORDS = ("mlx5_core", "NVRM", "Xid")
+"""One of these is in every message of a NIC, the GPUs' driver or an NVSwitch."""
 _OF_NIC = re.compile(r"\bmlx5_core ([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\b(.*)", re.DOTALL)
 _RECORD = re.compile(r"(\d{1,3}),(\d{1,20}),(\d{1,20}),[^;]*;(.*)", re.DOTALL)
 
@@ -86,8 +88,10 @@ def read(root: Path) -> list[Message]:
 
 
 def parse(text: str) -> list[Message]:
-    """Lines as in Documentation/ABI/testing/dev-kmsg: `6,339,5140900,-;text`, then properties."""
-    found = (_RECORD.fullmatch(line) for line in text.split("\n"))
+    """Lines as in Documentation/ABI/testing/dev-kmsg: `6,339,5140900,-;text`, then properties.
+    Messages of others are left out."""
+    of_interest = (line for line in text.split("\n") if any(word in line for word in WORDS))
+    found = (_RECORD.fullmatch(line) for line in of_interest)
     return [Message(int(m[2]), int(m[3]) / 1e6, m[4]) for m in found if m is not None]
 
 

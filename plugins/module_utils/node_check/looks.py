@@ -153,15 +153,20 @@ def link_rates(sight: Sight, run: Runner) -> Told:
         rates.LINK_DOWNS: (limit("link_downs_per_hour"), limit("link_downs_per_day")),
         rates.ERRORS: (limit("symbol_errors_per_hour"), None),
     }
-    ethtool = sight.ethtool or Ethtool()
-    readings = {
-        name: rates.read(root, name, ethtool)
-        for name in (str(rail["interface"]) for rail in settings.rails)
-        if (root / "sys/class/net" / name).exists()
-    }
+    ethtool, net = sight.ethtool or Ethtool(), root / "sys/class/net"
+    names = [str(rail["interface"]) for rail in settings.rails]
+    present = [name for name in names if (net / name).exists()]
+    physical = [name for name in present if (net / name / "device").exists()]
+    readings = {name: rates.read(root, name, ethtool) for name in physical}
+    aside = [
+        not_applicable(rates.LINK_DOWNS, None, "a virtual interface has no cable", subject=name)
+        for name in present
+        if name not in physical
+    ]
     boot, known = sight.node.boot_id, sight.state.get("rates", {})
     rows = list(rates.evaluated(known, readings, limits, boot, sight.now(), sight.uptime_s))
-    return [check for _key, _series, check in rows], {key: series for key, series, _check in rows}
+    checks = [check for _key, _series, check in rows]
+    return [*checks, *aside], {key: series for key, series, _check in rows}
 
 
 # GPUs

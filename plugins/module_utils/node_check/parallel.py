@@ -56,7 +56,7 @@ def bounded_runner(
 
     def bounded(argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None) -> Result:
         program = Path(argv[0]).name
-        limit_s = (until_s - clock()) / 2
+        limit_s = round((until_s - clock()) / 2, 2)
         if program in hung or limit_s < SHORTEST_S:
             raise NoAnswerError(f"{program}, not asked (again)", max(0.0, limit_s))
         report({"step": shortened(one_line(" ".join(argv)), 120)})
@@ -88,7 +88,7 @@ def look_all(looks: Sequence[Look], limit_s: float, hanging: Mapping[str, str]) 
             seen[look.name] = Seen([_silent(look, why)], left=left)
         elif error is not None or "checks" not in result.found:
             why = one_line(str((error or {}).get("text", "it gave no result")))
-            seen[look.name] = Seen([Check(LOOK, ANSWERS, "failed", FAILED, look.name, why)])
+            seen[look.name] = Seen([_silent(look, why)])
         else:
             checks = [Check(**each) for each in result.found["checks"]]
             seen[look.name] = Seen(checks, result.found["state"])

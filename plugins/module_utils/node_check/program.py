@@ -33,9 +33,9 @@ from .verdict import NodeVerdict
 HEALTHY, FAULTS, UNREADABLE = 0, 1, 2
 KEPT = ("SLURM_JOB_ID", "SLURMD_NODENAME", "SLURM_CONF")
 """Variables of Slurm that it reads or that Slurm's programs need."""
-LIMIT_S: Mapping[str, float] = {PROLOG: 1.3, EPILOG: 4.0, PERIODIC: 14.0, CHECK: 14.0}
+LIMIT_S: Mapping[str, float] = {PROLOG: 1.0, EPILOG: 4.0, PERIODIC: 14.0, CHECK: 14.0}
 """Time for all looks of a mode, in seconds."""
-SLURM_S: Mapping[str, float] = {PROLOG: 10.0, EPILOG: 0.0, PERIODIC: 4.5, CHECK: 0.0}
+SLURM_S: Mapping[str, float] = {PROLOG: 6.0, EPILOG: 0.0, PERIODIC: 4.5, CHECK: 0.0}
 """Time for Slurm, used in a prolog only if there is a fault and consent to drain."""
 RATES, KERNEL, LAST = "rates.json", "kernel.json", "last.json"
 REMEMBERED: Mapping[str, str] = {"rates": RATES, "kernel": KERNEL}
@@ -145,7 +145,7 @@ def standing(last: Mapping[str, Any], names: set[str], sight: Sight) -> list[Che
         return []
     rows = [row for name, rows in of_looks.items() if name not in names for row in rows or ()]
     return [
-        replace(check, reason=f"{check.reason} (found {age_s:.0f} s ago)".strip())
+        replace(check, reason=f"found {age_s:.0f} s ago; {check.reason}".rstrip("; "))
         for check in parallel.checks_of(rows)
         if check.status != OK
     ]

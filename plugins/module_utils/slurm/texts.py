@@ -269,6 +269,9 @@ def wanted(cluster: SlurmCluster, settings: Settings) -> dict[str, str]:
     }
     if settings.version < YAML_SINCE:
         found["TopologyPlugin"] = "topology/tree"
+    if settings.prolog:
+        # Otherwise Slurm holds a job whose prolog failed, instead of starting it on other nodes.
+        found["SchedulerParameters"] = "nohold_on_prolog_fail"
     if settings.health_check:
         found["HealthCheckInterval"] = str(settings.health_check_interval_s)
         found["HealthCheckNodeState"] = "ANY,CYCLE"
