@@ -11,7 +11,7 @@ from __future__ import annotations
 import platform
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Optional
 
@@ -64,7 +64,7 @@ class Family:
     """Ansible's fact `pkg_mgr`: `apt` or `dnf`."""
     base_packages: tuple[str, ...]
     """Tools for an MPI node, installed by the layer `os`."""
-    perf: Mapping[str, str]
+    perf: Mapping[str, str] = field(hash=False)
     """The package with the program `perf`, by ID in os-release."""
     inbox_rdma: tuple[str, ...]
     """RDMA libraries and tools of the distribution itself."""
