@@ -16,6 +16,7 @@ from ansible.errors import AnsibleActionFail
 
 from ..module_utils.core.checks import Check, as_dicts, failure_message
 from ..module_utils.core.messages import message
+from ..module_utils.core.text import some
 from ..plugin_utils import clustermax
 from ..plugin_utils.answers import AnswerError, mapping
 from ..plugin_utils.answers import checks as checks_of
@@ -30,6 +31,7 @@ LOCK = Path(__file__).resolve().parents[2] / "requirements/audit.txt"
 REQUIREMENT = re.compile(r"^(?P<name>[\w-]+)==(?P<version>[\w.]+)(?P<rest>(?:.*\\\n)+.*)", re.M)
 MOST_WHEEL_BYTES = 4 << 20
 MOST_REPORT_BYTES = 256 << 20
+MOST_REPORTS = 20
 PREVIOUS = ("verify", "site")
 """Playbooks whose saved reports have the checks of all layers."""
 
@@ -66,11 +68,12 @@ class ActionModule(SteppedAction):
         result: dict[str, Any] = {"changed": False, "layer": LAYER, "checks": as_dicts(strange)}
         if found:
             directory = Path(self._task.args.get("report_directory") or "")
-            statuses, where = last_run(directory)
+            statuses, reports_of = last_runs(directory)
             title = f"cmax {version(LOCK.read_text('utf-8'))} ({', '.join(sorted(targets))})"
             for line in clustermax.lines(found, statuses, title):
                 display.display(line)
-            display.display(f"audit: ours from {where or 'no saved run: playbooks/verify.yml'}")
+            where = some(reports_of, 3) if reports_of else "no saved run: playbooks/verify.yml"
+            display.display(f"audit: ours from {where}")
             if self._task.args.get("report_directory"):
                 text = {"title": title, "checks": clustermax.as_report(found, statuses)}
                 option = "cluster_audit_report_directory"
@@ -113,16 +116,22 @@ def wheels(directory: Path, lock: str) -> dict[str, dict[str, str]]:
     return found
 
 
-def last_run(directory: Path) -> tuple[Mapping[str, Counter[str]], str]:
-    """Statuses of checks in the latest saved report of a run of all layers, and its file."""
+def last_runs(directory: Path) -> tuple[Mapping[str, Counter[str]], list[str]]:
+    """Statuses of checks, for each layer in its latest saved report, and the names of the reports:
+    a run with --tags has some layers."""
+    layers: dict[str, Any] = {}
+    used = []
     saved = sorted(_saved(directory), key=lambda path: path.name.partition("-")[2], reverse=True)
-    for path in saved:
+    for path in saved[:MOST_REPORTS]:
         try:
-            if path.stat().st_size <= MOST_REPORT_BYTES:
-                return clustermax.ours(json.loads(path.read_text(encoding="utf-8"))), str(path)
+            if path.stat().st_size > MOST_REPORT_BYTES:
+                continue
+            found = mapping(mapping(json.loads(path.read_text(encoding="utf-8"))).get("layers"))
         except (OSError, RecursionError, ValueError):
-            continue  # unreadable or incomplete: an earlier one may be complete
-    return {}, ""
+            continue  # unreadable or incomplete
+        used += [path.name] if set(found) - set(layers) else []
+        layers = {**found, **layers}
+    return clustermax.ours({"layers": layers}), used
 
 
 def _saved(directory: Path) -> Iterable[Path]:

@@ -8,7 +8,7 @@ docs/clustermax.md has the table."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -27,6 +27,9 @@ SEVERITY = (FAILED, PENDING, REBOOT, NOT_APPLICABLE, OK)
 """Statuses of checks, the worst first."""
 
 SITE = "not managed here"
+GPU, NIC = "GPU", "RDMA NIC"
+ABSENT = {GPU: "gpu.gpu_stack", NIC: "rdma.rdma_device"}
+"""The check that is not applicable anywhere if no node has this hardware."""
 NO_BLUEFIELD = "BlueField DPUs are not managed here"
 X86 = "nodes are x86_64"
 BARE = "nodes are bare metal of one tenant"
@@ -39,32 +42,34 @@ class Answer:
     by: tuple[str, ...] = ()
     open: str = ""
     """What remains for the operator, or why nothing can answer."""
+    needs: str = ""
+    """GPU or NIC, if there is nothing to audit without."""
 
 
-def _is(*by: str, open: str = "") -> Answer:
-    return Answer(by, open)
+def _is(*by: str, open: str = "", needs: str = "") -> Answer:
+    return Answer(by, open, needs)
 
 
 ANSWERS: Mapping[str, Answer] = {
-    "securityVersions.nvidiaDriver.status": _is("any.floor", "gpu.gpu_driver_version"),
+    "securityVersions.nvidiaDriver.status": _is("any.floor", "gpu.gpu_driver_version", needs=GPU),
     "securityVersions.nvidiaContainerToolkit.status": _is(
-        "any.floor", open="it is installed by the operator"
+        "any.floor", open="it is installed by the operator", needs=GPU
     ),
-    "securityVersions.cudaToolkit.status": _is("any.floor", "gpu.cuda_toolkit"),
+    "securityVersions.cudaToolkit.status": _is("any.floor", "gpu.cuda_toolkit", needs=GPU),
     "securityVersions.runc.status": _is("any.floor", open="it is installed by the operator"),
     "securityVersions.docker.status": _is(open=f"Docker is {SITE}"),
-    "securityVersions.connectxFirmware.status": _is("any.floor", "rdma.rdma_firmware"),
-    "securityVersions.dcgm.status": _is("any.floor"),
-    "securityVersions.dcgmExporter.status": _is(open=f"exporters are {SITE}"),
-    "securityVersions.virtioNetBluefield.status": _is(open=NO_BLUEFIELD),
-    "securityVersions.virtioNetBluefield.exposure": _is(open=NO_BLUEFIELD),
-    "securityVersions.dpuHostIsolation.status": _is(open=NO_BLUEFIELD),
+    "securityVersions.connectxFirmware.status": _is("any.floor", "rdma.rdma_firmware", needs=NIC),
+    "securityVersions.dcgm.status": _is("any.floor", needs=GPU),
+    "securityVersions.dcgmExporter.status": _is(open=f"exporters are {SITE}", needs=GPU),
+    "securityVersions.virtioNetBluefield.status": _is(open=NO_BLUEFIELD, needs=NIC),
+    "securityVersions.virtioNetBluefield.exposure": _is(open=NO_BLUEFIELD, needs=NIC),
+    "securityVersions.dpuHostIsolation.status": _is(open=NO_BLUEFIELD, needs=NIC),
     "security.januscape.status": _is(
         open="a kernel with the fix in `software.kernel`, or no nested virtualization"
     ),
     "security.guestKernel.newerInstalled": _is(
         "rdma.kernel_release",
-        "any.packages_held",
+        "rdma.packages_held",
         open="the kernel is held; another one needs a change of `software.kernel`",
     ),
     "security.fragnesia.status": _is(
@@ -72,26 +77,29 @@ ANSWERS: Mapping[str, Answer] = {
     ),
     "bmc-ipmi": _is(open="isolate the network of the BMCs, and refuse /dev/ipmi* to users"),
     "ufm-profile": _is(open="InfiniBand only"),
-    "pcie-passthrough": _is("rdma.iommu_group", "rdma.acs_redirect", open=BARE),
-    "nvlink-boundary": _is("gpu.gpu_fabric", "gpu.gpu_nvlinks", open=BARE),
-    "gpus.gdrcopy.installed": _is("any.package", "gpu.kernel_module"),
-    "gpus.gpuDirectRdmaPath": _is("gpu.gpu_open_modules", "gpu.gpu_direct"),
-    "gpus.gpuDirectRdmaPath.nvidiaPeermemLegacy": _is("gpu.gpu_open_modules", "gpu.gpu_direct"),
-    "gpu_controls.vboost.allowed": _is(open="boost sliders are decided by the operator"),
+    "pcie-passthrough": _is("rdma.iommu_group", "rdma.acs_redirect", open=BARE, needs=GPU),
+    "nvlink-boundary": _is("gpu.gpu_fabric", "gpu.gpu_nvlinks", open=BARE, needs=GPU),
+    "gpus.gdrcopy.installed": _is("gpu.package", "gpu.kernel_module", needs=GPU),
+    "gpus.gpuDirectRdmaPath": _is("gpu.gpu_open_modules", "gpu.gpu_direct", needs=GPU),
+    "gpus.gpuDirectRdmaPath.nvidiaPeermemLegacy": _is(
+        "gpu.gpu_open_modules", "gpu.gpu_direct", needs=GPU
+    ),
+    "gpu_controls.vboost.allowed": _is(open="boost sliders are decided by the operator", needs=GPU),
     "hbm_memory_exposure.status": _is(open=X86),
     "vm_iommu.status": _is("rdma.iommu_group"),
     "arm_smmu_virtualization.status": _is(open=X86),
-    "gpus.pcieAcs.enabled": _is("rdma.acs_redirect", "rdma.acs_boot"),
-    "software.nvhpc.status": _is(open="the HPC SDK is installed by the operator"),
-    "software.ncu.installed": _is("gpu.cuda_toolkit", open="part of the CUDA toolkit"),
+    "gpus.pcieAcs.enabled": _is("rdma.acs_redirect", "rdma.acs_boot", needs=GPU),
+    "software.nvhpc.status": _is(open="the HPC SDK is installed by the operator", needs=GPU),
+    "software.ncu.installed": _is("gpu.cuda_toolkit", open="part of the CUDA toolkit", needs=GPU),
     "software.ncu.profilingEnabled": _is(
-        open="`NVreg_RestrictProfilingToAdminUsers=0` lets users read counters: decide it yourself"
+        open="`NVreg_RestrictProfilingToAdminUsers=0` lets users read counters: decide it yourself",
+        needs=GPU,
     ),
     "software.lmod.modulesStatus": _is(
-        "mpi.mpi_modules", open="`mpi_stack_modules: true`, with lmod installed"
+        "mpi.mpi_modules", open="`mpi_stack_modules: true`, with lmod installed", needs=GPU
     ),
-    "software.cudaVisibleDevicesStatus": _is(open="set by Slurm from gres.conf"),
-    "software.nccl.installed": _is("any.package"),
+    "software.cudaVisibleDevicesStatus": _is("slurm.slurm_gres"),
+    "software.nccl.installed": _is("gpu.package", needs=GPU),
     "software.perf.installed": _is("os"),
     "software.perf.perfEventParanoid": _is(
         "os.sysctl", open="`os_baseline_extra_sysctls: {kernel.perf_event_paranoid: 1}`"
@@ -99,28 +107,30 @@ ANSWERS: Mapping[str, Answer] = {
     "software.perf.kptrRestrict": _is(
         "os.sysctl", open="`os_baseline_extra_sysctls: {kernel.kptr_restrict: 0}`"
     ),
-    "containers.nvidiaContainerToolkit": _is(open=f"container runtimes are {SITE}"),
+    "containers.nvidiaContainerToolkit": _is(open=f"container runtimes are {SITE}", needs=GPU),
     "containers.enroot": _is(open=f"container runtimes are {SITE}"),
     "containers.enrootImportWorks": _is(open="needs access to a registry"),
     "containers.dockerOnWorkers": _is(open=f"container runtimes are {SITE}"),
     "containers.singularity": _is(open=f"container runtimes are {SITE}"),
-    "containers.workerCheckOk": _is(open="cmax asks Slurm for a GPU; without GPUs, it cannot run"),
+    "containers.workerCheckOk": _is("slurm.slurm_node", open="it needs a free node with GPUs"),
     "containers.pyxisRuntimeWorks": _is(open=f"container runtimes are {SITE}"),
     "kubelet_cpu_manager_policy.status": _is(open="Kubernetes only"),
     "slurm.accounting.sacctAvailable": _is(open="slurmdbd is installed by the operator"),
     "nccl_topo_file.status": _is("gpu.gpu_rail", open="only virtual machines need the file"),
-    "nccl_ib_qps.status": _is("any.file", open="several leaf sets"),
-    "networking.topologyConfigured": _is(open="topology.conf of Slurm"),
-    "networking.hcaNamingValid": _is("rails.rail_rdma", "mpi.contract"),
-    "networking.ncclAutoConfig": _is("mpi.nccl_file", "any.file"),
+    "nccl_ib_qps.status": _is("mpi.file", open="several leaf sets", needs=NIC),
+    "networking.topologyConfigured": _is("slurm.slurm_topology"),
+    "networking.hcaNamingValid": _is("rails.rail_rdma", "mpi.contract", needs=NIC),
+    "networking.ncclAutoConfig": _is("mpi.nccl_file", "mpi.file"),
     "storage.rwxStatus": _is("storage.storage_neighbour", open="Kubernetes only"),
     "healthChecks.nhcInstalled": _is(
         "node_check.node_check", open="cmax looks for the program of mej/nhc"
     ),
-    "healthChecks.monitoringStack.dcgmExporter": _is(open=f"exporters are {SITE}"),
-    "healthChecks.dcgmInstalled": _is("any.package", "gpu.service"),
+    "healthChecks.monitoringStack.dcgmExporter": _is(open=f"exporters are {SITE}", needs=GPU),
+    "healthChecks.dcgmInstalled": _is("gpu.package", "gpu.service", needs=GPU),
     "healthChecks.dcgmSlurm": _is(
-        "node_check.node_check_slurm", open="cmax looks for `dcgm` in the name of the program"
+        "node_check.node_check_slurm",
+        open="cmax looks for `dcgm` in the name of the program",
+        needs=GPU,
     ),
     "access.sudoAvailable": _is(
         "preflight.node_read", open="for the account of Ansible; the MPI user has no sudo"
@@ -128,7 +138,7 @@ ANSWERS: Mapping[str, Answer] = {
     "access.userManagement": _is("ssh.account", open="other accounts are the site's"),
     "access.sshToComputeNodes": _is("ssh.ssh_login"),
     "access.externalIdp.detected": _is(open=f"identity providers are {SITE}"),
-    "access.slurmCommandsOk": _is(open="Slurm is installed by the operator"),
+    "access.slurmCommandsOk": _is("slurm.slurm_controller"),
 }
 
 
@@ -178,6 +188,22 @@ def ours(report: Any) -> dict[str, Counter[str]]:
     return found
 
 
+def absent(statuses: Mapping[str, Counter[str]]) -> set[str]:
+    """Hardware that no node has, as the last run found."""
+    only = {NOT_APPLICABLE}
+    return {what for what, name in ABSENT.items() if set(statuses.get(name, ())) == only}
+
+
+def explanation(
+    answer: Answer, statuses: Mapping[str, Counter[str]], missing: Collection[str]
+) -> str:
+    """Why a verdict says nothing about these hosts; empty if it does."""
+    if answer.needs in missing:
+        return f"no {answer.needs} here"
+    known = {status for name in answer.by for status in statuses.get(name, ())}
+    return "not applicable here" if known == {NOT_APPLICABLE} else ""
+
+
 def own_verdict(answer: Answer, statuses: Mapping[str, Counter[str]]) -> str:
     """`rdma.acs_redirect ok, rdma.acs_boot not run`: the worst status of each check."""
     shown_of = []
@@ -203,15 +229,19 @@ def lines(
             if one.verdict != SKIPPED:
                 place = (VERDICTS.index(one.verdict), one.key)
                 by_check.setdefault(place, {}).setdefault(one.observed, []).append(host)
-    rows = [["verdict", "cmax", "on", "ours", "open"]]
+    missing = absent(statuses)
+    rows, explained = [["verdict", "cmax", "on", "ours", "open"]], 0
     for (rank, key), observed in sorted(by_check.items()):
         answer = ANSWERS.get(key, Answer(open="not a check of the pinned version"))
         hosts = ranges([host for of_value in observed.values() for host in of_value])
         verdict = VERDICTS[rank]
         remaining = "" if verdict == PASS else answer.open.replace("`", "")
+        cause = "" if verdict == PASS else explanation(answer, statuses, missing)
+        remaining, explained = cause or remaining, explained + bool(cause)
         rows.append([verdict, key, hosts, own_verdict(answer, statuses), remaining])
     counts = ", ".join(f"{total[verdict]} {verdict}" for verdict in VERDICTS)
     head = f"{title}, {counted(len(verdicts), 'host')}: {counts}"
+    head += f"; {explained} of the checks do not apply here" if explained else ""
     return [head, *(f"  {line.rstrip()}" for line in columns(rows, {0, 1, 2, 3, 4}))]
 
 

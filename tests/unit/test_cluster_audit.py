@@ -169,16 +169,22 @@ def test_the_lock_is_that_of_pure_wheels() -> None:
     assert action.version(lock) == "0.2.1"
 
 
-def test_the_last_complete_report_is_ours(tmp_path: Path) -> None:
-    row = {"checks": [{"name": "acs_boot", "status": "ok"}]}
-    text = json.dumps({"layers": {"rdma": {"hosts": {"n": row}}}})
-    (tmp_path / "site-20261129T080000.000001Z.json").write_text(text)
-    (tmp_path / "verify-20261129T090000.000001Z.json").write_text(text.replace("ok", "failed"))
-    (tmp_path / "verify-20261129T100000.000001Z.json").write_text(text[:20])
-    (tmp_path / "audit-20261129T110000.000001Z.json").write_text("{}")
-    statuses, where = action.last_run(tmp_path)
-    assert statuses["rdma.acs_boot"] == {"failed": 1} and "T090000" in where
-    assert action.last_run(tmp_path / "none") == ({}, "")
+def test_ours_is_the_last_report_of_each_layer(tmp_path: Path) -> None:
+    def save(name: str, time: int, status: str, *layers: str) -> None:
+        row = {"checks": [{"name": "one", "status": status}]}
+        text = json.dumps({"layers": {layer: {"hosts": {"n": row}} for layer in layers}})
+        path = tmp_path / f"{name}-20261129T{time:02d}0000.000001Z.json"
+        path.write_text(text if status else text[:20], encoding="utf-8")
+
+    save("site", 8, "ok", "rdma", "gpu")
+    save("verify", 9, "failed", "rdma")
+    save("verify", 10, "", "rdma")
+    save("audit", 11, "reboot", "rdma", "os")
+    statuses, used = action.last_runs(tmp_path)
+    assert statuses["rdma.one"] == {"failed": 1} and statuses["gpu.one"] == {"ok": 1}
+    assert "os.one" not in statuses
+    assert [name.partition("-")[0] for name in used] == ["verify", "site"]
+    assert action.last_runs(tmp_path / "none") == ({}, [])
 
 
 PLAY = """\

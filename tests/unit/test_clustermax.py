@@ -55,7 +55,7 @@ def test_the_answers_are_checks_of_the_layers() -> None:
         for name in answer.by:
             layer, _dot, check = name.partition(".")
             assert layer in layers, (key, name)
-            assert not check or check in layers[layer], (key, name)
+            assert not check or check in layers[layer] | layers["any"], (key, name)
 
 
 def test_the_page_has_the_answers() -> None:
@@ -123,6 +123,29 @@ def test_the_table_has_both_verdicts() -> None:
     saved = {entry["key"]: entry for entry in clustermax.as_report(found, statuses)}
     assert saved["gpus.pcieAcs.enabled"]["ours"]["rdma.acs_redirect"] == {"failed": 2}
     assert saved["storage.rwxStatus"]["hosts"]["node02"]["verdict"] == "skipped"
+
+
+def test_hardware_that_no_node_has_explains_a_verdict() -> None:
+    rows = answer(("gpus.pcieAcs.enabled", "fail", ""), ("software.nccl.installed", "pass", ""))
+    found = {"node01": clustermax.read("node01", rows)}
+    for statuses, shown in (
+        ({"not_applicable": 2}, f"no {clustermax.GPU} here"),
+        ({"not_applicable": 1, "ok": 1}, "not run"),
+        ({}, "not run"),
+    ):
+        ours = {"gpu.gpu_stack": Counter(statuses)} if statuses else {}
+        _head, _titles, failed, passed = clustermax.lines(found, ours, "cmax")
+        assert failed.endswith(shown) and not passed.endswith("here")
+
+
+def test_what_applies_to_no_host_is_explained() -> None:
+    sysctl = ANSWERS["software.perf.perfEventParanoid"]
+    for statuses, explained in (
+        ({"not_applicable": 3}, True),
+        ({"not_applicable": 1, "ok": 1}, False),
+    ):
+        found = {"os.sysctl": Counter(statuses)}
+        assert bool(clustermax.explanation(sysctl, found, ())) is explained
 
 
 def test_the_worst_status_is_shown() -> None:

@@ -110,9 +110,9 @@ def provider_of(
             },
         }
         return Provider([NUMPY, *ucx], layout, of.verbs, unpack)
-    layout = _layout_of_hpcx(prefix, python)
+    layout = layout_of_hpcx(prefix, python)
     if mpi.provider == HPCX:
-        archive = _archive_of(mpi, distribution)
+        archive = archive_of(mpi, distribution)
         if not archive.sha256:
             raise PlanError(
                 message(
@@ -137,7 +137,7 @@ def _archive(directory: str, **given: str) -> dict[str, str]:
     return {"directory": directory, "url": "", "sha256": "", "file": "", "inside": "", **given}
 
 
-def _layout_of_hpcx(prefix: str, python: str) -> dict[str, Any]:
+def layout_of_hpcx(prefix: str, python: str) -> dict[str, Any]:
     """Open MPI and UCX in the directories of HPC-X, with the variables of its hpcx-init.sh."""
     ompi = f"{prefix}/ompi"
     libraries = ("ompi/lib", "ucx/lib", "ucc/lib", "hcoll/lib", "sharp/lib")
@@ -196,12 +196,12 @@ def _refuse_without_libfabric(wheel: Path) -> None:
 def prefix_of(mpi: Mpi, distribution: Distribution) -> str:
     """Directory of the MPI on a host; empty for the distribution's."""
     if mpi.provider == HPCX:
-        return _archive_of(mpi, distribution).prefix
+        return archive_of(mpi, distribution).prefix
     of_provider = mpi.impi if mpi.provider == IMPI else mpi.sources
     return of_provider.prefix if of_provider is not None else ""
 
 
-def _archive_of(mpi: Mpi, distribution: Distribution) -> Archive:
+def archive_of(mpi: Mpi, distribution: Distribution) -> Archive:
     archives = {archive.distribution: archive for archive in reversed(mpi.archives)}
     for name in distribution.hpcx_names:
         if name in archives:

@@ -26,7 +26,10 @@ from .readiness import by_reason
 
 ENGINES = ("apptainer", "singularity", "enroot", "podman")
 """In the order in which they are chosen."""
-OF_HOST = ("OPAL_PREFIX", "OMPI_HOME", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH")
+OF_HOST = (
+    *("OPAL_PREFIX", "PMIX_INSTALL_PREFIX", "MPI_HOME"),
+    *("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH"),
+)
 """Variables that would lead the image's programs to directories of the host's MPI."""
 PASSED = ("UCX", "OMPI", "PMIX", "PRTE", "NCCL", "GLOO", "MPI_ROCE", "CLUSTER", "SLURM")
 """Beginnings of the variables that ranks get from mpirun's daemon, from srun and from mpi.env."""
