@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Optional, Union
+from typing import ClassVar, Optional, Union
 
 from ...core.messages import message
 from ...core.part import PlanError
@@ -161,7 +161,7 @@ class Srun(OpenMpi):
     """Further options of salloc, such as --partition."""
     program, scheduled = "srun", True
     label = ("--label",)
-    mappings: Mapping[str, tuple[str, ...]] = {
+    mappings: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "gpu": ("--cpu-bind=none",),
         "node": ("--cpu-bind=none",),
         "core": ("--cpu-bind=cores",),
