@@ -43,8 +43,10 @@ LOAD = {"sm_mhz": "clocks.sm", "watts": "power.draw", "celsius": "temperature.gp
 MARGIN_S = 120
 """To generate inputs, and to load the library, in addition to the products."""
 NO_TIME = "the time limit of the whole load was reached"
-COPIES_S, NCCL_S = 900, 300
-"""Time limits of nvbandwidth, and of each allreduce."""
+COPIES_S = 900.0
+"""Time limit of nvbandwidth."""
+ALLREDUCE_S = 300.0
+"""Time limit of each allreduce by nccl-tests."""
 MAX_TEXT = 300
 MAX_LISTED = 5
 
@@ -362,9 +364,9 @@ def nccl(
     figures, checks = {}, []
     for name, env in (("nvlink", {}), ("host", {"NCCL_P2P_DISABLE": "1"})):
         try:
-            done = run(argv, check=False, timeout_s=min(NCCL_S, limit_s / 2), env=env)
+            done = run(argv, check=False, timeout_s=min(ALLREDUCE_S, limit_s / 2), env=env)
         except CommandError as error:
-            if limit_s / 2 < NCCL_S and isinstance(error, NoAnswerError):
+            if limit_s / 2 < ALLREDUCE_S and isinstance(error, NoAnswerError):
                 checks.append(not_applicable("burn_nccl", "measured", NO_TIME, subject=name))
                 continue
             checks.append(Check("burn_nccl", "measured", "not", FAILED, name, str(error)))
