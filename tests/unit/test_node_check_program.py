@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import json
 import os
 import re
@@ -22,6 +24,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks imp
     Check,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
+    CommandError,
     NoAnswerError,
     Result,
     Runner,
@@ -116,6 +119,47 @@ def test_unreadable_settings(machine: Machine, capsys: Any) -> None:
         assert program.main([name, "--root", str(machine.root)], {}) == status
     assert program.main(["node-check", "--nagios", "--root", str(machine.root)], {}) == 3
     assert "run the role node_check" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", sorted(LINKS))
+def test_no_error_of_its_own_takes_a_node_out(
+    name: str, machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """Each may be the same on all nodes, and Slurm counts no nodes that their prolog drains."""
+    machine.settings["drain"] = True
+    machine.seen["rails"] = [LINK]
+    for what in ("sinfo", "scontrol", "update"):
+        machine.slurm.fails[what] = PermissionError(errno.EACCES, "Permission denied")
+    assert machine.run(name) == 0 and machine.slurm.updates == []
+    machine.slurm.fails.clear()
+    machine.settings["drain"] = False
+    odd = {"boot": "boot-1", "at": machine.now - 1, "looks": {"x": 5, "y": [{"status": "failed"}]}}
+    path = machine.root / STATE / program.LAST
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for text in (json.dumps(odd), "[]", "{", "\0"):
+        path.write_text(text)
+        (path.parent / parallel.LEFT).write_text('{"rails": [[Infinity, "1"]]}')
+        assert machine.run(name) == 0 and "Traceback" not in capsys.readouterr().err
+    for content in (b"\xff\xfe{", b"[" * 100_000):
+        (machine.root / SETTINGS).write_bytes(content)
+        assert program.main([name, "--root", str(machine.root)], {}) == 0
+        assert program.main(["node-check", "--root", str(machine.root)], {}) == 2
+    monkeypatch.setattr(program, "checked", lambda *_args: 1 / 0)
+    assert machine.run(name) == 0 and "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_a_closed_output_changes_no_exit_status(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.settings["drain"] = True
+    machine.seen["rails"] = [LINK]
+
+    class Closed(io.StringIO):
+        def flush(self) -> None:
+            raise BrokenPipeError
+
+    monkeypatch.setattr("sys.stdout", Closed())
+    assert machine.run("slurm-prolog") == 1 and machine.slurm.ours == ["node01"]
 
 
 @pytest.mark.parametrize("name", sorted(LINKS))
@@ -347,11 +391,20 @@ def test_a_look_that_hangs_stops_no_other_and_names_its_check() -> None:
     def good(_run: Runner) -> Any:
         return [GOOD], {"a": 1}
 
+    def fails(error: Exception) -> Callable[[Runner], Any]:
+        def act(_run: Runner) -> Any:
+            raise error
+
+        return act
+
     made = [
         Look("mount /shared", hangs, "storage_mount", "/shared"),
         Look("hardware", hangs),
         Look("space", good),
         Look("broken", lambda _run: 1 / 0),  # type: ignore[arg-type, return-value]
+        Look("missing", fails(CommandError("ip: not installed")), "time_sync"),
+        Look("asked", fails(NoAnswerError("ip", 7.0)), "time_sync"),
+        Look("disk", fails(OSError(errno.EIO, "Input/output error"))),
         Look("gpus", good, "gpu_driver"),
     ]
     seen = parallel.look_all(made, 0.4, {"gpus": "process 9 hangs"})
@@ -359,7 +412,10 @@ def test_a_look_that_hangs_stops_no_other_and_names_its_check() -> None:
         "mount /shared": [("storage_mount", "/shared", FAILED)],
         "hardware": [("node_look", "hardware", FAILED)],
         "space": [("node_space", "/", OK)],
-        "broken": [("node_look", "broken", FAILED)],
+        "broken": [("node_look_error", "broken", FAILED)],
+        "missing": [("node_look_error", "missing", FAILED)],
+        "asked": [("time_sync", "", FAILED)],
+        "disk": [("node_look", "disk", FAILED)],
         "gpus": [("gpu_driver", "", FAILED)],
     }
     assert seen["space"].state == {"a": 1}

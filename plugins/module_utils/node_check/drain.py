@@ -76,18 +76,18 @@ def drain(run: Runner, node: str, why: str, settings: Settings) -> Done:
         if len(drained - {here.name}) >= allowed:
             return Done(_full(len(drained), allowed, nodes))
         _update(run, here.name, "state=drain", f"reason={REASON} {why}"[:200])
-    except (CommandError, SlurmError) as error:
+    except (CommandError, SlurmError, OSError) as error:
         return Done(f"not drained, as Slurm could not be asked: {one_line(str(error))}")
     try:
         nodes, drained = count(run)
         if len(drained) <= settings.allowed(nodes):
             return Done(f"drained in Slurm: {why}", True)
         why_not = _full(len(drained) - 1, allowed, nodes)
-    except CommandError as error:
+    except (CommandError, OSError) as error:
         why_not = f"how many nodes are drained is unknown: {one_line(str(error))}"
     try:
         _update(run, here.name, "state=resume")
-    except CommandError as error:
+    except (CommandError, OSError) as error:
         shown = one_line(str(error))
         return Done(f"{why_not}; but the drain could not be taken back: {shown}", True)
     return Done(f"the drain was taken back: {why_not}")
@@ -100,7 +100,7 @@ def resume(run: Runner, node: str) -> Optional[Done]:
         if here is None or not here.drained or not here.reason.startswith(REASON):
             return None
         _update(run, here.name, "state=resume")
-    except (CommandError, SlurmError) as error:
+    except (CommandError, SlurmError, OSError) as error:
         return Done(f"Slurm could not be asked about this node: {one_line(str(error))}")
     return Done(f"resumed in Slurm, as all checks hold; it was drained for: {here.reason}")
 

@@ -8,6 +8,7 @@ again before it is gone.
 
 from __future__ import annotations
 
+import errno
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,10 @@ from ..core.text import one_line, shortened
 
 LOOK = "node_look"
 """The check of a look that gave no answer, if it names none."""
+UNREAD = "node_look_error"
+"""The check of a look that failed, as a program is missing or refuses its arguments."""
+BROKEN = frozenset([errno.EIO, errno.ESTALE, errno.ETIMEDOUT])
+"""Errors of a file system or its device, as serious as no answer."""
 ANSWERS = "answers in time"
 SHORTEST_S = 0.05
 LEFT = "left.json"
@@ -96,7 +101,15 @@ def look_all(looks: Sequence[Look], limit_s: float, hanging: Mapping[str, str]) 
 
 
 def _work(look: Look, until_s: float, report: Report) -> None:
-    checks, state = look.act(bounded_runner(until_s, report))
+    try:
+        checks, state = look.act(bounded_runner(until_s, report))
+    except NoAnswerError:
+        raise
+    except Exception as error:  # it says nothing about the node, and may be the same on all
+        if isinstance(error, OSError) and error.errno in BROKEN:
+            raise
+        why = one_line(str(error)) or type(error).__name__
+        checks, state = [Check(UNREAD, "reads the node", "error", FAILED, look.name, why)], {}
     report({"checks": as_dicts(checks), "state": dict(state)})
 
 
@@ -114,7 +127,7 @@ def hanging(directory: Path, proc: Path = Path("/proc")) -> dict[str, str]:
     for name, pairs in load(directory / LEFT).items():
         try:
             alive = [pid for pid, start in pairs if started(int(pid), proc) == start]
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             continue
         if alive:
             found[name] = f"process {alive[0]} hangs, and no signal ends it"

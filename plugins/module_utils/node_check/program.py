@@ -14,6 +14,7 @@ import json
 import os
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -53,18 +54,34 @@ def main(
 ) -> int:
     """`arguments` begin with the name of the program, which may set the mode. Tests change the
     sight and the limits."""
-    begin = time.monotonic()
     called, given = Path(arguments[0]).name, _arguments(arguments[1:])
     environment = os.environ if environment is None else environment
-    by_slurm = called in LINKS
-    mode = LINKS.get(called) or given.mode or CHECK
+    if called not in LINKS:
+        return _main(given.mode or CHECK, given, environment, limit_s, change)
+    try:
+        return _main(LINKS[called], given, environment, limit_s, change, by_slurm=True)
+    except Exception:  # of whatever kind: every node may have the same fault
+        traceback.print_exc()
+        return HEALTHY
+
+
+def _main(
+    mode: str,
+    given: Any,
+    environment: Mapping[str, str],
+    limit_s: Mapping[str, float],
+    change: Callable[[Sight], Sight],
+    *,
+    by_slurm: bool = False,
+) -> int:
+    begin = time.monotonic()
     root = Path(given.root)
     try:
         settings = Settings.parse((root / SETTINGS).read_text(encoding="utf-8"))
         node = Node("node_check", root, run, machine.container(root), machine.boot_id(root))
         node = replace(node, uid=os.getuid(), gid=os.getgid())
         verdict = checked(node, settings, mode, environment, limit_s[mode], change)
-    except (OSError, SettingsError) as error:
+    except (OSError, UnicodeError, RecursionError, SettingsError) as error:
         sys.stderr.write(f"node-check: {error}. If /{SETTINGS} is wrong, run the role node_check\n")
         unknown = 3 if given.nagios else UNREADABLE
         return HEALTHY if by_slurm else unknown
@@ -117,7 +134,7 @@ def checked(
     checks = [check for look in wanted for check in seen[look.name].checks]
     left = parallel.leftovers(seen)
     known = parallel.load(directory / parallel.LEFT)
-    still = {name: known[name] for name in hanging}
+    still = {name: known[name] for name in hanging if name in known}  # another run may have ended
     if {**still, **left} != known:
         _remember(directory / parallel.LEFT, {**still, **left}, node)
     if mode == PERIODIC:
@@ -143,9 +160,10 @@ def standing(last: Mapping[str, Any], names: set[str], sight: Sight) -> list[Che
     age_s = sight.now() - at
     if not 0 <= age_s <= RECENT * sight.settings.interval_s:
         return []
-    rows = [row for name, rows in of_looks.items() if name not in names for row in rows or ()]
     return [
         replace(check, reason=f"found {age_s:.0f} s ago; {check.reason}".rstrip("; "))
+        for name, rows in of_looks.items()
+        if name not in names
         for check in parallel.checks_of(rows)
         if check.status != OK
     ]
@@ -196,6 +214,9 @@ def _show(verdict: NodeVerdict, status: int, given: Any, *, by_slurm: bool) -> i
         if not by_slurm and not sys.stdout.isatty() and verdict.mode == PERIODIC:
             # For the journal; the priority of each line.
             text = "".join(f"{_LEVELS[verdict.word]}{line}\n" for line in text.splitlines())
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except (OSError, ValueError):  # a closed pipe, or an encoding without these characters
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, as it flushes at exit
     return status

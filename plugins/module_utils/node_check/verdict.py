@@ -25,6 +25,7 @@ WARNS = frozenset(
         *("rails_service", "rail_config", "rail_claim", "rail_max_read_request_bytes"),
         *("gpu_persistence", "gpu_vbios", "gpu_slowdown", "gpu_warnings", "gpu_nvml"),
         *("storage_automount", "storage_drop_in", "time_service", "node_leftover_memory"),
+        "node_look_error",
     ]
 )
 """Checks that neither stop a job nor spoil its result now."""
