@@ -56,6 +56,8 @@ class Node(Host):
         super().__init__(root)
         self.active: set[str] = set()
         self.answer: Any = HEALTHY
+        self.gone.add("scontrol")
+        self.slurm = ""
 
     def converge(self, *, check_mode: bool = False, removed: bool = False) -> Outcome:
         return settle([NodeCheck(None if removed else SETTINGS_OF)], self.node(check_mode))
@@ -81,6 +83,9 @@ class Node(Host):
     def _systemctl_stop(self, words: list[str]) -> tuple[int, str]:
         self.active -= set(words[2:])
         return 0, ""
+
+    def _scontrol(self, words: list[str]) -> tuple[int, str]:
+        return 0, self.slurm
 
     def _node_check(self, words: list[str]) -> tuple[int, str]:
         assert words[1:] == ["--json"] and (self.root / words[0].lstrip("/")).exists()
@@ -164,6 +169,21 @@ def test_what_slurm_still_runs_is_not_removed(node: Node) -> None:
     slurm.write_text("Prolog=/other\n")
     assert statuses(node.converge(removed=True)) == [OK]
     assert not (node.root / PROGRAM).exists()
+
+
+def test_what_slurmctld_still_names_is_not_removed(node: Node) -> None:
+    """With files in another directory, or ones that it has not read again."""
+    node.converge()
+    node.gone.clear()
+    node.slurm = f"Epilog[0]               = /{DIRECTORY}/slurm-epilog\n"
+    held = node.converge(removed=True)
+    (check,) = [each for each in held.checks if each.name == "node_check"]
+    assert check.status == PENDING and "slurmctld still names it" in check.reason
+    assert (node.root / DIRECTORY / "slurm-epilog").exists() and (node.root / PROGRAM).exists()
+    node.slurm = "Epilog                  = (null)\n"
+    assert statuses(node.converge(removed=True)) == [OK]
+    asked = node.ran("scontrol")
+    assert not node.converge(removed=True).changed and node.ran("scontrol") == asked
 
 
 # Read-back

@@ -30,6 +30,7 @@ PACKAGES = (
     *("slurm", "node_check"),
 )
 SLURM_FILES = ("etc/slurm/*.conf", "run/slurm/conf/*.conf")
+SHOW_CONFIG = ("scontrol", "show", "config")
 RUNS = "enabled, active"
 ABSENT = "absent"
 WORDS = ("healthy", "warning", "fault")
@@ -100,7 +101,7 @@ class NodeCheck:
     def _absence(self, node: Node) -> Check:
         held = _held(node)
         if held:
-            reason = f"/{held} still names it: run the layer slurm, then this one again"
+            reason = f"{held} still names it: run the layer slurm, then this one again"
             return Check(CHECK, ABSENT, "run by Slurm", PENDING, reason=reason)
         paths = [PROGRAM, SETTINGS, STATE, f"{UNITS}/{TIMER}", f"{UNITS}/{SERVICE}"]
         paths += [f"{DIRECTORY}/{name}" for name in LINKS]
@@ -147,13 +148,24 @@ WantedBy=multi-user.target
 
 
 def _held(node: Node) -> str:
-    """The configuration of Slurm that names the links; without them, every job would fail."""
+    """The configuration of Slurm that names the links; without them, every job would fail. It may
+    be in another directory, and daemons may not have read it again."""
     for pattern in SLURM_FILES:
         for path in sorted(node.root.glob(pattern)):
             name = str(path.relative_to(node.root))
-            if any(f"/{DIRECTORY}/{link}" in (node.read(name) or "") for link in LINKS):
-                return name
-    return ""
+            if _names_links(node.read(name) or ""):
+                return f"/{name}"
+    if not any(node.path(f"{DIRECTORY}/{link}").is_symlink() for link in LINKS):
+        return ""
+    try:
+        running = node.look(SHOW_CONFIG, check=False).stdout
+    except CommandError:  # no Slurm
+        return ""
+    return "the running slurmctld" if _names_links(running) else ""
+
+
+def _names_links(text: str) -> bool:
+    return any(f"/{DIRECTORY}/{link}" in text for link in LINKS)
 
 
 def _wrong_links(node: Node) -> list[str]:

@@ -134,7 +134,7 @@ def checked(
     checks = [check for look in wanted for check in seen[look.name].checks]
     left = parallel.leftovers(seen)
     known = parallel.load(directory / parallel.LEFT)
-    still = {name: known[name] for name in hanging if name in known}  # another run may have ended
+    still = {name: known[name] for name in hanging if name in known}
     if {**still, **left} != known:
         _remember(directory / parallel.LEFT, {**still, **left}, node)
     if mode == PERIODIC:
