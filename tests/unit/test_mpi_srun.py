@@ -139,6 +139,17 @@ def test_intel_mpi_and_other_words_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
+    "word", ["--job-name=x", "--job-n=x", "--no-shell", "--nodelist=a", "--n=1"]
+)
+def test_a_run_keeps_the_options_by_which_it_ends_its_job(word: str) -> None:
+    """scancel finds the job by its name; salloc --no-shell leaves one behind."""
+    with pytest.raises(PlanError) as caught:
+        Srun((word,))
+    assert caught.value.args[0].code == "srun.own_option"
+    assert Srun(("--no-kill", "--time=5")).options
+
+
+@pytest.mark.parametrize(
     ("name", "rank", "said"),
     [
         ("exit", 3, "3: rank three has enough"),

@@ -145,6 +145,8 @@ KEPT = "MPI_ROCE_KEEP"
 OF_USER = ("HOME", "USER", "LOGNAME", "PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
 """Variables of the login shell on the launcher that tasks get. Others would be the launcher's
 devices; the task prolog sets those of the node."""
+OF_RUN = ("--job-name", "--no-shell", "--nodelist", "--nodes", "--immediate")
+"""Options of salloc by which a run finds and ends its job, and no other."""
 WAIT_S = 60
 """Seconds for which a run waits in Slurm's queue. The nodes were idle before."""
 
@@ -182,6 +184,15 @@ class Srun(OpenMpi):
                     message(
                         "srun.option",
                         "{word!r} is not an option of salloc: write it as --name=value",
+                        word=word,
+                    )
+                )
+            name = word.partition("=")[0]
+            if any(own.startswith(name) for own in OF_RUN):  # salloc accepts shortened names
+                raise PlanError(
+                    message(
+                        "srun.own_option",
+                        "{word!r}: the run sets this option of salloc itself: leave it out",
                         word=word,
                     )
                 )
