@@ -119,6 +119,21 @@ def test_a_wrong_digest_or_text_is_refused_before_a_change(node: SlurmHost) -> N
     assert not node.ran("systemctl", "restart")
 
 
+def test_a_key_behind_a_link_is_refused_and_not_written(node: SlurmHost) -> None:
+    node.settle()
+    path = node.root / "etc/munge/munge.key"
+    path.rename(node.root / "key")
+    path.symlink_to(node.root / "key")
+    (node.root / "key").chmod(0o400)
+    check = found(node.settle(packages="existing", munge_digest=""), "munge_key_mode")[""]
+    assert check.status == "failed"
+    (node.root / "key").chmod(0o600)
+    (node.root / "key").write_text("a" * 64)
+    with pytest.raises(PlanError, match="symbolic link"):
+        node.settle()
+    assert (node.root / "key").read_text() == "a" * 64
+
+
 def test_credentials_that_cannot_be_read_fail(node: SlurmHost) -> None:
     node.decoded = "STATUS:           Expired credential (15)\n"
     check = found(node.settle(), "munge")[""]

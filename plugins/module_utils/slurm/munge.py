@@ -13,6 +13,7 @@ import hashlib
 import hmac
 import pwd
 import re
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -58,6 +59,8 @@ class Munge:
             if node.check_mode:  # a real run installs the package first
                 return Plan([], [Step("munge", "not installed", RUNNING, lambda: None)])
             raise PlanError("munge is not installed; slurm_packages: distribution installs it")
+        if node.path(KEY).is_symlink():
+            raise PlanError(f"{KEY} is a symbolic link, which munged refuses: remove the link")
         files, steps = [], []
         found = _digest(node)
         planned = self._file(node)
@@ -136,11 +139,16 @@ def _owner(node: Node) -> tuple[int, int]:
 
 
 def _private(node: Node) -> bool:
+    """munged refuses a symbolic link (0.5.15), wherever it leads."""
     try:
-        status = node.path(KEY).stat()
+        status = node.path(KEY).lstat()
     except OSError:
         return False
-    return (status.st_mode & 0o7777, status.st_uid, status.st_gid) == (MODE, *_owner(node))
+    mode = status.st_mode
+    return stat.S_ISREG(mode) and (stat.S_IMODE(mode), status.st_uid, status.st_gid) == (
+        MODE,
+        *_owner(node),
+    )
 
 
 def _older_than_key(node: Node) -> bool:
