@@ -62,7 +62,8 @@ def test_expressions_of_slurm(text: str, names: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["n[1-", "n]", "n[3-1]", "n[a-b]", "n[]", "n[0-999999999]", "a[0-999]b[0-999]"]
+    "text",
+    ["n[1-", "n]", "n[3-1]", "n[a-b]", "n[]", "n[0-999999999]", "a[0-999]b[0-999]", "[1]" * 2000],
 )
 def test_bad_or_endless_expressions_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"names|range|bracket"):

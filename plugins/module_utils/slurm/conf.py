@@ -16,7 +16,7 @@ MOST_FILES = 50
 DEFAULT_PARTITION = "partitionname.default"
 """Key of `known`: the site has a default partition."""
 
-_PAIR = re.compile(r'([\w.]+)\s*[-*+/]?=\s*(?:"([^"]*)"|(\S*))')
+_PAIR = re.compile(r'(?<![\w.])([\w.]+)\s*[-*+/]?=\s*(?:"([^"]*)"|(\S*))')
 _INCLUDE = re.compile(r"include\s+(\S+)\s*", re.IGNORECASE)
 _CONTINUED = re.compile(r"(?<!\\)(?:\\\\)*\\\s*$")
 _COMMENT = re.compile(r"(?<!\\)(?:\\\\)*#")

@@ -12,6 +12,9 @@ from collections.abc import Iterable, Iterator
 MOST_NAMES = 100_000
 """Limit of an expression read from a daemon or from an operator's file."""
 
+MOST_RANGES = 16
+"""Limit of the brackets of a name."""
+
 _NUMBERED = re.compile(r"(.*?)([0-9]{1,9})", re.DOTALL)
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 
@@ -59,6 +62,8 @@ def _words(expression: str) -> Iterator[str]:
 
 
 def _expanded(word: str) -> Iterator[str]:
+    if word.count("[") > MOST_RANGES:
+        raise ValueError(f"{word[:80]!r} has more than {MOST_RANGES} ranges")
     head, bracket, rest = word.partition("[")
     if not bracket:
         if "]" in word:
