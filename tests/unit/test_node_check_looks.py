@@ -434,10 +434,11 @@ def test_processes_whose_job_has_finished(tmp_path: Path) -> None:
     process(tmp_path, 14, "./rank", OMPI_COMM_WORLD_RANK="3")
     process(tmp_path, 15, "./zombie", state="Z", SLURM_JOB_ID="76")
     process(tmp_path, 16, "bash", "evil) S 1 (", SLURM_JOB_ID="x")
+    process(tmp_path, 17, "wandb", parent=1, OMPI_COMM_WORLD_RANK="3", SLURM_JOB_ID="77")
     found = leftovers.read(tmp_path)
     users = [replace(each, uid=1000) for each in found]
     assert [each.pid for each in leftovers.orphans(users)] == [12, 13]
-    assert [each.pid for each in leftovers.orphans(users, "77")] == [11, 12, 13]
+    assert [each.pid for each in leftovers.orphans(users, "77")] == [11, 12, 13, 17]
     assert leftovers.orphans([replace(each, uid=0) for each in found]) == []
     check = leftovers.of_processes(users)
     assert (check.status, check.found) == (FAILED, [12, 13]) and "kill -9 12 13" in check.reason

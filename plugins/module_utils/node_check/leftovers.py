@@ -96,14 +96,15 @@ def running(found: Iterable[Process], finished: str) -> set[str]:
 
 
 def orphans(found: Collection[Process], finished: str = "") -> list[Process]:
-    """Processes of users whose job has no daemon any more, and ranks whose launcher is gone."""
+    """Processes of users whose job has no daemon any more, and ranks without a job whose launcher
+    is gone: a service that a rank of a job starts has no parent either, and ends with the job."""
     jobs = running(found, finished)
     return [
         each
         for each in found
         if FIRST_USER <= each.uid != NOBODY
         and not each.step
-        and ((each.job and each.job not in jobs) or (each.rank and each.parent == 1))
+        and (each.job not in jobs if each.job else each.rank and each.parent == 1)
     ]
 
 
