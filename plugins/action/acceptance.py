@@ -89,6 +89,8 @@ OF_RUN = (
 LAUNCHES = 4
 """Maximum number of jobs for the probes of one rail: nodes that end a job are left out of the
 next."""
+BY_MPIRUN = {"start_with": "mpirun", "slurm_options": []}
+"""Under Slurm too: nodes are drained for an acceptance."""
 OCCUPIED = ("another MPI job runs", "GPUs are in use")
 """Reasons of mpi_job that name somebody else's job."""
 MAX_REASON = 200
@@ -120,7 +122,7 @@ class ActionModule(BenchAction):
 
     def begin(self, given: dict[str, Any], task_vars: Any) -> None:
         """Plan for the nodes of this run that responded. Raises PlanError if one is in use."""
-        self.given, self.task_vars = given, task_vars
+        self.given, self.task_vars = {**given, **BY_MPIRUN}, task_vars
         plan.check_options(given)
         hostvars = task_vars["hostvars"]
         nodes = [node for node in given["nodes"] if node["role"] == "compute"]

@@ -277,12 +277,13 @@ def _intent(variables: _Variables) -> SwitchIntent:
 
 
 def _installed(variables: _Variables, report: SwitchReport) -> list[Check]:
-    """The version against its minimum, which is known of Cumulus Linux only."""
-    if report.system != "nvue":
+    """The version against its minimum, where one is published."""
+    floor = SYSTEMS[report.system].floor
+    if not floor:
         return []
     found = re.search(r"\d+\.\d+(\.\d+)*", report.version, re.ASCII)
     accepted = SoftwareSet.of(variables.value("cluster_software", {})).accepted
-    return [floors.check(floors.CUMULUS, found[0] if found else report.version, accepted)]
+    return [floors.check(floor, found[0] if found else report.version, accepted)]
 
 
 class _Variables:

@@ -31,21 +31,22 @@ REGIONS = {
 }
 """Generated parts of modules and of roles' tasks, as in tools/generate_layers.py."""
 LIMITS = {
-    "plugins lines": 70_000,
-    "roles lines": 2_800,
-    "tests lines": 72_500,
+    "plugins lines": 77_500,
+    "roles lines": 2_990,
+    "tests lines": 80_000,
     f"{BED} lines": 19_600,
-    "utils files": 308,
-    "docs words": 37_600,
+    "utils files": 337,
+    "docs words": 42_900,
 }
 """Slightly above the present figures. A change that needs more raises them itself. Lines of roles
 exclude generated files; lines of plugins include the generated lines that are shown separately."""
 LIMIT_KB = 290
 """Default limit of a payload. Ansible's part, as in ping, is 169 kB."""
 LIMITS_KB = {
-    "cluster_preflight": 423,
-    "gpu_burn": 404,
-    "mpi_allreduce": 309,
+    "cluster_preflight": 426,
+    "gpu_burn": 410,
+    "mpi_allreduce": 323,
+    "mpi_job": 310,
     "node_check": 450,
     "nvidia_gpu": 367,
     "rdma_stack": 348,

@@ -421,12 +421,12 @@ def reference(*edits: tuple[str, str]) -> str:
                 "kernel 6.8.0-79-generic to 6.8.0-85-generic",
                 "driver.version 595.71.05 to 595.99.02",
             ],
-            "rdma gpu links storage verbs smoke",
+            "rdma gpu links storage node_check verbs smoke",
         ),
         (
             [("version: 3.2.1", "version: 3.2.0")],
             ["rdma.version 3.2.1 to 3.2.0"],
-            "rdma gpu links storage mpi verbs smoke",
+            "rdma gpu links storage mpi node_check verbs smoke",
         ),
         ([("nccl: 2.29.7", "nccl: 2.27.7")], [], "gpu smoke"),
         (

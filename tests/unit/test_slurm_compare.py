@@ -373,6 +373,7 @@ def test_settings_are_compared_as_slurm_shows_them() -> None:
     ProctrackType           = proctrack/cgroup
     PrologFlags             = Alloc,Contain
     PropagateResourceLimitsExcept = MEMLOCK
+    SchedulerParameters     = nohold_on_prolog_fail
     SelectType              = select/cons_tres
     SelectTypeParameters    = CR_CORE_MEMORY
     TaskPlugin              = task/affinity,task/cgroup

@@ -168,7 +168,9 @@ TASKS = yaml.safe_load((ROLE / "tasks/main.yml").read_text())
 
 
 def test_order_of_the_tasks():
-    settle, use = TASKS[1]["block"], TASKS[2]["block"]
+    assert TASKS[2]["ansible.builtin.import_tasks"] == "use.yml"
+    (used,) = yaml.safe_load((ROLE / "tasks/use.yml").read_text())
+    settle, use = TASKS[1]["block"], used["block"]
     assert settle[0]["when"] == "inventory_hostname in __shared_storage_servers"
     assert settle[1]["when"] == "inventory_hostname not in __shared_storage_servers"
     given = TASKS[1]["module_defaults"]["baremetal.mpi_roce.shared_storage"]
@@ -178,11 +180,11 @@ def test_order_of_the_tasks():
     arguments = [task["baremetal.mpi_roce.shared_storage"] or {} for task in settle]
     assert ["directory" in each for each in arguments] == [True, False]
     rounds = [task["baremetal.mpi_roce.storage_use"]["round"] for task in use]
-    after = TASKS[2]["always"]
+    after = used["always"]
     rounds += [task["baremetal.mpi_roce.storage_use"]["round"] for task in after]
     assert rounds == ["plan", "write", "read", "report", "verdict"]
     registered = [task.get("register") for task in [*use, *after]]
-    assert registered == [*(f"__shared_storage_{each}" for each in rounds[:-1]), None]
+    assert registered == [*(f"__shared_storage_{each}" for each in rounds)]
     # A verdict that runs once would end the play for all hosts.
     once = [name for name, task in zip(rounds, [*use, *after]) if task.get("run_once", False)]
     assert once == ["plan", "report"]

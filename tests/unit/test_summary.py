@@ -102,7 +102,7 @@ def test_results_without_a_layer_are_ignored():
 def test_layers_of_modules_are_known():
     plugins = Path(__file__).parents[2] / "plugins"
     text = "\n".join(path.read_text(encoding="utf-8") for path in plugins.rglob("*.py"))
-    named = re.findall(r'(?:LAYER = |Layer\(\s*|[("]layer"?[=:] ?)"([a-z]+)"', text)
+    named = re.findall(r'(?:LAYER = |Layer\(\s*|[("]layer"?[=:] ?)"([a-z_]+)"', text)
     assert set(named) == set(TAGS)
 
 

@@ -64,7 +64,17 @@ SLEEPS = (
     "tests/unit/test_fabric_https",  # a slow switch
     "tests/bed/",  # polls nodes; simulates slow switches and programs
     "tests/integration/test_kills.py",  # the moment of the kill
-    *(f"tests/unit/test_{name}.py" for name in ("mpi_launch", "ssh_authorized", "ssh_parts")),
+    "tests/integration/test_srun.py",  # times of files in a program of a user
+    *(
+        f"tests/unit/test_{name}.py"
+        for name in (
+            "cluster_audit",
+            "mpi_launch",
+            "node_check_program",
+            "ssh_authorized",
+            "ssh_parts",
+        )
+    ),
     "tests/integration/test_storage.py",  # the length of an outage
 )
 """Files in which `time.sleep` is allowed. Those without a comment simulate what hangs."""

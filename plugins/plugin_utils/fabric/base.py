@@ -62,6 +62,8 @@ class System:
     """Families of the chips on which it runs (`asics.FAMILIES`); empty: any."""
     also: tuple[str, ...] = ()
     """Other words for it, for a message."""
+    floor: str = ""
+    """Its minimum versions (`software.floors`); empty if none are published."""
     chip_keys: tuple[Key, ...] = ()
     """Keys of `asics.CHIP` in the model that only this system reads."""
 

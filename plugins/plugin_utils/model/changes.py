@@ -93,10 +93,13 @@ class ModelChanges:
     """Hosts and groups for which the operator's variables differ; never values."""
     addressed: list[str]
     """Variables of servers in which addresses differ, come or go."""
+    scheduled: bool = False
+    """Whether the new model has a scheduler."""
 
     @property
     def any(self) -> bool:
-        return any(value for name, value in vars(self).items() if name != "roles")
+        known = ("roles", "scheduled")
+        return any(value for name, value in vars(self).items() if name not in known)
 
 
 def _boots(setting: Setting) -> bool:
@@ -151,6 +154,7 @@ def compare(old: CompiledModel, new: CompiledModel) -> ModelChanges:
             if (nodes := [name for name in each.hosts if new.role(name) == "compute"])
         },
         roles={name: new.role(name) for name in both},
+        scheduled=any(own["cluster_scheduler"] for own in new.hosts.values()),
         site=sorted(
             (of for of in {*old.site, *new.site} if old.site.get(of) != new.site.get(of)),
             key=natural,

@@ -17,21 +17,21 @@ MAX_ROWS = 20
 """Maximum number of rows of one table; the rest are in the JSON."""
 MAX_NAMES = 8
 MAX_VALUE = 60
-_SERVERS = ("names", "os", "rails", "storage", "mpi", "hostfile", "ssh")
+_SERVERS = ("names", "os", "rails", "storage", "mpi", "hostfile", "ssh", "node_check")
 LAYERS: Mapping[str, Sequence[str]] = {
     "cluster_domain": ("names", "ssh"),
-    "cluster_rail_networks": ("os", "rails"),
+    "cluster_rail_networks": ("os", "rails", "node_check"),
     "cluster_asics": ("fabric",),
     "roce_qos": ("fabric",),
     "cluster_qos": ("rails", "mpi"),
-    "cluster_software": ("rdma", "gpu", "storage", "mpi"),
+    "cluster_software": ("rdma", "gpu", "storage", "mpi", "node_check"),
     "cluster_filesystems": ("storage", "mpi"),
     "cluster_management": _SERVERS,
     "cluster_index": ("hostfile",),
     "cluster_rack": ("hostfile",),
     "cluster_slots": ("mpi", "hostfile"),
     "cluster_drained": ("hostfile",),
-    "cluster_gpus": ("rdma", "gpu", "rails", "mpi"),
+    "cluster_gpus": ("rdma", "gpu", "rails", "mpi", "node_check"),
     "cluster_rails": (*_SERVERS, "rdma", "gpu"),
     "cluster_system": ("fabric",),
     "cluster_asic": ("fabric",),
@@ -48,7 +48,7 @@ LAYERS: Mapping[str, Sequence[str]] = {
 OF_KEYS: Mapping[str, Sequence[str]] = {
     "cluster_rails pci": ("rdma", "gpu", "rails", "mpi"),
     "cluster_software kernel": ("rdma", "gpu", "storage"),
-    "cluster_software driver": ("gpu",),
+    "cluster_software driver": ("gpu", "node_check"),
     "cluster_software cuda": ("gpu", "mpi"),
     **dict.fromkeys(
         (f"cluster_software {key}" for key in ("dcgm", "dcgm_profiling", "gdrcopy", "nccl")),
@@ -217,6 +217,8 @@ def layers(changes: ModelChanges) -> Optional[list[str]]:
         return None
     if new:
         found.update(LAYERS["cluster_ports"])
+    if changes.scheduled and found.intersection(("gpu", "hostfile")):
+        found.add("slurm")
     if found.intersection(("rails", "fabric", "rdma")):
         found.update(MEASURING)
     elif "gpu" in found:

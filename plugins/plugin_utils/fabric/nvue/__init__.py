@@ -6,6 +6,7 @@ docs/fabric.md lists the sources of every key.
 
 from __future__ import annotations
 
+from ....module_utils.software import floors
 from ..aspects import HEADROOM
 from ..base import HTTPS, System
 from ..port_names import PortNaming
@@ -26,6 +27,7 @@ SYSTEM = System(
     transport=HTTPS,
     # NVIDIA, Hardware Compatibility List of Cumulus Linux 5: only switches with Spectrum
     families=("spectrum",),
+    floor=floors.CUMULUS,
     also=("cumulus", "cumulus-linux", "cumulus_linux", "cumulus5"),
     # NVUE Reference, Set and Unset Commands, Adaptive Routing
     adaptive_routing="nv set router adaptive-routing state enabled (before 5.15: enable on), and "
