@@ -414,9 +414,25 @@ def test_parameters_are_single_lines(node: SlurmHost) -> None:
     lines = node.read("etc/slurm/baremetal-settings.conf").splitlines()
     assert {"TaskPlugin=task/none", "SlurmdTimeout=60"} <= {*lines}
     assert not [line for line in lines if line.startswith("MpiDefault")]
-    for given in ({"A\nProlog": "x"}, {"Prolog": "x\ny"}, {"A B": "c"}):
+    for given in ({"A\nProlog": "x"}, {"Prolog": "x\ny"}, {"A B": "c"}, {"A": "b\\ "}):
         with pytest.raises(PlanError, match="slurm_extra_settings"):
             node.settle(extra_settings=given)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("partition", word) for word in ("", "a b", "a\nProlog=/x", "DEFAULT", "a#b")),
+        *(("reboot_program", "/x -r"), ("gpu_devices", "/dev/n#"), ("config_directory", "/a b")),
+    ],
+)
+def test_words_that_stop_slurmctld_are_refused(name: str, value: str, node: SlurmHost) -> None:
+    before = node.snapshot()
+    with pytest.raises(PlanError, match=f"slurm_{name}"):
+        node.settle(**{name: value})
+    assert {key: before[key] for key in before if "slurm" in key} == {
+        key: text for key, text in node.snapshot().items() if "slurm" in key
+    }
 
 
 def test_output_of_slurm_is_bounded(controller: SlurmHost) -> None:

@@ -125,6 +125,7 @@ class Host:
 
     def _settings(self, version: texts.Version) -> texts.Settings:
         given = self.given
+        _refuse_odd_words(given, {f"kind_{kind}" for kind in self.cluster.kinds})
         programs: dict[str, Any] = NODE_CHECK if given["node_check"] else {}
         return texts.Settings(
             version,
@@ -237,6 +238,16 @@ class Files:
         return found
 
 
+def _refuse_odd_words(given: Mapping[str, Any], taken: set[str]) -> None:
+    """Raise PlanError for what slurmctld reads as other words, and then does not start."""
+    for name in ("config_directory", "gpu_devices", "reboot_program"):
+        if not re.fullmatch(r"[A-Za-z0-9_./+@:-]*", given[name] or ""):
+            raise PlanError(f"slurm_{name}: {given[name]!r} is no plain path")
+    partition = given["partition"]
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", partition) or partition in {"DEFAULT", *taken}:
+        raise PlanError(f"slurm_partition: {partition!r} cannot be the partition of all nodes")
+
+
 def _extra(given: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters of slurm.conf. Raises PlanError for what would be another line."""
     for key, value in given.items():
@@ -244,6 +255,8 @@ def _extra(given: Mapping[str, Any]) -> dict[str, Any]:
             raise PlanError(f"slurm_extra_settings: {str(key)[:80]!r} is no name of a parameter")
         if not re.fullmatch(r"[\x20-\x7e]*", str(value)):
             raise PlanError(f"slurm_extra_settings: {key} has control or non-ASCII characters")
+        if str(value).rstrip().endswith("\\"):
+            raise PlanError(f"slurm_extra_settings: {key} ends with a backslash, which joins lines")
     return dict(given)
 
 
