@@ -107,6 +107,8 @@ AT = "/etc/slurm/slurm.conf:1"
         ("GresTypes=mps,gpu", []),
         ("GresTypes=mps", [("GresTypes", AT, "mps", False)]),
         ("PrologFlags=X11", []),
+        ("SchedulerParameters=bf_continue,nohold_on_prolog_fail", []),
+        ("SchedulerParameters=bf_continue", [("SchedulerParameters", AT, "bf_continue", False)]),
         ("PrologFlags=Serial", [("PrologFlags", AT, "Serial", False)]),
         (f"Prolog={PROLOG}", []),
         ("Prolog=/opt/site/prolog", [("Prolog", AT, "/opt/site/prolog", False)]),
@@ -142,6 +144,8 @@ def test_a_contradiction_is_a_failed_check_with_its_line() -> None:
         *("slurm_site", FAILED, "MpiDefault", "pmix", "none", AT),
     )
     assert "MpiDefault=pmix" in check.by_hand
+    (listed,) = compare.contradictions(cluster("b300"), SETTINGS, parsed("GresTypes=mps"))
+    assert listed.remedy == "remove the line, or add gpu to its list"
 
 
 def test_topology_plugin_is_not_read_with_topology_yaml() -> None:

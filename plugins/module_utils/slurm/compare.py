@@ -99,6 +99,8 @@ def _remedy(key: str, wanted: str) -> str:
         return f"remove the line, call {wanted} from that program, or set slurm_node_check: false"
     if key == "TaskProlog":
         return f"remove the line, or print what {wanted} prints from that program"
+    if key in conf.LISTS:
+        return f"remove the line, or add {wanted} to its list"
     return f"remove the line, or write {key}={wanted}"
 
 

@@ -34,7 +34,7 @@ SEVERAL = ("Prolog", "Epilog")
 SEVERAL_SINCE = (24, 5)
 LISTS = (
     *("GresTypes", "PrologFlags", "TaskPlugin", "SlurmdParameters", *SEVERAL),
-    "PropagateResourceLimitsExcept",
+    *("PropagateResourceLimitsExcept", "SchedulerParameters"),
 )
 """The site's list must contain ours."""
 ANY = (
