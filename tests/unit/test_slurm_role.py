@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -52,6 +54,14 @@ def test_a_second_run_changes_nothing(tmp_path: Path, name: str) -> None:
     units = {"node01": "slurmd.service", "launcher01": "slurmctld.service", "launcher02": ""}
     active = {unit for unit, state in role.states.items() if state == "enabled, active"}
     assert active == {"munge.service", units[name]} - {""}
+
+
+def test_a_clock_that_was_set_back_restarts_nothing_in_each_run(node: SlurmHost) -> None:
+    node.settle()
+    for path in (node.root / "etc").rglob("*"):
+        os.utime(path, (time.time() + 3600,) * 2)
+    again = node.settle()
+    assert not again.changed and statuses(again) == {"ok"}
 
 
 @pytest.mark.parametrize("name", ["node01", "launcher01"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -77,7 +78,8 @@ class Daemon:
         return Step(self.unit, before, after, act, holds=self.up, wait_s=self.wait_s)
 
     def _late(self, node: Node) -> list[str]:
-        """Files that were written after the daemon read them."""
+        """Files that were written after the daemon read them. Those of the future were written
+        before the clock was set back: no restart would make the daemon younger."""
         started = systemd.since(node, self.unit)
         read = systemd.since(node, self.unit, "StateChangeTimestamp")
         if started is None or read is None:
@@ -86,7 +88,7 @@ class Daemon:
         for name in (*self.texts, *([DROP_IN] if self.unit == NODE else [])):
             path = node.path(name)
             at = read if path.name in RELOADED else started
-            if path.is_file() and at < int(path.stat().st_mtime):
+            if path.is_file() and at < int(path.stat().st_mtime) <= time.time():
                 found.append(name)
         return found
 
