@@ -191,6 +191,16 @@ def test_a_health_check_drains_and_resumes_but_never_fails(machine: Machine) -> 
     assert machine.run("slurm-health-check") == 0 and machine.slurm.ours == []
 
 
+def test_no_node_is_resumed_while_a_look_cannot_read_it(machine: Machine) -> None:
+    machine.settings["drain"] = True
+    machine.seen["rails"] = [LINK]
+    machine.run("node-check", "--periodic")
+    machine.seen["rails"] = [Check(parallel.UNREAD, "reads the node", "error", FAILED, "rails")]
+    assert machine.run("node-check", "--periodic") == 0 and machine.slurm.ours == ["node01"]
+    machine.seen["rails"] = [GOOD]
+    assert machine.run("node-check", "--periodic") == 0 and machine.slurm.ours == []
+
+
 def test_a_check_by_hand_neither_drains_nor_remembers(machine: Machine) -> None:
     machine.settings["drain"] = True
     machine.seen["rails"] = [LINK]

@@ -178,7 +178,9 @@ def in_slurm(
     if verdict.faults:
         done = drain.drain(ask, name, verdicts.reason(verdict.faults), settings)
         return replace(verdict, notes=[done.note]), done.drained
-    resumed = drain.resume(ask, name) if verdict.mode == PERIODIC else None
+    # What a look could not read may be what the node was drained for.
+    sees_all = all(each.check.name != parallel.UNREAD for each in verdict.findings)
+    resumed = drain.resume(ask, name) if verdict.mode == PERIODIC and sees_all else None
     return (replace(verdict, notes=[resumed.note]) if resumed else verdict), False
 
 
