@@ -95,6 +95,18 @@ def test_the_auditor_runs_for_its_target(
     assert not list((root / "var/tmp").iterdir()), "it leaves nothing"
 
 
+def test_the_user_reads_the_auditor_whatever_the_umask(root: Path) -> None:
+    """cron and hardened logins of root have 077."""
+    private = "if not os.stat(__file__).st_mode & os.stat(os.path.dirname(__file__)).st_mode & 4: "
+    before = os.umask(0o077)
+    try:
+        found, why = cmax.tried(options(wheel(f"{private}sys.exit('unreadable')")), root)
+        assert os.umask(0o077) == 0o077
+    finally:
+        os.umask(before)
+    assert found and not why
+
+
 @pytest.mark.parametrize(
     ("content", "more", "reason"),
     [

@@ -87,6 +87,7 @@ def audit(options: Options, root: Path = Path("/")) -> dict[str, Any]:
     except KeyError as error:
         raise AuditError(f"user {options.user} does not exist (--tags ssh creates it)") from error
     python, of = interpreter(), target(options.slurm, root)
+    umask = os.umask(0o022)  # the user must read what is unpacked
     directory = Path(
         tempfile.mkdtemp(prefix="baremetal-mpi-roce-audit-", dir=str(root / "var/tmp"))
     )
@@ -105,6 +106,7 @@ def audit(options: Options, root: Path = Path("/")) -> dict[str, Any]:
         printed = _run(options.user, environment, evaluate, EVALUATE_S)
         return {"target": of, "python": python, "verdicts": verdicts(printed)}
     finally:
+        os.umask(umask)
         shutil.rmtree(directory, ignore_errors=True)
 
 
