@@ -216,3 +216,4 @@ HOSTILE: Callable[[str], str] = lambda text: f"n1|idle|none\nn2|drained|{text}\n
 def test_a_reason_may_contain_the_separator() -> None:
     assert drain.rows(HOSTILE(f"{drain.REASON} a|b"))["n2"].reason == f"{drain.REASON} a|b"
     assert drain.ours(drain.rows(HOSTILE(f"see {drain.REASON}"))) == set()
+    assert set(drain.rows(HOSTILE(f"x\x85n3|drained|{drain.REASON} y"))) == {"n1", "n2"}

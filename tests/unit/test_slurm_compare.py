@@ -302,6 +302,8 @@ def test_the_state_is_not_in_what_others_wrote() -> None:
     assert state.reason.startswith("Sockets=9 State=IDLE Version=9 x")
     with pytest.raises(SlurmError, match="no State="):
         parse_node("n", "NodeName=n")
+    text = "NodeName=n State=IDLE+DRAIN Reason=x\x85NodeName=m State=IDLE\n"
+    assert list(parse_nodes(text)) == ["n"]
 
 
 @given(st.text(max_size=300))

@@ -39,7 +39,7 @@ class Done:
 def rows(text: str) -> dict[str, Row]:
     """Nodes of sinfo, which prints each once per partition."""
     found: dict[str, Row] = {}
-    for line in text.splitlines()[: 10 * MOST_NODES]:
+    for line in text.split("\n")[: 10 * MOST_NODES]:
         name, first, rest = line.strip().partition("|")
         state, second, why = rest.partition("|")
         if name and first and second and len(found) < MOST_NODES:

@@ -157,7 +157,8 @@ def parse_config(text: str) -> dict[str, str]:
 
 
 def _lines(text: str) -> Iterator[str]:
-    for line in text[:MOST_CHARACTERS].splitlines():
+    # Not splitlines(): a reason may contain other separators.
+    for line in text[:MOST_CHARACTERS].split("\n"):
         if line.strip():
             yield line.strip()
 
