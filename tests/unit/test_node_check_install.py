@@ -269,6 +269,25 @@ def test_systemd_reads_the_units(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not shutil.which("/usr/bin/python3"), reason="needs /usr/bin/python3")
+def test_a_program_that_cannot_be_loaded_takes_no_node_out(tmp_path: Path) -> None:
+    """As while Python is upgraded. Slurm drains a node whose prolog fails."""
+    whole = tmp_path / "node-check"
+    whole.write_bytes(install.program_text().encode("utf-8", "surrogateescape"))
+    with zipfile.ZipFile(whole) as made:
+        start = made.read("__main__.py").decode()
+    with zipfile.ZipFile(tmp_path / "broken", "w") as archive:
+        archive.writestr("__main__.py", start)  # and no modules
+    for name in ("node-check-by-hand", *LINKS):
+        (tmp_path / name).symlink_to("broken")
+        argv = ["/usr/bin/python3", "-IS", str(tmp_path / name)]
+        done = subprocess.run(
+            argv, capture_output=True, text=True, timeout=deadline(60), check=False
+        )
+        assert "No module named" in done.stderr
+        assert (done.returncode == 0) is (name in LINKS)
+
+
+@pytest.mark.skipif(not shutil.which("/usr/bin/python3"), reason="needs /usr/bin/python3")
 def test_the_program_runs_from_ansibles_zip_by_each_of_its_names(
     node: Node, tmp_path: Path
 ) -> None:

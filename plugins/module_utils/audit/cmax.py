@@ -87,7 +87,7 @@ def audit(options: Options, root: Path = Path("/")) -> dict[str, Any]:
     except KeyError as error:
         raise AuditError(f"user {options.user} does not exist (--tags ssh creates it)") from error
     python, of = interpreter(), target(options.slurm, root)
-    umask = os.umask(0o022)  # the user must read what is unpacked
+    umask = os.umask(0o022)  # so that the user can read the wheels
     directory = Path(
         tempfile.mkdtemp(prefix="baremetal-mpi-roce-audit-", dir=str(root / "var/tmp"))
     )

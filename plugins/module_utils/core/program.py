@@ -17,21 +17,33 @@ kept = {{name: os.environ[name] for name in {kept!r} if name in os.environ}}
 os.environ.clear()
 os.environ.update(PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", LC_ALL="C")
 os.environ.update(kept)
-from {entry} import main
+try:
+    from {entry} import main
+except Exception as error:
+    if os.path.basename(sys.argv[0]) not in {lenient!r}:
+        raise
+    print(error, file=sys.stderr)
+    sys.exit(0)
 sys.exit(main({arguments}))
 """
 
 
 def text(
-    entry: str, packages: Collection[str], *, kept: Sequence[str] = (), named: bool = False
+    entry: str,
+    packages: Collection[str],
+    *,
+    kept: Sequence[str] = (),
+    named: bool = False,
+    lenient: Sequence[str] = (),
 ) -> str:
     """The program: an uncompressed zip that Python runs, isolated (`-IS`) from its caller.
 
     `entry` is the module with `main`, which gets the arguments and, if `named`, first the name by
     which the program was called. `kept` are variables of the environment that it may read.
+    Under the names `lenient` it succeeds if it cannot be loaded, as while Python is upgraded.
     """
     arguments = "sys.argv" if named else "sys.argv[1:]"
-    start = _MAIN.format(entry=entry, kept=tuple(kept), arguments=arguments)
+    start = _MAIN.format(entry=entry, kept=tuple(kept), arguments=arguments, lenient=tuple(lenient))
     stream = io.BytesIO()
     stream.write(f"#!/usr/bin/python3 -IS\n# {HEADER}\n".encode())
     with zipfile.ZipFile(stream, "w") as archive:

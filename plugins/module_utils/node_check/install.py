@@ -114,7 +114,7 @@ class NodeCheck:
 
 
 def program_text() -> str:
-    return program.text(entry.__name__, PACKAGES, kept=entry.KEPT, named=True)
+    return program.text(entry.__name__, PACKAGES, kept=entry.KEPT, named=True, lenient=tuple(LINKS))
 
 
 def service_text() -> str:
