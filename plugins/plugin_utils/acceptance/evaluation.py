@@ -15,6 +15,7 @@ from . import outliers
 from .figures import (
     ACROSS,
     CABLE,
+    LOSSY,
     NODE,
     NOT_REPRODUCED,
     SAME_LEAF,
@@ -210,7 +211,7 @@ def _parts(found: Evaluation, virtual: bool) -> list[Check]:
             PART,
             "like the others",
             f"slow {verdict.kind}" if verdict.subject and verdict.kind in KINDS else verdict.kind,
-            OK if verdict.kind == NOT_REPRODUCED else FAILED,
+            OK if verdict.kind in (NOT_REPRODUCED, LOSSY) else FAILED,
             verdict.subject,
             "; ".join([*_more(verdict), *verdict.evidence]),
         )

@@ -17,7 +17,7 @@ from typing import Any, Optional
 
 from ..answers import AnswerError, amount, finite, form_of, sequence
 from ..report.reports import save
-from .figures import MOST, Figure, Topology, Verdict, of_json
+from .figures import MOST, Figure, Topology, Uplink, Verdict, of_json
 
 NAME = "acceptance-state.json"
 SCHEMA = 1
@@ -29,6 +29,8 @@ READING, LAST, LAUNCH, SUSPECT, RUN = "reading", "last", "launch", "suspect", "r
 """First reading of counters, end of the last job (time), seconds to start a job, and whether the
 search has a reason other than lower figures across spines; the ansible-playbook (`process`), its
 start (time) and the seconds of earlier ones."""
+LOST = "lost"
+"""Cables that lost packets until the search read counters for the first time."""
 PAIRS, SWEEPS, SEARCH = "pairs ", "sweeps ", "search "
 """Beginnings of steps."""
 
@@ -91,6 +93,8 @@ class State:
                 figures_of(self, topology)
                 for each in self.steps.get(VERDICTS, ()):
                     Verdict(**each)
+                if not {Uplink(*each) for each in self.steps.get(LOST, ())} <= {*topology.cables}:
+                    return False
                 numbers = [self.seconds, *self.steps.get(RUN, ["", 0])[1:]]
                 numbers += [self.steps.get(name, 0) for name in (LAST, LAUNCH)]
                 kept = [*self._named(SWEEPS), self.of(READING), self.of(MEASURED)]
