@@ -41,6 +41,7 @@ RESULTS = ROOT / "build/bench/acceptance.jsonl"
 SLOW_CPUS = 0.08
 """Of a slow node. With more, it may be as fast as the ports."""
 PROBE = re.compile(r"^acceptance: search \d+: ", re.MULTILINE)
+NAMING = "acceptance_part", "acceptance_cable"
 HEALTHY = "healthy"
 BURN = "while True: pass"
 
@@ -133,9 +134,11 @@ def measure(bed: Bed, kind: str, fault: Fault, load: bool) -> dict[str, Any]:
             "playbooks/acceptance.yml", "--extra-vars=acceptance_resume=never", expect=None
         )
     known = "acceptance" in done.report.get("layers", {})
-    named = {check["subject"] for check in done.failed("acceptance")} if known else set()
+    failed = done.failed("acceptance") if known else []
+    # Pairs that a fault leaves without a figure are no parts.
+    named = {each["subject"] for each in failed if each["name"] in NAMING or kind == HEALTHY}
     result = result_of(fault.subject, named)
-    if not known or done.rc != (2 if named else 0):
+    if not known or done.rc != (2 if failed else 0):
         result = "stopped"
     return {
         "kind": kind,

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -170,6 +171,18 @@ def test_pairs_over_a_lossy_cable_are_not_traced(monkeypatch: pytest.MonkeyPatch
     assert (search.runs, named(search)) == (0, [(LOSSY, "")])
     bed = Fabric(FIVE, {lossy: 0.1, slow: 0.1}, both=True)
     assert (CABLE, str(slow)) in named(searched(bed, measured(bed), lossy=[lossy]))
+
+
+def test_a_pair_without_a_figure_over_a_lossy_cable_makes_no_leaf_suspect() -> None:
+    """As measured: one packet of 50 lost, and all other pairs as fast as usual."""
+    first, second = FIVE.nodes[4], FIVE.nodes[1]
+    figures = [
+        replace(one, gbits_s=None, error="no answer") if one.pair == (first, second) else one
+        for one in measured(Fabric(FIVE, both=True))
+    ]
+    assert searched(Fabric(FIVE, both=True), tuple(figures)).runs
+    search = searched(Fabric(FIVE, both=True), tuple(figures), lossy=[FIVE.cables[4]])
+    assert (search.runs, named(search)) == (0, [(LOSSY, "")])
 
 
 def test_the_usual_value_is_that_of_pairs_without_the_slow_node() -> None:

@@ -71,8 +71,7 @@ class Traces(Measured):
         for rail in self.topology.rails:
             own = [nodes for nodes, of_rail in slow if of_rail == rail]
             left = Counter(leaf for pair in own for leaf in self._leaves(pair, rail))
-            leaves = {cable.lower for cable in self.lossy}
-            left += Counter(focus for focus in slower.get(rail, ()) if focus[0] not in leaves)
+            left += Counter(slower.get(rail, ()))
             every = Counter(left)
             if spine_named:
                 left = self._besides_spines(every, slower, rail)
@@ -147,7 +146,8 @@ class Traces(Measured):
         values: dict[str, dict[Focus, list[float]]] = {}
         for one in self.figures:
             ends = (one.first, one.rail), (one.second, one.far_rail)
-            if self.topology.path(one) == ACROSS and not self.slow_ends & {*ends}:
+            other = self.slow_ends & {*ends} or self._explained(one.pair, one.rail)
+            if self.topology.path(one) == ACROSS and not other:
                 value = math.log(max((one.gbits_s or 0.0) / self.topology.line_rate(one), LEAST))
                 for leaf in self._leaves(one.pair, one.rail):
                     values.setdefault(one.rail, {}).setdefault(leaf, []).append(value)
