@@ -40,6 +40,7 @@ from ..plugin_utils.acceptance.figures import (
     Figure,
     Probe,
     Topology,
+    Uplink,
     as_json,
     of_json,
 )
@@ -50,6 +51,7 @@ from ..plugin_utils.acceptance.state import (
     LAST,
     LAUNCH,
     LOAD,
+    LOST,
     MEASURED,
     PAIRS,
     READING,
@@ -427,10 +429,13 @@ class ActionModule(BenchAction):
         self.begin(given, task_vars)
         self._open(True)
         result = {"changed": False, "layer": LAYER, "checks": [], "left": False}
+        now, _reasons = readings.reading(self._counters(task_vars))
+        if LOST not in self.state.steps and now and self._fresh(now):
+            grown = readings.growths(self.state.of(READING), now)
+            self.state.steps[LOST] = sorted(readings.lossy(self.plan.topology, grown))
         search = self._suspicion()
         if search is None:
             return result
-        now, _reasons = readings.reading(self._counters(task_vars))
         number = 0
         while probes := search.next():
             number += 1
@@ -488,7 +493,8 @@ class ActionModule(BenchAction):
         if not self.state.steps[SUSPECT] and not lower:
             return None
         most = max(1, int((self.left_s + self._searched_s) / self._probe_s))
-        return Search(topology, most, figures, least or 0.0, self.plan.way.both)
+        lossy = [Uplink(*each) for each in self.state.steps.get(LOST, ())]
+        return Search(topology, most, figures, least or 0.0, self.plan.way.both, lossy)
 
     @property
     def _searched_s(self) -> float:

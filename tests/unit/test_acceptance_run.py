@@ -534,8 +534,9 @@ def test_pairs_that_answer_but_carry_no_bandwidth_fail(
     launcher.measure(sweeps=[])
     result, found = launcher.certify()
     assert found["verdict"] == "failed" and {each["errors"] for each in found["figures"]} == {56}
-    names = {check["name"] for check in result["checks"] if check["status"] == "failed"}
-    assert "acceptance_rail" in names
+    failed = {check["subject"] for check in result["checks"] if check["status"] == "failed"}
+    # Reports have one check of each name and subject.
+    assert {"rail0", "rail0 pairs", "rail1", "rail1 pairs"} >= failed >= {"rail0 pairs"}
 
 
 def test_a_job_that_hangs_keeps_its_figures(launcher: Launcher) -> None:
@@ -788,6 +789,40 @@ def test_a_probe_is_between_two_readings_of_counters(
     monkeypatch.setattr(state, "process", lambda number: [number, 2])
     launcher.measure()
     assert len(launcher.jobs) == 2 * whole + 1 and len(Asking.took) == 1
+
+
+@pytest.mark.parametrize(("errors", "lossy"), [(20, True), (1, False)])
+def test_the_search_knows_cables_that_lose_packets(
+    errors: int, lossy: bool, launcher: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the first reading after the pairs on, also after an interruption."""
+    cable = Uplink("leaf01", "swp60", "spine01", "swp1")
+    topology = replace(Topology.of(cluster()), cables=(cable,))
+    monkeypatch.setattr(action.ActionModule, "_topology", lambda *_given: topology)
+    given: list[Any] = []
+
+    class Searching(Asking):
+        def __init__(self, *known: Any) -> None:
+            given.append(known[-1])
+            super().__init__()
+
+        def verdicts(self) -> list[Verdict]:
+            return [Verdict("lossy", "")]
+
+    def counted(number: int) -> dict[str, Any]:
+        ports = {"swp60": {"rx_bytes": 1, "rx_packets": 5000, "rx_errors": errors}}
+        if number == 0:
+            ports = {"swp60": {"rx_bytes": 0, "rx_packets": 0, "rx_errors": 0}}
+        return {"leaf01": {"after": {"ports": ports, "read_s": time.time()}}}
+
+    monkeypatch.setattr(action, "Search", Searching)
+    launcher.counted = counted
+    launcher.rate = lambda rail, a, b: 80.0 if "node03" in (a, b) else 780.0
+    launcher.measure()
+    assert given[0] == [] and given[-1] == ([cable] if lossy else [])
+    _result, found = launcher.certify()
+    (part,) = (each for each in found["checks"] if each["name"] == "acceptance_part")
+    assert (part["found"], part["status"]) == ("lossy", "ok")
 
 
 def test_cables_are_in_the_certificate(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:

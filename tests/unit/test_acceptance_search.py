@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance impo
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance.figures import (
     ALIKE,
     CABLE,
+    LOSSY,
     NODE,
     NOT_REPRODUCED,
     RAIL,
@@ -144,6 +147,42 @@ def test_parts_of_five_nodes_with_one_connection_are_named(
         assert named(search) == [(kind, subject)], seed
         count += search.runs
     assert count <= 5 * runs
+
+
+def bursts(chance: random.Random) -> float:
+    """One measurement of ten is delayed, as on a machine with other work."""
+    return chance.uniform(0.6, 0.9) if chance.random() < 0.1 else chance.gauss(1.0, 0.002)
+
+
+@pytest.mark.parametrize("slow", FIVE.cables)
+def test_delayed_flows_name_no_further_cable(slow: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acceptance_fabric, "DEFAULT_QUEUE_PAIRS", 1)
+    for seed in range(10):
+        bed = Fabric(FIVE, {slow: 0.1}, noise=bursts, seed=seed, both=True)
+        assert named(searched(bed, measured(bed))) == [(CABLE, str(slow))], seed
+
+
+def test_pairs_over_a_lossy_cable_are_not_traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others are."""
+    monkeypatch.setattr(acceptance_fabric, "DEFAULT_QUEUE_PAIRS", 1)
+    lossy, slow = FIVE.cables[0], FIVE.cables[5]
+    bed = Fabric(FIVE, {lossy: 0.1}, both=True)
+    search = searched(bed, measured(bed), lossy=[lossy])
+    assert (search.runs, named(search)) == (0, [(LOSSY, "")])
+    bed = Fabric(FIVE, {lossy: 0.1, slow: 0.1}, both=True)
+    assert (CABLE, str(slow)) in named(searched(bed, measured(bed), lossy=[lossy]))
+
+
+def test_a_pair_without_a_figure_over_a_lossy_cable_makes_no_leaf_suspect() -> None:
+    """As measured: one packet of 50 lost, and all other pairs as fast as usual."""
+    first, second = FIVE.nodes[4], FIVE.nodes[1]
+    figures = [
+        replace(one, gbits_s=None, error="no answer") if one.pair == (first, second) else one
+        for one in measured(Fabric(FIVE, both=True))
+    ]
+    assert searched(Fabric(FIVE, both=True), tuple(figures)).runs
+    search = searched(Fabric(FIVE, both=True), tuple(figures), lossy=[FIVE.cables[4]])
+    assert (search.runs, named(search)) == (0, [(LOSSY, "")])
 
 
 def test_the_usual_value_is_that_of_pairs_without_the_slow_node() -> None:

@@ -71,7 +71,7 @@ class Kept:
     def save(self, node: str, on: Sequence[Any], result: Mapping[str, Any], now: float) -> None:
         """`on`: what the result depends on, such as the boot of the node. Raises OSError."""
         own = {name: result[name] for name in ("checks", "figures")}
-        save(self._path(node), json.dumps(finite({"on": on, "ended": now, **own})) + "\n")
+        save(self._path(node), json.dumps(finite({"on": on, "end": now, **own})) + "\n")
 
     def read(self, node: str, on: Sequence[Any]) -> Optional[dict[str, Any]]:
         """The result; None if there is none, or one of another boot, driver or run."""
@@ -86,7 +86,7 @@ class Kept:
     def spent(self, began: float) -> float:
         """Seconds from a time to the end of the last result."""
         files = (self.directory / FOLDER).glob("*.json")
-        ends = [amount(self._read(path).get("ended"), MOST * 10) or 0.0 for path in files]
+        ends = [amount(self._read(path).get("end"), MOST * 10) or 0.0 for path in files]
         return max([0.0, *(end - began for end in ends)])
 
     @staticmethod

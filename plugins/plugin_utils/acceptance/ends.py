@@ -168,8 +168,8 @@ class Ends(Measured):
             end = each.node, each.rail
             _spread, usual = self.usual(each.rail)
             leaf = self.topology.leaf(*end)
-            alone = [self.topology.leaf(node, each.rail) for node in self.topology.on(each.rail)]
-            count = 1 if alone.count(leaf) == 1 else 2 if end not in outliers else math.inf
+            single = [self.topology.leaf(node, each.rail) for node in self.topology.on(each.rail)]
+            count = 1 if single.count(leaf) == 1 else 2 if end not in outliers else math.inf
             for sends in (True, False):
                 good = [x for x in rates.get((end, sends), ()) if x >= LOW[SAME_LEAF] * usual]
                 if len(good) >= count:

@@ -24,6 +24,7 @@ Pair = tuple[str, str]
 
 NODE, RAIL, CABLE, SPINE = "node", "rail", "cable", "spine"
 ALIKE, NOT_REPRODUCED, UNFINISHED = "alike", "not_reproduced", "unfinished"
+LOSSY = "lossy"
 SAME_LEAF, ACROSS = "same leaf", "across spines"
 """Classes of path: figures are compared only with figures of the same class."""
 
@@ -128,6 +129,8 @@ class Verdict:
             return "all pairs are alike, below the expectation: the cause is common"
         if self.kind == NOT_REPRODUCED:
             return "repeated measurements passed: the slowness is intermittent, or needs full load"
+        if self.kind == LOSSY:
+            return "cables that lose packets explain the slow pairs: run again after their repair"
         if self.kind == UNFINISHED:
             left = some(self.candidates, 12)
             return f"the time limit was reached; remaining suspects: {left}"

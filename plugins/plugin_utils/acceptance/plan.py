@@ -271,9 +271,9 @@ def made(
         if probe.rail in pairable:
             plan.probes.setdefault(probe.rail, []).append(probe)
     crossed = {probe.rail for own in plan.probes.values() for probe in own if probe.second_rail}
-    alone = [rail for rail in pairable if crossing and rail not in crossed]
-    if alone:
-        what = f"pairs of {some(alone, MAX_LISTED)} with other rails"
+    single = [rail for rail in pairable if crossing and rail not in crossed]
+    if single:
+        what = f"pairs of {some(single, MAX_LISTED)} with other rails"
         plan.missing.append(Missing(what, NO_PATH, partial=True))
     if len(pairable) > 1 and not cross_rail:
         why = NOT_ASKED.format("acceptance_cross_rail")

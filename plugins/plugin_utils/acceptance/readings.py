@@ -23,6 +23,8 @@ NOT_FAULTS = frozenset([cables.UNTESTED, cables.UNREAD, cables.UNEVEN])
 """Findings that only the certificate lists. Shares of cables also depend on flows of collectives,
 which are not counted as flows of pairs."""
 MAX_LISTED = 8
+LOST = 1e-3
+"""A guess: share of lost packets from which slow pairs over a cable need no other reason."""
 DOWN = "down"
 """Kind of a cable without BGP."""
 REMEDY = (
@@ -130,6 +132,18 @@ def routing(groups: Mapping[str, Any], hostvars: Any, topology: Topology) -> Rou
             found.unread[switch] = check.reason
         elif check.status == FAILED and check.subject not in known:
             found.checks.append(check)
+    return found
+
+
+def lossy(topology: Topology, ports: Growths) -> set[Uplink]:
+    """Cables that lose packets."""
+    found = set()
+    for cable in topology.cables:
+        for up in (True, False):
+            _sender, receiver = cables.ends(Direction(cable, up), ports)
+            own = receiver.counters if receiver else None
+            if own and own.rx_packets and (own.rx_errors or 0) > LOST * own.rx_packets:
+                found.add(cable)
     return found
 
 

@@ -12,7 +12,7 @@ them, and a state of another cluster or another version does not fit the probes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Optional
 
@@ -21,12 +21,14 @@ from ..answers import AnswerError, amount, form_of, whole
 from .ends import Ends
 from .figures import (
     ALIKE,
+    LOSSY,
     NOT_REPRODUCED,
     UNFINISHED,
     Figure,
     Pair,
     Probe,
     Topology,
+    Uplink,
     Verdict,
     as_json,
     of_json,
@@ -55,6 +57,8 @@ class Search:
     least: float = 0.0
     both: bool = True
     """Whether pairs are also measured from the second node to the first."""
+    lossy: Collection[Uplink] = ()
+    """Cables that lose packets, which explain slow pairs."""
 
     def __post_init__(self) -> None:
         self.runs = 0
@@ -119,7 +123,7 @@ class Search:
             for cohort in self._analysis.cohorts
             if cohort.median < self.least * cohort.key.rate
         ]
-        kind = ALIKE if below else NOT_REPRODUCED
+        kind = ALIKE if below else LOSSY if self.lossy else NOT_REPRODUCED
         return Verdict(kind, "", tuple(below[:3]), self.runs)
 
     def state(self) -> dict[str, Any]:
@@ -166,6 +170,8 @@ class Search:
         ends = Ends(self.topology, self._analysis, figures)
         self._parts.append(ends)
         yield from ends.steps()
-        traces = Traces(self.topology, self._analysis, figures, slow_ends=ends.slow)
+        traces = Traces(
+            self.topology, self._analysis, figures, slow_ends=ends.slow, lossy=self.lossy
+        )
         self._parts.append(traces)
         yield from traces.steps()

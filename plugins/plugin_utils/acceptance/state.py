@@ -17,7 +17,7 @@ from typing import Any, Optional
 
 from ..answers import AnswerError, amount, finite, form_of, sequence
 from ..report.reports import save
-from .figures import MOST, Figure, Topology, Verdict, of_json
+from .figures import MOST, Figure, Topology, Uplink, Verdict, of_json
 
 NAME = "acceptance-state.json"
 SCHEMA = 1
@@ -31,6 +31,8 @@ search has a reason other than lower figures across spines; the ansible-playbook
 start (time) and the seconds of earlier ones."""
 LOAD, COUNTED = "load", "counted"
 """When the load of GPUs began (time), or why it did not; and the last reading of counters."""
+LOST = "lost"
+"""Cables that lost packets until the search read counters for the first time."""
 PAIRS, SWEEPS, SEARCH = "pairs ", "sweeps ", "search "
 """Beginnings of steps."""
 
@@ -93,6 +95,8 @@ class State:
                 figures_of(self, topology)
                 for each in self.steps.get(VERDICTS, ()):
                     Verdict(**each)
+                if not {Uplink(*each) for each in self.steps.get(LOST, ())} <= {*topology.cables}:
+                    return False
                 numbers = [self.seconds, *self.steps.get(RUN, ["", 0])[1:]]
                 numbers += [self.steps.get(name, 0) for name in (LAST, LAUNCH)]
                 numbers.append(self.of(LOAD).get("began", 0))

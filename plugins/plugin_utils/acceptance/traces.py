@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from statistics import fmean, median
 from typing import Optional
 
-from .figures import ACROSS, CABLE, SPINE, Direction, Figure, Pair, Probe, Topology, Verdict
+from .figures import ACROSS, CABLE, SPINE, Direction, Figure, Pair, Probe, Topology, Uplink, Verdict
 from .measured import FOCI, MANY_UPLINKS, SMALL_SET, Measured, Steps, ends_of, uplinks
 from .outliers import FLOOR, PAIR, End, spread_of, z_of
 from .paths import Paths, Suspicion
@@ -43,6 +43,8 @@ Loading = Generator[list[Probe], list[Figure], Optional[set[Direction]]]
 @dataclass
 class Traces(Measured):
     slow_ends: set[End] = field(default_factory=set)
+    lossy: Collection[Uplink] = ()
+    """Cables that lose packets: pairs that may use them are not traced."""
     _good: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     _low: Optional[set[Direction]] = None
 
@@ -61,6 +63,7 @@ class Traces(Measured):
                 for first, second in zip(lowest[::2], lowest[1::2])
                 if not {first, second} & self.slow_ends
             ]
+        slow = [(nodes, rail) for nodes, rail in slow if not self._explained(nodes, rail)]
         paths = Paths(self.topology, self.good_ends())
         self._low = yield from self._loaded([rail for _nodes, rail in slow])
         slower = self._slower_leaves() if self._low is None else _by_rail(self._low, self.topology)
@@ -95,6 +98,11 @@ class Traces(Measured):
                 )
         named, rest = paths.explained()
         self.found += [*named, *paths.unexplained(rest)]
+
+    def _explained(self, nodes: Sequence[str], rail: str) -> bool:
+        first, second = (self.topology.leaf(node, rail) for node in nodes)
+        hops = self.topology.hops(first, second) if self.lossy else ()
+        return any(each.cable in self.lossy for hop in hops for each in hop)
 
     def _loaded(self, rails: Sequence[str]) -> Loading:
         """Directions of leaves that carry clearly less than others in every round: all nodes send,
@@ -138,7 +146,8 @@ class Traces(Measured):
         values: dict[str, dict[Focus, list[float]]] = {}
         for one in self.figures:
             ends = (one.first, one.rail), (one.second, one.far_rail)
-            if self.topology.path(one) == ACROSS and not self.slow_ends & {*ends}:
+            other = self.slow_ends & {*ends} or self._explained(one.pair, one.rail)
+            if self.topology.path(one) == ACROSS and not other:
                 value = math.log(max((one.gbits_s or 0.0) / self.topology.line_rate(one), LEAST))
                 for leaf in self._leaves(one.pair, one.rail):
                     values.setdefault(one.rail, {}).setdefault(leaf, []).append(value)
@@ -244,8 +253,9 @@ class Traces(Measured):
         )
         usual = max(values[len(values) * 3 // 4], *known, 0.0) or 1.0
         upper = [math.log(value / usual) for value in values if value >= usual * TRACED_LEAST]
-        if len(upper) < SMALL_SET:
-            return usual * TRACED_LEAST
+        few = all(uplinks(self.topology, rail) <= FEW_UPLINKS for rail in self.topology.rails)
+        if few or len(upper) < SMALL_SET:
+            return usual * TRACED_LEAST  # as for pairs: of few, the spread shows no rare delay
         spread = TRACED_SPREADS * spread_of(upper)
         return usual * max(TRACED_LEAST, math.exp(-max(spread, 2 * -math.log1p(-FLOOR))))
 
