@@ -322,6 +322,22 @@ def test_programs_that_a_node_lacks(node: SlurmHost) -> None:
     }
 
 
+def test_no_prolog_is_set_before_it_is_installed(node: SlurmHost) -> None:
+    """Slurm drains a node whose prolog it cannot start."""
+    node.settle()
+    before = node.snapshot()
+    with pytest.raises(PlanError, match=r"slurm-prolog.*node01.*--tags node_check"):
+        node.settle(node_check=True)
+    assert node.snapshot() == before
+    for path in host.NODE_CHECK.values():
+        node.write(path.lstrip("/"), "#!/bin/sh\n").chmod(0o755)
+    assert "Prolog" in {
+        check.subject.partition("=")[0]
+        for check in node.settle(node_check=True).checks
+        if check.name == "slurm_program" and check.status == "ok"
+    }
+
+
 @pytest.mark.parametrize(("ahead", "status"), [(0.0, "ok"), (-200.0, "failed"), (200.0, "failed")])
 def test_the_clock_is_compared_with_the_controller_s(
     node: SlurmHost, ahead: float, status: str

@@ -106,6 +106,8 @@ class Host:
         self.version = said.split()[-1]
         settings = self._settings(version)
         files = Files(self, settings, node, needed=unit == CONTROLLER)
+        if unit == NODE and not node.check_mode:
+            self._refuse_missing_programs(node)
         given, control = self.given, Control(node)
         digest = given["munge_digest"] if self.managed else ""
         found: list[Part] = [Munge(digest, given["munge_key"])]
@@ -122,6 +124,19 @@ class Host:
             Clock(given["now"], given["clock_max_offset_s"]),
             Read(self, control),
         ]
+
+    def _refuse_missing_programs(self, node: Node) -> None:
+        """Raise PlanError before Slurm learns of a prolog that it cannot start."""
+        missing = [
+            path
+            for path in NODE_CHECK.values()
+            if path in self.settings.values() and not os.access(node.path(path), os.X_OK)
+        ]
+        if missing:
+            raise PlanError(
+                f"{', '.join(missing)}: missing on {self.name}, and Slurm would drain it with the "
+                "first job: run --tags node_check first, or set slurm_node_check: false"
+            )
 
     def _settings(self, version: texts.Version) -> texts.Settings:
         given = self.given
