@@ -19,6 +19,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.laun
     HYDRA,
     OPEN_MPI,
     Launcher,
+    Start,
 )
 
 from tests import chassis
@@ -41,8 +42,8 @@ def wanted(ranks: int, name: str = "B300") -> dict[int, str]:
 
 
 def command(root: Path, launcher: Launcher, ranks: int) -> list[str]:
-    argv = launcher.start("binding", {}, f"{root}/hosts.{ranks}", ranks)
-    argv += [*launcher.label, *launcher.mappings["gpu"], *launcher.ranks()]
+    run = Start("binding", f"{root}/hosts.{ranks}", ranks, nodes=1, limit_s=60)
+    argv = [*launcher.start(run), *launcher.label, *launcher.mappings["gpu"], *launcher.ranks(run)]
     return [*argv, "/bin/sh", "-c", RANK, str(root)]
 
 
