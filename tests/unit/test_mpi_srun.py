@@ -357,6 +357,8 @@ def test_the_task_prolog_leaves_what_the_job_sets(tmp_path: Path) -> None:
     assert printed(UCX_TLS="tcp") == every, "srun passes on the variables of its host"
     assert printed(UCX_TLS="tcp", MPI_ROCE_KEEP="TOKEN UCX_TLS") == every[1:]
     assert printed(UCX_TLS="tcp", MPI_ROCE_KEEP="UCX_TLS_X") == every[:2], "a name, not a part"
+    (tmp_path / "profile").unlink()
+    assert printed() == [], "Slurm ends tasks whose prolog fails"
 
 
 @pytest.mark.parametrize(("status", "requeued"), [(0, False), (1, False), (143, True)])
