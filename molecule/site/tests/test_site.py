@@ -8,7 +8,7 @@ from __future__ import annotations
 
 LAYERS = [
     "names", "os", "rdma", "gpu", "rails", "fabric", "links", "storage",
-    "mpi", "hostfile", "ssh", "verbs", "smoke",
+    "mpi", "hostfile", "ssh", "node_check", "verbs", "smoke",
 ]  # fmt: skip
 
 
