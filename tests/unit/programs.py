@@ -4,8 +4,14 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
+import zipfile
+from collections.abc import Collection
 from pathlib import Path
 from types import ModuleType
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import program as built
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -19,3 +25,22 @@ def program(path: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def from_ansibles_zip(
+    builder: ModuleType, packages: Collection[str], archive: Path, path: Path
+) -> None:
+    """Write the program of `builder` to `path`, as a module does, which reads its sources from the
+    zip that Ansible made."""
+    with zipfile.ZipFile(archive, "w") as payload:
+        for name, text in built.sources(packages).items():
+            payload.writestr(name, text)
+    code = (
+        f"import sys; sys.path.insert(0, {str(archive)!r})\n"
+        f"from {builder.__package__} import {builder.__name__.rpartition('.')[2]} as builder\n"
+        "text = builder.program_text().encode('utf-8', 'surrogateescape')\n"
+        "sys.stdout.buffer.write(text)\n"
+    )
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, check=True)
+    path.write_bytes(done.stdout)
+    path.chmod(0o755)

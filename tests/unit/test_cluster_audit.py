@@ -115,7 +115,7 @@ def test_the_user_reads_the_auditor_whatever_the_umask(root: Path) -> None:
         (wheel("sys.exit('no jq')"), {}, "no jq"),
         (wheel("import time; time.sleep(60)"), {"time_limit_s": 0.5}, "no answer within"),
         (wheel("(runs / 'audit.values.json').unlink()"), {}, "exit status 1"),
-        (wheel(), {"user": "nobody-here"}, "does not exist"),
+        (wheel(), {"user": "missing-user"}, "does not exist"),
     ],
 )
 def test_what_stops_the_auditor_is_the_reason(

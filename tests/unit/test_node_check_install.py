@@ -6,14 +6,13 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import program, systemd
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import systemd
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import (
     FAILED,
     OK,
@@ -39,6 +38,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node_check.inst
 from ansible_collections.baremetal.mpi_roce.plugins.modules import node_check as module
 
 from tests.unit.host import Host
+from tests.unit.programs import from_ansibles_zip
 from tests.waiting import deadline
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -293,21 +293,10 @@ def test_the_program_runs_from_ansibles_zip_by_each_of_its_names(
 ) -> None:
     """The module reads its sources from the zip that Ansible made; its caller's modules and
     variables do not count."""
-    archive = tmp_path / "payload.zip"
-    with zipfile.ZipFile(archive, "w") as payload:
-        for path, text in program.sources(install.PACKAGES).items():
-            payload.writestr(path, text)
-    code = (
-        f"import sys; sys.path.insert(0, {str(archive)!r})\n"
-        f"from {install.__package__} import install\n"
-        "text = install.program_text().encode('utf-8', 'surrogateescape')\n"
-        "sys.stdout.buffer.write(text)\n"
-    )
-    built = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, check=True)
     folder = tmp_path / "libexec"
     folder.mkdir()
-    (folder / "node-check").write_bytes(built.stdout)
-    (folder / "node-check").chmod(0o755)
+    built = folder / "node-check"
+    from_ansibles_zip(install, install.PACKAGES, tmp_path / "payload.zip", built)
     for name in LINKS:
         (folder / name).symlink_to("node-check")
     node.write(SETTINGS, SETTINGS_OF.text())

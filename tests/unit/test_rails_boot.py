@@ -9,11 +9,9 @@ import re
 import shutil
 import stat
 import subprocess
-import sys
-import zipfile
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import part, program, systemd
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import part, systemd
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import (
     FAILED,
     NOT_APPLICABLE,
@@ -43,6 +41,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.boot_unit
 )
 
 from tests.unit.nic_host import options
+from tests.unit.programs import from_ansibles_zip
 from tests.unit.rails_host import NoNics
 from tests.unit.test_nic_sriov import Nic
 from tests.waiting import deadline
@@ -414,19 +413,8 @@ def test_unreadable_counters_have_no_status(node, capsys, text, why):
 def test_the_program_runs_from_ansibles_zip(node, tmp_path):
     """The module reads its sources from the zip that Ansible made."""
     install(node)
-    archive, path_of = tmp_path / "payload.zip", tmp_path / "program"
-    with zipfile.ZipFile(archive, "w") as payload:
-        for path, text in program.sources(boot_unit._PACKAGES).items():
-            payload.writestr(path, text)
-    code = (
-        f"import sys; sys.path.insert(0, {str(archive)!r})\n"
-        f"from {boot_unit.__package__} import boot_unit\n"
-        "text = boot_unit.program_text().encode('utf-8', 'surrogateescape')\n"
-        "sys.stdout.buffer.write(text)\n"
-    )
-    built = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, check=True)
-    path_of.write_bytes(built.stdout)
-    path_of.chmod(0o755)
+    path_of = tmp_path / "program"
+    from_ansibles_zip(boot_unit, boot_unit._PACKAGES, tmp_path / "payload.zip", path_of)
     trap = tmp_path / "trap"
     trap.mkdir()
     for name in ("json", "ansible_collections", "sitecustomize"):

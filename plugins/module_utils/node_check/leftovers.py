@@ -22,7 +22,7 @@ PROCESSES, MEMORY, GPU = "node_leftover_processes", "node_leftover_memory", "nod
 SHM = "dev/shm"
 FIRST_USER = 1000
 """Smallest user id of a person (`UID_MIN` of login.defs); others are services."""
-NOBODY = 65534
+OVERFLOW_UID = 65534
 MOST = 100_000
 MOST_BYTES = 1 << 16
 """How much of a process's environment is read; it may be MiBs."""
@@ -102,7 +102,7 @@ def orphans(found: Collection[Process], finished: str = "") -> list[Process]:
     return [
         each
         for each in found
-        if FIRST_USER <= each.uid != NOBODY
+        if FIRST_USER <= each.uid != OVERFLOW_UID
         and not each.step
         and (each.job not in jobs if each.job else each.rank and each.parent == 1)
     ]
@@ -124,7 +124,7 @@ def of_memory(root: Path, found: Collection[Process], most_mib: float) -> Check:
     sizes: dict[int, int] = {}
     names: dict[int, str] = {}
     for name, size, uid in _files(root / SHM):
-        if FIRST_USER <= uid != NOBODY and uid not in owners:
+        if FIRST_USER <= uid != OVERFLOW_UID and uid not in owners:
             sizes[uid] = sizes.get(uid, 0) + size
             names.setdefault(uid, name)
     wanted, total = f"at most {most_mib:g} MiB", sum(sizes.values())
