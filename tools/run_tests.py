@@ -17,6 +17,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -87,6 +88,9 @@ OF_BED = (BED_UNIT, BED_NODES, BED_MACHINES)
 NEEDED = {"nodes": 5, "switches": 10, "machines": {}}
 """Virtual nodes and switches of the largest cluster of a stage, which has the demo's size."""
 TAIL_LINES = 60
+TOLD = re.compile(r"(fatal|failed|ERROR)\b.*:")
+"""What failed in a play, which the end of a Molecule scenario does not repeat."""
+MAX_LINE = 1000
 MAX_LISTED_TESTS = 20
 """Number of tests that are listed with their times."""
 MAX_LISTED_FAILURES = 10
@@ -337,8 +341,10 @@ def finish(running: Running) -> Outcome:
             say(f"      {line}")
     if code != 0:
         outcome.remark = f"exit status {code}, see {stage.log.relative_to(TOP)}"
-        for line in lines_of(stage)[-TAIL_LINES:]:
-            say(f"      | {line}")
+        lines = lines_of(stage)
+        told = [line for line in lines[:-TAIL_LINES] if not stage.pytest and TOLD.match(line)]
+        for line in (*told[:MAX_LISTED_FAILURES], *lines[-TAIL_LINES:]):
+            say(f"      | {line[:MAX_LINE]}")
     return outcome
 
 

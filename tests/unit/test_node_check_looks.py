@@ -342,6 +342,15 @@ def test_a_mount_that_returns_errors_fails(tmp_path: Path) -> None:
     assert (check.name, check.status) == ("storage_mount", FAILED)
 
 
+def test_a_mount_whose_server_refuses_root_responds(tmp_path: Path) -> None:
+    mounts(tmp_path, NFS)
+    (tmp_path / "shared").mkdir()
+    for name in ("statvfs", "scandir"):
+        with mock.patch.object(looks.os, name, mock.Mock(side_effect=PermissionError(13, "no"))):
+            ((check,), _state) = looks.mounted(sight(tmp_path), unused, "/shared")
+        assert (check.name, check.status) == ("storage_mount", OK)
+
+
 def test_mounts_of_others_are_in_the_settings_and_containers_have_none(tmp_path: Path) -> None:
     assert looks.points(sight(tmp_path, mounts=["/home"])) == ["/home"]
     assert looks.points(sight(tmp_path, mounts=["/home"], container="podman")) == []

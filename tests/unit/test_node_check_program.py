@@ -238,6 +238,28 @@ def test_a_prolog_knows_what_the_last_periodic_run_found(machine: Machine, capsy
     assert found(0) == []
 
 
+def test_a_look_that_is_late_is_no_fault_in_a_prolog_unless_the_last_periodic_run_found_one(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    real = parallel.look_all
+    late = Check("storage_mount", parallel.ANSWERS, "no answer", FAILED, "/shared")
+    seen = {"rails": parallel.Seen([late], late=True)}
+    slow = lambda *_args: seen  # noqa: E731
+
+    def found(mode: str, status: int) -> list[tuple[str, str]]:
+        capsys.readouterr()
+        assert machine.run("node-check", mode, "--json") == status
+        listed = json.loads(capsys.readouterr().out)["findings"]
+        return [(each["name"], each["subject"]) for each in listed]
+
+    monkeypatch.setattr(parallel, "look_all", slow)
+    assert found("--prolog", 0) == [("node_look_error", "/shared")]
+    assert found("--periodic", 1) == [("storage_mount", "/shared")]
+    assert ("storage_mount", "/shared") in found("--prolog", 1)
+    monkeypatch.setattr(parallel, "look_all", real)  # it is back
+    assert found("--prolog", 0) == []
+
+
 @given(st.dictionaries(st.sampled_from(["boot", "at", "looks", "x"]), st.none() | st.text()))
 def test_a_state_of_another_form_finds_nothing(last: dict[str, Any]) -> None:
     class Sight:
@@ -428,6 +450,8 @@ def test_a_look_that_hangs_stops_no_other_and_names_its_check() -> None:
         "disk": [("node_look", "disk", FAILED)],
         "gpus": [("gpu_driver", "", FAILED)],
     }
+    late = {name for name, each in seen.items() if each.late}
+    assert late == {"mount /shared", "hardware", "asked"}
     assert seen["space"].state == {"a": 1}
     assert "process 9 hangs" in seen["gpus"].checks[0].reason
 

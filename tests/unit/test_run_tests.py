@@ -61,6 +61,13 @@ def test_totals_and_the_output_of_a_failed_stage(runner, capsys, tmp_path):
     assert failed[2:]  # repeated below the table
 
 
+def test_what_failed_in_a_play_is_printed_with_the_end_of_its_log(runner, capsys):
+    play = "echo 'fatal: [node01]: FAILED! => 2 checks failed'; seq 100; exit 2"
+    _status, out = run(runner, capsys, runner.Stage("molecule x", ["sh", "-c", play]))
+    assert "| fatal: [node01]: FAILED! => 2 checks failed" in out
+    assert "| 100" in out and "| 40\n" not in out
+
+
 @pytest.mark.parametrize("text", ["", "syntax error"], ids=["no tests", "not collected"])
 def test_a_run_of_no_tests_has_failed(runner, capsys, tmp_path, text):
     status, out = run(runner, capsys, pytest_stage(runner, tmp_path, text))

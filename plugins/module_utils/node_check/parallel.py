@@ -51,6 +51,8 @@ class Seen:
     state: Mapping[str, Any] = field(default_factory=dict)
     left: Sequence[int] = ()
     """Process ids that no signal could end."""
+    late: bool = False
+    """It gave no answer in time, and ended when told to: it hangs, or the node is busy."""
 
 
 def bounded_runner(
@@ -90,10 +92,11 @@ def look_all(looks: Sequence[Look], limit_s: float, hanging: Mapping[str, str]) 
         if not result.answered:
             left = [pid for pid in (result.left_behind, *result.programs) if pid]
             why = f"it hangs at: {result.step or 'its start'} ({limit_s:g} s)"
-            seen[look.name] = Seen([_silent(look, why)], left=left)
+            seen[look.name] = Seen([_silent(look, why)], left=left, late=not left)
         elif error is not None or "checks" not in result.found:
             why = one_line(str((error or {}).get("text", "it gave no result")))
-            seen[look.name] = Seen([_silent(look, why)])
+            broken = (error or {}).get("number") in BROKEN
+            seen[look.name] = Seen([_silent(look, why)], late=not broken)
         else:
             checks = [Check(**each) for each in result.found["checks"]]
             seen[look.name] = Seen(checks, result.found["state"])

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from ..core import machine
-from ..core.checks import OK, Check, as_dicts
+from ..core.checks import FAILED, OK, Check, as_dicts
 from ..core.commands import run
 from ..core.files import write_atomically
 from ..core.part import Node
@@ -34,7 +34,7 @@ from .verdict import NodeVerdict
 HEALTHY, FAULTS, UNREADABLE = 0, 1, 2
 KEPT = ("SLURM_JOB_ID", "SLURMD_NODENAME", "SLURM_CONF")
 """Variables of Slurm that it reads or that Slurm's programs need."""
-LIMIT_S: Mapping[str, float] = {PROLOG: 1.0, EPILOG: 4.0, PERIODIC: 14.0, CHECK: 14.0}
+LIMIT_S: Mapping[str, float] = {PROLOG: 1.0, EPILOG: 4.0, PERIODIC: 14.0, CHECK: 30.0}
 """Time for all looks of a mode, in seconds."""
 SLURM_S: Mapping[str, float] = {PROLOG: 6.0, EPILOG: 0.0, PERIODIC: 4.5, CHECK: 0.0}
 """Time for Slurm, used in a prolog only if there is a fault and consent to drain."""
@@ -131,7 +131,8 @@ def checked(
     wanted = looks(sight)
     hanging = parallel.hanging(directory)
     seen = parallel.look_all(wanted, limit_s, hanging)
-    checks = [check for look in wanted for check in seen[look.name].checks]
+    late = {name for name, each in seen.items() if each.late} if mode == PROLOG else set()
+    checks = [check for look in wanted for check in of_look(seen[look.name], look.name in late)]
     left = parallel.leftovers(seen)
     known = parallel.load(directory / parallel.LEFT)
     still = {name: known[name] for name in hanging if name in known}
@@ -145,9 +146,22 @@ def checked(
         content = {"boot": node.boot_id, "at": sight.now(), "looks": last}
         _remember(directory / LAST, content, node)
     elif mode == PROLOG:
-        names = {look.name for look in wanted}
+        names = {look.name for look in wanted} - late
         checks += standing(parallel.load(directory / LAST), names, sight)
     return verdicts.judge(settings.host, mode, checks, settings.warnings, at=int(sight.now()))
+
+
+def of_look(seen: parallel.Seen, late: bool) -> Sequence[Check]:
+    """A prolog has a second: what it could not read then is no fault, as all nodes of a large job
+    may be busy. What hangs, the next periodic run finds."""
+    if not late:
+        return seen.checks
+    return [
+        Check(
+            parallel.UNREAD, each.wanted, each.found, FAILED, each.subject or each.name, each.reason
+        )
+        for each in seen.checks
+    ]
 
 
 def standing(last: Mapping[str, Any], names: set[str], sight: Sight) -> list[Check]:
