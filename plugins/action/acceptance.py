@@ -8,6 +8,7 @@ or a GPU process runs. Results are saved after each step (plugin_utils/acceptanc
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -50,6 +51,7 @@ from ..plugin_utils.acceptance.state import (
     COUNTED,
     LAST,
     LAUNCH,
+    LEFT_OUT,
     LOAD,
     LOST,
     MEASURED,
@@ -65,6 +67,7 @@ from ..plugin_utils.acceptance.state import (
 )
 from ..plugin_utils.answers import NAME, AnswerError, mapping, sentence, sequence
 from ..plugin_utils.mpi.bench import TAG
+from ..plugin_utils.rail_pairs import START_S
 from ..plugin_utils.ssh.authority import passphrase_of
 from ..plugin_utils.ssh.publishing import COMPUTE, LAUNCHER
 from ..plugin_utils.ssh.signing import SigningError
@@ -95,6 +98,9 @@ BY_MPIRUN = {"start_with": "mpirun", "slurm_options": []}
 """Under Slurm too: nodes are drained for an acceptance."""
 OCCUPIED = ("another MPI job runs", "GPUs are in use")
 """Reasons of mpi_job that name somebody else's job."""
+STORAGE_S, INCAST_S = 20.0, 30.0
+"""Seconds of both rounds of one file system, and to start and end the programs of an incast: a
+guess, for the plan only."""
 MAX_REASON = 200
 MAX_LISTED = 20
 
@@ -213,8 +219,22 @@ class ActionModule(BenchAction):
             count=given["rounds"],
             sweeps=self._sweeps,
             cross_rail=given["cross_rail"],
-            load_s=self._load_s(here),
+            later=self._later(here),
         )
+
+    def _later(self, nodes: Sequence[str]) -> dict[str, float]:
+        """Estimated seconds of what later plays measure."""
+        given = mapping(self.given["later"])
+        forks = context.CLIARGS.get("forks") or constants.DEFAULT_FORKS
+        batches = math.ceil(len(nodes) / max(1, forks))
+        found = {}
+        for what, place in plan.INCASTS.items():
+            if place in sequence(given.get("incasts")):
+                found[what] = INCAST_S + batches * (float(given["incast_s"]) + START_S)
+        turns = len(nodes) if given.get("storage_alone") else batches
+        found[plan.STORAGE] = STORAGE_S * turns * int(given.get("filesystems") or 0)
+        found[plan.BURN] = self._load_s(nodes)
+        return {what: seconds for what, seconds in found.items() if seconds}
 
     def _loadable(self, nodes: Sequence[str]) -> list[str]:
         """Nodes with GPUs, if these are to be loaded."""
@@ -232,30 +252,34 @@ class ActionModule(BenchAction):
         return burn.seconds(self.given["load"], count, forks) if count else 0.0
 
     def loads(self, given: dict[str, Any], task_vars: Any) -> dict[str, Any]:
-        """The nodes whose GPUs the next play loads, those with a result of this run included, and
-        until when."""
+        """What later plays measure: incasts, storage, and the nodes whose GPUs are loaded, those
+        with a result of this run included, and until when."""
         result = {"changed": False, "layer": LAYER, "checks": [], "nodes": []}
+        result.update(incasts=[], storage=False)
         if self._task.check_mode:
             return result
         self.begin(given, task_vars)
-        nodes = self._loadable(self.order)
-        if not nodes:
-            return result
         self._open(True)
-        left_s = self.left_s + self._reserved_s
-        needed_s = self.plan.load_s or self.plan.late_s
-        begun = bool(self.state.of(LOAD).get("began"))
-        if left_s < needed_s and not begun:
-            self.state.keep(LOAD, {"why": plan.NO_TIME}, 0.0)
-            display.display(f"acceptance: GPUs under load: not measured: {plan.NO_TIME}")
+        left_s = float(given["budget_s"]) - self.state.elapsed_s
+        needs = {**self.plan.later, **self.plan.late}
+        begun = plan.BURN if self.state.of(LOAD).get("began") else ""
+        allowed = self.plan.allowed(left_s, begun)
+        late = [what for what in needs if what not in allowed]
+        self.state.keep(LEFT_OUT, late, 0.0)
+        for what in needs:
+            told = f"not measured: {plan.NO_TIME}" if what in late else f"about {needs[what]:.0f} s"
+            display.display(f"acceptance: {what}: {told}")
+        incasts = [place for what, place in plan.INCASTS.items() if what in allowed]
+        result.update(incasts=incasts, storage=plan.STORAGE in allowed)
+        nodes = self._loadable(self.order)
+        if not nodes or plan.BURN in late:
             return result
-        if needed_s:
-            display.display(f"acceptance: GPUs under load: about {duration(needed_s)}")
         self.state.keep(LOAD, {"began": time.time()}, 0.0)
+        others_s = sum(needs[what] for what in allowed if what != plan.BURN)
         run = {
             "directory": given["report_directory"],
             "began": self.state.began,
-            "until": time.time() + left_s,
+            "until": time.time() + left_s - others_s,
             "looked": given["looked"],
         }
         return {**result, "nodes": nodes, "run": run}
@@ -307,13 +331,14 @@ class ActionModule(BenchAction):
 
     @property
     def left_s(self) -> float:
-        """Seconds left of the budget, without those for the load of GPUs."""
+        """Seconds left of the budget, without those for later plays."""
         return float(self.given["budget_s"]) - self.state.elapsed_s - self._reserved_s
 
     @property
     def _reserved_s(self) -> float:
-        """Seconds of the load of GPUs, which is last."""
-        return 0.0 if LOAD in self.state.steps else self.plan.load_s
+        """Seconds of later plays; an interrupted load of GPUs began."""
+        later = {**self.plan.later, **({plan.BURN: 0.0} if LOAD in self.state.steps else {})}
+        return sum(later.values())
 
     def _measure_pairs(self) -> None:
         for rail, probes in self.plan.probes.items():

@@ -76,6 +76,7 @@ ARGUMENTS = {
     "cross_rail": {"type": "bool", "default": False},
     "burn": {"type": "bool", "default": True},
     "load": {"type": "dict", "default": {}},
+    "later": {"type": "dict", "default": {}},
     "min_share": {"type": "float"},
     "max_latency_us": {"type": "float"},
     "sweeps": {

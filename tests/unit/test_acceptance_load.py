@@ -105,12 +105,15 @@ def test_the_load_is_in_the_plan_and_reduces_the_rounds(launcher: Launcher) -> N
     launcher.measure(check_mode=True, budget_s=2100)
     planned = launcher.plugin()
     planned.begin(launcher.given(budget_s=2100), launcher.variables())
-    assert planned.plan.load_s == EACH_S
+    assert planned.plan.later == {plan.BURN: EACH_S}
     assert planned.plan.seconds == 2 * 27 + plan.SWEEP_S + EACH_S
     planned.begin(launcher.given(budget_s=2066, round_s=3.0), launcher.variables())
-    assert planned.plan.load_s == EACH_S and max(map(len, planned.plan.probes.values())) == 1
+    assert (
+        planned.plan.later == {plan.BURN: EACH_S}
+        and max(map(len, planned.plan.probes.values())) == 1
+    )
     planned.begin(launcher.given(budget_s=2100, burn=False), launcher.variables())
-    assert (planned.plan.load_s, planned.plan.late_s) == (0, 0)
+    assert (planned.plan.later, planned.plan.late) == ({}, {})
 
 
 def test_a_load_that_does_not_fit_is_omitted(launcher: Launcher) -> None:
@@ -121,6 +124,47 @@ def test_a_load_that_does_not_fit_is_omitted(launcher: Launcher) -> None:
     _result, found = launcher.certify()
     assert {each["why"] for each in required(found)} == {plan.NO_TIME}
     assert found["verdict"] == "incomplete"
+
+
+LATER = {"incasts": ["leaf"], "incast_s": 10, "filesystems": 2, "storage_alone": False}
+INCAST = "congestion (leaf)"
+INCAST_S, STORAGE_S = 30 + 2 * 11, 2 * 2 * 20  # in two batches
+
+
+@pytest.mark.parametrize(
+    ("budget_s", "planned", "spent_s", "measured"),
+    [
+        (7200, {INCAST, plan.STORAGE, plan.BURN}, 0, {INCAST, plan.STORAGE, plan.BURN}),
+        (1000, {INCAST, plan.STORAGE}, 0, {INCAST, plan.STORAGE}),
+        (7200, {INCAST, plan.STORAGE, plan.BURN}, 6000, {INCAST, plan.STORAGE}),
+        (7200, {INCAST, plan.STORAGE, plan.BURN}, 7200 - INCAST_S - 30, {INCAST}),
+        (7200, {INCAST, plan.STORAGE, plan.BURN}, 7200, set()),
+    ],
+)
+def test_later_plays_are_in_the_budget(
+    budget_s: float,
+    planned: set[str],
+    spent_s: float,
+    measured: set[str],
+    launcher: Launcher,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(action.context, "CLIARGS", {"forks": 4})
+    launcher.burned = {}
+    options = {"budget_s": budget_s, "later": LATER}
+    launcher.measure(**options)
+    plugin = launcher.plugin()
+    plugin.begin(launcher.given(**options), launcher.variables())
+    assert set(plugin.plan.later) == planned
+    assert (plugin.plan.later[INCAST], plugin.plan.later[plan.STORAGE]) == (INCAST_S, STORAGE_S)
+    launcher.later(spent_s)
+    found = chosen(launcher, **options)
+    assert found["incasts"] == ["leaf"] * (INCAST in measured)
+    assert found["storage"] == (plan.STORAGE in measured)
+    assert bool(found["nodes"]) == (plan.BURN in measured)
+    _result, certificate = launcher.certify()
+    late = {each["what"] for each in required(certificate) if each["why"] == plan.NO_TIME}
+    assert (INCAST in late) == (INCAST not in measured)
 
 
 def test_measurements_leave_the_load_its_time(launcher: Launcher) -> None:
@@ -138,7 +182,7 @@ def test_nodes_without_a_driver_take_no_time(launcher: Launcher) -> None:
         launcher.looked[name]["found"]["gpus"] = False
     planned = launcher.plugin()
     planned.begin(launcher.given(), launcher.variables())
-    assert planned.plan.load_s == EACH_S
+    assert planned.plan.later == {plan.BURN: EACH_S}
     launcher.measure()
     assert chosen(launcher)["nodes"] == NODES
 

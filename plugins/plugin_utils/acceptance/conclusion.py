@@ -13,7 +13,17 @@ from ...module_utils.core.checks import as_dicts
 from ...module_utils.core.text import some
 from . import cables, certificate, evaluation, plan, readings
 from .figures import Topology, Verdict
-from .state import COUNTED, LOAD, MEASURED, READING, SWEEPS, VERDICTS, VIRTUAL, State, figures_of
+from .state import (
+    COUNTED,
+    LEFT_OUT,
+    MEASURED,
+    READING,
+    SWEEPS,
+    VERDICTS,
+    VIRTUAL,
+    State,
+    figures_of,
+)
 
 
 @dataclass
@@ -98,18 +108,21 @@ def conclude(
     for why, names in readings.by_reason(routing.unread).items():
         missing.append({"what": f"routing of {some(names, plan.MAX_LISTED)}", "why": why})
     users = {**variables, **launchers}
+    late = found.steps.get(LEFT_OUT, ())
     lost, used = certificate.failed(users, certificate.STORED)
     stored = certificate.storage(directory) if used else {}
     unused = certificate.unused(users, used)
     if unused:
         what = f"storage on {some(unused, plan.MAX_LISTED)}"
-        missing.append({"what": what, "why": plan.NO_STORAGE})
+        why = plan.NO_TIME if plan.STORAGE in late else plan.NO_STORAGE
+        missing.append({"what": what, "why": why})
     burned, corrupt, skipped = certificate.burned(directory, variables)
     for (what, why), nodes in skipped.items():
-        why = why or found.of(LOAD).get("why") or plan.NOT_BURNED
+        why = why or (plan.NO_TIME if plan.BURN in late else plan.NOT_BURNED)
         missing.append({"what": f"{what} of {some(nodes, plan.MAX_LISTED)}", "why": why})
     congested, driven = certificate.failed(variables, certificate.INCASTS)
-    if not driven:
+    missing += [{"what": what, "why": plan.NO_TIME} for what in plan.INCASTS if what in late]
+    if not driven and not {*plan.INCASTS} & {*late}:
         asked = any(own.get("rdma_verify_incast") for own in variables.values())
         why = plan.NO_INCAST if asked else plan.NOT_ASKED.format("rdma_verify_incast")
         missing.append(plan.Missing("congestion", why, partial=not asked).as_dict())

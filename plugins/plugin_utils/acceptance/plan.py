@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from ...module_utils.core.messages import message
@@ -33,6 +34,9 @@ NO_SWEEP = "acceptance_sweeps has no program for these nodes"
 NO_STORAGE = "shared_storage_use is false, or the host failed before it wrote or read"
 NO_PATH = "the model has no path to another rail of this run"
 NO_INCAST = "no incast of rdma_verify_incast ran"
+BURN, STORAGE = "GPUs under load", "shared storage"
+INCASTS: Mapping[str, str] = {f"congestion ({place})": place for place in ("leaf", "spine")}
+"""What later plays measure."""
 """Reasons for which something is not measured."""
 
 
@@ -90,10 +94,10 @@ class Plan:
     probes: dict[str, list[Probe]] = field(default_factory=dict)
     """Rounds by rail."""
     sweeps: tuple[str, ...] = ()
-    load_s: float = 0.0
-    """Seconds for the load of GPUs; 0 if there are none, or no time for it."""
-    late_s: float = 0.0
-    """Seconds for a load of GPUs that does not fit into the budget."""
+    later: dict[str, float] = field(default_factory=dict)
+    """Estimated seconds of what later plays measure (BURN, STORAGE, INCASTS)."""
+    late: dict[str, float] = field(default_factory=dict)
+    """The same of what does not fit into the budget."""
     missing: list[Missing] = field(default_factory=list)
 
     def seconds_of(self, rail: str) -> float:
@@ -105,7 +109,22 @@ class Plan:
     def seconds(self) -> float:
         """Estimated, without the search."""
         measured_s = sum(map(self.seconds_of, self.probes)) + SWEEP_S * len(self.sweeps)
-        return measured_s + self.load_s
+        return measured_s + self.later_s
+
+    @property
+    def later_s(self) -> float:
+        return sum(self.later.values())
+
+    def allowed(self, left_s: float, begun: str = "") -> list[str]:
+        """What later plays measure in the seconds that are left: the shortest first, and what an
+        interrupted run had begun."""
+        chosen = []
+        needs = {**self.later, **self.late}
+        for what, needed_s in sorted(needs.items(), key=lambda each: each[1]):
+            if needed_s <= left_s or what == begun:
+                left_s -= needed_s
+                chosen.append(what)
+        return chosen
 
     @property
     def search_s(self) -> float:
@@ -185,18 +204,11 @@ class Plan:
             f" ({share:.0f} %)",
             *([f"acceptance: {cables.sentence()}"] if cables.directions else []),
             *([f"acceptance: 1 round between rails: {some(crossed, 4)}"] if crossed else []),
+            *(f"acceptance: {what}: about {duration(s)}" for what, s in self.later.items()),
             *(
-                [f"acceptance: GPUs under load: about {duration(self.load_s)}"]
-                if self.load_s
-                else []
-            ),
-            *(
-                [
-                    f"acceptance: not measured: GPUs under load: they need about"
-                    f" {duration(self.late_s)} more: raise acceptance_budget_s, or Ansible's forks"
-                ]
-                if self.late_s
-                else []
+                f"acceptance: not measured: {what}: about {duration(s)} more are needed: raise"
+                " acceptance_budget_s, or Ansible's forks"
+                for what, s in self.late.items()
             ),
             f"acceptance: about {duration(self.seconds)} of the budget of"
             f" {duration(self.budget_s)} (acceptance_budget_s)",
@@ -215,9 +227,11 @@ def made(
     count: int = 0,
     sweeps: Sequence[str] = (),
     cross_rail: bool = False,
-    load_s: float = 0.0,
+    later: Mapping[str, float] = MappingProxyType({}),
 ) -> Plan:
-    """Raises PlanError if there is nothing to measure, or no time for it."""
+    """`later`: estimated seconds of what later plays measure, the most important first.
+
+    Raises PlanError if there is nothing to measure, or no time for it."""
     unknown = [rail for rail in only if rail not in topology.rails]
     if unknown:
         raise PlanError(f"acceptance_rails: {unknown[0]!r}: {nearest(unknown[0], topology.rails)}")
@@ -242,10 +256,11 @@ def made(
     crossing = cross_rail and len(pairable) > 1
     of_rail_s = LAUNCH_S + crossing * (LAUNCH_S + way.round_s)
     room = budget_s * (1 - SEARCH_SHARE) - SWEEP_S * len(sweeps)
-    if load_s <= room - (of_rail_s + way.round_s) * len(pairable):
-        room, plan.load_s = room - load_s, load_s
-    else:
-        plan.late_s = load_s
+    for what, needed_s in later.items():
+        if needed_s <= room - (of_rail_s + way.round_s) * len(pairable):
+            room, plan.later[what] = room - needed_s, needed_s
+        else:
+            plan.late[what] = needed_s
     fits = int((room / len(pairable) - of_rail_s) / way.round_s)
     if fits < 1:
         least = (of_rail_s + way.round_s) * len(pairable) + SWEEP_S * len(sweeps)

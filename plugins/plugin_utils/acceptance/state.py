@@ -18,6 +18,7 @@ from typing import Any, Optional
 from ..answers import AnswerError, amount, finite, form_of, sequence
 from ..report.reports import save
 from .figures import MOST, Figure, Topology, Uplink, Verdict, of_json
+from .plan import BURN, INCASTS, STORAGE
 
 NAME = "acceptance-state.json"
 SCHEMA = 1
@@ -30,7 +31,9 @@ READING, LAST, LAUNCH, SUSPECT, RUN = "reading", "last", "launch", "suspect", "r
 search has a reason other than lower figures across spines; the ansible-playbook (`process`), its
 start (time) and the seconds of earlier ones."""
 LOAD, COUNTED = "load", "counted"
-"""When the load of GPUs began (time), or why it did not; and the last reading of counters."""
+"""When the load of GPUs began (time), and the last reading of counters."""
+LEFT_OUT = "left out"
+"""What later plays do not measure, as there is no time (plan.py)."""
 LOST = "lost"
 """Cables that lost packets until the search read counters for the first time."""
 PAIRS, SWEEPS, SEARCH = "pairs ", "sweeps ", "search "
@@ -101,6 +104,8 @@ class State:
                 numbers += [self.steps.get(name, 0) for name in (LAST, LAUNCH)]
                 numbers.append(self.of(LOAD).get("began", 0))
                 kept = [*self._named(SWEEPS)]
+                if not {*self.steps.get(LEFT_OUT, ())} <= {BURN, STORAGE, *INCASTS}:
+                    return False
                 kept += [self.of(name) for name in (READING, MEASURED, LOAD, COUNTED)]
         except AnswerError:
             return False
