@@ -45,7 +45,7 @@ from ..module_utils.core.part import Node, PlanError
 from ..module_utils.node_check.install import NodeCheck
 from ..module_utils.node_check.settings import Settings, SettingsError
 
-LAYER = Layer("node_check", command_s=60.0, look_s=40.0, simulates=False, bonds=True)
+LAYER = Layer("node_check", command_s=60.0, look_s=90.0, simulates=False, bonds=True)
 OF_PROGRAM = (
     *("host", "rails", "gpus", "management", "gpu_driver", "gpudirect", "mounts", "warnings"),
     *("interval_s", "drain", "max_drained_share", "textfile"),

@@ -131,12 +131,13 @@ IOSchedulingClass=idle
 
 
 def timer_text(interval_s: int) -> str:
-    """Nodes run it at different times, so that a parallel job waits once, not for each of them."""
+    """Nodes run it at different times, so that a parallel job waits once, not for each of them. It
+    waits an interval after its start, as a site is measured then."""
     return with_header(f"""[Unit]
 Description=Health of this node, every {interval_s} s (baremetal.mpi_roce)
 
 [Timer]
-OnActiveSec=30
+OnActiveSec={interval_s}
 OnBootSec=120
 OnUnitActiveSec={interval_s}
 AccuracySec=1

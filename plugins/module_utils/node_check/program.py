@@ -34,7 +34,7 @@ from .verdict import NodeVerdict
 HEALTHY, FAULTS, UNREADABLE = 0, 1, 2
 KEPT = ("SLURM_JOB_ID", "SLURMD_NODENAME", "SLURM_CONF")
 """Variables of Slurm that it reads or that Slurm's programs need."""
-LIMIT_S: Mapping[str, float] = {PROLOG: 1.0, EPILOG: 4.0, PERIODIC: 14.0, CHECK: 30.0}
+LIMIT_S: Mapping[str, float] = {PROLOG: 1.0, EPILOG: 4.0, PERIODIC: 14.0, CHECK: 60.0}
 """Time for all looks of a mode, in seconds."""
 SLURM_S: Mapping[str, float] = {PROLOG: 6.0, EPILOG: 0.0, PERIODIC: 4.5, CHECK: 0.0}
 """Time for Slurm, used in a prolog only if there is a fault and consent to drain."""
