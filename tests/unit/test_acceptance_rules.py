@@ -159,3 +159,26 @@ def test_cables_are_not_compared_without_counters() -> None:
 def test_few_figures_show_no_noise() -> None:
     assert ends._residuals([[100.0, 110.0, 90.0, 95.0], [0.0, 1.0, 2.0, 3.0, 4.0]]) == []
     assert len(ends._residuals([[100.0, 110.0, 90.0, 95.0, 97.0]])) == 5
+
+
+@pytest.mark.parametrize(
+    ("states", "whole", "first", "more"),
+    [
+        ([True], False, True, False),
+        ([True], True, False, False),  # all its rails are suspects already
+        ([False], False, False, False),
+        ([True, False], True, True, False),
+        ([True, True], False, True, False),  # all that were measured are slow: the node
+        ([True, True, False], False, True, True),
+    ],
+)
+def test_other_rails_of_a_node_are_measured_if_some_are_slow(
+    states: list[bool], whole: bool, first: bool, more: bool
+) -> None:
+    suspects = {
+        ("node0000", f"rail{rail}"): replace(ends._Suspect("node0000", f"rail{rail}"), slow=slow)
+        for rail, slow in enumerate(states)
+    }
+    for most, expected in ((ends.RAILS_OF_NODE, first), (8, more)):
+        found = ends.Ends._doubtful(suspects, {"node0000"} if whole else set(), most)
+        assert found == ["node0000"] * expected
