@@ -10,12 +10,14 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance impo
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance.figures import (
     ACROSS,
     CABLE,
+    NODE,
     RAIL,
     SPINE,
     Direction,
     Figure,
     Probe,
     Uplink,
+    Verdict,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance.outliers import analyse
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance.paths import Paths
@@ -182,3 +184,25 @@ def test_other_rails_of_a_node_are_measured_if_some_are_slow(
     for most, expected in ((ends.RAILS_OF_NODE, first), (8, more)):
         found = ends.Ends._doubtful(suspects, {"node0000"} if whole else set(), most)
         assert found == ["node0000"] * expected
+
+
+@pytest.mark.parametrize(
+    ("nodes", "slow", "expected"),
+    [
+        (1, [0, 1], [(NODE, "node0000")]),
+        (1, [0], [(CABLE, "leaf00-rail0 uplink0")]),
+        (2, [0, 1], [(CABLE, "leaf00-rail0 uplink0"), (CABLE, "leaf00-rail0 uplink1")]),
+    ],
+)
+def test_all_cables_above_a_single_node_are_its_own_fault(
+    nodes: int, slow: list[int], expected: list[tuple[str, str]]
+) -> None:
+    topology = fabric(3, nodes, rails=1, spines=2)
+    cables = [each for each in topology.cables if each.lower == "leaf00-rail0"]
+    traces = Traces(topology, analyse((), topology), ())
+    verdicts = [Verdict(CABLE, str(cables[spine]), ("slow",)) for spine in slow]
+    wanted = [
+        (kind, str(cables[int(subject[-1])]) if kind == CABLE else subject)
+        for kind, subject in expected
+    ]
+    assert [(each.kind, each.subject) for each in traces._single(verdicts)] == wanted

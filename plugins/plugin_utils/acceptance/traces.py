@@ -12,7 +12,20 @@ from itertools import islice
 from statistics import fmean, median
 from typing import Optional
 
-from .figures import ACROSS, CABLE, SPINE, Direction, Figure, Pair, Probe, Topology, Uplink, Verdict
+from .figures import (
+    ACROSS,
+    CABLE,
+    NODE,
+    RAIL,
+    SPINE,
+    Direction,
+    Figure,
+    Pair,
+    Probe,
+    Topology,
+    Uplink,
+    Verdict,
+)
 from .measured import FOCI, MANY_UPLINKS, SMALL_SET, Measured, Steps, ends_of, uplinks
 from .outliers import FLOOR, PAIR, End, spread_of, z_of
 from .paths import Paths, Suspicion
@@ -97,7 +110,29 @@ class Traces(Measured):
                     }
                 )
         named, rest = paths.explained()
-        self.found += [*named, *paths.unexplained(rest)]
+        self.found += [*self._single(named), *paths.unexplained(rest)]
+
+    def _single(self, named: Sequence[Verdict]) -> list[Verdict]:
+        """If all cables above the leaf of a single node are slow, its node is the cause, as that is
+        one fault and not several."""
+        found = list(named)
+        users: dict[str, set[str]] = {}
+        for node in self.topology.nodes:
+            for rail in self.topology.ports[node]:
+                users.setdefault(self.topology.leaf(node, rail), set()).add(node)
+        for leaf, nodes in users.items():
+            cables = {str(each) for each in self.topology.cables if each.lower == leaf}
+            own = [each for each in found if each.kind == CABLE and each.subject in cables]
+            if len(nodes) > 1 or len(cables) < 2 or len(own) < len(cables):
+                continue
+            (node,) = nodes
+            evidence = tuple(text for each in own for text in each.evidence[:1])
+            rails = [*self.topology.ports[node]]
+            here = [rail for rail in rails if self.topology.leaf(node, rail) == leaf]
+            subjects = [node] if here == rails else [f"{node} {rail}" for rail in here]
+            found = [each for each in found if each not in own]
+            found += [Verdict(NODE if here == rails else RAIL, each, evidence) for each in subjects]
+        return found
 
     def _explained(self, nodes: Sequence[str], rail: str) -> bool:
         first, second = (self.topology.leaf(node, rail) for node in nodes)
