@@ -20,8 +20,10 @@ from ansible.errors import AnsibleActionFail
 from ansible_collections.baremetal.mpi_roce.plugins.action import cluster_audit as action
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.audit import cmax
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import commands
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import SurveyError
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.clustermax import ANSWERS
 
+from tests.hardware.trees import build_sys
 from tests.unit.action_plays import ROOT, run_play
 
 ME = pwd.getpwuid(os.getuid()).pw_name
@@ -93,6 +95,24 @@ def test_the_auditor_runs_for_its_target(
     assert seen == ["audit", f"--{target}", "--yes", "standalone", target, proxy]
     assert found["target"] == target
     assert not list((root / "var/tmp").iterdir()), "it leaves nothing"
+
+
+def test_a_node_reads_what_explains_verdicts(tmp_path: Path) -> None:
+    (tmp_path / "sys").mkdir()
+    build_sys("b300-8x800g", tmp_path / "sys")
+    found = cmax.node(tmp_path)
+    assert (found["container"], found["gpus"]) == (False, 8)
+    assert found["rdma_nics"] >= 8
+    bare = tmp_path / "bare"
+    for name in ("sys/class", "run/systemd"):
+        (bare / name).mkdir(parents=True)
+    (bare / "run/systemd/container").write_text("podman\n", encoding="ascii")
+    assert cmax.node(bare) == {"container": True, "gpus": 0, "rdma_nics": 0}
+    device = bare / "sys/class/infiniband/rxe0/ports/1"
+    device.mkdir(parents=True)
+    assert cmax.node(bare)["rdma_nics"] == 0, "Soft-RoCE is no NIC"
+    with pytest.raises(SurveyError):
+        cmax.node(tmp_path / "nothing")
 
 
 def test_the_user_reads_the_auditor_whatever_the_umask(root: Path) -> None:
@@ -210,7 +230,13 @@ PLAY = """\
         user: "{{ user }}"
       register: audited
       when: inventory_hostname == 'node01'
-    - baremetal.mpi_roce.cluster_audit: {step: report, audited: audited, report_directory: reports}
+    - baremetal.mpi_roce.cluster_audit: {step: node}
+      register: node_read
+    - baremetal.mpi_roce.cluster_audit:
+        step: report
+        audited: audited
+        node: node_read
+        report_directory: reports
       run_once: true
 """
 
