@@ -72,6 +72,7 @@ class ActionModule(SteppedAction):
                 found[host] = clustermax.read(host, answer)
                 targets.add(clustermax.TARGET.of(answer.get("target"), f"{host}: target"))
             except AnswerError as error:
+                lacking.append(set())  # nothing is known of it
                 strange.append(Check("answer", "verdicts", None, "failed", host, str(error)))
         result: dict[str, Any] = {"changed": False, "layer": LAYER, "checks": as_dicts(strange)}
         if found:
@@ -84,6 +85,8 @@ class ActionModule(SteppedAction):
                 display.display(line)
             where = some(reports_of, 3) if reports_of else "no saved run: playbooks/verify.yml"
             display.display(f"audit: ours from {where}")
+            if not lacking:
+                display.display(f"audit: {clustermax.UNREAD}")
             if arguments.get("report_directory"):
                 checks = clustermax.as_report(rows, found, statuses)
                 text = {"title": title, "counts": clustermax.counts(rows), "checks": checks}

@@ -34,6 +34,9 @@ GPU, NIC, HOST = "no GPU", "no RDMA NIC", "container"
 CAUSES = {GPU: "no GPU here", NIC: "no RDMA NIC here", HOST: "of the host of this container"}
 """What nodes lack, as they read it themselves; the kernel of a container is its host's."""
 MOST_DEVICES = 1 << 16
+UNREAD = (
+    "no compute node was read, so no verdict is explained: run without --limit, see failed hosts"
+)
 
 SITE = "not managed here"
 NO_BLUEFIELD = "BlueField DPUs are not managed here"

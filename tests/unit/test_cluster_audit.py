@@ -21,6 +21,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.action import cluster_audit 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.audit import cmax
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import commands
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import SurveyError
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import clustermax
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.clustermax import ANSWERS
 
 from tests.hardware.trees import build_sys
@@ -259,3 +260,39 @@ def test_a_play_shows_and_saves_the_verdicts(tmp_path: Path) -> None:
     assert {entry["key"] for entry in checks} <= set(ANSWERS)
     assert len(checks) > 40
     assert not run_play(tmp_path, PLAY, inventory, "-e", f"user={ME}", "--check")[0]
+
+
+REPORTS = """\
+- hosts: all
+  gather_facts: false
+  connection: local
+  tasks:
+    - baremetal.mpi_roce.cluster_audit: {step: report, audited: audited, node: "{{ item }}"}
+      loop: [one, both, none, strange]
+      run_once: true
+"""
+HOSTS = """\
+all:
+  vars:
+    audited: {audit: {target: slurm, verdicts: [{key: gpus.gdrcopy.installed, verdict: fail}]}}
+  hosts:
+    node01:
+      one: {node: {container: false, gpus: 8, rdma_nics: 8}}
+      both: {node: {container: false, gpus: 0, rdma_nics: 8}}
+      strange: {node: {container: false, gpus: x, rdma_nics: 8}}
+    node02:
+      one: {node: {container: false, gpus: 0, rdma_nics: 8}}
+      both: {node: {container: false, gpus: 0, rdma_nics: 8}}
+      strange: {node: {container: false, gpus: 0, rdma_nics: 8}}
+"""
+
+
+@pytest.mark.slow
+def test_only_what_every_node_lacks_explains_a_verdict(tmp_path: Path) -> None:
+    (tmp_path / "hosts.yml").write_text(HOSTS, encoding="utf-8")
+    status, output = run_play(tmp_path, REPORTS, tmp_path / "hosts.yml")
+    assert status != 0, output
+    explained = re.findall(r"^audit: .*?(\d) no GPU.* (\d) open$", output, re.M)
+    assert explained == [("0", "1"), ("1", "0"), ("0", "1"), ("0", "1")]
+    assert output.count(clustermax.UNREAD) == 1
+    assert "node01: gpus is 'x'" in output
