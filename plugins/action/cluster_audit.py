@@ -26,7 +26,7 @@ from ..plugin_utils.terminal import display
 
 LAYER = "audit"
 MODULE = "baremetal.mpi_roce.cluster_audit"
-CONTROLLER_ONLY = frozenset(["wheels_directory", "audited", "report_directory"])
+CONTROLLER_ONLY = frozenset(["wheels_directory", "audited", "node", "report_directory"])
 LOCK = Path(__file__).resolve().parents[2] / "requirements/audit.txt"
 REQUIREMENT = re.compile(r"^(?P<name>[\w-]+)==(?P<version>[\w.]+)(?P<rest>(?:.*\\\n)+.*)", re.M)
 MOST_WHEEL_BYTES = 4 << 20
@@ -40,42 +40,56 @@ class ActionModule(SteppedAction):
     MODULE = MODULE
 
     def steps(self) -> dict[str, Step]:
-        return {"audit": self._audit, "report": self._report}
+        return {"audit": self._audit, "node": self._node, "report": self._report}
 
     def _audit(self, task_vars: Any) -> dict[str, Any]:
-        arguments = self._task.args
-        sent = {key: value for key, value in arguments.items() if key not in CONTROLLER_ONLY}
-        directory = Path(arguments.get("wheels_directory") or "wheels")
-        sent["wheels"] = {} if self._task.check_mode else wheels(directory, LOCK.read_text("utf-8"))
+        directory = Path(self._task.args.get("wheels_directory") or "wheels")
+        sent = {} if self._task.check_mode else wheels(directory, LOCK.read_text("utf-8"))
+        return self._node(task_vars, wheels=sent)
+
+    def _node(self, task_vars: Any, **more: Any) -> dict[str, Any]:
+        given = self._task.args.items()
+        sent = {**{key: value for key, value in given if key not in CONTROLLER_ONLY}, **more}
         result: dict[str, Any] = self._execute_module(MODULE, module_args=sent, task_vars=task_vars)
         if "checks" in result:
             result["checks"] = checks_of(result["checks"])
         return result
 
     def _report(self, task_vars: Any) -> dict[str, Any]:
-        name, hostvars = self._task.args.get("audited"), task_vars["hostvars"]
+        arguments, hostvars = self._task.args, task_vars["hostvars"]
         found: dict[str, list[clustermax.Verdict]] = {}
-        strange, targets = [], set()
+        strange, targets, lacking = [], set(), []
         for host in task_vars["ansible_play_hosts_all"]:
-            answer = mapping(mapping(hostvars.raw_get(host).get(name)).get("audit"))
-            if not answer:
-                continue
+            answer, node = (
+                mapping(mapping(hostvars.raw_get(host).get(arguments.get(step_of))).get(key))
+                for step_of, key in (("audited", "audit"), ("node", "node"))
+            )
             try:
+                if node:
+                    lacking.append(clustermax.lacks(host, node))
+                if not answer:
+                    continue
                 found[host] = clustermax.read(host, answer)
                 targets.add(clustermax.TARGET.of(answer.get("target"), f"{host}: target"))
             except AnswerError as error:
+                lacking.append(set())  # nothing is known of it
                 strange.append(Check("answer", "verdicts", None, "failed", host, str(error)))
         result: dict[str, Any] = {"changed": False, "layer": LAYER, "checks": as_dicts(strange)}
         if found:
-            directory = Path(self._task.args.get("report_directory") or "")
+            directory = Path(arguments.get("report_directory") or "")
+            missing = clustermax.missing(lacking)
             statuses, reports_of = last_runs(directory)
             title = f"cmax {version(LOCK.read_text('utf-8'))} ({', '.join(sorted(targets))})"
-            for line in clustermax.lines(found, statuses, title):
+            rows = clustermax.classified(found, statuses, missing)
+            for line in clustermax.lines(rows, found, statuses, title):
                 display.display(line)
             where = some(reports_of, 3) if reports_of else "no saved run: playbooks/verify.yml"
             display.display(f"audit: ours from {where}")
-            if self._task.args.get("report_directory"):
-                text = {"title": title, "checks": clustermax.as_report(found, statuses)}
+            if not lacking:
+                display.display(f"audit: {clustermax.UNREAD}")
+            if arguments.get("report_directory"):
+                checks = clustermax.as_report(rows, found, statuses)
+                text = {"title": title, "counts": clustermax.counts(rows), "checks": checks}
                 option = "cluster_audit_report_directory"
                 result["report"] = reports.keep(directory, "clustermax", text, display, option)
         failed = failure_message(LAYER, strange, "Find out who changed Python on the host.")

@@ -21,8 +21,16 @@ EXAMPLES = r"""
   baremetal.mpi_roce.cluster_audit: {step: audit, wheels_directory: wheels, user: root}
   register: audited
 
+- name: Read what explains verdicts about the node
+  baremetal.mpi_roce.cluster_audit: {step: node}
+  register: node_read
+
 - name: Show the verdicts of all nodes
-  baremetal.mpi_roce.cluster_audit: {step: report, audited: audited, report_directory: reports}
+  baremetal.mpi_roce.cluster_audit:
+    step: report
+    audited: audited
+    node: node_read
+    report_directory: reports
   run_once: true
 """
 
@@ -35,6 +43,10 @@ audit:
     C(observed) of each check of the auditor.
   type: dict
   returned: for V(audit)
+node:
+  description: C(container) as a boolean, and the number of C(gpus) and C(rdma_nics).
+  type: dict
+  returned: for V(node)
 report: {type: str, returned: for V(report), description: File on the controller.}
 """
 
@@ -42,15 +54,16 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.audit import cmax
 from ..module_utils.core.checks import FAILED, OK, Check, end, not_applicable
+from ..module_utils.hardware import SurveyError
 
 LAYER = "audit"
-NAME = "audit_ran"
+NAME, NODE = "audit_ran", "audit_node"
 REMEDY = "Run again for this host only: playbooks/audit.yml --limit HOST"
 
 
 # Generated from layers/ by tools/generate_layers.py.
 ARGUMENTS = {
-    "step": {"type": "str", "choices": ["audit", "report"], "required": True},
+    "step": {"type": "str", "choices": ["audit", "node", "report"], "required": True},
     "wheels": {"type": "dict", "no_log": True, "default": {}},
     "wheels_directory": {"type": "path", "default": "wheels"},
     "slurm": {"type": "bool", "default": False},
@@ -58,6 +71,7 @@ ARGUMENTS = {
     "time_limit_s": {"type": "float", "default": 900},
     "internet": {"type": "bool", "default": False},
     "audited": {"type": "str", "default": ""},
+    "node": {"type": "str", "default": ""},
     "report_directory": {"type": "path", "default": ""},
 }
 
@@ -65,6 +79,11 @@ ARGUMENTS = {
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     given = module.params
+    if given["step"] == "node":
+        try:
+            end(module, LAYER, [], "", node=cmax.node())
+        except SurveyError as error:
+            end(module, LAYER, [Check(NODE, "sysfs", None, FAILED, reason=str(error))], REMEDY)
     options = cmax.Options(
         wheels=given["wheels"],
         slurm=given["slurm"],

@@ -20,8 +20,11 @@ from ansible.errors import AnsibleActionFail
 from ansible_collections.baremetal.mpi_roce.plugins.action import cluster_audit as action
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.audit import cmax
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import commands
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import SurveyError
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import clustermax
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.clustermax import ANSWERS
 
+from tests.hardware.trees import build_sys
 from tests.unit.action_plays import ROOT, run_play
 
 ME = pwd.getpwuid(os.getuid()).pw_name
@@ -93,6 +96,24 @@ def test_the_auditor_runs_for_its_target(
     assert seen == ["audit", f"--{target}", "--yes", "standalone", target, proxy]
     assert found["target"] == target
     assert not list((root / "var/tmp").iterdir()), "it leaves nothing"
+
+
+def test_a_node_reads_what_explains_verdicts(tmp_path: Path) -> None:
+    (tmp_path / "sys").mkdir()
+    build_sys("b300-8x800g", tmp_path / "sys")
+    found = cmax.node(tmp_path)
+    assert (found["container"], found["gpus"]) == (False, 8)
+    assert found["rdma_nics"] >= 8
+    bare = tmp_path / "bare"
+    for name in ("sys/class", "run/systemd"):
+        (bare / name).mkdir(parents=True)
+    (bare / "run/systemd/container").write_text("podman\n", encoding="ascii")
+    assert cmax.node(bare) == {"container": True, "gpus": 0, "rdma_nics": 0}
+    device = bare / "sys/class/infiniband/rxe0/ports/1"
+    device.mkdir(parents=True)
+    assert cmax.node(bare)["rdma_nics"] == 0, "Soft-RoCE is no NIC"
+    with pytest.raises(SurveyError):
+        cmax.node(tmp_path / "nothing")
 
 
 def test_the_user_reads_the_auditor_whatever_the_umask(root: Path) -> None:
@@ -210,7 +231,13 @@ PLAY = """\
         user: "{{ user }}"
       register: audited
       when: inventory_hostname == 'node01'
-    - baremetal.mpi_roce.cluster_audit: {step: report, audited: audited, report_directory: reports}
+    - baremetal.mpi_roce.cluster_audit: {step: node}
+      register: node_read
+    - baremetal.mpi_roce.cluster_audit:
+        step: report
+        audited: audited
+        node: node_read
+        report_directory: reports
       run_once: true
 """
 
@@ -233,3 +260,39 @@ def test_a_play_shows_and_saves_the_verdicts(tmp_path: Path) -> None:
     assert {entry["key"] for entry in checks} <= set(ANSWERS)
     assert len(checks) > 40
     assert not run_play(tmp_path, PLAY, inventory, "-e", f"user={ME}", "--check")[0]
+
+
+REPORTS = """\
+- hosts: all
+  gather_facts: false
+  connection: local
+  tasks:
+    - baremetal.mpi_roce.cluster_audit: {step: report, audited: audited, node: "{{ item }}"}
+      loop: [one, both, none, strange]
+      run_once: true
+"""
+HOSTS = """\
+all:
+  vars:
+    audited: {audit: {target: slurm, verdicts: [{key: gpus.gdrcopy.installed, verdict: fail}]}}
+  hosts:
+    node01:
+      one: {node: {container: false, gpus: 8, rdma_nics: 8}}
+      both: {node: {container: false, gpus: 0, rdma_nics: 8}}
+      strange: {node: {container: false, gpus: x, rdma_nics: 8}}
+    node02:
+      one: {node: {container: false, gpus: 0, rdma_nics: 8}}
+      both: {node: {container: false, gpus: 0, rdma_nics: 8}}
+      strange: {node: {container: false, gpus: 0, rdma_nics: 8}}
+"""
+
+
+@pytest.mark.slow
+def test_only_what_every_node_lacks_explains_a_verdict(tmp_path: Path) -> None:
+    (tmp_path / "hosts.yml").write_text(HOSTS, encoding="utf-8")
+    status, output = run_play(tmp_path, REPORTS, tmp_path / "hosts.yml")
+    assert status != 0, output
+    explained = re.findall(r"^audit: .*?(\d) no GPU.* (\d) open$", output, re.M)
+    assert explained == [("0", "1"), ("1", "0"), ("0", "1"), ("0", "1")]
+    assert output.count(clustermax.UNREAD) == 1
+    assert "node01: gpus is 'x'" in output

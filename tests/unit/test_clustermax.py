@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/clustermax.md"
 PINNED = json.loads((ROOT / "tests/unit/data/clustermax/checks.json").read_text(encoding="utf-8"))
+NAMES = ("pass", *clustermax.CAUSES, "answered", "policy", "open")
 KEYS = [key for keys in PINNED["checks"].values() for key in keys]
 LOCK = (ROOT / "requirements/audit.txt").read_text(encoding="utf-8")
 
@@ -106,46 +107,99 @@ def test_the_table_has_both_verdicts() -> None:
     statuses = clustermax.ours(REPORT)
     assert statuses["rdma.acs_redirect"] == {"failed": 2}
     assert statuses["any.floor"] == {"ok": 2}
-    head, titles, *rows = clustermax.lines(found, statuses, "cmax")
+    found_rows = clustermax.classified(found, statuses, set())
+    head, titles, *rows, by_class, still = clustermax.lines(found_rows, found, statuses, "cmax")
     assert head.endswith("2 hosts: 4 fail, 2 warning, 2 pass, 2 skipped")
     cells = [re.split(r"\s{2,}", row.strip()) for row in rows]
-    assert titles.split() == ["verdict", "cmax", "on", "ours", "open"]
+    assert titles.split() == ["class", "verdict", "cmax", "on", "ours", "why"]
     ours = "rdma.acs_redirect failed, rdma.acs_boot ok"
-    assert cells[0] == ["fail", "gpus.pcieAcs.enabled", "node[01-02]", ours]
-    assert cells[1][:2] == ["fail", "new.check"] and "pinned version" in cells[1][-1]
+    assert cells[0] == ["open", "fail", "gpus.pcieAcs.enabled", "node[01-02]", ours]
+    assert cells[1][1:3] == ["fail", "new.check"] and "pinned version" in cells[1][-1]
     assert cells[2][1:] == [
-        "securityVersions.docker.status",
-        "node[01-02]",
-        "-",
+        *("warning", "securityVersions.docker.status", "node[01-02]", "-"),
         ANSWERS["securityVersions.docker.status"].open,
     ]
-    assert cells[3][3:] == ["layer os"]
-    saved = {entry["key"]: entry for entry in clustermax.as_report(found, statuses)}
+    assert cells[3] == ["pass", "software.perf.installed", "node[01-02]", "layer os"]
+    assert clustermax.counts(found_rows) == {**dict.fromkeys(NAMES, 0), "pass": 1, "open": 3}
+    assert "1 pass" in by_class and "3 open" in by_class
+    keys = ("gpus.pcieAcs.enabled", "new.check", "securityVersions.docker.status")
+    assert still.endswith(f": {', '.join(keys)}")
+    report = clustermax.as_report(found_rows, found, statuses)
+    saved = {entry["key"]: entry for entry in report}
     assert saved["gpus.pcieAcs.enabled"]["ours"]["rdma.acs_redirect"] == {"failed": 2}
-    assert saved["storage.rwxStatus"]["hosts"]["node02"]["verdict"] == "skipped"
+    assert saved["gpus.pcieAcs.enabled"]["hosts"]["node02"]["class"] == clustermax.OPEN
+    assert saved["storage.rwxStatus"]["hosts"]["node02"] == {
+        "verdict": "skipped",
+        "observed": "n/a",
+    }
 
 
-def test_hardware_that_no_node_has_explains_a_verdict() -> None:
-    rows = answer(("gpus.pcieAcs.enabled", "fail", ""), ("software.nccl.installed", "pass", ""))
-    found = {"node01": clustermax.read("node01", rows)}
-    for statuses, shown in (
-        ({"not_applicable": 2}, f"no {clustermax.GPU} here"),
-        ({"not_applicable": 1, "ok": 1}, "not run"),
-        ({}, "not run"),
-    ):
-        ours = {"gpu.gpu_stack": Counter(statuses)} if statuses else {}
-        _head, _titles, failed, passed = clustermax.lines(found, ours, "cmax")
-        assert failed.endswith(shown) and not passed.endswith("here")
+GPU, NIC, HOST = clustermax.GPU, clustermax.NIC, clustermax.HOST
+OPEN, POLICY = clustermax.OPEN, clustermax.POLICY
+ANSWERED, EXPLAINED = clustermax.ANSWERED, clustermax.EXPLAINED
+NHC = ANSWERS["healthChecks.nhcInstalled"].by
 
 
-def test_what_applies_to_no_host_is_explained() -> None:
-    sysctl = ANSWERS["software.perf.perfEventParanoid"]
-    for statuses, explained in (
-        ({"not_applicable": 3}, True),
-        ({"not_applicable": 1, "ok": 1}, False),
-    ):
-        found = {"os.sysctl": Counter(statuses)}
-        assert bool(clustermax.explanation(sysctl, found, ())) is explained
+@pytest.mark.parametrize(
+    ("key", "observed", "missing", "ours", "kind"),
+    [
+        ("gpus.pcieAcs.enabled", "unknown", {GPU}, {}, EXPLAINED),
+        ("gpus.pcieAcs.enabled", "unknown", {NIC, HOST}, {}, OPEN),
+        ("networking.hcaNamingValid", "devices=none", {NIC}, {}, EXPLAINED),
+        ("networking.hcaNamingValid", "devices=none", {GPU, HOST}, {}, OPEN),
+        ("software.perf.perfEventParanoid", "2", {HOST}, {}, EXPLAINED),
+        ("software.perf.perfEventParanoid", "2", {GPU, NIC}, {}, OPEN),
+        ("securityVersions.runc.status", "observed version unknown", {HOST}, {}, EXPLAINED),
+        ("securityVersions.runc.status", "observed version unknown", set(), {}, OPEN),
+        ("securityVersions.runc.status", "observed version 1.1.5", {HOST}, {}, OPEN),
+        ("securityVersions.docker.status", "observed version 20.10.24", {HOST}, {}, OPEN),
+        ("healthChecks.nhcInstalled", "False", {GPU, NIC, HOST}, {}, OPEN),
+        ("healthChecks.nhcInstalled", "False", set(), dict.fromkeys(NHC, "ok"), ANSWERED),
+        ("healthChecks.nhcInstalled", "False", set(), dict.fromkeys(NHC[1:], "ok"), OPEN),
+        (
+            *("healthChecks.nhcInstalled", "False", set()),
+            {**dict.fromkeys(NHC, "ok"), NHC[-1]: "failed"},
+            OPEN,
+        ),
+        ("access.sudoAvailable", "False", set(), {}, POLICY),
+        ("containers.singularity", "False", {GPU, NIC, HOST}, {}, OPEN),
+        ("access.externalIdp.detected", "False", {GPU, NIC, HOST}, {}, OPEN),
+    ],
+)
+def test_every_class_has_its_fact(
+    key: str, observed: str, missing: set[str], ours: dict[str, str], kind: str
+) -> None:
+    statuses = {name: Counter({status: 4}) for name, status in ours.items()}
+    found = {"n": clustermax.read("n", answer((key, "fail", observed)))}
+    [row] = clustermax.classified(found, statuses, missing)
+    [name] = [name for name, count in clustermax.counts([row]).items() if count]
+    assert row.kind == kind
+    assert row.why == clustermax.CAUSES.get(name, ANSWERS[key].open.replace("`", ""))
+    assert name == (ANSWERS[key].needs if kind == EXPLAINED else kind)
+    found = {"n": clustermax.read("n", answer((key, "pass", observed)))}
+    assert clustermax.classified(found, statuses, missing)[0].kind == clustermax.PASS
+
+
+def test_one_host_with_a_version_keeps_a_check_open() -> None:
+    key = "securityVersions.docker.status"
+    values = {"node01": "observed version unknown", "node02": "observed version 20.10.24"}
+    found = {host: clustermax.read(host, answer((key, "fail", of))) for host, of in values.items()}
+    [row] = clustermax.classified(found, {}, {HOST})
+    assert (row.kind, row.hosts) == (OPEN, ("node01", "node02"))
+
+
+def test_what_a_node_lacks_is_read_within_limits() -> None:
+    node = {"container": False, "gpus": 0, "rdma_nics": 8}
+    assert clustermax.lacks("n", node) == {GPU}
+    assert clustermax.lacks("n", {**node, "container": True, "rdma_nics": 0}) == {GPU, NIC, HOST}
+    assert clustermax.lacks("n", {**node, "gpus": 8}) == set()
+    assert clustermax.missing([{GPU, NIC}, {GPU, HOST}, {GPU}]) == {GPU}
+    assert clustermax.missing([{GPU, NIC}, set()]) == clustermax.missing([]) == set()
+    for wrong in ({"gpus": "0"}, {"gpus": -1}, {"rdma_nics": True}, {"container": "no"}):
+        with pytest.raises(AnswerError):
+            clustermax.lacks("n", {**node, **wrong})
+    with pytest.raises(AnswerError):
+        clustermax.lacks("n", {"gpus": 0})
 
 
 def test_the_worst_status_is_shown() -> None:

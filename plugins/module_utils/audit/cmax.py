@@ -19,6 +19,8 @@ from typing import Any, Optional
 from ..core import commands
 from ..core.commands import CommandError
 from ..core.machine import container
+from ..hardware import survey
+from ..hardware.inventory import MELLANOX, SOFTWARE
 from ..mpi.launch.unit import as_user
 
 NAMES = ("python3", *(f"python3.{minor}" for minor in range(15, 9, -1)))
@@ -78,6 +80,23 @@ def interpreter() -> str:
 def target(slurm: bool, root: Path = Path("/")) -> str:
     """The option of cmax for this host."""
     return "slurm" if slurm else "container" if container(root) else "standalone"
+
+
+def node(root: Path = Path("/")) -> dict[str, Any]:
+    """What explains verdicts about this node: whether it is a container, and its devices.
+
+    A container sees the PCI devices of its host. Raises SurveyError.
+    """
+    machine = survey(root / "sys")
+    cards = [
+        one.pci for one in machine.functions.values() if one.network and one.vendor == MELLANOX
+    ]
+    devices = [port.name for port in machine.ports if port.name and port.kind != SOFTWARE]
+    return {
+        "container": container(root) is not None,
+        "gpus": len(machine.gpus),
+        "rdma_nics": max(len(cards), len(devices)),
+    }
 
 
 def audit(options: Options, root: Path = Path("/")) -> dict[str, Any]:
