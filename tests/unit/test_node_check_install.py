@@ -12,11 +12,15 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import systemd
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import program, systemd
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import (
     FAILED,
     OK,
     PENDING,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
+    CommandError,
+    run,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import Outcome, settle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
@@ -56,7 +60,7 @@ class Node(Host):
         super().__init__(root)
         self.active: set[str] = set()
         self.answer: Any = HEALTHY
-        self.gone.add("scontrol")
+        self.gone.update(("scontrol", "env"))
         self.slurm = ""
 
     def converge(self, *, check_mode: bool = False, removed: bool = False) -> Outcome:
@@ -118,7 +122,7 @@ def test_installed_and_unchanged_by_the_second_run(node: Node) -> None:
         again = node.converge(check_mode=check_mode)
         assert not again.changed and {check.status for check in again.checks} == {OK}
     assert node.snapshot() == before
-    assert {call[1] for call in node.calls[ran:]} == {"show", "--json"}
+    assert {call[1] for call in node.calls[ran:]} == {"show", "--json", "-i"}
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -268,23 +272,62 @@ def test_systemd_reads_the_units(tmp_path: Path) -> None:
 # The installed program
 
 
+BROKEN = {
+    "missing": None,
+    "no modules": "exec /usr/bin/python3 -ISc 'from ansible_collections.x import main'",
+    "no library": "exit 127",
+    "not started": "exit 1",
+    "killed": "kill -KILL $$",
+    "refuses": "exit 97",
+}
+
+
 @pytest.mark.skipif(not shutil.which("/usr/bin/python3"), reason="needs /usr/bin/python3")
-def test_a_program_that_cannot_be_loaded_takes_no_node_out(tmp_path: Path) -> None:
-    """As while Python is upgraded. Slurm drains a node whose prolog fails."""
-    whole = tmp_path / "node-check"
-    whole.write_bytes(install.program_text().encode("utf-8", "surrogateescape"))
-    with zipfile.ZipFile(whole) as made:
-        start = made.read("__main__.py").decode()
-    with zipfile.ZipFile(tmp_path / "broken", "w") as archive:
-        archive.writestr("__main__.py", start)  # and no modules
-    for name in ("node-check-by-hand", *LINKS):
-        (tmp_path / name).symlink_to("broken")
-        argv = ["/usr/bin/python3", "-IS", str(tmp_path / name)]
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_broken_python_takes_no_node_out(how: str, shell: str, tmp_path: Path) -> None:
+    """As while Python is upgraded. Slurm drains a node whose prolog fails; only the program's own
+    failure counts."""
+    if not shutil.which(shell):
+        pytest.skip(f"needs {shell}")
+    python, body = tmp_path / "python", BROKEN[how]
+    if body is not None:
+        python.write_text(f"#!/bin/sh\n{body}\n")
+        python.chmod(0o755)
+    whole = install.program_text().encode("utf-8", "surrogateescape")
+    (tmp_path / "node-check").write_bytes(whole.replace(b"/usr/bin/python3", bytes(python), 2))
+    for name in ("by-hand", *LINKS):
+        (tmp_path / name).symlink_to("node-check")
+        argv = [shell, str(tmp_path / name), "--json"]
         done = subprocess.run(
             argv, capture_output=True, text=True, timeout=deadline(60), check=False
         )
-        assert "No module named" in done.stderr
-        assert (done.returncode == 0) is (name in LINKS)
+        assert (done.returncode != 0) is (name not in LINKS or how == "refuses"), done
+
+
+@pytest.mark.skipif(not shutil.which("/usr/bin/python3"), reason="needs /usr/bin/python3")
+def test_bytecode_is_the_same_in_each_run_and_needs_no_matching_python(tmp_path: Path) -> None:
+    text = install.program_text()
+    made = program.compiled(text, run)
+    assert made == program.compiled(text, run) and len(made) > 2 * len(text)
+    (tmp_path / "node-check").write_bytes(made.encode("utf-8", "surrogateescape"))
+    with zipfile.ZipFile(tmp_path / "node-check") as archive:
+        names = archive.namelist()
+        (tmp_path / "other").mkdir()
+        with zipfile.ZipFile(tmp_path / "other/node-check", "w") as other:
+            for name in names:
+                content = archive.read(name)
+                other.writestr(name, b"\0" * 4 + content[4:] if name.endswith("c") else content)
+    assert len([name for name in names if name.endswith(".pyc")]) == len(names) / 2
+    for path in ("node-check", "other/node-check"):
+        argv = ["/usr/bin/python3", "-IS", str(tmp_path / path), "--root", str(tmp_path)]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert done.returncode == 2 and "run the role node_check" in done.stderr
+
+    def gone(*_words: Any, **_more: Any) -> Any:
+        raise CommandError("not installed")
+
+    assert program.compiled(text, gone) == text
 
 
 @pytest.mark.skipif(not shutil.which("/usr/bin/python3"), reason="needs /usr/bin/python3")

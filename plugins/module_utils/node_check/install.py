@@ -59,7 +59,7 @@ class NodeCheck:
     def verify(self, node: Node) -> Verdict:
         if self.settings is None:
             return Verdict([self._absence(node)])
-        if node.check_mode and self._files(node)[0].before is None:
+        if node.check_mode and not node.path(PROGRAM).exists():
             return Verdict([Check(CHECK, "a verdict", ABSENT, PENDING)])
         mode = node.check_mode
         timer = compare(TIMER_CHECK, RUNS, self._timer(node), subject=TIMER, check_mode=mode)
@@ -73,7 +73,7 @@ class NodeCheck:
         texts = dict.fromkeys((PROGRAM, SETTINGS, f"{UNITS}/{SERVICE}", f"{UNITS}/{TIMER}"), "")
         if settings is not None:
             texts = {
-                PROGRAM: program_text(),
+                PROGRAM: program.compiled(program_text(), node.look),
                 SETTINGS: settings.text(),
                 f"{UNITS}/{SERVICE}": service_text(),
                 f"{UNITS}/{TIMER}": timer_text(settings.interval_s),
