@@ -237,7 +237,7 @@ def mounted(sight: Sight, run: Runner, point: str) -> Told:
     try:
         os.statvfs(sight.node.path(point))
         os.scandir(sight.node.path(point)).close()
-    except PermissionError:  # it responds: on its server, root is nobody (root_squash)
+    except PermissionError:  # it responds: its server gives root no rights (root_squash)
         pass
     except OSError as error:
         return [Check(STORAGE_MOUNT, ANY, str(error.strerror), FAILED, point, str(error))], {}

@@ -52,7 +52,7 @@ class Seen:
     left: Sequence[int] = ()
     """Process ids that no signal could end."""
     late: bool = False
-    """It gave no answer in time, and ended when told to: it hangs, or the node is busy."""
+    """It gave no answer in time, and a signal ends it: it hangs, or the node is busy."""
 
 
 def bounded_runner(
