@@ -216,6 +216,16 @@ def test_faults_of_other_layers_are_left_to_them(node: Node) -> None:
     assert (check.status, check.subject, check.reason) == (FAILED, "rail0", "why; next: do")
 
 
+def test_a_directory_that_every_user_may_write_to_gets_no_metrics(node: Node) -> None:
+    node.write("var/metrics/x", "")
+    made = settings.Settings(host="node01", textfile="/var/metrics/new/x.prom")
+    directory = node.root / "var/metrics/new"
+    assert statuses(settle([NodeCheck(made)], node.node())) == [OK] and not directory.exists()
+    directory.mkdir()
+    directory.chmod(0o777)
+    assert statuses(settle([NodeCheck(made)], node.node(True))) == [OK, FAILED]
+
+
 # Module and units
 
 

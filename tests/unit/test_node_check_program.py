@@ -325,6 +325,37 @@ def test_metrics(machine: Machine, tmp_path: Path) -> None:
     assert (tmp_path / "by_hand.prom").exists()
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="makes files of other users")
+def test_metrics_lead_root_to_no_other_file(machine: Machine, tmp_path: Path, capsys: Any) -> None:
+    top, theirs = tmp_path / "theirs", tmp_path / "theirs/metrics"
+    theirs.mkdir(parents=True)
+    os.chown(theirs, 1000, 1000)
+    mine = tmp_path / "mine"
+    mine.write_text("root's")
+    target = theirs / "x.prom"
+
+    def written(path: Path) -> bool:
+        capsys.readouterr()
+        machine.run("node-check", "--textfile", str(path))
+        said = capsys.readouterr().err
+        assert mine.read_text() == "root's" and said.count("\n") == (0 if path.is_file() else 1)
+        return path.is_file() and not path.is_symlink()
+
+    target.symlink_to(mine)
+    assert written(target) and [path.name for path in theirs.iterdir()] == ["x.prom"]
+    theirs.chmod(0o1777)
+    assert written(target)
+    target.unlink()
+    theirs.chmod(0o777)
+    assert not written(target)
+    (top / "link").symlink_to("metrics")
+    theirs.chmod(0o755)
+    assert written(top / "link/x.prom")
+    os.lchown(top / "link", 1000, 1000)
+    target.unlink()
+    assert not written(top / "link/x.prom") and not written(top / "link/new/x.prom")
+
+
 def test_hostile_values_stay_in_their_line() -> None:
     told = outputs(HOSTILE)
     metric = verdict.metrics(told, {('r"\n', "node_link_downs"): 1})
@@ -515,6 +546,8 @@ def test_a_hanging_look_is_remembered_until_it_is_gone(
         real = parallel.look_all
         found = {"rails": parallel.Seen([LINK], left=[sleeper])}
         monkeypatch.setattr(parallel, "look_all", lambda *_args: found)
+        machine.run("node-check")
+        assert not (machine.root / STATE).exists()
         machine.run("node-check", "--prolog")
         assert machine.state(parallel.LEFT)["rails"][0][0] == sleeper
         monkeypatch.setattr(parallel, "look_all", real)

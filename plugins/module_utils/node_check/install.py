@@ -5,6 +5,7 @@ them. The read-back runs the program."""
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from typing import Any, Optional
 from ..core import program, systemd
 from ..core.checks import FAILED, OK, PENDING, Check, compare
 from ..core.commands import CommandError, output
-from ..core.files import FilePlan, make_directories, with_header
+from ..core.files import FilePlan, directory_of_trust, make_directories, with_header
 from ..core.part import Node, Plan, Step, Verdict
 from ..core.text import one_line
 from . import DIRECTORY, LINKS, PROGRAM, SETTINGS, STATE
@@ -65,7 +66,7 @@ class NodeCheck:
         timer = compare(TIMER_CHECK, RUNS, self._timer(node), subject=TIMER, check_mode=mode)
         wrong = _wrong_links(node)
         links = compare(LINK_CHECK, [], wrong, check_mode=mode)
-        return Verdict([timer, links, *_verdict(node)])
+        return Verdict([timer, links, *_verdict(node), *_metrics(node, self.settings.textfile)])
 
     def _files(self, node: Node) -> list[FilePlan]:
         """Program, settings, service, timer; the program's text is too long for a diff."""
@@ -222,6 +223,18 @@ def _verdict(node: Node) -> Sequence[Check]:
         return [Check(CHECK, wanted, None, FAILED, "", f"unknown verdict {one_line(word)!r}")]
     listed = ", ".join(str(each.get("name")) for each in findings[:5])
     return [Check(CHECK, wanted, word, OK, "", one_line(listed)), *found]
+
+
+def _metrics(node: Node, textfile: str) -> Sequence[Check]:
+    """Whether the program will write its metrics there."""
+    try:
+        if textfile:
+            os.close(directory_of_trust(node.path(textfile).parent, make=False))
+    except FileNotFoundError:  # the first run makes it
+        pass
+    except OSError as error:
+        return [Check(CHECK, "metrics", None, FAILED, textfile, str(error))]
+    return []
 
 
 def _of_finding(told: Any) -> Check:

@@ -23,7 +23,7 @@ from typing import Any, Optional
 from ..core import machine
 from ..core.checks import FAILED, OK, Check, as_dicts
 from ..core.commands import run
-from ..core.files import write_atomically
+from ..core.files import directory_of_trust, write_atomically, write_beside
 from ..core.part import Node
 from . import CHECK, EPILOG, LINKS, PERIODIC, PROLOG, SETTINGS, STATE, drain, parallel, rates
 from . import verdict as verdicts
@@ -94,7 +94,7 @@ def _main(
         status = FAULTS if mode == PROLOG and drained else HEALTHY
     target = given.textfile or (settings.textfile if mode == PERIODIC else "")
     if target:
-        _write(node, Path(target), verdicts.metrics(verdict, totals(node)))
+        _publish(Path.cwd() / target, verdicts.metrics(verdict, totals(node)))
     return _show(verdict, status, given, by_slurm=by_slurm)
 
 
@@ -123,7 +123,8 @@ def checked(
     limit_s: float,
     change: Callable[[Sight], Sight] = lambda sight: sight,
 ) -> NodeVerdict:
-    """Look at the node, and give a verdict. Only a periodic run remembers what it saw."""
+    """Look at the node, and give a verdict. Only a periodic run remembers what it saw; a run by
+    hand, or by the role in check mode, writes nothing."""
     directory = node.path(STATE)
     state = {name: parallel.load(directory / file) for name, file in REMEMBERED.items()}
     job = environment.get("SLURM_JOB_ID", "") if mode == EPILOG else ""
@@ -136,7 +137,7 @@ def checked(
     left = parallel.leftovers(seen)
     known = parallel.load(directory / parallel.LEFT)
     still = {name: known[name] for name in hanging if name in known}
-    if {**still, **left} != known:
+    if mode != CHECK and {**still, **left} != known:
         _remember(directory / parallel.LEFT, {**still, **left}, node)
     if mode == PERIODIC:
         for name, file in REMEMBERED.items():
@@ -218,6 +219,18 @@ def _write(node: Node, path: Path, text: str) -> None:
         write_atomically(path, text, 0o644, node.uid, node.gid)
     except OSError as error:
         sys.stderr.write(f"node-check: {error}\n")
+
+
+def _publish(path: Path, text: str) -> None:
+    """Its directory may belong to node_exporter, or by mistake to every user."""
+    try:
+        directory = directory_of_trust(path.parent)
+        try:
+            write_beside(directory, path.name, text)
+        finally:
+            os.close(directory)
+    except OSError as error:
+        sys.stderr.write(f"node-check: no metrics: {error}\n")
 
 
 def _show(verdict: NodeVerdict, status: int, given: Any, *, by_slurm: bool) -> int:
