@@ -355,6 +355,24 @@ def test_mounts_of_others_are_in_the_settings_and_containers_have_none(tmp_path:
     assert looks.points(sight(tmp_path, mounts=["/home"], container="podman")) == []
 
 
+def test_odd_files_among_the_units_hide_no_mount(tmp_path: Path) -> None:
+    units = tmp_path / "etc/systemd/system"
+    (units / "directory.mount").mkdir(parents=True)
+    os.mkfifo(units / "pipe.mount")
+    (units / "masked.mount").symlink_to("/dev/null")
+    (units / "endless.mount").symlink_to("/dev/zero")
+    (units / "dangling.mount").symlink_to("nowhere")
+    (units / "text.mount").write_bytes(b"\xff\xfe\0" + UNIT.format("/text").encode())
+    (units / "zlast.mount").write_text(UNIT.format("/shared"))
+    with (units / "huge.mount").open("w") as stream:
+        stream.write(UNIT.format("/huge"))
+        stream.truncate(1 << 40)
+    seen = sight(tmp_path)
+    assert looks.points(seen) == ["/huge", "/text", "/shared"]
+    with mock.patch.object(looks.os, "open", mock.Mock(side_effect=PermissionError)):
+        assert looks.points(seen) == []
+
+
 def test_units_of_mounts(tmp_path: Path) -> None:
     units = tmp_path / "etc/systemd/system"
     units.mkdir(parents=True)

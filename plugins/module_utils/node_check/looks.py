@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -43,6 +44,8 @@ LOCAL = ("/", "/var", "/tmp", "/run")
 UNITS = "etc/systemd/system"
 MARK = "Part=client-mount"
 """In the mount units of the layer storage (storage/units.py)."""
+MOST_BYTES = 1 << 16
+"""Of a unit."""
 PYNVML = "usr/local/libexec/baremetal-mpi-roce/pynvml.py"
 TIMESYNCD = "systemd-timesyncd.service"
 QUICK, WHOLE = (PROLOG, PERIODIC, CHECK), (PERIODIC, CHECK)
@@ -271,8 +274,14 @@ def mount_units(sight: Sight, run: Runner) -> Told:
 
 
 def _units(node: Node, kind: str) -> Iterator[tuple[str, str]]:
+    """Units of the layer storage; it wrote no directory, pipe, or file of GBs with such a name."""
     for path in sorted(node.path(UNITS).glob(f"*.{kind}")):
-        text = node.read(str(path.relative_to(node.root))) or ""
+        try:
+            with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as stream:
+                regular = stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+                text = stream.read(MOST_BYTES).decode("utf-8", "replace") if regular else ""
+        except OSError:
+            continue
         if MARK in text:
             yield path.name, text
 
