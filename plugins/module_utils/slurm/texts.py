@@ -16,6 +16,7 @@ from ..core.text import ranges
 from . import conf
 from .cluster import Hardware, SlurmCluster, SlurmNode
 from .hostlist import compress
+from .state import SlurmError
 from .topology import WITHOUT_RAILS, Switch
 
 NODES = "baremetal-nodes.conf"
@@ -67,7 +68,12 @@ class Settings:
 
 
 def texts(cluster: SlurmCluster, settings: Settings) -> dict[str, str]:
-    """The content of each file by its name in Slurm's directory."""
+    """The content of each file by its name in Slurm's directory. Raises SlurmError."""
+    if not cluster.nodes:
+        raise SlurmError(
+            f"cluster {cluster.name}: the model has no compute nodes, and slurmctld does not start "
+            "without one: add nodes to cluster.yml, or remove scheduler: slurm"
+        )
     found = {
         NODES: _page(_node_line(group) for group in cluster.groups()),
         PARTITIONS: _page(_partitions(cluster, settings)),

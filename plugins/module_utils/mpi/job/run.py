@@ -28,7 +28,7 @@ from ..causes import causes
 from ..launch import container, hosts
 from ..launch.node import LaunchNode, as_listed, slots_of
 from ..launch.scripts import LEFTOVERS, NEWEST, TIDY
-from ..launch.slurm import cancel, refusal
+from ..launch.slurm import cancel, refusal, unstarted
 from ..launch.unit import GRACE_S, as_user, bounded, login_shell
 from .plan import LEASE, OUTPUT, SCRIPT, Job, chosen, prepare, transport_of
 from .readiness import JobStorage, ready
@@ -195,7 +195,8 @@ def _result(
     checkpoint = newest(job, nodes[0], storage, runner)
     status = OK if end.rc == 0 and not end.stopped else FAILED
     named = f"rank {rank} failed first" if rank is not None else ""
-    refused = job.launcher.refused(output) if end.rc else ""
+    asked = (runner, job.user, job.launcher, job.run_id, output)
+    refused = unstarted(*asked) if end.rc else ""
     reason = end.stopped or refused or named
     checks = [*storage.checks, Check("job_ended", 0, end.rc, status, "", reason), orphans]
     return {
