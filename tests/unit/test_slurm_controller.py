@@ -73,7 +73,7 @@ def test_slurmctld_reports_the_model(name: str, controller: Controller) -> None:
     made = mixed() if name == "mixed" else cluster(name)
     made = replace(made, nodes=(replace(made.nodes[0], drained=True), *made.nodes[1:]))
     given = settings(controller)
-    lines = [*main_lines(controller), *texts.include_lines(str(controller.etc))]
+    lines = [*main_lines(controller), *texts.include_lines()]
     with started(controller, texts.texts(made, given), lines):
         assert differences(made, controller, given) == []
         first = made.nodes[0].name
@@ -89,7 +89,7 @@ def test_a_wrong_file_is_seen(controller: Controller) -> None:
         texts.NODES: files[texts.NODES].replace("RealMemory=2063000", "RealMemory=1000", 1),
         texts.TOPOLOGY_CONF: files.get(texts.TOPOLOGY_CONF, "").replace("set01", "set99"),
     }
-    lines = [*main_lines(controller), *texts.include_lines(str(controller.etc))]
+    lines = [*main_lines(controller), *texts.include_lines()]
     with started(controller, changed, lines):
         found = differences(made, controller, given)
     words = sorted({line.partition(":")[0] for line in found})
@@ -101,7 +101,7 @@ def test_a_wrong_file_is_seen(controller: Controller) -> None:
 
 def test_slurmctld_keeps_the_reason_of_a_job_that_waited(controller: Controller) -> None:
     made, given = cluster("b300"), settings(controller)
-    lines = [*main_lines(controller), *texts.include_lines(str(controller.etc))]
+    lines = [*main_lines(controller), *texts.include_lines()]
     ours = "--job-name=baremetal-mpi-0123456789ab"
     words = ["salloc", "--immediate=2", "--nodes=1", "--nodelist=node01", ours, "true"]
 
@@ -133,7 +133,7 @@ def test_fatal_contradictions_are_those_of_slurmctld(
     line: str, key: str, controller: Controller
 ) -> None:
     made, given = cluster("b300"), settings(controller)
-    files, include = texts.texts(made, given), texts.include_lines(str(controller.etc))
+    files, include = texts.texts(made, given), texts.include_lines()
     found = compare.contradictions(made, given, conf.parse(line))
     assert [(each.key, each.fatal) for each in found] == [(key, True)]
     with (

@@ -296,12 +296,13 @@ def written(cluster: SlurmCluster, settings: Settings) -> dict[str, str]:
     return conf.written(wanted(cluster, settings), settings.known, settings.version)
 
 
-def include_lines(directory: str) -> list[str]:
-    """The lines of slurm.conf that include the files."""
-    return [f"Include {directory}/{name}" for name in INCLUDED]
+def include_lines() -> list[str]:
+    """The lines of slurm.conf that include the files, by names: slurmctld sends a file with a path
+    to no configless slurmd, which then does not start."""
+    return [f"Include {name}" for name in INCLUDED]
 
 
-def main_text(cluster: SlurmCluster, directory: str) -> str:
+def main_text(cluster: SlurmCluster) -> str:
     """slurm.conf for clusters that have none: one controller per launcher, munge, no accounting."""
     return _page(
         [
@@ -317,6 +318,6 @@ def main_text(cluster: SlurmCluster, directory: str) -> str:
             "SlurmctldLogFile=/var/log/slurm/slurmctld.log",
             "SlurmdLogFile=/var/log/slurm/slurmd.log",
             "ReturnToService=1",
-            *include_lines(directory),
+            *include_lines(),
         ]
     )
