@@ -400,15 +400,9 @@ class Read:
             checks[:] = compare.nodes(wanted, found, version, check_mode=node.check_mode)
             stale = self._files.stale(node)
             if stale:
-                words = (
-                    "slurm_loaded",
-                    [],
-                    stale,
-                    FAILED,
-                    NODE,
-                    "not as the model says in " + CACHE,
-                )
-                checks.append(Check(*words, by_hand=SEND))
+                reason = f"not as the model says, in {CACHE}"
+                late = Check("slurm_loaded", [], stale, FAILED, NODE, reason, by_hand=SEND)
+                checks.append(late)
             if host.with_controller:  # which drains nodes, and reports them
                 checks[:] = [each for each in checks if each.name != DRAINED]
             return not any(map(_unheard, found.values())) and (

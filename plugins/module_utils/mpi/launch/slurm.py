@@ -129,7 +129,7 @@ def refusal(
 
 
 def unstarted(run: Runner, user: str, launcher: Launcher, run_id: str, output: str) -> str:
-    """Why no rank was started, by the launcher's output, and by the reason that slurmctld keeps of
+    """Why no rank was started, by the launcher's output, and by the reason that slurmctld has of
     a job that waited in vain; empty if ranks were started."""
     told = launcher.refused(output)
     if not isinstance(launcher, Srun) or getattr(told, "code", "") != WAITED:
