@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.bounded import WorkResult
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import (
     FAILED,
     NOT_APPLICABLE,
@@ -485,6 +486,22 @@ def test_a_look_that_hangs_stops_no_other_and_names_its_check() -> None:
     assert late == {"mount /shared", "hardware", "asked"}
     assert seen["space"].state == {"a": 1}
     assert "process 9 hangs" in seen["gpus"].checks[0].reason
+
+
+@pytest.mark.parametrize(("state", "late"), [("D", False), ("R", True), ("Z", True), ("", True)])
+def test_only_what_waits_in_the_kernel_is_no_work_of_a_busy_node(
+    state: str, late: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A killed process needs a CPU to end."""
+    if state:
+        (tmp_path / "7").mkdir()
+        (tmp_path / "7/stat").write_text(f"7 (a) R (b) {state} 1" + " 5" * 40)
+    assert parallel.stuck(7, tmp_path) is not late
+    monkeypatch.setattr(parallel, "stuck", lambda pid: pid == 7 and not late)
+    result = WorkResult(left_behind=7)
+    monkeypatch.setattr(parallel, "all_within", lambda *_args, **_more: {"x": result})
+    seen = parallel.look_all([Look("x", lambda _run: ([], {}))], 1.0, {})["x"]
+    assert (seen.late, list(seen.left)) == (late, [] if late else [7])
 
 
 class Time:
