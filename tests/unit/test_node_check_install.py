@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import shutil
 import subprocess
@@ -313,6 +314,37 @@ def test_a_broken_python_takes_no_node_out(how: str, shell: str, tmp_path: Path)
             argv, capture_output=True, text=True, timeout=deadline(60), check=False
         )
         assert (done.returncode != 0) is (name not in LINKS or how == "refuses"), done
+
+
+@pytest.mark.skipif(not shutil.which("/usr/bin/python3"), reason="needs /usr/bin/python3")
+def test_the_program_has_all_that_it_imports_and_a_prolog_loads_little(
+    node: Node, tmp_path: Path
+) -> None:
+    """Imports in functions are of modules that may not be loaded where the program is made."""
+    built = tmp_path / "slurm-prolog"
+    built.write_bytes(install.program_text().encode("utf-8", "surrogateescape"))
+    with zipfile.ZipFile(built) as archive:
+        texts = {name: archive.read(name).decode() for name in archive.namelist()}
+    top = "ansible_collections/baremetal/mpi_roce"
+    for name, text in texts.items():
+        package = Path(name).parent
+        for found in ast.walk(ast.parse(text)):
+            if not isinstance(found, ast.ImportFrom) or not found.level:
+                continue
+            base = [*package.parts][: len(package.parts) - found.level + 1]
+            base += found.module.split(".") if found.module else []
+            for path in ("/".join(base), *("/".join([*base, x.name]) for x in found.names)):
+                inside = Path(path).relative_to(top)
+                for file in (f"{inside}.py", f"{inside}/__init__.py"):
+                    assert f"{top}/{file}" in texts or not (ROOT / file).exists(), (name, path)
+    node.write(SETTINGS, SETTINGS_OF.text())
+    node.write("proc/sys/kernel/random/boot_id", "b\n")
+    argv = ["/usr/bin/python3", "-IS", "-X", "importtime", str(built), "--root", str(node.root)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    loaded = {line.rpartition(".module_utils.")[2] for line in done.stderr.splitlines()}
+    assert "node_check.looks" in loaded and done.returncode == 0
+    slow = {"gpu.smi", "nic.nics", "os_baseline.services", "node_check.leftovers", "slurm.state"}
+    assert not loaded & slow
 
 
 @pytest.mark.skipif(not shutil.which("/usr/bin/python3"), reason="needs /usr/bin/python3")

@@ -9,12 +9,10 @@ so take out nodes without consent and without a limit.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
 import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +23,7 @@ from ..core.checks import FAILED, OK, Check, as_dicts
 from ..core.commands import run
 from ..core.files import directory_of_trust, write_atomically, write_beside
 from ..core.part import Node
-from . import CHECK, EPILOG, LINKS, PERIODIC, PROLOG, SETTINGS, STATE, drain, parallel, rates
+from . import CHECK, EPILOG, LINKS, PERIODIC, PROLOG, SETTINGS, STATE, parallel, rates
 from . import verdict as verdicts
 from .looks import Sight, looks
 from .settings import Settings, SettingsError
@@ -61,6 +59,8 @@ def main(
     try:
         return _main(LINKS[called], given, environment, limit_s, change, by_slurm=True)
     except Exception:  # of whatever kind: every node may have the same fault
+        import traceback
+
         traceback.print_exc()
         return HEALTHY
 
@@ -99,6 +99,8 @@ def _main(
 
 
 def _arguments(words: Sequence[str]) -> Any:
+    import argparse
+
     parser = argparse.ArgumentParser(prog="node-check", description="Health of this node")
     mode = parser.add_mutually_exclusive_group()
     for name, what in (
@@ -188,6 +190,10 @@ def in_slurm(
     verdict: NodeVerdict, settings: Settings, environment: Mapping[str, str], limit_s: float
 ) -> tuple[NodeVerdict, bool]:
     """Drain or resume the node; return the verdict with a note, and whether it is drained."""
+    if not verdict.faults and verdict.mode == PROLOG:
+        return verdict, False
+    from . import drain
+
     name = environment.get("SLURMD_NODENAME") or settings.host
     ask = parallel.bounded_runner(time.monotonic() + limit_s, lambda _step: None)
     if verdict.faults:
@@ -195,7 +201,7 @@ def in_slurm(
         return replace(verdict, notes=[done.note]), done.drained
     # What a look could not read may be what the node was drained for.
     sees_all = all(each.check.name != parallel.UNREAD for each in verdict.findings)
-    resumed = drain.resume(ask, name) if verdict.mode == PERIODIC and sees_all else None
+    resumed = drain.resume(ask, name) if sees_all else None
     return (replace(verdict, notes=[resumed.note]) if resumed else verdict), False
 
 
