@@ -114,7 +114,7 @@ def test_a_title_makes_no_daemon_of_slurm(title: dict[str, Any], table: Table) -
     [
         "/user.slice/user-1000.slice/user@1000.service/slurmstepd.scope/job_77",
         "/user.slice/slurmstepd.scope/job_77",
-        "/user.slice/x:/slurm/uid_1000/job_77",
+        "/user.slice/1:x:/slurm/uid_1000/job_77",
     ],
 )
 def test_groups_and_variables_of_users_make_no_member_of_a_job_of_others(
