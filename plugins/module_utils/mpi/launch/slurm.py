@@ -35,24 +35,14 @@ _GPUS = re.compile(r"(?:^|,)gpu(?::[^:,()]+)?:(\d{1,4})(?![^,(])")
 _REASON = re.compile(r"^reason=(?!None$)(.+?) *$", re.MULTILINE)
 _REMEDIES = (
     ("Resources", "other jobs have its nodes: wait for them, see squeue"),
-    (
-        "Priority",
-        "jobs with a higher priority are first: wait, or request another partition or QOS",
-    ),
-    ("PartitionDown", "scontrol update partitionname=NAME state=up, or request another"),
-    ("PartitionInactive", "scontrol update partitionname=NAME state=up, or request another"),
+    ("Priority", "others are first: wait, or request another partition or QOS"),
     ("PartitionNodeLimit", "request fewer nodes, or another partition"),
     ("PartitionTimeLimit", "lower the time limit, or request another partition"),
-    (
-        "ReqNodeNotAvail",
-        "repair and resume these nodes (sinfo -R), or see scontrol show reservation",
-    ),
-    ("NodeDown", "repair and resume its nodes: sinfo -R"),
-    ("Reservation", "request the reservation that has its nodes: scontrol show reservation"),
-    ("JobHeld", "a site's plugin holds it: see job_submit and scontrol show job"),
-    ("Assoc", "a limit of its account: sacctmgr show assoc, or request another account"),
-    ("QOS", "a limit of its QOS: sacctmgr show qos, or request another"),
-    ("", "see squeue(1), JOB REASON CODES, and slurmctld's log"),
+    ("Partition", "scontrol update partitionname=NAME state=up, or request another"),
+    ("ReqNodeNotAvail", "repair and resume these nodes (sinfo -R); scontrol show reservation"),
+    ("Assoc", "a limit of its account: sacctmgr show assoc"),
+    ("QOS", "a limit of its QOS: sacctmgr show qos"),
+    ("", "see squeue(1), JOB REASON CODES"),
 )
 """By the start of a reason (squeue's manual, JOB REASON CODES), what to do."""
 _PREFIX = re.compile(r"^\w+: (?:error: )?")
