@@ -196,6 +196,8 @@ class SlurmHost(Host):
         what = [word for word in words[1:] if not word.startswith("--")]
         if what[0] == "ping":
             return 0, "Slurmctld(primary) at launcher01 is UP\n", ""
+        if what == ["reconfigure"]:
+            return 0, "", ""
         if what[0] == "update":
             return self._update(dict(word.split("=", 1) for word in what[1:]))
         if what[:2] == ["show", "topology"]:

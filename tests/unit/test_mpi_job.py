@@ -527,6 +527,24 @@ def test_checkpoints_in_shared_memory_are_kept(
     assert f" {since} /dev/shm /proc /tmp\n" in decoded(asked[-1])
 
 
+def test_a_late_login_misses_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The age of the job is that of each node's turn, and a node whose login was slow is asked
+    again."""
+    now, asked, slow = [1000.0], [], [9.0, 0.0]
+    monkeypatch.setattr(run.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(hosts, "MAX_CONNECTIONS", 1)
+
+    def runner(argv: Sequence[str], **_given: Any) -> Result:
+        host = next((node.name for node in NODES if node.name in argv), "")
+        asked.append((host, decoded(argv[-1]).split(" /dev/shm /proc")[0].split()[-1]))
+        now[0] += slow.pop(0) if host == "node01" else 1.0
+        return Result(tuple(argv), 0, f"mpi-ready removed /dev/shm/{len(asked)}\n", "")
+
+    removed = run.tidy(a_job(tmp_path), NODES, runner, 998.0)
+    assert asked == [("", "2"), ("node01", "3"), ("node02", "12"), ("node01", "13")]
+    assert removed == {"node01": ["/dev/shm/2", "/dev/shm/4"], "node02": ["/dev/shm/3"]}
+
+
 def test_files_older_than_the_job_are_kept(tmp_path: Path) -> None:
     _shm, proc = shared(tmp_path)
     (proc / "8/environ").write_text("A=1\0PMI_RANK=2\0")

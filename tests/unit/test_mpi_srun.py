@@ -188,6 +188,70 @@ def test_a_job_that_slurm_did_not_start_has_its_reason(name: str, code: str, tol
     assert not code or found.values == {"told": told, "limit_s": WAIT_S}
 
 
+@pytest.mark.parametrize(
+    ("queue", "reason", "do"),
+    [
+        ("reason=Resources\n", "Resources", "squeue"),
+        ("note\nreason=None\nreason=PartitionDown  \n", "PartitionDown", "state=up"),
+        ("reason=ReqNodeNotAvail, UnavailableNodes:n1\n", None, "sinfo -R"),
+        ("reason=AssocGrpCpuLimit\n", "AssocGrpCpuLimit", "sacctmgr"),
+        ("reason=New \x1b[2J\n", "New \\x1b[2J", "REASON CODES"),
+    ],
+)
+def test_slurms_reason_of_a_job_that_waited_comes_with_a_remedy(queue, reason, do) -> None:
+    output = (GOLDEN / "busy.txt").read_text(encoding="utf-8")
+    launcher = Launcher(queue=queue)
+    found = slurm.unstarted(launcher, "root", SLURM, RUN_ID, output)
+    assert found.code == "slurm.pending" and do in found.values["remedy"]
+    assert reason in (None, found.values["reason"])
+    (asked,) = launcher.asked
+    assert f"--name=baremetal-mpi-{RUN_ID}" in asked and "--states=all" in asked
+
+
+def test_without_slurms_reason_salloc_speaks_and_others_are_not_asked() -> None:
+    output = (GOLDEN / "busy.txt").read_text(encoding="utf-8")
+    for queue in ("", "reason=None\n"):
+        found = slurm.unstarted(Launcher(queue=queue), "root", SLURM, RUN_ID, output)
+        assert found.code == "srun.waited"
+    for one, text in ((SLURM, "srun: error: node02: task 3: Killed"), (OPEN_MPI, output)):
+        launcher = Launcher()
+        assert not slurm.unstarted(launcher, "root", one, RUN_ID, text) and not launcher.asked
+
+
+@pytest.mark.parametrize("name", ["ALL", "None", "all"])
+def test_a_variable_that_changes_what_srun_exports_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(PlanError) as caught:
+        a_job(tmp_path, environment={"X": "a,b", name: "1"})
+    assert caught.value.args[0].values == {"names": name}
+    assert a_job(tmp_path, environment={name: "1"}, launcher=OPEN_MPI)
+
+
+def test_values_reach_ranks_whatever_they_contain(tmp_path: Path) -> None:
+    """srun gets names only: it would split values at commas."""
+    values = {"X": "a,ALL,b=c", "Y": "two\nlines 'x' $HOME", "PATH": "/a,b:/usr/bin:/bin"}
+    one = a_job(tmp_path, environment=values, program=("env", "-0"))
+    script = one.script(NODES).replace("#!/bin/sh -l\n", "")
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    body = """#!/bin/sh
+    while [ "$1" != /usr/bin/env ]; do
+      case $1 in --export=*) given=${1#*=} ;; esac
+      shift
+    done
+    echo "$given" > "$OUT"
+    while [ "$1" != env ]; do case $1 in PATH=*) path=$1 ;; esac; shift; done
+    exec /usr/bin/env "$path" "$@"
+    """
+    (tools / "salloc").write_text(body)
+    (tools / "salloc").chmod(0o755)
+    env = {"PATH": f"{tools}:/usr/bin:/bin", "OUT": str(tmp_path / "out")}
+    done = subprocess.run(["sh", "-c", script], env=env, capture_output=True, text=True, check=True)
+    found = dict(each.partition("=")[::2] for each in done.stdout.split("\0"))
+    assert {name: found[name] for name in values} == values
+    exported = (tmp_path / "out").read_text().strip().split(",")
+    assert exported[-3:] == ["X", "Y", "MPI_ROCE_KEEP=X Y"]
+
+
 def test_a_request_that_slurm_refuses_has_its_words() -> None:
     told = "Job submit/allocate failed: Invalid partition name specified"
     found = SLURM.refused(f"salloc: error: {told}\n")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import shutil
 import subprocess
@@ -12,11 +13,15 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import systemd
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import program, systemd
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import (
     FAILED,
     OK,
     PENDING,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
+    CommandError,
+    run,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import Outcome, settle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
@@ -56,7 +61,7 @@ class Node(Host):
         super().__init__(root)
         self.active: set[str] = set()
         self.answer: Any = HEALTHY
-        self.gone.add("scontrol")
+        self.gone.update(("scontrol", "env"))
         self.slurm = ""
 
     def converge(self, *, check_mode: bool = False, removed: bool = False) -> Outcome:
@@ -118,7 +123,7 @@ def test_installed_and_unchanged_by_the_second_run(node: Node) -> None:
         again = node.converge(check_mode=check_mode)
         assert not again.changed and {check.status for check in again.checks} == {OK}
     assert node.snapshot() == before
-    assert {call[1] for call in node.calls[ran:]} == {"show", "--json"}
+    assert {call[1] for call in node.calls[ran:]} == {"show", "--json", "-i"}
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -212,6 +217,16 @@ def test_faults_of_other_layers_are_left_to_them(node: Node) -> None:
     assert (check.status, check.subject, check.reason) == (FAILED, "rail0", "why; next: do")
 
 
+def test_a_directory_that_every_user_may_write_to_gets_no_metrics(node: Node) -> None:
+    node.write("var/metrics/x", "")
+    made = settings.Settings(host="node01", textfile="/var/metrics/new/x.prom")
+    directory = node.root / "var/metrics/new"
+    assert statuses(settle([NodeCheck(made)], node.node())) == [OK] and not directory.exists()
+    directory.mkdir()
+    directory.chmod(0o777)
+    assert statuses(settle([NodeCheck(made)], node.node(True))) == [OK, FAILED]
+
+
 # Module and units
 
 
@@ -268,23 +283,93 @@ def test_systemd_reads_the_units(tmp_path: Path) -> None:
 # The installed program
 
 
+BROKEN = {
+    "missing": None,
+    "no modules": "exec /usr/bin/python3 -ISc 'from ansible_collections.x import main'",
+    "no library": "exit 127",
+    "not started": "exit 1",
+    "killed": "kill -KILL $$",
+    "refuses": "exit 97",
+}
+
+
 @pytest.mark.skipif(not shutil.which("/usr/bin/python3"), reason="needs /usr/bin/python3")
-def test_a_program_that_cannot_be_loaded_takes_no_node_out(tmp_path: Path) -> None:
-    """As while Python is upgraded. Slurm drains a node whose prolog fails."""
-    whole = tmp_path / "node-check"
-    whole.write_bytes(install.program_text().encode("utf-8", "surrogateescape"))
-    with zipfile.ZipFile(whole) as made:
-        start = made.read("__main__.py").decode()
-    with zipfile.ZipFile(tmp_path / "broken", "w") as archive:
-        archive.writestr("__main__.py", start)  # and no modules
-    for name in ("node-check-by-hand", *LINKS):
-        (tmp_path / name).symlink_to("broken")
-        argv = ["/usr/bin/python3", "-IS", str(tmp_path / name)]
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_broken_python_takes_no_node_out(how: str, shell: str, tmp_path: Path) -> None:
+    """As while Python is upgraded. Slurm drains a node whose prolog fails; only the program's own
+    failure counts."""
+    if not shutil.which(shell):
+        pytest.skip(f"needs {shell}")
+    python, body = tmp_path / "python", BROKEN[how]
+    if body is not None:
+        python.write_text(f"#!/bin/sh\n{body}\n")
+        python.chmod(0o755)
+    whole = install.program_text().encode("utf-8", "surrogateescape")
+    (tmp_path / "node-check").write_bytes(whole.replace(b"/usr/bin/python3", bytes(python), 2))
+    for name in ("by-hand", *LINKS):
+        (tmp_path / name).symlink_to("node-check")
+        argv = [shell, str(tmp_path / name), "--json"]
         done = subprocess.run(
             argv, capture_output=True, text=True, timeout=deadline(60), check=False
         )
-        assert "No module named" in done.stderr
-        assert (done.returncode == 0) is (name in LINKS)
+        assert (done.returncode != 0) is (name not in LINKS or how == "refuses"), done
+
+
+@pytest.mark.skipif(not shutil.which("/usr/bin/python3"), reason="needs /usr/bin/python3")
+def test_the_program_has_all_that_it_imports_and_a_prolog_loads_little(
+    node: Node, tmp_path: Path
+) -> None:
+    """Imports in functions are of modules that may not be loaded where the program is made."""
+    built = tmp_path / "slurm-prolog"
+    built.write_bytes(install.program_text().encode("utf-8", "surrogateescape"))
+    with zipfile.ZipFile(built) as archive:
+        texts = {name: archive.read(name).decode() for name in archive.namelist()}
+    top = "ansible_collections/baremetal/mpi_roce"
+    for name, text in texts.items():
+        package = Path(name).parent
+        for found in ast.walk(ast.parse(text)):
+            if not isinstance(found, ast.ImportFrom) or not found.level:
+                continue
+            base = [*package.parts][: len(package.parts) - found.level + 1]
+            base += found.module.split(".") if found.module else []
+            for path in ("/".join(base), *("/".join([*base, x.name]) for x in found.names)):
+                inside = Path(path).relative_to(top)
+                for file in (f"{inside}.py", f"{inside}/__init__.py"):
+                    assert f"{top}/{file}" in texts or not (ROOT / file).exists(), (name, path)
+    node.write(SETTINGS, SETTINGS_OF.text())
+    node.write("proc/sys/kernel/random/boot_id", "b\n")
+    argv = ["/usr/bin/python3", "-IS", "-X", "importtime", str(built), "--root", str(node.root)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    loaded = {line.rpartition(".module_utils.")[2] for line in done.stderr.splitlines()}
+    assert "node_check.looks" in loaded and done.returncode == 0
+    slow = {"gpu.smi", "nic.nics", "os_baseline.services", "node_check.leftovers", "slurm.state"}
+    assert not loaded & slow
+
+
+@pytest.mark.skipif(not shutil.which("/usr/bin/python3"), reason="needs /usr/bin/python3")
+def test_bytecode_is_the_same_in_each_run_and_needs_no_matching_python(tmp_path: Path) -> None:
+    text = install.program_text()
+    made = program.compiled(text, run)
+    assert made == program.compiled(text, run) and len(made) > 2 * len(text)
+    (tmp_path / "node-check").write_bytes(made.encode("utf-8", "surrogateescape"))
+    with zipfile.ZipFile(tmp_path / "node-check") as archive:
+        names = archive.namelist()
+        (tmp_path / "other").mkdir()
+        with zipfile.ZipFile(tmp_path / "other/node-check", "w") as other:
+            for name in names:
+                content = archive.read(name)
+                other.writestr(name, b"\0" * 4 + content[4:] if name.endswith("c") else content)
+    assert len([name for name in names if name.endswith(".pyc")]) == len(names) / 2
+    for path in ("node-check", "other/node-check"):
+        argv = ["/usr/bin/python3", "-IS", str(tmp_path / path), "--root", str(tmp_path)]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert done.returncode == 2 and "run the role node_check" in done.stderr
+
+    def gone(*_words: Any, **_more: Any) -> Any:
+        raise CommandError("not installed")
+
+    assert program.compiled(text, gone) == text
 
 
 @pytest.mark.skipif(not shutil.which("/usr/bin/python3"), reason="needs /usr/bin/python3")

@@ -26,7 +26,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node_check impo
     PERIODIC,
     PROLOG,
     kernel,
-    leftovers,
     looks,
     verdict,
 )
@@ -356,6 +355,24 @@ def test_mounts_of_others_are_in_the_settings_and_containers_have_none(tmp_path:
     assert looks.points(sight(tmp_path, mounts=["/home"], container="podman")) == []
 
 
+def test_odd_files_among_the_units_hide_no_mount(tmp_path: Path) -> None:
+    units = tmp_path / "etc/systemd/system"
+    (units / "directory.mount").mkdir(parents=True)
+    os.mkfifo(units / "pipe.mount")
+    (units / "masked.mount").symlink_to("/dev/null")
+    (units / "endless.mount").symlink_to("/dev/zero")
+    (units / "dangling.mount").symlink_to("nowhere")
+    (units / "text.mount").write_bytes(b"\xff\xfe\0" + UNIT.format("/text").encode())
+    (units / "zlast.mount").write_text(UNIT.format("/shared"))
+    with (units / "huge.mount").open("w") as stream:
+        stream.write(UNIT.format("/huge"))
+        stream.truncate(1 << 40)
+    seen = sight(tmp_path)
+    assert looks.points(seen) == ["/huge", "/text", "/shared"]
+    with mock.patch.object(looks.os, "open", mock.Mock(side_effect=PermissionError)):
+        assert looks.points(seen) == []
+
+
 def test_units_of_mounts(tmp_path: Path) -> None:
     units = tmp_path / "etc/systemd/system"
     units.mkdir(parents=True)
@@ -420,59 +437,3 @@ def test_the_clock_by_timesyncd(answer: str, status: str, tmp_path: Path) -> Non
 
     ((check,), _state) = looks.clock(sight(tmp_path), run)
     assert (check.name, check.status) == ("time_sync", status)
-
-
-# Leftovers
-
-
-def process(
-    root: Path, pid: int, *argv: str, parent: int = 50, state: str = "S", **env: str
-) -> None:
-    folder = root / f"proc/{pid}"
-    folder.mkdir(parents=True)
-    (folder / "cmdline").write_bytes("".join(f"{word}\0" for word in argv).encode())
-    (folder / "environ").write_text("".join(f"{key}={value}\0" for key, value in env.items()))
-    (folder / "stat").write_text(f"{pid} ({argv[0][:15] if argv else 'k'}) {state} {parent} 1 1")
-
-
-def test_processes_whose_job_has_finished(tmp_path: Path) -> None:
-    process(tmp_path, 10, "slurmstepd: [77.0]")
-    process(tmp_path, 11, "./solver", SLURM_JOB_ID="77")
-    process(tmp_path, 12, "./solver", SLURM_JOB_ID="76")
-    process(tmp_path, 13, "./rank", parent=1, OMPI_COMM_WORLD_RANK="3")
-    process(tmp_path, 14, "./rank", OMPI_COMM_WORLD_RANK="3")
-    process(tmp_path, 15, "./zombie", state="Z", SLURM_JOB_ID="76")
-    process(tmp_path, 16, "bash", "evil) S 1 (", SLURM_JOB_ID="x")
-    process(tmp_path, 17, "wandb", parent=1, OMPI_COMM_WORLD_RANK="3", SLURM_JOB_ID="77")
-    found = leftovers.read(tmp_path)
-    users = [replace(each, uid=1000) for each in found]
-    assert [each.pid for each in leftovers.orphans(users)] == [12, 13]
-    assert [each.pid for each in leftovers.orphans(users, "77")] == [11, 12, 13, 17]
-    assert leftovers.orphans([replace(each, uid=0) for each in found]) == []
-    check = leftovers.of_processes(users)
-    assert (check.status, check.found) == (FAILED, [12, 13]) and "kill -9 12 13" in check.reason
-    assert leftovers.of_processes([users[0]]).status == OK
-
-
-def test_shared_memory_of_users_without_a_process(tmp_path: Path) -> None:
-    (tmp_path / "dev/shm/deep").mkdir(parents=True)
-    files = [("psm_1", 3 << 20, 1000), ("mine", 9 << 20, 1001), ("root", 9 << 20, 0)]
-    with mock.patch.object(leftovers, "_files", lambda _top: iter(files)):
-        alive = [leftovers.Process(9, 1001, 1, "x", "", False, "")]
-        assert leftovers.of_memory(tmp_path, alive, 3).status == OK
-        check = leftovers.of_memory(tmp_path, alive, 2)
-    assert (check.name, check.status, check.found) == ("node_leftover_memory", FAILED, "3 MiB")
-    (tmp_path / "dev/shm/deep/file").write_bytes(b"x" * 8192)
-    (tmp_path / "dev/shm/link").symlink_to("/etc/passwd")
-    ((name, size, uid),) = leftovers._files(tmp_path / "dev/shm")
-    assert (name, uid) == ("file", os.getuid()) and size >= 8192
-
-
-def test_memory_of_a_gpu_without_a_process() -> None:
-    def run(argv: Any, **_more: Any) -> Result:
-        used = "00000000:14:00.0, 4000\n00000000:32:00.0, 4000\n00000000:49:00.0, 600\n[N/A], x\n"
-        text = used if argv == leftovers.QUERY else "00000000:32:00.0, 4242\n"
-        return Result(tuple(argv), 0, text, "")
-
-    checks = leftovers.of_gpus(run, 2048)
-    assert failed(checks) == [("node_leftover_gpu", "0000:14:00.0")]

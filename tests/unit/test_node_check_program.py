@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.bounded import WorkResult
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import (
     FAILED,
     NOT_APPLICABLE,
@@ -325,6 +326,37 @@ def test_metrics(machine: Machine, tmp_path: Path) -> None:
     assert (tmp_path / "by_hand.prom").exists()
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="makes files of other users")
+def test_metrics_lead_root_to_no_other_file(machine: Machine, tmp_path: Path, capsys: Any) -> None:
+    top, theirs = tmp_path / "theirs", tmp_path / "theirs/metrics"
+    theirs.mkdir(parents=True)
+    os.chown(theirs, 1000, 1000)
+    mine = tmp_path / "mine"
+    mine.write_text("root's")
+    target = theirs / "x.prom"
+
+    def written(path: Path) -> bool:
+        capsys.readouterr()
+        machine.run("node-check", "--textfile", str(path))
+        said = capsys.readouterr().err
+        assert mine.read_text() == "root's" and said.count("\n") == (0 if path.is_file() else 1)
+        return path.is_file() and not path.is_symlink()
+
+    target.symlink_to(mine)
+    assert written(target) and [path.name for path in theirs.iterdir()] == ["x.prom"]
+    theirs.chmod(0o1777)
+    assert written(target)
+    target.unlink()
+    theirs.chmod(0o777)
+    assert not written(target)
+    (top / "link").symlink_to("metrics")
+    theirs.chmod(0o755)
+    assert written(top / "link/x.prom")
+    os.lchown(top / "link", 1000, 1000)
+    target.unlink()
+    assert not written(top / "link/x.prom") and not written(top / "link/new/x.prom")
+
+
 def test_hostile_values_stay_in_their_line() -> None:
     told = outputs(HOSTILE)
     metric = verdict.metrics(told, {('r"\n', "node_link_downs"): 1})
@@ -456,6 +488,22 @@ def test_a_look_that_hangs_stops_no_other_and_names_its_check() -> None:
     assert "process 9 hangs" in seen["gpus"].checks[0].reason
 
 
+@pytest.mark.parametrize(("state", "late"), [("D", False), ("R", True), ("Z", True), ("", True)])
+def test_only_what_waits_in_the_kernel_is_no_work_of_a_busy_node(
+    state: str, late: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A killed process needs a CPU to end."""
+    if state:
+        (tmp_path / "7").mkdir()
+        (tmp_path / "7/stat").write_text(f"7 (a) R (b) {state} 1" + " 5" * 40)
+    assert parallel.stuck(7, tmp_path) is not late
+    monkeypatch.setattr(parallel, "stuck", lambda pid: pid == 7 and not late)
+    result = WorkResult(left_behind=7)
+    monkeypatch.setattr(parallel, "all_within", lambda *_args, **_more: {"x": result})
+    seen = parallel.look_all([Look("x", lambda _run: ([], {}))], 1.0, {})["x"]
+    assert (seen.late, list(seen.left)) == (late, [] if late else [7])
+
+
 class Time:
     """A clock that programs advance."""
 
@@ -515,6 +563,8 @@ def test_a_hanging_look_is_remembered_until_it_is_gone(
         real = parallel.look_all
         found = {"rails": parallel.Seen([LINK], left=[sleeper])}
         monkeypatch.setattr(parallel, "look_all", lambda *_args: found)
+        machine.run("node-check")
+        assert not (machine.root / STATE).exists()
         machine.run("node-check", "--prolog")
         assert machine.state(parallel.LEFT)["rails"][0][0] == sleeper
         monkeypatch.setattr(parallel, "look_all", real)

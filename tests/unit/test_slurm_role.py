@@ -232,7 +232,7 @@ def test_the_site_s_slurm_conf_keeps_its_lines(controller: SlurmHost) -> None:
     assert text.startswith(SITE)
     block = text[len(SITE) :].splitlines()
     assert block[0] == "# BEGIN baremetal.mpi_roce slurm"
-    assert [line.partition("/etc/slurm/")[2] for line in block[1:-1]] == [
+    assert [line.partition("Include ")[2] for line in block[1:-1]] == [
         "baremetal-settings.conf",
         "baremetal-nodes.conf",
         "baremetal-partitions.conf",
@@ -267,6 +267,46 @@ def test_a_node_without_slurm_conf_has_its_files_from_slurmctld(node: SlurmHost)
         node.states[unit] = "enabled, active"
     node.settle(**GIVEN)
     assert not (node.root / "etc/slurm").exists()
+
+
+@pytest.mark.parametrize("sends", [True, False])
+def test_slurmctld_sends_its_files_after_its_restart_where_slurmd_has_none(
+    controller: SlurmHost, sends: bool
+) -> None:
+    """SIGHUP sends them as well (Slurm 22.05.8); a restart does not."""
+    parameters = "SlurmctldParameters=idle_on_node_suspend,enable_configless\n"
+    controller.write(CONF, f"{SITE}{parameters if sends else ''}")
+    controller.states.update(dict.fromkeys(controller.states, "enabled, active"))
+    controller.settle(**GIVEN)
+    assert controller.ran("scontrol", "reconfigure") == sends
+    controller.age(10)
+    controller.settle(**GIVEN)
+    assert controller.ran("scontrol", "reconfigure") == sends
+
+
+def test_a_configless_slurmd_is_compared_with_what_slurmctld_sent(
+    node: SlurmHost, tmp_path: Path
+) -> None:
+    head = SlurmHost(tmp_path / "head", "launcher01")
+    head.write(CONF, SITE)
+    for one in (head, node):
+        one.states.update(dict.fromkeys(one.states, "enabled, active"))
+    given = {**GIVEN, "node_check": True}
+    head.settle(**given)
+    for path in (head.root / "etc/slurm").glob("*.conf"):
+        node.write(f"run/slurm/conf/{path.name}", path.read_text())
+    with pytest.raises(PlanError, match="slurm-prolog"):
+        node.settle(**given)
+    for name in host.NODE_CHECK.values():
+        node.write(name.lstrip("/"), "").chmod(0o755)
+    outcome = node.settle(**given)
+    failed = {check.name for check in outcome.checks if check.status != "ok"}
+    assert (outcome.errors, failed) == ([], {"munge_key_mode"})  # the site's
+    assert f"Prolog={host.NODE_CHECK['prolog']}" in found(outcome, "slurm_program")
+    settings = node.write("run/slurm/conf/baremetal-settings.conf", "MpiDefault=none\n")
+    check = found(node.settle(**given), "slurm_loaded")["slurmd.service"]
+    assert (check.status, check.found) == ("failed", [settings.name])
+    assert "reconfigure" in check.by_hand and not (node.root / "etc/slurm").exists()
 
 
 def test_slurmctld_s_host_needs_a_slurm_conf(controller: SlurmHost) -> None:

@@ -156,10 +156,10 @@ def test_programs_are_named_only_if_they_are_wanted() -> None:
 
 
 def test_slurm_conf_of_a_cluster_without_one() -> None:
-    text = texts.main_text(mixed(), "/etc/slurm")
+    text = texts.main_text(mixed())
     assert "SlurmctldHost=login01(10.0.0.10)\nSlurmctldHost=login02(10.0.0.20)\n" in text
     assert [line for line in text.splitlines() if line.startswith("Include")] == [
-        f"Include /etc/slurm/{name}" for name in texts.INCLUDED
+        f"Include {name}" for name in texts.INCLUDED
     ]
 
 

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -122,6 +124,54 @@ def write_atomically(path: Path, text: str, mode: int, uid: int, gid: int) -> No
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+def directory_of_trust(path: Path, *, make: bool = True) -> int:
+    """Open an absolute directory, made if it is missing, for a file that root writes: a user who
+    may write to a directory above it could lead root elsewhere by a link, and to one that every
+    user may write to, could replace the file. Returns a descriptor. Raises OSError."""
+    handle = os.open("/", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for number, name in enumerate(path.parts[1:], 2):
+            try:
+                status = os.stat(name, dir_fd=handle, follow_symlinks=False)
+            except FileNotFoundError:
+                if not make:
+                    raise
+                os.mkdir(name, 0o755, dir_fd=handle)
+                status = os.stat(name, dir_fd=handle, follow_symlinks=False)
+            linked, below = stat.S_ISLNK(status.st_mode), Path(*path.parts[:number])
+            if linked and status.st_uid not in (0, os.getuid()):
+                why = f"a link that belongs to user {status.st_uid}: replace it by a directory"
+                raise PermissionError(errno.ELOOP, why, str(below))
+            flags = os.O_RDONLY | os.O_DIRECTORY | (0 if linked else os.O_NOFOLLOW)
+            above, handle = handle, os.open(name, flags, dir_fd=handle)
+            os.close(above)
+        mode = os.fstat(handle).st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            why = "every user can replace files there: chmod o-w, or use another directory"
+            raise PermissionError(errno.EPERM, why, str(path))
+    except OSError:
+        os.close(handle)
+        raise
+    return handle
+
+
+def write_beside(directory: int, name: str, text: str, mode: int = 0o644) -> None:
+    """Write a file atomically to an open directory; a link with its name is replaced. Raises
+    OSError."""
+    new = f".{name}.{os.urandom(8).hex()}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    with open(os.open(new, flags, 0o600, dir_fd=directory), "w", encoding="utf-8") as stream:
+        try:
+            stream.write(text)
+            stream.flush()
+            os.fchmod(stream.fileno(), mode)
+            os.rename(new, name, src_dir_fd=directory, dst_dir_fd=directory)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(new, dir_fd=directory)
+            raise
 
 
 def make_directories(path: Path, mode: int = 0o755) -> None:

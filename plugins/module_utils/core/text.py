@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
@@ -51,6 +50,8 @@ def shortened(text: str, most: int) -> str:
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return `Did you mean 'rails'? Known here: ...` for a misspelt name."""
     names = list(known)
+    import difflib
+
     close = difflib.get_close_matches(word, names, n=3, cutoff=0.5)
     close.sort(key=lambda name: sorted(name) != sorted(word))  # cpn is cnp with letters swapped
     hint = f"Did you mean {close[0]!r}? " if close else ""

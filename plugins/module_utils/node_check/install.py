@@ -5,19 +5,23 @@ them. The read-back runs the program."""
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Optional
 
-from ..core import program, systemd
+from .. import gpu
+from ..core import program, systemd, written
 from ..core.checks import FAILED, OK, PENDING, Check, compare
 from ..core.commands import CommandError, output
-from ..core.files import FilePlan, make_directories, with_header
+from ..core.files import FilePlan, directory_of_trust, make_directories, with_header
 from ..core.part import Node, Plan, Step, Verdict
 from ..core.text import one_line
-from . import DIRECTORY, LINKS, PROGRAM, SETTINGS, STATE
+from ..os_baseline import kernel_values, services
+from ..rails import bonds, boot_program
+from . import DIRECTORY, LINKS, PROGRAM, SETTINGS, STATE, drain, leftovers
 from . import program as entry
 from .settings import Settings
 
@@ -29,6 +33,8 @@ PACKAGES = (
     *("core", "hardware", "nic", "qos", "rails", "gpu", "os_baseline", "packages", "reboot"),
     *("slurm", "node_check"),
 )
+LATER = (gpu, written, kernel_values, services, bonds, boot_program, drain, leftovers)
+"""Modules that the program loads in some modes only: they are loaded here, so that it has them."""
 SLURM_FILES = ("etc/slurm/*.conf", "run/slurm/conf/*.conf")
 SHOW_CONFIG = ("scontrol", "show", "config")
 RUNS = "enabled, active"
@@ -59,13 +65,13 @@ class NodeCheck:
     def verify(self, node: Node) -> Verdict:
         if self.settings is None:
             return Verdict([self._absence(node)])
-        if node.check_mode and self._files(node)[0].before is None:
+        if node.check_mode and not node.path(PROGRAM).exists():
             return Verdict([Check(CHECK, "a verdict", ABSENT, PENDING)])
         mode = node.check_mode
         timer = compare(TIMER_CHECK, RUNS, self._timer(node), subject=TIMER, check_mode=mode)
         wrong = _wrong_links(node)
         links = compare(LINK_CHECK, [], wrong, check_mode=mode)
-        return Verdict([timer, links, *_verdict(node)])
+        return Verdict([timer, links, *_verdict(node), *_metrics(node, self.settings.textfile)])
 
     def _files(self, node: Node) -> list[FilePlan]:
         """Program, settings, service, timer; the program's text is too long for a diff."""
@@ -73,7 +79,7 @@ class NodeCheck:
         texts = dict.fromkeys((PROGRAM, SETTINGS, f"{UNITS}/{SERVICE}", f"{UNITS}/{TIMER}"), "")
         if settings is not None:
             texts = {
-                PROGRAM: program_text(),
+                PROGRAM: program.compiled(program_text(), node.look),
                 SETTINGS: settings.text(),
                 f"{UNITS}/{SERVICE}": service_text(),
                 f"{UNITS}/{TIMER}": timer_text(settings.interval_s),
@@ -223,6 +229,18 @@ def _verdict(node: Node) -> Sequence[Check]:
         return [Check(CHECK, wanted, None, FAILED, "", f"unknown verdict {one_line(word)!r}")]
     listed = ", ".join(str(each.get("name")) for each in findings[:5])
     return [Check(CHECK, wanted, word, OK, "", one_line(listed)), *found]
+
+
+def _metrics(node: Node, textfile: str) -> Sequence[Check]:
+    """Whether the program will write its metrics there."""
+    try:
+        if textfile:
+            os.close(directory_of_trust(node.path(textfile).parent, make=False))
+    except FileNotFoundError:  # the first run makes it
+        pass
+    except OSError as error:
+        return [Check(CHECK, "metrics", None, FAILED, textfile, str(error))]
+    return []
 
 
 def _of_finding(told: Any) -> Check:

@@ -30,6 +30,11 @@ SHOWN = 5
 QUERY = ("nvidia-smi", "--format=csv,noheader,nounits", "--query-gpu=pci.bus_id,memory.used")
 APPS = ("nvidia-smi", "--format=csv,noheader,nounits", "--query-compute-apps=gpu_bus_id,pid")
 # The output of both: csv of NVIDIA's documentation of nvidia-smi, "00000000:19:00.0, 1234".
+_GROUP = re.compile(
+    r"\d+:[^:]*:/(?:(?!user\.)[^/]+\.slice/[^/]*slurmstepd\.scope|slurm[^/]*/uid_\d+)"
+    r"/job_(\d{1,10})(?:/|$)"
+)
+"""A job in a line of /proc/PID/cgroup, of version 2 or 1. Users make groups in user.slice only."""
 _ROW = re.compile(r"([0-9A-Fa-f]{4,8}):([0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]), *(\d{1,12})")
 
 
@@ -39,16 +44,18 @@ class Process:
     uid: int
     parent: int
     name: str
-    job: str
-    """Its Slurm job; empty if it has none."""
-    rank: bool
-    step: str
+    inside: str = ""
+    """The Slurm job whose control group it is in."""
+    claim: str = ""
+    """The Slurm job in its environment, which its user can change."""
+    rank: bool = False
+    step: str = ""
     """The job of which it is Slurm's own daemon; empty for others."""
 
     @property
     def text(self) -> str:
-        job = f", job {self.job}" if self.job else ""
-        return f"{self.name} (pid {self.pid}, uid {self.uid}{job})"
+        job = self.inside or self.claim
+        return f"{self.name} (pid {self.pid}, uid {self.uid}{f', job {job}' if job else ''})"
 
 
 def read(root: Path) -> list[Process]:
@@ -66,21 +73,43 @@ def _process(folder: Path) -> Optional[Process]:
         state, parent = rest.split()[:2]
         if state == b"Z":
             return None
-        title = command.replace(b"\0", b" ").decode("utf-8", "replace").strip()
-        step = STEP.fullmatch(title)
         uid = folder.stat().st_uid
         pairs = dict(word.partition("=")[::2] for word in _environment(folder))
     except (OSError, ValueError):
         return None
-    job = next((pairs[key] for key in SLURM_JOB if pairs.get(key, "").isdigit()), "")
+    claim = next((pairs[key] for key in SLURM_JOB if pairs.get(key, "").isdigit()), "")
+    group = next((m[1] for m in map(_GROUP.match, _text(folder / "cgroup")) if m), "")
     shown = name.decode("utf-8", "replace")
     rank = not RANK.isdisjoint(pairs)
-    return Process(int(folder.name), uid, int(parent), shown, job, rank, step[1] if step else "")
+    step = _step(folder, command, uid)
+    return Process(int(folder.name), uid, int(parent), shown, group, claim, rank, step)
+
+
+def _step(folder: Path, command: bytes, uid: int) -> str:
+    """The job of a daemon of Slurm. Any user can give a process its title, and run a program of
+    root under it (su); none can run Slurm's program as root."""
+    title = STEP.fullmatch(command.replace(b"\0", b" ").decode("utf-8", "replace").strip())
+    if title is None or uid >= FIRST_USER:
+        return ""
+    try:
+        program = (folder / "exe").readlink().name
+    except PermissionError:  # not root: run by hand
+        return title[1]
+    except OSError:
+        return ""
+    return title[1] if program.startswith("slurmstepd") else ""
 
 
 def _head(path: Path) -> bytes:
     with path.open("rb") as stream:
         return stream.read(MOST_BYTES)
+
+
+def _text(path: Path) -> list[str]:
+    try:
+        return _head(path).decode("utf-8", "replace").splitlines()
+    except OSError:
+        return []
 
 
 def _environment(folder: Path) -> list[str]:
@@ -95,17 +124,44 @@ def running(found: Iterable[Process], finished: str) -> set[str]:
     return {each.step for each in found if each.step} - {"", finished}
 
 
+def members(found: Collection[Process]) -> dict[int, str]:
+    """The job of each process by PID, by what its user cannot change: its control group, or else
+    Slurm's daemon among its parents."""
+    by_pid = {each.pid: each for each in found}
+    known: dict[int, str] = {}
+    for each in found:
+        path: dict[int, None] = {}
+        now: Optional[Process] = each
+        while now is not None and now.pid not in known and now.pid not in path:
+            path[now.pid] = None
+            if now.inside or now.step:
+                known[now.pid] = now.inside or now.step
+                break
+            now = by_pid.get(now.parent)
+        job = known.get(now.pid, "") if now is not None else ""
+        known.update(dict.fromkeys(path, job))
+    return {pid: job for pid, job in known.items() if job}
+
+
 def orphans(found: Collection[Process], finished: str = "") -> list[Process]:
     """Processes of users whose job has no daemon any more, and ranks without a job whose launcher
-    is gone: a service that a rank of a job starts has no parent either, and ends with the job."""
-    jobs = running(found, finished)
-    return [
-        each
-        for each in found
-        if FIRST_USER <= each.uid != OVERFLOW_UID
-        and not each.step
-        and (each.job not in jobs if each.job else each.rank and each.parent == 1)
-    ]
+    is gone: a service that a rank of a job starts has no parent either, and ends with the job.
+
+    A process that only claims a job belongs to it if its user has others there."""
+    jobs, inside = running(found, finished), members(found)
+    owners: dict[str, set[int]] = {}
+    for each in found:
+        if each.uid >= FIRST_USER and each.pid in inside:
+            owners.setdefault(inside[each.pid], set()).add(each.uid)
+
+    def left(each: Process) -> bool:
+        if each.pid in inside:
+            return inside[each.pid] not in jobs
+        if each.claim:
+            return each.claim not in jobs or each.uid not in owners.get(each.claim, {each.uid})
+        return each.rank and each.parent == 1
+
+    return [each for each in found if FIRST_USER <= each.uid != OVERFLOW_UID and left(each)]
 
 
 def of_processes(found: Collection[Process], finished: str = "") -> Check:

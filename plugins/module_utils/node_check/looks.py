@@ -1,37 +1,33 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The looks of `node-check`: the parts of the layers read the node in check mode, so that a fault
-has the same check as in playbooks/verify.yml."""
+has the same check as in playbooks/verify.yml.
+
+What a prolog does not need is imported by the looks that need it (LATER in install.py)."""
 
 from __future__ import annotations
 
 import os
 import socket
+import stat
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Optional
 
-from .. import gpu
 from ..core import mounts as table
-from ..core import systemd, written
+from ..core import systemd
 from ..core.checks import FAILED, OK, Check, compare, not_applicable
 from ..core.commands import Runner, find_program
 from ..core.machine import NO_MOUNTS
 from ..core.part import Node
-from ..gpu.evaluation import judge_xids
-from ..gpu.reading import of_log
 from ..hardware import survey
 from ..hardware.compare import compare_with_model
 from ..nic.port_settings import Ethtool
-from ..os_baseline import kernel_values
-from ..os_baseline.services import ChronyClock
-from ..rails import boot_program
 from ..rails.backends import READY, backend_of
-from ..rails.bonds import Bonds, bonded
 from ..rails.management import ManagementNetwork
 from ..rails.plan import plan_rails
 from ..rails.survey import SERVICE, RailsRequest, Survey
-from . import CHECK, EPILOG, PERIODIC, PROLOG, kernel, leftovers, rates
+from . import CHECK, EPILOG, PERIODIC, PROLOG, kernel, rates
 from .parallel import Look
 from .settings import Settings
 
@@ -43,6 +39,8 @@ LOCAL = ("/", "/var", "/tmp", "/run")
 UNITS = "etc/systemd/system"
 MARK = "Part=client-mount"
 """In the mount units of the layer storage (storage/units.py)."""
+MOST_BYTES = 1 << 16
+"""Of a unit."""
 PYNVML = "usr/local/libexec/baremetal-mpi-roce/pynvml.py"
 TIMESYNCD = "systemd-timesyncd.service"
 QUICK, WHOLE = (PROLOG, PERIODIC, CHECK), (PERIODIC, CHECK)
@@ -112,7 +110,9 @@ def rails(sight: Sight, run: Runner) -> Told:
     node, settings = sight.on(run), sight.settings
     option = settings.rails_option
     backend = backend_of(option("backend"), node)
-    if bonded(settings.rails):
+    if any(rail.get("members") for rail in settings.rails):
+        from ..rails.bonds import Bonds
+
         return Bonds(settings.rails, list(backend.read())).verify(node).checks, {}
     plan = plan_rails(
         settings.rails,
@@ -137,6 +137,8 @@ def hardware(sight: Sight, run: Runner) -> Told:
 
 def contract(sight: Sight, run: Runner) -> Told:
     """The settings of NICs that the role roce_rails recorded, without those of the firmware."""
+    from ..rails import boot_program
+
     node = replace(sight.on(run), check_mode=True)
     saved = boot_program.saved_state(node)
     if saved is None:
@@ -173,6 +175,8 @@ def link_rates(sight: Sight, run: Runner) -> Told:
 
 
 def gpus(sight: Sight, run: Runner) -> Told:
+    from .. import gpu
+
     node, settings = sight.on(run), sight.settings
     driver = settings.gpu_driver
     if not driver or not settings.gpus or node.container is not None:
@@ -205,6 +209,9 @@ def kernel_messages(sight: Sight, run: Runner) -> Told:
     by_pci = {str(rail.get("pci") or ""): str(rail["interface"]) for rail in settings.rails}
     checks = kernel.judge(events, by_pci)
     if sight.mode == PROLOG and settings.gpus and settings.gpu_driver:
+        from ..gpu.evaluation import judge_xids
+        from ..gpu.reading import of_log
+
         health = settings.gpu_health
         ignored = frozenset(health.get("xids_ignored") or ())
         listed = health.get("xids")
@@ -237,7 +244,7 @@ def mounted(sight: Sight, run: Runner, point: str) -> Told:
     try:
         os.statvfs(sight.node.path(point))
         os.scandir(sight.node.path(point)).close()
-    except PermissionError:  # it responds: on its server, root is nobody (root_squash)
+    except PermissionError:  # it responds: its server gives root no rights (root_squash)
         pass
     except OSError as error:
         return [Check(STORAGE_MOUNT, ANY, str(error.strerror), FAILED, point, str(error))], {}
@@ -271,8 +278,14 @@ def mount_units(sight: Sight, run: Runner) -> Told:
 
 
 def _units(node: Node, kind: str) -> Iterator[tuple[str, str]]:
+    """Units of the layer storage; it wrote no directory, pipe, or file of GBs with such a name."""
     for path in sorted(node.path(UNITS).glob(f"*.{kind}")):
-        text = node.read(str(path.relative_to(node.root))) or ""
+        try:
+            with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as stream:
+                regular = stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+                text = stream.read(MOST_BYTES).decode("utf-8", "replace") if regular else ""
+        except OSError:
+            continue
         if MARK in text:
             yield path.name, text
 
@@ -309,6 +322,8 @@ def space(sight: Sight, run: Runner) -> Told:
 
 
 def clock(sight: Sight, run: Runner) -> Told:
+    from ..os_baseline.services import ChronyClock
+
     node = sight.on(run)
     other = node.container is None and systemd.installed(node, [TIMESYNCD]) is not None
     if other and systemd.active(node, TIMESYNCD):
@@ -320,6 +335,8 @@ def clock(sight: Sight, run: Runner) -> Told:
 
 def files(sight: Sight, run: Runner) -> Told:
     """Files that layers wrote, by the fingerprints that they recorded."""
+    from ..core import written
+
     found = list(written.edited(sight.node.root))
     wanted = "as written"
     if not found:
@@ -339,6 +356,8 @@ def files(sight: Sight, run: Runner) -> Told:
 
 def system(sight: Sight, run: Runner) -> Told:
     """Host name, and kernel parameters of the file that the layer os wrote."""
+    from ..os_baseline import kernel_values
+
     node, host = sight.on(run), sight.settings.host
     checks = []
     if host:
@@ -354,6 +373,8 @@ def _dotted(key: str) -> str:
 
 
 def left(sight: Sight, run: Runner) -> Told:
+    from . import leftovers
+
     node, limit = sight.on(run), sight.settings.threshold
     found = leftovers.read(node.root)
     checks = [

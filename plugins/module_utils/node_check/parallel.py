@@ -52,7 +52,7 @@ class Seen:
     left: Sequence[int] = ()
     """Process ids that no signal could end."""
     late: bool = False
-    """It gave no answer in time, and ended when told to: it hangs, or the node is busy."""
+    """It gave no answer in time, and a signal ends it: it hangs, or the node is busy."""
 
 
 def bounded_runner(
@@ -90,7 +90,7 @@ def look_all(looks: Sequence[Look], limit_s: float, hanging: Mapping[str, str]) 
         result = results[look.name]
         error = result.found.get("error")
         if not result.answered:
-            left = [pid for pid in (result.left_behind, *result.programs) if pid]
+            left = [pid for pid in (result.left_behind, *result.programs) if stuck(pid)]
             why = f"it hangs at: {result.step or 'its start'} ({limit_s:g} s)"
             seen[look.name] = Seen([_silent(look, why)], left=left, late=not left)
         elif error is not None or "checks" not in result.found:
@@ -148,12 +148,23 @@ def leftovers(seen: Mapping[str, Seen], proc: Path = Path("/proc")) -> dict[str,
 
 def started(pid: int, proc: Path) -> str:
     """When a process started, in the kernel's ticks; empty if it is gone."""
+    state, *fields = _stat(pid, proc)
+    return "" if state == "Z" or len(fields) < 19 else fields[18]
+
+
+def stuck(pid: int, proc: Path = Path("/proc")) -> bool:
+    """Whether a killed process waits in the kernel. One that may run ends as soon as a busy node
+    gives it a CPU."""
+    return _stat(pid, proc)[0] not in ("", "R", "X", "Z")
+
+
+def _stat(pid: int, proc: Path) -> list[str]:
+    """State and further fields of a process; one empty field if it is gone."""
     try:
         text = (proc / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
-        state, *fields = text.rpartition(")")[2].split()
-        return "" if state == "Z" else fields[18]
-    except (OSError, ValueError, IndexError):
-        return ""
+    except OSError:
+        return [""]
+    return text.rpartition(")")[2].split() or [""]
 
 
 def load(path: Path) -> dict[str, Any]:

@@ -9,12 +9,10 @@ so take out nodes without consent and without a limit.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
 import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,9 +21,9 @@ from typing import Any, Optional
 from ..core import machine
 from ..core.checks import FAILED, OK, Check, as_dicts
 from ..core.commands import run
-from ..core.files import write_atomically
+from ..core.files import directory_of_trust, write_atomically, write_beside
 from ..core.part import Node
-from . import CHECK, EPILOG, LINKS, PERIODIC, PROLOG, SETTINGS, STATE, drain, parallel, rates
+from . import CHECK, EPILOG, LINKS, PERIODIC, PROLOG, SETTINGS, STATE, parallel, rates
 from . import verdict as verdicts
 from .looks import Sight, looks
 from .settings import Settings, SettingsError
@@ -61,6 +59,8 @@ def main(
     try:
         return _main(LINKS[called], given, environment, limit_s, change, by_slurm=True)
     except Exception:  # of whatever kind: every node may have the same fault
+        import traceback
+
         traceback.print_exc()
         return HEALTHY
 
@@ -94,11 +94,13 @@ def _main(
         status = FAULTS if mode == PROLOG and drained else HEALTHY
     target = given.textfile or (settings.textfile if mode == PERIODIC else "")
     if target:
-        _write(node, Path(target), verdicts.metrics(verdict, totals(node)))
+        _publish(Path.cwd() / target, verdicts.metrics(verdict, totals(node)))
     return _show(verdict, status, given, by_slurm=by_slurm)
 
 
 def _arguments(words: Sequence[str]) -> Any:
+    import argparse
+
     parser = argparse.ArgumentParser(prog="node-check", description="Health of this node")
     mode = parser.add_mutually_exclusive_group()
     for name, what in (
@@ -123,7 +125,8 @@ def checked(
     limit_s: float,
     change: Callable[[Sight], Sight] = lambda sight: sight,
 ) -> NodeVerdict:
-    """Look at the node, and give a verdict. Only a periodic run remembers what it saw."""
+    """Look at the node, and give a verdict. Only a periodic run remembers what it saw; a run by
+    hand, or by the role in check mode, writes nothing."""
     directory = node.path(STATE)
     state = {name: parallel.load(directory / file) for name, file in REMEMBERED.items()}
     job = environment.get("SLURM_JOB_ID", "") if mode == EPILOG else ""
@@ -136,7 +139,7 @@ def checked(
     left = parallel.leftovers(seen)
     known = parallel.load(directory / parallel.LEFT)
     still = {name: known[name] for name in hanging if name in known}
-    if {**still, **left} != known:
+    if mode != CHECK and {**still, **left} != known:
         _remember(directory / parallel.LEFT, {**still, **left}, node)
     if mode == PERIODIC:
         for name, file in REMEMBERED.items():
@@ -187,6 +190,10 @@ def in_slurm(
     verdict: NodeVerdict, settings: Settings, environment: Mapping[str, str], limit_s: float
 ) -> tuple[NodeVerdict, bool]:
     """Drain or resume the node; return the verdict with a note, and whether it is drained."""
+    if not verdict.faults and verdict.mode == PROLOG:
+        return verdict, False
+    from . import drain
+
     name = environment.get("SLURMD_NODENAME") or settings.host
     ask = parallel.bounded_runner(time.monotonic() + limit_s, lambda _step: None)
     if verdict.faults:
@@ -194,7 +201,7 @@ def in_slurm(
         return replace(verdict, notes=[done.note]), done.drained
     # What a look could not read may be what the node was drained for.
     sees_all = all(each.check.name != parallel.UNREAD for each in verdict.findings)
-    resumed = drain.resume(ask, name) if verdict.mode == PERIODIC and sees_all else None
+    resumed = drain.resume(ask, name) if sees_all else None
     return (replace(verdict, notes=[resumed.note]) if resumed else verdict), False
 
 
@@ -218,6 +225,18 @@ def _write(node: Node, path: Path, text: str) -> None:
         write_atomically(path, text, 0o644, node.uid, node.gid)
     except OSError as error:
         sys.stderr.write(f"node-check: {error}\n")
+
+
+def _publish(path: Path, text: str) -> None:
+    """Its directory may belong to node_exporter, or by mistake to every user."""
+    try:
+        directory = directory_of_trust(path.parent)
+        try:
+            write_beside(directory, path.name, text)
+        finally:
+            os.close(directory)
+    except OSError as error:
+        sys.stderr.write(f"node-check: no metrics: {error}\n")
 
 
 def _show(verdict: NodeVerdict, status: int, given: Any, *, by_slurm: bool) -> int:

@@ -12,10 +12,6 @@ from typing import Any, Optional
 
 from ..core.checks import FAILED, NOT_APPLICABLE, OK, REBOOT, Check
 from ..core.text import counted, one_line, shortened
-from ..gpu.evaluation import REMEDIES
-from ..gpu.xids import REBOOT as XID_REBOOT
-from ..gpu.xids import RESET as XID_RESET
-from ..gpu.xids import SUPPORT as XID_SUPPORT
 
 HEALTHY, WARNING, FAULT, UNKNOWN = "healthy", "warning", "fault", "unknown"
 
@@ -146,7 +142,10 @@ def _step(check: Check) -> str:
     """The next step by what was found, else by the name of the check."""
     found = str(check.found)
     if check.name == "gpu_xid":
-        by_action = {XID_REBOOT: RESTART, XID_RESET: RESET_GPU, XID_SUPPORT: RMA}
+        from ..gpu import xids
+        from ..gpu.evaluation import REMEDIES
+
+        by_action = {xids.REBOOT: RESTART, xids.RESET: RESET_GPU, xids.SUPPORT: RMA}
         steps = (s for action, s in by_action.items() if REMEDIES[action] in check.reason)
         return next(steps, RESET_GPU if "reset all GPUs" in check.reason else DRAIN)
     if check.name == "gpu_recovery":

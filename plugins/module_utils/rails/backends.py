@@ -5,10 +5,8 @@ file; with netplan, networkd's files sort before the generated ones."""
 from __future__ import annotations
 
 import re
-import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from ..core import systemd
 from ..core.commands import CommandError
@@ -210,6 +208,8 @@ class NetworkManager(Backend):
 
     def owner(self, interface: str) -> str:
         """Return a UUID that is constant, so that a profile never exists twice."""
+        import uuid  # it is slow to import, and a prolog of Slurm does not need it
+
         return str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{interface}.rails.{NAME}"))
 
     def owners(self, interfaces: Sequence[str]) -> dict[str, str]:
@@ -228,6 +228,8 @@ class NetworkManager(Backend):
             argv = ("nmcli", "connection", "delete", "uuid", self.owner(name))
             self.node.run(argv, check=False)
         names = [*present, *(name for name in again if name not in written)]
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(max_workers=max(1, len(names))) as pool:
             errors = dict(zip(names, pool.map(self._up, names)))
         return {name: error for name, error in errors.items() if error}

@@ -49,6 +49,9 @@ class Daemon:
     up: Callable[[], bool] = lambda: True
     """Whether it serves, which takes at most `wait_s` after a start."""
     wait_s: float = 0.0
+    sends: bool = False
+    """Whether slurmd has its files from this slurmctld, which sends them when it reads them again,
+    and not when it is restarted."""
 
     def plan(self, node: Node) -> Plan:
         files = [_planned(node, path, text) for path, text in self.texts.items()]
@@ -67,6 +70,9 @@ class Daemon:
             verb = "reload" if late <= RELOADED else "restart"
             before = f"older than {', '.join(sorted(late))}"
             steps.append(self._step(node, before, f"{verb}ed", verb))
+            if self.sends and self.unit == CONTROLLER and verb == "restart":
+                send = node.doing("scontrol", "reconfigure")
+                steps.append(Step("files of slurmd", "older", "sent by slurmctld", send))
         return Plan(files, steps)
 
     def _step(self, node: Node, before: str, after: str, *verbs: str) -> Step:

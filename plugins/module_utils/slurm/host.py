@@ -29,6 +29,9 @@ from .state import NodeState, SlurmError, parse_version
 DISTRIBUTION = "distribution"
 BLOCK = "slurm"
 """Name of the marked block in the site's slurm.conf."""
+SEND = "run the layer slurm on slurmctld's host, then scontrol reconfigure there"
+CACHE = "/run/slurm/conf"
+"""Directory of the files that slurmd has from slurmctld (configless)."""
 BY_NAME = (texts.GRES, texts.CGROUP, texts.TOPOLOGY_CONF, texts.TOPOLOGY_YAML)
 """Files with names of Slurm, so that the site may have written them."""
 LIBEXEC = "/usr/local/libexec/baremetal-mpi-roce"
@@ -117,12 +120,13 @@ class Host:
         def up() -> bool:
             return control.registered(self.name) if self.unit == NODE else control.up()
 
-        found.append(Daemon(unit, files.texts, self.managed, given["restart"], up, given["wait_s"]))
+        more = (self.managed, given["restart"], up, given["wait_s"], files.sends)
+        found.append(Daemon(unit, files.texts, *more))
         return [
             *found,
             files,
             Clock(given["now"], given["clock_max_offset_s"]),
-            Read(self, control),
+            Read(self, control, files),
         ]
 
     def _refuse_missing_programs(self, node: Node) -> None:
@@ -183,6 +187,9 @@ class Files:
         self._host, self._directory = host, host.given["config_directory"]
         self.checks: list[Check] = []
         self.texts: dict[str, Optional[str]] = {}
+        self.sends = False
+        """Whether slurmctld sends its files to nodes that have none (configless)."""
+        self._sent: dict[str, str] = {}
         main = node.read(self._path(texts.MAIN))
         if main is None and not host.managed:
             if needed:
@@ -190,12 +197,14 @@ class Files:
                     f"{self._path(texts.MAIN)} is missing: write one, or slurm_packages: "
                     "distribution"
                 )
-            return  # slurmd and commands have them from slurmctld (configless)
+            self._of_slurmctld(settings, node)
+            return
         lines: list[conf.Line] = []
         if host.managed and (main is None or _is_ours(main)):
-            self.texts[self._path(texts.MAIN)] = texts.main_text(host.cluster, self._directory)
+            self.texts[self._path(texts.MAIN)] = texts.main_text(host.cluster)
         else:
             lines = self._include(main or "", node)
+        self.sends = _sends(lines)
         settings = replace(settings, known=conf.known(lines))
         made = texts.texts(host.cluster, settings)
         for name in dict.fromkeys((*made, *BY_NAME)):
@@ -207,9 +216,24 @@ class Files:
             raise PlanError(f"slurmctld does not start with both:\n{rows}", self.checks)
         host.settings = texts.written(host.cluster, settings)
 
+    def _of_slurmctld(self, settings: texts.Settings, node: Node) -> None:
+        """What slurmd should have from slurmctld, by the slurm.conf that it has from there."""
+        main, host = node.read(f"{CACHE}/{texts.MAIN}"), self._host
+        if main is None:
+            return
+        lines = conf.parse(main, f"{CACHE}/{texts.MAIN}", node.read, ours=texts.INCLUDED)
+        settings = replace(settings, known=conf.known(lines))
+        made = texts.texts(host.cluster, settings)
+        self._sent = {name: made[name] for name in texts.INCLUDED}
+        host.settings = texts.written(host.cluster, settings)
+
+    def stale(self, node: Node) -> list[str]:
+        """Files of slurmctld's host that slurmd does not have as the model says."""
+        return [name for name, text in self._sent.items() if node.read(f"{CACHE}/{name}") != text]
+
     def _include(self, main: str, node: Node) -> list[conf.Line]:
         """Include the files in the site's slurm.conf; its lines."""
-        path, include = self._path(texts.MAIN), texts.include_lines(self._directory)
+        path, include = self._path(texts.MAIN), texts.include_lines()
         try:
             self.texts[path] = replace_block(main, include, BLOCK)
             rest = replace_block(main, [], BLOCK)
@@ -251,6 +275,11 @@ class Files:
                 said = "executable" if there else "missing"
                 found.append(Check("slurm_program", "executable", said, status, f"{key}={path}"))
         return found
+
+
+def _sends(lines: Iterable[conf.Line]) -> bool:
+    found = conf.known(lines).get("slurmctldparameters", "")
+    return "enable_configless" in found.lower().split(",")
 
 
 def _refuse_odd_words(given: Mapping[str, Any], taken: set[str]) -> None:
@@ -313,8 +342,8 @@ class Clock:
 class Read:
     """What slurmctld reports, and on its host what the model drains."""
 
-    def __init__(self, host: Host, control: Control) -> None:
-        self._host, self._control = host, control
+    def __init__(self, host: Host, control: Control, files: Files) -> None:
+        self._host, self._control, self._files = host, control, files
 
     def plan(self, node: Node) -> Plan:
         host, control = self._host, self._control
@@ -369,6 +398,11 @@ class Read:
             version = control.config().get("slurm_version", "")
             found = control.nodes(host.name)
             checks[:] = compare.nodes(wanted, found, version, check_mode=node.check_mode)
+            stale = self._files.stale(node)
+            if stale:
+                reason = f"not as the model says, in {CACHE}"
+                late = Check("slurm_loaded", [], stale, FAILED, NODE, reason, by_hand=SEND)
+                checks.append(late)
             if host.with_controller:  # which drains nodes, and reports them
                 checks[:] = [each for each in checks if each.name != DRAINED]
             return not any(map(_unheard, found.values())) and (

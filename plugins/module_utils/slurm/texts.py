@@ -16,6 +16,7 @@ from ..core.text import ranges
 from . import conf
 from .cluster import Hardware, SlurmCluster, SlurmNode
 from .hostlist import compress
+from .state import SlurmError
 from .topology import WITHOUT_RAILS, Switch
 
 NODES = "baremetal-nodes.conf"
@@ -67,7 +68,12 @@ class Settings:
 
 
 def texts(cluster: SlurmCluster, settings: Settings) -> dict[str, str]:
-    """The content of each file by its name in Slurm's directory."""
+    """The content of each file by its name in Slurm's directory. Raises SlurmError."""
+    if not cluster.nodes:
+        raise SlurmError(
+            f"cluster {cluster.name}: the model has no compute nodes, and slurmctld does not start "
+            "without one: add nodes to cluster.yml, or remove scheduler: slurm"
+        )
     found = {
         NODES: _page(_node_line(group) for group in cluster.groups()),
         PARTITIONS: _page(_partitions(cluster, settings)),
@@ -290,12 +296,13 @@ def written(cluster: SlurmCluster, settings: Settings) -> dict[str, str]:
     return conf.written(wanted(cluster, settings), settings.known, settings.version)
 
 
-def include_lines(directory: str) -> list[str]:
-    """The lines of slurm.conf that include the files."""
-    return [f"Include {directory}/{name}" for name in INCLUDED]
+def include_lines() -> list[str]:
+    """The lines of slurm.conf that include the files, by names: slurmctld sends a file with a path
+    to no configless slurmd, which then does not start."""
+    return [f"Include {name}" for name in INCLUDED]
 
 
-def main_text(cluster: SlurmCluster, directory: str) -> str:
+def main_text(cluster: SlurmCluster) -> str:
     """slurm.conf for clusters that have none: one controller per launcher, munge, no accounting."""
     return _page(
         [
@@ -311,6 +318,6 @@ def main_text(cluster: SlurmCluster, directory: str) -> str:
             "SlurmctldLogFile=/var/log/slurm/slurmctld.log",
             "SlurmdLogFile=/var/log/slurm/slurmd.log",
             "ReturnToService=1",
-            *include_lines(directory),
+            *include_lines(),
         ]
     )

@@ -20,7 +20,7 @@ from ...core.text import some
 from ..causes import causes, last_lines
 from ..launch import hosts, readiness
 from ..launch.node import as_listed
-from ..launch.slurm import cancel, refusal
+from ..launch.slurm import cancel, refusal, unstarted
 from ..launch.unit import GRACE_S, bounded, login_shell
 from . import bisect, gpu, traffic, verdict
 from .launch import RunResult, launch, of_kind
@@ -127,7 +127,7 @@ class Session:
         limit, options = max(5.0, self.left()), {"progress": on_record, "lost": look}
         outcome = self.start(plan, request.hostfile, request.run_id, limit, **options)
         self.outcome = outcome
-        checks.append(self.finished(plan, outcome, lost))
+        checks.append(self.finished(plan, outcome, lost, request.run_id))
         unproved = self.prove_rails(plan, outcome) if outcome.complete else []
         ended = not failures([*checks, *unproved])
         on_gpus = self.prove_gpus(plan, "" if ended else "the allreduce of host memory failed")
@@ -169,7 +169,9 @@ class Session:
             return plan, [Check("ready", "ready", "not", FAILED, "Slurm", refused)]
         return plan, [Check("ready", count, count, OK)]
 
-    def finished(self, plan: RunPlan, outcome: RunResult, lost: Mapping[str, str]) -> Check:
+    def finished(
+        self, plan: RunPlan, outcome: RunResult, lost: Mapping[str, str], run_id: str
+    ) -> Check:
         done, total = len(of_kind(outcome.records, "size")), len(plan.sizes)
         if outcome.complete and outcome.rc == 0 and done == total:
             return Check("finished", "all sizes", "all sizes", OK)
@@ -177,7 +179,8 @@ class Session:
         self.lines = causes(self.printed)
         launcher = plan.launcher
         reason = f"{launcher.program} exited with status {outcome.rc}"
-        refused = launcher.refused(outcome.complaints)
+        asked = (self.run_program, self.request.user, launcher, run_id, outcome.complaints)
+        refused = unstarted(*asked)
         reason += f": {refused}" if refused else ""
         if lost:
             reason = f"stopped after {outcome.seconds:.0f} s: {some(list(lost))} no longer answers"
@@ -193,7 +196,7 @@ class Session:
             run_id = f"{self.request.run_id}-rail{part.only}"
             found = self.start(part, self.request.hostfile, run_id, max(5.0, self.left()))
             if not found.complete or found.rc != 0:
-                reason = self.finished(part, found, {}).reason
+                reason = self.finished(part, found, {}, run_id).reason
                 return [Check("rails_traffic", "its end", "none", FAILED, subject, reason)]
             kinds = ("rails", "wrong")
             outcome.records += [record for record in found.records if record["kind"] in kinds]

@@ -29,7 +29,7 @@ SEARCHED = ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD")
 """Variables that select programs and libraries. Ranks get them from mpirun's command line, so that
 mpirun itself and its ssh run with the usual values.
 """
-_VARIABLE = re.compile(r"[A-Za-z_]\w*")
+_VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,16 @@ class Job:
             raise PlanError("mpi_job_program is empty: give the program and its arguments")
         if self.container and set(SEARCHED) & set(self.environment):
             raise PlanError(f"mpi_job_environment: {some(SEARCHED)} are those of the image")
+        words = [name for name in self.environment if name.upper() in ("ALL", "NONE")]
+        if words and self.launcher.scheduled:
+            raise PlanError(
+                message(
+                    "job.environment_word",
+                    "mpi_job_environment: {names}: srun --export reads it as a keyword, and ranks "
+                    "would get another environment: choose another name",
+                    names=some(words),
+                )
+            )
         if self.checkpoints and not self.checkpoints.startswith("/"):
             raise PlanError(f"{self.checkpoints}: give an absolute checkpoint directory")
 

@@ -21,14 +21,14 @@ from typing import Any, Optional
 
 from ...core import machine
 from ...core.checks import FAILED, OK, Check, as_dicts, failures
-from ...core.commands import CommandError, Runner
+from ...core.commands import CommandError, Result, Runner
 from ...core.part import PlanError
 from ...core.text import some
 from ..causes import causes
 from ..launch import container, hosts
 from ..launch.node import LaunchNode, as_listed, slots_of
 from ..launch.scripts import LEFTOVERS, NEWEST, TIDY
-from ..launch.slurm import cancel, refusal
+from ..launch.slurm import cancel, refusal, unstarted
 from ..launch.unit import GRACE_S, as_user, bounded, login_shell
 from .plan import LEASE, OUTPUT, SCRIPT, Job, chosen, prepare, transport_of
 from .readiness import JobStorage, ready
@@ -37,6 +37,8 @@ INTERRUPTED = "ansible-playbook was interrupted"
 _POLL_S = 0.2
 _QUIET_S = 60.0
 """Seconds without output after which the nodes are asked whether they still respond."""
+LATE_S = 2.0
+"""Seconds after which a node's login was slow; a rank is rarely faster with its first file."""
 MAX_LINES = 12
 MAX_BYTES, MAX_LINE = 1 << 22, 2000
 """Bytes read from the end of the output, and maximum length of a line."""
@@ -195,7 +197,8 @@ def _result(
     checkpoint = newest(job, nodes[0], storage, runner)
     status = OK if end.rc == 0 and not end.stopped else FAILED
     named = f"rank {rank} failed first" if rank is not None else ""
-    refused = job.launcher.refused(output) if end.rc else ""
+    asked = (runner, job.user, job.launcher, job.run_id, output)
+    refused = unstarted(*asked) if end.rc else ""
     reason = end.stopped or refused or named
     checks = [*storage.checks, Check("job_ended", 0, end.rc, status, "", reason), orphans]
     return {
@@ -255,11 +258,24 @@ def tidy(
         since = "-60" if job.checkpoints.rstrip("/") == "/dev/shm" else str(age)
         return hosts.remote(TIDY, [LEFTOVERS, since, "/dev/shm", "/proc", "/tmp"])
 
+    def ask(argv: Sequence[str], **more: Any) -> Result:
+        asked = time.monotonic()
+        result = runner(argv, **more)
+        if time.monotonic() - asked > LATE_S:
+            late.update(left & {*argv})
+        return result
+
     runner(as_user(job.user, ["/bin/sh", "-c", script()]), check=False)
-    commands = dict.fromkeys((node.host for node in nodes), (script(),))
-    answers = hosts.ask_all(runner, job.user, commands)
-    texts = {host: result.stdout for host, (result, _reason) in answers.items() if result}
-    removed = {host: hosts.report(text)["removed"] for host, text in texts.items()}
+    removed: dict[str, list[str]] = {}
+    left = {node.host for node in nodes}
+    for _attempt in range(2):
+        late: set[str] = set()
+        commands = {node.host: lambda: (script(),) for node in nodes if node.host in left}
+        for host, (result, _reason) in hosts.ask_all(ask, job.user, commands).items():
+            paths = hosts.report(result.stdout)["removed"] if result else []
+            removed[host] = [*removed.get(host, []), *paths]
+        # The job seemed younger by the time that a login took: it missed the job's first files.
+        left = late
     return {host: paths for host, paths in removed.items() if paths}
 
 

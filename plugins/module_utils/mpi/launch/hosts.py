@@ -7,9 +7,9 @@ import base64
 import re
 import shlex
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Optional
+from typing import Optional, Union
 
 from ...core.checks import FAILED, OK, Check
 from ...core.commands import CommandError, NoAnswerError, Result, Runner
@@ -56,14 +56,16 @@ def report(text: str) -> dict[str, list[str]]:
 def ask_all(
     run: Runner,
     user: str,
-    commands: Mapping[str, Sequence[str]],
+    commands: Mapping[str, Union[Sequence[str], Callable[[], Sequence[str]]]],
     options: Sequence[str] = (),
 ) -> dict[str, tuple[Optional[Result], str]]:
-    """Run a command on each host. Returns by host its result, or None and the reason."""
+    """Run a command on each host, or the one that a function returns when it is the host's turn.
+    Returns by host its result, or None and the reason."""
 
     def ask(host: str) -> tuple[Optional[Result], str]:
+        given = commands[host]
         try:
-            argv = as_user(user, [*SSH, *options, host, *commands[host]])
+            argv = as_user(user, [*SSH, *options, host, *(given() if callable(given) else given)])
             result = run(argv, check=False)
         except NoAnswerError as error:
             return None, f"no answer within {error.timeout_s:g} s"

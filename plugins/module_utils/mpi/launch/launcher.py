@@ -149,6 +149,8 @@ OF_RUN = ("--job-name", "--no-shell", "--nodelist", "--nodes", "--immediate")
 """Options of salloc by which a run finds and ends its job, and no other."""
 WAIT_S = 60
 """Seconds for which a run waits in Slurm's queue. The nodes were idle before."""
+WAITED = "srun.waited"
+"""Code of the message that the run waited in vain."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from ...core.messages import message
 from ...core.text import printable, some
 from ...slurm.hostlist import compress, expand
 from ...slurm.state import NodeState, SlurmError, parse_nodes
-from .launcher import WAIT_S, Launcher, Srun, Start
+from .launcher import WAIT_S, WAITED, Launcher, Srun, Start
 from .node import LaunchNode
 from .unit import login_shell
 
@@ -32,6 +32,19 @@ MAX_JOBS, MAX_REASON = 4, 300
 _STARTS = re.compile(r"to start at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\b")
 _GPUS = re.compile(r"(?:^|,)gpu(?::[^:,()]+)?:(\d{1,4})(?![^,(])")
 """Numbers in `gpu:b300:8(S:0-1),nic:8`."""
+_REASON = re.compile(r"^reason=(?!None$)(.+?) *$", re.MULTILINE)
+_REMEDIES = (
+    ("Resources", "other jobs have its nodes: wait for them, see squeue"),
+    ("Priority", "others are first: wait, or request another partition or QOS"),
+    ("PartitionNodeLimit", "request fewer nodes, or another partition"),
+    ("PartitionTimeLimit", "lower the time limit, or request another partition"),
+    ("Partition", "scontrol update partitionname=NAME state=up, or request another"),
+    ("ReqNodeNotAvail", "repair and resume these nodes (sinfo -R); scontrol show reservation"),
+    ("Assoc", "a limit of its account: sacctmgr show assoc"),
+    ("QOS", "a limit of its QOS: sacctmgr show qos"),
+    ("", "see squeue(1), JOB REASON CODES"),
+)
+"""By the start of a reason (squeue's manual, JOB REASON CODES), what to do."""
 _PREFIX = re.compile(r"^\w+: (?:error: )?")
 _JOB = re.compile(r"(\d{1,10}\S{0,40}) (\S{1,64}) (\S+)")
 
@@ -103,6 +116,29 @@ def refusal(
                 limit_s=WAIT_S,
             )
     return ""
+
+
+def unstarted(run: Runner, user: str, launcher: Launcher, run_id: str, output: str) -> str:
+    """Why no rank was started, by the launcher's output, and by the reason that slurmctld has of
+    a job that waited in vain; empty if ranks were started."""
+    told = launcher.refused(output)
+    if not isinstance(launcher, Srun) or getattr(told, "code", "") != WAITED:
+        return told
+    argv = ["squeue", "--noheader", "--states=all", "--format=reason=%r", f"--user={user}"]
+    try:
+        said = _said(run, user, *argv, f"--name={launcher.job_name(run_id)}")
+    except SlurmError:
+        return told
+    found = [*_REASON.findall(said)]
+    if not found:
+        return told
+    return message(
+        "slurm.pending",
+        "Slurm did not start it within {limit_s} s: {reason}: {remedy}",
+        limit_s=WAIT_S,
+        reason=printable(found[-1])[:MAX_REASON],
+        remedy=next(remedy for start, remedy in _REMEDIES if found[-1].startswith(start)),
+    )
 
 
 def _allocated(state: NodeState) -> bool:
