@@ -31,7 +31,7 @@ from ..rails.bonds import Bonds, bonded
 from ..rails.management import ManagementNetwork
 from ..rails.plan import plan_rails
 from ..rails.survey import SERVICE, RailsRequest, Survey
-from . import CHECK, EPILOG, PERIODIC, PROLOG, kernel, leftovers, rates
+from . import CHECK, EPILOG, PERIODIC, PROLOG, counters, kernel, leftovers, rates
 from .parallel import Look
 from .settings import Settings
 
@@ -46,6 +46,8 @@ MARK = "Part=client-mount"
 PYNVML = "usr/local/libexec/baremetal-mpi-roce/pynvml.py"
 TIMESYNCD = "systemd-timesyncd.service"
 QUICK, WHOLE = (PROLOG, PERIODIC, CHECK), (PERIODIC, CHECK)
+SAMPLES = "samples"
+"""Key of a look's state: rows of counters.Sample."""
 Told = tuple[Sequence[Check], Mapping[str, Any]]
 NAMES_TABLE = "/etc/hosts"
 
@@ -80,6 +82,8 @@ def looks(sight: Sight) -> list[Look]:
         (QUICK if settings.rails else (), "hardware", hardware, ""),
         (WHOLE if settings.rails else (), "contract", contract, ""),
         (QUICK if settings.rails else (), "rates", link_rates, ""),
+        (WHOLE if settings.rails else (), "counters", rail_counters, ""),
+        (WHOLE, "certificates", certificates, ""),
         (WHOLE, "gpus", gpus, "gpu_driver"),
         (QUICK, "kernel", kernel_messages, ""),
         (WHOLE, "clock", clock, "time_sync"),
@@ -167,6 +171,19 @@ def link_rates(sight: Sight, run: Runner) -> Told:
     rows = list(rates.evaluated(known, readings, limits, boot, sight.now(), sight.uptime_s))
     checks = [check for _key, _series, check in rows]
     return [*checks, *aside], {key: series for key, series, _check in rows}
+
+
+def rail_counters(sight: Sight, run: Runner) -> Told:
+    """Counters for the metrics, which no check compares."""
+    sys, ethtool = sight.node.root / "sys", sight.ethtool or Ethtool()
+    machine = survey(sys)
+    ports = [{**rail, **port} for rail in sight.settings.rails for port in counters.ports(rail)]
+    read = [counters.of_port(port, machine, sys, ethtool) for port in ports]
+    return [], {SAMPLES: counters.as_rows([sample for each in read for sample in each])}
+
+
+def certificates(sight: Sight, run: Runner) -> Told:
+    return [], {SAMPLES: counters.as_rows(counters.of_certificates(sight.node.root, run))}
 
 
 # GPUs
