@@ -55,7 +55,7 @@ FIRES: dict[str, list[tuple[str, str]]] = {
     "BaremetalPauseOnOtherPriority": [growing(PAUSES, 9, ',direction="rx",priority="0"')],
     "BaremetalMarksWithoutCnps": [growing(MARKS, 90), (f"{CNPS}{{{RAIL}}}", "7x200")],
     "BaremetalCnpsIgnored": [growing("baremetal_rdma_rp_cnp_ignored_total", 2)],
-    "BaremetalDiscardsOnLosslessPriority": [growing(DISCARDS, 1, ',priority="3",reason="buffer"')],
+    "BaremetalLosslessDiscards": [growing(DISCARDS, 1, ',priority="3",reason="buffer"')],
     "BaremetalRdmaTimeouts": [growing(TIMEOUTS, 1)],
     "BaremetalRailBelowModelSpeed": [gauge(SPEED, "1e11", "5e10", DEVICE)],
     "BaremetalRailFlaps": [growing("baremetal_node_link_downs_total", 1)],
@@ -75,9 +75,9 @@ NEVER: list[tuple[str, list[tuple[str, str]]]] = [
     ("BaremetalPauseOnOtherPriority", [growing(PAUSES, 9, ',direction="rx",priority="3"')]),
     ("BaremetalMarksWithoutCnps", [growing(MARKS, 90), growing(CNPS, 1)]),
     ("BaremetalMarksWithoutCnps", [growing(MARKS, 3)]),
-    ("BaremetalDiscardsOnLosslessPriority", [growing(DISCARDS, 1, ',priority="0"')]),
+    ("BaremetalLosslessDiscards", [growing(DISCARDS, 1, ',priority="0"')]),
     (
-        "BaremetalDiscardsOnLosslessPriority",
+        "BaremetalLosslessDiscards",
         [growing(LOST, 1, ',counter="rx_discards_phy"'), growing(DISCARDS, 1, ',priority="0"')],
     ),
     ("BaremetalRailBelowModelSpeed", [gauge(SPEED, "1e11", "-125000", DEVICE)]),
@@ -87,7 +87,7 @@ NEVER: list[tuple[str, list[tuple[str, str]]]] = [
 ]
 ALSO = [
     (
-        "BaremetalDiscardsOnLosslessPriority",
+        "BaremetalLosslessDiscards",
         [growing(LOST, 1, ',counter="rx_discards_phy"')],
     ),
     (
@@ -168,7 +168,7 @@ roce_qos:
     [
         (
             "  roce: {lossless: false}",
-            {"BaremetalDiscardsOnLosslessPriority", "BaremetalRdmaTimeouts"},
+            {"BaremetalLosslessDiscards", "BaremetalRdmaTimeouts"},
         ),
         (
             "  congestion_control: {notification_point: false, reaction_point: false}",

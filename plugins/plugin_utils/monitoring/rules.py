@@ -218,7 +218,7 @@ def _of_contract(facts: Facts) -> Iterator[Alert]:
         )
     if lossless:
         yield Alert(
-            "BaremetalDiscardsOnLosslessPriority",
+            "BaremetalLosslessDiscards",
             f'increase(baremetal_rail_discards_total{{priority=~"{lossless}"}}[{w}]) > 0 or '
             f'(increase(baremetal_rail_lost_packets_total{{counter="rx_discards_phy"}}[{w}]) > 0 '
             "unless on (instance, rail) baremetal_rail_discards_total)",

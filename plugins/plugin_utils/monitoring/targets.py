@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from ...module_utils.core.files import HEADER
+from ...module_utils.monitoring import USER
 
 NODE_PORT, DCGM_PORT = 9100, 9400
 """Defaults of node_exporter and of dcgm-exporter."""
@@ -38,7 +39,7 @@ class Scraping:
     """Of the files that the configuration names."""
     interval_s: int = 15
     tls: bool = True
-    user: str = "prometheus"
+    user: str = USER
     alertmanagers: Sequence[str] = ()
     """HOST:PORT of each."""
 
@@ -142,5 +143,12 @@ def alertmanager() -> str:
 
 
 def as_yaml(content: Any) -> str:
-    text: str = yaml.safe_dump(content, sort_keys=False, width=100)
-    return f"# {HEADER}\n{text}"
+    text = yaml.dump(content, Dumper=_Dumper, sort_keys=False, width=72)
+    return f"---\n# {HEADER}\n{text}"
+
+
+class _Dumper(yaml.SafeDumper):
+    """Indents lists."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        super().increase_indent(flow, indentless=False)
