@@ -49,6 +49,13 @@ class ActionModule(NodeAction):
             names = [name for role in ROLES for name in groups.get(role, ())]
             hosts = {name: raw(name) for name in names}
         if arguments["files_directory"] and first:
+            folder = Path(arguments["files_directory"]).expanduser().resolve()
+            for source in task_vars.get("ansible_inventory_sources") or []:
+                if Path(source).is_dir() and folder.is_relative_to(Path(source).resolve()):
+                    return _failed(
+                        f"monitoring_files_directory: {folder} is in the inventory {source}, whose "
+                        "files Ansible would read as hosts. Name a directory outside of it"
+                    )
             written = publish(arguments, hosts, write=write)
         authority = None
         directory = Path(arguments["state_directory"]).expanduser()

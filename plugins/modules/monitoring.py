@@ -45,13 +45,13 @@ from ..module_utils.monitoring.tls import Web
 LAYER = Layer("monitoring", command_s=120.0, look_s=30.0, simulates=False, bonds=True)
 
 
-def converge(options: Mapping[str, Any], node: Node) -> Settled:
+def wanted_of(options: Mapping[str, Any]) -> Monitored:
     web = None
     if options["tls"]:
         given = options["password_hash"], options["authority"], options["certificate"]
         web = Web(USER, *given)
     rails = [port for rail in options["rails"] for port in rail.get("members") or [rail]]
-    wanted = Monitored(
+    return Monitored(
         options["host"],
         options["address"],
         options["textfile_directory"],
@@ -61,7 +61,10 @@ def converge(options: Mapping[str, Any], node: Node) -> Settled:
         options["password"],
         options["retention_days"],
     )
-    return of_host(wanted, node)
+
+
+def converge(options: Mapping[str, Any], node: Node) -> Settled:
+    return of_host(wanted_of(options), node)
 
 
 # Generated from layers/ by tools/generate_layers.py.

@@ -44,7 +44,7 @@ SETTINGS = f"""\
 monitoring_enabled: true
 monitoring_server: true
 monitoring_scrape_interval_s: {SCRAPE_S}
-monitoring_files_directory: "{{{{ inventory_dir }}}}/monitoring"
+monitoring_files_directory: "{{{{ inventory_dir }}}}/../for_the_site"
 monitoring_thresholds: {{fault_minutes: 0, exporter_minutes: 0}}
 node_check_interval_s: 30
 """
@@ -156,7 +156,7 @@ def test_prometheus_reads_every_host_and_the_metrics_that_dashboards_need(nodes:
         ("rail0", "leaf01"), ("rail1", "leaf02")
     }  # fmt: skip
     assert "SUCCESS" in nodes.on(LAUNCHER).check_output(f"promtool check rules {ETC}/rules.yml")
-    published = {path.name for path in (nodes.inventory / "monitoring").iterdir()}
+    published = {path.name for path in (nodes.inventory.parent / "for_the_site").iterdir()}
     assert {"rules.yml", "nodes.json", "fabric.json", "alertmanager.yml"} <= published
 
 

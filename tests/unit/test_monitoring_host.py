@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,9 +24,12 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine imp
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.monitoring import host, tls
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.monitoring.host import Monitored
+from ansible_collections.baremetal.mpi_roce.plugins.modules import monitoring as module
+from ansible_collections.baremetal.mpi_roce.plugins.modules.monitoring import ARGUMENTS
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.monitoring import pki
 
 from tests.unit.host import Host
+from tests.unit.test_monitoring_rules import HOSTS
 
 EXPORTER = "prometheus-node-exporter.service"
 ADDRESS, NAMES = "10.240.0.11", ["node01", "10.240.0.11"]
@@ -291,3 +295,85 @@ def test_secrets_are_made_once_and_private(tmp_path: Path) -> None:
         (tmp_path / pki.AUTHORITY).write_text(text)
         with pytest.raises(pki.PkiError, match="restore it"):
             pki.Authority(tmp_path, "b300", write=True)
+
+
+# The action
+
+
+class Action(action.ActionModule):
+    """An action on a simulated host."""
+
+    def __init__(self, node: Node, folder: Path, *, check_mode: bool = False, **more: Any) -> None:
+        self.node, self.calls = node, list[tuple[str, dict[str, Any]]]()
+        defaults = {key: each.get("default") for key, each in ARGUMENTS.items()}
+        given = {"host": "node01", "address": ADDRESS, "state_directory": str(folder / "pki")}
+        self.arguments = {**defaults, **given, **more}
+        self._task = SimpleNamespace(check_mode=check_mode)
+
+    def validate_argument_spec(self, **_more: Any) -> Any:
+        return None, dict(self.arguments)
+
+    def _execute_module(self, module_name: str = "", *_more: Any, **given: Any) -> dict[str, Any]:
+        arguments = given["module_args"]
+        self.calls.append((module_name.rpartition(".")[2], arguments))
+        if module_name != action.MODULE:
+            self.node.install(*(f"{n}.service" for n in arguments["name"] if n != "openssl"))
+            return {"changed": True}
+        asked = self.node.converge(module.wanted_of(arguments), check_mode=self._task.check_mode)
+        found = {"changed": asked.outcome.changed, "diff": asked.outcome.diff}
+        return {**found, **asked.returned}
+
+    def names(self) -> list[str]:
+        return [name for name, _arguments in self.calls]
+
+
+def hosts_of(name: str = "node01") -> dict[str, Any]:
+    groups = {"launcher": ["launcher01"], "compute": ["node01"]}
+    raw = SimpleNamespace(raw_get=HOSTS.__getitem__)
+    more = {"ansible_play_hosts_all": ["node01", "launcher01"], "cluster_name": "b300"}
+    return {"groups": groups, "hostvars": raw, "inventory_hostname": name, **more}
+
+
+def test_a_new_host_takes_four_calls_and_then_one(node: Node, tmp_path: Path) -> None:
+    new = Action(node, tmp_path)
+    done = new.act(hosts_of())
+    assert new.names() == ["monitoring", "apt", "monitoring", "monitoring"]
+    assert new.calls[1][1]["policy_rc_d"] == 101 and done["changed"]
+    again = Action(node, tmp_path)
+    assert again.act(hosts_of())["changed"] is False and again.names() == ["monitoring"]
+    assert not {"request", "certificate", "packages"} & done.keys()
+    told = [arguments for name, arguments in new.calls if name == "monitoring"]
+    assert not any(each["password"] or "state_directory" in each for each in told)
+
+
+def test_only_the_launcher_of_prometheus_gets_password_and_files(
+    node: Node, tmp_path: Path
+) -> None:
+    for host_name, serves in (("node01", False), ("launcher01", True)):
+        asked = Action(node, tmp_path, server=True, host=host_name)
+        asked.act(hosts_of(host_name))
+        _name, told = asked.calls[-1]
+        assert bool(told["password"]) is serves
+        assert ("rules.yml" in told["files"]) is serves
+
+
+def test_check_mode_installs_and_signs_nothing(node: Node, tmp_path: Path) -> None:
+    asked = Action(node, tmp_path, check_mode=True)
+    assert asked.act(hosts_of())["changed"] and asked.names() == ["monitoring"]
+    assert not (tmp_path / "pki").exists()
+
+
+def test_files_for_the_site_are_written_once_and_not_into_the_inventory(
+    node: Node, tmp_path: Path
+) -> None:
+    place = {"files_directory": str(tmp_path / "site"), "tls": False}
+    node.status = 200
+    assert Action(node, tmp_path, **place).act(hosts_of("launcher01"))
+    assert not (tmp_path / "site").exists()  # by the first host of the play only
+    Action(node, tmp_path, **place).act(hosts_of())
+    found = {path.name for path in (tmp_path / "site").iterdir()}
+    assert {"rules.yml", "nodes.json", "fabric.json", "alertmanager.yml"} <= found
+    assert Action(node, tmp_path, **place).act(hosts_of())["changed"] is False
+    refused = Action(node, tmp_path, **place)
+    sources = {"ansible_inventory_sources": [str(tmp_path)]}
+    assert refused.act({**hosts_of(), **sources})["failed"] and refused.calls == []
