@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Debian's node_exporter and Prometheus on nodes: TLS and a password, every host read, an injected
-fault raises its alert within two scrapes and its repair clears it, and an exporter of the site
-stays as it is."""
+"""Debian's Prometheus, and node_exporter on nodes of both families: TLS and a password, every host
+read, an injected fault raises its alert within two scrapes and its repair clears it, and an
+exporter of the site stays as it is."""
 
 from __future__ import annotations
 
@@ -33,11 +33,16 @@ nodes:
   name: node{:02d}
   management_first: 10.247.0.11
   slots: 2
+  overrides:
+    node02:
+      vars: {virtual_nodes_family: el}
 gpus: {count: 2}
 rails: {count: 2, speed_gbps: 10, mtu: 9000}
 addresses: {pool: 10.147.0.0/16, prefix: 24}
 leaves: {count: 2, management_first: 10.247.0.101, ports: 64}
 launcher: {name: launcher01, management: 10.247.0.10}
+vars:
+  all: {virtual_nodes_family: ubuntu}
 """
 SCRAPE_S = 5
 SETTINGS = f"""\
@@ -189,16 +194,16 @@ def test_a_stopped_exporter_is_an_alert_and_a_failed_check(nodes: Nodes) -> None
 
 
 def test_an_exporter_of_the_site_stays_and_its_directory_is_compared(nodes: Nodes) -> None:
-    nodes.on("node02").check_output(SITE)
-    before = nodes.on("node02").check_output("systemctl show -p MainPID prometheus-node-exporter")
-    seen = nodes.play("site.yml", "--tags=monitoring", "--limit=node02", expect=2)
-    assert [each["name"] for each in seen.failed("monitoring", "node02")] == [
+    nodes.on("node01").check_output(SITE)
+    before = nodes.on("node01").check_output("systemctl show -p MainPID prometheus-node-exporter")
+    seen = nodes.play("site.yml", "--tags=monitoring", "--limit=node01", expect=2)
+    assert [each["name"] for each in seen.failed("monitoring", "node01")] == [
         "monitoring_textfiles"
     ]
     place = ("--extra-vars", "monitoring_textfile_directory=/srv/textfiles")
-    done = nodes.play("site.yml", "--tags=node_check,monitoring", "--limit=node02", *place)
+    done = nodes.play("site.yml", "--tags=node_check,monitoring", "--limit=node01", *place)
     assert done.failed("monitoring") == []
-    nodes.on("node02").run(NODE_CHECK)
-    assert nodes.on("node02").file("/srv/textfiles/node_check.prom").exists
-    after = nodes.on("node02").check_output("systemctl show -p MainPID prometheus-node-exporter")
+    nodes.on("node01").run(NODE_CHECK)
+    assert nodes.on("node01").file("/srv/textfiles/node_check.prom").exists
+    after = nodes.on("node01").check_output("systemctl show -p MainPID prometheus-node-exporter")
     assert before == after

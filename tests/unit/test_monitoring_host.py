@@ -121,7 +121,7 @@ def test_a_host_asks_for_packages_then_a_certificate_and_then_has_all(
     node: Node, authority: pki.Authority
 ) -> None:
     asked = wanted(authority)
-    assert node.converge(asked).returned == {"packages": ["openssl", "prometheus-node-exporter"]}
+    assert node.converge(asked).returned == {"packages": ["prometheus-node-exporter"]}
     node.install(EXPORTER)
     first = node.converge(asked)
     assert first.returned["certificate"] == "" and EXPORTER not in node.active
@@ -215,14 +215,14 @@ def test_prometheus_reads_its_files_again_and_refuses_wrong_ones(node: Node) -> 
 
 def test_el_has_no_prometheus(node: Node) -> None:
     node.write("etc/os-release", 'ID=rocky\nVERSION_ID="9.6"\n')
-    assert node.converge(wanted()).returned == {"packages": ["openssl", "node-exporter"]}
+    assert node.converge(wanted()).returned == {"packages": ["node-exporter"]}
     with pytest.raises(PlanError, match="monitoring_files_directory"):
         node.converge(wanted(server={"prometheus.yml": ""}))
 
 
 def test_hosts_may_ask_only_for_the_packages_of_the_layer() -> None:
     known = {p for f in FAMILIES for p in (*f.monitoring.exporter, *f.monitoring.server)}
-    assert known == action.PACKAGES
+    assert {*known, host.OPENSSL} == action.PACKAGES
     assert action.arguments_of_packages(["openssl", "nmap"]) == ()
 
 

@@ -152,7 +152,7 @@ DEBIAN = Family(
         client=("libpmix2", "munge", "slurm-client"), node=("slurmd",), controller=("slurmctld",)
     ),
     # node_exporter 1.3.1 in Ubuntu 22.04, 1.5.0 in Debian 12, 1.7.0 in Ubuntu 24.04.
-    monitoring=MonitoringPackages(("openssl", "prometheus-node-exporter"), ("prometheus",)),
+    monitoring=MonitoringPackages(("prometheus-node-exporter",), ("prometheus",)),
 )
 REDHAT = Family(
     name="redhat",
@@ -202,7 +202,7 @@ REDHAT = Family(
         client=("munge", "pmix", "slurm"), node=("slurm-slurmd",), controller=("slurm-slurmctld",)
     ),
     # In EPEL 9 and 10 (packages.fedoraproject.org/pkgs/node-exporter); no Prometheus there.
-    monitoring=MonitoringPackages(("openssl", "node-exporter"), ()),
+    monitoring=MonitoringPackages(("node-exporter",), ()),
 )
 FAMILIES = (DEBIAN, REDHAT)
 

@@ -17,6 +17,7 @@ from typing import Optional
 
 from ..core import systemd
 from ..core.checks import FAILED, OK, Check
+from ..core.commands import find_program
 from ..core.distribution import read_distribution
 from ..core.engine import Outcome, Settled, settle
 from ..core.files import FilePlan, make_directories, plan_file
@@ -31,6 +32,8 @@ TEXTFILE_CHECK = "monitoring_textfiles"
 EXPORTERS = ("prometheus-node-exporter.service", "node-exporter.service", "node_exporter.service")
 """Units of Debian and Ubuntu, of EPEL, and of others."""
 SERVER = "prometheus.service"
+OPENSSL = "openssl"
+"""Program and package."""
 EXPORTER_PORT, SERVER_PORT = 9100, 9090
 COUNTED = r"^(rx|tx)_.*(_phy|pause.*|discard.*)$"
 """Counters of rails that the collector ethtool exports, of those by priority node-check's."""
@@ -38,7 +41,7 @@ COUNTED = r"^(rx|tx)_.*(_phy|pause.*|discard.*)$"
 
 @dataclass(frozen=True)
 class Monitored:
-    """What is wanted of a host. Without `web`, services answer without TLS and password."""
+    """The desired state of a host. Without `web`, services answer without TLS and password."""
 
     name: str
     address: str
@@ -92,7 +95,7 @@ def _missing(
 ) -> list[str]:
     """Packages to be installed. Raises PlanError where the distribution has none."""
     family = read_distribution(node.root).family
-    packages: list[str] = []
+    packages = [OPENSSL] if wanted.web is not None and find_program(OPENSSL) is None else []
     if exporter is None and foreign is None:
         packages += family.monitoring.exporter
     if wanted.server and systemd.installed(node, [SERVER]) is None:

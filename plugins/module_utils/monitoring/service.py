@@ -119,7 +119,7 @@ def listener(node: Node, port: int) -> Optional[list[str]]:
 
 def _descriptors(folder: Path) -> list[str]:
     found = []
-    with contextlib.suppress(OSError):  # the process has ended
+    with contextlib.suppress(OSError):  # the process is gone
         for entry in folder.iterdir():
             with contextlib.suppress(OSError):
                 found.append(str(entry.readlink()))
