@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..module_utils.core.files import diff, write_atomically
+from ..module_utils.monitoring.host import EXPORTERS
 from ..modules.monitoring import ARGUMENTS
 from ..plugin_utils.actions import NodeAction
 from ..plugin_utils.answers import sentence
@@ -78,6 +79,11 @@ class ActionModule(NodeAction):
         answer = {
             k: v for k, v in answer.items() if k not in ("request", "certificate", "packages")
         }
+        if write and not answer.get("failed") and not answer.get("checks"):
+            return _failed(
+                f"{arguments['host']} was not read back: after the installation of its packages it "
+                f"has none of {', '.join(EXPORTERS)}, or it made no key"
+            )
         if written:
             answer["changed"] = True
             answer["diff"] = [*written, *_diffs(answer)]

@@ -18,6 +18,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks imp
     FAILED,
     OK,
     PENDING,
+    as_dicts,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.distribution import FAMILIES
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import Settled
@@ -303,6 +304,8 @@ def test_secrets_are_made_once_and_private(tmp_path: Path) -> None:
 class Action(action.ActionModule):
     """An action on a simulated host."""
 
+    installs = ("prometheus", "prometheus-node-exporter")
+
     def __init__(self, node: Node, folder: Path, *, check_mode: bool = False, **more: Any) -> None:
         self.node, self.calls = node, list[tuple[str, dict[str, Any]]]()
         defaults = {key: each.get("default") for key, each in ARGUMENTS.items()}
@@ -317,10 +320,11 @@ class Action(action.ActionModule):
         arguments = given["module_args"]
         self.calls.append((module_name.rpartition(".")[2], arguments))
         if module_name != action.MODULE:
-            self.node.install(*(f"{n}.service" for n in arguments["name"] if n != "openssl"))
+            self.node.install(*(f"{n}.service" for n in arguments["name"] if n in self.installs))
             return {"changed": True}
         asked = self.node.converge(module.wanted_of(arguments), check_mode=self._task.check_mode)
-        found = {"changed": asked.outcome.changed, "diff": asked.outcome.diff}
+        found: dict[str, Any] = {"changed": asked.outcome.changed, "diff": asked.outcome.diff}
+        found["checks"] = as_dicts(asked.outcome.checks)
         return {**found, **asked.returned}
 
     def names(self) -> list[str]:
@@ -355,6 +359,12 @@ def test_only_the_launcher_of_prometheus_gets_password_and_files(
         _name, told = asked.calls[-1]
         assert bool(told["password"]) is serves
         assert ("rules.yml" in told["files"]) is serves
+
+
+def test_a_host_that_cannot_be_read_back_fails(node: Node, tmp_path: Path) -> None:
+    asked = Action(node, tmp_path)
+    asked.installs = ()
+    assert asked.act(hosts_of())["failed"] and asked.names() == ["monitoring", "apt", "monitoring"]
 
 
 def test_check_mode_installs_and_signs_nothing(node: Node, tmp_path: Path) -> None:
