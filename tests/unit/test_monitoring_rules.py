@@ -135,6 +135,42 @@ def test_every_alert_fires_for_its_fault_and_is_resolved(tmp_path: Path) -> None
     promtool("test", "rules", "tests.yml", cwd=tmp_path)
 
 
+INFO = "baremetal_rail_info"
+RECORDED = {
+    "instance_rail:baremetal_pauses:ratio": 0.25,
+    "instance_rail:baremetal_bytes:rate": 2,
+    "instance_rail:baremetal_discards:rate": 3,
+    "instance_rail:baremetal_marks:rate": 4,
+    "instance_rail:baremetal_cnps:rate": 5,
+    'leaf:baremetal_bytes:rate{leaf="leaf01",rail="rail0",direction="tx"}': 2,
+    'leaf:baremetal_pauses:ratio{leaf="leaf01",rail="rail0",direction="tx"}': 0.25,
+    "cluster:baremetal_faulty_nodes:count": 1,
+}
+"""Values of the recording rules for the series of the test, by the name with perhaps labels."""
+
+
+@needs_promtool
+def test_recording_rules_have_the_values_of_their_series(tmp_path: Path) -> None:
+    rates = {"baremetal_rail_pause_seconds_total": 15, "baremetal_rail_bytes_total": 120}
+    rates |= {DISCARDS: 180, MARKS: 240, CNPS: 300}
+    series = {f'{name}{{{RAIL},direction="tx"}}': f"0+{n}x60" for name, n in rates.items()}
+    series[f'{INFO}{{{RAIL},leaf="leaf01",leaf_port="Ethernet0"}}'] = "1x60"
+    series |= {f'baremetal_node_check_healthy{{instance="node0{n}"}}': f"{n}x60" for n in (0, 1)}
+    content = {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "promql_expr_test": [
+            {"expr": f"sum({e})", "eval_time": "50m", "exp_samples": [{"labels": "{}", "value": v}]}
+            for e, v in RECORDED.items()
+        ],
+    }
+    assert {name.partition("{")[0] for name in RECORDED} == rules.RECORDINGS.keys()
+    (tmp_path / "rules.yml").write_text(rules.rules(facts()))
+    tests = {"rule_files": ["rules.yml"], "evaluation_interval": "1m", "tests": [content]}
+    (tmp_path / "tests.yml").write_text(yaml.safe_dump(tests))
+    promtool("test", "rules", "tests.yml", cwd=tmp_path)
+
+
 @needs_promtool
 @pytest.mark.parametrize("tls", [True, False])
 def test_prometheus_accepts_the_configuration(tls: bool, tmp_path: Path) -> None:
