@@ -8,17 +8,13 @@ one wins. It is passed outside check mode only; its digest suffices for comparin
 from __future__ import annotations
 
 import base64
-import contextlib
-import os
 import secrets
-import stat
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from ..module_utils.core.files import make_directories
 from ..module_utils.slurm.munge import LEAST_BYTES, MOST_BYTES, NEW_BYTES, digest
+from ..plugin_utils import kept
 from ..plugin_utils.actions import NodeAction
 
 MODULE = "baremetal.mpi_roce.slurm"
@@ -65,13 +61,11 @@ def _failed(text: str) -> dict[str, Any]:
 def read(path: Path) -> bytes:
     """The key, or empty bytes if there is none. Raises MungeKeyError and OSError."""
     try:
-        with path.open("rb") as stream:
-            status = os.fstat(stream.fileno())
-            key = stream.read(MOST_BYTES + 1)
-    except FileNotFoundError:
+        key = kept.read(path, MOST_BYTES)
+    except kept.OpenSecretError as error:
+        raise MungeKeyError(str(error)) from error
+    if key is None:
         return b""
-    if status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise MungeKeyError(f"{path}: other users may read or write it: chmod 600 {path}")
     if not LEAST_BYTES <= len(key) <= MOST_BYTES:
         raise MungeKeyError(
             f"{path}: {len(key)} bytes; munge accepts {LEAST_BYTES} to {MOST_BYTES}. Replace it"
@@ -85,15 +79,5 @@ def made(path: Path) -> bytes:
     key = read(path)
     if key:
         return key
-    make_directories(path.parent, 0o700)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
-    try:
-        with open(handle, "wb") as stream:
-            stream.write(secrets.token_bytes(NEW_BYTES))
-            stream.flush()
-            os.fsync(stream.fileno())
-        with contextlib.suppress(FileExistsError):  # another process was first
-            os.link(name, path)
-    finally:
-        Path(name).unlink(missing_ok=True)
+    kept.make(path, secrets.token_bytes(NEW_BYTES))
     return read(path)

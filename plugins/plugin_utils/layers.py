@@ -17,6 +17,7 @@ ROLES = {
     "ssh": "baremetal.mpi_roce.ssh_trust",
     "node_check": "baremetal.mpi_roce.node_check",
     "slurm": "baremetal.mpi_roce.slurm",
+    "monitoring": "baremetal.mpi_roce.monitoring",
     "verbs": "baremetal.mpi_roce.rdma_verify",
     "smoke": "baremetal.mpi_roce.mpi_smoke",
 }

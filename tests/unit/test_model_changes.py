@@ -441,7 +441,11 @@ def reference(*edits: tuple[str, str]) -> str:
             "",
         ),
         ([("management: 10.10.0.21", "management: 10.10.0.21\n    bmc: 10.10.3.1")], [], ""),
-        ([("minimum_bytes: 150000", "minimum_bytes: 160000")], [], "fabric links verbs smoke"),
+        (
+            [("minimum_bytes: 150000", "minimum_bytes: 160000")],
+            [],
+            "fabric links monitoring verbs smoke",
+        ),
         ([("noatime", "nodiratime")], [], "storage mpi"),
         ([("user: mpi", "user: hpc")], [], None),
     ],

@@ -261,10 +261,12 @@ def test_defaults_are_those_of_the_roles() -> None:
     rails = yaml.safe_load((ROOT / "layers/rails.yml").read_text())["options"]
     for name in ("backend", "routing", "table_base", "priority_base", "arp"):
         assert settings.RAILS[name] == rails[name]["default"]
-    own = yaml.safe_load((ROOT / "layers/node_check.yml").read_text())["options"]
+    layer = yaml.safe_load((ROOT / "layers/node_check.yml").read_text())
+    own = layer["options"]
     assert set(own["thresholds"]["suboptions"]) == set(settings.THRESHOLDS)
     made = settings.Settings()
-    for name in ("interval_s", "drain", "max_drained_share", "mounts", "warnings", "textfile"):
+    assert layer["modules"]["node_check"]["textfile"]["default"] == made.textfile
+    for name in ("interval_s", "drain", "max_drained_share", "mounts", "warnings"):
         value = getattr(made, name)
         assert own[name]["default"] == (list(value) if isinstance(value, tuple) else value)
 

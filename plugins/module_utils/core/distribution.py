@@ -54,6 +54,14 @@ class SlurmPackages:
 
 
 @dataclass(frozen=True)
+class MonitoringPackages:
+    """The distribution's own node_exporter, and its Prometheus, if it has one."""
+
+    exporter: tuple[str, ...]
+    server: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Family:
     """Facts shared by related distributions. Kernel names may contain `{release}`."""
 
@@ -80,6 +88,7 @@ class Family:
     dependencies (apt), or a capability that it provides (dnf)."""
     mpi: MpiPackages
     slurm: SlurmPackages
+    monitoring: MonitoringPackages
 
     def kernel_package(self, name: str, release: str) -> tuple[str, str]:
         """Name and version of a kernel package for `uname -r`; no version if the name has it."""
@@ -142,6 +151,8 @@ DEBIAN = Family(
     slurm=SlurmPackages(
         client=("libpmix2", "munge", "slurm-client"), node=("slurmd",), controller=("slurmctld",)
     ),
+    # node_exporter 1.3.1 in Ubuntu 22.04, 1.5.0 in Debian 12, 1.7.0 in Ubuntu 24.04.
+    monitoring=MonitoringPackages(("prometheus-node-exporter",), ("prometheus",)),
 )
 REDHAT = Family(
     name="redhat",
@@ -190,6 +201,8 @@ REDHAT = Family(
     slurm=SlurmPackages(
         client=("munge", "pmix", "slurm"), node=("slurm-slurmd",), controller=("slurm-slurmctld",)
     ),
+    # In EPEL 9 and 10 (packages.fedoraproject.org/pkgs/node-exporter); no Prometheus there.
+    monitoring=MonitoringPackages(("node-exporter",), ()),
 )
 FAMILIES = (DEBIAN, REDHAT)
 

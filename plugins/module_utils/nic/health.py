@@ -43,6 +43,13 @@ CONGESTION = (MARKED, "np_cnp_sent", OBEYED, "rp_cnp_ignored")
 """Packets marked by switches, and notifications (CNPs) sent, obeyed and ignored: Linux e1f24a79f424
 (IB/mlx5: Support congestion related counters)."""
 OF_DEVICE = (*RETRIES, *CONGESTION)
+EVENTS = (
+    *(*OF_DEVICE, "out_of_buffer", "duplicate_request", "link_downed", "send_err"),
+    *("rnr_nak_retry_err", "send_rnr_err", "rcvd_rnr_err", "retry_rnr_exceeded_err"),
+    *("roce_adp_retrans", "out_of_seq_request", "rcvd_seq_err", "completer_retry_err"),
+    "retry_exceeded_err",
+)
+"""Errors and congestion in hw_counters, with the names used by mlx5 and Soft-RoCE."""
 
 _PAUSES = tuple(f"{way}_prio{number}_pause" for way in ("rx", "tx") for number in range(8))
 _RATIOS = {"raw_ber": CORRECTED, "effective_ber": UNCORRECTED}

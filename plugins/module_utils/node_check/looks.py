@@ -27,7 +27,7 @@ from ..rails.backends import READY, backend_of
 from ..rails.management import ManagementNetwork
 from ..rails.plan import plan_rails
 from ..rails.survey import SERVICE, RailsRequest, Survey
-from . import CHECK, EPILOG, PERIODIC, PROLOG, kernel, rates
+from . import CHECK, EPILOG, PERIODIC, PROLOG, counters, kernel, rates
 from .parallel import Look
 from .settings import Settings
 
@@ -44,6 +44,8 @@ MOST_BYTES = 1 << 16
 PYNVML = "usr/local/libexec/baremetal-mpi-roce/pynvml.py"
 TIMESYNCD = "systemd-timesyncd.service"
 QUICK, WHOLE = (PROLOG, PERIODIC, CHECK), (PERIODIC, CHECK)
+SAMPLES = "samples"
+"""Key of a look's state: rows of counters.Sample."""
 Told = tuple[Sequence[Check], Mapping[str, Any]]
 NAMES_TABLE = "/etc/hosts"
 
@@ -78,6 +80,8 @@ def looks(sight: Sight) -> list[Look]:
         (QUICK if settings.rails else (), "hardware", hardware, ""),
         (WHOLE if settings.rails else (), "contract", contract, ""),
         (QUICK if settings.rails else (), "rates", link_rates, ""),
+        (WHOLE if settings.rails else (), "counters", rail_counters, ""),
+        (WHOLE, "certificates", certificates, ""),
         (WHOLE, "gpus", gpus, "gpu_driver"),
         (QUICK, "kernel", kernel_messages, ""),
         (WHOLE, "clock", clock, "time_sync"),
@@ -169,6 +173,19 @@ def link_rates(sight: Sight, run: Runner) -> Told:
     rows = list(rates.evaluated(known, readings, limits, boot, sight.now(), sight.uptime_s))
     checks = [check for _key, _series, check in rows]
     return [*checks, *aside], {key: series for key, series, _check in rows}
+
+
+def rail_counters(sight: Sight, run: Runner) -> Told:
+    """Counters for the metrics, which no check compares."""
+    sys, ethtool = sight.node.root / "sys", sight.ethtool or Ethtool()
+    machine = survey(sys)
+    ports = [{**rail, **port} for rail in sight.settings.rails for port in counters.ports(rail)]
+    read = [counters.of_port(port, machine, sys, ethtool) for port in ports]
+    return [], {SAMPLES: counters.as_rows([sample for each in read for sample in each])}
+
+
+def certificates(sight: Sight, run: Runner) -> Told:
+    return [], {SAMPLES: counters.as_rows(counters.of_certificates(sight.node.root, run))}
 
 
 # GPUs

@@ -23,9 +23,9 @@ from ..core.checks import FAILED, OK, Check, as_dicts
 from ..core.commands import run
 from ..core.files import directory_of_trust, write_atomically, write_beside
 from ..core.part import Node
-from . import CHECK, EPILOG, LINKS, PERIODIC, PROLOG, SETTINGS, STATE, parallel, rates
+from . import CHECK, EPILOG, LINKS, PERIODIC, PROLOG, SETTINGS, STATE, counters, parallel, rates
 from . import verdict as verdicts
-from .looks import Sight, looks
+from .looks import SAMPLES, Sight, looks
 from .settings import Settings, SettingsError
 from .verdict import NodeVerdict
 
@@ -39,6 +39,8 @@ SLURM_S: Mapping[str, float] = {PROLOG: 6.0, EPILOG: 0.0, PERIODIC: 4.5, CHECK: 
 RATES, KERNEL, LAST = "rates.json", "kernel.json", "last.json"
 REMEMBERED: Mapping[str, str] = {"rates": RATES, "kernel": KERNEL}
 """Looks with a state."""
+SAMPLED = ("counters", "certificates")
+"""Looks whose state is samples for the metrics, which no run remembers."""
 RECENT = 3
 """Intervals for which a periodic run speaks for looks that a prolog has no time for."""
 _LEVELS = {verdicts.FAULT: "<3>", verdicts.WARNING: "<4>", verdicts.HEALTHY: "<6>"}
@@ -151,7 +153,13 @@ def checked(
     elif mode == PROLOG:
         names = {look.name for look in wanted} - late
         checks += standing(parallel.load(directory / LAST), names, sight)
-    return verdicts.judge(settings.host, mode, checks, settings.warnings, at=int(sight.now()))
+    samples = [each for name in SAMPLED if name in seen for each in _samples(seen[name])]
+    at = int(sight.now())
+    return verdicts.judge(settings.host, mode, checks, settings.warnings, at=at, samples=samples)
+
+
+def _samples(seen: parallel.Seen) -> list[counters.Sample]:
+    return counters.parsed(seen.state.get(SAMPLES))
 
 
 def of_look(seen: parallel.Seen, late: bool) -> Sequence[Check]:

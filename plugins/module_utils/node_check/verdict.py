@@ -8,10 +8,12 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Optional
+from typing import Any
 
 from ..core.checks import FAILED, NOT_APPLICABLE, OK, REBOOT, Check
 from ..core.text import counted, one_line, shortened
+from . import counters
+from .counters import Sample
 
 HEALTHY, WARNING, FAULT, UNKNOWN = "healthy", "warning", "fault", "unknown"
 
@@ -111,6 +113,8 @@ class NodeVerdict:
     at: int = 0
     notes: Sequence[str] = ()
     """What was done in Slurm, or why nothing was."""
+    samples: Sequence[Sample] = ()
+    """Counters for the metrics."""
 
     @property
     def faults(self) -> list[Finding]:
@@ -229,41 +233,22 @@ def nagios(verdict: NodeVerdict) -> tuple[int, str]:
 
 def metrics(verdict: NodeVerdict, totals: Mapping[tuple[str, str], int]) -> str:
     """The text format of Prometheus. `totals`: of a rail, by rail and counter (rates.py)."""
-    lines = list(_metrics(verdict))
-    for name in sorted({name for _rail, name in totals}):
-        metric = f"baremetal_{name}_total"
-        lines.append(f"# TYPE {metric} counter")
-        for rail, of in sorted(totals):
-            if of == name:
-                lines.append(f'{metric}{{rail="{_label(rail)}"}} {totals[rail, of]}')
-    return "".join(f"{line}\n" for line in lines)
+    of_rates = [
+        Sample(f"{name}_total", total, {"rail": rail})
+        for (rail, name), total in sorted(totals.items())
+    ]
+    return counters.text([*_samples(verdict), *of_rates, *verdict.samples])
 
 
-def _metrics(verdict: NodeVerdict) -> Iterator[str]:
-    yield "# HELP baremetal_node_check_healthy 1 without faults, else 0."
-    yield "# TYPE baremetal_node_check_healthy gauge"
-    yield f"baremetal_node_check_healthy {int(not verdict.faults)}"
-    yield "# HELP baremetal_node_check_finding Failed checks, with the next step."
-    yield "# TYPE baremetal_node_check_finding gauge"
-    seen: set[tuple[str, str]] = set()
+def _samples(verdict: NodeVerdict) -> Iterator[Sample]:
+    yield Sample("node_check_healthy", int(not verdict.faults), {})
     for each in verdict.findings:
-        key = each.check.name, each.check.subject
-        if key not in seen:
-            seen.add(key)
-            severity = WARNING if each.warns else FAULT
-            labels = {"check": key[0], "subject": key[1], "severity": severity, "next": each.step}
-            shown = ",".join(f'{name}="{_label(value)}"' for name, value in labels.items())
-            yield f"baremetal_node_check_finding{{{shown}}} 1"
-    yield "# HELP baremetal_node_check_time_seconds Time of the last run (UNIX)."
-    yield "# TYPE baremetal_node_check_time_seconds gauge"
-    yield f"baremetal_node_check_time_seconds {verdict.at}"
-    yield "# TYPE baremetal_node_check_duration_seconds gauge"
-    yield f"baremetal_node_check_duration_seconds {verdict.seconds:.3f}"
-
-
-def _label(value: Optional[str]) -> str:
-    escaped = one_line(str(value))[:200].replace("\\", "\\\\").replace('"', '\\"')
-    return escaped.encode("ascii", "replace").decode()
+        severity = WARNING if each.warns else FAULT
+        name, subject = each.check.name, each.check.subject
+        labels = {"check": name, "subject": subject, "severity": severity, "next": each.step}
+        yield Sample("node_check_finding", 1, labels)
+    yield Sample("node_check_time_seconds", verdict.at, {})
+    yield Sample("node_check_duration_seconds", verdict.seconds, {})
 
 
 def reason(findings: Iterable[Finding]) -> str:

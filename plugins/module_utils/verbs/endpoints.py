@@ -19,13 +19,6 @@ from ..hardware.inventory import SOFTWARE
 from ..nic import health
 from ..nic.port_settings import Ethtool
 
-EVENTS = (
-    *(*health.OF_DEVICE, "out_of_buffer", "duplicate_request", "link_downed", "send_err"),
-    *("rnr_nak_retry_err", "send_rnr_err", "rcvd_rnr_err", "retry_rnr_exceeded_err"),
-    *("roce_adp_retrans", "out_of_seq_request", "rcvd_seq_err", "completer_retry_err"),
-    "retry_exceeded_err",
-)
-"""Errors and congestion in hw_counters, with the names used by mlx5 and Soft-RoCE."""
 PAUSES = re.compile(r"^[rt]x_(prio[0-7]|global)_pause(_duration)?$")
 CONGESTION = re.compile(
     r"np_ecn_marked_roce_packets|np_cnp_sent|rp_cnp_(handled|ignored)"
@@ -88,7 +81,7 @@ def cpus_near(numa: Optional[int], sys: Path) -> str:
 
 def counters(here: Endpoint, sys: Path) -> dict[str, int]:
     """Counters of a rail by name. A missing counter is omitted, not reported as 0."""
-    found = health.of_device(here.device, here.port, sys, EVENTS)
+    found = health.of_device(here.device, here.port, sys, health.EVENTS)
     with contextlib.suppress(OSError):
         # The interface of a software device has no per-priority counters.
         of_port = {} if here.software else Ethtool().statistics(here.rail)
@@ -112,7 +105,7 @@ def grown(
 
 def events(growth: Mapping[str, int]) -> dict[str, int]:
     """Errors, losses, congestion and pauses among the counters that grew."""
-    names = (*EVENTS, *health.ERRORS)
+    names = (*health.EVENTS, *health.ERRORS)
     return {
         name: count
         for name, count in growth.items()

@@ -17,18 +17,18 @@ MAX_ROWS = 20
 """Maximum number of rows of one table; the rest are in the JSON."""
 MAX_NAMES = 8
 MAX_VALUE = 60
-_SERVERS = ("names", "os", "rails", "storage", "mpi", "hostfile", "ssh", "node_check")
+_SERVERS = ("names", "os", "rails", "storage", "mpi", "hostfile", "ssh", "node_check", "monitoring")
 LAYERS: Mapping[str, Sequence[str]] = {
     "cluster_domain": ("names", "ssh"),
     "cluster_rail_networks": ("os", "rails", "node_check"),
     "cluster_asics": ("fabric",),
-    "roce_qos": ("fabric",),
+    "roce_qos": ("fabric", "monitoring"),
     "cluster_qos": ("rails", "mpi"),
     "cluster_software": ("rdma", "gpu", "storage", "mpi", "node_check"),
     "cluster_filesystems": ("storage", "mpi"),
     "cluster_management": _SERVERS,
     "cluster_index": ("hostfile",),
-    "cluster_rack": ("hostfile",),
+    "cluster_rack": ("hostfile", "monitoring"),
     "cluster_slots": ("mpi", "hostfile"),
     "cluster_drained": ("hostfile",),
     "cluster_gpus": ("rdma", "gpu", "rails", "mpi", "node_check"),
@@ -39,7 +39,9 @@ LAYERS: Mapping[str, Sequence[str]] = {
     "cluster_port_step": ("fabric",),
     "cluster_port_ranges": ("fabric",),
     "cluster_management_networks": ("os",),
-    **dict.fromkeys(("cluster_kind", "cluster_unit", "cluster_set", "cluster_plane"), ()),
+    **dict.fromkeys(
+        ("cluster_kind", "cluster_unit", "cluster_set", "cluster_plane"), ("monitoring",)
+    ),
     **dict.fromkeys(("cluster_cabling", "cluster_bmc", "cluster_networks"), ()),
     **dict.fromkeys(("cluster_asn", "cluster_loopback", "cluster_vlans"), ()),
     "cluster_storage_links": (),

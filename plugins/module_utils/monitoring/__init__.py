@@ -1,0 +1,10 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Exporters and Prometheus on a host: services of the distribution with our arguments (service),
+TLS with a key that never leaves the host (tls), and the desired state of both (host)."""
+
+from __future__ import annotations
+
+DIRECTORY = "etc/baremetal-mpi-roce/monitoring"
+TEXTFILES = "/var/lib/prometheus/node-exporter"
+USER = "prometheus"
+"""Who may read exporters, with the password."""
