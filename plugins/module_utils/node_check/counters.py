@@ -11,7 +11,6 @@ import base64
 import binascii
 import contextlib
 import re
-import ssl
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -165,6 +164,8 @@ def tls_end(path: Path, run: Runner) -> Optional[float]:
         return None
     try:
         told = run(["openssl", "x509", "-noout", "-enddate", "-in", str(path)]).stdout
+        import ssl  # not in a prolog
+
         return float(ssl.cert_time_to_seconds(told.strip().partition("notAfter=")[2]))
     except (CommandError, ValueError):
         return None
