@@ -55,7 +55,8 @@ class ActionModule(SteppedAction):
                 f"SSH connects, but no command ran within {limit} s: {_end(error)}; the host is "
                 "paused, out of memory or waiting for a disk: check its console"
             )
-        if (answer(done.get("stdout")) or "").split() == ["ready"]:
+        # Lines after it are of the shell's next programs, for example by /etc/ld.so.preload.
+        if (answer(done.get("stdout")) or "").partition("\n")[0] == "ready":
             return ""
         # sudo may require a terminal, which merges its messages into stdout.
         printed = (str(done.get("stdout")), str(done.get("stderr")))
