@@ -1,14 +1,21 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The first and last step of playbooks/verify.yml: skip unreachable hosts, require the summary."""
+"""Steps around the layers of playbooks/verify.yml and playbooks/drift.yml: read the rules of drift,
+skip unreachable hosts, require the summary."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
 
+from ..module_utils.core.text import shortened
+from ..plugin_utils.drift import rules
+from ..plugin_utils.drift.findings import Settings
 from ..plugin_utils.marked import answer, no_prompt, question
 from ..plugin_utils.report import summary
+from ..plugin_utils.schema.findings import listed
 from ..plugin_utils.steps import Step, SteppedAction
 
 NODES = ("compute", "launcher", "storage")
@@ -24,7 +31,31 @@ class ActionModule(SteppedAction):
     MODULE = "baremetal.mpi_roce.cluster_verify"
 
     def steps(self) -> dict[str, Step]:
-        return {"reach": self._reach, "verdict": self._verdict}
+        return {"reach": self._reach, "drift": self._drift, "verdict": self._verdict}
+
+    def _drift(self, task_vars: Any) -> dict[str, Any]:
+        hostvars, groups = task_vars["hostvars"], task_vars["groups"]
+        # HostVars.raw_get merges the variables of a host without templating them.
+        given = {name: hostvars.raw_get(name).get(rules.VARIABLE) for name in groups["all"]}
+        found, findings = rules.read(given, groups)
+        options = self._task.args
+        textfile = str(options.get("textfile") or "")
+        if textfile and not re.fullmatch(r"/.*[^/]\.prom", textfile):
+            raise AnsibleActionFail(
+                f"drift_textfile is {textfile!r}: node_exporter reads files that end in .prom. "
+                "Write an absolute path"
+            )
+        settings = Settings(
+            [] if findings else found,
+            textfile=textfile,
+            offender_times=_positive(options, "offender_times", 3),
+            offender_days=_positive(options, "offender_days", 30),
+        )
+        result = {"changed": False, "drift": settings.as_dict()}
+        if findings:
+            what = f"{rules.VARIABLE}: no host was touched;"
+            result |= {"failed": True, "msg": shortened(listed(what, findings), 20_000)}
+        return result
 
     def _reach(self, task_vars: Any) -> dict[str, Any]:
         if task_vars.get("cluster_role") not in NODES:
@@ -71,6 +102,14 @@ class ActionModule(SteppedAction):
                 "was skipped"
             )
         return {"changed": False}
+
+
+def _positive(options: Mapping[str, Any], name: str, default: int) -> int:
+    value = options.get(name, default)
+    text = str(value).strip()
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < 10_000):
+        raise AnsibleActionFail(f"{name} is {value!r}: use a number from 1 to 9999")
+    return int(text)
 
 
 def _end(error: object) -> str:
