@@ -115,6 +115,7 @@ class CallbackModule(CallbackBase):
     def v2_playbook_on_start(self, playbook: Any) -> None:
         summary = self._summary
         summary.playbook = Path(playbook._file_name).name
+        self._drift = None
         given = context.CLIARGS.get("args") or ()
         summary.by_name = any(str(name).startswith(COLLECTION) for name in given)
         sources = context.CLIARGS.get("inventory") or ()

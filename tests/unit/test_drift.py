@@ -275,7 +275,7 @@ def test_the_history_is_bounded_and_keeps_what_is_not_repaired(tmp_path: Path) -
     for number in range(1, 9000):
         taken(events, number % 300, {("node02", "os")} if number % 2 else set(), {("node02", "os")})
     assert len(events.events) <= history.MOST_LINES
-    assert [key[0] for key in events.open][:1] == ["node01"]
+    assert [key[0] for key in history.History.of(events.text()).open][:1] == ["node01"]
     lines = [
         "null",
         "{}",
