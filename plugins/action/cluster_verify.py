@@ -24,6 +24,7 @@ TIMEOUT_S = 45
 SUDO = "check sudo there; if it needs a password, pass that of ansible_user with -K"
 MAX_ERROR_CHARACTERS = 300
 """Number of characters taken from the end of an error."""
+MAX_MESSAGE_CHARACTERS = 20_000
 SUMMARY = "baremetal.mpi_roce.summary"
 
 
@@ -34,10 +35,20 @@ class ActionModule(SteppedAction):
         return {"reach": self._reach, "drift": self._drift, "verdict": self._verdict}
 
     def _drift(self, task_vars: Any) -> dict[str, Any]:
+        """The callback writes a report of drift also if this fails."""
+        try:
+            return {"changed": False, "drift": self._settings(task_vars).as_dict()}
+        except AnsibleError as error:
+            return {"failed": True, "msg": str(error), "drift": Settings().as_dict()}
+
+    def _settings(self, task_vars: Any) -> Settings:
         hostvars, groups = task_vars["hostvars"], task_vars["groups"]
         # HostVars.raw_get merges the variables of a host without templating them.
         given = {name: hostvars.raw_get(name).get(rules.VARIABLE) for name in groups["all"]}
         found, findings = rules.read(given, groups)
+        if findings:
+            what = f"{rules.VARIABLE}: no host was touched;"
+            raise AnsibleActionFail(shortened(listed(what, findings), MAX_MESSAGE_CHARACTERS))
         options = self._task.args
         textfile = str(options.get("textfile") or "")
         if textfile and not re.fullmatch(r"/.*[^/]\.prom", textfile):
@@ -45,17 +56,12 @@ class ActionModule(SteppedAction):
                 f"drift_textfile is {textfile!r}: node_exporter reads files that end in .prom. "
                 "Write an absolute path"
             )
-        settings = Settings(
-            [] if findings else found,
+        return Settings(
+            found,
             textfile=textfile,
             offender_times=_positive(options, "offender_times", 3),
             offender_days=_positive(options, "offender_days", 30),
         )
-        result = {"changed": False, "drift": settings.as_dict()}
-        if findings:
-            what = f"{rules.VARIABLE}: no host was touched;"
-            result |= {"failed": True, "msg": shortened(listed(what, findings), 20_000)}
-        return result
 
     def _reach(self, task_vars: Any) -> dict[str, Any]:
         if task_vars.get("cluster_role") not in NODES:
@@ -108,7 +114,7 @@ def _positive(options: Mapping[str, Any], name: str, default: int) -> int:
     value = options.get(name, default)
     text = str(value).strip()
     if not (text.isascii() and text.isdigit() and 0 < int(text) < 10_000):
-        raise AnsibleActionFail(f"{name} is {value!r}: use a number from 1 to 9999")
+        raise AnsibleActionFail(f"drift_{name} is {value!r}: use a number from 1 to 9999")
     return int(text)
 
 

@@ -89,11 +89,21 @@ def test_drift_appears_once_is_ignored_by_rule_and_repaired(folder: Path) -> Non
     assert len(events(folder)) == 4
 
 
-@pytest.mark.parametrize("rules", [[{**RULE, "check": "verifed"}], "{{ lookup('pipe', 'id') }}"])
-def test_an_invalid_rule_stops_the_run_before_any_host(folder: Path, rules: object) -> None:
-    rc, text, report = run(folder, rules=rules)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("drift_ignore", [{**RULE, "check": "verifed"}]),
+        ("drift_ignore", "{{ lookup('pipe', 'id') }}"),
+        ("drift_textfile", "drift.txt"),
+    ],
+)
+def test_an_invalid_setting_stops_the_run_before_any_host(
+    folder: Path, name: str, value: object
+) -> None:
+    given = {"rules": value} if name == "drift_ignore" else {name: value}
+    rc, text, report = run(folder, **given)
     assert (rc, report["verdict"], report["hosts"]["asked"]) == (2, "incomplete", 0)
-    assert "drift_ignore" in text and "uid=" not in text and "node01 " not in text
+    assert name in text and "uid=" not in text and "node01 " not in text
     assert not (folder / "reports/tiny/history/drift.jsonl").read_text(encoding="utf-8")
 
 

@@ -69,8 +69,12 @@ class Looked:
 def findings_of(run: RunSummary, facts: Facts) -> list[dict[str, Any]]:
     """Every difference, in the order of layers and hosts; `since`, `new` and `ignored` lack."""
     found: dict[tuple[str, ...], dict[str, Any]] = {}
-    for layer in run.wrong():
-        for each in (*_failed(run, layer, facts), *_unverified(run, layer)):
+    unverified = run.unverified()
+    for layer in run.expected:
+        for each in (
+            *_failed(run, layer, facts),
+            *_unverified(run, layer, unverified.get(layer, {})),
+        ):
             found[each["host"], layer, each["check"], each["subject"]] = each
     by_end = [each for each in found.values() if each["layer"] in ("rails", "fabric")]
     kept = [each for each in found.values() if not _repeats(each, by_end)]
@@ -97,9 +101,11 @@ def _failed(run: RunSummary, layer: str, facts: Facts) -> Iterator[dict[str, Any
         }
 
 
-def _unverified(run: RunSummary, layer: str) -> Iterator[dict[str, Any]]:
+def _unverified(
+    run: RunSummary, layer: str, by_reason: Mapping[str, Sequence[str]]
+) -> Iterator[dict[str, Any]]:
     """Hosts that answered and on which a task failed without a check."""
-    for reason, hosts in run.unverified().get(layer, {}).items():
+    for reason, hosts in by_reason.items():
         (check,) = as_dicts([Check("verified", True, False, FAILED, "", reason)])
         for host in hosts:
             if host not in run.unreachable:
