@@ -23,9 +23,9 @@ from tests.faults import NODE_FAULTS  # noqa: E402
 HEAD = """\
 # Faults
 
-Tests inject each of these faults on virtual nodes and switches. `playbooks/verify.yml` reports it
-by the [check](checks.md) and prints the command that repairs it. What a site's own file or account
-causes must first be removed by hand.
+Tests inject each of these faults on virtual nodes and switches. `playbooks/verify.yml` and
+[drift.yml](drift.md) report it by the [check](checks.md) and print the command that repairs it.
+What a site's own file or account causes must first be removed by hand.
 
 [node-check](node-check.md), which runs on compute nodes without Ansible, finds those with a `+`.
 

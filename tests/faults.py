@@ -75,6 +75,11 @@ def inject(nodes: Nodes, faults: Iterable[Fault] = NODE_FAULTS) -> None:
         nodes.on(fault.host).check_output(fault.by_hand)
 
 
+def failed(run: Run, layer: str, host: str) -> list[dict[str, Any]]:
+    """Failed checks; a report of drift lists no host without them."""
+    return run.failed(layer, host) if host in run.report["layers"][layer]["hosts"] else []
+
+
 def missed(run: Run, faults: Iterable[Fault] = NODE_FAULTS) -> list[str]:
     """Faults without the expected failed check on their host."""
     return [
@@ -82,7 +87,7 @@ def missed(run: Run, faults: Iterable[Fault] = NODE_FAULTS) -> list[str]:
         for fault in faults
         if not any(
             check["name"] == fault.check and fault.subject in ("", check["subject"])
-            for check in run.failed(fault.layer, fault.host)
+            for check in failed(run, fault.layer, fault.host)
         )
     ]
 
@@ -119,10 +124,32 @@ def _wrongly_blamed(check: Mapping[str, Any], host: str, faults: Iterable[Fault]
     return host not in ways
 
 
+def by_layer(findings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Findings of drift in the form of the layers in a report of verify."""
+    layers: dict[str, Any] = {}
+    for each in findings:
+        at = each["part"].split()[0]
+        check = {**each, "name": each["check"], "wanted": each["desired"], "status": "failed"}
+        check |= {"at": at} if at != each["host"] else {}
+        hosts = layers.setdefault(each["layer"], {"hosts": {}})["hosts"]
+        hosts.setdefault(each["host"], {"checks": []})["checks"].append(check)
+    return layers
+
+
 def repairs(run: Run) -> list[list[str]]:
-    """Arguments of the repair commands printed by verify, without the inventory."""
-    lines = re.findall(r"^repair: ansible-playbook (\S+) -i \S+ (.+)$", run.output, re.MULTILINE)
-    return [[playbook, *words.split()] for playbook, words in lines]
+    """Arguments of the commands of drift, without the inventory; one per layer, for its hosts."""
+    limits: dict[tuple[str, str], set[str]] = {}
+    for each in run.report["findings"]:
+        if each["command"]:
+            command = re.fullmatch(
+                r"ansible-playbook (\S+) -i \S+ --tags (\S+) --limit (\S+)", each["command"]
+            )
+            assert command and command[2] == each["layer"]
+            limits.setdefault((command[1], command[2]), set()).add(command[3])
+    return [
+        [playbook, "--tags", tag, "--limit", ",".join(sorted(hosts))]
+        for (playbook, tag), hosts in limits.items()
+    ]
 
 
 def undo(nodes: Nodes, faults: Iterable[Fault] = NODE_FAULTS) -> None:

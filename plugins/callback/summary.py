@@ -20,8 +20,9 @@ description:
   - Saves the same data as JSON. Prints nothing if no layer ran or was skipped and no host failed.
   - In playbooks of this collection, rejects a C(--tags) value that no task has before any host is
     contacted. Ends the run with exit status 2, or 4 after unreachable hosts, if C(--limit) excludes
-    all hosts of a layer named in C(--tags), if nothing was done, or if C(playbooks/verify.yml)
-    found a difference.
+    all hosts of a layer named in C(--tags), if nothing was done, or if C(playbooks/verify.yml) or
+    C(playbooks/drift.yml) found a difference.
+  - After C(playbooks/drift.yml), shows and saves the report of drift, and adds to its history.
 options:
   report_directory:
     description:
@@ -45,7 +46,8 @@ options:
       - section: callback_summary
         key: remote_execution_limit
 requirements:
-  - Enable it with C(callbacks_enabled = baremetal.mpi_roce.summary) in ansible.cfg or
+  - The inventory plugin P(baremetal.mpi_roce.cluster#inventory) enables it. For other inventories,
+    set C(callbacks_enabled = baremetal.mpi_roce.summary) in ansible.cfg or
     E(ANSIBLE_CALLBACKS_ENABLED=baremetal.mpi_roce.summary).
   - List it last if other callbacks are enabled. It may end the run, and those after it then get no
     statistics.
@@ -60,7 +62,7 @@ from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from ansible import constants as C
 from ansible import context
@@ -71,14 +73,16 @@ from ..module_utils.core.text import printable, shortened
 from ..plugin_utils import asked
 from ..plugin_utils.actions import EXECUTIONS
 from ..plugin_utils.answers import finite
+from ..plugin_utils.drift import report as drift
+from ..plugin_utils.drift.findings import Settings
 from ..plugin_utils.model.cluster import ROLES
 from ..plugin_utils.report import summary as report
 from ..plugin_utils.report.reports import save
-from ..plugin_utils.report.summary import RunSummary
+from ..plugin_utils.report.summary import COLLECTION, RunSummary
 from ..plugin_utils.terminal import Terminal
 
-COLLECTION = "baremetal.mpi_roce."
 REBOOT = f"{COLLECTION}cluster_reboot"
+VERIFY = f"{COLLECTION}cluster_verify"
 MAX_REASON_CHARACTERS = 1000
 """Maximum length of a host's failure reason in the summary."""
 EXIT_STATUS = 2
@@ -99,6 +103,7 @@ class CallbackModule(CallbackBase):
         super().__init__(*args, **kwargs)
         self._terminal = Terminal()
         self._summary = RunSummary()
+        self._drift: Optional[Settings] = None  # of playbooks/drift.yml
         self._verified = ""  # layer of the current play of playbooks/verify.yml
         self._always = False  # the current play has the tag `always`
         self._idle = False  # no task has run yet in a play that --tags can select
@@ -110,6 +115,9 @@ class CallbackModule(CallbackBase):
     def v2_playbook_on_start(self, playbook: Any) -> None:
         summary = self._summary
         summary.playbook = Path(playbook._file_name).name
+        self._drift = None
+        given = context.CLIARGS.get("args") or ()
+        summary.by_name = any(str(name).startswith(COLLECTION) for name in given)
         sources = context.CLIARGS.get("inventory") or ()
         summary.inventories = tuple(_as_given(source) for source in sources)
         summary.limit = printable(str(context.CLIARGS.get("subset") or ""))
@@ -120,7 +128,7 @@ class CallbackModule(CallbackBase):
             )
         plays = playbook.get_plays()
         summary.verifies = any(STRICT in str(play.environment) for play in plays)
-        if len(context.CLIARGS.get("args") or ()) == 1:  # a tag may belong to another one
+        if len(given) == 1:  # a tag may belong to another one
             errors = asked.misspelt(plays)
             for line in errors:
                 self._terminal.error(line)
@@ -206,24 +214,56 @@ class CallbackModule(CallbackBase):
         summary.changed = Counter({h: n for h, n in stats.changed.items() if n})
         summary.idle = self._idle and not (stats.failures or stats.dark)
         incomplete = summary.incomplete
+        status = (UNREACHABLE_STATUS if stats.dark else EXIT_STATUS) if incomplete else 0
         try:
-            if summary.any:
+            if self._drift:
+                status = self._show_drift(self._drift)
+            elif summary.any:
                 self._show(bool(summary.failed or summary.unreachable or incomplete))
         except Exception as error:  # Ansible would only warn, and the run might succeed
             self._terminal.error(f"The summary cannot be shown: {error!r}")
+            status = status or EXIT_STATUS * bool(self._drift)
         # Not left to Ansible, whose status is 0 if a layer's rescue has cleared its failed hosts.
-        if incomplete:
-            raise SystemExit(UNREACHABLE_STATUS if stats.dark else EXIT_STATUS)
+        if status:
+            raise SystemExit(status)
 
     def _show(self, failed: bool) -> None:
         summary = self._summary
         seconds = time.monotonic() - self._began
         limit = self.get_option("remote_execution_limit")
-        self._display.banner("SUMMARY")
-        for line in summary.lines(seconds, limit):
+        check_mode = bool(context.CLIARGS.get("check"))
+        content = summary.report(self._started.isoformat(), seconds, limit, check_mode)
+        self._print("SUMMARY", summary.lines(seconds, limit), failed, content)
+
+    def _show_drift(self, settings: Settings) -> int:
+        """The exit status."""
+        summary, seconds = self._summary, time.monotonic() - self._began
+        inventory = self._play.get_variable_manager()._inventory
+        asked_of = context.CLIARGS
+        found = drift.evaluate(
+            summary,
+            settings,
+            self._folder(),
+            self._started,
+            seconds,
+            facts=lambda name: inventory.get_host(name).get_vars(),
+            whole=not asked_of.get("subset") and "all" in (asked_of.get("tags") or ["all"]),
+        )
+        lines = drift.lines(found.report) + (summary.problems() if summary.undone else [])
+        self._print("DRIFT", lines + summary.stand_ins(), bool(found.status), found.report)
+        for warning in found.warnings:
+            self._terminal.warning(warning)
+        return found.status
+
+    def _print(
+        self, title: str, lines: list[str], failed: bool, content: Mapping[str, Any]
+    ) -> None:
+        """Show the lines and the path of the report, which is saved."""
+        self._display.banner(title)
+        for line in lines:
             self._terminal.display(line, color=C.COLOR_ERROR if failed else C.COLOR_OK)
         try:
-            self._terminal.display(f"report: {self._save(seconds, limit)}")
+            self._terminal.display(f"report: {self._save(content)}")
         except OSError as error:
             self._terminal.warning(
                 f"The report was not saved: {error}. Set BAREMETAL_MPI_ROCE_REPORTS to a writable "
@@ -234,6 +274,8 @@ class CallbackModule(CallbackBase):
         host = result._host.get_name()
         fields = printable(result._result)  # modules of other collections may return arbitrary text
         self._summary.add_result(host, fields)
+        if result._task.action == VERIFY and "drift" in fields:  # computed on the controller
+            self._drift = Settings.of(fields["drift"])
         if result._task.action == REBOOT:
             self._summary.add_reboots(host, fields)
         items = [fields]
@@ -255,13 +297,13 @@ class CallbackModule(CallbackBase):
             self._local_hosts[name] = str(connection).rpartition(".")[2] == "local"
         return self._local_hosts[name]
 
-    def _save(self, seconds: float, limit: int) -> str:
-        check_mode = bool(context.CLIARGS.get("check"))
-        content = self._summary.report(self._started.isoformat(), seconds, limit, check_mode)
-        name = Path(self._summary.playbook).stem
+    def _folder(self) -> Path:
         cluster = re.sub(r"[^A-Za-z0-9._-]", "_", self._summary.cluster) or "unnamed"
-        directory = Path(self.get_option("report_directory")) / cluster
-        path = directory / f"{name}-{self._started:%Y%m%dT%H%M%S.%f}Z.json"
+        return Path(self.get_option("report_directory")) / cluster
+
+    def _save(self, content: Mapping[str, Any]) -> str:
+        name = content.get("kind") or Path(self._summary.playbook).stem
+        path = self._folder() / f"{name}-{self._started:%Y%m%dT%H%M%S.%f}Z.json"
         save(path, json.dumps(finite(content), default=str) + "\n")
         return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
 

@@ -13,12 +13,16 @@ description:
     one V(rack_NAME) per rack, with all host variables that the layers of this collection read.
   - An invalid model is rejected with a list of all errors. Each error has line, key, value and
     remedy. C(docs/cluster-model.md) describes every key, C(docs/cluster.schema.json) for editors.
+  - Enables the callback P(baremetal.mpi_roce.summary#callback) for C(ansible-playbook), as the last
+    of C(callbacks_enabled), unless E(BAREMETAL_MPI_ROCE_SUMMARY) is V(false).
 notes:
   - An invalid model ends the run, whatever the value of C(any_unparsed_is_failed). Set that option
     in section C(inventory) of C(ansible.cfg) anyway. If a file is not YAML or names another plugin,
     this plugin is not called and Ansible continues with an empty inventory;
     M(baremetal.mpi_roce.cluster_directory) then stops the run.
   - An inventory has one model. Ansible ignores names that end in C(.bak) or C(~).
+  - This plugin does not run if Ansible reads an exported inventory, as AWX does. Name the callback
+    in C(callbacks_enabled) there.
 """
 
 EXAMPLES = r"""
@@ -39,7 +43,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ansible import constants
+from ansible import constants, context
+from ansible.module_utils.parsing.convert_bool import BOOLEANS_FALSE
 from ansible.plugins.inventory import BaseInventoryPlugin
 from ansible.utils.display import Display
 
@@ -55,6 +60,8 @@ except ImportError:  # ansible-core 2.18 trusts what inventory plugins set
 
 _PARSER_ERROR = 4
 """Ansible's exit status for parser errors."""
+SUMMARY = "baremetal.mpi_roce.summary"
+SWITCH = "BAREMETAL_MPI_ROCE_SUMMARY"
 
 
 class InventoryModule(BaseInventoryPlugin):
@@ -71,6 +78,7 @@ class InventoryModule(BaseInventoryPlugin):
 
     def parse(self, inventory: Any, loader: Any, path: str, cache: bool = True) -> None:
         super().parse(inventory, loader, path, cache)
+        _enable_summary()
         gc.disable()  # a million values, of which none is garbage
         try:
             self._refuse_second(path)
@@ -128,6 +136,19 @@ class InventoryModule(BaseInventoryPlugin):
             set_data(entity, host.variables)
             for name, value in host.site_variables.items():
                 inventory.set_variable(host.name, name, value)
+
+
+def _enable_summary() -> None:
+    """Enable the callback in ansible-playbook, which reads its inventory before it loads callbacks.
+
+    It is the last one, since it may end the run. Ansible has no other way to enable a callback
+    without a configuration file.
+    """
+    enabled = constants.CALLBACKS_ENABLED
+    playbook = "start_at_task" in context.CLIARGS  # an option that only ansible-playbook has
+    off = os.environ.get(SWITCH, "").strip().lower() in BOOLEANS_FALSE
+    if playbook and not off and SUMMARY not in enabled:
+        enabled.append(SUMMARY)
 
 
 class _Trusted(dict[str, str]):

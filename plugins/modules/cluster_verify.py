@@ -4,7 +4,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: cluster_verify
-short_description: First and last step of playbooks/verify.yml
+short_description: Steps around the layers of playbooks/verify.yml and playbooks/drift.yml
 extends_documentation_fragment:
   [baremetal.mpi_roce.module.reads, baremetal.mpi_roce.options.cluster_verify]
 description:

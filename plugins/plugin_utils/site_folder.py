@@ -52,7 +52,7 @@ Keep the folder in Git, with secrets encrypted by `ansible-vault`.
 4. `ansible-playbook baremetal.mpi_roce.preflight`: nothing blocks.
 5. `ansible-playbook baremetal.mpi_roce.site --check --diff`: no failed check. Then without
    `--check --diff`, the switches (`--tags fabric`) and one node (`--limit`) first.
-6. `ansible-playbook baremetal.mpi_roce.verify`, daily.
+6. `ansible-playbook baremetal.mpi_roce.drift`, daily.
 
 After an upgrade of the collection, copy its `docs/cluster.schema.json` here.
 """

@@ -1,6 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Faults injected by hand in every layer at the same time. One verify reports exactly these, and
-the commands that it prints repair them, each only on the affected hosts."""
+"""Faults injected by hand in every layer at the same time. One run of drift reports exactly these,
+its commands repair them, each only on the affected hosts, and its history has both times."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import json
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
+import jsonschema
 import pytest
 
 from tests import faults
-from tests.nodes import Nodes, Run
+from tests.nodes import TOP, Nodes, Run
 
 NODE_CHECK = "/usr/local/libexec/baremetal-mpi-roce/node-check"
 pytestmark = pytest.mark.nodes
@@ -65,25 +68,44 @@ def converged(nodes: Nodes) -> dict[str, set[str]]:
 
 
 @pytest.fixture(scope="module")
-def seen(nodes: Nodes, converged: dict[str, set[str]]) -> Iterator[Run]:
+def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory of reports without the history of earlier tests."""
+    return tmp_path_factory.mktemp("reports")
+
+
+def drift(nodes: Nodes, reports: Path, *words: str, expect: int) -> Run:
+    environment = {"BAREMETAL_MPI_ROCE_REPORTS": str(reports)}
+    run = nodes.play("playbooks/drift.yml", *words, expect=expect, environment=environment)
+    schema = json.loads((TOP / "docs/drift.schema.json").read_text(encoding="utf-8"))
+    jsonschema.validate(run.report, schema)
+    return run
+
+
+@pytest.fixture(scope="module")
+def seen(nodes: Nodes, converged: dict[str, set[str]], reports: Path) -> Iterator[Run]:
     faults.inject(nodes)
     broken = fingerprints(nodes)
     told = {name: nodes.on(name).run(f"{NODE_CHECK} --json") for name in nodes.group("compute")}
-    run = nodes.play("playbooks/verify.yml", "--diff", "--skip-tags=smoke", expect=2)
+    run = drift(nodes, reports, "--diff", expect=2)
+    run.report["layers"] = faults.by_layer(run.report["findings"])
     run.report["node-check"] = {name: json.loads(each.stdout) for name, each in told.items()}
-    assert fingerprints(nodes) == broken, "verify changed a node"
+    assert fingerprints(nodes) == broken, "drift changed a node"
     yield run
     if fingerprints(nodes) != converged:
         faults.undo(nodes)
         nodes.play("site.yml", "--skip-tags=smoke")
 
 
-def test_one_verify_finds_every_fault_and_nothing_else(seen: Run) -> None:
+def test_one_run_finds_every_fault_and_nothing_else(seen: Run) -> None:
     assert faults.missed(seen) == []
     assert faults.surplus(seen) == []
     assert [part for part in SHOWN if not re.search(part, seen.output)] == []
     check = next(check for check in seen.failed("rails", "node04") if check["name"] == "rail_mtu")
     assert (check["subject"], check["wanted"], check["found"]) == ("rail1", 9000, 1500)
+    assert check["part"].startswith("node04 rail1")
+    for each in seen.report["findings"]:
+        assert each["new"] and each["since"] == seen.report["started"]
+        assert each["found"] != each["desired"] and bool(each["command"]) != bool(each["by_hand"])
 
 
 def test_node_check_finds_what_a_node_can_see_by_the_same_check(seen: Run) -> None:
@@ -97,7 +119,7 @@ def test_node_check_finds_what_a_node_can_see_by_the_same_check(seen: Run) -> No
 
 
 def test_the_printed_commands_repair_only_the_affected_hosts(
-    nodes: Nodes, converged: dict[str, set[str]], seen: Run
+    nodes: Nodes, converged: dict[str, set[str]], seen: Run, reports: Path
 ) -> None:
     faults.undo(nodes)
     before = fingerprints(nodes)
@@ -111,7 +133,21 @@ def test_the_printed_commands_repair_only_the_affected_hosts(
     assert {host: lines for host, lines in left.items() if lines} == {}
     # The key of one host was lost: the others reject its old certificate after the next run.
     nodes.play("playbooks/ssh.yml")
-    nodes.play("playbooks/verify.yml", "--skip-tags=smoke")
+    clean = drift(nodes, reports, expect=0)
+    assert (clean.report["verdict"], clean.report["findings"]) == ("no drift", [])
+    (history,) = reports.glob("*/history/drift.jsonl")
+    events = [json.loads(line) for line in history.read_text(encoding="utf-8").splitlines()]
+
+    def at(kind: str) -> dict[tuple[str, ...], str]:
+        return {key(each): each["at"] for each in events if each["event"] == kind}
+
+    every = {key(each) for each in seen.report["findings"]}
+    assert at("found") == dict.fromkeys(every, seen.report["started"])
+    assert at("repaired") == dict.fromkeys(every, clean.report["started"])
+
+
+def key(finding: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(finding[name] for name in ("host", "layer", "check", "subject"))
 
 
 def test_a_firewall_is_found_before_the_smoke_test(nodes: Nodes) -> None:

@@ -92,6 +92,8 @@ def test_a_host_is_ready_only_by_its_answer(printed: str, monkeypatch: pytest.Mo
     refused = {"rc": 1, "stdout": f"{printed}sudo: not ready", "stderr": ""}
     monkeypatch.setattr(verify, "_low_level_execute_command", lambda _command: refused)
     assert "sudo: not ready" in verify._unreachable()
+    refused["stdout"] = f"{printed}\n{MARK}\r\nready\r\nERROR: ld.so: cannot be preloaded\r\n"
+    assert verify._unreachable() == ""
 
 
 def test_truncated_output_is_requested_again() -> None:

@@ -9,6 +9,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any, Optional
 
 from ...module_utils.core.checks import (
@@ -28,6 +29,7 @@ from ..layers import MEASURING, TAGS
 from ..model.cluster import ROLES
 from ..reboot import table
 
+COLLECTION = "baremetal.mpi_roce."
 SHOWN = (OK, NOT_APPLICABLE, FAILED, PENDING, REBOOT)
 """Statuses in the order of the table's columns."""
 BOOKKEEPING = frozenset(
@@ -98,6 +100,8 @@ class RunSummary:
     reboot_outcomes: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     inventories: tuple[str, ...] = ()
     """Inventories as given on the command line."""
+    by_name: bool = False
+    """Whether the playbook was given by its name in the collection, not as a file."""
     expected: dict[str, dict[str, str]] = field(default_factory=dict)
     """For playbooks/verify.yml: by layer and host, why it was not verified; empty if it was."""
 
@@ -221,8 +225,13 @@ class RunSummary:
     @property
     def incomplete(self) -> bool:
         """Whether the run did not do what was requested, or verification found a difference."""
+        return self.undone or bool(self.wrong())
+
+    @property
+    def undone(self) -> bool:
+        """Whether the run did not do what was requested."""
         excluded = any(self.left_out[layer] for layer in self.named)
-        return self.idle or excluded or self._verified_nothing or bool(self.wrong())
+        return self.idle or excluded or self._verified_nothing
 
     @property
     def _verified_nothing(self) -> bool:
@@ -244,16 +253,10 @@ class RunSummary:
         for layer, by_reason in self.unverified().items():
             for why, hosts in by_reason.items():
                 lines.append(f"not verified: {layer} on {_listed(hosts)}: {why}")
-        lines += self._not_done()
-        failed: dict[str, list[str]] = {}
-        for host, why in self.failed.items():
-            failed.setdefault(why, []).append(host)
-        shown = [f"failed: {_listed(hosts)}: {why}" for why, hosts in failed.items()]
-        lines += _at_most(shown, MAX_NAMES, "failed")
+        lines += self.problems()
         if self.unreachable:
             lines.append(f"unreachable: {_listed(self.unreachable)}")
-        shown = [f"SIMULATED: {line}: {_listed(hosts)}" for line, hosts in self.simulated.items()]
-        lines += _at_most(shown, MAX_LINES, "SIMULATED") + self._repairs() + self._reboot_lines()
+        lines += self.stand_ins() + self._repairs() + self._reboot_lines()
         shown = ["{nodes}: {reason} ({by}, {since})".format(**row) for row in self.out_of_service]
         lines += _at_most([f"out of service in Slurm: {row}" for row in shown], MAX_LINES, "Slurm")
         host, count = self.busiest()
@@ -303,6 +306,18 @@ class RunSummary:
             },
         }
 
+    def problems(self) -> list[str]:
+        """What was not done, and the hosts on which a task failed."""
+        failed: dict[str, list[str]] = {}
+        for host, why in self.failed.items():
+            failed.setdefault(why, []).append(host)
+        shown = [f"failed: {_listed(hosts)}: {why}" for why, hosts in failed.items()]
+        return self._not_done() + _at_most(shown, MAX_NAMES, "failed")
+
+    def stand_ins(self) -> list[str]:
+        shown = [f"SIMULATED: {line}: {_listed(hosts)}" for line, hosts in self.simulated.items()]
+        return _at_most(shown, MAX_LINES, "SIMULATED")
+
     def _not_done(self) -> list[str]:
         lines = []
         for layer in [layer for layer in self.left_out if layer in self.named]:
@@ -324,8 +339,29 @@ class RunSummary:
         return lines
 
     def _command(self, playbook: str) -> str:
+        if self.by_name:
+            playbook = f"{COLLECTION}{PurePath(playbook).stem}"
         given = [word for item in self.inventories for word in ("-i", shlex.quote(item))]
         return " ".join(["ansible-playbook", playbook, *given])
+
+    def faults(self, layer: str) -> list[tuple[str, str, Mapping[str, Any]]]:
+        """The failed checks of a layer with the host that differs and the one that found it.
+
+        A host that differs reports the fault and the remedy itself: what others say is left out.
+        """
+        failed = [(host, check) for _layer, host, check in self._checks(FAILED, layer)]
+        differ = {host for host, check in failed if not check.get("at")}
+        found = []
+        for host, check in failed:
+            # A host may only name hosts in the inventory.
+            named = check.get("at")
+            at = str(named) if named in self.roles else host
+            if at == host or at not in differ:
+                found.append((at, host, check))
+        return found
+
+    def repair(self, layer: str, hosts: Iterable[str]) -> str:
+        return f"{self._command('site.yml')} --tags {layer} --limit {','.join(hosts)}"
 
     def repairs(self) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
         """The hosts for each manual step, and those on which to run each layer.
@@ -337,14 +373,7 @@ class RunSummary:
         unverified = self.unverified()
         for layer in self.wrong():
             hosts = {host for hosts in unverified.get(layer, {}).values() for host in hosts}
-            failed = [(host, check) for _layer, host, check in self._checks(FAILED, layer)]
-            differ = {host for host, check in failed if not check.get("at")}
-            for host, check in failed:
-                # A host may only name hosts in the inventory.
-                named = check.get("at")
-                at = str(named) if named in self.roles else host
-                if at != host and at in differ:
-                    continue  # that host reports the fault and the remedy itself
+            for at, host, check in self.faults(layer):
                 step = check.get("by_hand")
                 if step:
                     # Name the host that claims it: a compromised host could suggest any command.
@@ -360,11 +389,9 @@ class RunSummary:
 
     def _repairs(self) -> list[str]:
         steps, layers = self.repairs()
-        site = self._command("site.yml")
         shown = [f"by hand: {_listed(hosts)}: {_line(step)}" for step, hosts in steps.items()]
         return _at_most(shown, MAX_NAMES, "by hand") + [
-            f"repair: {site} --tags {layer} --limit {','.join(hosts)}"
-            for layer, hosts in layers.items()
+            f"repair: {self.repair(layer, hosts)}" for layer, hosts in layers.items()
         ]
 
     def _reboot_lines(self) -> list[str]:

@@ -1,0 +1,357 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Drift: findings, the rules that ignore some, and the history of appearances and repairs."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Iterable
+from datetime import date, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import (
+    FAILED,
+    OK,
+    PENDING,
+    Check,
+    as_dicts,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.answers import finite
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.drift import (
+    findings,
+    history,
+    report,
+    rules,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report.summary import RunSummary
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.action_plays import ROOT
+from tests.unit.hostile import JSON, spoilt
+
+SCHEMA = jsonschema.Draft202012Validator(
+    json.loads((ROOT / "docs/drift.schema.json").read_text(encoding="utf-8"))
+)
+START = datetime(2026, 11, 1, 4, tzinfo=timezone.utc)
+ROLES = {"login01": "launcher", "node01": "compute", "node02": "compute", "leaf01": "leaf"}
+FACTS: dict[str, dict[str, Any]] = {
+    "node01": {"cluster_rails": [{"interface": "rail2", "pci": "0000:5d:00.0"}]},
+    "leaf01": {"cluster_ports": [{"peers": {"Ethernet12": "node01"}}]},
+}
+RULE = {"check": "rail_mtu", "host": "*", "reason": "old NIC", "until": "2026-11-30"}
+GROUPS = {"all": list(ROLES), "compute": ["node01", "node02"], "leaf": ["leaf01"]}
+
+
+def day(number: float) -> datetime:
+    return START + timedelta(days=number)
+
+
+def summary(*layers: str, **fields: Any) -> RunSummary:
+    """A run that verified these layers on all hosts."""
+    expected = {layer: dict.fromkeys(ROLES, "") for layer in layers or ("rails",)}
+    return RunSummary(
+        cluster="tiny",
+        roles=ROLES,
+        inventories=("inv",),
+        verifies=True,
+        expected=expected,
+        **fields,
+    )
+
+
+def fail(run: RunSummary, host: str, layer: str, name: str, subject: str = "", **more: str) -> None:
+    check = Check(name, 9000, 1500, FAILED, subject, **more)
+    run.add_result(host, {"layer": layer, "checks": as_dicts([check])})
+    run.expected[layer][host] = "Settle: 1 check failed"
+
+
+def evaluated(run: RunSummary, folder: Path, at: datetime = START, **options: Any) -> report.Drift:
+    drift = report.evaluate(
+        run,
+        findings.Settings(**options),
+        folder,
+        at,
+        1.0,
+        facts=lambda host: FACTS.get(host, {}),
+    )
+    SCHEMA.validate(json.loads(json.dumps(finite(drift.report))))
+    lines = report.lines(drift.report)
+    assert all(line.isprintable() and len(line) < 5000 for line in lines) and len(lines) < 600
+    return drift
+
+
+def found(drift: report.Drift) -> list[tuple[Any, ...]]:
+    names = ("host", "layer", "check", "subject", "new")
+    return [tuple(each[name] for name in names) for each in drift.report["findings"]]
+
+
+def part(layer: str, *check: str, host: str = "node01", **more: str) -> tuple[str, str, str]:
+    run = summary(layer)
+    fail(run, host, layer, *check, **more)
+    (each,) = findings.findings_of(run, lambda name: FACTS.get(name, {}))
+    return each["part"], each["command"], each["by_hand"]
+
+
+def test_each_finding_names_its_part_and_its_repair() -> None:
+    site = "ansible-playbook site.yml -i inv --tags"
+    rail = "node01 rail2 (0000:5d:00.0)"
+    assert part("rails", "rail_mtu", "rail2") == (rail, f"{site} rails --limit node01", "")
+    where = "GPU 3 at 0000:60:00.0 (GPU-b3, serial 1652)"
+    assert part("gpu", "gpu_ecc", "gpu3", reason=where)[0] == "node01 gpu3 1652"
+    assert part("fabric", "port_mtu", "Ethernet12", host="leaf01")[0] == "leaf01 Ethernet12"
+    assert part("os", "sysctl", "vm.x", by_hand="echo 1") == ("node01", "", "echo 1")
+    at = part("ssh", "ssh_login", "x", at="node02", by_hand="run y")
+    assert at == ("node02", "", "node02 (says node01): run y")
+    assert part("ssh", "ssh_login", "x", at="node02")[1] == f"{site} ssh --limit node02"
+    assert part("verbs", "write_bw", "rail2", reason="slow") == (rail, "", "slow")
+
+
+def test_a_link_repeats_no_finding_of_its_ends() -> None:
+    run = summary("rails", "links")
+    fail(run, "node01", "rails", "rail_mtu", "rail2")
+    for aspect, port in (("mtu", "rail2"), ("mtu", "rail3")):
+        fail(run, "leaf01", "links", f"link_{aspect}", f"leaf01 Ethernet12 - node01 {port}")
+    kept = findings.findings_of(run, lambda name: FACTS.get(name, {}))
+    assert [each["subject"] for each in kept] == ["rail2", "leaf01 Ethernet12 - node01 rail3"]
+
+
+def test_only_a_run_that_looked_repairs(tmp_path: Path) -> None:
+    run = summary("rails", "os")
+    fail(run, "node01", "rails", "rail_mtu", "rail2")
+    fail(run, "node01", "rails", "rail_arp", "rail2")
+    fail(run, "node02", "os", "sysctl")
+    first = evaluated(run, tmp_path)
+    assert (first.status, [each[-1] for each in found(first)]) == (2, [True, True, True])
+
+    run = summary("rails", "os", unreachable={"node01": "no SSH"})  # found nothing elsewhere
+    drift = evaluated(run, tmp_path, day(1))
+    assert (drift.status, drift.report["verdict"], found(drift)) == (4, "incomplete", [])
+
+    run = summary("rails")  # stopped at the first check: the second was not looked at
+    fail(run, "node01", "rails", "rail_mtu", "rail2")
+    drift = evaluated(run, tmp_path, day(2))
+    assert found(drift) == [("node01", "rails", "rail_mtu", "rail2", False)]
+    assert drift.report["findings"][0]["since"] == START.isoformat()
+
+    assert evaluated(summary("rails"), tmp_path, day(3)).status == 0
+    lines = (tmp_path / history.FILE).read_text(encoding="utf-8").splitlines()
+    events = [(each["event"], each.get("check"), each["at"]) for each in map(json.loads, lines)]
+    assert [event for event in events if event[0] == "repaired"] == [
+        ("repaired", "sysctl", day(1).isoformat()),
+        ("repaired", "rail_mtu", day(3).isoformat()),
+        ("repaired", "rail_arp", day(3).isoformat()),
+    ]
+
+
+def test_a_part_that_returns_is_an_offender(tmp_path: Path) -> None:
+    for number in range(8):  # appears on the days 0, 2, 4, 6
+        run = summary()
+        if number % 2 == 0:
+            for check in ("rail_mtu", "rail_arp"):
+                fail(run, "node01", "rails", check, "rail2")
+        drift = evaluated(run, tmp_path, day(number), offender_times=3, offender_days=4)
+        offenders = drift.report["offenders"]
+        assert [each["times"] for each in offenders] == ([3] if number in (4, 6) else [])
+    drift = evaluated(summary(), tmp_path, day(7.5))
+    assert drift.report["offenders"] == [
+        {"part": "node01 rail2 (0000:5d:00.0)", "times": 4, "last": day(6).isoformat()}
+    ]
+
+
+def read(*given: Any, on: Iterable[str] = ROLES) -> list[rules.Rule]:
+    value = list(given)
+    found, errors = rules.read({host: value if host in on else None for host in ROLES}, GROUPS)
+    assert errors == []
+    return found
+
+
+def test_rules_ignore_until_their_day_and_say_when_they_match_nothing(tmp_path: Path) -> None:
+    mtu = {**RULE, "subject": "rail[0-3]", "until": date(2026, 12, 20)}
+    other = {**RULE, "check": "sysctl", "host": "login01", "until": "2026-12-31"}
+    mine = read(mtu, other)
+    assert {rule.until for rule in mine} == {"2026-12-20", "2026-12-31"}
+    for number, status, unused in ((0, 0, 0), (49.8, 0, 1), (50, 2, 1)):
+        run = summary()
+        fail(run, "node01", "rails", "rail_mtu", "rail2")
+        drift = evaluated(run, tmp_path, day(number), rules=mine)
+        (each,) = drift.report["findings"]
+        assert (drift.status, len(drift.report["unused"])) == (status, unused), number
+        assert bool(each["ignored"]) is (status == 0)
+        assert [rule["check"] for rule in drift.report["expired"]] == ["rail_mtu"] * (status // 2)
+    run = summary()
+    fail(run, "node01", "rails", "rail_mtu", "rail4")
+    assert evaluated(run, tmp_path, rules=mine).status == 2
+    assert evaluated(summary(), tmp_path, day(60), rules=mine).report["verdict"] == "drift"
+
+
+def test_a_host_has_the_rules_of_its_own_variables() -> None:
+    one, group = read(RULE, {**RULE, "host": "compute"}, on=["node02", "leaf01"])
+    covered = [
+        [host for host in ROLES if rule.covers(host, "rail_mtu", "x")] for rule in (one, group)
+    ]
+    assert covered == [["node02", "leaf01"], ["node02"]]
+    (every,) = read(RULE)
+    assert every.hosts is None and findings.Settings.of(
+        json.loads(json.dumps(findings.Settings([every, one]).as_dict()))
+    ).rules == [every, rules.Rule(**{**vars(one), "hosts": ["leaf01", "node02"]})]
+
+
+@pytest.mark.parametrize(
+    ("rule", "code"),
+    [
+        ({**RULE, "check": "rail mtu"}, "check"),
+        ({**RULE, "check": "rial_mtu"}, "check"),
+        ({**RULE, "host": "node1"}, "host"),
+        ({**RULE, "host": ["node01"]}, "host"),
+        ({**RULE, "subject": "x" * 301}, "subject"),
+        ({**RULE, "reason": "{{ 7 * 7 }}"}, "reason"),
+        ({**RULE, "reason": "\x1b[2J"}, "reason"),
+        ({**RULE, "until": "2026-02-30"}, "until"),
+        ({**RULE, "until": "1.12.2026"}, "until"),
+        ({**RULE, "until": datetime(2026, 1, 1)}, "until"),
+        ({key: RULE[key] for key in ("check", "host", "until")}, "reason"),
+        ({**RULE, "untill": "2026-01-01"}, "form"),
+        ("rail_mtu", "form"),
+    ],
+)
+def test_an_invalid_rule_is_refused(rule: Any, code: str) -> None:
+    _found, errors = rules.read({"node01": [RULE, rule], "node02": None}, GROUPS)
+    assert [each.code for each in errors] == [f"drift.rule_{code}"]
+    assert errors[0].path[:3] == ("node01", "drift_ignore", 1) and errors[0].remedy
+
+
+@given(JSON | st.lists(spoilt(RULE), max_size=3))
+def test_whatever_is_written_as_rules_is_taken_or_refused(value: Any) -> None:
+    taken, errors = rules.read(dict.fromkeys(ROLES, value), GROUPS)
+    assert taken or errors or value in (None, [])
+    assert all(len(error.text()) < 1000 and error.text().isprintable() for error in errors)
+
+
+KEY = st.tuples(st.sampled_from(["node01", "node02"]), st.sampled_from(["os", "rails"]))
+RUNS = st.lists(st.tuples(st.sets(KEY), st.sets(KEY), st.integers(0, 99)), max_size=12)
+
+
+def taken(events: history.History, number: int, now: set[Any], looked: set[Any]) -> None:
+    names = [(host, layer, "file", "") for host, layer in sorted(now)]
+    rows = [{**dict(zip(history._KEY, each)), "part": each[0]} for each in names]
+    events.take(day(number).isoformat(), rows, lambda key: key[:2] in looked, [])
+
+
+@given(RUNS)
+def test_appearances_and_repairs_of_a_finding_alternate(runs: Any) -> None:
+    """Also if the file loses the end of any of its lines between two runs."""
+    events, present = history.History(), set[Any]()
+    for number, (now, looked, torn) in enumerate(runs):
+        taken(events, number, now, looked)
+        present = (present - looked) | now
+        assert {key[:2] for key in events.open} == present
+        text = events.text()
+        assert history.History.of(text) == events
+        lines = text.splitlines(keepends=True)
+        lines[torn % len(lines)] = lines[torn % len(lines)][: torn // 2]
+        hurt = history.History.of("".join(lines))
+        for one in (events, hurt):
+            kinds: dict[history.Key, list[str]] = {}
+            for event in one.events:
+                if event["event"] != "run":
+                    kinds.setdefault(history.key_of(event), []).append(event["event"])
+            for key, row in kinds.items():
+                assert row == (["found", "repaired"] * len(row))[: len(row)]
+                assert (key in one.open) is (row[-1] == "found")
+
+
+def test_the_history_is_bounded_and_keeps_what_is_not_repaired(tmp_path: Path) -> None:
+    path = tmp_path / history.FILE
+    path.parent.mkdir()
+    events = history.History()
+    taken(events, 0, {("node01", "os")}, set())
+    for number in range(1, 9000):
+        taken(events, number % 300, {("node02", "os")} if number % 2 else set(), {("node02", "os")})
+    assert len(events.events) <= history.MOST_LINES
+    assert [key[0] for key in history.History.of(events.text()).open][:1] == ["node01"]
+    lines = [
+        "null",
+        "{}",
+        '{"at": 1}',
+        "[" * 5000,
+        '{"at": "x", "event": "run"}',
+        "x" * 10**6,
+        "\0",
+    ]
+    path.write_text(events.text() + "\n".join(lines), encoding="utf-8")
+    run = summary("os")
+    checks = [Check("sysctl", 1, 0, FAILED, f"x{number}") for number in range(2000)]
+    run.add_result("node02", {"layer": "os", "checks": as_dicts(checks)})
+    drift = evaluated(run, tmp_path)
+    assert len(drift.report["findings"]) == 2000
+    kept = history.History.of(path.read_text(encoding="utf-8"))
+    assert sum(key[2] == "sysctl" for key in kept.open) == history.MOST_PER_HOST
+    assert path.stat().st_mode & 0o777 == 0o640 and not kept.events[-1]["silent"]
+
+
+def _often(folder: Path, host: str, runs: int) -> None:
+    for number in range(runs):
+        with history.changing(folder) as events:
+            taken(events, number, {(host, "os")} if number % 2 == 0 else set(), {(host, "os")})
+
+
+def test_two_runs_lose_nothing_of_each_other_and_a_killed_one_leaves_the_file(
+    tmp_path: Path,
+) -> None:
+    fork = multiprocessing.get_context("fork")
+    both = [fork.Process(target=_often, args=(tmp_path, f"node0{n}", 20)) for n in (1, 2)]
+    for process in both:
+        process.start()
+    for process in both:
+        process.join()
+    path = tmp_path / history.FILE
+    events = history.History.of(path.read_text(encoding="utf-8")).events
+    assert len(events) == 2 * (20 + 20) and not any(process.exitcode for process in both)
+    killed = fork.Process(target=_often, args=(tmp_path, "node03", 10**6))
+    killed.start()
+    time.sleep(0.3)
+    os.kill(killed.pid or 0, signal.SIGKILL)
+    killed.join()
+    text = path.read_text(encoding="utf-8")
+    assert history.History.of(text).text() == text
+    _often(tmp_path, "node01", 1)
+
+
+def test_a_history_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "history").write_text("")
+    run = summary()
+    fail(run, "node01", "rails", "rail_mtu", "rail2")
+    drift = evaluated(run, tmp_path, textfile=str(tmp_path / "history/x.prom"))
+    assert (drift.status, len(drift.warnings), found(drift)[0][-1]) == (2, 2, True)
+
+
+ANSWER = {
+    "layer": "rails",
+    "checks": as_dicts(
+        [Check("rail_mtu", 9000, 1500, FAILED, "rail2", "<script>", "node02", "rm")]
+    ),
+}
+
+
+@settings(max_examples=50)
+@given(spoilt(ANSWER) | st.just({**ANSWER, "checks": [*ANSWER["checks"]] * 3}))
+def test_whatever_a_host_answers_is_reported_in_the_schema(
+    tmp_path_factory: pytest.TempPathFactory, said: Any
+) -> None:
+    run = summary()
+    fail(run, "node02", "rails", "rail_mtu", "rail2")
+    checks = [Check("rail_mtu", 9000, 9000, OK), Check("rail_up", 1, 0, PENDING)]
+    run.add_result("login01", {"layer": "rails", "checks": as_dicts(checks)})
+    if isinstance(said, dict):
+        run.add_result("node01", said)
+    drift = evaluated(run, tmp_path_factory.mktemp("x"))
+    hosts = [each["host"] for each in drift.report["findings"]]
+    assert "node02" in hosts and set(hosts) <= {"node01", "node02"}
+    assert all(each["part"].split()[0] in ROLES for each in drift.report["findings"])
