@@ -260,6 +260,23 @@ def test_nodes_that_slurm_does_not_offer_are_missing_with_the_reason() -> None:
     assert len(dead) == 5 and "slurm_load_node" in dead["n3-rail0"]
 
 
+@pytest.mark.parametrize(
+    ("state", "code"),
+    [
+        *((word, "slurm.closed") for word in ("DOWN", "FUTURE", "UNKNOWN", "IDLE*", "ALLOCATED*")),
+        *((f"IDLE+{word}", "slurm.closed") for word in ("FAIL", "INVALID_REG", "NOT_RESPONDING")),
+        *((f"IDLE+POWER{end}", "slurm.closed") for end in ("ED_DOWN", "ING_DOWN", "ING_UP")),
+        *((f"IDLE+REBOOT_{end}", "slurm.closed") for end in ("ISSUED", "REQUESTED")),
+        ("MIXED", "slurm.allocated"),
+        *((word, "") for word in ("IDLE", "IDLE+RESERVED", "MIXED+COMPLETING")),
+    ],
+)
+def test_states_of_nodes_in_which_slurm_starts_no_job(state: str, code: str) -> None:
+    launcher = Launcher(nodes=STATES.replace("State=IDLE+DRAIN", f"State={state}"))
+    found, _gpus = slurm.offered(launcher, "root", [LaunchNode("node02", 1)])
+    assert [getattr(each, "code", "") for each in found.values()] == ([code] if code else [])
+
+
 def test_a_reason_from_slurm_cannot_control_the_terminal() -> None:
     states = STATES.replace("bad cable on rail1", "bad \x1b[2J")
     found, _gpus = slurm.offered(Launcher(nodes=states), "root", [LaunchNode("node02", 1)])
