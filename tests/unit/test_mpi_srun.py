@@ -28,6 +28,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.environment
     PROGRAM_DIRECTORY,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.job import plan, run
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.job.readiness import (
+    JobStorage,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch import slurm, unit
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.launcher import (
     HYDRA,
@@ -174,25 +177,45 @@ def test_without_its_message_the_rank_that_slurm_did_not_stop_failed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "code", "told"),
+    ("name", "code", "values"),
     [
-        ("busy", "srun.waited", "other jobs are first"),
-        ("partition", "srun.waited", "Requested partition configuration not available now"),
-        ("exit", "", ""),
-        ("cancelled", "", ""),
+        ("busy", "srun.waited", {"told": "other jobs are first", "limit_s": WAIT_S}),
+        (
+            *("partition", "srun.waited"),
+            {"told": "Requested partition configuration not available now", "limit_s": WAIT_S},
+        ),
+        ("exit", "", {}),
+        ("abort", "", {}),
+        ("cancelled", "srun.stopped", {"reason": "cancelled, as by scancel"}),
+        ("time-limit", "srun.stopped", {"reason": "time limit"}),
+        ("node-failure", "srun.node_lost", {"nodes": "node02"}),
     ],
 )
-def test_a_job_that_slurm_did_not_start_has_its_reason(name: str, code: str, told: str) -> None:
-    found = SLURM.refused((GOLDEN / f"{name}.txt").read_text(encoding="utf-8"))
-    assert getattr(found, "code", "") == code
-    assert not code or found.values == {"told": told, "limit_s": WAIT_S}
+def test_a_job_that_slurm_did_not_start_or_stopped_has_its_reason(
+    name: str, code: str, values: dict[str, Any]
+) -> None:
+    found = SLURM.scheduler_reason((GOLDEN / f"{name}.txt").read_text(encoding="utf-8"))
+    assert (getattr(found, "code", ""), getattr(found, "values", {})) == (code, values)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("node-failure", "Slurm lost node02: "), ("exit", "rank 3 failed first")]
+)
+def test_a_rank_that_slurm_stopped_did_not_fail(tmp_path: Path, name: str, said: str) -> None:
+    one = a_job(tmp_path)
+    one.directory.mkdir(parents=True)
+    (one.directory / plan.OUTPUT).write_bytes((GOLDEN / f"{name}.txt").read_bytes())
+    end = run.JobExit(143, 0.0, 15.0)
+    found = run._result(one, NODES, end, JobStorage(), Launcher())
+    assert found["checks"][0]["reason"].startswith(said)
+    assert found["failed_rank"] == (3 if name == "exit" else None)
 
 
 def test_a_request_that_slurm_refuses_has_its_words() -> None:
     told = "Job submit/allocate failed: Invalid partition name specified"
-    found = SLURM.refused(f"salloc: error: {told}\n")
+    found = SLURM.scheduler_reason(f"salloc: error: {told}\n")
     assert (found.code, found.values) == ("srun.refused", {"told": told})
-    assert SLURM.refused("") == OPEN_MPI.refused("salloc: error: x") == ""
+    assert SLURM.scheduler_reason("") == OPEN_MPI.scheduler_reason("salloc: error: x") == ""
 
 
 def test_causes_leave_out_what_slurm_always_prints() -> None:

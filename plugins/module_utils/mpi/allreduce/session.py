@@ -147,8 +147,8 @@ class Session:
         else:
             unready = [] if ended else failures(self.ready(plan)[1])
         checks += unready
-        refused = plan.launcher.refused(outcome.complaints)
-        if (not outcome.complete or wrong) and not unready and not refused:
+        of_slurm = plan.launcher.scheduler_reason(outcome.complaints)
+        if (not outcome.complete or wrong) and not unready and not of_slurm:
             self.search(plan)
         self.lines = self.lines or last_lines(self.printed)
         return self.result(plan, checks)
@@ -177,8 +177,8 @@ class Session:
         self.lines = causes(self.printed)
         launcher = plan.launcher
         reason = f"{launcher.program} exited with status {outcome.rc}"
-        refused = launcher.refused(outcome.complaints)
-        reason += f": {refused}" if refused else ""
+        of_slurm = launcher.scheduler_reason(outcome.complaints)
+        reason += f": {of_slurm}" if of_slurm else ""
         if lost:
             reason = f"stopped after {outcome.seconds:.0f} s: {some(list(lost))} no longer answers"
         elif outcome.timed_out:
