@@ -1,10 +1,12 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Jobs of docs/examples that tests watch and stop: one process, or ranks on nodes."""
+"""Jobs of docs/examples that tests watch and stop, as one process or ranks on nodes; PyTorch for
+nodes."""
 
 from __future__ import annotations
 
 import importlib.util
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -114,3 +116,57 @@ class AtStep7(list[int]):
     def __len__(self) -> int:
         self.asked += 1
         return int(self.asked == 7)
+
+
+TREE = EXAMPLES.parents[1] / "build/pytorch"
+"""python3-torch of the nodes' Debian release, with its dependencies: it is in the nodes'
+repositories, and independent of the Python and index that the tests use."""
+LEND = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def done(result):
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result
+tree = done(libc.syscall(428, -100, os.fsencode(sys.argv[2]), 1))  # open_tree, of a clone
+done(libc.setns(os.open(f"/proc/{sys.argv[1]}/ns/mnt", os.O_RDONLY), 0))
+os.makedirs("/opt/pytorch", exist_ok=True)
+done(libc.syscall(429, tree, b"", -100, b"/opt/pytorch", 4))  # move_mount
+"""
+"""Mount a folder of this machine on a node: 1 GB that no node needs to copy or cache."""
+LIBRARIES = [
+    "/usr/lib/x86_64-linux-gnu",  # the node's files take precedence
+    "/opt/pytorch/usr/lib/x86_64-linux-gnu",
+    "/opt/pytorch/usr/lib",
+    "/opt/pytorch/lib/x86_64-linux-gnu",
+    "/opt/pytorch/usr/lib/x86_64-linux-gnu/blas",
+    "/opt/pytorch/usr/lib/x86_64-linux-gnu/lapack",
+]
+WITH_TORCH = f"""\
+#!/bin/sh
+export LD_LIBRARY_PATH="${{LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}}{":".join(LIBRARIES)}"
+export PYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}/opt/pytorch/usr/lib/python3/dist-packages"
+exec /usr/bin/python3 "$@"
+"""
+
+
+def lend_torch(container: str) -> None:
+    """Mount PyTorch in a virtual node, for the program WITH_TORCH."""
+    if not TREE.is_dir():
+        partial = TREE.with_suffix(".partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        TREE.parent.mkdir(exist_ok=True)
+        options = ["--variant=extract", '--aptopt=APT::Install-Recommends "false"']
+        made = subprocess.run(
+            ["mmdebstrap", *options, "--include=python3-torch", "bookworm", partial],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        # The nodes' images come from the same mirror, so it is reachable.
+        assert made.returncode == 0, made.stderr.strip()[-500:]
+        partial.rename(TREE)
+    shown = ["podman", "inspect", "--format={{.State.Pid}}", container]
+    pid = subprocess.run(shown, check=True, capture_output=True, text=True).stdout.strip()
+    subprocess.run([sys.executable, "-c", LEND, pid, str(TREE)], check=True)

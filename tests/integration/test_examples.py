@@ -5,16 +5,14 @@ from __future__ import annotations
 
 import random
 import shlex
-import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests import waiting
-from tests.jobs import END, EXAMPLES, Job, falls
-from tests.nodes import TOP, Nodes
+from tests.jobs import END, EXAMPLES, WITH_TORCH, Job, falls, lend_torch
+from tests.nodes import Nodes
 
 pytestmark = pytest.mark.nodes
 
@@ -56,62 +54,12 @@ def examples(nodes: Nodes) -> Iterator[Nodes]:
         nodes.on(host).check_output(f"rm -rf {CHECKPOINTS}-* {PLACE}")
 
 
-TREE = TOP / "build/pytorch"
-"""python3-torch of the nodes' Debian release, with its dependencies: it is in the nodes'
-repositories, and independent of the Python and index that the tests use."""
-LEND = """
-import ctypes, os, sys
-libc = ctypes.CDLL(None, use_errno=True)
-def done(result):
-    if result < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return result
-tree = done(libc.syscall(428, -100, os.fsencode(sys.argv[2]), 1))  # open_tree, of a clone
-done(libc.setns(os.open(f"/proc/{sys.argv[1]}/ns/mnt", os.O_RDONLY), 0))
-os.makedirs("/opt/pytorch", exist_ok=True)
-done(libc.syscall(429, tree, b"", -100, b"/opt/pytorch", 4))  # move_mount
-"""
-"""Mount a folder of this machine on a node: 1 GB that no node needs to copy or cache."""
-LIBRARIES = [
-    "/usr/lib/x86_64-linux-gnu",  # the node's files take precedence
-    "/opt/pytorch/usr/lib/x86_64-linux-gnu",
-    "/opt/pytorch/usr/lib",
-    "/opt/pytorch/lib/x86_64-linux-gnu",
-    "/opt/pytorch/usr/lib/x86_64-linux-gnu/blas",
-    "/opt/pytorch/usr/lib/x86_64-linux-gnu/lapack",
-]
-PYTHON = f"""\
-#!/bin/sh
-export LD_LIBRARY_PATH="${{LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}}{":".join(LIBRARIES)}"
-export PYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}/opt/pytorch/usr/lib/python3/dist-packages"
-exec python3 "$@"
-"""
-
-
 @pytest.fixture(scope="module")
 def torch(examples: Nodes) -> Iterator[Nodes]:
-    if not TREE.is_dir():
-        partial = TREE.with_suffix(".partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        TREE.parent.mkdir(exist_ok=True)
-        options = ["--variant=extract", '--aptopt=APT::Install-Recommends "false"']
-        made = subprocess.run(
-            ["mmdebstrap", *options, "--include=python3-torch", "bookworm", partial],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        # The nodes' images come from the same mirror, so it is reachable.
-        assert made.returncode == 0, made.stderr.strip()[-500:]
-        partial.rename(TREE)
     hosts = examples.group("compute")
     for host in hosts:
-        container = f"{examples.of(host)['cluster_name']}.{host}"
-        shown = ["podman", "inspect", "--format={{.State.Pid}}", container]
-        pid = subprocess.run(shown, check=True, capture_output=True, text=True).stdout.strip()
-        subprocess.run([sys.executable, "-c", LEND, pid, str(TREE)], check=True)
-        put(examples, host, "python", PYTHON.encode())
+        lend_torch(f"{examples.of(host)['cluster_name']}.{host}")
+        put(examples, host, "python", WITH_TORCH.encode())
         # The first run compiles the modules for all.
         examples.on(host).check_output(f"{PLACE}/python -c 'import torch.distributed, torch.optim'")
         examples.on(host).check_output("mount -o remount,bind,ro /opt/pytorch")

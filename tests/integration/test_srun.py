@@ -11,6 +11,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,9 @@ import pytest
 
 from tests import waiting
 from tests.bed.instances import describe
+from tests.jobs import WITH_TORCH, lend_torch
 from tests.nodes import TOP, Nodes, Run
+from tools.run_tests import descendants
 
 pytestmark = [pytest.mark.nodes, pytest.mark.long]
 
@@ -45,6 +48,8 @@ LAUNCHER, COMPUTE = "launcher01", ("node01", "node02")
 HOSTS = (LAUNCHER, *COMPUTE)
 STATES = "sinfo --noheader --Node --format=%T"
 QUEUE = "squeue --noheader --format='%j %T'"
+LOST = "scontrol update nodename=node02 state=down reason=power"
+RESUMED = "scontrol update nodename=node02 state=resume"
 PROGRAM = """\
 import os, pathlib, signal, sys, time
 from mpi4py import MPI
@@ -83,7 +88,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
         nodes.play("site.yml", "--skip-tags=fabric,links,verbs,smoke")
         for host in HOSTS:
             put(nodes, host, "/srv/program.py", PROGRAM)
-            for name in ("train.py", "train.sbatch"):
+            for name in ("train.py", "train_torch.py", "train.sbatch"):
                 put(nodes, host, f"/srv/{name}", (TOP / "docs/examples" / name).read_text())
         idle(nodes)
         yield nodes
@@ -97,8 +102,8 @@ def idle(nodes: Nodes) -> None:
     )
 
 
-def left(nodes: Nodes) -> dict[str, str]:
-    found = {host: str(nodes.on(host).run(LEFT).stdout) for host in HOSTS}
+def left(nodes: Nodes, *hosts: str) -> dict[str, str]:
+    found = {host: str(nodes.on(host).run(LEFT).stdout) for host in hosts or HOSTS}
     return {host: text for host, text in found.items() if text}
 
 
@@ -152,14 +157,19 @@ def test_the_rank_that_fails_is_named_with_its_words(nodes: Nodes) -> None:
     idle(nodes)
 
 
-@pytest.mark.parametrize("how", ["Ctrl-C", "unit killed"])
-def test_exactly_this_job_is_cancelled(nodes: Nodes, tmp_path: Path, how: str) -> None:
+Running = tuple[subprocess.Popen[str], Path, str]
+
+
+@pytest.fixture
+def running(nodes: Nodes, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Running]:
+    """A job that waits, next to one that is held: its ansible-playbook, output and run id."""
     on = nodes.on(LAUNCHER)
     held = "runuser -u mpi -- sbatch --parsable --hold --chdir=/tmp --job-name=held --wrap true"
     other = on.check_output(held).strip()
-    log = tmp_path / "log"
+    log, lease = tmp_path / "log", getattr(request, "param", 120)
     with log.open("a") as output:
-        play = nodes.start("playbooks/run.yml", *words("wait"), output=output)
+        own = words("wait", mpi_job_lease_s=lease)
+        play = nodes.start("playbooks/run.yml", *own, output=output)
     try:
         waiting.until(
             lambda: log.read_text().count(": parked") == 4 or play.poll() is not None,
@@ -169,20 +179,7 @@ def test_exactly_this_job_is_cancelled(nodes: Nodes, tmp_path: Path, how: str) -
         name = re.search(r"^job (\w+): ", log.read_text(), re.MULTILINE)
         assert name is not None and play.poll() is None, log.read_text()
         assert f"baremetal-mpi-{name[1]} RUNNING" in on.check_output(QUEUE)
-        if how == "Ctrl-C":
-            os.killpg(play.pid, signal.SIGINT)
-            assert play.wait(waiting.deadline(60)) == 99
-            assert "(ansible-playbook was interrupted)" in log.read_text()
-            assert "saved" in log.read_text(), "ranks have time after SIGTERM"
-        else:  # systemd then runs scancel
-            on.check_output(f"systemctl kill --signal=KILL baremetal-mpi-job-{name[1]}.service")
-            assert play.wait(waiting.deadline(90)) == 2
-        # Without srun, slurmstepd tries for some seconds to report the exit of its tasks.
-        waiting.until(
-            lambda: on.check_output(QUEUE).split() == ["held", "PENDING"], "the end of the job", 30
-        )
-        found = left(nodes)
-        assert found == {}
+        yield play, log, name[1]
     finally:
         play.kill()
         play.wait()
@@ -190,12 +187,76 @@ def test_exactly_this_job_is_cancelled(nodes: Nodes, tmp_path: Path, how: str) -
     idle(nodes)
 
 
+def nothing_is_left(nodes: Nodes, *lost: str, seconds: float = 30) -> None:
+    """Only the other job in the queue, and on hosts in service neither processes nor files."""
+    on, hosts = nodes.on(LAUNCHER), [host for host in HOSTS if host not in lost]
+    wanted = ["held", "PENDING"]
+    # Without srun, slurmstepd tries for some seconds to report the exit of its tasks.
+    waiting.until(lambda: on.check_output(QUEUE).split() == wanted, "the end of the job", seconds)
+    waiting.until(lambda: left(nodes, *hosts) == {}, "the end of processes and files", seconds)
+
+
+def test_ctrl_c_ends_exactly_this_job(nodes: Nodes, running: Running) -> None:
+    play, log, _run = running
+    os.killpg(play.pid, signal.SIGINT)
+    assert play.wait(waiting.deadline(60)) == 99
+    assert "(ansible-playbook was interrupted)" in log.read_text()
+    assert "saved" in log.read_text(), "ranks have time after SIGTERM"
+    nothing_is_left(nodes)
+
+
+def test_systemd_cancels_the_job_of_a_unit_that_was_killed(nodes: Nodes, running: Running) -> None:
+    play, _log, run = running
+    nodes.on(LAUNCHER).check_output(f"systemctl kill --signal=KILL baremetal-mpi-job-{run}.service")
+    assert play.wait(waiting.deadline(90)) == 2
+    nothing_is_left(nodes)
+
+
+def test_a_killed_ansible_playbook_ends_the_job(nodes: Nodes, running: Running) -> None:
+    """Only the main process, as the OOM killer does."""
+    play, _log, _run = running
+    play.kill()
+    nothing_is_left(nodes, seconds=60)
+
+
+@pytest.mark.parametrize("running", [20], indirect=True)
+def test_a_job_ends_with_its_controller(nodes: Nodes, running: Running) -> None:
+    """Without any process of ansible-playbook, as without a connection, its lease expires."""
+    play, _log, _run = running
+    for pid in descendants(play.pid):
+        os.kill(pid, signal.SIGKILL)
+    nothing_is_left(nodes, seconds=150)
+
+
+def test_a_node_that_slurm_gives_up_is_named(nodes: Nodes, running: Running) -> None:
+    play, log, _run = running
+    with nodes.by_hand(LAUNCHER, LOST, RESUMED):
+        assert play.wait(waiting.deadline(90)) == 2
+        assert "(Slurm lost node02: " in log.read_text()
+        nothing_is_left(nodes)
+
+
+def test_a_node_that_loses_power_is_named(nodes: Nodes, running: Running) -> None:
+    play, log, _run = running
+    nodes.stop("node02", "kill")
+    try:
+        assert play.wait(waiting.deadline(240)) == 2
+        assert "node02 no longer responds" in log.read_text()
+        # As after SlurmdTimeout: until then, Slurm waits for the node.
+        nodes.on(LAUNCHER).check_output(LOST)
+        nothing_is_left(nodes, "node02")
+    finally:
+        nodes.state(present=True)
+        nodes.play("site.yml", "--tags=names,rails", "--limit=node02")
+        nodes.on(LAUNCHER).run(RESUMED)
+
+
 def test_nodes_that_slurm_does_not_offer_are_refused(nodes: Nodes) -> None:
     on = nodes.on(LAUNCHER)
     batch = "runuser -u mpi -- sbatch --parsable --chdir=/tmp --output=/dev/null"
     busy = on.check_output(f"{batch} --nodelist=node01 --exclusive --wrap 'sleep 600'").strip()
     drained = "scontrol update nodename=node02 state=drain reason='bad cable'"
-    with nodes.by_hand(LAUNCHER, drained, "scontrol update nodename=node02 state=resume"):
+    with nodes.by_hand(LAUNCHER, drained, RESUMED):
         waiting.until(lambda: "allocated" in on.run(STATES).stdout, "the other job")
         run = nodes.play("playbooks/run.yml", *words(), expect=2)
     on.check_output(f"scancel {busy}")
@@ -208,22 +269,28 @@ def test_nodes_that_slurm_does_not_offer_are_refused(nodes: Nodes) -> None:
     assert "nothing was started: Slurm refuses it: srun: invalid partition" in run.output
 
 
-def test_the_example_is_requeued_and_continues(nodes: Nodes) -> None:
+@pytest.mark.parametrize("program", ["train", "train_torch"])
+def test_the_examples_are_requeued_and_continue(nodes: Nodes, program: str) -> None:
     on = nodes.on(LAUNCHER)
     for host in COMPUTE:
-        nodes.on(host).check_output(f"install -d -o mpi {TRAINED}")
-    batch = f"sbatch --parsable --chdir=/tmp --export=ALL,CLUSTER_CHECKPOINT_DIR={TRAINED}"
-    batch += " --ntasks-per-node=2 --output=/tmp/train.log /srv/train.sbatch /srv/train.py"
+        nodes.on(host).check_output(f"install -d -o mpi {TRAINED} /opt/bin")
+        if program == "train_torch":
+            lend_torch(f"vnsrun.{host}")
+            put(nodes, host, "/opt/bin/python3", WITH_TORCH)
+            nodes.on(host).check_output("chmod 755 /opt/bin/python3")
+    variables = f"ALL,CLUSTER_CHECKPOINT_DIR={TRAINED},PATH=/opt/bin:/usr/local/bin:/usr/bin:/bin"
+    batch = f"sbatch --parsable --chdir=/tmp --export={variables} --job-name={program}"
+    batch += f" --ntasks-per-node=2 --output=/tmp/%x.log /srv/train.sbatch /srv/{program}.py"
     job = on.check_output(f"runuser -u mpi -- {batch} --steps 1000000 --deterministic").strip()
 
     def text() -> str:
-        return str(nodes.on("node01").run("cat /tmp/train.log").stdout)
+        return str(nodes.on("node01").run(f"cat /tmp/{program}.log").stdout)
 
     def again(count: int) -> int:
         """Wait for a start, and return the step from which it continues."""
-        waiting.until(lambda: f"start {count} of job {job}" in text(), f"start {count}", 30)
+        waiting.until(lambda: f"start {count} of job {job}" in text(), f"start {count}", 60)
         running = rf"start {count} of(?s:.*)from step (\d+)\n(?s:.*)step \d+ loss"
-        waiting.until(lambda: re.search(running, text()) is not None, "the next steps", 30)
+        waiting.until(lambda: re.search(running, text()) is not None, "the next steps", 120)
         return int(re.findall(r"from step (\d+)", text())[-1])
 
     def stopped(count: int) -> int:
@@ -240,6 +307,10 @@ def test_the_example_is_requeued_and_continues(nodes: Nodes) -> None:
         on.check_output(f"scancel --signal=USR1 {job}")  # as before the time limit
         second = stopped(2)
         assert second > first and again(3) == second
+        with nodes.by_hand(LAUNCHER, LOST, RESUMED):  # from the last checkpoint, if all nodes die
+            waiting.until(lambda: "PENDING" in on.run(QUEUE).stdout, "the queue", 60)
+        on.check_output(f"scontrol update jobid={job} starttime=now")
+        assert again(4) >= second
         on.check_output(f"scancel {job}")
         waiting.until(lambda: not on.check_output(QUEUE).strip(), "the end of the job", 30)
         assert left(nodes) == {}, "cancelled, and not requeued"

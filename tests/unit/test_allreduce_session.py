@@ -169,7 +169,7 @@ def test_a_run_that_waited_in_slurms_queue_needs_no_search(
     cluster.fails = lambda _names: "queued"
     result, _shown = play(cluster, tmp_path, launcher=Srun())
     assert by_name(result)["finished"]["status"] == "failed" and len(cluster.runs) == 1
-    told = Srun().refused("salloc: Pending job allocation 7\n")
+    told = Srun().scheduler_reason("salloc: Pending job allocation 7\n")
     assert told and by_name(result)["finished"]["reason"].endswith(told)
 
 

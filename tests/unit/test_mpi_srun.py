@@ -28,6 +28,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.environment
     PROGRAM_DIRECTORY,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.job import plan, run
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.job.readiness import (
+    JobStorage,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch import slurm, unit
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.launcher import (
     HYDRA,
@@ -174,18 +177,38 @@ def test_without_its_message_the_rank_that_slurm_did_not_stop_failed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "code", "told"),
+    ("name", "code", "values"),
     [
-        ("busy", "srun.waited", "other jobs are first"),
-        ("partition", "srun.waited", "Requested partition configuration not available now"),
-        ("exit", "", ""),
-        ("cancelled", "", ""),
+        ("busy", "srun.waited", {"told": "other jobs are first", "limit_s": WAIT_S}),
+        (
+            *("partition", "srun.waited"),
+            {"told": "Requested partition configuration not available now", "limit_s": WAIT_S},
+        ),
+        ("exit", "", {}),
+        ("abort", "", {}),
+        ("cancelled", "srun.stopped", {"reason": "cancelled, as by scancel"}),
+        ("time-limit", "srun.stopped", {"reason": "time limit"}),
+        ("node-failure", "srun.node_lost", {"nodes": "node02"}),
     ],
 )
-def test_a_job_that_slurm_did_not_start_has_its_reason(name: str, code: str, told: str) -> None:
-    found = SLURM.refused((GOLDEN / f"{name}.txt").read_text(encoding="utf-8"))
-    assert getattr(found, "code", "") == code
-    assert not code or found.values == {"told": told, "limit_s": WAIT_S}
+def test_a_job_that_slurm_did_not_start_or_stopped_has_its_reason(
+    name: str, code: str, values: dict[str, Any]
+) -> None:
+    found = SLURM.scheduler_reason((GOLDEN / f"{name}.txt").read_text(encoding="utf-8"))
+    assert (getattr(found, "code", ""), getattr(found, "values", {})) == (code, values)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("node-failure", "Slurm lost node02: "), ("exit", "rank 3 failed first")]
+)
+def test_a_rank_that_slurm_stopped_did_not_fail(tmp_path: Path, name: str, said: str) -> None:
+    one = a_job(tmp_path)
+    one.directory.mkdir(parents=True)
+    (one.directory / plan.OUTPUT).write_bytes((GOLDEN / f"{name}.txt").read_bytes())
+    end = run.JobExit(143, 0.0, 15.0)
+    found = run._result(one, NODES, end, JobStorage(), Launcher())
+    assert found["checks"][0]["reason"].startswith(said)
+    assert found["failed_rank"] == (3 if name == "exit" else None)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +224,7 @@ def test_a_job_that_slurm_did_not_start_has_its_reason(name: str, code: str, tol
 def test_slurms_reason_of_a_job_that_waited_comes_with_a_remedy(queue, reason, do) -> None:
     output = (GOLDEN / "busy.txt").read_text(encoding="utf-8")
     launcher = Launcher(queue=queue)
-    found = slurm.unstarted(launcher, "root", SLURM, RUN_ID, output)
+    found = slurm.scheduler_reason(launcher, "root", SLURM, RUN_ID, output)
     assert found.code == "slurm.pending" and do in found.values["remedy"]
     assert reason in (None, found.values["reason"])
     (asked,) = launcher.asked
@@ -211,11 +234,13 @@ def test_slurms_reason_of_a_job_that_waited_comes_with_a_remedy(queue, reason, d
 def test_without_slurms_reason_salloc_speaks_and_others_are_not_asked() -> None:
     output = (GOLDEN / "busy.txt").read_text(encoding="utf-8")
     for queue in ("", "reason=None\n"):
-        found = slurm.unstarted(Launcher(queue=queue), "root", SLURM, RUN_ID, output)
+        found = slurm.scheduler_reason(Launcher(queue=queue), "root", SLURM, RUN_ID, output)
         assert found.code == "srun.waited"
     for one, text in ((SLURM, "srun: error: node02: task 3: Killed"), (OPEN_MPI, output)):
         launcher = Launcher()
-        assert not slurm.unstarted(launcher, "root", one, RUN_ID, text) and not launcher.asked
+        assert (
+            not slurm.scheduler_reason(launcher, "root", one, RUN_ID, text) and not launcher.asked
+        )
 
 
 @pytest.mark.parametrize("name", ["ALL", "None", "all"])
@@ -254,9 +279,9 @@ def test_values_reach_ranks_whatever_they_contain(tmp_path: Path) -> None:
 
 def test_a_request_that_slurm_refuses_has_its_words() -> None:
     told = "Job submit/allocate failed: Invalid partition name specified"
-    found = SLURM.refused(f"salloc: error: {told}\n")
+    found = SLURM.scheduler_reason(f"salloc: error: {told}\n")
     assert (found.code, found.values) == ("srun.refused", {"told": told})
-    assert SLURM.refused("") == OPEN_MPI.refused("salloc: error: x") == ""
+    assert SLURM.scheduler_reason("") == OPEN_MPI.scheduler_reason("salloc: error: x") == ""
 
 
 def test_causes_leave_out_what_slurm_always_prints() -> None:
@@ -322,6 +347,23 @@ def test_nodes_that_slurm_does_not_offer_are_missing_with_the_reason() -> None:
     assert preflight(Launcher(), "root", nodes, "tcp")[0] == {}, "mpirun does not ask Slurm"
     dead, _gpus = slurm.offered(Launcher(nodes=""), "root", nodes)
     assert len(dead) == 5 and "slurm_load_node" in dead["n3-rail0"]
+
+
+@pytest.mark.parametrize(
+    ("state", "code"),
+    [
+        *((word, "slurm.closed") for word in ("DOWN", "FUTURE", "UNKNOWN", "IDLE*", "ALLOCATED*")),
+        *((f"IDLE+{word}", "slurm.closed") for word in ("FAIL", "INVALID_REG", "NOT_RESPONDING")),
+        *((f"IDLE+POWER{end}", "slurm.closed") for end in ("ED_DOWN", "ING_DOWN", "ING_UP")),
+        *((f"IDLE+REBOOT_{end}", "slurm.closed") for end in ("ISSUED", "REQUESTED")),
+        ("MIXED", "slurm.allocated"),
+        *((word, "") for word in ("IDLE", "IDLE+RESERVED", "MIXED+COMPLETING")),
+    ],
+)
+def test_states_of_nodes_in_which_slurm_starts_no_job(state: str, code: str) -> None:
+    launcher = Launcher(nodes=STATES.replace("State=IDLE+DRAIN", f"State={state}"))
+    found, _gpus = slurm.offered(launcher, "root", [LaunchNode("node02", 1)])
+    assert [getattr(each, "code", "") for each in found.values()] == ([code] if code else [])
 
 
 def test_a_reason_from_slurm_cannot_control_the_terminal() -> None:

@@ -356,11 +356,11 @@ def test_each_other_switch_is_named() -> None:
     found["set02"] = replace(two, nodes=two.nodes - {"node0064"})
     found["other"] = replace(two, name="other")
     del found["unit03"]
+    found["unit04"] = replace(found["unit04"], level=2)
     found["fabric01"] = replace(found["fabric01"], switches=frozenset(["unit01"]))
     checks = compare.topology(made, found)
-    assert bad(checks) == [
-        ("slurm_topology", name, FAILED) for name in ("set02", "unit03", "fabric01", "other")
-    ]
+    names = ("set02", "unit03", "unit04", "fabric01", "other")
+    assert bad(checks) == [("slurm_topology", name, FAILED) for name in names]
     assert "node[0033-0063]" in checks[0].found and "node[0033-0064]" in checks[0].wanted
 
 

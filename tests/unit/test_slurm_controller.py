@@ -112,7 +112,7 @@ def test_slurmctld_keeps_the_reason_of_a_job_that_waited(controller: Controller)
 
     with started(controller, texts.texts(made, given), lines):
         waited = subprocess.run(words, env=controller.environment, capture_output=True, text=True)
-        found = slurm.unstarted(here, USER, Srun(), "0123456789ab", waited.stderr)
+        found = slurm.scheduler_reason(here, USER, Srun(), "0123456789ab", waited.stderr)
     assert found.code == "slurm.pending", (waited.stderr, found)
     assert found.values["reason"].startswith("ReqNodeNotAvail")
 

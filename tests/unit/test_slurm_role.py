@@ -87,6 +87,15 @@ def test_the_key_of_munge_is_in_no_diff_and_no_check(node: SlurmHost) -> None:
     assert found(outcome, "file")["/etc/munge/munge.key"].status == "ok"
 
 
+def test_pmix_gets_the_name_under_which_slurm_opens_it(node: SlurmHost) -> None:
+    link = node.write("usr/lib/a/pmix2/lib/libpmix.so.2", "").with_name("libpmix.so")
+    seen = found(node.settle(check_mode=True, munge_key=""), "slurm_pmix")[""]
+    assert (seen.status, seen.found) == ("pending", ["/usr/lib/a/pmix2/lib/libpmix.so"])
+    outcome = node.settle()
+    assert str(link.readlink()) == "libpmix.so.2"
+    assert found(outcome, "slurm_pmix")[""].status == "ok"
+
+
 @pytest.mark.parametrize("change", ["key", "mode", "stopped", "older"])
 def test_munge_is_repaired(node: SlurmHost, change: str) -> None:
     node.settle()

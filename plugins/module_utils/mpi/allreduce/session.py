@@ -20,7 +20,7 @@ from ...core.text import some
 from ..causes import causes, last_lines
 from ..launch import hosts, readiness
 from ..launch.node import as_listed
-from ..launch.slurm import cancel, refusal, unstarted
+from ..launch.slurm import cancel, refusal, scheduler_reason
 from ..launch.unit import GRACE_S, bounded, login_shell
 from . import bisect, gpu, traffic, verdict
 from .launch import RunResult, launch, of_kind
@@ -147,8 +147,8 @@ class Session:
         else:
             unready = [] if ended else failures(self.ready(plan)[1])
         checks += unready
-        refused = plan.launcher.refused(outcome.complaints)
-        if (not outcome.complete or wrong) and not unready and not refused:
+        of_slurm = plan.launcher.scheduler_reason(outcome.complaints)
+        if (not outcome.complete or wrong) and not unready and not of_slurm:
             self.search(plan)
         self.lines = self.lines or last_lines(self.printed)
         return self.result(plan, checks)
@@ -180,8 +180,8 @@ class Session:
         launcher = plan.launcher
         reason = f"{launcher.program} exited with status {outcome.rc}"
         asked = (self.run_program, self.request.user, launcher, run_id, outcome.complaints)
-        refused = unstarted(*asked)
-        reason += f": {refused}" if refused else ""
+        of_slurm = scheduler_reason(*asked)
+        reason += f": {of_slurm}" if of_slurm else ""
         if lost:
             reason = f"stopped after {outcome.seconds:.0f} s: {some(list(lost))} no longer answers"
         elif outcome.timed_out:

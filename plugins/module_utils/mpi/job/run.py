@@ -28,7 +28,7 @@ from ..causes import causes
 from ..launch import container, hosts
 from ..launch.node import LaunchNode, as_listed, slots_of
 from ..launch.scripts import LEFTOVERS, NEWEST, TIDY
-from ..launch.slurm import cancel, refusal, unstarted
+from ..launch.slurm import cancel, refusal, scheduler_reason
 from ..launch.unit import GRACE_S, as_user, bounded, login_shell
 from .plan import LEASE, OUTPUT, SCRIPT, Job, chosen, prepare, transport_of
 from .readiness import JobStorage, ready
@@ -189,17 +189,17 @@ def _result(
     orphans = hosts.sweep(runner, job.user, [node.host for node in nodes], job.run_id)
     removed = tidy(job, nodes, runner, end.begin)
     output = output_of(job.directory / OUTPUT, MAX_BYTES)
+    asked = (runner, job.user, job.launcher, job.run_id, output)
+    of_slurm = scheduler_reason(*asked) if end.rc else ""
     # scancel ends ranks with a status that is theirs.
-    cancelled = job.launcher.scheduled and end.stopped
+    cancelled = of_slurm or (job.launcher.scheduled and end.stopped)
     rank, lines = last_lines(job, nodes, output, 0 if cancelled else end.rc)
     known = causes(output, known=True) if end.rc or end.stopped else []
     lines = [*known, *(line for line in lines if not line.strip().endswith(tuple(known)))]
     checkpoint = newest(job, nodes[0], storage, runner)
     status = OK if end.rc == 0 and not end.stopped else FAILED
     named = f"rank {rank} failed first" if rank is not None else ""
-    asked = (runner, job.user, job.launcher, job.run_id, output)
-    refused = unstarted(*asked) if end.rc else ""
-    reason = end.stopped or refused or named
+    reason = end.stopped or of_slurm or named
     checks = [*storage.checks, Check("job_ended", 0, end.rc, status, "", reason), orphans]
     return {
         "rc": end.rc,

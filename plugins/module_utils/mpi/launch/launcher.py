@@ -16,6 +16,7 @@ from typing import ClassVar, Optional, Union
 
 from ...core.messages import message
 from ...core.part import PlanError
+from ...core.text import printable
 
 RUN_ID = "BAREMETAL_RUN_ID"
 """Variable that `hydra-ssh` passes on to nodes."""
@@ -71,8 +72,8 @@ class OpenMpi:
     def hostfile(self, slots: Mapping[str, int], mapping: str = "gpu") -> str:
         return "".join(f"{host} slots={count}\n" for host, count in slots.items())
 
-    def refused(self, _output: str) -> str:
-        """Why no rank was started, where the launcher waits for nodes; empty otherwise."""
+    def scheduler_reason(self, _output: str) -> str:
+        """Why the scheduler started no rank, or stopped the run; empty if it did neither."""
         return ""
 
     def failed_rank(self, output: str, _slots: Mapping[str, int], _mapping: str) -> Optional[int]:
@@ -120,7 +121,7 @@ class Hydra:
             return "".join(f"{host}:{count}\n" for host, count in slots.items())
         return "".join(f"{host}:1\n" for host in placed(slots, mapping))
 
-    def refused(self, _output: str) -> str:
+    def scheduler_reason(self, _output: str) -> str:
         return ""
 
     def failed_rank(self, output: str, slots: Mapping[str, int], mapping: str) -> Optional[int]:
@@ -178,6 +179,10 @@ class Srun(OpenMpi):
         re.MULTILINE,
     )
     """Reasons for which salloc waits, or gives up (Slurm: slurm_strerror)."""
+    lost = re.compile(r"^(?:salloc|srun): error: Node failure on (\S{1,200})$", re.MULTILINE)
+    relinquished = "salloc: Relinquishing job allocation"
+    revoked = re.compile(r"^salloc: Job .{1,80} has been revoked\.$", re.MULTILINE)
+    because = re.compile(r"slurmstepd\S*: error: \*\*\* .* DUE TO ([A-Z ]{1,40})")
 
     def __post_init__(self) -> None:
         for word in self.options:
@@ -229,9 +234,11 @@ class Srun(OpenMpi):
     def hostfile(self, slots: Mapping[str, int], mapping: str = "gpu") -> str:
         return "".join(f"{host}\n" for host in placed(slots, mapping))
 
-    def refused(self, output: str) -> str:
-        if "salloc: " not in output or "salloc: Granted job allocation" in output:
+    def scheduler_reason(self, output: str) -> str:
+        if "salloc: " not in output:
             return ""
+        if "salloc: Granted job allocation" in output:
+            return self._stopped(output)
         told = "; ".join(dict.fromkeys(self.denied.findall(output)))
         if "salloc: Pending job allocation" not in output:
             return message("srun.refused", "Slurm refuses it: {told}", told=told)
@@ -240,6 +247,24 @@ class Srun(OpenMpi):
             "Slurm did not start it within {limit_s} s: {told}",
             limit_s=WAIT_S,
             told=told or "other jobs are first",
+        )
+
+    def _stopped(self, output: str) -> str:
+        """Ranks that Slurm stops exit with statuses of theirs."""
+        lost = self.lost.search(output)
+        if lost:
+            return message(
+                "srun.node_lost",
+                "Slurm lost {nodes}: look at its power, then at slurmd.service",
+                nodes=printable(lost[1]),
+            )
+        if not self.revoked.search(output.partition(self.relinquished)[0]):
+            return ""
+        because = self.because.search(output)
+        return message(
+            "srun.stopped",
+            "Slurm stopped the job: {reason}",
+            reason=because[1].strip().lower() if because else "cancelled, as by scancel",
         )
 
     def failed_rank(self, output: str, _slots: Mapping[str, int], _mapping: str) -> Optional[int]:

@@ -118,10 +118,10 @@ def refusal(
     return ""
 
 
-def unstarted(run: Runner, user: str, launcher: Launcher, run_id: str, output: str) -> str:
-    """Why no rank was started, by the launcher's output, and by the reason that slurmctld has of
-    a job that waited in vain; empty if ranks were started."""
-    told = launcher.refused(output)
+def scheduler_reason(run: Runner, user: str, launcher: Launcher, run_id: str, output: str) -> str:
+    """Why the scheduler started no rank, or stopped the run, by the launcher's output, and by the
+    reason that slurmctld has of a job that waited in vain; empty if it did neither."""
+    told = launcher.scheduler_reason(output)
     if not isinstance(launcher, Srun) or getattr(told, "code", "") != WAITED:
         return told
     argv = ["squeue", "--noheader", "--states=all", "--format=reason=%r", f"--user={user}"]
