@@ -17,7 +17,7 @@ PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run"]
 FLAGS += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
 FLAGS += ["--host-resolver-rules=MAP * ~NOTFOUND", "--disable-dev-shm-usage"]
-FLAGS += ["--remote-debugging-pipe"]
+FLAGS += ["--remote-debugging-pipe", "about:blank"]
 LIMIT_S = 60
 
 

@@ -51,8 +51,10 @@ class Fabric:
         """Mark the cables whose ports a fault names, or else the switch or node."""
         for host, subject, says in faults:
             words = WORDS.findall(subject[: 20 * MAX_WORDS])[:MAX_WORDS]
-            named = [*zip(words, words[1:]), *((host, word) for word in words)]
-            found = {self._ends[end] for end in named if end in self._ends}
+            found: set[int] = set()
+            for named in (zip(words, words[1:]), ((host, word) for word in words)):
+                # "leaf01 swp1 - spine01 swp2" does not name port swp2 of the host that says it.
+                found = found or {self._ends[end] for end in named if end in self._ends}
             for at in found:
                 self.faulty.setdefault(at, []).append(says)
             if not found:
@@ -103,16 +105,13 @@ def fabric(drawn: Fabric) -> Markup:
     height = 40 + 120 * (len(rows) - 1) + BOX + 30
     place: dict[str, tuple[float, float]] = {}
     shapes: list[Markup] = []
-    bad = {name for at in drawn.faulty for name in drawn.cables[at][::2]} | drawn.bad_hosts.keys()
     for level, names in enumerate(rows):
         pitch = (WIDTH - 2 * MARGIN) / max(1, len(names))
         for at, name in enumerate(names):
             x, y = MARGIN + pitch * (at + 0.5), 30 + 120 * level
             members = boxes[name][1] if level == len(tiers) else [name]
             place.update(dict.fromkeys(members, (x, y)))
-            wrong = not bad.isdisjoint(drawn.bad_hosts if level < len(tiers) else bad) and any(
-                member in drawn.bad_hosts for member in members
-            )
+            wrong = any(member in drawn.bad_hosts for member in members)
             shapes += _box(x, y, pitch, name, wrong, len(names) <= MAX_NAMED or wrong)
     wires = _wires(drawn, place)
     faults = [(drawn.cables[at], says) for at, says in drawn.faulty.items()]

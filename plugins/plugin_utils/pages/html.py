@@ -48,7 +48,7 @@ def tag(name: str, /, *children: object, **attributes: object) -> Markup:
         if value is not None and value is not False
     )
     if name in VOID:
-        return Markup(f"<{name}{written}>")
+        return Markup(f"<{name}{written}/>")
     return Markup(f"<{name}{written}>{join(children)}</{name}>" + ("\n" if name in OPEN else ""))
 
 
@@ -65,10 +65,10 @@ def prose(markdown: str) -> Markup:
     return join(tag("code", each) if at % 2 else each for at, each in enumerate(pieces))
 
 
-def value(found: Any) -> str:
+def value(found: Any, nothing: str = "nothing") -> str:
     """A value of a check, as an operator writes it."""
     if found is None or found == "":
-        return "nothing"
+        return nothing
     if isinstance(found, bool):
         return "yes" if found else "no"
     if isinstance(found, (list, dict)):
@@ -79,7 +79,7 @@ def value(found: Any) -> str:
 def table(
     caption: str, head: Sequence[object], rows: Iterable[Sequence[object]], **attributes: object
 ) -> Markup:
-    """A table that scrolls on a narrow screen, also by keyboard. A row is named by its first cell."""
+    """A table that scrolls on a narrow screen, also by keyboard. The first cell names its row."""
     body = join(
         tag("tr", tag("th", row[0], scope="row"), *(cell(each) for each in row[1:])) for row in rows
     )

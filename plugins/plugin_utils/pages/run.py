@@ -8,11 +8,11 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from ...module_utils.core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, REBOOT
-from ...module_utils.core.text import bytes_text, counted, natural, some
+from ...module_utils.core.text import bytes_text, counted, natural, shortened, some
 from ..answers import mapping, sequence
 from ..layers import MEASURING, ROLES
 from ..report.preflight import ranges
@@ -30,6 +30,7 @@ SIGNS = {
     NONE: ("none", "", "not part of it"),
 }
 """Class, sign and word of a status, the worst first."""
+RANKS = {status: at for at, status in enumerate(SIGNS)}
 FINDINGS = FAILED, REBOOT, PENDING
 SHOWN_HOSTS = 40
 """Up to so many hosts have a row each; more are grouped by rack and result."""
@@ -74,7 +75,9 @@ class Run:
 
     @property
     def order(self) -> list[str]:
-        return [*dict.fromkeys([*self.unverified, *self.layers])]
+        known = {layer: at for at, layer in enumerate(ROLES)}
+        found = dict.fromkeys([*self.unverified, *self.layers])
+        return sorted(found, key=lambda layer: known.get(layer, -1))
 
     def checks(self, statuses: Sequence[str] = ()) -> Iterator[tuple[str, str, Row]]:
         for layer, hosts in self.layers.items():
@@ -83,12 +86,13 @@ class Run:
                     if not statuses or check.get("status") in statuses:
                         yield layer, host, check
 
+    @cached_property
     def counts(self) -> Counter[str]:
         return Counter(str(check.get("status")) for _layer, _host, check in self.checks())
 
     def verdict(self) -> tuple[str, str, str]:
         """Class, word and sentence."""
-        found, parts = self.counts(), []
+        found, parts = self.counts, []
         bad = {host for _layer, host, _check in self.checks([FAILED])}
         if found[FAILED]:
             on = f"{counted(len(bad), 'host')} ({some(sorted(bad, key=natural), 4)})"
@@ -141,7 +145,7 @@ def page(report: Row) -> tuple[str, list[Markup], dict[str, Any]]:
         *_measurements(run),
         section("All checks", *_all(run)),
     ]
-    counts = run.counts()
+    counts = run.counts
     summary = {
         "kind": playbook.rpartition(".")[0] or playbook,
         "class": class_,
@@ -185,7 +189,7 @@ def _number(found: Any) -> float:
 
 
 def _overview(run: Run, figures: Mapping[str, tuple[float, str]]) -> dict[str, tuple[float, str]]:
-    counts = run.counts()
+    counts = run.counts
     found = {"hosts": (float(len(run.hosts)), ""), "checks ok": (float(counts[OK]), "")}
     if counts[FAILED]:
         found["checks failed"] = (float(counts[FAILED]), "")
@@ -263,14 +267,14 @@ def _card(run: Run, status: str, layer: str, name: str, rows: list[tuple[str, Ro
             tag("span", f"{sign} {word}", class_=f"tag {class_}"),
             f"{layer}: {name} on {counted(len({host for host, _check in rows}), 'host')}",
         ),
-        tag("p", "Holds when ", prose(holds), ".", class_="means") if holds else "",
+        tag("p", "Expected: ", prose(holds), ".", class_="means") if holds else "",
         table(
             f"{name}: what was found",
             ("hosts", "subject", "found", "desired", "reason"),
             listed[:MAX_IN_CARD],
         ),
         more(len(listed) - MAX_IN_CARD),
-        tag("p", "Otherwise: ", prose(otherwise), ".") if otherwise else "",
+        tag("p", "What to do: ", prose(otherwise), ".") if otherwise else "",
         *(tag("p", tag("strong", "By hand: "), step) for step in sorted(steps)[:3]),
         _command(run, status, layer, by_layer) if by_layer else "",
         class_=f"card {class_}",
@@ -308,16 +312,23 @@ def _grid(run: Run) -> Iterator[Markup]:
     many = len(hosts) > SHOWN_HOSTS
     for host in hosts:
         cells = tuple(_status(run, layer, host) for layer in order)
-        role, rack = run.topology.role.get(host, ""), run.rack.get(host, "")
-        key = (role, rack, wrong.get(host, ""), cells) if many else (host, "", "", cells)
-        groups.setdefault(key, []).append(host)
-    listed = sorted(groups.items(), key=lambda each: min(map(_rank, each[0][3]), default=9) > 1)
+        role = run.topology.role.get(host, "") if many else host
+        groups.setdefault((role, wrong.get(host, ""), cells), []).append(host)
+    listed = list(groups.items())
+    if many:
+        listed.sort(
+            key=lambda each: min(map(_rank, each[0][2]), default=RANKS[NONE]) > RANKS[PENDING]
+        )
     rows = []
-    for (_role, rack, _wrong, cells), members in listed if many else groups.items():
+    for (_role, how, cells), members in listed:
+        racks = {run.rack[host] for host in members if host in run.rack} if many else set()
         under = [f"{len(members)} hosts"] if len(members) > 1 else []
-        under += [f"rack {rack}"] if many and rack else []
-        under += [wrong[members[0]]] if members[0] in wrong else []
-        head = join([ranges(members), *([tag("small", ", ".join(under))] if under else [])])
+        under += [
+            f"{len(racks)} racks" if len(racks) > 1 else f"rack {rack}" for rack in [*racks][:1]
+        ]
+        under += [how] if how else []
+        name = shortened(ranges(members), 120)
+        head = join([name, *([tag("small", ", ".join(under))] if under else [])])
         rows.append((head, *(_cell(*cell) for cell in cells)))
     heads = ("hosts", *order)
     tall = "Each cell: the sign of the worst status, and how many checks have it."
@@ -344,7 +355,7 @@ def _status(run: Run, layer: str, host: str) -> tuple[str, int]:
 
 
 def _rank(cell: tuple[str, int]) -> int:
-    return list(SIGNS).index(cell[0])
+    return RANKS.get(cell[0], len(RANKS))
 
 
 def _cell(status: str, count: int) -> Markup:
@@ -358,24 +369,22 @@ def _cell(status: str, count: int) -> Markup:
 def _all(run: Run) -> Iterator[Markup]:
     """Checks of each layer; equal ones of several hosts are one row."""
     for layer, hosts in run.layers.items():
-        merged: dict[tuple[str, ...], list[str]] = {}
+        merged: dict[tuple[str, ...], list[tuple[str, Row]]] = {}
         counts: Counter[str] = Counter()
         for host, checks in hosts.items():
             for check in checks:
                 counts[str(check.get("status"))] += 1
                 keys = ("status", "name", "subject", "found", "wanted", "reason")
-                merged.setdefault(tuple(value(check.get(key))[:300] for key in keys), []).append(
-                    host
-                )
-        ordered = sorted(
-            merged.items(), key=lambda each: _rank((each[0][0], 0)) if each[0][0] in SIGNS else 9
-        )
+                key = tuple([str(check.get(each)) for each in keys])
+                merged.setdefault(key, []).append((host, check))
+        ordered = sorted(merged.items(), key=lambda each: _rank((each[0][0], 0)))
         rows = []
-        for (status, name, *rest), own in ordered[:MAX_LISTED]:
-            class_, sign, word = SIGNS.get(status, SIGNS[NOT_APPLICABLE])
+        for (status, name, *_rest), own in ordered[:MAX_LISTED]:
+            class_, sign, word = SIGNS.get(status, SIGNS[NONE])
             state = tag("td", f"{sign} {word}", class_=class_)
-            subject, found, wanted, reason = ("" if each == "nothing" else each for each in rest)
-            rows.append((name, state, subject, found, wanted, reason, ranges(own)))
+            check, names = own[0][1], ranges(host for host, _check in own)
+            said = [value(check.get(key), "") for key in ("subject", "found", "wanted", "reason")]
+            rows.append((name, state, *said, names))
         number = ", ".join(f"{counts[each]} {SIGNS[each][2]}" for each in SIGNS if counts[each])
         head = ("check", "status", "subject", "found", "desired", "reason", "hosts")
         listed = table(f"{layer}: checks", head, rows)
