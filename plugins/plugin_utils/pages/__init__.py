@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Optional, Union
 
 from ..report.reports import save
-from . import index, run
+from . import acceptance, bench, drift, index, run
 from .html import Markup, document
 
 MAX_BYTES = 256 << 20
@@ -26,6 +26,12 @@ def kind_of(report: Any) -> Optional[Callable[[Mapping[str, Any]], Made]]:
     """What makes the page of a report; None if this kind has none."""
     if not isinstance(report, dict):
         return None
+    if report.get("kind") == "drift":
+        return drift.page
+    if "verdict" in report and "coverage" in report:
+        return acceptance.page
+    if "sweeps" in report and "program" in report:
+        return bench.page
     return run.page if "playbook" in report and "layers" in report else None
 
 
@@ -48,8 +54,8 @@ def _write(path: Path) -> Path:
     make = kind_of(report)
     if make is None:
         raise ValueError("this kind of report has no page")
-    title, body, summary = make(report)
     folder = path.parent.parent if path.parent.name == CERTIFICATES else path.parent
+    title, body, summary = make({"cluster": folder.name, **report})
     target = path.with_suffix(".html")
     home = os.path.relpath(folder / index.NAME, target.parent)
     charts = summary.pop("charts", ())

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Optional
 from ...module_utils.core.text import counted, natural
 from ..answers import mapping, sequence
 from ..report.preflight import ranges
-from .html import Markup, details, join, table, tag, text
+from .html import Markup, details, table, tag
 
 MAX_CABLES = 200_000
 MAX_WIRES = 3000
@@ -106,6 +106,9 @@ def fabric(drawn: Fabric) -> Markup:
     place: dict[str, tuple[float, float]] = {}
     shapes: list[Markup] = []
     for level, names in enumerate(rows):
+        if len(names) > MAX_NAMED:
+            what = "sets of nodes" if level == len(tiers) else "switches"
+            shapes.append(tag("text", f"{len(names)} {what}", x=MARGIN, y=22 + 120 * level))
         pitch = (WIDTH - 2 * MARGIN) / max(1, len(names))
         for at, name in enumerate(names):
             x, y = MARGIN + pitch * (at + 0.5), 30 + 120 * level
@@ -275,7 +278,3 @@ def shown(number: float, unit: str) -> str:
     if not unit:
         return f"{number:,.0f}" if float(number).is_integer() else f"{number:.4g}"
     return f"{number:.4g} {unit}"
-
-
-def note(of: object) -> Markup:
-    return tag("p", join([text(of)]), class_="meta")

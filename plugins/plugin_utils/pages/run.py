@@ -3,39 +3,37 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
-from ...module_utils.core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, REBOOT
+from ...module_utils.core.checks import FAILED, OK, PENDING, REBOOT
 from ...module_utils.core.text import bytes_text, counted, natural, shortened, some
 from ..answers import mapping, sequence
 from ..layers import MEASURING, ROLES
 from ..report.preflight import ranges
+from .cards import (
+    FINDINGS,
+    NONE,
+    RANKS,
+    SIGNS,
+    UNVERIFIED,
+    Row,
+    card,
+    heading,
+    more,
+    number,
+    verdict,
+)
 from .figures import Fabric, Fault, fabric, shown, tiles
-from .html import Markup, asset, details, join, prose, section, table, tag, value
+from .html import Markup, details, join, section, table, tag, value
 
-UNVERIFIED, NONE = "unverified", "none"
-SIGNS = {
-    FAILED: ("bad", "✕", "failed"),
-    UNVERIFIED: ("bad", "?", "not verified"),
-    REBOOT: ("warn", "↻", "needs a reboot"),
-    PENDING: ("warn", "…", "pending"),
-    OK: ("ok", "✓", "ok"),
-    NOT_APPLICABLE: ("na", "○", "not applicable"),
-    NONE: ("none", "", "not part of it"),
-}
-"""Class, sign and word of a status, the worst first."""
-RANKS = {status: at for at, status in enumerate(SIGNS)}
-FINDINGS = FAILED, REBOOT, PENDING
 SHOWN_HOSTS = 40
 """Up to so many hosts have a row each; more are grouped by rack and result."""
-MAX_ROWS, MAX_CARDS, MAX_IN_CARD, MAX_LISTED = 600, 200, 25, 150
-Row = Mapping[str, Any]
+MAX_ROWS, MAX_CARDS, MAX_LISTED = 600, 200, 150
 
 
 @dataclass
@@ -156,36 +154,10 @@ def page(report: Row) -> tuple[str, list[Markup], dict[str, Any]]:
             "failed checks": (counts[FAILED], ""),
             "checks ok": (counts[OK], ""),
             **figures,
-            "duration": (_number(report.get("seconds")), "s"),
+            "duration": (number(report.get("seconds")), "s"),
         },
     }
     return f"{cluster}: {playbook}", body, summary
-
-
-def heading(cluster: str, what: str, report: Row, check: bool = False) -> Markup:
-    started = str(report.get("started") or report.get("made") or "")[:19].replace("T", " ")
-    took = f", {shown(_number(report.get('seconds')), 's')}" if report.get("seconds") else ""
-    mode = ", check mode: nothing was changed" if check else ""
-    return join(
-        [
-            tag("h1", f"{cluster}: {what}"),
-            tag("p", f"{started} UTC{took}{mode}", class_="meta"),
-        ]
-    )
-
-
-def verdict(class_: str, word: str, sentence: str) -> Markup:
-    sign = {"ok": "✓", "bad": "✕", "warn": "!"}.get(class_, "○")
-    return tag(
-        "p",
-        tag("span", sign, class_="sign", aria_hidden="true"),
-        tag("span", tag("strong", f"{word}."), " ", sentence),
-        class_=f"verdict {class_}",
-    )
-
-
-def _number(found: Any) -> float:
-    return float(found) if isinstance(found, (int, float)) else 0.0
 
 
 def _overview(run: Run, figures: Mapping[str, tuple[float, str]]) -> dict[str, tuple[float, str]]:
@@ -193,32 +165,22 @@ def _overview(run: Run, figures: Mapping[str, tuple[float, str]]) -> dict[str, t
     found = {"hosts": (float(len(run.hosts)), ""), "checks ok": (float(counts[OK]), "")}
     if counts[FAILED]:
         found["checks failed"] = (float(counts[FAILED]), "")
-    found["tasks changed"] = (sum(map(_number, mapping(run.report.get("changed")).values())), "")
+    found["tasks changed"] = (sum(map(number, mapping(run.report.get("changed")).values())), "")
     return {**found, **figures}
-
-
-def meaning(layer: str, name: str) -> tuple[str, str]:
-    """When a check holds, and what to do otherwise (docs/checks.md); empty if it is not there."""
-    known = _meanings()
-    for of in (layer, "any", *known):
-        if name in known.get(of, {}):
-            return known[of][name]
-    begins = [key for key in known.get(layer, {}) if key.endswith("_") and name.startswith(key)]
-    return known[layer][max(begins, key=len)] if begins else ("", "")
-
-
-@lru_cache(maxsize=1)
-def _meanings() -> dict[str, dict[str, tuple[str, str]]]:
-    return {
-        layer: {
-            name: (means[0], means[1]) for names, means in own.items() for name in names.split()
-        }
-        for layer, own in json.loads(asset("meanings.json")).items()
-    }
 
 
 def _says(check: Row) -> str:
     return f"found {value(check.get('found'))}, desired {value(check.get('wanted'))}"
+
+
+def _table_of_hosts(rows: Sequence[tuple[str, str, str]]) -> Markup:
+    merged: dict[tuple[str, str], list[str]] = {}
+    for host, what, why in rows:
+        merged.setdefault((what, why), []).append(host)
+    listed = [(ranges(own), what, why) for (what, why), own in merged.items()]
+    return table(
+        "Hosts that the run did not complete", ("hosts", "what", "why"), listed[:MAX_LISTED]
+    )
 
 
 def _findings(run: Run) -> Iterator[Markup]:
@@ -239,68 +201,26 @@ def _findings(run: Run) -> Iterator[Markup]:
         yield section("Findings", *written)
 
 
-def _table_of_hosts(rows: Sequence[tuple[str, str, str]]) -> Markup:
-    merged: dict[tuple[str, str], list[str]] = {}
-    for host, what, why in rows:
-        merged.setdefault((what, why), []).append(host)
-    listed = [(ranges(own), what, why) for (what, why), own in merged.items()]
-    return table(
-        "Hosts that the run did not complete", ("hosts", "what", "why"), listed[:MAX_LISTED]
-    )
-
-
 def _card(run: Run, status: str, layer: str, name: str, rows: list[tuple[str, Row]]) -> Markup:
-    class_, sign, word = SIGNS[status]
-    merged: dict[tuple[str, str, str, str], list[str]] = {}
+    by_layer = set()
     for host, check in rows:
-        said = [value(check.get(key)) for key in ("found", "wanted")]
-        key = (str(check.get("subject") or "-"), *said, str(check.get("reason") or ""))
-        merged.setdefault(key, []).append(host)  # type: ignore[arg-type]
-    listed = [(ranges(hosts), *key) for key, hosts in merged.items()]
-    holds, otherwise = meaning(layer, name)
-    steps = {str(check["by_hand"]) for _host, check in rows if check.get("by_hand")}
-    by_layer = {str(check.get("at") or host) for host, check in rows if not check.get("by_hand")}
-    return tag(
-        "section",
-        tag(
-            "h3",
-            tag("span", f"{sign} {word}", class_=f"tag {class_}"),
-            f"{layer}: {name} on {counted(len({host for host, _check in rows}), 'host')}",
-        ),
-        tag("p", "Expected: ", prose(holds), ".", class_="means") if holds else "",
-        table(
-            f"{name}: what was found",
-            ("hosts", "subject", "found", "desired", "reason"),
-            listed[:MAX_IN_CARD],
-        ),
-        more(len(listed) - MAX_IN_CARD),
-        tag("p", "What to do: ", prose(otherwise), ".") if otherwise else "",
-        *(tag("p", tag("strong", "By hand: "), step) for step in sorted(steps)[:3]),
-        _command(run, status, layer, by_layer) if by_layer else "",
-        class_=f"card {class_}",
-    )
+        if not check.get("by_hand"):
+            at = str(check.get("at"))  # a host may only name hosts of the inventory
+            by_layer.add(at if at in run.topology.role else host)
+    lines = [_command(run, status, layer, by_layer)] if by_layer else []
+    return card(status, layer, name, rows, [line for line in lines if line])
 
 
-def _command(run: Run, status: str, layer: str, hosts: Iterable[str]) -> Markup:
+def _command(run: Run, status: str, layer: str, hosts: Iterable[str]) -> str:
     given = [str(each) for each in sequence(run.report.get("inventories"))] or ["INVENTORY"]
     argv = ["ansible-playbook", "playbooks/reboot.yml" if status == REBOOT else "site.yml"]
     argv += [word for each in given for word in ("-i", each)]
     if status != REBOOT:
         if layer in MEASURING or layer not in ROLES:
-            return Markup("")
+            return ""
         argv += ["--tags", layer]
-    names = sorted(hosts, key=natural)
-    return command(f"{shlex.join(argv)} --limit {shlex.quote(','.join(names))}")
-
-
-def command(line: str) -> Markup:
-    return tag("pre", tag("code", line), tabindex="0")
-
-
-def more(left: int) -> Markup:
-    return (
-        tag("p", f"{left} more are in the JSON report.", class_="means") if left > 0 else Markup("")
-    )
+    names = ",".join(sorted(hosts, key=natural))
+    return f"{shlex.join(argv)} --limit {shlex.quote(names)}"
 
 
 def _grid(run: Run) -> Iterator[Markup]:
@@ -385,10 +305,10 @@ def _all(run: Run) -> Iterator[Markup]:
             check, names = own[0][1], ranges(host for host, _check in own)
             said = [value(check.get(key), "") for key in ("subject", "found", "wanted", "reason")]
             rows.append((name, state, *said, names))
-        number = ", ".join(f"{counts[each]} {SIGNS[each][2]}" for each in SIGNS if counts[each])
+        numbers = ", ".join(f"{counts[each]} {SIGNS[each][2]}" for each in SIGNS if counts[each])
         head = ("check", "status", "subject", "found", "desired", "reason", "hosts")
         listed = table(f"{layer}: checks", head, rows)
-        yield details(f"{layer}: {number or 'no checks'}", listed, more(len(merged) - MAX_LISTED))
+        yield details(f"{layer}: {numbers or 'no checks'}", listed, more(len(merged) - MAX_LISTED))
 
 
 def _of_layer(run: Run, layer: str) -> Iterator[tuple[str, Row]]:
@@ -408,8 +328,8 @@ def measured(run: Run) -> dict[str, tuple[float, str]]:
         if isinstance(best, (int, float)):
             found["allreduce bus bandwidth"] = (float(best), "GB/s")
         if sizes:
-            found["allreduce latency"] = (_number(sizes[0].get("median_us")), "us")
-    rates = [_number(row["write_bw"]) for row in _verbs(run) if row.get("write_bw")]
+            found["allreduce latency"] = (number(sizes[0].get("median_us")), "us")
+    rates = [number(row["write_bw"]) for row in _verbs(run) if row.get("write_bw")]
     if rates:
         found["slowest rail"] = (min(rates), "Gb/s")
     for _host, filesystems in _of_layer(run, "storage"):
@@ -429,7 +349,7 @@ def _verbs(run: Run) -> list[dict[str, Any]]:
             latency = mapping(done.get("write_lat"))
             rate = mapping(done.get("write_bw")).get("gbits_s")
             names = {key: str(pair.get(key)) for key in ("host", "rail", "peer")}
-            line = _number(pair.get("line_rate_gbits_s"))
+            line = number(pair.get("line_rate_gbits_s"))
             rows.append({**names, "write_bw": rate, "us": latency.get("median_us"), "line": line})
     return rows
 
@@ -438,28 +358,28 @@ def _measurements(run: Run) -> Iterator[Markup]:
     tables = []
     for host, figures in _of_layer(run, "smoke"):
         nominal = " (nominal: virtual nodes)" if figures.get("virtual") else ""
-        line = shown(_number(figures.get("line_rate_gbytes_s")), "GB/s")
+        line = shown(number(figures.get("line_rate_gbytes_s")), "GB/s")
         caption = (
             f"Allreduce of {figures.get('ranks')} ranks over {figures.get('transport')}, from "
             f"{host}; line rate of a node {line}{nominal}"
         )
         rows = [
             (
-                bytes_text(int(_number(row.get("bytes")))),
-                *(shown(_number(row.get(key)), "us") for key in ("median_us", "p99_us")),
-                shown(_number(row.get("busbw_gbytes_s")), "GB/s"),
+                bytes_text(int(number(row.get("bytes")))),
+                *(shown(number(row.get(key)), "us") for key in ("median_us", "p99_us")),
+                shown(number(row.get("busbw_gbytes_s")), "GB/s"),
             )
             for row in map(mapping, sequence(figures.get("by_size"))[:64])
         ]
         tables.append(table(caption, ("message", "median", "p99", "bus bandwidth"), rows))
     pairs = _verbs(run)
-    pairs.sort(key=lambda row: _number(row["write_bw"]) / row["line"] if row["line"] else 0.0)
+    pairs.sort(key=lambda row: number(row["write_bw"]) / row["line"] if row["line"] else 0.0)
     rows = [
         (
             f"{row['host']} {row['rail']} - {row['peer']}",
-            shown(_number(row["write_bw"]), "Gb/s"),
-            f"{_number(row['write_bw']) / row['line']:.1%}" if row["line"] else "-",
-            shown(_number(row["us"]), "us"),
+            shown(number(row["write_bw"]), "Gb/s"),
+            f"{number(row['write_bw']) / row['line']:.1%}" if row["line"] else "-",
+            shown(number(row["us"]), "us"),
         )
         for row in pairs[:MAX_LISTED]
     ]

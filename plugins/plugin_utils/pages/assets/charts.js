@@ -19,8 +19,25 @@
       backgroundColor: "transparent", textStyle: {color: ink, fontFamily: getComputedStyle(document.body).fontFamily},
       categoryAxis: axis, valueAxis: axis, logAxis: axis,
       legend: {textStyle: {color: ink}, pageTextStyle: {color: soft}},
-      visualMap: {textStyle: {color: soft}, inRange: {color: [color("heat0"), color("heat1"), color("heat2")]}},
+      visualMap: {textStyle: {color: soft}},
       tooltip: {renderMode: "richText", backgroundColor: color("card"), borderColor: line, textStyle: {color: ink}},
+    };
+  }
+
+  // The low end of rates and the high end of latencies has the warning colour; thresholds, too.
+  function colored(option) {
+    for (const mark of option.series.flatMap(series => series.markLine ? series.markLine.data : [])) {
+      mark.lineStyle = {type: mark.bad ? "dotted" : "dashed", color: color(mark.bad ? "bad" : "soft"), width: 2};
+      mark.label.color = mark.lineStyle.color;
+    }
+    if (!option.heat) return option;
+    const ramp = ["heat0", "heat1", "heat2"].map(color);
+    const [map, lost] = option.series, names = option.xAxis.data;
+    const name = ({value: [x, y, v]}) => `${names[y]} to ${names[x]}: ${v === undefined ? "no figure" : v + " " + option.unit}`;
+    return {
+      ...option, tooltip: {formatter: name},
+      visualMap: {...option.visualMap, inRange: {color: option.heat === "late" ? ramp.reverse() : ramp}},
+      series: [map, {...lost, itemStyle: {color: color("bad")}}],
     };
   }
 
@@ -29,7 +46,7 @@
     drawn = options.map((option, at) => {
       const chart = echarts.init(places[at], theme(), {renderer: "canvas"});
 
-      chart.setOption({animation: false, ...option});
+      chart.setOption({animation: false, ...colored(option)});
       return chart;
     });
   }
