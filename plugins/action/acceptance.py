@@ -23,6 +23,7 @@ from ..module_utils.core.text import one_line, shortened, some
 from ..module_utils.mpi.launch.launcher import of_provider
 from ..modules.acceptance import ARGUMENTS
 from ..modules.mpi_bench import ARGUMENTS as OF_BENCH
+from ..plugin_utils import pages as of_reports
 from ..plugin_utils.acceptance import (
     burn,
     certificate,
@@ -625,6 +626,8 @@ class ActionModule(BenchAction):
         found.remove()
         burn.Kept(directory).remove()
         display.display(f"acceptance: certificate in {path}")
+        if page := of_reports.write(path, display):
+            display.display(f"acceptance: page in {page}")
         if unsigned:
             display.warning(f"acceptance: the certificate is {certificate.UNSIGNED}: {unsigned}")
         else:

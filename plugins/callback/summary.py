@@ -226,7 +226,10 @@ class CallbackModule(CallbackBase):
         for line in summary.lines(seconds, limit):
             self._terminal.display(line, color=C.COLOR_ERROR if failed else C.COLOR_OK)
         try:
-            self._terminal.display(f"report: {self._save(seconds, limit)}")
+            path = self._save(seconds, limit)
+            self._terminal.display(f"report: {_relative(path)}")
+            if page := pages.write(path, self._terminal):
+                self._terminal.display(f"page: {_relative(Path(page))}")
         except OSError as error:
             self._terminal.warning(
                 f"The report was not saved: {error}. Set BAREMETAL_MPI_ROCE_REPORTS to a writable "
@@ -258,7 +261,7 @@ class CallbackModule(CallbackBase):
             self._local_hosts[name] = str(connection).rpartition(".")[2] == "local"
         return self._local_hosts[name]
 
-    def _save(self, seconds: float, limit: int) -> str:
+    def _save(self, seconds: float, limit: int) -> Path:
         check_mode = bool(context.CLIARGS.get("check"))
         content = self._summary.report(self._started.isoformat(), seconds, limit, check_mode)
         name = Path(self._summary.playbook).stem
@@ -266,8 +269,7 @@ class CallbackModule(CallbackBase):
         directory = Path(self.get_option("report_directory")) / cluster
         path = directory / f"{name}-{self._started:%Y%m%dT%H%M%S.%f}Z.json"
         save(path, json.dumps(finite(content), default=str) + "\n")
-        pages.write(path, self._terminal)
-        return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
+        return path
 
 
 def _executions(action: str, fields: Mapping[str, Any]) -> int:
@@ -280,8 +282,11 @@ def _executions(action: str, fields: Mapping[str, Any]) -> int:
 
 def _as_given(source: str) -> str:
     """An inventory source relative to the working directory; Ansible made its path absolute."""
-    path = Path(source)
-    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(source)
+    return _relative(Path(source)) if Path(source).is_absolute() else source
+
+
+def _relative(path: Path) -> str:
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def _first_line(fields: Mapping[str, Any]) -> str:

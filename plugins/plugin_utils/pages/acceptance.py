@@ -4,7 +4,9 @@ was not measured."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
+from statistics import median
 from typing import Any, Optional
 
 from ...module_utils.core.checks import FAILED
@@ -31,7 +33,7 @@ def page(report: Row) -> tuple[str, list[Markup], dict[str, Any]]:
     checks = checks_of(list(sequence(report.get("checks"))))
     failed = [check for check in checks if check["status"] == FAILED]
     missing = [
-        (str(row.get("what")), str(row.get("why")), "in part" if row.get("partial") else "")
+        (str(row.get("what")), str(row.get("why")), "in part" if row.get("partial") else "all")
         for row in map(mapping, sequence(report.get("not_measured")))
     ]
     sentence = _sentence(report, failed, missing)
@@ -69,7 +71,7 @@ def _sentence(report: Row, failed: list[Any], missing: list[tuple[str, str, str]
         said = f"{some(verdicts, 3)}. {said}"
     if failed:
         said += f", {counted(len(failed), 'check')} failed"
-    left = [what for what, _why, part in missing if not part]
+    left = [what for what, _why, part in missing if part == "all"]
     return f"{said}; not measured: {some(left, 4)}." if left else f"{said}."
 
 
@@ -166,7 +168,11 @@ def _heat(names: list[str], matrix: Matrix, unit: str, late: bool) -> dict[str, 
         if each is not None
     ]
     axis = {"type": "category", "data": names, "axisTick": {"show": False}}
-    low, high = min(values), max(values)
+    # Ordinary scatter has one colour: the scale reaches well beyond the median.
+    middle = median(values)
+    low, high = min([*values, 0.8 * middle]), max([*values, 1.05 * middle])
+    if late:
+        low, high = min(values), max([*values, 1.6 * middle])
     series = {"type": "heatmap", "data": [cell for cell in cells if cell[2]]}
     lost = {
         "type": "scatter",
@@ -182,10 +188,10 @@ def _heat(names: list[str], matrix: Matrix, unit: str, late: bool) -> dict[str, 
         "xAxis": {**axis, "axisLabel": {"rotate": 45 if len(names) > 6 else 0}},
         "yAxis": {**axis, "inverse": True},
         "visualMap": {
-            "min": low,
-            "max": high if high > low else low * 1.01,
+            "min": float(f"{low:.4g}"),
+            "max": float(f"{high:.4g}"),
             "calculable": True,
-            "precision": 4,
+            "precision": max(0, 2 - math.floor(math.log10(high))),
             "orient": "horizontal",
             "left": "center",
             "bottom": 0,
@@ -199,7 +205,7 @@ def _heat(names: list[str], matrix: Matrix, unit: str, late: bool) -> dict[str, 
 def _table(title: str, unit: str, names: list[str], matrix: Matrix) -> Markup:
     if len(names) <= MAX_TABLE:
         rows = [(name, *(_cell(each, unit) for each in row)) for name, row in zip(names, matrix)]
-        return table(f"{title}: from the row to the column", ("", *names), rows)
+        return table(f"{title}: from the row to the column", ("from", *names), rows)
     cells = [
         (each, names[row], names[column])
         for row, line in enumerate(matrix)
@@ -236,10 +242,13 @@ def _cables(report: Row, failed: list[Any]) -> Iterator[Markup]:
         for row in map(mapping, sequence(report.get("cables")))
     ]
     drawn = Fabric(mapping(report.get("topology")))
+    outliers = map(mapping, sequence(report.get("outliers")))
+    pairs = {str(row.get("subject")) for row in outliers if row.get("kind") == "pair"}
     drawn.blame(
         Fault("", str(check["subject"]), f"{check['found']}: {check['reason']}")
         for check in failed
         if check["name"] in ("acceptance_part", "acceptance_cable")
+        and check["subject"] not in pairs  # a pair does not say which of its cables
     )
     picture = fabric(drawn)
     listed = table(
@@ -309,7 +318,7 @@ def _rest(report: Row, missing: list[tuple[str, str, str]]) -> Iterator[Markup]:
     if missing:
         yield section(
             "Not measured",
-            table("What was not measured", ("what", "why", ""), missing[:MAX_LISTED]),
+            table("What was not measured", ("what", "why", "extent"), missing[:MAX_LISTED]),
         )
     versions = [
         (str(what), str(version), ranges(map(str, sequence(nodes))))

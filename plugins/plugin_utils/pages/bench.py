@@ -89,7 +89,8 @@ def charts_of(
     for benchmark, own in by_benchmark.items():
         option, note = _option(benchmark, own, virtual)
         options.append(option)
-        title = f"{prefix}{benchmark}: {WHAT.get(benchmark, 'bus bandwidth')}"
+        what = WHAT.get(benchmark, "bus bandwidth")
+        title = f"{prefix}{benchmark}" + ("" if what == benchmark else f": {what}")
         places.append(chart(first + len(places), title, note, _numbers(title, benchmark, own)))
     return options, places
 
@@ -144,19 +145,20 @@ def _marks(
         notes.append(said)
         if rate <= NOMINAL_FACTOR * top:
             style = {"lineStyle": {"type": "dashed"}}
-            marks.append({"yAxis": rate, "name": said, "label": _label(said), **style})
+            marks.append({"yAxis": rate, "name": said, "label": _label(said, late), **style})
         else:
             notes[-1] += ", above the drawing"
     unit = "us, up to 8 B" if late else "GB/s"
     for limit in sorted({sweep["threshold"] for sweep in own} - {0.0}):
         said = f"threshold {limit:.4g} {unit}"
         notes.append(said)
-        marks.append({"yAxis": limit, "name": said, "label": _label(said), "bad": True})
+        marks.append({"yAxis": limit, "name": said, "label": _label(said, late), "bad": True})
     return marks, notes
 
 
-def _label(said: str) -> dict[str, Any]:
-    return {"formatter": said, "position": "insideEndTop"}
+def _label(said: str, late: bool) -> dict[str, Any]:
+    # The curves leave room there: rates are low on the left, latencies high on the right.
+    return {"formatter": said, "position": "insideEndBottom" if late else "insideStartTop"}
 
 
 def _round_up(highest: float) -> float:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -27,6 +28,8 @@ SIGNS = {
 """Class, sign and word of a status, the worst first."""
 RANKS = {status: at for at, status in enumerate(SIGNS)}
 FINDINGS = FAILED, REBOOT, PENDING
+OF_FABRIC = "rails", "fabric", "links", "verbs"
+"""Layers whose findings mark a node or switch in the drawing of the fabric."""
 MAX_IN_CARD = 25
 MAX_COMMAND = 64 << 10
 COLUMNS = "hosts", "subject", "found", "desired", "reason"
@@ -34,7 +37,7 @@ Row = Mapping[str, Any]
 
 
 def heading(cluster: str, what: str, report: Row, check: bool = False) -> Markup:
-    started = str(report.get("started") or report.get("made") or "")[:19].replace("T", " ")
+    started = moment(report.get("started") or report.get("made"))
     took = f", {shown(number(report.get('seconds')), 's')}" if report.get("seconds") else ""
     mode = ", check mode: nothing was changed" if check else ""
     return join(
@@ -53,6 +56,14 @@ def verdict(class_: str, word: str, sentence: str) -> Markup:
         tag("span", tag("strong", f"{word}."), " ", sentence),
         class_=f"verdict {class_}",
     )
+
+
+def moment(found: Any) -> str:
+    """A time as `2026-11-29 13:02:29`, from either form that reports have."""
+    digits = re.sub(r"[-:T]", "", str(found or ""))[:14]
+    if not re.fullmatch(r"[0-9]{14}", digits):
+        return "unknown"
+    return "{}{}-{}-{} {}:{}:{}".format(*re.findall("..", digits))
 
 
 def number(found: Any) -> float:

@@ -10,7 +10,7 @@ from ...module_utils.core.checks import FAILED
 from ...module_utils.core.text import counted, natural, some
 from ..answers import mapping, sequence
 from ..report.preflight import ranges
-from .cards import Row, card, heading, more, number, verdict
+from .cards import OF_FABRIC, Row, card, heading, more, number, verdict
 from .figures import Fabric, Fault, fabric, tiles
 from .html import Markup, section, table, tag, value
 
@@ -31,7 +31,12 @@ def page(report: Row) -> tuple[str, list[Markup], dict[str, Any]]:
     sentence = _sentence(hosts, active, new, silent)
     drawn = Fabric(mapping(report.get("topology")))
     drawn.blame(
-        Fault(str(row.get("host")), f"{row.get('subject')} {row.get('part')}", _said(row))
+        Fault(
+            str(row.get("host")),
+            f"{row.get('subject')} {row.get('part')}",
+            _said(row),
+            row.get("layer") in OF_FABRIC,
+        )
         for row in active
     )
     picture = fabric(drawn)

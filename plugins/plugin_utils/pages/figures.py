@@ -31,6 +31,8 @@ class Fault(NamedTuple):
     host: str
     subject: str
     says: str
+    part: bool = True
+    """Whether it marks the host or switch, if it names none of their cables."""
 
 
 class Fabric:
@@ -49,7 +51,7 @@ class Fabric:
 
     def blame(self, faults: Iterable[Fault]) -> None:
         """Mark the cables whose ports a fault names, or else the switch or node."""
-        for host, subject, says in faults:
+        for host, subject, says, part in faults:
             words = WORDS.findall(subject[: 20 * MAX_WORDS])[:MAX_WORDS]
             found: set[int] = set()
             for named in (zip(words, words[1:]), ((host, word) for word in words)):
@@ -57,7 +59,7 @@ class Fabric:
                 found = found or {self._ends[end] for end in named if end in self._ends}
             for at in found:
                 self.faulty.setdefault(at, []).append(says)
-            if not found:
+            if part and not found:
                 for name in [word for word in words if word in self.role] or [host]:
                     self.bad_hosts.setdefault(name, []).append(says)
 

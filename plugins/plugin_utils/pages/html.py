@@ -24,6 +24,7 @@ SUMMARY = "baremetal-run"
 """Name of the meta element with what the index shows of a page."""
 HEAD_BYTES = 16 << 10
 """The summary lies within so many bytes from the beginning."""
+NUMBER = re.compile(r"-|[0-9][0-9,.]*( ([KMG]i?)?B(/s)?| [GM]b/s| us| ms| s|%| %)?")
 VOID = frozenset(["circle", "line", "meta", "path", "polyline", "rect"])
 OPEN = "details", "section", "figure", "table", "tbody", "ul", "main", "tr"
 
@@ -80,21 +81,27 @@ def table(
     caption: str, head: Sequence[object], rows: Iterable[Sequence[object]], **attributes: object
 ) -> Markup:
     """A table that scrolls on a narrow screen, also by keyboard. The first cell names its row."""
+    rows = list(rows)
     body = join(
         tag("tr", tag("th", row[0], scope="row"), *(cell(each) for each in row[1:])) for row in rows
     )
+    first = [at and _number(each) for at, each in enumerate(rows[0])] if rows else []
+    heads = [
+        tag("th", each, scope="col", class_="n" if number else None)
+        for each, number in zip(head, [*first, *[False] * len(head)])
+    ]
     return tag(
         "div",
         tag(
             "table",
             tag("caption", caption),
-            tag("thead", tag("tr", *(tag("th", each, scope="col") for each in head))),
+            tag("thead", tag("tr", *heads)),
             tag("tbody", body),
             **attributes,
         ),
         class_="scroll",
         tabindex="0",
-        role="region",
+        role="group",
         aria_label=caption,
     )
 
@@ -102,8 +109,15 @@ def table(
 def cell(content: object) -> Markup:
     if isinstance(content, Markup) and content.startswith("<td"):
         return content
-    number = isinstance(content, (int, float)) and not isinstance(content, bool)
-    return tag("td", content, class_="n" if number else None)
+    return tag("td", content, class_="n" if _number(content) else None)
+
+
+def _number(content: object) -> bool:
+    """Whether a cell is a number, perhaps with a unit, which is aligned right."""
+    if isinstance(content, Markup):
+        return content.startswith('<td class="n"')
+    shown = isinstance(content, str) and NUMBER.fullmatch(content)
+    return bool(shown) or (isinstance(content, (int, float)) and not isinstance(content, bool))
 
 
 def details(title: object, *inside: object, open_: bool = False) -> Markup:
@@ -166,7 +180,7 @@ def document(
 
 def summary_of(head: str) -> dict[str, Any]:
     """The summary in the beginning of a page; empty if it has none."""
-    found = re.search(rf'<meta name="{SUMMARY}" content="([^"]*)">', head)
+    found = re.search(rf'<meta name="{SUMMARY}" content="([^"]*)"/>', head)
     try:
         read = json.loads(unescape(found[1])) if found else {}
     except (ValueError, RecursionError):

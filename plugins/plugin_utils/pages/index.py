@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from ...module_utils.core.text import counted
 from ..answers import mapping
+from .cards import moment
 from .figures import shown, sparkline
 from .html import HEAD_BYTES, Markup, details, document, section, summary_of, table, tag
 
@@ -35,14 +36,18 @@ def page(folder: Path, cluster: str) -> str:
     body.append(tag("p", f"{counted(len(runs), 'run')}, newest first.", class_="meta"))
     if newest:
         rows = [_row(run) for run in newest.values()]
-        body.append(section("Latest of each kind", table("Latest runs", HEADS, rows)))
+        body.append(
+            section("Latest of each kind", table("Latest runs", HEADS, rows, class_="runs"))
+        )
     if courses:
         body.append(section("Figures over time", *courses))
-    body.append(section("All runs", table("Runs, newest first", HEADS, map(_row, runs))))
+    body.append(
+        section("All runs", table("Runs, newest first", HEADS, map(_row, runs), class_="runs"))
+    )
     return document(f"{cluster}: runs", body, home="", summary={"index": True})
 
 
-HEADS = ("started, UTC", "what", "verdict", "")
+HEADS = ("started, UTC", "what", "verdict", "in a sentence")
 
 
 def _runs(folder: Path) -> list[dict[str, Any]]:
@@ -55,7 +60,7 @@ def _runs(folder: Path) -> list[dict[str, Any]]:
         if read.get("kind"):
             address = quote(str(path.relative_to(folder)))
             texts = {key: str(read.get(key, "")) for key in ("kind", "class", "word", "sentence")}
-            started = str(read.get("started", ""))[:19].replace("T", " ")
+            started = moment(read.get("started"))
             figures = mapping(read.get("figures"))
             found.append({**texts, "started": started, "figures": figures, "address": address})
     return sorted(found, key=lambda run: str(run["started"]), reverse=True)
@@ -65,7 +70,7 @@ def _row(run: Mapping[str, Any]) -> tuple[object, ...]:
     class_ = run["class"] if run["class"] in ("ok", "bad", "warn") else "na"
     sign = {"ok": "✓", "bad": "✕", "warn": "!"}.get(class_, "○")
     state = tag("td", f"{sign} {run['word']}", class_=class_)
-    link = tag("a", run["started"] or "unknown", href=run["address"])
+    link = tag("a", run["started"], href=run["address"])
     return link, run["kind"], state, run["sentence"]
 
 
@@ -90,7 +95,9 @@ def _courses(runs: list[dict[str, Any]]) -> Iterator[Markup]:
             numbers = table(
                 f"{name}", ("run", "value"), [(at, shown(each, of)) for at, each, of in recent]
             )
-            course = tag("td", sparkline(values, label), details("values", numbers))
+            course = tag(
+                "td", sparkline(values, label), details("values", numbers), class_="course"
+            )
             rows.append((name, tag("td", latest, class_="n"), course, f"{low} to {high}"))
         yield table(kind, ("figure", "latest", "course", "range"), rows)
 

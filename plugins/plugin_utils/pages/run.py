@@ -18,6 +18,7 @@ from ..report.preflight import ranges
 from .cards import (
     FINDINGS,
     NONE,
+    OF_FABRIC,
     RANKS,
     SIGNS,
     UNVERIFIED,
@@ -129,7 +130,12 @@ def page(report: Row) -> tuple[str, list[Markup], dict[str, Any]]:
     figures = measured(run)
     faults = Fabric(mapping(report.get("topology")))
     faults.blame(
-        Fault(host, str(check.get("subject")), f"{layer} {check.get('name')}: {_says(check)}")
+        Fault(
+            host,
+            str(check.get("subject")),
+            f"{layer} {check.get('name')}: {_says(check)}",
+            layer in OF_FABRIC,
+        )
         for layer, host, check in run.checks([FAILED])
     )
     drawing = fabric(faults)
