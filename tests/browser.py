@@ -22,7 +22,7 @@ LIMIT_S = 60
 
 
 class Browser:
-    """A browser with one tab, which keeps what the page logs and requests."""
+    """A browser with one tab; records what the page logs and requests."""
 
     def __init__(self) -> None:
         assert PROGRAM, "chromium is not installed: apt-get install chromium"
@@ -73,7 +73,7 @@ class Browser:
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._buffer:
             read = os.read(self._in, 1 << 20)
-            assert read, "the browser ended"
+            assert read, "the browser has exited"
             self._buffer += read
         one, _end, self._buffer = self._buffer.partition(b"\0")
         found = json.loads(one)

@@ -12,7 +12,7 @@ from typing import Any, Optional
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import pages
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.pages import cards, html
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.pages import cards, html, run
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.pages.figures import Fabric, Fault
 
 from tests.unit import page_reports
@@ -119,11 +119,15 @@ def test_any_value_may_have_another_form(kind: str) -> None:
 
 
 def test_a_finding_has_its_meaning_and_its_command(tmp_path: Path) -> None:
-    found = " ".join(Parsed(written(tmp_path, "site", KINDS["site"]()).read_text()).texts)
+    report = KINDS["site"]()
+    found = Parsed(written(tmp_path, "site", report).read_text()).texts
     holds, _otherwise = cards.meaning("rails", "rail_mtu")
-    assert holds and holds in found
-    assert "ansible-playbook site.yml -i inventories/c1 --tags rails --limit node02" in found
-    assert "1 check failed on 1 host (node02); unreachable: node04." in found
+    assert holds and holds in " ".join(found)
+    command = "ansible-playbook site.yml -i inventories/c1 --tags rails --limit node02"
+    assert command in found
+    class_, word, sentence = run.Run(report).verdict()
+    assert (class_, word) == ("bad", "Failed")
+    assert {"node02", "node04"} <= set(re.findall(r"node\d+", sentence))
 
 
 def test_a_command_quotes_what_a_host_says(tmp_path: Path) -> None:

@@ -72,7 +72,8 @@ def _sentence(report: Row, failed: list[Any], missing: list[tuple[str, str, str]
     if failed:
         said += f", {counted(len(failed), 'check')} failed"
     left = [what for what, _why, part in missing if part == "all"]
-    return f"{said}; not measured: {some(left, 4)}." if left else f"{said}."
+    said += f"; not measured: {some(left, 4)}" if left else ""
+    return f"{said[0].upper()}{said[1:]}."
 
 
 def _figures(report: Row) -> dict[str, tuple[float, str]]:
@@ -160,6 +161,9 @@ def _matrix(found: Any, count: int) -> Matrix:
 
 
 def _heat(names: list[str], matrix: Matrix, unit: str, late: bool) -> dict[str, Any]:
+    if unit == "Gb/s" and max(each or 0.0 for row in matrix for each in row) < 1:
+        matrix = [[each and float(f"{each * 1000:.4g}") for each in row] for row in matrix]
+        unit = "Mb/s"
     values = [each for row in matrix for each in row if each]
     cells = [
         [column, row, each]
@@ -183,7 +187,7 @@ def _heat(names: list[str], matrix: Matrix, unit: str, late: bool) -> dict[str, 
     return {
         "heat": "late" if late else "rate",
         "unit": unit,
-        "grid": {"left": 8, "right": 12, "top": 12, "bottom": 60, "containLabel": True},
+        "grid": {"left": 8, "right": 12, "top": 12, "bottom": 76, "containLabel": True},
         "tooltip": {},
         "xAxis": {**axis, "axisLabel": {"rotate": 45 if len(names) > 6 else 0}},
         "yAxis": {**axis, "inverse": True},

@@ -28,6 +28,8 @@ def page(report: Row) -> tuple[str, list[Markup], dict[str, Any]]:
     nominal = " Virtual nodes: line rates are nominal." if virtual else ""
     said = f"{counted(len(sweeps), 'sweep')} by {report.get('program')} over "
     said += f"{report.get('transport')}.{nominal}"
+    if failed:
+        said = f"{len(failed)} of {said}"
     word, class_ = ("Below a threshold", "bad") if failed else ("Measured", "ok")
     best = figures_of(sweeps)
     charts, drawn = charts_of(sweeps, virtual, 0)
@@ -157,7 +159,7 @@ def _marks(
 
 
 def _label(said: str, late: bool) -> dict[str, Any]:
-    # The curves leave room there: rates are low on the left, latencies high on the right.
+    # No curve is there: rates are low on the left, latencies high on the right.
     return {"formatter": said, "position": "insideEndBottom" if late else "insideStartTop"}
 
 

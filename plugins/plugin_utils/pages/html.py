@@ -23,7 +23,7 @@ MAX_TEXT = 1000
 SUMMARY = "baremetal-run"
 """Name of the meta element with what the index shows of a page."""
 HEAD_BYTES = 16 << 10
-"""The summary lies within so many bytes from the beginning."""
+"""The summary is in the first bytes of a page, up to this number."""
 NUMBER = re.compile(r"-|[0-9][0-9,.]*( ([KMG]i?)?B(/s)?| [GM]b/s| us| ms| s|%| %)?")
 VOID = frozenset(["circle", "line", "meta", "path", "polyline", "rect"])
 OPEN = "details", "section", "figure", "table", "tbody", "ul", "main", "tr"

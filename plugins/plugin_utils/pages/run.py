@@ -33,7 +33,7 @@ from .figures import Fabric, Fault, fabric, shown, tiles
 from .html import Markup, details, join, section, table, tag, value
 
 SHOWN_HOSTS = 40
-"""Up to so many hosts have a row each; more are grouped by rack and result."""
+"""Maximum number of hosts with a row each; more are grouped by role and result."""
 MAX_ROWS, MAX_CARDS, MAX_LISTED = 600, 200, 150
 
 
