@@ -626,8 +626,7 @@ class ActionModule(BenchAction):
         found.remove()
         burn.Kept(directory).remove()
         display.display(f"acceptance: certificate in {path}")
-        if page := of_reports.write(path, display):
-            display.display(f"acceptance: page in {page}")
+        of_reports.write(path, display)
         if unsigned:
             display.warning(f"acceptance: the certificate is {certificate.UNSIGNED}: {unsigned}")
         else:

@@ -103,8 +103,8 @@ class ActionModule(JobAction):
             directory = Path(given["report_directory"])
             path = reports.keep(directory, LAYER, report, display, "mpi_bench_report_directory")
             result["report"] = path
-            if path and (page := pages.write(path, display)):
-                display.display(f"bench: page in {page}")
+            if path:
+                pages.write(path, display)
             drawn = path and table.draw(Path(path).parent, Path(path).stem, sweeps, virtual)
             if drawn is None:
                 display.display(table.WITHOUT)

@@ -226,10 +226,7 @@ class CallbackModule(CallbackBase):
         for line in summary.lines(seconds, limit):
             self._terminal.display(line, color=C.COLOR_ERROR if failed else C.COLOR_OK)
         try:
-            path = self._save(seconds, limit)
-            self._terminal.display(f"report: {_relative(path)}")
-            if page := pages.write(path, self._terminal):
-                self._terminal.display(f"page: {_relative(Path(page))}")
+            self._terminal.display(f"report: {self._save(seconds, limit)}")
         except OSError as error:
             self._terminal.warning(
                 f"The report was not saved: {error}. Set BAREMETAL_MPI_ROCE_REPORTS to a writable "
@@ -261,7 +258,7 @@ class CallbackModule(CallbackBase):
             self._local_hosts[name] = str(connection).rpartition(".")[2] == "local"
         return self._local_hosts[name]
 
-    def _save(self, seconds: float, limit: int) -> Path:
+    def _save(self, seconds: float, limit: int) -> str:
         check_mode = bool(context.CLIARGS.get("check"))
         content = self._summary.report(self._started.isoformat(), seconds, limit, check_mode)
         name = Path(self._summary.playbook).stem
@@ -269,7 +266,8 @@ class CallbackModule(CallbackBase):
         directory = Path(self.get_option("report_directory")) / cluster
         path = directory / f"{name}-{self._started:%Y%m%dT%H%M%S.%f}Z.json"
         save(path, json.dumps(finite(content), default=str) + "\n")
-        return path
+        pages.write(path, self._terminal)
+        return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def _executions(action: str, fields: Mapping[str, Any]) -> int:
@@ -282,11 +280,8 @@ def _executions(action: str, fields: Mapping[str, Any]) -> int:
 
 def _as_given(source: str) -> str:
     """An inventory source relative to the working directory; Ansible made its path absolute."""
-    return _relative(Path(source)) if Path(source).is_absolute() else source
-
-
-def _relative(path: Path) -> str:
-    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
+    path = Path(source)
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(source)
 
 
 def _first_line(fields: Mapping[str, Any]) -> str:

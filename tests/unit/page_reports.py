@@ -140,7 +140,8 @@ def drift(found: Any = 1500) -> dict[str, Any]:
         "started": "2026-11-29T03:00:00+00:00",
         "seconds": 48.25,
         "findings": [row, ignored],
-        "expired": [{"host": "node01", "until": "2026-01-01"}],
+        "expired": [{"host": "node01", "check": "swap", "subject": "", "until": "2026-01-01"}],
+        "unused": [],
         "offenders": [{"part": "node02 rail0", "times": 4, "last": "2026-11-28T03:00:00+00:00"}],
     }
 

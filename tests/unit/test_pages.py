@@ -27,7 +27,11 @@ ALLOWED |= {"footer"}
 
 class Shown:
     def __init__(self) -> None:
+        self.lines: list[str] = []
         self.warnings: list[str] = []
+
+    def display(self, line: str) -> None:
+        self.lines.append(line)
 
     def warning(self, line: str) -> None:
         self.warnings.append(line)
@@ -57,7 +61,7 @@ def written(folder: Path, name: str, report: Any) -> Path:
     source.write_text(json.dumps(report), encoding="utf-8")
     shown = Shown()
     page = pages.write(source, shown)
-    assert shown.warnings == []
+    assert (shown.lines, shown.warnings) == ([f"page: {page}"], [])
     return Path(page)
 
 

@@ -36,11 +36,15 @@ def kind_of(report: Any) -> Optional[Callable[[Mapping[str, Any]], Made]]:
 
 
 def write(report: Union[str, Path], display: Any = None) -> str:
-    """Write the page of a saved report, and the index; return its path, or "" with a warning: a
-    page never fails a run."""
+    """Write the page of a saved report, and the index; display and return its path. On failure,
+    warn and return "": a page never fails a run."""
     path = Path(report)
     try:
-        return str(_write(path))
+        page = _write(path)
+        if display is not None:
+            shown = os.path.relpath(page) if page.is_relative_to(Path.cwd()) else page
+            display.display(f"page: {shown}")
+        return str(page)
     except Exception as error:  # whatever a report contains
         if display is not None:
             display.warning(f"{path.name}: its page was not written: {error!r}")

@@ -12,10 +12,15 @@ from ..answers import mapping, sequence
 from ..report.preflight import ranges
 from .cards import OF_FABRIC, Row, card, heading, more, number, verdict
 from .figures import Fabric, Fault, fabric, tiles
-from .html import Markup, section, table, tag, value
+from .html import Markup, section, table, value
 
 CLASSES = {"no drift": "ok", "drift": "bad", "incomplete": "warn"}
 HEAD = "host", "finding", "reason", "until"
+OF_RULES = "finding", "host", "until", "reason"
+RULES = (
+    ("expired", "Expired rules", "Rules whose findings count again"),
+    ("unused", "Unused rules", "Rules that matched nothing for a month"),
+)
 MAX_CARDS, MAX_LISTED, MAX_COMMANDS = 200, 150, 12
 
 
@@ -136,7 +141,15 @@ def _lists(
             for row in ignored
         ]
         yield section("Ignored", table("Findings that a rule ignores", HEAD, left_out[:MAX_LISTED]))
-    expired = [value(rule) for rule in sequence(report.get("expired"))]
-    if expired:
-        listed = tag("ul", *(tag("li", rule) for rule in expired[:MAX_LISTED]))
-        yield section("Expired rules", tag("p", "Their findings count again."), listed)
+    for key, title, caption in RULES:
+        rules = [
+            (
+                f"{rule.get('check')} {rule.get('subject') or ''}",
+                str(rule.get("host")),
+                str(rule.get("until")),
+                str(rule.get("reason")),
+            )
+            for rule in map(mapping, sequence(report.get(key)))
+        ]
+        if rules:
+            yield section(title, table(caption, OF_RULES, rules[:MAX_LISTED]))
