@@ -32,7 +32,9 @@ HOSTILE = (
 """Text of a compromised host."""
 
 
-def run(nodes: int = 4, per_layer: int = 3, name: str = "node{:02}") -> dict[str, Any]:
+def run(
+    nodes: int = 4, per_layer: int = 3, name: str = "node{:02}", unreachable: bool = True
+) -> dict[str, Any]:
     """A run with one failed rail on the second node, and an unreachable last node."""
     names = [name.format(number + 1) for number in range(nodes)]
     summary = RunSummary("site.yml", "c1", inventories=("inventories/c1",))
@@ -52,7 +54,10 @@ def run(nodes: int = 4, per_layer: int = 3, name: str = "node{:02}") -> dict[str
     other = Check("swap", "off", None, NOT_APPLICABLE, "", "in a container")
     summary.add_result(names[1], {"layer": "rails", "checks": as_dicts([wrong])})
     summary.add_result(names[0], {"layer": "os", "checks": as_dicts([other])})
-    summary.unreachable[names[-1]] = "no route to host"
+    if unreachable:
+        summary.unreachable[names[-1]] = "no route to host"
+    summary.simulated["SONiC 4.2"] = ["leaf01"]
+    summary.left_out["storage"] = ["storage01"]
     return summary.report("2026-11-29T12:54:23.875855+00:00", 117.84, 60, False)
 
 

@@ -134,6 +134,19 @@ def test_a_finding_has_its_meaning_and_its_command(tmp_path: Path) -> None:
     assert {"node02", "node04"} <= set(re.findall(r"node\d+", sentence))
 
 
+def test_a_run_that_left_something_out_says_so() -> None:
+    report = page_reports.run(unreachable=False)
+    hosts = report["layers"]["rails"]["hosts"]
+    hosts["node02"]["checks"] = hosts["node01"]["checks"]
+    for changed, expected in (({}, True), ({"left_out": {}}, False)):
+        class_, _word, sentence = run.Run({**report, **changed}).verdict()
+        assert class_ == "ok" and ("storage" in sentence) is expected
+    for failing in ({"failed": {"node01": "x"}}, {"unverified": {"os": {"x": ["node03"]}}}):
+        assert run.Run({**report, **failing}).verdict()[0] == "bad"
+    assert run.Run({**report, "reboots": {"node01": ["os"]}}).verdict()[0] == "warn"
+    assert run.Run({**report, "layers": {}}).verdict()[0] == "warn"
+
+
 def test_a_command_quotes_what_a_host_says(tmp_path: Path) -> None:
     report = page_reports.run(name="node{:02};reboot")
     found = " ".join(Parsed(written(tmp_path, "site", report).read_text()).texts)

@@ -127,6 +127,10 @@ def test_numbers_of_a_run_are_those_of_its_report(browser: Browser, site: Path) 
                 counts[check["status"]] += 1
             worst = "failed" if "failed" in counts else "ok" if "ok" in counts else ""
             assert str(counts.get(worst, "")) == "".join(filter(str.isdigit, cell)), (host, layer)
+    assert cells(browser, "What restricts")[1:] == [
+        ["simulated", "leaf01", "SONiC 4.2"],
+        ["not done: storage", "storage01", "excluded by --limit"],
+    ]
     tiles = browser.run("[...document.querySelectorAll('.tiles b')].map(each => each.textContent)")
     assert tiles[:3] == ["4", "18", "1"]
     assert browser.run("document.querySelectorAll('line.bad').length") == 1

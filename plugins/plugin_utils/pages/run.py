@@ -107,6 +107,9 @@ class Run:
         if parts:
             return "bad", "Failed", f"{'; '.join(parts)}."
         verified = f"{counted(found[OK], 'check')} ok on {counted(len(self.hosts), 'host')}"
+        excluded = list(mapping(self.report.get("left_out")))
+        verified += f"; not done: {some(excluded, 4)}" if excluded else ""
+        verified += "; parts are simulated" if self.report.get("simulated") else ""
         waiting = sequence(list(mapping(self.report.get("reboots"))))
         if found[PENDING]:
             change = "would change" if self.report.get("check_mode") else "pending"
@@ -115,7 +118,7 @@ class Run:
             return "warn", "Reboot needed", f"{some(sorted(waiting), 4)}; {verified}."
         if not found[OK]:
             return "warn", "Nothing verified", "No check of a layer passed."
-        return "ok", "Passed", f"{verified}, none failed."
+        return "ok", "Passed", f"No check failed: {verified}."
 
 
 def _strings(found: Any) -> dict[str, str]:
@@ -144,6 +147,7 @@ def page(report: Row) -> tuple[str, list[Markup], dict[str, Any]]:
         verdict(class_, word, sentence),
         tiles(_overview(run, figures)),
         *_findings(run),
+        *_notes(report),
         section("Layers by hosts", *_grid(run)),
         *([section("Fabric", drawing)] if drawing else []),
         *_measurements(run),
@@ -177,6 +181,27 @@ def _overview(run: Run, figures: Mapping[str, tuple[float, str]]) -> dict[str, t
 
 def _says(check: Row) -> str:
     return f"found {value(check.get('found'))}, desired {value(check.get('wanted'))}"
+
+
+def _notes(report: Row) -> Iterator[Markup]:
+    """What restricts the verdict: simulated parts, layers left out, nodes out of service."""
+    rows = [
+        ("simulated", ranges(map(str, sequence(hosts))), str(what))
+        for what, hosts in mapping(report.get("simulated")).items()
+    ]
+    for layer, hosts in mapping(report.get("left_out")).items():
+        why = "excluded by --limit" if hosts else "the inventory has no host for it"
+        rows.append((f"not done: {layer}", ranges(map(str, sequence(hosts))), why))
+    for row in map(mapping, sequence(report.get("out_of_service"))):
+        why = "{} ({}, {})".format(*(row.get(key) for key in ("reason", "by", "since")))
+        rows.append(("out of service in Slurm", str(row.get("nodes")), why))
+    for host, found in mapping(report.get("rebooted")).items():
+        own = mapping(found)
+        why = "; ".join(map(str, sequence(own.get("reasons"))))
+        rows.append((f"reboot: {own.get('status')}", str(host), f"{why}: {own.get('text')}"))
+    if rows:
+        listed = table("What restricts the verdict", ("what", "hosts", "reason"), rows[:MAX_LISTED])
+        yield section("Notes", listed, more(len(rows) - MAX_LISTED))
 
 
 def _table_of_hosts(rows: Sequence[tuple[str, str, str]]) -> Markup:
