@@ -99,7 +99,7 @@ def card(
     notes: Iterable[object] = (),
 ) -> Markup:
     """Checks of one name with one status, by host; equal ones are one row."""
-    class_, sign, word = SIGNS.get(status, SIGNS[FAILED])
+    class_, sign, word = SIGNS.get(status, ("bad", "✕", status))
     merged: dict[tuple[str, ...], list[str]] = {}
     for host, check in rows:
         said = [value(check.get(key)) for key in ("found", "wanted")]
@@ -107,7 +107,10 @@ def card(
         merged.setdefault(key, []).append(host)
     listed = [(ranges(dict.fromkeys(hosts)), *key) for key, hosts in merged.items()]
     kept = [at for at in range(5) if any(row[at] not in ("", "-") for row in listed)] or [0]
-    cells = [tuple(row[at] for at in kept) for row in listed[:MAX_IN_CARD]]
+    # Numbers found and desired are next to each other, not aligned with those of other rows.
+    cells = [
+        (row[kept[0]], *(tag("td", row[at]) for at in kept[1:])) for row in listed[:MAX_IN_CARD]
+    ]
     hosts = {host for host, _check in rows if host}
     holds, otherwise = meaning(layer, name)
     steps = {str(check["by_hand"]) for _host, check in rows if check.get("by_hand")}

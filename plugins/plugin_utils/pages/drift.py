@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...module_utils.core.checks import FAILED
 from ...module_utils.core.text import counted, natural, some
 from ..answers import mapping, sequence
 from ..report.preflight import ranges
@@ -100,7 +99,7 @@ def _findings(active: list[Mapping[str, Any]]) -> Iterator[Markup]:
         since = sorted(str(row.get("since") or "")[:16].replace("T", " ") for row in rows)
         new = sum(bool(row.get("new")) for row in rows)
         note = f"Since {since[0]} UTC" + (f", {new} new in this run." if new else ".")
-        cards.append(card(FAILED, layer, name, checks, commands[:MAX_COMMANDS], [note]))
+        cards.append(card("differs", layer, name, checks, commands[:MAX_COMMANDS], [note]))
         cards.append(more(len(commands) - MAX_COMMANDS))
     if cards:
         yield section("Findings", *cards, more(len(groups) - MAX_CARDS))
