@@ -150,6 +150,11 @@ def rows(report: dict[str, Any], path: Path, times: str, command: str) -> Iterat
     else:
         yield "changed", "nothing"
     yield "time", times
+    page = path.with_suffix(".html")
+    yield (
+        "page",
+        str(page.relative_to(TOP)) if page.exists() else "not written: see the warning above",
+    )
     yield "report", str(path.relative_to(TOP))
     yield "log in", f"{command} login node01"
     yield "take down", f"{command} down"

@@ -6,12 +6,14 @@
     python tools/generate_layers.py --check    # names them, and exits with 1 if there are any
 
 The program generates the roles' argument specifications and defaults, the arguments of modules, the
-plays, the layer table of docs/architecture.md, docs/checks.md and plugin_utils/layers.py.
+plays, the layer table of docs/architecture.md, docs/checks.md, plugin_utils/layers.py and
+plugin_utils/pages/assets/meanings.json.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import subprocess
 import sys
@@ -195,6 +197,18 @@ def check_names(names: str) -> str:
     return names if "`" in names else re.sub(r"\w+", r"`\g<0>`", names)
 
 
+def meanings(layers: list[Layer]) -> str:
+    """What each check means, as in docs/checks.md, for the pages of reports. A name that ends with
+    `_` is the beginning of names."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for layer in layers:
+        for names, check in layer.get("checks", {}).items():
+            listed = re.findall(r"`(\w+)`", names) or re.findall(r"\w+", names)
+            meaning = [check["holds"], check.get("otherwise", "")]
+            found.setdefault(layer["tag"], {})[" ".join(listed)] = meaning
+    return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+
+
 def region(path: str, text: str) -> str:
     """The page with `text` between its markers."""
     page = (ROOT / path).read_text(encoding="utf-8")
@@ -234,6 +248,7 @@ def generated() -> dict[str, str]:
     for page in ("docs/architecture.md", "docs/checks.md"):
         files[page] = region(page, rendered(f"{Path(page).name}.j2"))
     table = rendered("layers.py.j2", order=order, renamed=renamed(layers))
+    files["plugins/plugin_utils/pages/assets/meanings.json"] = meanings(layers)
     return {**files, "plugins/plugin_utils/layers.py": formatted(table)}
 
 

@@ -24,6 +24,7 @@ from ..module_utils.core.text import one_line, shortened, some
 from ..module_utils.mpi.launch.launcher import of_provider
 from ..modules.acceptance import ARGUMENTS
 from ..modules.mpi_bench import ARGUMENTS as OF_BENCH
+from ..plugin_utils import pages as of_reports
 from ..plugin_utils.acceptance import (
     burn,
     certificate,
@@ -650,6 +651,7 @@ class ActionModule(BenchAction):
         found.remove()
         burn.Kept(directory).remove()
         display.display(f"acceptance: certificate in {path}")
+        of_reports.write(path, display)
         if unsigned:
             display.warning(f"acceptance: the certificate is {certificate.UNSIGNED}: {unsigned}")
         else:

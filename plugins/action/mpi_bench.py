@@ -14,6 +14,7 @@ from ..module_utils.core.checks import as_dicts, failures
 from ..module_utils.core.part import PlanError
 from ..module_utils.mpi.job.run import MAX_BYTES
 from ..modules.mpi_bench import ARGUMENTS
+from ..plugin_utils import pages
 from ..plugin_utils.answers import PATH, AnswerError, form_of
 from ..plugin_utils.marked import answer, question
 from ..plugin_utils.mpi import bench
@@ -102,6 +103,8 @@ class ActionModule(JobAction):
             directory = Path(given["report_directory"])
             path = reports.keep(directory, LAYER, report, display, "mpi_bench_report_directory")
             result["report"] = path
+            if path:
+                pages.write(path, display)
             drawn = path and table.draw(Path(path).parent, Path(path).stem, sweeps, virtual)
             if drawn is None:
                 display.display(table.WITHOUT)

@@ -17,7 +17,8 @@ description:
     each host.
   - Counts the modules executed on each host. Connections of type V(local) do not count. An action
     of another collection counts as one module.
-  - Saves the same data as JSON. Prints nothing if no layer ran or was skipped and no host failed.
+  - Saves the same data as JSON, and as a page that a browser opens from disk. Prints nothing if no
+    layer ran or was skipped and no host failed.
   - In playbooks of this collection, rejects a C(--tags) value that no task has before any host is
     contacted. Ends the run with exit status 2, or 4 after unreachable hosts, if C(--limit) excludes
     all hosts of a layer named in C(--tags), if nothing was done, or if C(playbooks/verify.yml) or
@@ -70,7 +71,7 @@ from ansible.plugins.callback import CallbackBase
 
 from ..module_utils.core.checks import STRICT
 from ..module_utils.core.text import printable, shortened
-from ..plugin_utils import asked
+from ..plugin_utils import asked, pages
 from ..plugin_utils.actions import EXECUTIONS
 from ..plugin_utils.answers import finite
 from ..plugin_utils.drift import report as drift
@@ -168,6 +169,8 @@ class CallbackModule(CallbackBase):
             role = next((role for role in ROLES if role in groups), None)
             if role:
                 self._summary.roles[host.name] = role
+                self._summary.racks[host.name] = str(host.vars.get("cluster_rack") or "")
+                self._summary.ports[host.name] = host.vars.get("cluster_ports") or ()
         if hosts:
             variables = play.get_variable_manager().get_vars(play=play, host=hosts[0])
             self._summary.cluster = str(variables.get("cluster_name", ""))
@@ -305,6 +308,7 @@ class CallbackModule(CallbackBase):
         name = content.get("kind") or Path(self._summary.playbook).stem
         path = self._folder() / f"{name}-{self._started:%Y%m%dT%H%M%S.%f}Z.json"
         save(path, json.dumps(finite(content), default=str) + "\n")
+        pages.write(path, self._terminal)
         return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
 
 

@@ -7,7 +7,6 @@ import json
 import multiprocessing
 import os
 import signal
-import time
 from collections.abc import Iterable
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
@@ -35,6 +34,7 @@ from hypothesis import strategies as st
 
 from tests.unit.action_plays import ROOT
 from tests.unit.hostile import JSON, spoilt
+from tests.waiting import until
 
 SCHEMA = jsonschema.Draft202012Validator(
     json.loads((ROOT / "docs/drift.schema.json").read_text(encoding="utf-8"))
@@ -316,7 +316,7 @@ def test_two_runs_lose_nothing_of_each_other_and_a_killed_one_leaves_the_file(
     assert len(events) == 2 * (20 + 20) and not any(process.exitcode for process in both)
     killed = fork.Process(target=_often, args=(tmp_path, "node03", 10**6))
     killed.start()
-    time.sleep(0.3)
+    until(lambda: "node03" in path.read_text(encoding="utf-8"), "a line of node03")
     os.kill(killed.pid or 0, signal.SIGKILL)
     killed.join()
     text = path.read_text(encoding="utf-8")

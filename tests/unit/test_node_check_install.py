@@ -324,7 +324,7 @@ def test_the_program_has_all_that_it_imports_and_a_prolog_loads_little(
 ) -> None:
     """Imports in functions are of modules that may not be loaded where the program is made."""
     built = tmp_path / "slurm-prolog"
-    built.write_bytes(install.program_text().encode("utf-8", "surrogateescape"))
+    from_ansibles_zip(install, install.PACKAGES, tmp_path / "payload.zip", built)
     with zipfile.ZipFile(built) as archive:
         texts = {name: archive.read(name).decode() for name in archive.namelist()}
     top = "ansible_collections/baremetal/mpi_roce"

@@ -43,6 +43,7 @@ def play(tmp_path: Path, *words: str, **environment: str) -> tuple[str, dict]:
         check=False,
     )
     reports = list(tmp_path.glob("reports/looped/play-*Z.json"))
+    assert [path.with_suffix(".html").is_file() for path in reports] in ([], [True])
     assert len(reports) <= 1
     assert {path.stat().st_mode & 0o777 for path in reports} <= {0o640}
     return done.stdout, json.loads(reports[0].read_text()) if reports else {}
@@ -70,7 +71,7 @@ def test_the_summary_is_printed_last(run):
     assert "failed: node02: Fail on one node: non-zero return code" in messages
     assert "unreachable: node03\n" in messages
     assert "remote module executions per compute node: 4 at most (node02), limit 60" in messages
-    assert "report: " in messages
+    assert "report: " in messages and "page: " in messages
 
 
 def test_no_answer_of_a_node_controls_the_terminal(run):

@@ -34,6 +34,10 @@ class Conclusion:
     virtual: bool
     software: Any
     evaluation: evaluation.Evaluation
+    pairs: dict[str, Any]
+    """Figures of all pairs, as evaluation.matrices returns them."""
+    topology: dict[str, Any]
+    """Hosts and cables, in the form of reports of runs."""
     cables: list[dict[str, str]]
     sweeps: dict[str, Any]
     storage: dict[str, Any]
@@ -55,6 +59,8 @@ class Conclusion:
             "coverage": self.measured["coverage"],
             "seconds": round(self.seconds),
             **self.evaluation.as_dict(),
+            "pairs": self.pairs,
+            "topology": self.topology,
             "cables": self.cables,
             "sweeps": self.sweeps,
             "storage": self.storage,
@@ -136,6 +142,8 @@ def conclude(
         VIRTUAL in found.steps,
         first.get("cluster_software"),
         evaluated,
+        evaluation.matrices(figures, topology),
+        topology.as_dict(),
         [*routing.listed(), *listed],
         sweeps,
         stored,

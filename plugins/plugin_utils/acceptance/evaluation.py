@@ -29,6 +29,9 @@ from .figures import RAIL as OF_NODE
 from .measured import LOW
 
 WORST = 10
+MAX_GROUPS = 48
+"""Most rows of a matrix of pairs."""
+WORSE: Mapping[str, Callable[[Sequence[float]], float]] = {"gbits_s": min, "latency_us": max}
 MAX_LISTED = 8
 RAIL, PART = "acceptance_rail", "acceptance_part"
 KINDS = {NODE, OF_NODE, CABLE, SPINE}
@@ -103,6 +106,31 @@ def lower_across(figures: Sequence[Figure], topology: Topology) -> bool:
         if near and across and min(across) < LOW[ACROSS] * median(near):
             return True
     return False
+
+
+def matrices(figures: Sequence[Figure], topology: Topology) -> dict[str, Any]:
+    """By rail, the lowest rate and the highest latency from each group of nodes (row) to each other
+    (column), None where nothing was measured, and 0 for a pair without a figure. A group is a node,
+    or several consecutive ones in a large cluster."""
+    nodes = topology.nodes
+    size = -(-len(nodes) // MAX_GROUPS) or 1
+    at = {node: place // size for place, node in enumerate(nodes)}
+    count = -(-len(nodes) // size)
+    rails: dict[str, dict[str, list[list[Optional[float]]]]] = {}
+    for figure in figures:
+        if figure.far_rail != figure.rail:
+            continue
+        if figure.rail not in rails:
+            shape = range(count)
+            rails[figure.rail] = {what: [[None for _ in shape] for _ in shape] for what in WORSE}
+        values = {"gbits_s": figure.gbits_s or 0.0, "latency_us": figure.latency_us}
+        for what, worst in WORSE.items():
+            value = values[what]
+            row, column = rails[figure.rail][what][at[figure.first]], at[figure.second]
+            known = [each for each in (row[column], value) if each is not None]
+            row[column] = float(f"{worst(known):.4g}") if known else None
+    groups = [list(nodes[first : first + size]) for first in range(0, len(nodes), size)]
+    return {"groups": groups, "rails": rails}
 
 
 def _classes(

@@ -193,6 +193,24 @@ class Topology:
     def nodes(self) -> tuple[str, ...]:
         return tuple(self.ports)
 
+    def as_dict(self) -> dict[str, Any]:
+        """Hosts by role and cables, as in reports of runs. Ports of leaves to nodes are unnamed."""
+        leaves = {port.leaf for rails in self.ports.values() for port in rails.values()}
+        switches = dict.fromkeys(name for cable in self.cables for name in (cable[0], cable[2]))
+        to_nodes = [
+            [port.leaf, "", node, rail]
+            for node, rails in self.ports.items()
+            for rail, port in rails.items()
+        ]
+        return {
+            "roles": {
+                "compute": list(self.ports),
+                "leaf": sorted(leaves),
+                "spine": [name for name in switches if name not in leaves],
+            },
+            "cables": [*map(list, self.cables), *to_nodes],
+        }
+
     @cached_property
     def rails(self) -> tuple[str, ...]:
         """Every interface of a node, in the model's order."""

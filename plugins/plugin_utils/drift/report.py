@@ -100,6 +100,7 @@ def evaluate(
         "verdict": INCOMPLETE if silent or run.undone else verdict,
         "hosts": {"asked": len(asked), "answered": len(asked - silent.keys()), "silent": silent},
         "findings": findings,
+        "topology": run.topology(),
         "expired": expired,
         "unused": unused,
         "offenders": history.offenders(

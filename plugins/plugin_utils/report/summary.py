@@ -7,7 +7,7 @@ import json
 import shlex
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, Optional
@@ -25,6 +25,7 @@ from ...module_utils.core.checks import (
 from ...module_utils.core.reboots import DIRECTORY as RECORDS
 from ...module_utils.core.text import columns, one_line, shortened, some
 from .. import answers
+from ..fabric.cabling import SwitchEntry, cables_of
 from ..layers import MEASURING, TAGS
 from ..model.cluster import ROLES
 from ..reboot import table
@@ -82,7 +83,9 @@ class RunSummary:
     playbook: str = "site.yml"
     cluster: str = ""
     roles: dict[str, str] = field(default_factory=dict)
-    """Role of every host in the inventory."""
+    """Role of every host in the inventory; below, its rack and a switch's ports (cluster_ports)."""
+    racks: dict[str, str] = field(default_factory=dict)
+    ports: dict[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     layers: dict[str, dict[str, LayerOnHost]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     """Maps a host to the name of its failed task and the first line of the message."""
@@ -277,6 +280,8 @@ class RunSummary:
             "started": started,
             "seconds": round(seconds, 1),
             "check_mode": check_mode,
+            "inventories": list(self.inventories),
+            "topology": self.topology(),
             "changed": dict(self.changed),
             "failed": self.failed,
             "unreachable": self.unreachable,
@@ -317,6 +322,21 @@ class RunSummary:
     def stand_ins(self) -> list[str]:
         shown = [f"SIMULATED: {line}: {_listed(hosts)}" for line, hosts in self.simulated.items()]
         return _at_most(shown, MAX_LINES, "SIMULATED")
+
+    def topology(self) -> dict[str, Any]:
+        """Hosts by role and by rack, and every cable once: host, port, host, port."""
+        roles: dict[str, list[str]] = {}
+        racks: dict[str, list[str]] = {}
+        for host, role in self.roles.items():
+            roles.setdefault(role, []).append(host)
+            if self.racks.get(host):
+                racks.setdefault(self.racks[host], []).append(host)
+        cables = cables_of(SwitchEntry(host, own) for host, own in self.ports.items())
+        return {
+            "roles": roles,
+            "racks": racks,
+            "cables": [[*cable.first, *cable.second] for cable in cables],
+        }
 
     def _not_done(self) -> list[str]:
         lines = []

@@ -1,0 +1,57 @@
+// Draw the charts of the page with the colours of its style; again when the browser changes between
+// light and dark. Tooltips are drawn on the canvas, so text of a report is never markup.
+(() => {
+  "use strict";
+  const options = JSON.parse(document.getElementById("charts").textContent);
+  const places = options.map((_, at) => document.getElementById("chart" + at));
+  const color = name => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
+  let drawn = [];
+
+  function theme() {
+    const ink = color("ink"), soft = color("soft"), line = color("line");
+    const axis = {
+      axisLine: {lineStyle: {color: soft}}, axisTick: {lineStyle: {color: soft}},
+      axisLabel: {color: soft}, nameTextStyle: {color: soft},
+      splitLine: {lineStyle: {color: line}}, splitArea: {show: false},
+    };
+    return {
+      color: [color("accent"), color("warn"), color("ok"), color("bad"), soft, ink],
+      backgroundColor: "transparent", textStyle: {color: ink, fontFamily: getComputedStyle(document.body).fontFamily},
+      categoryAxis: axis, valueAxis: axis, logAxis: axis,
+      legend: {textStyle: {color: ink}, pageTextStyle: {color: soft}},
+      visualMap: {textStyle: {color: soft}},
+      tooltip: {renderMode: "richText", backgroundColor: color("card"), borderColor: line, textStyle: {color: ink}},
+    };
+  }
+
+  // The low end of rates and the high end of latencies has the warning colour; thresholds, too.
+  function colored(option) {
+    for (const mark of option.series.flatMap(series => series.markLine ? series.markLine.data : [])) {
+      mark.lineStyle = {type: mark.bad ? "dotted" : "dashed", color: color(mark.bad ? "bad" : "soft"), width: 2};
+      mark.label.color = mark.lineStyle.color;
+    }
+    if (!option.heat) return option;
+    const ramp = ["heat0", "heat1", "heat2"].map(color);
+    const [map, lost] = option.series, names = option.xAxis.data;
+    const name = ({value: [x, y, v]}) => `${names[y]} to ${names[x]}: ${v === undefined ? "no figure" : v + " " + option.unit}`;
+    return {
+      ...option, tooltip: {formatter: name},
+      visualMap: {...option.visualMap, inRange: {color: option.heat === "late" ? ramp.reverse() : ramp}},
+      series: [map, {...lost, itemStyle: {color: color("bad")}}],
+    };
+  }
+
+  function draw() {
+    drawn.forEach(chart => chart.dispose());
+    drawn = options.map((option, at) => {
+      const chart = echarts.init(places[at], theme(), {renderer: "canvas"});
+
+      chart.setOption({animation: false, ...colored(option)});
+      return chart;
+    });
+  }
+
+  draw();
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  addEventListener("resize", () => drawn.forEach(chart => chart.resize()));
+})();

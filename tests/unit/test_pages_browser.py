@@ -1,0 +1,184 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Pages of reports in a real browser: drawn without errors and requests, accessible, inert."""
+
+from __future__ import annotations
+
+import json
+import resource
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import pages
+
+from tests.browser import PROGRAM, Browser
+from tests.unit import page_reports
+from tests.unit.page_reports import HOSTILE, KINDS, poisoned
+from tests.waiting import deadline
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not PROGRAM, reason="chromium is not installed"),
+]
+AXE = Path(__file__).parent / "data/axe/axe.min.js"
+"""axe-core, MPL-2.0, from its npm package: rules of WCAG 2.2."""
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+DRAWN = """[...document.querySelectorAll('.chart')].map(place => {
+  const canvas = place.querySelector('canvas');
+  const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+  return new Set(new Uint32Array(pixels.buffer)).size;
+})"""
+"""Numbers of colours in the charts."""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    found = Browser()
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page of each kind, and one of each in which every text is hostile."""
+    folder = tmp_path_factory.mktemp("c1")
+    for kind, made in KINDS.items():
+        hostile = poisoned(made(), HOSTILE)
+        for name, report in ((kind, made()), (f"hostile-{kind}", hostile)):
+            (folder / f"{name}.json").write_text(json.dumps(report))
+            assert pages.write(folder / f"{name}.json")
+    return folder
+
+
+def quiet(browser: Browser, page: Path) -> None:
+    assert (browser.logged, browser.requested) == ([], [page.as_uri()])
+
+
+@pytest.mark.parametrize("name", [*KINDS, "index"])
+def test_a_page_is_drawn_and_accessible_in_both_schemes_and_widths(
+    name: str, browser: Browser, site: Path
+) -> None:
+    page = site / f"{name}.html"
+    colours = set()
+    for dark, width, checked in ((False, 1280, True), (False, 390, False), (True, 390, True)):
+        browser.open(page, width, dark=dark)
+        quiet(browser, page)
+        size = browser.run("[document.documentElement.scrollWidth, innerWidth]")
+        assert size == [width, width]
+        colours.add(browser.run("getComputedStyle(document.body).backgroundColor"))
+        assert all(count > 10 for count in browser.run(DRAWN))
+        assert not checked or violations(browser) == []
+    assert len(colours) == 2
+    assert bool(browser.run("document.querySelectorAll('.chart').length")) == (
+        name in ("bench", "acceptance")
+    )
+
+
+def violations(browser: Browser) -> Any:
+    browser.run("document.querySelectorAll('details').forEach(each => each.open = true)")
+    browser.run(AXE.read_text(encoding="utf-8") + "; 1")
+    return browser.run(
+        f"axe.run(document, {{runOnly: {json.dumps(RULES)}, resultTypes: ['violations']}})"
+        ".then(found => found.violations.map(each => [each.impact, each.id,"
+        " each.nodes.slice(0, 3).map(node => node.html.slice(0, 200))]))"
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_hostile_text_does_nothing_and_fits(kind: str, browser: Browser, site: Path) -> None:
+    page = site / f"hostile-{kind}.html"
+    browser.open(page, 390)
+    quiet(browser, page)
+    assert browser.run("typeof stolen") == "undefined"
+    assert browser.run("document.images.length") == 0
+    assert browser.run("document.documentElement.scrollWidth") == 390
+    assert "<script>stolen=1" in browser.run("document.body.innerText")
+
+
+def test_the_policy_stops_a_script_that_came_in(browser: Browser, site: Path) -> None:
+    text = (site / "site.html").read_text()
+    page = site / "changed.html"
+    page.write_text(text.replace("</main>", "<script>stolen=1</script><b onclick='1'></b></main>"))
+    browser.open(page)
+    assert browser.run("typeof stolen") == "undefined"
+    assert any("Content Security Policy" in each for each in browser.logged)
+
+
+def cells(browser: Browser, caption: str) -> list[list[str]]:
+    return browser.run(
+        "[...[...document.querySelectorAll('caption')].find(each => each.textContent.startsWith("
+        f"{json.dumps(caption)})).parentNode.rows].map(row => [...row.cells].map("
+        "each => each.textContent))"
+    )
+
+
+def test_numbers_of_a_run_are_those_of_its_report(browser: Browser, site: Path) -> None:
+    browser.open(site / "site.html")
+    report = page_reports.run()
+    head, *rows = cells(browser, "Each cell")
+    assert head == ["hosts", "os", "rails"]
+    for host, *shown in rows:
+        for layer, cell in zip(head[1:], shown):
+            checks = report["layers"][layer]["hosts"].get(host, {"checks": []})["checks"]
+            counts = {check["status"]: 0 for check in checks}
+            for check in checks:
+                counts[check["status"]] += 1
+            worst = "failed" if "failed" in counts else "ok" if "ok" in counts else ""
+            assert str(counts.get(worst, "")) == "".join(filter(str.isdigit, cell)), (host, layer)
+    assert cells(browser, "What restricts")[1:] == [
+        ["simulated", "leaf01", "SONiC 4.2"],
+        ["not done: storage", "storage01", "excluded by --limit"],
+    ]
+    tiles = browser.run("[...document.querySelectorAll('.tiles b')].map(each => each.textContent)")
+    assert tiles[:3] == ["4", "18", "1"]
+    assert browser.run("document.querySelectorAll('line.bad').length") == 1
+
+
+def test_numbers_of_a_heat_map_are_those_of_the_certificate(browser: Browser, site: Path) -> None:
+    browser.open(site / "acceptance.html")
+    pairs = page_reports.certificate()["pairs"]
+    names = [group[0] for group in pairs["groups"]]
+    charts: list[dict[str, Any]] = browser.run(
+        "JSON.parse(document.getElementById('charts').textContent)"
+    )
+    for rail, chart in zip(pairs["rails"], charts[::2]):
+        matrix = pairs["rails"][rail]["gbits_s"]
+        assert chart["xAxis"]["data"] == names
+        found = {(row, column): rate for column, row, rate in chart["series"][0]["data"]}
+        assert all(matrix[row][column] == rate for (row, column), rate in found.items())
+        lost = [[row, column] for column, row in chart["series"][1]["data"]]
+        assert lost == ([[0, 1]] if rail == "rail0" else [])
+        assert len(found) + len(lost) == 30
+        _head, *rows = cells(browser, f"{rail}: bandwidth of pairs")
+        assert [row[0] for row in rows] == names
+        shown = [[each.split()[0] for each in row[1:]] for row in rows]
+        expected = [["-" if v is None else f"{v:.4g}" if v else "✕" for v in row] for row in matrix]
+        assert shown == expected
+    assert browser.run("document.querySelectorAll('line.bad').length") == 1
+
+
+def test_every_command_and_table_is_reached_by_keyboard(browser: Browser, site: Path) -> None:
+    browser.open(site / "site.html")
+    reached = browser.run(
+        "(document.querySelectorAll('details').forEach(each => each.open = true),"
+        " [...document.querySelectorAll('.scroll, pre, summary, a')].filter(each => {"
+        " each.focus(); return document.activeElement !== each; }).map(each => each.outerHTML))"
+    )
+    assert reached == []
+
+
+def test_a_page_of_a_thousand_nodes_is_soon_written_and_opened(
+    browser: Browser, tmp_path: Path
+) -> None:
+    (tmp_path / "site.json").write_text(json.dumps(page_reports.large(1000)))
+    began, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    page = Path(pages.write(tmp_path / "site.json"))
+    assert time.process_time() - began < deadline(20)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000  # KiB
+    assert page.stat().st_size < 10 << 20
+    assert browser.open(page) < deadline(3)
+    quiet(browser, page)
+    assert browser.run("document.querySelectorAll('.grid tbody tr').length") == 3
+    assert browser.run("document.querySelectorAll('line.bad').length") == 20
