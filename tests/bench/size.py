@@ -31,12 +31,12 @@ REGIONS = {
 }
 """Generated parts of modules and of roles' tasks, as in tools/generate_layers.py."""
 LIMITS = {
-    "plugins lines": 77_500,
-    "roles lines": 2_990,
-    "tests lines": 80_000,
+    "plugins lines": 83_000,
+    "roles lines": 3_010,
+    "tests lines": 83_000,
     f"{BED} lines": 19_600,
-    "utils files": 337,
-    "docs words": 42_900,
+    "utils files": 362,
+    "docs words": 46_200,
 }
 """Slightly above the present figures. A change that needs more raises them itself. Lines of roles
 exclude generated files; lines of plugins include the generated lines that are shown separately."""
@@ -45,9 +45,9 @@ LIMIT_KB = 290
 LIMITS_KB = {
     "cluster_preflight": 426,
     "gpu_burn": 410,
-    "mpi_allreduce": 323,
-    "mpi_job": 310,
-    "node_check": 450,
+    "mpi_allreduce": 324,
+    "mpi_job": 312,
+    "node_check": 456,
     "nvidia_gpu": 367,
     "rdma_stack": 348,
     "roce_rails": 347,
