@@ -57,7 +57,8 @@ from ..module_utils.core.checks import FAILED, OK, Check, end, not_applicable
 from ..module_utils.hardware import SurveyError
 
 LAYER = "audit"
-NAME, NODE = "audit_ran", "audit_node"
+NAME = "audit_ran"
+NODE = "audit_node"
 REMEDY = "Run again for this host only: playbooks/audit.yml --limit HOST"
 
 
