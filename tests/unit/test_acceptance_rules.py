@@ -206,3 +206,29 @@ def test_all_cables_above_a_single_node_are_its_own_fault(
         for kind, subject in expected
     ]
     assert [(each.kind, each.subject) for each in traces._single(verdicts)] == wanted
+
+
+@pytest.mark.parametrize(
+    ("slow", "measured", "expected"),
+    [
+        (8, 8, [(NODE, "node0000")]),
+        (7, 8, [(NODE, "node0000")]),
+        (6, 8, [(RAIL, f"node0000 rail{rail}") for rail in range(6)]),
+        (2, 3, [(RAIL, "node0000 rail0"), (RAIL, "node0000 rail1")]),
+        (3, 3, [(NODE, "node0000")]),
+        (2, 2, [(RAIL, "node0000 rail0"), (RAIL, "node0000 rail1")]),
+    ],
+)
+def test_a_node_is_slow_if_almost_all_its_rails_are(
+    slow: int, measured: int, expected: list[tuple[str, str]]
+) -> None:
+    topology = fabric(3, 4, rails=8, spines=2)
+    found = ends.Ends(topology, analyse((), topology), ())
+    suspects = {}
+    for rail in range(measured):
+        one = ends._Suspect("node0000", f"rail{rail}", slow=rail < slow)
+        one.take(Figure(f"rail{rail}", "node0000", "node0001", 40.0), True)
+        suspects["node0000", f"rail{rail}"] = one
+    found._name_ends(suspects, set())
+    assert [(each.kind, each.subject) for each in found.found] == expected
+    assert len(found.slow) == (8 if expected[0][0] == NODE else slow)

@@ -30,6 +30,8 @@ MORE_FAR = 1
 """Additional measurements of a suspect without a partner on its leaf, as a cable may be slow."""
 RAILS_OF_NODE = 2
 """Rails on which a slow node is confirmed."""
+MOST_RAILS = 0.85
+"""Share of a node's measured rails that are slow if the node is: of 8, one may pass by chance."""
 CONTROLS = 4
 """Pairs of known-good nodes that are measured next to suspects, under the same conditions."""
 LEAST_CONTROLS = 6
@@ -332,7 +334,8 @@ class Ends(Measured):
             rails = self.topology.ports[node]
             measured = [each for each in suspects.values() if each.node == node]
             enough = RAILS_OF_NODE + (node not in whole)
-            every = len(own) == len(measured) >= min(enough, len(rails))
+            least = min(enough, len(rails))
+            every = len(measured) >= least and len(own) >= MOST_RAILS * len(measured)
             if every:
                 texts = tuple(f"{each.rail}: {each.text()}" for each in own)
                 self.found.append(Verdict(NODE, node, texts))
