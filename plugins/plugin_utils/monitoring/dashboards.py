@@ -64,6 +64,11 @@ class Panel:
     """Value from which a `stat` is red; 0: none."""
 
 
+def _faults(title: str, expression: str) -> Panel:
+    """A count that must be 0."""
+    return Panel(title, [(expression, "")], kind="stat", width=6, faulty_from=1)
+
+
 @dataclass(frozen=True)
 class Variable:
     name: str
@@ -90,34 +95,13 @@ FABRIC = Dashboard(
     "Fabric by leaf and rail",
     (_CLUSTER,),
     (
-        Panel(
-            "Nodes with a fault",
-            [(f"cluster:baremetal_faulty_nodes:count{{{_C}}}", "")],
-            kind="stat",
-            width=6,
-            faulty_from=1,
-        ),
-        Panel(
+        _faults("Nodes with a fault", f"cluster:baremetal_faulty_nodes:count{{{_C}}}"),
+        _faults(
             "Alerts of the fabric",
-            [(f'count(ALERTS{{{_C},part="fabric",alertstate="firing"}}) or vector(0)', "")],
-            kind="stat",
-            width=6,
-            faulty_from=1,
+            f'count(ALERTS{{{_C},part="fabric",alertstate="firing"}}) or vector(0)',
         ),
-        Panel(
-            "Settings that differ from the model",
-            [(f"sum(baremetal_drift_findings{{{_C}}})", "")],
-            kind="stat",
-            width=6,
-            faulty_from=1,
-        ),
-        Panel(
-            "Hosts that do not answer",
-            [(f"count(up{{{_C}}} == 0) or vector(0)", "")],
-            kind="stat",
-            width=6,
-            faulty_from=1,
-        ),
+        _faults("Settings that differ from the model", f"sum(baremetal_drift_findings{{{_C}}})"),
+        _faults("Hosts that do not answer", f"count(up{{{_C}}} == 0) or vector(0)"),
         Panel(
             "Sent by nodes, by leaf",
             [
@@ -203,13 +187,7 @@ NODE = Dashboard(
     "Node",
     (_CLUSTER, _NODE),
     (
-        Panel(
-            "Fault (1), or none (0)",
-            [(f"1 - baremetal_node_check_healthy{{{_N}}}", "")],
-            kind="stat",
-            width=6,
-            faulty_from=1,
-        ),
+        _faults("Fault (1), or none (0)", f"1 - baremetal_node_check_healthy{{{_N}}}"),
         Panel(
             "Last run of node-check",
             [(f"time() - baremetal_node_check_time_seconds{{{_N}}}", "")],
