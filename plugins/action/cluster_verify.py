@@ -51,7 +51,7 @@ class ActionModule(SteppedAction):
             raise AnsibleActionFail(shortened(listed(what, findings), MAX_MESSAGE_CHARACTERS))
         options = self._task.args
         textfile = str(options.get("textfile") or "")
-        if textfile and not re.fullmatch(r"/.*[^/]\.prom", textfile):
+        if textfile and not (textfile.isprintable() and re.fullmatch(r"/.*[^/]\.prom", textfile)):
             raise AnsibleActionFail(
                 f"drift_textfile is {textfile!r}: node_exporter reads files that end in .prom. "
                 "Write an absolute path"

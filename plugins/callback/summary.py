@@ -250,7 +250,9 @@ class CallbackModule(CallbackBase):
             self._started,
             seconds,
             facts=lambda name: inventory.get_host(name).get_vars(),
-            whole=not asked_of.get("subset") and "all" in (asked_of.get("tags") or ["all"]),
+            whole=not asked_of.get("subset")
+            and not asked_of.get("skip_tags")
+            and "all" in (asked_of.get("tags") or ["all"]),
         )
         lines = drift.lines(found.report) + (summary.problems() if summary.undone else [])
         self._print("DRIFT", lines + summary.stand_ins(), bool(found.status), found.report)

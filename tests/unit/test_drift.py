@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import re
+import resource
 import signal
 from collections.abc import Iterable
 from datetime import date, datetime, timedelta, timezone
@@ -14,6 +16,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+import yaml
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import (
     FAILED,
     OK,
@@ -58,11 +61,10 @@ def summary(*layers: str, **fields: Any) -> RunSummary:
     expected = {layer: dict.fromkeys(ROLES, "") for layer in layers or ("rails",)}
     return RunSummary(
         cluster="tiny",
-        roles=ROLES,
         inventories=("inv",),
         verifies=True,
         expected=expected,
-        **fields,
+        **{"roles": ROLES, **fields},
     )
 
 
@@ -253,10 +255,10 @@ def test_appearances_and_repairs_of_a_finding_alternate(runs: Any) -> None:
         present = (present - looked) | now
         assert {key[:2] for key in events.open} == present
         text = events.text()
-        assert history.History.of(text) == events
+        assert history.History.of(text.splitlines()) == events
         lines = text.splitlines(keepends=True)
         lines[torn % len(lines)] = lines[torn % len(lines)][: torn // 2]
-        hurt = history.History.of("".join(lines))
+        hurt = history.History.of(lines)
         for one in (events, hurt):
             kinds: dict[history.Key, list[str]] = {}
             for event in one.events:
@@ -275,7 +277,7 @@ def test_the_history_is_bounded_and_keeps_what_is_not_repaired(tmp_path: Path) -
     for number in range(1, 9000):
         taken(events, number % 300, {("node02", "os")} if number % 2 else set(), {("node02", "os")})
     assert len(events.events) <= history.MOST_LINES
-    assert [key[0] for key in history.History.of(events.text()).open][:1] == ["node01"]
+    assert [key[0] for key in history.History.of(events.text().splitlines()).open][:1] == ["node01"]
     lines = [
         "null",
         "{}",
@@ -291,9 +293,13 @@ def test_the_history_is_bounded_and_keeps_what_is_not_repaired(tmp_path: Path) -
     run.add_result("node02", {"layer": "os", "checks": as_dicts(checks)})
     drift = evaluated(run, tmp_path)
     assert len(drift.report["findings"]) == 2000
-    kept = history.History.of(path.read_text(encoding="utf-8"))
+    kept = read_history(path)
     assert sum(key[2] == "sysctl" for key in kept.open) == history.MOST_PER_HOST
     assert path.stat().st_mode & 0o777 == 0o640 and not kept.events[-1]["silent"]
+
+
+def read_history(path: Path) -> history.History:
+    return history.History.of(path.read_text(encoding="utf-8").splitlines())
 
 
 def _often(folder: Path, host: str, runs: int) -> None:
@@ -312,16 +318,177 @@ def test_two_runs_lose_nothing_of_each_other_and_a_killed_one_leaves_the_file(
     for process in both:
         process.join()
     path = tmp_path / history.FILE
-    events = history.History.of(path.read_text(encoding="utf-8")).events
+    events = read_history(path).events
     assert len(events) == 2 * (20 + 20) and not any(process.exitcode for process in both)
     killed = fork.Process(target=_often, args=(tmp_path, "node03", 10**6))
     killed.start()
     until(lambda: "node03" in path.read_text(encoding="utf-8"), "a line of node03")
     os.kill(killed.pid or 0, signal.SIGKILL)
     killed.join()
+    (path.parent / f".{path.name}.abc").write_text("a killed run may leave it")
     text = path.read_text(encoding="utf-8")
-    assert history.History.of(text).text() == text
+    assert history.History.of(text.splitlines()).text() == text
     _often(tmp_path, "node01", 1)
+    assert sorted(each.name for each in path.parent.iterdir()) == ["drift.jsonl", "drift.lock"]
+
+
+def event(at: str = START.isoformat(), **fields: Any) -> dict[str, Any]:
+    key = {"host": "node01", "layer": "rails", "check": "rail_mtu", "subject": "rail2"}
+    return {"at": at, "event": "found", **key, "part": "node01", **fields}
+
+
+HOSTILE = [
+    event(part="\x1b[2J"),
+    event(part="x" * 9999),
+    event(subject="\ud800"),
+    event("2026-11-01 04:00"),
+    event("20261101"),
+    event("0001-01-01T00:00:00+14:00"),
+    {"at": START.isoformat(), "event": "run", "findings": 1, "silent": [[[[]]], "\x07", {}]},
+    {"at": START.isoformat(), "event": "run", "findings": 1, "silent": "node01"},
+]
+
+
+@given(st.lists(st.sampled_from(HOSTILE) | spoilt(event()), max_size=4), st.binary(max_size=99))
+def test_whatever_the_history_holds_is_shown_as_text_in_the_schema(
+    tmp_path_factory: pytest.TempPathFactory, given: list[Any], rest: bytes
+) -> None:
+    folder = tmp_path_factory.mktemp("x")
+    path = folder / history.FILE
+    path.parent.mkdir()
+    path.write_bytes("".join(json.dumps(each) + "\n" for each in given).encode() + rest)
+    for number in (1, 2):
+        run = summary()
+        fail(run, "node01", "rails", "rail_mtu", "rail2")
+        drift = evaluated(run, folder, day(number), offender_times=1)
+        assert drift.warnings == []
+    assert drift.report["findings"][0]["new"] is False
+    text = path.read_text(encoding="utf-8")
+    assert read_history(path).text() == text
+    silent = [name for line in text.splitlines() for name in json.loads(line).get("silent", ())]
+    assert all(isinstance(name, str) and name.isprintable() for name in silent)
+
+
+def test_a_history_of_another_kind_is_replaced_or_refused(tmp_path: Path) -> None:
+    """A pipe without a writer, a link to endless bytes, empty lines, a directory."""
+    path = tmp_path / history.FILE
+    path.parent.mkdir()
+    for make in (os.mkfifo, lambda path: path.symlink_to("/dev/zero"), _write_empty_lines):
+        path.unlink(missing_ok=True)
+        make(path)
+        assert evaluated(summary(), tmp_path).warnings == []
+        assert path.is_file() and not path.is_symlink() and path.stat().st_size < 999
+    path.unlink()
+    path.mkdir()
+    assert len(evaluated(summary(), tmp_path).warnings) == 1
+
+
+def _write_empty_lines(path: Path) -> None:
+    path.write_bytes(b"\n" * (1 << 20))
+
+
+def test_a_line_is_never_too_long_to_be_read_again(tmp_path: Path) -> None:
+    names = {f"{number:03}{'x' * 250}": "no route" for number in range(2000)}
+    evaluated(summary(unreachable=names), tmp_path)
+    lines = (tmp_path / history.FILE).read_bytes().splitlines()
+    assert len(lines) == 1 and len(lines[0]) < history.MOST_LINE_BYTES
+    assert len(read_history(tmp_path / history.FILE).events) == 1
+
+
+def test_a_clock_that_was_wrong_for_a_run_names_no_rule_and_no_offender(tmp_path: Path) -> None:
+    (rule,) = read(RULE)
+    for at in (day(0), day(40_000), day(-10_000), day(1)):
+        run = summary()
+        fail(run, "node01", "rails", "rail_arp", "rail2")
+        drift = evaluated(run, tmp_path, at, rules=[rule], offender_times=2)
+        (each,) = drift.report["findings"]
+        assert each["since"] == min(at, START).isoformat()
+        evaluated(summary(), tmp_path, at)
+        run = summary()
+        fail(run, "node01", "rails", "rail_arp", "rail2")
+        evaluated(run, tmp_path, START)
+    drift = evaluated(run, tmp_path, day(1), rules=[rule], offender_times=3)
+    assert (drift.report["unused"], drift.report["offenders"]) == ([], [])
+
+
+def test_a_full_disk_costs_the_history_and_metrics_only(tmp_path: Path) -> None:
+    run = summary()
+    fail(run, "node01", "rails", "rail_mtu", "rail2")
+    path = tmp_path / "x/drift.prom"
+    first = evaluated(run, tmp_path, textfile=str(path))
+    before = (tmp_path / history.FILE).read_bytes(), path.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, limits[1]))
+    try:
+        drift = evaluated(run, tmp_path, day(1), textfile=str(path))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (drift.status, len(drift.warnings)) == (first.status, 2)
+    assert drift.report["findings"][0]["since"] == START.isoformat()
+    assert before == ((tmp_path / history.FILE).read_bytes(), path.read_bytes())
+    assert [each.name for each in path.parent.iterdir()] == ["drift.prom"]
+
+
+def test_metrics_replace_a_link_and_write_through_none(tmp_path: Path) -> None:
+    """node_exporter's directory may belong to its user, and drift runs as root."""
+    victim, path = tmp_path / "victim", tmp_path / "x/drift.prom"
+    victim.write_text("precious")
+    path.parent.mkdir()
+    path.symlink_to(victim)
+    assert evaluated(summary(), tmp_path, textfile=str(path)).warnings == []
+    assert victim.read_text() == "precious" and not path.is_symlink()
+    assert path.stat().st_mode & 0o777 == 0o644
+    path.parent.chmod(0o777)
+    (warning,) = evaluated(summary(), tmp_path, textfile=str(path)).warnings
+    assert "chmod o-w" in warning
+
+
+TARGET = {"cluster", "instance", "job"}
+"""Labels that Prometheus adds (plugin_utils/monitoring/targets.py)."""
+
+
+def test_rules_and_dashboards_read_metrics_and_labels_that_drift_writes(tmp_path: Path) -> None:
+    run = summary("rails", "os")
+    fail(run, "node01", "rails", "rail_mtu", "rail2")
+    path = tmp_path / "drift.prom"
+    evaluated(run, tmp_path, textfile=str(path))
+    samples = re.findall(r"^(\w+)(?:\{(.*)\})? (\S+)$", path.read_text(), re.MULTILINE)
+    labels = {name: set(re.findall(r'(\w+)="', given)) for name, given, _value in samples}
+    assert ("baremetal_drift_findings", 'layer="rails"', "1") in samples
+    kinds = re.findall(r"^# TYPE (\w+) gauge$", path.read_text(), re.MULTILINE)
+    assert sorted(labels) == sorted(kinds)
+    pages = [
+        each for end in ("yml", "json") for each in (ROOT / "docs/monitoring").glob(f"*.{end}")
+    ]
+    read = {each for page in pages for each in _expressions(page) if "baremetal_drift_" in each}
+    assert len(read) >= 3
+    for each in read:
+        names = set(re.findall(r"baremetal_drift_\w+", each))
+        assert names <= set(labels), each
+        wanted = {word for words in re.findall(r"by \((.*?)\)", each) for word in words.split(", ")}
+        wanted |= set(re.findall(r'(\w+) ?[=!]~?"', each))
+        assert wanted - TARGET <= set.union(*(labels[name] for name in names)), each
+
+
+def _expressions(page: Path) -> list[str]:
+    """Queries of rules in YAML or of a dashboard in JSON."""
+    found: list[str] = []
+    todo = [yaml.safe_load(page.read_text(encoding="utf-8"))]
+    while todo:
+        each = todo.pop()
+        if isinstance(each, dict):
+            found += [each["expr"]] if "expr" in each else []
+            todo += each.values()
+        elif isinstance(each, list):
+            todo += each
+    return found
+
+
+@pytest.mark.parametrize("subject", ["[z-a]", "[", "[!", "*a" * 150, "?" * 299, "**/..", "\\"])
+def test_any_pattern_of_a_rule_ends(subject: str) -> None:
+    """In time that grows with the length of the text only, without an error."""
+    (rule,) = read({**RULE, "subject": subject})
+    assert not rule.covers("node01", "rail_mtu", "a" * 140 + "b" * 160)
 
 
 def test_a_history_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:

@@ -89,12 +89,19 @@ def test_drift_appears_once_is_ignored_by_rule_and_repaired(folder: Path) -> Non
     assert len(events(folder)) == 4
 
 
+def test_a_run_without_some_layers_writes_no_metrics(folder: Path) -> None:
+    metrics = folder / "drift.prom"
+    _rc, _text, report = run(folder, "--skip-tags=names", drift_textfile=str(metrics))
+    assert keys(report) == [("node02", "os", "unchanged")] and not metrics.exists()
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
         ("drift_ignore", [{**RULE, "check": "verifed"}]),
         ("drift_ignore", "{{ lookup('pipe', 'id') }}"),
         ("drift_textfile", "drift.txt"),
+        ("drift_textfile", "/\0/drift.prom"),
     ],
 )
 def test_an_invalid_setting_stops_the_run_before_any_host(

@@ -2,14 +2,17 @@
 """History of drift: one JSON line per appearance and repair of a finding, and per run.
 
 The file is replaced as a whole while a lock is held, so that two runs lose nothing of each other
-and a killed run leaves the old file. Lines that are not in this form are skipped.
+and a killed run leaves the old file. Lines that are not in this form, such as
+texts with control characters, are skipped, as the operator sees some of them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
@@ -30,7 +33,10 @@ MOST_PER_HOST = 1000
 MOST_LINE_BYTES = 1 << 16
 MOST_BYTES = 1 << 26
 """Only the end of a longer file is read."""
-MOST_NAMES = 1000
+MOST_NAMES = 200
+"""Maximum number of silent hosts in a line, which must not become longer than MOST_LINE_BYTES."""
+MOST_TEXT = 1000
+"""Maximum length of a text in an event; those of findings are shorter."""
 MOST_OFFENDERS = 100
 PATIENCE_S = 30.0
 _KEY = ("host", "layer", "check", "subject")
@@ -51,9 +57,9 @@ class History:
     """The last appearance of each finding that was not repaired since."""
 
     @classmethod
-    def of(cls, text: str) -> History:
+    def of(cls, lines: Iterable[str]) -> History:
         history = cls()
-        for line in text.split("\n"):
+        for line in lines:
             event = _event(line)
             if event is not None:
                 history.add(event)
@@ -103,9 +109,9 @@ class History:
             self.events = kept + self.events[half:]
 
     def covers(self, since: datetime) -> bool:
-        """Whether a run is that old."""
-        runs = (event["at"] for event in self.events if event["event"] == RUN)
-        return any(_time(at) <= since for at in runs)
+        """Whether the first run is that old. The clock may have been wrong in a later one."""
+        first = next((event["at"] for event in self.events if event["event"] == RUN), "")
+        return bool(first) and _time(first) <= since
 
     def present(self, since: datetime) -> set[Key]:
         """Findings that were there at any time since then."""
@@ -116,11 +122,11 @@ class History:
         }
         return repaired | self.open.keys()
 
-    def offenders(self, times: int, since: datetime) -> list[dict[str, Any]]:
+    def offenders(self, times: int, since: datetime, now: datetime) -> list[dict[str, Any]]:
         """Parts that appeared in `times` runs since then, the most frequent first."""
         seen: dict[str, set[str]] = {}
         for event in self.events:
-            if event["event"] == FOUND and _time(event["at"]) >= since:
+            if event["event"] == FOUND and since <= _time(event["at"]) <= now:
                 seen.setdefault(event["part"], set()).add(event["at"])
         most = sorted(seen.items(), key=lambda item: (-len(item[1]), item[0]))
         return [
@@ -134,17 +140,20 @@ def _event(line: str) -> Optional[Event]:
     """The event in a line; None for anything else, such as the rest of a line."""
     try:
         event = json.loads(line)
-        _time(event["at"])
-        names: tuple[str, ...] = ("at", "event", "findings", "silent")
-        if event["event"] == RUN:
-            fits = isinstance(event["findings"], int) and isinstance(event["silent"], list)
-        else:
-            names = ("at", "event", *_KEY, "part")
-            fits = event["event"] in (FOUND, REPAIRED)
-            fits = fits and all(isinstance(event[name], str) for name in names)
-        return {name: event[name] for name in names} if fits else None
+        kind, at = event["event"], _time(event["at"]).astimezone(timezone.utc).isoformat()
+        if kind == RUN:
+            found, silent = event["findings"], [*filter(_plain, event["silent"])]
+            fits = isinstance(found, int)
+            return {"at": at, "event": RUN, "findings": found, "silent": silent} if fits else None
+        texts = {name: event[name] for name in (*_KEY, "part")}
+        fits = kind in (FOUND, REPAIRED) and all(map(_plain, texts.values()))
+        return {"at": at, "event": kind, **texts} if fits else None
     except (KeyError, OverflowError, RecursionError, TypeError, ValueError):
         return None
+
+
+def _plain(text: Any) -> bool:
+    return isinstance(text, str) and text.isprintable() and len(text) <= MOST_TEXT
 
 
 def _time(text: str) -> datetime:
@@ -165,20 +174,30 @@ def changing(folder: Path) -> Iterator[History]:
     handle = os.open(path.with_suffix(".lock"), os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o640)
     try:
         acquire(handle, path.with_suffix(".lock"), PATIENCE_S)
-        history = History.of(_read(path))
+        for unfinished in path.parent.glob(f".{path.name}.*"):  # of a killed run
+            with contextlib.suppress(OSError):
+                unfinished.unlink()
+        history = History.of(_lines(path))
         yield history
         save(path, history.text())
     finally:
         os.close(handle)
 
 
-def _read(path: Path) -> str:
+def _lines(path: Path) -> Iterator[str]:
+    """Lines of the end of the file; none if it is missing or not a file."""
     try:
-        with path.open("rb") as stream:
-            stream.seek(0, os.SEEK_END)
-            stream.seek(max(0, stream.tell() - MOST_BYTES))
-            lines = stream.read(MOST_BYTES).split(b"\n")
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # does not wait for a writer of a pipe
     except FileNotFoundError:
-        return ""
-    texts = (line.decode("utf-8", "replace") for line in lines if len(line) <= MOST_LINE_BYTES)
-    return "\n".join(texts)
+        return
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            return
+        size = min(status.st_size, MOST_BYTES)
+        content = os.pread(handle, size, status.st_size - size)
+    finally:
+        os.close(handle)
+    for line in io.BytesIO(content):
+        if 1 < len(line) <= MOST_LINE_BYTES:
+            yield line.decode("utf-8", "replace")

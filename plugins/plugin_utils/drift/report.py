@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ...module_utils.core.files import write_atomically
+from ...module_utils.core.files import directory_of_trust, write_beside
 from ...module_utils.core.locks import HeldError
 from ...module_utils.core.text import columns, counted, one_line, shortened
 from ..layers import ROLES
@@ -77,7 +77,7 @@ def evaluate(
         key = key_of(finding)
         old = before.get(key)
         rule = next((each for each in current if each.covers(key[0], key[2], key[3])), None)
-        finding["since"] = old["at"] if old else at
+        finding["since"] = min(old["at"], at) if old else at  # the clock may have been set back
         finding["new"] = old is None
         finding["ignored"] = rule and {"reason": rule.reason, "until": rule.until}
     expired = [rule.as_dict() for rule in settings.rules if rule.expired(day)]
@@ -104,13 +104,18 @@ def evaluate(
         "expired": expired,
         "unused": unused,
         "offenders": history.offenders(
-            settings.offender_times, since(started, settings.offender_days)
+            settings.offender_times, since(started, settings.offender_days), started
         ),
     }
     if settings.textfile and whole and not run.undone:
         try:
             text = metrics(report, [of for of, on in run.expected.items() if on.keys() - silent])
-            write_atomically(Path(settings.textfile), text, 0o644, os.getuid(), os.getgid())
+            path = Path(settings.textfile)
+            directory = directory_of_trust(path.parent)
+            try:
+                write_beside(directory, path.name, text)
+            finally:
+                os.close(directory)
         except OSError as error:
             warnings.append(f"drift_textfile was not written: {error}. Make it writable")
     return Drift(report, warnings)
