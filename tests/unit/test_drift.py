@@ -124,6 +124,63 @@ def test_a_link_repeats_no_finding_of_its_ends() -> None:
     assert [each["subject"] for each in kept] == ["rail2", "leaf01 Ethernet12 - node01 rail3"]
 
 
+RING = [f"node0{number}" for number in range(1, 5)]
+
+
+def carried(run: RunSummary, *failed: str, check: str = "rail_peer", **more: str) -> None:
+    """Failed packets of the layer ssh, such as `1>2`: from node01 over rail0 of node02."""
+    for one, other in (pair.split(">") for pair in failed):
+        fail(run, f"node0{one}", "ssh", check, f"node0{one} -> node0{other}-rail0", **more)
+
+
+@pytest.mark.parametrize(
+    ("failed", "broken", "blamed"),
+    [
+        (["1>2", "2>3"], [], {"1>2": "2", "2>3": "2"}),  # nothing from or to node02
+        (["1>2"], [], {"1>2": "12"}),  # node02 reaches node03: either end of this pair
+        (["1>2"], ["2"], {"1>2": "2"}),
+        (["1>2"], ["1"], {"1>2": "1"}),
+        (["1>2"], ["1", "2"], {"1>2": "12"}),
+        (["1>2", "2>3", "3>4"], [], {"1>2": "2", "2>3": "23", "3>4": "3"}),
+        (["1>2", "2>1"], [], {"1>2": "12", "2>1": "21"}),
+        (["4>2", "4>1", "4>3"], [], dict.fromkeys(["4>2", "4>1", "4>3"], "4")),  # its word only
+    ],
+)
+def test_packets_that_a_rail_does_not_carry_are_attributed_to_it(
+    failed: list[str], broken: list[str], blamed: dict[str, str]
+) -> None:
+    run = summary("rails", "ssh", roles=dict.fromkeys(RING, "compute"))
+    rails = {"cluster_rails": [{"interface": f"rail{n}", "pci": f"0000:{n}"} for n in (0, 1)]}
+    for number in broken:
+        fail(run, f"node0{number}", "rails", "rail_mtu", "rail0")
+    fail(run, "node03", "rails", "rail_mtu", "rail1")  # another rail is no evidence
+    carried(run, *failed)
+    carried(run, failed[0], check="ssh_login")
+    found = [
+        each for each in findings.findings_of(run, lambda _name: rails) if each["layer"] == "ssh"
+    ]
+    assert len(found) == len(failed) + 1
+    for each in found:
+        here, there = (name[-1] for name in each["subject"].removesuffix("-rail0").split(" -> "))
+        ends = [f"node0{number}" for number in blamed[f"{here}>{there}"]]
+        assert each["part"] == " - ".join(f"{end} rail0 (0000:0)" for end in ends)
+        limit = ",".join(ends)
+        assert each["command"].endswith(f" site.yml -i inv --tags rails --limit {limit}")
+
+
+def test_other_failures_of_the_layer_ssh_stay_where_they_are() -> None:
+    run = summary("ssh", roles=dict.fromkeys(RING, "compute"))
+    rails = {"cluster_rails": [{"interface": "rail0", "pci": None}]}
+    carried(run, "1>2", check="ssh_login")  # packets pass: its sshd, or the name
+    carried(run, "2>3", by_hand="check the cable")
+    carried(run, "3>4", check="ssh_login", at="node04")
+    fail(run, "node02", "ssh", "rail_peer", "node02 -> node09-rail0")
+    fail(run, "node02", "ssh", "rail_peer", "node01 -> node02-rail0")  # of another host
+    found = findings.findings_of(run, lambda _name: rails)
+    assert len(found) == 5 and not any("--tags rails" in each["command"] for each in found)
+    assert [each["part"] for each in found] == ["node01", "node02", "node02", "node02", "node04"]
+
+
 def test_only_a_run_that_looked_repairs(tmp_path: Path) -> None:
     run = summary("rails", "os")
     fail(run, "node01", "rails", "rail_mtu", "rail2")
@@ -409,6 +466,18 @@ def test_a_clock_that_was_wrong_for_a_run_names_no_rule_and_no_offender(tmp_path
         evaluated(run, tmp_path, START)
     drift = evaluated(run, tmp_path, day(1), rules=[rule], offender_times=3)
     assert (drift.report["unused"], drift.report["offenders"]) == ([], [])
+
+
+def test_a_host_that_left_the_inventory_leaves_no_finding(tmp_path: Path) -> None:
+    run = summary()
+    fail(run, "node01", "rails", "rail_mtu", "rail2")
+    evaluated(run, tmp_path)
+    others = {host: role for host, role in ROLES.items() if host != "node01"}
+    run = summary(roles={**others, "node11": "compute"})
+    del run.expected["rails"]["node01"]
+    evaluated(run, tmp_path, day(1))
+    kept = read_history(tmp_path / history.FILE)
+    assert not kept.open and kept.events[-2]["event"] == "repaired"
 
 
 def test_a_full_disk_costs_the_history_and_metrics_only(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Optional
 
 from ...module_utils.core.checks import FAILED, Check, as_dicts
 from ...module_utils.core.text import natural, shortened
@@ -18,6 +18,8 @@ from .rules import Rule, of_dicts
 
 MOST_SUBJECT = 300
 MOST_TEXT = 1000
+RAIL_PEER = "rail_peer"
+"""Check of the layer ssh: whether packets return from the next host over a rail."""
 BY_REASON = "see the reason, and its check in docs/checks.md"
 Facts = Callable[[str], Mapping[str, Any]]
 """Variables of the inventory, by host."""
@@ -60,6 +62,8 @@ class Looked:
     def at(self, key: Key) -> bool:
         """A layer that failed may have stopped before a check."""
         host, layer, check, _subject = key
+        if self.run.roles and host not in self.run.roles:
+            return True  # it left the inventory, perhaps under another name
         reason = self.run.expected.get(layer, {}).get(host)
         if reason is None or host in self.run.unreachable:
             return False
@@ -76,6 +80,7 @@ def findings_of(run: RunSummary, facts: Facts) -> list[dict[str, Any]]:
             *_unverified(run, layer, unverified.get(layer, {})),
         ):
             found[each["host"], layer, each["check"], each["subject"]] = each
+    _over_rails(list(found.values()), run, facts)
     by_end = [each for each in found.values() if each["layer"] in ("rails", "fabric")]
     kept = [each for each in found.values() if not _repeats(each, by_end)]
     return sorted(kept, key=lambda each: (TAGS.index(each["layer"]), natural(each["host"])))
@@ -124,6 +129,53 @@ def _unverified(
                 }
 
 
+def _over_rails(found: Sequence[dict[str, Any]], run: RunSummary, facts: Facts) -> None:
+    """Attribute packets and logins of the layer ssh that a rail did not carry to that rail.
+
+    Hosts send to the next one in a ring. A rail is at fault if its layer failed there, or if it
+    carried nothing in either direction and the rails of the other hosts did. One host's word is no
+    evidence against another: otherwise both ends are named.
+    """
+    failed = {
+        (each["host"], *each["part"].split()[1:2]) for each in found if each["layer"] == "rails"
+    }
+    pairs = [(each, pair) for each in found if (pair := _pair(each, run, facts))]
+    others: dict[tuple[str, str], set[str]] = {}
+    for each, (here, peer, rail) in pairs:
+        if each["check"] == RAIL_PEER:
+            others.setdefault((here, rail), set()).add(peer)
+            others.setdefault((peer, rail), set()).add(here)
+    for each, (here, peer, rail) in pairs:
+        if each["check"] != RAIL_PEER and peer not in others.get((here, rail), ()):
+            continue
+        ends = [end for end in (here, peer) if (end, rail) in failed]
+        ends = ends or [end for end in (here, peer) if len(others[end, rail]) > 1]
+        if len(ends) != 1:
+            ends = [here, peer]
+        each["command"] = run.repair("rails", ends)
+        each["part"] = " - ".join(part_of(end, rail, "", facts(end)) for end in ends)
+
+
+def _pair(
+    finding: Mapping[str, Any], run: RunSummary, facts: Facts
+) -> Optional[tuple[str, str, str]]:
+    """The host, its peer and the rail between them, if a layer repairs the finding."""
+    if finding["layer"] != "ssh" or not finding["command"] or finding["part"] != finding["host"]:
+        return None
+    here, _arrow, target = finding["subject"].partition(" -> ")
+    for end in re.finditer("-", target):
+        peer, rail = target[: end.start()], target[end.end() :]
+        both = here == finding["host"] and peer in run.roles and peer != here
+        if both and rail in _rails(facts(peer)) and rail in _rails(facts(here)):
+            return here, peer, rail
+    return None
+
+
+def _rails(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """PCI address of each rail, by interface."""
+    return {rail["interface"]: rail["pci"] for rail in sequence(facts.get("cluster_rails"))}
+
+
 def _repeats(finding: Mapping[str, Any], by_end: Sequence[Mapping[str, Any]]) -> bool:
     """Whether a finding of the layer links is one of a rail or a port, which its layer repairs."""
     if finding["layer"] != "links":
@@ -147,7 +199,7 @@ def _words(text: str) -> list[str]:
 def part_of(host: str, subject: str, reason: str, facts: Mapping[str, Any]) -> str:
     """The part of a host that a check is about: a rail, a GPU, a port; else the host."""
     words = _words(subject)
-    rails = {rail["interface"]: rail["pci"] for rail in sequence(facts.get("cluster_rails"))}
+    rails = _rails(facts)
     rail = next((word for word in words if word in rails), "")
     if rail:
         return f"{host} {rail}" + (f" ({rails[rail]})" if rails[rail] else "")
