@@ -173,7 +173,7 @@ def test_other_failures_of_the_layer_ssh_stay_where_they_are() -> None:
     rails = {"cluster_rails": [{"interface": "rail0", "pci": None}]}
     carried(run, "1>2", check="ssh_login")  # packets pass: its sshd, or the name
     carried(run, "2>3", by_hand="check the cable")
-    carried(run, "3>4", check="ssh_login", at="node04")
+    carried(run, "3>4", at="node04")
     fail(run, "node02", "ssh", "rail_peer", "node02 -> node09-rail0")
     fail(run, "node02", "ssh", "rail_peer", "node01 -> node02-rail0")  # of another host
     found = findings.findings_of(run, lambda _name: rails)
@@ -454,18 +454,17 @@ def test_a_line_is_never_too_long_to_be_read_again(tmp_path: Path) -> None:
 
 def test_a_clock_that_was_wrong_for_a_run_names_no_rule_and_no_offender(tmp_path: Path) -> None:
     (rule,) = read(RULE)
-    for at in (day(0), day(40_000), day(-10_000), day(1)):
+    future = day(40_000)
+    for at in (day(0), future, day(-10_000), future):
         run = summary()
         fail(run, "node01", "rails", "rail_arp", "rail2")
-        drift = evaluated(run, tmp_path, at, rules=[rule], offender_times=2)
-        (each,) = drift.report["findings"]
-        assert each["since"] == min(at, START).isoformat()
-        evaluated(summary(), tmp_path, at)
-        run = summary()
-        fail(run, "node01", "rails", "rail_arp", "rail2")
-        evaluated(run, tmp_path, START)
-    drift = evaluated(run, tmp_path, day(1), rules=[rule], offender_times=3)
+        evaluated(run, tmp_path, at)
+        if at != future:
+            evaluated(summary(), tmp_path, at)
+    drift = evaluated(run, tmp_path, day(1), rules=[rule], offender_times=2)
     assert (drift.report["unused"], drift.report["offenders"]) == ([], [])
+    (each,) = drift.report["findings"]
+    assert each["since"] == day(1).isoformat()
 
 
 def test_a_host_that_left_the_inventory_leaves_no_finding(tmp_path: Path) -> None:
