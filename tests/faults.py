@@ -6,15 +6,18 @@ docs/generate_faults.py writes docs/faults.md from tests/faults.yml.
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import yaml
 
-from tests.nodes import Nodes, Run
+from tests.nodes import TOP, Nodes, Run
 
 FIRST = "node01"
 ELSEWHERE = {
@@ -110,13 +113,17 @@ def surplus(run: Run, faults: Sequence[Fault] = NODE_FAULTS) -> list[Mapping[str
 
 
 def _wrongly_blamed(check: Mapping[str, Any], host: str, faults: Iterable[Fault]) -> bool:
-    """Whether a failed login is attributed to a host without a fault.
+    """Whether a failed login, or packets that a rail lost, are attributed to a host without a
+    fault.
 
     A fault of the server is attributed to it; faults of names, rails or the client are not.
     """
+    at = check.get("at", "")
+    if check["name"] == "rail_peer":
+        rails = {f.host for f in faults if f.layer == "rails" or f.check == "rail_peer"}
+        return bool(at) and at not in rails
     if check["name"] != "ssh_login":
         return False
-    at = check.get("at", "")
     if at:
         culprits = {f.host for f in faults if f.layer == "ssh" and f.check not in CLIENT}
         return at not in culprits
@@ -144,12 +151,68 @@ def repairs(run: Run) -> list[list[str]]:
             command = re.fullmatch(
                 r"ansible-playbook (\S+) -i \S+ --tags (\S+) --limit (\S+)", each["command"]
             )
-            assert command and command[2] == each["layer"]
+            # The rail between two hosts, of which the layer ssh has no answer.
+            of_rail = each["check"] == "rail_peer" and command and command[2] == "rails"
+            assert command and (of_rail or command[2] == each["layer"])
             limits.setdefault((command[1], command[2]), set()).add(command[3])
     return [
         [playbook, "--tags", tag, "--limit", ",".join(sorted(hosts))]
         for (playbook, tag), hosts in limits.items()
     ]
+
+
+RECORDED = Path(__file__).parent / "unit/data/faults"
+RECORD = os.environ.get("RECORD_FAULTS", "")
+"""With this variable, tests on nodes record what playbooks/verify.yml finds, for unit tests."""
+
+
+def record(name: str, run: Run) -> None:
+    """Save the failed checks of a run of playbooks/verify.yml by layer and host."""
+    found = {
+        layer: {host: run.failed(layer, host) for host in each["hosts"] if run.failed(layer, host)}
+        for layer, each in run.report["layers"].items()
+    }
+    text = json.dumps({layer: hosts for layer, hosts in found.items() if hosts}, indent=1)
+    RECORDED.mkdir(exist_ok=True)
+    (RECORDED / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+
+
+def recorded(name: str) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    return dict(json.loads((RECORDED / f"{name}.json").read_text(encoding="utf-8")))
+
+
+def outdated(name: str, run: Run, made: Iterable[Fault]) -> set[tuple[str, ...]]:
+    """Findings of faults that a run of drift has and the recording lacks, or the reverse."""
+    checks = {(f.layer, f.host, f.check) for f in made if f.check not in ELSEWHERE}
+    before = {
+        (layer, host, check["name"], check["subject"])
+        for layer, hosts in recorded(name).items()
+        for host, found in hosts.items()
+        for check in found
+    }
+    now = {(f["layer"], f["host"], f["check"], f["subject"]) for f in run.report["findings"]}
+    return {each for each in before ^ now if each[:3] in checks}
+
+
+def drift(nodes: Nodes, reports: Path, *words: str, expect: int) -> Run:
+    """Run playbooks/drift.yml; its findings are also in the form of `layers`."""
+    environment = {"BAREMETAL_MPI_ROCE_REPORTS": str(reports)}
+    run = nodes.play("playbooks/drift.yml", *words, expect=expect, environment=environment)
+    schema = json.loads((TOP / "docs/drift.schema.json").read_text(encoding="utf-8"))
+    jsonschema.validate(run.report, schema)
+    run.report["layers"] = by_layer(run.report["findings"])
+    return run
+
+
+def key(finding: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(finding[name] for name in ("host", "layer", "check", "subject"))
+
+
+def history(reports: Path, event: str) -> dict[tuple[str, ...], str]:
+    """Times of the appearances (`found`) or repairs (`repaired`) of findings."""
+    (path,) = reports.glob("*/history/drift.jsonl")
+    events = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return {key(each): each["at"] for each in events if each["event"] == event}
 
 
 def undo(nodes: Nodes, faults: Iterable[Fault] = NODE_FAULTS) -> None:

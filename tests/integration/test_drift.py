@@ -9,13 +9,11 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
-import jsonschema
 import pytest
 
 from tests import faults
-from tests.nodes import TOP, Nodes, Run
+from tests.nodes import Nodes, Run
 
 NODE_CHECK = "/usr/local/libexec/baremetal-mpi-roce/node-check"
 pytestmark = pytest.mark.nodes
@@ -73,21 +71,15 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("reports")
 
 
-def drift(nodes: Nodes, reports: Path, *words: str, expect: int) -> Run:
-    environment = {"BAREMETAL_MPI_ROCE_REPORTS": str(reports)}
-    run = nodes.play("playbooks/drift.yml", *words, expect=expect, environment=environment)
-    schema = json.loads((TOP / "docs/drift.schema.json").read_text(encoding="utf-8"))
-    jsonschema.validate(run.report, schema)
-    return run
-
-
 @pytest.fixture(scope="module")
 def seen(nodes: Nodes, converged: dict[str, set[str]], reports: Path) -> Iterator[Run]:
     faults.inject(nodes)
     broken = fingerprints(nodes)
+    if faults.RECORD:
+        words = ("playbooks/verify.yml", "--skip-tags=verbs,smoke")
+        faults.record("nodes", nodes.play(*words, expect=2))
     told = {name: nodes.on(name).run(f"{NODE_CHECK} --json") for name in nodes.group("compute")}
-    run = drift(nodes, reports, "--diff", expect=2)
-    run.report["layers"] = faults.by_layer(run.report["findings"])
+    run = faults.drift(nodes, reports, "--diff", expect=2)
     run.report["node-check"] = {name: json.loads(each.stdout) for name, each in told.items()}
     assert fingerprints(nodes) == broken, "drift changed a node"
     yield run
@@ -99,6 +91,7 @@ def seen(nodes: Nodes, converged: dict[str, set[str]], reports: Path) -> Iterato
 def test_one_run_finds_every_fault_and_nothing_else(seen: Run) -> None:
     assert faults.missed(seen) == []
     assert faults.surplus(seen) == []
+    assert faults.outdated("nodes", seen, faults.NODE_FAULTS) == set(), "set RECORD_FAULTS"
     assert [part for part in SHOWN if not re.search(part, seen.output)] == []
     check = next(check for check in seen.failed("rails", "node04") if check["name"] == "rail_mtu")
     assert (check["subject"], check["wanted"], check["found"]) == ("rail1", 9000, 1500)
@@ -133,21 +126,11 @@ def test_the_printed_commands_repair_only_the_affected_hosts(
     assert {host: lines for host, lines in left.items() if lines} == {}
     # The key of one host was lost: the others reject its old certificate after the next run.
     nodes.play("playbooks/ssh.yml")
-    clean = drift(nodes, reports, expect=0)
+    clean = faults.drift(nodes, reports, expect=0)
     assert (clean.report["verdict"], clean.report["findings"]) == ("no drift", [])
-    (history,) = reports.glob("*/history/drift.jsonl")
-    events = [json.loads(line) for line in history.read_text(encoding="utf-8").splitlines()]
-
-    def at(kind: str) -> dict[tuple[str, ...], str]:
-        return {key(each): each["at"] for each in events if each["event"] == kind}
-
-    every = {key(each) for each in seen.report["findings"]}
-    assert at("found") == dict.fromkeys(every, seen.report["started"])
-    assert at("repaired") == dict.fromkeys(every, clean.report["started"])
-
-
-def key(finding: dict[str, Any]) -> tuple[str, ...]:
-    return tuple(finding[name] for name in ("host", "layer", "check", "subject"))
+    every = {faults.key(each) for each in seen.report["findings"]}
+    assert faults.history(reports, "found") == dict.fromkeys(every, seen.report["started"])
+    assert faults.history(reports, "repaired") == dict.fromkeys(every, clean.report["started"])
 
 
 def test_a_firewall_is_found_before_the_smoke_test(nodes: Nodes) -> None:
