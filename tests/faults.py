@@ -210,7 +210,7 @@ def key(finding: Mapping[str, Any]) -> tuple[str, ...]:
 
 def history(reports: Path, event: str) -> dict[tuple[str, ...], str]:
     """Times of the appearances (`found`) or repairs (`repaired`) of findings."""
-    (path,) = reports.glob("*/history/drift.jsonl")
+    (path,) = reports.rglob("history/drift.jsonl")
     events = map(json.loads, path.read_text(encoding="utf-8").splitlines())
     return {key(each): each["at"] for each in events if each["event"] == event}
 
