@@ -33,7 +33,7 @@ REGIONS = {
 LIMITS = {
     "plugins lines": 83_000,
     "roles lines": 3_010,
-    "tests lines": 83_000,
+    "tests lines": 83_500,
     f"{BED} lines": 19_600,
     "utils files": 362,
     "docs words": 46_200,
