@@ -85,7 +85,9 @@ NEVER: list[tuple[str, list[tuple[str, str]]]] = [
     ("BaremetalNodeCheckSilent", [(UP, "1x200"), (f'{AGES}{{instance="node01"}}', "0+60x200")]),
     ("BaremetalNodeFault", [gauge("baremetal_node_check_healthy", "1", "1")]),
 ]
+AHEAD = [(UP, "1x200"), (f'{AGES}{{instance="node01"}}', "0+60x40 9000+60x19 3600+60x120")]
 ALSO = [
+    ("BaremetalNodeCheckSilent", AHEAD),  # the clock of the host
     (
         "BaremetalLosslessDiscards",
         [growing(LOST, 1, ',counter="rx_discards_phy"')],

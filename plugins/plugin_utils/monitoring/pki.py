@@ -11,6 +11,7 @@ import ctypes.util
 import datetime
 import ipaddress
 import json
+import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -49,6 +50,14 @@ class Password:
     text: str
     hash: str
 
+    def prove(self, directory: Path) -> None:
+        """Raises PkiError if hosts would refuse the password, as one of both was edited."""
+        if self.text and hashed(self.text, self.hash) != self.hash:
+            raise PkiError(
+                f"{directory / PASSWORD}: the hash is of another password: remove the file, and run"
+                " the layer on all hosts"
+            )
+
 
 def password(directory: Path, *, write: bool) -> Password:
     """The password and its hash, made once; without `write` and a file, both are empty."""
@@ -67,10 +76,12 @@ def password(directory: Path, *, write: bool) -> Password:
         raise PkiError(f"{path}: damaged ({error!r}): restore it, or remove it") from error
 
 
-def hashed(text: str) -> str:
-    """The hash of a password by bcrypt, of the system's libcrypt."""
+def hashed(text: str, like: str = "") -> str:
+    """The hash of a password by bcrypt, of the system's libcrypt; with the salt of another one."""
     salt = base64.b64encode(secrets.token_bytes(16)).rstrip(b"=")
     setting = b"$2b$%02d$" % _ROUNDS + salt.translate(bytes.maketrans(_PLAIN, _BCRYPT))
+    if re.fullmatch(r"\$2b\$(0[4-9]|1[0-4])\$[./A-Za-z0-9]{53}", like):
+        setting = like.encode()
     try:
         library = ctypes.CDLL(ctypes.util.find_library("crypt") or "libcrypt.so.1")
         library.crypt.restype = ctypes.c_char_p
@@ -121,8 +132,15 @@ class Authority:
                 raise ValueError("its key is not on an elliptic curve")
             self._key = key
             self._certificate = x509.load_pem_x509_certificate(content)
+            if self._certificate.public_key() != key.public_key():
+                raise ValueError("its certificate is of another key")
+            if _end(self._certificate) - _now() < DAY:
+                raise ValueError(f"its certificate ends at {_end(self._certificate)}")
         except (ValueError, TypeError) as error:
-            raise PkiError(f"{path}: damaged ({error}): restore it, or remove it") from error
+            raise PkiError(
+                f"{path}: damaged ({error}): restore it, or remove it and run the layer on all "
+                "hosts"
+            ) from error
         self.pem = self._certificate.public_bytes(serialization.Encoding.PEM).decode()
 
     def renewed(self, request: str, certificate: str, names: Sequence[str]) -> str:
@@ -140,10 +158,8 @@ class Authority:
             alternative = found.extensions.get_extension_for_class(x509.SubjectAlternativeName)
         except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
             return False
-        end = getattr(found, "not_valid_after_utc", None)  # since cryptography 42
-        end = end or found.not_valid_after.replace(tzinfo=datetime.timezone.utc)
         same = found.public_key() == key and list(alternative.value) == _alternatives(names)
-        return same and bool(end - _now() > RENEW_DAYS * DAY)
+        return same and _end(found) - _now() > RENEW_DAYS * DAY
 
     def _signed(self, key: ec.EllipticCurvePublicKey, names: Sequence[str]) -> str:
         usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
@@ -162,6 +178,14 @@ class Authority:
             .sign(self._key, hashes.SHA256())
         )
         return made.public_bytes(serialization.Encoding.PEM).decode()
+
+
+def _end(certificate: x509.Certificate) -> datetime.datetime:
+    end = getattr(certificate, "not_valid_after_utc", None)  # since cryptography 42
+    found: datetime.datetime = end or certificate.not_valid_after.replace(
+        tzinfo=datetime.timezone.utc
+    )
+    return found
 
 
 def _key_of(request: str, host: str) -> ec.EllipticCurvePublicKey:

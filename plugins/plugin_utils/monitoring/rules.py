@@ -285,11 +285,12 @@ def _of_nodes(facts: Facts) -> Iterator[Alert]:
     )
     yield Alert(
         "BaremetalNodeCheckSilent",
-        f"time() - baremetal_node_check_time_seconds > {silent_s:g} or on (instance) "
+        f"abs(time() - baremetal_node_check_time_seconds) > {silent_s:g} or on (instance) "
         f'(up{{job="{NODE_JOB}",role="compute"}} == 1 '
         "unless on (instance) baremetal_node_check_time_seconds)",
         "node-check does not run on a node",
-        f"{{{{ $labels.instance }}}}: no run of node-check for {silent_s:g} s, or none at all.",
+        f"{{{{ $labels.instance }}}}: no run of node-check for {silent_s:g} s, or none at all, or "
+        "its clock differs.",
         "Run systemctl status baremetal-mpi-roce-node-check.timer on {{ $labels.instance }}, then "
         "playbooks/site.yml --tags node_check,monitoring.",
         part=NODE,
