@@ -8,6 +8,7 @@ import datetime
 import errno
 import json
 import os
+import ssl
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -758,7 +759,10 @@ def test_an_authority_that_is_not_right_is_refused(
         pki.Authority(tmp_path / "a", "a", write=True)
     later = datetime.datetime.now(datetime.timezone.utc) + (pki.AUTHORITY_DAYS - 1) * pki.DAY
     monkeypatch.setattr(pki, "_now", lambda: later)
-    with pytest.raises(pki.PkiError, match="ends"):
+    with pytest.raises(pki.PkiError, match="clock"):
+        pki.Authority(tmp_path / "b", "b", write=True)
+    monkeypatch.setattr(pki, "_now", lambda: later - 2 * pki.AUTHORITY_DAYS * pki.DAY)
+    with pytest.raises(pki.PkiError, match="clock"):
         pki.Authority(tmp_path / "b", "b", write=True)
 
 
@@ -771,3 +775,31 @@ def test_an_expired_certificate_is_replaced(
     monkeypatch.setattr(pki, "_now", lambda: later)
     after = authority.renewed(asked, before, NAMES)
     assert after and authority.renewed(asked, after, NAMES) == ""
+    monkeypatch.undo()  # the controller's clock was ahead
+    assert authority.renewed(asked, after, NAMES)
+
+
+def test_a_version_that_nobody_knows_is_no_error_of_the_controller(
+    tmp_path: Path, authority: pki.Authority
+) -> None:
+    def odd(pem: str, kind: str, old: bytes, new: bytes) -> str:
+        der = ssl.PEM_cert_to_DER_cert(pem.replace(kind, "CERTIFICATE").strip())
+        assert old in der
+        made = ssl.DER_cert_to_PEM_cert(der.replace(old, new, 1))
+        return made.replace("CERTIFICATE", kind)
+
+    asked = request_of(tmp_path, *P256)
+    good = authority.renewed(asked, "", NAMES)
+    assert authority.renewed(
+        asked, odd(good, "CERTIFICATE", b"\x02\x01\x02", b"\x02\x01\x09"), NAMES
+    )
+    with pytest.raises(pki.PkiError, match="node01"):
+        authority.renewed(
+            odd(asked, "CERTIFICATE REQUEST", b"\x02\x01\x00", b"\x02\x01\x09"), "", NAMES
+        )
+
+
+def test_a_host_may_have_a_long_name(node: Node, authority: pki.Authority) -> None:
+    node.install(EXPORTER)
+    found = node.converge(replace(wanted(authority), name="n" * 100))
+    assert authority.renewed(str(found.returned["request"]), "", ["n" * 100])

@@ -21,12 +21,17 @@ from .. import kept
 
 try:
     from cryptography import x509
-    from cryptography.exceptions import InvalidSignature
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
     HAS_CRYPTOGRAPHY = True
+    UNREADABLE: tuple[type[Exception], ...] = (
+        *(ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion),
+        *(x509.DuplicateExtension, x509.UnsupportedGeneralNameType),
+    )
+    """Errors of a certificate or a request that others made."""
 except ImportError:
     HAS_CRYPTOGRAPHY = False
 
@@ -134,9 +139,10 @@ class Authority:
             self._certificate = x509.load_pem_x509_certificate(content)
             if self._certificate.public_key() != key.public_key():
                 raise ValueError("its certificate is of another key")
-            if _end(self._certificate) - _now() < DAY:
-                raise ValueError(f"its certificate ends at {_end(self._certificate)}")
-        except (ValueError, TypeError) as error:
+            begin, end = _times(self._certificate)
+            if not begin <= _now() <= end - DAY:
+                raise ValueError(f"its certificate is valid from {begin} to {end}, see the clock")
+        except UNREADABLE as error:
             raise PkiError(
                 f"{path}: damaged ({error}): restore it, or remove it and run the layer on all "
                 "hosts"
@@ -156,10 +162,11 @@ class Authority:
             found = x509.load_pem_x509_certificate(certificate.encode())
             found.verify_directly_issued_by(self._certificate)
             alternative = found.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-        except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
+            begin, end = _times(found)
+        except (*UNREADABLE, InvalidSignature, x509.ExtensionNotFound):
             return False
         same = found.public_key() == key and list(alternative.value) == _alternatives(names)
-        return same and _end(found) - _now() > RENEW_DAYS * DAY
+        return same and begin <= _now() < end - RENEW_DAYS * DAY
 
     def _signed(self, key: ec.EllipticCurvePublicKey, names: Sequence[str]) -> str:
         usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
@@ -180,12 +187,13 @@ class Authority:
         return made.public_bytes(serialization.Encoding.PEM).decode()
 
 
-def _end(certificate: x509.Certificate) -> datetime.datetime:
-    end = getattr(certificate, "not_valid_after_utc", None)  # since cryptography 42
-    found: datetime.datetime = end or certificate.not_valid_after.replace(
-        tzinfo=datetime.timezone.utc
-    )
-    return found
+def _times(certificate: x509.Certificate) -> tuple[datetime.datetime, datetime.datetime]:
+    """Begin and end."""
+    if hasattr(certificate, "not_valid_after_utc"):  # since cryptography 42
+        return certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    utc = datetime.timezone.utc
+    begin, end = certificate.not_valid_before, certificate.not_valid_after
+    return begin.replace(tzinfo=utc), end.replace(tzinfo=utc)
 
 
 def _key_of(request: str, host: str) -> ec.EllipticCurvePublicKey:
@@ -199,7 +207,7 @@ def _key_of(request: str, host: str) -> ec.EllipticCurvePublicKey:
             raise ValueError("its signature is not of its key")
         if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != "secp256r1":
             raise ValueError("its key is not on the curve P-256")
-    except (ValueError, TypeError) as error:
+    except UNREADABLE as error:
         raise PkiError(f"{host}: no usable request for a certificate: {error}") from error
     return key
 
