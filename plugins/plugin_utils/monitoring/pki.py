@@ -28,8 +28,8 @@ try:
 
     HAS_CRYPTOGRAPHY = True
     UNREADABLE: tuple[type[Exception], ...] = (
-        *(ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion),
-        *(x509.DuplicateExtension, x509.UnsupportedGeneralNameType),
+        *(ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature, x509.InvalidVersion),
+        *(x509.DuplicateExtension, x509.ExtensionNotFound, x509.UnsupportedGeneralNameType),
     )
     """Errors of a certificate or a request that others made."""
 except ImportError:
@@ -163,7 +163,7 @@ class Authority:
             found.verify_directly_issued_by(self._certificate)
             alternative = found.extensions.get_extension_for_class(x509.SubjectAlternativeName)
             begin, end = _times(found)
-        except (*UNREADABLE, InvalidSignature, x509.ExtensionNotFound):
+        except UNREADABLE:
             return False
         same = found.public_key() == key and list(alternative.value) == _alternatives(names)
         return same and begin <= _now() < end - RENEW_DAYS * DAY
