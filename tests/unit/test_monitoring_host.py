@@ -202,6 +202,9 @@ def test_a_service_older_than_its_files_starts_again(node: Node) -> None:
     node.since[EXPORTER] -= 3600
     assert node.converge(wanted()).outcome.changed
     assert node.ran("systemctl", "restart") == starts + 1
+    later = datetime.datetime.now().timestamp() + 3600
+    os.utime(node.root / DROP_IN, (later, later))  # the clock was set back
+    assert node.converge(wanted()).outcome.changed is False
 
 
 @pytest.mark.parametrize(

@@ -112,12 +112,21 @@ ALSO = [
 """Second ways in which an alert fires."""
 
 
-def case(alert: str, series: list[tuple[str, str]], fires: bool) -> dict[str, Any]:
+def of_cluster(series: str, cluster: str = "b300") -> str:
+    name, _brace, labels = series.partition("{")
+    return f'{name}{{cluster="{cluster}"' + (f",{labels}" if labels else "}")
+
+
+def case(
+    alert: str, series: list[tuple[str, str]], fires: bool, cluster: str = "b300"
+) -> dict[str, Any]:
     expr = f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})'
     samples = {QUIET: [], FAULTY: [{"labels": "{}", "value": 1}] if fires else [], REPAIRED: []}
     return {
         "interval": "1m",
-        "input_series": [{"series": name, "values": values} for name, values in series],
+        "input_series": [
+            {"series": of_cluster(name, cluster), "values": values} for name, values in series
+        ],
         "promql_expr_test": [
             {"expr": expr, "eval_time": time, "exp_samples": found}
             for time, found in samples.items()
@@ -143,6 +152,15 @@ def test_every_alert_fires_for_its_fault_and_is_resolved(tmp_path: Path) -> None
     (tmp_path / "rules.yml").write_text(rules.rules(facts()))
     cases = [case(alert, series, True) for alert, series in (*FIRES.items(), *ALSO)]
     cases += [case(alert, series, False) for alert, series in NEVER]
+    # Another cluster of the same Prometheus, and targets without the label.
+    cases += [case(alert, series, False, "b3000") for alert, series in FIRES.items()]
+    cases += [case(alert, series, True, "") for alert, series in FIRES.items()]
+    silent = "BaremetalNodeCheckSilent"
+    both = case(silent, dict([*FIRES.items(), *ALSO])[silent], True)
+    both["input_series"].append(
+        {"series": of_cluster(f'{AGES}{{instance="node01"}}', "other"), "values": "0+60x200"}
+    )
+    cases.append(both)
     content = {"rule_files": ["rules.yml"], "evaluation_interval": "1m", "tests": cases}
     (tmp_path / "tests.yml").write_text(yaml.safe_dump(content))
     promtool("check", "rules", "rules.yml", cwd=tmp_path)
@@ -156,8 +174,9 @@ def test_the_accepted_number_of_flaps_is_exact_between_two_scrapes(
 ) -> None:
     name = "BaremetalRailFlaps"
     (expr,) = [each.expr for each in rules.alerts(facts()) if each.name == name]
-    series = f"baremetal_node_link_downs_total{{{RAIL}}}"
-    found = [{"labels": f"{{{RAIL}}}", "value": downs}] if downs > 3 else []
+    series = of_cluster(f"baremetal_node_link_downs_total{{{RAIL}}}")
+    labels = of_cluster(f"{{{RAIL}}}")
+    found = [{"labels": labels, "value": downs}] if downs > 3 else []
     content = {
         "interval": "1m",
         "input_series": [{"series": series, "values": f"0x45 1+1x{downs - 1} {downs}x60"}],
@@ -220,7 +239,11 @@ def test_recording_rules_have_the_values_of_their_series(tmp_path: Path) -> None
     series |= {f'baremetal_node_check_healthy{{instance="node0{n}"}}': f"{n}x60" for n in (0, 1)}
     content = {
         "interval": "1m",
-        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "input_series": [
+            {"series": of_cluster(name, cluster), "values": values}
+            for name, values in series.items()
+            for cluster in ("b300", "other")  # with the same names
+        ],
         "promql_expr_test": [
             {"expr": f"sum({e})", "eval_time": "50m", "exp_samples": [{"labels": "{}", "value": v}]}
             for e, v in RECORDED.items()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -67,12 +68,13 @@ class Service:
         systemd.control(node, verb, self.unit)
 
     def _stale(self, node: Node, files: Sequence[FilePlan], key: str) -> bool:
-        """Whether files change, or changed in an earlier run after it had read them."""
+        """Whether files change, or changed in an earlier run after it had read them. Times in the
+        future are of a clock that was set back since, and would restart it in every run."""
         if any(each.changed for each in files):
             return True
         times = [each.path.stat().st_mtime for each in files if each.path.exists()]
-        since = systemd.since(node, self.unit, key)
-        return since is not None and any(int(time) > since for time in times)
+        since, now = systemd.since(node, self.unit, key), time.time()
+        return since is not None and any(since < int(each) <= now for each in times)
 
     def verify(self, node: Node) -> Verdict:
         state = systemd.state(node, self.unit)
