@@ -350,9 +350,14 @@ def test_files_that_an_earlier_version_wrote_are_removed(
     extra = "etc/baremetal-mpi-roce/monitoring/old.json"
     old = replace(asked, server={**asked.server, "old.json": "x\n"})
     node.converge(old)
-    assert extra in files_of(node)
+    record = "var/lib/baremetal-mpi-roce/written.d/monitoring.json"
+    assert extra in files_of(node) and f'"/{extra}"' in node.read(record)
+    odd = {"/etc/os-release": ["0", "0644"], "/etc/baremetal-mpi-roce/mpi.env": ["0", "0644"]}
+    node.write(record, json.dumps({**json.loads(node.read(record)), **odd}))
     node.converge(asked)
     assert extra not in files_of(node)
+    gone(node)
+    assert {name.lstrip("/") for name in odd} <= files_of(node)
 
 
 def test_a_launcher_that_is_not_the_first_any_more_stops_prometheus(

@@ -125,7 +125,8 @@ def _without(node: Node, parts: Sequence[Part], kept: Collection[str]) -> list[P
     """These parts, and the removal of what the layer wrote except `kept`."""
     drop_ins = {drop_in_of(unit): unit for unit in (*EXPORTERS, SERVER)}
     known = [*(f"{DIRECTORY}/{name}" for name in SERVER_FILES), PASSWORD, *TLS_FILES, *drop_ins]
-    known += [name.lstrip("/") for name in written.names(node.layer, node.root)]
+    recorded = (name.lstrip("/") for name in written.names(node.layer, node.root))
+    known += [name for name in recorded if name.startswith(f"{DIRECTORY}/")]
     gone = [n for n in dict.fromkeys(known) if n not in kept and os.path.lexists(node.path(n))]
     units = {
         unit: SERVER_CHECK if unit == SERVER else EXPORTER_CHECK
