@@ -26,20 +26,20 @@ pytestmark = [pytest.mark.nodes, pytest.mark.long]
 MODEL = """\
 plugin: baremetal.mpi_roce.cluster
 name: vnmonitor
-management: {subnet: 10.247.0.0/24, interface: mgmt0}
+management: {subnet: 10.248.0.0/24, interface: mgmt0}
 nodes:
   count: 2
   name: node{:02d}
-  management_first: 10.247.0.11
+  management_first: 10.248.0.11
   slots: 2
   overrides:
     node02:
       vars: {virtual_nodes_family: el}
 gpus: {count: 2}
 rails: {count: 2, speed_gbps: 10, mtu: 9000}
-addresses: {pool: 10.147.0.0/16, prefix: 24}
-leaves: {count: 2, management_first: 10.247.0.101, ports: 64}
-launcher: {name: launcher01, management: 10.247.0.10}
+addresses: {pool: 10.150.0.0/16, prefix: 24}
+leaves: {count: 2, management_first: 10.248.0.101, ports: 64}
+launcher: {name: launcher01, management: 10.248.0.10}
 vars:
   all: {virtual_nodes_family: ubuntu}
 """
