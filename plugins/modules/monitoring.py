@@ -11,6 +11,8 @@ description:
     reads back that they answer. A node_exporter that the site runs is not changed.
   - The host makes its private key. The action plugin signs the certificate on the controller, and
     installs missing packages, whose services do not start before they are configured.
+  - Without O(enabled), removes what it wrote, and disables the services that had its arguments.
+    Packages, the data of Prometheus and a service of the site stay.
 """
 
 EXAMPLES = r"""
@@ -38,7 +40,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ..module_utils.core.engine import Layer, Settled, carry_out
 from ..module_utils.core.part import Node
 from ..module_utils.monitoring import USER
-from ..module_utils.monitoring.host import Monitored
+from ..module_utils.monitoring.host import Monitored, remove
 from ..module_utils.monitoring.host import converge as of_host
 from ..module_utils.monitoring.tls import Web
 
@@ -64,7 +66,7 @@ def wanted_of(options: Mapping[str, Any]) -> Monitored:
 
 
 def converge(options: Mapping[str, Any], node: Node) -> Settled:
-    return of_host(wanted_of(options), node)
+    return of_host(wanted_of(options), node) if options["enabled"] else remove(node)
 
 
 # Generated from layers/ by tools/generate_layers.py.
@@ -72,6 +74,7 @@ ARGUMENTS = {
     "host": {"type": "str", "required": True},
     "address": {"type": "str", "required": True},
     "rails": {"type": "list", "elements": "dict", "default": []},
+    "enabled": {"type": "bool", "default": True},
     "tls": {"type": "bool", "default": True},
     "textfile_directory": {"type": "path", "default": "/var/lib/prometheus/node-exporter"},
     "server": {"type": "bool", "default": False},

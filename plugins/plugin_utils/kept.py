@@ -35,10 +35,13 @@ def make(path: Path, content: bytes) -> None:
     make_directories(path.parent, 0o700)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
     try:
-        with open(handle, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
+        try:
+            with open(handle, "wb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+        except OSError as error:  # of a full disk, which names no file
+            raise OSError(error.errno, error.strerror, str(path)) from error
         with contextlib.suppress(FileExistsError):
             os.link(name, path)
     finally:

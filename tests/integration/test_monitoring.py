@@ -5,9 +5,7 @@ exporter of the site stays as it is."""
 
 from __future__ import annotations
 
-import base64
 import json
-import ssl
 import time
 import urllib.error
 import urllib.parse
@@ -20,6 +18,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.monitoring impo
 
 from tests import waiting
 from tests.bed.instances import describe
+from tests.monitored import ETC, LAUNCHER, get, secrets
 from tests.nodes import Nodes
 
 pytestmark = [pytest.mark.nodes, pytest.mark.long]
@@ -27,20 +26,20 @@ pytestmark = [pytest.mark.nodes, pytest.mark.long]
 MODEL = """\
 plugin: baremetal.mpi_roce.cluster
 name: vnmonitor
-management: {subnet: 10.247.0.0/24, interface: mgmt0}
+management: {subnet: 10.248.0.0/24, interface: mgmt0}
 nodes:
   count: 2
   name: node{:02d}
-  management_first: 10.247.0.11
+  management_first: 10.248.0.11
   slots: 2
   overrides:
     node02:
       vars: {virtual_nodes_family: el}
 gpus: {count: 2}
 rails: {count: 2, speed_gbps: 10, mtu: 9000}
-addresses: {pool: 10.147.0.0/16, prefix: 24}
-leaves: {count: 2, management_first: 10.247.0.101, ports: 64}
-launcher: {name: launcher01, management: 10.247.0.10}
+addresses: {pool: 10.150.0.0/16, prefix: 24}
+leaves: {count: 2, management_first: 10.248.0.101, ports: 64}
+launcher: {name: launcher01, management: 10.248.0.10}
 vars:
   all: {virtual_nodes_family: ubuntu}
 """
@@ -54,9 +53,7 @@ monitoring_thresholds: {{fault_minutes: 0, exporter_minutes: 0}}
 node_check_interval_s: 30
 """
 SEEN = ("--tags=names,os,rails,node_check,monitoring",)
-LAUNCHER = "launcher01"
 NODE_CHECK = "systemctl start baremetal-mpi-roce-node-check.service; true"
-ETC = "/etc/baremetal-mpi-roce/monitoring"
 SITE = """
     systemctl disable --now prometheus-node-exporter
     rm -r /etc/systemd/system/prometheus-node-exporter.service.d
@@ -77,28 +74,6 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     with nodes.new():
         nodes.play("site.yml", *SEEN)
         yield nodes
-
-
-def secrets(nodes: Nodes) -> dict[str, str]:
-    path = nodes.ssh_config.parent / "monitoring/password.json"
-    assert path.stat().st_mode & 0o777 == 0o600
-    return dict(json.loads(path.read_text()))
-
-
-def get(nodes: Nodes, host: str, rest: str, password: str = "") -> tuple[int, str]:
-    """Status and text of a service on the management address, from the controller."""
-    authority = nodes.on(LAUNCHER).file(f"{ETC}/ca.pem").content_string
-    url = f"https://{nodes.of(host)['ansible_host']}:{rest}"
-    request = urllib.request.Request(url)
-    if password:
-        login = base64.b64encode(f"prometheus:{password}".encode()).decode()
-        request.add_header("Authorization", f"Basic {login}")
-    context = ssl.create_default_context(cadata=authority)
-    try:
-        with urllib.request.urlopen(request, timeout=20, context=context) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, ""
 
 
 def ask(nodes: Nodes, query: str) -> list[dict[str, Any]]:

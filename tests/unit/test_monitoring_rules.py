@@ -15,7 +15,10 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.source import read
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.source import (
+    read,
+    read_file,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.versions import compiled
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.monitoring import (
     dashboards,
@@ -84,8 +87,19 @@ NEVER: list[tuple[str, list[tuple[str, str]]]] = [
     ("BaremetalRailBelowModelSpeed", [gauge(SPEED, "1e8", "1e7", 'device="mgmt0"')]),
     ("BaremetalNodeCheckSilent", [(UP, "1x200"), (f'{AGES}{{instance="node01"}}', "0+60x200")]),
     ("BaremetalNodeFault", [gauge("baremetal_node_check_healthy", "1", "1")]),
+    # Short, few, or long ago: just inside of each threshold.
+    ("BaremetalNodeFault", [("baremetal_node_check_healthy", "1x52 0x9 1x140")]),
+    ("BaremetalExporterDown", [(UP, "1x57 0x4 1x140")]),
+    ("BaremetalRailFlaps", [(f"baremetal_node_link_downs_total{{{RAIL}}}", "0x45 1+1x2 3x160")]),
+    ("BaremetalCnpsIgnored", [(f"baremetal_rdma_rp_cnp_ignored_total{{{RAIL}}}", "5x200")]),
+    ("BaremetalRdmaTimeouts", [(f"{TIMEOUTS}{{{RAIL}}}", "9x45 0x160")]),  # a new driver
+    ("BaremetalCertificateEnds", [(f'{END}{{instance="node01"}}', "1230000x200")]),
+    ("BaremetalDriftNotLooked", [("baremetal_drift_last_run_timestamp_seconds", "-77000x200")]),
+    ("BaremetalDrift", [('baremetal_drift_findings{layer="rails"}', "0x200")]),
 ]
+AHEAD = [(UP, "1x200"), (f'{AGES}{{instance="node01"}}', "0+60x40 9000+60x19 3600+60x120")]
 ALSO = [
+    ("BaremetalNodeCheckSilent", AHEAD),  # the clock of the host
     (
         "BaremetalLosslessDiscards",
         [growing(LOST, 1, ',counter="rx_discards_phy"')],
@@ -98,12 +112,21 @@ ALSO = [
 """Second ways in which an alert fires."""
 
 
-def case(alert: str, series: list[tuple[str, str]], fires: bool) -> dict[str, Any]:
+def of_cluster(series: str, cluster: str = "b300") -> str:
+    name, _brace, labels = series.partition("{")
+    return f'{name}{{cluster="{cluster}"' + (f",{labels}" if labels else "}")
+
+
+def case(
+    alert: str, series: list[tuple[str, str]], fires: bool, cluster: str = "b300"
+) -> dict[str, Any]:
     expr = f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})'
     samples = {QUIET: [], FAULTY: [{"labels": "{}", "value": 1}] if fires else [], REPAIRED: []}
     return {
         "interval": "1m",
-        "input_series": [{"series": name, "values": values} for name, values in series],
+        "input_series": [
+            {"series": of_cluster(name, cluster), "values": values} for name, values in series
+        ],
         "promql_expr_test": [
             {"expr": expr, "eval_time": time, "exp_samples": found}
             for time, found in samples.items()
@@ -125,14 +148,72 @@ def facts(**more: Any) -> rules.Facts:
 @needs_promtool
 def test_every_alert_fires_for_its_fault_and_is_resolved(tmp_path: Path) -> None:
     known = {each.name for each in rules.alerts(facts())}
-    assert FIRES.keys() == known
+    assert FIRES.keys() == known == {alert for alert, _series in NEVER}
     (tmp_path / "rules.yml").write_text(rules.rules(facts()))
     cases = [case(alert, series, True) for alert, series in (*FIRES.items(), *ALSO)]
     cases += [case(alert, series, False) for alert, series in NEVER]
+    # Another cluster of the same Prometheus, and targets without the label.
+    cases += [case(alert, series, False, "b3000") for alert, series in FIRES.items()]
+    cases += [case(alert, series, True, "") for alert, series in FIRES.items()]
+    silent = "BaremetalNodeCheckSilent"
+    both = case(silent, dict([*FIRES.items(), *ALSO])[silent], True)
+    both["input_series"].append(
+        {"series": of_cluster(f'{AGES}{{instance="node01"}}', "other"), "values": "0+60x200"}
+    )
+    cases.append(both)
     content = {"rule_files": ["rules.yml"], "evaluation_interval": "1m", "tests": cases}
     (tmp_path / "tests.yml").write_text(yaml.safe_dump(content))
     promtool("check", "rules", "rules.yml", cwd=tmp_path)
     promtool("test", "rules", "tests.yml", cwd=tmp_path)
+
+
+@needs_promtool
+@pytest.mark.parametrize("downs", [3, 4])
+def test_the_accepted_number_of_flaps_is_exact_between_two_scrapes(
+    downs: int, tmp_path: Path
+) -> None:
+    name = "BaremetalRailFlaps"
+    (expr,) = [each.expr for each in rules.alerts(facts()) if each.name == name]
+    series = of_cluster(f"baremetal_node_link_downs_total{{{RAIL}}}")
+    labels = of_cluster(f"{{{RAIL}}}")
+    found = [{"labels": labels, "value": downs}] if downs > 3 else []
+    content = {
+        "interval": "1m",
+        "input_series": [{"series": series, "values": f"0x45 1+1x{downs - 1} {downs}x60"}],
+        "promql_expr_test": [{"expr": expr, "eval_time": "70m30s", "exp_samples": found}],
+    }
+    (tmp_path / "tests.yml").write_text(yaml.safe_dump({"tests": [content]}))
+    promtool("test", "rules", "tests.yml", cwd=tmp_path)
+
+
+EXAMPLES = sorted((ROOT / "inventories").rglob("cluster.yml"))
+
+
+@needs_promtool
+def test_every_example_has_rules_and_targets(tmp_path: Path) -> None:
+    """Planes, port channels, bonds, kinds with and without GPUs, several units."""
+    kinds = 0
+    for number, path in enumerate(EXAMPLES):
+        hosts = compiled(read_file(str(path))).hosts
+        found = rules.Facts.of(hosts)
+        (tmp_path / f"{number}.yml").write_text(rules.rules(found))
+        files = targets.files(hosts)
+        told = json.loads(files[targets.NODES_FILE])
+        assert {each["labels"]["instance"] for each in told} == {
+            name for name, known in hosts.items() if known["cluster_role"] in targets.SERVERS
+        }
+        gpus = {each["labels"]["instance"] for each in json.loads(files[targets.DCGM_FILE])}
+        assert gpus == {
+            name
+            for name, known in hosts.items()
+            if known.get("cluster_gpus") and known["cluster_software"].get("dcgm")
+        }
+        # Each port of a rail has one speed, among the nodes that its rule chooses.
+        chosen = [(kind, port) for kind, _gbps, ports in found.speeds for port in ports]
+        assert len(chosen) == len(set(chosen)), path
+        kinds += len({kind for kind, _port in chosen}) > 1
+    assert kinds
+    promtool("check", "rules", *(f"{n}.yml" for n in range(len(EXAMPLES))), cwd=tmp_path)
 
 
 INFO = "baremetal_rail_info"
@@ -158,7 +239,11 @@ def test_recording_rules_have_the_values_of_their_series(tmp_path: Path) -> None
     series |= {f'baremetal_node_check_healthy{{instance="node0{n}"}}': f"{n}x60" for n in (0, 1)}
     content = {
         "interval": "1m",
-        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "input_series": [
+            {"series": of_cluster(name, cluster), "values": values}
+            for name, values in series.items()
+            for cluster in ("b300", "other")  # with the same names
+        ],
         "promql_expr_test": [
             {"expr": f"sum({e})", "eval_time": "50m", "exp_samples": [{"labels": "{}", "value": v}]}
             for e, v in RECORDED.items()

@@ -145,8 +145,36 @@ def test_a_label_never_leaves_its_line(label: str, value: float) -> None:
     assert len(text.splitlines()) == 3
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("rail_bytes_total", 1 << 63, True),
+        ("rail_bytes_total", -1, False),  # a counter that wrapped
+        ("rail_bytes_total", 10**4000, False),
+        ("rail_bytes_total", float("nan"), False),
+        ("rail_info", float("inf"), False),
+        ("rail_info", -float("inf"), False),
+        ("certificate_end_time_seconds", -1, True),
+    ],
+)
+def test_a_value_that_would_cost_the_whole_file_is_left_out(
+    name: str, value: float, shown: bool
+) -> None:
+    text = counters.text([Sample(name, value, {"rail": "rail0"}), Sample("rail_info", 1, {})])
+    assert (f'baremetal_{name}{{rail="rail0"}}' in text) is shown
+    assert "baremetal_rail_info 1\n" in text
+
+
 def test_rows_of_another_form_are_left_out() -> None:
     good = Sample("rail_info", 1, {"rail": "rail0"})
-    odd = [None, [], ["rail_info"], ["rail_info", 1, 5], ["x", 1, {}], good.as_list()]
+    odd = [
+        None,
+        [],
+        ["rail_info"],
+        ["rail_info", 1, 5],
+        ["x", 1, {}],
+        ["rail_info", "1", {}],
+        good.as_list(),
+    ]
     assert counters.parsed(odd) == [good]
     assert counters.parsed("x") == [] and len(counters.parsed([good.as_list()] * 30_000)) == 20_000

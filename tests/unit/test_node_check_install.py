@@ -8,8 +8,9 @@ import json
 import shutil
 import subprocess
 import zipfile
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 import yaml
@@ -225,6 +226,22 @@ def test_a_directory_that_every_user_may_write_to_gets_no_metrics(node: Node) ->
     directory.mkdir()
     directory.chmod(0o777)
     assert statuses(settle([NodeCheck(made)], node.node(True))) == [OK, FAILED]
+
+
+@pytest.mark.parametrize("now", ["/var/metrics/new.prom", "", None])
+def test_metrics_that_are_no_longer_written_are_removed(now: Optional[str], node: Node) -> None:
+    def converge(textfile: Optional[str], *, check_mode: bool = False) -> Outcome:
+        made = replace(SETTINGS_OF, textfile=textfile) if textfile is not None else None
+        return settle([NodeCheck(made)], node.node(check_mode))
+
+    old, of_site = "var/metrics/old.prom", node.write("var/metrics/site.prom", "a 1\n")
+    converge(f"/{old}")
+    path = node.write(old, "baremetal_node_check_healthy 1\n")
+    assert converge(f"/{old}").changed is False
+    assert converge(now, check_mode=True).changed and path.exists()
+    found = converge(now)
+    assert not found.errors and not path.exists() and of_site.exists()
+    assert converge(now).changed is False
 
 
 # Module and units

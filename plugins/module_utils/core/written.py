@@ -40,6 +40,11 @@ def record(plans: Iterable[FilePlan], layer: str, root: Path, uid: int, gid: int
     return plan_file(path, text, uid=uid, gid=gid)
 
 
+def names(layer: str, root: Path) -> list[str]:
+    """The absolute paths of the files that a layer wrote and has not removed since."""
+    return list(_entries(root / DIRECTORY / f"{layer}.json"))[:MOST_FILES]
+
+
 def fingerprint(text: str, name: str) -> Optional[str]:
     """Return the digest of a managed file, or of the managed blocks in it; None without any.
     Files with the collection's name in their path are managed, also without a header."""

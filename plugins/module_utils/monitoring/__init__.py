@@ -5,6 +5,9 @@ TLS with a key that never leaves the host (tls), and the desired state of both (
 from __future__ import annotations
 
 DIRECTORY = "etc/baremetal-mpi-roce/monitoring"
+SERVER_FILES = ("prometheus.yml", "rules.yml", "nodes.json", "dcgm.json", "switches.json")
+"""Files of Prometheus in DIRECTORY, on the host that runs it."""
+PASSWORD = f"{DIRECTORY}/password"
 TEXTFILES = "/var/lib/prometheus/node-exporter"
 USER = "prometheus"
 """Who may read exporters, with the password."""

@@ -8,23 +8,33 @@ certificate, which the controller signs. The next call goes on from there.
 
 from __future__ import annotations
 
+import os
 import pwd
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Optional
 
-from ..core import systemd
-from ..core.checks import FAILED, OK, Check
+from ..core import systemd, written
+from ..core.checks import FAILED, OK, Check, not_applicable
 from ..core.commands import find_program
 from ..core.distribution import read_distribution
 from ..core.engine import Outcome, Settled, settle
 from ..core.files import FilePlan, make_directories, plan_file
 from ..core.part import Node, Part, Plan, PlanError, Step, Verdict
 from ..core.text import one_line
-from . import DIRECTORY, TEXTFILES, tls
-from .service import Service, listener, ours, program_of
+from . import DIRECTORY, PASSWORD, SERVER_FILES, TEXTFILES, tls
+from .service import (
+    HELD,
+    Removed,
+    Service,
+    Stopped,
+    drop_in_of,
+    of_site,
+    ours,
+    program_of,
+)
 
 EXPORTER_CHECK, EXPORTER_ANSWERS = "monitoring_exporter", "monitoring_exporter_answers"
 SERVER_CHECK, SERVER_ANSWERS = "monitoring_server", "monitoring_server_answers"
@@ -35,6 +45,10 @@ SERVER = "prometheus.service"
 OPENSSL = "openssl"
 """Program and package."""
 EXPORTER_PORT, SERVER_PORT = 9100, 9090
+TLS_FILES = (tls.KEY, tls.CERTIFICATE, tls.AUTHORITY, tls.WEB)
+_DEFAULTS = {"prometheus-node-exporter": TEXTFILES, "node_exporter": ""}
+"""Directory of textfiles without the option, by program: Debian's, and that of the project
+(node_exporter, collector/textfile.go)."""
 COUNTED = r"^(rx|tx)_.*(_phy|pause.*|discard.*)$"
 """Counters of rails that the collector ethtool exports, of those by priority node-check's."""
 
@@ -57,11 +71,16 @@ class Monitored:
 
 def converge(wanted: Monitored, node: Node) -> Settled:
     """Raises PlanError for a host that cannot be monitored so, before anything is changed."""
+    _refuse(wanted, node)
     exporter = systemd.installed(node, EXPORTERS)
-    foreign = None if ours(node, exporter) else listener(node, EXPORTER_PORT)
+    foreign = of_site(node, EXPORTERS, EXPORTER_PORT)
     missing = _missing(wanted, node, exporter, foreign)
     if missing and not node.check_mode:
-        return Settled(Outcome(), returned={"packages": missing})
+        manager = read_distribution(node.root).family.package_manager
+        for unit in (f"{name}.service" for name in missing if name != OPENSSL):
+            if manager == "apt" and not ours(node, unit):  # which would start it at boot
+                node.record(drop_in_of(unit), HELD).apply()
+        return Settled(Outcome(), returned={"packages": missing, "manager": manager})
     units = [unit for unit in (exporter, wanted.server and SERVER) if unit]
     known = [unit for unit in units if systemd.installed(node, [unit])]
     gid = _group(node, known)
@@ -81,6 +100,12 @@ def converge(wanted: Monitored, node: Node) -> Settled:
         parts.append(_exporter(wanted, node, exporter, web))
     if wanted.server and SERVER in known:
         parts.append(_server(wanted, node, gid, [] if foreign is None else web))
+    kept = {drop_in_of(exporter)} if foreign is None and exporter is not None else set()
+    kept |= set(TLS_FILES) if wanted.web is not None and serves else set()
+    if wanted.server:
+        kept |= {drop_in_of(SERVER), *(f"{DIRECTORY}/{name}" for name in wanted.server)}
+        kept |= {PASSWORD} if wanted.web is not None else set()
+    parts = _without(node, parts, kept)
     outcome = settle(parts, node)
     outcome.diff = key.diff + outcome.diff
     outcome.changed = outcome.changed or key.changed
@@ -88,6 +113,43 @@ def converge(wanted: Monitored, node: Node) -> Settled:
     outcome.errors = key.errors + outcome.errors
     returned = {"request": request, "certificate": certificate, "site": foreign is not None}
     return Settled(outcome, returned=returned)
+
+
+def remove(node: Node) -> Settled:
+    """Remove what the layer wrote, and stop its services. Packages stay, and services of
+    the site."""
+    return Settled(settle(_without(node, [], set()), node), returned={"site": False})
+
+
+def _without(node: Node, parts: Sequence[Part], kept: Collection[str]) -> list[Part]:
+    """These parts, and the removal of what the layer wrote except `kept`."""
+    drop_ins = {drop_in_of(unit): unit for unit in (*EXPORTERS, SERVER)}
+    known = [*(f"{DIRECTORY}/{name}" for name in SERVER_FILES), PASSWORD, *TLS_FILES, *drop_ins]
+    recorded = (name.lstrip("/") for name in written.names(node.layer, node.root))
+    known += [name for name in recorded if name.startswith(f"{DIRECTORY}/")]
+    gone = [n for n in dict.fromkeys(known) if n not in kept and os.path.lexists(node.path(n))]
+    units = {
+        unit: SERVER_CHECK if unit == SERVER else EXPORTER_CHECK
+        for unit in (drop_ins[name] for name in gone if name in drop_ins)
+    }
+    return [Stopped(units), *parts, Removed(gone)] if gone else list(parts)
+
+
+def _refuse(wanted: Monitored, node: Node) -> None:
+    """Raises PlanError for settings with which a service would not start, and for a Prometheus of
+    the site."""
+    if not re.fullmatch(r"/[^\x00-\x1f\x7f]*", wanted.textfiles):
+        raise PlanError(
+            f"monitoring_textfile_directory: {wanted.textfiles!r} must be an absolute path without "
+            "control characters"
+        )
+    found = of_site(node, [SERVER], SERVER_PORT) if wanted.server else None
+    if found is not None:
+        raise PlanError(
+            f"monitoring_server: port {SERVER_PORT} of this launcher is in use, or the site runs "
+            f"Prometheus here: {one_line(' '.join(found))[:200] or 'an unknown process'}. Set "
+            "monitoring_server: false, and give monitoring_files_directory to the site's Prometheus"
+        )
 
 
 def _missing(
@@ -144,7 +206,7 @@ def _exporter(wanted: Monitored, node: Node, unit: str, web: Sequence[FilePlan])
 def _server(wanted: Monitored, node: Node, gid: int, web: Sequence[FilePlan]) -> Service:
     files = [node.record(f"{DIRECTORY}/{name}", text) for name, text in wanted.server.items()]
     if wanted.password:
-        path = node.path(f"{DIRECTORY}/password")
+        path = node.path(PASSWORD)
         mode, uid = tls.PRIVATE, node.uid
         files.append(plan_file(path, wanted.password, mode=mode, uid=uid, gid=gid, secret=True))
     arguments = [
@@ -192,15 +254,24 @@ class Textfiles:
     def verify(self, node: Node) -> Verdict:
         if self.foreign is None:
             return Verdict()
-        flag = "--collector.textfile.directory"
+        flag, wanted = "--collector.textfile.directory", self.directory
         text = " ".join(self.foreign)
         match = re.search(rf"{re.escape(flag)}[= ](\S+)", text)
-        found = match[1].rstrip("/") if match else ""
-        shown = one_line(found or text)[:200]
-        if not match or found == self.directory.rstrip("/"):
-            return Verdict([Check(TEXTFILE_CHECK, self.directory, self.directory, OK)])
-        reason = f"the exporter of the site reads {shown}: set monitoring_textfile_directory to it"
-        return Verdict([Check(TEXTFILE_CHECK, self.directory, shown, FAILED, "", reason)])
+        program = self.foreign[0].rpartition("/")[2] if self.foreign else ""
+        found = match[1] if match else _DEFAULTS.get(program)
+        shown = one_line(text)[:200] or "an unknown process"
+        if found is None:
+            why = f"port {EXPORTER_PORT} belongs to {shown}, whose directory is not known"
+            return Verdict([not_applicable(TEXTFILE_CHECK, wanted, why)])
+        if found.rstrip("/") == wanted.rstrip("/"):
+            return Verdict([Check(TEXTFILE_CHECK, wanted, wanted, OK)])
+        reason = (
+            f"the exporter of the site reads {one_line(found)[:200]}: set "
+            "monitoring_textfile_directory to it"
+            if found
+            else f"the exporter of the site reads none ({shown}): start it with {flag}={wanted}"
+        )
+        return Verdict([Check(TEXTFILE_CHECK, wanted, one_line(found)[:200], FAILED, "", reason)])
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,14 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A service of the distribution that runs with our arguments, by a drop-in of systemd; and who
-listens on its port before that."""
+"""A service of the distribution that runs with our arguments, by a drop-in of systemd; the site's
+service in its place, which stays; and the removal of ours."""
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Optional
@@ -17,7 +18,10 @@ from ..core.checks import Check, compare
 from ..core.files import FilePlan
 from ..core.part import NAME, Node, Plan, PlanError, Step, Verdict
 
-RUNNING = "enabled, active"
+RUNNING, STOPPED = "enabled, active", "disabled, inactive"
+HELD = "[Unit]\nConditionPathExists=!/\n"
+"""A drop-in of a package that is not installed yet: whatever happens meanwhile, its service does
+not start without our arguments, and is not taken for the site's."""
 ANY = ("00000000", "0" * 32)
 """All addresses, in /proc/net/tcp and tcp6."""
 LISTENS = "0A"
@@ -50,8 +54,7 @@ class Service:
 
     def _text(self, node: Node) -> str:
         program = program_of(node, self.unit)
-        # A specifier of systemd is %, a variable $.
-        words = [word.replace("%", "%%").replace("$", "$$") for word in self.arguments]
+        words = map(_quoted, self.arguments)
         return "[Service]\nExecStart=\nExecStart=" + " \\\n  ".join([program, *words]) + "\n"
 
     def _step(self, node: Node, before: str, verb: str) -> Step:
@@ -65,12 +68,13 @@ class Service:
         systemd.control(node, verb, self.unit)
 
     def _stale(self, node: Node, files: Sequence[FilePlan], key: str) -> bool:
-        """Whether files change, or changed in an earlier run after it had read them."""
+        """Whether files change, or changed in an earlier run after it had read them. Times in the
+        future are of a clock that was set back since, and would restart it in every run."""
         if any(each.changed for each in files):
             return True
         times = [each.path.stat().st_mtime for each in files if each.path.exists()]
-        since = systemd.since(node, self.unit, key)
-        return since is not None and any(int(time) > since for time in times)
+        since, now = systemd.since(node, self.unit, key), time.time()
+        return since is not None and any(since < int(each) <= now for each in times)
 
     def verify(self, node: Node) -> Verdict:
         state = systemd.state(node, self.unit)
@@ -82,6 +86,69 @@ class Service:
         return Verdict(checks)
 
 
+def _quoted(word: str) -> str:
+    """An argument in a unit: a specifier of systemd is %, a variable $."""
+    escaped = word.replace("%", "%%").replace("$", "$$")
+    if not re.search(r"[\s\"'\\]", word):
+        return escaped
+    return '"' + escaped.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """Our services that are no longer wanted. They stop before their drop-in is removed: without
+    it, they would answer everyone after the next boot."""
+
+    units: Mapping[str, str]
+    """The check of each."""
+
+    def plan(self, node: Node) -> Plan:
+        steps = []
+        for unit in self._installed(node):
+            state = systemd.state(node, unit)
+            if state != STOPPED:
+                stop = partial(_stop, node, unit)
+                steps.append(Step(unit, state, STOPPED, stop, essential=True))
+        return Plan([], steps)
+
+    def verify(self, node: Node) -> Verdict:
+        checks = []
+        for unit in self._installed(node):
+            found = systemd.state(node, unit)
+            name, mode = self.units[unit], node.check_mode
+            checks.append(compare(name, STOPPED, found, subject=unit, check_mode=mode))
+        return Verdict(checks)
+
+    def _installed(self, node: Node) -> list[str]:
+        return [unit for unit in self.units if systemd.installed(node, [unit])]
+
+
+def _stop(node: Node, unit: str) -> None:
+    systemd.control(node, "disable", "--now", unit)
+    node.run(["systemctl", "reset-failed", unit], check=False)
+
+
+@dataclass(frozen=True)
+class Removed:
+    """Files of the layer that are no longer wanted, and their directories once they are empty."""
+
+    names: Sequence[str]
+
+    def plan(self, node: Node) -> Plan:
+        files = [replace(node.record(name, None), secret=True) for name in self.names]
+        tidy = Step("directories", "", "", partial(self._tidy, node), silent=True)
+        return Plan(files, [tidy] if files else [])
+
+    def _tidy(self, node: Node) -> None:
+        systemd.control(node, "daemon-reload")
+        for directory in {node.path(name).parent for name in self.names}:
+            with contextlib.suppress(OSError):  # it has files of others
+                directory.rmdir()
+
+    def verify(self, node: Node) -> Verdict:
+        return Verdict()
+
+
 def drop_in_of(unit: str) -> str:
     return f"etc/systemd/system/{unit}.d/90-{NAME}.conf"
 
@@ -89,6 +156,17 @@ def drop_in_of(unit: str) -> str:
 def ours(node: Node, unit: Optional[str]) -> bool:
     """Whether the service runs with our arguments: others stay as they are."""
     return unit is not None and node.path(drop_in_of(unit)).exists()
+
+
+def of_site(node: Node, units: Sequence[str], port: int) -> Optional[list[str]]:
+    """The command line of a service that the site runs, by one of these units or on the port; None
+    if there is none, or if it is ours."""
+    if any(ours(node, unit) for unit in units):
+        return None
+    unit = systemd.installed(node, units)
+    if unit and systemd.active(node, unit):
+        return _command(node, systemd.show(node, unit, ["MainPID"]).get("MainPID") or "0")
+    return listener(node, port)
 
 
 def program_of(node: Node, unit: str) -> str:
@@ -112,9 +190,12 @@ def listener(node: Node, port: int) -> Optional[list[str]]:
         return None
     for process in node.path("proc").glob("[0-9]*"):
         if inodes & set(_descriptors(process / "fd")):
-            text = node.read(f"proc/{process.name}/cmdline") or ""
-            return text.rstrip("\0").split("\0")
+            return _command(node, process.name)
     return []
+
+
+def _command(node: Node, process: str) -> list[str]:
+    return (node.read(f"proc/{process}/cmdline") or "").rstrip("\0").split("\0")
 
 
 def _descriptors(folder: Path) -> list[str]:

@@ -71,7 +71,7 @@ def request(node: Node, name: str) -> str:
     """The request for a certificate (PEM); empty without a key."""
     if not node.path(KEY).exists():
         return ""
-    words = ["openssl", "req", "-new", "-batch", "-sha256", "-subj", f"/CN={name}"]
+    words = ["openssl", "req", "-new", "-batch", "-sha256", "-subj", f"/CN={name[:64]}"]
     return node.look([*words, "-key", str(node.path(KEY))]).stdout
 
 

@@ -47,6 +47,7 @@ METRICS: Mapping[str, tuple[str, str]] = {
 """Type and help, by name without PREFIX."""
 MOST = 20_000
 """Greatest number of samples of a node; 8 rails have about 800."""
+LARGEST = (1 << 64) - 1
 _PAUSE = re.compile(r"([rt]x)_(?:prio([0-7])|global)_pause(_duration)?")
 _BYTES = re.compile(r"([rt]x)_prio([0-7])_bytes")
 _DISCARD = re.compile(r"rx_prio([0-7])_(?:(buf|cong)_)?discards?")
@@ -78,7 +79,7 @@ def parsed(rows: Any) -> list[Sample]:
     for row in rows if isinstance(rows, list) else ():
         try:
             name, value, labels = row
-            found.append(Sample(name, value, dict(labels)))
+            found.append(Sample(name, 0 + value, dict(labels)))
         except (TypeError, ValueError):
             continue
     return [sample for sample in found if sample.name in METRICS][:MOST]
@@ -175,10 +176,14 @@ def tls_end(path: Path, run: Runner) -> Optional[float]:
 
 
 def text(samples: Iterable[Sample]) -> str:
-    """Samples by metric, each metric once and with its help; a sample with the labels of an earlier
-    one is left out, as node_exporter would refuse the whole file."""
+    """Samples by metric, each metric once and with its help. A sample with the labels of an earlier
+    one is left out, and one whose value no counter can have: node_exporter would refuse the whole
+    file."""
     by_name: dict[str, dict[str, float]] = {}
     for sample in samples:
+        # Also false for NaN.
+        if not (0 if METRICS[sample.name][0] == COUNTER else -LARGEST) <= sample.value <= LARGEST:
+            continue
         labels = ",".join(f'{key}="{label(value)}"' for key, value in sample.labels.items())
         series = f"{{{labels}}}" if labels else ""
         by_name.setdefault(sample.name, {}).setdefault(series, sample.value)

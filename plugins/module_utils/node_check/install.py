@@ -23,7 +23,7 @@ from ..os_baseline import kernel_values, services
 from ..rails import bonds, boot_program
 from . import DIRECTORY, LINKS, PROGRAM, SETTINGS, STATE, drain, leftovers
 from . import program as entry
-from .settings import Settings
+from .settings import Settings, SettingsError
 
 CHECK, TIMER_CHECK, LINK_CHECK = "node_check", "node_check_timer", "node_check_slurm"
 NAME = "baremetal-mpi-roce-node-check"
@@ -60,7 +60,20 @@ class NodeCheck:
             running = self._timer(node)
             if running != RUNS or any(each.changed for each in files[2:]):
                 steps.append(Step(TIMER, running, RUNS, partial(_start, node)))
+        former = self._former(node)
+        if former:
+            steps.append(Step(former, "present", ABSENT, partial(_withdraw, node, former)))
         return Plan(files, steps)
+
+    def _former(self, node: Node) -> str:
+        """The file of metrics that the program no longer writes: exporters would show its last
+        values for ever."""
+        try:
+            before = Settings.parse(node.read(SETTINGS) or "").textfile
+        except SettingsError:
+            return ""
+        now = self.settings.textfile if self.settings is not None else ""
+        return before if before != now and os.path.lexists(node.path(before)) else ""
 
     def verify(self, node: Node) -> Verdict:
         if self.settings is None:
@@ -199,6 +212,15 @@ def _link(node: Node) -> None:
 def _unlink(node: Node) -> None:
     for name in LINKS:
         node.path(f"{DIRECTORY}/{name}").unlink(missing_ok=True)
+
+
+def _withdraw(node: Node, textfile: str) -> None:
+    path = node.path(textfile)
+    directory = directory_of_trust(path.parent, make=False)
+    try:
+        os.unlink(path.name, dir_fd=directory)
+    finally:
+        os.close(directory)
 
 
 def _start(node: Node) -> None:

@@ -11,6 +11,7 @@ import ctypes.util
 import datetime
 import ipaddress
 import json
+import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,12 +21,17 @@ from .. import kept
 
 try:
     from cryptography import x509
-    from cryptography.exceptions import InvalidSignature
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
     HAS_CRYPTOGRAPHY = True
+    UNREADABLE: tuple[type[Exception], ...] = (
+        *(ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature, x509.InvalidVersion),
+        *(x509.DuplicateExtension, x509.ExtensionNotFound, x509.UnsupportedGeneralNameType),
+    )
+    """Errors of a certificate or a request that others made."""
 except ImportError:
     HAS_CRYPTOGRAPHY = False
 
@@ -49,6 +55,14 @@ class Password:
     text: str
     hash: str
 
+    def prove(self, directory: Path) -> None:
+        """Raises PkiError if hosts would refuse the password, as one of both was edited."""
+        if self.text and hashed(self.text, self.hash) != self.hash:
+            raise PkiError(
+                f"{directory / PASSWORD}: the hash is of another password: remove the file, and run"
+                " the layer on all hosts"
+            )
+
 
 def password(directory: Path, *, write: bool) -> Password:
     """The password and its hash, made once; without `write` and a file, both are empty."""
@@ -67,10 +81,12 @@ def password(directory: Path, *, write: bool) -> Password:
         raise PkiError(f"{path}: damaged ({error!r}): restore it, or remove it") from error
 
 
-def hashed(text: str) -> str:
-    """The hash of a password by bcrypt, of the system's libcrypt."""
+def hashed(text: str, like: str = "") -> str:
+    """The hash of a password by bcrypt, of the system's libcrypt; with the salt of another one."""
     salt = base64.b64encode(secrets.token_bytes(16)).rstrip(b"=")
     setting = b"$2b$%02d$" % _ROUNDS + salt.translate(bytes.maketrans(_PLAIN, _BCRYPT))
+    if re.fullmatch(r"\$2b\$(0[4-9]|1[0-4])\$[./A-Za-z0-9]{53}", like):
+        setting = like.encode()
     try:
         library = ctypes.CDLL(ctypes.util.find_library("crypt") or "libcrypt.so.1")
         library.crypt.restype = ctypes.c_char_p
@@ -121,8 +137,16 @@ class Authority:
                 raise ValueError("its key is not on an elliptic curve")
             self._key = key
             self._certificate = x509.load_pem_x509_certificate(content)
-        except (ValueError, TypeError) as error:
-            raise PkiError(f"{path}: damaged ({error}): restore it, or remove it") from error
+            if self._certificate.public_key() != key.public_key():
+                raise ValueError("its certificate is of another key")
+            begin, end = _times(self._certificate)
+            if not begin <= _now() <= end - DAY:
+                raise ValueError(f"its certificate is valid from {begin} to {end}, see the clock")
+        except UNREADABLE as error:
+            raise PkiError(
+                f"{path}: damaged ({error}): restore it, or remove it and run the layer on all "
+                "hosts"
+            ) from error
         self.pem = self._certificate.public_bytes(serialization.Encoding.PEM).decode()
 
     def renewed(self, request: str, certificate: str, names: Sequence[str]) -> str:
@@ -138,12 +162,11 @@ class Authority:
             found = x509.load_pem_x509_certificate(certificate.encode())
             found.verify_directly_issued_by(self._certificate)
             alternative = found.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-        except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
+            begin, end = _times(found)
+        except UNREADABLE:
             return False
-        end = getattr(found, "not_valid_after_utc", None)  # since cryptography 42
-        end = end or found.not_valid_after.replace(tzinfo=datetime.timezone.utc)
         same = found.public_key() == key and list(alternative.value) == _alternatives(names)
-        return same and bool(end - _now() > RENEW_DAYS * DAY)
+        return same and begin <= _now() < end - RENEW_DAYS * DAY
 
     def _signed(self, key: ec.EllipticCurvePublicKey, names: Sequence[str]) -> str:
         usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
@@ -164,6 +187,15 @@ class Authority:
         return made.public_bytes(serialization.Encoding.PEM).decode()
 
 
+def _times(certificate: x509.Certificate) -> tuple[datetime.datetime, datetime.datetime]:
+    """Begin and end."""
+    if hasattr(certificate, "not_valid_after_utc"):  # since cryptography 42
+        return certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    utc = datetime.timezone.utc
+    begin, end = certificate.not_valid_before, certificate.not_valid_after
+    return begin.replace(tzinfo=utc), end.replace(tzinfo=utc)
+
+
 def _key_of(request: str, host: str) -> ec.EllipticCurvePublicKey:
     """The public key of a request whose sender has the private one."""
     try:
@@ -175,7 +207,7 @@ def _key_of(request: str, host: str) -> ec.EllipticCurvePublicKey:
             raise ValueError("its signature is not of its key")
         if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != "secp256r1":
             raise ValueError("its key is not on the curve P-256")
-    except (ValueError, TypeError) as error:
+    except UNREADABLE as error:
         raise PkiError(f"{host}: no usable request for a certificate: {error}") from error
     return key
 

@@ -2,14 +2,15 @@
 """Recording and alert rules of Prometheus, generated from the QoS contract and the cluster model.
 
 Each alert has a summary, a description, the next step, and the page that explains it. What the
-contract does not promise has no alert: without lossless classes, discards are no fault.
+contract does not promise has no alert: without lossless classes, discards are no fault. Rules read
+only their own cluster, as a Prometheus of the site may have several, with equal names of hosts.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Optional
 
 from ...module_utils.node_check.settings import THRESHOLDS as NODE_CHECK
@@ -82,6 +83,7 @@ class Facts:
     """What the rules need of a cluster."""
 
     contract: Contract
+    cluster: str = ""
     speeds: Sequence[tuple[str, float, Sequence[str]]] = ()
     """Kind of nodes (empty: all), speed in Gb/s, interfaces with it."""
     interval_s: int = 300
@@ -104,7 +106,8 @@ class Facts:
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
                 raise RulesError(f"thresholds.{name}: {value!r} must be a number from 0")
         first = next(iter(hosts.values()))
-        return cls(contract_of(first["roce_qos"]), _speeds(hosts), interval_s, given)
+        cluster = str(first["cluster_name"])
+        return cls(contract_of(first["roce_qos"]), cluster, _speeds(hosts), interval_s, given)
 
     def limit(self, name: str) -> float:
         return self.thresholds.get(name, LIMITS[name].value)
@@ -172,14 +175,29 @@ RECORDINGS: Mapping[str, str] = {
 
 def recordings(facts: Facts) -> Iterator[dict[str, str]]:
     for name, expr in RECORDINGS.items():
-        yield {"record": name, "expr": expr.format(w=facts.window)}
+        yield {"record": name, "expr": within(expr.format(w=facts.window), facts.cluster)}
 
 
 def alerts(facts: Facts) -> Iterator[Alert]:
-    yield from _of_contract(facts)
-    yield from _of_model(facts)
-    yield from _of_nodes(facts)
-    yield from _of_cluster(facts)
+    for parts in (_of_contract, _of_model, _of_nodes, _of_cluster):
+        for each in parts(facts):
+            yield replace(each, expr=within(each.expr, facts.cluster))
+
+
+_SELECTOR = re.compile(r'"[^"]*"|\b(?:baremetal_\w+|node_network_\w+|up)\b(\{)?')
+
+
+def within(expr: str, cluster: str) -> str:
+    """The expression for metrics of one cluster, or of targets without the label, such as a
+    controller that the site reads."""
+    label = f'cluster=~"{_literal(cluster)}|"'
+
+    def chosen(match: re.Match[str]) -> str:
+        if match[0].startswith('"'):
+            return match[0]
+        return f"{match[0]}{label}," if match[1] else f"{match[0]}{{{label}}}"
+
+    return _SELECTOR.sub(chosen, expr)
 
 
 def _of_contract(facts: Facts) -> Iterator[Alert]:
@@ -257,7 +275,8 @@ def _of_model(facts: Facts) -> Iterator[Alert]:
     downs = facts.limit("link_downs_per_hour")
     yield Alert(
         "BaremetalRailFlaps",
-        f"increase(baremetal_node_link_downs_total[1h]) > {downs:g}",
+        # Between two samples, Prometheus extrapolates 3 to 3.05.
+        f"round(increase(baremetal_node_link_downs_total[1h])) > {downs:g}",
         "A rail loses its link again and again",
         "{{ $labels.rail }} of {{ $labels.instance }} lost its link {{ $value }} times in an hour; "
         f"{downs:g} are accepted.",
@@ -285,11 +304,12 @@ def _of_nodes(facts: Facts) -> Iterator[Alert]:
     )
     yield Alert(
         "BaremetalNodeCheckSilent",
-        f"time() - baremetal_node_check_time_seconds > {silent_s:g} or on (instance) "
+        f"abs(time() - baremetal_node_check_time_seconds) > {silent_s:g} or on (instance) "
         f'(up{{job="{NODE_JOB}",role="compute"}} == 1 '
         "unless on (instance) baremetal_node_check_time_seconds)",
         "node-check does not run on a node",
-        f"{{{{ $labels.instance }}}}: no run of node-check for {silent_s:g} s, or none at all.",
+        f"{{{{ $labels.instance }}}}: no run of node-check for {silent_s:g} s, or none at all, or "
+        "its clock differs.",
         "Run systemctl status baremetal-mpi-roce-node-check.timer on {{ $labels.instance }}, then "
         "playbooks/site.yml --tags node_check,monitoring.",
         part=NODE,

@@ -12,14 +12,14 @@ from typing import Any
 import yaml
 
 from ...module_utils.core.files import HEADER
-from ...module_utils.monitoring import USER
+from ...module_utils.monitoring import SERVER_FILES, USER
 
 NODE_PORT, DCGM_PORT = 9100, 9400
 """Defaults of node_exporter and of dcgm-exporter."""
 NODE_JOB, DCGM_JOB = "baremetal_node", "baremetal_dcgm"
 SERVERS, SWITCHES = ("compute", "launcher", "storage"), ("leaf", "spine")
-NODES_FILE, DCGM_FILE, SWITCHES_FILE = "nodes.json", "dcgm.json", "switches.json"
-RULES_FILE, PROMETHEUS_FILE, ALERTMANAGER_FILE = "rules.yml", "prometheus.yml", "alertmanager.yml"
+PROMETHEUS_FILE, RULES_FILE, NODES_FILE, DCGM_FILE, SWITCHES_FILE = SERVER_FILES
+ALERTMANAGER_FILE = "alertmanager.yml"
 _LABELS = {
     "role": "cluster_role",
     "rack": "cluster_rack",
