@@ -11,6 +11,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks imp
     FAILED,
     NOT_APPLICABLE,
     OK,
+    REBOOT,
     Check,
     as_dicts,
 )
@@ -21,6 +22,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance.figu
     Verdict,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.mpi import bench
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.reboot import planning, table
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report.summary import RunSummary
 
 from tests.unit.acceptance_fabric import fabric
@@ -134,6 +136,28 @@ def benchmark() -> dict[str, Any]:
     }
 
 
+def reboot(status: str = table.VERIFIED, check_mode: bool = False) -> dict[str, Any]:
+    """A run of playbooks/reboot.yml: `status` is the outcome of the first of two hosts."""
+    summary = RunSummary("reboot.yml", "c1", inventories=("inventories/c1",))
+    names = ("node01", "node02")
+    summary.roles = dict.fromkeys((*names, "login01"), "compute")
+    verdicts: list[tuple[str, planning.Decision]] = [
+        (name, planning.Turn(name, "compute", planning.REBOOT, ("os",), ("os",), ("os: iommu=pt",)))
+        for name in names
+    ]
+    verdicts.append(("login01", planning.Left("login01", "MPI runs on it", ("os: x",))))
+    plan = planning.plan(verdicts, planning.RebootSettings())
+    summary.add_reboots(names[0], {"reboot_plan": {**plan, "check_mode": check_mode}})
+    for name, seconds, how in zip(names, (241.4, 97.0), (status, table.VERIFIED)):
+        outcome = {"status": how, "text": f"{how}: os", "seconds": seconds}
+        summary.add_reboots(name, {"reboot_outcome": outcome})
+    for host, row in summary.rebooted().items():
+        left = {table.VERIFIED: OK, table.LEFT: REBOOT}.get(row["status"], FAILED)
+        check = Check("reboot_needed", "no", "no" if left == OK else "yes", left)
+        summary.add_result(host, {"layer": "reboot", "checks": as_dicts([check])})
+    return summary.report("2026-11-29T12:54:23.875855+00:00", 350.5, 60, check_mode)
+
+
 def drift(found: Any = 1500) -> dict[str, Any]:
     row = {"host": "node02", "layer": "rails", "check": "rail_mtu", "subject": "rail0"}
     row |= {"found": found, "desired": 9000, "reason": "", "part": "node02 rail0", "new": True}
@@ -169,6 +193,7 @@ KINDS = {
     name: cache(made)
     for name, made in [
         ("site", run),
+        ("reboot", reboot),
         ("drift", drift),
         ("bench", benchmark),
         ("acceptance", certificate),

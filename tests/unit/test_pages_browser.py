@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.text import bytes_text
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import pages
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.pages import figures
 
 from tests.browser import PROGRAM, Browser
 from tests.unit import page_reports
@@ -24,6 +26,9 @@ pytestmark = [
 ]
 AXE = Path(__file__).parent / "data/axe/axe.min.js"
 """axe-core, MPL-2.0, from its npm package: rules of WCAG 2.2."""
+DRAWINGS = "[...document.querySelectorAll('canvas')].map(each => each.toDataURL())"
+FOCUSABLE = """[...document.querySelectorAll('a, summary, [tabindex]')].filter(each =>
+  each.checkVisibility() || each.className === 'skip')"""
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 DRAWN = """[...document.querySelectorAll('.chart')].map(place => {
   const canvas = place.querySelector('canvas');
@@ -31,6 +36,14 @@ DRAWN = """[...document.querySelectorAll('.chart')].map(place => {
   return new Set(new Uint32Array(pixels.buffer)).size;
 })"""
 """Numbers of colours in the charts."""
+CUT = """[...document.querySelectorAll('caption span')].filter(each => each.checkVisibility() &&
+  each.getBoundingClientRect().right > each.closest('.scroll').getBoundingClientRect().right
+).map(each => each.textContent)"""
+"""Captions of tables that a narrow screen cuts."""
+OPEN = "document.querySelectorAll('details').forEach(each => each.open = true)"
+SCALES = """[...document.querySelectorAll('svg[viewBox]')].map(each =>
+  each.getBoundingClientRect().width / each.viewBox.baseVal.width)"""
+"""Of drawings: text in them is as small as this."""
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +80,11 @@ def test_a_page_is_drawn_and_accessible_in_both_schemes_and_widths(
         quiet(browser, page)
         size = browser.run("[document.documentElement.scrollWidth, innerWidth]")
         assert size == [width, width]
+        assert browser.run(CUT) == []
+        browser.run(OPEN)
+        assert browser.run(CUT) == []
+        assert all(scale > 0.95 for scale in browser.run(SCALES))
+        assert browser.run("document.getAnimations().length") == 0
         colours.add(browser.run("getComputedStyle(document.body).backgroundColor"))
         assert all(count > 10 for count in browser.run(DRAWN))
         assert not checked or violations(browser) == []
@@ -77,7 +95,6 @@ def test_a_page_is_drawn_and_accessible_in_both_schemes_and_widths(
 
 
 def violations(browser: Browser) -> Any:
-    browser.run("document.querySelectorAll('details').forEach(each => each.open = true)")
     browser.run(AXE.read_text(encoding="utf-8") + "; 1")
     return browser.run(
         f"axe.run(document, {{runOnly: {json.dumps(RULES)}, resultTypes: ['violations']}})"
@@ -157,6 +174,80 @@ def test_numbers_of_a_heat_map_are_those_of_the_certificate(browser: Browser, si
         expected = [["-" if v is None else f"{v:.4g}" if v else "✕" for v in row] for row in matrix]
         assert shown == expected
     assert browser.run("document.querySelectorAll('line.bad').length") == 1
+
+
+def test_numbers_of_a_benchmark_are_those_of_its_report(browser: Browser, site: Path) -> None:
+    browser.open(site / "bench.html")
+    charts = browser.run("JSON.parse(document.getElementById('charts').textContent)")
+    sweeps = page_reports.benchmark()["sweeps"]
+    assert len(charts) == len(sweeps)
+    for at, (sweep, chart) in enumerate(zip(sweeps, charts)):
+        key, unit = (
+            ("latency_us", "us") if sweep["benchmark"] == "latency" else ("gbytes_s", "GB/s")
+        )
+        numbers = [row[key] for row in sweep["by_size"]]
+        assert (chart["unit"], chart["yAxis"]["name"]) == (unit, unit)
+        assert chart["series"][0]["data"] == numbers
+        marks = [mark["yAxis"] for mark in chart["series"][0]["markLine"]["data"]]
+        assert marks == ([45.0] if unit == "us" else [50.0, 45.0])
+        rows = browser.run(
+            f"[...document.querySelectorAll('figure')[{at}].querySelectorAll('tbody tr')]"
+            ".map(row => [...row.cells].map(each => each.textContent))"
+        )
+        assert [size for size, _number in rows] == chart["xAxis"]["data"]
+        assert [size for size, _number in rows] == [
+            bytes_text(r["bytes"]) for r in sweep["by_size"]
+        ]
+        assert [number for _size, number in rows] == [figures.shown(n, unit) for n in numbers]
+
+
+def test_numbers_of_drift_are_those_of_its_report(browser: Browser, site: Path) -> None:
+    browser.open(site / "drift.html")
+    report = page_reports.drift()
+    (row, ignored), (offender,) = report["findings"], report["offenders"]
+    tiles = browser.run("[...document.querySelectorAll('.tiles b')].map(each => each.textContent)")
+    assert tiles == ["1", "1", "1", str(report["hosts"]["answered"])]
+    shown = [str(row[key]) for key in ("host", "subject", "found", "desired")]
+    assert cells(browser, "rail_mtu")[1:] == [shown]
+    assert cells(browser, "Parts that")[1:] == [
+        [offender["part"], str(offender["times"]), "2026-11-28 03:00"]
+    ]
+    assert [each[0] for each in cells(browser, "Findings that")[1:]] == [ignored["host"]]
+    assert cells(browser, "Hosts that")[1:] == [
+        [host, why] for host, why in report["hosts"]["silent"].items()
+    ]
+
+
+@pytest.mark.parametrize("name", ["acceptance", "bench"])
+def test_a_printed_page_is_light(name: str, browser: Browser, site: Path) -> None:
+    looks = []
+    look = f"[getComputedStyle(document.body).color, ...{DRAWINGS}]"
+    for dark in (False, True):
+        browser.open(site / f"{name}.html", dark=dark)
+        looks.append(browser.run(look))
+    browser.run("dispatchEvent(new Event('beforeprint')), 1")
+    assert browser.run(look) == looks[0] != looks[1]
+    browser.run("dispatchEvent(new Event('afterprint')), 1")
+    assert browser.run(look) == looks[1]
+
+
+@pytest.mark.parametrize("name", [*KINDS, "index"])
+def test_tab_reaches_all_in_the_order_of_the_page_and_is_seen(
+    name: str, browser: Browser, site: Path
+) -> None:
+    browser.open(site / f"{name}.html", 390)
+    expected = browser.run(f"[...{FOCUSABLE}].length")
+    order = []
+    for _step in range(expected):
+        for kind in ("rawKeyDown", "keyUp"):
+            browser.call("Input.dispatchKeyEvent", type=kind, key="Tab", windowsVirtualKeyCode=9)
+        order.append(
+            browser.run(
+                f"[[...{FOCUSABLE}].indexOf(document.activeElement),"
+                " parseFloat(getComputedStyle(document.activeElement).outlineWidth)]"
+            )
+        )
+    assert order == [[at, 3] for at in range(expected)]
 
 
 def test_every_command_and_table_is_reached_by_keyboard(browser: Browser, site: Path) -> None:
