@@ -176,9 +176,9 @@ def test_any_value_may_have_another_form(kind: str) -> None:
     make = pages.kind_of(report)
     assert make
     for key in report:
-        for wrong in (None, 7, "x", [], {}, [[1]], [{"x": 1}], {"a": {"b": [None]}}):
+        for wrong in (None, 7, "x", [], {}, [[1]], [{"x": 1}], {"a": {"b": [None], "status": []}}):
             title, body, summary = make({**report, key: wrong})
-            assert title and body and summary["word"]
+            assert title and body and summary["word"] and summary["kind"]
 
 
 def test_a_finding_has_its_meaning_and_its_command(tmp_path: Path) -> None:

@@ -103,6 +103,13 @@ def violations(browser: Browser) -> Any:
     )
 
 
+def test_a_phone_shows_what_was_found_and_desired(browser: Browser, site: Path) -> None:
+    browser.open(site / "site.html", 390)
+    seen = "[...document.querySelectorAll('.card thead th')].map(each =>"
+    seen += " [each.textContent, each.getBoundingClientRect().right < innerWidth - 20])"
+    assert browser.run(seen)[:4] == [[at, True] for at in ("hosts", "subject", "found", "desired")]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_hostile_text_does_nothing_and_fits(kind: str, browser: Browser, site: Path) -> None:
     page = site / f"hostile-{kind}.html"

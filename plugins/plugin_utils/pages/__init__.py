@@ -51,7 +51,7 @@ def write(report: Union[str, Path], display: Any = None) -> str:
         if display is not None:
             what = "the index of runs" if page else "its page"
             why = shortened(f"{type(error).__name__}: {error}", MAX_ERROR)
-            display.warning(f"{path.name}: {what} was not written; the report is complete: {why}")
+            display.warning(f"{path.name}: {what} was not written: {why}")
     return page
 
 

@@ -37,6 +37,7 @@ MAX_NUMBER = 1e15
 UNKNOWN = "unknown"
 """A time that a report does not have."""
 COLUMNS = "hosts", "subject", "found", "desired", "reason"
+WIDE = {4: "why"}
 Row = Mapping[str, Any]
 
 
@@ -118,7 +119,8 @@ def card(
     kept = [at for at in range(5) if any(row[at] not in ("", "-") for row in listed)] or [0]
     # Numbers found and desired are next to each other, not aligned with those of other rows.
     cells = [
-        (row[kept[0]], *(tag("td", row[at]) for at in kept[1:])) for row in listed[:MAX_IN_CARD]
+        (row[kept[0]], *(tag("td", row[at], class_=WIDE.get(at)) for at in kept[1:]))
+        for row in listed[:MAX_IN_CARD]
     ]
     hosts = {host for host, _check in rows if host}
     holds, otherwise = meaning(layer, name)
@@ -131,7 +133,7 @@ def card(
             f"{layer}: {name}" + (f" on {counted(len(hosts), 'host')}" if hosts else ""),
         ),
         tag("p", "Expected: ", prose(holds), ".", class_="means") if holds else "",
-        table(f"{name}: what was found", [COLUMNS[at] for at in kept], cells),
+        table(f"{name}: what was found", [COLUMNS[at] for at in kept], cells, class_="found"),
         more(len(listed) - MAX_IN_CARD),
         tag("p", "What to do: ", prose(otherwise), ".") if otherwise else "",
         *(tag("p", tag("strong", "By hand: "), step) for step in sorted(steps)[:3]),

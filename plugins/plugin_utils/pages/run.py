@@ -175,7 +175,7 @@ def page(report: Row) -> tuple[str, list[Markup], dict[str, Any]]:
     ]
     counts = run.counts
     summary = {
-        "kind": playbook.rpartition(".")[0] or playbook,
+        "kind": playbook.rpartition(".")[0] or playbook or "run",
         "class": class_,
         "word": word,
         "sentence": sentence,
@@ -245,7 +245,7 @@ def _reboots(run: Run) -> Iterator[Markup]:
 
 
 def _worst(turn: Row) -> int:
-    return [*TURNS].index(str(turn.get("status"))) if turn.get("status") in TURNS else 0
+    return next((at for at, status in enumerate(TURNS) if status == turn.get("status")), 0)
 
 
 def _table_of_hosts(rows: Sequence[tuple[str, str, str]]) -> Markup:
