@@ -124,6 +124,18 @@ def certificate(sets: int = 2, per_set: int = 3) -> dict[str, Any]:
     }
 
 
+def large_certificate(nodes: int) -> dict[str, Any]:
+    """Eight rails of many nodes, in 48 groups."""
+    report, names = certificate(), [f"node{number + 1:04}" for number in range(nodes)]
+    size = -(-nodes // 48)
+    groups = [names[at : at + size] for at in range(0, nodes, size)]
+    numbers = range(len(groups))
+    rates = [[700.0 + (row * 7 + column * 13) % 90 for column in numbers] for row in numbers]
+    late = [[2.0 + (row * 3 + column * 5) % 17 / 10 for column in numbers] for row in numbers]
+    rails = {f"rail{rail}": {"gbits_s": rates, "latency_us": late} for rail in range(8)}
+    return report | {"pairs": {"groups": groups, "rails": rails}}
+
+
 def benchmark() -> dict[str, Any]:
     sweeps = bench.parse(OSU.read_text(encoding="utf-8"), "node01:0 - node02:0", ranks=8)
     for sweep in sweeps:

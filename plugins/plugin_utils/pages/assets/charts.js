@@ -44,21 +44,30 @@
     };
   }
 
-  function draw() {
-    drawn.forEach(chart => chart.dispose());
-    drawn = options.map((option, at) => {
-      const chart = echarts.init(places[at], theme(), {renderer: "canvas"});
-      chart.setOption({animation: false, ...colored(option)});
-      chart.getZr().flush();
-      return chart;
-    });
+  function make(at) {
+    const chart = echarts.init(places[at], theme(), {renderer: "canvas"});
+    chart.setOption({animation: false, ...colored(options[at])});
+    drawn.push(chart);
+    return chart;
   }
 
-  draw();
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  // One chart after another, so that a page of many is soon shown; all at once for a printer.
+  function draw(atOnce) {
+    drawn.forEach(chart => chart.dispose());
+    const own = drawn = [];
+    while (atOnce && own.length < options.length) make(own.length).getZr().flush();
+    (function next() {
+      if (drawn !== own || own.length === options.length) return;
+      make(own.length);
+      requestAnimationFrame(() => setTimeout(next));
+    })();
+  }
+
+  draw(false);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw(false));
   for (const event of ["beforeprint", "afterprint"]) addEventListener(event, () => {
     document.documentElement.classList.toggle("print", event === "beforeprint");
-    draw();
+    draw(event === "beforeprint");
   });
   addEventListener("resize", () => drawn.forEach(chart => chart.resize()));
 })();
