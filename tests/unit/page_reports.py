@@ -11,6 +11,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks imp
     FAILED,
     NOT_APPLICABLE,
     OK,
+    REBOOT,
     Check,
     as_dicts,
 )
@@ -21,6 +22,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.acceptance.figu
     Verdict,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.mpi import bench
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.reboot import planning, table
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report.summary import RunSummary
 
 from tests.unit.acceptance_fabric import fabric
@@ -122,6 +124,18 @@ def certificate(sets: int = 2, per_set: int = 3) -> dict[str, Any]:
     }
 
 
+def large_certificate(nodes: int) -> dict[str, Any]:
+    """Eight rails of many nodes, in 48 groups."""
+    report, names = certificate(), [f"node{number + 1:04}" for number in range(nodes)]
+    size = -(-nodes // 48)
+    groups = [names[at : at + size] for at in range(0, nodes, size)]
+    numbers = range(len(groups))
+    rates = [[700.0 + (row * 7 + column * 13) % 90 for column in numbers] for row in numbers]
+    late = [[2.0 + (row * 3 + column * 5) % 17 / 10 for column in numbers] for row in numbers]
+    rails = {f"rail{rail}": {"gbits_s": rates, "latency_us": late} for rail in range(8)}
+    return report | {"pairs": {"groups": groups, "rails": rails}}
+
+
 def benchmark() -> dict[str, Any]:
     sweeps = bench.parse(OSU.read_text(encoding="utf-8"), "node01:0 - node02:0", ranks=8)
     for sweep in sweeps:
@@ -132,6 +146,28 @@ def benchmark() -> dict[str, Any]:
         "virtual": False,
         "checks": checks,
     }
+
+
+def reboot(status: str = table.VERIFIED, check_mode: bool = False) -> dict[str, Any]:
+    """A run of playbooks/reboot.yml: `status` is the outcome of the first of two hosts."""
+    summary = RunSummary("reboot.yml", "c1", inventories=("inventories/c1",))
+    names = ("node01", "node02")
+    summary.roles = dict.fromkeys((*names, "login01"), "compute")
+    verdicts: list[tuple[str, planning.Decision]] = [
+        (name, planning.Turn(name, "compute", planning.REBOOT, ("os",), ("os",), ("os: iommu=pt",)))
+        for name in names
+    ]
+    verdicts.append(("login01", planning.Left("login01", "MPI runs on it", ("os: x",))))
+    plan = planning.plan(verdicts, planning.RebootSettings())
+    summary.add_reboots(names[0], {"reboot_plan": {**plan, "check_mode": check_mode}})
+    for name, seconds, how in zip(names, (241.4, 97.0), (status, table.VERIFIED)):
+        outcome = {"status": how, "text": f"{how}: os", "seconds": seconds}
+        summary.add_reboots(name, {"reboot_outcome": outcome})
+    for host, row in summary.rebooted().items():
+        left = {table.VERIFIED: OK, table.LEFT: REBOOT}.get(row["status"], FAILED)
+        check = Check("reboot_needed", "no", "no" if left == OK else "yes", left)
+        summary.add_result(host, {"layer": "reboot", "checks": as_dicts([check])})
+    return summary.report("2026-11-29T12:54:23.875855+00:00", 350.5, 60, check_mode)
 
 
 def drift(found: Any = 1500) -> dict[str, Any]:
@@ -169,6 +205,7 @@ KINDS = {
     name: cache(made)
     for name, made in [
         ("site", run),
+        ("reboot", reboot),
         ("drift", drift),
         ("bench", benchmark),
         ("acceptance", certificate),

@@ -3,17 +3,28 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import math
+import os
 import re
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, Optional
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import pages
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.pages import cards, html, run
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.pages import (
+    cards,
+    figures,
+    html,
+    index,
+    run,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.pages.figures import Fabric, Fault
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import reports
 
 from tests.unit import page_reports
 from tests.unit.page_reports import HOSTILE, KINDS, poisoned
@@ -100,6 +111,57 @@ def test_a_long_text_is_shortened(kind: str, tmp_path: Path) -> None:
     report = poisoned(KINDS[kind](), "y" * (1 << 14), keys=False)
     assert len(written(tmp_path, kind, report).read_text()) < 2 << 20
     assert (tmp_path / "index.html").stat().st_size < 1 << 20
+    assert f"{kind}.html" in Parsed((tmp_path / "index.html").read_text()).addresses
+
+
+@pytest.mark.parametrize(
+    "odd", ["\u202ex", "\ud800\0", "9" * 5000, "\u00b2", '"&' * 5000, "</script>"]
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_page_of_odd_texts_is_written_and_in_the_index(
+    kind: str, odd: str, tmp_path: Path
+) -> None:
+    page = written(tmp_path, kind, poisoned(KINDS[kind](), odd))
+    text = page.read_bytes().decode()
+    charts = [each for each in Parsed(text).texts if each.startswith('[{"')]
+    assert len(charts) == (kind in ("bench", "acceptance"))
+    shown = text + "".join(each for chart in charts for each in strings(json.loads(chart)))
+    assert not {"\0", "\u202e"} & set(shown)
+    assert page.name in Parsed((tmp_path / "index.html").read_text()).addresses
+
+
+def strings(found: Any) -> Iterator[str]:
+    if isinstance(found, str):
+        yield found
+    for each in (
+        found.values() if isinstance(found, dict) else found if isinstance(found, list) else ()
+    ):
+        yield from strings(each)
+
+
+def with_numbers(report: Any, number: Any) -> Any:
+    if isinstance(report, dict):
+        return {key: with_numbers(each, number) for key, each in report.items()}
+    if isinstance(report, list):
+        return [with_numbers(each, number) for each in report]
+    return number if type(report) in (int, float) else report
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf, -5, 10**400, 1e308, 5e-324])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_page_of_odd_numbers_is_written(kind: str, number: float, tmp_path: Path) -> None:
+    page = written(tmp_path, kind, with_numbers(KINDS[kind](), number)).read_text()
+    assert "NaN" not in page.partition('id="charts"')[2].partition("</script>")[0]
+    assert f"{kind}.html" in Parsed((tmp_path / "index.html").read_text()).addresses
+
+
+def test_a_run_of_no_host_and_one_that_failed_before_any_layer_have_a_page(tmp_path: Path) -> None:
+    report = {"playbook": "site.yml", "layers": {}, "started": "2026-11-29T12:00:00"}
+    found = Parsed(written(tmp_path, "none", report).read_text()).texts
+    assert "Nothing verified." in found
+    failed = {"localhost": "Compile the model: rails: 9 of 8"}
+    found = Parsed(written(tmp_path, "early", {**report, "failed": failed}).read_text()).texts
+    assert {"Failed.", *failed, *failed.values()} <= {each.strip() for each in found}
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"playbook": 1}', '{"kind": []}', "[" * 100_000])
@@ -117,9 +179,9 @@ def test_any_value_may_have_another_form(kind: str) -> None:
     make = pages.kind_of(report)
     assert make
     for key in report:
-        for wrong in (None, 7, "x", [], {}, [[1]], [{"x": 1}], {"a": {"b": [None]}}):
+        for wrong in (None, 7, "x", [], {}, [[1]], [{"x": 1}], {"a": {"b": [None], "status": []}}):
             title, body, summary = make({**report, key: wrong})
-            assert title and body and summary["word"]
+            assert title and body and summary["word"] and summary["kind"]
 
 
 def test_a_finding_has_its_meaning_and_its_command(tmp_path: Path) -> None:
@@ -151,6 +213,66 @@ def test_a_command_quotes_what_a_host_says(tmp_path: Path) -> None:
     report = page_reports.run(name="node{:02};reboot")
     found = " ".join(Parsed(written(tmp_path, "site", report).read_text()).texts)
     assert "--limit 'node02;reboot'" in found
+
+
+@pytest.mark.parametrize(
+    ("report", "class_", "shown"),
+    [
+        (page_reports.reboot(), "warn", ["○ left", "✓ verified", "✓ verified"]),
+        (page_reports.reboot("failed"), "bad", ["✕ failed", "… not rebooted", "○ left"]),
+        (
+            page_reports.reboot(check_mode=True),
+            "bad",
+            ["… not rebooted", "… not rebooted", "○ left"],
+        ),
+    ],
+)
+def test_a_run_of_reboots_has_a_row_for_each_host(
+    report: dict[str, Any], class_: str, shown: list[str], tmp_path: Path
+) -> None:
+    page = written(tmp_path, "reboot", report).read_text()
+    rows = re.findall(r'<tr><th scope="row">(.*?)</th>(.*?)</tr>', page.partition("Reboots")[2])
+    cells = {host: re.findall("<td[^>]*>(.*?)</td>", rest) for host, rest in rows[:3]}
+    assert [cell[0] for cell in cells.values()] == shown
+    for host, (_status, batch, took, reasons, done) in cells.items():
+        own = report["rebooted"][host]
+        seconds = own.get("seconds")
+        assert batch == str(own["batch"] or "-") and done == html.escape(own["text"])
+        assert took == (figures.shown(seconds, "s") if seconds else "-")
+        assert reasons == "; ".join(own["reasons"])
+    assert run.Run(report).verdict()[0] == class_
+    assert "reboots: " in run.Run(report).verdict()[2]
+
+
+def test_a_run_without_reboots_says_so(tmp_path: Path) -> None:
+    report = {**page_reports.reboot(), "rebooted": {}}
+    for name, made, expected in (("reboot", report, True), ("site", page_reports.run(), False)):
+        assert ('id="reboots"' in written(tmp_path, name, made).read_text()) is expected
+
+
+@pytest.mark.parametrize(
+    ("number", "unit", "expected"),
+    [
+        (8.8e-8, "GB/s", "88 B/s"),
+        (0.0000393, "GB/s", "39.3 kB/s"),
+        (0.25, "Gb/s", "250 Mb/s"),
+        (0.0, "GB/s", "0 GB/s"),
+        (1500.0, "us", "1.5 ms"),
+        (241.4, "s", "4 min 1 s"),
+        (1234567, "", "1,234,567"),
+    ],
+)
+def test_a_figure_has_a_unit_of_its_size(number: float, unit: str, expected: str) -> None:
+    assert figures.shown(number, unit) == expected
+    assert html.NUMBER.fullmatch(expected)
+
+
+@pytest.mark.parametrize("rows", [149, 151])
+def test_a_table_says_how_many_rows_it_lacks(rows: int, tmp_path: Path) -> None:
+    report = page_reports.drift()
+    report["offenders"] = [{"part": f"cable {n}", "times": 2, "last": ""} for n in range(rows)]
+    page = written(tmp_path, "drift", report).read_text()
+    assert (cards.more(1) in page) is (rows > 150)
 
 
 @pytest.mark.parametrize(
@@ -194,6 +316,67 @@ def test_the_index_shows_the_course_of_each_figure(tmp_path: Path) -> None:
     assert found.addresses[1:] == ["site-2.html", *(f"site-{n}.html" for n in (2, 1, 0))]
     assert 'points="2.0,34.0 80.0,4.0 158.0,19.0"' in text
     assert "10 s to 30 s" in found.texts
+
+
+def test_a_run_without_a_time_is_not_the_newest(tmp_path: Path) -> None:
+    written(tmp_path, "dated", page_reports.run())
+    written(tmp_path, "undated", {**page_reports.run(), "started": None})
+    found = Parsed((tmp_path / "index.html").read_text()).addresses
+    assert found[1:] == ["dated.html", "dated.html", "undated.html"]
+
+
+def test_the_index_lists_files_only(tmp_path: Path) -> None:
+    page = written(tmp_path / "c2", "site", page_reports.run())
+    folder = tmp_path / "c1"
+    (folder / "folder.html").mkdir(parents=True)
+    os.mkfifo(folder / "pipe.html")
+    (folder / "gone.html").symlink_to(folder / "missing")
+    (folder / "link.html").symlink_to(page)
+    written(folder, "site", page_reports.run())
+    assert Parsed((folder / "index.html").read_text()).addresses[1:] == ["site.html", "site.html"]
+
+
+def test_the_index_has_the_page_of_a_run_that_ended_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, others = index.page, ["other.html"]
+
+    def meanwhile(folder: Path, cluster: str) -> str:
+        made = make(folder, cluster)
+        if others:
+            (folder / others.pop()).write_text((folder / "site.html").read_text())
+        return made
+
+    monkeypatch.setattr(index, "page", meanwhile)
+    written(tmp_path, "site", page_reports.run())
+    assert "other.html" in Parsed((tmp_path / "index.html").read_text()).addresses
+
+
+@pytest.mark.parametrize("full", ["site.html", "index.html"])
+def test_a_page_that_cannot_be_written_leaves_the_old_one(
+    full: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path, "site", page_reports.run())
+    before = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    replace, shown = Path.replace, Shown()
+
+    def refuse(path: Path, target: Path) -> Path:
+        if target.name == full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    page = pages.write(tmp_path / "site.json", shown)
+    what = {"site.html": "its page", "index.html": "the index of runs"}[full]
+    assert shown.warnings[0].startswith(f"site.json: {what} was not written")
+    assert "No space left" in shown.warnings[0] and full in shown.warnings[0]
+    assert bool(page) is (full == "index.html")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == before
+
+
+def test_reports_of_one_second_are_two(tmp_path: Path) -> None:
+    made = {reports.keep(tmp_path, "bench", {"run": at}, Shown(), "x") for at in range(2)}
+    assert sorted(json.loads(Path(each).read_text())["run"] for each in made) == [0, 1]
 
 
 def test_a_hostile_summary_in_a_page_does_not_break_the_index(tmp_path: Path) -> None:

@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Optional, Union
 
+from ...module_utils.core.text import shortened
 from ..report.reports import save
 from . import acceptance, bench, drift, index, run
 from .html import Markup, document
 
-MAX_BYTES = 256 << 20
+MAX_BYTES, MAX_ERROR = 256 << 20, 300
 CERTIFICATES = "certificates"
 """Folder of acceptance's certificates, whose pages are in the index of the folder above."""
 Made = tuple[str, list[Markup], dict[str, Any]]
@@ -37,33 +38,40 @@ def kind_of(report: Any) -> Optional[Callable[[Mapping[str, Any]], Made]]:
 
 def write(report: Union[str, Path], display: Any = None) -> str:
     """Write the page of a saved report, and the index; display and return its path. On failure,
-    warn and return "": a page never fails a run."""
-    path = Path(report)
+    warn; without a page, return "": a page never fails a run."""
+    path, page = Path(report), ""
     try:
-        page = _write(path)
+        target, cluster = _write(path)
+        page = str(target)
         if display is not None:
-            shown = os.path.relpath(page) if page.is_relative_to(Path.cwd()) else page
+            shown = os.path.relpath(page) if target.is_relative_to(Path.cwd()) else page
             display.display(f"page: {shown}")
-        return str(page)
+        index.write(_folder(path), cluster)
     except Exception as error:  # whatever a report contains
         if display is not None:
-            display.warning(f"{path.name}: its page was not written: {error!r}")
-        return ""
+            what = "the index of runs" if page else "its page"
+            why = shortened(f"{type(error).__name__}: {error}", MAX_ERROR)
+            display.warning(f"{path.name}: {what} was not written: {why}")
+    return page
 
 
-def _write(path: Path) -> Path:
+def _folder(path: Path) -> Path:
+    return path.parent.parent if path.parent.name == CERTIFICATES else path.parent
+
+
+def _write(path: Path) -> tuple[Path, str]:
+    """The page, and the name of the cluster."""
     if path.stat().st_size > MAX_BYTES:
         raise ValueError(f"the report has more than {MAX_BYTES >> 20} MiB")
     report = json.loads(path.read_text(encoding="utf-8"))
     make = kind_of(report)
     if make is None:
         raise ValueError("this kind of report has no page")
-    folder = path.parent.parent if path.parent.name == CERTIFICATES else path.parent
+    folder = _folder(path)
     title, body, summary = make({"cluster": folder.name, **report})
     target = path.with_suffix(".html")
     home = os.path.relpath(folder / index.NAME, target.parent)
     charts = summary.pop("charts", ())
     text = document(title, body, home=home, source=path.name, summary=summary, charts=charts)
     save(target, text)
-    save(folder / index.NAME, index.page(folder, str(report.get("cluster") or folder.name)))
-    return target
+    return target, str(report.get("cluster") or folder.name)

@@ -15,12 +15,12 @@ from ..answers import checks as checks_of
 from ..answers import mapping, sequence
 from ..report.preflight import ranges
 from .bench import charts_of, figures_of, sweeps_of
-from .cards import Row, card, heading, more, number, verdict
+from .cards import MAX_LISTED, Row, card, figure, heading, listed, more, number, verdict
 from .figures import Fabric, Fault, chart, fabric, shown, tiles
 from .html import Markup, section, table, tag
 
 CLASSES = {"passed": "ok", "failed": "bad", "incomplete": "warn"}
-MAX_LISTED, MAX_GROUPS, MAX_RAILS, MAX_CARDS = 150, 64, 64, 50
+MAX_GROUPS, MAX_RAILS, MAX_CARDS = 64, 64, 50
 MAX_TABLE = 16
 """A matrix of more groups is a list of its slowest cells."""
 UNITS = {"gbits_s": ("Gb/s", "bandwidth"), "latency_us": ("us", "latency")}
@@ -87,8 +87,8 @@ def _figures(report: Row) -> dict[str, tuple[float, str]]:
         if latency:
             found[f"{name}, latency"] = (number(latency.get("median")), "us")
     for program, result in mapping(report.get("sweeps")).items():
-        for name, figure in figures_of(sweeps_of(mapping(result))).items():
-            found[f"{program} {name}"[:120]] = figure
+        for name, best in figures_of(sweeps_of(mapping(result))).items():
+            found[f"{program} {name}"[:120]] = best
     return found
 
 
@@ -118,7 +118,7 @@ def _findings(failed: list[Any]) -> Iterator[Markup]:
         by_name.setdefault(str(check["name"]), []).append(("", check))
     cards = [card(FAILED, "acceptance", name, rows) for name, rows in by_name.items()]
     if cards:
-        yield section("Findings", *cards[:MAX_CARDS])
+        yield section("Findings", *cards[:MAX_CARDS], more(len(cards) - MAX_CARDS))
 
 
 def _pairs(report: Row, charts: list[dict[str, Any]]) -> Iterator[Markup]:
@@ -146,7 +146,7 @@ def _pairs(report: Row, charts: list[dict[str, Any]]) -> Iterator[Markup]:
                 note += " (nominal)" if report.get("virtual") else ""
             if any(each == 0 for row in matrix for each in row):
                 note += "; ✕ without a figure"
-            places.append(chart(len(charts), title, note, _table(title, unit, names, matrix), True))
+            places.append(chart(len(charts), title, note, _table(title, what, names, matrix), True))
             charts.append(_heat(names, matrix, unit, what == "latency_us"))
     if places:
         yield section("Pairs by rail", tag("div", *places, class_="charts"))
@@ -155,9 +155,7 @@ def _pairs(report: Row, charts: list[dict[str, Any]]) -> Iterator[Markup]:
 def _matrix(found: Any, count: int) -> Matrix:
     """Rows of numbers, None where there is none."""
     rows = [list(sequence(row))[:count] for row in sequence(found)[:count]]
-    return [
-        [float(each) if isinstance(each, (int, float)) else None for each in row] for row in rows
-    ]
+    return [[figure(each) for each in row] for row in rows]
 
 
 def _heat(names: list[str], matrix: Matrix, unit: str, late: bool) -> dict[str, Any]:
@@ -195,7 +193,8 @@ def _heat(names: list[str], matrix: Matrix, unit: str, late: bool) -> dict[str, 
             "min": float(f"{low:.4g}"),
             "max": float(f"{high:.4g}"),
             "calculable": True,
-            "precision": max(0, 2 - math.floor(math.log10(high))),
+            "formatter": f"{{value}} {unit}",
+            "precision": min(9, max(0, 2 - math.floor(math.log10(high)))),
             "orient": "horizontal",
             "left": "center",
             "bottom": 0,
@@ -206,7 +205,8 @@ def _heat(names: list[str], matrix: Matrix, unit: str, late: bool) -> dict[str, 
     }
 
 
-def _table(title: str, unit: str, names: list[str], matrix: Matrix) -> Markup:
+def _table(title: str, what: str, names: list[str], matrix: Matrix) -> Markup:
+    unit, means = UNITS[what]
     if len(names) <= MAX_TABLE:
         rows = [(name, *(_cell(each, unit) for each in row)) for name, row in zip(names, matrix)]
         return table(f"{title}: from the row to the column", ("from", *names), rows)
@@ -217,8 +217,8 @@ def _table(title: str, unit: str, names: list[str], matrix: Matrix) -> Markup:
         if each is not None
     ]
     cells.sort(key=lambda cell: cell[0], reverse=unit == "us")
-    listed = [(first, second, _cell(each, unit)) for each, first, second in cells[:MAX_LISTED]]
-    return table(f"{title}: the worst of {len(cells)}", ("from", "to", unit), listed)
+    worst = [(first, second, _cell(each, unit)) for each, first, second in cells[:MAX_LISTED]]
+    return table(f"{title}: the worst of {len(cells)}", ("from", "to", means), worst)
 
 
 def _cell(each: Optional[float], unit: str) -> str:
@@ -255,13 +255,9 @@ def _cables(report: Row, failed: list[Any]) -> Iterator[Markup]:
         and check["subject"] not in pairs  # a pair does not say which of its cables
     )
     picture = fabric(drawn)
-    listed = table(
-        "Cables that are not like the others", ("cable", "kind", "evidence"), rows[:MAX_LISTED]
-    )
+    others = listed("Cables that are not like the others", ("cable", "kind", "evidence"), rows)
     if rows or picture:
-        yield section(
-            "Leaf-spine cables", picture, listed if rows else "", more(len(rows) - MAX_LISTED)
-        )
+        yield section("Leaf-spine cables", picture, others if rows else "")
 
 
 def _outliers(report: Row) -> Iterator[Markup]:
@@ -283,15 +279,15 @@ def _outliers(report: Row) -> Iterator[Markup]:
             shown(number(row["latency_us"]), "us") if row.get("latency_us") else "-",
             f"{number(row.get('share_of_median')):.1%}",
         )
-        for row in map(mapping, sequence(report.get("worst"))[:MAX_LISTED])
+        for row in map(mapping, sequence(report.get("worst")))
     ]
     tables = []
     if rows:
         head = ("part", "kind", "found", "median of the others")
-        tables.append(table("Outliers", head, rows[:MAX_LISTED]))
+        tables.append(listed("Outliers", head, rows))
     if worst:
         head = ("pair", "bandwidth", "latency", "of the median")
-        tables.append(table("The slowest pairs", head, worst))
+        tables.append(listed("The slowest pairs", head, worst))
     if tables:
         yield section("Outliers", *tables)
 
@@ -314,15 +310,15 @@ def _rest(report: Row, missing: list[tuple[str, str, str]]) -> Iterator[Markup]:
                 for key in ("median", "max")
             ),
         )
-        for row in map(mapping, sequence(report.get("figures"))[:MAX_LISTED])
+        for row in map(mapping, sequence(report.get("figures")))
     ]
     if summaries:
         head = ("rail and path", "pairs", "median", "lowest", "latency", "highest")
-        yield section("Figures", table("Figures by rail and path", head, summaries))
+        yield section("Figures", listed("Figures by rail and path", head, summaries))
     if missing:
         yield section(
             "Not measured",
-            table("What was not measured", ("what", "why", "extent"), missing[:MAX_LISTED]),
+            listed("What was not measured", ("what", "why", "extent"), missing),
         )
     versions = [
         (str(what), str(version), ranges(map(str, sequence(nodes))))
@@ -339,5 +335,5 @@ def _rest(report: Row, missing: list[tuple[str, str, str]]) -> Iterator[Markup]:
         tag("p", signed, " This page is not signed; its JSON report is (docs/acceptance.md).")
     ]
     if versions:
-        inside.append(table("Versions", ("what", "version", "nodes"), versions[:MAX_LISTED]))
+        inside.append(listed("Versions", ("what", "version", "nodes"), versions))
     yield section("Certificate", *inside)

@@ -38,7 +38,7 @@ def page(report: Row) -> tuple[str, list[Markup], dict[str, Any]]:
     body = [
         heading(cluster or "benchmark", "MPI latency and bandwidth", report),
         verdict(class_, word, said),
-        tiles(dict(list(best.items())[:12])),
+        tiles(best),
         *([section("Findings", card(FAILED, "bench", "sweep", failed))] if failed else []),
         section("By message size", *drawn),
     ]
@@ -121,6 +121,7 @@ def _option(benchmark: str, own: list[dict[str, Any]], virtual: bool) -> tuple[d
     option = {
         "grid": {"left": 12, "right": 16, "top": 40, "bottom": 56, "containLabel": True},
         "legend": {"type": "scroll", "bottom": 0},
+        "unit": unit,
         "tooltip": {"trigger": "axis"},
         "xAxis": {
             "type": "category",

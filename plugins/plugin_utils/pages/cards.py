@@ -7,10 +7,11 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Optional
 
 from ...module_utils.core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, REBOOT
 from ...module_utils.core.text import counted
+from ..answers import amount
 from ..report.preflight import ranges
 from .figures import shown
 from .html import Markup, asset, join, prose, table, tag, text, value
@@ -30,9 +31,13 @@ RANKS = {status: at for at, status in enumerate(SIGNS)}
 FINDINGS = FAILED, REBOOT, PENDING
 OF_FABRIC = "rails", "fabric", "links", "verbs"
 """Layers whose findings mark a node or switch in the drawing of the fabric."""
-MAX_IN_CARD = 25
+MAX_IN_CARD, MAX_LISTED = 25, 150
 MAX_COMMAND = 64 << 10
+MAX_NUMBER = 1e15
+UNKNOWN = "unknown"
+"""A time that a report does not have."""
 COLUMNS = "hosts", "subject", "found", "desired", "reason"
+WIDE = {4: "why"}
 Row = Mapping[str, Any]
 
 
@@ -62,12 +67,17 @@ def moment(found: Any) -> str:
     """A time as `2026-11-29 13:02:29`, from either form that reports have."""
     digits = re.sub(r"[-:T]", "", str(found or ""))[:14]
     if not re.fullmatch(r"[0-9]{14}", digits):
-        return "unknown"
+        return UNKNOWN
     return "{}{}-{}-{} {}:{}:{}".format(*re.findall("..", digits))
 
 
+def figure(found: Any) -> Optional[float]:
+    """A number that can be drawn: not negative, infinite or NaN."""
+    return None if (read := amount(found, MAX_NUMBER)) is None else float(read)
+
+
 def number(found: Any) -> float:
-    return float(found) if isinstance(found, (int, float)) else 0.0
+    return figure(found) or 0.0
 
 
 def meaning(layer: str, name: str) -> tuple[str, str]:
@@ -109,7 +119,8 @@ def card(
     kept = [at for at in range(5) if any(row[at] not in ("", "-") for row in listed)] or [0]
     # Numbers found and desired are next to each other, not aligned with those of other rows.
     cells = [
-        (row[kept[0]], *(tag("td", row[at]) for at in kept[1:])) for row in listed[:MAX_IN_CARD]
+        (row[kept[0]], *(tag("td", row[at], class_=WIDE.get(at)) for at in kept[1:]))
+        for row in listed[:MAX_IN_CARD]
     ]
     hosts = {host for host, _check in rows if host}
     holds, otherwise = meaning(layer, name)
@@ -122,7 +133,7 @@ def card(
             f"{layer}: {name}" + (f" on {counted(len(hosts), 'host')}" if hosts else ""),
         ),
         tag("p", "Expected: ", prose(holds), ".", class_="means") if holds else "",
-        table(f"{name}: what was found", [COLUMNS[at] for at in kept], cells),
+        table(f"{name}: what was found", [COLUMNS[at] for at in kept], cells, class_="found"),
         more(len(listed) - MAX_IN_CARD),
         tag("p", "What to do: ", prose(otherwise), ".") if otherwise else "",
         *(tag("p", tag("strong", "By hand: "), step) for step in sorted(steps)[:3]),
@@ -134,6 +145,11 @@ def card(
 
 def command(line: str) -> Markup:
     return tag("pre", tag("code", text(line, MAX_COMMAND)), tabindex="0")
+
+
+def listed(caption: str, head: Sequence[object], rows: Sequence[Sequence[object]]) -> Markup:
+    """A table of bounded length, which says how many rows it lacks."""
+    return join([table(caption, head, rows[:MAX_LISTED]), more(len(rows) - MAX_LISTED)])
 
 
 def more(left: int) -> Markup:

@@ -9,9 +9,9 @@ from typing import Any
 from ...module_utils.core.text import counted, natural, some
 from ..answers import mapping, sequence
 from ..report.preflight import ranges
-from .cards import OF_FABRIC, Row, card, heading, more, number, verdict
+from .cards import OF_FABRIC, Row, card, heading, listed, more, number, verdict
 from .figures import Fabric, Fault, fabric, tiles
-from .html import Markup, section, table, value
+from .html import Markup, section, value
 
 CLASSES = {"no drift": "ok", "drift": "bad", "incomplete": "warn"}
 HEAD = "host", "finding", "reason", "until"
@@ -20,7 +20,7 @@ RULES = (
     ("expired", "Expired rules", "Rules whose findings count again"),
     ("unused", "Unused rules", "Rules that matched nothing for a month"),
 )
-MAX_CARDS, MAX_LISTED, MAX_COMMANDS = 200, 150, 12
+MAX_CARDS, MAX_COMMANDS = 200, 12
 
 
 def page(report: Row) -> tuple[str, list[Markup], dict[str, Any]]:
@@ -113,9 +113,8 @@ def _lists(
         for host, why in silent.items():
             merged.setdefault(why, []).append(host)
         rows = [(ranges(hosts), why) for why, hosts in merged.items()]
-        yield section(
-            "Silent hosts", table("Hosts that did not answer", ("hosts", "why"), rows[:MAX_LISTED])
-        )
+        said = listed("Hosts that did not answer", ("hosts", "why"), rows)
+        yield section("Silent hosts", said)
     offenders = [
         (
             str(row.get("part")),
@@ -126,9 +125,7 @@ def _lists(
     ]
     if offenders:
         head = ("part", "times", "last, UTC")
-        yield section(
-            "Repeat offenders", table("Parts that failed again", head, offenders[:MAX_LISTED])
-        )
+        yield section("Repeat offenders", listed("Parts that failed again", head, offenders))
     if ignored:
         left_out = [
             (
@@ -139,16 +136,14 @@ def _lists(
             )
             for row in ignored
         ]
-        yield section("Ignored", table("Findings that a rule ignores", HEAD, left_out[:MAX_LISTED]))
+        yield section("Ignored", listed("Findings that a rule ignores", HEAD, left_out))
     for key, title, caption in RULES:
         rules = [
             (
                 f"{rule.get('check')} {rule.get('subject') or ''}",
-                str(rule.get("host")),
-                str(rule.get("until")),
-                str(rule.get("reason")),
+                *(str(rule.get(key) or "-") for key in ("host", "until", "reason")),
             )
             for rule in map(mapping, sequence(report.get(key)))
         ]
         if rules:
-            yield section(title, table(caption, OF_RULES, rules[:MAX_LISTED]))
+            yield section(title, listed(caption, OF_RULES, rules))

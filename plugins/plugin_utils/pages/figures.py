@@ -20,9 +20,12 @@ MAX_WIRES = 3000
 MAX_NAMED = 24
 """Most boxes of a row with names; above that, only faulty ones are named."""
 MAX_FAULTS = 200
-WIDTH, BOX, MARGIN = 960, 26, 14
+WIDTH, PITCH, BOX, MARGIN = 1120, 150, 26, 14
+"""In pixels: largest width of a drawing, distance of boxes with names, height of a box, margin."""
 WORDS = re.compile(r"[\w./:-]+")
-MAX_WORDS = 400
+RATES = ("Gb/s", "Mb/s", "kb/s", "b/s"), ("GB/s", "MB/s", "kB/s", "B/s")
+"""Units, each of 1,000 of the next one."""
+MAX_WORDS, MAX_TILES = 400, 24
 
 
 class Fault(NamedTuple):
@@ -58,10 +61,10 @@ class Fabric:
                 # "leaf01 swp1 - spine01 swp2" does not name port swp2 of the host that says it.
                 found = found or {self._ends[end] for end in named if end in self._ends}
             for at in found:
-                self.faulty.setdefault(at, []).append(says)
+                _once(self.faulty.setdefault(at, []), says)
             if part and not found:
                 for name in [word for word in words if word in self.role] or [host]:
-                    self.bad_hosts.setdefault(name, []).append(says)
+                    _once(self.bad_hosts.setdefault(name, []), says)
 
     def tiers(self) -> list[list[str]]:
         """Switches from the top to the leaves, each in natural order."""
@@ -92,6 +95,11 @@ class Fabric:
         return found
 
 
+def _once(listed: list[str], says: str) -> None:
+    if says not in listed:
+        listed.append(says)
+
+
 def _is_cable(row: Any) -> bool:
     return isinstance(row, list) and len(row) == 4 and all(isinstance(each, str) for each in row)
 
@@ -105,13 +113,16 @@ def fabric(drawn: Fabric) -> Markup:
     boxes = {ranges(nodes): (leaves, nodes) for leaves, nodes in groups.items()}
     rows = [*tiers, list(boxes)]
     height = 40 + 120 * (len(rows) - 1) + BOX + 30
+    width = min(WIDTH, 2 * MARGIN + PITCH * max(2, *map(len, rows)))
     place: dict[str, tuple[float, float]] = {}
     shapes: list[Markup] = []
     for level, names in enumerate(rows):
         if len(names) > MAX_NAMED:
             what = "sets of nodes" if level == len(tiers) else "switches"
-            shapes.append(tag("text", f"{len(names)} {what}", x=MARGIN, y=22 + 120 * level))
-        pitch = (WIDTH - 2 * MARGIN) / max(1, len(names))
+            shapes.append(
+                tag("text", f"{len(names)} {what}", x=MARGIN, y=22 + 120 * level, class_="soft")
+            )
+        pitch = (width - 2 * MARGIN) / max(1, len(names))
         for at, name in enumerate(names):
             x, y = MARGIN + pitch * (at + 0.5), 30 + 120 * level
             members = boxes[name][1] if level == len(tiers) else [name]
@@ -122,13 +133,15 @@ def fabric(drawn: Fabric) -> Markup:
     faults = [(drawn.cables[at], says) for at, says in drawn.faulty.items()]
     what = (
         f"{counted(sum(map(len, tiers)), 'switch', 'switches')}, "
-        f"{counted(len(drawn.cables), 'cable')}, {len(faults)} faulty"
+        f"{counted(len(drawn.cables), 'cable')}, {len(faults):,} faulty"
     )
     image = tag(
         "svg",
         *wires,
         *shapes,
-        viewBox=f"0 0 {WIDTH} {height}",
+        viewBox=f"0 0 {width} {height}",
+        width=width,
+        height=height,
         role="img",
         aria_label=f"The fabric: {what}",
     )
@@ -262,17 +275,18 @@ def tiles(figures: Mapping[str, tuple[float, str]]) -> Markup:
         "ul",
         *(
             tag("li", tag("b", shown(number, unit)), tag("span", name))
-            for name, (number, unit) in figures.items()
+            for name, (number, unit) in [*figures.items()][:MAX_TILES]
         ),
         class_="tiles",
     )
 
 
 def shown(number: float, unit: str) -> str:
-    """A figure with its unit; rates below 1 in the smaller unit."""
-    for large, small in (("Gb/s", "Mb/s"), ("GB/s", "MB/s")):
-        if unit == large and 0 < number < 1:
-            return f"{number * 1000:.4g} {small}"
+    """A figure with its unit; rates below 1 in a smaller unit."""
+    for units in RATES:
+        if unit == units[0] and number > 0:
+            while number < 1 and unit != units[-1]:
+                number, unit = number * 1000, units[units.index(unit) + 1]
     if unit == "us" and number >= 1000:
         return f"{number / 1000:.4g} ms"
     if unit == "s" and number >= 120:

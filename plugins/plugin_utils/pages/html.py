@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ...module_utils.core.text import printable, shortened
-from ..answers import finite
+from ..answers import finite, mapping
 
 ASSETS = Path(__file__).parent / "assets"
 MAX_TEXT = 1000
@@ -24,7 +24,12 @@ SUMMARY = "baremetal-run"
 """Name of the meta element with what the index shows of a page."""
 HEAD_BYTES = 16 << 10
 """The summary is in the first bytes of a page, up to this number."""
-NUMBER = re.compile(r"-|[0-9][0-9,.]*( ([KMG]i?)?B(/s)?| [GM]b/s| us| ms| s|%| %)?")
+MAX_SUMMARY = HEAD_BYTES - 1024
+MAX_IN_SUMMARY, MAX_FIGURES = 500, 200
+"""Maximum length of a text, and number of figures, in the summary."""
+NUMBER = re.compile(
+    r"-|([0-9]+ min )?[0-9][0-9,]*(\.[0-9]+)?( ([kKMG]i?)?B(/s)?| [GMk]?b/s| us| ms| s|%| %)?"
+)
 VOID = frozenset(["circle", "line", "meta", "path", "polyline", "rect"])
 OPEN = "details", "section", "figure", "table", "tbody", "ul", "main", "tr"
 
@@ -85,16 +90,16 @@ def table(
     body = join(
         tag("tr", tag("th", row[0], scope="row"), *(cell(each) for each in row[1:])) for row in rows
     )
-    first = [at and _number(each) for at, each in enumerate(rows[0])] if rows else []
+    numbers = [at > 0 and any(map(_number, column)) for at, column in enumerate(zip(*rows))]
     heads = [
         tag("th", each, scope="col", class_="n" if number else None)
-        for each, number in zip(head, [*first, *[False] * len(head)])
+        for each, number in zip(head, [*numbers, *[False] * len(head)])
     ]
     return tag(
         "div",
         tag(
             "table",
-            tag("caption", caption),
+            tag("caption", tag("span", caption)),
             tag("thead", tag("tr", *heads)),
             tag("tbody", body),
             **attributes,
@@ -157,7 +162,7 @@ def document(
     written = [
         Markup('<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'),
         Markup(f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'),
-        tag("meta", name=SUMMARY, content=_json(summary)),
+        tag("meta", name=SUMMARY, content=_bounded(summary)),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
         tag("title", title),
@@ -172,10 +177,25 @@ def document(
         tag("footer", tag("p", "Written from a JSON report. Text from hosts is shown as text.")),
     ]
     if charts:
-        data = _json(charts).replace("<", "\\u003c")
+        data = _json(printable(charts)).replace("<", "\\u003c")
         written.append(Markup(f'<script type="application/json" id="charts">{data}</script>\n'))
     written += [Markup(f"<script>{script}</script>\n") for script in scripts]
     return "".join(written) + "</body>\n</html>\n"
+
+
+def _bounded(summary: Mapping[str, Any]) -> str:
+    """The summary as JSON that fits in the beginning of a page; the last figures are left out."""
+    kept = {
+        key: shortened(each, MAX_IN_SUMMARY) if isinstance(each, str) else each
+        for key, each in summary.items()
+    }
+    figures = {
+        shortened(name, MAX_IN_SUMMARY): each
+        for name, each in [*mapping(summary.get("figures")).items()][:MAX_FIGURES]
+    }
+    while len(escape(_json(kept | {"figures": figures}))) > MAX_SUMMARY and figures:
+        figures.popitem()
+    return _json(kept | {"figures": figures})
 
 
 def summary_of(head: str) -> dict[str, Any]:

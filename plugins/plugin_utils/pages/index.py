@@ -6,15 +6,17 @@ It is made of the summaries in the heads of the pages: removing a page removes i
 
 from __future__ import annotations
 
-import math
+import contextlib
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from ...module_utils.core.text import counted
-from ..answers import mapping
-from .cards import moment
+from ..answers import amount, mapping
+from ..report.reports import save
+from .cards import MAX_NUMBER, UNKNOWN, moment
 from .figures import shown, sparkline
 from .html import HEAD_BYTES, Markup, details, document, section, summary_of, table, tag
 
@@ -22,6 +24,7 @@ NAME = "index.html"
 MAX_RUNS = 300
 MAX_POINTS = 60
 MAX_FIGURES = 80
+ATTEMPTS = 5
 Figure = tuple[str, float, str]
 """Start of the run, number and unit."""
 
@@ -47,15 +50,36 @@ def page(folder: Path, cluster: str) -> str:
     return document(f"{cluster}: runs", body, home="", summary={"index": True})
 
 
-HEADS = ("started, UTC", "what", "verdict", "in a sentence")
+HEADS = ("started, UTC", "verdict", "what", "in a sentence")
+
+
+def write(folder: Path, cluster: str) -> None:
+    """Write the index; again if other runs have added their pages meanwhile."""
+    for _attempt in range(ATTEMPTS):
+        before = _pages(folder)
+        save(folder / NAME, page(folder, cluster))
+        if not _pages(folder).keys() - before.keys() - {folder / NAME}:
+            return
+
+
+def _pages(folder: Path) -> dict[Path, float]:
+    """Pages and their times, without links, folders and pages that are just being removed."""
+    found = {}
+    for path in (*folder.glob("*.html"), *folder.glob("certificates/*.html")):
+        with contextlib.suppress(OSError):
+            status = path.lstat()
+            if stat.S_ISREG(status.st_mode):
+                found[path] = status.st_mtime
+    return found
 
 
 def _runs(folder: Path) -> list[dict[str, Any]]:
-    pages = [*folder.glob("*.html"), *folder.glob("certificates/*.html")]
-    newest = sorted(pages, key=lambda path: path.stat().st_mtime, reverse=True)[:MAX_RUNS]
+    pages = _pages(folder)
+    pages.pop(folder / NAME, None)
     found = []
-    for path in newest:
-        with path.open("rb") as file:
+    for path in sorted(pages, key=lambda path: pages[path], reverse=True)[:MAX_RUNS]:
+        read: dict[str, Any] = {}
+        with contextlib.suppress(OSError), path.open("rb") as file:
             read = summary_of(file.read(HEAD_BYTES).decode(errors="replace"))
         if read.get("kind"):
             address = quote(str(path.relative_to(folder)))
@@ -63,7 +87,7 @@ def _runs(folder: Path) -> list[dict[str, Any]]:
             started = moment(read.get("started"))
             figures = mapping(read.get("figures"))
             found.append({**texts, "started": started, "figures": figures, "address": address})
-    return sorted(found, key=lambda run: str(run["started"]), reverse=True)
+    return sorted(found, key=lambda run: run["started"].replace(UNKNOWN, ""), reverse=True)
 
 
 def _row(run: Mapping[str, Any]) -> tuple[object, ...]:
@@ -71,7 +95,7 @@ def _row(run: Mapping[str, Any]) -> tuple[object, ...]:
     sign = {"ok": "✓", "bad": "✕", "warn": "!"}.get(class_, "○")
     state = tag("td", f"{sign} {run['word']}", class_=class_)
     link = tag("a", run["started"], href=run["address"])
-    return link, run["kind"], state, run["sentence"]
+    return link, state, run["kind"], run["sentence"]
 
 
 def _courses(runs: list[dict[str, Any]]) -> Iterator[Markup]:
@@ -98,14 +122,16 @@ def _courses(runs: list[dict[str, Any]]) -> Iterator[Markup]:
             course = tag(
                 "td", sparkline(values, label), details("values", numbers), class_="course"
             )
-            rows.append((name, tag("td", latest, class_="n"), course, f"{low} to {high}"))
+            drawn = (
+                (course, f"{low} to {high}")
+                if len(values) > 1
+                else (tag("td", "one run"), tag("td", "-"))
+            )
+            rows.append((name, tag("td", latest, class_="n"), *drawn))
         yield table(kind, ("figure", "latest", "course", "range"), rows)
 
 
 def _is_figure(figure: Any) -> bool:
     return (
-        isinstance(figure, list)
-        and len(figure) == 2
-        and isinstance(figure[0], (int, float))
-        and math.isfinite(figure[0])
+        isinstance(figure, list) and len(figure) == 2 and amount(figure[0], MAX_NUMBER) is not None
     )

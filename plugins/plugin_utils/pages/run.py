@@ -14,9 +14,11 @@ from ...module_utils.core.checks import FAILED, OK, PENDING, REBOOT
 from ...module_utils.core.text import bytes_text, counted, natural, shortened, some
 from ..answers import mapping, sequence
 from ..layers import MEASURING, ROLES
+from ..reboot import table as table_of_turns
 from ..report.preflight import ranges
 from .cards import (
     FINDINGS,
+    MAX_LISTED,
     NONE,
     OF_FABRIC,
     RANKS,
@@ -24,7 +26,9 @@ from .cards import (
     UNVERIFIED,
     Row,
     card,
+    figure,
     heading,
+    listed,
     more,
     number,
     verdict,
@@ -34,7 +38,16 @@ from .html import Markup, details, join, section, table, tag, value
 
 SHOWN_HOSTS = 40
 """Maximum number of hosts with a row each; more are grouped by role and result."""
-MAX_ROWS, MAX_CARDS, MAX_LISTED = 600, 200, 150
+MAX_ROWS, MAX_CARDS = 600, 200
+
+
+TURNS = {
+    table_of_turns.FAILED: ("bad", "✕"),
+    table_of_turns.WAITING: ("warn", "…"),
+    table_of_turns.LEFT: ("warn", "○"),
+    table_of_turns.VERIFIED: ("ok", "✓"),
+}
+"""Class and sign of a host's outcome in playbooks/reboot.yml, the worst first."""
 
 
 @dataclass
@@ -61,6 +74,8 @@ class Run:
         self.failed = _strings(self.report.get("failed"))
         self.unreachable = _strings(self.report.get("unreachable"))
         self.topology = Fabric(mapping(self.report.get("topology")))
+        rebooted = mapping(self.report.get("rebooted"))
+        self.turns = {str(host): mapping(own) for host, own in rebooted.items()}
         racks = mapping(mapping(self.report.get("topology")).get("racks"))
         self.rack = {str(host): str(rack) for rack, own in racks.items() for host in sequence(own)}
 
@@ -104,11 +119,15 @@ class Run:
         missed = {host for own in self.unverified.values() for host in own}
         if missed:
             parts.append(f"not verified: {some(sorted(missed, key=natural), 4)}")
+        turns = Counter(str(own.get("status")) for own in self.turns.values())
+        outcomes = ", ".join(f"{turns[each]} {each}" for each in TURNS if turns[each])
         if parts:
+            parts += [f"reboots: {outcomes}"] if outcomes else []
             return "bad", "Failed", f"{'; '.join(parts)}."
         verified = f"{counted(found[OK], 'check')} ok on {counted(len(self.hosts), 'host')}"
         excluded = list(mapping(self.report.get("left_out")))
         verified += f"; not done: {some(excluded, 4)}" if excluded else ""
+        verified += f"; reboots: {outcomes}" if outcomes else ""
         verified += "; parts are simulated" if self.report.get("simulated") else ""
         waiting = sequence(list(mapping(self.report.get("reboots"))))
         if found[PENDING]:
@@ -130,7 +149,7 @@ def page(report: Row) -> tuple[str, list[Markup], dict[str, Any]]:
     run = Run(report)
     class_, word, sentence = run.verdict()
     playbook, cluster = str(report.get("playbook")), str(report.get("cluster") or "unnamed")
-    figures = measured(run)
+    figures = {**_down(run), **measured(run)}
     faults = Fabric(mapping(report.get("topology")))
     faults.blame(
         Fault(
@@ -147,6 +166,7 @@ def page(report: Row) -> tuple[str, list[Markup], dict[str, Any]]:
         verdict(class_, word, sentence),
         tiles(_overview(run, figures)),
         *_findings(run),
+        *_reboots(run),
         *_notes(report),
         section("Layers by hosts", *_grid(run)),
         *([section("Fabric", drawing)] if drawing else []),
@@ -155,7 +175,7 @@ def page(report: Row) -> tuple[str, list[Markup], dict[str, Any]]:
     ]
     counts = run.counts
     summary = {
-        "kind": playbook.rpartition(".")[0] or playbook,
+        "kind": playbook.rpartition(".")[0] or playbook or "run",
         "class": class_,
         "word": word,
         "sentence": sentence,
@@ -195,23 +215,45 @@ def _notes(report: Row) -> Iterator[Markup]:
     for row in map(mapping, sequence(report.get("out_of_service"))):
         why = "{} ({}, {})".format(*(row.get(key) for key in ("reason", "by", "since")))
         rows.append(("out of service in Slurm", str(row.get("nodes")), why))
-    for host, found in mapping(report.get("rebooted")).items():
-        own = mapping(found)
-        why = "; ".join(map(str, sequence(own.get("reasons"))))
-        rows.append((f"reboot: {own.get('status')}", str(host), f"{why}: {own.get('text')}"))
     if rows:
-        listed = table("What restricts the verdict", ("what", "hosts", "reason"), rows[:MAX_LISTED])
-        yield section("Notes", listed, more(len(rows) - MAX_LISTED))
+        yield section(
+            "Notes", listed("What restricts the verdict", ("what", "hosts", "reason"), rows)
+        )
+
+
+def _reboots(run: Run) -> Iterator[Markup]:
+    """The outcome of every host that playbooks/reboot.yml planned, failed ones first."""
+    if "rebooted" not in run.report:
+        return
+    rows = []
+    for host, own in sorted(run.turns.items(), key=lambda each: _worst(each[1])):
+        class_, sign = TURNS.get(str(own.get("status")), ("warn", "?"))
+        batch, took = number(own.get("batch")), number(own.get("seconds"))
+        rows.append(
+            (
+                host,
+                tag("td", f"{sign} {own.get('status')}", class_=class_),
+                f"{batch:.0f}" if batch else "-",
+                shown(took, "s") if took else "-",
+                "; ".join(map(str, sequence(own.get("reasons")))) or "-",
+                str(own.get("text") or "-"),
+            )
+        )
+    head = ("host", "outcome", "batch", "took", "reasons", "what was done")
+    said = listed("Hosts that waited for a reboot", head, rows) if rows else ""
+    yield section("Reboots", said or tag("p", "No host waited for a reboot."))
+
+
+def _worst(turn: Row) -> int:
+    return next((at for at, status in enumerate(TURNS) if status == turn.get("status")), 0)
 
 
 def _table_of_hosts(rows: Sequence[tuple[str, str, str]]) -> Markup:
     merged: dict[tuple[str, str], list[str]] = {}
     for host, what, why in rows:
         merged.setdefault((what, why), []).append(host)
-    listed = [(ranges(own), what, why) for (what, why), own in merged.items()]
-    return table(
-        "Hosts that the run did not complete", ("hosts", "what", "why"), listed[:MAX_LISTED]
-    )
+    hosts = [(ranges(own), what, why) for (what, why), own in merged.items()]
+    return listed("Hosts that the run did not complete", ("hosts", "what", "why"), hosts)
 
 
 def _findings(run: Run) -> Iterator[Markup]:
@@ -265,13 +307,13 @@ def _grid(run: Run) -> Iterator[Markup]:
         cells = tuple(_status(run, layer, host) for layer in order)
         role = run.topology.role.get(host, "") if many else host
         groups.setdefault((role, wrong.get(host, ""), cells), []).append(host)
-    listed = list(groups.items())
+    ordered = list(groups.items())
     if many:
-        listed.sort(
+        ordered.sort(
             key=lambda each: min(map(_rank, each[0][2]), default=RANKS[NONE]) > RANKS[PENDING]
         )
     rows = []
-    for (_role, how, cells), members in listed:
+    for (_role, how, cells), members in ordered:
         racks = {run.rack[host] for host in members if host in run.rack} if many else set()
         under = [f"{len(members)} hosts"] if len(members) > 1 else []
         under += [
@@ -329,7 +371,7 @@ def _all(run: Run) -> Iterator[Markup]:
                 key = tuple([str(check.get(each)) for each in keys])
                 merged.setdefault(key, []).append((host, check))
         ordered = sorted(merged.items(), key=lambda each: _rank((each[0][0], 0)))
-        rows = []
+        rows: list[Sequence[object]] = []
         for (status, name, *_rest), own in ordered[:MAX_LISTED]:
             class_, sign, word = SIGNS.get(status, SIGNS[NONE])
             state = tag("td", f"{sign} {word}", class_=class_)
@@ -338,8 +380,11 @@ def _all(run: Run) -> Iterator[Markup]:
             rows.append((name, state, *said, names))
         numbers = ", ".join(f"{counts[each]} {SIGNS[each][2]}" for each in SIGNS if counts[each])
         head = ("check", "status", "subject", "found", "desired", "reason", "hosts")
-        listed = table(f"{layer}: checks", head, rows)
-        yield details(f"{layer}: {numbers or 'no checks'}", listed, more(len(merged) - MAX_LISTED))
+        yield details(
+            f"{layer}: {numbers or 'no checks'}",
+            table(f"{layer}: checks", head, rows),
+            more(len(merged) - MAX_LISTED),
+        )
 
 
 def _of_layer(run: Run, layer: str) -> Iterator[tuple[str, Row]]:
@@ -354,10 +399,10 @@ def measured(run: Run) -> dict[str, tuple[float, str]]:
     """Figures of the run, with units, for tiles and the index."""
     found: dict[str, tuple[float, str]] = {}
     for _host, figures in _of_layer(run, "smoke"):
-        best = figures.get("best_busbw_gbytes_s")
+        best = figure(figures.get("best_busbw_gbytes_s"))
         sizes = [row for row in map(mapping, sequence(figures.get("by_size"))) if row]
-        if isinstance(best, (int, float)):
-            found["allreduce bus bandwidth"] = (float(best), "GB/s")
+        if best is not None:
+            found["allreduce bus bandwidth"] = (best, "GB/s")
         if sizes:
             found["allreduce latency"] = (number(sizes[0].get("median_us")), "us")
     rates = [number(row["write_bw"]) for row in _verbs(run) if row.get("write_bw")]
@@ -366,10 +411,21 @@ def measured(run: Run) -> dict[str, tuple[float, str]]:
     for _host, filesystems in _of_layer(run, "storage"):
         for name, used in list(filesystems.items())[:4]:
             for way in ("write", "read"):
-                rate = mapping(mapping(used).get(way)).get("together")
-                if isinstance(rate, (int, float)):
-                    found[f"{name} {way}"[:60]] = (float(rate), "GB/s")
+                rate = figure(mapping(mapping(used).get(way)).get("together"))
+                if rate is not None:
+                    found[f"{name} {way}"[:60]] = (rate, "GB/s")
     return found
+
+
+def _down(run: Run) -> dict[str, tuple[float, str]]:
+    """How many hosts rebooted, and for how long the slowest one was down."""
+    if "rebooted" not in run.report:
+        return {}
+    times = [took for own in run.turns.values() if (took := figure(own.get("seconds")))]
+    return {
+        "hosts rebooted": (float(len(times)), ""),
+        **({"longest reboot": (max(times), "s")} if times else {}),
+    }
 
 
 def _verbs(run: Run) -> list[dict[str, Any]]:

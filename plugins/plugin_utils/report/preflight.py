@@ -13,6 +13,9 @@ from ...module_utils.core.text import counted, some
 Findings = dict[tuple[bool, str, str, str, tuple[tuple[str, str], ...]], list[str]]
 """Maps (blocks a run, name, wanted, reason, found values by host) to subjects."""
 
+MAX_DIGITS = 18
+"""Most digits of a number in a range: host names may come from files."""
+
 
 def findings(checks: Mapping[str, Iterable[Mapping[str, Any]]]) -> Findings:
     """Failures first, then warnings. Equal findings of the same hosts are merged."""
@@ -46,7 +49,7 @@ def ranges(hosts: Iterable[str]) -> str:
     """`launcher01, node[001-498,500]`"""
     numbers: dict[tuple[str, int], list[str]] = {}
     for host in hosts:
-        name = host.rstrip("0123456789")
+        name = host[:-MAX_DIGITS] + host[-MAX_DIGITS:].rstrip("0123456789")
         numbers.setdefault((name, len(host)), []).append(host[len(name) :])
     shown = []
     for (name, _length), of_name in numbers.items():

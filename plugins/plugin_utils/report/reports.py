@@ -41,9 +41,9 @@ def keep(directory: Path, layer: str, found: Mapping[str, Any], display: Any, se
     names the directory.
     """
     directory = directory.absolute()
-    stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
-    text = json.dumps(finite({"made": stamp, **found}), indent=1) + "\n"
-    path = directory / f"{layer}-{stamp}.json"
+    now = datetime.now(timezone.utc)
+    text = json.dumps(finite({"made": f"{now:%Y%m%dT%H%M%SZ}", **found}), indent=1) + "\n"
+    path = directory / f"{layer}-{now:%Y%m%dT%H%M%S.%f}Z.json"  # two runs may end in one second
     try:
         for target in (path, directory / f"{layer}-latest.json"):
             save(target, text)

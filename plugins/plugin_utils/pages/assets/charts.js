@@ -1,5 +1,5 @@
 // Draw the charts of the page with the colours of its style; again when the browser changes between
-// light and dark. Tooltips are drawn on the canvas, so text of a report is never markup.
+// light and dark, and light for a printer. Tooltips are drawn on the canvas, so text of a report is never markup.
 (() => {
   "use strict";
   const options = JSON.parse(document.getElementById("charts").textContent);
@@ -30,7 +30,10 @@
       mark.lineStyle = {type: mark.bad ? "dotted" : "dashed", color: color(mark.bad ? "bad" : "soft"), width: 2};
       mark.label.color = mark.lineStyle.color;
     }
-    if (!option.heat) return option;
+    if (!option.heat) {
+      const valueFormatter = value => value === undefined || value === null ? "-" : value + " " + option.unit;
+      return {...option, tooltip: {...option.tooltip, valueFormatter}};
+    }
     const ramp = ["heat0", "heat1", "heat2"].map(color);
     const [map, lost] = option.series, names = option.xAxis.data;
     const name = ({value: [x, y, v]}) => `${names[y]} to ${names[x]}: ${v === undefined ? "no figure" : v + " " + option.unit}`;
@@ -41,17 +44,30 @@
     };
   }
 
-  function draw() {
-    drawn.forEach(chart => chart.dispose());
-    drawn = options.map((option, at) => {
-      const chart = echarts.init(places[at], theme(), {renderer: "canvas"});
-
-      chart.setOption({animation: false, ...colored(option)});
-      return chart;
-    });
+  function make(at) {
+    const chart = echarts.init(places[at], theme(), {renderer: "canvas"});
+    chart.setOption({animation: false, ...colored(options[at])});
+    drawn.push(chart);
+    return chart;
   }
 
-  draw();
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  // One chart after another, so that a page of many is soon shown; all at once for a printer.
+  function draw(atOnce) {
+    drawn.forEach(chart => chart.dispose());
+    const own = drawn = [];
+    while (atOnce && own.length < options.length) make(own.length).getZr().flush();
+    (function next() {
+      if (drawn !== own || own.length === options.length) return;
+      make(own.length);
+      requestAnimationFrame(() => setTimeout(next));
+    })();
+  }
+
+  draw(false);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw(false));
+  for (const event of ["beforeprint", "afterprint"]) addEventListener(event, () => {
+    document.documentElement.classList.toggle("print", event === "beforeprint");
+    draw(event === "beforeprint");
+  });
   addEventListener("resize", () => drawn.forEach(chart => chart.resize()));
 })();
