@@ -220,6 +220,7 @@ def generated() -> dict[str, str]:
     """The desired content of every generated file, by path."""
     order, by_tag = read()
     layers, of_site = list(by_tag.values()), [by_tag[tag] for tag in order["site"]]
+    looked = [layer for layer in of_site if "look" in layer["play"]]
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(ROOT / "layers/templates"),
         trim_blocks=True,
@@ -230,7 +231,8 @@ def generated() -> dict[str, str]:
     templates.filters.update(comment=comment, check_names=check_names)
 
     def rendered(template: str, **values: Any) -> str:
-        return templates.get_template(template).render(site=of_site, layers=layers, **values)
+        found = {"site": of_site, "layers": layers, "looked": looked, **values}
+        return templates.get_template(template).render(found)
 
     files: dict[str, str] = {}
     for layer in layers:
@@ -243,7 +245,7 @@ def generated() -> dict[str, str]:
             files[f"plugins/modules/{module}.py"] = module_source(layer, module)
     for layer in of_site:
         files[f"playbooks/{layer['tag']}.yml"] = rendered("layer.yml.j2", layer=layer)
-    for name in ("site", "verify"):
+    for name in ("site", "verify", "look"):
         files[f"playbooks/{name}.yml"] = rendered(f"{name}.yml.j2")
     for page in ("docs/architecture.md", "docs/checks.md"):
         files[page] = region(page, rendered(f"{Path(page).name}.j2"))

@@ -71,7 +71,7 @@ from ansible.plugins.callback import CallbackBase
 
 from ..module_utils.core.checks import STRICT
 from ..module_utils.core.text import printable, shortened
-from ..plugin_utils import asked, pages
+from ..plugin_utils import asked, look, pages
 from ..plugin_utils.actions import EXECUTIONS
 from ..plugin_utils.answers import finite
 from ..plugin_utils.drift import report as drift
@@ -84,6 +84,7 @@ from ..plugin_utils.terminal import Terminal
 
 REBOOT = f"{COLLECTION}cluster_reboot"
 VERIFY = f"{COLLECTION}cluster_verify"
+LOOK = f"{COLLECTION}cluster_look"
 MAX_REASON_CHARACTERS = 1000
 """Maximum length of a host's failure reason in the summary."""
 EXIT_STATUS = 2
@@ -158,7 +159,8 @@ class CallbackModule(CallbackBase):
             if layer in play.only_tags:
                 self._summary.named.add(layer)
         if hosts:
-            self._summary.expected[self._verified] = dict.fromkeys(hosts, report.NOT_REACHED)
+            seen = self._summary.expected.setdefault(self._verified, {})
+            seen.update((host, report.NOT_REACHED) for host in hosts if host not in seen)
         if not self._summary.roles:
             self._read_inventory(play, inventory)
 
@@ -279,6 +281,8 @@ class CallbackModule(CallbackBase):
         self._summary.add_result(host, fields)
         if result._task.action == VERIFY and "drift" in fields:  # computed on the controller
             self._drift = Settings.of(fields["drift"])
+        if result._task.action == LOOK:
+            self._take_look(host)
         if result._task.action == REBOOT:
             self._summary.add_reboots(host, fields)
         items = [fields]
@@ -290,6 +294,13 @@ class CallbackModule(CallbackBase):
         delegate = result._task_fields.get("delegate_to")
         if count and not self._is_local(str(delegate or host), result):
             self._summary.executions[str(delegate or host)] += count
+
+    def _take_look(self, host: str) -> None:
+        """Count the unchanged layers of a host as if each had its own task."""
+        for tag, layer in look.kept(host).items():
+            self._summary.add_result(host, layer)
+            if self._summary.verifies:
+                self._summary.expected.setdefault(tag, {})[host] = ""
 
     def _is_local(self, name: str, result: Any) -> bool:
         if name not in self._local_hosts:

@@ -7,7 +7,7 @@ import base64
 import io
 import sys
 import zipfile
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from .commands import CommandError, Runner
 from .files import HEADER
@@ -67,6 +67,19 @@ def text(
     Under the names `lenient` it fails only if `main` returns a failure: not if Python is missing
     or cannot run it, as while a package is upgraded.
     """
+    return packed(sources(packages), entry, kept=kept, named=named, lenient=lenient)
+
+
+def packed(
+    files: Mapping[str, str],
+    entry: str,
+    *,
+    kept: Sequence[str] = (),
+    named: bool = False,
+    lenient: Sequence[str] = (),
+    compressed: bool = False,
+) -> str:
+    """The program made of `files`, Python sources by path; see `text`."""
     names = tuple(lenient)
     start = _MAIN.format(
         entry=entry,
@@ -79,8 +92,12 @@ def text(
     head = _LENIENT_HEAD.format(names=" | ".join(names)) if names else _HEAD
     stream.write(head.encode())
     with zipfile.ZipFile(stream, "w") as archive:
-        for path, source in {**sources(packages), "__main__.py": start}.items():
-            archive.writestr(zipfile.ZipInfo(path), source)
+        for path, source in {**files, "__main__.py": start}.items():
+            archive.writestr(
+                zipfile.ZipInfo(path),
+                source,
+                zipfile.ZIP_DEFLATED if compressed else zipfile.ZIP_STORED,
+            )
     return stream.getvalue().decode("utf-8", "surrogateescape")
 
 

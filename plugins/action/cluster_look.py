@@ -1,0 +1,124 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Ask a host once whether its layers are as the last run left them.
+
+Nothing here fails a host that answers: without a usable answer, the plays of its layers run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Optional
+
+from ansible import constants as C
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
+from ansible.module_utils.parsing.convert_bool import boolean
+
+from ..module_utils.core.text import printable
+from ..plugin_utils import look
+from ..plugin_utils.answers import mapping
+from ..plugin_utils.layers import LOOK
+from ..plugin_utils.marked import answer, question
+from ..plugin_utils.steps import Step, SteppedAction
+
+ABSENT = "absent"
+MAX_ANSWER = 8 << 20
+"""Size limit of an answer, in characters."""
+
+
+class ActionModule(SteppedAction):
+    MODULE = "baremetal.mpi_roce.cluster_look"
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+    _supports_async = False
+
+    def steps(self) -> dict[str, Step]:
+        return {"prepare": self._prepare, "look": self._look}
+
+    def _prepare(self, task_vars: Any) -> dict[str, Any]:
+        root = look.PLUGINS.parent
+        folders = [root / name for name in look.OF_CONTROLLER]
+        inventory = Path(str(task_vars.get("inventory_dir") or "."))
+        folders += [inventory / name for name in look.OF_INVENTORY]
+        content = look.made()
+        path = Path(C.DEFAULT_LOCAL_TMP) / "look.pyz"
+        path.write_bytes(content)
+        return {
+            "changed": False,
+            "program": str(path),
+            "sha256": hashlib.sha256(content).hexdigest(),
+            "files": look.of_files(folders),
+            "cluster": look.of_cluster(task_vars["hostvars"], task_vars["groups"]),
+        }
+
+    def _look(self, task_vars: Any) -> dict[str, Any]:
+        plan: Mapping[str, Any] = self._task.args["plan"]
+        result: dict[str, Any] = {"changed": False, "unchanged": [], "host": "", "whole": ""}
+        tags = look.wanted(task_vars)
+        try:
+            own = look.of_host(self._templar, task_vars)
+        except AnsibleError:  # the role that needs the variable reports it
+            return result
+        keys = {"host": look.digest([plan["files"], own])}
+        keys["whole"] = look.digest([keys["host"], plan["cluster"]])
+        if not tags:
+            return {**result, **keys}
+        request = {
+            "layers": [(tag, LOOK[tag][0], keys[LOOK[tag][1]]) for tag in tags],
+            "now": time.time(),
+            "strict": boolean(self._task.args.get("strict", False)),
+        }
+        found = self._ask(plan, json.dumps(request), result)
+        layers = mapping(mapping(found).get("layers"))
+        unchanged = []
+        for tag in tags:
+            layer = mapping(layers.get(tag))
+            if not look.unchanged(layer):
+                break
+            unchanged.append(tag)
+        look.keep(str(task_vars["inventory_hostname"]), {tag: layers[tag] for tag in unchanged})
+        ended = mapping(found).get("ended")
+        seconds = mapping(mapping(found).get("seconds"))
+        return {**result, **keys, "unchanged": unchanged, "ended": ended, "seconds": seconds}
+
+    def _ask(self, plan: Mapping[str, Any], request: str, result: dict[str, Any]) -> Any:
+        """The answer of the program, which a host that lacks it gets first; None without one."""
+        path = f"{look.DIRECTORY}/look-{plan['sha256'][:16]}"
+        run = f"[ -x {path} ] || {{ echo {ABSENT}; exit; }}\nexec {path}"
+        said = self._run(run, request.encode())
+        if said is not None and said.strip() == ABSENT:
+            result["sent"] = True
+            self._run(_install(path, plan["sha256"]), Path(plan["program"]).read_bytes())
+            said = self._run(run, request.encode())
+        if said is None or len(said) > MAX_ANSWER:
+            return None
+        try:
+            return printable(json.loads(said.splitlines()[0]))
+        except (ValueError, LookupError, RecursionError):
+            return None
+
+    def _run(self, script: str, content: bytes) -> Optional[str]:
+        self._executions += 1
+        try:
+            done = self._low_level_execute_command(question(script), in_data=content)
+        except AnsibleConnectionFailure:
+            raise
+        except AnsibleError:
+            return None
+        return answer(done["stdout"])
+
+
+def _install(path: str, sha256: str) -> str:
+    return f"""\
+set -e
+umask 022
+install -d -m 0755 {look.DIRECTORY}
+new=$(mktemp {look.DIRECTORY}/.look.XXXXXX)
+trap 'rm -f "$new"' EXIT
+cat >"$new"
+echo "{sha256}  $new" | sha256sum -c --quiet
+/usr/bin/python3 -IS "$new" --install {path}
+"""
