@@ -153,9 +153,9 @@ def module_source(layer: Layer, module: str) -> str:
     return re.sub(pattern, lambda _: spec, source, flags=re.MULTILINE)
 
 
-def tasks_source(layer: Layer) -> str:
-    """The role's tasks; below a mark, the options of the role that the call lacks above it."""
-    source = (ROOT / f"roles/{layer['role']}/tasks/main.yml").read_text(encoding="utf-8")
+def tasks_source(layer: Layer, path: Path) -> str:
+    """Tasks of the role; below a mark, the options of the role that the call lacks above it."""
+    source = path.read_text(encoding="utf-8")
 
     def call(match: re.Match[str]) -> str:
         module, indent, mark = match["module"], match["indent"], match["mark"]
@@ -240,7 +240,8 @@ def generated() -> dict[str, str]:
             role = f"roles/{layer['role']}"
             files[f"{role}/meta/argument_specs.yml"] = role_specification(layer)
             files[f"{role}/defaults/main.yml"] = role_defaults(layer)
-            files[f"{role}/tasks/main.yml"] = tasks_source(layer)
+            for path in sorted((ROOT / role / "tasks").glob("*.yml")):
+                files[f"{role}/tasks/{path.name}"] = tasks_source(layer, path)
         for module in layer.get("modules", {}):
             files[f"plugins/modules/{module}.py"] = module_source(layer, module)
     for layer in of_site:

@@ -19,7 +19,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 
 from ..module_utils.core.text import printable
 from ..plugin_utils import look
-from ..plugin_utils.answers import mapping
+from ..plugin_utils.answers import mapping, sentence, sequence
 from ..plugin_utils.layers import LOOK
 from ..plugin_utils.marked import answer, question
 from ..plugin_utils.steps import Step, SteppedAction
@@ -80,9 +80,10 @@ class ActionModule(SteppedAction):
                 break
             unchanged.append(tag)
         look.keep(str(task_vars["inventory_hostname"]), {tag: layers[tag] for tag in unchanged})
-        ended = mapping(found).get("ended")
-        seconds = mapping(mapping(found).get("seconds"))
-        return {**result, **keys, "unchanged": unchanged, "ended": ended, "seconds": seconds}
+        stopped = [sentence(word) for word in sequence(mapping(found).get("stopped"))[:2]]
+        given = mapping(mapping(found).get("seconds"))
+        seconds = {tag: given[tag] for tag in tags if isinstance(given.get(tag), (int, float))}
+        return {**result, **keys, "unchanged": unchanged, "stopped": stopped, "seconds": seconds}
 
     def _ask(self, plan: Mapping[str, Any], request: str, result: dict[str, Any]) -> Any:
         """The answer of the program, which a host that lacks it gets first; None without one."""

@@ -30,10 +30,10 @@ EXAMPLES = r"""
 
 RETURN = r"""
 unchanged: {type: list, elements: str, returned: with C(look), description: Tags of these layers.}
-ended:
+stopped:
   description: >-
-    The layer at which the look ended, if not all are unchanged, and why: C(new), there is no record
-    with these variables, or C(differs).
+    The layer at which the look stopped, if not all are unchanged, and why: C(new), there is no
+    record with these variables, or C(differs).
   type: list
   elements: str
   returned: with C(look)

@@ -17,7 +17,9 @@ from typing import Any, Optional
 from ansible import constants as C
 
 from ..module_utils.core import program
+from ..module_utils.core.checks import FAILED, PENDING
 from ..module_utils.look import program as entry
+from . import answers
 from .layers import LOOK, ROLES
 from .model.cluster import ROLES as KINDS
 
@@ -50,7 +52,7 @@ def collection_files() -> dict[str, str]:
         f"{_PACKAGE}/{path.relative_to(PLUGINS)}": path.read_text(encoding="utf-8")
         for path in paths
     }
-    # Python imports from a zip only what is in a package.
+    # From a zip, Python imports no folder that is not a package.
     folders = {str(parent) for name in found for parent in PurePath(name).parents[:-1]}
     packages = {f"{folder}/__init__.py": "" for folder in folders}
     return {**dict(sorted({**packages, **found}.items())), **_STAND_INS}
@@ -109,8 +111,13 @@ def wanted(variables: Mapping[str, Any]) -> list[str]:
 
 
 def unchanged(result: Any) -> bool:
-    """Whether a host's answer says so of a layer."""
-    return isinstance(result, Mapping) and entry.unchanged(result)
+    """Whether a host's answer says so of a layer, and no check contradicts it."""
+    given = answers.mapping(result)
+    if not isinstance(given.get("checks"), list):
+        return False
+    checks = answers.checks(given["checks"])
+    wrong = any(check["status"] in (FAILED, PENDING) for check in checks)
+    return not wrong and entry.unchanged({**given, "checks": checks})
 
 
 # The answers of hosts are kept in files of this run: as results of tasks, Ansible would copy them

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The program of the look: reads a request from standard input, and prints an answer.
 
-A layer whose module would change something, fails or has no record with the key of the request ends
-the look: its play runs on this host as without a look, and so do those of all later layers, since
-they build on it.
+The look stops at a layer whose module would change something or fails, or that has no record with
+the key of the request: the play of that layer runs on this host as without a look, and so do those
+of all later layers, since they build on it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ INSTALLED = "look-*"
 INSTALL_S = 120.0
 
 NEW, DIFFERS = "new", "differs"
-"""Why a look ended: no record with this key, or the module would change or refuse something."""
+"""Why a look stops: no record with this key, or the module would change or refuse something."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -66,22 +66,22 @@ def look(request: Mapping[str, Any], root: Path = Path("/")) -> dict[str, Any]:
         os.environ[STRICT] = "1"
     found: dict[str, Any] = {}
     seconds: dict[str, float] = {}
-    ended = None
+    stopped = None
     for tag, module, key in request["layers"]:
         began = time.monotonic()
         options = asked.recall(tag, key, root)
         if options is None:
-            ended = [tag, NEW]
+            stopped = [tag, NEW]
             break
         if options.get("now") is not None:  # to compare the clocks
             options["now"] = request["now"]
         result = of_module(module, options)
         seconds[tag] = round(time.monotonic() - began, 3)
         if not unchanged(result):
-            ended = [tag, DIFFERS]
+            stopped = [tag, DIFFERS]
             break
         found[tag] = result
-    return {"layers": found, "seconds": seconds, "ended": ended}
+    return {"layers": found, "seconds": seconds, "stopped": stopped}
 
 
 def of_module(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
