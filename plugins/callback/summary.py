@@ -76,6 +76,7 @@ from ..plugin_utils.actions import EXECUTIONS
 from ..plugin_utils.answers import finite
 from ..plugin_utils.drift import report as drift
 from ..plugin_utils.drift.findings import Settings
+from ..plugin_utils.layers import TAGS
 from ..plugin_utils.model.cluster import ROLES
 from ..plugin_utils.report import summary as report
 from ..plugin_utils.report.reports import save
@@ -217,6 +218,8 @@ class CallbackModule(CallbackBase):
             summary.failed = {h: t for h, t in summary.failed.items() if stats.failures.get(h)}
         summary.unreachable = {h: t for h, t in summary.unreachable.items() if stats.dark.get(h)}
         summary.changed = Counter({h: n for h, n in stats.changed.items() if n})
+        # The look answers for all layers of a host before the first play of a layer.
+        summary.layers = {tag: summary.layers[tag] for tag in TAGS if tag in summary.layers}
         summary.idle = self._idle and not (stats.failures or stats.dark)
         incomplete = summary.incomplete
         status = (UNREACHABLE_STATUS if stats.dark else EXIT_STATUS) if incomplete else 0
