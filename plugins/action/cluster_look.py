@@ -7,26 +7,19 @@ Nothing here fails a host that answers: without a usable answer, the plays of it
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 from ansible import constants as C
-from ansible.errors import AnsibleConnectionFailure, AnsibleError
+from ansible.errors import AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
 
-from ..module_utils.core.text import printable
 from ..plugin_utils import look
 from ..plugin_utils.answers import mapping, sentence, sequence
 from ..plugin_utils.layers import LOOK
-from ..plugin_utils.marked import answer, question
 from ..plugin_utils.steps import Step, SteppedAction
-
-ABSENT = "absent"
-MAX_ANSWER = 8 << 20
-"""Size limit of an answer, in characters."""
 
 
 class ActionModule(SteppedAction):
@@ -71,7 +64,7 @@ class ActionModule(SteppedAction):
             "now": time.time(),
             "strict": boolean(self._task.args.get("strict", False)),
         }
-        found = self._ask(plan, json.dumps(request), result)
+        found, result["sent"] = look.ask(self.command, plan, request)
         layers = mapping(mapping(found).get("layers"))
         unchanged = []
         for tag in tags:
@@ -84,42 +77,3 @@ class ActionModule(SteppedAction):
         given = mapping(mapping(found).get("seconds"))
         seconds = {tag: given[tag] for tag in tags if isinstance(given.get(tag), (int, float))}
         return {**result, **keys, "unchanged": unchanged, "stopped": stopped, "seconds": seconds}
-
-    def _ask(self, plan: Mapping[str, Any], request: str, result: dict[str, Any]) -> Any:
-        """The answer of the program, which a host that lacks it gets first; None without one."""
-        path = f"{look.DIRECTORY}/look-{plan['sha256'][:16]}"
-        run = f"[ -x {path} ] || {{ echo {ABSENT}; exit; }}\nexec {path}"
-        said = self._run(run, request.encode())
-        if said is not None and said.strip() == ABSENT:
-            result["sent"] = True
-            self._run(_install(path, plan["sha256"]), Path(plan["program"]).read_bytes())
-            said = self._run(run, request.encode())
-        if said is None or len(said) > MAX_ANSWER:
-            return None
-        try:
-            return printable(json.loads(said.splitlines()[0]))
-        except (ValueError, LookupError, RecursionError):
-            return None
-
-    def _run(self, script: str, content: bytes) -> Optional[str]:
-        self._executions += 1
-        try:
-            done = self._low_level_execute_command(question(script), in_data=content)
-        except AnsibleConnectionFailure:
-            raise
-        except AnsibleError:
-            return None
-        return answer(done["stdout"])
-
-
-def _install(path: str, sha256: str) -> str:
-    return f"""\
-set -e
-umask 022
-install -d -m 0755 {look.DIRECTORY}
-new=$(mktemp {look.DIRECTORY}/.look.XXXXXX)
-trap 'rm -f "$new"' EXIT
-cat >"$new"
-echo "{sha256}  $new" | sha256sum -c --quiet
-/usr/bin/python3 -IS "$new" --install {path}
-"""

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path, PurePath
 from typing import Any, Optional
 
 from ansible import constants as C
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 from ..module_utils.core import program
 from ..module_utils.core.checks import FAILED, PENDING
+from ..module_utils.core.text import printable
 from ..module_utils.look import program as entry
 from . import answers
 from .layers import LOOK, ROLES
@@ -35,6 +38,9 @@ _STAND_INS = {
         "get_distribution = get_distribution_version = lambda: ''\n"
     ),
 }
+ABSENT = "absent"
+MAX_ANSWER = 8 << 20
+"""Size limit of an answer, in characters."""
 DIRECTORY = "/usr/local/libexec/baremetal-mpi-roce"
 OF_CONTROLLER = ("plugins", "roles")
 """Folders of the collection whose content determines the options of modules."""
@@ -46,7 +52,8 @@ _FURTHER = ("inventory_hostname", "group_names", "ansible_host", "monitoring_tex
 
 def collection_files() -> dict[str, str]:
     """Sources of the program by path: every module of a layer, and all that runs on nodes."""
-    paths = [PLUGINS / f"modules/{module}.py" for module, _kind, _groups in LOOK.values()]
+    modules = [*(module for module, _kind, _groups in LOOK.values()), "ssh_trust"]
+    paths = [PLUGINS / f"modules/{module}.py" for module in modules]
     paths += sorted((PLUGINS / "module_utils").rglob("*.py"))
     found = {
         f"{_PACKAGE}/{path.relative_to(PLUGINS)}": path.read_text(encoding="utf-8")
@@ -108,6 +115,69 @@ def wanted(variables: Mapping[str, Any]) -> list[str]:
         for tag, (_module, _kind, hosts) in LOOK.items()
         if only & {tag, "all", "tagged"} and tag not in skipped and groups & set(hosts)
     ]
+
+
+Command = Callable[[str, bytes], Optional[str]]
+"""Runs a script on a host with an input, and returns its output (NodeAction.command)."""
+
+
+def ask(command: Command, plan: Mapping[str, Any], request: Mapping[str, Any]) -> tuple[Any, bool]:
+    """The answer of a host's program, None without a usable one, and whether it was sent first."""
+    path = f"{DIRECTORY}/look-{plan['sha256'][:16]}"
+    script = f"[ -x {path} ] || {{ echo {ABSENT}; exit; }}\nexec {path}"
+    content, sent = json.dumps(request).encode(), False
+    said = command(script, content)
+    if said is not None and said.strip() == ABSENT:
+        sent = True
+        command(_install(path, plan["sha256"]), Path(plan["program"]).read_bytes())
+        said = command(script, content)
+    if said is None or len(said) > MAX_ANSWER:
+        return None, sent
+    try:
+        return printable(json.loads(said.splitlines()[0])), sent
+    except (ValueError, LookupError, RecursionError):
+        return None, sent
+
+
+def _install(path: str, sha256: str) -> str:
+    return f"""\
+set -e
+umask 022
+install -d -m 0755 {DIRECTORY}
+new=$(mktemp {DIRECTORY}/.look.XXXXXX)
+trap 'rm -f "$new"' EXIT
+cat >"$new"
+echo "{sha256}  $new" | sha256sum -c --quiet
+/usr/bin/python3 -IS "$new" --install {path}
+"""
+
+
+def of_options(
+    command: Command,
+    variables: Mapping[str, Any],
+    tag: str,
+    arguments: Mapping[str, Any],
+    specification: Mapping[str, Any],
+) -> Optional[dict[str, Any]]:
+    """The result of a layer's module with these options, if the program finds it unchanged.
+
+    For layers whose options are made in their play. None without a look in this run.
+    """
+    plan, seen = variables.get("__cluster_look_plan"), variables.get("__cluster_look")
+    validated = ArgumentSpecValidator(specification).validate(arguments)
+    if not (plan and seen and seen.get("host")) or validated.error_messages:
+        return None
+    module = ROLES[tag].rpartition(".")[2]
+    options = {tag: validated.validated_parameters}
+    request = {
+        "layers": [[tag, module, ""]],
+        "options": options,
+        "now": time.time(),
+        "strict": True,
+    }
+    found, _sent = ask(command, plan, request)
+    result = answers.mapping(answers.mapping(answers.mapping(found).get("layers")).get(tag))
+    return dict(result) if unchanged(result) else None
 
 
 def unchanged(result: Any) -> bool:

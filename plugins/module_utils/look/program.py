@@ -25,7 +25,7 @@ from ..packages.installed import CHECK
 from .module import AnsibleModule, Answer
 
 MODULES = f"{__name__.rpartition('.module_utils.')[0]}.modules"
-LARGEST = 1 << 20
+LARGEST = 16 << 20
 """Size limit of a request, in characters."""
 INSTALLED = "look-*"
 """The programs of former versions, next to this one."""
@@ -60,16 +60,18 @@ def look(request: Mapping[str, Any], root: Path = Path("/")) -> dict[str, Any]:
     """The answer: results by layer, up to the first layer that has something to do.
 
     `request` has `layers` (tag, name of the module and key, in order), `now` (the controller's
-    time, in seconds since 1970) and `strict` (pending checks fail, as in playbooks/verify.yml).
+    time, in seconds since 1970), `strict` (pending checks fail, as in playbooks/verify.yml), and
+    perhaps `options` by tag, in place of recorded ones.
     """
     if request.get("strict"):
         os.environ[STRICT] = "1"
+    given = request.get("options", {})
     found: dict[str, Any] = {}
     seconds: dict[str, float] = {}
     stopped = None
     for tag, module, key in request["layers"]:
         began = time.monotonic()
-        options = asked.recall(tag, key, root)
+        options = given[tag] if tag in given else asked.recall(tag, key, root)
         if options is None:
             stopped = [tag, NEW]
             break
