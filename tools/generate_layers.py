@@ -153,9 +153,9 @@ def module_source(layer: Layer, module: str) -> str:
     return re.sub(pattern, lambda _: spec, source, flags=re.MULTILINE)
 
 
-def tasks_source(layer: Layer) -> str:
-    """The role's tasks; below a mark, the options of the role that the call lacks above it."""
-    source = (ROOT / f"roles/{layer['role']}/tasks/main.yml").read_text(encoding="utf-8")
+def tasks_source(layer: Layer, path: Path) -> str:
+    """Tasks of the role; below a mark, the options of the role that the call lacks above it."""
+    source = path.read_text(encoding="utf-8")
 
     def call(match: re.Match[str]) -> str:
         module, indent, mark = match["module"], match["indent"], match["mark"]
@@ -220,6 +220,7 @@ def generated() -> dict[str, str]:
     """The desired content of every generated file, by path."""
     order, by_tag = read()
     layers, of_site = list(by_tag.values()), [by_tag[tag] for tag in order["site"]]
+    looked = [layer for layer in of_site if "look" in layer["play"]]
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(ROOT / "layers/templates"),
         trim_blocks=True,
@@ -230,7 +231,8 @@ def generated() -> dict[str, str]:
     templates.filters.update(comment=comment, check_names=check_names)
 
     def rendered(template: str, **values: Any) -> str:
-        return templates.get_template(template).render(site=of_site, layers=layers, **values)
+        found = {"site": of_site, "layers": layers, "looked": looked, **values}
+        return templates.get_template(template).render(found)
 
     files: dict[str, str] = {}
     for layer in layers:
@@ -238,12 +240,13 @@ def generated() -> dict[str, str]:
             role = f"roles/{layer['role']}"
             files[f"{role}/meta/argument_specs.yml"] = role_specification(layer)
             files[f"{role}/defaults/main.yml"] = role_defaults(layer)
-            files[f"{role}/tasks/main.yml"] = tasks_source(layer)
+            for path in sorted((ROOT / role / "tasks").glob("*.yml")):
+                files[f"{role}/tasks/{path.name}"] = tasks_source(layer, path)
         for module in layer.get("modules", {}):
             files[f"plugins/modules/{module}.py"] = module_source(layer, module)
     for layer in of_site:
         files[f"playbooks/{layer['tag']}.yml"] = rendered("layer.yml.j2", layer=layer)
-    for name in ("site", "verify"):
+    for name in ("site", "verify", "look"):
         files[f"playbooks/{name}.yml"] = rendered(f"{name}.yml.j2")
     for page in ("docs/architecture.md", "docs/checks.md"):
         files[page] = region(page, rendered(f"{Path(page).name}.j2"))

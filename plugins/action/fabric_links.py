@@ -16,6 +16,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.module_utils.parsing.convert_bool import boolean
 
 from ..module_utils.core.checks import FAILED, NOT_APPLICABLE, PENDING, Check, failures
+from ..plugin_utils import look
 from ..plugin_utils.answers import AnswerError
 from ..plugin_utils.fabric import underlay
 from ..plugin_utils.fabric.cabling import LinkFinding, NodeEntry, SwitchEntry
@@ -115,7 +116,7 @@ def _switches(groups: Any, hostvars: Any) -> Iterator[SwitchEntry]:
 def _nodes(groups: Any, hostvars: Any) -> Iterator[NodeEntry]:
     for name in groups.get("compute", []):
         # Untemplated, because there are many nodes.
-        state = hostvars.raw_get(name).get(RAILS) or {}
+        state = hostvars.raw_get(name).get(RAILS) or look.state(name, "rails") or {}
         if "rails" not in state:
             yield NodeEntry(name=name, reason=failure_of(state))
             continue

@@ -13,12 +13,14 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from ..module_utils.core.commands import CommandError
 from ..module_utils.core.locks import HeldError
 from ..module_utils.core.messages import message
 from ..module_utils.ssh.keys import HOST, KINDS, digest
+from ..modules.ssh_trust import ARGUMENTS
+from ..plugin_utils import look
 from ..plugin_utils.actions import NodeAction
 from ..plugin_utils.answers import mapping, sentence, sequence
 from ..plugin_utils.ssh.authority import passphrase_of
@@ -56,8 +58,11 @@ class ActionModule(NodeAction):
                 name=str(task_vars["inventory_hostname"]),
                 journal=Journal(Path(str(state_directory))),
                 passphrase=passphrase_of(self._templar, task_vars),
-                execute=lambda given: self._execute_module(
-                    module_name=MODULE, module_args=given, task_vars=task_vars
+                execute=lambda given: (
+                    self._unchanged(given, task_vars)
+                    or self._execute_module(
+                        module_name=MODULE, module_args=given, task_vars=task_vars
+                    )
                 ),
             )
             return session.configure(check_mode=self._task.check_mode)
@@ -68,6 +73,11 @@ class ActionModule(NodeAction):
         except OSError as error:
             where = f"{error.filename or state_directory}: {error.strerror or error}"
             return {"failed": True, "msg": f"ssh: on the controller: {where}"}
+
+    def _unchanged(self, given: dict[str, Any], task_vars: Any) -> Optional[dict[str, Any]]:
+        """The module's result if it has nothing to do; this sends its options only."""
+        result = look.of_options(self.command, task_vars, "ssh", given, ARGUMENTS)
+        return result if result and not result.get("sign", True) else None
 
 
 class SigningSession:

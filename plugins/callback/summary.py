@@ -71,11 +71,12 @@ from ansible.plugins.callback import CallbackBase
 
 from ..module_utils.core.checks import STRICT
 from ..module_utils.core.text import printable, shortened
-from ..plugin_utils import asked, pages
+from ..plugin_utils import asked, look, pages
 from ..plugin_utils.actions import EXECUTIONS
 from ..plugin_utils.answers import finite
 from ..plugin_utils.drift import report as drift
 from ..plugin_utils.drift.findings import Settings
+from ..plugin_utils.layers import TAGS
 from ..plugin_utils.model.cluster import ROLES
 from ..plugin_utils.report import summary as report
 from ..plugin_utils.report.reports import save
@@ -84,6 +85,7 @@ from ..plugin_utils.terminal import Terminal
 
 REBOOT = f"{COLLECTION}cluster_reboot"
 VERIFY = f"{COLLECTION}cluster_verify"
+LOOK = f"{COLLECTION}cluster_look"
 MAX_REASON_CHARACTERS = 1000
 """Maximum length of a host's failure reason in the summary."""
 EXIT_STATUS = 2
@@ -158,7 +160,8 @@ class CallbackModule(CallbackBase):
             if layer in play.only_tags:
                 self._summary.named.add(layer)
         if hosts:
-            self._summary.expected[self._verified] = dict.fromkeys(hosts, report.NOT_REACHED)
+            seen = self._summary.expected.setdefault(self._verified, {})
+            seen.update((host, report.NOT_REACHED) for host in hosts if host not in seen)
         if not self._summary.roles:
             self._read_inventory(play, inventory)
 
@@ -215,6 +218,8 @@ class CallbackModule(CallbackBase):
             summary.failed = {h: t for h, t in summary.failed.items() if stats.failures.get(h)}
         summary.unreachable = {h: t for h, t in summary.unreachable.items() if stats.dark.get(h)}
         summary.changed = Counter({h: n for h, n in stats.changed.items() if n})
+        # The look answers for all layers of a host before the first play of a layer.
+        summary.layers = {tag: summary.layers[tag] for tag in TAGS if tag in summary.layers}
         summary.idle = self._idle and not (stats.failures or stats.dark)
         incomplete = summary.incomplete
         status = (UNREACHABLE_STATUS if stats.dark else EXIT_STATUS) if incomplete else 0
@@ -281,6 +286,8 @@ class CallbackModule(CallbackBase):
         self._summary.add_result(host, fields)
         if result._task.action == VERIFY and "drift" in fields:  # computed on the controller
             self._drift = Settings.of(fields["drift"])
+        if result._task.action == LOOK:
+            self._take_look(host)
         if result._task.action == REBOOT:
             self._summary.add_reboots(host, fields)
         items = [fields]
@@ -292,6 +299,13 @@ class CallbackModule(CallbackBase):
         delegate = result._task_fields.get("delegate_to")
         if count and not self._is_local(str(delegate or host), result):
             self._summary.executions[str(delegate or host)] += count
+
+    def _take_look(self, host: str) -> None:
+        """Count the unchanged layers of a host as if each had its own task."""
+        for tag, layer in look.kept(host).items():
+            self._summary.add_result(host, layer)
+            if self._summary.verifies:
+                self._summary.expected.setdefault(tag, {})[host] = ""
 
     def _is_local(self, name: str, result: Any) -> bool:
         if name not in self._local_hosts:

@@ -53,7 +53,7 @@ def converge(given: Mapping[str, Any], node: Node) -> Settled:
     wanted = client_packages(packages, found, release, key, given["o2ib"], given["rdma_source"])
     kernel = LustreKernel(root, node.look, simulated=root != Path("/"))
     part = ClientPackages(packages, kernel, wanted, manager_of(found, wanted, LAYER.tag))
-    return Settled(settle([part], node))
+    return Settled(settle([part], node), whole=False)
 
 
 ARGUMENTS = {

@@ -50,6 +50,7 @@ from ..module_utils.mpi.launch.launcher import of_provider
 from ..module_utils.mpi.modulefiles import Modulefiles
 from ..module_utils.mpi.stack import Stack
 from ..module_utils.mpi.unpacked import Former, Paths
+from ..module_utils.packages.installed import Installed
 from ..module_utils.qos import HostSettings
 from ..module_utils.storage.file_system import CHECKPOINTS, DATASETS, of_variable
 
@@ -112,6 +113,7 @@ def storage_directories(params: dict[str, Any]) -> dict[str, str]:
 
 # Generated from layers/ by tools/generate_layers.py.
 ARGUMENTS = {
+    "packages": {"type": "list", "elements": "str", "default": []},
     "transport": {"type": "str", "choices": ["tcp", "rc"], "default": "rc"},
     "management": {
         "type": "dict",
@@ -163,7 +165,8 @@ def main() -> None:
         stack = Stack(wanted(params), kind="".join(kinds[:1]), **given)
         directory = params["bin_directory"].partition(":")[0] or "/usr/bin"
         former = Former(params["prefix"], params["keep_former"])
-        outcome = settle([stack, Paths(directory), former, modulefiles(params)], node)
+        packages = Installed(params["packages"])
+        outcome = settle([packages, stack, Paths(directory), former, modulefiles(params)], node)
         return Settled(outcome, returned=stack.returned())
 
     carry_out(module, LAYER, converge)

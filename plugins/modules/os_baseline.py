@@ -58,6 +58,7 @@ from ..module_utils.os_baseline.kernel_values import (
     boot_arguments,
 )
 from ..module_utils.os_baseline.services import ChronyClock, Dpkg, Irqbalance, SwapOff
+from ..module_utils.packages.installed import Installed
 
 # swapoff reads all swapped pages back into memory; update-grub probes every disk.
 LAYER = Layer("os", command_s=600.0, simulates=False)
@@ -70,6 +71,7 @@ def parts(options: dict[str, Any]) -> list[Part]:
     pages, transparent = options["hugepages"], options["transparent_hugepages"]
     found: list[Part] = [
         Dpkg(),
+        Installed(options["packages"]),
         Sysctls(options["sysctls"], options["optional_sysctls"]),
         limits.SessionLimits(wanted, options["limits_user"]),
         limits.ServiceLimits(of_services),
@@ -81,13 +83,15 @@ def parts(options: dict[str, Any]) -> list[Part]:
         found.append(Irqbalance(options["irqbalance"] == "on"))
     if options["time"]:
         bound, wait_s = options["time_max_offset_s"], options["time_wait_s"]
-        found.append(ChronyClock(options["time_servers"], bound, wait_s))
+        found.append(ChronyClock(options["time_servers"], bound, wait_s, options["rivals"]))
     found.append(Admitted(options["admitted_networks"]))
     return [*found, KernelArguments([*options["kernel_arguments"], *boot_arguments(pages)])]
 
 
 # Generated from layers/ by tools/generate_layers.py.
 ARGUMENTS = {
+    "packages": {"type": "list", "elements": "str", "default": []},
+    "rivals": {"type": "list", "elements": "str", "default": []},
     "sysctls": {"type": "dict", "default": {}},
     "optional_sysctls": {"type": "list", "elements": "str", "default": []},
     "limits": {"type": "dict", "default": {}},

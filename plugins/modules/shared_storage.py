@@ -56,6 +56,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.engine import Layer, Settled, carry_out, settle
 from ..module_utils.core.part import Node
+from ..module_utils.storage.lustre import PRESENT
 from ..module_utils.storage.options import storage
 
 LAYER = Layer(
@@ -67,7 +68,9 @@ LAYER = Layer(
 
 def converge(given: Mapping[str, Any], node: Node) -> Settled:
     parts, simulated = storage(given, node)
-    return Settled(settle(parts, node), simulated)
+    packages = (given["lustre"] or {}).get("packages") or {}
+    whole = packages.get("method", PRESENT) == PRESENT
+    return Settled(settle(parts, node), simulated, whole=whole)
 
 
 # Generated from layers/ by tools/generate_layers.py.

@@ -16,6 +16,7 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleE
 from ansible.plugins.action import ActionBase
 
 from ..module_utils.core.text import bytes_text, printable, shortened
+from .marked import answer, question
 
 EXECUTIONS = "remote_executions"
 """Result key: number of modules that this action executed over the host's connection."""
@@ -77,6 +78,20 @@ class NodeAction(ActionBase):
         if "module_stdout" in answer:
             answer["msg"] = no_result(answer)
         return without_details(answer)
+
+    def command(self, script: str, content: bytes) -> Optional[str]:
+        """What a script on the host, which reads `content`, prints; None if it did not run.
+
+        Raises AnsibleConnectionFailure if the host is unreachable.
+        """
+        self._executions += 1
+        try:
+            done = self._low_level_execute_command(question(script), in_data=content)
+        except AnsibleConnectionFailure:
+            raise
+        except AnsibleError:
+            return None
+        return answer(done["stdout"])
 
     def _low_level_execute_command(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         try:

@@ -14,6 +14,7 @@ from ansible.playbook.role_include import IncludeRole
 from ansible.playbook.task_include import TaskInclude
 
 from ..module_utils.core.text import nearest
+from .layers import LOOK
 
 PLAYBOOKS = Path(__file__).resolve().parents[2] / "playbooks"
 SPECIAL = frozenset(["all", "always", "never", "tagged", "untagged"])
@@ -50,9 +51,11 @@ def is_asked(play: Any) -> bool:
 
 def left_out(play: Any, inventory: Any) -> Optional[list[str]]:
     """The hosts of a play if --limit excludes all of them; otherwise None."""
-    if inventory.get_hosts(play.hosts):
+    tag = layer_of(play)
+    pattern = LOOK[tag][2] if tag in LOOK else play.hosts  # also if the look found them unchanged
+    if inventory.get_hosts(pattern):
         return None
-    hosts = inventory.get_hosts(play.hosts, ignore_limits=True, ignore_restrictions=True)
+    hosts = inventory.get_hosts(pattern, ignore_limits=True, ignore_restrictions=True)
     return [host.name for host in hosts]
 
 

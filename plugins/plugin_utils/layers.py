@@ -39,3 +39,17 @@ RENAMED = {
     "rdma_verify_seconds": "rdma_verify_duration_s",
 }
 """Former names of role options. They are refused, with the present name, for one release."""
+LOOK = {
+    "names": ("cluster_hosts", "whole", ["compute", "launcher", "storage"]),
+    "os": ("os_baseline", "host", ["compute", "launcher"]),
+    "rdma": ("rdma_stack", "host", ["compute"]),
+    "gpu": ("nvidia_gpu", "host", ["compute"]),
+    "rails": ("roce_rails", "host", ["compute"]),
+    "storage": ("shared_storage", "whole", ["storage", "compute", "launcher"]),
+    "mpi": ("mpi_stack", "host", ["compute", "launcher"]),
+    "hostfile": ("mpi_hostfile", "whole", ["launcher"]),
+    "node_check": ("node_check", "host", ["compute"]),
+    "slurm": ("slurm", "whole", ["launcher", "compute"]),
+}
+"""Layers that one look at a host covers, in order: the module, whether its options depend on the
+variables of the host only (`host`) or of all hosts (`whole`), and the groups of its play."""

@@ -34,6 +34,8 @@ DEFAULTS: dict[str, Any] = {
     "irqbalance": "keep",
     "time": False,
     "time_servers": [],
+    "packages": [],
+    "rivals": [],
     "time_max_offset_s": 0.1,
     "time_wait_s": 1,
     "kernel_arguments": [],
@@ -51,6 +53,8 @@ FULL: dict[str, Any] = {
     "irqbalance": "off",
     "time": True,
     "time_servers": ["10.0.0.1"],
+    "packages": [],
+    "rivals": [],
     "kernel_arguments": ["iommu=pt"],
     "admitted_networks": [],
 }

@@ -7,7 +7,6 @@ import importlib.util
 import subprocess
 import sys
 import zipfile
-from collections.abc import Collection
 from pathlib import Path
 from types import ModuleType
 
@@ -27,13 +26,11 @@ def program(path: str) -> ModuleType:
     return module
 
 
-def from_ansibles_zip(
-    builder: ModuleType, packages: Collection[str], archive: Path, path: Path
-) -> None:
+def from_ansibles_zip(builder: ModuleType, archive: Path, path: Path) -> None:
     """Write the program of `builder` to `path`, as a module does, which reads its sources from the
     zip that Ansible made."""
     with zipfile.ZipFile(archive, "w") as payload:
-        for name, text in built.sources(packages).items():
+        for name, text in built.sources(builder.__name__).items():
             payload.writestr(name, text)
     code = (
         f"import sys; sys.path.insert(0, {str(archive)!r})\n"

@@ -341,7 +341,7 @@ def test_the_program_has_all_that_it_imports_and_a_prolog_loads_little(
 ) -> None:
     """Imports in functions are of modules that may not be loaded where the program is made."""
     built = tmp_path / "slurm-prolog"
-    from_ansibles_zip(install, install.PACKAGES, tmp_path / "payload.zip", built)
+    from_ansibles_zip(install, tmp_path / "payload.zip", built)
     with zipfile.ZipFile(built) as archive:
         texts = {name: archive.read(name).decode() for name in archive.namelist()}
     top = "ansible_collections/baremetal/mpi_roce"
@@ -400,7 +400,7 @@ def test_the_program_runs_from_ansibles_zip_by_each_of_its_names(
     folder = tmp_path / "libexec"
     folder.mkdir()
     built = folder / "node-check"
-    from_ansibles_zip(install, install.PACKAGES, tmp_path / "payload.zip", built)
+    from_ansibles_zip(install, tmp_path / "payload.zip", built)
     for name in LINKS:
         (folder / name).symlink_to("node-check")
     node.write(SETTINGS, SETTINGS_OF.text())

@@ -414,7 +414,7 @@ def test_the_program_runs_from_ansibles_zip(node, tmp_path):
     """The module reads its sources from the zip that Ansible made."""
     install(node)
     path_of = tmp_path / "program"
-    from_ansibles_zip(boot_unit, boot_unit._PACKAGES, tmp_path / "payload.zip", path_of)
+    from_ansibles_zip(boot_unit, tmp_path / "payload.zip", path_of)
     trap = tmp_path / "trap"
     trap.mkdir()
     for name in ("json", "ansible_collections", "sitecustomize"):

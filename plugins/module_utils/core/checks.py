@@ -141,6 +141,7 @@ class Module(Protocol):
 
     check_mode: bool
     params: dict[str, Any]
+    argument_spec: dict[str, Any]
 
     def exit_json(self, **kwargs: Any) -> NoReturn: ...
 

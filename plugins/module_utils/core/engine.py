@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, Optional
 
-from . import checks, machine, reboots, written
+from . import asked, checks, machine, reboots, written
 from .checks import FAILED, OK, PENDING, Check, not_applicable
 from .commands import CommandError, run
 from .files import FilePlan, diffs
@@ -284,6 +284,8 @@ class Settled:
     outcome: Outcome
     simulated: Sequence[str] = ()
     returned: Mapping[str, Any] = field(default_factory=dict)
+    whole: bool = True
+    """Whether this module is the whole layer, so that it tells whether the layer is unchanged."""
 
 
 def carry_out(module: checks.Module, layer: Layer, converge: Callable[[Node], Settled]) -> NoReturn:
@@ -294,6 +296,8 @@ def carry_out(module: checks.Module, layer: Layer, converge: Callable[[Node], Se
         nothing["simulated"] = []
     refusals: tuple[type[Exception], ...] = (PlanError, reboots.RecordError, *layer.refusals)
     try:
+        if not module.check_mode:
+            asked.forget(layer.tag)
         node = layer.node(module.check_mode)
         bonds = [rail for rail in module.params.get("rails") or () if rail.get("members")]
         if bonds and not layer.bonds:
@@ -310,6 +314,13 @@ def carry_out(module: checks.Module, layer: Layer, converge: Callable[[Node], Se
         module.fail_json(msg=f"{layer.tag}: {error}", **nothing)
 
     outcome = settled.outcome
+    failed = outcome.errors or checks.failures(strictness.of_checks(outcome.checks))
+    key = os.environ.get(asked.KEY)
+    if key and settled.whole and not failed and not module.check_mode:
+        try:
+            asked.remember(layer.tag, key, module.params, module.argument_spec)
+        except OSError as error:
+            outcome.errors.append(f"what was asked is not recorded: {error}")
     returned = dict(settled.returned)
     if layer.simulates:
         returned["simulated"] = list(settled.simulated)

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import io
-import sys
 import zipfile
-from collections.abc import Collection, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 
 from .commands import CommandError, Runner
 from .files import HEADER
@@ -54,7 +56,6 @@ print(base64.b64encode(whole.getvalue()).decode())
 
 def text(
     entry: str,
-    packages: Collection[str],
     *,
     kept: Sequence[str] = (),
     named: bool = False,
@@ -67,6 +68,19 @@ def text(
     Under the names `lenient` it fails only if `main` returns a failure: not if Python is missing
     or cannot run it, as while a package is upgraded.
     """
+    return packed(sources(entry), entry, kept=kept, named=named, lenient=lenient)
+
+
+def packed(
+    files: Mapping[str, str],
+    entry: str,
+    *,
+    kept: Sequence[str] = (),
+    named: bool = False,
+    lenient: Sequence[str] = (),
+    compressed: bool = False,
+) -> str:
+    """The program made of `files`, Python sources by path; see `text`."""
     names = tuple(lenient)
     start = _MAIN.format(
         entry=entry,
@@ -79,8 +93,12 @@ def text(
     head = _LENIENT_HEAD.format(names=" | ".join(names)) if names else _HEAD
     stream.write(head.encode())
     with zipfile.ZipFile(stream, "w") as archive:
-        for path, source in {**sources(packages), "__main__.py": start}.items():
-            archive.writestr(zipfile.ZipInfo(path), source)
+        for path, source in {**files, "__main__.py": start}.items():
+            archive.writestr(
+                zipfile.ZipInfo(path),
+                source,
+                zipfile.ZIP_DEFLATED if compressed else zipfile.ZIP_STORED,
+            )
     return stream.getvalue().decode("utf-8", "surrogateescape")
 
 
@@ -97,13 +115,40 @@ def compiled(program: str, look: Runner) -> str:
     return made.decode("utf-8", "surrogateescape")
 
 
-def sources(packages: Collection[str]) -> dict[str, str]:
-    """By path, the text of the loaded modules of these packages, from files or Ansible's zip."""
+def sources(entry: str) -> dict[str, str]:
+    """By path, the text of a module and of all that it imports from the collection, also in
+    functions; from files, Ansible's zip or another program."""
+    texts: dict[str, str] = {}
+    todo = [entry]
+    while todo:
+        name = todo.pop()
+        spec = find_spec(name)
+        path = f"{name.replace('.', '/')}{'/__init__' if spec and _is_package(spec) else ''}.py"
+        if spec is None or path in texts:
+            continue
+        read = getattr(spec.loader, "get_source", lambda _name: None)
+        texts[path] = str(read(name) or "")
+        parent = name.rpartition(".")[0]
+        todo += [parent] if parent.startswith(_BASE) else []
+        todo += _imported(texts[path], name if _is_package(spec) else parent)
     levels = _BASE.split(".")
-    found = {f"{'/'.join(levels[:depth])}/__init__.py": "" for depth in range(1, len(levels) + 1)}
-    for name, module in sorted(sys.modules.items()):
-        if name.startswith(f"{_BASE}.") and name[len(_BASE) :].split(".")[1] in packages:
-            source = module.__spec__.loader.get_source(name)  # type: ignore[union-attr]
-            init = "/__init__" if hasattr(module, "__path__") else ""
-            found[f"{name.replace('.', '/')}{init}.py"] = source
-    return dict(sorted(found.items()))
+    above = ("/".join(levels[:depth]) for depth in range(1, len(levels)))
+    return dict(sorted({**texts, **{f"{folder}/__init__.py": "" for folder in above}}.items()))
+
+
+def _is_package(spec: ModuleSpec) -> bool:
+    return spec.submodule_search_locations is not None
+
+
+def _imported(text: str, package: str) -> Iterator[str]:
+    """Modules that the text of a module in `package` imports relative to it."""
+    for found in ast.walk(ast.parse(text)):
+        if isinstance(found, ast.ImportFrom) and found.level:
+            words = package.split(".")
+            base = ".".join(words[: len(words) - found.level + 1])
+            base = f"{base}.{found.module}" if found.module else base
+            yield base
+            for each in found.names:
+                # Not a name in the module: find_spec would look for it in what is no package.
+                if _is_package(find_spec(base) or ModuleSpec(base, None)):
+                    yield f"{base}.{each.name}"

@@ -12,16 +12,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Optional
 
-from .. import gpu
-from ..core import program, systemd, written
+from ..core import program, systemd
 from ..core.checks import FAILED, OK, PENDING, Check, compare
 from ..core.commands import CommandError, output
 from ..core.files import FilePlan, directory_of_trust, make_directories, with_header
 from ..core.part import Node, Plan, Step, Verdict
 from ..core.text import one_line
-from ..os_baseline import kernel_values, services
-from ..rails import bonds, boot_program
-from . import DIRECTORY, LINKS, PROGRAM, SETTINGS, STATE, drain, leftovers
+from . import DIRECTORY, LINKS, PROGRAM, SETTINGS, STATE
 from . import program as entry
 from .settings import Settings, SettingsError
 
@@ -29,12 +26,6 @@ CHECK, TIMER_CHECK, LINK_CHECK = "node_check", "node_check_timer", "node_check_s
 NAME = "baremetal-mpi-roce-node-check"
 TIMER, SERVICE = f"{NAME}.timer", f"{NAME}.service"
 UNITS = "etc/systemd/system"
-PACKAGES = (
-    *("core", "hardware", "nic", "qos", "rails", "gpu", "os_baseline", "packages", "reboot"),
-    *("slurm", "node_check"),
-)
-LATER = (gpu, written, kernel_values, services, bonds, boot_program, drain, leftovers)
-"""Modules that the program loads in some modes only: they are loaded here, so that it has them."""
 SLURM_FILES = ("etc/slurm/*.conf", "run/slurm/conf/*.conf")
 SHOW_CONFIG = ("scontrol", "show", "config")
 RUNS = "enabled, active"
@@ -133,7 +124,7 @@ class NodeCheck:
 
 
 def program_text() -> str:
-    return program.text(entry.__name__, PACKAGES, kept=entry.KEPT, named=True, lenient=tuple(LINKS))
+    return program.text(entry.__name__, kept=entry.KEPT, named=True, lenient=tuple(LINKS))
 
 
 def service_text() -> str:

@@ -2,7 +2,7 @@
 """The looks of `node-check`: the parts of the layers read the node in check mode, so that a fault
 has the same check as in playbooks/verify.yml.
 
-What a prolog does not need is imported by the looks that need it (LATER in install.py)."""
+What a prolog does not need is imported by the looks that need it."""
 
 from __future__ import annotations
 

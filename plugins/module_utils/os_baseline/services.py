@@ -50,6 +50,8 @@ class ChronyClock:
     servers: Sequence[str] = ()
     max_offset_s: float = 0.1
     wait_s: int = 30
+    rivals: Sequence[str] = ()
+    """Names of services that also set the clock, for systemctl."""
 
     def plan(self, node: Node) -> Plan:
         if node.container is not None:
@@ -70,14 +72,15 @@ class ChronyClock:
 
     def verify(self, node: Node) -> Verdict:
         wanted = {"synchronised": True, "max_offset_s": self.max_offset_s}
+        rivals = self._rivals(node)
         if node.container is not None:
             reason = node.not_here("the clock is the host's, and no container may set it")
-            return Verdict([not_applicable("time_sync", wanted, reason)])
+            return Verdict([*rivals, not_applicable("time_sync", wanted, reason)])
         unit = systemd.installed(node, CHRONY)
         state = "not installed" if unit is None else systemd.state(node, unit)
         service = compare("time_service", RUNNING, state, check_mode=node.check_mode)
         if state != RUNNING:
-            return Verdict([service])
+            return Verdict([*rivals, service])
         found = _tracking(node)
         if not (found and found["synchronised"]) and not node.check_mode:
             wait = ["chronyc", "waitsync", str(self.wait_s), str(self.max_offset_s), "0", "1"]
@@ -86,7 +89,15 @@ class ChronyClock:
         good = found and found["synchronised"] and found["offset_s"] <= self.max_offset_s
         reason = "" if good else "see chronyc sources: name servers that this node can reach"
         status = OK if good else FAILED
-        return Verdict([service, Check("time_sync", wanted, found, status, "", reason)])
+        return Verdict([*rivals, service, Check("time_sync", wanted, found, status, "", reason)])
+
+    def _rivals(self, node: Node) -> list[Check]:
+        if not self.rivals:
+            return []
+        listed = ["--type=service", "--state=active", "--plain", "--no-legend", *self.rivals]
+        answer = node.look(["systemctl", "list-units", *listed]).stdout
+        active = [line.split()[0] for line in answer.splitlines() if line.strip()]
+        return [compare("time_rivals", [], active)]
 
     def _config(self, node: Node) -> Optional[FilePlan]:
         """chrony.conf with the servers, or None if it needs no change."""

@@ -32,7 +32,6 @@ _SLOWEST_S = 180
 """Maximum duration in seconds of one pass over sixteen rails on which `dcb` hangs (QUICK_S)."""
 _DRIVERS = "openibd.service rdma-hw.target rdma-load-modules@rdma.service"
 _NETWORK = "network.target NetworkManager.service systemd-networkd.service"
-_PACKAGES = ("core", "hardware", "nic", "qos", "rails")
 
 
 @dataclass(frozen=True)
@@ -189,7 +188,7 @@ def _trouble(node: Node) -> str:
 
 
 def program_text() -> str:
-    return program.text(boot_program.__name__, _PACKAGES)
+    return program.text(boot_program.__name__)
 
 
 def unit_text(interfaces: Sequence[str], wait_s: int, before: Sequence[str]) -> str:

@@ -1,0 +1,79 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Ask a host once whether its layers are as the last run left them.
+
+Nothing here fails a host that answers: without a usable answer, the plays of its layers run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible import constants as C
+from ansible.errors import AnsibleError
+from ansible.module_utils.parsing.convert_bool import boolean
+
+from ..plugin_utils import look
+from ..plugin_utils.answers import mapping, sentence, sequence
+from ..plugin_utils.layers import LOOK
+from ..plugin_utils.steps import Step, SteppedAction
+
+
+class ActionModule(SteppedAction):
+    MODULE = "baremetal.mpi_roce.cluster_look"
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+    _supports_async = False
+
+    def steps(self) -> dict[str, Step]:
+        return {"prepare": self._prepare, "look": self._look}
+
+    def _prepare(self, task_vars: Any) -> dict[str, Any]:
+        root = look.PLUGINS.parent
+        folders = [root / name for name in look.OF_CONTROLLER]
+        inventory = Path(str(task_vars.get("inventory_dir") or "."))
+        folders += [inventory / name for name in look.OF_INVENTORY]
+        content = look.made()
+        path = Path(C.DEFAULT_LOCAL_TMP) / "look.pyz"
+        path.write_bytes(content)
+        return {
+            "changed": False,
+            "program": str(path),
+            "sha256": hashlib.sha256(content).hexdigest(),
+            "files": look.of_files(folders),
+            "cluster": look.of_cluster(task_vars["hostvars"], task_vars["groups"]),
+        }
+
+    def _look(self, task_vars: Any) -> dict[str, Any]:
+        plan: Mapping[str, Any] = self._task.args["plan"]
+        result: dict[str, Any] = {"changed": False, "unchanged": [], "host": "", "whole": ""}
+        tags = look.wanted(task_vars)
+        try:
+            own = look.of_host(self._templar, task_vars)
+        except AnsibleError:  # the role that needs the variable reports it
+            return result
+        keys = {"host": look.digest([plan["files"], own])}
+        keys["whole"] = look.digest([keys["host"], plan["cluster"]])
+        if not tags:
+            return {**result, **keys}
+        request = {
+            "layers": [(tag, LOOK[tag][0], keys[LOOK[tag][1]]) for tag in tags],
+            "now": time.time(),
+            "strict": boolean(self._task.args.get("strict", False)),
+        }
+        found, result["sent"] = look.ask(self.command, plan, request)
+        layers = mapping(mapping(found).get("layers"))
+        unchanged = []
+        for tag in tags:
+            layer = mapping(layers.get(tag))
+            if not look.unchanged(layer):
+                break
+            unchanged.append(tag)
+        look.keep(str(task_vars["inventory_hostname"]), {tag: layers[tag] for tag in unchanged})
+        stopped = [sentence(word) for word in sequence(mapping(found).get("stopped"))[:2]]
+        given = mapping(mapping(found).get("seconds"))
+        seconds = {tag: given[tag] for tag in tags if isinstance(given.get(tag), (int, float))}
+        return {**result, **keys, "unchanged": unchanged, "stopped": stopped, "seconds": seconds}

@@ -1,0 +1,231 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The controller's part of the look (module_utils/look): the program, the keys, and the answers.
+
+A key is a digest of everything on the controller from which the options of a host's layers are
+made. It is the same in every run, for every `--limit`, as long as nothing of that changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path, PurePath
+from typing import Any, Optional
+
+from ansible import constants as C
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+
+from ..module_utils.core import program
+from ..module_utils.core.checks import FAILED, PENDING
+from ..module_utils.core.text import printable
+from ..module_utils.look import program as entry
+from . import answers
+from .layers import LOOK, ROLES
+from .model.cluster import ROLES as KINDS
+
+PLUGINS = Path(__file__).resolve().parents[1]
+_PACKAGE = entry.__name__.rpartition(".module_utils.")[0].replace(".", "/")
+_STAND_INS = {
+    "ansible/__init__.py": "",
+    "ansible/module_utils/__init__.py": "",
+    "ansible/module_utils/basic.py": f"from {entry.__name__.rpartition('.')[0]}.module import *\n",
+    "ansible/module_utils/common/__init__.py": "",
+    # Facts of the distribution are for the tasks of a layer's play.
+    "ansible/module_utils/common/sys_info.py": (
+        "get_distribution = get_distribution_version = lambda: ''\n"
+    ),
+}
+ABSENT = "absent"
+MAX_ANSWER = 8 << 20
+"""Size limit of an answer, in characters."""
+DIRECTORY = "/usr/local/libexec/baremetal-mpi-roce"
+OF_CONTROLLER = ("plugins", "roles")
+"""Folders of the collection whose content determines the options of modules."""
+OF_INVENTORY = ("keys", "wheels")
+"""Folders next to the model whose files become options."""
+_PREFIXES = ("cluster_", "roce_qos", *(f"{ROLES[tag].rpartition('.')[2]}_" for tag in LOOK))
+_FURTHER = ("inventory_hostname", "group_names", "ansible_host", "monitoring_textfile_directory")
+
+
+def collection_files() -> dict[str, str]:
+    """Sources of the program by path: every module of a layer, and all that runs on nodes."""
+    modules = [*(module for module, _kind, _groups in LOOK.values()), "ssh_trust"]
+    paths = [PLUGINS / f"modules/{module}.py" for module in modules]
+    paths += sorted((PLUGINS / "module_utils").rglob("*.py"))
+    found = {
+        f"{_PACKAGE}/{path.relative_to(PLUGINS)}": path.read_text(encoding="utf-8")
+        for path in paths
+    }
+    # From a zip, Python imports no folder that is not a package.
+    folders = {str(parent) for name in found for parent in PurePath(name).parents[:-1]}
+    packages = {f"{folder}/__init__.py": "" for folder in folders}
+    return {**dict(sorted({**packages, **found}.items())), **_STAND_INS}
+
+
+@lru_cache(maxsize=1)
+def made() -> bytes:
+    text = program.packed(collection_files(), entry.__name__, compressed=True)
+    return text.encode("utf-8", "surrogateescape")
+
+
+def digest(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def of_files(folders: Iterable[Path]) -> str:
+    found = hashlib.sha256()
+    for folder in folders:
+        for path in sorted(folder.rglob("*")):
+            if path.is_file() and path.suffix != ".pyc":
+                found.update(f"{path}\0{path.stat().st_size}\0".encode("utf-8", "surrogateescape"))
+                found.update(hashlib.sha256(path.read_bytes()).digest())
+    return found.hexdigest()
+
+
+def of_cluster(hostvars: Any, groups: Mapping[str, Any]) -> str:
+    """The digest of the model of all hosts, untemplated."""
+    names = [name for kind in KINDS for name in groups.get(kind, ())]
+    every = {name: _relevant(hostvars.raw_get(name)) for name in names}
+    return digest([every, {name: list(members) for name, members in groups.items()}])
+
+
+def of_host(templar: Any, variables: Mapping[str, Any]) -> str:
+    """The digest of what the roles read of a host. Raises AnsibleError."""
+    return digest(templar.template(_relevant(variables)))
+
+
+def _relevant(variables: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: variables[name]
+        for name in sorted(variables)
+        if name.startswith(_PREFIXES) or name in _FURTHER
+    }
+
+
+def wanted(variables: Mapping[str, Any]) -> list[str]:
+    """The layers of this run that have a play on a host."""
+    only, skipped = set(variables["ansible_run_tags"]), set(variables["ansible_skip_tags"])
+    groups = set(variables["group_names"])
+    return [
+        tag
+        for tag, (_module, _kind, hosts) in LOOK.items()
+        if only & {tag, "all", "tagged"} and tag not in skipped and groups & set(hosts)
+    ]
+
+
+Command = Callable[[str, bytes], Optional[str]]
+"""Runs a script on a host with an input, and returns its output (NodeAction.command)."""
+
+
+def ask(command: Command, plan: Mapping[str, Any], request: Mapping[str, Any]) -> tuple[Any, bool]:
+    """The answer of a host's program, None without a usable one, and whether it was sent first."""
+    path = f"{DIRECTORY}/look-{plan['sha256'][:16]}"
+    script = f"[ -x {path} ] || {{ echo {ABSENT}; exit; }}\nexec {path}"
+    content, sent = json.dumps(request).encode(), False
+    said = command(script, content)
+    if said is not None and said.strip() == ABSENT:
+        sent = True
+        command(_install(path, plan["sha256"]), Path(plan["program"]).read_bytes())
+        said = command(script, content)
+    if said is None or len(said) > MAX_ANSWER:
+        return None, sent
+    try:
+        return printable(json.loads(said.splitlines()[0])), sent
+    except (ValueError, LookupError, RecursionError):
+        return None, sent
+
+
+def _install(path: str, sha256: str) -> str:
+    return f"""\
+set -e
+umask 022
+install -d -m 0755 {DIRECTORY}
+new=$(mktemp {DIRECTORY}/.look.XXXXXX)
+trap 'rm -f "$new"' EXIT
+cat >"$new"
+echo "{sha256}  $new" | sha256sum -c --quiet
+/usr/bin/python3 -IS "$new" --install {path}
+"""
+
+
+def of_options(
+    command: Command,
+    variables: Mapping[str, Any],
+    tag: str,
+    arguments: Mapping[str, Any],
+    specification: Mapping[str, Any],
+) -> Optional[dict[str, Any]]:
+    """The result of a layer's module with these options, if the program finds it unchanged.
+
+    For layers whose options are made in their play. None without a look in this run.
+    """
+    plan, seen = variables.get("__cluster_look_plan"), variables.get("__cluster_look")
+    validated = ArgumentSpecValidator(specification).validate(arguments)
+    if not (plan and seen and seen.get("host")) or validated.error_messages:
+        return None
+    module = ROLES[tag].rpartition(".")[2]
+    options = {tag: validated.validated_parameters}
+    request = {
+        "layers": [[tag, module, ""]],
+        "options": options,
+        "now": time.time(),
+        "strict": True,
+    }
+    found, _sent = ask(command, plan, request)
+    result = answers.mapping(answers.mapping(answers.mapping(found).get("layers")).get(tag))
+    return dict(result) if unchanged(result) else None
+
+
+def unchanged(result: Any) -> bool:
+    """Whether a host's answer says so of a layer, and no check contradicts it."""
+    given = answers.mapping(result)
+    if not isinstance(given.get("checks"), list):
+        return False
+    checks = answers.checks(given["checks"])
+    wrong = any(check["status"] in (FAILED, PENDING) for check in checks)
+    return not wrong and entry.unchanged({**given, "checks": checks})
+
+
+# The answers of hosts are kept in files of this run: as results of tasks, Ansible would copy them
+# several times and hold those of all hosts until the end.
+
+
+def _path(host: str) -> Path:
+    return Path(C.DEFAULT_LOCAL_TMP) / "look" / f"{digest(host)}.json"
+
+
+def keep(host: str, layers: Mapping[str, Any]) -> None:
+    path = _path(host)
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    path.write_text(json.dumps(layers), encoding="utf-8")
+
+
+def kept(host: str) -> dict[str, Any]:
+    """The results of a host's unchanged layers, by tag."""
+    try:
+        found: dict[str, Any] = json.loads(_path(host).read_text(encoding="utf-8"))
+        return found
+    except FileNotFoundError:
+        return {}
+
+
+def pattern(tag: str, groups: Mapping[str, Sequence[str]]) -> str:
+    """The hosts of a layer's play: its groups without the hosts on which it is unchanged.
+
+    The shorter of two patterns, as Ansible compares each name in it with those of all hosts.
+    """
+    kinds = LOOK[tag][2]
+    names = dict.fromkeys(name for kind in kinds for name in groups.get(kind, ()))
+    unchanged = [name for name in names if state(name, tag) is not None]
+    if len(unchanged) > len(names) / 2:
+        return ":".join(name for name in names if name not in set(unchanged)) or "!all"
+    return ":".join([*kinds, *(f"!{name}" for name in unchanged)])
+
+
+def state(host: str, tag: str) -> Optional[Mapping[str, Any]]:
+    """The result of one layer in this run's look, for those who need more than its checks."""
+    return kept(host).get(tag)
