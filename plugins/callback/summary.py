@@ -55,7 +55,6 @@ requirements:
 """
 
 import gc
-import json
 import os
 import re
 import time
@@ -73,7 +72,6 @@ from ..module_utils.core.checks import STRICT
 from ..module_utils.core.text import printable, shortened
 from ..plugin_utils import asked, pages
 from ..plugin_utils.actions import EXECUTIONS
-from ..plugin_utils.answers import finite
 from ..plugin_utils.drift import report as drift
 from ..plugin_utils.drift.findings import Settings
 from ..plugin_utils.model.cluster import ROLES
@@ -174,6 +172,7 @@ class CallbackModule(CallbackBase):
         if hosts:
             variables = play.get_variable_manager().get_vars(play=play, host=hosts[0])
             self._summary.cluster = str(variables.get("cluster_name", ""))
+        self._summary.records.path = self._path(Path(self._summary.playbook).stem, "jsonl")
 
     def v2_runner_on_ok(self, result: Any) -> None:
         self._take(result)
@@ -216,9 +215,11 @@ class CallbackModule(CallbackBase):
         summary.unreachable = {h: t for h, t in summary.unreachable.items() if stats.dark.get(h)}
         summary.changed = Counter({h: n for h, n in stats.changed.items() if n})
         summary.idle = self._idle and not (stats.failures or stats.dark)
-        incomplete = summary.incomplete
-        status = (UNREACHABLE_STATUS if stats.dark else EXIT_STATUS) if incomplete else 0
+        wrong = UNREACHABLE_STATUS if stats.dark else EXIT_STATUS
+        status = wrong if summary.expected else 0  # until all records are read
         try:
+            incomplete = summary.incomplete
+            status = wrong if incomplete else 0
             if self._drift:
                 status = self._show_drift(self._drift)
             elif summary.any:
@@ -304,10 +305,13 @@ class CallbackModule(CallbackBase):
         cluster = re.sub(r"[^A-Za-z0-9._-]", "_", self._summary.cluster) or "unnamed"
         return Path(self.get_option("report_directory")) / cluster
 
+    def _path(self, name: str, suffix: str) -> Path:
+        return self._folder() / f"{name}-{self._started:%Y%m%dT%H%M%S.%f}Z.{suffix}"
+
     def _save(self, content: Mapping[str, Any]) -> str:
-        name = content.get("kind") or Path(self._summary.playbook).stem
-        path = self._folder() / f"{name}-{self._started:%Y%m%dT%H%M%S.%f}Z.json"
-        save(path, json.dumps(finite(content), default=str) + "\n")
+        path = self._path(content.get("kind") or Path(self._summary.playbook).stem, "json")
+        save(path, content)
+        self._summary.records.remove()
         pages.write(path, self._terminal)
         return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
 

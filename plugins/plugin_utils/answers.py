@@ -154,6 +154,18 @@ def finite(value: Any) -> Any:
     return value
 
 
+def json_parts(value: Any) -> Iterator[str]:
+    """JSON text, in parts: a mapping that reads its items when asked is never in memory whole."""
+    if not isinstance(value, Mapping):
+        yield json.dumps(finite(value), default=str)
+        return
+    yield "{"
+    for number, (key, item) in enumerate(value.items()):
+        yield f"{', ' if number else ''}{json.dumps(str(key))}: "
+        yield from json_parts(item)
+    yield "}"
+
+
 @contextlib.contextmanager
 def form_of(what: str) -> Iterator[None]:
     """Convert exceptions raised while parsing an answer to AnswerError. `what` names the answer."""
