@@ -88,7 +88,7 @@ def test_a_play_is_a_line_and_hosts_that_differ_are_shown(tmp_path):
         f"4 of 4 hosts, 4 changed, 1 failed, slowest {line[1].split('slowest ')[1][:6]} T, T"
     )
     recap = printed.partition("PLAY RECAP")[2]
-    assert re.search(r"^node\[03-04\] \(2 hosts\) +: ok=7 +changed=1 .*failed=0", recap, re.MULTILINE)
+    assert re.search(r"^node\[03-04\] \(2 hosts\) +: ok=7 +changed=1 ", recap, re.MULTILINE)
     assert re.search(r"^node02 +: ok=4 +changed=1 .*failed=1", recap, re.MULTILINE)
     for hidden in ("Nothing", "included:", "skipping", "PLAY [", "ok: [node01]"):
         assert hidden not in printed

@@ -45,6 +45,7 @@ def play(tmp_path: Path, *words: str, **environment: str) -> tuple[str, dict]:
     reports = list(tmp_path.glob("reports/looped/play-*Z.json"))
     assert [path.with_suffix(".html").is_file() for path in reports] in ([], [True])
     assert len(reports) <= 1
+    assert not list(tmp_path.glob("reports/*/*.jsonl"))  # the report has its content
     assert {path.stat().st_mode & 0o777 for path in reports} <= {0o640}
     return done.stdout, json.loads(reports[0].read_text()) if reports else {}
 
