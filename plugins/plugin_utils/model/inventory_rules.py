@@ -121,7 +121,7 @@ def _model_errors(sources: Sequence[Path]) -> Iterator[str]:
 def controller_limits(
     hosts: Mapping[str, Variables], forks: int, root: Path = Path("/")
 ) -> Iterator[str]:
-    """What on the controller is too low for so many hosts, with the setting. Ansible would report
+    """Limits of the controller that are too low for these hosts, with the setting. Ansible would report
     it in the middle of a run, as a host that cannot be reached."""
     for what, item, least in (
         ("open files", resource.RLIMIT_NOFILE, FILES + FILES_PER_FORK * forks),
@@ -143,12 +143,12 @@ def controller_limits(
         return
     addresses = [(own.get("cluster_management") or {}).get("address") for own in hosts.values()]
     direct = 0
-    if len(addresses) > most:  # otherwise the table has room for all
+    if len(addresses) > most:  # otherwise all fit
         numbers = [int(ipaddress.IPv4Address(each)) for each in addresses if each]
         direct = sum(any(each & mask == net for net, mask in near if mask) for each in numbers)
     if direct > most:
         yield (
-            f"{direct} hosts are neighbours of the controller, whose table has room for {most}: "
+            f"{direct} hosts are neighbours of the controller, whose table holds {most}: "
             f"sysctl -w net.ipv4.neigh.default.gc_thresh3={4 * direct}"
         )
 
