@@ -121,8 +121,8 @@ def _model_errors(sources: Sequence[Path]) -> Iterator[str]:
 def controller_limits(
     hosts: Mapping[str, Variables], forks: int, root: Path = Path("/")
 ) -> Iterator[str]:
-    """Limits of the controller that are too low for these hosts, with the setting. Ansible would report
-    it in the middle of a run, as a host that cannot be reached."""
+    """Limits of the controller that are too low for these hosts, with the setting. Ansible would
+    report them in the middle of a run, as hosts that cannot be reached."""
     for what, item, least in (
         ("open files", resource.RLIMIT_NOFILE, FILES + FILES_PER_FORK * forks),
         # Each host's ssh stays for ControlPersist.
