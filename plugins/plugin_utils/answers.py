@@ -154,10 +154,18 @@ def finite(value: Any) -> Any:
     return value
 
 
+def json_text(value: Any) -> str:
+    """JSON that other programs read; what JSON cannot express becomes text."""
+    try:
+        return json.dumps(value, default=str, allow_nan=False)
+    except ValueError:
+        return json.dumps(finite(value), default=str)
+
+
 def json_parts(value: Any) -> Iterator[str]:
     """JSON text, in parts: a mapping that reads its items when asked is never in memory whole."""
     if not isinstance(value, Mapping):
-        yield json.dumps(finite(value), default=str)
+        yield json_text(value)
         return
     yield "{"
     for number, (key, item) in enumerate(value.items()):

@@ -76,8 +76,10 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
     "forks = 5": {"ANSIBLE_FORKS": "5"},
     "forks = 128": {"ANSIBLE_FORKS": "128"},
     "stdout_callback = default": {"ANSIBLE_STDOUT_CALLBACK": "default"},
-    "strategy = free": {"ANSIBLE_STRATEGY": "free"},
-    "gathering = implicit": {"ANSIBLE_GATHERING": "implicit"},
+    "no summary": {
+        "ANSIBLE_CALLBACKS_ENABLED": "ansible.builtin.minimal",  # not loaded: of type stdout
+        "BAREMETAL_MPI_ROCE_SUMMARY": "false",
+    },
 }
 VARIABLES = """\
 ansible_connection: canned

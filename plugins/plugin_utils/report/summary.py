@@ -28,7 +28,7 @@ from ...module_utils.core.files import make_directories
 from ...module_utils.core.reboots import DIRECTORY as RECORDS
 from ...module_utils.core.text import columns, one_line, shortened, some
 from .. import answers
-from ..answers import finite
+from ..answers import json_text
 from ..fabric.cabling import SwitchEntry, cables_of
 from ..layers import MEASURING, TAGS
 from ..model.cluster import ROLES
@@ -73,7 +73,7 @@ class Records:
         self._end = 0
 
     def add(self, record: Mapping[str, Any]) -> Place:
-        line = json.dumps(finite(record), default=str).encode() + b"\n"
+        line = json_text(record).encode() + b"\n"
         if self.path:
             written = 0
             with contextlib.suppress(OSError):  # no permission, a full disk
