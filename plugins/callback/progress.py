@@ -45,7 +45,7 @@ from typing import Any, Optional
 from ansible import constants as C
 from ansible.plugins.callback.default import CallbackModule as Default
 
-from ..module_utils.core.text import counted, one_line, shortened
+from ..module_utils.core.text import counted, one_line
 from ..plugin_utils.report.preflight import ranges
 from ..plugin_utils.report.summary import COLLECTION
 
@@ -92,7 +92,7 @@ class CallbackModule(Default):
             return
         self._end_play()
         self._play = play  # of the default callback
-        self._title = shortened(one_line(play.get_name()), MAX_NAME)
+        self._title = one_line(play.get_name()).partition(" - ")[0][:MAX_NAME]
         self._hosts = len(play.get_variable_manager()._inventory.get_hosts(play.hosts))
         self._began = self._shown = time.monotonic()
         self._done, self._bad, self._took = set(), {key: set() for key in COUNTS}, {}

@@ -134,7 +134,7 @@ def started(monkeypatch):
         manager = Namespace(_inventory=inventory)
         plugin.v2_playbook_on_play_start(
             Namespace(
-                get_name=lambda: "Names\x1b[2J",
+                get_name=lambda: "Names\x1b[2J - every node and rail",
                 get_variable_manager=lambda: manager,
                 hosts="all",
                 strategy="linear",
