@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ansible import constants as C
+from ansible import context
 from ansible.errors import AnsibleActionFail
 
 from ..module_utils.core.text import nearest, some
@@ -77,7 +79,11 @@ class ActionModule(NodeAction):
             for rule in evaluate(each)
             if rule.status != REFUSED
         ]
-        for line in inventory_rules.unread_files(sources, groups):
+        forks = int(context.CLIARGS.get("forks") or C.DEFAULT_FORKS)
+        for line in (
+            *inventory_rules.unread_files(sources, groups),
+            *inventory_rules.controller_limits(hosts, forks),
+        ):
             display.warning(line)
         directory = facts.build(hosts, ports)
         domain = arguments["domain"]

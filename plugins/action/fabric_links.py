@@ -63,13 +63,13 @@ class ActionModule(SteppedAction):
         links.findings += _underlay(routing, links.wrong_mtu)
         for line in lines(links):
             display.display(line)
-        here = task_vars["ansible_play_hosts"]
+        here = dict.fromkeys(task_vars["ansible_play_hosts"])
         by_host: dict[str, list[dict[str, Any]]] = {}
         for finding in links.findings:
             check, at_fault = finding.check, finding.hosts[: finding.at_fault]
             if at_fault and not any(name in here for name in at_fault):
                 check = _of_one_that_dropped_out(check, at_fault[0])
-            first = next((name for name in finding.hosts if name in here), here[0])
+            first = next((name for name in finding.hosts if name in here), next(iter(here)))
             for host in [name for name in at_fault if name in here] or [first]:
                 by_host.setdefault(host, []).append(asdict(check))
             seen = replace(check, status=NOT_APPLICABLE, reason=f"see {first}: {check.reason}")

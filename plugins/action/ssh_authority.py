@@ -103,10 +103,11 @@ def _after(
 ) -> dict[str, Any]:
     """The trust data after the run, with warnings about nodes that lack it."""
     trust = store.after([str(entry["name"]) for entry in entries])
-    revoke = arguments["revoke"]
-    away = [name for name in trust.outdated if name not in arguments["reached"]]
+    revoke, reached = arguments["revoke"], set(arguments["reached"])
+    away = [name for name in trust.outdated if name not in reached]
     complete = (name for name, node in trust.nodes.items() if node.complete)
-    updated = [name for name in complete if name not in [*away, *revoke]]
+    left = {*away, *revoke}
+    updated = [name for name in complete if name not in left]
     warnings = []
     if revoke:
         warnings.append(f"ssh: {some(revoke, 20)} refused by {some(updated, 100)}")

@@ -154,6 +154,26 @@ def finite(value: Any) -> Any:
     return value
 
 
+def json_text(value: Any) -> str:
+    """JSON that other programs read; what JSON cannot express becomes text."""
+    try:
+        return json.dumps(value, default=str, allow_nan=False)
+    except ValueError:
+        return json.dumps(finite(value), default=str)
+
+
+def json_parts(value: Any) -> Iterator[str]:
+    """JSON text, in parts: a mapping that reads its items when asked is never in memory whole."""
+    if not isinstance(value, Mapping):
+        yield json_text(value)
+        return
+    yield "{"
+    for number, (key, item) in enumerate(value.items()):
+        yield f"{', ' if number else ''}{json.dumps(str(key))}: "
+        yield from json_parts(item)
+    yield "}"
+
+
 @contextlib.contextmanager
 def form_of(what: str) -> Iterator[None]:
     """Convert exceptions raised while parsing an answer to AnswerError. `what` names the answer."""

@@ -17,6 +17,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.s
     Session,
     SmokeTest,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch import readiness
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.launcher import (
     OPEN_MPI,
     Srun,
@@ -146,6 +147,29 @@ def test_a_sound_cluster(cluster: Cluster, tmp_path: Path) -> None:
     assert len(result["figures"]["by_size"]) == len(result["traffic"]) == 8
     assert any("sizes" in line for line in shown)
     assert result["command"].startswith("mpirun ")
+
+
+def test_a_launcher_with_low_limits_starts_nothing(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readiness, "DEFAULT_LIMIT", 0)
+    ssh = cluster.ssh
+
+    def limited(argv: Sequence[str], **options: Any) -> Result:
+        if argv[0] == "systemd-run":
+            return Result(tuple(argv), 0, "mpi-ready files 100\n", "")
+        return ssh(argv, **options)
+
+    monkeypatch.setattr(cluster, "ssh", limited)
+    result, _shown = play(cluster, tmp_path)
+    (check,) = result["checks"]
+    assert (check["name"], check["subject"], check["status"]) == (
+        "launcher_limits",
+        "files",
+        "failed",
+    )
+    assert (check["wanted"], check["found"]) == (256 + len(NAMES), 100)
+    assert not cluster.runs
 
 
 def test_slurm_starts_what_it_offers(cluster: Cluster, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import json
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -351,3 +352,34 @@ def test_an_inventory_without_hosts_fails_with_the_reason(tmp_path: Path) -> Non
         assert f"{model}: this cluster model has 1 error:" in output
     assert "not YAML" in output
     assert "the file is empty. Describe a cluster in it." in output
+
+
+def test_limits_of_the_controller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    low = {resource.RLIMIT_NOFILE: 256, resource.RLIMIT_NPROC: 1200}
+    monkeypatch.setattr(resource, "getrlimit", lambda item: (low[item], -1))
+    route = "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n"
+    route += "eth0 00000000 0100000A 0003 0 0 0 00000000 0 0 0\n"
+    route += "eth0 0000000A 00000000 0001 0 0 0 0000FFFF 0 0 0\n"  # 10.0.0.0/16
+    route += "eth1 0000010A 0200000A 0003 0 0 0 0000FFFF 0 0 0\n"  # 10.1.0.0/16 by a gateway
+    for path, text in (
+        ("proc/net/route", route),
+        (inventory_rules.NEIGHBOURS, "1024\n"),
+    ):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+
+    def found(count: int, forks: int, network: str = "10.0") -> list[str]:
+        addresses = [f"{network}.{number // 250}.{number % 250}" for number in range(count)]
+        hosts = {each: {"cluster_management": {"address": each}} for each in addresses}
+        lines = inventory_rules.controller_limits(hosts, forks, tmp_path)
+        return [" ".join(line.split()[:5]) for line in lines]
+
+    assert found(1000, 32) == []
+    assert found(1000, 33) == ["the controller's limit of open"]
+    assert found(1025, 32) == ["1025 hosts are neighbours of"]
+    assert found(1025, 32, network="10.1") == []
+    assert found(1100, 32, network="10.1") == ["the controller's limit of processes"]
+    low.update(dict.fromkeys(low, resource.RLIM_INFINITY))
+    assert found(1100, 500, network="10.1") == []
+    (tmp_path / inventory_rules.NEIGHBOURS).unlink()
+    assert found(1100, 32) == []  # not Linux, or a container

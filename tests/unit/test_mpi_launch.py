@@ -29,6 +29,11 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch impo
     scripts,
     unit,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.launcher import (
+    HYDRA,
+    OPEN_MPI,
+    Srun,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.node import (
     LaunchNode,
 )
@@ -145,6 +150,46 @@ def test_the_unit_has_the_limit() -> None:
     assert "--property=RuntimeMaxSec=310" in argv
     assert "--unit=smoke-1" in argv
     assert argv[-2:] == ["mpirun", "x"]
+
+
+@pytest.mark.parametrize(
+    ("launcher", "count", "said", "wanted"),
+    [
+        (OPEN_MPI, 700, "files 10", {}),  # not asked
+        (OPEN_MPI, 1000, "files 1024", {"files": (1256, 1024)}),
+        (OPEN_MPI, 1000, "files 1256\nprocesses 100", {"": "ok"}),  # ssh ends after the start
+        (OPEN_MPI, 1000, "files unlimited", {"": "ok"}),
+        (HYDRA, 200, "files 1024\nprocesses 2048", {"files": (1056, 1024)}),
+        (HYDRA, 2000, "files 9000\nprocesses max\nprocesses 2048\nprocesses 9000",
+         {"processes": (2256, 2048)}),
+        (Srun(), 5000, "files 10", {}),
+    ],
+)  # fmt: skip
+def test_limits_of_the_launcher_are_checked_before_they_are_met(launcher, count, said, wanted):
+    asked: list[Sequence[str]] = []
+
+    def run(argv: Sequence[str], *, check: bool = True) -> Result:
+        asked.append(argv)
+        lines = ["Welcome", *(f"mpi-ready {line}" for line in said.splitlines())]
+        return Result(tuple(argv), 0, "\n".join(lines), "")
+
+    checks = readiness.limits(run, "root", launcher, count)
+    found = {
+        each.subject: "ok" if each.status == "ok" else (each.wanted, each.found) for each in checks
+    }
+    assert found == wanted and {each.name for each in checks} <= {"launcher_limits"}
+    assert len(asked) == bool(wanted)
+    for argv in asked:  # where the launcher will run
+        assert argv[0] == "systemd-run" and "runuser" in argv
+
+
+def test_the_limits_that_the_script_reports_are_those_of_its_process(tmp_path: Path) -> None:
+    (tmp_path / "limits").write_text(scripts.LIMITS)
+    shell = ["bash", "-c", f"ulimit -n 77; ulimit -u 5000; exec sh {tmp_path}/limits"]
+    found = hosts.report(subprocess.run(shell, capture_output=True, text=True, check=True).stdout)
+    assert found["files"] == ["77"]
+    numbers = [int(line) for line in found["processes"] if line.isdigit()]
+    assert numbers[-1] == int(Path("/proc/sys/kernel/threads-max").read_text())
 
 
 def test_records_among_other_lines() -> None:

@@ -76,6 +76,18 @@ def written(folder: Path, name: str, report: Any) -> Path:
     return Path(page)
 
 
+def test_equal_checks_of_hosts_are_one_object() -> None:
+    shared = pages._Shared()
+    check = {"name": "mtu", "status": "ok", "wanted": 1, "found": 1}
+    first = shared.of({**check})
+    assert shared.of({**check}) is first
+    for other in ({**check, "found": True}, {**check, "found": "1"}, {**check, "reason": ""}):
+        assert shared.of(other) is other, "it would show the value of another host"
+    listed = {**check, "found": [1]}
+    assert shared.of(listed) is listed
+    assert shared.of({"name": "mtu"}) is not shared.of({"name": "mtu"})
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_page_lies_next_to_its_report_and_in_the_index(kind: str, tmp_path: Path) -> None:
     page = written(tmp_path / "c1", f"{kind}-1", KINDS[kind]())

@@ -4,11 +4,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import checks
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.answers import finite
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.answers import (
+    finite,
+    json_parts,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.layers import TAGS
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.reboot import planning
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report.summary import (
@@ -165,6 +169,49 @@ def test_a_long_answer_of_one_host_is_bounded():
     assert "not applicable: 460 more, see the report" in lines
     run.simulated = {f"program {number}": ["node01"] for number in range(40)}
     assert not [line for line in run.lines(1, 60) if line.startswith("SIMULATED: 0 more")]
+
+
+def test_records_lie_in_a_file_that_grows_with_the_run(tmp_path):
+    run, kept = summary(), summary()
+    run.records.path = path = tmp_path / "c1" / "site.jsonl"
+    for name in ("mtu", "swap", "mtu"):
+        for one in (run, kept):
+            one.add_result("node01", result("os", check(checks.OK, name), figures={"a": name}))
+        last = json.loads(path.read_text().splitlines()[-1])
+        assert (last["layer"], last["host"]) == ("os", "node01")
+    assert [item["name"] for item in last["checks"]] == ["mtu", "swap"]
+    assert path.stat().st_mode & 0o137 == 0
+    run.records.remove()
+    assert not path.exists()
+    for one in (run, kept):
+        one.add_result("node02", result("os", check(checks.FAILED)))
+    report, other = (finite(one.report("now", 1, 60, False)) for one in (run, kept))
+    assert report == other and report["layers"]["os"]["counts"][checks.FAILED] == 1
+    assert json.loads("".join(json_parts(run.report("now", 1, 60, False)))) == report
+
+
+def test_records_that_no_file_takes_stay_in_memory(tmp_path, monkeypatch):
+    run = summary()
+    run.records.path = tmp_path / "site.jsonl"
+    real = os.pwrite
+    # A disk that is full after a part of the second line.
+    monkeypatch.setattr(
+        os, "pwrite", lambda handle, line, at: real(handle, line[: 9 if at else None], at)
+    )
+    for host in ("node01", "node02", "login01"):
+        run.add_result(host, result("os", check(checks.OK, subject=host)))
+    monkeypatch.undo()
+    run.add_result("node03", result("os", check(checks.OK, subject="node03")))
+    hosts = run.report("now", 1, 60, False)["layers"]["os"]["hosts"]
+    assert [hosts[host]["checks"][0]["subject"] for host in hosts] == list(hosts)
+    assert len((tmp_path / "site.jsonl").read_text().splitlines()) == 2
+    (tmp_path / "taken.jsonl").write_text("of another run")
+    other = summary()
+    other.records.path = tmp_path / "taken.jsonl"
+    other.add_result("node01", result("os", check(checks.OK)))
+    assert other.counts("os") == {checks.OK: 1} and other.layers["os"]["node01"].checks
+    other.records.remove()
+    assert (tmp_path / "taken.jsonl").read_text() == "of another run"
 
 
 def test_the_report_has_checks_and_figures():

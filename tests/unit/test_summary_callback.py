@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import re
@@ -45,6 +46,7 @@ def play(tmp_path: Path, *words: str, **environment: str) -> tuple[str, dict]:
     reports = list(tmp_path.glob("reports/looped/play-*Z.json"))
     assert [path.with_suffix(".html").is_file() for path in reports] in ([], [True])
     assert len(reports) <= 1
+    assert not list(tmp_path.glob("reports/*/*.jsonl"))  # the report has its content
     assert {path.stat().st_mode & 0o777 for path in reports} <= {0o640}
     return done.stdout, json.loads(reports[0].read_text()) if reports else {}
 
@@ -107,6 +109,20 @@ def test_nothing_replaces_methods_of_ansible():
     summary.CallbackModule()
     after = [Display.display, ActionBase._execute_module, ActionBase._low_level_execute_command]
     assert after == before and {method.__module__.split(".")[0] for method in after} == {"ansible"}
+
+
+def test_a_worker_collects_garbage_seldom_and_the_main_process_as_before():
+    before = gc.get_threshold()
+    summary._spare_workers()
+    read, write = os.pipe()
+    if not (pid := os.fork()):
+        os.write(write, str(gc.get_threshold()[0]).encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert os.read(read, 20) == str(summary.WORKER_THRESHOLD).encode()
+    assert gc.get_threshold() == before
+    os.close(read)
+    os.close(write)
 
 
 def test_a_failure_without_a_message():

@@ -8,10 +8,10 @@ import errno
 import os
 import stat
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 HEADER = "Managed by Ansible (baremetal.mpi_roce). Edits here are overwritten."
 """First line of every file managed by the collection, after the comment sign."""
@@ -99,8 +99,13 @@ def plan_file(
     return FilePlan(path, before, after, mode, uid, gid, mode_before, owner_before, secret)
 
 
-def write_atomically(path: Path, text: str, mode: int, uid: int, gid: int) -> None:
-    """Write a temporary file next to it, flush it, then rename it. Creates missing directories."""
+def write_atomically(
+    path: Path, text: Union[str, Iterable[str]], mode: int, uid: int, gid: int
+) -> None:
+    """Write a temporary file next to it, flush it, then rename it. Creates missing directories.
+
+    `text` may be given in parts.
+    """
     target = path.resolve() if path.is_symlink() else path
     make_directories(target.parent)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
@@ -108,7 +113,7 @@ def write_atomically(path: Path, text: str, mode: int, uid: int, gid: int) -> No
         with open(handle, "w", encoding="utf-8", errors="surrogateescape", newline="") as stream:
             os.fchmod(stream.fileno(), mode)
             os.fchown(stream.fileno(), uid, gid)
-            stream.write(text)
+            stream.writelines([text] if isinstance(text, str) else text)
             stream.flush()
             os.fsync(stream.fileno())
         Path(name).replace(target)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+import resource
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,10 @@ Variables = Mapping[str, Any]
 NO_MODELS = frozenset(["group_vars", "host_vars", "keys"])
 """Directories of an inventory that hold no models."""
 SSH_PORT = 22
+FILES, FILES_PER_FORK = 128, 4
+"""Open files of ansible-playbook, and for each fork: measured, 130 with 32 forks."""
+PROCESSES = 64
+NEIGHBOURS = "proc/sys/net/ipv4/neigh/default/gc_thresh3"
 _PORT_VARIABLES = ("ansible_port", "ansible_ssh_port")
 
 
@@ -110,3 +116,44 @@ def _model_errors(sources: Sequence[Path]) -> Iterator[str]:
                 load(str(path))
         except (ModelError, OSError) as error:
             yield str(error)
+
+
+def controller_limits(
+    hosts: Mapping[str, Variables], forks: int, root: Path = Path("/")
+) -> Iterator[str]:
+    """Limits of the controller that are too low for these hosts, with the setting. Ansible would
+    report them in the middle of a run, as hosts that cannot be reached."""
+    for what, item, least in (
+        ("open files", resource.RLIMIT_NOFILE, FILES + FILES_PER_FORK * forks),
+        # Each host's ssh stays for ControlPersist.
+        ("processes", resource.RLIMIT_NPROC, PROCESSES + len(hosts) + 2 * forks),
+    ):
+        soft, _hard = resource.getrlimit(item)
+        if soft != resource.RLIM_INFINITY and soft < least:
+            option = "n" if item == resource.RLIMIT_NOFILE else "u"
+            yield (
+                f"the controller's limit of {what} is {soft}; {len(hosts)} hosts and {forks} forks "
+                f"require {least}: ulimit -{option} {least} before the run, or limits.conf"
+            )
+    try:
+        most = int((root / NEIGHBOURS).read_text(encoding="ascii"))
+        routes = (root / "proc/net/route").read_text(encoding="ascii").splitlines()[1:]
+        near = [_network(*words.split()[1:8]) for words in routes]
+    except (OSError, ValueError, TypeError):
+        return
+    addresses = [(own.get("cluster_management") or {}).get("address") for own in hosts.values()]
+    direct = 0
+    if len(addresses) > most:  # otherwise all fit
+        numbers = [int(ipaddress.IPv4Address(each)) for each in addresses if each]
+        direct = sum(any(each & mask == net for net, mask in near if mask) for each in numbers)
+    if direct > most:
+        yield (
+            f"{direct} hosts are neighbours of the controller, whose table holds {most}: "
+            f"sysctl -w net.ipv4.neigh.default.gc_thresh3={4 * direct}"
+        )
+
+
+def _network(destination: str, gateway: str, *rest: str) -> tuple[int, int]:
+    """Network and mask of a line of /proc/net/route; mask 0 if a gateway is between."""
+    net, mask = (int.from_bytes(bytes.fromhex(word), "little") for word in (destination, rest[4]))
+    return net, 0 if int(gateway, 16) else mask

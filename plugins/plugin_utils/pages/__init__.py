@@ -55,6 +55,22 @@ def write(report: Union[str, Path], display: Any = None) -> str:
     return page
 
 
+class _Shared:
+    """Equal checks as one object: most hosts of a cluster have the same ones."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, ...], dict[str, Any]] = {}
+
+    def of(self, found: dict[str, Any]) -> dict[str, Any]:
+        if "status" not in found:
+            return found
+        types = type(found.get("wanted")), type(found.get("found"))  # True equals 1
+        try:
+            return self._known.setdefault((*found.items(), *types), found)
+        except TypeError:  # a list
+            return found
+
+
 def _folder(path: Path) -> Path:
     return path.parent.parent if path.parent.name == CERTIFICATES else path.parent
 
@@ -63,7 +79,8 @@ def _write(path: Path) -> tuple[Path, str]:
     """The page, and the name of the cluster."""
     if path.stat().st_size > MAX_BYTES:
         raise ValueError(f"the report has more than {MAX_BYTES >> 20} MiB")
-    report = json.loads(path.read_text(encoding="utf-8"))
+    with path.open(encoding="utf-8") as stream:
+        report = json.load(stream, object_hook=_Shared().of)
     make = kind_of(report)
     if make is None:
         raise ValueError("this kind of report has no page")

@@ -10,28 +10,33 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Union
 
 from ...module_utils.core.files import make_directories, write_atomically
 from ...module_utils.core.text import some
-from ..answers import finite
+from ..answers import finite, json_parts
 
 
-def save(path: Path, text: str) -> None:
-    """Write a report, readable by the operator and the group of the directory.
+def save(path: Path, report: Union[str, Mapping[str, Any]]) -> None:
+    """Write a page or a report, readable by the operator and the group of the directory.
 
     If the operator is not in that group (in /tmp, for example), the operator's group is used.
     """
     make_directories(path.parent, 0o750)
     if path.is_symlink():
         path.unlink()  # do not write through a link
+
+    def text() -> Union[str, Iterable[str]]:
+        return report if isinstance(report, str) else chain(json_parts(report), "\n")
+
     try:
-        write_atomically(path, text, 0o640, os.getuid(), path.parent.stat().st_gid)
+        write_atomically(path, text(), 0o640, os.getuid(), path.parent.stat().st_gid)
     except PermissionError:
-        write_atomically(path, text, 0o640, os.getuid(), os.getgid())
+        write_atomically(path, text(), 0o640, os.getuid(), os.getgid())
 
 
 def keep(directory: Path, layer: str, found: Mapping[str, Any], display: Any, setting: str) -> str:

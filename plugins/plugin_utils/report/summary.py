@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shlex
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePath
-from typing import Any, Optional
+from pathlib import Path, PurePath
+from typing import Any, Optional, Union
 
 from ...module_utils.core.checks import (
     FAILED,
@@ -22,9 +24,11 @@ from ...module_utils.core.checks import (
     Check,
     as_dicts,
 )
+from ...module_utils.core.files import make_directories
 from ...module_utils.core.reboots import DIRECTORY as RECORDS
 from ...module_utils.core.text import columns, one_line, shortened, some
 from .. import answers
+from ..answers import json_text
 from ..fabric.cabling import SwitchEntry, cables_of
 from ..layers import MEASURING, TAGS
 from ..model.cluster import ROLES
@@ -51,29 +55,100 @@ MAX_LINE_CHARACTERS = 1000
 """Maximum length of a host's text in a line."""
 MAX_SIMULATED = 20
 """Maximum number of simulated items of one result."""
+Place = Union[bytes, tuple[int, int]]
+"""A record that is compressed in memory, or its beginning and length in the file."""
 
 
-@dataclass
-class LayerOnHost:
-    """Checks of one layer on one host. A repeated check replaces the earlier one.
+class Records:
+    """Results of layers, a line of JSON each, in a file that grows with the run.
 
-    Checks are stored as compressed JSON: Ansible forks often, and the cost of a fork grows with
-    the memory of the process.
+    Memory holds where they are: Ansible forks often, and the cost of a fork grows with the memory
+    of the process. Lines that no file takes stay in memory.
     """
 
-    packed: bytes = zlib.compress(b"[]")
-    measured: dict[str, Any] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.path: Optional[Path] = None
+        """The file, which the first line creates."""
+        self._handle: Optional[int] = None
+        self._end = 0
+
+    def add(self, record: Mapping[str, Any]) -> Place:
+        line = json_text(record).encode() + b"\n"
+        if self.path:
+            written = 0
+            with contextlib.suppress(OSError):  # no permission, a full disk
+                if self._handle is None:
+                    make_directories(self.path.parent, 0o750)
+                    self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o640)
+                written = os.pwrite(self._handle, line, self._end)
+            if written == len(line):
+                self._end += written
+                return self._end - written, written
+        return zlib.compress(line)
+
+    def remove(self) -> None:
+        """Remove the file's name, after everything in it is in the report; it can still be read."""
+        if self.path and self._handle is not None:
+            self.path.unlink(missing_ok=True)
+
+    def read(self, place: Place) -> dict[str, Any]:
+        if isinstance(place, bytes):
+            line = zlib.decompress(place)
+        else:
+            line = os.pread(self._handle or -1, place[1], place[0])
+        record: dict[str, Any] = json.loads(line)
+        return record
+
+
+class LayerOnHost:
+    """Checks and measurements of one layer on one host. A repeated check replaces the earlier."""
+
+    __slots__ = ("_key", "_place", "_records", "counts")
+
+    def __init__(self, records: Records, layer: str, host: str) -> None:
+        self._records, self._key = records, (layer, host)
+        self._place: Optional[Place] = None
+        self.counts: tuple[int, ...] = (0,) * len(STATUSES)
+        """Number of checks by status, in the order of STATUSES."""
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The checks, and `measured` if there are measurements."""
+        return {"checks": []} if self._place is None else self._records.read(self._place)
 
     @property
     def checks(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads(zlib.decompress(self.packed))
+        found: list[dict[str, Any]] = self.record["checks"]
         return found
 
-    def add(self, checks: Iterable[Mapping[str, Any]]) -> None:
+    def add(self, checks: Iterable[Mapping[str, Any]], measured: Mapping[str, Any]) -> None:
         """Add checks in the form that answers.checks returns."""
-        found = {(item["name"], item["subject"]): item for item in (*self.checks, *checks)}
+        before = self.record
+        found = {(item["name"], item["subject"]): item for item in (*before["checks"], *checks)}
         kept = list(found.values())[-answers.MAX_CHECKS :]
-        self.packed = zlib.compress(json.dumps(kept, default=str).encode())
+        counts = Counter(check["status"] for check in kept)
+        self.counts = tuple(counts[status] for status in STATUSES)
+        measured = {**before.get("measured", {}), **measured}
+        layer, host = self._key
+        record = {"layer": layer, "host": host, **({"measured": measured} if measured else {})}
+        self._place = self._records.add({**record, "checks": kept})
+
+
+class HostsOfLayer(Mapping[str, Any]):
+    """The report of each host, read when it is asked for."""
+
+    def __init__(self, hosts: Mapping[str, LayerOnHost]) -> None:
+        self._hosts = hosts
+
+    def __getitem__(self, host: str) -> dict[str, Any]:
+        record = self._hosts[host].record
+        return {key: record[key] for key in ("measured", "checks") if key in record}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._hosts)
+
+    def __len__(self) -> int:
+        return len(self._hosts)
 
 
 @dataclass
@@ -86,6 +161,7 @@ class RunSummary:
     """Role of every host in the inventory; below, its rack and a switch's ports (cluster_ports)."""
     racks: dict[str, str] = field(default_factory=dict)
     ports: dict[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    records: Records = field(default_factory=Records)
     layers: dict[str, dict[str, LayerOnHost]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     """Maps a host to the name of its failed task and the first line of the message."""
@@ -123,10 +199,8 @@ class RunSummary:
         layer = result.get("layer")
         if not isinstance(layer, str) or layer not in TAGS or "checks" not in result:
             return
-        entry = self.layers.setdefault(layer, {}).setdefault(host, LayerOnHost())
-        entry.add(answers.checks(result["checks"]))
-        if result.get("figures"):
-            entry.measured.update(measurement(result))
+        measured = measurement(result) if result.get("figures") else {}
+        self._entry(layer, host).add(answers.checks(result["checks"]), measured)
         for item in answers.sequence(result.get("simulated"))[:MAX_SIMULATED]:
             hosts = self.simulated.setdefault(_line(str(item)), [])
             if host not in hosts:
@@ -159,8 +233,11 @@ class RunSummary:
                 return
         reason = f"show it with --check --diff --tags {layer} --limit {host}"
         found = Check("unchanged", True, False, FAILED, task, reason)
-        entry = self.layers.setdefault(layer, {}).setdefault(host, LayerOnHost())
-        entry.add(as_dicts([found]))
+        self._entry(layer, host).add(as_dicts([found]), {})
+
+    def _entry(self, layer: str, host: str) -> LayerOnHost:
+        hosts = self.layers.setdefault(layer, {})
+        return hosts.setdefault(host, LayerOnHost(self.records, layer, host))
 
     def unverified(self) -> dict[str, dict[str, list[str]]]:
         """By layer and reason, the hosts that playbooks/verify.yml did not verify."""
@@ -183,8 +260,8 @@ class RunSummary:
 
     def counts(self, layer: str) -> Counter[str]:
         """Number of checks of a layer per status, over all hosts."""
-        entries = self.layers.get(layer, {}).values()
-        return Counter(check["status"] for entry in entries for check in entry.checks)
+        entries = [entry.counts for entry in self.layers.get(layer, {}).values()]
+        return +Counter(dict(zip(STATUSES, map(sum, zip(*entries)))))
 
     def reasons(self) -> list[tuple[int, str, Counter[str]]]:
         """Why checks were not applicable: count, reason, and affected checks."""
@@ -272,7 +349,7 @@ class RunSummary:
         return lines
 
     def report(self, started: str, seconds: float, limit: int, check_mode: bool) -> dict[str, Any]:
-        """The summary as data, with every check."""
+        """The summary as data, with every check, which HostsOfLayer reads one host at a time."""
         return {
             "format": 1,
             "playbook": self.playbook,
@@ -299,13 +376,7 @@ class RunSummary:
             "layers": {
                 layer: {
                     "counts": {**dict.fromkeys(STATUSES, 0), **self.counts(layer)},
-                    "hosts": {
-                        host: {
-                            **({"measured": entry.measured} if entry.measured else {}),
-                            "checks": entry.checks,
-                        }
-                        for host, entry in hosts.items()
-                    },
+                    "hosts": HostsOfLayer(hosts),
                 }
                 for layer, hosts in self.layers.items()
             },
@@ -435,9 +506,10 @@ class RunSummary:
         return {host for _layer, host, _check in self._checks(FAILED, layer)}
 
     def _checks(self, status: str, of: str = "") -> Iterable[tuple[str, str, Mapping[str, Any]]]:
+        at = STATUSES.index(status)
         for layer, hosts in self.layers.items():
             for host, entry in hosts.items() if layer == (of or layer) else ():
-                for check in entry.checks:
+                for check in entry.checks if entry.counts[at] else ():
                     if check["status"] == status:
                         yield layer, host, check
 

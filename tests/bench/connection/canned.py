@@ -32,14 +32,15 @@ FACTS = {
         "ansible_pkg_mgr": "apt",
     }
 }
-CHECKS = 40
-"""Checks in the result of a layer's module, about as many as a converged node returns."""
 MARK = "@@ baremetal.mpi_roce answers:"
+CHECKS, OWN = 40, 10
+"""Checks in the result of a layer's module, about as many as a converged node returns; those with a
+value that differs from node to node."""
 PACKAGES = ("apt", "package", "dnf")
 MODULE = re.compile(rb"module_fqn='[\w.]*?\.modules\.(\w+)'")
 
 
-def answer(module: str) -> dict[str, Any]:
+def answer(module: str, host: str) -> dict[str, Any]:
     if module == "setup":
         return FACTS
     if module in PACKAGES:
@@ -47,8 +48,11 @@ def answer(module: str) -> dict[str, Any]:
     if module == "command":
         # The shell command of os_baseline: no other time service is active.
         return {"changed": False, "rc": 0, "stdout": "time services were read", "stderr": ""}
-    check = {"wanted": "1", "found": "1", "status": "ok", "reason": ""}
-    checks = [{"name": f"check_{n}", "subject": f"rail{n % 8}", **check} for n in range(CHECKS)]
+    checks = []
+    for number in range(CHECKS):
+        value = host if number < OWN else "1"
+        check = {"name": f"check_{number}", "subject": f"rail{number % 8}", "wanted": value}
+        checks.append({**check, "found": value, "status": "ok", "reason": ""})
     return {"changed": False, "layer": module, "checks": checks, "diff": []}
 
 
@@ -65,12 +69,13 @@ class Connection(ConnectionBase):
         found = MODULE.search(sent)
         look = sent.startswith(b'{"layers"')
         module = found.group(1).decode() if found else "look" if look else "unknown"
+        host = str(self._play_context.remote_addr)
         with open(os.environ["CANNED_SENT"], "a", encoding="ascii") as stream:
-            stream.write(f"{self._play_context.remote_addr} {module} {len(sent)}\n")
+            stream.write(f"{host} {module} {len(sent)}\n")
         if look:
-            layers = {tag: answer(module) for tag, module, _key in json.loads(sent)["layers"]}
+            layers = {tag: answer(module, host) for tag, module, _key in json.loads(sent)["layers"]}
             return 0, f"{MARK}\n{json.dumps({'layers': layers})}\n".encode(), b""
-        return 0, json.dumps(answer(module)).encode(), b""
+        return 0, json.dumps(answer(module, host)).encode(), b""
 
     def put_file(self, in_path: str, out_path: str) -> None:
         raise AnsibleError("with pipelining no file is copied")

@@ -102,7 +102,12 @@ class Session:
         if differences:
             reason = f"{some(differences, traffic.MAX_ITEMS)}; run --tags hostfile"
             return self.result(plan, [Check("hostfile", "as the model", "not", FAILED, "", reason)])
+        user, count = request.user, len(plan.nodes)
+        limits = readiness.limits(self.run_program, user, plan.launcher, count, request.run_id)
+        if failures(limits):
+            return self.result(plan, limits)
         plan, checks = self.ready(plan)
+        checks += limits
         if without := some(request.without_rails):
             reason = "no rails in the model: no transport connects them to the other nodes"
             checks.append(not_applicable("ready", "ready", reason, subject=without))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...core import machine
-from ...core.checks import OK, Check, not_applicable
+from ...core.checks import OK, Check, failures, not_applicable
 from ...core.commands import Runner
 from ...core.part import PlanError
 from ..launch import hosts, readiness
@@ -45,6 +45,9 @@ def ready(
     job: Job, nodes: Sequence[LaunchNode], runner: Runner, show: Callable[[str], None]
 ) -> tuple[tuple[LaunchNode, ...], dict[str, str], JobStorage]:
     """The nodes that can take part, the reason for each other node, and the shared file systems."""
+    scarce = failures(readiness.limits(runner, job.user, job.launcher, len(nodes), job.run_id))
+    if scarce:
+        raise PlanError("\n".join(check.line() for check in scarce))
     show(f"asking {len(nodes)} nodes whether they are ready")
     problems, reported = readiness.preflight(runner, job.user, nodes, job.transport, job.launcher)
     storage = STORAGE if job.storage else "exit 0"

@@ -52,6 +52,9 @@ class OpenMpi:
     }
     """`gpu`: rank k of a node runs near GPU k and uses its rail; rail-bind binds it. By default
     Open MPI alternates between NUMA nodes, and binds ranks to cores only in a job of two ranks."""
+    files, processes = 1, 0
+    """Open files and processes of the launcher for each node, while the ranks run: a connection of
+    each daemon. The daemon ends its ssh (orte/mca/plm/rsh/plm_rsh_module.c of open-mpi/ompi)."""
     tcp = (("pml", "ob1"), ("btl", "tcp,self,vader"))
     """Parameters for Open MPI's own TCP transport, which binds to the rail's address."""
     failed = re.compile(r"process rank (\d+)|Process name: \[\[\d+,\d+\],(\d+)\]")
@@ -93,6 +96,8 @@ class Hydra:
         "core": ("-genv", "I_MPI_PIN_DOMAIN", "core"),
     }
     """Without I_MPI_PIN=0 the library binds ranks again in MPI_Init."""
+    files, processes = 4, 1
+    """An ssh with three pipes, and the connection of its proxy."""
     tcp = (("FI_PROVIDER", "tcp"),)
     aborted = re.compile(r"Abort\(-?\d+\) on node (\d+) \(rank")
     codes = re.compile(
@@ -165,6 +170,7 @@ class Srun(OpenMpi):
     options: tuple[str, ...] = ()
     """Further options of salloc, such as --partition."""
     program, scheduled = "srun", True
+    files = 0  # Slurm's daemons start the ranks
     label = ("--label",)
     mappings: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "gpu": ("--cpu-bind=none",),

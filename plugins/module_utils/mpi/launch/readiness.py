@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address
 
+from ...core.checks import FAILED, OK, Check
 from ...core.commands import Runner
 from ...core.text import bytes_text, some
 from ...names import is_host_name, rail_name
@@ -19,10 +20,14 @@ from . import slurm
 from .hosts import TERMINAL, ask_all, remote, report
 from .launcher import OPEN_MPI, Launcher, too_new
 from .node import LaunchNode
-from .scripts import READY
+from .scripts import LIMITS, READY
+from .unit import bounded, login_shell
 
 MIN_FREE_BYTES, MIN_FREE_INODES = 16 << 20, 64
 """Free space required on /tmp (session directories) and /dev/shm (shared memory between ranks)."""
+DEFAULT_LIMIT, SPARE = 1024, 256
+"""Usual limit of open files; what a launcher of ranks needs on any number of nodes."""
+LIMITS_S = 30.0
 OF_NODE = ("devices", "software", "gpus", "cuda", "nccl_tests")
 """Fields of a report that are also those of LaunchNode."""
 OUTGOING = "check ip route get and the filters of outgoing traffic on"
@@ -109,6 +114,37 @@ def preflight(
         problems = {**closed, **problems}
         reported = [replace(node, slurm_gpus=gpus.get(node.host, 0)) for node in reported]
     return {**unreached(run, nodes, ready, launcher), **problems}, tuple(reported)
+
+
+def limits(
+    run: Runner, user: str, launcher: Launcher, count: int, run_id: str = "limits"
+) -> list[Check]:
+    """Whether the launcher of ranks may open the files and start the processes that `count` nodes
+    require, where it will run. Small clusters are not asked: default limits suffice."""
+    wanted = {
+        subject: SPARE + of_node * count
+        for subject, of_node in (("files", launcher.files), ("processes", launcher.processes))
+        if SPARE + of_node * count > DEFAULT_LIMIT
+    }
+    if not wanted:
+        return []
+    argv = login_shell(user, ["/bin/sh", "-c", LIMITS])
+    done = run(bounded(argv, f"baremetal-mpi-limits-{run_id}", LIMITS_S), check=False)
+    checks = []
+    for subject, lines in report(done.stdout).items():
+        found = min((int(line) for line in lines if re.fullmatch("[0-9]{1,18}", line)), default=0)
+        least = wanted.get(subject, 0)
+        if found >= least or not found:  # unlimited
+            continue
+        step = (
+            f"os_baseline_limits: nofile of {least} or more, and no ulimit in login files of {user}"
+            if subject == "files"
+            else "DefaultTasksMax of systemd, kernel.threads-max, and the launcher's container"
+        )
+        reason = f"{launcher.name} on {count} nodes: {step}"
+        checks.append(Check("launcher_limits", least, found, FAILED, subject, reason))
+    right = ", ".join(f"{least} {subject}" for subject, least in wanted.items())
+    return checks or [Check("launcher_limits", right, right, OK)]
 
 
 def by_reason(problems: Mapping[str, str]) -> dict[str, str]:

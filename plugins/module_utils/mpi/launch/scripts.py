@@ -7,6 +7,23 @@ Each line of an answer starts with `mpi-ready`, because login files may print li
 (`hosts.report`).
 """
 
+LIMITS = r"""#!/bin/sh
+# Report the limits of a process on the launcher, by subjects of readiness.limits. A shell whose
+# ulimit lacks an option reports nothing.
+# shellcheck disable=SC3045
+report() { echo "mpi-ready $*"; }
+report files "$(ulimit -n)"
+report processes "$(ulimit -u 2>/dev/null)"
+group=$(sed -n 's/^0:://p' /proc/self/cgroup)
+while :; do
+  if [ -r "/sys/fs/cgroup$group/pids.max" ]; then
+    report processes "$(cat "/sys/fs/cgroup$group/pids.max")"
+  fi
+  case $group in */*) group=${group%/*} ;; *) break ;; esac
+done
+report processes "$(cat /proc/sys/kernel/threads-max)"
+"""
+
 READY = r"""#!/bin/sh
 # Report what readiness.Answer holds. $1 program, $2 nccl-tests, $3 daemon, $4 Python that opens
 # connections, $5 port on the launcher, $6 names of the peer; then the rails.
