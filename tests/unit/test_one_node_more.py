@@ -1,0 +1,250 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""One node more than 1,000: which hosts have other inputs of a layer's module, or other files.
+
+What a module of a layer is told follows from the variables of its host, which are compared as a
+whole, and from data of the whole cluster, of which the roles and actions that use any are listed
+here: a new one fails the tests until it is compared as well.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.action import monitoring, ssh_authority
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import run
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.slurm.host import Files, Host
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.slurm.texts import Settings
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
+    of_variable,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.modules import slurm
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.layers import MEASURING, ROLES
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import facts
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.shared_storage import clients_of
+
+from tests.bench.inventory import model
+from tests.unit.action_plays import ROOT
+from tests.unit.small_model import compiled
+
+COUNT = 1000
+NEW, LAST, BEFORE_LAST = "node01001", "node01000", "node00999"
+LAUNCHER, STORAGE = "launcher01", "storage01"
+SCHEDULER = "scheduler: slurm\n"
+CPU = "  cpu: {sockets: 2, cores: 56, threads: 2, memory_mb: 2063000}\n"
+HOME = """\
+filesystems:
+  - name: home
+    type: nfs
+    source: storage01:/export/home
+    mount: /home
+    purpose: home
+    serve: {host: storage01}
+"""
+DIGEST = "cluster_digest"
+"""It seals all variables of the model against changes by hand. No module is told of it."""
+
+EVERY = {
+    "names": {"__cluster_hosts_cluster"},
+    "fabric": {"__switch_qos_batch", "__switch_qos_order"},
+    "storage": {"__shared_storage_cluster"},
+    "hostfile": {"__mpi_hostfile_cluster", "groups"},
+    "ssh": {
+        *("__ssh_trust_cluster", "__ssh_trust_prepared", "__ssh_trust_after"),
+        *("ansible_play_batch", "ansible_play_hosts", "ansible_play_hosts_all"),
+    },
+    "slurm": {"__slurm_cluster", "ansible_play_hosts", "groups"},
+}
+"""Variables of roles with data of other hosts. Those of the fabric are the order of its switches,
+and hosts of the play follow from --limit; `inputs` has what the others contain."""
+OWN = {
+    *("__cluster_hosts_all", "__cluster_hosts_set", "__shared_storage_servers"),
+    *("__ssh_trust_replaced", "__slurm_packages"),
+    # Results of rounds that write and read in each run, and configure nothing.
+    *(f"__shared_storage_{step}" for step in ("plan", "write", "read", "report", "verdict")),
+}
+"""Results and variables of the host itself, as are all of the roles os_baseline and mpi_stack."""
+ACTIONS = {"monitoring", "mpi_build", "shared_storage", "storage_use", "switch_qos"}
+"""Actions of layers that read variables of other hosts. mpi_build chooses hosts of the play;
+storage_use and switch_qos compare results of the run."""
+
+
+def cluster(nodes: int) -> dict[str, dict[str, Any]]:
+    """The variables of all hosts, by host."""
+    text = (
+        model(nodes).replace(f"bench{nodes}", "bench").replace("gpus:\n", f"{CPU}gpus:\n", 1)
+        + SCHEDULER
+        + HOME
+    )
+    inventory = compiled(text)
+    return {host.name: inventory.merged(host) for host in inventory.hosts}
+
+
+def inputs(
+    hosts: Mapping[str, dict[str, Any]], state: Path, mode: str
+) -> dict[str, dict[str, Any]]:
+    """What the module of each layer is told, by host and layer."""
+    directory = facts.build(hosts)
+    names = facts.names(directory, "")
+    told = ssh_authority.prepare(_authority(directory, state), write=True)
+    filesystems = [of_variable(each) for each in hosts[LAUNCHER]["cluster_filesystems"]]
+    groups = {
+        role: {name for name, own in hosts.items() if own["cluster_role"] == role}
+        for role in ("compute", "launcher", "storage")
+    }
+    found: dict[str, dict[str, Any]] = {}
+    for name, own in hosts.items():
+        role = own["cluster_role"]
+        of = found[name] = {"variables": {k: v for k, v in own.items() if k != DIGEST}}
+        if role in groups:
+            every = mode == "file" or role == "launcher"
+            of["names"] = names["table"] if every else names["essential"], names["own"][name]
+            of["names asked"] = {} if every else names["own"][names["next"][name]]
+            of["storage"] = clients_of(name, filesystems, directory, groups)
+        if role in ("compute", "launcher"):
+            mine = dict(told["hosts"][name])
+            of["ssh probes"] = mine.pop("probes")
+            of["ssh"] = told["authority"], mine
+        if role == "launcher":
+            of["hostfile"] = directory
+            of["monitoring"] = monitoring.of_server(_scraping(), hosts)
+    return found
+
+
+def _authority(directory: list[dict[str, Any]], state: Path) -> dict[str, Any]:
+    defaults = {name: spec.get("default") for name, spec in ssh_authority.ARGUMENTS.items()}
+    given = {"directory": directory, "cluster_name": "c", "state_directory": str(state)}
+    return {**defaults, **given}
+
+
+def _scraping() -> dict[str, Any]:
+    defaults = {name: spec.get("default") for name, spec in monitoring.ARGUMENTS.items()}
+    return {**defaults, "thresholds": {}, "interval_s": 300, "alertmanagers": []}
+
+
+@functools.cache
+def clusters() -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
+    return cluster(COUNT), cluster(COUNT + 1)
+
+
+def differences(
+    before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapping[str, Any]]
+) -> dict[str, set[str]]:
+    """Layers with other inputs, by host; hosts of one model only have none."""
+    both = before.keys() & after.keys()
+    found = {
+        name: {layer for layer, value in after[name].items() if before[name][layer] != value}
+        for name in both
+    }
+    return {name: layers for name, layers in found.items() if layers}
+
+
+def leaves() -> set[str]:
+    return {rail["leaf"] for rail in clusters()[1][NEW]["cluster_rails"]}
+
+
+@pytest.fixture(params=["resolver", "file"])
+def mode(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_only_its_neighbours_and_o1_hosts_have_other_inputs(tmp_path: Path, mode: str) -> None:
+    before, after = (inputs(hosts, tmp_path / "ssh-ca", mode) for hosts in clusters())
+    assert after.keys() - before.keys() == {NEW}
+    assert before.keys() <= after.keys()
+    expected = {
+        LAUNCHER: {"names", "hostfile", "monitoring", "ssh probes"},
+        STORAGE: {"storage"},
+        LAST: {"names asked", "ssh probes"},
+        BEFORE_LAST: {"ssh probes"},
+        **{leaf: {"variables"} for leaf in leaves()},
+    }
+    if mode == "file":
+        for name, own in clusters()[0].items():
+            if own["cluster_role"] in ("compute", "launcher", "storage"):
+                expected.setdefault(name, set()).add("names")
+        expected[LAST].remove("names asked")
+    assert differences(before, after) == expected
+
+
+def test_leaves_get_one_port_each() -> None:
+    before, after = clusters()
+    assert len(leaves()) == len(after[NEW]["cluster_rails"]) == 8
+    for leaf in leaves():
+        had, has = _ports(before[leaf]), _ports(after[leaf])
+        assert had.items() <= has.items()
+        (new,) = has.keys() - had.keys()
+        assert has[new][0] == NEW
+        other = [key for key in after[leaf] if key not in ("cluster_ports", DIGEST)]
+        assert {key: before[leaf][key] for key in other} == {key: after[leaf][key] for key in other}
+
+
+def _ports(own: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """What each port of a switch is told, by port."""
+    found = {}
+    for group in own["cluster_ports"]:
+        shared = {key: value for key, value in group.items() if key not in ("peers", "addresses")}
+        for port, peer in group["peers"].items():
+            found[port] = peer, group.get("addresses", {}).get(port), shared
+    return found
+
+
+@pytest.mark.parametrize("files", [False, True], ids=["configless", "files"])
+def test_slurm_has_other_files_only_where_slurm_conf_is(tmp_path: Path, files: bool) -> None:
+    """slurmctld sends its files to nodes without slurm.conf."""
+    if files:
+        (tmp_path / "etc/slurm").mkdir(parents=True)
+        (tmp_path / "etc/slurm/slurm.conf").write_text("ClusterName=bench\n")
+    node = Node("slurm", tmp_path, run, None, "boot")
+    given = {name: spec.get("default") for name, spec in slurm.ARGUMENTS.items()}
+    written = [
+        Files(
+            Host.of({**given, "cluster": facts.slurm(hosts), "host": BEFORE_LAST}),
+            Settings((23, 2)),
+            node,
+        ).texts
+        for hosts in clusters()
+    ]
+    changed = {name for name, text in written[1].items() if written[0].get(name) != text}
+    nodes = {f"/etc/slurm/{name}" for name in ("baremetal-nodes.conf", "baremetal-partitions.conf")}
+    named = {f"/etc/slurm/{name}" for name in ("gres.conf", "topology.conf")}
+    assert changed == (nodes | named if files else set())
+
+
+def test_every_variable_with_data_of_other_hosts_is_compared() -> None:
+    found: dict[str, set[str]] = {}
+    for layer, role in ROLES.items():
+        if layer in MEASURING:
+            continue
+        folder = ROOT / "roles" / role.rpartition(".")[2]
+        words = set()
+        for path in (*folder.glob("tasks/*.yml"), *folder.glob("vars/*.yml")):
+            lines = path.read_text(encoding="utf-8").splitlines()
+            text = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
+            words |= set(re.findall(r"\b(?:__\w+|groups(?!:)|hostvars|ansible_play\w*)\b", text))
+        host = re.compile(r"__(os_baseline|mpi_stack)_\w+")
+        mine = {word for word in words if word not in OWN and not host.fullmatch(word)}
+        if mine:
+            found[layer] = mine
+    assert found == EVERY
+
+
+def test_every_action_that_reads_other_hosts_is_compared() -> None:
+    of_layers = {
+        path.stem
+        for path in (ROOT / "plugins/action").glob("*.py")
+        if re.search(r"task_vars\[\"(hostvars|groups)\"\]", path.read_text(encoding="utf-8"))
+    }
+    roles = [ROOT / "roles" / ROLES[x].rpartition(".")[2] for x in ROLES if x not in MEASURING]
+    called = {
+        module
+        for role in roles
+        for path in role.glob("tasks/*.yml")
+        for module in re.findall(r"baremetal\.mpi_roce\.(\w+):", path.read_text(encoding="utf-8"))
+    }
+    assert of_layers & called - {"cluster_directory"} == ACTIONS
