@@ -16,6 +16,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import time
 from collections import defaultdict
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +27,7 @@ sys.path.insert(0, str(ROOT))
 from tests.bench.inventory import model  # noqa: E402
 
 SIZES = (50, 200, 500)
+LIMIT = "compute:launcher:storage:localhost"
 TAGS = ("names", "os", "rdma", "gpu", "rails", "storage", "mpi", "hostfile", "ssh")
 LIMIT_CPU_S = 1.0
 """CPU seconds of the controller per host, for the whole site."""
@@ -47,9 +49,12 @@ class Cost(NamedTuple):
     """Peak memory of the largest process."""
     sent: dict[str, tuple[int, int]]
     """Executions and bytes by module."""
+    hosts: frozenset[str]
+    """Those on which a module was executed."""
+    wall_s: float
 
 
-def measure(nodes: int, tags: tuple[str, ...], folder: Path) -> Cost:
+def measure(nodes: int, tags: tuple[str, ...], folder: Path, limit: str = LIMIT) -> Cost:
     inventory = folder / f"bench{nodes}"
     (inventory / "group_vars").mkdir(parents=True)
     (inventory / "cluster.yml").write_text(model(nodes), encoding="utf-8")
@@ -58,7 +63,6 @@ def measure(nodes: int, tags: tuple[str, ...], folder: Path) -> Cost:
     log = folder / f"sent{nodes}"
     log.touch()
     argv = [Path(sys.executable).parent / "ansible-playbook", "-i", inventory, "site.yml"]
-    limit = "compute:launcher:storage:localhost"
     argv += ["--limit", limit, "--tags", ",".join(tags)]
     output = folder / f"output{nodes}"
     environment = {
@@ -68,7 +72,7 @@ def measure(nodes: int, tags: tuple[str, ...], folder: Path) -> Cost:
         "ANSIBLE_PIPELINING": "1",
         "CANNED_SENT": str(log),
     }
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     with output.open("w", encoding="utf-8") as stream:
         done = subprocess.run(
             list(map(str, argv)),
@@ -84,18 +88,21 @@ def measure(nodes: int, tags: tuple[str, ...], folder: Path) -> Cost:
             f"controller: {nodes} nodes:\n{output.read_text(encoding='utf-8')[-4000:]}"
         )
     sent: dict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
+    hosts = set()
     for line in log.read_text(encoding="ascii").splitlines():
-        _host, module, size = line.split()
+        host, module, size = line.split()
+        hosts.add(host)
         count, total = sent[module]
         sent[module] = count + 1, total + int(size)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Cost(used, after.ru_maxrss / 1024, dict(sent))
+    wall_s = time.monotonic() - began
+    return Cost(used, after.ru_maxrss / 1024, dict(sent), frozenset(hosts), wall_s)
 
 
 def main(tags: tuple[str, ...]) -> int:
     first = last = 0.0
     over = False
-    cost = Cost(0.0, 0.0, {})
+    cost = Cost(0.0, 0.0, {}, frozenset(), 0.0)
     for nodes in SIZES:
         with tempfile.TemporaryDirectory(prefix="bench-controller-") as folder:
             cost = measure(nodes, tags, Path(folder))

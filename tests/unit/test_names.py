@@ -166,7 +166,7 @@ def test_lines_that_glibc_ignores() -> None:
 
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
-    """A file tree of this user, with cloud-init. This machine keeps its name."""
+    """A file tree of this user, with cloud-init. The name of this machine is not changed."""
     monkeypatch.setattr(socket, "sethostname", lambda _name: None)
     (tmp_path / "etc/cloud/cloud.cfg.d").mkdir(parents=True)
     (tmp_path / "etc/hosts").write_text(DEBIAN)
@@ -324,7 +324,7 @@ def test_no_server_in_nsswitch_conf_answers_nothing(node: Node) -> None:
     whole, _removed = plan(node.read("/etc/hosts") or "", LINES["table"], "node01")
     node.path("/etc/hosts").write_text(whole)
     node.path("/etc/nsswitch.conf").write_text("hosts: files myhostname # dns\n")
-    with pytest.raises(PlanError, match=r"no name server of /etc/nsswitch\.conf"):
+    with pytest.raises(PlanError, match="no name server"):
         settle([resolved()], replace(node, run=Site({})))
 
 

@@ -25,7 +25,13 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_sy
 )
 from ansible_collections.baremetal.mpi_roce.plugins.modules import slurm
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.layers import MEASURING, ROLES
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import facts
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
+    facts,
+    read,
+    versions,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.changes import compare
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import model_changes
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.shared_storage import clients_of
 
 from tests.bench.inventory import model
@@ -74,14 +80,14 @@ ACTIONS = {"monitoring", "mpi_build", "shared_storage", "storage_use", "switch_q
 storage_use and switch_qos compare results of the run."""
 
 
+def text(nodes: int) -> str:
+    written = model(nodes).replace(f"bench{nodes}", "bench")
+    return written.replace("gpus:\n", f"{CPU}gpus:\n", 1) + SCHEDULER + HOME
+
+
 def cluster(nodes: int) -> dict[str, dict[str, Any]]:
     """The variables of all hosts, by host."""
-    text = (
-        model(nodes).replace(f"bench{nodes}", "bench").replace("gpus:\n", f"{CPU}gpus:\n", 1)
-        + SCHEDULER
-        + HOME
-    )
-    inventory = compiled(text)
+    inventory = compiled(text(nodes))
     return {host.name: inventory.merged(host) for host in inventory.hosts}
 
 
@@ -170,6 +176,43 @@ def test_only_its_neighbours_and_o1_hosts_have_other_inputs(tmp_path: Path, mode
                 expected.setdefault(name, set()).add("names")
         expected[LAST].remove("names asked")
     assert differences(before, after) == expected
+
+
+def test_the_printed_limit_has_every_host_that_is_told_otherwise(tmp_path: Path) -> None:
+    """Except the neighbours, which only look up and log in to another node when they are run."""
+    before, after = (inputs(hosts, tmp_path / "ssh-ca", "resolver") for hosts in clusters())
+    old, new = (versions.compiled(read("cluster.yml", text(n))) for n in (COUNT, COUNT + 1))
+    found = model_changes.concerned(compare(old, new))
+    assert found == [NEW, "launcher", "storage", *sorted(leaves())]
+    limited = {
+        name for name, own in clusters()[1].items() if {name, own["cluster_role"]} & set(found)
+    }
+    assert limited == {NEW, *differences(before, after)} - {LAST, BEFORE_LAST}
+    site = [step["do"] for step in model_changes.steps(compare(old, new), [], resolver=True)]
+    words = f"--limit {','.join(found)} --skip-tags smoke"
+    assert f"ansible-playbook site.yml {words}" in site
+    assert "ansible-playbook site.yml --tags slurm" in site
+    in_files = [step["do"] for step in model_changes.steps(compare(old, new), [])]
+    assert "ansible-playbook site.yml --tags names,slurm" in in_files
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        ("slots: 8", "slots: 4"),
+        ("speed_gbps: 800", "speed_gbps: 400"),
+        ("name: launcher01", "name: login01"),
+        ("count: 32, management_first: 10.0.80.1", "count: 31, management_first: 10.0.80.1"),
+    ],
+)
+def test_a_change_with_more_than_new_nodes_is_for_all_hosts(edit: tuple[str, str]) -> None:
+    before = text(COUNT).replace("  name: node", "  slots: 8\n  name: node")
+    after = text(COUNT + 1).replace("  name: node", "  slots: 8\n  name: node")
+    assert edit[0] in after
+    old, new = (
+        versions.compiled(read("cluster.yml", each)) for each in (before, after.replace(*edit))
+    )
+    assert model_changes.concerned(compare(old, new)) == []
 
 
 def test_leaves_get_one_port_each() -> None:
