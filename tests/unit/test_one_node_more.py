@@ -9,6 +9,7 @@ here: a new one fails the tests until it is compared as well.
 from __future__ import annotations
 
 import functools
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,8 +36,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import m
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.shared_storage import clients_of
 
 from tests.bench.inventory import model
-from tests.unit.action_plays import ROOT
-from tests.unit.small_model import compiled
+from tests.unit.action_plays import ROOT, ansible
+from tests.unit.small_model import MODEL, compiled
 
 COUNT = 1000
 NEW, LAST, BEFORE_LAST = "node01001", "node01000", "node00999"
@@ -291,3 +292,49 @@ def test_every_action_that_reads_other_hosts_is_compared() -> None:
         for module in re.findall(r"baremetal\.mpi_roce\.(\w+):", path.read_text(encoding="utf-8"))
     }
     assert of_layers & called - {"cluster_directory"} == ACTIONS
+
+
+# Another machine in the place of a node.
+
+
+def replaced(folder: Path, limit: str, key: str) -> tuple[int, str]:
+    """Exit status of the playbook, and the operator's known_hosts after it. No host answers."""
+    (folder / "cluster.yml").write_text(MODEL, encoding="utf-8")
+    known = folder / "known_hosts"
+    known.write_text(f"[127.0.0.1]:1 {OLD}\nnode01,x {OLD}\nother {OLD}\n", encoding="ascii")
+    unreachable = {"ansible_host": "127.0.0.1", "ansible_port": 1}
+    given = {"replace_known_hosts": str(known), "replace_host_key": key, **unreachable}
+    options = ["-i", folder / "cluster.yml", "--limit", limit, "-e", json.dumps(given)]
+    reports = {"BAREMETAL_MPI_ROCE_REPORTS": str(folder / "reports")}
+    done = ansible("ansible-playbook", "playbooks/replace.yml", *options, **reports)
+    (folder / "output").write_text(done.stdout + done.stderr, encoding="utf-8")
+    return done.returncode, known.read_text(encoding="ascii")
+
+
+OLD, FRESH = (f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{letter * 43}" for letter in "AB")
+
+
+@pytest.mark.slow
+def test_known_hosts_has_the_new_machine_only(tmp_path: Path) -> None:
+    status, known = replaced(tmp_path, "node01", f"{FRESH} root@node01\n")
+    assert (status, known.splitlines()) == (
+        2,
+        [f"other {OLD}", f"[127.0.0.1]:1 {FRESH} root@node01"],
+    )
+    assert "node_reached" in (tmp_path / "output").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("limit", "key"),
+    [
+        ("compute", FRESH),
+        ("launcher01", FRESH),
+        ("node01", "SHA256:abc"),
+        ("node01", f"{FRESH}\n* {OLD}"),
+    ],
+    ids=["two nodes", "no node", "a fingerprint", "two lines"],
+)
+def test_nothing_is_trusted_otherwise(tmp_path: Path, limit: str, key: str) -> None:
+    _status, known = replaced(tmp_path, limit, key)
+    assert known.splitlines() == [f"[127.0.0.1]:1 {OLD}", f"node01,x {OLD}", f"other {OLD}"]
