@@ -35,6 +35,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.changes i
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import model_changes
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.shared_storage import clients_of
 
+from tests.bench import controller
 from tests.bench.inventory import model
 from tests.unit.action_plays import ROOT, ansible
 from tests.unit.small_model import MODEL, compiled
@@ -292,6 +293,48 @@ def test_every_action_that_reads_other_hosts_is_compared() -> None:
         for module in re.findall(r"baremetal\.mpi_roce\.(\w+):", path.read_text(encoding="utf-8"))
     }
     assert of_layers & called - {"cluster_directory"} == ACTIONS
+
+
+# The same with Ansible, for few nodes: whatever modules are told, as they would get it.
+
+
+TAGS = (*controller.TAGS, "node_check", "slurm", "monitoring")
+OF_RUNS = ("now", "clock", "signed", "reached")
+"""Arguments with times, or hosts of the run."""
+
+
+def told(nodes: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+    """Arguments of every execution as text, by host."""
+    path = folder / f"arguments{nodes}"
+    monkeypatch.setenv("CANNED_ARGUMENTS", str(path))
+    monkeypatch.setattr(controller, "model", text)
+    variables = f"{controller.VARIABLES}cluster_hosts_mode: resolver\n"
+    with monkeypatch.context() as patched:
+        patched.setattr(controller, "VARIABLES", variables)
+        controller.measure(nodes, TAGS, folder)
+    addresses = {own["ansible_host"]: name for name, own in cluster(nodes).items()}
+    found: dict[str, list[str]] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        address, module, given = json.loads(line)
+        own = {k: v for k, v in given.items() if k not in OF_RUNS and not k.startswith("_ansible")}
+        if module == "slurm":
+            own.pop("cluster")  # compared above, by what is written
+        found.setdefault(addresses[address], []).append(f"{module} {json.dumps(own)}")
+    return {name: sorted(texts) for name, texts in found.items()}
+
+
+@pytest.mark.slow
+def test_ansible_tells_other_hosts_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, after = (told(nodes, tmp_path, monkeypatch) for nodes in (5, 6))
+    *others, before_last, last, new = (f"node{number:05d}" for number in range(1, 7))
+    assert after.keys() - before.keys() == {new}
+    assert {*others, before_last, last, LAUNCHER, STORAGE} == before.keys()
+    assert min(len(texts) for texts in before.values()) > 1
+    assert {name for name in before if before[name] != after[name]} == {
+        *(LAUNCHER, STORAGE, before_last, last)
+    }
 
 
 # Another machine in the place of a node.

@@ -2,11 +2,13 @@
 """Connection plugin of tests/bench/controller.py: every module returns a canned result.
 
 Only the controller's work remains of a run. For each execution, one line with host, module and the
-number of bytes to send is appended to the file named by CANNED_SENT.
+number of bytes to send is appended to the file named by CANNED_SENT; and host, module and arguments
+as JSON to that of CANNED_ARGUMENTS, if it is set.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -36,6 +38,8 @@ CHECKS = 40
 """Checks in the result of a layer's module, about as many as a converged node returns."""
 PACKAGES = ("apt", "package", "dnf")
 MODULE = re.compile(rb"module_fqn='[\w.]*?\.modules\.(\w+)'")
+PARAMETERS = re.compile(rb"^params=('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"),?$", re.MULTILINE)
+"""Python's literal of a JSON text, in the program that Ansible sends."""
 
 
 def answer(module: str) -> dict[str, Any]:
@@ -64,9 +68,17 @@ class Connection(ConnectionBase):
         module = found.group(1).decode() if found else "unknown"
         with open(os.environ["CANNED_SENT"], "a", encoding="ascii") as stream:
             stream.write(f"{self._play_context.remote_addr} {module} {len(sent)}\n")
+        self._keep(module, PARAMETERS.search(sent))
         if not found:  # a raw command of os_baseline: no other time service is active
             return 0, b"time services were read\n", b""
         return 0, json.dumps(answer(module)).encode(), b""
+
+    def _keep(self, module: str, given: Any) -> None:
+        path = os.environ.get("CANNED_ARGUMENTS")
+        if path and given:
+            told = json.loads(ast.literal_eval(given.group(1).decode()))["ANSIBLE_MODULE_ARGS"]
+            with open(path, "a", encoding="utf-8") as stream:
+                stream.write(json.dumps([self._play_context.remote_addr, module, told]) + "\n")
 
     def put_file(self, in_path: str, out_path: str) -> None:
         raise AnsibleError("with pipelining no file is copied")
