@@ -318,7 +318,7 @@ def told(nodes: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str,
         address, module, given = json.loads(line)
         own = {k: v for k, v in given.items() if k not in OF_RUNS and not k.startswith("_ansible")}
         if module == "slurm":
-            own.pop("cluster")  # compared above, by what is written
+            own.pop("cluster")  # compared above, by the files
         found.setdefault(addresses[address], []).append(f"{module} {json.dumps(own)}")
     return {name: sorted(texts) for name, texts in found.items()}
 
