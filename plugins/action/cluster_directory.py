@@ -32,6 +32,8 @@ from ..plugin_utils.report.reports import save
 from ..plugin_utils.schema.findings import Findings, listed
 from ..plugin_utils.terminal import display
 
+RESOLVER = "resolver"
+"""Value of `cluster_hosts_mode` with which a new node changes no file of other nodes."""
 NOT_COMPARED = "none"
 """The word for `against` that skips the comparison, which group_vars may ask for."""
 
@@ -66,7 +68,7 @@ class ActionModule(NodeAction):
                 "msg": inventory_rules.message(findings, bool(hosts), sources),
                 "findings": [finding.text() for finding in findings.found],
             }
-        changes = self._changes(arguments, sources)
+        changes = self._changes(arguments, sources, hosts)
         if "msg" in changes:
             return changes
         first = next(iter(hosts.values()))
@@ -103,7 +105,12 @@ class ActionModule(NodeAction):
             **changes,
         }
 
-    def _changes(self, arguments: Mapping[str, Any], sources: Sequence[Path]) -> dict[str, Any]:
+    def _changes(
+        self,
+        arguments: Mapping[str, Any],
+        sources: Sequence[Path],
+        hosts: Mapping[str, Mapping[str, Any]],
+    ) -> dict[str, Any]:
         """Show and return what the model changes; the failed result if it is refused."""
         against, to_file = arguments["against"], arguments["against_json"]
         if against in (None, NOT_COMPARED):
@@ -124,7 +131,9 @@ class ActionModule(NodeAction):
         found, findings = compare(old, new), Findings(new.source.line)
         refuse(old, new, found, findings)
         words = [min(os.path.relpath(source), str(source), key=len) for source in sources]
-        steps = model_changes.steps(found, words)
+        nodes = [own for own in hosts.values() if own["cluster_role"] == "compute"]
+        resolver = all(own.get("cluster_hosts_mode") == RESOLVER for own in nodes)
+        steps = model_changes.steps(found, words, resolver=resolver)
         for line in model_changes.lines(found, against, steps):
             display.display(line)
         given = {"format": 1, "against": against, "model": str(model), "moves": arguments["moves"]}

@@ -1,6 +1,10 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The host name, and a managed block in /etc/hosts with every node and rail.
 
+Where the site's resolver has the names, the block contains only those of this host, the launchers
+and the storage hosts, so that a new node changes no file of other nodes. A line leaves the block
+only if the resolver answers for its name.
+
 glibc returns every address that a name has in /etc/hosts, and MPI may connect to any of them, so
 the operator's lines matter too. Installers put the host's own name on a loopback address (Debian's
 `127.0.1.1 node01`); that entry is removed. Any other conflict is an error with its line.
@@ -14,11 +18,12 @@ import re
 import socket
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
-from .core import resolve
+from .core import resolve, systemd
 from .core.checks import compare, not_applicable
-from .core.files import replace_block
+from .core.files import HEADER, replace_block
 from .core.part import Node, Plan, PlanError, Step, StepError, Verdict
 from .core.text import some
 
@@ -30,6 +35,8 @@ BLOCK = "names"
 BEGIN = f"# BEGIN baremetal.mpi_roce {BLOCK}"
 END = f"# END baremetal.mpi_roce {BLOCK}"
 LOCALHOST = "localhost"
+DNSMASQ = "dnsmasq.service"
+"""It serves the names of /etc/hosts, and reads the file again at SIGHUP: dnsmasq(8)."""
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 
@@ -148,6 +155,31 @@ def plan(
     return replace_block(body, block, BLOCK), changed
 
 
+def with_own(table: Sequence[tuple[str, ...]], own: Mapping[str, str]) -> Sequence[tuple[str, ...]]:
+    """The table, with the lines of the names in `own` that it lacks."""
+    listed = {name for _address, *names in table for name in names}
+    lines: dict[str, list[str]] = {}
+    for name, address in own.items():
+        if name not in listed:
+            lines.setdefault(address, []).append(name)
+    return [*table, *((address, *names) for address, names in lines.items())]
+
+
+def zone_text(table: Sequence[tuple[str, ...]]) -> str:
+    """The table as records to include in a zone of the cluster's domain (RFC 1035, 5.1). Start and
+    serial of the zone are the operator's."""
+    lines = [f"; {HEADER}"]
+    for address, *names in table:
+        kind = "AAAA" if ":" in address else "A"
+        short = names[-1]
+        lines += [
+            f"{name}{'.' if '.' in name else ''} IN {kind} {address}"
+            for name in names
+            if name == short or not name.startswith(f"{short}.")
+        ]
+    return "\n".join(lines) + "\n"
+
+
 def _outside_block(lines: Sequence[HostsLine]) -> tuple[list[HostsLine], list[str]]:
     """The lines, without names in the managed block, and an error if it is damaged."""
     outside: list[HostsLine] = []
@@ -169,23 +201,75 @@ def _is_own(name: str, own: str) -> bool:
 class Names:
     """Host name, the block in /etc/hosts, and cloud-init's settings."""
 
-    def __init__(self, name: str, table: Sequence[tuple[str, ...]], own: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        table: Sequence[tuple[str, ...]],
+        own: Mapping[str, str],
+        asked: Mapping[str, str] = MappingProxyType({}),
+        zone: str = "",
+    ) -> None:
         self.name = name
-        self.table = table
+        self.table = with_own(table, own)
+        """The lines of the block. Those of this host are always among them."""
         self.own = own
         """Names of this host, with the addresses to which they must resolve."""
+        self.asked = asked
+        """The same for names of another host, which may be known to the resolver only."""
+        self.zone = zone
+        """File for the names as records of a DNS zone, if any."""
         self.removed: list[str] = []
 
     def plan(self, node: Node) -> Plan:
         ipv6 = node.path("/proc/net/if_inet6").exists()
-        text, self.removed = plan(node.read(HOSTS) or "", self.table, self.name, ipv6=ipv6)
+        before = node.read(HOSTS) or ""
+        text, self.removed = plan(before, self.table, self.name, ipv6=ipv6)
+        self._keep_unanswered(node, addresses(before), addresses(text))
         files = [node.record(HOSTS, text)]
+        steps = [] if before == text else self._reload(node)
+        if self.zone:
+            files.append(node.record(self.zone, zone_text(self.table)))
         if node.path(CLOUD_DIRECTORY).is_dir():
             files.append(node.file(f"{CLOUD_DIRECTORY}/99-baremetal-mpi-roce.cfg", CLOUD_INIT))
         files.append(node.record("/etc/hostname", f"{self.name}\n"))
         running = os.uname().nodename
-        step = Step("host name", running, self.name, self._set)
-        return Plan(files, [step] if running != self.name else [])
+        if running != self.name:
+            steps.append(Step("host name", running, self.name, self._set))
+        return Plan(files, steps)
+
+    def _keep_unanswered(
+        self, node: Node, before: Mapping[str, Any], after: Mapping[str, Any]
+    ) -> None:
+        """Refuse to remove lines for which the resolver does not answer. Raises PlanError."""
+        leave = {
+            name: self.asked[name]
+            for name in self.asked
+            if name.lower() in before and name.lower() not in after
+        }
+        if not leave:
+            return
+        sources = resolve.servers(node.root)
+        lookup = resolve.server_lookup(node.look, sources) if sources else lambda _name: ()
+        found = resolve.find_addresses(list(leave), {}, lookup)
+        wrong = [
+            f"{name}: {', '.join(found.get(name, ())) or 'nothing'}, not {address}"
+            for name, address in leave.items()
+            if set(found.get(name, ())) != {address}
+        ]
+        if wrong:
+            raise PlanError(
+                f"{HOSTS}: nothing was changed: with cluster_hosts_mode: resolver, lines of other"
+                f" hosts leave this file, but {' '.join(sources) or 'no name server'} of"
+                f" {resolve.NSSWITCH} resolves {some(wrong, resolve.MAX_LISTED_NAMES)}. Load the"
+                " names into the site's DNS, or into dnsmasq on a launcher, first"
+            )
+
+    def _reload(self, node: Node) -> list[Step]:
+        """Have a dnsmasq on this host read the changed file."""
+        if not systemd.installed(node, [DNSMASQ]) or not systemd.active(node, DNSMASQ):
+            return []
+        act = node.doing("systemctl", "kill", "--signal=HUP", DNSMASQ)
+        return [Step(DNSMASQ, f"with its old {HOSTS}", "reloaded", act)]
 
     def _set(self) -> None:
         """Like hostnamectl, but independent of systemd."""
@@ -216,15 +300,18 @@ class Names:
             skipped = ("names_resolve", "localhost_resolves")
             return Verdict([*checks, *(not_applicable(name, True, reason) for name in skipped)])
         found, quick = resolve.timed([*self.own, LOCALHOST])
+        wanted = {**self.asked, **self.own}
         localhost = "127.0.0.1" in found.pop(LOCALHOST, ())
         checks.append(quick)
         if quick.reason:
             reason = f"not checked after a lookup that took {quick.found}"
             return Verdict([*checks, not_applicable("names_resolve", True, reason)])
+        if self.asked:
+            found.update(resolve.find_addresses(list(self.asked), {}))
         return Verdict(
             [
                 *checks,
-                *resolve.name_checks(self.own, found, check_mode=node.check_mode),
+                *resolve.name_checks(wanted, found, check_mode=node.check_mode),
                 check("localhost_resolves", True, localhost),
             ]
         )

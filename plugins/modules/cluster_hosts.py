@@ -13,6 +13,7 @@ description:
   - Sets the host name in C(/etc/hostname) and in the running kernel.
   - Maintains one block in C(/etc/hosts) with the management address of every host and the address
     of every rail (C(node01-rail0)), and adds missing lines for C(localhost).
+  - If the site's resolver has the names, the block contains only those of O(table) and O(own).
   - Refuses another line that gives one of these names another address. This host's name on a
     loopback address, as written by installers, is removed (RV(removed)).
   - Configures cloud-init, if it is installed, to leave both files unchanged at boot.
@@ -24,6 +25,13 @@ EXAMPLES = r"""
     name: "{{ inventory_hostname }}"
     table: "{{ cluster.names.table }}"
     own: "{{ cluster.names.own[inventory_hostname] }}"
+
+- name: Only what a compute node needs without the site's resolver
+  baremetal.mpi_roce.cluster_hosts:
+    name: "{{ inventory_hostname }}"
+    table: "{{ cluster.names.essential }}"
+    own: "{{ cluster.names.own[inventory_hostname] }}"
+    asked: "{{ cluster.names.own[cluster.names.next[inventory_hostname]] }}"
 """
 
 RETURN = r"""
@@ -67,6 +75,8 @@ ARGUMENTS = {
     "name": {"type": "str", "required": True},
     "table": {"type": "str", "required": True},
     "own": {"type": "dict", "required": True},
+    "asked": {"type": "dict", "default": {}},
+    "zone": {"type": "str", "default": ""},
 }
 
 
@@ -75,10 +85,11 @@ def main() -> None:
     table = [tuple(line.split()) for line in module.params["table"].splitlines()]
 
     def converge(node: Node) -> Settled:
-        names = Names(module.params["name"], table, module.params["own"])
+        given = (module.params[key] for key in ("own", "asked", "zone"))
+        names = Names(module.params["name"], table, *given)
         outcome = settle([names], node)
         returned = {
-            "names": sum(len(item) - 1 for item in table),
+            "names": sum(len(item) - 1 for item in names.table),
             "removed": names.removed,
             "ansible_facts": distribution_facts(),
             # Ansible would send the whole table back as part of the arguments.

@@ -60,6 +60,9 @@ from tests.unit.link_fabric import Fabric  # noqa: E402
 
 SIZES = (50, 200, 500)
 PROOF_SIZES = (50, 200, 500, 1000, 2000)
+UNCHANGED = MappingProxyType({"CANNED_UNCHANGED": "1"})
+"""Every host answers the look that all of its layers are unchanged."""
+LIMIT = "compute:launcher:storage:localhost"
 TAGS = ("names", "os", "rdma", "gpu", "rails", "storage", "mpi", "hostfile", "ssh")
 LIMIT_CPU_S = 1.0
 """CPU seconds of the controller per host, for the whole site."""
@@ -98,6 +101,9 @@ class Cost(NamedTuple):
     """Executions and bytes by module."""
     lines: int
     """Lines of output."""
+    hosts: frozenset[str]
+    """Those on which something was executed."""
+    wall_s: float
 
 
 def measure(
@@ -105,6 +111,7 @@ def measure(
     tags: Sequence[str],
     folder: Path,
     settings: Mapping[str, str] = MappingProxyType({}),
+    limit: str = LIMIT,
 ) -> Cost:
     inventory = folder / f"bench{nodes}"
     (inventory / "group_vars").mkdir(parents=True)
@@ -114,7 +121,6 @@ def measure(
     log = folder / f"sent{nodes}"
     log.touch()
     argv = [Path(sys.executable).parent / "ansible-playbook", "-i", inventory, "site.yml"]
-    limit = "compute:launcher:storage:localhost"
     argv += ["--limit", limit, "--tags", ",".join(tags)]
     output = folder / f"output{nodes}"
     environment = {
@@ -125,6 +131,7 @@ def measure(
         "CANNED_SENT": str(log),
         **settings,
     }
+    began = time.monotonic()
     with output.open("w", encoding="utf-8") as stream:
         process = subprocess.Popen(
             list(map(str, argv)), cwd=ROOT, env=environment, stdout=stream, stderr=stream
@@ -140,12 +147,16 @@ def measure(
     if process.returncode:
         raise SystemExit(f"controller: {nodes} nodes:\n{printed[-4000:]}")
     sent: dict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
+    hosts = set()
     for line in log.read_text(encoding="ascii").splitlines():
-        _host, module, size = line.split()
+        host, module, size = line.split()
+        hosts.add(host)
         count, total = sent[module]
         sent[module] = count + 1, total + int(size)
     used = usage.ru_utime + usage.ru_stime
-    return Cost(used, peak * 1024 / 1e6, dict(sent), len(printed.splitlines()))
+    wall_s = time.monotonic() - began
+    lines = len(printed.splitlines())
+    return Cost(used, peak * 1024 / 1e6, dict(sent), lines, frozenset(hosts), wall_s)
 
 
 def site(sizes: Sequence[int], tags: Sequence[str], rows: list[list[str]]) -> int:
@@ -155,7 +166,7 @@ def site(sizes: Sequence[int], tags: Sequence[str], rows: list[list[str]]) -> in
     print(f"controller: site.yml --tags {','.join(tags)} on {', '.join(map(str, sizes))} nodes")
     for nodes in sizes:
         with tempfile.TemporaryDirectory(prefix="bench-controller-") as folder:
-            costs[nodes] = cost = measure(nodes, tags, Path(folder))
+            costs[nodes] = cost = measure(nodes, tags, Path(folder), UNCHANGED)
         each = cost.cpu_s / nodes
         over |= each > LIMIT_CPU_S or cost.mb > LIMIT_MB
         sent = sum(size for _count, size in cost.sent.values()) / nodes / 1000
@@ -185,7 +196,7 @@ def compared(sizes: Sequence[int], tags: Sequence[str], rows: list[list[str]]) -
     for nodes in sizes:
         for name, settings in SETTINGS.items():
             with tempfile.TemporaryDirectory(prefix="bench-controller-") as folder:
-                cost = measure(nodes, tags, Path(folder), settings)
+                cost = measure(nodes, tags, Path(folder), {**UNCHANGED, **settings})
             executions = sum(count for count, _size in cost.sent.values()) / nodes
             row = [f"{cost.cpu_s / nodes:.2f}", f"{cost.mb:.0f}", f"{executions:.1f}"]
             rows.append([f"`{name}`", str(nodes), *row, str(cost.lines)])

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import run
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import resolve
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result, run
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import settle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node, PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.names import (
@@ -18,6 +21,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.names import (
     Names,
     plan,
     wrong_names,
+    zone_text,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import facts
 from hypothesis import given
@@ -161,8 +165,9 @@ def test_lines_that_glibc_ignores() -> None:
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Node:
-    """A file tree of this user, with cloud-init."""
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    """A file tree of this user, with cloud-init. The name of this machine is not changed."""
+    monkeypatch.setattr(socket, "sethostname", lambda _name: None)
     (tmp_path / "etc/cloud/cloud.cfg.d").mkdir(parents=True)
     (tmp_path / "etc/hosts").write_text(DEBIAN)
     return Node("names", tmp_path, run, None, "b", uid=os.getuid(), gid=os.getgid())
@@ -228,3 +233,172 @@ def test_an_error_of_the_kernel(node: Node, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(socket, "sethostname", refuse)
     (error,) = settle([Names("node01", TABLE, {})], node).errors
     assert "SYS_ADMIN" in error
+
+
+# Names by the site's resolver.
+
+
+ESSENTIAL = [host("launcher", 5, "launcher", 0), host("storage", 6, "storage", 0)]
+SERVED = facts.names([*CLUSTER[:2], *ESSENTIAL], "hpc.example")
+LINES = {
+    name: [tuple(line.split()) for line in SERVED[name].splitlines()]
+    for name in ("table", "essential")
+}
+
+
+def resolved() -> Names:
+    """node01, which looks up the names of node02."""
+    return Names("node01", LINES["essential"], SERVED["own"]["node01"], SERVED["own"]["node02"])
+
+
+class Site:
+    """Programs of a node: getent without files, and systemctl with a running dnsmasq."""
+
+    def __init__(self, known: dict[str, str]) -> None:
+        self.known = known
+        self.calls: list[tuple[str, ...]] = []
+
+    def __call__(self, argv: Sequence[str], **_options: Any) -> Result:
+        self.calls.append(tuple(argv))
+        if argv[0] == "systemctl":
+            return Result(tuple(argv), 0, "ActiveState=active\n", "")
+        assert tuple(argv[:4]) == ("getent", "-s", "hosts:dns", "ahosts")
+        address = self.known.get(argv[4])
+        text = f"{address}  STREAM {argv[4]}\n{address}  DGRAM\n" if address else ""
+        return Result(tuple(argv), 0 if address else 2, text, "")
+
+
+def test_one_node_more_changes_the_next_of_the_last_one() -> None:
+    before = facts.names(CLUSTER, "")
+    after = facts.names([*CLUSTER[:2], host("node03", 13), CLUSTER[2]], "")
+    assert before["next"] == {"node01": "node02", "node02": "node01", "launcher": "node01"}
+    assert after["next"] == {**before["next"], "node02": "node03", "node03": "node01"}
+    assert after["essential"] == before["essential"] == "10.10.0.5 launcher\n"
+    assert {name: after["own"][name] for name in before["own"]} == before["own"]
+
+
+def test_without_compute_nodes_a_host_is_next_to_itself() -> None:
+    assert facts.names(ESSENTIAL, "")["next"] == {"launcher": "launcher", "storage": "storage"}
+
+
+def test_with_a_resolver_only_essential_and_own_lines(node: Node) -> None:
+    site = replace(node, run=Site({}))
+    settle([resolved()], site)
+    block = (node.read("/etc/hosts") or "").partition(f"{BEGIN}\n")[2].partition(f"{END}\n")[0]
+    assert block.splitlines() == [
+        "10.10.0.5 launcher.hpc.example launcher",
+        "10.10.0.6 storage.hpc.example storage",
+        "10.10.0.11 node01.hpc.example node01",
+        "10.20.0.11 node01-rail0",
+        "10.20.1.11 node01-rail1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        ({"node02": "10.9.9.9"}, "dns of /etc/nsswitch.conf resolves node02: 10.9.9.9, not 10.10"),
+        ({"node02-rail1": ""}, "dns of /etc/nsswitch.conf resolves node02-rail1: nothing, not"),
+        ({}, ""),
+    ],
+    ids=["another address", "no answer", "right"],
+)
+def test_lines_stay_until_the_resolver_has_the_names(
+    node: Node, edit: dict[str, str], message: str
+) -> None:
+    whole, _removed = plan(node.read("/etc/hosts") or "", LINES["table"], "node01")
+    node.path("/etc/hosts").write_text(whole)
+    site = replace(node, run=Site({**SERVED["own"]["node02"], **edit}))
+    if message:
+        with pytest.raises(PlanError, match=message):
+            settle([resolved()], site)
+        assert node.read("/etc/hosts") == whole
+        return
+    settle([resolved()], site)
+    left = node.read("/etc/hosts") or ""
+    assert "node02" not in left
+    assert "10.10.0.11 node01.hpc.example node01" in left
+
+
+def test_no_server_in_nsswitch_conf_answers_nothing(node: Node) -> None:
+    whole, _removed = plan(node.read("/etc/hosts") or "", LINES["table"], "node01")
+    node.path("/etc/hosts").write_text(whole)
+    node.path("/etc/nsswitch.conf").write_text("hosts: files myhostname # dns\n")
+    with pytest.raises(PlanError, match="no name server"):
+        settle([resolved()], replace(node, run=Site({})))
+
+
+@pytest.mark.parametrize("wrong", ["", "node02-rail0"])
+def test_names_of_the_next_node_are_looked_up(
+    node: Node, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    known = {**SERVED["own"]["node01"], **SERVED["own"]["node02"], "localhost": "127.0.0.1"}
+    known.pop(wrong, None)
+
+    def answer(name: str, *_words: Any, **_options: Any) -> list[Any]:
+        if name not in known:
+            raise socket.gaierror(-2, "Name or service not known")
+        return [(0, 0, 0, "", (known[name], 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", answer)
+    checks = {(check.name, check.subject): check for check in resolved().verify(node).checks}
+    every = len(SERVED["own"]["node01"]) + len(SERVED["own"]["node02"])
+    if wrong:
+        assert checks["name_resolves", wrong].status == "failed"
+        assert checks["name_resolves", wrong].wanted == "10.20.0.12"
+    else:
+        check = checks["names_resolve", ""]
+        assert (check.status, check.found) == ("ok", f"{every} of {every}")
+
+
+def test_the_names_are_records_of_a_zone(node: Node) -> None:
+    table = [*LINES["table"], ("2001:db8::7", "node07"), ("10.0.0.8", "gw.other.example")]
+    assert zone_text(table).splitlines()[1:] == [
+        "node01 IN A 10.10.0.11",
+        "node01-rail0 IN A 10.20.0.11",
+        "node01-rail1 IN A 10.20.1.11",
+        "node02 IN A 10.10.0.12",
+        "node02-rail0 IN A 10.20.0.12",
+        "node02-rail1 IN A 10.20.1.12",
+        "launcher IN A 10.10.0.5",
+        "storage IN A 10.10.0.6",
+        "node07 IN AAAA 2001:db8::7",
+        "gw.other.example. IN A 10.0.0.8",
+    ]
+    node.path("/etc/hosts").unlink()
+    settle([Names("launcher", LINES["table"], {}, {}, "/etc/records")], node)
+    assert node.read("/etc/records") == zone_text(LINES["table"])
+    assert zone_text(LINES["table"]).startswith("; ")
+
+
+def test_dnsmasq_reads_a_changed_file_again(node: Node) -> None:
+    node.path("/etc/hosts").unlink()
+    unit = node.path("/usr/lib/systemd/system/dnsmasq.service")
+    unit.parent.mkdir(parents=True)
+    unit.write_text("[Service]\n")
+    site = Site({})
+    names = Names("launcher", LINES["table"], {})
+    told = ("systemctl", "kill", "--signal=HUP", "dnsmasq.service")
+    settle([names], replace(node, run=site))
+    assert site.calls.count(told) == 1
+    settle([names], replace(node, run=site))
+    assert site.calls.count(told) == 1, "nothing changed"
+
+
+@pytest.mark.parametrize(
+    ("line", "sources"),
+    [
+        ("hosts: files dns", ["dns"]),
+        (
+            "hosts:  files mdns4_minimal [NOTFOUND=return] resolve [!UNAVAIL=return] dns",
+            ["mdns4_minimal", "resolve", "dns"],
+        ),
+        ("hosts: files # dns", []),
+        ("passwd: sss", ["dns"]),
+    ],
+)
+def test_sources_that_ask_a_server(tmp_path: Path, line: str, sources: list[str]) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/nsswitch.conf").write_text(f"# comment\n{line}\n")
+    assert resolve.servers(tmp_path) == sources
+    assert resolve.servers(tmp_path / "none") == ["dns"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import CommandError
@@ -13,6 +14,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import ar
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.converge import (
     unfinished,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.naming import elsewhere
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.plan import plan_rails
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -327,6 +330,55 @@ def test_a_missing_nic_fails_only_its_rail(host):
     assert "0000:aa:00.0" in failed.reason
     assert not list(host.root.glob("etc/systemd/network/*railx*"))
     assert host.links["rail2"]["addresses"] == ["10.100.2.11/24"]
+
+
+def test_a_replaced_machine_keeps_its_rails_at_other_addresses(tmp_path):
+    """Another board with the former disk, whose link files name other addresses."""
+    former, host = FakeHost(tmp_path / "former", names=()), FakeHost(tmp_path / "new", names=())
+    for number, name in enumerate(("ens5", "ens6")):
+        former.add_link(name, pci=f"0000:5{number}:00.0")
+        host.add_link(name, pci=f"0001:9{number}:00.0")
+    old, new = (
+        [rail(number, pci=f"{pci}{number}:00.0") for number in (0, 1)]
+        for pci in ("0000:5", "0001:9")
+    )
+    assert statuses(former.converge(old)) == {"ok"}
+    shutil.copytree(former.root / "etc", host.root / "etc", dirs_exist_ok=True)
+    links = sorted((host.root / "etc/systemd/network").glob("*rail*.link"))
+    outcome = host.converge(old)
+    failed = {check.subject: check for check in outcome.checks if check.name == "rail_name"}
+    assert {check.status for check in failed.values()} == {"failed"}
+    assert "rail0 0001:90:00.0, rail1 0001:91:00.0" in failed["rail0"].reason
+    assert "Path=pci-0000:50:00.0\n" in links[0].read_text()
+    assert host.links["ens5"]["addresses"] == []
+    assert statuses(host.converge(new)) == {"ok"}
+    assert [path.read_text().count("Path=pci-0001:9") for path in links] == [1, 1]
+    assert host.links["rail0"]["addresses"] == ["10.100.0.11/24"]
+
+
+@pytest.mark.parametrize(
+    ("nics", "rails"),
+    [
+        ((0x90,), (0x50, 0x51)),
+        ((0x90, 0x91, 0x92), (0x50, 0x51)),
+        ((0x50, 0x91), (0x50, 0x51)),
+        ((0x90, 0x91), (None, None)),
+    ],
+    ids=["fewer", "more", "one in its place", "named by hand"],
+)
+def test_other_places_are_not_guessed(nics, rails):
+    by_pci = {f"0000:{pci:x}:00.0": [f"ens{pci}"] for pci in nics}
+    wanted = plan_rails(
+        [rail(number, pci=pci and f"0000:{pci:x}:00.0") for number, pci in enumerate(rails)]
+    )
+    assert elsewhere(wanted, by_pci, {}) == ""
+
+
+def test_the_management_nic_is_not_a_rails_new_place():
+    by_pci = {"0000:01:00.0": ["eno1"], "0000:90:00.0": ["ens1"]}
+    wanted = plan_rails([rail(0, pci="0000:50:00.0")])
+    assert elsewhere(wanted, by_pci, {}) == ""
+    assert elsewhere(wanted, by_pci, {"eno1": "carries"}).endswith("rail0 0000:90:00.0")
 
 
 # Interrupted runs and reboots

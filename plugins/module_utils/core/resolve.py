@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from .checks import FAILED, OK, PENDING, Check
+from .commands import CommandError, Runner
 from .text import one_line, some
 
 Lookup = Callable[[str], tuple[str, ...]]
@@ -64,6 +65,33 @@ def source_check(root: Path = Path("/")) -> Check:
     step = f"put files first in the line hosts: of {position} (with authselect: in its profile)"
     found = one_line(sources)[:200] or "no line hosts:"
     return Check(SOURCE, FIRST, found, FAILED, position, step, by_hand=step)
+
+
+def servers(root: Path = Path("/")) -> list[str]:
+    """Return the sources of host names that query a server; glibc's default is `dns files`."""
+    try:
+        text = (root / NSSWITCH.lstrip("/")).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ["dns"]
+    found = re.search(r"^\s*hosts\s*:([^#\n]*)", text, re.MULTILINE)
+    words = re.sub(r"\[[^]]*\]", " ", found[1]).split() if found else ["dns"]
+    return [word for word in words if SERVERS.fullmatch(word)]
+
+
+def server_lookup(run: Runner, sources: Sequence[str]) -> Lookup:
+    """Return a lookup that leaves out /etc/hosts, with the option of getent(1) for it."""
+
+    def lookup(name: str) -> tuple[str, ...]:
+        try:
+            answer = run(
+                ["getent", "-s", f"hosts:{' '.join(sources)}", "ahosts", name], check=False
+            )
+        except CommandError:
+            return ()
+        words = (line.split() for line in answer.stdout.splitlines())
+        return tuple(sorted({line[0] for line in words if line})) if answer.rc == 0 else ()
+
+    return lookup
 
 
 def timed(names: Sequence[str], lookup: Lookup = system_lookup) -> tuple[dict[str, Any], Check]:

@@ -70,6 +70,24 @@ def rail_name(
     return RailName(RENAME, here[0], f"{here[0]} at {rail.pci} becomes {rail.interface}")
 
 
+def elsewhere(
+    rails: Iterable[RailPlan], by_pci: Mapping[str, list[str]], reached_by: Mapping[str, str]
+) -> str:
+    """Return a sentence with the probable addresses of the rails, if none of them is where the
+    model has it and as many other NICs are present: another machine took the place of this node.
+    NICs are assumed to be in the same order.
+    """
+    wanted = {rail.pci: rail.interface for rail in rails if rail.pci}
+    found = sorted(pci for pci, names in by_pci.items() if not reached_by.keys() & set(names))
+    if not wanted or len(found) != len(wanted) or wanted.keys() & by_pci.keys():
+        return ""
+    places = (f"{wanted[before]} {after}" for before, after in zip(sorted(wanted), found))
+    return (
+        "All NICs are at other addresses, as after a replacement of the machine: write them as pci"
+        f" of this node in nodes.overrides; in the same order: {', '.join(places)}"
+    )
+
+
 def _refusal(
     rail: RailPlan,
     links: Mapping[str, IpLink],

@@ -68,6 +68,11 @@ class Survey:
             )
             for name, rail in self.by_name.items()
         }
+        other = naming.elsewhere(request.rails, by_pci, self.reached_by)
+        if other:
+            self.names = {
+                name: replace(at, reason=f"{at.reason}. {other}") for name, at in self.names.items()
+            }
         allowed = [rail for name, rail in self.by_name.items() if not self.refused(name)]
         now = {name: self._link(each.interface or "") for name, each in self.names.items()}
         self.claims = find_claims(allowed, now, node.root)

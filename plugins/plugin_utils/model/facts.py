@@ -52,21 +52,33 @@ def build(
 
 
 def names(directory: Iterable[Mapping[str, Any]], domain: str) -> dict[str, Any]:
-    """Arguments of the module cluster_hosts: `table`, and `own` names by host.
+    """Arguments of the module cluster_hosts: `table`, its `essential` lines, which hosts have in
+    each mode, `own` names by host, and by host the `next` one, whose names it looks up.
 
     With a domain, the canonical name of a host is the full one. Rails have only short names. The
-    table is one string, as Ansible would template and copy a structure again for each host, which
-    takes quadratic time.
+    tables are strings, as Ansible would template and copy a structure again for each host, which
+    takes quadratic time. Compute nodes form a ring, so that each name is looked up by one of them,
+    and a new node changes only that of the last one.
     """
-    table, own = [], {}
+    table, essential, own, compute = [], [], {}, []
     for host in directory:
         name = str(host["name"])
         full = (f"{name}.{domain}",) if domain and not name.endswith(f".{domain}") else ()
         lines = [(host["management_address"], *full, name)]
         lines += [(rail["address"], rail_name(name, rail["interface"])) for rail in host["rails"]]
-        table += [f"{' '.join(line)}\n" for line in lines]
+        text = "".join(f"{' '.join(line)}\n" for line in lines)
+        table.append(text)
+        if host["role"] == "compute":
+            compute.append(name)
+        else:
+            essential.append(text)
         own[name] = {each: address for address, *several in lines for each in several}
-    return {"table": "".join(table), "own": own}
+    following = {
+        **{name: (compute or [name])[0] for name in own},
+        **dict(zip(compute, compute[1:])),
+    }
+    whole = {"table": "".join(table), "essential": "".join(essential)}
+    return {**whole, "own": own, "next": following}
 
 
 def slurm(hosts: Mapping[str, Mapping[str, Any]]) -> str:

@@ -16,6 +16,8 @@ from ..model.cluster import HOST_ROLES
 MAX_ROWS = 20
 """Maximum number of rows of one table; the rest are in the JSON."""
 MAX_NAMES = 8
+MAX_CONCERNED = 64
+"""Maximum number of names in a `--limit`; more hosts are all of them."""
 MAX_VALUE = 60
 _SERVERS = ("names", "os", "rails", "storage", "mpi", "hostfile", "ssh", "node_check", "monitoring")
 LAYERS: Mapping[str, Sequence[str]] = {
@@ -152,8 +154,12 @@ def _table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     return [f"  {line}" for line in (*shown, *more)]
 
 
-def steps(changes: ModelChanges, inventories: Sequence[str]) -> list[dict[str, str]]:
-    """What to do, in order: `do`, a command or work by hand, and `why`."""
+def steps(
+    changes: ModelChanges, inventories: Sequence[str], *, resolver: bool = False
+) -> list[dict[str, str]]:
+    """What to do, in order: `do`, a command or work by hand, and `why`. `resolver`: whether hosts
+    find new names without a file (`cluster_hosts_mode`).
+    """
     found: list[dict[str, str]] = []
 
     def add(do: str, why: str) -> None:
@@ -175,6 +181,22 @@ def steps(changes: ModelChanges, inventories: Sequence[str]) -> list[dict[str, s
         limit = ",".join(servers) if len(servers) <= MAX_NAMES else "all"
         add(play("playbooks/preflight.yml", "--limit", limit), "new hosts")
     tags = layers(changes)
+    near = concerned(changes)
+    if near:
+        if changes.ports:
+            words = ["--tags", "fabric", "--limit", ",".join(changes.ports), "--check", "--diff"]
+            add(play("site.yml", *words), "switches; then in a maintenance window")
+        # smoke would load every node of the launcher's hostfile.
+        limited = ["--limit", ",".join(near), "--skip-tags", "smoke"]
+        add(play("site.yml", *limited), "new nodes, and the hosts that know of them")
+        files = {"names": "" if resolver else "/etc/hosts of the others"}
+        if changes.scheduled:
+            files["slurm"] = "their Slurm files, unless slurmctld sends these"
+        files = {layer: why for layer, why in files.items() if why}
+        if files:
+            add(play("site.yml", "--tags", ",".join(files)), "; ".join(files.values()))
+        add(play("playbooks/verify.yml"), "everything as in the model")
+        return found
     if changes.ports or (not {**changes.come, **new} if tags is None else "fabric" in tags):
         trial = play("site.yml", "--tags", "fabric", "--check", "--diff")
         add(trial, "switches; then in a maintenance window")
@@ -193,6 +215,23 @@ def steps(changes: ModelChanges, inventories: Sequence[str]) -> list[dict[str, s
             add(play("site.yml", *words), "what waited for the reboot")
         add(play("playbooks/verify.yml"), "everything as in the model")
     return found
+
+
+def concerned(changes: ModelChanges) -> list[str]:
+    """Names and groups for `--limit` where compute nodes come and nothing else changes; otherwise
+    none: the change is for all hosts (tests/unit/test_one_node_more.py).
+    """
+    others = (
+        *(changes.go, changes.renamed, changes.addresses, changes.moved, changes.removed),
+        *(changes.settings, changes.site, changes.reboots),
+    )
+    new, touched = changes.come, changes.ports
+    only_added = not any(of.removed or of.changed or of.renamed for of in touched.values())
+    if any(others) or not only_added or set(new.values()) != {"compute"}:
+        return []
+    groups = [role for role in ("launcher", "storage") if role in changes.roles.values()]
+    found = [*new, *groups, *touched]
+    return found if len(found) <= MAX_CONCERNED else []
 
 
 def _servers(hosts: Mapping[str, str]) -> list[str]:

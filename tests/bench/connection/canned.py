@@ -1,12 +1,14 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Connection plugin of tests/bench/controller.py: every module returns a canned result.
 
-Only the controller's work remains of a run. For each execution, one line with host, module and the
-number of bytes to send is appended to the file named by CANNED_SENT.
+Only the controller's work remains of a run. CANNED_UNCHANGED: the look finds all unchanged. For each execution, one line with host, module and the
+number of bytes to send is appended to the file named by CANNED_SENT; and host, module and arguments
+as JSON to that of CANNED_ARGUMENTS, if it is set.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -38,6 +40,8 @@ CHECKS, OWN = 40, 10
 value that differs from node to node."""
 PACKAGES = ("apt", "package", "dnf")
 MODULE = re.compile(rb"module_fqn='[\w.]*?\.modules\.(\w+)'")
+PARAMETERS = re.compile(rb"^params=('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"),?$", re.MULTILINE)
+"""Python's literal of a JSON text, in the program that Ansible sends."""
 
 
 def answer(module: str, host: str) -> dict[str, Any]:
@@ -53,7 +57,8 @@ def answer(module: str, host: str) -> dict[str, Any]:
         value = host if number < OWN else "1"
         check = {"name": f"check_{number}", "subject": f"rail{number % 8}", "wanted": value}
         checks.append({**check, "found": value, "status": "ok", "reason": ""})
-    return {"changed": False, "layer": module, "checks": checks, "diff": []}
+    more = {"sign": {}} if module == "ssh_trust" else {}
+    return {"changed": False, "layer": module, "checks": checks, "diff": [], **more}
 
 
 class Connection(ConnectionBase):
@@ -72,10 +77,19 @@ class Connection(ConnectionBase):
         host = str(self._play_context.remote_addr)
         with open(os.environ["CANNED_SENT"], "a", encoding="ascii") as stream:
             stream.write(f"{host} {module} {len(sent)}\n")
+        self._keep(module, PARAMETERS.search(sent))
         if look:
             layers = {tag: answer(module, host) for tag, module, _key in json.loads(sent)["layers"]}
-            return 0, f"{MARK}\n{json.dumps({'layers': layers})}\n".encode(), b""
+            known = layers if os.environ.get("CANNED_UNCHANGED") else {}
+            return 0, f"{MARK}\n{json.dumps({'layers': known})}\n".encode(), b""
         return 0, json.dumps(answer(module, host)).encode(), b""
+
+    def _keep(self, module: str, given: Any) -> None:
+        path = os.environ.get("CANNED_ARGUMENTS")
+        if path and given:
+            told = json.loads(ast.literal_eval(given.group(1).decode()))["ANSIBLE_MODULE_ARGS"]
+            with open(path, "a", encoding="utf-8") as stream:
+                stream.write(json.dumps([self._play_context.remote_addr, module, told]) + "\n")
 
     def put_file(self, in_path: str, out_path: str) -> None:
         raise AnsibleError("with pipelining no file is copied")
