@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.keys import digest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.pull import renewal
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.pull.publish import (
     Renewal,
@@ -21,11 +23,12 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.pull.snapshot i
     Snapshot,
     SnapshotError,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh import signing
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal import Journal
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.signer import Signer
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.signing import SigningError
 
-from tests.unit.action_plays import ROOT, ansible
+from tests.unit.action_plays import ROOT, ansible, run_play
 from tests.unit.small_model import MODEL
 from tests.unit.ssh_cluster import DAY, NOW, issue, keypair, signed
 
@@ -199,6 +202,56 @@ def test_certificates_are_renewed_for_keys_that_the_journal_has(state: Path) -> 
     refused = {**Journal(state).read()["node01"].known(), "refused_keys": [records["user"].key]}
     with pytest.raises(SigningError):
         renewing(state, 30, known=refused).certificates("node01", made, NOW)
+
+
+AUTHORITY = """\
+- hosts: node01
+  gather_facts: false
+  tasks:
+    - baremetal.mpi_roce.cluster_directory:
+      register: cluster
+    - baremetal.mpi_roce.ssh_authority:
+        directory: "{{ cluster.directory }}"
+        cluster_name: "{{ cluster_name }}"
+        state_directory: "{{ state }}"
+      register: prepared
+    - ansible.builtin.copy:
+        dest: "{{ state }}/prepared.json"
+        content: "{{ prepared | to_json }}"
+        mode: "0600"
+      delegate_to: localhost
+"""
+
+
+@pytest.mark.slow
+def test_the_playbook_publishes_renewed_certificates(tmp_path: Path) -> None:
+    """With the authority of the cluster, which then signs the snapshots too."""
+    model, state = inventory(tmp_path), tmp_path / "state"
+    status, output = run_play(tmp_path, AUTHORITY, model, "-e", f"state={state}")
+    assert status == 0, output
+    prepared = json.loads((state / "prepared.json").read_text("utf-8"))
+    keys = {kind: keypair(tmp_path / kind) for kind in ("user", "host")}
+    before, _records = signing.issue(
+        Journal(state),
+        "node01",
+        dict.fromkeys(keys, "there is none"),
+        keys,
+        prepared["authority"],
+        user="mpi",
+        host=prepared["hosts"]["node01"],
+        validity_days=10,
+        now=int(time.time()),
+    )
+    words = {"pull_renew": True, "pull_key": "", "ssh_trust_state_directory": str(state)}
+    status, output = play(tmp_path, "-e", json.dumps(words))
+    assert status == 0, output
+    made = found(tmp_path, "node01")
+    assert {*made.certificates} == {"user", "host"}
+    assert made.certificates != before
+    assert found(tmp_path, "node02").certificates == {}
+    assert made.signer == digest(prepared["authority"]["user_authorities"][0])
+    status, output = play(tmp_path, "-e", json.dumps(words))
+    assert found(tmp_path, "node01") == made
 
 
 class Node:

@@ -31,6 +31,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.pull.snapshot i
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.signer import Signer
 
 from tests.unit.ssh_cluster import keypair
+from tests.unit.ssh_cluster import refused as of_code
 
 NOW, DAY = 1_800_000_000, 86400
 GOOD = Snapshot(
@@ -97,15 +98,15 @@ def test_other_content_is_refused(text: str) -> None:
 def test_a_node_takes_only_its_own_present_and_newest_snapshot() -> None:
     taken = take(GOOD, "node01", "c", NOW, Taken())
     assert take(GOOD, "node01", "c", NOW + DAY - 1, taken) == taken
-    for other in (
-        replace(GOOD, node="node02"),
-        replace(GOOD, cluster="d"),
-        replace(GOOD, made=NOW + 2 * 3600),
-        replace(GOOD, expires=NOW),
-        replace(GOOD, serial=NOW - 1),
-        replace(GOOD, variables={}),  # the same serial twice
+    for code, other in (
+        ("pull_other_node", replace(GOOD, node="node02")),
+        ("pull_other_node", replace(GOOD, cluster="d")),
+        ("pull_clock", replace(GOOD, made=NOW + 2 * 3600)),
+        ("pull_expired", replace(GOOD, expires=NOW)),
+        ("pull_older", replace(GOOD, serial=NOW - 1)),
+        ("pull_serial_twice", replace(GOOD, variables={})),
     ):
-        with pytest.raises(SnapshotError):
+        with of_code(SnapshotError, code, node=other.node, serial=other.serial):
             take(other, "node01", "c", NOW, taken)
     later = replace(GOOD, serial=NOW + 1, variables={})
     assert take(later, "node01", "c", NOW, taken).serial == NOW + 1

@@ -17,6 +17,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from ...module_utils.core.messages import message
 from ...module_utils.ssh.keys import KINDS
 from ..answers import NAME, AnswerError, Form, shown, whole
 from ..model.role_variables import has_template
@@ -29,6 +30,7 @@ LATEST = 1 << 40
 """Largest serial and time in seconds."""
 AHEAD_S = 3600
 """How far the node's clock may be behind the controller's."""
+PUBLISH = "publish again on the controller (playbooks/pull_publish.yml)"
 GROUP = Form("a name of a group", r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 FILE = Form(
     "a relative path of plain characters",
@@ -166,25 +168,54 @@ class Taken:
 
 def take(made: Snapshot, node: str, cluster: str, now: int, last: Taken) -> Taken:
     """What to remember after taking it. Raises SnapshotError if this node must not take it."""
-    which = f"the snapshot {made.serial} of {made.node}"
-    publish = "publish again on the controller (playbooks/pull_publish.yml)"
+    taken = Taken(made.serial, made.digest())
+    about = {"serial": made.serial, "node": made.node, "publish": PUBLISH}
     if (made.node, made.cluster) != (node, cluster):
         raise SnapshotError(
-            f"{which} in cluster {made.cluster} is not of this node, which is {node} in {cluster}:"
-            " correct what serves the snapshots"
+            message(
+                "pull_other_node",
+                "the snapshot {serial} of {node} in {cluster} is not of this node, {here} in"
+                " {there}: correct what serves the snapshots",
+                cluster=made.cluster,
+                here=node,
+                there=cluster,
+                **about,
+            )
         )
     if made.made > now + AHEAD_S:
-        raise SnapshotError(f"{which} was made in the future: set the clock of this node")
+        raise SnapshotError(
+            message(
+                "pull_clock",
+                "the snapshot {serial} of {node} was made in the future: set this node's clock",
+                **about,
+            )
+        )
     if made.expires <= now:
-        hours = (now - made.expires) // 3600
-        raise SnapshotError(f"{which} expired {hours} hours ago: {publish}")
-    taken = Taken(made.serial, made.digest())
+        raise SnapshotError(
+            message(
+                "pull_expired",
+                "the snapshot {serial} of {node} expired {hours} hours ago: {publish}",
+                hours=(now - made.expires) // 3600,
+                **about,
+            )
+        )
     if made.serial < last.serial:
         raise SnapshotError(
-            f"{which} is older than {last.serial}, which this node has taken: {publish}"
+            message(
+                "pull_older",
+                "the snapshot {serial} of {node} is older than {last}, which this node has taken:"
+                " {publish}",
+                last=last.serial,
+                **about,
+            )
         )
     if made.serial == last.serial and taken != last:
         raise SnapshotError(
-            f"{which} differs from the one with this serial that was taken: {publish}"
+            message(
+                "pull_serial_twice",
+                "the snapshot {serial} of {node} differs from the one with this serial that this"
+                " node has taken: {publish}",
+                **about,
+            )
         )
     return taken
