@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.keys import digest
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.pull import publish as publishing
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.pull import renewal
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.pull.publish import (
     Renewal,
@@ -127,6 +128,12 @@ def test_a_variable_that_no_snapshot_may_have_is_named(
     assert named in output
     assert "token" not in output
     assert not (tmp_path / "out").exists()
+
+
+def test_a_secret_option_is_in_no_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    specs = {"os_baseline_a": {"no_log": True}, "os_baseline_b": {}, "switch_qos_c": {}}
+    monkeypatch.setattr(publishing, "read_specs", lambda: specs)
+    assert {*publishing.options.__wrapped__()} == {"os_baseline_b"}
 
 
 def snapshot(name: str) -> Snapshot:
