@@ -124,3 +124,23 @@ def test_the_hardened_unit_verifies_the_node(pulled: Nodes) -> None:
         assert 'baremetal_drift_findings{layer="rails"} 0' in node.file(METRICS).content_string
     finally:
         node.check_output(f"rm -r {units}/{name} {units}/{name}.d && systemctl daemon-reload")
+
+
+def test_a_node_renews_its_certificates(pulled: Nodes, tmp_path: Path) -> None:
+    """The layer ssh then takes them as they are, and revokes the former ones."""
+    node, launcher = pulled.on(NODE), pulled.group("launcher")[0]
+    path = "/etc/baremetal-mpi-roce/ssh/ssh_host_ed25519_key-cert.pub"
+    before = node.file(path).content_string
+    words = {"pull_directory": str(tmp_path), "pull_renew": True, "pull_hosts": [NODE]}
+    days = {"ssh_trust_validity_days": 120, "ssh_trust_renew_days": 100}
+    pulled.play("playbooks/pull_publish.yml", "-e", json.dumps({**words, **days}))
+    (folder,) = tmp_path.iterdir()
+    copied(pulled, folder, [f"{NODE}.snapshot"], SERVED)
+    status, output, _report = pull(pulled, "--tags", "node_check")
+    assert status == 0, output
+    after = node.file(path).content_string
+    assert after != before
+    pulled.as_user(launcher, f"ssh {NODE} true")
+    run = pulled.play("playbooks/ssh.yml")
+    assert node.file(path).content_string == after
+    assert not run.failed("ssh")
