@@ -246,7 +246,7 @@ def generated() -> dict[str, str]:
             files[f"plugins/modules/{module}.py"] = module_source(layer, module)
     for layer in of_site:
         files[f"playbooks/{layer['tag']}.yml"] = rendered("layer.yml.j2", layer=layer)
-    for name in ("site", "verify", "look"):
+    for name in ("site", "verify", "look", "pull"):
         files[f"playbooks/{name}.yml"] = rendered(f"{name}.yml.j2")
     for page in ("docs/architecture.md", "docs/checks.md"):
         files[page] = region(page, rendered(f"{Path(page).name}.j2"))

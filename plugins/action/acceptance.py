@@ -35,7 +35,6 @@ from ..plugin_utils.acceptance import (
     readings,
     state,
 )
-from ..plugin_utils.acceptance.certificate import NoAuthorityError
 from ..plugin_utils.acceptance.figures import (
     ALIKE,
     UNFINISHED,
@@ -71,6 +70,7 @@ from ..plugin_utils.mpi.bench import TAG
 from ..plugin_utils.rail_pairs import START_S
 from ..plugin_utils.ssh.authority import passphrase_of
 from ..plugin_utils.ssh.publishing import COMPUTE, LAUNCHER
+from ..plugin_utils.ssh.signer import NoAuthorityError, Signer
 from ..plugin_utils.ssh.signing import SigningError
 from ..plugin_utils.terminal import display
 from .mpi_bench import OF_JOB
@@ -184,10 +184,10 @@ class ActionModule(BenchAction):
             self.state.keep(MEASURED, finished, 0.0)
         return {"changed": False, "layer": LAYER, "checks": []}
 
-    def _signer(self, given: Mapping[str, Any], task_vars: Any) -> certificate.Signer:
+    def _signer(self, given: Mapping[str, Any], task_vars: Any) -> Signer:
         groups, hostvars = task_vars["groups"], task_vars["hostvars"]
         names = [name for role in (COMPUTE, LAUNCHER) for name in groups.get(role, ())]
-        return certificate.Signer(
+        return Signer(
             given["cluster"],
             Path(given["ssh_directory"]),
             passphrase_of(self._templar, task_vars),

@@ -24,7 +24,9 @@ ROLES = {
 """Role of each layer of site.yml, by the layer's tag and in the order of site.yml."""
 MEASURING = ["links", "verbs", "smoke"]
 """Layers of site.yml that configure nothing: other layers repair what they find."""
-TAGS = ["preflight", *ROLES, "job", "bench", "burn", "acceptance", "audit", "reboot"]
+PULLED = ["os", "rdma", "gpu", "rails", "mpi", "node_check"]
+"""Layers that playbooks/pull.yml verifies on a node, from nothing but its own variables."""
+TAGS = ["preflight", *ROLES, "job", "bench", "burn", "acceptance", "audit", "reboot", "pull"]
 """Values of `layer` in the results of modules."""
 RENAMED = {
     "os_baseline_apt_cache_valid": "os_baseline_apt_cache_valid_s",

@@ -23,6 +23,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal imp
     Issued,
     Journal,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.signer import Signer
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.signing import SigningError
 
 from tests.unit.test_acceptance_run import NODES, Launcher, required, verified
@@ -121,8 +122,8 @@ def test_a_command_that_signs_ssh_certificates_leaves_it_unsigned(
         path.write_text((keys / f"authorities/generation-1/{kind}_ca.pub").read_text())
     AuthorityStore(Journal(own)).prepare([], comment="x", now=1, write=True, supplied=public)
     with pytest.raises(SigningError):
-        certificate.write(tmp_path, {}, certificate.Signer("small", own))
-    signer = certificate.Signer("small", own, by_command=True)
+        certificate.write(tmp_path, {}, Signer("small", own))
+    signer = Signer("small", own, by_command=True)
     path, reason = certificate.write(tmp_path / "reports", {}, signer)
     assert reason and json.loads(path.read_text())["signature"] == "unsigned"
 
@@ -157,13 +158,13 @@ def test_a_full_disk_leaves_neither_certificate_nor_signature(
 
 def test_the_signature_of_another_cluster_does_not_verify(tmp_path: Path) -> None:
     """With its own identity or this cluster's, by the command of this cluster's certificate."""
-    own = certificate.Signer("small", authority(tmp_path / "own"), members=MEMBERS)
+    own = Signer("small", authority(tmp_path / "own"), members=MEMBERS)
     path, _reason = certificate.write(tmp_path / "reports", {"verdict": "passed"}, own)
     assert verified(path)
     right, text = Path(f"{path}.sig").read_text(), path.read_text()
     other = authority(tmp_path / "other")
     for name in ("other", "small"):
-        signature, _line = certificate.Signer(name, other).sign(text)
+        signature, _line = Signer(name, other).sign(text)
         Path(f"{path}.sig").write_text(signature)
         assert not verified(path)
     Path(f"{path}.sig").write_text(right)
@@ -172,7 +173,7 @@ def test_the_signature_of_another_cluster_does_not_verify(tmp_path: Path) -> Non
 
 def test_the_authority_of_other_hosts_does_not_sign(tmp_path: Path) -> None:
     other = authority(tmp_path / "other", members={"a1": "10.9.0.1", "a2": "10.9.0.2"})
-    signer = certificate.Signer("small", other, members=MEMBERS)
+    signer = Signer("small", other, members=MEMBERS)
     with pytest.raises(SigningError, match="another cluster"):
         certificate.write(tmp_path / "reports", {}, signer)
     assert not (tmp_path / "reports").exists()
@@ -180,7 +181,7 @@ def test_the_authority_of_other_hosts_does_not_sign(tmp_path: Path) -> None:
 
 def test_certificates_of_a_former_authority_still_verify(tmp_path: Path) -> None:
     ssh, reports = authority(tmp_path / "ssh"), tmp_path / "reports"
-    signer = certificate.Signer("small", ssh, members=MEMBERS)
+    signer = Signer("small", ssh, members=MEMBERS)
     path, _reason = certificate.write(reports, {"verdict": "passed"}, signer)
     older = path.rename(reports / "acceptance-older.json")
     Path(f"{path}.sig").rename(f"{older}.sig")

@@ -41,6 +41,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority i
     AuthorityStore,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal import Journal
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.signer import Signer
 
 from tests.unit.small_model import compiled, edited
 
@@ -932,7 +933,7 @@ def verified(path: Path) -> bool:
 def test_a_changed_byte_does_not_verify(passphrase: str, tmp_path: Path) -> None:
     ssh = tmp_path / "ssh"
     AuthorityStore(Journal(ssh), passphrase).prepare(["node01"], comment="x", now=1, write=True)
-    signer = certificate.Signer("small", ssh, passphrase)
+    signer = Signer("small", ssh, passphrase)
     path, reason = certificate.write(tmp_path / "reports", {"verdict": "passed"}, signer)
     assert reason == "" and verified(path)
     content = path.read_bytes()
@@ -947,7 +948,7 @@ def test_a_changed_byte_does_not_verify(passphrase: str, tmp_path: Path) -> None
 
 
 def test_without_an_authority_it_is_unsigned(tmp_path: Path) -> None:
-    signer = certificate.Signer("small", tmp_path / "ssh")
+    signer = Signer("small", tmp_path / "ssh")
     path, reason = certificate.write(tmp_path / "reports", {}, signer)
     found = json.loads(path.read_text())
     assert found["signature"] == "unsigned" and found["unsigned_because"] == reason != ""

@@ -92,7 +92,7 @@ def variables() -> set[str]:
         for spec in yaml.safe_load(path.read_text())["argument_specs"].values():
             found.update(spec.get("options") or {})
     for path in files("playbooks/*.yml"):
-        found.update(re.findall(r"\{\{ *(\w+) *\|", path.read_text()))
+        found.update(re.findall(r"(?:\{\{|when:) *(\w+) *\|", path.read_text()))
     return found
 
 

@@ -334,6 +334,12 @@ def test_repairs_of_other_hosts_and_manual_steps():
     ]
 
 
+def test_a_node_that_verified_itself_repairs_itself():
+    run = summary(playbook="pull.yml", by_name=True, inventories=("localhost,",))
+    command = "ansible-playbook baremetal.mpi_roce.pull -i localhost, --tags mpi"
+    assert run.repair("mpi", ["node01"]) == f"{command} -e pull_apply=true"
+
+
 def test_a_manual_step_replaces_the_repair():
     run = summary(expected={"ssh": {"login01": "", "node01": ""}})
     own = checks.Check("nologin", "no", "yes", checks.FAILED, by_hand="rm /etc/nologin")

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The certificate of an acceptance: a JSON file, its signature, and what verifies it.
 
-The signature is OpenSSH's (PROTOCOL.sshsig), by the user key of the cluster's SSH authority.
+The user key of the cluster's SSH authority signs it.
 """
 
 from __future__ import annotations
@@ -10,24 +10,18 @@ import json
 import shlex
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ...module_utils.core.checks import FAILED, NOT_APPLICABLE
-from ...module_utils.core.commands import CommandError
-from ...module_utils.ssh.keys import USER
 from ..answers import VERSION, finite, mapping
 from ..answers import checks as checks_of
 from ..report.reports import save
-from ..ssh import identity
-from ..ssh.authority import AuthorityStore
-from ..ssh.journal import Journal
-from ..ssh.rotation import AuthorityError
-from ..ssh.signing import SigningError, file_signature
+from ..ssh.signer import NAMESPACES, NoAuthorityError, Signer
 
 SCHEMA = 1
-NAMESPACE = "baremetal.mpi_roce.acceptance"
+PURPOSE = "acceptance"
+NAMESPACE = f"{NAMESPACES}.{PURPOSE}"
 UNSIGNED = "unsigned"
 ALLOWED = "allowed_signers"
 PASSED, INCOMPLETE = "passed", "incomplete"
@@ -46,52 +40,6 @@ PARTS = {
     "burn_nccl": "NCCL within nodes",
 }
 """Parts of the load of GPUs, by check."""
-
-
-class NoAuthorityError(SigningError):
-    """There is no authority that can sign files, so the certificate remains unsigned."""
-
-
-@dataclass(frozen=True)
-class Signer:
-    """The SSH authority of the cluster."""
-
-    cluster: str
-    state_directory: Path
-    """Directory of the authority (ssh_trust_state_directory)."""
-    passphrase: str = ""
-    members: Mapping[str, str] = field(default_factory=dict)
-    """Management addresses by host: an authority of other hosts does not sign."""
-    by_command: bool = False
-    """Whether a command signs (ssh_trust_signer): SSH certificates only."""
-
-    @property
-    def identity(self) -> str:
-        return f"acceptance@{self.cluster}"
-
-    def sign(self, text: str) -> tuple[str, str]:
-        """Signature of a text, and the line of allowed_signers that verifies it. Raises
-        NoAuthorityError, and SigningError for an authority that cannot be used."""
-        journal = Journal(self.state_directory)
-        store = AuthorityStore(journal, self.passphrase)
-        try:
-            name = store.rotation().current if self.state_directory.is_dir() else ""
-            if not name:
-                raise NoAuthorityError(
-                    f"no SSH authority in {self.state_directory}: run --tags ssh, or set"
-                    " ssh_trust_state_directory"
-                )
-            authority = store.load(name)
-            identity.claim(journal, self.members, self.cluster, "")
-            signature = file_signature(journal, authority, NAMESPACE, text, self.passphrase)
-        except SigningError as error:
-            if self.by_command and not isinstance(error, NoAuthorityError):
-                raise NoAuthorityError(f"ssh_trust_signer signs no files; {error}") from error
-            raise
-        except (AuthorityError, CommandError, OSError) as error:
-            raise SigningError(str(error)) from error
-        key = authority.public[USER]
-        return signature, f'{self.identity} namespaces="{NAMESPACE}" {key}\n'
 
 
 def command(path: Path, name: str) -> str:

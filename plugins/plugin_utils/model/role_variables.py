@@ -52,12 +52,12 @@ def values(hostvars: Any, host: str, variables: Variables, names: Container[str]
     """
     resolved = {}
     for name, raw in variables.items():
-        if name in RENAMED or (name in names and not _has_template(raw)):
+        if name in RENAMED or (name in names and not has_template(raw)):
             resolved[name] = raw
         elif name in names:
             with contextlib.suppress(AnsibleError):
                 value = _resolved(hostvars[host][name])
-                if not _has_template(value):  # ansible-core 2.18 returns an undefined one unchanged
+                if not has_template(value):  # ansible-core 2.18 returns an undefined one unchanged
                     resolved[name] = value
     return resolved
 
@@ -91,11 +91,11 @@ def _resolved(value: Any) -> Any:
     return value
 
 
-def _has_template(value: Any) -> bool:
+def has_template(value: Any) -> bool:
     if isinstance(value, str):
         return "{" in value and _TEMPLATE.search(value) is not None
     if isinstance(value, dict):
-        return any(map(_has_template, value.values()))
+        return any(map(has_template, value.values()))
     if isinstance(value, list):
-        return any(map(_has_template, value))
+        return any(map(has_template, value))
     return False

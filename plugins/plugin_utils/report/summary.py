@@ -452,6 +452,8 @@ class RunSummary:
         return found
 
     def repair(self, layer: str, hosts: Iterable[str]) -> str:
+        if self.playbook == "pull.yml":  # on a node
+            return f"{self._command(self.playbook)} --tags {layer} -e pull_apply=true"
         return f"{self._command('site.yml')} --tags {layer} --limit {','.join(hosts)}"
 
     def repairs(self) -> tuple[dict[str, list[str]], dict[str, list[str]]]:

@@ -249,15 +249,15 @@ def ssh_keygen(
 
 def _link(path: Path, supplied: Path) -> None:
     path.symlink_to(supplied.absolute())
-    path.with_suffix(".pub").write_text(_supplied_key(supplied) + "\n", "ascii")
+    path.with_suffix(".pub").write_text(supplied_key(supplied) + "\n", "ascii")
 
 
 def _supplied_name(supplied: Mapping[str, Path]) -> str:
-    keys = [base64.b64decode(_supplied_key(supplied[kind]).split()[1]) for kind in KINDS]
+    keys = [base64.b64decode(supplied_key(supplied[kind]).split()[1]) for kind in KINDS]
     return "-".join(["supplied", *(key[-6:].hex() for key in keys)])
 
 
-def _supplied_key(path: Path) -> str:
+def supplied_key(path: Path) -> str:
     """The operator's public key: the named file, or the `.pub` file next to a private key."""
     public = path if path.suffix == ".pub" else path.with_name(path.name + ".pub")
     if not path.is_file():

@@ -22,7 +22,7 @@ from ...module_utils.core.commands import CommandError, run
 from ...module_utils.core.messages import message
 from ...module_utils.core.text import one_line
 from ...module_utils.ssh.keys import DAY, HOST, USER, digest, key_of
-from .authority import Authority, ssh_keygen
+from .authority import ssh_keygen, supplied_key
 from .journal import Issued, Journal, SerialError
 
 try:
@@ -47,6 +47,7 @@ SERIALS = 2**63 - 1
 EXTENSIONS: Mapping[str, Mapping[str, str]] = {USER: {"permit-pty": ""}, HOST: {}}
 """Commands and terminals are permitted, forwarding is not."""
 SIGNER_S = 60.0
+FILES_PER_CALL = 250
 COMPUTE, LAUNCHER = "compute", "launcher"
 
 
@@ -106,28 +107,36 @@ def _by_openssh(journal: Journal, path: Path, asked: Issued, key_id: str, passph
     raise _unusable(path, agent, done.stderr.replace(ca, str(path)), asked.signer)
 
 
-def file_signature(
-    journal: Journal, authority: Authority, namespace: str, text: str, passphrase: str = ""
-) -> str:
-    """Signature of a file's content by the authority's user key, for `ssh-keygen -Y verify`.
+def file_signatures(
+    directory: Path,
+    group: Optional[int],
+    key: Path,
+    namespace: str,
+    texts: Sequence[str],
+    passphrase: str = "",
+) -> list[str]:
+    """Signatures of texts with a private key, or a key of the agent if `key` is a public key, for
+    `ssh-keygen -Y verify`. `directory`: for the files meanwhile.
 
     Raises SigningError. A namespace prevents a signature from being taken for another purpose
     (OpenSSH, PROTOCOL.sshsig).
     """
-    path = authority.private[USER]
-    path = path.readlink() if path.is_symlink() else path
+    key = key.readlink() if key.is_symlink() else key
     with (
-        tempfile.TemporaryDirectory(dir=journal.directory, prefix=".sign-") as scratch,
-        _opened(path, journal.group()) as (ca, handles),
+        tempfile.TemporaryDirectory(dir=directory, prefix=".sign-") as scratch,
+        _opened(key, group) as (ca, handles),
     ):
-        file = Path(scratch) / "file"
-        file.write_text(text, "utf-8")
-        argv = ["-Y", "sign", "-f", ca, "-n", namespace, str(file)]
-        done = ssh_keygen(argv, Path(scratch), passphrase, check=False, pass_fds=handles)
-        if done.rc == 0:
-            return Path(f"{file}.sig").read_text("ascii")
-    stderr = done.stderr.replace(ca, str(path))
-    raise _unusable(path, not handles, stderr, digest(authority.public[USER]))
+        files = [Path(scratch) / f"file{number}" for number in range(len(texts))]
+        for file, text in zip(files, texts, strict=True):
+            file.write_text(text, "utf-8")
+        for first in range(0, len(files), FILES_PER_CALL):
+            argv = ["-Y", "sign", "-f", ca, "-n", namespace]
+            argv += [str(file) for file in files[first : first + FILES_PER_CALL]]
+            done = ssh_keygen(argv, Path(scratch), passphrase, check=False, pass_fds=handles)
+            if done.rc != 0:
+                stderr = done.stderr.replace(ca, str(key))
+                raise _unusable(key, not handles, stderr, digest(supplied_key(key)))
+        return [Path(f"{file}.sig").read_text("ascii") for file in files]
 
 
 def _unusable(path: Path, agent: bool, stderr: str, signer: str) -> SigningError:
