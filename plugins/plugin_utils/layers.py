@@ -24,6 +24,27 @@ ROLES = {
 """Role of each layer of site.yml, by the layer's tag and in the order of site.yml."""
 MEASURING = ["links", "verbs", "smoke"]
 """Layers of site.yml that configure nothing: other layers repair what they find."""
+HOSTS = {
+    "names": ["compute", "launcher", "storage"],
+    "os": ["compute", "launcher"],
+    "rdma": ["compute"],
+    "gpu": ["compute"],
+    "rails": ["compute"],
+    "fabric": ["leaf", "spine"],
+    "links": ["compute", "leaf", "spine"],
+    "storage": ["storage", "compute", "launcher"],
+    "mpi": ["compute", "launcher"],
+    "hostfile": ["launcher"],
+    "ssh": ["compute", "launcher"],
+    "node_check": ["compute"],
+    "slurm": ["launcher", "compute"],
+    "monitoring": ["compute", "launcher", "storage"],
+    "verbs": ["compute"],
+    "smoke": ["launcher"],
+}
+"""Groups of hosts on which each layer of site.yml runs."""
+SHARED = ["names", "os", "rdma", "gpu", "rails", "mpi", "node_check"]
+"""Layers of site.yml that look at each host separately, without state of the controller."""
 TAGS = ["preflight", *ROLES, "job", "bench", "burn", "acceptance", "audit", "reboot"]
 """Values of `layer` in the results of modules."""
 RENAMED = {
