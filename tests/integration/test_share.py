@@ -1,7 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Two execution nodes, which are virtual nodes, reach two racks over SSH (docs/several-controllers.md).
+"""Two execution nodes, which are virtual nodes, reach two racks over SSH.
 
-Both have Python, ansible-core and ansible-runner in an environment, and nothing else of this project.
+They have Python, ansible-core and ansible-runner in an environment, and nothing else of this
+project.
 """
 
 from __future__ import annotations

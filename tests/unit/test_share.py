@@ -123,7 +123,9 @@ def test_receptor_forwards_a_port_to_the_ssh_server_of_each_node() -> None:
             True,
         )
     assert len({server["port"] for server in servers}) == 2
-    assert [peer["tls"] for peer in read["controller.yml"]["tcp-peers"]] == ["mesh", "mesh"]
+    peers = read["controller.yml"]["tcp-peers"]
+    assert [peer["address"] for peer in peers] == ["10.0.0.1:27199", "[fe80::1]:27199"]
+    assert {peer["tls"] for peer in peers} == {"mesh"}
 
 
 # The cut.

@@ -144,7 +144,9 @@ def receptor(nodes: Sequence[ExecutionNode], addresses: Mapping[str, str]) -> di
     files = {}
     for number, node in enumerate(nodes, 1):
         port = FORWARDED_PORT + number
-        peers += f"- address: '{addresses[node.name]}:{RECEPTOR_PORT}'\n  tls: mesh\n"
+        host = addresses[node.name]
+        host = f"[{host}]" if ":" in host else host
+        peers += f"- address: '{host}:{RECEPTOR_PORT}'\n  tls: mesh\n"
         servers += f"- bindaddr: 127.0.0.1\n  port: {port}\n  remotenode: {node.name}\n"
         servers += "  remoteservice: ssh\n"
         hosts += f"    {node.name}:\n      ansible_host: 127.0.0.1\n      ansible_port: {port}\n"
