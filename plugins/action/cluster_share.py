@@ -17,6 +17,7 @@ from typing import Any
 
 from ansible import constants as C
 from ansible import context
+from ansible.cli import CLI
 from ansible.errors import AnsibleActionFail
 from ansible.utils.vars import load_extra_vars
 
@@ -154,8 +155,7 @@ class ActionModule(NodeAction):
         files = (("connection", "connection_password_file"), ("become", "become_password_file"))
         for kind, option in files:
             if options.get(option):
-                path = Path(options[option]).expanduser()
-                passwords[kind] = path.read_text(encoding="utf-8").strip()
+                passwords[kind] = CLI.get_password_from_file(options[option])
         extra = load_extra_vars(self._loader)
         return data.Settings(
             given["playbook"],

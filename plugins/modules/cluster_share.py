@@ -12,8 +12,8 @@ attributes:
   diff_mode: {description: Runs the playbook with C(--diff)., support: full}
 description:
   - Runs layers that look at each host separately on execution nodes, each of which serves the racks
-    in its variable C(share_racks), by C(ansible-runner) over SSH. Runs the other layers, and hosts in
-    no such rack, on this controller, in the order of the playbook.
+    in its variable C(share_racks), by C(ansible-runner) over SSH. Runs the other layers, and hosts
+    in no such rack, on this controller, in the order of the playbook.
   - Merges the reports into one with one exit status. If an execution node is lost, its hosts are
     given to another one.
   - Refuses a second run of the same cluster.

@@ -416,6 +416,8 @@ def test_arguments_have_no_secrets_and_files_only_one_reader(tmp_path: Path, sit
         assert (root / "home/.ssh/key").stat().st_mode & 0o777 == 0o600
         assert (root / "sources/0/cluster.yml").read_text(encoding="utf-8") == MODEL
         assert (root / data.INSTALLED / "playbooks/site.yml").is_file()
+        variables = json.loads((root / "env/envvars").read_text(encoding="utf-8"))
+        assert variables["ANSIBLE_HOST_KEY_CHECKING"] == "True"
         assert 1 << 20 < size < 16 << 20
     finally:
         shutil.rmtree(root)
