@@ -373,6 +373,30 @@ def test_hosts_of_a_lost_node_run_on_the_other_one_and_it_gets_no_more() -> None
     assert any("exec1" in line for line in run.lines())
 
 
+def test_a_node_has_one_job_at_a_time() -> None:
+    lost, second = threading.Event(), threading.Event()
+    jobs: list[str] = []
+
+    class Slow(Fake):
+        def remote(self, node: nodes.ExecutionNode, job: Job, name: str) -> Outcome:
+            if node.name == "exec1":
+                return Outcome(lost="silent")
+            jobs.append(name)
+            if len(jobs) == 1:
+                assert lost.wait(60)
+                assert not second.wait(0.3)  # the second job waits for the first
+            second.set()
+            return super().remote(node, job, name)
+
+    def show(text: str) -> None:
+        if "LOST" in text:
+            lost.set()
+
+    run = Run(Slow(), execution(), PLACES, RACKS, False, False, show)
+    run.run(["os"])
+    assert jobs == ["1-exec2", "1-exec2-2"]
+
+
 def test_the_controller_runs_what_no_node_can() -> None:
     fake = Fake(lost={"exec1": 0, "exec2": 0})
     run, summary, status = ran(fake)
