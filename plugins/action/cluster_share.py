@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
+import signal
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -36,7 +36,7 @@ from ..plugin_utils.schema.findings import RefusedError
 from ..plugin_utils.share import data, nodes
 from ..plugin_utils.share.cut import layers_of
 from ..plugin_utils.share.run import Run
-from ..plugin_utils.share.workers import Workers
+from ..plugin_utils.share.workers import Workers, ends_with_parent
 from ..plugin_utils.terminal import display
 
 PACKAGES = ("ansible-core", "ansible-runner")
@@ -99,8 +99,8 @@ class ActionModule(NodeAction):
         stamp = f"{started:%Y%m%dT%H%M%S.%f}Z"
         logs = folder / "logs" / f"{given['playbook']}-{stamp}"
         make_directories(logs, 0o750)
-        root, size = data.make(settings, cluster, home)
-        try:
+        ends_with_parent(signal.SIGKILL)
+        with data.made(settings, cluster, home) as (root, size):
             workers = Workers(settings, root, logs, cluster, int(given["lease_s"]))
             _check(workers, execution, 2 * size + MARGIN_BYTES)
             limited = task_vars.get("ansible_limit") is not None
@@ -119,8 +119,6 @@ class ActionModule(NodeAction):
                 _whole(task_vars),
             )
             run.run(layers)
-        finally:
-            shutil.rmtree(root, ignore_errors=True)
         status = run.finish(summary, layers, named)
         seconds = (datetime.now(timezone.utc) - started).total_seconds()
         content = {

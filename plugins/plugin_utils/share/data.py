@@ -8,13 +8,15 @@ mode 0700, and is sent through SSH only.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shlex
 import shutil
+import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
@@ -100,8 +102,17 @@ def checked(settings: Settings, home: Path) -> list[tuple[Path, Path]]:
     return found
 
 
-def make(settings: Settings, cluster: str, home: Path) -> tuple[Path, int]:
-    """The directory and its size. The caller removes it. Raises DataError and OSError."""
+@contextlib.contextmanager
+def made(settings: Settings, cluster: str, home: Path) -> Iterator[tuple[Path, int]]:
+    """The directory and its size. It is removed also if this process is killed, as Ansible kills
+    it after Ctrl-C. Raises DataError and OSError."""
+    root, size = _make(settings, cluster, home)
+    argv = ["/bin/sh", "-c", 'cat >/dev/null; rm -rf -- "$1"', "sh", str(root)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, start_new_session=True):
+        yield root, size  # the end of this block, or process, closes the pipe
+
+
+def _make(settings: Settings, cluster: str, home: Path) -> tuple[Path, int]:
     files = checked(settings, home)
     prefix = f"baremetal-share-data-{os.getuid()}-{cluster}-"
     directory = MEMORY if MEMORY.is_dir() else Path(tempfile.gettempdir())

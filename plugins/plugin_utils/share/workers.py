@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import ctypes
 import io
 import json
 import math
@@ -256,7 +255,7 @@ class Workers:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env={**os.environ, **variables},
-            preexec_fn=_ends_with_parent,
+            preexec_fn=ends_with_parent,
         ) as process:
             assert process.stdout is not None
             for line in process.stdout:
@@ -267,8 +266,9 @@ class Workers:
         return Outcome(process.returncode, report, lost, time.monotonic() - began)
 
 
-def _ends_with_parent() -> None:
-    ctypes.CDLL(None).prctl(program.PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)
+def ends_with_parent(number: signal.Signals = signal.SIGINT) -> None:
+    """Get this signal when the parent process has died."""
+    program.prctl(program.PR_SET_PDEATHSIG, number)
 
 
 def _stdout(connection: Connection) -> IO[bytes]:
