@@ -27,6 +27,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.share import digest
+from tests.unit.action_plays import ROOT
 
 NODES = [f"node0{n}" for n in range(1, 5)]
 PLACES = {**dict.fromkeys(NODES, "compute"), "launcher01": "launcher", "leaf01": "leaf"}
@@ -133,6 +134,11 @@ def test_receptor_forwards_a_port_to_the_ssh_server_of_each_node() -> None:
 
 def test_layers_that_need_state_of_the_controller_are_not_shared() -> None:
     assert not {"ssh", "slurm", "monitoring", "fabric", "links", "storage", "verbs"} & set(SHARED)
+
+
+def test_the_playbook_accepts_the_tags_of_every_layer() -> None:
+    [_model, play] = yaml.safe_load((ROOT / "playbooks/share.yml").read_text(encoding="utf-8"))
+    assert play["tasks"][-1]["tags"] == list(ROLES)
 
 
 def test_stages_are_in_the_order_of_the_site() -> None:
@@ -267,7 +273,8 @@ def test_of_two_answers_the_worst_counts() -> None:
         parsed({"layers": {"os": {"hosts": {"node01": result("os", "node01", status)}}}}, NODES)
         for status in ("failed", "ok")
     )
-    assert [c["status"] for c in (one + two).layers["os"]["node01"].checks] == ["failed"]
+    for both in (one + two, two + one):
+        assert [check["status"] for check in both.layers["os"]["node01"].checks] == ["failed"]
 
 
 @pytest.mark.parametrize(
