@@ -85,6 +85,7 @@ from ..plugin_utils.terminal import Terminal
 REBOOT = f"{COLLECTION}cluster_reboot"
 VERIFY = f"{COLLECTION}cluster_verify"
 LOOK = f"{COLLECTION}cluster_look"
+SHARE = f"{COLLECTION}cluster_share"
 MAX_REASON_CHARACTERS = 1000
 """Maximum length of a host's failure reason in the summary."""
 EXIT_STATUS = 2
@@ -108,6 +109,7 @@ class CallbackModule(CallbackBase):
         self._terminal = Terminal()
         self._summary = RunSummary()
         self._drift: Optional[Settings] = None  # of playbooks/drift.yml
+        self._shared: Mapping[str, Any] = {}  # the result of playbooks/share.yml
         self._verified = ""  # layer of the current play of playbooks/verify.yml
         self._always = False  # the current play has the tag `always`
         self._idle = False  # no task has run yet in a play that --tags can select
@@ -142,6 +144,7 @@ class CallbackModule(CallbackBase):
             only = context.CLIARGS.get("tags") or ()
             self._idle = "always" not in only and any(map(asked.layer_of, plays))
         report.evaluating = True
+        report.directory = self.get_option("report_directory")
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
         # Ansible forks for each task and host. Without this, garbage collection in each child
@@ -170,11 +173,12 @@ class CallbackModule(CallbackBase):
     def _read_inventory(self, play: Any, inventory: Any) -> None:
         hosts = inventory.get_hosts(ignore_limits=True, ignore_restrictions=True)
         for host in hosts:
-            groups = {group.name for group in host.get_groups()}
+            groups = {group.name: group.vars for group in host.get_groups()}
             role = next((role for role in ROLES if role in groups), None)
             if role:
+                racks = [own.get("cluster_rack") for own in (host.vars, *groups.values())]
                 self._summary.roles[host.name] = role
-                self._summary.racks[host.name] = str(host.vars.get("cluster_rack") or "")
+                self._summary.racks[host.name] = str(next(filter(None, racks), ""))
                 self._summary.ports[host.name] = host.vars.get("cluster_ports") or ()
         if hosts:
             variables = play.get_variable_manager().get_vars(play=play, host=hosts[0])
@@ -231,6 +235,9 @@ class CallbackModule(CallbackBase):
             status = wrong if incomplete else 0
             if self._drift:
                 status = self._show_drift(self._drift)
+            elif self._shared:
+                status = self._shared["status"]
+                self._show_lines("SUMMARY", self._shared["summary_lines"], bool(status))
             elif summary.any:
                 self._show(bool(summary.failed or summary.unreachable or incomplete))
         except Exception as error:  # Ansible would only warn, and the run might succeed
@@ -274,9 +281,7 @@ class CallbackModule(CallbackBase):
         self, title: str, lines: list[str], failed: bool, content: Mapping[str, Any]
     ) -> None:
         """Show the lines and the path of the report, which is saved."""
-        self._display.banner(title)
-        for line in lines:
-            self._terminal.display(line, color=C.COLOR_ERROR if failed else C.COLOR_OK)
+        self._show_lines(title, lines, failed)
         try:
             self._terminal.display(f"report: {self._save(content)}")
         except OSError as error:
@@ -284,6 +289,11 @@ class CallbackModule(CallbackBase):
                 f"The report was not saved: {error}. Set BAREMETAL_MPI_ROCE_REPORTS to a writable "
                 "directory."
             )
+
+    def _show_lines(self, title: str, lines: list[str], failed: bool) -> None:
+        self._display.banner(title)
+        for line in lines:
+            self._terminal.display(line, color=C.COLOR_ERROR if failed else C.COLOR_OK)
 
     def _take(self, result: Any) -> None:
         host = result._host.get_name()
@@ -293,6 +303,8 @@ class CallbackModule(CallbackBase):
             self._drift = Settings.of(fields["drift"])
         if result._task.action == LOOK:
             self._take_look(host)
+        if result._task.action == SHARE and "summary_lines" in fields:
+            self._shared = fields
         if result._task.action == REBOOT:
             self._summary.add_reboots(host, fields)
         items = [fields]

@@ -14,7 +14,7 @@ from ansible.playbook.role_include import IncludeRole
 from ansible.playbook.task_include import TaskInclude
 
 from ..module_utils.core.text import nearest
-from .layers import LOOK
+from .layers import HOSTS, LOOK
 
 PLAYBOOKS = Path(__file__).resolve().parents[2] / "playbooks"
 SPECIAL = frozenset(["all", "always", "never", "tagged", "untagged"])
@@ -52,7 +52,7 @@ def is_asked(play: Any) -> bool:
 def left_out(play: Any, inventory: Any) -> Optional[list[str]]:
     """The hosts of a play if --limit excludes all of them; otherwise None."""
     tag = layer_of(play)
-    pattern = LOOK[tag][2] if tag in LOOK else play.hosts  # also if the look found them unchanged
+    pattern = HOSTS[tag] if tag in LOOK else play.hosts  # also if the look found them unchanged
     if inventory.get_hosts(pattern):
         return None
     hosts = inventory.get_hosts(pattern, ignore_limits=True, ignore_restrictions=True)

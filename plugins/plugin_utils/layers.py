@@ -26,6 +26,27 @@ MEASURING = ["links", "verbs", "smoke"]
 """Layers of site.yml that configure nothing: other layers repair what they find."""
 PULLED = ["os", "rdma", "gpu", "rails", "mpi", "node_check"]
 """Layers that playbooks/pull.yml verifies on a node, from nothing but its own variables."""
+HOSTS = {
+    "names": ["compute", "launcher", "storage"],
+    "os": ["compute", "launcher"],
+    "rdma": ["compute"],
+    "gpu": ["compute"],
+    "rails": ["compute"],
+    "fabric": ["leaf", "spine"],
+    "links": ["compute", "leaf", "spine"],
+    "storage": ["storage", "compute", "launcher"],
+    "mpi": ["compute", "launcher"],
+    "hostfile": ["launcher"],
+    "ssh": ["compute", "launcher"],
+    "node_check": ["compute"],
+    "slurm": ["launcher", "compute"],
+    "monitoring": ["compute", "launcher", "storage"],
+    "verbs": ["compute"],
+    "smoke": ["launcher"],
+}
+"""Groups of hosts on which each layer of site.yml runs."""
+SHARED = ["names", "os", "rdma", "gpu", "rails", "mpi", "node_check"]
+"""Layers of site.yml that look at each host separately, without state of the controller."""
 TAGS = ["preflight", *ROLES, "job", "bench", "burn", "acceptance", "audit", "reboot", "pull"]
 """Values of `layer` in the results of modules."""
 RENAMED = {
@@ -42,16 +63,16 @@ RENAMED = {
 }
 """Former names of role options. They are refused, with the present name, for one release."""
 LOOK = {
-    "names": ("cluster_hosts", "whole", ["compute", "launcher", "storage"]),
-    "os": ("os_baseline", "host", ["compute", "launcher"]),
-    "rdma": ("rdma_stack", "host", ["compute"]),
-    "gpu": ("nvidia_gpu", "host", ["compute"]),
-    "rails": ("roce_rails", "host", ["compute"]),
-    "storage": ("shared_storage", "whole", ["storage", "compute", "launcher"]),
-    "mpi": ("mpi_stack", "host", ["compute", "launcher"]),
-    "hostfile": ("mpi_hostfile", "whole", ["launcher"]),
-    "node_check": ("node_check", "host", ["compute"]),
-    "slurm": ("slurm", "whole", ["launcher", "compute"]),
+    "names": ("cluster_hosts", "whole"),
+    "os": ("os_baseline", "host"),
+    "rdma": ("rdma_stack", "host"),
+    "gpu": ("nvidia_gpu", "host"),
+    "rails": ("roce_rails", "host"),
+    "storage": ("shared_storage", "whole"),
+    "mpi": ("mpi_stack", "host"),
+    "hostfile": ("mpi_hostfile", "whole"),
+    "node_check": ("node_check", "host"),
+    "slurm": ("slurm", "whole"),
 }
-"""Layers that one look at a host covers, in order: the module, whether its options depend on the
-variables of the host only (`host`) or of all hosts (`whole`), and the groups of its play."""
+"""Layers that one look at a host covers, in order: the module, and whether its options depend on
+the variables of the host only (`host`) or of all hosts (`whole`)."""

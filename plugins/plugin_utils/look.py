@@ -23,7 +23,7 @@ from ..module_utils.core.checks import FAILED, PENDING
 from ..module_utils.core.text import printable
 from ..module_utils.look import program as entry
 from . import answers
-from .layers import LOOK, ROLES
+from .layers import HOSTS, LOOK, ROLES
 from .model.cluster import ROLES as KINDS
 
 PLUGINS = Path(__file__).resolve().parents[1]
@@ -52,7 +52,7 @@ _FURTHER = ("inventory_hostname", "group_names", "ansible_host", "monitoring_tex
 
 def collection_files() -> dict[str, str]:
     """Sources of the program by path: every module of a layer, and all that runs on nodes."""
-    modules = [*(module for module, _kind, _groups in LOOK.values()), "ssh_trust"]
+    modules = [*(module for module, _kind in LOOK.values()), "ssh_trust"]
     paths = [PLUGINS / f"modules/{module}.py" for module in modules]
     paths += sorted((PLUGINS / "module_utils").rglob("*.py"))
     found = {
@@ -81,7 +81,8 @@ def of_files(folders: Iterable[Path]) -> str:
     for folder in folders:
         for path in sorted(folder.rglob("*")):
             if path.is_file() and path.suffix != ".pyc":
-                found.update(f"{path}\0{path.stat().st_size}\0".encode("utf-8", "surrogateescape"))
+                name = f"{folder.name}/{path.relative_to(folder)}\0"  # the same on all controllers
+                found.update(name.encode("utf-8", "surrogateescape"))
                 found.update(hashlib.sha256(path.read_bytes()).digest())
     return found.hexdigest()
 
@@ -112,8 +113,8 @@ def wanted(variables: Mapping[str, Any]) -> list[str]:
     groups = set(variables["group_names"])
     return [
         tag
-        for tag, (_module, _kind, hosts) in LOOK.items()
-        if only & {tag, "all", "tagged"} and tag not in skipped and groups & set(hosts)
+        for tag in LOOK
+        if only & {tag, "all", "tagged"} and tag not in skipped and groups & set(HOSTS[tag])
     ]
 
 
@@ -218,7 +219,7 @@ def pattern(tag: str, groups: Mapping[str, Sequence[str]]) -> str:
 
     The shorter of two patterns, as Ansible compares each name in it with those of all hosts.
     """
-    kinds = LOOK[tag][2]
+    kinds = HOSTS[tag]
     names = dict.fromkeys(name for kind in kinds for name in groups.get(kind, ()))
     unchanged = [name for name in names if state(name, tag) is not None]
     if len(unchanged) > len(names) / 2:

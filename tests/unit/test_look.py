@@ -99,7 +99,7 @@ def test_the_program_has_all_that_its_modules_import(tmp_path: Path) -> None:
     """The nodes' interpreter sees only the zip and its standard library."""
     path = tmp_path / "look"
     path.write_bytes(look.made())
-    names = [f"{program.MODULES}.{module}" for module, _kind, _groups in LOOK.values()]
+    names = [f"{program.MODULES}.{module}" for module, _kind in LOOK.values()]
     script = f"import sys; sys.path.insert(0, {str(path)!r}); import importlib\n"
     script += f"for name in {names!r}: importlib.import_module(name).main"
     subprocess.run([sys.executable, "-IS", "-c", script], check=True)

@@ -543,6 +543,8 @@ class RunSummary:
 
 evaluating = False
 """Whether the callback is loaded and evaluates this run. Actions read it in forked workers."""
+directory = "reports"
+"""Directory of reports, as configured for the callback."""
 
 
 def measurement(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Connection plugin of tests/bench/controller.py: every module returns a canned result.
 
-Only the controller's work remains of a run. CANNED_UNCHANGED: the look finds all unchanged. For each execution, one line with host, module and the
+Only the controller's work remains of a run. For each execution, one line with host, module and the
 number of bytes to send is appended to the file named by CANNED_SENT; and host, module and arguments
-as JSON to that of CANNED_ARGUMENTS, if it is set.
+to the file named by CANNED_ARGUMENTS, if any. With CANNED_UNCHANGED, the look finds all unchanged.
 """
 
 from __future__ import annotations
