@@ -17,7 +17,7 @@ PAGE = ROOT / "docs" / "faults.md"
 if __name__ == "__main__":
     sys.path[:0] = [str(ROOT / "collections"), str(ROOT)]
 
-from tests.fabric import SYSTEMS  # noqa: E402
+from tests.fabric import SWITCH_FAULTS  # noqa: E402
 from tests.faults import NODE_FAULTS  # noqa: E402
 
 HEAD = """\
@@ -41,11 +41,8 @@ ON_NODE = {(fault.layer, fault.check) for fault in NODE_FAULTS if fault.on_node}
 
 def rows() -> Iterator[tuple[str, str, str]]:
     """Layer, check and fault."""
-    for fault in NODE_FAULTS:
+    for fault in (*NODE_FAULTS, *SWITCH_FAULTS):
         yield fault.layer, fault.check, fault.name
-    for system, switch in SYSTEMS.items():
-        for name, check, _change in switch.FAULTS:
-            yield "fabric", check, f"{name} ({system})"
 
 
 def page() -> str:

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Optional
 
 from tests import waiting
 from tests.bed.instances import describe
+from tests.faults import Fault
 from tests.nodes import TOP, Cluster, Nodes, Run
 
 LOG = "/var/log/virtual-switch.log"
@@ -329,6 +330,12 @@ class Eos(OverHttps):
 
 
 SYSTEMS = {"sonic": Sonic, "nvue": Nvue, "eos": Eos}
+SWITCH_FAULTS = [
+    Fault(f"{name} ({system})", "fabric", check, leaf, repr(change))
+    for leaf, (system, kind) in zip(("leaf01", "leaf02", "leaf03"), SYSTEMS.items())
+    for name, check, change in kind.FAULTS
+]
+"""Faults of the leaves, which VirtualSwitch.drift injects."""
 
 
 def switch(nodes: Nodes, name: str) -> VirtualSwitch:

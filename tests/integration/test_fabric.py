@@ -13,12 +13,13 @@ import signal
 import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
-from tests import waiting
-from tests.fabric import CONFIRM, FABRIC, VirtualSwitch, failed_links, switch
+from tests import faults, waiting
+from tests.fabric import CONFIRM, FABRIC, SWITCH_FAULTS, VirtualSwitch, failed_links, switch
 from tests.nodes import Nodes, Run
 from tools.run_tests import descendants
 
@@ -200,23 +201,26 @@ def test_what_is_the_operators_is_untouched(
 
 
 def test_drift_by_hand_is_found_named_and_repaired_where_it_is(
-    nodes: Nodes, converged: Run, fabric: Fabric
+    nodes: Nodes, converged: Run, fabric: Fabric, tmp_path: Path
 ) -> None:
-    """Each switch separately; for its links a fault concerns one end."""
+    """Each switch separately; for its links a fault concerns one end, which drift names."""
     before = states(fabric, list(fabric))
     together(lambda name: fabric[name].drift(), LEAVES)
     drifted = states(fabric, LEAVES)
     assert all(drifted[name][0] != before[name][0] for name in LEAVES)
 
     words = ("--tags=fabric,links", "--limit=localhost:compute:leaf:spine")
-    seen = nodes.play("playbooks/verify.yml", *words, expect=2)
+    seen = faults.drift(nodes, tmp_path, *words, expect=2)
     assert states(fabric, LEAVES) == drifted
+    assert faults.missed(seen, SWITCH_FAULTS) == []
+    assert sorted(seen.report["layers"]["fabric"]["hosts"]) == LEAVES
+    assert {each["host"] for each in seen.report["findings"]} <= {*LEAVES}
     for name in LEAVES:
-        failed = {check["name"] for check in seen.failed("fabric", name)}
-        assert {"configuration"} | {check for _name, check, _put in fabric[name].FAULTS} <= failed
-    found = seen.report["layers"]["fabric"]["hosts"]
-    assert sorted(name for name in found if seen.failed("fabric", name)) == LEAVES
-    assert f"--tags fabric --limit {','.join(LEAVES)}" in seen.output
+        assert "configuration" in {check["name"] for check in seen.failed("fabric", name)}
+    for each in seen.report["findings"]:
+        assert each["new"] and each["found"] != each["desired"]
+        wanted = f" --tags fabric --limit {each['host']}" if each["layer"] == "fabric" else ""
+        assert each["command"].endswith(wanted), each
 
     linked = nodes.play("playbooks/links.yml", expect=2)
     assert sorted(failed_links(linked)) == LEAVES
@@ -237,6 +241,10 @@ def test_drift_by_hand_is_found_named_and_repaired_where_it_is(
     together(lambda name: fabric[name].well(), LEAVES)
     assert repaired.hosts_with("changed") == {"leaf01", "leaf03"}
     assert failed_links(repaired) == {}
+    clean = faults.drift(nodes, tmp_path, *words, expect=0)
+    every = {faults.key(each) for each in seen.report["findings"]}
+    assert faults.history(tmp_path, "found") == dict.fromkeys(every, seen.report["started"])
+    assert faults.history(tmp_path, "repaired") == dict.fromkeys(every, clean.report["started"])
     after = states(fabric, list(fabric))
     for name in fabric:
         assert after[name][0] == before[name][0], name
