@@ -129,7 +129,7 @@ def started(monkeypatch):
         options = {"hosts": 32, "display_ok_hosts": True, "display_skipped_hosts": True}
         monkeypatch.setattr(plugin, "get_option", lambda name: options.get(name))
         monkeypatch.setattr(plugin, "set_option", options.__setitem__)
-        plugin._display = shown = Display()
+        plugin._display = plugin._terminal._display = shown = Display()
         inventory = Namespace(get_hosts=lambda _pattern=None: [None] * 1000)
         manager = Namespace(_inventory=inventory)
         plugin.v2_playbook_on_play_start(
