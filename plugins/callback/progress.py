@@ -37,8 +37,6 @@ requirements:
 """
 
 import argparse
-import os
-import sys
 import time
 from typing import Any, Optional
 
@@ -48,11 +46,11 @@ from ansible.plugins.callback.default import CallbackModule as Default
 from ..module_utils.core.text import counted, one_line
 from ..plugin_utils.report.preflight import ranges
 from ..plugin_utils.report.summary import COLLECTION
+from ..plugin_utils.terminal import Terminal
 
 REDRAW_S = 0.2
 LOG_S = 60.0
 MAX_NAME = 48
-CLEAR = "\r\x1b[K"
 COUNTS = ("changed", "failed", "unreachable")
 
 
@@ -61,6 +59,7 @@ class CallbackModule(Default):
 
     def __init__(self) -> None:
         super().__init__()
+        self._terminal = Terminal()
         self._compact: Optional[bool] = None  # not known before the first play
         self._live = False  # the last line is redrawn in place
         self._drawn = False
@@ -82,8 +81,7 @@ class CallbackModule(Default):
             manager = play.get_variable_manager()
             least, number = self.get_option("hosts"), len(manager._inventory.get_hosts())
             self._compact = 0 < least <= number and not self._display.verbosity
-            dumb = os.environ.get("TERM", "dumb") == "dumb"
-            self._live = self._compact and sys.stdout.isatty() and not dumb
+            self._live = self._compact and self._terminal.redraws
             if self._compact:
                 self.set_option("display_ok_hosts", False)
                 self.set_option("display_skipped_hosts", False)
@@ -109,7 +107,7 @@ class CallbackModule(Default):
             wrong = self._bad["failed"] or self._bad["unreachable"]
             color = C.COLOR_ERROR if wrong else C.COLOR_OK
             color = C.COLOR_CHANGED if self._bad["changed"] and not wrong else color
-            self._display.display(f"{self._title}: {', '.join(parts)}", color=color)
+            self._terminal.display(f"{self._title}: {', '.join(parts)}", color=color)
         self._done = set()
 
     # A task: progress.
@@ -142,15 +140,14 @@ class CallbackModule(Default):
         line = f"{self._title}: {self._task}: {self._task_done} of {self._hosts} hosts"
         line += f", {_seconds(now - self._began)}"
         if self._live:
-            line = CLEAR + line[: self._display.columns - 1]
-            self._display.display(line, screen_only=True, newline=False)
+            self._terminal.redraw(line)
             self._drawn = True
         else:
-            self._display.display(line)
+            self._terminal.display(line)
 
     def _erase(self) -> None:
         if self._drawn:
-            self._display.display(CLEAR, screen_only=True, newline=False)
+            self._terminal.redraw()
             self._drawn = False
 
     # Results.
@@ -190,7 +187,7 @@ class CallbackModule(Default):
             if self._last_task_banner != task._uuid:
                 self._print_task_banner(task)
             of = f" ({len(hosts)} hosts)" if len(hosts) > 1 else ""
-            self._display.display(f"changed: [{ranges(hosts)}]{of}", color=C.COLOR_CHANGED)
+            self._terminal.display(f"changed: [{ranges(hosts)}]{of}", color=C.COLOR_CHANGED)
 
     def v2_runner_on_skipped(self, result: Any) -> None:
         if self._compact:

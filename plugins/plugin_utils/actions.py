@@ -25,6 +25,8 @@ MAX_OUTPUT_BYTES = 32 << 20
 MAX_FAILED_BYTES = 4 << 20
 """Limit for a failed answer, which Ansible prints in full."""
 MAX_MESSAGE_CHARACTERS = 20_000
+MAX_ARGUMENT = 1000
+"""Maximum number of characters of an argument that is sent back with the result."""
 MESSAGE_KEYS = ("exception", "warnings", "deprecations")
 """Result keys for which ansible-core 2.19 has objects; a module can return them as well."""
 SSH_NOISE = (
@@ -66,7 +68,17 @@ class NodeAction(ActionBase):
             result[EXECUTIONS] = self._executions
         else:
             result.pop(EXECUTIONS, None)
+        self._forget_long_arguments()
         return bounded(result)
+
+    def _forget_long_arguments(self) -> None:
+        """Ansible sends arguments back with the result, and holds those of all hosts until the task
+        ends: the names of 1,000 nodes would be in memory 1,000 times."""
+        if not (self._task.until or self._task.retries):  # otherwise this is not the last attempt
+            self._task.args = {
+                name: shortened(value, MAX_ARGUMENT) if isinstance(value, str) else value
+                for name, value in self._task.args.items()
+            }
 
     def _execute_module(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         if self._connection.transport.rpartition(".")[2] != "local":

@@ -14,7 +14,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.steps import St
 
 def task(action: type[SteppedAction], step: Any) -> Any:
     made: Any = object.__new__(action)
-    made._task = SimpleNamespace(args={"step": step}, check_mode=False, environment=[])
+    made._task = SimpleNamespace(
+        args={"step": step}, check_mode=False, environment=[], until=None, retries=None
+    )
     return made
 
 

@@ -33,6 +33,8 @@ class Node:
         self.answer: Any = {}
         self.given: dict[str, Any] = {}
         self.async_s = 0
+        self.args: dict[str, Any] = {}
+        self.until: list[str] = []
         self.transport = "ssh"
         monkeypatch.setattr(ActionBase, "run", lambda *_given: {})
         for name in ("_execute_module", "_low_level_execute_command"):
@@ -48,7 +50,9 @@ class Node:
         """The result of an action; by default one that executes a module."""
         action: Any = object.__new__(ActionModule)
         action._connection = SimpleNamespace(transport=self.transport, has_native_async=False)
-        action._task = SimpleNamespace(async_val=self.async_s)
+        action._task = self.task = SimpleNamespace(
+            async_val=self.async_s, args=dict(self.args), until=self.until, retries=None
+        )
         if act is not None:
             action.act = lambda task_vars: act(action)
         result: dict[str, Any] = action.run(task_vars={})
@@ -58,6 +62,18 @@ class Node:
 @pytest.fixture
 def node(monkeypatch: pytest.MonkeyPatch) -> Node:
     return Node(monkeypatch)
+
+
+def test_long_arguments_are_not_sent_back_with_the_result(node: Node) -> None:
+    node.args = {"table": "x" * 5000, "own": ["y" * 5000], "name": "node01"}
+    seen: list[int] = []
+    node.run(lambda action: seen.append(len(action._task.args["table"])) or {})
+    assert seen == [5000]
+    assert len(node.task.args["table"]) < 1100 and node.task.args["name"] == "node01"
+    assert node.task.args["own"] == node.args["own"]
+    node.until = ["said is not failed"]
+    node.run(lambda _action: {})
+    assert node.task.args == node.args  # the next attempt needs them
 
 
 @pytest.mark.parametrize("error", [AnsibleActionFail("leaf01\x1b[2J"), ValueError("leaf01\x1b[2J")])
@@ -95,7 +111,7 @@ def test_plugins_print_only_by_the_terminal() -> None:
                     name = ast.unparse(node)
                 if name in ("print", "sys.stdout", "sys.stderr", "self._display.display"):
                     direct.append(f"{path.relative_to(PLUGINS)}:{node.lineno}")
-    assert [line.partition(":")[0] for line in direct] == ["plugin_utils/terminal.py"]
+    assert {line.partition(":")[0] for line in direct} == {"plugin_utils/terminal.py"}
 
 
 def test_results_and_errors_are_printable(node: Node) -> None:

@@ -264,7 +264,9 @@ def test_a_task_cannot_set_what_the_action_sets(
     action = ssh_trust.ActionModule.__new__(ssh_trust.ActionModule)
     given = {"state_directory": str(tmp_path), "host": {"known": {"x": 1}}, "user": "mpi"}
     given.update(signed={"certificates": {"user": "x"}, "now": 1})
-    action._task = SimpleNamespace(args=given, check_mode=False, async_val=0, diff=False)
+    action._task = SimpleNamespace(
+        args=given, check_mode=False, async_val=0, diff=False, until=None, retries=None
+    )
     action._connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir=None))
     action._templar = SimpleNamespace(template=str)
     seen: dict[str, Any] = {}
