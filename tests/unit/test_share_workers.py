@@ -390,6 +390,13 @@ def test_a_stream_of_another_form_loses_the_node(
         received(tmp_path, content)
 
 
+def test_a_silent_node_is_lost() -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as pipe, pytest.raises(LostError, match="no sign of"):
+        Stream(pipe, 0.01).line()
+    os.close(writing)
+
+
 @pytest.mark.parametrize("name", ["../../reports/c/site.json", "/reports/c/x.json", "x.json"])
 def test_other_files_of_an_archive_are_ignored(tmp_path: Path, name: str) -> None:
     packed = archive(name, "{}")
