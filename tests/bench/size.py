@@ -31,12 +31,12 @@ REGIONS = {
 }
 """Generated parts of modules and of roles' tasks, as in tools/generate_layers.py."""
 LIMITS = {
-    "plugins lines": 83_000,
+    "plugins lines": 84_300,
     "roles lines": 3_010,
     "tests lines": 83_500,
     f"{BED} lines": 19_600,
-    "utils files": 362,
-    "docs words": 46_200,
+    "utils files": 370,
+    "docs words": 47_000,
 }
 """Slightly above the present figures. A change that needs more raises them itself. Lines of roles
 exclude generated files; lines of plugins include the generated lines that are shown separately."""

@@ -11,6 +11,7 @@ from typing import Any, Optional
 
 import pytest
 import yaml
+from ansible_collections.baremetal.mpi_roce.plugins.action.cluster_share import _whole
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.layers import ROLES, SHARED
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report.summary import RunSummary
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.share import cut, nodes
@@ -149,6 +150,24 @@ def test_stages_are_in_the_order_of_the_site() -> None:
     assert cut.stages(["gpu", "mpi"], ["mpi"]) == [(True, ["gpu"]), (False, ["mpi"])]
     assert cut.layers_of(["mpi", "os"], ["os"]) == ["mpi"]
     assert cut.layers_of(["all"], ["os"]) == [layer for layer in ROLES if layer != "os"]
+
+
+@pytest.mark.parametrize(
+    ("software", "whole"),
+    [
+        ({}, []),
+        ({"mpi": {"provider": "distribution"}}, []),
+        ({"mpi": {"provider": "source"}}, ["mpi"]),
+        ({"mpi": {"provider": "hpcx"}}, ["mpi"]),
+    ],
+)
+def test_mpi_with_archives_is_not_shared(software: dict[str, Any], whole: list[str]) -> None:
+    class Variables:
+        def raw_get(self, _host: str) -> dict[str, Any]:
+            return {"cluster_software": software}
+
+    found = _whole({"hostvars": Variables(), "groups": {"compute": NODES}})
+    assert found == whole
 
 
 def test_jobs_have_the_racks_of_their_node_and_layers_with_hosts() -> None:

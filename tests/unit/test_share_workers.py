@@ -171,6 +171,8 @@ def test_hosts_of_a_killed_node_run_elsewhere(site: Site, victim: str) -> None:
     assert running.returncode == 0, output
     report = site.report()
     assert set(report["execution"]["lost"]) == {"exec1"}
+    reason = report["execution"]["lost"]["exec1"]
+    assert ("signal 9" if victim == "ansible_runner" else "closed") in reason
     hosts = {"node01", "node02", "node03", "node04", "launcher01"}
     assert set(report["layers"]["names"]["hosts"]) == hosts
     [again] = [run for run in report["execution"]["runs"] if run["hosts"] == 1 and run["rc"] == 0]
@@ -386,6 +388,13 @@ def test_a_stream_of_another_form_loses_the_node(
 ) -> None:
     with pytest.raises(LostError, match=reason):
         received(tmp_path, content)
+
+
+def test_a_silent_node_is_lost() -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as pipe, pytest.raises(LostError, match="no sign of"):
+        Stream(pipe, 0.01).line()
+    os.close(writing)
 
 
 @pytest.mark.parametrize("name", ["../../reports/c/site.json", "/reports/c/x.json", "x.json"])

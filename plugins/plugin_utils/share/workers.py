@@ -222,6 +222,7 @@ class Workers:
         """Run the job on the node."""
         began, log = time.monotonic(), Log(self.logs / f"{name}.log")
         log.add(f"{node.name}: layers {','.join(job.layers)} on {','.join(job.hosts)}")
+        log.tail = ""
         connection = self._connect(node)
         argv = [sys.executable, "-m", "ansible_runner", *transmit(self.settings, self.root, job)]
         try:
@@ -230,7 +231,11 @@ class Workers:
             stream = Stream(_stdout(connection), self.lease_s * 2.0)
             rc, report = _received(stream, log)
             if report is None:
-                raise LostError(f"its ansible-playbook made no report (status {rc}): {log.end}")
+                how = f"was killed by signal {-rc}" if rc < 0 else f"exited with status {rc}"
+                said = log.end
+                raise LostError(
+                    f"its ansible-runner {how}, without a report" + f": {said}" * bool(said)
+                )
             return Outcome(rc, report, seconds=time.monotonic() - began)
         except LostError as error:
             said = connection.close()
