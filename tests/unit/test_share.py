@@ -12,6 +12,7 @@ from typing import Any, Optional
 import pytest
 import yaml
 from ansible_collections.baremetal.mpi_roce.plugins.action.cluster_share import _whole
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.answers import finite
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.layers import ROLES, SHARED
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report.summary import RunSummary
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.share import cut, nodes
@@ -280,7 +281,7 @@ def test_parts_of_a_run_have_the_digest_of_the_whole() -> None:
     merged = Merged()
     for hosts, layers in [(NODES[2:], ["gpu"]), (NODES[:2], ["os", "gpu"]), (NODES[2:], ["os"])]:
         part = run_of(hosts, layers).report("2026-02-01T00:00:00+00:00", 3.0, 60, False)
-        merged += parsed(json.loads(json.dumps(part)), hosts)
+        merged += parsed(json.loads(json.dumps(finite(part))), hosts)
     summary = into(RunSummary(cluster="c", roles=dict(PLACES), racks=dict(RACKS)), merged)
     assert digest(summary.report("", 1.0, 60, False)) == digest(whole)
     summary.failed["node01"] = "x"

@@ -149,6 +149,6 @@ def _imported(text: str, package: str) -> Iterator[str]:
             base = f"{base}.{found.module}" if found.module else base
             yield base
             for each in found.names:
-                # Not a name in the module: find_spec would look for it in what is no package.
+                # Names inside a module are no modules.
                 if _is_package(find_spec(base) or ModuleSpec(base, None)):
                     yield f"{base}.{each.name}"
