@@ -14,7 +14,7 @@ archive=$(echo "$work"/baremetal-mpi_roce-*.tar.gz)
 echo "== what is in it"
 tar -tzf "$archive" | sed 's#/.*#/#' | sort | uniq -c
 part='changelogs/changelog\.yaml|changelogs/config\.yaml|docs/.*\.md|docs/(cluster|drift)\.schema\.json|docs/images/.*\.png'
-part+='|docs/monitoring/.*\.(json|yml)|docs/examples/.*\.(py|sbatch|yml)'
+part+='|docs/monitoring/.*\.(json|yml)|docs/examples/.*\.(py|sbatch|yml|service|timer)|awx/.*\.yml'
 part+='|requirements/(audit|controller)\.txt'
 part+='|layers/.*\.yml|(inventories|meta|playbooks|plugins|roles|tests/sanity)/.*'
 part+='|[A-Z]*(\.md|\.json)?|ansible\.cfg|site\.yml|(bindep|requirements)\.txt'

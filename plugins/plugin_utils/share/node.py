@@ -29,7 +29,7 @@ import time
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Optional
+from typing import IO, Any, Optional, cast
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 KEEPALIVE_S = 5
@@ -172,9 +172,9 @@ def run(found: Input, header: dict[str, Any], private: Path, lock: int) -> tuple
         pass_fds=(lock,),
         preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGTERM),
     )
-    assert worker.stdin is not None
-    pipe: Optional[int] = worker.stdin.fileno()
-    os.set_blocking(worker.stdin.fileno(), False)
+    stdin = cast(IO[bytes], worker.stdin)
+    pipe: Optional[int] = stdin.fileno()
+    os.set_blocking(stdin.fileno(), False)
     pending, complete = b"", False
     try:
         while worker.poll() is None:
@@ -190,7 +190,7 @@ def run(found: Input, header: dict[str, Any], private: Path, lock: int) -> tuple
                 except BrokenPipeError:
                     pending, pipe = b"", None
             if complete and not pending and pipe is not None:
-                worker.stdin.close()
+                stdin.close()
                 pipe = None
             if readable:
                 found.read()

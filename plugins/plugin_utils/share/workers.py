@@ -24,7 +24,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Optional
+from typing import IO, Any, Optional, cast
 
 from ...module_utils.core.text import one_line, printable, shortened
 from ..answers import mapping
@@ -138,8 +138,7 @@ class Connection:
         self._sending.start()
 
     def _send(self, header: Mapping[str, Any], argv: Sequence[str]) -> None:
-        pipe = self.process.stdin
-        assert pipe is not None
+        pipe = cast(IO[bytes], self.process.stdin)
         with contextlib.suppress(OSError, ValueError):  # the node is gone: the reader says why
             pipe.write(frame(json.dumps(header).encode()))
             pipe.flush()
@@ -148,10 +147,10 @@ class Connection:
             with subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
             ) as source:
-                assert source.stdout is not None and source.stderr is not None
-                while part := source.stdout.read(1 << 16):
+                output, errors = cast(IO[bytes], source.stdout), cast(IO[bytes], source.stderr)
+                while part := output.read(1 << 16):
                     pipe.write(frame(part))
-                said = source.stderr.read(1 << 16).decode("utf-8", "replace")
+                said = errors.read(1 << 16).decode("utf-8", "replace")
             if source.returncode:
                 said = said.strip().rpartition("\n")[2]
                 self.error = f"ansible-runner transmit: {shortened(one_line(said), MOST_ERROR)}"
@@ -169,15 +168,13 @@ class Connection:
         self.process.kill()
         said = b""
         with contextlib.suppress(OSError, ValueError):
-            assert self.process.stderr is not None
-            said = self.process.stderr.read(1 << 16)
+            said = cast(IO[bytes], self.process.stderr).read(1 << 16)
         self.process.wait()
         if self._sending is not None:
             self._sending.join(BEAT_S * 2)
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             with contextlib.suppress(OSError, ValueError):
-                assert pipe is not None
-                pipe.close()
+                cast(IO[bytes], pipe).close()
         return shortened(one_line(said.decode("utf-8", "replace")).strip(), MOST_ERROR)
 
 
@@ -262,8 +259,7 @@ class Workers:
             env={**os.environ, **variables},
             preexec_fn=ends_with_parent,
         ) as process:
-            assert process.stdout is not None
-            for line in process.stdout:
+            for line in cast(IO[bytes], process.stdout):
                 log.add(line.decode("utf-8", "replace").rstrip("\n"))
         found = sorted(reports.glob("*/*.json"))
         report = json.loads(found[-1].read_text("utf-8")) if found else None
@@ -277,8 +273,7 @@ def ends_with_parent(number: signal.Signals = signal.SIGINT) -> None:
 
 
 def _stdout(connection: Connection) -> IO[bytes]:
-    assert connection.process.stdout is not None
-    return connection.process.stdout
+    return cast(IO[bytes], connection.process.stdout)
 
 
 def _received(stream: Stream, log: Log) -> tuple[int, Optional[Mapping[str, Any]]]:
