@@ -64,9 +64,9 @@ UNCHANGED = MappingProxyType({"CANNED_UNCHANGED": "1"})
 """Every host answers the look that all of its layers are unchanged."""
 LIMIT = "compute:launcher:storage:localhost"
 TAGS = ("names", "os", "rdma", "gpu", "rails", "storage", "mpi", "hostfile", "ssh")
-LIMIT_CPU_S = 1.0
+LIMIT_CPU_S = 0.3
 """CPU seconds of the controller per host, for the whole site."""
-LIMIT_LINEARITY = 1.15
+LIMIT_LINEARITY = 1.1
 """Ratio of the CPU time per host with most nodes to that with fewest."""
 LIMIT_MB, LIMIT_KB = 600.0, 300.0
 """Peak memory of the main process, and what each host adds to it."""

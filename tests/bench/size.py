@@ -31,26 +31,26 @@ REGIONS = {
 }
 """Generated parts of modules and of roles' tasks, as in tools/generate_layers.py."""
 LIMITS = {
-    "plugins lines": 84_300,
-    "roles lines": 3_010,
-    "tests lines": 83_500,
+    "plugins lines": 87_600,
+    "roles lines": 3_150,
+    "tests lines": 88_300,
     f"{BED} lines": 19_600,
-    "utils files": 370,
-    "docs words": 47_000,
+    "utils files": 383,
+    "docs words": 50_600,
 }
 """Slightly above the present figures. A change that needs more raises them itself. Lines of roles
 exclude generated files; lines of plugins include the generated lines that are shown separately."""
 LIMIT_KB = 290
 """Default limit of a payload. Ansible's part, as in ping, is 169 kB."""
 LIMITS_KB = {
-    "cluster_preflight": 426,
-    "gpu_burn": 410,
-    "mpi_allreduce": 324,
-    "mpi_job": 312,
-    "node_check": 456,
-    "nvidia_gpu": 367,
-    "rdma_stack": 348,
-    "roce_rails": 347,
+    "cluster_preflight": 431,
+    "gpu_burn": 414,
+    "mpi_allreduce": 331,
+    "mpi_job": 318,
+    "node_check": 459,
+    "nvidia_gpu": 370,
+    "rdma_stack": 352,
+    "roce_rails": 352,
 }
 """Modules that share code with other layers: package managers, hardware, rails, firewalls."""
 PAYLOADS = """
