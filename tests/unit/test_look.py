@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 from ansible import constants as C
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible_collections.baremetal.mpi_roce.plugins.action.cluster_look import ActionModule
@@ -129,6 +130,13 @@ def test_a_key_follows_what_roles_read() -> None:
     assert key == look.of_host(Templar(), {**given, "os_baseline_swap": "7"})
     for other in ({"os_baseline_swap": "off"}, {"cluster_name": "b"}, {"gpu": 1, "roce_qos": {}}):
         assert key != look.of_host(Templar(), {**given, **other})
+
+
+@pytest.mark.parametrize("path", sorted((look.PLUGINS.parent / "playbooks").glob("*.yml")))
+def test_a_key_is_the_same_in_all_playbooks(path: Path) -> None:
+    for play in yaml.safe_load(path.read_text(encoding="utf-8")):
+        given = play.get("vars", {})
+        assert look.of_host(Templar(), given) == look.of_host(Templar(), {}), given
 
 
 def test_a_key_follows_the_files_of_the_collection(tmp_path: Path) -> None:
