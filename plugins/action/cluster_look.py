@@ -20,6 +20,7 @@ from ..plugin_utils import look
 from ..plugin_utils.answers import mapping, sentence, sequence
 from ..plugin_utils.layers import LOOK
 from ..plugin_utils.steps import Step, SteppedAction
+from . import slurm
 
 
 class ActionModule(SteppedAction):
@@ -33,9 +34,9 @@ class ActionModule(SteppedAction):
 
     def _prepare(self, task_vars: Any) -> dict[str, Any]:
         root = look.PLUGINS.parent
-        folders = [root / name for name in look.OF_CONTROLLER]
-        inventory = Path(str(task_vars.get("inventory_dir") or "."))
-        folders += [inventory / name for name in look.OF_INVENTORY]
+        hostvars, groups = task_vars["hostvars"], task_vars["groups"]
+        places = [root / name for name in look.OF_CONTROLLER]
+        places += look.files_of_operator(map(hostvars.raw_get, groups["all"]))
         content = look.made()
         path = Path(C.DEFAULT_LOCAL_TMP) / "look.pyz"
         path.write_bytes(content)
@@ -43,14 +44,18 @@ class ActionModule(SteppedAction):
             "changed": False,
             "program": str(path),
             "sha256": hashlib.sha256(content).hexdigest(),
-            "files": look.of_files(folders),
-            "cluster": look.of_cluster(task_vars["hostvars"], task_vars["groups"]),
+            "files": look.of_files(places),
+            "cluster": look.of_cluster(hostvars, groups),
         }
 
     def _look(self, task_vars: Any) -> dict[str, Any]:
         plan: Mapping[str, Any] = self._task.args["plan"]
+        strict = boolean(self._task.args.get("strict", False))
+        host = str(task_vars["inventory_hostname"])
         result: dict[str, Any] = {"changed": False, "unchanged": [], "host": "", "whole": ""}
-        tags = look.wanted(task_vars)
+        look.keep(host, {})  # another playbook of this run may have looked
+        # No pattern excludes a host that has the name of a group.
+        tags = [] if host in task_vars["groups"] else look.wanted(task_vars)
         try:
             own = look.of_host(self._templar, task_vars)
         except AnsibleError:  # the role that needs the variable reports it
@@ -62,9 +67,11 @@ class ActionModule(SteppedAction):
         request = {
             "layers": [(tag, LOOK[tag][0], keys[LOOK[tag][1]]) for tag in tags],
             "now": time.time(),
-            "strict": boolean(self._task.args.get("strict", False)),
+            "strict": strict,
+            "current": {slurm.LAYER: self._of_slurm(task_vars)} if slurm.LAYER in tags else {},
         }
-        found, result["sent"] = look.ask(self.command, plan, request)
+        send = not (strict or self._task.check_mode)
+        found, result["sent"] = look.ask(self.command, plan, request, send=send)
         layers = mapping(mapping(found).get("layers"))
         unchanged = []
         for tag in tags:
@@ -72,8 +79,17 @@ class ActionModule(SteppedAction):
             if not look.unchanged(layer):
                 break
             unchanged.append(tag)
-        look.keep(str(task_vars["inventory_hostname"]), {tag: layers[tag] for tag in unchanged})
+        look.keep(host, {tag: layers[tag] for tag in unchanged})
         stopped = [sentence(word) for word in sequence(mapping(found).get("stopped"))[:2]]
         given = mapping(mapping(found).get("seconds"))
         seconds = {tag: given[tag] for tag in tags if isinstance(given.get(tag), (int, float))}
         return {**result, **keys, "unchanged": unchanged, "stopped": stopped, "seconds": seconds}
+
+    def _of_slurm(self, task_vars: Any) -> dict[str, Any]:
+        """Options of the layer that this run determines: the key, and the hosts of its play."""
+        members = {*slurm.concerned(task_vars)}
+        path = Path(str(self._task.args.get("munge_key"))).expanduser()
+        return {
+            "munge_digest": slurm.digest_of(path),
+            "reached": [name for name in task_vars["ansible_play_hosts"] if name in members],
+        }

@@ -10,17 +10,20 @@ from __future__ import annotations
 import base64
 import secrets
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..module_utils.slurm.munge import LEAST_BYTES, MOST_BYTES, NEW_BYTES, digest
-from ..plugin_utils import kept
+from ..plugin_utils import kept, look
 from ..plugin_utils.actions import NodeAction
 
 MODULE = "baremetal.mpi_roce.slurm"
+LAYER = "slurm"
 DISTRIBUTION = "distribution"
 ABSENT = "a new key"
 """Stands for the digest of a key that the next run makes."""
+UNUSABLE = "an unusable key"
 
 
 class MungeKeyError(Exception):
@@ -42,8 +45,21 @@ class ActionModule(NodeAction):
                 return _failed(str(error))
             except OSError as error:
                 return _failed(f"{error.filename or path}: {error.strerror or error}")
+        # Hosts that are unchanged are not in this play, but Slurm reaches them as well.
+        arguments["reached"] = [
+            *(arguments.get("reached") or []),
+            *(name for name in concerned(task_vars) if look.state(name, LAYER)),
+        ]
         arguments["now"] = time.time()
         return self._execute_module(MODULE, module_args=arguments, task_vars=task_vars)
+
+
+def concerned(task_vars: Mapping[str, Any]) -> list[str]:
+    """Hosts of which the module on a host uses whether they are reached: slurmctld's, or all."""
+    groups: Mapping[str, Sequence[str]] = task_vars.get("groups") or {}
+    launchers = groups.get("launcher", ())
+    controls = task_vars.get("inventory_hostname") in launchers
+    return [*launchers, *(groups.get("compute", ()) if controls else ())]
 
 
 def _key(path: Path, *, write: bool) -> dict[str, str]:
@@ -51,6 +67,14 @@ def _key(path: Path, *, write: bool) -> dict[str, str]:
     key = made(path) if write else read(path)
     given = {"munge_digest": digest(key) if key else ABSENT}
     return {**given, "munge_key": base64.b64encode(key).decode()} if write else given
+
+
+def digest_of(path: Path) -> str:
+    """As in check mode; of a key that cannot be used, one that no host has."""
+    try:
+        return _key(path, write=False)["munge_digest"]
+    except (MungeKeyError, OSError):
+        return UNUSABLE
 
 
 def _failed(text: str) -> dict[str, Any]:

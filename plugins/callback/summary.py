@@ -193,7 +193,8 @@ class CallbackModule(CallbackBase):
             self._summary.would_change(self._verified, host, task, result._result)
 
     def v2_runner_on_skipped(self, result: Any) -> None:
-        self._idle = self._idle and self._always
+        # What the look did is known from its answers.
+        self._idle = self._idle and (self._always or result._task.action == LOOK)
         hosts = self._summary.expected.get(self._verified, {})
         host = result._host.get_name()
         # On an unreachable host, tasks that need no connection still succeed.
@@ -301,7 +302,7 @@ class CallbackModule(CallbackBase):
         self._summary.add_result(host, fields)
         if result._task.action == VERIFY and "drift" in fields:  # computed on the controller
             self._drift = Settings.of(fields["drift"])
-        if result._task.action == LOOK:
+        if result._task.action == LOOK and "unchanged" in fields:
             self._take_look(host)
         if result._task.action == SHARE and "summary_lines" in fields:
             self._shared = fields
@@ -320,6 +321,7 @@ class CallbackModule(CallbackBase):
     def _take_look(self, host: str) -> None:
         """Count the unchanged layers of a host as if each had its own task."""
         for tag, layer in look.kept(host).items():
+            self._idle = False
             self._summary.add_result(host, layer)
             if self._summary.verifies:
                 self._summary.expected.setdefault(tag, {})[host] = ""

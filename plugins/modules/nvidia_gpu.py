@@ -63,6 +63,7 @@ LAYER = Layer(
     "gpu",
     command_s=1800.0,  # DKMS compiles the modules; the fabric manager trains every NVLink
     look_s=60.0,  # so that a hung driver is reported soon
+    public=("nvml_bindings",),
 )
 
 

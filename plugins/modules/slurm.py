@@ -59,6 +59,7 @@ ARGUMENTS = {
     "cluster": {"type": "str", "required": True},
     "host": {"type": "str", "required": True},
     "packages": {"type": "str", "choices": ["existing", "distribution"], "default": "existing"},
+    "installed": {"type": "list", "elements": "str", "default": []},
     "config_directory": {"type": "path", "default": "/etc/slurm"},
     "restart": {"type": "bool", "default": True},
     "munge_key": {"type": "str", "no_log": True, "default": ""},

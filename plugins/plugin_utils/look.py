@@ -7,24 +7,29 @@ made. It is the same in every run, for every `--limit`, as long as nothing of th
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path, PurePath
 from typing import Any, Optional
 
 from ansible import constants as C
+from ansible.errors import AnsibleError
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 from ..module_utils.core import program
 from ..module_utils.core.checks import FAILED, PENDING
 from ..module_utils.core.text import printable
 from ..module_utils.look import program as entry
+from ..module_utils.mpi.build import sha256
 from . import answers
 from .layers import HOSTS, LOOK, ROLES
 from .model.cluster import ROLES as KINDS
+from .model.role_variables import has_template
 
 PLUGINS = Path(__file__).resolve().parents[1]
 _PACKAGE = entry.__name__.rpartition(".module_utils.")[0].replace(".", "/")
@@ -45,9 +50,12 @@ DIRECTORY = "/usr/local/libexec/baremetal-mpi-roce"
 OF_CONTROLLER = ("plugins", "roles")
 """Folders of the collection whose content determines the options of modules."""
 OF_INVENTORY = ("keys", "wheels")
-"""Folders next to the model whose files become options."""
+"""Folders next to the model whose files become options, unless the software set names others."""
 _PREFIXES = ("cluster_", "roce_qos", *(f"{ROLES[tag].rpartition('.')[2]}_" for tag in LOOK))
-_FURTHER = ("inventory_hostname", "group_names", "ansible_host", "monitoring_textfile_directory")
+_FURTHER = (
+    *("inventory_hostname", "group_names", "monitoring_textfile_directory"),
+    *("ansible_host", "ansible_port", "ansible_ssh_port"),
+)
 
 
 def collection_files() -> dict[str, str]:
@@ -76,22 +84,47 @@ def digest(value: Any) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def of_files(folders: Iterable[Path]) -> str:
+def of_files(places: Iterable[Path]) -> str:
+    """The digest of files, and of all files in folders. A file that cannot be read is one without
+    content: the role that needs it fails."""
     found = hashlib.sha256()
-    for folder in folders:
-        for path in sorted(folder.rglob("*")):
+    for place in places:
+        for path in [place] if place.is_file() else sorted(place.rglob("*")):
             if path.is_file() and path.suffix != ".pyc":
-                name = f"{folder.name}/{path.relative_to(folder)}\0"  # the same on all controllers
+                name = f"{place.name}/{path.relative_to(place)}\0"  # the same on all controllers
                 found.update(name.encode("utf-8", "surrogateescape"))
-                found.update(hashlib.sha256(path.read_bytes()).digest())
+                with contextlib.suppress(OSError):
+                    found.update(sha256(path).encode())
     return found.hexdigest()
 
 
+def files_of_operator(hosts: Iterable[Mapping[str, Any]]) -> list[Path]:
+    """Files and folders of the controller that become options of these hosts (their variables)."""
+    found: dict[Path, None] = {}
+    for own in hosts:
+        directory = str(own.get("inventory_dir") or ".")
+        software = answers.mapping(own.get("cluster_software"))
+        sources = answers.mapping(software.get("repositories")).values()
+        names = [answers.mapping(of).get("key") for of in sources]
+        names = [*OF_INVENTORY, answers.mapping(software.get("mpi")).get("wheels"), *names]
+        found.update((Path(directory, str(name)), None) for name in names if name)
+    bindings = find_spec("pynvml")
+    return [*found, *([Path(bindings.origin)] if bindings and bindings.origin else [])]
+
+
 def of_cluster(hostvars: Any, groups: Mapping[str, Any]) -> str:
-    """The digest of the model of all hosts, untemplated."""
+    """The digest of the model of all hosts."""
     names = [name for kind in KINDS for name in groups.get(kind, ())]
-    every = {name: _relevant(hostvars.raw_get(name)) for name in names}
+    every = {name: dict(_resolved(hostvars, name)) for name in names}
     return digest([every, {name: list(members) for name, members in groups.items()}])
+
+
+def _resolved(hostvars: Any, host: str) -> Iterator[tuple[str, Any]]:
+    """What the roles read of a host. Only templates are templated, since that takes long."""
+    for name, value in _relevant(hostvars.raw_get(host)).items():
+        with contextlib.suppress(AnsibleError):  # the role that needs the variable reports it
+            value = hostvars[host][name] if has_template(value) else value
+        yield name, value
 
 
 def of_host(templar: Any, variables: Mapping[str, Any]) -> str:
@@ -122,13 +155,19 @@ Command = Callable[[str, bytes], Optional[str]]
 """Runs a script on a host with an input, and returns its output (NodeAction.command)."""
 
 
-def ask(command: Command, plan: Mapping[str, Any], request: Mapping[str, Any]) -> tuple[Any, bool]:
-    """The answer of a host's program, None without a usable one, and whether it was sent first."""
+def ask(
+    command: Command, plan: Mapping[str, Any], request: Mapping[str, Any], *, send: bool
+) -> tuple[Any, bool]:
+    """The answer of a host's program, None without a usable one, and whether it was sent first.
+
+    A run that changes nothing does not `send` it. Nothing is lost by that: without this version of
+    the program, no record has the key of this version of the collection.
+    """
     path = f"{DIRECTORY}/look-{plan['sha256'][:16]}"
     script = f"[ -x {path} ] || {{ echo {ABSENT}; exit; }}\nexec {path}"
     content, sent = json.dumps(request).encode(), False
     said = command(script, content)
-    if said is not None and said.strip() == ABSENT:
+    if send and said is not None and said.strip() == ABSENT:
         sent = True
         command(_install(path, plan["sha256"]), Path(plan["program"]).read_bytes())
         said = command(script, content)
@@ -159,6 +198,8 @@ def of_options(
     tag: str,
     arguments: Mapping[str, Any],
     specification: Mapping[str, Any],
+    *,
+    send: bool,
 ) -> Optional[dict[str, Any]]:
     """The result of a layer's module with these options, if the program finds it unchanged.
 
@@ -176,7 +217,7 @@ def of_options(
         "now": time.time(),
         "strict": True,
     }
-    found, _sent = ask(command, plan, request)
+    found, _sent = ask(command, plan, request, send=send)
     result = answers.mapping(answers.mapping(answers.mapping(found).get("layers")).get(tag))
     return dict(result) if unchanged(result) else None
 
@@ -222,7 +263,7 @@ def pattern(tag: str, groups: Mapping[str, Sequence[str]]) -> str:
     kinds = HOSTS[tag]
     names = dict.fromkeys(name for kind in kinds for name in groups.get(kind, ()))
     unchanged = [name for name in names if state(name, tag) is not None]
-    if len(unchanged) > len(names) / 2:
+    if len(unchanged) > len(names) / 2 and not groups.keys() & names.keys():
         return ":".join(name for name in names if name not in set(unchanged)) or "!all"
     return ":".join([*kinds, *(f"!{name}" for name in unchanged)])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -9,13 +10,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import jinja2
 import pytest
 import yaml
 from ansible import constants as C
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
+from ansible_collections.baremetal.mpi_roce.plugins.action import slurm
 from ansible_collections.baremetal.mpi_roce.plugins.action.cluster_look import ActionModule
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import asked
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.look import program
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.slurm import munge
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import look
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.layers import LOOK
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.marked import MARK
@@ -42,6 +46,8 @@ def test_a_record_is_for_its_key_and_has_no_secret(root: Path) -> None:
     assert asked.recall("os", "k2", root) is asked.recall("gpu", "k1", root) is None
     assert path.stat().st_mode & 0o777 == 0o600
     assert "secret" not in path.read_text()
+    asked.remember("os", "k1", {"size": 3, "password": "large"}, SPEC, root, public=["password"])
+    assert asked.recall("os", "k1", root) == {"size": 3, "password": "large"}
     asked.forget("os", root)
     asked.forget("os", root)
     assert asked.recall("os", "k1", root) is None
@@ -56,6 +62,26 @@ def test_a_damaged_record_is_none(root: Path, text: str) -> None:
 def test_another_system_has_no_records(root: Path) -> None:
     (root / "etc/os-release").write_text("ID=debian\nVERSION_ID=13\n")
     assert asked.recall("os", "k1", root) is None
+
+
+def test_without_the_record_of_its_files_a_layer_runs_again(root: Path) -> None:
+    path = root / "var/lib/baremetal-mpi-roce/written.d/os.json"
+    path.parent.mkdir(parents=True)
+    path.write_text("{}")
+    asked.remember("os", "k1", {"size": 3}, SPEC, root)
+    path.with_name("gpu.json").write_text("{}")
+    assert asked.recall("os", "k1", root) == {"size": 3}
+    path.unlink()
+    assert asked.recall("os", "k1", root) is None
+
+
+def test_only_options_of_large_size_are_public() -> None:
+    public = {
+        (module, name)
+        for module, _kind in LOOK.values()
+        for name in importlib.import_module(f"{program.MODULES}.{module}").LAYER.public
+    }
+    assert public == {("nvidia_gpu", "nvml_bindings")}
 
 
 # The program
@@ -76,9 +102,33 @@ def test_the_look_stops_at_the_first_layer_that_differs(
     layers = [("os", "m1", "k1"), ("rdma", "m2", "k1"), ("gpu", "m3", "k1")]
     said = program.look({"layers": layers, "now": 9.0}, root)
     assert (list(said["layers"]), said["stopped"]) == (["os"], ["rdma", program.DIFFERS])
-    assert ran == [("m1", {"size": 3}), ("m2", {"layer": "rdma", "now": 9.0})]
+    assert ran == [("m1", {"size": 3}), ("m2", {"layer": "rdma", "now": pytest.approx(9.0, 0.1)})]
     said = program.look({"layers": [("os", "m1", "other"), *layers], "now": 9.0}, root)
     assert (said["layers"], said["stopped"]) == ({}, ["os", program.NEW])
+
+
+def test_the_time_passes_during_a_look(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked.remember("slurm", "k1", {"now": 5.0}, {}, root)
+    times = iter([100.0, 100.0, 100.0, 130.0, 130.0, 130.0, 130.0])
+    monkeypatch.setattr(program.time, "monotonic", lambda: next(times))
+    ran: list[Any] = []
+    monkeypatch.setattr(program, "of_module", lambda _name, options: ran.append(options) or OK)
+    layers = [("os", "m1", "k1"), ("slurm", "m2", "k1")]
+    program.look({"layers": layers, "now": 9.0}, root)
+    assert ran == [{"size": 3}, {"now": 39.0}]
+
+
+def test_values_of_this_run_replace_recorded_ones(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[Any] = []
+    monkeypatch.setattr(program, "of_module", lambda _name, options: ran.append(options) or OK)
+    request = {"layers": [("slurm", "m", "k1")], "now": 9.0}
+    request["current"] = {"slurm": {"reached": ["n1"], "munge_digest": "new"}}
+    for recorded in ({"reached": ["n1", "n2"], "munge_digest": "old"}, {"munge_digest": ""}):
+        asked.remember("slurm", "k1", recorded, {}, root)
+        program.look(request, root)
+    assert ran == [{"reached": ["n1"], "munge_digest": "new"}, {"munge_digest": ""}]
 
 
 @pytest.mark.parametrize(
@@ -147,6 +197,45 @@ def test_a_key_follows_the_files_of_the_collection(tmp_path: Path) -> None:
     assert first == look.of_files([tmp_path / "roles"])
     path.write_text("2")
     assert first != look.of_files([tmp_path / "roles"])
+    assert look.of_files([path]) != look.of_files([tmp_path / "other.yml"])
+
+
+def test_files_of_operators_are_those_of_the_inventory_and_the_software_set() -> None:
+    software = {
+        "mpi": {"provider": "impi", "wheels": "of_mpi"},
+        "repositories": {"cuda": {"key": "../shared/cuda.gpg"}, "doca": None},
+    }
+    hosts = [{"inventory_dir": "/a", "cluster_software": software}, {"inventory_dir": "/b"}, {}]
+    found = [str(path) for path in look.files_of_operator(hosts)]
+    bindings = importlib.util.find_spec("pynvml")
+    assert bindings and found.pop() == bindings.origin
+    own = ["/a/keys", "/a/wheels", "/a/of_mpi", "/a/../shared/cuda.gpg"]
+    assert found == [*own, "/b/keys", "/b/wheels", "keys", "wheels"]
+
+
+class HostVars(dict[str, Any]):
+    def raw_get(self, name: str) -> Any:
+        return self[name].raw
+
+
+class Variables(dict[str, Any]):
+    """Of a host: templated, and as they are written."""
+
+    def __init__(self, raw: dict[str, Any], **templated: Any) -> None:
+        super().__init__(templated)
+        self.raw = raw
+
+    def __missing__(self, name: str) -> Any:
+        raise AnsibleError(name)
+
+
+def test_a_key_follows_what_templates_of_other_hosts_read() -> None:
+    raw = {"cluster_management": "{{ mine }}", "cluster_x": ["{{ absent }}"], "mine": 1}
+    found = {
+        look.of_cluster(HostVars(n1=Variables(raw, cluster_management=mine)), {"compute": ["n1"]})
+        for mine in ("10.0.0.1", "10.0.0.2", "10.0.0.2")
+    }
+    assert len(found) == 2
 
 
 @pytest.mark.parametrize(
@@ -184,14 +273,28 @@ def test_a_play_has_the_hosts_that_are_not_unchanged() -> None:
     assert (look.pattern("os", groups), look.state("n2", "rdma")) == ("!all", OK)
 
 
+@pytest.mark.usefixtures("kept")
+def test_a_host_that_has_the_name_of_a_group_excludes_no_other() -> None:
+    groups = {"launcher": ["launcher", "l2", "l3"], "compute": []}
+    for name in ("l2", "l3"):
+        look.keep(name, {"hostfile": OK})
+    assert look.pattern("hostfile", groups) == "launcher:!l2:!l3"
+    action, variables, sent = asking([])
+    action.act({**variables, "inventory_hostname": "launcher", "groups": groups})
+    assert (look.kept("launcher"), sent) == ({}, [])
+
+
 # The action
 
 
-def asking(said: list[Any], tags: str = "all") -> tuple[ActionModule, dict[str, Any], list[Any]]:
+def asking(
+    said: list[Any], tags: str = "all", *, check_mode: bool = False, **given: Any
+) -> tuple[ActionModule, dict[str, Any], list[Any]]:
     """The action on a host of group compute whose connection says this, and what it was sent."""
     action = ActionModule.__new__(ActionModule)
     plan = {"program": __file__, "sha256": "0" * 64, "files": "f", "cluster": "c"}
-    action._task = SimpleNamespace(args={"step": "look", "plan": plan})
+    args = {"step": "look", "plan": plan, "munge_key": "/no/such/key", **given}
+    action._task = SimpleNamespace(args=args, check_mode=check_mode)
     action._templar, sent = Templar(), []
 
     def execute(command: str, in_data: bytes) -> dict[str, Any]:
@@ -207,6 +310,8 @@ def asking(said: list[Any], tags: str = "all") -> tuple[ActionModule, dict[str, 
         "ansible_skip_tags": [],
         "group_names": ["compute"],
         "inventory_hostname": "n1",
+        "groups": {"compute": ["n1", "n2"], "launcher": ["l1"]},
+        "ansible_play_hosts": ["n1", "l1", "s1"],
     }
     return action, variables, sent
 
@@ -226,6 +331,53 @@ def test_a_host_without_the_program_gets_it_first() -> None:
     asked_for = json.loads(sent[0][1])["layers"]
     assert [tag for tag, _module, _key in asked_for] == [tag for tag in LOOK if tag != "hostfile"]
     assert {key for _tag, _module, key in asked_for} == {result["host"], result["whole"]}
+
+
+@pytest.mark.parametrize("how", [{"check_mode": True}, {"strict": True}])
+@pytest.mark.usefixtures("kept")
+def test_a_run_that_changes_nothing_sends_no_program(how: dict[str, bool]) -> None:
+    action, variables, sent = asking(["absent"], **how)
+    result = action.act(variables)
+    assert (result["unchanged"], result["sent"], len(sent)) == ([], False, 1)
+
+
+@pytest.mark.usefixtures("kept")
+def test_a_look_forgets_the_answers_of_an_earlier_playbook() -> None:
+    look.keep("n1", {"names": OK})
+    action, variables, _sent = asking([AnsibleConnectionFailure("no route")])
+    with pytest.raises(AnsibleConnectionFailure):
+        action.act(variables)
+    assert look.kept("n1") == {}
+
+
+@pytest.mark.parametrize(
+    ("host", "reached"), [("n1", ["l1"]), ("l1", ["n1", "l1"]), ("n2", ["l1"])]
+)
+@pytest.mark.usefixtures("kept")
+def test_slurm_is_asked_with_the_key_and_the_hosts_of_this_run(
+    host: str, reached: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "munge.key"
+    path.write_bytes(b"k" * 64)
+    path.chmod(0o600)
+    for digest in (munge.digest(b"k" * 64), slurm.UNUSABLE):
+        action, variables, sent = asking(["{}"], "slurm", munge_key=str(path))
+        action.act({**variables, "inventory_hostname": host})
+        current = json.loads(sent[0][1])["current"]
+        assert current == {"slurm": {"munge_digest": digest, "reached": reached}}
+        path.chmod(0o640)
+
+
+def test_the_munge_key_of_the_look_is_that_of_the_role() -> None:
+    root = look.PLUGINS.parent
+    (play,) = yaml.safe_load((root / "playbooks/look.yml").read_text(encoding="utf-8"))
+    given = play["tasks"][1]["baremetal.mpi_roce.cluster_look"]["munge_key"]
+    text = (root / "roles/slurm/defaults/main.yml").read_text(encoding="utf-8")
+    names = {"cluster_name": "c"}
+    of_role = yaml.safe_load(text)["slurm_munge_key"]
+    made = [jinja2.Template(text).render(names) for text in (given, of_role)]
+    assert made[0] == made[1]
+    assert jinja2.Template(given).render(names, slurm_munge_key="/k") == "/k"
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible import constants as C
 from ansible_collections.baremetal.mpi_roce.plugins.action import slurm as munge_key
 from ansible_collections.baremetal.mpi_roce.plugins.action.slurm import ABSENT, ActionModule
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.slurm.munge import digest
 from ansible_collections.baremetal.mpi_roce.plugins.modules.slurm import ARGUMENTS
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import look
 
 
 def test_it_is_made_once_and_private(tmp_path: Path) -> None:
@@ -50,11 +52,14 @@ def test_a_key_that_munge_or_others_may_not_use_is_refused(
     assert str(path) in str(caught.value) and "secret" not in str(caught.value)
 
 
-def run(path: Path, packages: str, *, check_mode: bool = False) -> tuple[dict[str, Any], Any]:
+def run(
+    path: Path, packages: str, *, check_mode: bool = False, **variables: Any
+) -> tuple[dict[str, Any], Any]:
     """The arguments of the module, and the result of the action."""
     given: dict[str, Any] = {}
     action: Any = object.__new__(ActionModule)
     args = {"packages": packages, "munge_key": str(path), "host": "node01"}
+    args["reached"] = variables.pop("reached", [])
     action._task = SimpleNamespace(args=args, check_mode=check_mode)
 
     def execute(_module: str, module_args: dict[str, Any], **_named: Any) -> dict[str, Any]:
@@ -62,7 +67,24 @@ def run(path: Path, packages: str, *, check_mode: bool = False) -> tuple[dict[st
         return {"changed": False}
 
     action._execute_module = execute
-    return given, action.act({})
+    return given, action.act(variables)
+
+
+@pytest.mark.parametrize(
+    ("host", "reached"), [("l1", ["l1", "n1", "n2"]), ("n1", ["l1", "n1"]), ("n3", ["l1", "n1"])]
+)
+def test_hosts_that_the_look_found_unchanged_are_reached(
+    host: str, reached: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(C, "DEFAULT_LOCAL_TMP", str(tmp_path))
+    for name in ("l1", "n2"):
+        look.keep(name, {"slurm": {"checks": []}})
+    look.keep("n3", {"os": {"checks": []}})
+    groups = {"launcher": ["l1"], "compute": ["n1", "n2", "n3"]}
+    given, _result = run(
+        tmp_path / "key", "existing", inventory_hostname=host, groups=groups, reached=["n1"]
+    )
+    assert sorted(given["reached"]) == reached
 
 
 def test_a_host_gets_it_only_outside_check_mode(tmp_path: Path) -> None:

@@ -56,6 +56,22 @@ def test_a_second_run_changes_nothing(tmp_path: Path, name: str) -> None:
     assert active == {"munge.service", units[name]} - {""}
 
 
+@pytest.mark.parametrize(("check_mode", "status"), [(True, "pending"), (False, "failed")])
+def test_packages_are_read_back(
+    node: SlurmHost, monkeypatch: pytest.MonkeyPatch, check_mode: bool, status: str
+) -> None:
+    node.settle()
+    node.write("var/lib/dpkg/status", "")
+    said = (0, "munge\tinstalled\t\nlibpmix2\tconfig-files\t\n")
+    monkeypatch.setattr(SlurmHost, "_dpkg_query", lambda _self, _words: said, raising=False)
+    outcome = node.settle(check_mode=check_mode, munge_key="", installed=["munge", "libpmix2"])
+    checks = [each for each in outcome.checks if each.name == "package_installed"]
+    assert [(each.subject, each.status) for each in checks] == [
+        ("munge", "ok"),
+        ("libpmix2", status),
+    ]
+
+
 def test_a_clock_that_was_set_back_restarts_nothing_in_each_run(node: SlurmHost) -> None:
     node.settle()
     for path in (node.root / "etc").rglob("*"):

@@ -12,10 +12,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Optional
 
+from . import written
 from .files import plan_file
 
 KEY = "BAREMETAL_MPI_ROCE_ASKED"
@@ -39,11 +40,13 @@ def remember(
     params: Mapping[str, Any],
     specification: Mapping[str, Any],
     root: Path = Path("/"),
+    public: Collection[str] = (),
 ) -> None:
-    """Record the options of a layer's module. Raises OSError."""
-    secret = [name for name, option in specification.items() if option.get("no_log")]
+    """Record the options of a layer's module. `public` are those with `no_log` that are not secret.
+    Raises OSError."""
+    secret = {name for name, option in specification.items() if option.get("no_log")} - {*public}
     kept = {name: value for name, value in params.items() if name not in secret}
-    text = json.dumps({"key": key, "system": _system(root), "params": kept})
+    text = json.dumps({"key": key, "system": _system(layer, root), "params": kept})
     plan_file(root / DIRECTORY / f"{layer}.json", text, mode=0o600).apply()
 
 
@@ -54,16 +57,18 @@ def recall(layer: str, key: str, root: Path = Path("/")) -> Optional[dict[str, A
         if path.stat().st_size > LARGEST:
             return None
         record = json.loads(path.read_text(encoding="utf-8"))
-        if record["key"] != key or record["system"] != _system(root):
+        if record["key"] != key or record["system"] != _system(layer, root):
             return None
         return dict(record["params"])
     except (OSError, ValueError, LookupError, TypeError):
         return None
 
 
-def _system(root: Path) -> str:
+def _system(layer: str, root: Path) -> str:
+    """What a record belongs to. The record of written files is part of it, since only a module that
+    runs outside check mode writes that."""
     found = hashlib.sha256()
-    for name in IDENTITY:
+    for name in (*IDENTITY, written.DIRECTORY / f"{layer}.json"):
         with contextlib.suppress(FileNotFoundError):
             found.update((root / name).read_bytes())
     return found.hexdigest()

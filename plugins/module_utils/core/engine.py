@@ -262,6 +262,8 @@ class Layer:
     """Whether results list the simulated hardware of this machine."""
     bonds: bool = False
     """Whether it supports rails that are bonds (`members` in `cluster_rails`)."""
+    public: tuple[str, ...] = ()
+    """Options with `no_log` only because of their size: records keep them."""
 
     def node(self, check_mode: bool) -> Node:
         """Return this machine as a node. Raises RecordError and OSError."""
@@ -318,7 +320,8 @@ def carry_out(module: checks.Module, layer: Layer, converge: Callable[[Node], Se
     key = os.environ.get(asked.KEY)
     if key and settled.whole and not failed and not module.check_mode:
         try:
-            asked.remember(layer.tag, key, module.params, module.argument_spec)
+            given = (module.params, module.argument_spec)
+            asked.remember(layer.tag, key, *given, public=layer.public)
         except OSError as error:
             outcome.errors.append(f"what was asked is not recorded: {error}")
     returned = dict(settled.returned)

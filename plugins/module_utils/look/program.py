@@ -61,8 +61,10 @@ def look(request: Mapping[str, Any], root: Path = Path("/")) -> dict[str, Any]:
 
     `request` has `layers` (tag, name of the module and key, in order), `now` (the controller's
     time, in seconds since 1970), `strict` (pending checks fail, as in playbooks/verify.yml), and
-    perhaps `options` by tag, in place of recorded ones.
+    perhaps `options` by tag, in place of recorded ones, and `current` by tag: values of this run
+    for options that were recorded with another value than nothing.
     """
+    asked_at = time.monotonic()
     if request.get("strict"):
         os.environ[STRICT] = "1"
     given = request.get("options", {})
@@ -75,8 +77,10 @@ def look(request: Mapping[str, Any], root: Path = Path("/")) -> dict[str, Any]:
         if options is None:
             stopped = [tag, NEW]
             break
+        current = request.get("current", {}).get(tag, {})
+        options.update((name, value) for name, value in current.items() if options.get(name))
         if options.get("now") is not None:  # to compare the clocks
-            options["now"] = request["now"]
+            options["now"] = request["now"] + time.monotonic() - asked_at
         result = of_module(module, options)
         seconds[tag] = round(time.monotonic() - began, 3)
         if not unchanged(result):

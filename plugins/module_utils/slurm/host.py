@@ -19,6 +19,7 @@ from ..core.commands import find_program
 from ..core.files import HEADER, replace_block
 from ..core.part import Node, Part, Plan, PlanError, Step, StepError, Verdict
 from ..core.waiting import until
+from ..packages.installed import Installed
 from . import compare, conf, texts
 from .cluster import SlurmCluster
 from .control import Control, Drains
@@ -115,7 +116,7 @@ class Host:
         digest = given["munge_digest"] if self.managed else ""
         found: list[Part] = [Munge(digest, given["munge_key"])]
         if self.managed:
-            found.append(Surroundings())
+            found += [Installed(given["installed"]), Surroundings()]
 
         def up() -> bool:
             return control.registered(self.name) if self.unit == NODE else control.up()
