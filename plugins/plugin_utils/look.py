@@ -53,7 +53,8 @@ OF_INVENTORY = ("keys", "wheels")
 """Folders next to the model whose files become options, unless the software set names others."""
 _PREFIXES = ("cluster_", "roce_qos", *(f"{ROLES[tag].rpartition('.')[2]}_" for tag in LOOK))
 _FURTHER = (
-    *("inventory_hostname", "group_names", "monitoring_textfile_directory"),
+    *("inventory_hostname", "group_names"),
+    *("monitoring_enabled", "monitoring_textfile_directory"),
     *("ansible_host", "ansible_port", "ansible_ssh_port"),
 )
 

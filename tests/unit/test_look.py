@@ -6,11 +6,12 @@ import importlib.util
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import jinja2
+import jinja2.meta
 import pytest
 import yaml
 from ansible import constants as C
@@ -21,7 +22,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import ask
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.look import program
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.slurm import munge
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import look
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.layers import LOOK
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.layers import LOOK, ROLES
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.marked import MARK
 
 SPEC = {"size": {"type": "int"}, "password": {"type": "str", "no_log": True}}
@@ -187,6 +188,59 @@ def test_a_key_is_the_same_in_all_playbooks(path: Path) -> None:
     for play in yaml.safe_load(path.read_text(encoding="utf-8")):
         given = play.get("vars", {})
         assert look.of_host(Templar(), given) == look.of_host(Templar(), {}), given
+
+
+OF_RUNS = {
+    *("ansible_check_mode", "ansible_facts", "ansible_play_hosts", "groups", "inventory_dir"),
+    *("item", "lookup", "omit"),
+}
+"""Names that roles read and that no inventory sets. Groups, and files of the inventory, have a part
+of the key; facts follow from the system (core/asked.py); hosts of the play are `current`."""
+EXPRESSIONS = ("when", "failed_when", "changed_when", "until", "loop")
+
+
+class Whatever(dict[str, Any]):
+    """Filters and tests of Ansible."""
+
+    def __contains__(self, _name: object) -> bool:
+        return True
+
+    def __missing__(self, _name: str) -> Any:
+        return print
+
+    def get(self, name: str, _default: Any = None) -> Any:
+        return self[name]
+
+
+def templates(value: Any, key: str = "") -> Iterator[str]:
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield from templates(item, name)
+    elif isinstance(value, list):
+        for item in value:
+            yield from templates(item, key)
+    elif isinstance(value, str):
+        yield f"{{{{ {value} }}}}" if key in EXPRESSIONS and "{{" not in value else value
+
+
+@pytest.mark.parametrize("tag", LOOK)
+def test_every_variable_that_a_role_reads_is_part_of_a_key(tag: str) -> None:
+    environment = jinja2.Environment(autoescape=False)
+    environment.filters = environment.tests = Whatever()
+    role = look.PLUGINS.parent / "roles" / ROLES[tag].rpartition(".")[2]
+    read: set[str] = set()
+    for folder in ("tasks", "handlers", "vars", "defaults"):
+        for path in role.glob(f"{folder}/*.yml"):
+            for text in templates(yaml.safe_load(path.read_text(encoding="utf-8"))):
+                read |= jinja2.meta.find_undeclared_variables(environment.parse(text))
+    assert len(read) > 1
+    of_inventory = {name for name in read - OF_RUNS if not name.startswith("__")}
+    unkeyed = [
+        name
+        for name in of_inventory
+        if look.of_host(Templar(), {name: 1}) == look.of_host(Templar(), {name: 2})
+    ]
+    assert unkeyed == []
 
 
 def test_a_key_follows_the_files_of_the_collection(tmp_path: Path) -> None:
