@@ -75,7 +75,7 @@ def test_a_node_is_reached_by_its_variables() -> None:
         ({"ansible_port": "22; x"}, "share.value"),
         ({"share_python": "python; x"}, "share.value"),
         ({"share_directory": "/a b"}, "share.value"),
-        ({"ansible_ssh_common_args": "'"}, "share.value"),
+        ({"ansible_ssh_common_args": "'"}, "share.ssh_arguments"),
     ],
 )
 def test_a_wrong_node_is_refused(changes: dict[str, Any], code: str) -> None:
