@@ -64,7 +64,9 @@ class ActionModule(SteppedAction):
             "now": time.time(),
             "strict": boolean(self._task.args.get("strict", False)),
         }
-        found, result["sent"] = look.ask(self.command, plan, request)
+        # What only reads writes no program either.
+        send = not (self._task.check_mode or request["strict"])
+        found, result["sent"] = look.ask(self.command, plan, request, send=send)
         layers = mapping(mapping(found).get("layers"))
         unchanged = []
         for tag in tags:

@@ -183,7 +183,7 @@ def asking(said: list[Any], tags: str = "all") -> tuple[ActionModule, dict[str, 
     """The action on a host of group compute whose connection says this, and what it was sent."""
     action = ActionModule.__new__(ActionModule)
     plan = {"program": __file__, "sha256": "0" * 64, "files": "f", "cluster": "c"}
-    action._task = SimpleNamespace(args={"step": "look", "plan": plan})
+    action._task = SimpleNamespace(args={"step": "look", "plan": plan}, check_mode=False)
     action._templar, sent = Templar(), []
 
     def execute(command: str, in_data: bytes) -> dict[str, Any]:
@@ -218,6 +218,16 @@ def test_a_host_without_the_program_gets_it_first() -> None:
     asked_for = json.loads(sent[0][1])["layers"]
     assert [tag for tag, _module, _key in asked_for] == [tag for tag in LOOK if tag != "hostfile"]
     assert {key for _tag, _module, key in asked_for} == {result["host"], result["whole"]}
+
+
+@pytest.mark.parametrize("reads", ["check", "strict"])
+@pytest.mark.usefixtures("kept")
+def test_a_run_that_only_reads_sends_no_program(reads: str) -> None:
+    action, variables, sent = asking(["absent"])
+    action._task.check_mode = reads == "check"
+    action._task.args["strict"] = reads == "strict"
+    assert action.act(variables)["unchanged"] == []
+    assert len(sent) == 1
 
 
 @pytest.mark.parametrize(
