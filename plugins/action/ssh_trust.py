@@ -76,9 +76,7 @@ class ActionModule(NodeAction):
 
     def _unchanged(self, given: dict[str, Any], task_vars: Any) -> Optional[dict[str, Any]]:
         """The module's result if it has nothing to do; this sends its options only."""
-        result = look.of_options(
-            self.command, task_vars, "ssh", given, ARGUMENTS, send=not self._task.check_mode
-        )
+        result = look.of_options(self.command, task_vars, "ssh", given, ARGUMENTS)
         return result if result and not result.get("sign", True) else None
 
 

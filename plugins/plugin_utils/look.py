@@ -199,8 +199,6 @@ def of_options(
     tag: str,
     arguments: Mapping[str, Any],
     specification: Mapping[str, Any],
-    *,
-    send: bool,
 ) -> Optional[dict[str, Any]]:
     """The result of a layer's module with these options, if the program finds it unchanged.
 
@@ -218,7 +216,7 @@ def of_options(
         "now": time.time(),
         "strict": True,
     }
-    found, _sent = ask(command, plan, request, send=send)
+    found, _sent = ask(command, plan, request, send=False)
     result = answers.mapping(answers.mapping(answers.mapping(found).get("layers")).get(tag))
     return dict(result) if unchanged(result) else None
 

@@ -64,7 +64,7 @@ EVERY = {
     "hostfile": {"__mpi_hostfile_cluster", "groups"},
     "ssh": {
         *("__ssh_trust_cluster", "__ssh_trust_prepared", "__ssh_trust_after"),
-        "__ssh_trust_authority",
+        *("__ssh_trust_authority", "groups"),
         *("ansible_play_batch", "ansible_play_hosts", "ansible_play_hosts_all"),
     },
     "slurm": {"__slurm_cluster", "ansible_play_hosts", "groups"},

@@ -75,6 +75,7 @@ SLEEPS = (
             "ssh_parts",
         )
     ),
+    "tests/bench/controller.py",  # the interval of a measurement
     "tests/integration/test_storage.py",  # the length of an outage
 )
 """Files in which `time.sleep` is allowed. Those without a comment simulate what hangs."""

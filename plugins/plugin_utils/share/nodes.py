@@ -102,7 +102,9 @@ def _node(
         try:
             ssh += shlex.split(str(variables.get(option) or ""))
         except ValueError as error:
-            findings.add("share.value", (name, option), f"cannot be split: {error}", "Correct it")
+            findings.add(
+                "share.ssh_arguments", (name, option), f"cannot be split: {error}", "Correct it"
+            )
     host, python, directory = (texts[key][0] for key in ("ansible_host", PYTHON, DIRECTORY))
     return ExecutionNode(name, racks, python, directory, ("ssh", *ssh, "-T", "--", host))
 
