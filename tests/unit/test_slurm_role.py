@@ -50,6 +50,10 @@ def test_a_second_run_changes_nothing(tmp_path: Path, name: str) -> None:
     assert (second.changed, second.errors, statuses(second)) == (False, [], {"ok"})
     quiet = role.settle(check_mode=True, munge_key="")
     assert (quiet.changed, statuses(quiet)) == (False, {"ok"})
+    # A summary has the same figures, whether a run or a look read them.
+    assert [(each.name, each.subject) for each in quiet.checks] == [
+        (each.name, each.subject) for each in second.checks
+    ]
     assert role.snapshot() == before
     units = {"node01": "slurmd.service", "launcher01": "slurmctld.service", "launcher02": ""}
     active = {unit for unit, state in role.states.items() if state == "enabled, active"}

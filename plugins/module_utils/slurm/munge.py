@@ -78,14 +78,14 @@ class Munge:
         return Plan(files, steps)
 
     def _file(self, node: Node) -> Optional[FilePlan]:
-        """The key's file; None where the key is not known."""
-        if not self.key:
-            return None
+        """The key's file; None where the key is not known: in check mode, if it differs."""
         try:
-            key = base64.b64decode(self.key, validate=True)
+            key = base64.b64decode(self.key, validate=True) if self.key else _content(node)
         except binascii.Error as error:
             raise PlanError(f"munge: the key is not base64: {error}") from error
-        if digest(key) != self.wanted:
+        if key is None or digest(key) != self.wanted or not (self.key or _private(node)):
+            if not self.key:
+                return None
             raise PlanError("munge: the key is not the one with this digest")
         uid, gid = _owner(node)
         text = key.decode("utf-8", "surrogateescape")
@@ -121,12 +121,17 @@ def _start(node: Node, stale: bool) -> None:
     systemd.control(node, "restart" if stale else "start", UNIT)
 
 
-def _digest(node: Node) -> Optional[str]:
+def _content(node: Node) -> Optional[bytes]:
     try:
         with node.path(KEY).open("rb") as stream:
-            return digest(stream.read(MOST_BYTES + 1))
+            return stream.read(MOST_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+def _digest(node: Node) -> Optional[str]:
+    content = _content(node)
+    return None if content is None else digest(content)
 
 
 def _owner(node: Node) -> tuple[int, int]:
