@@ -43,6 +43,8 @@ _STAND_INS = {
         "get_distribution = get_distribution_version = lambda: ''\n"
     ),
 }
+OF_ENVIRONMENT = ("SUDO_USER",)
+"""Variables that modules read, other than those with which the look calls them."""
 ABSENT = "absent"
 MAX_ANSWER = 8 << 20
 """Size limit of an answer, in characters."""
@@ -76,7 +78,8 @@ def collection_files() -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def made() -> bytes:
-    text = program.packed(collection_files(), entry.__name__, compressed=True)
+    given = (collection_files(), entry.__name__)
+    text = program.packed(*given, kept=OF_ENVIRONMENT, compressed=True)
     return text.encode("utf-8", "surrogateescape")
 
 

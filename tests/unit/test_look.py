@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import json
+import re
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -163,6 +166,18 @@ def test_the_program_has_all_that_its_modules_import(tmp_path: Path) -> None:
         check=True,
     )
     assert json.loads(said.stdout)["stopped"] == ["os", program.NEW]
+
+
+def test_the_program_has_the_variables_that_its_modules_read() -> None:
+    read = {
+        name
+        for path, text in look.collection_files().items()
+        if "/modules/" in path
+        for name in re.findall(r"environ(?:\.get\(|\[)\"(\w+)\"", text)
+    }
+    assert read == {*look.OF_ENVIRONMENT}
+    start = zipfile.ZipFile(io.BytesIO(look.made())).read("__main__.py").decode()
+    assert repr(look.OF_ENVIRONMENT) in start
 
 
 # Keys and patterns
