@@ -65,7 +65,7 @@ def test_packages_are_read_back(
     node: SlurmHost, monkeypatch: pytest.MonkeyPatch, check_mode: bool, status: str
 ) -> None:
     node.settle()
-    node.write("var/lib/dpkg/status", "")
+    node.write("etc/os-release", "ID=debian\nVERSION_ID=12\n")
     said = (0, "munge\tinstalled\t\nlibpmix2\tconfig-files\t\n")
     monkeypatch.setattr(SlurmHost, "_dpkg_query", lambda _self, _words: said, raising=False)
     outcome = node.settle(check_mode=check_mode, munge_key="", installed=["munge", "libpmix2"])

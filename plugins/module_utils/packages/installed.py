@@ -8,10 +8,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..core.checks import Check, compare, not_applicable
+from ..core.distribution import read_distribution
 from ..core.part import Node, Plan, Verdict
 
 CHECK = "package_installed"
-DPKG = "var/lib/dpkg/status"
+APT = "apt"
 QUERY = ("dpkg-query", "-W", "-f", "${Package}\\t${db:Status-Status}\\t${Provides}\\n")
 WANTED, ABSENT = "installed", "not installed"
 _PLAIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9+._-]*)(?::[a-z0-9]+)?(?:=.*)?")
@@ -46,8 +47,9 @@ class Installed:
 
 
 def absent(node: Node, names: Sequence[str]) -> set[str]:
-    """The packages that are neither installed nor provided by one that is. Raises CommandError."""
-    if node.path(DPKG).exists():
+    """The packages that are neither installed nor provided by one that is. Raises CommandError,
+    and PlanError on another distribution. An RPM system may have dpkg, and the other way round."""
+    if read_distribution(node.root).family.package_manager == APT:
         return set(names) - _of_dpkg(node.look(QUERY).stdout)
     said = _rpm(node, "--whatprovides", names)
     missing = [name for name in names if f"no package provides {name}" in said]
