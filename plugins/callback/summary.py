@@ -120,6 +120,7 @@ class CallbackModule(CallbackBase):
 
     def v2_playbook_on_start(self, playbook: Any) -> None:
         _spare_workers()
+        look.forget()
         summary = self._summary
         summary.playbook = Path(playbook._file_name).name
         self._drift = None

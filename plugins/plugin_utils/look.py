@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -238,8 +239,17 @@ def unchanged(result: Any) -> bool:
 # several times and hold those of all hosts until the end.
 
 
+def _directory() -> Path:
+    return Path(C.DEFAULT_LOCAL_TMP) / "look"
+
+
 def _path(host: str) -> Path:
-    return Path(C.DEFAULT_LOCAL_TMP) / "look" / f"{digest(host)}.json"
+    return _directory() / f"{digest(host)}.json"
+
+
+def forget() -> None:
+    """Before another playbook of the same command, in which hosts may be others."""
+    shutil.rmtree(_directory(), ignore_errors=True)
 
 
 def keep(host: str, layers: Mapping[str, Any]) -> None:

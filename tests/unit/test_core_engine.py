@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import (
+    asked,
     checks,
     engine,
     files,
@@ -372,6 +373,31 @@ def test_the_whole_outcome_is_returned() -> None:
         "simulated": ["sys"],
         "source": "inbox",
     }
+
+
+@pytest.mark.parametrize(
+    ("settled", "check_mode", "done"),
+    [
+        (Settled(Outcome(checks=[HOLDS])), False, ["forget", ("k1", ["large"])]),
+        (Settled(Outcome(checks=[HOLDS])), True, []),
+        (Settled(Outcome(checks=[replace(HOLDS, status="failed")])), False, ["forget"]),
+        (Settled(Outcome(errors=["disk full"])), False, ["forget"]),
+        (Settled(Outcome(), whole=False), False, ["forget"]),
+        (PlanError("x"), False, ["forget"]),
+    ],
+)
+def test_what_was_asked_is_recorded_when_it_was_read_back(
+    monkeypatch: pytest.MonkeyPatch, settled: Any, check_mode: bool, done: list[Any]
+) -> None:
+    seen: list[Any] = []
+    monkeypatch.setenv(asked.KEY, "k1")
+    monkeypatch.setattr(asked, "forget", lambda _layer: seen.append("forget"))
+    monkeypatch.setattr(
+        asked, "remember", lambda _layer, key, *_given, public: seen.append((key, [*public]))
+    )
+    monkeypatch.setattr(Module, "argument_spec", {}, raising=False)
+    ended(settled, replace(RDMA, public=("large",)), check_mode)
+    assert seen == done
 
 
 def test_failures_have_a_remedy() -> None:

@@ -13,9 +13,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from ansible import constants as C
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.baremetal.mpi_roce.plugins.callback import summary
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import look
 
 pytestmark = pytest.mark.slow
 
@@ -163,6 +165,25 @@ def test_only_reboots_of_the_controller_and_items_of_a_loop_are_taken():
             bool(loop),
         )
         assert bool(plugin._summary.reboot_outcomes) == ours
+
+
+def test_a_look_counts_once_and_in_its_playbook(tmp_path, monkeypatch):
+    monkeypatch.setattr(C, "DEFAULT_LOCAL_TMP", str(tmp_path))
+    look.keep("node01", {"os": {"layer": "os", "checks": [{"name": "swap", "status": "ok"}]}})
+    plugin = summary.CallbackModule()
+    plugin._idle = True
+    monkeypatch.setattr(plugin, "get_option", lambda _name: str(tmp_path))
+    host = argparse.Namespace(get_name=lambda: "node01")
+    task = argparse.Namespace(action="baremetal.mpi_roce.cluster_look", loop=None)
+    found = []
+    for fields in ({"program": "p"}, {"unchanged": ["os"]}):
+        result = argparse.Namespace(_host=host, _task=task, _result=fields, _task_fields={})
+        plugin.v2_runner_on_skipped(result)
+        plugin._take(result)
+        found.append((list(plugin._summary.layers), plugin._idle))
+    assert found == [([], True), (["os"], False)]
+    plugin.v2_playbook_on_start(argparse.Namespace(_file_name="os.yml", get_plays=list))
+    assert look.kept("node01") == {}
 
 
 def test_an_answer_is_never_templated(run):
