@@ -47,6 +47,7 @@ LIMITS_KB = {
     "gpu_burn": 414,
     "mpi_allreduce": 331,
     "mpi_job": 318,
+    "mpi_stack": 301,
     "node_check": 459,
     "nvidia_gpu": 370,
     "rdma_stack": 352,

@@ -57,7 +57,8 @@ def answer(module: str, host: str) -> dict[str, Any]:
         value = host if number < OWN else "1"
         check = {"name": f"check_{number}", "subject": f"rail{number % 8}", "wanted": value}
         checks.append({**check, "found": value, "status": "ok", "reason": ""})
-    more = {"sign": {}} if module == "ssh_trust" else {}
+    known = module == "ssh_trust" and os.environ.get("CANNED_UNCHANGED")
+    more = {"sign": {}} if known else {}
     return {"changed": False, "layer": module, "checks": checks, "diff": [], **more}
 
 
