@@ -114,6 +114,7 @@ def test_a_forged_key_is_not_signed(attacker: Attacker, forged: str) -> None:
     assert journal(attacker.nodes).read_bytes() == before
 
 
+LOOK = "/usr/local/libexec/baremetal-mpi-roce/look-*"
 ANSWERS = {
     "deep": ("print('{\"a\":' + '[' * 100000 + ']' * 100000 + '}'); raise SystemExit", "levels"),
     "huge": ('answer["checks"] = ["A" * 1000] * 60000', "MiB"),
@@ -151,11 +152,15 @@ def test_facts_set_no_variable(attacker: Attacker, tmp_path: Path) -> None:
             answer["sign"] = {{"user": "asked"}}
         """
     )
+    # Its program of the look answers nothing, so that its modules run.
+    forged = "[ -e $each ] && printf '#!/bin/sh\\necho {}\\n' >$each"
+    attacker.nodes.on(attacker.name).run(f"for each in {LOOK}; do {forged}; done")
     path = journal(attacker.nodes)
     before = path.stat().st_size
     words = ("--tags=names,ssh", f"--limit={attacker.name},{attacker.others[-1]}")
     attacker.nodes.play("site.yml", *words, expect=None)
     attacker.restore()
+    attacker.nodes.on(attacker.name).check_output(f"rm -f {LOOK}")
     assert not list(tmp_path.iterdir())
     lines = path.read_bytes()[before:].splitlines()
     (issued,) = [json.loads(line) for line in lines if b'"serial"' in line]
