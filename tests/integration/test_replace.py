@@ -213,7 +213,8 @@ class TestReplaced:
             write = f"install -m 600 -o mpi /dev/stdin /home/{file} <<'END'\n{content}END"
             node.check_output(write)
         command = (
-            "ssh -n -F none -o BatchMode=yes -o IdentitiesOnly=yes -o StrictHostKeyChecking=no "
+            "ssh -n -F none -o BatchMode=yes -o IdentitiesOnly=yes "
+            "-o StrictHostKeyChecking=no "  # the former machine may trust any host: it is refused
             f"-o UserKnownHostsFile=/dev/null -i /home/id {first} hostname"
         )
         login = f"su -l mpi -c '{command}' || exit 1"

@@ -21,6 +21,7 @@ import sys
 import threading
 import time
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -314,6 +315,7 @@ def _report(stream: Stream, size: int) -> Optional[Mapping[str, Any]]:
                         raise LostError("its report is too large")
                     with archive.open(info) as member:
                         return mapping(json.loads(member.read(MOST_ARCHIVE_BYTES))) or None
-    except (ValueError, RecursionError, zipfile.BadZipFile, NotImplementedError, EOFError) as error:
+    # RuntimeError: too many levels, an unknown compression, or an encrypted member.
+    except (ValueError, RuntimeError, zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise LostError(f"its archive cannot be read: {error!r}") from None
     return None
