@@ -221,6 +221,14 @@ def test_a_run_that_left_something_out_says_so() -> None:
     assert run.Run({**report, "layers": {}}).verdict()[0] == "warn"
 
 
+def test_a_page_names_lost_execution_nodes_as_text() -> None:
+    report = {**page_reports.run(), "execution": {"lost": {"exec1": "<b>no answer</b>"}}}
+    found = "".join(map(str, run.page(report)[1]))
+    assert "exec1" in found and "&lt;b&gt;no answer" in found
+    for odd in ([], {"lost": 3}, None):
+        run.page({**report, "execution": odd})
+
+
 def test_a_command_quotes_what_a_host_says(tmp_path: Path) -> None:
     report = page_reports.run(name="node{:02};reboot")
     found = " ".join(Parsed(written(tmp_path, "site", report).read_text()).texts)

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import zipfile
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -347,9 +347,9 @@ def stream_of(tmp_path: Path, content: bytes) -> Stream:
     return Stream(path.open("rb"), 5.0)
 
 
-def archive(name: str, text: str) -> bytes:
+def archive(name: str, text: str, how: int = zipfile.ZIP_STORED) -> bytes:
     made = io.BytesIO()
-    with zipfile.ZipFile(made, "w") as packed:
+    with zipfile.ZipFile(made, "w", how) as packed:
         packed.writestr(name, text)
     return made.getvalue()
 
@@ -388,6 +388,26 @@ def test_a_stream_of_another_form_loses_the_node(
 ) -> None:
     with pytest.raises(LostError, match=reason):
         received(tmp_path, content)
+
+
+def encrypted(packed: bytes) -> bytes:
+    """The archive with the flag of an encrypted member."""
+    at = packed.index(b"PK\1\2") + 8
+    return packed[:6] + b"\1" + packed[7:at] + b"\1" + packed[at + 1 :]
+
+
+def damaged(packed: bytes) -> bytes:
+    at = packed.index(b".json") + len(b".json")
+    return packed[:at] + b"\xff" + packed[at + 1 :]
+
+
+@pytest.mark.parametrize(("change", "error"), [(encrypted, "RuntimeError"), (damaged, "error")])
+def test_an_archive_that_cannot_be_unpacked_loses_the_node(
+    tmp_path: Path, change: Callable[[bytes], bytes], error: str
+) -> None:
+    packed = change(archive("reports/c/site.json", "{}" * 99, zipfile.ZIP_DEFLATED))
+    with pytest.raises(LostError, match=f"cannot be read: {error}"):
+        received(tmp_path, line(zipfile=len(packed)) + b64encode(packed))
 
 
 def test_a_silent_node_is_lost() -> None:
@@ -432,6 +452,32 @@ def test_arguments_have_no_secrets_and_files_only_one_reader(tmp_path: Path, sit
         assert variables["ANSIBLE_HOST_KEY_CHECKING"] == "True"
         assert 1 << 20 < size < 16 << 20
     assert not root.exists()
+
+
+def test_what_cannot_be_sent_is_named_before_a_host_is_touched(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = site.folder / "home"
+    vaults = [("../default", PASSWORD.encode())]
+    settings = data.Settings("site", [site.inventory], files=["../key", "none"], vaults=vaults)
+    with pytest.raises(data.DataError) as raised:
+        data.checked(settings, home)
+    subjects = {finding.code: finding.value for finding in raised.value.findings}
+    assert subjects == {
+        "share.file_outside": "../key",
+        "share.no_file": "none",
+        "share.vault_id": "../default",
+    }
+    assert PASSWORD not in str(raised.value)
+    monkeypatch.setattr(data, "MOST_BYTES", 1000)
+    monkeypatch.setattr(data, "MEMORY", site.folder)
+    with (
+        pytest.raises(data.DataError) as raised,
+        data.made(data.Settings("site", [site.inventory]), "share-unit", home),
+    ):
+        pass
+    assert [finding.code for finding in raised.value.findings] == ["share.size"]
+    assert not list(site.folder.glob("baremetal-share-data-*"))
 
 
 def test_links_are_followed_and_large_files_stay(site: Site) -> None:

@@ -204,7 +204,8 @@ def _says(check: Row) -> str:
 
 
 def _notes(report: Row) -> Iterator[Markup]:
-    """What restricts the verdict: simulated parts, layers left out, nodes out of service."""
+    """What restricts the verdict: simulated parts, layers left out, nodes out of service, and
+    execution nodes that were lost."""
     rows = [
         ("simulated", ranges(map(str, sequence(hosts))), str(what))
         for what, hosts in mapping(report.get("simulated")).items()
@@ -215,6 +216,8 @@ def _notes(report: Row) -> Iterator[Markup]:
     for row in map(mapping, sequence(report.get("out_of_service"))):
         why = "{} ({}, {})".format(*(row.get(key) for key in ("reason", "by", "since")))
         rows.append(("out of service in Slurm", str(row.get("nodes")), why))
+    for node, why in mapping(mapping(report.get("execution")).get("lost")).items():
+        rows.append(("execution node lost", str(node), str(why)))
     if rows:
         yield section(
             "Notes", listed("What restricts the verdict", ("what", "hosts", "reason"), rows)
