@@ -47,6 +47,8 @@ _STAND_INS = {
 OF_ENVIRONMENT = ("SUDO_USER",)
 """Variables that modules read, other than those with which the look calls them."""
 ABSENT = "absent"
+LIMIT_S = 600
+"""Time limit of a look, above those of all its commands. Afterwards the plays of the layers run."""
 MAX_ANSWER = 8 << 20
 """Size limit of an answer, in characters."""
 DIRECTORY = "/usr/local/libexec/baremetal-mpi-roce"
@@ -169,7 +171,7 @@ def ask(
     the program, no record has the key of this version of the collection.
     """
     path = f"{DIRECTORY}/look-{plan['sha256'][:16]}"
-    script = f"[ -x {path} ] || {{ echo {ABSENT}; exit; }}\nexec {path}"
+    script = f"[ -x {path} ] || {{ echo {ABSENT}; exit; }}\nexec timeout -k 10 {LIMIT_S} {path}"
     content, sent = json.dumps(request).encode(), False
     said = command(script, content)
     if send and said is not None and said.strip() == ABSENT:

@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import ast
+import io
 import json
 import shutil
 import subprocess
 import zipfile
+from collections.abc import Callable
 from dataclasses import replace
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any, Optional
 
@@ -385,10 +388,55 @@ def test_bytecode_is_the_same_in_each_run_and_needs_no_matching_python(tmp_path:
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         assert done.returncode == 2 and "run the role node_check" in done.stderr
 
-    def gone(*_words: Any, **_more: Any) -> Any:
-        raise CommandError("not installed")
-
     assert program.compiled(text, gone) == text
+
+
+def gone(*_words: Any, **_more: Any) -> Any:
+    raise CommandError("not installed")
+
+
+def rewritten(made: str, change: Callable[[str, bytes], Optional[bytes]]) -> str:
+    """The program with other contents of its zip; None omits one."""
+    whole = made.encode("utf-8", "surrogateescape")
+    result = io.BytesIO()
+    result.write(whole[: whole.index(b"PK\3\4")])
+    with (
+        zipfile.ZipFile(io.BytesIO(whole)) as archive,
+        zipfile.ZipFile(result, "w") as other,
+    ):
+        for name in archive.namelist():
+            content = change(name, archive.read(name))
+            if content is not None:
+                other.writestr(zipfile.ZipInfo(name), content)
+    return result.getvalue().decode("utf-8", "surrogateescape")
+
+
+CACHED = "import importlib.util; print(importlib.util.cache_from_source('x'))"
+BYTECODE: dict[str, Callable[[str, bytes], Optional[bytes]]] = {
+    "none": lambda name, content: None if name.endswith("c") else content,
+    "of another Python": lambda name, content: (
+        b"\0" * 4 + content[4:] if name.endswith("c") else content
+    ),
+    "of another source": lambda name, content: (
+        content[:8] + b"\0" * 8 + content[16:] if name == "__main__.pyc" else content
+    ),
+    "another source": lambda name, content: content + b"#" if name == "__main__.py" else content,
+}
+
+
+@pytest.mark.skipif(not shutil.which("/usr/bin/python3"), reason="needs /usr/bin/python3")
+@pytest.mark.parametrize("what", BYTECODE)
+def test_only_the_same_program_with_bytecode_is_not_compiled_again(what: str) -> None:
+    text = install.program_text()
+    made = program.compiled(text, run)
+    if cache_from_source("x") != run(["/usr/bin/python3", "-c", CACHED]).stdout.strip():
+        pytest.skip("/usr/bin/python3 is another version than the one that runs the tests")
+    assert rewritten(made, lambda _name, content: content) == made
+    assert program.compiled(text, gone, made) == made
+    assert program.compiled(text, gone, rewritten(made, BYTECODE[what])) == text
+    at = made.rindex("asdict")  # in the bytecode
+    assert program.compiled(text, gone, f"{made[:at]}X{made[at + 1 :]}") == text
+    assert program.compiled(text, gone, made[: len(made) // 2]) == text
 
 
 @pytest.mark.skipif(not shutil.which("/usr/bin/python3"), reason="needs /usr/bin/python3")

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
-import ast
 import base64
 import io
+import re
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
+from importlib.util import MAGIC_NUMBER, find_spec, source_hash
+from typing import Optional
 
 from .commands import CommandError, Runner
 from .files import HEADER
@@ -28,6 +30,11 @@ case ${{{{0##*/}}}} in {{names}}) ;; *) exec {PYTHON} -IS "$0" "$@" ;; esac
 [ $? != {_REFUSED} ]
 exit
 """
+_RELATIVE = re.compile(
+    r"^[ \t]*from (?P<level>\.+)(?P<module>[\w.]*) import (?:\((?P<listed>[^)]*)\)|(?P<names>.*))$",
+    re.MULTILINE,
+)
+"""Relative imports. A parser of Python takes ten times as long for all modules."""
 _MAIN = """\
 import os, sys
 kept = {{name: os.environ[name] for name in {kept!r} if name in os.environ}}
@@ -38,7 +45,8 @@ from {entry} import main
 status = main({arguments})
 sys.exit({refused} if status and os.path.basename(sys.argv[0]) in {lenient!r} else status)
 """
-_COMPILE = """\
+_UNCHECKED = b"\1\0\0\0"
+_COMPILE = f"""\
 import sys
 sys.path.pop(0)
 import base64, importlib.util, io, marshal, zipfile
@@ -47,7 +55,7 @@ with zipfile.ZipFile(whole, "a") as archive:
     for path in archive.namelist():
         source = archive.read(path)
         # Never compared with the source: both are replaced together.
-        head = importlib.util.MAGIC_NUMBER + b"\\1\\0\\0\\0" + importlib.util.source_hash(source)
+        head = importlib.util.MAGIC_NUMBER + {_UNCHECKED!r} + importlib.util.source_hash(source)
         code = marshal.dumps(compile(source, path, "exec", dont_inherit=True))
         archive.writestr(zipfile.ZipInfo(path + "c"), head + code)
 print(base64.b64encode(whole.getvalue()).decode())
@@ -102,9 +110,13 @@ def packed(
     return stream.getvalue().decode("utf-8", "surrogateescape")
 
 
-def compiled(program: str, look: Runner) -> str:
+def compiled(program: str, look: Runner, present: Optional[str] = None) -> str:
     """The program with the bytecode of this node's Python, which halves the time of its start.
-    Another version of Python uses the sources. Without Python, the program as it is."""
+    Another version of Python uses the sources. Without Python, the program as it is.
+
+    `present` is what the node has, and the result if it is already that."""
+    if present is not None and _is_compiled(present, program):
+        return present
     given = base64.b64encode(program.encode("utf-8", "surrogateescape")).decode()
     # The seed makes the bytecode the same in each run.
     words = ("env", "-i", "PYTHONHASHSEED=0", PYTHON, "-S", "-c", _COMPILE)
@@ -113,6 +125,27 @@ def compiled(program: str, look: Runner) -> str:
     except (CommandError, OSError, ValueError):
         return program
     return made.decode("utf-8", "surrogateescape")
+
+
+def _is_compiled(present: str, program: str) -> bool:
+    """Whether `present` is `program` and bytecode of its sources, made by a Python like this one.
+    Reading verifies the checksum of each."""
+    have, given = (text.encode("utf-8", "surrogateescape") for text in (present, program))
+    try:
+        with zipfile.ZipFile(io.BytesIO(given)) as plain, zipfile.ZipFile(io.BytesIO(have)) as both:
+            paths = plain.namelist()
+            return (
+                have.startswith(given[: plain.start_dir])
+                and both.namelist() == [*paths, *(f"{path}c" for path in paths)]
+                and all(
+                    both.read(f"{path}c").startswith(
+                        MAGIC_NUMBER + _UNCHECKED + source_hash(source)
+                    )
+                    for path, source in ((path, both.read(path)) for path in paths)
+                )
+            )
+    except (zipfile.BadZipFile, zlib.error, ValueError, RuntimeError, EOFError):
+        return False
 
 
 def sources(entry: str) -> dict[str, str]:
@@ -142,13 +175,12 @@ def _is_package(spec: ModuleSpec) -> bool:
 
 def _imported(text: str, package: str) -> Iterator[str]:
     """Modules that the text of a module in `package` imports relative to it."""
-    for found in ast.walk(ast.parse(text)):
-        if isinstance(found, ast.ImportFrom) and found.level:
-            words = package.split(".")
-            base = ".".join(words[: len(words) - found.level + 1])
-            base = f"{base}.{found.module}" if found.module else base
-            yield base
-            for each in found.names:
-                # Names inside a module are no modules.
-                if _is_package(find_spec(base) or ModuleSpec(base, None)):
-                    yield f"{base}.{each.name}"
+    for found in _RELATIVE.finditer(text):
+        words = package.split(".")
+        base = ".".join(words[: len(words) - len(found["level"]) + 1])
+        base = f"{base}.{found['module']}" if found["module"] else base
+        yield base
+        # Names inside a module are no modules.
+        if _is_package(find_spec(base) or ModuleSpec(base, None)):
+            listed = re.sub("#.*", "", found["listed"] or found["names"])
+            yield from (f"{base}.{name.split()[0]}" for name in listed.split(",") if name.strip())

@@ -83,7 +83,7 @@ class NodeCheck:
         texts = dict.fromkeys((PROGRAM, SETTINGS, f"{UNITS}/{SERVICE}", f"{UNITS}/{TIMER}"), "")
         if settings is not None:
             texts = {
-                PROGRAM: program.compiled(program_text(), node.look),
+                PROGRAM: program.compiled(program_text(), node.look, node.read(PROGRAM)),
                 SETTINGS: settings.text(),
                 f"{UNITS}/{SERVICE}": service_text(),
                 f"{UNITS}/{TIMER}": timer_text(settings.interval_s),
