@@ -19,7 +19,8 @@ pytestmark = pytest.mark.nodes
 PLACE = "/opt/examples"
 CHECKPOINTS = "/var/tmp/train-test"
 HOSTFILE = "/etc/baremetal-mpi-roce/hostfile"
-NUMPY = f"python3 {PLACE}/train.py --steps=200"
+STEPS = 120
+NUMPY = f"python3 {PLACE}/train.py --steps={STEPS}"
 TORCH = f"{PLACE}/python {PLACE}/train_torch.py --steps=100 --backend="
 
 
@@ -114,7 +115,7 @@ def ended_and_resumed(
     job = start(nodes, first[0], folder, first[1], hostfile)
     job.until_step(1)
     host, end = victim(nodes, first[0])  # before that step: the kill takes only a moment
-    step = random.randrange(8, 70)
+    step = random.randrange(8, 60)
     job.until_step(step)
     nodes.on(host).check_output(end)
     job.end(good=False)
@@ -133,7 +134,7 @@ def test_a_job_killed_at_any_step_resumes_to_the_same_weights(
     victim: Callable[[Nodes, int], tuple[str, str]], examples: Nodes, weights: str
 ) -> None:
     found = ended_and_resumed(examples, victim, (16, NUMPY), (10, NUMPY))
-    assert found == [("200", "10", weights)]
+    assert found == [(str(STEPS), "10", weights)]
 
 
 def test_a_directory_that_cannot_have_checkpoints_is_named(examples: Nodes) -> None:
