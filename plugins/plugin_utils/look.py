@@ -241,6 +241,10 @@ def unchanged(result: Any) -> bool:
 # several times and hold those of all hosts until the end.
 
 
+KEPT = "kept"
+"""Key of a task's result: the layer whose result is in the file of the host."""
+
+
 def _directory() -> Path:
     return Path(C.DEFAULT_LOCAL_TMP) / "look"
 

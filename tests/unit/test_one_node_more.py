@@ -73,7 +73,8 @@ EVERY = {
 and hosts of the play follow from --limit; `inputs` has what the others contain."""
 OWN = {
     *("__cluster_hosts_all", "__cluster_hosts_set", "__shared_storage_servers"),
-    *("__ssh_trust_replaced", "__slurm_packages", "__slurm_wanted"),
+    *("__ssh_trust_incomplete", "__ssh_trust_lost", "__ssh_trust_replaced"),
+    *("__slurm_packages", "__slurm_wanted"),
     # Results of rounds that write and read in each run, and configure nothing.
     *(f"__shared_storage_{step}" for step in ("plan", "write", "read", "report", "verdict")),
 }

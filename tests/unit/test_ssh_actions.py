@@ -280,6 +280,30 @@ def test_a_task_cannot_set_what_the_action_sets(
     assert seen == {"host": {"known": {"x": 1}}, "user": "mpi"}
 
 
+@pytest.mark.parametrize("sign", [{}, {"user": "it expires"}])
+def test_only_the_result_of_an_unchanged_host_is_kept_in_a_file(
+    sign: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ssh_trust.look.C, "DEFAULT_LOCAL_TMP", str(tmp_path))
+    found = {"changed": False, "checks": [{"name": "x", "status": "ok"}], "sign": sign}
+    action = ssh_trust.ActionModule.__new__(ssh_trust.ActionModule)
+    action._task = SimpleNamespace(
+        args={"state_directory": str(tmp_path), "host": {"known": {"x": 1}}}, check_mode=True
+    )
+    action._templar = SimpleNamespace(template=str)
+    session = SimpleNamespace(name="n1", configure=lambda **_more: action._unchanged({}, {}) or {})
+    monkeypatch.setattr(ssh_trust, "SigningSession", lambda *_words, **_more: session)
+    monkeypatch.setattr(ssh_trust.look, "of_options", lambda *_words: found)
+    ssh_trust.look.keep("n1", {"os": found})
+    result = action.act({"inventory_hostname": "n1"})
+    kept = ssh_trust.look.kept("n1")
+    if sign:
+        assert (result, kept) == ({}, {"os": found})
+    else:
+        assert result == {"changed": False, "kept": "ssh"}
+        assert kept == {"os": found, "ssh": found}
+
+
 def test_nodes_receive_no_secret(tmp_path: Path) -> None:
     messages, host = prepared(tmp_path, ca_passphrase="horse"), Host(tmp_path, "node01")
     result = host.run(messages, passphrase="horse")
