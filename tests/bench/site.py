@@ -36,7 +36,7 @@ FLOOR = """\
 
 
 def small(model: dict[str, Any], count: int) -> None:
-    """`count` nodes with one rail, one leaf and no spines, in addresses of their own."""
+    """`count` nodes with one rail, one leaf and no spines, in other networks than the demo."""
     model["name"] = "virtual-small"
     model["management"]["subnet"] = "10.253.0.0/24"
     model["nodes"].update(count=count, management_first="10.253.0.11", nodes_per_rack=8, slots=1)

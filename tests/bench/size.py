@@ -33,7 +33,7 @@ REGIONS = {
 LIMITS = {
     "plugins lines": 87_600,
     "roles lines": 3_150,
-    "tests lines": 88_300,
+    "tests lines": 88_700,
     f"{BED} lines": 19_600,
     "utils files": 383,
     "docs words": 50_600,
