@@ -44,7 +44,7 @@ ROOT = Path("/")
 """Root of the file system whose free resources are checked."""
 LANES = 2
 """Number of stages of the second queue that run in parallel once the first queue is empty."""
-GIVES_WAY = 8
+GIVES_WAY = 5
 """Niceness of stages that run next to nodes, whose tests have time limits."""
 GIVE_WAY = """
 if [ -e /proc/self/autogroup ]; then echo "$0" >/proc/self/autogroup || true; fi
