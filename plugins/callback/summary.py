@@ -84,7 +84,8 @@ from ..plugin_utils.terminal import Terminal
 
 REBOOT = f"{COLLECTION}cluster_reboot"
 VERIFY = f"{COLLECTION}cluster_verify"
-LOOK, SSH = f"{COLLECTION}cluster_look", f"{COLLECTION}ssh_trust"
+LOOK = f"{COLLECTION}cluster_look"
+SSH = f"{COLLECTION}ssh_trust"
 SHARE = f"{COLLECTION}cluster_share"
 MAX_REASON_CHARACTERS = 1000
 """Maximum length of a host's failure reason in the summary."""
