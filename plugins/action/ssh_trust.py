@@ -86,7 +86,7 @@ class ActionModule(NodeAction):
 
     def _kept(self, result: dict[str, Any], host: str) -> dict[str, Any]:
         """In place of the result of an unchanged host, which Ansible would hold until the last host
-        has one: with 2,000 hosts a third of its memory."""
+        has one: with 2,000 hosts a sixth of its memory."""
         look.keep(host, {**look.kept(host), LAYER: result})
         return {"changed": False, look.KEPT: LAYER}
 

@@ -48,7 +48,7 @@ OF_ENVIRONMENT = ("SUDO_USER",)
 """Variables that modules read, other than those with which the look calls them."""
 ABSENT = "absent"
 LIMIT_S = 600
-"""Time limit of a look, above those of all its commands. Afterwards the plays of the layers run."""
+"""Time limit of a look. Afterwards the plays of the layers run."""
 MAX_ANSWER = 8 << 20
 """Size limit of an answer, in characters."""
 DIRECTORY = "/usr/local/libexec/baremetal-mpi-roce"

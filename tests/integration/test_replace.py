@@ -215,7 +215,8 @@ class TestReplaced:
         command = (
             "ssh -n -F none -o BatchMode=yes -o IdentitiesOnly=yes "
             "-o StrictHostKeyChecking=no "  # the former machine may trust any host: it is refused
-            f"-o UserKnownHostsFile=/dev/null -i /home/id {first} hostname"
+            "-o UserKnownHostsFile=/dev/null "  # and has no record of hosts
+            f"-i /home/id {first} hostname"
         )
         login = f"su -l mpi -c '{command}' || exit 1"
         assert node.run(login).stdout.strip() == first, "its list is from before"
