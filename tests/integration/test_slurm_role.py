@@ -233,6 +233,7 @@ def test_a_job_survives_a_change_and_a_killed_run_is_completed(
         nodes.on("node01").check_output("touch /tmp/end")
         waiting.until(lambda: nodes.on("node01").run("cat /tmp/job").stdout == "done\n", "its end")
     finally:
+        nodes.on("node01").check_output("touch /tmp/end")
         nodes.play("site.yml", SLURM)
     waiting.until(lambda: all_idle(nodes), "every node to be idle")
 

@@ -417,6 +417,27 @@ def test_the_clock_is_compared_with_the_controller_s(
     assert found(node.settle(now=None), "slurm_clock") == {}
 
 
+@pytest.mark.parametrize("name", ["node01", "launcher01", "launcher02"])
+@pytest.mark.parametrize("at", range(5))
+def test_a_slurmctld_that_its_host_restarts_meanwhile_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, at: int
+) -> None:
+    monkeypatch.setattr(host, "POLL_S", 0.0)
+    role = SlurmHost(tmp_path, name)
+    reached = ["launcher01", *(each.name for each in CLUSTER.nodes)]
+    assert statuses(role.settle(reached=reached)) == {"ok"}
+    role.refused = range(at, at + 3)
+    assert statuses(role.settle(reached=reached, wait_s=30.0)) == {"ok"}
+
+
+def test_a_slurmctld_out_of_reach_is_not_waited_for(node: SlurmHost) -> None:
+    node.settle()
+    node.refused = range(10_000)
+    started = time.monotonic()
+    assert found(node.settle(wait_s=30.0), "slurm_controller")[""].status == "failed"
+    assert time.monotonic() - started < 15
+
+
 def test_what_the_model_drains_is_drained_and_resumed(controller: SlurmHost) -> None:
     controller.settle()
     controller.node_states["node02"] = "IDLE+DRAIN"

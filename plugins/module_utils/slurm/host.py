@@ -42,7 +42,7 @@ NODE_CHECK = {
     "epilog": f"{LIBEXEC}/slurm-epilog",
     "health_check": f"{LIBEXEC}/slurm-health-check",
 }
-DRAINED = "slurm_drained"
+ANSWERS, DRAINED = "slurm_controller", "slurm_drained"
 CHECK_WAIT_S = 10.0
 """Limit in check mode, for a slurmctld that has just started."""
 POLL_S = 0.5
@@ -378,18 +378,29 @@ class Read:
             raise StepError(said)
 
     def verify(self, node: Node) -> Verdict:
+        """In a run, slurmctld's own host may be restarting it."""
+        checks: list[Check] = []
+
+        def answered() -> bool:
+            checks[:] = self._checks(node)
+            return not any(x.name == ANSWERS and x.status != OK for x in checks)
+
+        if self._host.with_controller and not node.check_mode:
+            self._until(node, answered)
+        else:
+            answered()
+        return Verdict(checks)
+
+    def _checks(self, node: Node) -> list[Check]:
         host, control = self._host, self._control
-        if not host.unit:
-            return Verdict([_answers(control)])
         answers = _answers(control)
-        if answers.status != OK:
-            return Verdict([answers])
+        if answers.status != OK or not host.unit:
+            return [answers]
         try:
             found = self._of_node(node) if host.unit == NODE else self._of_all(node)
         except SlurmError as error:
-            failed = Check("slurm_controller", "answers", None, FAILED, reason=str(error))
-            return Verdict([failed])
-        return Verdict([answers, *found])
+            return [Check(ANSWERS, "answers", None, FAILED, reason=str(error))]
+        return [answers, *found]
 
     def _of_node(self, node: Node) -> list[Check]:
         """This node, as slurmctld knows it; in a run, after slurmctld has started."""
@@ -470,5 +481,5 @@ def _answers(control: Control) -> Check:
     except SlurmError as error:
         # slurmctld closes the connection when munge rejects the credential.
         hint = "; its munge key or clock differs from slurmctld's" if REJECTED in str(error) else ""
-        return Check("slurm_controller", "answers", None, FAILED, reason=f"{error}{hint}")
-    return Check("slurm_controller", "answers", "answers", OK)
+        return Check(ANSWERS, "answers", None, FAILED, reason=f"{error}{hint}")
+    return Check(ANSWERS, "answers", "answers", OK)
