@@ -240,6 +240,15 @@ def test_what_is_compressed_is_refused_unread(encoding: str, status: int) -> Non
         switch.get("/x")
 
 
+def test_a_request_writes_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    """In a process that was forked while another thread wrote to it, that would block."""
+    caplog.set_level(logging.INFO)
+    answers = httpx.MockTransport(lambda _asked: httpx.Response(200, json={"x": 1}))
+    with Https(login(443, None), SERVICE, answers) as switch:
+        assert switch.get("/x") == {"x": 1}
+    assert caplog.records == []
+
+
 def test_a_small_answer_fills_no_memory(authority: Authority, issued: tuple[Path, Path]) -> None:
     """The answer can be neither compressed twice, nor JSON that needs an object for every other
     byte.

@@ -12,6 +12,7 @@ import base64
 import contextlib
 import functools
 import json
+import logging
 import ssl
 import time
 from collections.abc import Callable, Iterator
@@ -29,6 +30,9 @@ except ImportError as error:
     HTTPX_MISSING: Optional[ImportError] = error
 else:
     HTTPX_MISSING = None
+    # Ansible logs in a thread, with log_path set. If that writes while Ansible forks, the file's
+    # buffer stays locked in the new process: its first line in the log would block it for ever.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
 
 Connection = TypeVar("Connection", bound="Https")
 
